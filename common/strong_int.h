@@ -1,0 +1,51 @@
+// Strong integer types: ids that cannot be mixed up by accident.
+//
+// Thread safety: values are plain data.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <utility>
+
+namespace baton {
+
+// An integer that only compares and hashes with its own kind. `Tag` names the kind.
+template <typename Tag, typename Rep>
+class StrongInt {
+ public:
+  using rep = Rep;
+  constexpr StrongInt() = default;
+  constexpr explicit StrongInt(Rep value) : value_(value) {}
+  constexpr Rep value() const { return value_; }
+  constexpr auto operator<=>(const StrongInt&) const = default;
+  StrongInt& operator++() {
+    ++value_;
+    return *this;
+  }
+
+  template <typename H>
+  friend H AbslHashValue(H h, StrongInt id) {
+    return H::combine(std::move(h), id.value_);
+  }
+  friend std::ostream& operator<<(std::ostream& os, StrongInt id) { return os << id.value_; }
+
+ private:
+  Rep value_{};
+};
+
+// A KV block of one worker's pool; spans all layers of its KV group. -1 is "no block".
+using BlockId = StrongInt<struct BlockIdTag, int32_t>;
+inline constexpr BlockId kNoBlock{-1};
+
+// A sequence inside one worker. Never reused while the worker lives.
+using SequenceId = StrongInt<struct SequenceIdTag, uint64_t>;
+
+// One incarnation of a worker process: a restarted worker has another epoch.
+using Epoch = StrongInt<struct EpochTag, uint64_t>;
+
+// A token of the model's vocabulary; plain because it crosses kernels and the wire everywhere.
+using TokenId = int32_t;
+
+}  // namespace baton
