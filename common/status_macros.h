@@ -8,15 +8,15 @@
 #define BATON_CONCAT(a, b) BATON_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr` is not OK.
-#define RETURN_IF_ERROR(expr)                              \
-  do {                                                     \
+#define RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                  \
     if (absl::Status baton_status_ = (expr); !baton_status_.ok()) return baton_status_; \
   } while (false)
 
 // Declares `lhs` from the value of a StatusOr, or returns its error.
 #define ASSIGN_OR_RETURN(lhs, expr) \
   ASSIGN_OR_RETURN_INNER(BATON_CONCAT(baton_statusor_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)  \
-  auto tmp = (expr);                            \
+#define ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)   \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()

@@ -1,0 +1,372 @@
+// The CPU kernels on the shapes of SmolLM2-135M, through Ops, for every instruction set of this
+// machine, with one thread and with all, beside the peaks measured in the same run.
+//
+// Weights are laid out as in the model (30 layers one after the other), so a product of one token
+// reads memory, not a cache. The limit of an op is the larger of its bytes at the read bandwidth and
+// its int8 plus f32 operations at their peaks.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "bench/measured_peaks.h"
+#include "common/check.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/packed_weights.h"
+#include "kernels/half.h"
+#include "kernels/ops.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kLayers = 30;
+constexpr int64_t kHidden = 576;
+constexpr int64_t kFfn = 1536;
+constexpr int64_t kHeads = 9;
+constexpr int64_t kKvHeads = 3;
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kVocabulary = 49152;
+constexpr int64_t kMaxTokens = 512;
+constexpr int64_t kBlockSize = 16;
+constexpr double kLeastSeconds = 0.15;
+
+struct Work {
+  double bytes = 0;  // read from memory
+  double int8 = 0;   // multiply-adds
+  double f32 = 0;    // fused or single operations
+};
+
+// Buffers of a forward pass. All numbers are random and finite.
+class Model {
+ public:
+  Model(Device& device, uint64_t seed) : device_(device), random_(seed) {
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      qkv_.push_back(Matrix(WeightFormat::kQ4_1, 960, kHidden));
+      attention_out_.push_back(Matrix(WeightFormat::kQ4_1, kHidden, kHidden));
+      gate_up_.push_back(Matrix(WeightFormat::kQ4_1, 2 * kFfn, kHidden));
+      down_.push_back(Matrix(WeightFormat::kQ4_1, kHidden, kFfn));
+    }
+    head_ = Matrix(WeightFormat::kQ8_0, kVocabulary, kHidden);
+    x_ = Floats(kMaxTokens * 2 * kFfn);
+    out_ = Floats(kMaxTokens * 2 * kFfn + kVocabulary * 8);
+    weight_ = Floats(kFfn);
+    cosines_ = Floats(kMaxTokens * kHeadDim / 2);
+    sines_ = Floats(kMaxTokens * kHeadDim / 2);
+    std::fill_n(cosines_, kMaxTokens * kHeadDim / 2, 0.8f);  // a rotation: values keep their size
+    std::fill_n(sines_, kMaxTokens * kHeadDim / 2, 0.6f);
+    q8_ = Allocate(kMaxTokens * kFfn)->as<int8_t>();
+    scale_ = Floats(kMaxTokens * kFfn / kQuantGroup);
+    scaled_sum_ = Floats(kMaxTokens * kFfn / kQuantGroup);
+    device.ops().Quantize(*stream_, x_, kMaxTokens, kFfn, Quantized());
+    pool_ = Allocate(kLayers * kLayerElements * 2)->as<uint16_t>();
+    for (int64_t i = 0; i < kLayers * kLayerElements; ++i) pool_[i] = F32ToF16(Normal());
+    table_.resize(kMaxTokens / kBlockSize);
+    for (size_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<int32_t>(i * 7 % 32);
+    sequence_.assign(kMaxTokens, 0);
+    for (int32_t t = 0; t < kMaxTokens; ++t) {
+      visible_.push_back({0, t + 1});
+      visible_.resize(visible_.size() + kMaxVisibleRanges - 1);
+      slots_.push_back(table_[t / kBlockSize] * kBlockSize + t % kBlockSize);
+    }
+  }
+
+  void Product(const PackedMatrix& weight, int64_t tokens) {
+    MatMulArgs args;
+    args.x = Quantized();
+    args.weight = weight;
+    args.out = out_;
+    args.out_stride = weight.rows;
+    args.tokens = tokens;
+    device_.ops().MatMul(*stream_, args);
+  }
+
+  void Attend(int64_t layer, int64_t first_token, int64_t tokens) {
+    PagedAttentionArgs args;
+    args.q = x_;
+    args.q_stride = 960;
+    args.out = out_;
+    args.query_heads = kHeads;
+    args.kv_heads = kKvHeads;
+    args.head_dim = kHeadDim;
+    args.softmax_scale = 0.125f;
+    args.kv = Kv(layer);
+    args.sequence_of_token = sequence_.data();
+    args.visible = visible_.data() + first_token * kMaxVisibleRanges;
+    args.block_tables = table_.data();
+    args.table_stride = static_cast<int64_t>(table_.size());
+    args.tokens = tokens;
+    device_.ops().PagedAttention(*stream_, args);
+  }
+
+  void Norm(int64_t tokens) {
+    Activations out = Quantized();
+    device_.ops().RmsNorm(*stream_, {x_, weight_, 1e-5f, tokens, kHidden, out});
+  }
+  void Gate(int64_t tokens) {
+    device_.ops().SiluMul(*stream_, {x_, tokens, kFfn, Quantized()});
+  }
+  void Rotate(int64_t tokens) {
+    RopeArgs args;
+    args.x = x_;
+    args.stride = 960;
+    args.heads = kHeads + kKvHeads;
+    args.head_dim = kHeadDim;
+    args.cosines = cosines_;
+    args.sines = sines_;
+    args.half = kHeadDim / 2;
+    args.tokens = tokens;
+    device_.ops().Rope(*stream_, args);
+  }
+  void WriteKv(int64_t layer, int64_t tokens) {
+    KvWriteArgs args;
+    args.k = out_;
+    args.v = out_;
+    args.stride = kKvHeads * kHeadDim;
+    args.kv_heads = kKvHeads;
+    args.head_dim = kHeadDim;
+    args.slot_mapping = slots_.data();
+    args.kv = Kv(layer);
+    args.tokens = tokens;
+    device_.ops().KvWrite(*stream_, args);
+  }
+
+  const std::vector<PackedMatrix>& qkv() const { return qkv_; }
+  const std::vector<PackedMatrix>& attention_out() const { return attention_out_; }
+  const std::vector<PackedMatrix>& gate_up() const { return gate_up_; }
+  const std::vector<PackedMatrix>& down() const { return down_; }
+  const PackedMatrix& head() const { return head_; }
+
+ private:
+  static constexpr int64_t kLayerElements = kMaxTokens * 2 * kKvHeads * kHeadDim;
+
+  float Normal() { return std::normal_distribution<float>(0, 1)(random_); }
+
+  DeviceBuffer* Allocate(int64_t bytes) {
+    auto buffer = device_.Allocate(static_cast<size_t>(bytes), "benchmark");
+    CHECK(buffer.ok()) << buffer.status();
+    buffers_.push_back(std::move(buffer).value());
+    return buffers_.back().get();
+  }
+
+  float* Floats(int64_t count) {
+    float* values = Allocate(count * 4)->as<float>();
+    for (int64_t i = 0; i < count; ++i) values[i] = Normal();
+    return values;
+  }
+
+  // Any bytes, with every scale a small f16.
+  PackedMatrix Matrix(WeightFormat format, int64_t rows, int64_t cols) {
+    const size_t bytes = PackedMatrixBytes(format, rows, cols);
+    std::byte* data = Allocate(static_cast<int64_t>(bytes))->data();
+    for (size_t i = 0; i + 8 <= bytes; i += 8) {
+      const uint64_t word = random_();
+      std::memcpy(data + i, &word, 8);
+    }
+    const size_t block = RowGroupBytes(format, kQuantGroup);
+    const uint16_t small = F32ToF16(0.01f);
+    for (size_t at = 0; at < bytes; at += block) {
+      const size_t headers = format == WeightFormat::kQ4_1 ? 32 : 16;
+      for (size_t i = 0; i < headers; ++i) std::memcpy(data + at + 2 * i, &small, 2);
+    }
+    return {format, rows, cols, data};
+  }
+
+  Activations Quantized() { return {nullptr, q8_, scale_, scaled_sum_}; }
+
+  KvLayerView Kv(int64_t layer) {
+    KvLayerView kv;
+    kv.base = pool_ + layer * kLayerElements;
+    kv.type = KvType::kF16;
+    kv.block_size_log2 = 4;
+    kv.head_stride = kHeadDim;
+    kv.token_stride = kKvHeads * kHeadDim;
+    kv.value_offset = kBlockSize * kv.token_stride;
+    kv.block_stride = 2 * kv.value_offset;
+    return kv;
+  }
+
+  Device& device_;
+  std::mt19937_64 random_;
+  std::unique_ptr<Stream> stream_ = device_.CreateStream();
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
+  std::vector<PackedMatrix> qkv_, attention_out_, gate_up_, down_;
+  PackedMatrix head_;
+  float *x_, *out_, *weight_, *cosines_, *sines_, *scale_, *scaled_sum_;
+  int8_t* q8_;
+  uint16_t* pool_;
+  std::vector<int32_t> table_, sequence_;
+  std::vector<VisibleRange> visible_;
+  std::vector<int64_t> slots_;
+};
+
+Work ProductWork(const PackedMatrix& m, int64_t tokens) {
+  const double products = static_cast<double>(m.rows) * m.cols * tokens;
+  const double per_group = m.format == WeightFormat::kQ4_1 ? 3 : 2;
+  return {static_cast<double>(PackedMatrixBytes(m.format, m.rows, m.cols)), products,
+          products / kQuantGroup * per_group};
+}
+
+Work Times(Work work, double count) {
+  return {work.bytes * count, work.int8 * count, work.f32 * count};
+}
+Work Plus(Work a, Work b) { return {a.bytes + b.bytes, a.int8 + b.int8, a.f32 + b.f32}; }
+
+Work LayerWork(const Model& model, int64_t tokens) {
+  Work work;
+  for (const auto* m : {&model.qkv(), &model.attention_out(), &model.gate_up(), &model.down()}) {
+    work = Plus(work, ProductWork(m->front(), tokens));
+  }
+  return work;
+}
+
+// Scores and values of tokens [first, first + tokens), K and V read once in f16.
+Work AttentionWork(int64_t first, int64_t tokens) {
+  double pairs = 0;
+  for (int64_t t = first; t < first + tokens; ++t) pairs += static_cast<double>(t + 1) * kHeads;
+  return {static_cast<double>(first + tokens) * kKvHeads * kHeadDim * 4, 0, 2 * pairs * kHeadDim};
+}
+
+class Report {
+ public:
+  Report(InstructionSet set, int threads, const MeasuredPeaks& peaks, nlohmann::json& figures)
+      : prefix_(std::string(InstructionSetName(set)) + "/" + std::to_string(threads) +
+                (threads == 1 ? " thread" : " threads")),
+        peaks_(peaks),
+        figures_(figures) {
+    std::printf("\n%s: measured peaks %.0f int8 GMAC/s, %.0f f32 GFMA/s, %.1f GB/s read\n",
+                prefix_.c_str(), peaks.int8_per_second / 1e9, peaks.f32_per_second / 1e9,
+                peaks.bytes_per_second / 1e9);
+    std::printf("%-34s %10s %9s %9s %9s %7s\n", "op", "us", "GMAC/s", "GB/s", "limit us", "ratio");
+  }
+
+  // `count`: what one run counts as in the figure's unit, which is per second.
+  void Measure(const std::string& name, const Work& work, double count, const char* unit,
+               const std::function<void()>& run) {
+    run();
+    const double seconds = BestSeconds(run, kLeastSeconds);
+    const double limit = std::max(
+        work.bytes / peaks_.bytes_per_second,
+        work.int8 / peaks_.int8_per_second + work.f32 / peaks_.f32_per_second);
+    std::printf("%-34s %10.1f %9.1f %9.2f %9.1f %7.3f\n", name.c_str(), seconds * 1e6,
+                (work.int8 > 0 ? work.int8 : work.f32) / seconds / 1e9,
+                work.bytes / seconds / 1e9, limit * 1e6, limit / seconds);
+    figures_.push_back({{"name", prefix_ + "/" + name},
+                        {"value", count / seconds},
+                        {"unit", unit},
+                        {"limit", count / limit},
+                        {"ratio", limit / seconds}});
+  }
+
+ private:
+  std::string prefix_;
+  MeasuredPeaks peaks_;
+  nlohmann::json& figures_;
+};
+
+// One product per run, over the layers in turn.
+void MeasureProducts(Model& model, Report& report, const std::vector<PackedMatrix>& layers,
+                     const std::string& name, int64_t tokens) {
+  const Work work = ProductWork(layers.front(), tokens);
+  report.Measure(name + " x" + std::to_string(tokens),
+                 Times(work, static_cast<double>(layers.size())),
+                 work.int8 * static_cast<double>(layers.size()) / 1e9, "GMAC/s", [&] {
+                   for (const PackedMatrix& m : layers) model.Product(m, tokens);
+                 });
+}
+
+void MeasureForwards(Model& model, Report& report) {
+  for (int64_t tokens : {int64_t{1}, int64_t{8}, kMaxTokens}) {
+    const int64_t first = tokens == kMaxTokens ? 0 : kMaxTokens - tokens;
+    const int64_t sampled = tokens == kMaxTokens ? 1 : tokens;
+    const Work layer = Plus(LayerWork(model, tokens), AttentionWork(first, tokens));
+    const Work work = Plus(Times(layer, kLayers), ProductWork(model.head(), sampled));
+    report.Measure("all ops of a pass x" + std::to_string(tokens), work,
+                   static_cast<double>(tokens), "tokens/s", [&] {
+                     for (int64_t l = 0; l < kLayers; ++l) {
+                       model.Norm(tokens);
+                       model.Product(model.qkv()[l], tokens);
+                       model.Rotate(tokens);
+                       model.WriteKv(l, tokens);
+                       model.Attend(l, first, tokens);
+                       model.Product(model.attention_out()[l], tokens);
+                       model.Norm(tokens);
+                       model.Product(model.gate_up()[l], tokens);
+                       model.Gate(tokens);
+                       model.Product(model.down()[l], tokens);
+                     }
+                     model.Norm(sampled);
+                     model.Product(model.head(), sampled);
+                   });
+  }
+}
+
+void MeasureElementwise(Model& model, Report& report) {
+  const int64_t tokens = kMaxTokens;
+  const auto bytes = [&](double values) { return Work{values * tokens, 0, 0}; };
+  const double gb = tokens / 1e9;
+  report.Measure("rms_norm+quantize x512", bytes(kHidden * 5.0), kHidden * 5.0 * gb, "GB/s",
+                 [&] { model.Norm(tokens); });
+  report.Measure("silu_mul+quantize x512", bytes(kFfn * 9.0), kFfn * 9.0 * gb, "GB/s",
+                 [&] { model.Gate(tokens); });
+  const double kv_bytes = kKvHeads * kHeadDim * 2 * 6.0;
+  report.Measure("kv_write f16 x512", bytes(kv_bytes), kv_bytes * gb, "GB/s",
+                 [&] { model.WriteKv(0, tokens); });
+}
+
+void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures) {
+  auto device = CreateCpuDevice({threads, set});
+  CHECK(device.ok()) << device.status();
+  MeasuredPeaks peaks;
+  {
+    const std::vector<std::byte> memory(256 << 20, std::byte{1});
+    peaks = MeasurePeaks(set, threads, memory.data(), static_cast<int64_t>(memory.size()));
+  }
+  Model model(**device, seed);
+  Report report(set, threads, peaks, figures);
+  for (int64_t tokens : {1, 2, 8, 64, 512}) {
+    MeasureProducts(model, report, model.qkv(), "q4_1 960x576", tokens);
+    MeasureProducts(model, report, model.attention_out(), "q4_1 576x576", tokens);
+    MeasureProducts(model, report, model.gate_up(), "q4_1 3072x576", tokens);
+    MeasureProducts(model, report, model.down(), "q4_1 576x1536", tokens);
+  }
+  for (int64_t tokens : {1, 8}) {
+    MeasureProducts(model, report, {model.head()}, "q8_0 49152x576", tokens);
+  }
+  for (int64_t tokens : {int64_t{1}, int64_t{64}, kMaxTokens}) {
+    const int64_t first = kMaxTokens - tokens;
+    const Work work = AttentionWork(first, tokens);
+    report.Measure("attention f16 x" + std::to_string(tokens) + " of 512 slots",
+                   Times(work, kLayers), work.f32 * kLayers / 1e9, "GFMA/s", [&] {
+                     for (int64_t l = 0; l < kLayers; ++l) model.Attend(l, first, tokens);
+                   });
+  }
+  MeasureElementwise(model, report);
+  MeasureForwards(model, report);
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app("Times the CPU kernels on the shapes of SmolLM2-135M.");
+  uint64_t seed = 1;
+  app.add_option("--seed", seed, "seed of all weights and activations");
+  CLI11_PARSE(app, argc, argv);
+  nlohmann::json figures = nlohmann::json::array();
+  for (auto set : {baton::InstructionSet::kAvx2, baton::InstructionSet::kAvx512}) {
+    if (!baton::IsSupported(set)) continue;
+    baton::Run(set, 1, seed, figures);
+    const int all = baton::UsableProcessors();
+    if (all > 1) baton::Run(set, all, seed, figures);
+  }
+  std::cout << nlohmann::json({{"bench", "kernel"}, {"seed", seed}, {"figures", figures}}).dump()
+            << std::endl;
+}

@@ -1,0 +1,124 @@
+// What this machine can do at most, measured in the run that reports against it: int8 products,
+// f32 fused operations, and bytes read from memory, for one instruction set and a thread count.
+//
+// The loops are in assembly and do nothing but the instruction in question on independent registers.
+// Callers check IsSupported first.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace baton {
+
+struct MeasuredPeaks {
+  double int8_per_second;   // multiply-adds
+  double f32_per_second;    // fused multiply-adds
+  double bytes_per_second;  // read
+};
+
+// Seconds of the fastest of several runs of fn(), at least `least_s` altogether.
+template <typename Function>
+double BestSeconds(const Function& fn, double least_s) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e9;
+  double total = 0;
+  for (int run = 0; run < 3 || (total < least_s && run < 10000); ++run) {
+    const auto start = Clock::now();
+    fn();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = std::min(best, seconds);
+    total += seconds;
+  }
+  return best;
+}
+
+namespace peaks {
+
+inline constexpr int64_t kRounds = 100'000;
+inline constexpr int kInstructions = 12;  // a round: independent ones, latency times rate
+
+// A loop of kInstructions on registers 0–11, with 14 and 15 as the operands.
+#define BATON_PEAK_LOOP(instruction, width)                                                 \
+  int64_t rounds = kRounds;                                                                 \
+  asm volatile(".irp r,0,1,2,3,4,5,6,7,8,9,10,11,14,15\n"                                   \
+               "vpxor %%xmm\\r, %%xmm\\r, %%xmm\\r\n.endr\n"                                 \
+               "1:\n.irp r,0,1,2,3,4,5,6,7,8,9,10,11\n" instruction " %%" width "15, %%" width \
+               "14, %%" width "\\r\n.endr\n"                                                \
+               "dec %0\njnz 1b\nvzeroupper\n"                                              \
+               : "+r"(rounds)                                                               \
+               :                                                                            \
+               : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",    \
+                 "xmm9", "xmm10", "xmm11", "xmm14", "xmm15", "cc")
+
+inline int64_t Int8Avx512() {
+  BATON_PEAK_LOOP("vpdpbusd", "zmm");
+  return kRounds * kInstructions * 64;
+}
+inline int64_t Int8Avx2() {
+  BATON_PEAK_LOOP("vpmaddubsw", "ymm");
+  return kRounds * kInstructions * 32;
+}
+inline int64_t FmaAvx512() {
+  BATON_PEAK_LOOP("vfmadd231ps", "zmm");
+  return kRounds * kInstructions * 16;
+}
+inline int64_t FmaAvx2() {
+  BATON_PEAK_LOOP("vfmadd231ps", "ymm");
+  return kRounds * kInstructions * 8;
+}
+
+#undef BATON_PEAK_LOOP
+
+// REQUIRES: bytes is a multiple of 256.
+inline void ReadAll(const std::byte* data, int64_t bytes) {
+  const std::byte* end = data + bytes;
+  asm volatile(
+      "1:\n.irp at,0,32,64,96,128,160,192,224\nvmovdqu \\at(%0), %%ymm0\n.endr\n"
+      "add $256, %0\ncmp %1, %0\njb 1b\nvzeroupper\n"
+      : "+r"(data)
+      : "r"(end)
+      : "xmm0", "cc", "memory");
+}
+
+// Operations per second of all threads together.
+template <typename Loop>
+double Rate(ThreadPool& pool, const Loop& loop) {
+  std::atomic<int64_t> operations{0};
+  const double seconds = BestSeconds(
+      [&] {
+        operations = 0;
+        pool.ParallelFor(4 * pool.threads(), [&](int64_t, int) { operations += loop(); });
+      },
+      0.1);
+  return static_cast<double>(operations) / seconds;
+}
+
+}  // namespace peaks
+
+// `memory` should be much larger than the caches and a multiple of 1 MiB.
+inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads, const std::byte* memory,
+                                  int64_t bytes) {
+  ThreadPool pool(threads);
+  const bool wide = set == InstructionSet::kAvx512;
+  MeasuredPeaks result;
+  result.int8_per_second = peaks::Rate(pool, wide ? peaks::Int8Avx512 : peaks::Int8Avx2);
+  result.f32_per_second = peaks::Rate(pool, wide ? peaks::FmaAvx512 : peaks::FmaAvx2);
+  const int64_t piece = 1 << 20;
+  const double seconds = BestSeconds(
+      [&] {
+        pool.ParallelFor(bytes / piece, [&](int64_t unit, int) {
+          peaks::ReadAll(memory + unit * piece, piece);
+        });
+      },
+      0.3);
+  result.bytes_per_second = static_cast<double>(bytes) / seconds;
+  return result;
+}
+
+}  // namespace baton

@@ -1,0 +1,60 @@
+#include "cache/cache_key.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string>
+
+namespace baton {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "unit bytes are hashed as stored");
+
+// What one chained hash is computed over: the hash before it, then 16 units.
+struct HashInput {
+  Hash128 previous;
+  std::array<CacheUnit, kUnitsPerHash> units;
+};
+static_assert(sizeof(HashInput) == 16 + 8 * kUnitsPerHash, "no padding is hashed");
+
+Hash128 HashBytes(const void* data, size_t size) {
+  const XXH128_hash_t hash = XXH3_128bits(data, size);
+  return {.low = hash.low64, .high = hash.high64};
+}
+
+}  // namespace
+
+CacheNamespace MakeNamespace(const NamespaceFields& fields) {
+  std::string bytes;
+  for (const std::string_view field :
+       {fields.tenant, fields.cache_salt, fields.lora, fields.model_revision}) {
+    const uint64_t length = field.size();
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
+    bytes.append(field);
+  }
+  return CacheNamespace(XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens) {
+  std::vector<CacheUnit> units(tokens.size());
+  std::transform(tokens.begin(), tokens.end(), units.begin(),
+                 [](TokenId token) { return CacheUnit{static_cast<uint32_t>(token)}; });
+  return units;
+}
+
+std::vector<Hash128> ChainedHashes(CacheNamespace cache_namespace,
+                                   std::span<const CacheUnit> units) {
+  std::vector<Hash128> hashes(units.size() / kUnitsPerHash);
+  const uint64_t seed = cache_namespace.value();
+  HashInput input{.previous = HashBytes(&seed, sizeof(seed)), .units = {}};
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    std::copy_n(units.begin() + i * kUnitsPerHash, kUnitsPerHash, input.units.begin());
+    hashes[i] = HashBytes(&input, sizeof(input));
+    input.previous = hashes[i];
+  }
+  return hashes;
+}
+
+}  // namespace baton

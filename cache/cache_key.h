@@ -1,0 +1,49 @@
+// What a prefix is known by: a namespace and a run of 64-bit units.
+//
+// The namespace is the hash of length-tagged fields (tenant, cache salt, LoRA, model revision), so
+// that ("a","bc") and ("ab","c") differ; it comes first in every key, so that no lookup can cross
+// it. A unit is a token id today; images and bigrams are other units, which is why keys are not
+// input ids. Unit hashes are chained 128-bit hashes over 16 units, the same in the whole cluster
+// whatever the block size.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/strong_int.h"
+
+namespace baton {
+
+struct Hash128 {
+  uint64_t low = 0;
+  uint64_t high = 0;
+
+  auto operator<=>(const Hash128&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Hash128& value) {
+    return H::combine(std::move(h), value.low, value.high);
+  }
+};
+
+using CacheNamespace = StrongInt<struct CacheNamespaceTag, uint64_t>;
+
+struct NamespaceFields {
+  std::string_view tenant;
+  std::string_view cache_salt;
+  std::string_view lora;
+  std::string_view model_revision;
+};
+CacheNamespace MakeNamespace(const NamespaceFields& fields);
+
+using CacheUnit = uint64_t;
+std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens);
+
+inline constexpr int kUnitsPerHash = 16;
+// Chained hashes of every full run of 16 units: hash[i] covers units [0, 16 * (i + 1)) and the
+// namespace.
+std::vector<Hash128> ChainedHashes(CacheNamespace cache_namespace,
+                                   std::span<const CacheUnit> units);
+
+}  // namespace baton

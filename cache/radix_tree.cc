@@ -1,0 +1,372 @@
+#include "cache/radix_tree.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+// A block's units as one hashable value.
+struct UnitsOfBlock {
+  std::span<const CacheUnit> units;
+  template <typename H>
+  friend H AbslHashValue(H h, const UnitsOfBlock& value) {
+    return H::combine_contiguous(std::move(h), value.units.data(), value.units.size());
+  }
+};
+
+size_t HashOfBlock(std::span<const CacheUnit> units) { return absl::HashOf(UnitsOfBlock{units}); }
+
+}  // namespace
+
+RadixLock& RadixLock::operator=(RadixLock&& other) noexcept {
+  if (this == &other) return *this;
+  Drop();
+  tree_ = std::exchange(other.tree_, nullptr);
+  node_ = std::exchange(other.node_, -1);
+  return *this;
+}
+
+void RadixLock::Drop() {
+  if (tree_ == nullptr) return;
+  std::exchange(tree_, nullptr)->UnlockPath(std::exchange(node_, -1));
+}
+
+size_t RadixTree::ChildHash::operator()(const ChildProbe& probe) const {
+  return absl::HashOf(probe.parent, probe.first_hash);
+}
+
+size_t RadixTree::ChildHash::operator()(NodeIndex node) const {
+  return absl::HashOf((*nodes)[node].parent, (*nodes)[node].first_hash);
+}
+
+bool RadixTree::ChildEqual::operator()(NodeIndex node, const ChildProbe& probe) const {
+  const Node& child = (*nodes)[node];
+  return child.parent == probe.parent && child.first_hash == probe.first_hash &&
+         std::equal(probe.first.begin(), probe.first.end(), child.units.begin());
+}
+
+RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator)
+    : block_size_(block_size),
+      allocator_(allocator),
+      children_(0, ChildHash{&nodes_}, ChildEqual{&nodes_}),
+      node_of_block_(allocator->total(), kNone) {
+  CHECK_GE(block_size, 1);
+}
+
+RadixTree::~RadixTree() {
+  for (const auto& [cache_namespace, root] : roots_) {
+    CHECK_EQ(nodes_[root].locks, 0) << "a lock outlives its tree";
+  }
+  for (const Node& node : nodes_) {
+    if (node.live) allocator_->ReleaseHolds(node.blocks, BlockHolder::kRadixNode);
+  }
+}
+
+// ---- nodes ------------------------------------------------------------------------------------
+
+RadixTree::NodeIndex RadixTree::NewNode() {
+  NodeIndex index = static_cast<NodeIndex>(nodes_.size());
+  if (unused_nodes_.empty()) {
+    nodes_.emplace_back();
+  } else {
+    index = unused_nodes_.back();
+    unused_nodes_.pop_back();
+  }
+  nodes_[index].live = true;
+  return index;
+}
+
+RadixTree::NodeIndex RadixTree::RootOf(CacheNamespace cache_namespace) {
+  if (auto it = roots_.find(cache_namespace); it != roots_.end()) return it->second;
+  const NodeIndex root = NewNode();
+  nodes_[root].is_root = true;
+  nodes_[root].cache_namespace = cache_namespace;
+  roots_[cache_namespace] = root;
+  return root;
+}
+
+// REQUIRES: no child, no lock, no block.
+void RadixTree::RemoveNode(NodeIndex index) {
+  const NodeIndex parent = nodes_[index].parent;
+  if (nodes_[index].is_root) {
+    roots_.erase(nodes_[index].cache_namespace);
+  } else {
+    children_.erase(index);
+    --nodes_[parent].child_count;
+  }
+  nodes_[index] = Node();
+  unused_nodes_.push_back(index);
+  if (parent == kNone) return;
+  if (nodes_[parent].is_root) {
+    RemoveRootIfUnused(parent);
+  } else {
+    QueueIfEvictable(parent);
+  }
+}
+
+void RadixTree::RemoveRootIfUnused(NodeIndex root) {
+  if (nodes_[root].child_count == 0 && nodes_[root].locks == 0) RemoveNode(root);
+}
+
+RadixTree::NodeIndex RadixTree::FindChild(NodeIndex parent,
+                                          std::span<const CacheUnit> first) const {
+  const auto it = children_.find(
+      ChildProbe{.parent = parent, .first_hash = HashOfBlock(first), .first = first});
+  return it == children_.end() ? kNone : *it;
+}
+
+RadixTree::NodeIndex RadixTree::AddChild(NodeIndex parent, std::span<const CacheUnit> units,
+                                         std::span<const BlockId> blocks) {
+  const NodeIndex child = NewNode();
+  nodes_[child].parent = parent;
+  nodes_[child].first_hash = HashOfBlock(units.first(block_size_));
+  if (eviction_queue_.Contains(parent)) eviction_queue_.Erase(parent);
+  ++nodes_[parent].child_count;
+  Append(child, units, blocks);
+  children_.insert(child);
+  // A node joins the queue when its lock goes; Insert, the one caller, locks it next.
+  return child;
+}
+
+void RadixTree::Append(NodeIndex index, std::span<const CacheUnit> units,
+                       std::span<const BlockId> blocks) {
+  Node& node = nodes_[index];
+  node.units.insert(node.units.end(), units.begin(), units.end());
+  node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
+  (node.locks > 0 ? protected_blocks_ : evictable_blocks_) += static_cast<int32_t>(blocks.size());
+  totals_.inserted_blocks += static_cast<int64_t>(blocks.size());
+  for (const BlockId block : blocks) {
+    CHECK_EQ(node_of_block_[block.value()], kNone) << "block " << block << " is in the tree";
+    node_of_block_[block.value()] = index;
+    allocator_->AddHold(block, BlockHolder::kRadixNode);
+    if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
+  }
+}
+
+// Cuts an edge behind its first `blocks`. The lower part stays the same node; returns the upper.
+RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
+  const NodeIndex upper_index = NewNode();  // may move the nodes
+  Node& lower = nodes_[lower_index];
+  Node& upper = nodes_[upper_index];
+  children_.erase(lower_index);
+  const auto cut_units = lower.units.begin() + int64_t{blocks} * block_size_;
+  const auto cut_blocks = lower.blocks.begin() + blocks;
+  upper.units.assign(lower.units.begin(), cut_units);
+  upper.blocks.assign(lower.blocks.begin(), cut_blocks);
+  lower.units.erase(lower.units.begin(), cut_units);
+  lower.blocks.erase(lower.blocks.begin(), cut_blocks);
+  upper.parent = std::exchange(lower.parent, upper_index);
+  upper.first_hash = lower.first_hash;
+  lower.first_hash = HashOfBlock(std::span(lower.units).first(block_size_));
+  upper.child_count = 1;
+  upper.locks = lower.locks;
+  upper.last_used = lower.last_used;
+  for (const BlockId block : upper.blocks) node_of_block_[block.value()] = upper_index;
+  children_.insert(upper_index);
+  children_.insert(lower_index);
+  ++totals_.splits;
+  return upper_index;
+}
+
+// ---- match and insert ---------------------------------------------------------------------------
+
+int32_t RadixTree::EqualBlocks(const Node& node, std::span<const CacheUnit> units) const {
+  const size_t common = std::min(units.size(), node.units.size());
+  const auto end = units.begin() + common;
+  if (std::equal(units.begin(), end, node.units.begin())) return common / block_size_;
+  const auto first_difference = std::mismatch(units.begin(), end, node.units.begin()).first;
+  return static_cast<int32_t>((first_difference - units.begin()) / block_size_);
+}
+
+// Follows `units` down from the end of `start`; visit(node, blocks) sees what is passed.
+template <typename Visit>
+RadixTree::Position RadixTree::Walk(NodeIndex start, std::span<const CacheUnit> units,
+                                    int32_t max_blocks, Visit visit) const {
+  Position at{.node = start, .in_node = nodes_[start].size(), .blocks = 0};
+  const int32_t limit =
+      static_cast<int32_t>(std::min<size_t>(std::max(max_blocks, 0), units.size() / block_size_));
+  while (at.blocks < limit) {
+    const auto rest =
+        units.subspan(size_t(at.blocks) * block_size_, size_t(limit - at.blocks) * block_size_);
+    const NodeIndex child = FindChild(at.node, rest.first(block_size_));
+    if (child == kNone) break;
+    const int32_t equal = EqualBlocks(nodes_[child], rest);
+    visit(nodes_[child], equal);
+    at = {.node = child, .in_node = equal, .blocks = at.blocks + equal};
+    if (equal < nodes_[child].size()) break;
+  }
+  return at;
+}
+
+RadixTree::NodeIndex RadixTree::NodeEndingAt(const Position& position) {
+  if (position.in_node == nodes_[position.node].size()) return position.node;
+  return Split(position.node, position.in_node);
+}
+
+RadixPeek RadixTree::Peek(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                          int32_t max_blocks) const {
+  RadixPeek peek;
+  const auto root = roots_.find(cache_namespace);
+  if (root == roots_.end()) return peek;
+  const Position end = Walk(root->second, units, max_blocks, [&](const Node& node, int32_t blocks) {
+    if (node.locks == 0) peek.evictable_blocks += blocks;
+  });
+  peek.blocks = end.blocks;
+  return peek;
+}
+
+RadixMatch RadixTree::Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                            int32_t max_blocks, int32_t min_blocks) {
+  RadixMatch match;
+  const NodeIndex root = RootOf(cache_namespace);
+  const Position end = Walk(root, units, max_blocks, [&](const Node& node, int32_t blocks) {
+    match.blocks.insert(match.blocks.end(), node.blocks.begin(), node.blocks.begin() + blocks);
+  });
+  NodeIndex node = root;
+  if (end.blocks < min_blocks) {
+    match.blocks.clear();
+  } else {
+    node = NodeEndingAt(end);
+  }
+  LockPath(node);
+  match.lock = RadixLock(this, node);
+  return match;
+}
+
+int32_t RadixTree::Insert(RadixLock& lock, std::span<const CacheUnit> units,
+                          std::span<BlockId> blocks) {
+  CHECK(lock.tree_ == this);
+  CHECK_EQ(units.size(), blocks.size() * block_size_);
+  int32_t present = 0;
+  const Position at = Walk(lock.node_, units, static_cast<int32_t>(blocks.size()),
+                           [&](const Node& node, int32_t equal) {
+                             std::copy_n(node.blocks.begin(), equal, blocks.begin() + present);
+                             present += equal;
+                           });
+  totals_.duplicate_blocks += present;
+  NodeIndex end = NodeEndingAt(at);
+  if (present < static_cast<int32_t>(blocks.size())) {
+    const auto new_units = units.subspan(size_t(present) * block_size_);
+    const auto new_blocks = blocks.subspan(present);
+    // A leaf that nobody else has locked grows in place, so that insertion chunk by chunk makes one
+    // node and not a chain.
+    const int32_t our_locks = end == lock.node_ ? 1 : 0;
+    const Node& node = nodes_[end];
+    if (!node.is_root && node.child_count == 0 && node.locks == our_locks) {
+      Append(end, new_units, new_blocks);
+    } else {
+      end = AddChild(end, new_units, new_blocks);
+    }
+  }
+  MoveLockDown(lock, end);
+  return present;
+}
+
+// ---- locks --------------------------------------------------------------------------------------
+
+void RadixTree::LockPath(NodeIndex index) {
+  ++nodes_[index].own_locks;
+  for (NodeIndex at = index; at != kNone; at = nodes_[at].parent) {
+    Node& node = nodes_[at];
+    if (node.locks++ > 0) continue;
+    evictable_blocks_ -= node.size();
+    protected_blocks_ += node.size();
+    if (eviction_queue_.Contains(at)) eviction_queue_.Erase(at);
+  }
+}
+
+void RadixTree::UnlockPath(NodeIndex index) {
+  --nodes_[index].own_locks;
+  ++tick_;
+  NodeIndex parent = kNone;
+  for (NodeIndex at = index; at != kNone; at = parent) {
+    Node& node = nodes_[at];
+    parent = node.parent;
+    node.last_used = tick_;
+    if (--node.locks > 0) continue;
+    evictable_blocks_ += node.size();
+    protected_blocks_ -= node.size();
+    if (node.is_root) {
+      RemoveRootIfUnused(at);
+    } else {
+      QueueIfEvictable(at);
+    }
+  }
+}
+
+// REQUIRES: `node` is the lock's node or below it.
+void RadixTree::MoveLockDown(RadixLock& lock, NodeIndex index) {
+  const NodeIndex from = std::exchange(lock.node_, index);
+  --nodes_[from].own_locks;
+  ++nodes_[index].own_locks;
+  for (NodeIndex at = index; at != from; at = nodes_[at].parent) {
+    Node& node = nodes_[at];
+    if (node.locks++ > 0) continue;
+    evictable_blocks_ -= node.size();
+    protected_blocks_ += node.size();
+    if (eviction_queue_.Contains(at)) eviction_queue_.Erase(at);
+  }
+}
+
+void RadixTree::PinAt(NodeIndex node, BlockId block) {
+  pinned_at_[block] = node;
+  if (nodes_[node].pinned_blocks++ == 0) LockPath(node);
+}
+
+void RadixTree::PinBlock(BlockId block) {
+  const NodeIndex node = node_of_block_[block.value()];
+  if (node != kNone) PinAt(node, block);
+}
+
+void RadixTree::UnpinBlock(BlockId block) {
+  const auto it = pinned_at_.find(block);
+  if (it == pinned_at_.end()) return;
+  const NodeIndex node = it->second;
+  pinned_at_.erase(it);
+  if (--nodes_[node].pinned_blocks == 0) UnlockPath(node);
+}
+
+// ---- eviction -----------------------------------------------------------------------------------
+
+void RadixTree::QueueIfEvictable(NodeIndex index) {
+  const Node& node = nodes_[index];
+  if (node.child_count == 0 && node.locks == 0) eviction_queue_.Push(index, node.last_used);
+}
+
+int32_t RadixTree::Evict(int32_t count) {
+  int32_t evicted = 0;
+  while (evicted < count && !eviction_queue_.empty()) {
+    const NodeIndex leaf = eviction_queue_.Min();
+    Node& node = nodes_[leaf];
+    const int32_t taken = std::min(count - evicted, node.size());
+    for (int32_t i = 0; i < taken; ++i) {
+      const BlockId block = node.blocks.back();
+      node.blocks.pop_back();
+      node_of_block_[block.value()] = kNone;
+      allocator_->ReleaseHold(block, BlockHolder::kRadixNode);
+      CHECK(allocator_->is_free(block)) << "evicted block " << block << " is in use";
+    }
+    node.units.resize(node.blocks.size() * block_size_);
+    evicted += taken;
+    evictable_blocks_ -= taken;
+    if (node.blocks.empty()) {
+      eviction_queue_.Erase(leaf);
+      RemoveNode(leaf);
+    }
+  }
+  totals_.evicted_blocks += evicted;
+  return evicted;
+}
+
+RadixStats RadixTree::Stats() const {
+  RadixStats stats = totals_;
+  stats.namespaces = static_cast<int64_t>(roots_.size());
+  stats.nodes = static_cast<int64_t>(children_.size());
+  stats.evictable_blocks = evictable_blocks_;
+  stats.protected_blocks = protected_blocks_;
+  return stats;
+}
+
+}  // namespace baton

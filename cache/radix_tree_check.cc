@@ -1,0 +1,77 @@
+// RadixTree::CheckInvariants: every kept figure recounted.
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cache/radix_tree.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count,
+                                  int32_t child_locks) const {
+  const Node& node = nodes_[index];
+  const auto broken = [&](std::string_view what) {
+    return absl::InternalError(StrCat("radix node ", index, ": ", what));
+  };
+  if (node.child_count != child_count) return broken("child count differs");
+  if (node.locks != child_locks + node.own_locks) return broken("lock count differs");
+  if (node.own_locks < (node.pinned_blocks > 0 ? 1 : 0)) return broken("pins without a lock");
+  const bool evictable = !node.is_root && node.locks == 0 && child_count == 0;
+  if (evictable != eviction_queue_.Contains(index)) return broken("eviction queue differs");
+  if (node.is_root) {
+    if (!node.blocks.empty()) return broken("root with blocks");
+    if (node.locks == 0 && child_count == 0) return broken("unused root");
+    const auto it = roots_.find(node.cache_namespace);
+    if (it == roots_.end() || it->second != index) return broken("not the root of its namespace");
+    return absl::OkStatus();
+  }
+  if (node.blocks.empty()) return broken("no blocks");
+  if (node.units.size() != node.blocks.size() * block_size_) return broken("units differ");
+  if (FindChild(node.parent, std::span(node.units).first(block_size_)) != index) {
+    return broken("not found from its parent");
+  }
+  for (const BlockId block : node.blocks) {
+    if (node_of_block_[block.value()] != index) return broken("block listed elsewhere");
+    if (allocator_->holds(block, BlockHolder::kRadixNode) != 1) return broken("hold differs");
+    const bool used = allocator_->holds(block, BlockHolder::kSequence) > 0 ||
+                      allocator_->holds(block, BlockHolder::kTransfer) > 0;
+    if (used && node.locks == 0) return broken("block in use, node not locked");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RadixTree::CheckInvariants() const {
+  std::vector<int32_t> child_counts(nodes_.size());
+  std::vector<int32_t> child_locks(nodes_.size());
+  int32_t evictable = 0, protected_count = 0;
+  for (const Node& node : nodes_) {
+    if (!node.live) continue;
+    (node.locks > 0 ? protected_count : evictable) += node.size();
+    if (node.parent == kNone) continue;
+    ++child_counts[node.parent];
+    child_locks[node.parent] += node.locks;
+  }
+  int64_t live = 0, evictable_leaves = 0;
+  for (NodeIndex i = 0; i < static_cast<NodeIndex>(nodes_.size()); ++i) {
+    if (!nodes_[i].live) continue;
+    ++live;
+    if (eviction_queue_.Contains(i)) ++evictable_leaves;
+    RETURN_IF_ERROR(CheckNode(i, child_counts[i], child_locks[i]));
+  }
+  if (live != static_cast<int64_t>(roots_.size() + children_.size())) {
+    return absl::InternalError("radix tree: nodes live outside the tree");
+  }
+  if (evictable_leaves != eviction_queue_.size()) {
+    return absl::InternalError("radix tree: dead nodes in the eviction queue");
+  }
+  if (evictable != evictable_blocks_ || protected_count != protected_blocks_) {
+    return absl::InternalError(StrCat("radix tree: keeps ", evictable_blocks_, " evictable and ",
+                                      protected_blocks_, " protected blocks, recount finds ",
+                                      evictable, " and ", protected_count));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

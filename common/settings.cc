@@ -1,0 +1,150 @@
+#include "common/settings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace baton {
+namespace {
+
+// Debian's absl::string_view is a type of its own.
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status BadValue(const std::string& name, std::string_view value, const std::string& range) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", name, ": \"", View(value), "\" is not in the range ", range));
+}
+
+template <typename Integer>
+Setting MakeInteger(std::string name, Integer* field, Integer minimum, Integer maximum,
+                    std::string help) {
+  Setting setting;
+  setting.name = std::move(name);
+  setting.help = std::move(help);
+  setting.range = absl::StrCat(minimum, "–", maximum);
+  setting.get = [field] { return absl::StrCat(*field); };
+  setting.default_value = setting.get();
+  setting.set = [field, minimum, maximum, name = setting.name,
+                 range = setting.range](std::string_view text) -> absl::Status {
+    Integer value = 0;
+    if (!absl::SimpleAtoi(View(text), &value) || value < minimum || value > maximum) {
+      return BadValue(name, text, range);
+    }
+    *field = value;
+    return absl::OkStatus();
+  };
+  return setting;
+}
+
+}  // namespace
+
+void SettingList::Add(std::string name, int32_t* field, int32_t minimum, int32_t maximum,
+                      std::string help) {
+  settings_.push_back(MakeInteger(std::move(name), field, minimum, maximum, std::move(help)));
+}
+
+void SettingList::Add(std::string name, int64_t* field, int64_t minimum, int64_t maximum,
+                      std::string help) {
+  settings_.push_back(MakeInteger(std::move(name), field, minimum, maximum, std::move(help)));
+}
+
+void SettingList::Add(std::string name, double* field, double minimum, double maximum,
+                      std::string help) {
+  Setting setting;
+  setting.name = std::move(name);
+  setting.help = std::move(help);
+  setting.range = absl::StrCat(minimum, "–", maximum);
+  setting.get = [field] { return absl::StrCat(*field); };
+  setting.default_value = setting.get();
+  setting.set = [field, minimum, maximum, name = setting.name,
+                 range = setting.range](std::string_view text) -> absl::Status {
+    double value = 0;
+    if (!absl::SimpleAtod(View(text), &value) || !(value >= minimum && value <= maximum)) {
+      return BadValue(name, text, range);
+    }
+    *field = value;
+    return absl::OkStatus();
+  };
+  settings_.push_back(std::move(setting));
+}
+
+void SettingList::Add(std::string name, bool* field, std::string help) {
+  Setting setting;
+  setting.name = std::move(name);
+  setting.help = std::move(help);
+  setting.range = "true or false";
+  setting.is_flag = true;
+  setting.get = [field] { return std::string(*field ? "true" : "false"); };
+  setting.default_value = setting.get();
+  setting.set = [field, name = setting.name,
+                 range = setting.range](std::string_view text) -> absl::Status {
+    if (text == "true" || text == "on" || text == "1") {
+      *field = true;
+    } else if (text == "false" || text == "off" || text == "0") {
+      *field = false;
+    } else {
+      return BadValue(name, text, range);
+    }
+    return absl::OkStatus();
+  };
+  settings_.push_back(std::move(setting));
+}
+
+void SettingList::Add(std::string name, std::string* field, std::string help) {
+  Setting setting;
+  setting.name = std::move(name);
+  setting.help = std::move(help);
+  setting.get = [field] { return *field; };
+  setting.default_value = setting.get();
+  setting.set = [field](std::string_view text) {
+    *field = std::string(text);
+    return absl::OkStatus();
+  };
+  settings_.push_back(std::move(setting));
+}
+
+void SettingList::AddNamed(std::string name, std::vector<std::string> names,
+                           std::function<void(size_t)> choose, std::function<std::string()> get,
+                           std::string help) {
+  Setting setting;
+  setting.name = std::move(name);
+  setting.help = std::move(help);
+  setting.range = absl::StrJoin(names, ", ");
+  setting.get = std::move(get);
+  setting.default_value = setting.get();
+  setting.set = [choose = std::move(choose), names = std::move(names), name = setting.name,
+                 range = setting.range](std::string_view text) -> absl::Status {
+    const auto found = std::find(names.begin(), names.end(), text);
+    if (found == names.end()) return BadValue(name, text, range);
+    choose(static_cast<size_t>(found - names.begin()));
+    return absl::OkStatus();
+  };
+  settings_.push_back(std::move(setting));
+}
+
+absl::Status SettingList::Set(std::string_view name, std::string_view value) {
+  for (const Setting& setting : settings_) {
+    if (setting.name == name) return setting.set(value);
+  }
+  return absl::NotFoundError(absl::StrCat("there is no setting --", View(name)));
+}
+
+std::string SettingList::EffectiveValues() const {
+  std::string out;
+  for (const Setting& setting : settings_) {
+    const std::string value = setting.get();
+    absl::StrAppend(&out, setting.name, " = ", value);
+    if (value != setting.default_value) {
+      absl::StrAppend(&out, "  (default ",
+                      setting.default_value.empty() ? "empty" : setting.default_value, ")");
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace baton

@@ -1,0 +1,70 @@
+// Settings with a name, a default, a range and a sentence: declared once, used for --help, for
+// checking and for the list of effective values that every process prints at start.
+//
+// A SettingList holds references to the fields it sets; they must outlive it. Command-line parsing
+// is common/settings_cli.h (CLI11).
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+struct Setting {
+  std::string name;           // "block-size"
+  std::string help;           // one sentence
+  std::string range;          // "1–128, a power of two"; empty for free text
+  std::string default_value;  // as text
+  bool is_flag = false;       // "--name" alone means true
+  std::function<absl::Status(std::string_view)>
+      set;  // InvalidArgument names setting, value and range
+  std::function<std::string()> get;
+};
+
+class SettingList {
+ public:
+  // The field's value at the time of the call is the default.
+  void Add(std::string name, int32_t* field, int32_t minimum, int32_t maximum, std::string help);
+  void Add(std::string name, int64_t* field, int64_t minimum, int64_t maximum, std::string help);
+  void Add(std::string name, double* field, double minimum, double maximum, std::string help);
+  void Add(std::string name, bool* field, std::string help);  // true/false, on/off, 1/0
+  void Add(std::string name, std::string* field, std::string help);
+  template <typename Enum>
+  void AddChoice(std::string name, Enum* field, std::vector<std::pair<std::string, Enum>> choices,
+                 std::string help) {
+    std::vector<std::string> names;
+    for (const auto& choice : choices) names.push_back(choice.first);
+    AddNamed(
+        std::move(name), std::move(names),
+        [field, choices](size_t index) { *field = choices[index].second; },
+        [field, choices] {
+          for (const auto& choice : choices) {
+            if (choice.second == *field) return choice.first;
+          }
+          return std::string();
+        },
+        std::move(help));
+  }
+
+  const std::vector<Setting>& settings() const { return settings_; }
+  absl::Status Set(std::string_view name, std::string_view value);
+  // "name = value" lines, a changed one marked with its default.
+  std::string EffectiveValues() const;
+
+ private:
+  void AddNamed(std::string name, std::vector<std::string> names,
+                std::function<void(size_t)> choose, std::function<std::string()> get,
+                std::string help);
+  std::vector<Setting> settings_;
+};
+
+}  // namespace baton

@@ -1,0 +1,120 @@
+#include "decode_worker/decode_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "rpc/status_conversion.h"
+#include "rpc/stream_writer.h"
+#include "rpc/unary_call.h"
+#include "worker_rpc/engine_call.h"
+#include "worker_rpc/wire_conversion.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kTicketAndFinish = 2;
+constexpr size_t kMaxQueuedHandOvers = 4096;
+
+// Milliseconds to the call's deadline, at least 1; 0: it has none.
+int64_t MillisecondsLeft(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return 0;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline - std::chrono::system_clock::now());
+  constexpr int64_t kLongestMs = int64_t{1} << 40;  // gRPC's "infinite future" may be a little less
+  if (left.count() >= kLongestMs) return 0;
+  return std::max<int64_t>(1, left.count());
+}
+
+int64_t SoonerTimeoutMs(int64_t a, int64_t b) {
+  if (a <= 0 || b <= 0) return std::max(a, b);
+  return std::min(a, b);
+}
+
+class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSink {
+ public:
+  DecodeCall(Engine* engine, CallGate* gate, size_t max_queued)
+      : StreamWriter(max_queued), engine_(engine), gate_(gate), engine_call_(engine) {}
+
+  // REQUIRES: `self` is this.
+  void Start(const v1::DecodeRequest& wire, int64_t deadline_ms, std::shared_ptr<RequestSink> self) {
+    absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+    if (!pass.ok()) return End(ToGrpcStatus(pass.status()));
+    pass_ = *std::move(pass);
+    absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
+    if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
+    GenerateRequest request = GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
+    request.timeout_ms = SoonerTimeoutMs(request.timeout_ms, deadline_ms);
+    engine_call_.Started(engine_->Generate(std::move(request), std::move(self)));
+  }
+
+  void OnTicket(const TransferTicket& ticket) override {
+    v1::DecodeEvent event;
+    *event.mutable_ticket() = TicketToWire(ticket);
+    SendOrCancel(std::move(event));
+  }
+  void OnTokens(TokenOutput output) override {
+    v1::DecodeEvent event;
+    *event.mutable_tokens() = TokensToWire(std::move(output));
+    SendOrCancel(std::move(event));
+  }
+  void OnFinish(FinishInfo info) override {
+    v1::DecodeEvent event;
+    *event.mutable_finished() = FinishedToWire(std::move(info));
+    Send(std::move(event));
+    End(grpc::Status::OK);
+  }
+  void OnError(absl::Status status) override { End(ToGrpcStatus(status)); }
+
+ protected:
+  void OnCalledOff() override { engine_call_.Cancel(); }
+
+ private:
+  void SendOrCancel(v1::DecodeEvent event) {
+    if (!Send(std::move(event))) engine_call_.Cancel();
+  }
+
+  Engine* const engine_;
+  CallGate* const gate_;
+  CallGate::Pass pass_;
+  EngineCall engine_call_;
+};
+
+}  // namespace
+
+DecodeService::DecodeService(Engine* engine, CallGate* gate)
+    : engine_(engine), gate_(gate), tasks_(kMaxQueuedHandOvers) {}
+
+grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
+    grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
+  const auto tokens = static_cast<size_t>(engine_->model_info().config.context_length);
+  auto call = std::make_shared<DecodeCall>(engine_, gate_, tokens + kTicketAndFinish);
+  call->Hold();
+  call->Start(*request, MillisecondsLeft(*context), call);
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* DecodeService::PrefillLocally(
+    grpc::CallbackServerContext*, const v1::PrefillLocallyRequest* request,
+    v1::PrefillLocallyResponse* response) {
+  auto call = std::make_shared<UnaryCall<v1::PrefillLocallyResponse>>(response);
+  call->Hold();
+  const auto ask = [call, engine = engine_, transfer_id = request->transfer_id(),
+                    epoch = Epoch(request->receiver_epoch())] {
+    const absl::Status status = engine->PrefillLocally(transfer_id, epoch);
+    if (status.ok()) {
+      call->Answer({});
+    } else {
+      call->Fail(ToGrpcStatus(status));
+    }
+  };
+  if (!tasks_.Post(ask)) {
+    call->Fail(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                            "too many prefills are being handed over"));
+  }
+  return call.get();
+}
+
+}  // namespace baton

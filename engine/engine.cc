@@ -1,0 +1,406 @@
+#include "engine/engine.h"
+
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "engine/model_loader.h"
+#include "engine/worker_core.h"
+#include "kernels/numerics.h"
+#include "model/llama_runner.h"
+#include "model/llama_weights.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxInbox = 1 << 16;
+constexpr auto kIdleCheck = std::chrono::milliseconds(50);
+constexpr auto kShutdownPoll = std::chrono::milliseconds(1);
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kDefaultPoolMiB = 1024;
+
+int64_t DefaultPoolBytes() {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return kDefaultPoolMiB * kMiB;
+  const int64_t free_bytes = static_cast<int64_t>(info.freeram + info.bufferram) * info.mem_unit;
+  return std::clamp<int64_t>(free_bytes / 4, 64 * kMiB, kDefaultPoolMiB * kMiB);
+}
+
+Epoch NewEpoch() {
+  std::random_device entropy;
+  const uint64_t value = (uint64_t{entropy()} << 32) | entropy();
+  return Epoch(value | 1);  // zero is "no epoch"
+}
+
+}  // namespace
+
+// The engine with its loop thread. Members are declared in the order in which they depend on each
+// other.
+class EngineImpl final : public Engine {
+ public:
+  explicit EngineImpl(const EngineOptions& options) : options_(options), epoch_(NewEpoch()) {}
+
+  ~EngineImpl() override {
+    if (!loop_.joinable()) return;
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    loop_.join();
+  }
+
+  absl::Status Load();
+
+  RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
+    const RequestHandle handle = next_handle_.fetch_add(1);
+    const bool posted =
+        Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
+          core.AddGenerate(handle, std::move(request), std::move(sink));
+        });
+    if (!posted) sink->OnError(InboxFull());
+    return handle;
+  }
+
+  RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
+    const RequestHandle handle = next_handle_.fetch_add(1);
+    const bool posted =
+        Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
+          core.AddPrefill(handle, std::move(request), std::move(sink));
+        });
+    if (!posted) sink->OnDone(InboxFull());
+    return handle;
+  }
+
+  void Cancel(RequestHandle handle) override {
+    Post([handle](WorkerCore& core) { core.Cancel(handle); }, /*always=*/true);
+  }
+
+  absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) override {
+    return Ask<absl::Status>(
+        [=](WorkerCore& core) { return core.PrefillLocally(transfer_id, receiver_epoch); },
+        absl::UnavailableError("the engine is shutting down"));
+  }
+
+  EngineStatus Status() override {
+    return Ask<EngineStatus>([this](WorkerCore& core) { return MakeStatus(core); }, EngineStatus());
+  }
+  EngineInspection Inspect() override {
+    return Ask<EngineInspection>([this](WorkerCore& core) { return MakeInspection(core); },
+                                 EngineInspection());
+  }
+
+  const KvFingerprint& fingerprint() const override { return fingerprint_; }
+  Epoch epoch() const override { return epoch_; }
+  const ModelInfo& model_info() const override { return model_.info; }
+  const Tokenizer& tokenizer() const override { return *model_.tokenizer; }
+  std::string StartupReport() const override;
+
+ private:
+  using Event = std::function<void(WorkerCore&)>;
+
+  static absl::Status InboxFull() {
+    return absl::ResourceExhaustedError(
+        StrCat("the engine's inbox is full (", kMaxInbox, " events)"));
+  }
+
+  absl::Status MakePool();
+  absl::Status MakeTransport();
+  void MakeFingerprint();
+
+  // False when the inbox is full or the engine stops; `always` is for events that only ever free
+  // something.
+  bool Post(Event event, bool always = false) {
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_ || (inbox_.size() >= kMaxInbox && !always)) return false;
+      inbox_.push_back(std::move(event));
+    }
+    wake_.notify_one();
+    return true;
+  }
+
+  template <typename Result>
+  Result Ask(std::function<Result(WorkerCore&)> question, Result otherwise) {
+    auto promise = std::make_shared<std::promise<Result>>();
+    std::future<Result> answer = promise->get_future();
+    const bool posted =
+        Post([promise, question](WorkerCore& core) { promise->set_value(question(core)); }, true);
+    return posted ? answer.get() : otherwise;
+  }
+
+  void Loop();
+  bool WaitForEvents(std::vector<Event>& events);
+  EngineStatus MakeStatus(const WorkerCore& core) const;
+  EngineInspection MakeInspection(const WorkerCore& core) const;
+  int64_t ResidentPoolBytes() const;
+  std::string OpPath() const;
+
+  EngineOptions options_;
+  const Epoch epoch_;
+  SystemClock clock_;
+  LoadedModel model_;
+  KvLayout layout_;
+  std::unique_ptr<DeviceBuffer> pool_;
+  std::unique_ptr<LlamaRunner> runner_;
+  std::unique_ptr<KvCacheManager> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  KvFingerprint fingerprint_;
+  std::unique_ptr<KvTransport> transport_;
+  std::unique_ptr<WorkerCore> core_;
+
+  std::atomic<RequestHandle> next_handle_{1};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Event> inbox_;    // guarded by mutex_
+  bool transfer_news_ = false;  // guarded by mutex_
+  bool stopping_ = false;       // guarded by mutex_
+  std::thread loop_;
+};
+
+absl::Status EngineImpl::MakePool() {
+  if (!options_.paged) {
+    options_.layout = KvLayoutKind::kLayerMajor;
+    options_.prefix_cache = false;
+  }
+  const KvGroupSpec group{.layers = model_.info.config.layers,
+                          .kv_heads = model_.info.config.kv_heads,
+                          .head_dim = model_.info.config.head_dim,
+                          .type = options_.kv_type};
+  ASSIGN_OR_RETURN(layout_, KvLayout::Create(group, options_.layout, options_.block_size, 1));
+  int64_t blocks = options_.kv_blocks;
+  if (blocks == 0) {
+    const int64_t bytes =
+        options_.kv_cache_mib > 0 ? options_.kv_cache_mib * kMiB : DefaultPoolBytes();
+    blocks = std::max<int64_t>(1, bytes / layout_.bytes_per_block());
+  }
+  if (blocks > (int64_t{1} << 30)) {
+    return absl::InvalidArgumentError(
+        StrCat("the KV pool would have ", blocks, " blocks, at most ", int64_t{1} << 30));
+  }
+  options_.kv_blocks = static_cast<int32_t>(blocks);
+  // One more: the scratch block, where padded rows write.
+  ASSIGN_OR_RETURN(layout_,
+                   KvLayout::Create(group, options_.layout, options_.block_size, blocks + 1));
+  ASSIGN_OR_RETURN(pool_,
+                   model_.device->Allocate(static_cast<size_t>(layout_.pool_bytes()), "KV pool"));
+  return absl::OkStatus();
+}
+
+void EngineImpl::MakeFingerprint() {
+  fingerprint_.model = model_.info.fingerprint;
+  fingerprint_.backend = "cpu";
+  fingerprint_.numerics_revision = kNumericsRevision;
+  fingerprint_.kv_type = std::string(KvTypeName(options_.kv_type));
+  fingerprint_.layout = std::string(KvLayoutKindName(options_.layout));
+  fingerprint_.block_size = options_.block_size;
+  fingerprint_.layers = model_.info.config.layers;
+  fingerprint_.kv_heads = model_.info.config.kv_heads;
+  fingerprint_.head_dim = model_.info.config.head_dim;
+  fingerprint_.rope = model_.info.config.rope;
+}
+
+absl::Status EngineImpl::MakeTransport() {
+  TransportOptions transport{.fingerprint = fingerprint_,
+                             .epoch = epoch_,
+                             .pool = {.base = pool_->data(), .layout = layout_},
+                             .waker = [this] {
+                               {
+                                 std::lock_guard lock(mutex_);
+                                 transfer_news_ = true;
+                               }
+                               wake_.notify_one();
+                             }};
+  if (options_.loopback != nullptr) {
+    ASSIGN_OR_RETURN(transport_, CreateLoopbackTransport(options_.loopback, options_.loopback_name,
+                                                         std::move(transport)));
+  } else if (!options_.transfer_listen.empty()) {
+    ASSIGN_OR_RETURN(transport_,
+                     CreateTcpTransport(options_.transfer_listen, options_.transfer_advertise,
+                                        std::move(transport)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::Load() {
+  ASSIGN_OR_RETURN(model_, LoadModel(options_));
+  if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
+  RETURN_IF_ERROR(MakePool());
+  MakeFingerprint();
+  LlamaRunnerOptions runner;
+  runner.limits.max_tokens = options_.token_budget;
+  runner.limits.max_sequences = options_.max_running;
+  runner.limits.max_logit_rows = options_.max_running;
+  runner.limits.max_context = options_.context_length;
+  runner.paged = options_.paged;
+  runner.graph = options_.graph;
+  ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, layout_,
+                                                pool_->data(), *model_.device, runner));
+  cache_ = std::make_unique<KvCacheManager>(
+      KvCacheOptions{.num_blocks = options_.kv_blocks,
+                     .block_size = options_.block_size,
+                     .prefix_cache = options_.prefix_cache,
+                     .paged = options_.paged,
+                     .min_prefix_tokens = options_.min_prefix_tokens,
+                     .record_trace = true},
+      &clock_);
+  scheduler_ =
+      std::make_unique<Scheduler>(SchedulerOptions{.token_budget = options_.token_budget,
+                                                   .max_chunk_tokens = options_.max_chunk_tokens,
+                                                   .max_running = options_.max_running,
+                                                   .max_waiting = options_.max_waiting,
+                                                   .insert_chunks = options_.prefix_cache},
+                                  cache_.get());
+  RETURN_IF_ERROR(MakeTransport());
+  core_ = std::make_unique<WorkerCore>(
+      WorkerCoreOptions{.vocabulary = model_.info.config.vocabulary,
+                        .context_length = options_.context_length,
+                        .block_size = options_.block_size,
+                        .hash_logits = options_.hash_logits,
+                        .transfer_timeout_ms = options_.transfer_timeout_ms},
+      cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
+      &clock_);
+  loop_ = std::thread([this] { Loop(); });
+  return absl::OkStatus();
+}
+
+// Takes what came in; sleeps when there is nothing to do. False: stop.
+bool EngineImpl::WaitForEvents(std::vector<Event>& events) {
+  const std::optional<int64_t> deadline_us = core_->CheckDeadlines();
+  auto patience = std::chrono::duration_cast<std::chrono::microseconds>(kIdleCheck);
+  if (deadline_us.has_value()) {
+    patience = std::min(
+        patience, std::chrono::microseconds(std::max<int64_t>(0, *deadline_us - clock_.NowUs())));
+  }
+  std::unique_lock lock(mutex_);
+  if (!core_->has_work()) {
+    wake_.wait_for(lock, patience,
+                   [this] { return stopping_ || transfer_news_ || !inbox_.empty(); });
+  }
+  transfer_news_ = false;
+  events.swap(inbox_);
+  return !stopping_;
+}
+
+void EngineImpl::Loop() {
+  std::vector<Event> events;
+  bool running = true;
+  while (running) {
+    running = WaitForEvents(events);
+    for (const Event& event : events) event(*core_);
+    events.clear();
+    core_->PollTransfers();
+    if (running && core_->has_work()) core_->Step();
+  }
+  core_->Shutdown(absl::CancelledError("the worker is shutting down"));
+  while (!core_->idle()) {  // until no transport thread touches a block any more
+    core_->PollTransfers();
+    std::this_thread::sleep_for(kShutdownPoll);
+  }
+}
+
+EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
+  EngineStatus status;
+  status.cache = cache_->Stats();
+  status.block_size = options_.block_size;
+  status.bytes_per_block = layout_.bytes_per_block();
+  status.layout = std::string(KvLayoutKindName(options_.layout));
+  status.kv_type = std::string(KvTypeName(options_.kv_type));
+  status.paged = options_.paged;
+  status.waiting = scheduler_->waiting_count();
+  status.running = scheduler_->running_count();
+  status.waiting_for_kv = scheduler_->waiting_for_kv_count();
+  status.active_transfers = core.active_transfers();
+  status.steps = core.counters().steps;
+  status.prefill_tokens = core.counters().prefill_tokens;
+  status.decode_tokens = core.counters().decode_tokens;
+  status.preemptions = scheduler_->preemption_count();
+  status.requests = core.counters().requests;
+  status.failures = core.counters().failures;
+  return status;
+}
+
+EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
+  EngineInspection inspection;
+  inspection.op_path = OpPath();
+  inspection.status = MakeStatus(core);
+  inspection.resident_pool_bytes = ResidentPoolBytes();
+  inspection.trace = cache_->trace();
+  for (const RequestHandle handle : core.Handles()) {
+    const SequenceId id(handle);
+    SequenceInspection& sequence = inspection.sequences.emplace_back();
+    sequence.sequence_id = handle;
+    sequence.request_id = core.RequestName(handle);
+    if (!scheduler_->Contains(id)) {
+      sequence.phase = "delivering";
+      continue;
+    }
+    static constexpr const char* kPhases[] = {"waiting", "waiting for KV", "running"};
+    sequence.phase = kPhases[static_cast<int>(scheduler_->phase(id))];
+    sequence.tokens = static_cast<int32_t>(scheduler_->tokens(id).size());
+    if (!cache_->Contains(id)) continue;
+    sequence.committed = cache_->committed(id);
+    sequence.matched = cache_->matched(id);
+    for (const BlockId block : cache_->BlockTable(id)) sequence.blocks.push_back(block.value());
+  }
+  return inspection;
+}
+
+int64_t EngineImpl::ResidentPoolBytes() const {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  std::byte* const begin = pool_->data();
+  const size_t length = pool_->size();
+  std::vector<unsigned char> pages((length + page - 1) / page);
+  if (mincore(begin, length, pages.data()) != 0) return -1;
+  return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }) *
+         page;
+}
+
+std::string EngineImpl::OpPath() const {
+  return absl::StrFormat(
+      "%s attention, %s, %s, %s blocks of %d tokens, %s; %d graph replays, %d eager steps, "
+      "%d table entries in %d uploads",
+      options_.paged ? "paged" : "contiguous", std::string(KvTypeName(options_.kv_type)),
+      model_.device->Description(), std::string(KvLayoutKindName(options_.layout)),
+      options_.block_size, options_.graph ? "graph" : "eager", runner_->graph_replays(),
+      runner_->eager_steps(), runner_->tables().uploaded_entries(), runner_->tables().uploads());
+}
+
+std::string EngineImpl::StartupReport() const {
+  const int64_t slots = int64_t{options_.kv_blocks} * options_.block_size;
+  return absl::StrFormat(
+      "model %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint %s\n"
+      "device %s\n"
+      "KV pool: %s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved, %s, %s, "
+      "prefix cache %s\n",
+      model_.info.config.name, model_.info.architecture, model_.info.config.layers,
+      model_.info.config.vocabulary, options_.context_length, model_.weights->bytes() / kMiB,
+      model_.info.fingerprint, model_.device->Description(),
+      options_.paged ? "paged" : "contiguous", options_.kv_blocks, options_.block_size, slots,
+      layout_.bytes_per_block(), layout_.pool_bytes() / kMiB,
+      std::string(KvTypeName(options_.kv_type)), std::string(KvLayoutKindName(options_.layout)),
+      options_.prefix_cache ? "on" : "off");
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  auto engine = std::make_unique<EngineImpl>(options);
+  RETURN_IF_ERROR(engine->Load());
+  return engine;
+}
+
+}  // namespace baton

@@ -1,0 +1,92 @@
+// A worker's engine: loads a model, owns the pool, runs ONE loop thread that owns all scheduling,
+// cache and sequence state.
+//
+// Callers post (Generate, Prefill, Cancel, …) from any thread; answers come through sinks on the
+// loop thread. What role a worker plays is which calls it gets: the same engine prefills for
+// others, decodes what others prefilled, or does both.
+//
+// Thread safety: every public function, from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/kv_cache_manager.h"
+#include "engine/engine_options.h"
+#include "engine/model_info.h"
+#include "engine/request.h"
+#include "kvtransfer/fingerprint.h"
+#include "text/tokenizer.h"
+
+namespace baton {
+
+struct EngineStatus {
+  KvCacheStats cache;
+  int32_t block_size = 0;
+  int64_t bytes_per_block = 0;
+  std::string layout;
+  std::string kv_type;
+  bool paged = true;
+  int32_t waiting = 0;
+  int32_t running = 0;
+  int32_t waiting_for_kv = 0;
+  int32_t active_transfers = 0;
+  int64_t steps = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t requests = 0;
+  int64_t failures = 0;
+};
+
+struct SequenceInspection {
+  uint64_t sequence_id = 0;
+  std::string request_id;
+  std::string phase;
+  int32_t tokens = 0;
+  int32_t committed = 0;
+  int32_t matched = 0;
+  std::vector<int32_t> blocks;
+};
+
+struct EngineInspection {
+  std::string op_path;
+  EngineStatus status;
+  int64_t resident_pool_bytes = 0;
+  std::vector<SequenceInspection> sequences;
+  std::vector<AllocationEvent> trace;
+};
+
+class Engine {
+ public:
+  // Loads the model and starts the loop. Errors name the file, the field or the setting.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // Cancels what runs (sinks see Cancelled), waits for the transport, joins the loop.
+  virtual ~Engine() = default;
+
+  // Validation errors and refusals reach the sink (OnError), never throw, never block.
+  virtual RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) = 0;
+  virtual RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) = 0;
+  // Ends a request and frees its blocks at once; its sink sees Cancelled. Unknown or ended handles
+  // are ignored.
+  virtual void Cancel(RequestHandle handle) = 0;
+  // No KV will come for this transfer: prefill here. NotFound when it is not waiting for KV.
+  virtual absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) = 0;
+
+  virtual EngineStatus Status() = 0;
+  virtual EngineInspection Inspect() = 0;
+
+  virtual const KvFingerprint& fingerprint() const = 0;
+  virtual Epoch epoch() const = 0;
+  virtual const ModelInfo& model_info()
+      const = 0;  // hyper-parameters, tokenizer specification, chat template
+  virtual const Tokenizer& tokenizer() const = 0;
+  // Effective settings and what they mean here, one a line, for the start of a log.
+  virtual std::string StartupReport() const = 0;
+};
+
+}  // namespace baton

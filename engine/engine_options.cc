@@ -1,0 +1,50 @@
+#include "engine/engine_options.h"
+
+namespace baton {
+
+void RegisterSettings(EngineOptions& options, SettingList& settings) {
+  settings.Add(
+      "model", &options.model,
+      "GGUF file of the Llama architecture; empty: the default model in the model directory");
+  settings.Add("threads", &options.threads, 0, 256,
+               "compute threads; 0: one for each CPU this process may use");
+  settings.Add("instruction-set", &options.instruction_set,
+               "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
+  settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
+               "tokens in a KV block, a power of two");
+  settings.Add("kv-cache-mib", &options.kv_cache_mib, 0, 1 << 24,
+               "size of the KV pool; 0: 1024, or a quarter of the memory that is free if less");
+  settings.Add("kv-blocks", &options.kv_blocks, 0, 1 << 30,
+               "size of the KV pool in blocks; 0: from --kv-cache-mib");
+  settings.AddChoice<KvType>(
+      "kv-type", &options.kv_type,
+      {{"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"f32", KvType::kF32}},
+      "element type of cached K and V");
+  settings.AddChoice<KvLayoutKind>(
+      "kv-layout", &options.layout,
+      {{"block-major", KvLayoutKind::kBlockMajor}, {"layer-major", KvLayoutKind::kLayerMajor}},
+      "whether a block or a layer is contiguous in the pool");
+  settings.Add(
+      "paged", &options.paged,
+      "page the KV cache; off: one contiguous run a sequence, layer-major, no prefix cache");
+  settings.Add("prefix-cache", &options.prefix_cache,
+               "keep finished sequences' KV for requests that begin alike");
+  settings.Add("min-prefix-tokens", &options.min_prefix_tokens, 0, 1 << 20,
+               "shortest cached prefix that counts");
+  settings.Add("token-budget", &options.token_budget, 1, 1 << 16, "tokens that a step may compute");
+  settings.Add("max-chunk-tokens", &options.max_chunk_tokens, 1, 1 << 16,
+               "tokens of one prompt that a step may compute");
+  settings.Add("max-running", &options.max_running, 1, 1024, "sequences in a step");
+  settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,
+               "requests queued before new ones are refused");
+  settings.Add("context-length", &options.context_length, 0, 1 << 24,
+               "tokens of prompt and answer; 0: what the model was made for");
+  settings.Add("graph", &options.graph, "replay decode steps from captured graphs");
+  settings.Add(
+      "hash-logits", &options.hash_logits,
+      "report a hash of all sampled logits with every answer, to compare runs bit for bit");
+  settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
+               "how long a request waits for KV from a peer before it is computed here");
+}
+
+}  // namespace baton

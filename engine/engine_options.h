@@ -1,0 +1,51 @@
+// The settings of an engine. Names, ranges and help texts are in engine_options.cc
+// (RegisterSettings), one for each field.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cache/kv_cache_spec.h"
+#include "common/kv_type.h"
+#include "common/settings.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct EngineOptions {
+  std::string model;                     // path of a GGUF file; empty: the default model
+  int32_t threads = 0;                   // 0: all CPUs this process may use
+  std::string instruction_set = "auto";  // auto, plain, avx2, avx512
+
+  // KV pool
+  int32_t block_size = 16;   // tokens
+  int64_t kv_cache_mib = 0;  // 0: 1 GiB, or less where memory is short
+  int32_t kv_blocks = 0;     // exact pool size in blocks; 0: from kv_cache_mib
+  KvType kv_type = KvType::kF16;
+  KvLayoutKind layout = KvLayoutKind::kBlockMajor;
+  bool paged = true;  // false: one contiguous run a sequence (layer-major, no prefix cache)
+  bool prefix_cache = true;
+  int32_t min_prefix_tokens = 0;
+
+  // Scheduling
+  int32_t token_budget = 512;      // tokens a step
+  int32_t max_chunk_tokens = 512;  // tokens of one sequence a step
+  int32_t max_running = 64;        // sequences a step
+  int32_t max_waiting = 1024;      // queue bound
+  int32_t context_length = 0;      // 0: the model's
+  bool hash_logits = false;        // report a hash of all sampled logits with every answer
+  bool graph = true;               // replay decode steps from a captured graph
+
+  // Transfer; set by the worker's main
+  std::string transfer_listen;  // "HOST:PORT" for TCP; empty: no transport unless `loopback` is set
+  std::string transfer_advertise;  // host that peers dial; empty: the listen host
+  std::shared_ptr<LoopbackNetwork> loopback;
+  std::string loopback_name;
+  int64_t transfer_timeout_ms = 30'000;
+};
+
+// Adds every user-facing field to `settings` under its command-line name.
+void RegisterSettings(EngineOptions& options, SettingList& settings);
+
+}  // namespace baton

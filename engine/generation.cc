@@ -1,0 +1,100 @@
+#include "engine/generation.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace baton {
+
+const char* FinishReasonName(FinishReason reason) {
+  return reason == FinishReason::kStop ? "stop" : "length";
+}
+
+TokenSource::TokenSource(const SamplingParams& params, std::span<const TokenId> prompt,
+                         bool hash_logits)
+    : params_(params), state_(prompt), hash_logits_(hash_logits) {}
+
+absl::StatusOr<HandoffManifest> TokenSource::Draw(std::span<const float> logits, int32_t position,
+                                                  Sampler& sampler) {
+  HandoffManifest drawn;
+  if (hash_logits_) {
+    drawn.logits_hash = XXH3_64bits_withSeed(logits.data(), logits.size_bytes(), logits_hash_);
+  }
+  ASSIGN_OR_RETURN(SampleResult result,
+                   sampler.Sample(logits, params_, state_,
+                                  DrawKey{.seed = params_.seed.value_or(0),
+                                          .sample = 0,
+                                          .position = static_cast<uint64_t>(position)}));
+  drawn.first_token = result.token;
+  drawn.detail.logprob = result.logprob.value_or(0.0f);
+  drawn.detail.top = std::move(result.top_logprobs);
+  return drawn;
+}
+
+void TokenSource::Accept(const HandoffManifest& drawn) {
+  state_.Accept(drawn.first_token);
+  logits_hash_ = drawn.logits_hash;
+}
+
+Generation::Generation(const GenerateRequest& request, int32_t length_limit,
+                       const Tokenizer& tokenizer, bool hash_logits, int64_t arrival_us)
+    : tokenizer_(tokenizer),
+      params_(request.sampling),
+      source_(request.sampling, request.prompt, hash_logits),
+      detokenizer_(tokenizer),
+      stop_matcher_(request.sampling.stop),
+      prompt_tokens_(static_cast<int32_t>(request.prompt.size())),
+      length_limit_(length_limit),
+      arrival_us_(arrival_us) {}
+
+bool Generation::EndsAt(TokenId token) const {
+  if (completion_tokens_ <= params_.min_tokens) return false;
+  if (!params_.ignore_eos && tokenizer_.EndsGeneration(token)) return true;
+  return std::find(params_.stop_token_ids.begin(), params_.stop_token_ids.end(), token) !=
+         params_.stop_token_ids.end();
+}
+
+Generation::Emission Generation::Accept(const HandoffManifest& drawn, int64_t now_us) {
+  source_.Accept(drawn);
+  ++completion_tokens_;
+  last_token_us_ = now_us;
+  if (completion_tokens_ == 1) first_token_us_ = now_us;
+
+  Emission emission;
+  emission.output.token_ids.push_back(drawn.first_token);
+  if (params_.logprobs.has_value()) emission.output.logprobs.push_back(drawn.detail);
+  if (EndsAt(drawn.first_token)) {  // its text is not part of the answer
+    emission.finished = FinishReason::kStop;
+    return emission;
+  }
+  StopMatcher::Result matched = stop_matcher_.Append(detokenizer_.Append(drawn.first_token));
+  emission.output.text = std::move(matched.emit);
+  if (matched.stopped) {
+    emission.finished = FinishReason::kStop;
+  } else if (prompt_tokens_ + completion_tokens_ >= length_limit_) {
+    emission.finished = FinishReason::kLength;
+  }
+  return emission;
+}
+
+FinishInfo Generation::Finish(FinishReason reason, int64_t now_us) {
+  FinishInfo info;
+  info.reason = reason;
+  const StopMatcher::Result rest = stop_matcher_.Append(detokenizer_.Finish());
+  info.text = rest.emit + stop_matcher_.Flush();
+  info.prompt_tokens = prompt_tokens_;
+  info.completion_tokens = completion_tokens_;
+  info.logits_hash = source_.logits_hash();
+  ledger_.total_us = now_us - arrival_us_;
+  if (completion_tokens_ > 0) ledger_.first_token_us = first_token_us_ - arrival_us_;
+  if (completion_tokens_ > 1) {
+    ledger_.inter_token_us = (last_token_us_ - first_token_us_) / (completion_tokens_ - 1);
+  }
+  info.ledger = ledger_;
+  return info;
+}
+
+}  // namespace baton

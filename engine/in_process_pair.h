@@ -1,0 +1,39 @@
+// A prefill engine and a decode engine in one process, joined by a KV transport: the disaggregated
+// path without a network of processes.
+//
+// Plays the router's part in the smallest way: every request prefills on one engine, its KV
+// travels, and the other decodes. For tests of exactness and for `baton run --transport`.
+//
+// Thread safety: as Engine.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+
+namespace baton {
+
+enum class PairTransport : uint8_t { kLoopback, kTcp };
+
+class InProcessPair {
+ public:
+  // Both engines run with `options`; the model is loaded twice.
+  static absl::StatusOr<std::unique_ptr<InProcessPair>> Create(const EngineOptions& options,
+                                                               PairTransport transport);
+
+  // As Engine::Generate; the sink sees no ticket.
+  RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
+  void Cancel(RequestHandle handle) { decode_->Cancel(handle); }
+
+  Engine& prefill() { return *prefill_; }
+  Engine& decode() { return *decode_; }
+
+ private:
+  // Declared in this order: the prefill engine goes first, so that its sends end before the
+  // receiver does.
+  std::unique_ptr<Engine> decode_;
+  std::unique_ptr<Engine> prefill_;
+};
+
+}  // namespace baton

@@ -1,0 +1,147 @@
+#include "engine/model_loader.h"
+
+#include <xxhash.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "kernels/cpu/cpu_device.h"
+
+namespace baton {
+namespace {
+
+constexpr char kDefaultModelFile[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+std::string EnvironmentOr(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const EngineOptions& options) {
+  CpuDeviceOptions device{.threads = options.threads};
+  if (options.instruction_set != "auto") {
+    bool known = false;
+    for (const InstructionSet set :
+         {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+      if (InstructionSetName(set) != options.instruction_set) continue;
+      device.instruction_set = set;
+      known = true;
+    }
+    if (!known) {
+      return absl::InvalidArgumentError(StrCat("instruction-set is \"", options.instruction_set,
+                                               "\", must be auto, plain, avx2 or avx512"));
+    }
+  }
+  return CreateCpuDevice(device);
+}
+
+absl::StatusOr<std::optional<TokenId>> ReadTokenId(const GgufFile& file, std::string_view key,
+                                                   size_t vocabulary) {
+  if (!file.HasKey(key)) return std::optional<TokenId>();
+  ASSIGN_OR_RETURN(const int64_t id, file.GetI64(key));
+  if (id < 0 || static_cast<uint64_t>(id) >= vocabulary) {
+    return absl::InvalidArgumentError(
+        StrCat("gguf: ", key, " is ", id, ", the vocabulary has ", vocabulary, " tokens"));
+  }
+  return std::optional<TokenId>(static_cast<TokenId>(id));
+}
+
+}  // namespace
+
+std::string ModelDirectory() {
+  const std::string cache =
+      EnvironmentOr("XDG_CACHE_HOME", EnvironmentOr("HOME", "/root") + "/.cache");
+  return EnvironmentOr("BATON_MODEL_DIR", cache + "/baton/models");
+}
+
+std::string DefaultModelPath() { return ModelDirectory() + "/" + kDefaultModelFile; }
+
+absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file) {
+  TokenizerSpec spec;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString("tokenizer.ggml.model"));
+  spec.model = std::string(model);
+  ASSIGN_OR_RETURN(const std::string_view pre, file.GetStringOr("tokenizer.ggml.pre", "gpt-2"));
+  spec.pre = std::string(pre);
+  ASSIGN_OR_RETURN(const auto tokens, file.GetStringArray("tokenizer.ggml.tokens"));
+  spec.tokens.assign(tokens.begin(), tokens.end());
+  if (file.HasKey("tokenizer.ggml.token_type")) {
+    ASSIGN_OR_RETURN(spec.token_types, file.GetI32Array("tokenizer.ggml.token_type"));
+  }
+  ASSIGN_OR_RETURN(const auto merges, file.GetStringArray("tokenizer.ggml.merges"));
+  spec.merges.assign(merges.begin(), merges.end());
+  const size_t size = spec.tokens.size();
+  ASSIGN_OR_RETURN(spec.bos, ReadTokenId(file, "tokenizer.ggml.bos_token_id", size));
+  ASSIGN_OR_RETURN(spec.eos, ReadTokenId(file, "tokenizer.ggml.eos_token_id", size));
+  ASSIGN_OR_RETURN(spec.eot, ReadTokenId(file, "tokenizer.ggml.eot_token_id", size));
+  ASSIGN_OR_RETURN(spec.add_bos, file.GetBoolOr("tokenizer.ggml.add_bos_token", false));
+  ASSIGN_OR_RETURN(spec.add_eos, file.GetBoolOr("tokenizer.ggml.add_eos_token", false));
+  return spec;
+}
+
+std::string ModelFingerprint(const GgufFile& file) {
+  XXH3_state_t* const state = XXH3_createState();
+  XXH3_128bits_reset(state);
+  for (const std::string_view key : file.keys()) {
+    if (key.substr(0, 6) != "llama.") continue;
+    const GgufValue& value = *file.Find(key);
+    XXH3_128bits_update(state, key.data(), key.size());
+    XXH3_128bits_update(state, value.bytes.data(), value.bytes.size());
+  }
+  for (const GgufTensor& tensor : file.tensors()) {
+    XXH3_128bits_update(state, tensor.name.data(), tensor.name.size());
+    XXH3_128bits_update(state, &tensor.type, sizeof(tensor.type));
+    XXH3_128bits_update(state, tensor.dimensions.data(), sizeof(tensor.dimensions));
+    XXH3_128bits_update(state, tensor.data.data(), tensor.data.size());
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(state);
+  XXH3_freeState(state);
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path) {
+  ModelInfo info;
+  info.path = path;
+  ASSIGN_OR_RETURN(info.config, ReadLlamaConfig(file));
+  info.architecture = "llama";
+  if (info.config.name.empty()) info.config.name = std::filesystem::path(path).stem().string();
+  ASSIGN_OR_RETURN(info.tokenizer, ReadTokenizerSpec(file));
+  if (info.tokenizer.tokens.size() != static_cast<size_t>(info.config.vocabulary)) {
+    return absl::InvalidArgumentError(StrCat(
+        "gguf: tokenizer.ggml.tokens has ", info.tokenizer.tokens.size(),
+        " entries, token_embd.weight ", info.config.vocabulary, " rows: they must be equal"));
+  }
+  ASSIGN_OR_RETURN(const std::string_view chat_template,
+                   file.GetStringOr("tokenizer.chat_template", ""));
+  info.chat_template = std::string(chat_template);
+  return info;
+}
+
+absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(options.model));
+  LoadedModel model;
+  ASSIGN_OR_RETURN(
+      model.info, ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model));
+  model.info.fingerprint = ModelFingerprint(*file);
+  ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
+  ASSIGN_OR_RETURN(model.device, MakeDevice(options));
+  ASSIGN_OR_RETURN(model.weights,
+                   LlamaWeights::Load(*file, model.info.config, *model.device, nullptr));
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path) {
+  if (!path.empty()) return GgufFile::Open(path);
+  const std::string default_path = DefaultModelPath();
+  if (!std::filesystem::exists(default_path)) {
+    return absl::NotFoundError(StrCat("the default model ", default_path,
+                                      " is not there: scripts/fetch_model.sh fetches it, or name "
+                                      "another with --model FILE.gguf"));
+  }
+  return GgufFile::Open(default_path);
+}
+
+}  // namespace baton

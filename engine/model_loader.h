@@ -1,0 +1,43 @@
+// From a GGUF file to a model that can run: identity, tokenizer, weights on the device.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine_options.h"
+#include "engine/model_info.h"
+#include "kernels/device.h"
+#include "model/gguf_reader.h"
+#include "model/llama_weights.h"
+
+namespace baton {
+
+// ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, and the default model in it.
+std::string ModelDirectory();
+std::string DefaultModelPath();
+
+// Everything but the weights: fast, for tokenising and inspecting. Fingerprinting reads the whole
+// file and is left out.
+absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path);
+
+// The tokenizer's vocabulary, merges and special ids. Errors name the key.
+absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
+
+// 128 bits over hyper-parameters and every tensor's name, type, shape and data.
+std::string ModelFingerprint(const GgufFile& file);
+
+// A model ready to run. Members depend on those above them.
+struct LoadedModel {
+  ModelInfo info;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<LlamaWeights> weights;
+};
+// Reads the settings `model`, `threads` and `instruction_set`.
+absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
+
+// Opens `path` (empty: the default model). NotFound says how to fetch the default model.
+absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path);
+
+}  // namespace baton

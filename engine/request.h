@@ -1,0 +1,115 @@
+// What an engine is asked and what it answers. Plain data; the sinks are how answers leave the
+// engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/cache_key.h"
+#include "common/strong_int.h"
+#include "kvtransfer/transport.h"
+#include "model/sampler.h"
+#include "model/sampling_params.h"
+
+namespace baton {
+
+// Names a request inside one engine; never reused.
+using RequestHandle = uint64_t;
+
+struct GenerateRequest {
+  std::string request_id;  // the caller's name, for logs and `inspect`
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;  // validated by the engine; seed set
+  CacheNamespace cache_namespace{0};
+  int32_t priority = 0;         // −100–100
+  bool remote_prefill = false;  // hand out a ticket and wait for a peer's KV
+  int64_t timeout_ms = 0;       // 0: none
+};
+
+struct TokenDetail {
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+struct TokenOutput {
+  std::vector<TokenId> token_ids;
+  std::string text;                   // whole characters only
+  std::vector<TokenDetail> logprobs;  // one a token when asked for
+};
+
+enum class FinishReason : uint8_t { kStop, kLength };
+const char* FinishReasonName(FinishReason reason);  // "stop", "length"
+
+// Where a request's time went at this worker, and what moved.
+struct RequestLedger {
+  int64_t queue_us = 0;
+  int64_t prefill_us = 0;
+  int32_t prefill_chunks = 0;
+  int64_t kv_bytes = 0;
+  int64_t kv_transfer_us = 0;
+  int64_t admit_us = 0;
+  int64_t first_token_us = 0;  // from arrival at this engine
+  int64_t inter_token_us = 0;  // mean
+  int64_t total_us = 0;
+  int32_t cached_tokens = 0;    // found in this worker's prefix cache
+  int32_t computed_tokens = 0;  // prompt tokens computed here
+  int32_t preemptions = 0;
+  // The prefill worker's cache, when the prompt was computed there; queue, prefill and
+  // computed_tokens are then that worker's.
+  int32_t prefill_cached_tokens = 0;
+};
+
+struct FinishInfo {
+  FinishReason reason = FinishReason::kStop;
+  std::string text;  // text held back until now
+  int32_t prompt_tokens = 0;
+  int32_t completion_tokens = 0;
+  uint64_t logits_hash =
+      0;  // chained over every sampled row of logits, when the engine hashes them; else 0
+  RequestLedger ledger;
+};
+
+// Receives one request's answers. Called on the engine thread, in order; must not block. Exactly
+// one of OnFinish and OnError ends it.
+class RequestSink {
+ public:
+  virtual ~RequestSink() = default;
+  // First call when the request asked for remote prefill.
+  virtual void OnTicket(const TransferTicket& ticket) = 0;
+  virtual void OnTokens(TokenOutput output) = 0;
+  virtual void OnFinish(FinishInfo info) = 0;
+  virtual void OnError(absl::Status status) = 0;
+};
+
+struct PrefillRequest {
+  std::string request_id;
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  CacheNamespace cache_namespace{0};
+  int32_t priority = 0;
+  TransferTicket ticket;
+};
+
+struct PrefillResult {
+  int32_t cached_tokens = 0;
+  int32_t computed_tokens = 0;
+  int32_t chunks = 0;
+  int64_t queue_us = 0;
+  int64_t prefill_us = 0;
+  int64_t kv_bytes = 0;
+  int64_t kv_transfer_us = 0;
+};
+
+// Called once, on the engine thread, when the receiver has everything or the prefill failed; must
+// not block.
+class PrefillSink {
+ public:
+  virtual ~PrefillSink() = default;
+  virtual void OnDone(absl::StatusOr<PrefillResult> result) = 0;
+};
+
+}  // namespace baton

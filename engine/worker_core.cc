@@ -1,0 +1,373 @@
+#include "engine/worker_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
+RequestHandle HandleOf(SequenceId id) { return id.value(); }
+
+}  // namespace
+
+WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
+                       Scheduler* scheduler, ModelRunner* runner, KvTransport* transport,
+                       const Tokenizer* tokenizer, const Clock* clock)
+    : options_(options),
+      cache_(cache),
+      scheduler_(scheduler),
+      runner_(runner),
+      transport_(transport),
+      tokenizer_(tokenizer),
+      clock_(clock),
+      sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}) {}
+
+WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
+
+WorkerCore::Request* WorkerCore::Find(RequestHandle handle) {
+  const auto found = requests_.find(handle);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+std::string WorkerCore::RequestName(RequestHandle handle) const {
+  const auto found = requests_.find(handle);
+  return found == requests_.end() ? std::string() : found->second->name;
+}
+
+std::vector<RequestHandle> WorkerCore::Handles() const {
+  std::vector<RequestHandle> handles;
+  for (const auto& [handle, request] : requests_) handles.push_back(handle);
+  std::sort(handles.begin(), handles.end());
+  return handles;
+}
+
+// ---- requests come in ---------------------------------------------------------------------------
+
+absl::Status WorkerCore::Validate(std::span<const TokenId> prompt,
+                                  const SamplingParams& sampling) const {
+  if (prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  if (static_cast<int64_t>(prompt.size()) >= options_.context_length) {
+    return absl::InvalidArgumentError(StrCat("the prompt has ", prompt.size(),
+                                             " tokens, the context of ", options_.context_length,
+                                             " leaves no room for an answer"));
+  }
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || prompt[i] >= options_.vocabulary) {
+      return absl::InvalidArgumentError(StrCat("prompt_token_ids[", i, "] is ", prompt[i],
+                                               ", the vocabulary has ", options_.vocabulary,
+                                               " tokens"));
+    }
+  }
+  return baton::Validate(sampling, options_.vocabulary);
+}
+
+void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
+                             std::shared_ptr<RequestSink> sink) {
+  ++counters_.requests;
+  auto request = std::make_unique<Request>();
+  request->handle = handle;
+  request->name = generate.request_id;
+  request->sink = std::move(sink);
+  request->prompt_tokens = static_cast<int32_t>(generate.prompt.size());
+  request->arrival_us = clock_->NowUs();
+  if (generate.timeout_ms > 0) {
+    request->deadline_us = request->arrival_us + generate.timeout_ms * 1000;
+  }
+  if (absl::Status status = Validate(generate.prompt, generate.sampling); !status.ok()) {
+    Reject(*request, status);
+    return;
+  }
+  const int64_t wanted = int64_t{request->prompt_tokens} +
+                         generate.sampling.max_tokens.value_or(options_.context_length);
+  const int32_t length_limit =
+      static_cast<int32_t>(std::min<int64_t>(wanted, options_.context_length));
+  request->generation = std::make_unique<Generation>(generate, length_limit, *tokenizer_,
+                                                     options_.hash_logits, request->arrival_us);
+  if (absl::Status status = Admit(*request, generate, length_limit); !status.ok()) {
+    Reject(*request, status);
+    return;
+  }
+  Request& live = *requests_.emplace(handle, std::move(request)).first->second;
+  if (!generate.remote_prefill) return;
+  if (absl::Status status = ExpectKv(live, generate); !status.ok()) Fail(handle, status);
+}
+
+absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int32_t length_limit) {
+  SequenceSpec spec{.id = IdOf(request.handle),
+                    .tokens = generate.prompt,
+                    .cache_namespace = generate.cache_namespace,
+                    .max_tokens = length_limit,
+                    .priority = generate.priority};
+  if (!generate.remote_prefill) return scheduler_->Add(std::move(spec));
+  if (transport_ == nullptr) {
+    return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
+  }
+  return scheduler_->AddWaitingForKv(std::move(spec));
+}
+
+// Blocks are reserved: says which are missing, and lets the transport have them.
+absl::Status WorkerCore::ExpectKv(Request& request, const GenerateRequest& generate) {
+  const SequenceId id = IdOf(request.handle);
+  const int32_t matched = cache_->matched(id);
+  request.generation->ledger().cached_tokens = matched;
+  const std::span<const BlockId> table = cache_->BlockTable(id);
+  const int32_t first_block = matched / options_.block_size;
+  const int32_t needed = cache_->BlocksFor(request.prompt_tokens);
+  ReceiveSpec spec;
+  spec.transfer_id = request.handle;
+  spec.first_block = first_block;
+  spec.blocks.assign(table.begin() + first_block, table.begin() + needed);
+  spec.tokens = request.prompt_tokens;
+  spec.timeout_ms = options_.transfer_timeout_ms;
+  TransferHold hold{.request = request.handle,
+                    .blocks = spec.blocks,
+                    .prompt_tokens = request.prompt_tokens,
+                    .cancelled = false};
+  RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
+  cache_->HoldForTransfer(hold.blocks);
+  const TransferTicket ticket{.transfer_id = request.handle,
+                              .receiver_epoch = transport_->epoch(),
+                              .address = transport_->address(),
+                              .first_block = first_block,
+                              .block_count = needed - first_block,
+                              .timeout_ms = options_.transfer_timeout_ms};
+  receives_.emplace(request.handle, std::move(hold));
+  request.sink->OnTicket(ticket);
+  return absl::OkStatus();
+}
+
+void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
+                            std::shared_ptr<PrefillSink> sink) {
+  ++counters_.requests;
+  auto request = std::make_unique<Request>();
+  request->handle = handle;
+  request->name = prefill.request_id;
+  request->prefill_sink = std::move(sink);
+  request->prompt_tokens = static_cast<int32_t>(prefill.prompt.size());
+  request->ticket = prefill.ticket;
+  request->arrival_us = clock_->NowUs();
+  absl::Status status = Validate(prefill.prompt, prefill.sampling);
+  const int32_t blocks = cache_->BlocksFor(request->prompt_tokens);
+  if (status.ok() && transport_ == nullptr) {
+    status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
+  }
+  const TransferTicket& ticket = request->ticket;
+  if (status.ok() &&
+      (ticket.first_block < 0 || int64_t{ticket.first_block} + ticket.block_count != blocks)) {
+    status = absl::InvalidArgumentError(StrCat("ticket.first_block ", ticket.first_block,
+                                               " and block_count ", ticket.block_count,
+                                               " do not end at the prompt's ", blocks, " blocks"));
+  }
+  if (status.ok()) {
+    request->first_token =
+        std::make_unique<TokenSource>(prefill.sampling, prefill.prompt, options_.hash_logits);
+    status = scheduler_->Add({.id = IdOf(handle),
+                              .tokens = std::move(prefill.prompt),
+                              .cache_namespace = prefill.cache_namespace,
+                              .max_tokens = request->prompt_tokens,
+                              .priority = prefill.priority});
+  }
+  if (!status.ok()) {
+    Reject(*request, status);
+    return;
+  }
+  Request& live = *requests_.emplace(handle, std::move(request)).first->second;
+  status = transport_->StartSend({.sender_transfer = handle,
+                                  .ticket = live.ticket,
+                                  .tokens = live.prompt_tokens,
+                                  .timeout_ms = live.ticket.timeout_ms});
+  if (!status.ok()) {
+    Fail(handle, status);
+    return;
+  }
+  sends_.emplace(handle, TransferHold{.request = handle,
+                                      .blocks = {},
+                                      .prompt_tokens = live.prompt_tokens,
+                                      .cancelled = false});
+}
+
+// ---- requests end -------------------------------------------------------------------------------
+
+void WorkerCore::Reject(Request& request, const absl::Status& status) {
+  ++counters_.failures;
+  if (request.prefills()) {
+    request.prefill_sink->OnDone(status);
+  } else {
+    request.sink->OnError(status);
+  }
+}
+
+void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
+  Request* request = Find(handle);
+  if (request == nullptr) return;
+  Reject(*request, status);
+  End(handle, /*keep_cached=*/true);
+}
+
+void WorkerCore::Complete(Request& request, FinishReason reason) {
+  request.sink->OnFinish(request.generation->Finish(reason, clock_->NowUs()));
+  End(request.handle, /*keep_cached=*/true);
+}
+
+// The one exit: finish, stop, cancel, deadline, failure and peer death.
+void WorkerCore::End(RequestHandle handle, bool keep_cached) {
+  if (scheduler_->Contains(IdOf(handle))) scheduler_->Finish(IdOf(handle), keep_cached);
+  if (const auto hold = receives_.find(handle); hold != receives_.end()) {
+    hold->second.cancelled = true;
+    transport_->CancelReceive(handle);
+  }
+  if (const auto hold = sends_.find(handle); hold != sends_.end()) {
+    hold->second.cancelled = true;
+    transport_->CancelSend(handle);
+  }
+  requests_.erase(handle);
+}
+
+void WorkerCore::Cancel(RequestHandle handle) {
+  Fail(handle, absl::CancelledError("the request was cancelled"));
+}
+
+std::optional<int64_t> WorkerCore::CheckDeadlines() {
+  const int64_t now_us = clock_->NowUs();
+  std::vector<RequestHandle> late;
+  std::optional<int64_t> next;
+  for (const auto& [handle, request] : requests_) {
+    if (request->deadline_us == 0) continue;
+    if (request->deadline_us <= now_us) {
+      late.push_back(handle);
+    } else if (!next.has_value() || request->deadline_us < *next) {
+      next = request->deadline_us;
+    }
+  }
+  for (const RequestHandle handle : late) {
+    Fail(handle, absl::DeadlineExceededError("the request's deadline has passed"));
+  }
+  return next;
+}
+
+void WorkerCore::Shutdown(const absl::Status& status) {
+  for (const RequestHandle handle : Handles()) Fail(handle, status);
+}
+
+// ---- steps --------------------------------------------------------------------------------------
+
+void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
+  const int64_t now_us = clock_->NowUs();
+  for (const SequenceId id : plan.admitted) {
+    Request* request = Find(HandleOf(id));
+    CHECK(request != nullptr) << "scheduled sequence " << id << " has no request";
+    if (request->prefill_begin_us != 0) continue;  // resumed after a preemption
+    request->prefill_begin_us = now_us;
+    const int64_t queue_us = now_us - request->arrival_us;
+    const int32_t matched = cache_->matched(id);
+    if (request->prefills()) {
+      request->prefill_result.queue_us = queue_us;
+      request->prefill_result.cached_tokens = matched;
+      AnnounceComputed(*request);  // what this worker's prefix cache has can travel at once
+    } else {
+      request->generation->ledger().queue_us = queue_us;
+      request->generation->ledger().cached_tokens = matched;
+    }
+  }
+  for (const SequenceId id : plan.preempted) {
+    Request* request = Find(HandleOf(id));
+    if (request != nullptr && !request->prefills()) ++request->generation->ledger().preemptions;
+  }
+}
+
+StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) const {
+  StepInput input;
+  input.chunks.reserve(plan.chunks.size());
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    input.chunks.push_back(
+        {.tokens = scheduler_->tokens(chunk.id).subspan(chunk.begin, chunk.count),
+         .begin_slot = chunk.begin,
+         .begin_position = chunk.begin,
+         .block_table = cache_->BlockTable(chunk.id),
+         .logit_rows = chunk.samples ? 1 : 0});
+  }
+  return input;
+}
+
+void WorkerCore::Step() {
+  const SchedulerOutput plan = scheduler_->Schedule();
+  NoteScheduled(plan);
+  for (const SequenceId id : plan.exhausted) {
+    Request* request = Find(HandleOf(id));
+    if (request == nullptr) continue;
+    if (request->prefills()) {
+      Fail(request->handle,
+           absl::ResourceExhaustedError(StrCat("the KV pool of ", cache_->options().num_blocks,
+                                               " blocks cannot hold the prompt of ",
+                                               request->prompt_tokens, " tokens now")));
+    } else {
+      Complete(*request, FinishReason::kLength);
+    }
+  }
+  if (plan.chunks.empty()) return;
+  const absl::Status ran = runner_->Run(MakeInput(plan));
+  ++counters_.steps;
+  if (!ran.ok()) {
+    for (const ScheduledChunk& chunk : plan.chunks) Fail(HandleOf(chunk.id), ran);
+    return;
+  }
+  scheduler_->CommitStep(plan);
+  int32_t logits_row = 0;
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    CompleteChunk(chunk, logits_row);
+    if (chunk.samples) ++logits_row;
+  }
+}
+
+void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row) {
+  Request* request = Find(HandleOf(chunk.id));
+  if (request == nullptr) return;
+  const bool prompt_part = chunk.begin < request->prompt_tokens;
+  (prompt_part ? counters_.prefill_tokens : counters_.decode_tokens) += chunk.count;
+  if (prompt_part) {
+    const int32_t computed =
+        std::min(chunk.begin + chunk.count, request->prompt_tokens) - chunk.begin;
+    const int64_t prefill_us = clock_->NowUs() - request->prefill_begin_us;
+    if (request->prefills()) {
+      request->prefill_result.chunks += 1;
+      request->prefill_result.computed_tokens += computed;
+      request->prefill_result.prefill_us = prefill_us;
+    } else {
+      RequestLedger& ledger = request->generation->ledger();
+      ledger.prefill_chunks += 1;
+      ledger.computed_tokens += computed;
+      ledger.prefill_us = prefill_us;
+    }
+  }
+  if (request->prefills()) AnnounceComputed(*request);
+  if (!chunk.samples) return;
+
+  TokenSource& source = request->prefills() ? *request->first_token : request->generation->source();
+  absl::StatusOr<HandoffManifest> drawn =
+      source.Draw(runner_->Logits(logits_row), chunk.begin + chunk.count, sampler_);
+  if (!drawn.ok()) {
+    Fail(request->handle, drawn.status());
+  } else if (request->prefills()) {
+    drawn->prefill = request->prefill_result;
+    Deliver(*request, *drawn);
+  } else {
+    TakeToken(*request, *drawn);
+  }
+}
+
+void WorkerCore::TakeToken(Request& request, const HandoffManifest& drawn) {
+  Generation::Emission emission = request.generation->Accept(drawn, clock_->NowUs());
+  request.sink->OnTokens(std::move(emission.output));
+  if (emission.finished.has_value()) {
+    Complete(request, *emission.finished);
+  } else {
+    scheduler_->AppendToken(IdOf(request.handle), drawn.first_token);
+  }
+}
+
+}  // namespace baton

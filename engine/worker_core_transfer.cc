@@ -1,0 +1,149 @@
+// The transfer half of WorkerCore: announcing computed blocks to a receiver, and taking over what a
+// sender delivered.
+#include <utility>
+
+#include "common/check.h"
+#include "common/str_cat.h"
+#include "engine/worker_core.h"
+
+namespace baton {
+namespace {
+
+SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
+
+}  // namespace
+
+// ---- sending ------------------------------------------------------------------------------------
+
+// Full committed blocks behind the receiver's prefix that were not announced yet.
+void WorkerCore::AnnounceComputed(Request& request) {
+  const int32_t full = cache_->committed(IdOf(request.handle)) / options_.block_size;
+  const int32_t begin = request.ticket.first_block + request.announced_blocks;
+  const auto hold = sends_.find(request.handle);
+  if (full <= begin || hold == sends_.end() || hold->second.cancelled) return;
+  const std::span<const BlockId> blocks =
+      cache_->BlockTable(IdOf(request.handle)).subspan(begin, full - begin);
+  cache_->HoldForTransfer(blocks);
+  hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
+  transport_->Announce(request.handle, blocks, /*final=*/false, {});
+  request.announced_blocks += full - begin;
+}
+
+// The prompt is computed: announces the rest, a part-full last block included, with the manifest.
+// The sequence ends here; the blocks stay held.
+void WorkerCore::Deliver(Request& request, const HandoffManifest& drawn) {
+  const SequenceId id = IdOf(request.handle);
+  const auto hold = sends_.find(request.handle);
+  CHECK(hold != sends_.end()) << "request " << request.handle << " outlived its transfer";
+  const int32_t begin = request.ticket.first_block + request.announced_blocks;
+  const int32_t end = cache_->BlocksFor(request.prompt_tokens);
+  const std::span<const BlockId> blocks = cache_->BlockTable(id).subspan(begin, end - begin);
+  cache_->HoldForTransfer(blocks);
+  hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
+  transport_->Announce(request.handle, blocks, /*final=*/true, EncodeManifest(drawn));
+  request.announced_blocks += end - begin;
+  request.delivered = true;
+  scheduler_->Finish(id, /*keep_cached=*/true);
+}
+
+void WorkerCore::OnSendEvent(const TransferEvent& event) {
+  const auto hold = sends_.find(event.id);
+  if (hold == sends_.end()) return;
+  Request* request = Find(hold->second.request);
+  Release(sends_, event.id);
+  if (request == nullptr) return;
+  if (event.kind == TransferEvent::Kind::kSendFailed) {
+    Fail(request->handle, event.status);
+    return;
+  }
+  request->prefill_result.kv_bytes = event.bytes;
+  request->prefill_result.kv_transfer_us = event.busy_us;
+  request->prefill_sink->OnDone(request->prefill_result);
+  End(request->handle, /*keep_cached=*/true);
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+void WorkerCore::ComputeLocally(Request& request) {
+  request.prefill_begin_us = clock_->NowUs();
+  scheduler_->KvArrived(IdOf(request.handle), cache_->matched(IdOf(request.handle)));
+}
+
+absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) {
+  if (transport_ == nullptr || receiver_epoch != transport_->epoch()) {
+    return absl::NotFoundError(StrCat("no transfer ", transfer_id, " in epoch ",
+                                      receiver_epoch.value(),
+                                      ": this incarnation's epoch differs"));
+  }
+  Request* request = Find(transfer_id);
+  const auto hold = receives_.find(transfer_id);
+  if (request == nullptr || hold == receives_.end() || hold->second.cancelled) {
+    return absl::NotFoundError(StrCat("transfer ", transfer_id, " is not waiting for KV"));
+  }
+  // The transport may still be writing into the blocks: the request goes on when the terminal event
+  // says that it is not.
+  hold->second.cancelled = true;
+  transport_->CancelReceive(transfer_id);
+  return absl::OkStatus();
+}
+
+void WorkerCore::OnKvReceived(Request& request, const TransferEvent& event) {
+  const absl::StatusOr<HandoffManifest> manifest =
+      DecodeManifest(event.manifest, options_.vocabulary);
+  if (!manifest.ok()) {
+    ComputeLocally(request);
+    return;
+  }
+  RequestLedger& ledger = request.generation->ledger();
+  ledger.queue_us = manifest->prefill.queue_us;
+  ledger.prefill_us = manifest->prefill.prefill_us;
+  ledger.prefill_chunks = manifest->prefill.chunks;
+  ledger.computed_tokens = manifest->prefill.computed_tokens;
+  ledger.prefill_cached_tokens = manifest->prefill.cached_tokens;
+  ledger.kv_bytes = event.bytes;
+  ledger.kv_transfer_us = event.busy_us;
+  const int64_t landed_us = clock_->NowUs();
+  scheduler_->KvArrived(IdOf(request.handle), request.prompt_tokens);
+  ledger.admit_us = clock_->NowUs() - landed_us;
+  TakeToken(request, *manifest);
+}
+
+void WorkerCore::OnReceiveEvent(TransferEvent& event) {
+  if (event.kind == TransferEvent::Kind::kReceiving) return;
+  const auto hold = receives_.find(event.id);
+  if (hold == receives_.end()) return;
+  Request* request = Find(hold->second.request);
+  Release(receives_, event.id);
+  if (request == nullptr) return;
+  if (event.kind == TransferEvent::Kind::kReceived) {
+    OnKvReceived(*request, event);
+  } else {
+    ComputeLocally(
+        *request);  // lost peer, damaged bytes, timeout, or asked to: fail closed and compute
+  }
+}
+
+void WorkerCore::Release(absl::flat_hash_map<uint64_t, TransferHold>& holds, uint64_t id) {
+  const auto hold = holds.find(id);
+  cache_->ReleaseTransferHold(hold->second.blocks);
+  holds.erase(hold);
+}
+
+void WorkerCore::PollTransfers() {
+  if (transport_ == nullptr) return;
+  for (TransferEvent& event : transport_->Poll()) {
+    switch (event.kind) {
+      case TransferEvent::Kind::kReceiving:
+      case TransferEvent::Kind::kReceived:
+      case TransferEvent::Kind::kReceiveFailed:
+        OnReceiveEvent(event);
+        break;
+      case TransferEvent::Kind::kSent:
+      case TransferEvent::Kind::kSendFailed:
+        OnSendEvent(event);
+        break;
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,364 @@
+// NUMERICS §8 over Lanes: one attention segment, a tile of 64 slots at a time.
+//
+// Written once for both instruction sets: included by attention_avx2.cc and attention_avx512.cc
+// after their vector_math header. K and V of a tile are widened to f32 once for all queries of the
+// call. With many queries, K is also transposed, so that a lane is a key and the sixteen
+// accumulators of Dot16 are sixteen registers that Tree16 adds whole; with few, a lane is a
+// dimension, as in Dot16 itself, and the trees of sixteen keys are added while transposing. Both
+// are the same additions in the same order.
+//
+// Rows are padded to a multiple of 16 dimensions with −0 in K against +0 in the query:
+// fma(+0, −0, a) is a for every a, so padding changes no bit.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace baton {
+namespace {
+
+// From so many queries on, transposing K pays.
+inline constexpr int64_t kQueriesToTranspose = 12;
+inline constexpr int kKeyVectors = kAttentionTile / kLanes;
+
+struct AttentionTile {
+  alignas(64) float keys[kAttentionTile * kMaxHeadDim];        // [slot, dims]
+  alignas(64) float values[kAttentionTile * kMaxHeadDim];      // [slot, dims]
+  alignas(64) float transposed[kMaxHeadDim * kAttentionTile];  // [dims, slot]
+  int64_t head_dim;
+  int64_t dims;  // head_dim, padded
+  bool is_transposed;
+};
+
+inline uint64_t BitsBelow(int64_t count) {
+  if (count <= 0) return 0;
+  return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+}
+
+// Bit j: the token sees slot begin + j.
+inline uint64_t VisibleBits(const VisibleRange* ranges, int64_t begin) {
+  uint64_t bits = 0;
+  for (int i = 0; i < kMaxVisibleRanges; ++i) {
+    bits |= BitsBelow(ranges[i].end - begin) & ~BitsBelow(ranges[i].begin - begin);
+  }
+  return bits;
+}
+
+// ---- filling a tile -------------------------------------------------------------------------
+
+template <KvType kType>
+inline Lanes LoadStored(const void* base, int64_t offset) {
+  if constexpr (kType == KvType::kF32) return Load(static_cast<const float*>(base) + offset);
+  const uint16_t* halves = static_cast<const uint16_t*>(base) + offset;
+  return kType == KvType::kF16 ? LoadF16(halves) : LoadBF16(halves);
+}
+
+// One row of head_dim values; the rest of its last register becomes `padding`.
+template <KvType kType>
+inline void WidenRow(const void* base, int64_t offset, int64_t head_dim, float padding,
+                     float* out) {
+  int64_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) Store(out + d, LoadStored<kType>(base, offset + d));
+  if (d == head_dim) return;
+  constexpr int64_t kBytes = kType == KvType::kF32 ? 4 : 2;
+  alignas(64) char last[kLanes * 4] = {};
+  std::memcpy(last, static_cast<const char*>(base) + (offset + d) * kBytes,
+              static_cast<size_t>((head_dim - d) * kBytes));
+  Store(out + d, LoadStored<kType>(last, 0));
+  for (int64_t i = head_dim; i < d + kLanes; ++i) out[i] = padding;
+}
+
+// Element offset of K for one slot and kv head.
+inline int64_t KeyOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
+                         int64_t slot) {
+  const KvLayerView& kv = args.kv;
+  const int64_t index = slot >> kv.block_size_log2;
+  const int64_t block = args.block_tables != nullptr
+                            ? int64_t{args.block_tables[sequence * args.table_stride + index]}
+                            : args.first_block[sequence] + index;
+  const int64_t in_block = slot - (index << kv.block_size_log2);
+  return block * kv.block_stride + in_block * kv.token_stride + kv_head * kv.head_stride;
+}
+
+template <KvType kType>
+inline void WidenTile(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
+                      int64_t begin, uint64_t seen, AttentionTile& tile) {
+  for (int64_t j = 0; j < kAttentionTile; ++j) {
+    float* key = tile.keys + j * tile.dims;
+    if ((seen >> j & 1) == 0) {  // its bytes may be anything, or nowhere
+      std::memset(key, 0, static_cast<size_t>(tile.dims) * sizeof(float));
+      continue;
+    }
+    const int64_t offset = KeyOffset(args, sequence, kv_head, begin + j);
+    WidenRow<kType>(args.kv.base, offset, tile.head_dim, -0.0f, key);
+    WidenRow<kType>(args.kv.base, offset + args.kv.value_offset, tile.head_dim, 0.0f,
+                    tile.values + j * tile.dims);
+  }
+}
+
+// `seen`: slots that some token of the call sees; no others are read.
+inline void FillTile(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
+                     int64_t begin, uint64_t seen, AttentionTile& tile) {
+  switch (args.kv.type) {
+    case KvType::kF32:
+      WidenTile<KvType::kF32>(args, sequence, kv_head, begin, seen, tile);
+      break;
+    case KvType::kF16:
+      WidenTile<KvType::kF16>(args, sequence, kv_head, begin, seen, tile);
+      break;
+    case KvType::kBF16:
+      WidenTile<KvType::kBF16>(args, sequence, kv_head, begin, seen, tile);
+      break;
+  }
+  if (!tile.is_transposed) return;
+  for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+    if ((seen >> j & 0xffff) == 0) continue;
+    for (int64_t d = 0; d < tile.dims; d += kLanes) {
+      Transpose16(tile.keys + j * tile.dims + d, tile.dims,
+                  tile.transposed + d * kAttentionTile + j, kAttentionTile);
+    }
+  }
+}
+
+// ---- scores ---------------------------------------------------------------------------------
+
+template <int kQueries>
+struct PerQuery {
+  Lanes of[kQueries];
+};
+
+// Node `i` of the trees of Tree16 that spans lanes i, i + kStep, …; leaves are Dot16's lanes.
+// kChunks: dims / 16 where known, else 0.
+template <int kQueries, int kStep, int kChunks>
+inline PerQuery<kQueries> TreeNode(const float* const* q, const float* keys, int64_t dims,
+                                   int64_t i) {
+  PerQuery<kQueries> sum;
+  if constexpr (kStep == kLanes) {
+    for (int n = 0; n < kQueries; ++n) sum.of[n] = Set(0.0f);
+    const int64_t end = kChunks > 0 ? kChunks * kLanes : dims;
+    for (int64_t d = i; d < end; d += kLanes) {
+      const Lanes key = Load(keys + d * kAttentionTile);
+      for (int n = 0; n < kQueries; ++n) sum.of[n] = Fma(Set(q[n][d]), key, sum.of[n]);
+    }
+  } else {
+    const auto a = TreeNode<kQueries, 2 * kStep, kChunks>(q, keys, dims, i);
+    const auto b = TreeNode<kQueries, 2 * kStep, kChunks>(q, keys, dims, i + kStep);
+    for (int n = 0; n < kQueries; ++n) sum.of[n] = Add(a.of[n], b.of[n]);
+  }
+  return sum;
+}
+
+// Dot16 of every query with keys j…j+15.
+template <int kQueries>
+inline PerQuery<kQueries> DotTransposed(const AttentionTile& tile, const float* const* q,
+                                        int64_t j) {
+  const float* keys = tile.transposed + j;
+  if (tile.dims == 64) return TreeNode<kQueries, 1, 4>(q, keys, tile.dims, 0);
+  if (tile.dims == 128) return TreeNode<kQueries, 1, 8>(q, keys, tile.dims, 0);
+  return TreeNode<kQueries, 1, 0>(q, keys, tile.dims, 0);
+}
+
+template <int kChunks>
+inline Lanes DotRowsOf(const float* q, const float* keys, int64_t dims) {
+  const int64_t end = kChunks > 0 ? kChunks * kLanes : dims;
+  return Tree16OfEach([=](int key) {
+    Lanes sum = Set(0.0f);
+    for (int64_t d = 0; d < end; d += kLanes) {
+      sum = Fma(Load(q + d), Load(keys + key * end + d), sum);
+    }
+    return sum;
+  });
+}
+
+inline Lanes DotRows(const AttentionTile& tile, const float* q, int64_t j) {
+  const float* keys = tile.keys + j * tile.dims;
+  if (tile.dims == 64) return DotRowsOf<4>(q, keys, tile.dims);
+  if (tile.dims == 128) return DotRowsOf<8>(q, keys, tile.dims);
+  return DotRowsOf<0>(q, keys, tile.dims);
+}
+
+// ---- outputs --------------------------------------------------------------------------------
+
+// output[n] = fma(p[n][j], v[j], output[n]) for j in [begin, end), over kRegisters of dimensions.
+template <int kQueries, int kRegisters>
+inline void AddValues(const AttentionTile& tile, const float* const* p, int64_t begin, int64_t end,
+                      int64_t d, float* const* outputs) {
+  Lanes sum[kQueries][kRegisters];
+  for (int n = 0; n < kQueries; ++n) {
+    for (int r = 0; r < kRegisters; ++r) sum[n][r] = Load(outputs[n] + d + r * kLanes);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    const float* v = tile.values + j * tile.dims + d;
+    Lanes value[kRegisters];
+    for (int r = 0; r < kRegisters; ++r) value[r] = Load(v + r * kLanes);
+    for (int n = 0; n < kQueries; ++n) {
+      const Lanes weight = Set(p[n][j]);
+      for (int r = 0; r < kRegisters; ++r) sum[n][r] = Fma(weight, value[r], sum[n][r]);
+    }
+  }
+  for (int n = 0; n < kQueries; ++n) {
+    for (int r = 0; r < kRegisters; ++r) Store(outputs[n] + d + r * kLanes, sum[n][r]);
+  }
+}
+
+template <int kQueries>
+inline void AddValueRun(const AttentionTile& tile, const float* const* p, int64_t begin,
+                        int64_t end, float* const* outputs) {
+  int64_t d = 0;
+  for (; d + kOutputTile * kLanes <= tile.dims; d += kOutputTile * kLanes) {
+    AddValues<kQueries, kOutputTile>(tile, p, begin, end, d, outputs);
+  }
+  for (; d < tile.dims; d += kLanes) AddValues<kQueries, 1>(tile, p, begin, end, d, outputs);
+}
+
+// Slots in rising order for every query: runs that all of them see together, others one by one.
+template <int kQueries>
+inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
+                             const uint64_t* visible, float* const* outputs) {
+  uint64_t by_all = ~uint64_t{0};
+  uint64_t by_any = 0;
+  for (int n = 0; n < kQueries; ++n) {
+    by_all &= visible[n];
+    by_any |= visible[n];
+  }
+  for (int64_t j = 0; j < kAttentionTile; ++j) {
+    if ((by_any >> j & 1) == 0) continue;
+    int64_t end = j + 1;
+    if (by_all >> j & 1) {
+      while (end < kAttentionTile && (by_all >> end & 1)) ++end;
+      AddValueRun<kQueries>(tile, p, j, end, outputs);
+    } else {
+      for (int n = 0; n < kQueries; ++n) {
+        if (visible[n] >> j & 1) AddValueRun<1>(tile, p + n, j, end, outputs + n);
+      }
+    }
+    j = end - 1;
+  }
+}
+
+// ---- one tile for a few queries -------------------------------------------------------------
+
+// Takes the tile into kQueries states. q: padded rows of tile.dims values.
+template <int kQueries>
+inline void AddTile(const AttentionTile& tile, float softmax_scale, const float* const* q,
+                    const uint64_t* visible, AttentionState* const* states) {
+  alignas(64) float weights[kQueries][kAttentionTile];  // scores, then exponentials
+  Lanes largest[kQueries];
+  for (int n = 0; n < kQueries; ++n) largest[n] = Set(states[n]->maximum);
+  const Lanes hidden = Set(-__builtin_inff());
+  for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+    uint64_t by_any = 0;
+    for (int n = 0; n < kQueries; ++n) by_any |= visible[n];
+    if ((by_any >> j & 0xffff) == 0) continue;
+    PerQuery<kQueries> dots;
+    if (tile.is_transposed) {
+      dots = DotTransposed<kQueries>(tile, q, j);
+    } else {
+      for (int n = 0; n < kQueries; ++n) dots.of[n] = DotRows(tile, q[n], j);
+    }
+    for (int n = 0; n < kQueries; ++n) {
+      const Lanes score = Multiply(dots.of[n], Set(softmax_scale));
+      Store(weights[n] + j, score);
+      largest[n] = Maximum(Select(visible[n] >> j & 0xffff, score, hidden), largest[n]);
+    }
+  }
+  const float* p[kQueries];
+  float* outputs[kQueries];
+  for (int n = 0; n < kQueries; ++n) {
+    AttentionState& state = *states[n];
+    p[n] = weights[n];
+    outputs[n] = state.output;
+    if (visible[n] == 0) continue;
+    const float maximum = LargestLane(largest[n]);
+    const Lanes alpha = Exp(Set(state.maximum - maximum));
+    for (int64_t d = 0; d < tile.dims; d += kLanes) {
+      Store(state.output + d, Multiply(Load(state.output + d), alpha));
+    }
+    Lanes sums = Multiply(Load(state.lane_sums), alpha);
+    for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+      const uint32_t bits = visible[n] >> j & 0xffff;
+      if (bits == 0) continue;
+      const Lanes weight = Exp(Subtract(Load(weights[n] + j), Set(maximum)));
+      Store(weights[n] + j, weight);
+      sums = Select(bits, Add(sums, weight), sums);
+    }
+    Store(state.lane_sums, sums);
+    state.maximum = maximum;
+    state.any_visible = true;
+  }
+  AddVisibleValues<kQueries>(tile, p, visible, outputs);
+}
+
+// Queries [first, first + count) of the call, count <= kQueryTile.
+template <int kQueries>
+inline void AddTileOf(int64_t count, const AttentionTile& tile, float softmax_scale,
+                      const float* const* q, const uint64_t* visible,
+                      AttentionState* const* states) {
+  if constexpr (kQueries > 0) {
+    if (count == kQueries) {
+      AddTile<kQueries>(tile, softmax_scale, q, visible, states);
+    } else {
+      AddTileOf<kQueries - 1>(count, tile, softmax_scale, q, visible, states);
+    }
+  }
+}
+
+inline void AddTileToQueries(const PagedAttentionArgs& args, int64_t token_begin,
+                             int64_t query_count, int64_t kv_head, int64_t begin,
+                             const AttentionTile& tile, AttentionState* states) {
+  const int64_t heads = args.query_heads / args.kv_heads;
+  alignas(64) float padded[kQueryTile][kMaxHeadDim];
+  for (int64_t first = 0; first < query_count; first += kQueryTile) {
+    const int64_t left = query_count - first;
+    const int64_t count = left < kQueryTile ? left : kQueryTile;
+    const float* q[kQueryTile];
+    uint64_t visible[kQueryTile];
+    AttentionState* targets[kQueryTile];
+    uint64_t by_any = 0;
+    for (int64_t n = 0; n < count; ++n) {
+      const int64_t token = token_begin + (first + n) / heads;
+      const int64_t head = kv_head * heads + (first + n) % heads;
+      q[n] = args.q + token * args.q_stride + head * args.head_dim;
+      if (tile.dims != tile.head_dim) {
+        WidenRow<KvType::kF32>(q[n], 0, tile.head_dim, 0.0f, padded[n]);
+        q[n] = padded[n];
+      }
+      visible[n] = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
+      targets[n] = &states[first + n];
+      by_any |= visible[n];
+    }
+    if (by_any == 0) continue;
+    AddTileOf<kQueryTile>(count, tile, args.softmax_scale, q, visible, targets);
+  }
+}
+
+inline void SegmentOverLanes(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                      int64_t kv_head, int64_t segment, AttentionState* states) {
+  AttentionTile tile;
+  tile.head_dim = args.head_dim;
+  tile.dims = (args.head_dim + kLanes - 1) / kLanes * kLanes;
+  const int64_t query_count = (token_end - token_begin) * (args.query_heads / args.kv_heads);
+  tile.is_transposed = query_count >= kQueriesToTranspose;
+  for (int64_t i = 0; i < query_count; ++i) {
+    states[i].maximum = -__builtin_inff();
+    states[i].any_visible = false;
+    std::memset(states[i].lane_sums, 0, sizeof(states[i].lane_sums));
+    std::memset(states[i].output, 0, static_cast<size_t>(tile.dims) * sizeof(float));
+  }
+  const int64_t sequence = token_begin < token_end ? args.sequence_of_token[token_begin] : 0;
+  const int64_t begin = segment * kAttentionSegment;
+  for (int64_t slot = begin; slot < begin + kAttentionSegment; slot += kAttentionTile) {
+    uint64_t seen = 0;
+    for (int64_t token = token_begin; token < token_end; ++token) {
+      seen |= VisibleBits(args.visible + token * kMaxVisibleRanges, slot);
+    }
+    if (seen == 0) continue;
+    FillTile(args, sequence, kv_head, slot, seen, tile);
+    AddTileToQueries(args, token_begin, query_count, kv_head, slot, tile, states);
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,80 @@
+#include "kernels/cpu/cpu_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/huge_page_buffer.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMaxThreads = 256;
+
+// Counts itself in the device's total for as long as it lives, also past the device.
+class CpuDeviceBuffer final : public DeviceBuffer {
+ public:
+  CpuDeviceBuffer(HugePageBuffer buffer, std::shared_ptr<std::atomic<size_t>> total)
+      : buffer_(std::move(buffer)), total_(std::move(total)) {
+    total_->fetch_add(buffer_.size());
+  }
+  ~CpuDeviceBuffer() override { total_->fetch_sub(buffer_.size()); }
+  std::byte* data() const override { return buffer_.data(); }
+  size_t size() const override { return buffer_.size(); }
+
+ private:
+  HugePageBuffer buffer_;
+  std::shared_ptr<std::atomic<size_t>> total_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(int threads, InstructionSet set) : set_(set), pool_(threads), ops_(KernelsFor(set)) {}
+
+  std::string Description() const override {
+    return absl::StrFormat("CPU, %s kernels, %d thread%s, transparent huge pages: %s",
+                           InstructionSetName(set_), pool_.threads(),
+                           pool_.threads() == 1 ? "" : "s", TransparentHugePageMode());
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
+                                                         std::string_view purpose) override {
+    ASSIGN_OR_RETURN(HugePageBuffer buffer, HugePageBuffer::Allocate(bytes, purpose));
+    return std::make_unique<CpuDeviceBuffer>(std::move(buffer), allocated_bytes_);
+  }
+
+  size_t allocated_bytes() const override { return allocated_bytes_->load(); }
+  std::unique_ptr<Stream> CreateStream() override { return std::make_unique<CpuStream>(pool_); }
+  const Ops& ops() const override { return ops_; }
+
+ private:
+  const InstructionSet set_;
+  ThreadPool pool_;
+  const CpuOps ops_;
+  std::shared_ptr<std::atomic<size_t>> allocated_bytes_ = std::make_shared<std::atomic<size_t>>(0);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return absl::InvalidArgumentError(absl::StrFormat("threads is %d, it must be in 0 (all) to %d",
+                                                      options.threads, kMaxThreads));
+  }
+  if (!IsSupported(options.instruction_set)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "this processor cannot run the %s kernels (its best: %s)",
+        InstructionSetName(options.instruction_set), InstructionSetName(BestInstructionSet())));
+  }
+  const int threads =
+      options.threads == 0 ? std::min(UsableProcessors(), kMaxThreads) : options.threads;
+  return std::make_unique<CpuDevice>(threads, options.instruction_set);
+}
+
+}  // namespace baton

@@ -1,0 +1,62 @@
+// The inner loops of the CPU backend, one table per instruction set, all equal bit for bit.
+//
+// `cpu_ops.cc` cuts an op into units that threads take; a table entry computes one unit. A unit's
+// bits depend on its arguments alone, so any cut gives the same result. The plain table is
+// NUMERICS.md as code; the others are tested against it.
+//
+// Thread safety: entries are pure functions on disjoint outputs; safe together.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/numerics.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+enum class InstructionSet : uint8_t { kPlain, kAvx2, kAvx512 };
+std::string_view InstructionSetName(InstructionSet set);
+
+// The state of one (token, query head) over one attention segment (NUMERICS §8).
+struct AttentionState {
+  float maximum;
+  float lane_sums[kLanes];
+  float output[kMaxHeadDim];  // head_dim values are used
+  bool any_visible;
+};
+
+struct CpuKernels {
+  InstructionSet set;
+  // Rows [row_begin, row_end) of the product for tokens [token_begin, token_end). row_begin is a
+  // multiple of kRowGroup.
+  void (*matmul)(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+                 int64_t token_end);
+  // Tokens [token_begin, token_end).
+  void (*rms_norm)(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
+  void (*silu_mul)(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);
+  void (*quantize)(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
+                   int64_t token_end);
+  void (*rope)(const RopeArgs& args, int64_t token_begin, int64_t token_end);
+  void (*kv_write)(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
+  // One segment (index `segment`) for tokens [token_begin, token_end), all of one sequence, and the
+  // query heads of `kv_head`: fills states[(token - token_begin) * heads_per_kv + head].
+  // any_visible is false where the token sees nothing of it.
+  void (*attention_segment)(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                            int64_t kv_head, int64_t segment, AttentionState* states);
+};
+
+// Weights are packed in groups of 16 rows (packed_weights.h), the same on every instruction set.
+inline constexpr int64_t kRowGroup = 16;
+
+const CpuKernels& PlainKernels();
+const CpuKernels& Avx2Kernels();
+const CpuKernels& Avx512Kernels();
+
+// What this processor can run: AVX2 needs AVX2+FMA+F16C; AVX-512 needs F, BW, VL, DQ and VNNI as
+// well.
+bool IsSupported(InstructionSet set);
+InstructionSet BestInstructionSet();
+const CpuKernels& KernelsFor(InstructionSet set);
+
+}  // namespace baton

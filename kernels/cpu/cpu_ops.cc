@@ -1,0 +1,172 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/packed_weights.h"
+#include "kernels/cpu/paged_attention.h"
+#include "kernels/exact_math.h"
+
+namespace baton {
+namespace {
+
+CpuStream& Cpu(Stream& stream) { return static_cast<CpuStream&>(stream); }
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A unit should last a few microseconds, so that waking a thread for it pays; a thread should find
+// several, so that threads end together.
+constexpr int64_t kUnitElements = 8192;   // of elementwise ops
+constexpr int64_t kRotaryElements = 128;  // sine and cosine in software are slow
+constexpr int64_t kUnitsPerThread = 4;
+constexpr int64_t kMinUnitProducts = 32 << 10;
+constexpr int64_t kMaxUnitProducts = 4 << 20;
+constexpr int64_t kUnitTokens = 64;  // their activations stay in the second-level cache
+
+// Calls fn(begin, end) on cuts of [0, tokens), at least `unit_elements` elements each.
+template <typename Function>
+void ForTokens(ThreadPool& pool, int64_t tokens, int64_t elements_per_token, int64_t unit_elements,
+               const Function& fn) {
+  if (tokens == 0) return;
+  const int64_t least = CeilDiv(unit_elements, std::max<int64_t>(elements_per_token, 1));
+  const int64_t fair = CeilDiv(tokens, kUnitsPerThread * pool.threads());
+  const int64_t per_unit = std::max(least, fair);
+  pool.ParallelFor(CeilDiv(tokens, per_unit), [&](int64_t unit, int) {
+    fn(unit * per_unit, std::min((unit + 1) * per_unit, tokens));
+  });
+}
+
+// Whole row groups a unit of `tokens` tokens should take.
+int64_t RowsPerUnit(const PackedMatrix& weight, int64_t tokens, int64_t row_units) {
+  const int64_t products_per_group = kRowGroup * weight.cols * tokens;
+  const int64_t fair = CeilDiv(CeilDiv(weight.rows, kRowGroup), row_units);
+  const int64_t least = CeilDiv(kMinUnitProducts, products_per_group);
+  const int64_t most = std::max(least, kMaxUnitProducts / products_per_group);
+  return kRowGroup * std::clamp(fair, least, most);
+}
+
+void RunMatMul(const CpuKernels& kernels, ThreadPool& pool, const MatMulArgs& args) {
+  const int64_t rows = args.weight.rows;
+  if (args.tokens == 0 || rows == 0) return;
+  const int64_t token_units = CeilDiv(args.tokens, kUnitTokens);
+  const int64_t tokens = CeilDiv(args.tokens, token_units);
+  const int64_t wanted = CeilDiv(kUnitsPerThread * pool.threads(), token_units);
+  const int64_t rows_per_unit = pool.threads() == 1 ? CeilDiv(rows, kRowGroup) * kRowGroup
+                                                    : RowsPerUnit(args.weight, tokens, wanted);
+  const int64_t row_units = CeilDiv(rows, rows_per_unit);
+  pool.ParallelFor(token_units * row_units, [&](int64_t unit, int) {
+    const int64_t row = unit % row_units * rows_per_unit;
+    const int64_t token = unit / row_units * tokens;
+    kernels.matmul(args, row, std::min(row + rows_per_unit, rows), token,
+                   std::min(token + tokens, args.tokens));
+  });
+}
+
+void EmbedRange(const EmbedTokensArgs& args, int64_t token_begin, int64_t token_end) {
+  const int64_t cols = args.table.cols;
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const int64_t row = args.embedding_rows != nullptr ? args.embedding_rows[token] : -1;
+    float* out = args.out + token * cols;
+    if (row >= 0) {
+      std::copy_n(args.embeddings + row * cols, cols, out);
+    } else {
+      UnpackRow(args.table, args.token_ids[token], out);
+    }
+  }
+}
+
+void RotaryRange(const RotaryTableArgs& args, int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    for (int64_t i = 0; i < args.half; ++i) {
+      const int64_t component = args.components != nullptr ? args.components[i] : 0;
+      const int32_t position = args.positions[token * kPositionComponents + component];
+      const double angle = position * args.frequencies[i];
+      args.cosines[token * args.half + i] = static_cast<float>(ExactCos(angle));
+      args.sines[token * args.half + i] = static_cast<float>(ExactSin(angle));
+    }
+  }
+}
+
+}  // namespace
+
+size_t CpuOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const {
+  return PackedMatrixBytes(format, rows, cols);
+}
+
+void CpuOps::PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
+                        std::byte* destination) const {
+  PackMatrixRows(format, rows, cols, source, destination);
+}
+
+void CpuOps::EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const {
+  Cpu(stream).Enqueue([args](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.tokens, args.table.cols, kUnitElements,
+              [&](int64_t begin, int64_t end) { EmbedRange(args, begin, end); });
+  });
+}
+
+void CpuOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
+  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.tokens, args.cols, kUnitElements,
+              [&](int64_t begin, int64_t end) { kernels.rms_norm(args, begin, end); });
+  });
+}
+
+void CpuOps::MatMul(Stream& stream, const MatMulArgs& args) const {
+  Cpu(stream).Enqueue(
+      [args, &kernels = kernels_](CpuStream& cpu) { RunMatMul(kernels, cpu.pool(), args); });
+}
+
+void CpuOps::RotaryTable(Stream& stream, const RotaryTableArgs& args) const {
+  Cpu(stream).Enqueue([args](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.tokens, args.half, kRotaryElements,
+              [&](int64_t begin, int64_t end) { RotaryRange(args, begin, end); });
+  });
+}
+
+void CpuOps::Rope(Stream& stream, const RopeArgs& args) const {
+  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.tokens, 2 * args.half * args.heads, kUnitElements,
+              [&](int64_t begin, int64_t end) { kernels.rope(args, begin, end); });
+  });
+}
+
+void CpuOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
+  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
+              [&](int64_t begin, int64_t end) { kernels.kv_write(args, begin, end); });
+  });
+}
+
+void CpuOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
+  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
+    RunPagedAttention(kernels, cpu.pool(), cpu.attention_scratch(), args);
+  });
+}
+
+void CpuOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
+  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.tokens, args.cols, kUnitElements,
+              [&](int64_t begin, int64_t end) { kernels.silu_mul(args, begin, end); });
+  });
+}
+
+void CpuOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {
+  Cpu(stream).Enqueue([args](CpuStream& cpu) {
+    ForTokens(cpu.pool(), args.rows, args.cols, kUnitElements, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::copy_n(args.x + args.indices[row] * args.cols, args.cols, args.out + row * args.cols);
+      }
+    });
+  });
+}
+
+void CpuOps::Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
+                      const Activations& out) const {
+  Cpu(stream).Enqueue([=, &kernels = kernels_](CpuStream& cpu) {
+    ForTokens(cpu.pool(), tokens, cols, kUnitElements,
+              [&](int64_t begin, int64_t end) { kernels.quantize(x, cols, out, begin, end); });
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,38 @@
+// Ops on the CPU: cuts each op into units for the thread pool and runs an instruction set's kernels
+// on them. Ops too small to share run on the calling thread alone.
+//
+// Streams must be CpuStreams. Thread safety: immutable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/ops.h"
+
+namespace baton {
+
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(const CpuKernels& kernels) : kernels_(kernels) {}
+
+  size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const override;
+  void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
+                  std::byte* destination) const override;
+  void EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const override;
+  void RmsNorm(Stream& stream, const RmsNormArgs& args) const override;
+  void MatMul(Stream& stream, const MatMulArgs& args) const override;
+  void RotaryTable(Stream& stream, const RotaryTableArgs& args) const override;
+  void Rope(Stream& stream, const RopeArgs& args) const override;
+  void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
+  void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
+  void SiluMul(Stream& stream, const SiluMulArgs& args) const override;
+  void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
+  void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
+                const Activations& out) const override;
+
+ private:
+  const CpuKernels& kernels_;
+};
+
+}  // namespace baton

@@ -1,0 +1,26 @@
+// Norm, gate, int8 activations, rotation and KV writes on AVX2: elementwise_lanes.h over these lanes.
+#include "kernels/cpu/vector_kernels.h"
+#include "kernels/cpu/vector_math_avx2.h"
+// After the lanes that it is written against.
+#include "kernels/cpu/elementwise_lanes.h"
+
+namespace baton::avx2 {
+
+void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end) {
+  RmsNormOverLanes(args, token_begin, token_end);
+}
+void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end) {
+  SiluMulOverLanes(args, token_begin, token_end);
+}
+void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
+              int64_t token_end) {
+  QuantizeOverLanes(x, cols, out, token_begin, token_end);
+}
+void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end) {
+  RopeOverLanes(args, token_begin, token_end);
+}
+void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+  KvWriteOverLanes(args, token_begin, token_end);
+}
+
+}  // namespace baton::avx2

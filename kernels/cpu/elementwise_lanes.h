@@ -1,0 +1,218 @@
+// NUMERICS §3, §5, §6 (rotation) and §7 over Lanes: everything but products and attention.
+//
+// Written once for both instruction sets: included by elementwise_avx2.cc and
+// elementwise_avx512.cc after their vector_math header.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace baton {
+namespace {
+
+// Writes every form of one row that `out` asks for. `value(i)` is elements i…i+15,
+// `last(i, count)` the count < 16 elements from i on. REQUIRES: where out.q8 is wanted, cols is a
+// multiple of kQuantGroup.
+template <typename Value, typename Last>
+inline void WriteRow(const Activations& out, int64_t token, int64_t cols, const Value& value,
+                     const Last& last) {
+  float* f32 = out.f32 != nullptr ? out.f32 + token * cols : nullptr;
+  int64_t i = 0;
+  for (; i + kQuantGroup <= cols; i += kQuantGroup) {
+    const Lanes a = value(i);
+    const Lanes b = value(i + kLanes);
+    if (f32 != nullptr) {
+      Store(f32 + i, a);
+      Store(f32 + i + kLanes, b);
+    }
+    if (out.q8 != nullptr) {
+      const int64_t group = (token * cols + i) / kQuantGroup;
+      QuantizeGroup(a, b, out.q8 + token * cols + i, out.scale + group, out.scaled_sum + group);
+    }
+  }
+  if (f32 == nullptr) return;
+  if (i + kLanes <= cols) {
+    Store(f32 + i, value(i));
+    i += kLanes;
+  }
+  if (i < cols) StoreFirst(f32 + i, last(i, cols - i), cols - i);
+}
+
+inline float SumSquares16(const float* x, int64_t cols) {
+  Lanes sum = Set(0.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes) {
+    const Lanes value = Load(x + i);
+    sum = Fma(value, value, sum);
+  }
+  if (i < cols) {
+    const Lanes value = LoadFirst(x + i, cols - i);
+    sum = Fma(value, value, sum);  // a square is never −0, so adding +0 changes nothing
+  }
+  return Tree16(sum);
+}
+
+inline float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+
+inline void RmsNormOverLanes(const RmsNormArgs& args, int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* x = args.x + token * args.cols;
+    const float* w = args.weight;
+    const float mean = SumSquares16(x, args.cols) / static_cast<float>(args.cols);
+    const Lanes inverse = Set(1.0f / SquareRoot(mean + args.epsilon));
+    WriteRow(
+        args.out, token, args.cols,
+        [=](int64_t i) { return Multiply(Multiply(Load(x + i), inverse), Load(w + i)); },
+        [=](int64_t i, int64_t count) {
+          return Multiply(Multiply(LoadFirst(x + i, count), inverse), LoadFirst(w + i, count));
+        });
+  }
+}
+
+inline Lanes Gate(Lanes gate, Lanes up) {
+  return Multiply(Divide(gate, Add(Set(1.0f), Exp(Negate(gate)))), up);
+}
+
+inline void SiluMulOverLanes(const SiluMulArgs& args, int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* gate = args.gate_up + token * 2 * args.cols;
+    const float* up = gate + args.cols;
+    WriteRow(
+        args.out, token, args.cols, [=](int64_t i) { return Gate(Load(gate + i), Load(up + i)); },
+        [=](int64_t i, int64_t count) {
+          return Gate(LoadFirst(gate + i, count), LoadFirst(up + i, count));
+        });
+  }
+}
+
+inline void QuantizeOverLanes(const float* x, int64_t cols, const Activations& out,
+                              int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* row = x + token * cols;
+    WriteRow(
+        out, token, cols, [=](int64_t i) { return Load(row + i); },
+        [=](int64_t i, int64_t count) { return LoadFirst(row + i, count); });
+  }
+}
+
+// ---- rotation -------------------------------------------------------------------------------
+
+inline void RotateOne(float* first, float* second, float cosine, float sine) {
+  const float a = *first;
+  const float b = *second;
+  *first = __builtin_fmaf(a, cosine, -(b * sine));
+  *second = __builtin_fmaf(a, sine, b * cosine);
+}
+
+// Pairs (2i, 2i + 1), eight at a time; the same coefficients for every head.
+inline void RotateNeighbours(const RopeArgs& args, float* row, const float* cosines,
+                             const float* sines) {
+  int64_t i = 0;
+  for (; i + 8 <= args.half; i += 8) {
+    const PairCoefficients by = LoadPairCoefficients(cosines + i, sines + i);
+    for (int64_t head = 0; head < args.heads; ++head) {
+      float* x = row + head * args.head_dim + 2 * i;
+      Store(x, RotatePairs(Load(x), by));
+    }
+  }
+  for (; i < args.half; ++i) {
+    for (int64_t head = 0; head < args.heads; ++head) {
+      float* x = row + head * args.head_dim + 2 * i;
+      RotateOne(x, x + 1, cosines[i], sines[i]);
+    }
+  }
+}
+
+// Pairs (i, i + half), sixteen at a time.
+inline void RotateHalves(const RopeArgs& args, float* row, const float* cosines,
+                         const float* sines) {
+  int64_t i = 0;
+  for (; i + kLanes <= args.half; i += kLanes) {
+    const Lanes cosine = Load(cosines + i);
+    const Lanes sine = Load(sines + i);
+    for (int64_t head = 0; head < args.heads; ++head) {
+      float* first = row + head * args.head_dim + i;
+      float* second = first + args.half;
+      const Lanes a = Load(first);
+      const Lanes b = Load(second);
+      Store(first, Fma(a, cosine, Negate(Multiply(b, sine))));
+      Store(second, Fma(a, sine, Multiply(b, cosine)));
+    }
+  }
+  for (; i < args.half; ++i) {
+    for (int64_t head = 0; head < args.heads; ++head) {
+      float* first = row + head * args.head_dim + i;
+      RotateOne(first, first + args.half, cosines[i], sines[i]);
+    }
+  }
+}
+
+inline void RopeOverLanes(const RopeArgs& args, int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    float* row = args.x + token * args.stride;
+    const float* cosines = args.cosines + token * args.half;
+    const float* sines = args.sines + token * args.half;
+    if (args.neighbours) {
+      RotateNeighbours(args, row, cosines, sines);
+    } else {
+      RotateHalves(args, row, cosines, sines);
+    }
+  }
+}
+
+// ---- KV write -------------------------------------------------------------------------------
+
+template <KvType kType>
+inline void NarrowRow(const float* source, int64_t count, void* base, int64_t offset) {
+  uint16_t* out = static_cast<uint16_t*>(base) + offset;
+  const auto narrow = [](uint16_t* to, Lanes value) {
+    if constexpr (kType == KvType::kF16) {
+      StoreF16(to, value);
+    } else {
+      StoreBF16(to, value);
+    }
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) narrow(out + i, Load(source + i));
+  if (i == count) return;
+  uint16_t last[kLanes];
+  narrow(last, LoadFirst(source + i, count - i));
+  std::memcpy(out + i, last, static_cast<size_t>(count - i) * sizeof(uint16_t));
+}
+
+inline void StoreRow(const float* source, int64_t count, const KvLayerView& kv, int64_t offset) {
+  switch (kv.type) {
+    case KvType::kF32:
+      std::memcpy(static_cast<float*>(kv.base) + offset, source,
+                  static_cast<size_t>(count) * sizeof(float));
+      break;
+    case KvType::kF16:
+      NarrowRow<KvType::kF16>(source, count, kv.base, offset);
+      break;
+    case KvType::kBF16:
+      NarrowRow<KvType::kBF16>(source, count, kv.base, offset);
+      break;
+  }
+}
+
+inline void KvWriteOverLanes(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+  const KvLayerView& kv = args.kv;
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const int64_t slot = args.slot_mapping[token];
+    if (slot < 0) continue;
+    const int64_t block = slot >> kv.block_size_log2;
+    const int64_t in_block = slot - (block << kv.block_size_log2);
+    for (int64_t head = 0; head < args.kv_heads; ++head) {
+      const int64_t source = token * args.stride + head * args.head_dim;
+      const int64_t target =
+          block * kv.block_stride + in_block * kv.token_stride + head * kv.head_stride;
+      StoreRow(args.k + source, args.head_dim, kv, target);
+      StoreRow(args.v + source, args.head_dim, kv, target + kv.value_offset);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton

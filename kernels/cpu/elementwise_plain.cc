@@ -1,0 +1,102 @@
+// NUMERICS §3, §5, §6 (rotation) and §7: everything but products and attention.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/plain_kernels.h"
+#include "kernels/cpu/plain_math.h"
+#include "kernels/half.h"
+
+namespace baton::plain {
+namespace {
+
+// Writes every form of one row that `out` asks for; `value(i)` is element i.
+template <typename Value>
+void WriteRow(const Activations& out, int64_t token, int64_t cols, const Value& value) {
+  for (int64_t begin = 0; begin < cols; begin += kQuantGroup) {
+    const int64_t count = std::min<int64_t>(kQuantGroup, cols - begin);
+    float y[kQuantGroup];
+    for (int64_t i = 0; i < count; ++i) y[i] = value(begin + i);
+    if (out.f32 != nullptr) std::copy_n(y, count, out.f32 + token * cols + begin);
+    if (out.q8 != nullptr) {
+      const int64_t group = (token * cols + begin) / kQuantGroup;
+      QuantizeGroup(y, out.q8 + token * cols + begin, out.scale + group, out.scaled_sum + group);
+    }
+  }
+}
+
+void StoreRow(const float* source, int64_t count, KvType type, void* base, int64_t offset) {
+  if (type == KvType::kF32) {
+    std::memcpy(static_cast<float*>(base) + offset, source, count * sizeof(float));
+    return;
+  }
+  auto* destination = static_cast<uint16_t*>(base) + offset;
+  for (int64_t i = 0; i < count; ++i) {
+    destination[i] = type == KvType::kF16 ? F32ToF16(source[i]) : F32ToBF16(source[i]);
+  }
+}
+
+}  // namespace
+
+void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* x = args.x + token * args.cols;
+    const float mean = Dot16(x, x, args.cols) / static_cast<float>(args.cols);
+    const float inverse = 1.0f / std::sqrt(mean + args.epsilon);
+    WriteRow(args.out, token, args.cols,
+             [&](int64_t i) { return (x[i] * inverse) * args.weight[i]; });
+  }
+}
+
+void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* gate = args.gate_up + token * 2 * args.cols;
+    const float* up = gate + args.cols;
+    WriteRow(args.out, token, args.cols, [&](int64_t i) { return Silu(gate[i]) * up[i]; });
+  }
+}
+
+void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
+              int64_t token_end) {
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* row = x + token * cols;
+    WriteRow(out, token, cols, [&](int64_t i) { return row[i]; });
+  }
+}
+
+void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end) {
+  const int64_t step = args.neighbours ? 2 : 1;  // between the first values of two pairs
+  const int64_t apart = args.neighbours ? 1 : args.half;
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* cosines = args.cosines + token * args.half;
+    const float* sines = args.sines + token * args.half;
+    for (int64_t head = 0; head < args.heads; ++head) {
+      float* x = args.x + token * args.stride + head * args.head_dim;
+      for (int64_t i = 0; i < args.half; ++i) {
+        const float a = x[i * step];
+        const float b = x[i * step + apart];
+        x[i * step] = std::fma(a, cosines[i], -(b * sines[i]));
+        x[i * step + apart] = std::fma(a, sines[i], b * cosines[i]);
+      }
+    }
+  }
+}
+
+void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
+  const KvLayerView& kv = args.kv;
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const int64_t slot = args.slot_mapping[token];
+    if (slot < 0) continue;
+    const int64_t block = slot >> kv.block_size_log2;
+    const int64_t in_block = slot - (block << kv.block_size_log2);
+    for (int64_t head = 0; head < args.kv_heads; ++head) {
+      const int64_t source = token * args.stride + head * args.head_dim;
+      const int64_t target =
+          block * kv.block_stride + in_block * kv.token_stride + head * kv.head_stride;
+      StoreRow(args.k + source, args.head_dim, kv.type, kv.base, target);
+      StoreRow(args.v + source, args.head_dim, kv.type, kv.base, target + kv.value_offset);
+    }
+  }
+}
+
+}  // namespace baton::plain

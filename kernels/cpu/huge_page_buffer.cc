@@ -1,0 +1,75 @@
+#include "kernels/cpu/huge_page_buffer.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+absl::Status Exhausted(size_t bytes, std::string_view purpose, std::string_view why) {
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("cannot allocate %d bytes (%.1f MiB) for %s: %s", bytes,
+                      static_cast<double>(bytes) / (1 << 20), purpose, why));
+}
+
+}  // namespace
+
+absl::StatusOr<HugePageBuffer> HugePageBuffer::Allocate(size_t bytes, std::string_view purpose) {
+  if (bytes > std::numeric_limits<size_t>::max() / 2) {
+    return Exhausted(bytes, purpose, "more than the address space");
+  }
+  const size_t page = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+  const size_t size = (std::max<size_t>(bytes, 1) + page - 1) / page * page;
+  const size_t reserved = page == kPageBytes ? size : size + page;  // room to align
+  void* mapping =
+      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return Exhausted(bytes, purpose, std::strerror(errno));
+
+  auto* begin = static_cast<std::byte*>(mapping);
+  const size_t skip = (page - reinterpret_cast<uintptr_t>(begin) % page) % page;
+  const size_t tail = reserved - skip - size;
+  if (skip > 0) munmap(begin, skip);
+  if (tail > 0) munmap(begin + skip + size, tail);
+  // Advice: a kernel without huge pages refuses, and small pages serve as well.
+  if (page == kHugePageBytes) madvise(begin + skip, size, MADV_HUGEPAGE);
+  return HugePageBuffer(begin + skip, bytes, size);
+}
+
+HugePageBuffer::~HugePageBuffer() {
+  if (data_ != nullptr) munmap(data_, mapped_);
+}
+
+HugePageBuffer::HugePageBuffer(HugePageBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapped_(std::exchange(other.mapped_, 0)) {}
+
+HugePageBuffer& HugePageBuffer::operator=(HugePageBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+std::string TransparentHugePageMode() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string word;
+  while (file >> word) {
+    if (word.size() > 2 && word.front() == '[') return word.substr(1, word.size() - 2);
+  }
+  return "unknown";
+}
+
+}  // namespace baton

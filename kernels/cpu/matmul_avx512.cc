@@ -1,0 +1,192 @@
+// NUMERICS §4 on AVX-512: one register is a row group, VPDPBUSD sums four columns at a time.
+//
+// Unpacked weights of 32 columns (eight registers) are held across a tile of tokens, whose
+// activations are broadcast four bytes at a time.
+#include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/plain_kernels.h"
+#include "kernels/cpu/vector_kernels.h"
+#include "kernels/cpu/vector_math_avx512.h"
+
+namespace baton::avx512 {
+namespace {
+
+inline constexpr int64_t kTokens = 8;     // most tokens of a tile
+inline constexpr int64_t kRowGroups = 4;  // row groups of a single token
+inline constexpr int64_t kPrefetchBytes = 2048;
+
+inline __m512i Broadcast4(const int8_t* p) {
+  int32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return _mm512_set1_epi32(word);
+}
+
+constexpr int64_t HeaderBytes(WeightFormat format) {
+  return format == WeightFormat::kQ4_1 ? 64 : 32;
+}
+constexpr int64_t BlockBytes(WeightFormat format) {
+  return HeaderBytes(format) + (format == WeightFormat::kQ8_0 ? 512 : 256);
+}
+
+inline Lanes LoadHeader(const std::byte* p) {
+  return LoadF16(reinterpret_cast<const uint16_t*>(p));
+}
+
+// word[i]: columns 4i…4i+3 of sixteen rows as unsigned bytes (Q8_0: biased by 128).
+template <WeightFormat kFormat>
+inline void Unpack(const std::byte* p, __m512i word[8]) {
+  if constexpr (kFormat == WeightFormat::kQ8_0) {
+    for (int i = 0; i < 8; ++i) {
+      word[i] = _mm512_xor_si512(_mm512_loadu_si512(p + 64 * i), _mm512_set1_epi8(-128));
+    }
+  } else {
+    const __m512i nibble = _mm512_set1_epi8(15);
+    for (int i = 0; i < 4; ++i) {
+      const __m512i both = _mm512_loadu_si512(p + 64 * i);
+      word[i] = _mm512_and_si512(both, nibble);
+      word[i + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+    }
+  }
+}
+
+inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row_group, Lanes acc) {
+  float* out = at.out + token * at.out_stride + row_group * kRowGroup;
+  const int64_t rows = at.rows - row_group * kRowGroup;
+  if (rows >= kRowGroup) {
+    Store(out, at.accumulate ? Add(Load(out), acc) : acc);
+  } else {
+    StoreFirst(out, at.accumulate ? Add(LoadFirst(out, rows), acc) : acc, rows);
+  }
+}
+
+template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+void QuantizedTile(const MatMulTile& at) {
+  constexpr bool kHasMinimum = kFormat == WeightFormat::kQ4_1;
+  const int64_t groups = at.cols / kQuantGroup;
+  Lanes acc[kTileGroups][kTileTokens];
+  for (auto& of_group : acc) {
+    for (Lanes& of_token : of_group) of_token = Set(0.0f);
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int r = 0; r < kTileGroups; ++r) {
+      const std::byte* block = at.weights + r * at.group_bytes + g * BlockBytes(kFormat);
+      if constexpr (kTileTokens == 1) {
+        for (int64_t line = 0; line < BlockBytes(kFormat); line += 64) {
+          _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchBytes + line, _MM_HINT_T0);
+        }
+      }
+      const Lanes d = LoadHeader(block);
+      __m512i word[8];
+      Unpack<kFormat>(block + HeaderBytes(kFormat), word);
+      for (int t = 0; t < kTileTokens; ++t) {
+        const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
+        __m512i sum = kHasMinimum ? _mm512_setzero_si512()
+                                  : _mm512_set1_epi32(at.start[t * groups + g]);
+        for (int i = 0; i < 8; ++i) sum = _mm512_dpbusd_epi32(sum, word[i], Broadcast4(a + 4 * i));
+        const Lanes scale = Multiply(d, Set(at.scale[t * groups + g]));
+        acc[r][t] = Fma(scale, {_mm512_cvtepi32_ps(sum)}, acc[r][t]);
+        if constexpr (kHasMinimum) {
+          acc[r][t] = Fma(LoadHeader(block + 32), Set(at.scaled_sum[t * groups + g]), acc[r][t]);
+        }
+      }
+    }
+  }
+  for (int r = 0; r < kTileGroups; ++r) {
+    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, r, acc[r][t]);
+  }
+}
+
+template <WeightFormat kFormat>
+inline Lanes LoadColumn(const std::byte* group, int64_t column) {
+  const std::byte* p = group + column * kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
+  if constexpr (kFormat == WeightFormat::kF32) return Load(reinterpret_cast<const float*>(p));
+  const auto* halves = reinterpret_cast<const uint16_t*>(p);
+  return kFormat == WeightFormat::kF16 ? LoadF16(halves) : LoadBF16(halves);
+}
+
+template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+void FloatTile(const MatMulTile& at) {
+  Lanes acc[kTileGroups][kTileTokens];
+  for (auto& of_group : acc) {
+    for (Lanes& of_token : of_group) of_token = Set(0.0f);
+  }
+  for (int64_t k = 0; k < at.cols; ++k) {
+    for (int r = 0; r < kTileGroups; ++r) {
+      const Lanes w = LoadColumn<kFormat>(at.weights + r * at.group_bytes, k);
+      for (int t = 0; t < kTileTokens; ++t) {
+        acc[r][t] = Fma(w, Set(at.f32[t * at.cols + k]), acc[r][t]);
+      }
+    }
+  }
+  for (int r = 0; r < kTileGroups; ++r) {
+    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, r, acc[r][t]);
+  }
+}
+
+template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+void RunTile(const MatMulTile& at) {
+  if constexpr (kFormat == WeightFormat::kF32 || kFormat == WeightFormat::kF16 ||
+                kFormat == WeightFormat::kBF16) {
+    FloatTile<kFormat, kTileTokens, kTileGroups>(at);
+  } else {
+    QuantizedTile<kFormat, kTileTokens, kTileGroups>(at);
+  }
+}
+
+// The tile of `tokens` tokens, or of one token and `row_groups` row groups.
+template <WeightFormat kFormat>
+void ChooseTile(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+  using Tile = void (*)(const MatMulTile&);
+  static constexpr Tile kByTokens[kTokens] = {
+      RunTile<kFormat, 1, 1>, RunTile<kFormat, 2, 1>, RunTile<kFormat, 3, 1>,
+      RunTile<kFormat, 4, 1>, RunTile<kFormat, 5, 1>, RunTile<kFormat, 6, 1>,
+      RunTile<kFormat, 7, 1>, RunTile<kFormat, 8, 1>};
+  static constexpr Tile kByRowGroups[kRowGroups] = {RunTile<kFormat, 1, 1>, RunTile<kFormat, 1, 2>,
+                                                    RunTile<kFormat, 1, 3>, RunTile<kFormat, 1, 4>};
+  (row_groups > 1 ? kByRowGroups[row_groups - 1] : kByTokens[tokens - 1])(at);
+}
+
+// start[g] = −bias · Σ a over the group's 32 activations.
+void FillStart(int bias, const int8_t* q8, int64_t groups, int32_t* start) {
+  for (int64_t g = 0; g < groups; ++g) {
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q8 + g * kQuantGroup));
+    const __m256i four = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), a);
+    const __m128i two =
+        _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    const __m128i one = _mm_add_epi32(two, _mm_srli_si128(two, 8));
+    start[g] = -bias * (_mm_cvtsi128_si32(one) + _mm_extract_epi32(one, 1));
+  }
+}
+
+}  // namespace
+
+void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+            int64_t token_end) {
+  if (args.weight.cols > kStartCapacity / kTokens * kQuantGroup) {
+    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
+    return;
+  }
+  const auto run = [&](int bias, const auto& tile) {
+    ForEachTile<kTokens, kRowGroups>(
+        args, row_begin, row_end, token_begin, token_end, bias != 0,
+        [bias](const int8_t* q8, int64_t groups, int32_t* start) {
+          FillStart(bias, q8, groups, start);
+        },
+        tile);
+  };
+  switch (args.weight.format) {
+    case WeightFormat::kF32:
+      return run(0, ChooseTile<WeightFormat::kF32>);
+    case WeightFormat::kF16:
+      return run(0, ChooseTile<WeightFormat::kF16>);
+    case WeightFormat::kBF16:
+      return run(0, ChooseTile<WeightFormat::kBF16>);
+    case WeightFormat::kQ8_0:
+      return run(128, ChooseTile<WeightFormat::kQ8_0>);
+    case WeightFormat::kQ4_0:
+      return run(8, ChooseTile<WeightFormat::kQ4_0>);
+    case WeightFormat::kQ4_1:
+      return run(0, ChooseTile<WeightFormat::kQ4_1>);
+  }
+}
+
+}  // namespace baton::avx512

@@ -1,0 +1,19 @@
+#include "kernels/cpu/plain_kernels.h"
+
+namespace baton {
+
+const CpuKernels& PlainKernels() {
+  static constexpr CpuKernels kKernels = {
+      .set = InstructionSet::kPlain,
+      .matmul = plain::MatMul,
+      .rms_norm = plain::RmsNorm,
+      .silu_mul = plain::SiluMul,
+      .quantize = plain::Quantize,
+      .rope = plain::Rope,
+      .kv_write = plain::KvWrite,
+      .attention_segment = plain::AttentionSegment,
+  };
+  return kKernels;
+}
+
+}  // namespace baton

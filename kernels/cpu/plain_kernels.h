@@ -1,0 +1,20 @@
+// The plain kernels by name, one per entry of CpuKernels: NUMERICS.md as code, for any processor.
+// Slow on purpose; the yardstick of the fast ones.
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace baton::plain {
+
+void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+            int64_t token_end);
+void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
+void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);
+void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
+              int64_t token_end);
+void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end);
+void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
+void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                      int64_t kv_head, int64_t segment, AttentionState* states);
+
+}  // namespace baton::plain

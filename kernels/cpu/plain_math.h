@@ -1,0 +1,81 @@
+// NUMERICS §1–§3 as scalar code: the functions that the plain kernels, the attention merge and the
+// tests of the fast kernels share.
+//
+// Pure functions, safe from any thread. std::fma rounds once whether or not the processor has it.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/numerics.h"
+
+namespace baton::plain {
+
+struct Rounded {
+  uint32_t integer;  // two's complement
+  float value;
+};
+
+// Nearest even for |x| < 2^22; for anything else defined, equal on every instruction set.
+inline Rounded RoundInt(float x) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
+  const float t = x + kMagic;
+  return {std::bit_cast<uint32_t>(t) - std::bit_cast<uint32_t>(kMagic), t - kMagic};
+}
+
+// e^x, error below 1.5 ulp (Cephes expf coefficients); +0 below -87.33…, capped at 2.4e38 above.
+inline float Exp(float x) {
+  constexpr float kHighest = 88.3762626647949f;
+  constexpr float kLowest = -87.3365478515625f;
+  if (x != x) return std::bit_cast<float>(std::bit_cast<uint32_t>(x) | 0x400000u);
+  if (x < kLowest) return 0.0f;
+  if (x > kHighest) x = kHighest;
+  const Rounded n = RoundInt(x * 1.44269504088896341f);
+  float r = std::fma(n.value, -0.693359375f, x);
+  r = std::fma(n.value, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = std::fma(p, r, 1.3981999507e-3f);
+  p = std::fma(p, r, 8.3334519073e-3f);
+  p = std::fma(p, r, 4.1665795894e-2f);
+  p = std::fma(p, r, 1.6666665459e-1f);
+  p = std::fma(p, r, 5.0000001201e-1f);
+  p = std::fma(p, r * r, r) + 1.0f;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (n.integer << 23));
+}
+
+inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
+
+inline float Tree16(const float lanes[kLanes]) {
+  float p[8];
+  for (int i = 0; i < 8; ++i) p[i] = lanes[i] + lanes[i + 8];
+  for (int i = 0; i < 4; ++i) p[i] += p[i + 4];
+  for (int i = 0; i < 2; ++i) p[i] += p[i + 2];
+  return p[0] + p[1];
+}
+
+inline float Dot16(const float* a, const float* b, int64_t n) {
+  float lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i % kLanes] = std::fma(a[i], b[i], lanes[i % kLanes]);
+  return Tree16(lanes);
+}
+
+// One group of kQuantGroup activations to int8 (NUMERICS §3).
+inline void QuantizeGroup(const float* x, int8_t* q, float* scale, float* scaled_sum) {
+  float amax = 0;
+  for (int i = 0; i < kQuantGroup; ++i) {
+    const float magnitude = std::bit_cast<float>(std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+    amax = magnitude > amax ? magnitude : amax;
+  }
+  const float inverse = amax > 0 ? 127.0f / amax : 0.0f;
+  int32_t sum = 0;
+  for (int i = 0; i < kQuantGroup; ++i) {
+    q[i] = static_cast<int8_t>(RoundInt(x[i] * inverse).integer & 0xff);
+    sum += q[i];
+  }
+  *scale = amax / 127.0f;
+  *scaled_sum = *scale * static_cast<float>(sum);
+}
+
+}  // namespace baton::plain

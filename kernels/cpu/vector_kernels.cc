@@ -1,0 +1,33 @@
+#include "kernels/cpu/vector_kernels.h"
+
+namespace baton {
+
+const CpuKernels& Avx2Kernels() {
+  static constexpr CpuKernels kKernels = {
+      .set = InstructionSet::kAvx2,
+      .matmul = avx2::MatMul,
+      .rms_norm = avx2::RmsNorm,
+      .silu_mul = avx2::SiluMul,
+      .quantize = avx2::Quantize,
+      .rope = avx2::Rope,
+      .kv_write = avx2::KvWrite,
+      .attention_segment = avx2::AttentionSegment,
+  };
+  return kKernels;
+}
+
+const CpuKernels& Avx512Kernels() {
+  static constexpr CpuKernels kKernels = {
+      .set = InstructionSet::kAvx512,
+      .matmul = avx512::MatMul,
+      .rms_norm = avx512::RmsNorm,
+      .silu_mul = avx512::SiluMul,
+      .quantize = avx512::Quantize,
+      .rope = avx512::Rope,
+      .kv_write = avx512::KvWrite,
+      .attention_segment = avx512::AttentionSegment,
+  };
+  return kKernels;
+}
+
+}  // namespace baton

@@ -1,0 +1,35 @@
+// The vector kernels by name, one per entry of CpuKernels and instruction set. Each is equal to its
+// namesake in plain_kernels.h, bit for bit.
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace baton::avx2 {
+
+void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+            int64_t token_end);
+void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
+void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);
+void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
+              int64_t token_end);
+void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end);
+void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
+void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                      int64_t kv_head, int64_t segment, AttentionState* states);
+
+}  // namespace baton::avx2
+
+namespace baton::avx512 {
+
+void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+            int64_t token_end);
+void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
+void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);
+void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
+              int64_t token_end);
+void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end);
+void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
+void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
+                      int64_t kv_head, int64_t segment, AttentionState* states);
+
+}  // namespace baton::avx512

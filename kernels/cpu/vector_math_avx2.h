@@ -1,0 +1,271 @@
+// Sixteen float lanes in two AVX2 registers, with the exact arithmetic of NUMERICS.md.
+//
+// The twin of vector_math_avx512.h: attention_lanes.h and elementwise_lanes.h are written once
+// against the names that both define. Only *_avx2.cc may include this. Everything has internal
+// linkage, so that no plain caller can be linked to code that needs AVX2.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace baton {
+namespace {
+
+struct Lanes {
+  __m256 lo;
+  __m256 hi;
+};
+
+// How many query heads and output registers an inner loop of attention holds at once.
+inline constexpr int kQueryTile = 2;
+inline constexpr int kOutputTile = 2;
+
+inline Lanes Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline Lanes Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void Store(float* p, Lanes a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+// The first `count` (0…15) values, then +0; reads no further.
+inline Lanes LoadFirst(const float* p, int64_t count) {
+  float values[16] = {};
+  std::memcpy(values, p, static_cast<size_t>(count) * sizeof(float));
+  return Load(values);
+}
+inline void StoreFirst(float* p, Lanes a, int64_t count) {
+  float values[16];
+  Store(values, a);
+  std::memcpy(p, values, static_cast<size_t>(count) * sizeof(float));
+}
+
+inline Lanes Add(Lanes a, Lanes b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline Lanes Subtract(Lanes a, Lanes b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+inline Lanes Multiply(Lanes a, Lanes b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline Lanes Divide(Lanes a, Lanes b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+inline Lanes Fma(Lanes a, Lanes b, Lanes c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+// a > b ? a : b, so a NaN in a is skipped.
+inline Lanes Maximum(Lanes a, Lanes b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+inline Lanes Negate(Lanes a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_xor_ps(a.lo, sign), _mm256_xor_ps(a.hi, sign)};
+}
+// Lane i of `a` where bit i is set, else of `b`.
+inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(bits));
+  const __m256i low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i high = _mm256_slli_epi32(low, 8);
+  const __m256i in_low = _mm256_cmpeq_epi32(_mm256_and_si256(all, low), low);
+  const __m256i in_high = _mm256_cmpeq_epi32(_mm256_and_si256(all, high), high);
+  return {_mm256_blendv_ps(b.lo, a.lo, _mm256_castsi256_ps(in_low)),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(in_high))};
+}
+
+// NUMERICS §1.
+inline float Tree16(Lanes a) {
+  const __m256 eight = _mm256_add_ps(a.lo, a.hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// The largest lane. REQUIRES: no NaN.
+inline float LargestLane(Lanes a) {
+  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline __m256 Exp8(__m256 a) {
+  const __m256 magic = _mm256_set1_ps(12582912.0f);
+  const __m256 x = _mm256_min_ps(_mm256_set1_ps(88.3762626647949f), a);  // keeps NaN
+  const __m256 t = _mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504088896341f)), magic);
+  const __m256 n = _mm256_sub_ps(t, magic);
+  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693359375f), x);
+  r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
+  __m256 p = _mm256_set1_ps(1.9875691500e-4f);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+  p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+  // The low bits of t hold n; its upper ones leave by the shift.
+  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+  const __m256 scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+  const __m256 kept = _mm256_cmp_ps(a, _mm256_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
+  const __m256 nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+  return _mm256_blendv_ps(_mm256_and_ps(kept, scaled), _mm256_add_ps(a, a), nan);
+}
+// NUMERICS §2.
+inline Lanes Exp(Lanes a) { return {Exp8(a.lo), Exp8(a.hi)}; }
+
+// ---- stored types ---------------------------------------------------------------------------
+
+inline __m128i LoadEight(const uint16_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline Lanes LoadF16(const uint16_t* p) {
+  return {_mm256_cvtph_ps(LoadEight(p)), _mm256_cvtph_ps(LoadEight(p + 8))};
+}
+inline __m256 WidenBF16(__m128i bits) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+inline Lanes LoadBF16(const uint16_t* p) {
+  return {WidenBF16(LoadEight(p)), WidenBF16(LoadEight(p + 8))};
+}
+inline void StoreF16(uint16_t* p, Lanes a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8),
+                   _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+inline __m256i RoundToBF16(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i high = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, quiet, nan);
+}
+inline void StoreBF16(uint16_t* p, Lanes a) {
+  const __m256i packed = _mm256_packus_epi32(RoundToBF16(a.lo), RoundToBF16(a.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+// ---- int8 activations -----------------------------------------------------------------------
+
+inline __m256i RoundedLowByte(__m256 x, __m256 inverse) {
+  const __m256 magic = _mm256_set1_ps(12582912.0f);
+  const __m256 t = _mm256_add_ps(_mm256_mul_ps(x, inverse), magic);
+  const __m256i rounded = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(magic));
+  return _mm256_and_si256(rounded, _mm256_set1_epi32(0xff));
+}
+
+// One group of 32 values (NUMERICS §3).
+inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
+  const Lanes sign = Set(-0.0f);
+  Lanes largest = Maximum({_mm256_andnot_ps(sign.lo, a.lo), _mm256_andnot_ps(sign.hi, a.hi)},
+                          Set(0.0f));
+  largest = Maximum({_mm256_andnot_ps(sign.lo, b.lo), _mm256_andnot_ps(sign.hi, b.hi)}, largest);
+  const float amax = LargestLane(largest);
+  const float group_scale = amax / 127.0f;
+  const __m256 inverse = _mm256_set1_ps(amax > 0.0f ? 127.0f / amax : 0.0f);
+  const __m256i first =
+      _mm256_packus_epi32(RoundedLowByte(a.lo, inverse), RoundedLowByte(a.hi, inverse));
+  const __m256i second =
+      _mm256_packus_epi32(RoundedLowByte(b.lo, inverse), RoundedLowByte(b.hi, inverse));
+  // The packs work within 128-bit halves: sort the 32-bit pieces back.
+  const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second),
+                                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  const __m256i biased = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
+  const __m256i sums = _mm256_sad_epu8(biased, _mm256_setzero_si256());
+  const __m128i two =
+      _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  const int sum = _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 2) - 32 * 128;
+  *scale = group_scale;
+  *scaled_sum = group_scale * static_cast<float>(sum);
+}
+
+// ---- rotary pairs ---------------------------------------------------------------------------
+
+struct PairCoefficients {
+  Lanes of_first;   // cos, sin, …
+  Lanes of_second;  // −sin, cos, …
+};
+
+inline Lanes Interleave(__m256 even, __m256 odd) {
+  const __m256 low = _mm256_unpacklo_ps(even, odd);
+  const __m256 high = _mm256_unpackhi_ps(even, odd);
+  return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+}
+// For the eight neighbour pairs in a Lanes.
+inline PairCoefficients LoadPairCoefficients(const float* cosines, const float* sines) {
+  const __m256 c = _mm256_loadu_ps(cosines);
+  const __m256 s = _mm256_loadu_ps(sines);
+  return {Interleave(c, s), Interleave(_mm256_xor_ps(s, _mm256_set1_ps(-0.0f)), c)};
+}
+inline Lanes RotatePairs(Lanes x, const PairCoefficients& by) {
+  const Lanes first = {_mm256_moveldup_ps(x.lo), _mm256_moveldup_ps(x.hi)};
+  const Lanes second = {_mm256_movehdup_ps(x.lo), _mm256_movehdup_ps(x.hi)};
+  return Fma(first, by.of_first, Multiply(second, by.of_second));
+}
+
+// ---- sixteen by sixteen ---------------------------------------------------------------------
+
+inline void Transpose8(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+  __m256 a[8];
+  __m256 b[8];
+  // Rows i and i + 4 side by side in one register, so the last step is a store.
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < 4; ++i) {
+      a[4 * half + i] = _mm256_insertf128_ps(
+          _mm256_castps128_ps256(_mm_loadu_ps(in + i * in_stride + 4 * half)),
+          _mm_loadu_ps(in + (i + 4) * in_stride + 4 * half), 1);
+    }
+  }
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4) {
+    float* column = out + i * out_stride;
+    _mm256_storeu_ps(column, _mm256_shuffle_ps(b[i], b[i + 2], 0x44));
+    _mm256_storeu_ps(column + out_stride, _mm256_shuffle_ps(b[i], b[i + 2], 0xee));
+    _mm256_storeu_ps(column + 2 * out_stride, _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44));
+    _mm256_storeu_ps(column + 3 * out_stride, _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee));
+  }
+}
+// out[column][row] = in[row][column], strides in floats.
+inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+  for (int row = 0; row < 16; row += 8) {
+    Transpose8(in + row * in_stride, in_stride, out + row, out_stride);
+    Transpose8(in + row * in_stride + 8, in_stride, out + 8 * out_stride + row, out_stride);
+  }
+}
+
+inline __m256 FoldFour(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+inline __m256 FoldTwo(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+}
+inline __m256 FoldOne(__m256 a, __m256 b) {
+  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+
+// Lane i = Tree16(sums(i)): the sixteen trees are added side by side while they are transposed.
+template <typename Sums>
+inline Lanes Tree16OfEach(const Sums& sums) {
+  const auto pair = [&sums](int i) {  // lanes: four of each of sums i and i+4
+    const Lanes a = sums(i);
+    const Lanes b = sums(i + 4);
+    return FoldFour(_mm256_add_ps(a.lo, a.hi), _mm256_add_ps(b.lo, b.hi));
+  };
+  const auto eight = [&pair](int i) {
+    const __m256 first = FoldTwo(pair(i), pair(i + 1));
+    const __m256 second = FoldTwo(pair(i + 2), pair(i + 3));
+    return FoldOne(first, second);
+  };
+  return {eight(0), eight(8)};
+}
+
+}  // namespace
+}  // namespace baton

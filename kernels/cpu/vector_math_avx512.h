@@ -1,0 +1,231 @@
+// Sixteen float lanes in one AVX-512 register, with the exact arithmetic of NUMERICS.md.
+//
+// The twin of vector_math_avx2.h: attention_lanes.h and elementwise_lanes.h are written once
+// against the names that both define. Only *_avx512.cc may include this. Everything has internal
+// linkage, so that no plain caller can be linked to code that needs AVX-512.
+#pragma once
+
+// GCC 12 takes its own _mm512_undefined_ps for a mistake (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+namespace baton {
+namespace {
+
+struct Lanes {
+  __m512 v;
+};
+
+// How many query heads and output registers an inner loop of attention holds at once.
+inline constexpr int kQueryTile = 4;
+inline constexpr int kOutputTile = 4;
+
+inline Lanes Set(float x) { return {_mm512_set1_ps(x)}; }
+inline Lanes Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void Store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
+inline __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+// The first `count` (0…15) values, then +0; reads no further.
+inline Lanes LoadFirst(const float* p, int64_t count) {
+  return {_mm512_maskz_loadu_ps(First(count), p)};
+}
+inline void StoreFirst(float* p, Lanes a, int64_t count) {
+  _mm512_mask_storeu_ps(p, First(count), a.v);
+}
+
+inline Lanes Add(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Lanes Subtract(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Lanes Multiply(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes Divide(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Lanes Fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// a > b ? a : b, so a NaN in a is skipped.
+inline Lanes Maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Lanes Negate(Lanes a) {
+  return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))};
+}
+// Lane i of `a` where bit i is set, else of `b`.
+inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
+  return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), b.v, a.v)};
+}
+
+inline __m256 UpperHalf(__m512 a) { return _mm512_extractf32x8_ps(a, 1); }
+
+// NUMERICS §1.
+inline float Tree16(Lanes a) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// The largest lane. REQUIRES: no NaN.
+inline float LargestLane(Lanes a) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// NUMERICS §2.
+inline Lanes Exp(Lanes a) {
+  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  const __m512 x = _mm512_min_ps(_mm512_set1_ps(88.3762626647949f), a.v);  // keeps NaN
+  const __m512 t = _mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), magic);
+  const __m512 n = _mm512_sub_ps(t, magic);
+  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
+  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
+  // The low bits of t hold n; its upper ones leave by the shift.
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+  const __m512 scaled = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
+  const __mmask16 kept =
+      _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
+  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  return {_mm512_mask_add_ps(_mm512_maskz_mov_ps(kept, scaled), nan, a.v, a.v)};
+}
+
+// ---- stored types ---------------------------------------------------------------------------
+
+inline Lanes LoadF16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline Lanes LoadBF16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+inline void StoreF16(uint16_t* p, Lanes a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline void StoreBF16(uint16_t* p, Lanes a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i high = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_srli_epi32(
+      _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  const __m512i kept = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(kept));
+}
+
+// ---- int8 activations -----------------------------------------------------------------------
+
+// One group of 32 values (NUMERICS §3).
+inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
+  const __m512 magnitude_a = _mm512_abs_ps(a.v);
+  const __m512 magnitude_b = _mm512_abs_ps(b.v);
+  const __m512 largest = _mm512_max_ps(magnitude_b, _mm512_max_ps(magnitude_a, _mm512_setzero_ps()));
+  const float amax = LargestLane({largest});
+  const float group_scale = amax / 127.0f;
+  const __m512 inverse = _mm512_set1_ps(amax > 0.0f ? 127.0f / amax : 0.0f);
+  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  const __m512i base = _mm512_castps_si512(magic);
+  const __m512i qa = _mm512_sub_epi32(
+      _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(a.v, inverse), magic)), base);
+  const __m512i qb = _mm512_sub_epi32(
+      _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(b.v, inverse), magic)), base);
+  const __m256i bytes =
+      _mm256_set_m128i(_mm512_cvtepi32_epi8(qb), _mm512_cvtepi32_epi8(qa));  // the low bytes
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  const __m256i biased = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
+  const __m256i sums = _mm256_sad_epu8(biased, _mm256_setzero_si256());
+  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  const int sum = _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 2) - 32 * 128;
+  *scale = group_scale;
+  *scaled_sum = group_scale * static_cast<float>(sum);
+}
+
+// ---- rotary pairs ---------------------------------------------------------------------------
+
+struct PairCoefficients {
+  Lanes of_first;   // cos, sin, …
+  Lanes of_second;  // −sin, cos, …
+};
+
+// For the eight neighbour pairs in a register.
+inline PairCoefficients LoadPairCoefficients(const float* cosines, const float* sines) {
+  const __m512i even_then_odd =
+      _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512 c = _mm512_zextps256_ps512(_mm256_loadu_ps(cosines));
+  const __m512 s = _mm512_zextps256_ps512(_mm256_loadu_ps(sines));
+  const __m512 minus_s = _mm512_xor_ps(s, _mm512_set1_ps(-0.0f));
+  return {{_mm512_permutex2var_ps(c, even_then_odd, s)},
+          {_mm512_permutex2var_ps(minus_s, even_then_odd, c)}};
+}
+inline Lanes RotatePairs(Lanes x, const PairCoefficients& by) {
+  const __m512 first = _mm512_moveldup_ps(x.v);
+  const __m512 second = _mm512_movehdup_ps(x.v);
+  return {_mm512_fmadd_ps(first, by.of_first.v, _mm512_mul_ps(second, by.of_second.v))};
+}
+
+// ---- sixteen by sixteen ---------------------------------------------------------------------
+
+// out[column][row] = in[row][column], strides in floats.
+inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+  __m512 a[16];
+  __m512 b[16];
+  for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_ps(in + i * in_stride);
+  for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+  }
+  // a[4i + c]: rows 4i…4i+3 of column c (mod 4) in every 128-bit block.
+  for (int i = 0; i < 16; i += 4) {
+    a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44);
+    a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xee);
+    a[i + 2] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+    a[i + 3] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+  }
+  for (int c = 0; c < 4; ++c) {
+    const __m512 even_01 = _mm512_shuffle_f32x4(a[c], a[c + 4], 0x88);  // blocks 0 and 2
+    const __m512 odd_01 = _mm512_shuffle_f32x4(a[c], a[c + 4], 0xdd);
+    const __m512 even_23 = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0x88);
+    const __m512 odd_23 = _mm512_shuffle_f32x4(a[c + 8], a[c + 12], 0xdd);
+    _mm512_storeu_ps(out + c * out_stride, _mm512_shuffle_f32x4(even_01, even_23, 0x88));
+    _mm512_storeu_ps(out + (c + 4) * out_stride, _mm512_shuffle_f32x4(odd_01, odd_23, 0x88));
+    _mm512_storeu_ps(out + (c + 8) * out_stride, _mm512_shuffle_f32x4(even_01, even_23, 0xdd));
+    _mm512_storeu_ps(out + (c + 12) * out_stride, _mm512_shuffle_f32x4(odd_01, odd_23, 0xdd));
+  }
+}
+
+inline __m512 FoldEight(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+inline __m512 FoldFour(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+inline __m512 FoldTwo(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+}
+inline __m512 FoldOne(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+
+// Lane i = Tree16(sums(i)): the sixteen trees are added side by side while they are transposed.
+template <typename Sums>
+inline Lanes Tree16OfEach(const Sums& sums) {
+  const auto quad = [&sums](int i) {  // lanes: four of each of sums i, i+4, i+8, i+12
+    return FoldFour(FoldEight(sums(i).v, sums(i + 4).v), FoldEight(sums(i + 8).v, sums(i + 12).v));
+  };
+  const __m512 first = FoldTwo(quad(0), quad(1));
+  const __m512 second = FoldTwo(quad(2), quad(3));
+  return {FoldOne(first, second)};
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,75 @@
+// A device and its streams: where memory lives and where ops run, in order.
+//
+// One Device per worker. Ops (kernels/ops.h) are enqueued on a Stream; a Stream can capture what is
+// enqueued into an OpGraph and replay it with the same pointers: a CUDA Graph on CUDA, a recorded
+// list on the CPU. Nothing in a graph depends on a host value of the step: what changes lives in
+// device buffers.
+//
+// Thread safety: Device is safe from any thread. A Stream and its graphs belong to one thread at a
+// time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace baton {
+
+class Ops;
+class Stream;
+
+// Owned device memory. Pages are not touched before they are first written (a pool costs what is
+// used of it).
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  virtual std::byte* data() const = 0;
+  virtual size_t size() const = 0;  // bytes, as asked for
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data());
+  }
+};
+
+// A recorded sequence of ops. Valid while the buffers it names are.
+class OpGraph {
+ public:
+  virtual ~OpGraph() = default;
+  virtual size_t op_count() const = 0;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // From here to EndCapture, ops and copies are recorded, not run. REQUIRES: not capturing.
+  virtual void BeginCapture() = 0;
+  virtual std::unique_ptr<OpGraph> EndCapture() = 0;
+  virtual bool capturing() const = 0;
+  // Runs every op of `graph` in its order.
+  virtual void Launch(const OpGraph& graph) = 0;
+  // Copies bytes between host or device memory, in stream order.
+  virtual void Copy(void* destination, const void* source, size_t bytes) = 0;
+  // Waits until everything enqueued has run.
+  virtual void Synchronize() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // One line for people: kind, instruction set, threads, page size granted.
+  virtual std::string Description() const = 0;
+  // Zero-filled memory aligned to 2 MiB where the kernel grants huge pages (64 bytes otherwise).
+  // ResourceExhausted names `purpose` and the size.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
+                                                                 std::string_view purpose) = 0;
+  // Bytes of all living buffers.
+  virtual size_t allocated_bytes() const = 0;
+  virtual std::unique_ptr<Stream> CreateStream() = 0;
+  virtual const Ops& ops() const = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,203 @@
+// The compute API: every operation of a forward pass, on raw pointers and strides.
+//
+// Each op is enqueued on a Stream and runs in stream order; it may be captured. Results are those
+// of kernels/NUMERICS.md, bit for bit, on every backend implementation. Pointers are device memory
+// and must stay valid until the op has run (for a captured op: as long as the graph lives). Counts
+// in the argument structs are fixed at enqueue; everything that changes from step to step
+// (positions, tables, ranges) is read from device buffers when the op runs.
+//
+// Shapes are written [outer, …, inner]; "tokens" are rows of the batch, of any mixture of
+// sequences. Offsets are 64-bit elements everywhere. Arguments are trusted: callers validate, ops
+// CHECK nothing about values.
+//
+// Thread safety: an Ops is immutable; the stream's rule applies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "common/kv_type.h"
+#include "kernels/device.h"
+
+namespace baton {
+
+// ---- operands ---------------------------------------------------------------------------------
+
+enum class WeightFormat : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+std::string_view WeightFormatName(WeightFormat format);
+// Quantised formats multiply int8 activations, float formats multiply f32 activations.
+inline bool IsQuantized(WeightFormat format) {
+  return format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
+         format == WeightFormat::kQ4_1;
+}
+
+// An opaque weight matrix in the backend's own layout, made by Ops::PackMatrix.
+struct PackedMatrix {
+  WeightFormat format = WeightFormat::kF32;
+  int64_t rows = 0;  // outputs
+  int64_t cols = 0;  // inputs; a multiple of 32 for quantised formats
+  const std::byte* data = nullptr;
+};
+
+// Activations [tokens, cols] as f32, as int8 groups (NUMERICS §3), or both; absent forms are null.
+struct Activations {
+  float* f32 = nullptr;         // [tokens, cols]
+  int8_t* q8 = nullptr;         // [tokens, cols]
+  float* scale = nullptr;       // [tokens, cols / 32]
+  float* scaled_sum = nullptr;  // [tokens, cols / 32]
+};
+
+// One layer of a KV pool. Element (K, block, offset in block, head, d) lies at
+// base + block * block_stride + offset * token_stride + head * head_stride + d; V lies value_offset
+// further.
+struct KvLayerView {
+  void* base = nullptr;
+  KvType type = KvType::kF16;
+  int32_t block_size_log2 = 4;
+  int64_t block_stride = 0;  // all strides and offsets in elements
+  int64_t token_stride = 0;
+  int64_t head_stride = 0;
+  int64_t value_offset = 0;
+};
+
+inline constexpr int kMaxVisibleRanges = 4;
+// Slots [begin, end) of its sequence that a token may attend to; rising, disjoint; unused ones are
+// empty (0, 0).
+struct VisibleRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+inline constexpr int kPositionComponents = 3;  // M-RoPE; text uses the first
+inline constexpr int kMaxHeadDim = 256;
+
+// ---- op arguments -------------------------------------------------------------------------------
+
+struct EmbedTokensArgs {
+  PackedMatrix table;                  // [vocabulary, cols]
+  const int32_t* token_ids = nullptr;  // [tokens]
+  // Input embeddings: row embedding_rows[t] of `embeddings` where that is >= 0. Null: none.
+  const int32_t* embedding_rows = nullptr;  // [tokens]
+  const float* embeddings = nullptr;        // [*, cols]
+  float* out = nullptr;                     // [tokens, cols]
+  int64_t tokens = 0;
+};
+
+struct RmsNormArgs {
+  const float* x = nullptr;       // [tokens, cols]
+  const float* weight = nullptr;  // [cols]
+  float epsilon = 0;
+  int64_t tokens = 0;
+  int64_t cols = 0;
+  Activations out;  // every form that is not null is written
+};
+
+struct MatMulArgs {
+  Activations x;  // the form that weight.format wants
+  PackedMatrix weight;
+  float* out = nullptr;    // [tokens, out_stride], columns [0, weight.rows) are written
+  int64_t out_stride = 0;  // elements
+  int64_t tokens = 0;
+  bool accumulate = false;  // out += instead of out =
+};
+
+struct RotaryTableArgs {
+  const int32_t* positions = nullptr;   // [tokens, kPositionComponents]
+  const double* frequencies = nullptr;  // [half]
+  const uint8_t* components =
+      nullptr;               // [half] which position component drives a pair; null: the first
+  float* cosines = nullptr;  // [tokens, half]
+  float* sines = nullptr;    // [tokens, half]
+  int64_t tokens = 0;
+  int64_t half = 0;  // pairs per head
+};
+
+struct RopeArgs {
+  float* x = nullptr;  // [tokens, stride], heads * head_dim values from the start of each row,
+                       // rotated in place
+  int64_t stride = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  const float* cosines = nullptr;  // [tokens, half]
+  const float* sines = nullptr;
+  int64_t half = 0;        // the first 2 * half values of a head rotate
+  bool neighbours = true;  // pairs (2i, 2i+1); false: (i, i + half)
+  int64_t tokens = 0;
+};
+
+// Stores a whole chunk's K and V (rows of the batch) into the pool.
+struct KvWriteArgs {
+  const float* k =
+      nullptr;  // [tokens, stride]: kv_heads * head_dim values from the start of each row
+  const float* v = nullptr;
+  int64_t stride = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  // [tokens] block * block_size + offset, in the pool; negative: the row is padding, not stored.
+  const int64_t* slot_mapping = nullptr;
+  KvLayerView kv;
+  int64_t tokens = 0;
+};
+
+struct PagedAttentionArgs {
+  const float* q = nullptr;  // [tokens, q_stride]: query_heads * head_dim values
+  int64_t q_stride = 0;
+  float* out = nullptr;  // [tokens, query_heads * head_dim]
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;  // divides query_heads
+  int64_t head_dim = 0;  // <= kMaxHeadDim
+  float softmax_scale = 0;
+  KvLayerView kv;
+  const int32_t* sequence_of_token = nullptr;  // [tokens]; tokens of a sequence are adjacent
+  // [tokens, kMaxVisibleRanges]; no visible slot: the row is padding and yields zeros.
+  const VisibleRange* visible = nullptr;
+  // Slot s of sequence i lies in block block_tables[i * table_stride + (s >> block_size_log2)].
+  // Null: contiguous mode, slot s lies in block first_block[i] + (s >> block_size_log2).
+  const int32_t* block_tables = nullptr;
+  int64_t table_stride = 0;
+  const int32_t* first_block = nullptr;  // [sequences]
+  int64_t tokens = 0;
+};
+
+struct SiluMulArgs {
+  const float* gate_up = nullptr;  // [tokens, 2 * cols]: gate, then up
+  int64_t tokens = 0;
+  int64_t cols = 0;
+  Activations out;
+};
+
+struct GatherRowsArgs {
+  const float* x = nullptr;          // [*, cols]
+  const int32_t* indices = nullptr;  // [rows]
+  float* out = nullptr;              // [rows, cols]
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // Bytes of a matrix in this backend's layout, and the conversion from GGUF's row-major one. Not
+  // stream-ordered.
+  virtual size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const = 0;
+  virtual void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
+                          std::byte* destination) const = 0;
+
+  virtual void EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const = 0;
+  virtual void RmsNorm(Stream& stream, const RmsNormArgs& args) const = 0;
+  virtual void MatMul(Stream& stream, const MatMulArgs& args) const = 0;
+  virtual void RotaryTable(Stream& stream, const RotaryTableArgs& args) const = 0;
+  virtual void Rope(Stream& stream, const RopeArgs& args) const = 0;
+  virtual void KvWrite(Stream& stream, const KvWriteArgs& args) const = 0;
+  virtual void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const = 0;
+  virtual void SiluMul(Stream& stream, const SiluMulArgs& args) const = 0;
+  virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) const = 0;
+  // f32 rows [tokens, cols] to int8 groups: what RmsNorm and SiluMul fuse, for rows that come from
+  // elsewhere (attention).
+  virtual void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
+                        const Activations& out) const = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,95 @@
+#include "kvtransfer/block_landing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/crc32c.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kScrapBytes = 64 << 10;
+
+}  // namespace
+
+BlockLanding::BlockLanding(const RegisteredPool& pool, BlockPlacement placement, BlockFrame frame)
+    : pool_(&pool),
+      placement_(placement),
+      frame_(std::move(frame)),
+      cursor_(std::in_place, pool, placement.block, frame_.valid_tokens),
+      remaining_(frame_.payload_bytes) {}
+
+int BlockLanding::Fill(std::span<iovec> out) {
+  if (placement_) return cursor_->Fill(out);
+  if (scrap_ == nullptr) scrap_ = std::make_unique_for_overwrite<std::byte[]>(kScrapBytes);
+  out[0] = {scrap_.get(), static_cast<size_t>(std::min<int64_t>(remaining_, kScrapBytes))};
+  return 1;
+}
+
+void BlockLanding::Advance(int64_t bytes) {
+  remaining_ -= bytes;
+  if (!placement_) return;
+  cursor_->Advance(bytes);
+  VerifyPieces();
+}
+
+void BlockLanding::Divert() {
+  placement_.reset();
+  cursor_.reset();
+}
+
+void BlockLanding::VerifyPieces() {
+  const KvLayout& layout = pool_->layout;
+  const int64_t bytes = PieceValidBytes(layout, frame_.valid_tokens);
+  const int64_t arrived = frame_.payload_bytes - remaining_;
+  for (; static_cast<int64_t>(verified_pieces_ + 1) * bytes <= arrived; ++verified_pieces_) {
+    const auto piece = static_cast<int32_t>(verified_pieces_);
+    const int64_t offset =
+        layout.PieceOffset(piece / 2, piece % 2 == 1, placement_->block.value());
+    const uint32_t crc =
+        Crc32c(std::span<const std::byte>(pool_->base + offset, static_cast<size_t>(bytes)));
+    if (crc != frame_.piece_crcs[piece] && verified_.ok()) {
+      verified_ = absl::DataLossError(absl::StrFormat(
+          "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame_.transfer_id,
+          frame_.block, PieceName(piece), crc, frame_.piece_crcs[piece]));
+    }
+  }
+}
+
+BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch)
+    : dispatch_(std::move(dispatch)),
+      cursor_(pool, dispatch_.block, dispatch_.frame.valid_tokens),
+      remaining_(cursor_.remaining()) {
+  dispatch_.frame.piece_crcs =
+      PieceChecksums(pool, dispatch_.block, dispatch_.frame.valid_tokens);
+}
+
+int BlockDeparture::Fill(std::span<iovec> out) {
+  if (!detached_) return cursor_.Fill(out);
+  out[0] = {copy_.data() + (copy_.size() - remaining_), static_cast<size_t>(remaining_)};
+  return 1;
+}
+
+void BlockDeparture::Advance(int64_t bytes) {
+  remaining_ -= bytes;
+  if (!detached_) cursor_.Advance(bytes);
+}
+
+void BlockDeparture::Detach() {
+  if (detached_) return;
+  copy_.reserve(remaining_);
+  iovec runs[kMaxIovecs];
+  while (!cursor_.done()) {
+    const int count = cursor_.Fill(runs);
+    for (int i = 0; i < count; ++i) {
+      const auto* from = static_cast<const std::byte*>(runs[i].iov_base);
+      copy_.insert(copy_.end(), from, from + runs[i].iov_len);
+      cursor_.Advance(static_cast<int64_t>(runs[i].iov_len));
+    }
+  }
+  detached_ = true;
+}
+
+}  // namespace baton

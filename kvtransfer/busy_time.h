@@ -1,0 +1,32 @@
+// Sums the time in which something was asked for and not yet there.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+
+namespace baton {
+
+class BusyTime {
+ public:
+  void Start(int64_t now_us) {
+    if (running_) return;
+    running_ = true;
+    mark_us_ = now_us;
+  }
+  // Counts the time up to now; with `stop` the clock stands until the next Start.
+  void Touch(int64_t now_us, bool stop) {
+    if (!running_) return;
+    total_us_ += now_us - mark_us_;
+    mark_us_ = now_us;
+    running_ = !stop;
+  }
+  int64_t total_us() const { return total_us_; }
+
+ private:
+  bool running_ = false;
+  int64_t mark_us_ = 0;
+  int64_t total_us_ = 0;
+};
+
+}  // namespace baton

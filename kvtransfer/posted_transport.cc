@@ -1,0 +1,128 @@
+#include "kvtransfer/posted_transport.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "kvtransfer/receive_session.h"
+#include "kvtransfer/send_session.h"
+#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_plan.h"
+
+namespace baton {
+
+using Kind = TransferEvent::Kind;
+
+absl::Status CheckTransportOptions(const TransportOptions& options) {
+  RETURN_IF_ERROR(CheckFingerprintFits(options.fingerprint));
+  if (options.pool.base == nullptr) return absl::InvalidArgumentError("pool.base is null");
+  const int64_t pieces = PieceCount(options.pool.layout);
+  if (pieces > static_cast<int64_t>(kMaxPieces)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a block has %d pieces, the limit is %d", pieces, kMaxPieces));
+  }
+  if (options.max_transfers < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_transfers ", options.max_transfers, ", at least 1 needed"));
+  }
+  return absl::OkStatus();
+}
+
+PostedTransport::PostedTransport(const TransportOptions& options)
+    : layout_(options.pool.layout),
+      epoch_(options.epoch),
+      max_transfers_(options.max_transfers),
+      waker_(options.waker) {}
+
+absl::Status PostedTransport::CheckRoom(const absl::flat_hash_set<uint64_t>& live,
+                                        const char* what) const {
+  if (static_cast<int64_t>(live.size()) < max_transfers_) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d transfers are %s, the limit is %d", live.size(), what, max_transfers_));
+}
+
+absl::Status PostedTransport::Expect(ReceiveSpec spec) {
+  RETURN_IF_ERROR(CheckReceiveSpec(layout_, spec));
+  if (receiving_.contains(spec.transfer_id)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("transfer ", spec.transfer_id, " is already expected"));
+  }
+  RETURN_IF_ERROR(CheckRoom(receiving_, "expected"));
+  receiving_.insert(spec.transfer_id);
+  Post(std::move(spec));
+  return absl::OkStatus();
+}
+
+absl::Status PostedTransport::StartSend(SendSpec spec) {
+  RETURN_IF_ERROR(CheckSendSpec(layout_, spec));
+  RETURN_IF_ERROR(CheckAddress(spec.ticket.address));
+  if (sending_.contains(spec.sender_transfer)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("transfer ", spec.sender_transfer, " is already being sent"));
+  }
+  RETURN_IF_ERROR(CheckRoom(sending_, "being sent"));
+  sending_.insert(spec.sender_transfer);
+  Post(std::move(spec));
+  return absl::OkStatus();
+}
+
+void PostedTransport::CancelReceive(uint64_t transfer_id) {
+  if (receiving_.contains(transfer_id)) Post(CancelReceiveCommand{transfer_id});
+}
+
+void PostedTransport::Announce(uint64_t sender_transfer, std::span<const BlockId> blocks,
+                               bool final, std::string manifest) {
+  if (!sending_.contains(sender_transfer)) return;
+  Post(AnnounceCommand{sender_transfer, {blocks.begin(), blocks.end()}, final, std::move(manifest)});
+}
+
+void PostedTransport::CancelSend(uint64_t sender_transfer) {
+  if (sending_.contains(sender_transfer)) Post(CancelSendCommand{sender_transfer});
+}
+
+void PostedTransport::Post(TransferCommand command) {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(command));
+  }
+  WakeIoThread();
+}
+
+std::vector<TransferCommand> PostedTransport::TakeCommands() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(commands_, {});
+}
+
+void PostedTransport::Publish(std::vector<TransferEvent> events) {
+  if (events.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    for (TransferEvent& event : events) {
+      // Progress counts are cumulative: the latest is enough, and a slow engine costs no memory.
+      const bool replaces = !events_.empty() && events_.back().kind == Kind::kReceiving &&
+                            events_.back().id == event.id && event.kind == Kind::kReceiving;
+      if (replaces) events_.pop_back();
+      events_.push_back(std::move(event));
+    }
+  }
+  if (waker_) waker_();
+}
+
+std::vector<TransferEvent> PostedTransport::Poll() {
+  std::vector<TransferEvent> events;
+  {
+    const std::lock_guard lock(mutex_);
+    events.swap(events_);
+  }
+  for (const TransferEvent& event : events) {
+    if (event.kind == Kind::kReceived || event.kind == Kind::kReceiveFailed) {
+      receiving_.erase(event.id);
+    } else if (event.kind == Kind::kSent || event.kind == Kind::kSendFailed) {
+      sending_.erase(event.id);
+    }
+  }
+  return events;
+}
+
+}  // namespace baton

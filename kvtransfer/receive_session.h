@@ -1,0 +1,74 @@
+// One transfer, seen by its receiver: what was announced, what was asked for, what landed.
+//
+//   expected ──Announce──▶ bound to one peer ──Announce, Pull, Block …──▶ complete
+//
+// Invariants: landed <= requested <= available <= block_count; blocks are asked for and land in sequence order, once each; requested - landed
+// never exceeds the pull window. Only the peer of the first Announce is listened to.
+//
+// Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferReceiver ends it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/kv_cache_spec.h"
+#include "common/strong_int.h"
+#include "kvtransfer/busy_time.h"
+#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+// One connection between two workers, named by the host of the state machines. Never reused.
+using PeerId = StrongInt<struct PeerIdTag, uint64_t>;
+
+// Whether a spec fits the pool: InvalidArgument names the field and the limit.
+absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec);
+
+class ReceiveSession {
+ public:
+  // REQUIRES: CheckReceiveSpec. `serial` tells this session from an earlier one with the same transfer id.
+  ReceiveSession(const KvLayout& layout, ReceiveSpec spec, uint64_t serial, int64_t now_us);
+
+  // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not fit the spec.
+  absl::Status OnAnnounce(PeerId peer, const AnnounceFrame& frame);
+  // Where the payload lands. OutOfRange when the block was not the next asked for; InvalidArgument for a wrong size or piece count.
+  absl::StatusOr<BlockId> OnBlock(const BlockFrame& frame) const;
+  // The block that OnBlock accepted lies verified in the pool.
+  void OnBlockLanded(int64_t bytes, int64_t now_us);
+  // What to ask for now, if anything.
+  std::optional<PullFrame> NextPull(int64_t now_us);
+
+  bool complete() const { return final_ && landed_ == block_count(); }
+  const std::optional<PeerId>& peer() const { return peer_; }
+  uint64_t id() const { return spec_.transfer_id; }
+  uint64_t sender_transfer() const { return sender_transfer_; }
+  uint64_t serial() const { return serial_; }
+  int64_t deadline_us() const { return deadline_us_; }
+  int32_t block_count() const { return static_cast<int32_t>(spec_.blocks.size()); }
+
+  // An event with this session's progress.
+  TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
+
+ private:
+  const KvLayout& layout_;
+  ReceiveSpec spec_;
+  uint64_t serial_;
+  int64_t deadline_us_;
+  int32_t window_;
+
+  std::optional<PeerId> peer_;
+  uint64_t sender_transfer_ = 0;
+  int32_t available_ = 0;
+  int32_t requested_ = 0;
+  int32_t landed_ = 0;
+  bool final_ = false;
+  std::string manifest_;
+  int64_t bytes_ = 0;
+  BusyTime busy_;
+};
+
+}  // namespace baton

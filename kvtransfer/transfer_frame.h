@@ -1,0 +1,136 @@
+// The frames two workers exchange over a byte stream, and their encoding.
+//
+//   frame   := header body [payload]           all integers little-endian
+//   header  := magic u32 "BKVT" | format u8 | type u8 | zero u16 | body_bytes u32 | body_crc u32 |
+//   header_crc u32   (20 bytes)
+//
+// Only Block has a payload: the block's pieces in canonical order (transfer_plan.h), payload_bytes
+// long, outside the body's CRC because each piece has its own in the body. Hello's body starts with
+// the protocol version, so that a version that is not spoken can be refused by name whatever
+// follows it.
+//
+// Decoding never trusts a length: a body is bounded by its type's limit before anything is read or
+// allocated, every string and count inside by its own, and trailing bytes are refused. Errors are
+// InvalidArgument (or DataLoss for a CRC) and name field and limit.
+//
+// Thread safety: pure functions on plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/strong_int.h"
+#include "kvtransfer/fingerprint.h"
+
+namespace baton {
+
+inline constexpr size_t kFrameHeaderBytes = 20;
+inline constexpr size_t kMaxFingerprintText = 512;  // each of its strings
+inline constexpr size_t kMaxReasonBytes = 1024;
+inline constexpr size_t kMaxPieces = 4096;  // layers * 2
+
+// First frame of a connection, from the side that opened it (the sender of blocks).
+struct HelloFrame {
+  KvFingerprint fingerprint;
+  Epoch epoch{0};    // of the sender
+  std::string node;  // its address, for messages
+  bool operator==(const HelloFrame&) const = default;
+};
+
+struct HelloReplyFrame {
+  bool accepted = false;
+  Epoch epoch{0};      // of the receiver
+  std::string reason;  // when refused: the field that differs and both values
+  bool operator==(const HelloReplyFrame&) const = default;
+};
+
+// Sender: "of this transfer, blocks [first_block, first_block + available) are ready". Counts are
+// cumulative, so the latest Announce says everything.
+struct AnnounceFrame {
+  uint64_t transfer_id = 0;
+  Epoch receiver_epoch{0};
+  uint64_t sender_transfer = 0;
+  int32_t first_block = 0;
+  int32_t block_count = 0;
+  int32_t tokens = 0;
+  int32_t available = 0;
+  bool final = false;
+  std::string manifest;  // with `final`
+  bool operator==(const AnnounceFrame&) const = default;
+};
+
+// Receiver: "send me blocks [first, first + count)", in sequence order.
+struct PullFrame {
+  uint64_t transfer_id = 0;
+  uint64_t sender_transfer = 0;
+  int32_t first = 0;
+  int32_t count = 0;
+  bool operator==(const PullFrame&) const = default;
+};
+
+struct BlockFrame {
+  uint64_t transfer_id = 0;
+  Epoch receiver_epoch{0};
+  uint64_t sender_transfer = 0;
+  int32_t block = 0;  // in sequence order
+  int32_t valid_tokens = 0;
+  int64_t payload_bytes = 0;
+  std::vector<uint32_t> piece_crcs;  // [layer][K, V]
+  bool operator==(const BlockFrame&) const = default;
+};
+
+// Receiver: everything landed and was verified.
+struct DoneFrame {
+  uint64_t transfer_id = 0;
+  uint64_t sender_transfer = 0;
+  bool operator==(const DoneFrame&) const = default;
+};
+
+// Either side: this transfer is over.
+struct AbortFrame {
+  uint64_t transfer_id = 0;
+  uint64_t sender_transfer = 0;
+  absl::StatusCode code = absl::StatusCode::kCancelled;
+  std::string reason;
+  bool operator==(const AbortFrame&) const = default;
+};
+
+// Signs of life while transfers are open; a Ping is answered by a Pong.
+struct PingFrame {
+  bool operator==(const PingFrame&) const = default;
+};
+struct PongFrame {
+  bool operator==(const PongFrame&) const = default;
+};
+
+// The order is the wire's type number, counted from 1.
+using Frame = std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame,
+                           DoneFrame, AbortFrame, PingFrame, PongFrame>;
+
+const char* FrameName(const Frame& frame);
+
+struct FrameHeader {
+  uint8_t type = 0;
+  uint32_t body_bytes = 0;
+  uint32_t body_crc = 0;
+};
+
+// Header and body. Strings past their limits are cut (reasons) or a bug (all others: callers check
+// them first).
+std::string EncodeFrame(const Frame& frame);
+
+// REQUIRES: bytes.size() == kFrameHeaderBytes.
+absl::StatusOr<FrameHeader> DecodeFrameHeader(std::span<const std::byte> bytes);
+// REQUIRES: body.size() == header.body_bytes.
+absl::StatusOr<Frame> DecodeFrameBody(const FrameHeader& header, std::span<const std::byte> body);
+
+// Whether a fingerprint's strings fit a Hello.
+absl::Status CheckFingerprintFits(const KvFingerprint& fingerprint);
+
+}  // namespace baton

@@ -1,0 +1,104 @@
+#include "kvtransfer/transfer_node.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+template <typename T>
+void Append(std::vector<T>& to, std::vector<T> from) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+absl::Status Unexpected(const Frame& frame, const char* from) {
+  return absl::InvalidArgumentError(absl::StrCat("unexpected ", FrameName(frame), " from ", from));
+}
+
+}  // namespace
+
+TransferNode::TransferNode(RegisteredPool pool, KvFingerprint fingerprint, Epoch epoch)
+    : pool_(std::move(pool)),
+      fingerprint_(std::move(fingerprint)),
+      epoch_(epoch),
+      sender_(pool_.layout),
+      receiver_(pool_.layout, epoch) {}
+
+void TransferNode::Apply(TransferCommand command, int64_t now_us) {
+  if (auto* expect = std::get_if<ReceiveSpec>(&command)) {
+    receiver_.Expect(std::move(*expect), now_us);
+  } else if (auto* cancel_receive = std::get_if<CancelReceiveCommand>(&command)) {
+    receiver_.Cancel(cancel_receive->transfer_id);
+  } else if (auto* start = std::get_if<SendSpec>(&command)) {
+    sender_.Start(std::move(*start), now_us);
+  } else if (auto* announce = std::get_if<AnnounceCommand>(&command)) {
+    sender_.Announce(announce->sender_transfer, announce->blocks, announce->final,
+                     std::move(announce->manifest));
+  } else {
+    sender_.Cancel(std::get<CancelSendCommand>(command).sender_transfer);
+  }
+}
+
+HelloFrame TransferNode::MakeHello(const std::string& address) const {
+  return {.fingerprint = fingerprint_, .epoch = epoch_, .node = address};
+}
+
+HelloReplyFrame TransferNode::AnswerHello(const HelloFrame& hello) const {
+  const absl::Status status = CheckCompatible(fingerprint_, hello.fingerprint);
+  return {.accepted = status.ok(), .epoch = epoch_, .reason = std::string(status.message())};
+}
+
+absl::Status TransferNode::CheckHelloReply(const HelloReplyFrame& reply) {
+  if (reply.accepted) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("refused by the receiver: ", reply.reason));
+}
+
+absl::Status TransferNode::OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us) {
+  if (const auto* pull = std::get_if<PullFrame>(&frame)) {
+    sender_.OnPull(peer, *pull, now_us);
+  } else if (const auto* done = std::get_if<DoneFrame>(&frame)) {
+    sender_.OnDone(peer, *done);
+  } else if (const auto* abort = std::get_if<AbortFrame>(&frame)) {
+    sender_.OnAbort(peer, *abort);
+  } else {
+    return Unexpected(frame, "the receiver");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TransferNode::OnFrameFromSender(PeerId peer, const Frame& frame, int64_t now_us) {
+  if (const auto* announce = std::get_if<AnnounceFrame>(&frame)) {
+    receiver_.OnAnnounce(peer, *announce, now_us);
+  } else if (const auto* abort = std::get_if<AbortFrame>(&frame)) {
+    receiver_.OnAbort(peer, *abort);
+  } else {
+    return Unexpected(frame, "the sender");
+  }
+  return absl::OkStatus();
+}
+
+void TransferNode::OnTimer(int64_t now_us) {
+  receiver_.OnTimer(now_us);
+  sender_.OnTimer(now_us);
+}
+
+int64_t TransferNode::NextDeadlineUs() const {
+  return std::min(receiver_.NextDeadlineUs(), sender_.NextDeadlineUs());
+}
+
+std::vector<OutgoingFrame> TransferNode::TakeFrames() {
+  std::vector<OutgoingFrame> frames = receiver_.TakeFrames();
+  Append(frames, sender_.TakeFrames());
+  return frames;
+}
+
+std::vector<TransferEvent> TransferNode::TakeEvents() {
+  std::vector<TransferEvent> events = receiver_.TakeEvents();
+  Append(events, sender_.TakeEvents());
+  return events;
+}
+
+}  // namespace baton

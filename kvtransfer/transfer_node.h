@@ -1,0 +1,78 @@
+// One worker's end of every transfer: sender and receiver behind one door, for the hosts that move bytes (loopback, TCP, simulation).
+//
+// A host's round: Apply commands → deliver frames that arrived → OnTimer → make TakeConnects, send TakeFrames → stop touching blocks of
+// placements and dispatches that are no longer live → TakeEvents to the engine. The order of the last two is what rule 2 of
+// transport.h rests on.
+//
+// Pure. Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_receiver.h"
+#include "kvtransfer/transfer_sender.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct CancelReceiveCommand {
+  uint64_t transfer_id = 0;
+};
+struct AnnounceCommand {
+  uint64_t sender_transfer = 0;
+  std::vector<BlockId> blocks;
+  bool final = false;
+  std::string manifest;
+};
+struct CancelSendCommand {
+  uint64_t sender_transfer = 0;
+};
+// What the engine posts.
+using TransferCommand =
+    std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand, CancelSendCommand>;
+
+class TransferNode {
+ public:
+  // `pool.layout` and `fingerprint` are copied.
+  TransferNode(RegisteredPool pool, KvFingerprint fingerprint, Epoch epoch);
+  TransferNode(const TransferNode&) = delete;
+  TransferNode& operator=(const TransferNode&) = delete;
+
+  void Apply(TransferCommand command, int64_t now_us);
+
+  // Handshake. The side that opened the link says Hello, the other answers; both check.
+  HelloFrame MakeHello(const std::string& address) const;
+  // `accepted` or a reason that names the field.
+  HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
+  // FailedPrecondition with the peer's reason.
+  static absl::Status CheckHelloReply(const HelloReplyFrame& reply);
+
+  // A frame on an open link that this node opened (it sends blocks there) or accepted (it receives). Block, Hello, Ping and
+  // Pong are the host's; any other that does not belong to the direction is InvalidArgument and ends the link.
+  absl::Status OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us);
+  absl::Status OnFrameFromSender(PeerId peer, const Frame& frame, int64_t now_us);
+
+  void OnTimer(int64_t now_us);
+  int64_t NextDeadlineUs() const;
+  std::vector<OutgoingFrame> TakeFrames();
+  std::vector<TransferEvent> TakeEvents();
+
+  const RegisteredPool& pool() const { return pool_; }
+  Epoch epoch() const { return epoch_; }
+  TransferSender& sender() { return sender_; }
+  TransferReceiver& receiver() { return receiver_; }
+
+ private:
+  const RegisteredPool pool_;
+  const KvFingerprint fingerprint_;
+  const Epoch epoch_;
+  TransferSender sender_;
+  TransferReceiver receiver_;
+};
+
+}  // namespace baton

@@ -1,0 +1,186 @@
+#include "kvtransfer/transfer_sender.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace baton {
+
+using Kind = TransferEvent::Kind;
+
+void TransferSender::Start(SendSpec spec, int64_t now_us) {
+  const uint64_t id = spec.sender_transfer;
+  const auto [it, inserted] =
+      sessions_.try_emplace(id, layout_, std::move(spec), next_serial_++, now_us);
+  CHECK(inserted) << "transfer " << id << " is started twice";
+  const SendSession& session = it->second;
+  deadlines_.emplace(session.deadline_us(), id);
+  const auto [link, new_link] = links_.try_emplace(session.ticket().address);
+  link->second.sessions.insert(id);
+  if (new_link) connects_.push_back(session.ticket().address);
+  if (link->second.peer) Introduce(link->second, session);
+}
+
+void TransferSender::Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks,
+                              bool final, std::string manifest) {
+  const auto it = sessions_.find(sender_transfer);
+  if (it == sessions_.end()) return;
+  const absl::Status status = it->second.Announce(blocks, final, std::move(manifest));
+  if (!status.ok()) return Fail(sender_transfer, status);
+  if (links_.at(it->second.ticket().address).peer) unannounced_.insert(sender_transfer);
+}
+
+void TransferSender::Cancel(uint64_t sender_transfer) {
+  Fail(sender_transfer, absl::CancelledError("cancelled by the sender"));
+}
+
+void TransferSender::Introduce(const Link& link, const SendSession& session) {
+  const Epoch wanted = session.ticket().receiver_epoch;
+  if (wanted != link.peer_epoch) {
+    return Fail(session.id(), absl::FailedPreconditionError(absl::StrFormat(
+                                  "receiver_epoch: ticket has %d, %s is at %d", wanted.value(),
+                                  session.ticket().address, link.peer_epoch.value())));
+  }
+  unannounced_.insert(session.id());
+}
+
+void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch) {
+  Link& link = links_[address];
+  link.peer = peer;
+  link.peer_epoch = peer_epoch;
+  addresses_[peer] = address;
+  const std::vector<uint64_t> waiting(link.sessions.begin(), link.sessions.end());
+  for (const uint64_t id : waiting) Introduce(link, sessions_.at(id));
+}
+
+void TransferSender::OnLinkDown(const std::string& address, const absl::Status& why) {
+  const auto it = links_.find(address);
+  if (it == links_.end()) return;
+  const std::vector<uint64_t> lost(it->second.sessions.begin(), it->second.sessions.end());
+  for (const uint64_t id : lost) Fail(id, why, /*tell_peer=*/false);
+  if (it->second.peer) addresses_.erase(*it->second.peer);
+  links_.erase(it);
+}
+
+SendSession* TransferSender::Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer) {
+  const auto it = sessions_.find(sender_transfer);
+  if (it == sessions_.end() || it->second.transfer_id() != transfer_id) return nullptr;
+  return links_.at(it->second.ticket().address).peer == peer ? &it->second : nullptr;
+}
+
+TransferSender::Link* TransferSender::FindLink(PeerId peer) {
+  const auto it = addresses_.find(peer);
+  return it == addresses_.end() ? nullptr : &links_.at(it->second);
+}
+
+const TransferSender::Link* TransferSender::FindLink(PeerId peer) const {
+  const auto it = addresses_.find(peer);
+  return it == addresses_.end() ? nullptr : &links_.at(it->second);
+}
+
+void TransferSender::OnPull(PeerId peer, const PullFrame& frame, int64_t now_us) {
+  SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
+  if (session == nullptr) return;  // ended here while the pull was under way
+  const bool in_turns = session->HasBlockToSend();
+  const absl::Status status = session->OnPull(frame, now_us);
+  if (!status.ok()) return Fail(frame.sender_transfer, status);
+  if (!in_turns) FindLink(peer)->turns.push_back(frame.sender_transfer);
+}
+
+void TransferSender::OnDone(PeerId peer, const DoneFrame& frame) {
+  const SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
+  if (session == nullptr) return;
+  const absl::Status status = session->OnDone();
+  if (!status.ok()) return Fail(frame.sender_transfer, status);
+  events_.push_back(session->Event(Kind::kSent, absl::OkStatus()));
+  Erase(frame.sender_transfer);
+}
+
+void TransferSender::OnAbort(PeerId peer, const AbortFrame& frame) {
+  if (Find(frame.sender_transfer, frame.transfer_id, peer) == nullptr) return;
+  Fail(frame.sender_transfer, absl::Status(frame.code, absl::StrCat("receiver: ", frame.reason)),
+       /*tell_peer=*/false);
+}
+
+void TransferSender::OnTimer(int64_t now_us) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
+    const uint64_t id = deadlines_.begin()->second;
+    Fail(id, absl::DeadlineExceededError(absl::StrCat("transfer ", id, " took too long")));
+  }
+}
+
+std::optional<BlockDispatch> TransferSender::NextBlock(PeerId peer) {
+  Link* link = FindLink(peer);
+  if (link == nullptr || link->turns.empty()) return std::nullopt;
+  const uint64_t id = link->turns.front();
+  link->turns.pop_front();
+  SendSession& session = sessions_.at(id);
+  BlockDispatch dispatch = session.NextBlock();
+  if (session.HasBlockToSend()) link->turns.push_back(id);
+  return dispatch;
+}
+
+void TransferSender::OnBlockSent(const BlockDispatch& dispatch, int64_t now_us) {
+  if (!IsLive(dispatch)) return;
+  sessions_.at(dispatch.frame.sender_transfer).OnBlockSent(dispatch.frame.payload_bytes, now_us);
+}
+
+bool TransferSender::IsLive(const BlockDispatch& dispatch) const {
+  const auto it = sessions_.find(dispatch.frame.sender_transfer);
+  return it != sessions_.end() && it->second.serial() == dispatch.serial;
+}
+
+bool TransferSender::HasTransfersWith(PeerId peer) const {
+  const Link* link = FindLink(peer);
+  return link != nullptr && !link->sessions.empty();
+}
+
+bool TransferSender::HasBlocksFor(PeerId peer) const {
+  const Link* link = FindLink(peer);
+  return link != nullptr && !link->turns.empty();
+}
+
+int64_t TransferSender::NextDeadlineUs() const {
+  return deadlines_.empty() ? std::numeric_limits<int64_t>::max() : deadlines_.begin()->first;
+}
+
+std::vector<OutgoingFrame> TransferSender::TakeFrames() {
+  for (const uint64_t id : unannounced_) {
+    const SendSession& session = sessions_.at(id);
+    frames_.push_back({*links_.at(session.ticket().address).peer, session.MakeAnnounce()});
+  }
+  unannounced_.clear();
+  return std::exchange(frames_, {});
+}
+
+void TransferSender::Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer) {
+  const auto it = sessions_.find(sender_transfer);
+  if (it == sessions_.end()) return;
+  const SendSession& session = it->second;
+  const Link& link = links_.at(session.ticket().address);
+  // The receiver answers an Abort of what it was never told of by ignoring it.
+  if (tell_peer && link.peer) {
+    frames_.push_back({*link.peer, AbortFrame{.transfer_id = session.transfer_id(),
+                                              .sender_transfer = sender_transfer,
+                                              .code = status.code(),
+                                              .reason = std::string(status.message())}});
+  }
+  events_.push_back(session.Event(Kind::kSendFailed, status));
+  Erase(sender_transfer);
+}
+
+void TransferSender::Erase(uint64_t sender_transfer) {
+  const auto it = sessions_.find(sender_transfer);
+  const SendSession& session = it->second;
+  deadlines_.erase({session.deadline_us(), sender_transfer});
+  unannounced_.erase(sender_transfer);
+  Link& link = links_.at(session.ticket().address);
+  link.sessions.erase(sender_transfer);
+  std::erase(link.turns, sender_transfer);
+  sessions_.erase(it);
+}
+
+}  // namespace baton

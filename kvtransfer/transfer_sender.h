@@ -1,0 +1,97 @@
+// Every transfer a worker sends: asks its host for links to receivers, announces, answers pulls, ends sessions at their deadlines.
+//
+// All transfers to one address share one link. Blocks of different transfers take turns on it, so that a long one does not hold up a short
+// one. When a link fails, its transfers fail with it; the next StartSend asks for a new one.
+//
+// Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
+//
+// Invariants: one terminal event per Start; a session is gone once its terminal event exists.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "cache/kv_cache_spec.h"
+#include "common/strong_int.h"
+#include "kvtransfer/send_session.h"
+#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_receiver.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+class TransferSender {
+ public:
+  // `layout` must outlive this.
+  explicit TransferSender(const KvLayout& layout) : layout_(layout) {}
+
+  // REQUIRES: CheckSendSpec, and no live transfer of this id.
+  void Start(SendSpec spec, int64_t now_us);
+  // Ignored for a transfer that has ended.
+  void Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks, bool final,
+                std::string manifest);
+  void Cancel(uint64_t sender_transfer);
+
+  // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or OnLinkDown.
+  std::vector<std::string> TakeConnects() { return std::exchange(connects_, {}); }
+  void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch);
+  // Refused, failed or lost.
+  void OnLinkDown(const std::string& address, const absl::Status& why);
+
+  void OnPull(PeerId peer, const PullFrame& frame, int64_t now_us);
+  void OnDone(PeerId peer, const DoneFrame& frame);
+  void OnAbort(PeerId peer, const AbortFrame& frame);
+  void OnTimer(int64_t now_us);
+
+  // The block whose turn it is on this link.
+  std::optional<BlockDispatch> NextBlock(PeerId peer);
+  void OnBlockSent(const BlockDispatch& dispatch, int64_t now_us);
+  // False once the session's terminal event exists: its blocks must no longer be read.
+  bool IsLive(const BlockDispatch& dispatch) const;
+
+  bool HasTransfersWith(PeerId peer) const;
+  bool HasBlocksFor(PeerId peer) const;
+  // INT64_MAX when there is none.
+  int64_t NextDeadlineUs() const;
+  std::vector<OutgoingFrame> TakeFrames();
+  std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
+
+ private:
+  struct Link {
+    std::optional<PeerId> peer;              // set while open
+    Epoch peer_epoch{0};
+    absl::flat_hash_set<uint64_t> sessions;  // live, by sender_transfer
+    std::deque<uint64_t> turns;              // those with blocks to send, in turn
+  };
+
+  SendSession* Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer);
+  Link* FindLink(PeerId peer);
+  const Link* FindLink(PeerId peer) const;
+  // On an open link: fails a session whose ticket names another epoch, marks the others to be announced.
+  void Introduce(const Link& link, const SendSession& session);
+  void Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer = true);
+  void Erase(uint64_t sender_transfer);
+
+  const KvLayout& layout_;
+  uint64_t next_serial_ = 1;
+  absl::flat_hash_map<uint64_t, SendSession> sessions_;
+  absl::flat_hash_map<std::string, Link> links_;       // with a link made, being made or wanted
+  absl::flat_hash_map<PeerId, std::string> addresses_; // of open links
+  std::set<std::pair<int64_t, uint64_t>> deadlines_;   // (deadline_us, sender_transfer)
+  std::set<uint64_t> unannounced_;                     // sessions with news for their receiver
+  std::vector<std::string> connects_;
+  std::vector<OutgoingFrame> frames_;
+  std::vector<TransferEvent> events_;
+};
+
+}  // namespace baton

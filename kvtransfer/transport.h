@@ -1,0 +1,142 @@
+// Moving KV blocks from the pool of one worker into the pool of another: Register → Post → Poll →
+// Release.
+//
+// A transfer carries blocks [first_block, last] of one sequence, counted in the sequence's own
+// block order, and at the end a manifest (opaque to this folder: first token, sampler state). It is
+// pulled: the sender announces blocks as they are computed, the receiver asks for what it lacks,
+// bytes land in blocks that nothing reads yet, every piece's CRC32C and identity are verified, and
+// only then does an event publish them.
+//
+//   receiver: Expect → events kReceiving* → kReceived | kReceiveFailed
+//   sender:   StartSend → Announce* (the last with `final`) → kSent | kSendFailed
+//
+// Rules:
+//  1. Posts never block. Whatever takes time is reported by Poll.
+//  2. The blocks named in a post belong to the transport (read-only at the sender, write-only at
+//  the receiver) until the terminal event of that transfer has been polled: kReceived,
+//     kReceiveFailed, kSent or kSendFailed. After it no thread of the transport touches them.
+//     Cancel only hastens that event.
+//  3. Exactly one terminal event per successful post, whatever the peer does, at the latest shortly
+//  after the deadline; no new work is needed for it.
+//  4. Anything that names another epoch, an unknown transfer, a block or a layer out of range, or
+//  carries a wrong CRC fails the transfer (or the connection), never the process,
+//     and never publishes a byte.
+//
+// Thread safety: posts and Poll are called from the engine thread; the waker is called from any
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/kv_cache_spec.h"
+#include "common/strong_int.h"
+#include "kvtransfer/fingerprint.h"
+
+namespace baton {
+
+// What a decode worker hands out (through the router) so that a prefill worker can deliver.
+struct TransferTicket {
+  uint64_t transfer_id = 0;  // unique within the receiver's epoch
+  Epoch receiver_epoch{0};
+  std::string address;      // "tcp:HOST:PORT" or "loopback:NAME"
+  int32_t first_block = 0;  // first block the receiver lacks, in sequence order
+  int32_t block_count = 0;  // blocks it expects from there to the prompt's end
+  int64_t timeout_ms = 0;   // from now; how long the receiver waits for the whole
+};
+
+// The pool a transport reads from and writes into.
+struct RegisteredPool {
+  std::byte* base = nullptr;
+  KvLayout layout;
+};
+
+struct ReceiveSpec {
+  uint64_t transfer_id = 0;
+  int32_t first_block = 0;
+  std::vector<BlockId> blocks;  // where block first_block + i of the sequence lands
+  int32_t tokens = 0;  // slots the sequence's prompt fills; the last block may be part full
+  int64_t timeout_ms = 30'000;
+};
+
+struct SendSpec {
+  uint64_t sender_transfer = 0;  // the sender's own id, used in its events; unique while it lives
+  TransferTicket ticket;
+  int32_t tokens = 0;  // as in ReceiveSpec
+  int64_t timeout_ms = 30'000;
+};
+
+struct TransferEvent {
+  enum class Kind : uint8_t {
+    kReceiving,      // some blocks landed and were verified; `blocks_done` so far
+    kReceived,       // all did; `manifest` is valid
+    kReceiveFailed,  // `status` says why
+    kSent,           // the receiver acknowledged everything
+    kSendFailed,
+  };
+  Kind kind;
+  uint64_t id = 0;          // transfer_id or sender_transfer
+  int32_t blocks_done = 0;  // leading blocks, from first_block on
+  std::string manifest;
+  absl::Status status;
+  int64_t bytes = 0;    // payload moved so far
+  int64_t busy_us = 0;  // time between first request and last byte, pauses for compute excluded
+};
+
+inline constexpr size_t kMaxManifestBytes = 1 << 20;
+
+class KvTransport {
+ public:
+  virtual ~KvTransport() = default;
+
+  // Where a sender reaches this transport's receiver.
+  virtual std::string address() const = 0;
+  virtual Epoch epoch() const = 0;
+
+  // Receiver. AlreadyExists, InvalidArgument (counts that do not fit the pool), ResourceExhausted
+  // (too many transfers).
+  virtual absl::Status Expect(ReceiveSpec spec) = 0;
+  virtual void CancelReceive(uint64_t transfer_id) = 0;
+
+  // Sender. InvalidArgument names a bad address or ticket field. Connecting happens behind the
+  // post.
+  virtual absl::Status StartSend(SendSpec spec) = 0;
+  // Blocks first_block + already announced … of the sequence are computed and lie in `blocks`. With
+  // `final`, no more follow and `manifest` completes the hand-off.
+  virtual void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
+                        std::string manifest) = 0;
+  virtual void CancelSend(uint64_t sender_transfer) = 0;
+
+  // Events since the last call, in order per transfer.
+  virtual std::vector<TransferEvent> Poll() = 0;
+};
+
+struct TransportOptions {
+  KvFingerprint fingerprint;
+  Epoch epoch{0};
+  RegisteredPool pool;
+  std::function<void()> waker;  // called when Poll has something; must not block
+  int32_t max_transfers = 1024;
+};
+
+// Both ends in one process (the address is "loopback:NAME"); the registry is an object, not a
+// global.
+class LoopbackNetwork;
+absl::StatusOr<std::unique_ptr<KvTransport>> CreateLoopbackTransport(
+    std::shared_ptr<LoopbackNetwork> network, std::string name, TransportOptions options);
+std::shared_ptr<LoopbackNetwork> CreateLoopbackNetwork();
+
+// TCP. Listens on `listen_address` ("HOST:PORT", port 0 picks one) and advertises `advertise_host`
+// (empty: the listen host).
+absl::StatusOr<std::unique_ptr<KvTransport>> CreateTcpTransport(const std::string& listen_address,
+                                                                const std::string& advertise_host,
+                                                                TransportOptions options);
+
+}  // namespace baton

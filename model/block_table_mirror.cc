@@ -1,0 +1,43 @@
+#include "model/block_table_mirror.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+// Copies closer than this become one: a copy costs more than a few entries.
+constexpr int64_t kJoinGap = 64;
+
+}  // namespace
+
+BlockTableMirror::BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride)
+    : device_table_(device_table), stride_(stride), mirror_(rows * stride, 0) {}
+
+void BlockTableMirror::SetRow(int32_t row, std::span<const BlockId> table) {
+  CHECK_LE(static_cast<int64_t>(table.size()), stride_);
+  const int64_t base = row * stride_;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const int64_t entry = base + static_cast<int64_t>(i);
+    if (mirror_[entry] == table[i].value()) continue;
+    mirror_[entry] = table[i].value();
+    if (!dirty_.empty() && entry >= dirty_.back().end && entry - dirty_.back().end < kJoinGap) {
+      dirty_.back().end = entry + 1;
+    } else {
+      dirty_.push_back({entry, entry + 1});
+    }
+  }
+}
+
+void BlockTableMirror::Upload(Stream& stream) {
+  for (const DirtyRange& range : dirty_) {
+    stream.Copy(device_table_ + range.begin, mirror_.data() + range.begin,
+                static_cast<size_t>(range.end - range.begin) * sizeof(int32_t));
+    uploaded_entries_ += range.end - range.begin;
+    ++uploads_;
+  }
+  dirty_.clear();
+}
+
+}  // namespace baton

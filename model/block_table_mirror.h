@@ -1,0 +1,47 @@
+// The device's copy of the block tables, kept up to date with few, small copies.
+//
+// A host mirror remembers what every row holds on the device. Setting a row compares and marks only
+// the entries that changed; Upload copies runs of changed entries, joined where they are close.
+// Source: REQUIREMENTS A3 (incremental upload).
+//
+// Thread safety: belongs to the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/strong_int.h"
+#include "kernels/device.h"
+
+namespace baton {
+
+class BlockTableMirror {
+ public:
+  // `device_table` has rows * stride entries and is all zero.
+  BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride);
+
+  // Entries behind the end of `table` keep what they were: nothing reads them.
+  void SetRow(int32_t row, std::span<const BlockId> table);
+  void Upload(Stream& stream);
+
+  int64_t stride() const { return stride_; }
+  int64_t uploaded_entries() const { return uploaded_entries_; }  // since creation
+  int64_t uploads() const { return uploads_; }                    // copies since creation
+
+ private:
+  struct DirtyRange {
+    int64_t begin;
+    int64_t end;
+  };
+
+  int32_t* device_table_;
+  int64_t stride_;
+  std::vector<int32_t> mirror_;
+  std::vector<DirtyRange> dirty_;  // rising while rows are set in order
+  int64_t uploaded_entries_ = 0;
+  int64_t uploads_ = 0;
+};
+
+}  // namespace baton

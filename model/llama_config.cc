@@ -1,0 +1,163 @@
+#include "model/llama_config.h"
+
+#include <bit>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "kernels/ops.h"
+#include "kernels/rope_frequencies.h"
+
+namespace baton {
+namespace {
+
+// A 32-bit count in [minimum, maximum].
+absl::StatusOr<int32_t> ReadCount(const GgufFile& file, std::string_view key, int64_t minimum,
+                                  int64_t maximum) {
+  ASSIGN_OR_RETURN(const int64_t value, file.GetI64(key));
+  if (value < minimum || value > maximum) {
+    return absl::InvalidArgumentError(
+        StrCat(key, " is ", value, ", must be ", minimum, " to ", maximum));
+  }
+  return static_cast<int32_t>(value);
+}
+
+absl::Status CheckArchitecture(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const std::string_view architecture, file.GetString("general.architecture"));
+  if (architecture != "llama") {
+    return absl::UnimplementedError(StrCat(
+        "general.architecture is \"", PrintableName(architecture), "\", supported: \"llama\""));
+  }
+  ASSIGN_OR_RETURN(const uint32_t experts, file.GetU32Or("llama.expert_count", 0));
+  if (experts != 0) {
+    return absl::UnimplementedError(
+        StrCat("llama.expert_count is ", experts, ": mixtures of experts are not supported"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
+  ASSIGN_OR_RETURN(config.query_heads, ReadCount(file, "llama.attention.head_count", 1, 1024));
+  config.kv_heads = config.query_heads;
+  if (file.HasKey("llama.attention.head_count_kv")) {
+    ASSIGN_OR_RETURN(config.kv_heads,
+                     ReadCount(file, "llama.attention.head_count_kv", 1, config.query_heads));
+  }
+  if (config.query_heads % config.kv_heads != 0) {
+    return absl::InvalidArgumentError(StrCat("llama.attention.head_count_kv is ", config.kv_heads,
+                                             ", must divide head_count ", config.query_heads));
+  }
+  if (file.HasKey("llama.attention.key_length")) {
+    ASSIGN_OR_RETURN(config.head_dim,
+                     ReadCount(file, "llama.attention.key_length", 2, kMaxHeadDim));
+    ASSIGN_OR_RETURN(const int64_t value_length,
+                     file.GetI64Or("llama.attention.value_length", config.head_dim));
+    if (value_length != config.head_dim) {
+      return absl::UnimplementedError(StrCat("llama.attention.value_length is ", value_length,
+                                             ", key_length is ", config.head_dim,
+                                             ": they must be equal"));
+    }
+    return absl::OkStatus();
+  }
+  if (config.hidden % config.query_heads != 0) {
+    return absl::InvalidArgumentError(StrCat("llama.attention.head_count is ", config.query_heads,
+                                             ", must divide embedding_length ", config.hidden));
+  }
+  config.head_dim = config.hidden / config.query_heads;
+  if (config.head_dim > kMaxHeadDim) {
+    return absl::UnimplementedError(
+        StrCat("head dimension is ", config.head_dim, ", at most ", kMaxHeadDim));
+  }
+  return absl::OkStatus();
+}
+
+// rope_freqs.weight: what llama.cpp's converter makes of Llama-3 scaling.
+absl::StatusOr<std::vector<float>> ReadRopeDivisors(const GgufFile& file, int32_t pairs) {
+  const GgufTensor* tensor = file.FindTensor("rope_freqs.weight");
+  if (tensor == nullptr) return std::vector<float>();
+  if (tensor->type != GgmlType::kF32 || tensor->values != static_cast<uint64_t>(pairs)) {
+    return absl::InvalidArgumentError(StrCat("rope_freqs.weight is ", GgmlTypeName(tensor->type),
+                                             " ", tensor->ShapeString(), ", must be F32 [", pairs,
+                                             "]"));
+  }
+  std::vector<float> divisors(tensor->values);
+  std::memcpy(divisors.data(), tensor->data.data(), tensor->data.size());
+  return divisors;
+}
+
+absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
+  RopeFrequenciesSpec spec;
+  spec.dim = config.head_dim;
+  if (file.HasKey("llama.rope.dimension_count")) {
+    ASSIGN_OR_RETURN(spec.dim, ReadCount(file, "llama.rope.dimension_count", 2, config.head_dim));
+  }
+  ASSIGN_OR_RETURN(const float base, file.GetF32Or("llama.rope.freq_base", 10000.0f));
+  spec.base = base;
+  ASSIGN_OR_RETURN(const std::string_view scaling,
+                   file.GetStringOr("llama.rope.scaling.type", "none"));
+  ASSIGN_OR_RETURN(float factor, file.GetF32Or("llama.rope.scaling.factor", 1.0f));
+  if (!file.HasKey("llama.rope.scaling.factor")) {  // the older key
+    ASSIGN_OR_RETURN(factor, file.GetF32Or("llama.rope.scale_linear", 1.0f));
+  }
+  spec.factor = factor;
+  if (scaling == "linear" || (scaling == "none" && file.HasKey("llama.rope.scale_linear"))) {
+    spec.scaling = RopeScaling::kLinear;
+  } else if (scaling == "llama3") {
+    spec.scaling = RopeScaling::kLlama3;
+    ASSIGN_OR_RETURN(spec.low_freq_factor,
+                     file.GetF32Or("llama.rope.scaling.low_freq_factor", 1.0f));
+    ASSIGN_OR_RETURN(spec.high_freq_factor,
+                     file.GetF32Or("llama.rope.scaling.high_freq_factor", 4.0f));
+    ASSIGN_OR_RETURN(const uint32_t original,
+                     file.GetU32Or("llama.rope.scaling.original_context_length", 8192));
+    spec.original_context = original;
+  } else if (scaling != "none") {
+    return absl::UnimplementedError(StrCat("llama.rope.scaling.type is \"", PrintableName(scaling),
+                                           "\", supported: none, linear, llama3"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<float> divisors, ReadRopeDivisors(file, spec.dim / 2));
+  spec.divisors = divisors;
+  ASSIGN_OR_RETURN(config.rope_frequencies, RopeFrequencies(spec));
+  // The frequencies say everything: two models agree on RoPE exactly when these bits agree.
+  uint64_t digest = 1469598103934665603u;  // FNV-1a
+  for (const double frequency : config.rope_frequencies) {
+    digest = (digest ^ std::bit_cast<uint64_t>(frequency)) * 1099511628211u;
+  }
+  config.rope = absl::StrFormat("dim %d, base %g, scaling %s, factor %g, frequencies %016x",
+                                spec.dim, spec.base, std::string(scaling), spec.factor, digest);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
+  RETURN_IF_ERROR(CheckArchitecture(file));
+  LlamaConfig config;
+  ASSIGN_OR_RETURN(const std::string_view name, file.GetStringOr("general.name", ""));
+  config.name = std::string(name);
+  ASSIGN_OR_RETURN(config.layers, ReadCount(file, "llama.block_count", 1, 1024));
+  ASSIGN_OR_RETURN(config.hidden, ReadCount(file, "llama.embedding_length", 1, 1 << 17));
+  ASSIGN_OR_RETURN(config.feed_forward, ReadCount(file, "llama.feed_forward_length", 1, 1 << 20));
+  ASSIGN_OR_RETURN(config.context_length, ReadCount(file, "llama.context_length", 2, 1 << 24));
+  RETURN_IF_ERROR(ReadHeads(file, config));
+  ASSIGN_OR_RETURN(config.norm_epsilon, file.GetF32("llama.attention.layer_norm_rms_epsilon"));
+  if (!(config.norm_epsilon > 0) || config.norm_epsilon > 1) {
+    return absl::InvalidArgumentError(StrCat("llama.attention.layer_norm_rms_epsilon is ",
+                                             config.norm_epsilon, ", must be in (0, 1]"));
+  }
+  const GgufTensor* embedding = file.FindTensor("token_embd.weight");
+  if (embedding == nullptr) return absl::NotFoundError("tensor token_embd.weight is missing");
+  const uint64_t vocabulary = embedding->dimensions[1];
+  if (vocabulary > (1u << 22)) {
+    return absl::InvalidArgumentError(
+        StrCat("token_embd.weight has ", vocabulary, " rows, at most ", 1u << 22));
+  }
+  config.vocabulary = static_cast<int32_t>(vocabulary);
+  RETURN_IF_ERROR(ReadRope(file, config));
+  return config;
+}
+
+}  // namespace baton

@@ -1,0 +1,35 @@
+// Hyper-parameters of a Llama-architecture model, read and checked from a GGUF file's metadata.
+//
+// Thread safety: plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/gguf_reader.h"
+
+namespace baton {
+
+struct LlamaConfig {
+  std::string name;  // general.name, or empty
+  int32_t layers = 0;
+  int32_t hidden = 0;
+  int32_t query_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t feed_forward = 0;
+  int32_t vocabulary = 0;
+  int32_t context_length = 0;  // tokens
+  float norm_epsilon = 0;
+  std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
+  std::string rope;                      // canonical text of the RoPE parameters, for fingerprints
+};
+
+// InvalidArgument, NotFound or Unimplemented name the key or tensor, its value and the limit:
+// another architecture, heads that do not divide, a dimension out of range, a RoPE scaling that is
+// not plain, linear or Llama-3.
+absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
+
+}  // namespace baton

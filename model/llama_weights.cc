@@ -1,0 +1,216 @@
+#include "model/llama_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+std::optional<WeightFormat> FormatOf(GgmlType type) {
+  switch (type) {
+    case GgmlType::kF32:
+      return WeightFormat::kF32;
+    case GgmlType::kF16:
+      return WeightFormat::kF16;
+    case GgmlType::kBF16:
+      return WeightFormat::kBF16;
+    case GgmlType::kQ8_0:
+      return WeightFormat::kQ8_0;
+    case GgmlType::kQ4_0:
+      return WeightFormat::kQ4_0;
+    case GgmlType::kQ4_1:
+      return WeightFormat::kQ4_1;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool FusedWeight::WantsInt8() const {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const WeightPart& part) { return IsQuantized(part.matrix.format); });
+}
+
+bool FusedWeight::WantsF32() const {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const WeightPart& part) { return !IsQuantized(part.matrix.format); });
+}
+
+// Two passes over the same list of tensors: the first checks shapes and adds up bytes, the second
+// packs.
+class LlamaWeights::Loader {
+ public:
+  Loader(const GgufFile& file, const LlamaConfig& config, Device& device)
+      : file_(file), config_(config), device_(device) {}
+
+  absl::StatusOr<std::unique_ptr<LlamaWeights>> Run(const Progress& progress) {
+    LlamaWeights measured;
+    RETURN_IF_ERROR(Visit(measured));
+    RETURN_IF_ERROR(CheckNothingElse());
+    auto weights = std::make_unique<LlamaWeights>();
+    ASSIGN_OR_RETURN(weights->buffer_, device_.Allocate(next_, "model weights"));
+    total_ = next_;
+    next_ = 0;
+    base_ = weights->buffer_->data();
+    progress_ = &progress;
+    RETURN_IF_ERROR(Visit(*weights));
+    return weights;
+  }
+
+ private:
+  absl::Status Visit(LlamaWeights& weights) {
+    const int64_t hidden = config_.hidden;
+    const int64_t heads = int64_t{config_.query_heads} * config_.head_dim;
+    const int64_t kv = int64_t{config_.kv_heads} * config_.head_dim;
+    const int64_t ffn = config_.feed_forward;
+    FusedWeight embedding;
+    RETURN_IF_ERROR(Matrices({{"token_embd.weight", config_.vocabulary}}, hidden, embedding));
+    weights.embedding_ = embedding.parts[0].matrix;
+    RETURN_IF_ERROR(Vector("output_norm.weight", hidden, weights.output_norm_));
+    if (file_.FindTensor("output.weight") != nullptr) {
+      RETURN_IF_ERROR(Matrices({{"output.weight", config_.vocabulary}}, hidden, weights.output_));
+    } else {
+      weights.output_ = embedding;
+    }
+    for (int32_t i = 0; i < config_.layers; ++i) {
+      const std::string prefix = StrCat("blk.", i, ".");
+      LlamaLayerWeights& layer = weights.layers_.emplace_back();
+      RETURN_IF_ERROR(Vector(prefix + "attn_norm.weight", hidden, layer.attention_norm));
+      RETURN_IF_ERROR(Matrices({{prefix + "attn_q.weight", heads},
+                                {prefix + "attn_k.weight", kv},
+                                {prefix + "attn_v.weight", kv}},
+                               hidden, layer.qkv));
+      RETURN_IF_ERROR(
+          Matrices({{prefix + "attn_output.weight", hidden}}, heads, layer.attention_output));
+      RETURN_IF_ERROR(Vector(prefix + "ffn_norm.weight", hidden, layer.ffn_norm));
+      RETURN_IF_ERROR(Matrices({{prefix + "ffn_gate.weight", ffn}, {prefix + "ffn_up.weight", ffn}},
+                               hidden, layer.gate_up));
+      RETURN_IF_ERROR(Matrices({{prefix + "ffn_down.weight", hidden}}, ffn, layer.down));
+      if (progress_ != nullptr && *progress_) {
+        (*progress_)(static_cast<double>(next_) / static_cast<double>(total_));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  struct NamedRows {
+    std::string name;
+    int64_t rows;
+  };
+
+  absl::StatusOr<const GgufTensor*> Find(const std::string& name, uint32_t dimensions, int64_t cols,
+                                         int64_t rows) {
+    const GgufTensor* tensor = file_.FindTensor(name);
+    if (tensor == nullptr) {
+      return absl::NotFoundError(StrCat("tensor ", name, " is missing"));
+    }
+    if (tensor->dimension_count != dimensions ||
+        tensor->dimensions[0] != static_cast<uint64_t>(cols) ||
+        tensor->dimensions[1] != static_cast<uint64_t>(rows)) {
+      return absl::InvalidArgumentError(StrCat("tensor ", name, " has shape ",
+                                               tensor->ShapeString(), ", must be [", cols,
+                                               dimensions == 2 ? StrCat(", ", rows) : "", "]"));
+    }
+    known_.insert(tensor->name);
+    return tensor;
+  }
+
+  std::byte* Take(size_t bytes) {
+    std::byte* place = base_ == nullptr ? nullptr : base_ + next_;
+    next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return place;
+  }
+
+  absl::Status Vector(const std::string& name, int64_t size, const float*& out) {
+    ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, 1, size, 1));
+    if (tensor->type != GgmlType::kF32) {
+      return absl::UnimplementedError(StrCat("tensor ", name, " is of type ",
+                                             GgmlTypeName(tensor->type),
+                                             ", supported for vectors: F32"));
+    }
+    std::byte* place = Take(tensor->data.size());
+    if (place != nullptr) std::memcpy(place, tensor->data.data(), tensor->data.size());
+    out = reinterpret_cast<const float*>(place);
+    return absl::OkStatus();
+  }
+
+  // Runs of neighbours with the same format become one packed matrix.
+  absl::Status Matrices(const std::vector<NamedRows>& names, int64_t cols, FusedWeight& out) {
+    std::vector<const GgufTensor*> run;
+    for (size_t i = 0; i < names.size(); ++i) {
+      ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(names[i].name, 2, cols, names[i].rows));
+      if (!run.empty() && run.back()->type != tensor->type) {
+        RETURN_IF_ERROR(PackRun(run, cols, out));
+        run.clear();
+      }
+      run.push_back(tensor);
+    }
+    return PackRun(run, cols, out);
+  }
+
+  absl::Status PackRun(const std::vector<const GgufTensor*>& run, int64_t cols, FusedWeight& out) {
+    const std::optional<WeightFormat> format = FormatOf(run[0]->type);
+    if (!format.has_value()) {
+      return absl::UnimplementedError(StrCat("tensor ", run[0]->name, " is of type ",
+                                             GgmlTypeName(run[0]->type),
+                                             ", supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1"));
+    }
+    int64_t rows = 0;
+    for (const GgufTensor* tensor : run) rows += static_cast<int64_t>(tensor->dimensions[1]);
+    std::byte* place = Take(device_.ops().PackedBytes(*format, rows, cols));
+    if (place != nullptr) {
+      const std::byte* source = run[0]->data.data();
+      std::vector<std::byte> joined;
+      if (run.size() > 1) {
+        for (const GgufTensor* tensor : run) {
+          joined.insert(joined.end(), tensor->data.begin(), tensor->data.end());
+        }
+        source = joined.data();
+      }
+      device_.ops().PackMatrix(*format, rows, cols, source, place);
+    }
+    out.parts.push_back({PackedMatrix{*format, rows, cols, place}, out.rows});
+    out.rows += rows;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckNothingElse() const {
+    for (const GgufTensor& tensor : file_.tensors()) {
+      if (!known_.contains(tensor.name) && tensor.name != "rope_freqs.weight") {
+        return absl::UnimplementedError(StrCat(
+            "tensor ", PrintableName(tensor.name),
+            " is not part of the Llama architecture as supported here; ignoring it would change "
+            "what the model says"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const GgufFile& file_;
+  const LlamaConfig& config_;
+  Device& device_;
+  absl::flat_hash_set<std::string_view> known_;
+  std::byte* base_ = nullptr;
+  size_t next_ = 0;
+  size_t total_ = 0;
+  const Progress* progress_ = nullptr;
+};
+
+absl::StatusOr<std::unique_ptr<LlamaWeights>> LlamaWeights::Load(const GgufFile& file,
+                                                                 const LlamaConfig& config,
+                                                                 Device& device,
+                                                                 const Progress& progress) {
+  return Loader(file, config, device).Run(progress);
+}
+
+}  // namespace baton

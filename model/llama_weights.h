@@ -1,0 +1,73 @@
+// The weights of a Llama model in the device's own layout: one buffer, packed once at load.
+//
+// Matrices that read the same activations and share a format are fused (Q, K and V; gate and up),
+// so that a layer is few, large products.
+//
+// Thread safety: immutable after Load.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "model/gguf_reader.h"
+#include "model/llama_config.h"
+
+namespace baton {
+
+// Columns [column, column + matrix.rows) of an output row.
+struct WeightPart {
+  PackedMatrix matrix;
+  int64_t column = 0;
+};
+
+// One or more matrices side by side, written into one output row.
+struct FusedWeight {
+  std::vector<WeightPart> parts;
+  int64_t rows = 0;  // of all parts
+
+  bool WantsInt8() const;
+  bool WantsF32() const;
+};
+
+struct LlamaLayerWeights {
+  const float* attention_norm = nullptr;  // [hidden]
+  FusedWeight qkv;                        // hidden → (query_heads + 2 kv_heads) * head_dim
+  FusedWeight attention_output;           // query_heads * head_dim → hidden
+  const float* ffn_norm = nullptr;        // [hidden]
+  FusedWeight gate_up;                    // hidden → 2 * feed_forward
+  FusedWeight down;                       // feed_forward → hidden
+};
+
+class LlamaWeights {
+ public:
+  using Progress = std::function<void(double fraction)>;
+
+  // Errors name the tensor, what it is and what it must be. A tensor that the architecture does not
+  // have is refused, since ignoring it would change what the model says.
+  static absl::StatusOr<std::unique_ptr<LlamaWeights>> Load(const GgufFile& file,
+                                                            const LlamaConfig& config,
+                                                            Device& device,
+                                                            const Progress& progress);
+
+  const PackedMatrix& embedding() const { return embedding_; }
+  const FusedWeight& output() const { return output_; }  // the embedding where the file ties them
+  const float* output_norm() const { return output_norm_; }
+  const std::vector<LlamaLayerWeights>& layers() const { return layers_; }
+  size_t bytes() const { return buffer_->size(); }
+
+ private:
+  class Loader;
+
+  std::unique_ptr<DeviceBuffer> buffer_;
+  PackedMatrix embedding_;
+  FusedWeight output_;
+  const float* output_norm_ = nullptr;
+  std::vector<LlamaLayerWeights> layers_;
+};
+
+}  // namespace baton

@@ -1,0 +1,43 @@
+#include "model/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+absl::StatusOr<std::span<const std::byte>> Map(int file, const std::string& path) {
+  struct stat info;
+  if (fstat(file, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("stat ", path));
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  if (info.st_size == 0) return absl::InvalidArgumentError(absl::StrCat(path, " is empty"));
+  const auto size = static_cast<size_t>(info.st_size);
+  void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+  if (address == MAP_FAILED) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("map ", size, " bytes of ", path));
+  }
+  return std::span(static_cast<const std::byte*>(address), size);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
+  absl::StatusOr<std::span<const std::byte>> bytes = Map(file, path);
+  close(file);
+  if (!bytes.ok()) return bytes.status();
+  return std::unique_ptr<MappedFile>(new MappedFile(*bytes));
+}
+
+MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+
+}  // namespace baton

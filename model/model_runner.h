@@ -1,0 +1,43 @@
+// Runs one step of a model: some tokens of some sequences, through all layers, with paged KV.
+//
+// The engine sees models through this interface alone; tests and simulations put a fake behind it.
+//
+// Thread safety: belongs to the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/strong_int.h"
+
+namespace baton {
+
+// Consecutive tokens of one sequence. Their KV goes to the slots they occupy; each sees its
+// sequence up to itself.
+struct StepChunk {
+  std::span<const TokenId> tokens;
+  int32_t begin_slot = 0;      // slot of tokens[0]
+  int32_t begin_position = 0;  // position of tokens[0]; differs from the slot for reused chunks
+  std::span<const BlockId> block_table;  // covers slots [0, begin_slot + tokens.size())
+  int32_t logit_rows = 0;                // logits of the last so many tokens
+};
+
+struct StepInput {
+  std::vector<StepChunk> chunks;
+};
+
+class ModelRunner {
+ public:
+  virtual ~ModelRunner() = default;
+
+  // REQUIRES: tokens in the vocabulary, tables in the pool, totals within the limits the runner was
+  // made for. After it returns all KV of the step is written. Internal: the device failed.
+  virtual absl::Status Run(const StepInput& input) = 0;
+  // Row `row` of the last step's logits [vocabulary], counted over all chunks' logit_rows in order.
+  // Valid until the next Run.
+  virtual std::span<const float> Logits(int32_t row) const = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,90 @@
+// The device buffers that a step reads its inputs from and writes its results to, at fixed
+// addresses for the life of the runner, so that a captured graph stays valid. Everything that
+// changes from step to step is in here.
+//
+// Thread safety: belongs to the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cache/kv_cache_spec.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "model/block_table_mirror.h"
+#include "model/llama_config.h"
+#include "model/model_runner.h"
+
+namespace baton {
+
+struct StepLimits {
+  int32_t max_tokens = 512;  // rows of a step
+  int32_t max_sequences = 64;
+  int32_t max_logit_rows = 64;
+  int32_t max_context = 8192;  // slots of one sequence
+};
+
+class StepBuffers {
+ public:
+  static absl::StatusOr<std::unique_ptr<StepBuffers>> Create(const LlamaConfig& config,
+                                                             const KvLayout& layout,
+                                                             const StepLimits& limits,
+                                                             Device& device);
+
+  // Fills the host side for `input`, padded to `rows` token rows and `logit_rows` logit rows, and
+  // enqueues the copies. A padded row writes its KV to the scratch block, sees no slot, and yields
+  // logits that nobody reads.
+  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream);
+
+  // Inputs, on the device.
+  int32_t* token_ids = nullptr;          // [tokens]
+  int32_t* positions = nullptr;          // [tokens, kPositionComponents]
+  int64_t* slot_mapping = nullptr;       // [tokens]
+  int32_t* sequence_of_token = nullptr;  // [tokens]
+  VisibleRange* visible = nullptr;       // [tokens, kMaxVisibleRanges]
+  int32_t* block_tables = nullptr;       // [sequences, table_stride]
+  int32_t* first_block = nullptr;        // [sequences]
+  int32_t* logit_indices = nullptr;      // [logit rows]
+  int64_t table_stride = 0;
+
+  // Work space, on the device.
+  double* rope_frequencies = nullptr;  // [half]
+  float* cosines = nullptr;            // [tokens, half]
+  float* sines = nullptr;              // [tokens, half]
+  float* hidden = nullptr;             // [tokens, hidden]
+  Activations normalized;              // [tokens, hidden]
+  float* qkv = nullptr;                // [tokens, (query_heads + 2 kv_heads) * head_dim]
+  Activations attention;               // [tokens, query_heads * head_dim]
+  float* gate_up = nullptr;            // [tokens, 2 * feed_forward]
+  Activations activated;               // [tokens, feed_forward]
+  float* last_hidden = nullptr;        // [logit rows, hidden]
+  Activations last_normalized;         // [logit rows, hidden]
+  float* logits = nullptr;             // [logit rows, vocabulary]
+
+  const BlockTableMirror& tables() const { return *mirror_; }
+
+ private:
+  StepBuffers() = default;
+
+  struct HostInputs {
+    std::vector<int32_t> token_ids;
+    std::vector<int32_t> positions;
+    std::vector<int64_t> slot_mapping;
+    std::vector<int32_t> sequence_of_token;
+    std::vector<VisibleRange> visible;
+    std::vector<int32_t> first_block;
+    std::vector<int32_t> logit_indices;
+  };
+  void FillChunk(const StepChunk& chunk, int32_t sequence);
+  void FillPadding(int32_t rows, int32_t logit_rows);
+
+  std::unique_ptr<DeviceBuffer> memory_;
+  std::unique_ptr<BlockTableMirror> mirror_;
+  HostInputs host_;
+  int32_t block_size_log2_ = 0;
+  int64_t scratch_slot_ = 0;  // first slot of the scratch block, the pool's last
+};
+
+}  // namespace baton

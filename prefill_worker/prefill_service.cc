@@ -1,0 +1,69 @@
+#include "prefill_worker/prefill_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "rpc/status_conversion.h"
+#include "rpc/unary_call.h"
+#include "worker_rpc/engine_call.h"
+#include "worker_rpc/wire_conversion.h"
+
+namespace baton {
+namespace {
+
+class PrefillCall final : public UnaryCall<v1::PrefillResponse> {
+ public:
+  PrefillCall(v1::PrefillResponse* response, Engine* engine, CallGate::Pass pass)
+      : UnaryCall(response), pass_(std::move(pass)), engine_call_(engine) {}
+
+  EngineCall& engine_call() { return engine_call_; }
+
+ protected:
+  void OnCalledOff() override { engine_call_.Cancel(); }
+
+ private:
+  const CallGate::Pass pass_;
+  EngineCall engine_call_;
+};
+
+class AnsweringSink final : public PrefillSink {
+ public:
+  explicit AnsweringSink(std::shared_ptr<PrefillCall> call) : call_(std::move(call)) {}
+
+  void OnDone(absl::StatusOr<PrefillResult> result) override {
+    if (result.ok()) {
+      call_->Answer(PrefillResultToWire(*result));
+    } else {
+      call_->Fail(ToGrpcStatus(result.status()));
+    }
+  }
+
+ private:
+  const std::shared_ptr<PrefillCall> call_;
+};
+
+grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* context,
+                                                  const v1::PrefillRequest* wire,
+                                                  v1::PrefillResponse* response) {
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return Refuse(context, pass.status());
+  absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire->sampling());
+  if (!sampling.ok()) return Refuse(context, sampling.status());
+  PrefillRequest request = PrefillRequestFromWire(v1::PrefillRequest(*wire), *std::move(sampling));
+
+  auto call = std::make_shared<PrefillCall>(response, engine_, *std::move(pass));
+  call->Hold();
+  call->engine_call().Started(
+      engine_->Prefill(std::move(request), std::make_shared<AnsweringSink>(call)));
+  return call.get();
+}
+
+}  // namespace baton

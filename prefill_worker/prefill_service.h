@@ -1,0 +1,26 @@
+// The gRPC edge of a prefill worker: a call to Prefill is a request to the engine, and its end is the call's end.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "engine/engine.h"
+#include "rpc/call_gate.h"
+
+namespace baton {
+
+class PrefillService final : public v1::PrefillWorker::CallbackService {
+ public:
+  // Both must outlive the service.
+  PrefillService(Engine* engine, CallGate* gate) : engine_(engine), gate_(gate) {}
+
+  grpc::ServerUnaryReactor* Prefill(grpc::CallbackServerContext* context,
+                                    const v1::PrefillRequest* wire,
+                                    v1::PrefillResponse* response) override;
+
+ private:
+  Engine* const engine_;
+  CallGate* const gate_;
+};
+
+}  // namespace baton

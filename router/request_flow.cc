@@ -1,0 +1,177 @@
+#include "router/request_flow.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+using Kind = FlowAction::Kind;
+
+const char* FlowActionName(FlowAction::Kind kind) {
+  switch (kind) {
+    case Kind::kChooseRoute:
+      return "choose-route";
+    case Kind::kSendStarted:
+      return "send-started";
+    case Kind::kOpenDecode:
+      return "open-decode";
+    case Kind::kSendPrefill:
+      return "send-prefill";
+    case Kind::kForwardTokens:
+      return "forward-tokens";
+    case Kind::kPrefillLocally:
+      return "prefill-locally";
+    case Kind::kCancelDecode:
+      return "cancel-decode";
+    case Kind::kCancelPrefill:
+      return "cancel-prefill";
+    case Kind::kAwaitReport:
+      return "await-report";
+    case Kind::kFinish:
+      return "finish";
+    case Kind::kFail:
+      return "fail";
+  }
+  return "unknown";
+}
+
+namespace {
+
+// The worker could not take the request, and another one may.
+bool WorthAnotherWorker(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
+}  // namespace
+
+RequestFlow::Actions RequestFlow::Start() {
+  if (state_ != State::kNew) return {};
+  state_ = State::kRouting;
+  return {{.kind = Kind::kChooseRoute}};
+}
+
+RequestFlow::Actions RequestFlow::OnRoute(const RoutePlan& plan) {
+  if (state_ != State::kRouting) return {};
+  plan_ = plan;
+  state_ = State::kDecoding;
+  prefill_ = PrefillState::kNone;
+  decode_open_ = true;
+  ++attempt_;
+  Actions actions;
+  if (!started_sent_) actions.push_back({.kind = Kind::kSendStarted});
+  started_sent_ = true;
+  actions.push_back({.kind = Kind::kOpenDecode,
+                     .attempt = attempt_,
+                     .worker = plan.decode,
+                     .remote_prefill = plan.prefill.has_value()});
+  return actions;
+}
+
+RequestFlow::Actions RequestFlow::OnNoRoute(absl::Status status) {
+  if (state_ != State::kRouting) return {};
+  // Why the last worker refused says more than that there is no other.
+  return Fail(last_refusal_.ok() ? std::move(status) : last_refusal_);
+}
+
+RequestFlow::Actions RequestFlow::OnTicket(int32_t attempt) {
+  if (!Current(attempt)) return {};
+  if (!plan_.prefill || prefill_ != PrefillState::kNone) {
+    return Fail(absl::InternalError("the decode worker sent a ticket that nobody asked for"));
+  }
+  prefill_ = PrefillState::kOpen;
+  return {{.kind = Kind::kSendPrefill, .attempt = attempt_, .worker = *plan_.prefill}};
+}
+
+RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
+  if (!Current(attempt)) return {};
+  tokens_forwarded_ = true;
+  return {{.kind = Kind::kForwardTokens}};
+}
+
+RequestFlow::Actions RequestFlow::OnDecodeFinished(int32_t attempt) {
+  if (!Current(attempt)) return {};
+  decode_open_ = false;
+  if (prefill_ == PrefillState::kOpen) {
+    state_ = State::kAwaitingReport;
+    return {{.kind = Kind::kAwaitReport}};
+  }
+  state_ = State::kEnded;
+  return {{.kind = Kind::kFinish}};
+}
+
+RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status status) {
+  if (!Current(attempt)) return {};
+  decode_open_ = false;
+  if (status.ok()) {
+    status = absl::UnavailableError("the decode worker ended its stream without finishing");
+  }
+  if (tokens_forwarded_ || !WorthAnotherWorker(status) || attempt_ >= max_attempts_) {
+    return Fail(std::move(status));
+  }
+  Actions actions;
+  CancelOpenCalls(actions);
+  excluded_.insert(plan_.decode);
+  last_refusal_ = std::move(status);
+  state_ = State::kRouting;
+  actions.push_back({.kind = Kind::kChooseRoute});
+  return actions;
+}
+
+RequestFlow::Actions RequestFlow::OnPrefillDone(int32_t attempt) {
+  if (attempt != attempt_ || prefill_ != PrefillState::kOpen || ended()) return {};
+  prefill_ = PrefillState::kReported;
+  if (state_ != State::kAwaitingReport) return {};
+  state_ = State::kEnded;
+  return {{.kind = Kind::kFinish}};
+}
+
+RequestFlow::Actions RequestFlow::OnPrefillFailed(int32_t attempt, absl::Status) {
+  if (attempt != attempt_ || prefill_ != PrefillState::kOpen || ended()) return {};
+  prefill_ = PrefillState::kLocal;
+  if (state_ == State::kAwaitingReport) {  // the KV had arrived; only the report is lost
+    state_ = State::kEnded;
+    return {{.kind = Kind::kFinish}};
+  }
+  if (state_ != State::kDecoding || tokens_forwarded_) return {};
+  return {{.kind = Kind::kPrefillLocally, .attempt = attempt_, .worker = plan_.decode}};
+}
+
+RequestFlow::Actions RequestFlow::OnPrefillLocallyDone(int32_t attempt, absl::Status status) {
+  if (!Current(attempt) || status.ok() || absl::IsNotFound(status)) return {};
+  return Fail(absl::UnavailableError(
+      absl::StrCat("the prefill failed, and so did the decode worker's own: ", status.message())));
+}
+
+RequestFlow::Actions RequestFlow::OnReportOverdue() {
+  if (state_ != State::kAwaitingReport) return {};
+  Actions actions;
+  CancelOpenCalls(actions);
+  state_ = State::kEnded;
+  actions.push_back({.kind = Kind::kFinish});
+  return actions;
+}
+
+RequestFlow::Actions RequestFlow::OnClientGone(absl::Status status) {
+  if (ended()) return {};
+  return Fail(std::move(status));
+}
+
+void RequestFlow::CancelOpenCalls(Actions& actions) {
+  if (decode_open_) actions.push_back({.kind = Kind::kCancelDecode, .attempt = attempt_});
+  decode_open_ = false;
+  if (prefill_ == PrefillState::kOpen) {
+    actions.push_back({.kind = Kind::kCancelPrefill, .attempt = attempt_});
+    prefill_ = PrefillState::kNone;
+  }
+}
+
+RequestFlow::Actions RequestFlow::Fail(absl::Status status) {
+  Actions actions;
+  CancelOpenCalls(actions);
+  state_ = State::kEnded;
+  actions.push_back({.kind = Kind::kFail, .status = std::move(status)});
+  return actions;
+}
+
+}  // namespace baton

@@ -1,0 +1,112 @@
+// Which workers there are: what their heartbeats said, when they were last heard of, and what this router has running on them.
+//
+// Pure: time comes from a Clock, heartbeats from the edge. Rules:
+//  - A worker is alive until `expiry_us` passed since its last heartbeat, or until it says that it leaves.
+//  - An incarnation is (worker id, epoch) and has a WorkerNumber of its own, never reused. A new epoch replaces the one before; what an
+//    incarnation says after it was replaced or has left is refused (for kTombstoneUs). One that merely was not heard of may come
+//    back. Epochs are random: they have no order.
+//  - The fleet serves one model: that of the first worker. Another model is refused by name while any worker is there.
+//  - One address is one worker: a new incarnation at an address ends what was there before.
+//  - An unreachable worker (a call to it failed) gets no new requests until its next heartbeat.
+//
+// Thread safety: the host's lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/strong_int.h"
+
+namespace baton {
+
+using WorkerNumber = StrongInt<struct WorkerNumberTag, uint64_t>;
+
+enum class WorkerRole : uint8_t { kPrefill, kDecode, kBoth };
+
+// One heartbeat's content, as far as routing needs it.
+struct WorkerReport {
+  std::string id;
+  std::string address;        // HOST:PORT
+  WorkerRole role = WorkerRole::kDecode;
+  Epoch epoch{0};
+  std::string model;          // fingerprint of the model alone
+  std::string fingerprint;    // of all that two workers must agree on; compared for equality
+  bool draining = false;
+  int32_t queued = 0;         // sequences waiting, running and waiting for KV
+  int32_t block_size = 0;     // tokens
+  int32_t available_blocks = 0;  // free, or cached and evictable
+  int32_t total_blocks = 0;
+};
+
+struct WorkerRecord {
+  WorkerNumber number;
+  WorkerReport report;
+  int64_t last_heard_us = 0;
+  bool unreachable = false;
+  int32_t active = 0;         // requests of this router that run there now
+  int64_t assigned = 0;       // requests of this router, ever
+
+  bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
+  bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
+  bool Usable() const { return !unreachable && !report.draining; }
+  // What it has to do, by its own word or by what this router gave it since.
+  int32_t Load() const { return active > report.queued ? active : report.queued; }
+};
+
+struct RegistryOptions {
+  int64_t expiry_us = 3'000'000;
+  int32_t max_workers = 4096;
+};
+
+class WorkerRegistry {
+ public:
+  static constexpr int64_t kTombstoneUs = 600'000'000;
+  static constexpr size_t kMaxNameBytes = 256;
+
+  // `clock` must outlive this.
+  WorkerRegistry(const RegistryOptions& options, const Clock* clock)
+      : options_(options), clock_(clock) {}
+
+  // FailedPrecondition (another model, an epoch that has ended), InvalidArgument (a field without sense), ResourceExhausted (too many workers).
+  absl::Status Heartbeat(WorkerReport report);
+  // Ignored when that incarnation is not there.
+  void Leave(const std::string& id, Epoch epoch);
+  void MarkUnreachable(WorkerNumber number);
+  // Forgets who has not been heard of.
+  void Expire();
+  // Incarnations that went since the last call, however they went.
+  std::vector<WorkerNumber> TakeDeparted();
+
+  // A request starts on, or leaves, a worker. Ignored when the worker is gone.
+  void AddActive(WorkerNumber number);
+  void RemoveActive(WorkerNumber number);
+
+  // Null when it is gone. Valid until the next call that changes the registry.
+  const WorkerRecord* Find(WorkerNumber number) const;
+  const std::vector<WorkerRecord>& workers() const { return workers_; }
+  // Empty when there are no workers.
+  const std::string& fleet_model() const { return fleet_model_; }
+
+ private:
+  using Incarnation = std::pair<std::string, Epoch>;
+  WorkerRecord* FindMutable(WorkerNumber number);
+  absl::Status Check(const WorkerReport& report) const;
+  void RemoveAt(size_t index);
+  void Bury(size_t index);  // removes, and refuses its further words
+
+  const RegistryOptions options_;
+  const Clock* const clock_;
+  uint64_t next_number_ = 1;
+  std::vector<WorkerRecord> workers_;
+  std::vector<WorkerNumber> departed_;
+  std::string fleet_model_;
+  absl::flat_hash_map<Incarnation, int64_t> buried_until_us_;
+};
+
+}  // namespace baton

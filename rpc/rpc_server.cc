@@ -1,0 +1,91 @@
+#include "rpc/rpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <mutex>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "rpc/channel.h"
+
+namespace baton {
+
+void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
+  settings.Add("listen", &options.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one.");
+  settings.Add("max-concurrent-streams", &options.max_concurrent_streams, 1, 1 << 20,
+               "Calls that one connection may have open; more wait at the client.");
+  settings.Add("max-active-requests", &options.max_active_requests, 1, 1 << 20,
+               "Requests that run at once; more are refused with RESOURCE_EXHAUSTED.");
+  settings.Add("rpc-memory-mib", &options.memory_mib, int64_t{64}, int64_t{1} << 20,
+               "Memory that gRPC may use for its buffers, in MiB.");
+  settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
+               "How long a shutdown waits for running requests, in milliseconds.");
+}
+
+absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  HostPort out;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &out.port) || out.port < 0 || out.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 0–65535"));
+  }
+  out.host = text.substr(0, colon);
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const RpcServerOptions& options, const std::vector<grpc::Service*>& services) {
+  ASSIGN_OR_RETURN(const HostPort wanted, ParseHostPort(options.listen));
+  static std::once_flag plugins;
+  std::call_once(plugins, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+
+  grpc::ServerBuilder builder;
+  int bound_port = 0;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &bound_port);
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinimumPingIntervalMs);
+  grpc::ResourceQuota quota("baton");
+  quota.Resize(static_cast<size_t>(options.memory_mib) << 20);
+  builder.SetResourceQuota(quota);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+
+  std::unique_ptr<RpcServer> out(new RpcServer);
+  out->server_ = builder.BuildAndStart();
+  if (out->server_ == nullptr || bound_port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen));
+  }
+  out->port_ = bound_port;
+  out->address_ = absl::StrCat(wanted.host, ":", bound_port);
+  out->SetServing(false);
+  return out;
+}
+
+RpcServer::~RpcServer() { Shutdown(0); }
+
+void RpcServer::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+void RpcServer::Shutdown(int64_t grace_ms) {
+  if (server_ == nullptr || shut_down_) return;
+  shut_down_ = true;
+  server_->Shutdown(DeadlineIn(grace_ms));
+  server_->Wait();
+}
+
+}  // namespace baton

@@ -1,0 +1,61 @@
+// A gRPC server as every Baton process runs it: bounded, with keepalive, the standard health service and reflection.
+//
+// Thread safety: Start, Shutdown and the destructor from one thread; SetServing from any.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/settings.h"
+
+namespace baton {
+
+struct RpcServerOptions {
+  std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks one
+  int32_t max_concurrent_streams = 1024;  // of one connection
+  int32_t max_active_requests = 1024;     // of the process
+  int64_t memory_mib = 1024;              // for gRPC's own buffers
+  int64_t drain_ms = 5000;                // how long shutdown waits for running requests
+};
+void RegisterSettings(RpcServerOptions& options, SettingList& settings);
+
+// Splits "HOST:PORT" at its last colon. InvalidArgument names the text.
+struct HostPort {
+  std::string host;
+  int32_t port = 0;
+};
+absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
+
+class RpcServer {
+ public:
+  // Services must outlive the server. Unavailable when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const RpcServerOptions& options, const std::vector<grpc::Service*>& services);
+  // Calls still running are cancelled.
+  ~RpcServer();
+
+  // What the health service says, for the process and every service. NOT_SERVING at first.
+  void SetServing(bool serving);
+
+  // Takes no new calls; cancels those that still run after `grace_ms`; returns when all have ended.
+  void Shutdown(int64_t grace_ms);
+
+  // HOST:PORT with the port that was bound.
+  const std::string& address() const { return address_; }
+  int32_t port() const { return port_; }
+
+ private:
+  RpcServer() = default;
+
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  int32_t port_ = 0;
+  bool shut_down_ = false;
+};
+
+}  // namespace baton

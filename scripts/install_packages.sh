@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that Baton needs; asks for nothing where they are there already.
+#   scripts/install_packages.sh          what building and running needs
+#   scripts/install_packages.sh --test   what the tests need as well
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config git ca-certificates
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc grpc-proto
+  libabsl-dev libgoogle-glog-dev libpcre2-dev libxxhash-dev nlohmann-json3-dev libcli11-dev
+  python3 python3-pip python3-venv
+)
+[ "${1:-}" = --test ] && packages+=(libgtest-dev libgmock-dev)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+run=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install_packages: neither root nor sudo; install: ${missing[*]}" >&2; exit 1; }
+  run=(sudo)
+fi
+echo "installing ${#missing[@]} packages: ${missing[*]}" >&2
+"${run[@]}" apt-get update -qq
+"${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# From a fresh clone to an answer: installs packages, fetches the model, builds, starts router, prefill worker and decode worker as
+# three processes, asks a question, streams the answer and prints where the time went.
+#   scripts/quickstart.sh                     ask the default question and stop everything again
+#   scripts/quickstart.sh "Your question"     ask that
+#   scripts/quickstart.sh --serve             leave the service running (Ctrl-C ends it)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+serve=false
+question="What is the capital of France?"
+address=127.0.0.1:50051
+while [ $# -gt 0 ]; do
+  case $1 in
+    --serve) serve=true ;;
+    --router-address) address=$2; shift ;;
+    -h | --help) sed -n '2,7p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -*) echo "quickstart: unknown option $1 (see --help)" >&2; exit 2 ;;
+    *) question=$1 ;;
+  esac
+  shift
+done
+
+step() { printf '\n== %s\n' "$*" >&2; }
+
+step "1/5 packages"
+scripts/install_packages.sh
+step "2/5 model"
+model=$(scripts/fetch_model.sh)
+echo "$model" >&2
+step "3/5 build"
+scripts/build.sh release baton baton-router baton-prefill-worker baton-decode-worker
+bin=build/release/bin
+
+step "4/5 start: router, prefill worker, decode worker"
+log=$(mktemp -t baton-quickstart.XXXXXX.log)
+ready=$(mktemp -t baton-quickstart.XXXXXX.ready)
+"$bin/baton" up --model "$model" --prefill-workers 1 --decode-workers 1 --router-address "$address" >"$ready" 2>"$log" &
+up=$!
+stop() {
+  kill -INT "$up" 2>/dev/null || true
+  wait "$up" 2>/dev/null || true
+  rm -f "$ready"
+}
+trap stop EXIT
+until grep -q '^ready ' "$ready"; do
+  if ! kill -0 "$up" 2>/dev/null; then
+    echo "quickstart: the service did not start; its log:" >&2
+    cat "$log" >&2
+    exit 1
+  fi
+  sleep 0.05
+done
+router=$(sed -n 's/^ready //p' "$ready" | head -n 1)
+echo "ready at $router (log: $log)" >&2
+
+step "5/5 ask: $question"
+"$bin/baton" generate --router "$router" --chat "$question" --max-tokens 128 --temperature 0
+
+if $serve; then
+  step "serving at $router; ask with: $bin/baton generate --router $router --chat \"…\" (Ctrl-C ends it)"
+  trap 'stop; exit 0' INT TERM
+  wait "$up"
+fi

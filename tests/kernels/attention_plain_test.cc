@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/plain_kernels.h"
+#include "tests/kernels/attention_case.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kSeed = 7004;
+
+// One call per (token, kv head), for one segment; results of single-segment cases.
+std::vector<float> RunSegment(const AttentionCase& problem, const AttentionShape& shape,
+                              int64_t segment) {
+  std::vector<float> out(problem.out_size());
+  const PagedAttentionArgs args = problem.Args(out.data());
+  const int64_t heads = shape.query_heads / shape.kv_heads;
+  std::vector<AttentionState> states(args.tokens * heads);
+  for (int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    plain::AttentionSegment(args, 0, args.tokens, kv_head, segment, states.data());
+    for (int64_t row = 0; row < args.tokens * heads; ++row) {
+      if (!states[row].any_visible) continue;
+      const float sum = plain::Tree16(states[row].lane_sums);
+      float* into = out.data() + (row / heads * shape.query_heads + kv_head * heads + row % heads) *
+                                     shape.head_dim;
+      for (int64_t d = 0; d < shape.head_dim; ++d) into[d] = states[row].output[d] / sum;
+    }
+  }
+  return out;
+}
+
+TEST(AttentionPlain, IsTheLiteralTranscriptionForEveryTypeAndHeadDim) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    for (const int64_t head_dim : {8, 24, 64, 256}) {
+      SCOPED_TRACE(testing::Message() << KvTypeName(type) << " " << head_dim << " seed " << kSeed);
+      const AttentionShape shape{.head_dim = head_dim, .type = type};
+      const AttentionCase problem(shape, {CausalSequence(200, 5)}, kSeed);
+      EXPECT_EQ(RunSegment(problem, shape, 0), problem.Expected());
+    }
+  }
+}
+
+TEST(AttentionPlain, IsNearSoftmaxInDoublePrecision) {
+  const AttentionShape shape{.head_dim = 32, .type = KvType::kF32};
+  const AttentionCase problem(shape, {CausalSequence(250, 40)}, kSeed);
+  const std::vector<float> out = RunSegment(problem, shape, 0);
+  const std::vector<double> exact = problem.Exact();
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 2e-6) << "seed " << kSeed;
+}
+
+TEST(AttentionPlain, SegmentsCountFromSlotZeroAndEmptyOnesSayThatNothingIsVisible) {
+  const AttentionShape shape;
+  // Sees slots 300…339 only: segment 1, tiles 0 (from slot 300 on) and 1.
+  const AttentionCase problem(shape, {{.slots = 600, .tokens = {{{300, 340}}}}}, kSeed);
+  EXPECT_EQ(RunSegment(problem, shape, 1), problem.Expected());
+  std::vector<float> out(problem.out_size());
+  std::vector<AttentionState> states(3);
+  for (const int64_t segment : {0, 2}) {
+    plain::AttentionSegment(problem.Args(out.data()), 0, 1, 0, segment, states.data());
+    for (const AttentionState& state : states) EXPECT_FALSE(state.any_visible);
+  }
+}
+
+TEST(AttentionPlain, OneVisibleSlotGivesItsValue) {
+  const AttentionShape shape{.type = KvType::kF32};
+  const AttentionCase problem(shape, {{.slots = 80, .tokens = {{{70, 71}}}}}, kSeed);
+  const std::vector<double> exact = problem.Exact();
+  const std::vector<float> out = RunSegment(problem, shape, 0);
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], static_cast<float>(exact[i]));
+}
+
+// Blocks more than 2^31 elements from the base, in a reservation of which few pages are touched.
+TEST(AttentionPlain, ReadsAndWritesPastTwoToTheThirtyOneElements) {
+  constexpr int64_t kBlockStride = int64_t{1} << 30;  // elements
+  constexpr size_t kBytes = size_t{5} * kBlockStride * 2;
+  void* region = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(region, MAP_FAILED);
+  const KvLayerView kv{.base = region,
+                       .type = KvType::kF16,
+                       .block_size_log2 = 4,
+                       .block_stride = kBlockStride,
+                       .token_stride = 8,
+                       .head_stride = 128,
+                       .value_offset = kBlockStride / 2};
+  const std::vector<float> k(8, 1.0f), v = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<int64_t> slots = {4 * 16 + 3};
+  plain::KvWrite({k.data(), v.data(), 8, 1, 8, slots.data(), kv, 1}, 0, 1);
+
+  const std::vector<VisibleRange> visible = {{3, 4}, {}, {}, {}};
+  const std::vector<int32_t> sequence = {0}, table = {4};
+  std::vector<AttentionState> states(1);
+  const PagedAttentionArgs args{.q = k.data(),
+                                .q_stride = 8,
+                                .query_heads = 1,
+                                .kv_heads = 1,
+                                .head_dim = 8,
+                                .softmax_scale = 1,
+                                .kv = kv,
+                                .sequence_of_token = sequence.data(),
+                                .visible = visible.data(),
+                                .block_tables = table.data(),
+                                .table_stride = 1,
+                                .tokens = 1};
+  plain::AttentionSegment(args, 0, 1, 0, 0, states.data());
+  EXPECT_EQ(states[0].maximum, 8.0f);
+  EXPECT_EQ(std::vector<float>(states[0].output, states[0].output + 8), v);
+  munmap(region, kBytes);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,245 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/exact_math.h"
+#include "tests/kernels/random_inputs.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kSeed = 7007;
+constexpr int64_t kCols = 96, kHeads = 6, kKvHeads = 2, kHeadDim = 16, kFeedForward = 160;
+constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim, kVocabulary = 50, kBlocks = 8;
+
+struct Weights {
+  explicit Weights(const Ops& ops, WeightFormat format) : random(kSeed) {
+    embedding = Pack(ops, format, kVocabulary, kCols);
+    qkv = Pack(ops, format, kQkv, kCols);
+    output = Pack(ops, format, kCols, kCols);
+    gate_up = Pack(ops, format, 2 * kFeedForward, kCols);
+    down = Pack(ops, format, kCols, kFeedForward);
+    norm = RandomFloats(random, kCols);
+    for (int i = 0; i < kHeadDim / 2; ++i) frequencies.push_back(1.0 / (1 + i * i));
+  }
+  PackedMatrix Pack(const Ops& ops, WeightFormat format, int64_t rows, int64_t cols) {
+    const auto source = RandomGgufMatrix(random, format, rows, cols);
+    storage.emplace_back(ops.PackedBytes(format, rows, cols));
+    ops.PackMatrix(format, rows, cols, source.data(), storage.back().data());
+    return {format, rows, cols, storage.back().data()};
+  }
+
+  std::mt19937_64 random;
+  std::vector<std::vector<std::byte>> storage;
+  PackedMatrix embedding, qkv, output, gate_up, down;
+  std::vector<float> norm;
+  std::vector<double> frequencies;
+};
+
+// One transformer layer on its own buffers, through every op. Inputs may change between runs.
+struct Step {
+  Step(const Weights& weights, int64_t tokens) : weights(weights), tokens(tokens) {
+    std::mt19937_64 random(kSeed + 1);
+    for (int64_t t = 0; t < tokens; ++t) {
+      ids.push_back(static_cast<int32_t>(random() % kVocabulary));
+      embedding_rows.push_back(t % 5 == 3 ? static_cast<int32_t>(t % 2) : -1);
+      sequences.push_back(0);
+      slots.push_back(t);
+      for (int c = 0; c < kPositionComponents; ++c) positions.push_back(static_cast<int32_t>(t));
+      visible.insert(visible.end(), {{0, static_cast<int32_t>(t + 1)}, {}, {}, {}});
+    }
+    gathered = {static_cast<int32_t>(tokens - 1), 0};
+    embeddings = RandomFloats(random, 2 * kCols);
+    for (int i = 0; i < kBlocks; ++i) table.push_back(kBlocks - 1 - i);
+    table.resize(2 * kBlocks);              // of two sequences
+    for (int64_t t = 0; t < tokens; ++t) {  // through the shuffled blocks
+      slots[t] = int64_t{table[t / 16]} * 16 + t % 16;
+    }
+  }
+
+  void Enqueue(const Ops& ops, Stream& stream) {
+    const int64_t half = kHeadDim / 2;
+    ops.EmbedTokens(stream, {weights.embedding, ids.data(), embedding_rows.data(),
+                             embeddings.data(), hidden.data(), tokens});
+    ops.RotaryTable(stream, {positions.data(), weights.frequencies.data(), nullptr, cosines.data(),
+                             sines.data(), tokens, half});
+    ops.RmsNorm(stream, {hidden.data(), weights.norm.data(), 1e-5f, tokens, kCols, normed.view()});
+    ops.MatMul(stream, {normed.view(), weights.qkv, qkv.data(), kQkv, tokens, false});
+    ops.Rope(stream, {qkv.data(), kQkv, kHeads + kKvHeads, kHeadDim, cosines.data(), sines.data(),
+                      half, true, tokens});
+    const KvLayerView kv{pool.data(),
+                         KvType::kF16,
+                         4,
+                         16 * 2 * kKvHeads * kHeadDim,
+                         kHeadDim,
+                         16 * kHeadDim,
+                         16 * kKvHeads * kHeadDim};
+    ops.KvWrite(stream,
+                {qkv.data() + kHeads * kHeadDim, qkv.data() + (kHeads + kKvHeads) * kHeadDim, kQkv,
+                 kKvHeads, kHeadDim, slots.data(), kv, tokens});
+    ops.PagedAttention(stream,
+                       {qkv.data(), kQkv, mixed.f32.data(), kHeads, kKvHeads, kHeadDim, 0.25f, kv,
+                        sequences.data(), visible.data(), table.data(), kBlocks, nullptr, tokens});
+    ops.Quantize(stream, mixed.f32.data(), tokens, kCols,
+                 {nullptr, mixed.q8.data(), mixed.scale.data(), mixed.scaled_sum.data()});
+    ops.MatMul(stream, {mixed.view(), weights.output, hidden.data(), kCols, tokens, true});
+    ops.RmsNorm(stream, {hidden.data(), weights.norm.data(), 1e-5f, tokens, kCols, normed.view()});
+    ops.MatMul(stream,
+               {normed.view(), weights.gate_up, gate_up.data(), 2 * kFeedForward, tokens, false});
+    ops.SiluMul(stream, {gate_up.data(), tokens, kFeedForward, gated.view()});
+    ops.MatMul(stream, {gated.view(), weights.down, hidden.data(), kCols, tokens, true});
+    ops.GatherRows(stream, {hidden.data(), gathered.data(), last.data(), 2, kCols});
+    stream.Copy(result.data(), last.data(), result.size() * sizeof(float));
+  }
+
+  const Weights& weights;
+  const int64_t tokens;
+  std::vector<int32_t> ids, embedding_rows, positions, sequences, gathered, table;
+  std::vector<int64_t> slots;
+  std::vector<VisibleRange> visible;
+  std::vector<float> embeddings;
+  std::vector<float> hidden = std::vector<float>(tokens * kCols);
+  std::vector<float> cosines = std::vector<float>(tokens * kHeadDim / 2), sines = cosines;
+  std::vector<float> qkv = std::vector<float>(tokens * kQkv);
+  std::vector<float> gate_up = std::vector<float>(tokens * 2 * kFeedForward);
+  std::vector<uint16_t> pool =
+      std::vector<uint16_t>(kBlocks * 16 * 2 * kKvHeads * kHeadDim, 0xffff);  // NaN
+  std::vector<float> last = std::vector<float>(2 * kCols), result = last;
+  OwnedActivations normed{tokens, kCols}, mixed{tokens, kCols}, gated{tokens, kFeedForward};
+};
+
+struct Backend {
+  explicit Backend(int threads, const CpuKernels& kernels = PlainKernels())
+      : pool(threads), ops(kernels), stream(pool) {}
+  ThreadPool pool;
+  CpuOps ops;
+  CpuStream stream;
+};
+
+TEST(CpuOps, AStepHasTheSameBitsOnAnyNumberOfThreads) {
+  for (const WeightFormat format : kAllWeightFormats) {
+    Backend one(1);
+    const Weights weights(one.ops, format);
+    for (const int64_t tokens : {1, 2, 17, 120}) {
+      SCOPED_TRACE(testing::Message() << WeightFormatName(format) << " " << tokens << " tokens");
+      Step expected(weights, tokens);
+      expected.Enqueue(one.ops, one.stream);
+      for (const float value : expected.result) ASSERT_TRUE(std::isfinite(value));
+      for (const int threads : {2, 3, 4}) {
+        Backend many(threads);
+        Step step(weights, tokens);
+        step.Enqueue(many.ops, many.stream);
+        ASSERT_EQ(step.hidden, expected.hidden) << threads;
+        ASSERT_EQ(step.result, expected.result) << threads;
+        ASSERT_EQ(step.pool, expected.pool) << threads;
+      }
+    }
+  }
+}
+
+TEST(CpuOps, AStepHasTheSameBitsOnEveryInstructionSet) {
+  for (const WeightFormat format : kAllWeightFormats) {
+    Backend plain(1);
+    const Weights weights(plain.ops, format);
+    for (const int64_t tokens : {1, 7, 100}) {
+      Step expected(weights, tokens);
+      expected.Enqueue(plain.ops, plain.stream);
+      for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+        if (!IsSupported(set)) continue;
+        Backend fast(2, KernelsFor(set));
+        Step step(weights, tokens);
+        step.Enqueue(fast.ops, fast.stream);
+        ASSERT_EQ(step.result, expected.result)
+            << WeightFormatName(format) << " " << InstructionSetName(set) << " " << tokens;
+      }
+    }
+  }
+}
+
+TEST(CpuOps, AGraphReplayedOnChangedBuffersEqualsEager) {
+  Backend backend(3);
+  const Weights weights(backend.ops, WeightFormat::kQ4_1);
+  const int64_t tokens = 20;
+  Step graphed(weights, tokens), eager(weights, tokens);
+  backend.stream.BeginCapture();
+  graphed.Enqueue(backend.ops, backend.stream);
+  const auto graph = backend.stream.EndCapture();
+  EXPECT_EQ(graph->op_count(), 15);
+  EXPECT_EQ(graphed.result, std::vector<float>(2 * kCols));  // nothing ran
+
+  for (int round = 0; round < 4; ++round) {
+    for (Step* step : {&graphed, &eager}) {
+      step->ids[round] = 7 + round;
+      step->gathered[1] = round;
+      for (int32_t& position : step->positions) position += 3;
+      if (round == 1) {  // two sequences of ten, in other blocks; two rows of padding
+        step->table[0] = 2;
+        step->table[kBlocks] = 5;
+        for (int64_t t = 0; t < tokens; ++t) {
+          step->sequences[t] = static_cast<int32_t>(t / 10);
+          step->slots[t] = (t < 10 ? 2 : 5) * 16 + t % 10;
+          step->visible[t * kMaxVisibleRanges] = {0, static_cast<int32_t>(t % 10 + 1)};
+        }
+        for (const int64_t t : {18, 19}) {
+          step->slots[t] = -1;
+          step->visible[t * kMaxVisibleRanges] = {};
+        }
+      }
+    }
+    backend.stream.Launch(*graph);
+    eager.Enqueue(backend.ops, backend.stream);
+    ASSERT_EQ(graphed.result, eager.result) << "round " << round;
+    ASSERT_EQ(graphed.pool, eager.pool);
+  }
+}
+
+TEST(CpuOps, EmbeddingsComeFromTheTableOrFromTheGivenRows) {
+  Backend backend(1);
+  const Weights weights(backend.ops, WeightFormat::kF32);
+  const std::vector<int32_t> ids = {3, 49}, rows = {-1, 1};
+  const std::vector<float> embeddings(2 * kCols, 0.5f);
+  std::vector<float> out(2 * kCols), expected(kCols);
+  backend.ops.EmbedTokens(backend.stream, {weights.embedding, ids.data(), rows.data(),
+                                           embeddings.data(), out.data(), 2});
+  UnpackRow(weights.embedding, 3, expected.data());
+  EXPECT_EQ(std::vector<float>(out.begin(), out.begin() + kCols), expected);
+  EXPECT_EQ(std::vector<float>(out.begin() + kCols, out.end()), std::vector<float>(kCols, 0.5f));
+
+  backend.ops.EmbedTokens(backend.stream,
+                          {weights.embedding, ids.data(), nullptr, nullptr, out.data(), 2});
+  UnpackRow(weights.embedding, 49, expected.data());
+  EXPECT_EQ(std::vector<float>(out.begin() + kCols, out.end()), expected);
+}
+
+TEST(CpuOps, RotaryTablesAreSineAndCosineRoundedOnceByComponent) {
+  Backend backend(2);
+  const std::vector<double> frequencies = {1.0, 0.01};
+  const std::vector<uint8_t> components = {2, 0};
+  std::vector<int32_t> positions;
+  for (int t = 0; t < 300; ++t) positions.insert(positions.end(), {t, -1, 100000 + t});
+  std::vector<float> cosines(600), sines(600);
+  backend.ops.RotaryTable(backend.stream, {positions.data(), frequencies.data(), components.data(),
+                                           cosines.data(), sines.data(), 300, 2});
+  for (int t = 0; t < 300; ++t) {
+    EXPECT_EQ(cosines[2 * t], static_cast<float>(ExactCos(100000.0 + t)));
+    EXPECT_EQ(sines[2 * t + 1], static_cast<float>(ExactSin(t * 0.01)));
+  }
+  backend.ops.RotaryTable(backend.stream, {positions.data(), frequencies.data(), nullptr,
+                                           cosines.data(), sines.data(), 300, 2});
+  EXPECT_EQ(cosines[2 * 7], static_cast<float>(ExactCos(7.0)));
+}
+
+TEST(CpuOps, EmptyBatchesDoNothing) {
+  Backend backend(2);
+  const Weights weights(backend.ops, WeightFormat::kQ8_0);
+  backend.ops.MatMul(backend.stream, {.x = {}, .weight = weights.qkv, .out_stride = kQkv});
+  backend.ops.RmsNorm(backend.stream, {.cols = kCols, .out = {}});
+  backend.ops.GatherRows(backend.stream, {.cols = kCols});
+  backend.ops.EmbedTokens(backend.stream, {.table = weights.embedding});
+}
+
+}  // namespace
+}  // namespace baton

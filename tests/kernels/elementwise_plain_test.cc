@@ -1,0 +1,154 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/plain_kernels.h"
+#include "kernels/cpu/plain_math.h"
+#include "tests/kernels/random_inputs.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kSeed = 7003;
+
+TEST(RmsNormPlain, IsTheLiteralTranscriptionAndNearDoublePrecision) {
+  std::mt19937_64 random(kSeed);
+  for (const int64_t cols : {32, 64, 576}) {
+    const int64_t tokens = 3;
+    const auto x = RandomFloats(random, tokens * cols, 3);
+    const auto weight = RandomFloats(random, cols);
+    OwnedActivations out(tokens, cols);
+    plain::RmsNorm({x.data(), weight.data(), 1e-5f, tokens, cols, out.view()}, 0, tokens);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float* row = x.data() + t * cols;
+      double squares = 0;
+      for (int64_t i = 0; i < cols; ++i) squares += double{row[i]} * row[i];
+      const float mean = plain::Dot16(row, row, cols) / static_cast<float>(cols);
+      const float inverse = 1.0f / std::sqrt(mean + 1e-5f);
+      for (int64_t i = 0; i < cols; ++i) {
+        const float y = out.f32[t * cols + i];
+        ASSERT_EQ(y, (row[i] * inverse) * weight[i]);
+        ASSERT_NEAR(y, row[i] / std::sqrt(squares / cols + 1e-5) * weight[i], 1e-5);
+      }
+    }
+  }
+}
+
+TEST(RmsNormPlain, TheInt8FormIsTheQuantizedF32FormAlsoAlone) {
+  std::mt19937_64 random(kSeed);
+  const int64_t tokens = 2, cols = 96;
+  const auto x = RandomFloats(random, tokens * cols);
+  const auto weight = RandomFloats(random, cols);
+  OwnedActivations both(tokens, cols), alone(tokens, cols), quantized(tokens, cols);
+  plain::RmsNorm({x.data(), weight.data(), 1e-6f, tokens, cols, both.view()}, 0, tokens);
+  Activations view = alone.view();
+  view.f32 = nullptr;
+  plain::RmsNorm({x.data(), weight.data(), 1e-6f, tokens, cols, view}, 0, tokens);
+  quantized.f32 = both.f32;
+  alone.f32 = both.f32;
+  plain::Quantize(both.f32.data(), cols, quantized.view(), 0, tokens);
+  EXPECT_EQ(both, quantized);
+  EXPECT_EQ(alone, quantized);
+}
+
+TEST(RmsNormPlain, F32RowsNeedNoGroupsOf32) {
+  const std::vector<float> x = {3, 4, 0, 0, 5};
+  const std::vector<float> weight = {1, 2, 3, 4, 5};
+  std::vector<float> y(5);
+  plain::RmsNorm({x.data(), weight.data(), 0, 1, 5, {.f32 = y.data()}}, 0, 1);
+  for (int i = 0; i < 5; ++i) EXPECT_NEAR(y[i], x[i] / std::sqrt(10.0) * weight[i], 1e-6);
+}
+
+TEST(SiluMulPlain, GatesTheUpHalf) {
+  std::mt19937_64 random(kSeed);
+  const int64_t tokens = 3, cols = 64;
+  const auto gate_up = RandomFloats(random, tokens * 2 * cols, 4);
+  OwnedActivations out(tokens, cols), quantized(tokens, cols);
+  plain::SiluMul({gate_up.data(), tokens, cols, out.view()}, 0, tokens);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < cols; ++i) {
+      const float gate = gate_up[t * 2 * cols + i];
+      const float up = gate_up[t * 2 * cols + cols + i];
+      ASSERT_EQ(out.f32[t * cols + i], gate / (1 + plain::Exp(-gate)) * up);
+    }
+  }
+  quantized.f32 = out.f32;
+  plain::Quantize(out.f32.data(), cols, quantized.view(), 0, tokens);
+  EXPECT_EQ(out, quantized);
+}
+
+TEST(RopePlain, RotatesPairsByTheirAngleAndLeavesTheRestAlone) {
+  std::mt19937_64 random(kSeed);
+  const int64_t tokens = 2, heads = 3, head_dim = 16, half = 6, stride = heads * head_dim + 5;
+  for (const bool neighbours : {true, false}) {
+    const auto before = RandomFloats(random, tokens * stride);
+    const auto angles = RandomFloats(random, tokens * half, 3);
+    std::vector<float> cosines, sines;
+    for (const float angle : angles) {
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
+    }
+    auto x = before;
+    plain::Rope(
+        {x.data(), stride, heads, head_dim, cosines.data(), sines.data(), half, neighbours, tokens},
+        0, tokens);
+    auto expected = before;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t i = 0; i < half; ++i) {
+          const int64_t head = t * stride + h * head_dim;
+          const int64_t at_a = head + (neighbours ? 2 * i : i);
+          const int64_t at_b = head + (neighbours ? 2 * i + 1 : i + half);
+          const float a = before[at_a], b = before[at_b];
+          const float c = cosines[t * half + i], s = sines[t * half + i];
+          expected[at_a] = std::fma(a, c, -(b * s));
+          expected[at_b] = std::fma(a, s, b * c);
+          EXPECT_NEAR(expected[at_a], double{a} * c - double{b} * s, 1e-5);
+        }
+      }
+    }
+    EXPECT_EQ(x, expected) << "neighbours " << neighbours;
+  }
+}
+
+TEST(KvWritePlain, StoresEveryTypeAndLayoutAndSkipsPadding) {
+  std::mt19937_64 random(kSeed);
+  const int64_t kv_heads = 2, head_dim = 8, stride = 20, tokens = 3;
+  const auto k = RandomFloats(random, tokens * stride);
+  const auto v = RandomFloats(random, tokens * stride);
+  const std::vector<int64_t> slots = {13, -1, 6};  // of 4 blocks of 4
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    std::vector<std::byte> pool(4 * 4 * kv_heads * head_dim * 2 * KvTypeBytes(type),
+                                std::byte{0x5a});
+    const KvLayerView kv{.base = pool.data(),
+                         .type = type,
+                         .block_size_log2 = 2,
+                         .block_stride = 4 * kv_heads * head_dim * 2,
+                         .token_stride = head_dim,
+                         .head_stride = 4 * head_dim,
+                         .value_offset = 4 * kv_heads * head_dim};
+    auto expected = pool;
+    const auto put = [&](int64_t offset, float value) {
+      std::byte* at = expected.data() + offset * KvTypeBytes(type);
+      const uint16_t bits = type == KvType::kF16 ? F32ToF16(value) : F32ToBF16(value);
+      if (type == KvType::kF32) std::memcpy(at, &value, 4);
+      if (type != KvType::kF32) std::memcpy(at, &bits, 2);
+    };
+    for (const int64_t t : {0, 2}) {
+      for (int64_t h = 0; h < kv_heads; ++h) {
+        for (int64_t d = 0; d < head_dim; ++d) {
+          const int64_t at = slots[t] / 4 * 128 + h * 32 + slots[t] % 4 * 8 + d;
+          put(at, k[t * stride + h * head_dim + d]);
+          put(at + 64, v[t * stride + h * head_dim + d]);
+        }
+      }
+    }
+    plain::KvWrite({k.data(), v.data(), stride, kv_heads, head_dim, slots.data(), kv, tokens}, 0,
+                   tokens);
+    EXPECT_EQ(pool, expected) << KvTypeName(type);
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,231 @@
+// Vector attention segments against the plain ones (NUMERICS §8), by bits.
+#include "absl/strings/str_cat.h"
+
+#include <algorithm>
+
+#include "tests/kernels/fast_kernels.h"
+#include "tests/kernels/random_inputs.h"
+
+namespace baton {
+namespace {
+
+class FastAttention : public testing::TestWithParam<InstructionSet> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastAttention);
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastAttention, testing::ValuesIn(FastInstructionSets()),
+                         NameOf);
+
+struct Case {
+  KvType type = KvType::kF16;
+  int64_t head_dim = 64;
+  int64_t heads_per_kv = 3;
+  int64_t kv_heads = 2;
+  int64_t tokens = 1;
+  int64_t slots = 300;  // the sequence's length
+  int32_t block_size_log2 = 4;
+  bool contiguous = false;
+  bool holes = false;      // visible ranges in pieces, else causal
+  bool extremes = false;   // infinities and NaNs among visible values
+};
+
+std::string Describe(const Case& c) {
+  return absl::StrCat(std::string(KvTypeName(c.type)), " head_dim ", c.head_dim, " heads_per_kv ",
+                      c.heads_per_kv, " tokens ", c.tokens, " slots ", c.slots, " block log2 ",
+                      c.block_size_log2, " contiguous ", c.contiguous, " holes ", c.holes,
+                      " extremes ", c.extremes);
+}
+
+// A pool in which every slot that nobody sees is full of NaNs, and block tables that name no block
+// where no slot is visible.
+class Pool {
+ public:
+  Pool(std::mt19937_64& random, const Case& c) : case_(c) {
+    const int64_t block_size = int64_t{1} << c.block_size_log2;
+    const int64_t blocks = (c.slots + block_size - 1) >> c.block_size_log2;
+    kv_.type = c.type;
+    kv_.block_size_log2 = c.block_size_log2;
+    kv_.head_stride = c.head_dim;
+    kv_.token_stride = c.kv_heads * c.head_dim;
+    kv_.value_offset = block_size * kv_.token_stride;
+    kv_.block_stride = 2 * kv_.value_offset;
+    storage_.resize(blocks * kv_.block_stride * KvTypeBytes(c.type), std::byte{0xff});  // NaNs
+    kv_.base = storage_.data();
+    for (int64_t b = 0; b < blocks; ++b) table_.push_back(static_cast<int32_t>(b));
+    if (!c.contiguous) std::shuffle(table_.begin(), table_.end(), random);
+    q_stride_ = c.kv_heads * c.heads_per_kv * c.head_dim + 3;
+    q_ = RandomFloats(random, c.tokens * q_stride_, 1.5f);
+    sequence_of_token_.assign(c.tokens, 0);
+    MakeVisible(random);
+    Fill(random);
+    table_.resize(table_.size() + 40, -1);  // never to be looked up
+  }
+
+  std::vector<AttentionState> Run(InstructionSet set, int64_t kv_head, int64_t segment) {
+    const Case& c = case_;
+    PagedAttentionArgs args;
+    args.q = q_.data();
+    args.q_stride = q_stride_;
+    args.query_heads = c.kv_heads * c.heads_per_kv;
+    args.kv_heads = c.kv_heads;
+    args.head_dim = c.head_dim;
+    args.softmax_scale = 0.125f;
+    args.kv = kv_;
+    args.sequence_of_token = sequence_of_token_.data();
+    args.visible = visible_.data();
+    args.block_tables = c.contiguous ? nullptr : table_.data();
+    args.table_stride = static_cast<int64_t>(table_.size());
+    const int32_t first_block = 0;
+    args.first_block = &first_block;
+    args.tokens = c.tokens;
+    std::vector<AttentionState> states(c.tokens * c.heads_per_kv);
+    std::memset(states.data(), 0xee, states.size() * sizeof(AttentionState));
+    KernelsFor(set).attention_segment(args, 0, c.tokens, kv_head, segment, states.data());
+    return states;
+  }
+
+ private:
+  void MakeVisible(std::mt19937_64& random) {
+    const Case& c = case_;
+    visible_.resize(c.tokens * kMaxVisibleRanges);
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      VisibleRange* ranges = &visible_[t * kMaxVisibleRanges];
+      if (!c.holes) {
+        ranges[0] = {0, static_cast<int32_t>(std::max<int64_t>(0, c.slots - c.tokens + 1 + t))};
+        continue;
+      }
+      std::vector<int32_t> cuts;
+      for (int i = 0; i < 2 * kMaxVisibleRanges; ++i) {
+        cuts.push_back(static_cast<int32_t>(random() % (c.slots + 1)));
+      }
+      std::sort(cuts.begin(), cuts.end());
+      const int used = static_cast<int>(random() % (kMaxVisibleRanges + 1));
+      for (int i = 0; i < used; ++i) ranges[i] = {cuts[2 * i], cuts[2 * i + 1]};
+    }
+  }
+
+  bool SomebodySees(int64_t slot) const {
+    return std::any_of(visible_.begin(), visible_.end(), [slot](const VisibleRange& range) {
+      return slot >= range.begin && slot < range.end;
+    });
+  }
+
+  void Fill(std::mt19937_64& random) {
+    const Case& c = case_;
+    for (int64_t slot = 0; slot < c.slots; ++slot) {
+      if (!SomebodySees(slot)) continue;
+      const int64_t block = table_[slot >> c.block_size_log2];
+      const int64_t offset = slot & ((int64_t{1} << c.block_size_log2) - 1);
+      for (int64_t at : {int64_t{0}, kv_.value_offset}) {
+        for (int64_t i = 0; i < kv_.token_stride; ++i) {
+          Put(block * kv_.block_stride + offset * kv_.token_stride + at + i, Value(random));
+        }
+      }
+    }
+  }
+
+  float Value(std::mt19937_64& random) {
+    if (case_.extremes && random() % 3000 == 0) {
+      return random() % 2 == 0 ? std::numeric_limits<float>::infinity()
+                               : std::numeric_limits<float>::quiet_NaN();
+    }
+    return std::normal_distribution<float>(0, 1)(random);
+  }
+
+  void Put(int64_t at, float value) {
+    if (case_.type == KvType::kF32) {
+      std::memcpy(storage_.data() + 4 * at, &value, 4);
+      return;
+    }
+    const uint16_t half = case_.type == KvType::kF16 ? F32ToF16(value) : F32ToBF16(value);
+    std::memcpy(storage_.data() + 2 * at, &half, 2);
+  }
+
+  Case case_;
+  KvLayerView kv_;
+  std::vector<std::byte> storage_;
+  std::vector<int32_t> table_;
+  std::vector<float> q_;
+  int64_t q_stride_ = 0;
+  std::vector<int32_t> sequence_of_token_;
+  std::vector<VisibleRange> visible_;
+};
+
+void ExpectSameState(const AttentionState& expected, const AttentionState& actual,
+                     int64_t head_dim, const std::string& what) {
+  ASSERT_EQ(expected.any_visible, actual.any_visible) << what;
+  // Zeros of either sign are one maximum: the order of comparisons is free.
+  ASSERT_EQ(expected.maximum, actual.maximum) << what;
+  const auto sums = [](const AttentionState& s) {
+    return std::vector<float>(s.lane_sums, s.lane_sums + kLanes);
+  };
+  const auto output = [head_dim](const AttentionState& s) {
+    return std::vector<float>(s.output, s.output + head_dim);
+  };
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(sums(expected), sums(actual), what + " lane_sums"));
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(output(expected), output(actual), what + " output"));
+}
+
+void ExpectPlainSegments(std::mt19937_64& random, InstructionSet set, const Case& c) {
+  Pool pool(random, c);
+  for (int64_t segment = 0; segment * kAttentionSegment < c.slots + kAttentionSegment; ++segment) {
+    const int64_t kv_head = static_cast<int64_t>(random() % c.kv_heads);
+    const auto expected = pool.Run(InstructionSet::kPlain, kv_head, segment);
+    const auto actual = pool.Run(set, kv_head, segment);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectSameState(expected[i], actual[i], c.head_dim,
+                          absl::StrCat(Describe(c), " segment ", segment, " state ", i)));
+    }
+  }
+}
+
+TEST_P(FastAttention, EqualsPlainForEveryHeadDimAndType) {
+  std::mt19937_64 random(TestSeed());
+  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    for (int64_t head_dim : {1, 8, 16, 32, 40, 64, 80, 96, 100, 128, 192, 255, 256}) {
+      for (int64_t tokens : {1, 6}) {  // 3 and 18 queries: rows and transposed
+        const Case c = {.type = type, .head_dim = head_dim, .tokens = tokens, .slots = 330};
+        ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
+      }
+    }
+  }
+}
+
+TEST_P(FastAttention, EqualsPlainForEveryQueryCountAndBlockSize) {
+  std::mt19937_64 random(TestSeed());
+  for (int64_t heads_per_kv = 1; heads_per_kv <= 8; ++heads_per_kv) {
+    for (int32_t block_size_log2 = 0; block_size_log2 <= 7; ++block_size_log2) {
+      const Case c = {.heads_per_kv = heads_per_kv,
+                      .tokens = 1 + static_cast<int64_t>(random() % 9),
+                      .slots = 10 + static_cast<int64_t>(random() % 200),
+                      .block_size_log2 = block_size_log2,
+                      .contiguous = random() % 2 == 0};
+      ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
+    }
+  }
+}
+
+TEST_P(FastAttention, EqualsPlainWithHolesOverGarbage) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < 40; ++i) {
+    const Case c = {.head_dim = i % 2 == 0 ? 64 : 40,
+                    .heads_per_kv = 1 + static_cast<int64_t>(random() % 4),
+                    .tokens = 1 + static_cast<int64_t>(random() % 12),
+                    .slots = 1 + static_cast<int64_t>(random() % 400),
+                    .holes = true};
+    ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
+  }
+}
+
+TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
+  std::mt19937_64 random(TestSeed());
+  for (int i = 0; i < 20; ++i) {
+    const Case c = {.tokens = 1 + static_cast<int64_t>(random() % 8),
+                    .slots = 200,
+                    .holes = i % 2 == 0,
+                    .extremes = true};
+    ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,94 @@
+// What the tests of the vector kernels share: the instruction sets to compare with the plain one,
+// seeds, buffers of exact size, and equality by bits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace baton {
+
+inline std::vector<InstructionSet> FastInstructionSets() {
+  std::vector<InstructionSet> sets;
+  for (InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+    if (IsSupported(set)) sets.push_back(set);
+  }
+  return sets;
+}
+
+inline std::string NameOf(const testing::TestParamInfo<InstructionSet>& info) {
+  return std::string(InstructionSetName(info.param));
+}
+
+// A new seed each run, printed; BATON_TEST_SEED replays one.
+inline uint64_t TestSeed() {
+  const char* given = std::getenv("BATON_TEST_SEED");
+  const uint64_t seed =
+      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  std::cout << "BATON_TEST_SEED=" << seed << std::endl;
+  return seed;
+}
+
+// Zeros, subnormals, huge and tiny values between ordinary ones; all finite.
+inline std::vector<float> ExtremeFloats(std::mt19937_64& random, size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const uint64_t dice = random();
+    switch (dice % 8) {
+      case 0:
+        value = dice & 8 ? 0.0f : -0.0f;
+        break;
+      case 1:
+        value = std::bit_cast<float>(static_cast<uint32_t>(dice >> 32) & 0x807fffffu);
+        break;
+      case 2: {
+        const uint32_t bits = static_cast<uint32_t>(dice >> 32);
+        value = std::bit_cast<float>((bits & 0xff800000u) == 0x7f800000u ||
+                                             (bits & 0xff800000u) == 0xff800000u
+                                         ? bits & 0x80ffffffu
+                                         : bits);
+        break;
+      }
+      default:
+        value = std::normal_distribution<float>(0, 3)(random);
+    }
+  }
+  return values;
+}
+
+// A copy in a heap block of exactly these bytes, 64-aligned at its end's expense: reading past it is
+// seen by AddressSanitizer.
+class ExactBytes {
+ public:
+  explicit ExactBytes(size_t size)
+      : data_(static_cast<std::byte*>(std::aligned_alloc(64, size)), &std::free) {}
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  std::unique_ptr<std::byte, decltype(&std::free)> data_;
+};
+
+// By bits, except that any NaN equals any NaN: which of two NaN operands a fused operation returns
+// depends on operand order, which NUMERICS.md leaves open.
+inline void ExpectSameBits(const std::vector<float>& expected, const std::vector<float>& actual,
+                           const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size()) << what;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const bool both_nan = expected[i] != expected[i] && actual[i] != actual[i];
+    if (both_nan) continue;
+    ASSERT_EQ(std::bit_cast<uint32_t>(expected[i]), std::bit_cast<uint32_t>(actual[i]))
+        << what << " at " << i << ": " << expected[i] << " and " << actual[i];
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,97 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace baton {
+namespace {
+
+TEST(ThreadPool, EveryUnitRunsOnceForAnyThreadAndUnitCount) {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const int64_t units : {0, 1, 2, 7, 100, 1000}) {
+      std::vector<int> runs(units, 0);  // unit's own cell: a unit run twice at once is a race
+      pool.ParallelFor(units, [&](int64_t unit, int worker) {
+        EXPECT_GE(worker, 0);
+        EXPECT_LT(worker, threads);
+        ++runs[unit];
+      });
+      EXPECT_EQ(runs, std::vector<int>(units, 1));
+    }
+  }
+}
+
+TEST(ThreadPool, CallsSeeWhatEarlierCallsWrote) {
+  ThreadPool pool(4);
+  std::vector<int64_t> values(64, 0);
+  for (int64_t round = 1; round <= 5000; ++round) {
+    // Reads the neighbour that another thread wrote in the round before.
+    std::vector<int64_t> next(values.size());
+    pool.ParallelFor(static_cast<int64_t>(values.size()), [&](int64_t unit, int) {
+      next[unit] = values[(unit + 1) % values.size()] + 1;
+    });
+    values.swap(next);
+    ASSERT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), round * 64);
+  }
+}
+
+TEST(ThreadPool, SleepingWorkersWakeAndLateOnesDoNoHarm) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 50; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 5));  // past the spinning
+    pool.ParallelFor(5, [&](int64_t unit, int) { sum += unit; });
+  }
+  EXPECT_EQ(sum, 50 * 10);
+}
+
+TEST(ThreadPool, WorkerNamesAreDistinctWithinACall) {
+  ThreadPool pool(4);
+  std::vector<std::atomic<int>> inside(4);
+  for (int round = 0; round < 200; ++round) {
+    pool.ParallelFor(16, [&](int64_t, int worker) {
+      EXPECT_EQ(inside[worker].fetch_add(1), 0);
+      inside[worker].fetch_sub(1);
+    });
+  }
+}
+
+TEST(ThreadPool, CallsFromSeveralThreadsAndNestedCallsAllFinish) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> count{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        pool.ParallelFor(4, [&](int64_t, int) {
+          pool.ParallelFor(3, [&](int64_t, int worker) {
+            EXPECT_EQ(worker, 0);
+            ++count;
+          });
+        });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(count, 4 * 500 * 4 * 3);
+}
+
+TEST(ThreadPool, ManyPoolsStartAndStop) {
+  for (int round = 0; round < 100; ++round) {
+    ThreadPool pool(4);
+    std::atomic<int> count{0};
+    if (round % 2 == 0) pool.ParallelFor(4, [&](int64_t, int) { ++count; });
+    EXPECT_EQ(count, round % 2 == 0 ? 4 : 0);
+  }
+}
+
+TEST(ThreadPool, AtLeastOneProcessorIsUsable) { EXPECT_GE(UsableProcessors(), 1); }
+
+}  // namespace
+}  // namespace baton

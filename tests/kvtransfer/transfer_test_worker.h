@@ -1,0 +1,185 @@
+// A worker for transport tests: a pool with known bytes, a transport, and everything the transport reported.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kvtransfer/transfer_plan.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct TestShape {
+  KvLayoutKind layout = KvLayoutKind::kBlockMajor;
+  int32_t block_size = 16;
+  int64_t num_blocks = 64;
+  int32_t layers = 3;
+  int32_t kv_heads = 2;
+  int32_t head_dim = 8;
+};
+
+inline KvLayout MakeLayout(const TestShape& shape) {
+  return *KvLayout::Create({.layers = shape.layers,
+                            .kv_heads = shape.kv_heads,
+                            .head_dim = shape.head_dim},
+                           shape.layout, shape.block_size, shape.num_blocks);
+}
+
+inline KvFingerprint MakeFingerprint(const TestShape& shape) {
+  KvFingerprint fingerprint;
+  fingerprint.model = "0123abcd";
+  fingerprint.backend = "cpu";
+  fingerprint.numerics_revision = 1;
+  fingerprint.kv_type = "f16";
+  fingerprint.layout = std::string(KvLayoutKindName(shape.layout));
+  fingerprint.block_size = shape.block_size;
+  fingerprint.layers = shape.layers;
+  fingerprint.kv_heads = shape.kv_heads;
+  fingerprint.head_dim = shape.head_dim;
+  fingerprint.rope = "neox theta=10000";
+  return fingerprint;
+}
+
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions)>;
+
+class TestWorker {
+ public:
+  using Kind = TransferEvent::Kind;
+
+  TestWorker(const TransportFactory& factory, const TestShape& shape, uint64_t epoch,
+             uint8_t fill = 0xEE, KvFingerprint fingerprint = {}, int32_t max_transfers = 1024)
+      : layout_(MakeLayout(shape)), pool_(layout_.pool_bytes(), std::byte{fill}) {
+    TransportOptions options;
+    options.fingerprint = fingerprint.model.empty() ? MakeFingerprint(shape) : fingerprint;
+    options.epoch = Epoch(epoch);
+    options.pool = {pool_.data(), layout_};
+    options.max_transfers = max_transfers;
+    options.waker = [this] {
+      const std::lock_guard lock(mutex_);
+      woken_ = true;
+      wake_.notify_one();
+    };
+    auto transport = factory(std::move(options));
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    if (transport.ok()) transport_ = std::move(*transport);
+  }
+
+  KvTransport& transport() { return *transport_; }
+  void Destroy() { transport_.reset(); }
+  const KvLayout& layout() const { return layout_; }
+  std::vector<std::byte>& pool() { return pool_; }
+
+  // Writes bytes into a block that only (key, piece, byte) determine.
+  void FillBlock(BlockId block, uint64_t key) {
+    ForEachByte(block, layout_.block_size(), [&](int32_t piece, int64_t i, std::byte& b) {
+      b = Pattern(key, piece, i);
+    });
+  }
+  void FillRaw(BlockId block, std::byte value) {
+    ForEachByte(block, layout_.block_size(), [&](int32_t, int64_t, std::byte& b) { b = value; });
+  }
+  // Number of bytes in the first `tokens` tokens of the block that differ from FillBlock(key).
+  int64_t Differences(BlockId block, uint64_t key, int32_t tokens) {
+    int64_t count = 0;
+    ForEachByte(block, tokens, [&](int32_t piece, int64_t i, std::byte& b) {
+      count += b != Pattern(key, piece, i);
+    });
+    return count;
+  }
+  bool IsRaw(BlockId block, std::byte value) {
+    bool same = true;
+    ForEachByte(block, layout_.block_size(),
+                [&](int32_t, int64_t, std::byte& b) { same &= b == value; });
+    return same;
+  }
+
+  // Polls once.
+  void Poll() {
+    for (TransferEvent& event : transport_->Poll()) events_.push_back(std::move(event));
+  }
+  // Waits for the terminal event of a transfer in that direction; counts as failure after 30 s.
+  TransferEvent WaitReceived(uint64_t id) {
+    return Wait(id, Kind::kReceived, Kind::kReceiveFailed);
+  }
+  TransferEvent WaitSent(uint64_t id) { return Wait(id, Kind::kSent, Kind::kSendFailed); }
+  // Waits until something of the kind was reported for the transfer.
+  TransferEvent WaitFor(uint64_t id, Kind kind) { return Wait(id, kind, kind); }
+
+  int64_t TerminalEvents(uint64_t id, bool receive) const {
+    return std::count_if(events_.begin(), events_.end(), [&](const TransferEvent& event) {
+      return event.id == id &&
+             (receive ? event.kind == Kind::kReceived || event.kind == Kind::kReceiveFailed
+                      : event.kind == Kind::kSent || event.kind == Kind::kSendFailed);
+    });
+  }
+  const std::vector<TransferEvent>& events() const { return events_; }
+
+  TransferTicket Ticket(const ReceiveSpec& spec) const {
+    return {.transfer_id = spec.transfer_id,
+            .receiver_epoch = transport_->epoch(),
+            .address = transport_->address(),
+            .first_block = spec.first_block,
+            .block_count = static_cast<int32_t>(spec.blocks.size()),
+            .timeout_ms = spec.timeout_ms};
+  }
+
+ private:
+  static std::byte Pattern(uint64_t key, int32_t piece, int64_t i) {
+    return static_cast<std::byte>((key * 131 + piece * 17 + i * 7 + (i >> 8)) % 239);
+  }
+
+  template <typename F>
+  void ForEachByte(BlockId block, int32_t tokens, const F& f) {
+    for (int32_t piece = 0; piece < PieceCount(layout_); ++piece) {
+      std::byte* at =
+          pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, block.value());
+      for (int64_t i = 0; i < PieceValidBytes(layout_, tokens); ++i) f(piece, i, at[i]);
+    }
+  }
+
+  TransferEvent Wait(uint64_t id, Kind good, Kind bad) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (true) {
+      Poll();
+      for (const TransferEvent& event : events_) {
+        if (event.id == id && (event.kind == good || event.kind == bad)) return event;
+      }
+      std::unique_lock lock(mutex_);
+      if (!wake_.wait_until(lock, until, [this] { return woken_; })) break;
+      woken_ = false;
+    }
+    ADD_FAILURE() << "no event for transfer " << id;
+    TransferEvent none;
+    none.kind = bad;
+    none.status = absl::InternalError("test gave up waiting");
+    return none;
+  }
+
+  KvLayout layout_;
+  std::vector<std::byte> pool_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool woken_ = false;
+  std::vector<TransferEvent> events_;
+  std::unique_ptr<KvTransport> transport_;
+};
+
+// Blocks first, first + step, … of a pool.
+inline std::vector<BlockId> MakeBlocks(int32_t first, int32_t count, int32_t step = 1) {
+  std::vector<BlockId> blocks;
+  for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i * step));
+  return blocks;
+}
+
+}  // namespace baton

@@ -1,0 +1,410 @@
+// What every KvTransport promises (kvtransfer/transport.h), checked on each of them.
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/transport.h"
+#include "transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Kind = TransferEvent::Kind;
+
+enum class Medium { kLoopback, kTcp };
+
+class TransportContract : public ::testing::TestWithParam<Medium> {
+ protected:
+  TransportFactory Factory() {
+    if (GetParam() == Medium::kTcp) {
+      return [](TransportOptions options) {
+        return CreateTcpTransport("127.0.0.1:0", "", std::move(options));
+      };
+    }
+    return [this](TransportOptions options) {
+      return CreateLoopbackTransport(network_, "worker" + std::to_string(next_name_++),
+                                     std::move(options));
+    };
+  }
+
+  // One transfer from end to end, `chunk` blocks announced at a time.
+  void Transfer(TestWorker& from, TestWorker& to, uint64_t id, int32_t tokens, int32_t first_block,
+                int32_t chunk) {
+    const int32_t count = BlocksForTokens(to.layout(), tokens) - first_block;
+    const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
+    const ReceiveSpec spec{.transfer_id = id,
+                           .first_block = first_block,
+                           .blocks = MakeBlocks(1, count, 1),
+                           .tokens = tokens};
+    ASSERT_TRUE(to.transport().Expect(spec).ok());
+    for (int32_t i = 0; i < count; ++i) {
+      from.FillBlock(source[i], id * 100 + i);
+      to.FillRaw(spec.blocks[i], std::byte{0xEE});
+    }
+    ASSERT_TRUE(from.transport()
+                    .StartSend({.sender_transfer = id + 7000,
+                                .ticket = to.Ticket(spec),
+                                .tokens = tokens})
+                    .ok());
+    const std::string manifest = "manifest of " + std::to_string(id);
+    for (int32_t at = 0; at < count || at == 0; at += chunk) {
+      const int32_t n = std::min(chunk, count - at);
+      const bool final = at + n == count;
+      from.transport().Announce(id + 7000, std::span(source).subspan(at, n), final,
+                                final ? manifest : "");
+      if (!final) to.WaitFor(id, Kind::kReceiving);
+      if (final) break;
+    }
+    const TransferEvent received = to.WaitReceived(id);
+    ASSERT_EQ(received.kind, Kind::kReceived) << received.status;
+    EXPECT_EQ(received.manifest, manifest);
+    EXPECT_EQ(received.blocks_done, count);
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t valid = ValidTokens(to.layout(), tokens, first_block + i);
+      EXPECT_EQ(to.Differences(spec.blocks[i], id * 100 + i, valid), 0) << "block " << i;
+      bytes += BlockValidBytes(to.layout(), valid);
+    }
+    EXPECT_EQ(received.bytes, bytes);
+    const TransferEvent sent = from.WaitSent(id + 7000);
+    EXPECT_EQ(sent.kind, Kind::kSent) << sent.status;
+    EXPECT_EQ(sent.bytes, bytes);
+    EXPECT_EQ(to.TerminalEvents(id, true), 1);
+    EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
+  }
+
+  std::shared_ptr<LoopbackNetwork> network_ = CreateLoopbackNetwork();
+  int next_name_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Each, TransportContract, ::testing::Values(Medium::kLoopback, Medium::kTcp),
+                         [](const auto& info) {
+                           return info.param == Medium::kTcp ? "Tcp" : "Loopback";
+                         });
+
+TEST_P(TransportContract, CarriesAWholePrompt) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  Transfer(a, b, 1, 16 * 8, 0, 8);
+}
+
+TEST_P(TransportContract, CarriesOnlyTheValidTokensOfAPartFullLastBlock) {
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    TestWorker a(Factory(), {.layout = layout}, 1), b(Factory(), {.layout = layout}, 2);
+    Transfer(a, b, 1, 16 * 3 + 5, 0, 4);
+    // The slots past the prompt were not written.
+    const BlockId last(4);
+    std::byte* piece = b.pool().data() + b.layout().PieceOffset(2, true, last.value());
+    for (int64_t i = PieceValidBytes(b.layout(), 5); i < b.layout().piece_bytes(); ++i) {
+      ASSERT_EQ(piece[i], std::byte{0xEE}) << i;
+    }
+  }
+}
+
+TEST_P(TransportContract, CarriesEveryBlockSizeInBothLayouts) {
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    for (int32_t block_size = 1; block_size <= 128; block_size *= 2) {
+      SCOPED_TRACE(block_size);
+      const TestShape shape{.layout = layout, .block_size = block_size};
+      TestWorker a(Factory(), shape, 1), b(Factory(), shape, 2);
+      Transfer(a, b, 1, block_size * 11, 0, 11);
+      Transfer(a, b, 2, block_size * 11 + 1, 3, 2);
+      if (block_size > 1) Transfer(a, b, 3, block_size * 4 - 1, 0, 3);
+    }
+  }
+}
+
+TEST_P(TransportContract, CarriesOnlyBlocksAfterAPrefixTheReceiverHas) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  Transfer(a, b, 1, 16 * 10 + 3, 6, 10);
+}
+
+TEST_P(TransportContract, CarriesTheManifestAloneWhenNoBlockIsMissing) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  Transfer(a, b, 1, 16 * 4, 4, 1);
+}
+
+TEST_P(TransportContract, CarriesChunksAnnouncedOneByOne) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  Transfer(a, b, 1, 16 * 20 + 1, 0, 1);
+}
+
+TEST_P(TransportContract, CarriesToItself) {
+  TestWorker a(Factory(), {}, 1);
+  Transfer(a, a, 1, 16 * 5, 0, 5);
+}
+
+TEST_P(TransportContract, CarriesBothWaysAtOnce) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  for (uint64_t id = 1; id <= 5; ++id) {
+    Transfer(a, b, id, 16 * 4, 0, 2);
+    Transfer(b, a, id, 16 * 4, 0, 2);
+  }
+}
+
+TEST_P(TransportContract, CarriesThirtyTwoTransfersAtOnce) {
+  const TestShape shape{.num_blocks = 32 * 8};
+  TestWorker a(Factory(), shape, 1), b(Factory(), shape, 2);
+  const int32_t tokens = 16 * 7 + 9;
+  std::vector<ReceiveSpec> specs;
+  for (int32_t t = 0; t < 32; ++t) {
+    specs.push_back({.transfer_id = 10 + uint64_t(t),
+                     .blocks = MakeBlocks(t * 8, 8),
+                     .tokens = tokens});
+    ASSERT_TRUE(b.transport().Expect(specs[t]).ok());
+    for (int32_t i = 0; i < 8; ++i) a.FillBlock(BlockId(i * 32 + t), t * 10 + i);
+    ASSERT_TRUE(a.transport()
+                    .StartSend({.sender_transfer = uint64_t(t),
+                                .ticket = b.Ticket(specs[t]),
+                                .tokens = tokens})
+                    .ok());
+  }
+  for (int32_t i = 0; i < 8; ++i) {
+    for (int32_t t = 0; t < 32; ++t) {
+      a.transport().Announce(t, MakeBlocks(i * 32 + t, 1), i == 7, i == 7 ? std::to_string(t) : "");
+    }
+  }
+  for (int32_t t = 0; t < 32; ++t) {
+    const TransferEvent event = b.WaitReceived(10 + t);
+    ASSERT_EQ(event.kind, Kind::kReceived) << event.status;
+    EXPECT_EQ(event.manifest, std::to_string(t));
+    for (int32_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(b.Differences(BlockId(t * 8 + i), t * 10 + i, i == 7 ? 9 : 16), 0);
+    }
+    EXPECT_EQ(a.WaitSent(t).kind, Kind::kSent);
+  }
+}
+
+TEST_P(TransportContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
+  constexpr uint32_t kSeed = 77;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  const TestShape shape{.num_blocks = 32, .layers = 8, .kv_heads = 4, .head_dim = 64};
+  TestWorker a(Factory(), shape, 1), b(Factory(), shape, 2);
+  int cancelled = 0;
+  for (uint64_t id = 1; id <= 60; ++id) {
+    const ReceiveSpec spec{.transfer_id = id, .blocks = MakeBlocks(0, 32), .tokens = 16 * 32};
+    ASSERT_TRUE(b.transport().Expect(spec).ok());
+    for (int32_t i = 0; i < 32; ++i) a.FillBlock(BlockId(i), id + i);
+    ASSERT_TRUE(a.transport()
+                    .StartSend({.sender_transfer = id, .ticket = b.Ticket(spec), .tokens = 512})
+                    .ok());
+    a.transport().Announce(id, MakeBlocks(0, 32), true, "m");
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    const bool at_receiver = random() % 2 == 0;
+    if (at_receiver) {
+      b.transport().CancelReceive(id);
+      const TransferEvent event = b.WaitReceived(id);
+      // From here on the blocks are ours: whatever is written must stay.
+      for (int32_t i = 0; i < 32; ++i) b.FillRaw(BlockId(i), std::byte{0x5A});
+      a.WaitSent(id);
+      if (event.kind == Kind::kReceiveFailed) {
+        EXPECT_EQ(event.status.code(), absl::StatusCode::kCancelled) << event.status;
+        ++cancelled;
+      }
+      for (int32_t i = 0; i < 32; ++i) ASSERT_TRUE(b.IsRaw(BlockId(i), std::byte{0x5A})) << id;
+    } else {
+      a.transport().CancelSend(id);
+      const TransferEvent sent = a.WaitSent(id);
+      // The receiver must never publish what the sender's reused blocks hold now.
+      for (int32_t i = 0; i < 32; ++i) a.FillRaw(BlockId(i), std::byte{0x33});
+      const bool unbound = sent.kind == Kind::kSendFailed && sent.bytes == 0;
+      if (unbound) b.transport().CancelReceive(id);  // it may never have heard of the transfer
+      const TransferEvent event = b.WaitReceived(id);
+      if (event.kind == Kind::kReceived) {
+        for (int32_t i = 0; i < 32; ++i) EXPECT_EQ(b.Differences(BlockId(i), id + i, 16), 0);
+      } else {
+        EXPECT_EQ(event.status.code(), absl::StatusCode::kCancelled) << event.status;
+        ++cancelled;
+      }
+    }
+    ASSERT_EQ(b.TerminalEvents(id, true), 1);
+    ASSERT_EQ(a.TerminalEvents(id, false), 1);
+  }
+  EXPECT_GT(cancelled, 0);
+  Transfer(a, b, 1000, 16 * 8, 0, 8);  // the link is still good
+}
+
+TEST_P(TransportContract, ReceiverTimesOutWithoutASender) {
+  TestWorker b(Factory(), {}, 2);
+  ASSERT_TRUE(b.transport()
+                  .Expect({.transfer_id = 5, .blocks = MakeBlocks(0, 2), .tokens = 32,
+                           .timeout_ms = 30})
+                  .ok());
+  const TransferEvent event = b.WaitReceived(5);
+  EXPECT_EQ(event.kind, Kind::kReceiveFailed);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kDeadlineExceeded) << event.status;
+}
+
+TEST_P(TransportContract, BothSidesTimeOutWhenTheSenderNeverFinishes) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  ReceiveSpec spec{.transfer_id = 5, .blocks = MakeBlocks(0, 2), .tokens = 32, .timeout_ms = 300};
+  ASSERT_TRUE(b.transport().Expect(spec).ok());
+  TransferTicket ticket = b.Ticket(spec);
+  ASSERT_TRUE(a.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).ok());
+  a.transport().Announce(1, MakeBlocks(0, 1), false, "");
+  const TransferEvent received = b.WaitReceived(5);
+  EXPECT_EQ(received.status.code(), absl::StatusCode::kDeadlineExceeded) << received.status;
+  EXPECT_EQ(a.WaitSent(1).status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(TransportContract, UnknownTransferFailsTheSenderOnly) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  TransferTicket ticket{.transfer_id = 99,
+                        .receiver_epoch = Epoch(2),
+                        .address = b.transport().address(),
+                        .block_count = 2};
+  ASSERT_TRUE(a.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).ok());
+  const TransferEvent event = a.WaitSent(1);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kNotFound) << event.status;
+  Transfer(a, b, 2, 64, 0, 4);
+}
+
+TEST_P(TransportContract, WrongEpochIsRefused) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  const ReceiveSpec spec{.transfer_id = 3, .blocks = MakeBlocks(0, 2), .tokens = 32};
+  ASSERT_TRUE(b.transport().Expect(spec).ok());
+  TransferTicket ticket = b.Ticket(spec);
+  ticket.receiver_epoch = Epoch(1);
+  ASSERT_TRUE(a.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).ok());
+  const TransferEvent event = a.WaitSent(1);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(event.status.message()), HasSubstr("receiver_epoch"));
+}
+
+TEST_P(TransportContract, HandshakeNamesTheFieldThatDiffers) {
+  TestWorker b(Factory(), {}, 2);
+  const auto refused = [&](const char* field, const std::function<void(KvFingerprint&)>& change) {
+    SCOPED_TRACE(field);
+    KvFingerprint fingerprint = MakeFingerprint({});
+    change(fingerprint);
+    TestWorker a(Factory(), {}, 1, 0, fingerprint);
+    const TransferTicket ticket{.transfer_id = 1,
+                                .receiver_epoch = Epoch(2),
+                                .address = b.transport().address(),
+                                .block_count = 1};
+    ASSERT_TRUE(a.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 1}).ok());
+    const TransferEvent event = a.WaitSent(1);
+    EXPECT_EQ(event.status.code(), absl::StatusCode::kFailedPrecondition) << event.status;
+    EXPECT_THAT(std::string(event.status.message()),
+                AllOf(HasSubstr(std::string(field) + ": ours "), HasSubstr(", theirs ")));
+  };
+  refused("protocol_version", [](KvFingerprint& f) { f.protocol_version = 9; });
+  refused("model", [](KvFingerprint& f) { f.model = "other"; });
+  refused("backend", [](KvFingerprint& f) { f.backend = "cuda"; });
+  refused("numerics_revision", [](KvFingerprint& f) { f.numerics_revision = 2; });
+  refused("kv_type", [](KvFingerprint& f) { f.kv_type = "f32"; });
+  refused("layout", [](KvFingerprint& f) { f.layout = "layer-major"; });
+  refused("block_size", [](KvFingerprint& f) { f.block_size = 32; });
+  refused("layers", [](KvFingerprint& f) { f.layers = 4; });
+  refused("kv_heads", [](KvFingerprint& f) { f.kv_heads = 1; });
+  refused("head_dim", [](KvFingerprint& f) { f.head_dim = 16; });
+  refused("rope", [](KvFingerprint& f) { f.rope = "neox theta=500000"; });
+}
+
+TEST_P(TransportContract, AReceiverThatGoesAwayFailsTheSender) {
+  TestWorker a(Factory(), {}, 1);
+  TestWorker b(Factory(), {}, 2);
+  const ReceiveSpec spec{.transfer_id = 5, .blocks = MakeBlocks(0, 2), .tokens = 32};
+  ASSERT_TRUE(b.transport().Expect(spec).ok());
+  ASSERT_TRUE(
+      a.transport().StartSend({.sender_transfer = 1, .ticket = b.Ticket(spec), .tokens = 32}).ok());
+  a.transport().Announce(1, MakeBlocks(0, 1), false, "");
+  b.WaitFor(5, Kind::kReceiving);
+  b.Destroy();
+  const TransferEvent event = a.WaitSent(1);
+  EXPECT_EQ(event.kind, Kind::kSendFailed);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kUnavailable) << event.status;
+}
+
+TEST_P(TransportContract, ASenderThatGoesAwayFailsTheReceiver) {
+  TestWorker a(Factory(), {}, 1);
+  TestWorker b(Factory(), {}, 2);
+  const ReceiveSpec spec{.transfer_id = 5, .blocks = MakeBlocks(0, 2), .tokens = 32};
+  ASSERT_TRUE(b.transport().Expect(spec).ok());
+  ASSERT_TRUE(
+      a.transport().StartSend({.sender_transfer = 1, .ticket = b.Ticket(spec), .tokens = 32}).ok());
+  a.transport().Announce(1, MakeBlocks(0, 1), false, "");
+  b.WaitFor(5, Kind::kReceiving);
+  a.Destroy();
+  const TransferEvent event = b.WaitReceived(5);
+  EXPECT_EQ(event.kind, Kind::kReceiveFailed);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kUnavailable) << event.status;
+}
+
+TEST_P(TransportContract, WrongAnnouncementsFailTheTransferAtBothSides) {
+  TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+  uint64_t id = 0;
+  const auto fails = [&](const std::vector<BlockId>& blocks, bool final, std::string manifest) {
+    ++id;
+    const ReceiveSpec spec{.transfer_id = id, .blocks = MakeBlocks(0, 2), .tokens = 32};
+    ASSERT_TRUE(b.transport().Expect(spec).ok());
+    ASSERT_TRUE(a.transport()
+                    .StartSend({.sender_transfer = id, .ticket = b.Ticket(spec), .tokens = 32})
+                    .ok());
+    a.transport().Announce(id, MakeBlocks(0, 1), false, "");
+    b.WaitFor(id, Kind::kReceiving);
+    a.transport().Announce(id, blocks, final, std::move(manifest));
+    EXPECT_EQ(a.WaitSent(id).status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(b.WaitReceived(id).status.code(), absl::StatusCode::kInvalidArgument);
+  };
+  fails(MakeBlocks(1, 2), true, "");                                    // too many
+  fails({}, true, "");                                                  // too few
+  fails({BlockId(64)}, false, "");                                      // outside the pool
+  fails({kNoBlock}, false, "");
+  fails({BlockId(1)}, true, std::string(kMaxManifestBytes + 1, 'm'));  // manifest past its limit
+}
+
+TEST_P(TransportContract, PostsAreCheckedAtOnce) {
+  TestWorker b(Factory(), {}, 2, 0, {}, /*max_transfers=*/2);
+  KvTransport& t = b.transport();
+  const auto code = [&](const ReceiveSpec& spec) { return t.Expect(spec).code(); };
+  using absl::StatusCode;
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = MakeBlocks(0, 3), .tokens = 32}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = {BlockId(0), BlockId(64)}, .tokens = 32}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = {BlockId(3), BlockId(3)}, .tokens = 32}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.transfer_id = 1, .first_block = -1, .blocks = MakeBlocks(0, 3), .tokens = 32}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = {}, .tokens = 0}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = MakeBlocks(0, 2), .tokens = 32, .timeout_ms = -1}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = MakeBlocks(0, 2), .tokens = 32}), StatusCode::kOk);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = MakeBlocks(2, 2), .tokens = 32}),
+            StatusCode::kAlreadyExists);
+  EXPECT_EQ(code({.transfer_id = 2, .blocks = MakeBlocks(2, 2), .tokens = 32}), StatusCode::kOk);
+  EXPECT_EQ(code({.transfer_id = 3, .blocks = MakeBlocks(4, 2), .tokens = 32}),
+            StatusCode::kResourceExhausted);
+  // A polled terminal event makes room, also for the same id.
+  t.CancelReceive(1);
+  EXPECT_EQ(b.WaitReceived(1).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(code({.transfer_id = 1, .blocks = MakeBlocks(0, 2), .tokens = 32}), StatusCode::kOk);
+
+  TransferTicket ticket{.transfer_id = 9, .receiver_epoch = Epoch(4), .block_count = 2};
+  for (const char* address : {"", "pigeon:7", "tcp:", "tcp:127.0.0.1", "tcp:127.0.0.1:", "tcp::1",
+                              "tcp:127.0.0.1:99999", "tcp:127.0.0.1:-1", "tcp:a.host:1"}) {
+    ticket.address = address;
+    EXPECT_EQ(t.StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).code(),
+              StatusCode::kInvalidArgument)
+        << address;
+  }
+  ticket.address = t.address();
+  ticket.block_count = 3;
+  EXPECT_EQ(t.StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_P(TransportContract, AnAddressNobodyListensAtFailsTheTransfer) {
+  TestWorker a(Factory(), {}, 1);
+  TransferTicket ticket{.transfer_id = 9, .receiver_epoch = Epoch(4), .block_count = 2};
+  ticket.address = GetParam() == Medium::kTcp ? "tcp:127.0.0.1:1" : "loopback:nobody";
+  ASSERT_TRUE(a.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).ok());
+  EXPECT_EQ(a.WaitSent(1).status.code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,52 @@
+#include "model/gguf_types.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+TEST(GgufTypes, KnownTensorTypesHaveNamesAndSizes) {
+  EXPECT_EQ(GgmlTypeName(GgmlType::kQ4_1), "Q4_1");
+  EXPECT_EQ(GgmlBlockValues(GgmlType::kQ4_1), 32u);
+  EXPECT_EQ(GgmlBlockBytes(GgmlType::kQ4_1), 20u);
+  EXPECT_EQ(GgmlBlockBytes(GgmlType::kQ6_K), 210u);
+  EXPECT_EQ(GgmlBlockBytes(GgmlType::kBF16), 2u);
+}
+
+TEST(GgufTypes, UnknownAndRemovedNumbersHaveNoType) {
+  int known = 0;
+  for (uint32_t number = 0; number < 1000; ++number) {
+    const auto type = GgmlTypeFromNumber(number);
+    if (!type) continue;
+    ++known;
+    EXPECT_EQ(static_cast<uint32_t>(*type), number);
+    EXPECT_FALSE(GgmlTypeName(*type).empty());
+    EXPECT_GT(GgmlBlockBytes(*type), 0u);
+  }
+  EXPECT_EQ(known, 34);
+  for (const uint32_t removed : {4u, 5u, 31u, 36u, 0xffffffffu}) {
+    EXPECT_FALSE(GgmlTypeFromNumber(removed)) << removed;
+  }
+}
+
+TEST(GgufTypes, SixTensorTypesAreLoadable) {
+  for (const GgmlType type : {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
+                              GgmlType::kQ4_0, GgmlType::kQ4_1}) {
+    EXPECT_TRUE(IsLoadable(type)) << GgmlTypeName(type);
+  }
+  EXPECT_FALSE(IsLoadable(GgmlType::kQ4_K));
+  EXPECT_FALSE(IsLoadable(GgmlType::kI32));
+}
+
+TEST(GgufTypes, ValueTypesHaveNamesAndSizes) {
+  EXPECT_EQ(GgufValueTypeName(GgufValueType::kUint32), "uint32");
+  EXPECT_EQ(GgufScalarBytes(GgufValueType::kFloat64), 8u);
+  EXPECT_EQ(GgufScalarBytes(GgufValueType::kString), 0u);
+  EXPECT_TRUE(IsInteger(GgufValueType::kInt8));
+  EXPECT_FALSE(IsInteger(GgufValueType::kBool));
+  EXPECT_EQ(GgufValueTypeFromNumber(12), GgufValueType::kFloat64);
+  EXPECT_FALSE(GgufValueTypeFromNumber(13));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Makes the small GGUF files of tests/testdata/models and the dequantisation golden file.
+
+    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy
+    /tmp/venv/bin/python tests/oracle/make_tiny_gguf.py
+
+Every model holds the same random weights (one seed), so that they differ by their tensor type or
+by what their name says. Rerunning the script with the same library versions gives the same bytes.
+"""
+import argparse
+import pathlib
+
+import gguf
+import numpy as np
+from gguf.quants import dequantize, quantize
+
+SEED = 20261121
+LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT = 2, 64, 4, 2, 16, 96, 512
+ROPE_BASE = 10000.0
+CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<file_sep>", "<filename>", "<empty_output>",
+           "<reserved>"]
+MERGES = ["Ġ t", "Ġ a", "i n", "h e", "r e", "o n", "e r", "Ġt he", "a t", "Ġ s", "Ġ o", "e n", "Ġ c", "e s", "Ġ w",
+          "n d", "i t", "o r", "i s", "a l", "in g", "o u", "Ġ in", "Ġa nd", "l l", "h a", "o t", "Ġ p", "Ġ f", "Ġ b",
+          "Ġ Ġ", "s t", "l e", "Ġo f", "Ġ m", "Ġt o", "i on", "i c", "Ġ d", "a n", "l o", "e d", "v e", "a r", "u r",
+          "Ġ h", "a s", "he r", "ĠĠ ĠĠ", "Ġw or", "e l", "Ġ n", "r o", "he ll", "Ġ l", "Ġwor l"]
+CHAT_TEMPLATE = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+                 "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+T = gguf.GGMLQuantizationType
+
+
+def byte_tokens():
+    """GPT-2's printable stand-in for each byte, in byte order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [b for b in range(256) if b not in printable]
+    return [chr(b) if b in printable else chr(256 + hidden.index(b)) for b in range(256)]
+
+
+def vocabulary():
+    tokens = CONTROL + byte_tokens()
+    for merge in MERGES:
+        left, right = merge.split(" ")
+        assert left in tokens and right in tokens and left + right not in tokens, merge
+        tokens.append(left + right)
+    types = [gguf.TokenType.CONTROL] * len(CONTROL) + [gguf.TokenType.NORMAL] * (len(tokens) - len(CONTROL))
+    return tokens, [int(t) for t in types]
+
+
+def weights(rng, vocabulary_size):
+    """Name to float32 array, outputs first. Scaled so that layers outweigh the embedding and logits vary."""
+    def matrix(rows, cols, gain):
+        return (rng.standard_normal((rows, cols)) * gain / np.sqrt(cols)).astype(np.float32)
+
+    def norm():
+        return (1 + 0.2 * rng.standard_normal(HIDDEN)).astype(np.float32)
+
+    result = {"token_embd.weight": matrix(vocabulary_size, HIDDEN, 3.0), "output_norm.weight": norm()}
+    for i in range(LAYERS):
+        layer = {
+            "attn_norm": norm(), "ffn_norm": norm(),
+            "attn_q": matrix(HEADS * HEAD_DIM, HIDDEN, 1.5), "attn_k": matrix(KV_HEADS * HEAD_DIM, HIDDEN, 1.5),
+            "attn_v": matrix(KV_HEADS * HEAD_DIM, HIDDEN, 1.5), "attn_output": matrix(HIDDEN, HEADS * HEAD_DIM, 1.5),
+            "ffn_gate": matrix(FFN, HIDDEN, 1.5), "ffn_up": matrix(FFN, HIDDEN, 1.5), "ffn_down": matrix(HIDDEN, FFN, 1.5),
+        }
+        result |= {f"blk.{i}.{name}.weight": value for name, value in layer.items()}
+    result["output.weight"] = matrix(vocabulary_size, HIDDEN, 3.0)
+    return result
+
+
+def llama3_factors(factor=8.0, low=1.0, high=4.0, original_context=256):
+    """rope_freqs.weight as llama.cpp's converter computes it: divisors of the plain frequencies."""
+    frequencies = 1.0 / ROPE_BASE ** (np.arange(0, HEAD_DIM, 2, dtype=np.float64) / HEAD_DIM)
+    wavelengths = 2 * np.pi / frequencies
+    smooth = (original_context / wavelengths - low) / (high - low)
+    mixed = 1 / ((1 - smooth) / factor + smooth)
+    return np.where(wavelengths < original_context / high, 1.0,
+                    np.where(wavelengths > original_context / low, factor, mixed)).astype(np.float32)
+
+
+def add_tensor(writer, name, value, kind):
+    if value.ndim == 1 or kind == T.F32:
+        writer.add_tensor(name, value)
+    elif kind == T.F16:
+        writer.add_tensor(name, value.astype(np.float16))
+    else:
+        writer.add_tensor(name, quantize(value, kind), raw_dtype=kind)
+
+
+def write_model(path, kind, tensors, linear_factor=None, llama3=False, untied=False):
+    tokens, types = vocabulary()
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name(path.stem)
+    writer.add_vocab_size(len(tokens))
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(FFN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(ROPE_BASE)
+    writer.add_rope_dimension_count(HEAD_DIM)
+    if linear_factor:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(linear_factor)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(2)
+    writer.add_add_bos_token(False)
+    writer.add_add_space_prefix(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    for name, value in tensors.items():
+        if name != "output.weight" or untied:
+            add_tensor(writer, name, value, kind)
+    if llama3:
+        writer.add_tensor("rope_freqs.weight", llama3_factors())
+    finish(writer, path)
+
+
+def finish(writer, path):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    print(f"{path.stat().st_size:8} {path}")
+
+
+def write_dequant_golden(path, rng):
+    """Per type, random blocks `<type>.blocks` and what gguf's dequantize makes of them, `<type>.floats`.
+    The first blocks have special scales: zeros, subnormals, the largest, infinities, NaN."""
+    special = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01], dtype="<u2")
+    blocks_per_type = 40
+    writer = gguf.GGUFWriter(path, "golden")
+    for kind in (T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1):
+        block_values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        repeat = 32 // block_values
+        blocks = rng.integers(0, 256, (blocks_per_type, block_bytes * repeat), dtype=np.uint8)
+        blocks[: len(special), :2] = special.view(np.uint8).reshape(-1, 2)
+        if kind == T.Q4_1:
+            blocks[-len(special):, 2:4] = special.view(np.uint8).reshape(-1, 2)
+        with np.errstate(invalid="ignore", over="ignore"):
+            floats = dequantize(blocks, kind)
+        if kind == T.F16:
+            writer.add_tensor("F16.blocks", blocks.view(np.float16))
+        else:
+            writer.add_tensor(f"{kind.name}.blocks", blocks, raw_dtype=kind)
+        writer.add_tensor(f"{kind.name}.floats", np.ascontiguousarray(floats, dtype=np.float32))
+    finish(writer, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "testdata" / "models")
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    tensors = weights(np.random.default_rng(SEED), len(vocabulary()[0]))
+    for kind in (T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1):
+        write_model(out / f"tiny-{kind.name.lower()}.gguf", kind, tensors)
+    write_model(out / "tiny-linear-rope-q4_0.gguf", T.Q4_0, tensors, linear_factor=4.0)
+    write_model(out / "tiny-llama3-rope-q4_0.gguf", T.Q4_0, tensors, llama3=True)
+    write_model(out / "tiny-untied-q4_0.gguf", T.Q4_0, tensors, untied=True)
+    write_dequant_golden(out / "dequant_golden.gguf", np.random.default_rng(SEED + 1))
+
+
+if __name__ == "__main__":
+    main()

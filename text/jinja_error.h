@@ -1,0 +1,53 @@
+// Errors of the template engine: joined from pieces, among them std::string_view, which this
+// Abseil's StrCat does not take.
+//
+// Where a message has no line yet, the parser or evaluator puts "line N: " before it.
+// Thread safety: pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace jinja_internal {
+
+inline absl::string_view Piece(std::string_view text) { return {text.data(), text.size()}; }
+template <typename T>
+  requires(!std::is_convertible_v<T, std::string_view>)
+T Piece(T number) {
+  return number;
+}
+
+}  // namespace jinja_internal
+
+template <typename... Pieces>
+std::string JinjaMessage(const Pieces&... pieces) {
+  return absl::StrCat(jinja_internal::Piece(pieces)...);
+}
+
+// The template or its input is wrong.
+template <typename... Pieces>
+absl::Status JinjaError(const Pieces&... pieces) {
+  return absl::InvalidArgumentError(JinjaMessage(pieces...));
+}
+
+// jinja2 or Python would do it; this engine does not.
+template <typename... Pieces>
+absl::Status JinjaUnsupported(const Pieces&... pieces) {
+  return absl::UnimplementedError(JinjaMessage(pieces...));
+}
+
+// A bound of JinjaLimits was reached.
+template <typename... Pieces>
+absl::Status JinjaLimitReached(const Pieces&... pieces) {
+  return absl::ResourceExhaustedError(JinjaMessage(pieces...));
+}
+
+inline absl::Status AtLine(int line, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("line ", line, ": ", status.message()));
+}
+
+}  // namespace baton

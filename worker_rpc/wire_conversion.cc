@@ -1,0 +1,266 @@
+#include "worker_rpc/wire_conversion.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMaxLogitBiasEntries = 1024;
+
+std::vector<TokenId> TokenIdsFromWire(const google::protobuf::RepeatedField<int32_t>& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+const char* AllocationKindName(AllocationEvent::Kind kind) {
+  switch (kind) {
+    case AllocationEvent::Kind::kMatch:
+      return "match";
+    case AllocationEvent::Kind::kReserve:
+      return "reserve";
+    case AllocationEvent::Kind::kInsert:
+      return "insert";
+    case AllocationEvent::Kind::kEvict:
+      return "evict";
+    case AllocationEvent::Kind::kRelease:
+      return "release";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire) {
+  SamplingParams out;
+  if (wire.has_temperature()) out.temperature = wire.temperature();
+  if (wire.has_top_k()) out.top_k = wire.top_k();
+  if (wire.has_top_p()) out.top_p = wire.top_p();
+  if (wire.has_min_p()) out.min_p = wire.min_p();
+  if (wire.has_repetition_penalty()) out.repetition_penalty = wire.repetition_penalty();
+  if (wire.has_presence_penalty()) out.presence_penalty = wire.presence_penalty();
+  if (wire.has_frequency_penalty()) out.frequency_penalty = wire.frequency_penalty();
+  if (wire.logit_bias_size() > kMaxLogitBiasEntries) {
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias has ", wire.logit_bias_size(),
+                                                   " entries, at most ", kMaxLogitBiasEntries));
+  }
+  for (const auto& [token, bias] : wire.logit_bias()) out.logit_bias[token] = bias;
+  out.stop.assign(wire.stop().begin(), wire.stop().end());
+  out.stop_token_ids.assign(wire.stop_token_ids().begin(), wire.stop_token_ids().end());
+  if (wire.has_max_tokens()) out.max_tokens = wire.max_tokens();
+  if (wire.has_min_tokens()) out.min_tokens = wire.min_tokens();
+  if (wire.has_ignore_eos()) out.ignore_eos = wire.ignore_eos();
+  if (wire.has_logprobs()) out.logprobs = wire.logprobs();
+  if (wire.has_seed()) out.seed = wire.seed();
+  return out;
+}
+
+GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling) {
+  GenerateRequest out;
+  out.request_id = std::move(*wire.mutable_request_id());
+  out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
+  out.sampling = std::move(sampling);
+  out.cache_namespace = CacheNamespace(wire.cache_namespace());
+  out.priority = wire.priority();
+  out.remote_prefill = wire.remote_prefill();
+  out.timeout_ms = wire.timeout_ms();
+  return out;
+}
+
+PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling) {
+  PrefillRequest out;
+  out.request_id = std::move(*wire.mutable_request_id());
+  out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
+  out.sampling = std::move(sampling);
+  out.cache_namespace = CacheNamespace(wire.cache_namespace());
+  out.priority = wire.priority();
+  out.ticket = TicketFromWire(wire.ticket());
+  return out;
+}
+
+TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
+  TransferTicket out;
+  out.transfer_id = wire.transfer_id();
+  out.receiver_epoch = Epoch(wire.receiver_epoch());
+  out.address = wire.address();
+  out.first_block = wire.first_block();
+  out.block_count = wire.block_count();
+  out.timeout_ms = wire.timeout_ms();
+  return out;
+}
+
+v1::TransferTicket TicketToWire(const TransferTicket& ticket) {
+  v1::TransferTicket out;
+  out.set_transfer_id(ticket.transfer_id);
+  out.set_receiver_epoch(ticket.receiver_epoch.value());
+  out.set_address(ticket.address);
+  out.set_first_block(ticket.first_block);
+  out.set_block_count(ticket.block_count);
+  out.set_timeout_ms(ticket.timeout_ms);
+  return out;
+}
+
+v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint) {
+  v1::KvFingerprint out;
+  out.set_protocol_version(fingerprint.protocol_version);
+  out.set_model(fingerprint.model);
+  out.set_backend(fingerprint.backend);
+  out.set_numerics_revision(fingerprint.numerics_revision);
+  out.set_kv_type(fingerprint.kv_type);
+  out.set_layout(fingerprint.layout);
+  out.set_block_size(fingerprint.block_size);
+  out.set_layers(fingerprint.layers);
+  out.set_kv_heads(fingerprint.kv_heads);
+  out.set_head_dim(fingerprint.head_dim);
+  out.set_rope(fingerprint.rope);
+  return out;
+}
+
+v1::Tokens TokensToWire(TokenOutput output) {
+  v1::Tokens out;
+  out.mutable_token_ids()->Add(output.token_ids.begin(), output.token_ids.end());
+  out.set_text(std::move(output.text));
+  for (const TokenDetail& detail : output.logprobs) {
+    v1::TokenDetail* wire = out.add_logprobs();
+    wire->set_logprob(detail.logprob);
+    for (const TokenLogprob& alternative : detail.top) {
+      v1::TokenLogprob* top = wire->add_top();
+      top->set_token_id(alternative.token_id);
+      top->set_logprob(alternative.logprob);
+    }
+  }
+  return out;
+}
+
+v1::Finished FinishedToWire(FinishInfo info) {
+  v1::Finished out;
+  out.set_reason(info.reason == FinishReason::kStop ? v1::FINISH_REASON_STOP
+                                                    : v1::FINISH_REASON_LENGTH);
+  out.set_text(std::move(info.text));
+  v1::Usage* usage = out.mutable_usage();
+  usage->set_prompt_tokens(info.prompt_tokens);
+  usage->set_completion_tokens(info.completion_tokens);
+  usage->set_cached_tokens(info.ledger.cached_tokens);
+  const RequestLedger& ledger = info.ledger;
+  v1::Ledger* wire = out.mutable_ledger();
+  wire->set_queue_us(ledger.queue_us);
+  wire->set_prefill_us(ledger.prefill_us);
+  wire->set_prefill_chunks(ledger.prefill_chunks);
+  wire->set_kv_bytes(ledger.kv_bytes);
+  wire->set_kv_transfer_us(ledger.kv_transfer_us);
+  wire->set_admit_us(ledger.admit_us);
+  wire->set_first_token_us(ledger.first_token_us);
+  wire->set_inter_token_us(ledger.inter_token_us);
+  wire->set_total_us(ledger.total_us);
+  wire->set_decode_cached_tokens(ledger.cached_tokens);
+  wire->set_computed_tokens(ledger.computed_tokens);
+  wire->set_preemptions(ledger.preemptions);
+  return out;
+}
+
+v1::PrefillResponse PrefillResultToWire(const PrefillResult& result) {
+  v1::PrefillResponse out;
+  out.set_cached_tokens(result.cached_tokens);
+  out.set_computed_tokens(result.computed_tokens);
+  out.set_chunks(result.chunks);
+  out.set_queue_us(result.queue_us);
+  out.set_prefill_us(result.prefill_us);
+  out.set_kv_bytes(result.kv_bytes);
+  out.set_kv_transfer_us(result.kv_transfer_us);
+  return out;
+}
+
+v1::PoolStatus PoolToWire(const EngineStatus& status) {
+  const KvCacheStats& cache = status.cache;
+  v1::PoolStatus out;
+  out.set_block_size(status.block_size);
+  out.set_total_blocks(cache.blocks.total);
+  out.set_free_blocks(cache.blocks.free);
+  out.set_cached_blocks(cache.blocks.cached);
+  out.set_owned_blocks(cache.blocks.owned);
+  out.set_in_flight_blocks(cache.blocks.in_flight);
+  out.set_bytes_per_block(status.bytes_per_block);
+  out.set_layout(status.layout);
+  out.set_kv_type(status.kv_type);
+  out.set_paged(status.paged);
+  out.set_lookups(cache.lookups);
+  out.set_hits(cache.hits);
+  out.set_lookup_tokens(cache.lookup_tokens);
+  out.set_hit_tokens(cache.hit_tokens);
+  out.set_evicted_blocks(cache.evicted_blocks);
+  return out;
+}
+
+v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
+  v1::InspectResponse out;
+  out.set_op_path(inspection.op_path);
+  *out.mutable_pool() = PoolToWire(inspection.status);
+  out.set_reserved_slots(inspection.status.cache.reserved_slots);
+  out.set_committed_slots(inspection.status.cache.committed_slots);
+  out.set_resident_pool_bytes(inspection.resident_pool_bytes);
+  for (const SequenceInspection& sequence : inspection.sequences) {
+    v1::SequenceTable* wire = out.add_sequences();
+    wire->set_sequence_id(sequence.sequence_id);
+    wire->set_request_id(sequence.request_id);
+    wire->set_phase(sequence.phase);
+    wire->set_tokens(sequence.tokens);
+    wire->set_committed(sequence.committed);
+    wire->set_matched(sequence.matched);
+    wire->mutable_blocks()->Add(sequence.blocks.begin(), sequence.blocks.end());
+  }
+  for (const AllocationEvent& event : inspection.trace) {
+    v1::AllocationEvent* wire = out.add_trace();
+    wire->set_kind(AllocationKindName(event.kind));
+    wire->set_sequence_id(event.sequence.value());
+    wire->set_tokens(event.tokens);
+    wire->set_blocks(event.blocks);
+    wire->set_free_after(event.free_after);
+  }
+  return out;
+}
+
+v1::TokenizerDescription TokenizerToWire(const ModelInfo& model) {
+  const TokenizerSpec& spec = model.tokenizer;
+  v1::TokenizerDescription out;
+  out.set_model_name(model.config.name);
+  out.set_model_fingerprint(model.fingerprint);
+  out.set_architecture(model.architecture);
+  out.set_context_length(model.config.context_length);
+  out.set_layers(model.config.layers);
+  out.set_tokenizer_model(spec.model);
+  out.set_pre_tokenizer(spec.pre);
+  for (const std::string& token : spec.tokens) out.add_tokens(token);
+  out.mutable_token_types()->Add(spec.token_types.begin(), spec.token_types.end());
+  for (const std::string& merge : spec.merges) out.add_merges(merge);
+  if (spec.bos) out.set_bos_id(*spec.bos);
+  if (spec.eos) out.set_eos_id(*spec.eos);
+  if (spec.eot) out.set_eot_id(*spec.eot);
+  out.set_add_bos(spec.add_bos);
+  out.set_add_eos(spec.add_eos);
+  out.set_chat_template(model.chat_template);
+  return out;
+}
+
+v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
+                                    const EngineStatus& status, bool draining) {
+  v1::WorkerStatus out;
+  out.set_worker_id(identity.worker_id);
+  out.set_address(identity.address);
+  out.set_role(identity.role);
+  out.set_epoch(epoch.value());
+  *out.mutable_pool() = PoolToWire(status);
+  out.set_waiting(status.waiting);
+  out.set_running(status.running);
+  out.set_waiting_for_kv(status.waiting_for_kv);
+  out.set_active_transfers(status.active_transfers);
+  out.set_steps(status.steps);
+  out.set_prefill_tokens(status.prefill_tokens);
+  out.set_decode_tokens(status.decode_tokens);
+  out.set_preemptions(status.preemptions);
+  out.set_requests(status.requests);
+  out.set_failures(status.failures);
+  out.set_draining(draining);
+  return out;
+}
+
+}  // namespace baton

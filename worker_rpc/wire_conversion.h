@@ -1,0 +1,44 @@
+// Between the wire's messages and the engine's types. What comes from the wire is range-checked where the types differ; what it
+// means is the engine's to validate.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "baton/v1/transfer.pb.h"
+#include "baton/v1/worker.pb.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+
+namespace baton {
+
+// Absent fields take the engine's defaults. InvalidArgument: more logit_bias entries than the API allows.
+absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
+GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
+PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
+
+TransferTicket TicketFromWire(const v1::TransferTicket& wire);
+v1::TransferTicket TicketToWire(const TransferTicket& ticket);
+v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint);
+
+v1::Tokens TokensToWire(TokenOutput output);
+v1::Finished FinishedToWire(FinishInfo info);
+v1::PrefillResponse PrefillResultToWire(const PrefillResult& result);
+
+v1::PoolStatus PoolToWire(const EngineStatus& status);
+v1::InspectResponse InspectionToWire(const EngineInspection& inspection);
+v1::TokenizerDescription TokenizerToWire(const ModelInfo& model);
+
+// How a worker presents itself.
+struct WorkerIdentity {
+  std::string worker_id;
+  std::string address;  // HOST:PORT that the router dials
+  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
+};
+v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
+                                    const EngineStatus& status, bool draining);
+
+}  // namespace baton

@@ -1,0 +1,107 @@
+#include "worker_rpc/worker_main.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/settings.h"
+#include "common/settings_cli.h"
+#include "common/status_macros.h"
+#include "engine/engine_options.h"
+#include "rpc/rpc_server.h"
+#include "rpc/termination.h"
+#include "worker_rpc/heartbeat_client.h"
+#include "worker_rpc/worker_service.h"
+
+namespace baton {
+namespace {
+
+struct WorkerOptions {
+  EngineOptions engine;
+  RpcServerOptions server;
+  std::string advertise = "127.0.0.1";
+  std::string transfer_listen = "127.0.0.1:0";
+  std::string worker_id;
+  std::vector<std::string> routers;
+};
+
+void RegisterSettings(WorkerOptions& options, SettingList& settings) {
+  RegisterSettings(options.server, settings);
+  settings.Add("advertise", &options.advertise, "Host name under which others reach this worker.");
+  settings.Add("transfer-listen", &options.transfer_listen,
+               "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
+  settings.Add("worker-id", &options.worker_id,
+               "Name of this worker in the cluster; made up from role, host and process id when empty.");
+}
+
+std::string MakeWorkerId(const std::string& prefix) {
+  char host[256] = "localhost";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(prefix, "-", host, "-", getpid());
+}
+
+absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
+                   Termination& termination) {
+  CallGate gate(options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
+  std::cerr << engine->StartupReport() << std::flush;
+
+  WorkerIdentity identity{.worker_id = options.worker_id, .address = "", .role = program.role};
+  WorkerService worker_service(engine.get(), std::move(identity));
+  const std::unique_ptr<grpc::Service> role_service = program.make_service(engine.get(), &gate);
+  ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
+                   RpcServer::Start(options.server, {&worker_service, role_service.get()}));
+  const std::string address = absl::StrCat(options.advertise, ":", server->port());
+  worker_service.SetAddress(address);
+  server->SetServing(true);
+
+  HeartbeatClient heartbeats(options.routers, FingerprintToWire(engine->fingerprint()),
+                             [&worker_service] { return worker_service.CurrentStatus(); });
+  std::cout << "ready " << address << std::endl;
+
+  const int signal_number = termination.Wait();
+  std::cerr << program.name << ": signal " << signal_number << ", ending\n";
+  worker_service.SetDraining();
+  heartbeats.Leave();
+  server->SetServing(false);
+  gate.Close();
+  gate.WaitUntilIdle(options.server.drain_ms);
+  server->Shutdown(0);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
+  google::InitGoogleLogging(argv[0]);
+  FLAGS_logtostderr = true;
+  Termination termination;
+  WorkerOptions options;
+  SettingList worker_settings;
+  SettingList engine_settings;
+  RegisterSettings(options, worker_settings);
+  RegisterSettings(options.engine, engine_settings);
+
+  CLI::App app(program.description, program.name);
+  app.add_option("--router", options.routers, "HOST:PORT of a router to register with; repeatable.");
+  AddSettings(worker_settings, "Service", app);
+  AddSettings(engine_settings, "Engine", app);
+  CLI11_PARSE(app, argc, argv);
+
+  if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
+  options.engine.transfer_listen = options.transfer_listen;
+  options.engine.transfer_advertise = options.advertise;
+  std::cerr << program.name << " " << options.worker_id << "\n"
+            << worker_settings.EffectiveValues() << engine_settings.EffectiveValues();
+  if (absl::Status status = Serve(options, program, termination); !status.ok()) {
+    std::cerr << program.name << ": " << status.message() << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace baton

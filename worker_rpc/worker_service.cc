@@ -1,0 +1,77 @@
+#include "worker_rpc/worker_service.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "rpc/unary_call.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxQueuedQuestions = 64;
+
+// Answers `response` with what `ask` returns, on `tasks`.
+template <typename Response, typename Ask>
+grpc::ServerUnaryReactor* AnswerLater(TaskThread& tasks, Response* response, Ask ask) {
+  auto call = std::make_shared<UnaryCall<Response>>(response);
+  call->Hold();
+  if (!tasks.Post([call, ask = std::move(ask)] { call->Answer(ask()); })) {
+    call->Fail(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                            "too many questions about this worker are waiting"));
+  }
+  return call.get();
+}
+
+}  // namespace
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size_pages = 0;
+  int64_t resident_pages = 0;
+  if (!(file >> size_pages >> resident_pages)) return 0;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+WorkerService::WorkerService(Engine* engine, WorkerIdentity identity)
+    : engine_(engine), identity_(std::move(identity)), tasks_(kMaxQueuedQuestions) {}
+
+grpc::ServerUnaryReactor* WorkerService::GetWorkerStatus(grpc::CallbackServerContext*,
+                                                         const v1::GetWorkerStatusRequest*,
+                                                         v1::WorkerStatus* response) {
+  return AnswerLater(tasks_, response, [this] { return CurrentStatus(); });
+}
+
+grpc::ServerUnaryReactor* WorkerService::GetTokenizer(grpc::CallbackServerContext*,
+                                                      const v1::GetTokenizerRequest*,
+                                                      v1::TokenizerDescription* response) {
+  return AnswerLater(tasks_, response, [this] { return TokenizerToWire(engine_->model_info()); });
+}
+
+grpc::ServerUnaryReactor* WorkerService::Inspect(grpc::CallbackServerContext*,
+                                                 const v1::InspectRequest*,
+                                                 v1::InspectResponse* response) {
+  return AnswerLater(tasks_, response, [this] { return InspectionToWire(engine_->Inspect()); });
+}
+
+void WorkerService::SetAddress(const std::string& address) {
+  std::lock_guard lock(mutex_);
+  identity_.address = address;
+}
+
+void WorkerService::SetDraining() {
+  std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+v1::WorkerStatus WorkerService::CurrentStatus() {
+  const EngineStatus status = engine_->Status();
+  std::lock_guard lock(mutex_);
+  v1::WorkerStatus out = WorkerStatusToWire(identity_, engine_->epoch(), status, draining_);
+  out.set_resident_bytes(ResidentBytes());
+  return out;
+}
+
+}  // namespace baton

@@ -1,0 +1,46 @@
+// What every worker answers, whatever its role: its status, its tokenizer, and a look inside.
+//
+// Thread safety: called by gRPC from any thread. Questions to the engine run on a thread of the service's own, because they may
+// wait for a step to end.
+#pragma once
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "engine/engine.h"
+#include "rpc/task_thread.h"
+#include "worker_rpc/wire_conversion.h"
+
+namespace baton {
+
+// The process's resident memory, in bytes; 0 where /proc does not tell.
+int64_t ResidentBytes();
+
+class WorkerService final : public v1::Worker::CallbackService {
+ public:
+  // `engine` must outlive the service.
+  WorkerService(Engine* engine, WorkerIdentity identity);
+
+  grpc::ServerUnaryReactor* GetWorkerStatus(grpc::CallbackServerContext* context,
+                                            const v1::GetWorkerStatusRequest* request,
+                                            v1::WorkerStatus* response) override;
+  grpc::ServerUnaryReactor* GetTokenizer(grpc::CallbackServerContext* context,
+                                         const v1::GetTokenizerRequest* request,
+                                         v1::TokenizerDescription* response) override;
+  grpc::ServerUnaryReactor* Inspect(grpc::CallbackServerContext* context,
+                                    const v1::InspectRequest* request,
+                                    v1::InspectResponse* response) override;
+
+  // The address is known once the server listens.
+  void SetAddress(const std::string& address);
+  void SetDraining();
+  // The status as it is sent to routers. May wait for the engine.
+  v1::WorkerStatus CurrentStatus();
+
+ private:
+  Engine* const engine_;
+  std::mutex mutex_;
+  WorkerIdentity identity_;
+  bool draining_ = false;
+  TaskThread tasks_;  // last: its tasks use all of the above
+};
+
+}  // namespace baton
