@@ -1,8 +1,8 @@
 // What this machine can do at most, measured in the run that reports against it: int8 products,
 // f32 fused operations, and bytes read from memory, for one instruction set and a thread count.
 //
-// The loops are in assembly and do nothing but the instruction in question on independent registers.
-// Callers check IsSupported first.
+// The loops are in assembly and do nothing but the instruction in question on independent
+// registers. Callers check IsSupported first.
 #pragma once
 
 #include <algorithm>
@@ -44,17 +44,19 @@ inline constexpr int64_t kRounds = 100'000;
 inline constexpr int kInstructions = 12;  // a round: independent ones, latency times rate
 
 // A loop of kInstructions on registers 0–11, with 14 and 15 as the operands.
-#define BATON_PEAK_LOOP(instruction, width)                                                 \
-  int64_t rounds = kRounds;                                                                 \
-  asm volatile(".irp r,0,1,2,3,4,5,6,7,8,9,10,11,14,15\n"                                   \
-               "vpxor %%xmm\\r, %%xmm\\r, %%xmm\\r\n.endr\n"                                 \
-               "1:\n.irp r,0,1,2,3,4,5,6,7,8,9,10,11\n" instruction " %%" width "15, %%" width \
-               "14, %%" width "\\r\n.endr\n"                                                \
-               "dec %0\njnz 1b\nvzeroupper\n"                                              \
-               : "+r"(rounds)                                                               \
-               :                                                                            \
-               : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",    \
-                 "xmm9", "xmm10", "xmm11", "xmm14", "xmm15", "cc")
+#define BATON_PEAK_LOOP(instruction, width)                                                      \
+  int64_t rounds = kRounds;                                                                      \
+  asm volatile(                                                                                  \
+      ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,14,15\n"                                                 \
+      "vpxor %%xmm\\r, %%xmm\\r, %%xmm\\r\n.endr\n"                                              \
+      "1:\n.irp r,0,1,2,3,4,5,6,7,8,9,10,11\n" instruction " %%" width "15, %%" width            \
+      "14, %%" width                                                                             \
+      "\\r\n.endr\n"                                                                             \
+      "dec %0\njnz 1b\nvzeroupper\n"                                                             \
+      : "+r"(rounds)                                                                             \
+      :                                                                                          \
+      : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+        "xmm11", "xmm14", "xmm15", "cc")
 
 inline int64_t Int8Avx512() {
   BATON_PEAK_LOOP("vpdpbusd", "zmm");
@@ -112,9 +114,8 @@ inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads, const std::by
   const int64_t piece = 1 << 20;
   const double seconds = BestSeconds(
       [&] {
-        pool.ParallelFor(bytes / piece, [&](int64_t unit, int) {
-          peaks::ReadAll(memory + unit * piece, piece);
-        });
+        pool.ParallelFor(bytes / piece,
+                         [&](int64_t unit, int) { peaks::ReadAll(memory + unit * piece, piece); });
       },
       0.3);
   result.bytes_per_second = static_cast<double>(bytes) / seconds;

@@ -122,11 +122,10 @@ RadixTree::NodeIndex RadixTree::AddChild(NodeIndex parent, std::span<const Cache
   const NodeIndex child = NewNode();
   nodes_[child].parent = parent;
   nodes_[child].first_hash = HashOfBlock(units.first(block_size_));
-  if (eviction_queue_.Contains(parent)) eviction_queue_.Erase(parent);
   ++nodes_[parent].child_count;
   Append(child, units, blocks);
   children_.insert(child);
-  // A node joins the queue when its lock goes; Insert, the one caller, locks it next.
+  // It joins the eviction queue when its lock goes: Insert, the one caller, locks it next.
   return child;
 }
 
@@ -266,15 +265,20 @@ int32_t RadixTree::Insert(RadixLock& lock, std::span<const CacheUnit> units,
 
 // ---- locks --------------------------------------------------------------------------------------
 
-void RadixTree::LockPath(NodeIndex index) {
-  ++nodes_[index].own_locks;
-  for (NodeIndex at = index; at != kNone; at = nodes_[at].parent) {
+// Counts one lock more on every node from `index` up to, and without, `end`.
+void RadixTree::LockBetween(NodeIndex index, NodeIndex end) {
+  for (NodeIndex at = index; at != end; at = nodes_[at].parent) {
     Node& node = nodes_[at];
     if (node.locks++ > 0) continue;
     evictable_blocks_ -= node.size();
     protected_blocks_ += node.size();
     if (eviction_queue_.Contains(at)) eviction_queue_.Erase(at);
   }
+}
+
+void RadixTree::LockPath(NodeIndex index) {
+  ++nodes_[index].own_locks;
+  LockBetween(index, kNone);
 }
 
 void RadixTree::UnlockPath(NodeIndex index) {
@@ -296,18 +300,12 @@ void RadixTree::UnlockPath(NodeIndex index) {
   }
 }
 
-// REQUIRES: `node` is the lock's node or below it.
+// REQUIRES: `index` is the lock's node or below it.
 void RadixTree::MoveLockDown(RadixLock& lock, NodeIndex index) {
   const NodeIndex from = std::exchange(lock.node_, index);
   --nodes_[from].own_locks;
   ++nodes_[index].own_locks;
-  for (NodeIndex at = index; at != from; at = nodes_[at].parent) {
-    Node& node = nodes_[at];
-    if (node.locks++ > 0) continue;
-    evictable_blocks_ -= node.size();
-    protected_blocks_ += node.size();
-    if (eviction_queue_.Contains(at)) eviction_queue_.Erase(at);
-  }
+  LockBetween(index, from);
 }
 
 void RadixTree::PinAt(NodeIndex node, BlockId block) {

@@ -190,6 +190,7 @@ class RadixTree {
   // The node that ends exactly at the position.
   NodeIndex NodeEndingAt(const Position& position);
 
+  void LockBetween(NodeIndex node, NodeIndex end);
   void LockPath(NodeIndex node);
   void MoveLockDown(RadixLock& lock, NodeIndex node);
   void UnlockPath(NodeIndex node);

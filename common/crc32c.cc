@@ -43,8 +43,7 @@ uint32_t ExtendCrc32cHardware(uint32_t crc, std::span<const std::byte> data) {
 #endif
 
 uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> data) {
-  return Crc32cHardwareAvailable() ? ExtendCrc32cHardware(crc, data)
-                                   : ExtendCrc32cTable(crc, data);
+  return Crc32cHardwareAvailable() ? ExtendCrc32cHardware(crc, data) : ExtendCrc32cTable(crc, data);
 }
 
 uint32_t Crc32c(std::span<const std::byte> data) { return ExtendCrc32c(0, data); }

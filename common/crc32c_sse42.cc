@@ -1,6 +1,7 @@
-// CRC32C by the SSE4.2 instruction. One instruction takes three cycles but one can start in each, so three neighbouring stretches are
-// summed side by side and joined: crc(a‖b‖c) = crc(a)·x^(8|bc|) + crc(b)·x^(8|c|) + crc(c) over GF(2) modulo the polynomial
-// (V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011).
+// CRC32C by the SSE4.2 instruction. One instruction takes three cycles but one can start in each,
+// so three neighbouring stretches are summed side by side and joined: crc(a‖b‖c) = crc(a)·x^(8|bc|)
+// + crc(b)·x^(8|c|) + crc(c) over GF(2) modulo the polynomial (V. Gopal et al., "Fast CRC
+// Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011).
 #if defined(__x86_64__)
 
 #include <nmmintrin.h>
@@ -20,8 +21,9 @@ constexpr uint32_t PowerOfX(uint64_t n) {
   return value;
 }
 
-// The factor that Shift takes to move a CRC over `bytes` zero bytes. The carry-less product of two reflected 32-bit values stands for
-// their product times x, and the CRC instruction multiplies what it reduces by x^32: 33 powers are already there.
+// The factor that Shift takes to move a CRC over `bytes` zero bytes. The carry-less product of two
+// reflected 32-bit values stands for their product times x, and the CRC instruction multiplies what
+// it reduces by x^32: 33 powers are already there.
 constexpr uint32_t ShiftFactor(uint64_t bytes) { return PowerOfX(8 * bytes - 33); }
 
 uint64_t Shift(uint64_t crc, uint32_t factor) {

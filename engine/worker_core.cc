@@ -94,7 +94,7 @@ void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
   }
   Request& live = *requests_.emplace(handle, std::move(request)).first->second;
   if (!generate.remote_prefill) return;
-  if (absl::Status status = ExpectKv(live, generate); !status.ok()) Fail(handle, status);
+  if (absl::Status status = ExpectKv(live); !status.ok()) Fail(handle, status);
 }
 
 absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int32_t length_limit) {
@@ -111,7 +111,7 @@ absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int3
 }
 
 // Blocks are reserved: says which are missing, and lets the transport have them.
-absl::Status WorkerCore::ExpectKv(Request& request, const GenerateRequest& generate) {
+absl::Status WorkerCore::ExpectKv(Request& request) {
   const SequenceId id = IdOf(request.handle);
   const int32_t matched = cache_->matched(id);
   request.generation->ledger().cached_tokens = matched;

@@ -115,7 +115,7 @@ class WorkerCore {
 
   absl::Status Validate(std::span<const TokenId> prompt, const SamplingParams& sampling) const;
   absl::Status Admit(Request& request, GenerateRequest& generate, int32_t length_limit);
-  absl::Status ExpectKv(Request& request, const GenerateRequest& generate);
+  absl::Status ExpectKv(Request& request);
   void ComputeLocally(Request& request);
 
   void Reject(Request& request, const absl::Status& status);

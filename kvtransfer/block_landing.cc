@@ -46,8 +46,7 @@ void BlockLanding::VerifyPieces() {
   const int64_t arrived = frame_.payload_bytes - remaining_;
   for (; static_cast<int64_t>(verified_pieces_ + 1) * bytes <= arrived; ++verified_pieces_) {
     const auto piece = static_cast<int32_t>(verified_pieces_);
-    const int64_t offset =
-        layout.PieceOffset(piece / 2, piece % 2 == 1, placement_->block.value());
+    const int64_t offset = layout.PieceOffset(piece / 2, piece % 2 == 1, placement_->block.value());
     const uint32_t crc =
         Crc32c(std::span<const std::byte>(pool_->base + offset, static_cast<size_t>(bytes)));
     if (crc != frame_.piece_crcs[piece] && verified_.ok()) {
@@ -62,8 +61,7 @@ BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatc
     : dispatch_(std::move(dispatch)),
       cursor_(pool, dispatch_.block, dispatch_.frame.valid_tokens),
       remaining_(cursor_.remaining()) {
-  dispatch_.frame.piece_crcs =
-      PieceChecksums(pool, dispatch_.block, dispatch_.frame.valid_tokens);
+  dispatch_.frame.piece_crcs = PieceChecksums(pool, dispatch_.block, dispatch_.frame.valid_tokens);
 }
 
 int BlockDeparture::Fill(std::span<iovec> out) {

@@ -1,7 +1,9 @@
-// A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), driven by whoever moves the bytes.
+// A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), driven
+// by whoever moves the bytes.
 //
-// Both can be cut loose from the pool in the middle of a block, because a byte stream has to be continued: Divert sends the rest of a landing to
-// scrap memory, Detach copies the rest of a departure out of the pool. After either the pool is no longer touched.
+// Both can be cut loose from the pool in the middle of a block, because a byte stream has to be
+// continued: Divert sends the rest of a landing to scrap memory, Detach copies the rest of a
+// departure out of the pool. After either the pool is no longer touched.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -31,7 +33,8 @@ class BlockLanding {
   // A payload that nobody wants: to scrap.
   explicit BlockLanding(int64_t payload_bytes) : remaining_(payload_bytes) {}
 
-  // Where the next bytes go; at most kMaxIovecs and out.size() entries, at least one while remaining() > 0.
+  // Where the next bytes go; at most kMaxIovecs and out.size() entries, at least one while
+  // remaining() > 0.
   int Fill(std::span<iovec> out);
   // `bytes` arrived there. Pieces that became whole are verified while they are warm.
   void Advance(int64_t bytes);
@@ -41,7 +44,8 @@ class BlockLanding {
   // Set while this lands in the pool.
   const std::optional<BlockPlacement>& placement() const { return placement_; }
   int64_t payload_bytes() const { return frame_.payload_bytes; }
-  // DataLoss naming transfer, block, layer and K or V of the first piece whose CRC differs. Complete once remaining() is 0.
+  // DataLoss naming transfer, block, layer and K or V of the first piece whose CRC differs.
+  // Complete once remaining() is 0.
   const absl::Status& verified() const { return verified_; }
 
  private:

@@ -22,7 +22,8 @@ std::string KvFingerprint::ToString() const {
 }
 
 absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& theirs) {
-  // Both speak every version from the oldest to their own, so the older of the two is the one spoken.
+  // Both speak every version from the oldest to their own, so the older of the two is the one
+  // spoken.
   if (theirs.protocol_version < kOldestTransferProtocolVersion ||
       theirs.protocol_version > ours.protocol_version + 1) {
     return Differ("protocol_version", ours.protocol_version, theirs.protocol_version);

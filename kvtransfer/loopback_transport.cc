@@ -1,5 +1,6 @@
-// Both ends of every transfer in one process: a network object with one thread that plays all wires. Frames pass as values, blocks by memcpy,
-// with the same sessions, handshake and checks as over TCP.
+// Both ends of every transfer in one process: a network object with one thread that plays all
+// wires. Frames pass as values, blocks by memcpy, with the same sessions, handshake and checks as
+// over TCP.
 
 #include <algorithm>
 #include <chrono>
@@ -30,8 +31,9 @@ class LoopbackTransport;
 
 }  // namespace
 
-// One thread serves all transports. Lock order: the network's mutex, then a transport's; the thread holds the network's mutex during a round
-// (at most a few blocks), which only creating, destroying and waking wait for.
+// One thread serves all transports. Lock order: the network's mutex, then a transport's; the thread
+// holds the network's mutex during a round (at most a few blocks), which only creating, destroying
+// and waking wait for.
 class LoopbackNetwork {
  public:
   LoopbackNetwork() : thread_([this](const std::stop_token& stop) { Run(stop); }) {}

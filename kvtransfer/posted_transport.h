@@ -1,9 +1,12 @@
-// The engine's side of a transport with an I/O thread: checks posts, carries them over as commands, and brings events back.
+// The engine's side of a transport with an I/O thread: checks posts, carries them over as commands,
+// and brings events back.
 //
-// Posts are checked here, at once, against the pool and the set of live transfers; a transfer is live from its post until its terminal event
-// has been polled. Everything else happens on the I/O thread of the derived transport.
+// Posts are checked here, at once, against the pool and the set of live transfers; a transfer is
+// live from its post until its terminal event has been polled. Everything else happens on the I/O
+// thread of the derived transport.
 //
-// Thread safety: the KvTransport functions are called from the engine thread, TakeCommands and Publish from the I/O thread.
+// Thread safety: the KvTransport functions are called from the engine thread, TakeCommands and
+// Publish from the I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +46,8 @@ class PostedTransport : public KvTransport {
   virtual void WakeIoThread() = 0;
 
   std::vector<TransferCommand> TakeCommands();
-  // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks of transfers that end in them.
+  // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks
+  // of transfers that end in them.
   void Publish(std::vector<TransferEvent> events);
 
  private:

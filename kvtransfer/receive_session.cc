@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-// Enough bytes asked for ahead that the sender never waits for a Pull, few enough that transfers share a connection fairly.
+// Enough bytes asked for ahead that the sender never waits for a Pull, few enough that transfers
+// share a connection fairly.
 constexpr int64_t kWindowBytes = 8 << 20;
 
 int32_t PullWindow(const KvLayout& layout) {
@@ -63,10 +64,10 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const AnnounceFrame& frame)
   sender_transfer_ = frame.sender_transfer;
   if (frame.first_block != spec_.first_block || frame.block_count != block_count() ||
       frame.tokens != spec_.tokens) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "announced first_block %d, block_count %d, tokens %d; expected %d, %d, %d",
-        frame.first_block, frame.block_count, frame.tokens, spec_.first_block, block_count(),
-        spec_.tokens));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("announced first_block %d, block_count %d, tokens %d; expected %d, %d, %d",
+                        frame.first_block, frame.block_count, frame.tokens, spec_.first_block,
+                        block_count(), spec_.tokens));
   }
   if (frame.available < available_ || frame.available > block_count()) {
     return absl::InvalidArgumentError(absl::StrFormat("available %d is outside [%d, %d]",
@@ -74,8 +75,8 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const AnnounceFrame& frame)
   }
   if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
   if (frame.final && frame.available != block_count()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "final announcement with %d of %d blocks", frame.available, block_count()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("final announcement with %d of %d blocks", frame.available, block_count()));
   }
   available_ = frame.available;
   final_ = frame.final;
@@ -97,9 +98,9 @@ absl::StatusOr<BlockId> ReceiveSession::OnBlock(const BlockFrame& frame) const {
   const int64_t bytes = BlockValidBytes(layout_, valid);
   if (frame.payload_bytes != bytes ||
       frame.piece_crcs.size() != static_cast<size_t>(PieceCount(layout_))) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "block %d has %d bytes in %d pieces, expected %d in %d", frame.block, frame.payload_bytes,
-        frame.piece_crcs.size(), bytes, PieceCount(layout_)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("block %d has %d bytes in %d pieces, expected %d in %d", frame.block,
+                        frame.payload_bytes, frame.piece_crcs.size(), bytes, PieceCount(layout_)));
   }
   return spec_.blocks[landed_];
 }

@@ -2,10 +2,12 @@
 //
 //   expected ──Announce──▶ bound to one peer ──Announce, Pull, Block …──▶ complete
 //
-// Invariants: landed <= requested <= available <= block_count; blocks are asked for and land in sequence order, once each; requested - landed
-// never exceeds the pull window. Only the peer of the first Announce is listened to.
+// Invariants: landed <= requested <= available <= block_count; blocks are asked for and land in
+// sequence order, once each; requested - landed never exceeds the pull window. Only the peer of the
+// first Announce is listened to.
 //
-// Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferReceiver ends it.
+// Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferReceiver
+// ends it.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +32,15 @@ absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec);
 
 class ReceiveSession {
  public:
-  // REQUIRES: CheckReceiveSpec. `serial` tells this session from an earlier one with the same transfer id.
+  // REQUIRES: CheckReceiveSpec. `serial` tells this session from an earlier one with the same
+  // transfer id.
   ReceiveSession(const KvLayout& layout, ReceiveSpec spec, uint64_t serial, int64_t now_us);
 
-  // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not fit the spec.
+  // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not
+  // fit the spec.
   absl::Status OnAnnounce(PeerId peer, const AnnounceFrame& frame);
-  // Where the payload lands. OutOfRange when the block was not the next asked for; InvalidArgument for a wrong size or piece count.
+  // Where the payload lands. OutOfRange when the block was not the next asked for; InvalidArgument
+  // for a wrong size or piece count.
   absl::StatusOr<BlockId> OnBlock(const BlockFrame& frame) const;
   // The block that OnBlock accepted lies verified in the pool.
   void OnBlockLanded(int64_t bytes, int64_t now_us);

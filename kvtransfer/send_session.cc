@@ -33,8 +33,8 @@ SendSession::SendSession(const KvLayout& layout, SendSpec spec, uint64_t serial,
     : layout_(&layout), spec_(std::move(spec)), serial_(serial) {
   // A ticket without a time of its own leaves it to the sender.
   const int64_t ticket_ms = spec_.ticket.timeout_ms;
-  deadline_us_ = DeadlineUs(
-      now_us, ticket_ms > 0 ? std::min(spec_.timeout_ms, ticket_ms) : spec_.timeout_ms);
+  deadline_us_ =
+      DeadlineUs(now_us, ticket_ms > 0 ? std::min(spec_.timeout_ms, ticket_ms) : spec_.timeout_ms);
 }
 
 absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool final,

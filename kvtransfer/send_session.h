@@ -1,9 +1,11 @@
 // One transfer, seen by its sender: what is computed, what was announced, asked for and sent.
 //
-// Invariants: sent <= dispatched <= pulled <= announced <= block_count; blocks go out in sequence order, once each; the receiver's Done counts only
-// when everything was announced as final and sent.
+// Invariants: sent <= dispatched <= pulled <= announced <= block_count; blocks go out in sequence
+// order, once each; the receiver's Done counts only when everything was announced as final and
+// sent.
 //
-// Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferSender ends it.
+// Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferSender
+// ends it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,8 @@
 
 namespace baton {
 
-// Whether a spec fits the pool's block size: InvalidArgument names the field. The address is the transport's to judge.
+// Whether a spec fits the pool's block size: InvalidArgument names the field. The address is the
+// transport's to judge.
 absl::Status CheckSendSpec(const KvLayout& layout, const SendSpec& spec);
 
 // A block on its way out: the frame lacks its piece CRCs.
@@ -35,8 +38,8 @@ class SendSession {
   // REQUIRES: CheckSendSpec.
   SendSession(const KvLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us);
 
-  // From the engine. InvalidArgument: more blocks than missing, too few at the end, a block outside the pool, a manifest past its limit,
-  // anything after the final announcement.
+  // From the engine. InvalidArgument: more blocks than missing, too few at the end, a block outside
+  // the pool, a manifest past its limit, anything after the final announcement.
   absl::Status Announce(const std::vector<BlockId>& blocks, bool final, std::string manifest);
   // The announcement to send now: cumulative, so one frame stands for any number of calls.
   AnnounceFrame MakeAnnounce() const;

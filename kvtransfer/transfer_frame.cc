@@ -54,7 +54,8 @@ class Writer {
   std::string out_;
 };
 
-// Reads fields in order; after the first error everything reads as zero and status() says which field it was.
+// Reads fields in order; after the first error everything reads as zero and status() says which
+// field it was.
 class Reader {
  public:
   Reader(const char* frame, std::span<const std::byte> bytes) : frame_(frame), bytes_(bytes) {}
@@ -334,14 +335,13 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(std::span<const std::byte> bytes) 
         absl::StrFormat("frame header: format %d.%d, expected %d.0", format, zero, kFormat));
   }
   if (header.type == 0 || header.type > kTypes.size()) {
-    return absl::InvalidArgumentError(absl::StrFormat("frame header: type %d is outside [1, %d]",
-                                                      header.type, kTypes.size()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("frame header: type %d is outside [1, %d]", header.type, kTypes.size()));
   }
   const FrameType& type = kTypes[header.type - 1];
   if (header.body_bytes > type.max_body_bytes) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: body_bytes %d, the limit is %d",
-                                                      type.name, header.body_bytes,
-                                                      type.max_body_bytes));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: body_bytes %d, the limit is %d", type.name, header.body_bytes, type.max_body_bytes));
   }
   return header;
 }
@@ -364,8 +364,8 @@ absl::Status CheckFingerprintFits(const KvFingerprint& p) {
                                    {"layout", p.layout},
                                    {"rope", p.rope}}) {
     if (text.size() > kMaxFingerprintText) {
-      return absl::InvalidArgumentError(absl::StrFormat("fingerprint %s has %d bytes, the limit is %d",
-                                                        name, text.size(), kMaxFingerprintText));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "fingerprint %s has %d bytes, the limit is %d", name, text.size(), kMaxFingerprintText));
     }
   }
   return absl::OkStatus();

@@ -1,8 +1,9 @@
-// One worker's end of every transfer: sender and receiver behind one door, for the hosts that move bytes (loopback, TCP, simulation).
+// One worker's end of every transfer: sender and receiver behind one door, for the hosts that move
+// bytes (loopback, TCP, simulation).
 //
-// A host's round: Apply commands → deliver frames that arrived → OnTimer → make TakeConnects, send TakeFrames → stop touching blocks of
-// placements and dispatches that are no longer live → TakeEvents to the engine. The order of the last two is what rule 2 of
-// transport.h rests on.
+// A host's round: Apply commands → deliver frames that arrived → OnTimer → make TakeConnects, send
+// TakeFrames → stop touching blocks of placements and dispatches that are no longer live →
+// TakeEvents to the engine. The order of the last two is what rule 2 of transport.h rests on.
 //
 // Pure. Thread safety: belongs to one thread.
 #pragma once
@@ -52,8 +53,9 @@ class TransferNode {
   // FailedPrecondition with the peer's reason.
   static absl::Status CheckHelloReply(const HelloReplyFrame& reply);
 
-  // A frame on an open link that this node opened (it sends blocks there) or accepted (it receives). Block, Hello, Ping and
-  // Pong are the host's; any other that does not belong to the direction is InvalidArgument and ends the link.
+  // A frame on an open link that this node opened (it sends blocks there) or accepted (it
+  // receives). Block, Hello, Ping and Pong are the host's; any other that does not belong to the
+  // direction is InvalidArgument and ends the link.
   absl::Status OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us);
   absl::Status OnFrameFromSender(PeerId peer, const Frame& frame, int64_t now_us);
 

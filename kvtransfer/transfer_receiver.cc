@@ -60,10 +60,9 @@ std::optional<BlockPlacement> TransferReceiver::OnBlock(PeerId peer, const Block
   ReceiveSession* session = Find(frame.transfer_id, peer);
   if (session == nullptr || session->sender_transfer() != frame.sender_transfer) return {};
   if (frame.receiver_epoch != epoch_) {
-    Fail(frame.transfer_id,
-         absl::FailedPreconditionError(absl::StrFormat("receiver_epoch: ours %d, block %d says %d",
-                                                       epoch_.value(), frame.block,
-                                                       frame.receiver_epoch.value())));
+    Fail(frame.transfer_id, absl::FailedPreconditionError(absl::StrFormat(
+                                "receiver_epoch: ours %d, block %d says %d", epoch_.value(),
+                                frame.block, frame.receiver_epoch.value())));
     return {};
   }
   const absl::StatusOr<BlockId> block = session->OnBlock(frame);

@@ -1,9 +1,12 @@
-// Every transfer a worker expects: routes what peers say to the sessions, answers them, ends sessions at their deadlines.
+// Every transfer a worker expects: routes what peers say to the sessions, answers them, ends
+// sessions at their deadlines.
 //
-// Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes. A peer's mistake fails the transfer it names at
-// most; what names no live transfer of that peer is answered with an Abort or dropped.
+// Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes. A
+// peer's mistake fails the transfer it names at most; what names no live transfer of that peer is
+// answered with an Abort or dropped.
 //
-// Invariants: one terminal event per Expect; a session is gone once its terminal event exists; every session of a lost peer is failed.
+// Invariants: one terminal event per Expect; a session is gone once its terminal event exists;
+// every session of a lost peer is failed.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -48,7 +51,8 @@ class TransferReceiver {
   void OnAnnounce(PeerId peer, const AnnounceFrame& frame, int64_t now_us);
   // Nothing: no live transfer wants the payload, which must be thrown away.
   std::optional<BlockPlacement> OnBlock(PeerId peer, const BlockFrame& frame);
-  // The payload of a placement landed; `verified` is DataLoss where a CRC differs. Ignored when the session has ended meanwhile.
+  // The payload of a placement landed; `verified` is DataLoss where a CRC differs. Ignored when the
+  // session has ended meanwhile.
   void OnBlockLanded(const BlockPlacement& placement, int64_t bytes, const absl::Status& verified,
                      int64_t now_us);
   void OnAbort(PeerId peer, const AbortFrame& frame);

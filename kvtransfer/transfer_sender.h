@@ -1,7 +1,9 @@
-// Every transfer a worker sends: asks its host for links to receivers, announces, answers pulls, ends sessions at their deadlines.
+// Every transfer a worker sends: asks its host for links to receivers, announces, answers pulls,
+// ends sessions at their deadlines.
 //
-// All transfers to one address share one link. Blocks of different transfers take turns on it, so that a long one does not hold up a short
-// one. When a link fails, its transfers fail with it; the next StartSend asks for a new one.
+// All transfers to one address share one link. Blocks of different transfers take turns on it, so
+// that a long one does not hold up a short one. When a link fails, its transfers fail with it; the
+// next StartSend asks for a new one.
 //
 // Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
 //
@@ -42,7 +44,8 @@ class TransferSender {
                 std::string manifest);
   void Cancel(uint64_t sender_transfer);
 
-  // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or OnLinkDown.
+  // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or
+  // OnLinkDown.
   std::vector<std::string> TakeConnects() { return std::exchange(connects_, {}); }
   void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch);
   // Refused, failed or lost.
@@ -68,7 +71,7 @@ class TransferSender {
 
  private:
   struct Link {
-    std::optional<PeerId> peer;              // set while open
+    std::optional<PeerId> peer;  // set while open
     Epoch peer_epoch{0};
     absl::flat_hash_set<uint64_t> sessions;  // live, by sender_transfer
     std::deque<uint64_t> turns;              // those with blocks to send, in turn
@@ -77,7 +80,8 @@ class TransferSender {
   SendSession* Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer);
   Link* FindLink(PeerId peer);
   const Link* FindLink(PeerId peer) const;
-  // On an open link: fails a session whose ticket names another epoch, marks the others to be announced.
+  // On an open link: fails a session whose ticket names another epoch, marks the others to be
+  // announced.
   void Introduce(const Link& link, const SendSession& session);
   void Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer = true);
   void Erase(uint64_t sender_transfer);
@@ -85,10 +89,10 @@ class TransferSender {
   const KvLayout& layout_;
   uint64_t next_serial_ = 1;
   absl::flat_hash_map<uint64_t, SendSession> sessions_;
-  absl::flat_hash_map<std::string, Link> links_;       // with a link made, being made or wanted
-  absl::flat_hash_map<PeerId, std::string> addresses_; // of open links
-  std::set<std::pair<int64_t, uint64_t>> deadlines_;   // (deadline_us, sender_transfer)
-  std::set<uint64_t> unannounced_;                     // sessions with news for their receiver
+  absl::flat_hash_map<std::string, Link> links_;        // with a link made, being made or wanted
+  absl::flat_hash_map<PeerId, std::string> addresses_;  // of open links
+  std::set<std::pair<int64_t, uint64_t>> deadlines_;    // (deadline_us, sender_transfer)
+  std::set<uint64_t> unannounced_;                      // sessions with news for their receiver
   std::vector<std::string> connects_;
   std::vector<OutgoingFrame> frames_;
   std::vector<TransferEvent> events_;

@@ -133,10 +133,23 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateLoopbackTransport(
     std::shared_ptr<LoopbackNetwork> network, std::string name, TransportOptions options);
 std::shared_ptr<LoopbackNetwork> CreateLoopbackNetwork();
 
+// How long a TCP transport waits for what. The defaults find a dead peer within about a second.
+struct TcpOptions {
+  int64_t connect_timeout_ms = 1000;
+  int64_t handshake_timeout_ms = 1000;
+  int64_t frame_timeout_ms =
+      2000;  // from a frame's first byte to its last; payloads have more by their size
+  int64_t ping_interval_ms = 250;     // while transfers are open
+  int64_t silence_timeout_ms = 1000;  // nothing at all heard while transfers are open
+  int32_t max_connections = 1024;     // accepted ones; more are closed at once
+};
+
 // TCP. Listens on `listen_address` ("HOST:PORT", port 0 picks one) and advertises `advertise_host`
-// (empty: the listen host).
+// (empty: the listen host, which then must not be a wildcard). Names are looked up here, once; the
+// advertised address is numeric.
 absl::StatusOr<std::unique_ptr<KvTransport>> CreateTcpTransport(const std::string& listen_address,
                                                                 const std::string& advertise_host,
-                                                                TransportOptions options);
+                                                                TransportOptions options,
+                                                                TcpOptions tcp = {});
 
 }  // namespace baton

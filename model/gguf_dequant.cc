@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "absl/strings/str_format.h"
+#include "common/str_cat.h"
 #include "kernels/half.h"
 
 namespace baton {
@@ -65,8 +65,8 @@ absl::Status Dequantize(GgmlType type, std::span<const std::byte> data, std::spa
   const size_t block_values = GgmlBlockValues(type);
   if (values.size() % block_values != 0 ||
       data.size() != values.size() / block_values * GgmlBlockBytes(type)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d bytes are not %d values of type %s", data.size(), values.size(), GgmlTypeName(type)));
+    return absl::InvalidArgumentError(StrCat(data.size(), " bytes are not ", values.size(),
+                                             " values of type ", GgmlTypeName(type)));
   }
   switch (type) {
     case GgmlType::kF32:
@@ -89,7 +89,7 @@ absl::Status Dequantize(GgmlType type, std::span<const std::byte> data, std::spa
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor type %s is not supported", GgmlTypeName(type)));
+          StrCat("tensor type ", GgmlTypeName(type), " is not supported"));
   }
 }
 

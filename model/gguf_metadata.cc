@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "common/str_cat.h"
 
 namespace baton {
 namespace {
@@ -53,7 +53,7 @@ WideInteger LoadInteger(GgufValueType type, std::span<const std::byte> bytes, ui
 }
 
 std::string ToString(WideInteger value) {
-  return value.negative ? absl::StrCat(static_cast<int64_t>(value.bits)) : absl::StrCat(value.bits);
+  return value.negative ? StrCat(static_cast<int64_t>(value.bits)) : StrCat(value.bits);
 }
 
 template <typename T>
@@ -63,18 +63,17 @@ absl::StatusOr<T> Narrow(std::string_view key, WideInteger value) {
   const bool fits = value.negative ? static_cast<int64_t>(value.bits) >= static_cast<int64_t>(kMin)
                                    : value.bits <= static_cast<uint64_t>(kMax);
   if (fits) return static_cast<T>(value.bits);
-  return absl::InvalidArgumentError(absl::StrCat("gguf: key '", PrintableName(key), "' is ",
-                                                 ToString(value), ", outside ", kMin, "…", kMax));
+  return absl::InvalidArgumentError(StrCat("gguf: key '", PrintableName(key), "' is ",
+                                           ToString(value), ", outside ", kMin, "…", kMax));
 }
 
-absl::Status WrongType(std::string_view key, const std::string& expected, const GgufValue& value) {
-  return absl::InvalidArgumentError(absl::StrCat("gguf: key '", PrintableName(key), "' should be ",
-                                                 expected, ", is ",
-                                                 GgufMetadata::DescribeType(value)));
+absl::Status WrongType(std::string_view key, std::string_view expected, const GgufValue& value) {
+  return absl::InvalidArgumentError(StrCat("gguf: key '", PrintableName(key), "' should be ",
+                                           expected, ", is ", GgufMetadata::DescribeType(value)));
 }
 
 absl::Status Absent(std::string_view key) {
-  return absl::NotFoundError(absl::StrCat("gguf: key '", PrintableName(key), "' is absent"));
+  return absl::NotFoundError(StrCat("gguf: key '", PrintableName(key), "' is absent"));
 }
 
 template <typename T>
@@ -102,7 +101,7 @@ class StringCursor {
 
 std::string Quote(std::string_view text, size_t max_characters) {
   const std::string shown(text.substr(0, max_characters));
-  return absl::StrCat("'", absl::Utf8SafeCEscape(shown), shown.size() < text.size() ? "…'" : "'");
+  return StrCat("'", absl::Utf8SafeCEscape(shown), shown.size() < text.size() ? "…'" : "'");
 }
 
 std::string FormatScalar(GgufValueType type, std::span<const std::byte> bytes, uint64_t index) {
@@ -144,8 +143,8 @@ absl::StatusOr<T> DefaultIfAbsent(absl::StatusOr<T> value, T absent) {
 
 std::string PrintableName(std::string_view name) {
   constexpr size_t kShown = 64;
-  return absl::StrCat(absl::CHexEscape(std::string(name.substr(0, kShown))),
-                      name.size() > kShown ? "…" : "");
+  return StrCat(absl::CHexEscape(std::string(name.substr(0, kShown))),
+                name.size() > kShown ? "…" : "");
 }
 
 bool GgufMetadata::Add(std::string_view key, GgufValue value) {
@@ -162,7 +161,7 @@ const GgufValue* GgufMetadata::Find(std::string_view key) const {
 absl::StatusOr<const GgufValue*> GgufMetadata::Get(std::string_view key, GgufValueType type) const {
   const GgufValue* value = Find(key);
   if (value == nullptr) return Absent(key);
-  if (value->type != type) return WrongType(key, std::string(GgufValueTypeName(type)), *value);
+  if (value->type != type) return WrongType(key, GgufValueTypeName(type), *value);
   return value;
 }
 
@@ -171,7 +170,7 @@ absl::StatusOr<const GgufValue*> GgufMetadata::GetArray(std::string_view key,
   const GgufValue* value = Find(key);
   if (value == nullptr) return Absent(key);
   if (value->type != GgufValueType::kArray || value->element_type != element) {
-    return WrongType(key, absl::StrFormat("an array of %s", GgufValueTypeName(element)), *value);
+    return WrongType(key, StrCat("an array of ", GgufValueTypeName(element)), *value);
   }
   return value;
 }
@@ -249,7 +248,7 @@ absl::StatusOr<bool> GgufMetadata::GetBoolOr(std::string_view key, bool absent) 
 
 std::string GgufMetadata::DescribeType(const GgufValue& value) {
   if (value.type != GgufValueType::kArray) return std::string(GgufValueTypeName(value.type));
-  return absl::StrFormat("array of %d %s", value.count, GgufValueTypeName(value.element_type));
+  return StrCat("array of ", value.count, " ", GgufValueTypeName(value.element_type));
 }
 
 std::string GgufMetadata::FormatValue(const GgufValue& value, size_t max_characters) {

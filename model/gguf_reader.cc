@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "common/str_cat.h"
 
 namespace baton {
 namespace {
@@ -25,7 +25,7 @@ constexpr uint64_t kMinTensorInfoBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name, rank, 
 
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("gguf: ", parts...));
+  return absl::InvalidArgumentError(StrCat("gguf: ", parts...));
 }
 
 // Reads forward through the file. Every read names its field for the error.
@@ -39,9 +39,8 @@ class Cursor {
   template <typename... Field>
   absl::StatusOr<std::span<const std::byte>> ReadBytes(uint64_t count, const Field&... field) {
     if (count > remaining()) {
-      return absl::DataLossError(absl::StrCat("gguf: ", field..., " takes ", count,
-                                              " bytes at offset ", position_,
-                                              ", the file ends after ", remaining()));
+      return absl::DataLossError(StrCat("gguf: ", field..., " takes ", count, " bytes at offset ",
+                                        position_, ", the file ends after ", remaining()));
     }
     const auto result = bytes_.subspan(position_, count);
     position_ += count;
@@ -79,7 +78,7 @@ absl::Status CheckBools(std::span<const std::byte> bytes, std::string_view key) 
 }  // namespace
 
 std::string GgufTensor::ShapeString() const {
-  return absl::StrCat("[", absl::StrJoin(std::span(dimensions).first(dimension_count), ", "), "]");
+  return StrCat("[", absl::StrJoin(std::span(dimensions).first(dimension_count), ", "), "]");
 }
 
 // One pass over the file, section by section. Fills `file_`.
@@ -114,10 +113,17 @@ class GgufFile::Parser {
     ASSIGN_OR_RETURN(tensor_count_, cursor_.Read<uint64_t>("tensor_count"));
     ASSIGN_OR_RETURN(metadata_count_, cursor_.Read<uint64_t>("metadata_kv_count"));
     RETURN_IF_ERROR(CheckCount("tensor_count", tensor_count_, kMinTensorInfoBytes));
-    return CheckCount("metadata_kv_count", metadata_count_, kMinKeyValueBytes);
+    RETURN_IF_ERROR(CheckCount("metadata_kv_count", metadata_count_, kMinKeyValueBytes));
+    RETURN_IF_ERROR(CheckLimit("tensor_count", tensor_count_, kGgufMaxTensors));
+    return CheckLimit("metadata_kv_count", metadata_count_, kGgufMaxKeys);
   }
 
-  absl::Status CheckCount(const std::string& field, uint64_t count, uint64_t bytes_each) const {
+  static absl::Status CheckLimit(std::string_view field, uint64_t count, uint64_t most) {
+    if (count <= most) return absl::OkStatus();
+    return Invalid(field, " is ", count, ", more than the limit of ", most);
+  }
+
+  absl::Status CheckCount(std::string_view field, uint64_t count, uint64_t bytes_each) const {
     const uint64_t most = cursor_.remaining() / bytes_each;
     if (count <= most) return absl::OkStatus();
     return Invalid(field, " is ", count, ", but ", cursor_.remaining(),
@@ -166,7 +172,7 @@ class GgufFile::Parser {
                            GgufValue& value) {
     const uint64_t each = GgufScalarBytes(type);
     if (count > cursor_.remaining() / each) {
-      return absl::DataLossError(absl::StrCat(
+      return absl::DataLossError(StrCat(
           "gguf: key '", PrintableName(key), "': ", count, " values of ", each, " bytes at offset ",
           cursor_.position(), ", the file ends after ", cursor_.remaining()));
     }
@@ -184,10 +190,10 @@ class GgufFile::Parser {
     if (value.element_type != GgufValueType::kString) {
       return ReadScalars(key, value.element_type, value.count, value);
     }
-    RETURN_IF_ERROR(CheckCount(absl::StrCat("key '", PrintableName(key), "': array length"),
-                               value.count, sizeof(uint64_t)));
+    RETURN_IF_ERROR(CheckCount(StrCat("key '", PrintableName(key), "': array length"), value.count,
+                               sizeof(uint64_t)));
     const uint64_t begin = cursor_.position();
-    const std::string field = absl::StrCat("key '", PrintableName(key), "': string ");
+    const std::string field = StrCat("key '", PrintableName(key), "': string ");
     for (uint64_t i = 0; i < value.count; ++i) {
       RETURN_IF_ERROR(cursor_.ReadString(field, i).status());
     }
@@ -211,7 +217,7 @@ class GgufFile::Parser {
       return Invalid("tensor ", index, ": name has ", tensor.name.size(), " bytes, not 1 to ",
                      kGgufMaxTensorNameBytes);
     }
-    const std::string who = absl::StrCat("tensor '", PrintableName(tensor.name), "': ");
+    const std::string who = StrCat("tensor '", PrintableName(tensor.name), "': ");
     ASSIGN_OR_RETURN(tensor.dimension_count, cursor_.Read<uint32_t>(who, "n_dimensions"));
     if (tensor.dimension_count < 1 || tensor.dimension_count > kGgufMaxDimensions) {
       return Invalid(who, "n_dimensions is ", tensor.dimension_count, ", not 1 to ",
@@ -242,15 +248,14 @@ class GgufFile::Parser {
       if (dimension == 0)
         return Invalid(who, "shape ", tensor.ShapeString(), " has a zero dimension");
       if (dimension > most / tensor.values) {
-        return Invalid(who, "shape ", tensor.ShapeString(), " of ",
-                       std::string(GgmlTypeName(tensor.type)), " exceeds file size ",
-                       bytes_.size());
+        return Invalid(who, "shape ", tensor.ShapeString(), " of ", GgmlTypeName(tensor.type),
+                       " exceeds file size ", bytes_.size());
       }
       tensor.values *= dimension;
     }
     if (tensor.dimensions[0] % block_values == 0) return absl::OkStatus();
     return Invalid(who, "row of ", tensor.dimensions[0], " values is no multiple of the ",
-                   std::string(GgmlTypeName(tensor.type)), " block of ", block_values);
+                   GgmlTypeName(tensor.type), " block of ", block_values);
   }
 
   // Turns the file's offsets, which count from the data section, into spans.
@@ -260,7 +265,7 @@ class GgufFile::Parser {
     const uint64_t begin = cursor_.position() + std::min(padding, cursor_.remaining());
     const uint64_t section_bytes = bytes_.size() - begin;
     for (GgufTensor& tensor : file_.tensors_) {
-      const std::string who = absl::StrCat("tensor '", PrintableName(tensor.name), "': ");
+      const std::string who = StrCat("tensor '", PrintableName(tensor.name), "': ");
       if (tensor.offset % file_.alignment_ != 0) {
         return Invalid(who, "offset ", tensor.offset, " is no multiple of the alignment ",
                        file_.alignment_);
@@ -268,10 +273,9 @@ class GgufFile::Parser {
       const uint64_t size =
           tensor.values / GgmlBlockValues(tensor.type) * GgmlBlockBytes(tensor.type);
       if (tensor.offset > section_bytes || size > section_bytes - tensor.offset) {
-        return absl::DataLossError(absl::StrCat("gguf: ", who, "data of ", size,
-                                                " bytes at offset ", tensor.offset,
-                                                " of the data section (which starts at ", begin,
-                                                ") exceeds file size ", bytes_.size()));
+        return absl::DataLossError(StrCat("gguf: ", who, "data of ", size, " bytes at offset ",
+                                          tensor.offset, " of the data section (which starts at ",
+                                          begin, ") exceeds file size ", bytes_.size()));
       }
       tensor.offset += begin;
       tensor.data = bytes_.subspan(tensor.offset, size);
@@ -308,7 +312,7 @@ absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path
   ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, MappedFile::Open(path));
   absl::StatusOr<std::unique_ptr<GgufFile>> file = FromBytes(mapping->bytes());
   if (!file.ok()) {
-    return absl::Status(file.status().code(), absl::StrCat(path, ": ", file.status().message()));
+    return absl::Status(file.status().code(), StrCat(path, ": ", file.status().message()));
   }
   (*file)->mapping_ = std::move(mapping);
   return file;

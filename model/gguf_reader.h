@@ -3,8 +3,8 @@
 // Source of the format: docs/gguf.md of the ggml project. The file is mapped and parsed once: every
 // count, length, offset, type and product of dimensions is checked against the file's size before
 // anything depends on it, so a damaged file yields a status that names the field (DataLoss: the
-// file ends too early; InvalidArgument: a value that cannot be right) and never more memory than a
-// small multiple of the file. Metadata and tensors are views of the mapping.
+// file ends too early; InvalidArgument: a value that cannot be right), in bounded memory. Metadata
+// and tensors are views of the mapping.
 //
 // Invariants of an open file: keys are unique and not empty; tensor names are unique, 1 to 64
 // bytes; a tensor has 1 to 4 dimensions, none zero, and a known type; its row is a whole number of
@@ -32,6 +32,9 @@
 namespace baton {
 
 inline constexpr uint32_t kGgufMaxDimensions = 4;
+// Far above any real file; with them, parsing takes at most some 25 MiB whatever the file says.
+inline constexpr uint64_t kGgufMaxKeys = 65536;
+inline constexpr uint64_t kGgufMaxTensors = 65536;
 inline constexpr uint64_t kGgufMaxKeyBytes = 65535;
 inline constexpr uint64_t kGgufMaxTensorNameBytes = 64;
 

@@ -69,15 +69,6 @@ absl::Status CheckToken(TokenId token, size_t vocabulary) {
 
 }  // namespace
 
-SamplerState::SamplerState(std::span<const TokenId> prompt) {
-  for (const TokenId token : prompt) counts_[token].in_prompt = true;
-}
-
-void SamplerState::Accept(TokenId token) {
-  ++counts_[token].generated;
-  ++generated_;
-}
-
 absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits,
                                              const SamplingParams& params,
                                              const SamplerState& state, const DrawKey& key) {

@@ -9,7 +9,7 @@
 // The result is a function of the arguments alone, bit for bit the same on every machine: weights
 // are integers (softmax_weight.h), the draw is a hash of (seed, sample, position) (philox.h).
 //
-// Thread safety: a Sampler holds scratch memory; one thread at a time. SamplerState likewise.
+// Thread safety: a Sampler holds scratch memory; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/strong_int.h"
 #include "model/philox.h"
+#include "model/sampler_state.h"
 #include "model/sampling_params.h"
 
 namespace baton {
@@ -38,28 +38,6 @@ struct SampleResult {
   std::optional<float> logprob;            // when params.logprobs is set
   std::vector<TokenLogprob> top_logprobs;  // params.logprobs of them, most likely first
   bool operator==(const SampleResult&) const = default;
-};
-
-// What the penalties know of a sequence. Rebuilt from its tokens after a migration.
-class SamplerState {
- public:
-  struct Count {
-    bool in_prompt = false;
-    int32_t generated = 0;
-  };
-
-  SamplerState() = default;
-  explicit SamplerState(std::span<const TokenId> prompt);
-
-  // A generated token joins the sequence.
-  void Accept(TokenId token);
-
-  int32_t generated() const { return generated_; }
-  const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
-
- private:
-  absl::flat_hash_map<TokenId, Count> counts_;
-  int32_t generated_ = 0;
 };
 
 class Sampler {

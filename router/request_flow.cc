@@ -106,6 +106,9 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
   if (status.ok()) {
     status = absl::UnavailableError("the decode worker ended its stream without finishing");
   }
+  if (absl::IsCancelled(status)) {  // not by us: the worker is ending
+    status = absl::UnavailableError("the decode worker ended the request");
+  }
   if (tokens_forwarded_ || !WorthAnotherWorker(status) || attempt_ >= max_attempts_) {
     return Fail(std::move(status));
   }

@@ -43,7 +43,7 @@ struct FlowAction {
   int32_t attempt = 0;
   WorkerNumber worker{0};
   bool remote_prefill = false;
-  absl::Status status;
+  absl::Status status = absl::OkStatus();
 };
 const char* FlowActionName(FlowAction::Kind kind);
 
@@ -73,8 +73,8 @@ class RequestFlow {
   Actions OnClientGone(absl::Status status);
 
   bool ended() const { return state_ == State::kEnded; }
-  bool tokens_forwarded() const { return tokens_forwarded_; }
-  const RoutePlan& plan() const { return plan_; }
+  // Of the latest kOpenDecode; 0 before the first.
+  int32_t attempt() const { return attempt_; }
   // Decode workers that cannot take this request.
   const absl::flat_hash_set<WorkerNumber>& excluded() const { return excluded_; }
 

@@ -20,12 +20,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cache/index/prefix_index.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
 
 namespace baton {
 
-using WorkerNumber = StrongInt<struct WorkerNumberTag, uint64_t>;
+// As the prefix index knows it.
+using WorkerNumber = IndexedWorker;
 
 enum class WorkerRole : uint8_t { kPrefill, kDecode, kBoth };
 
@@ -102,7 +104,7 @@ class WorkerRegistry {
 
   const RegistryOptions options_;
   const Clock* const clock_;
-  uint64_t next_number_ = 1;
+  uint32_t next_number_ = 1;
   std::vector<WorkerRecord> workers_;
   std::vector<WorkerNumber> departed_;
   std::string fleet_model_;

@@ -2,22 +2,37 @@
 //
 // A sequence has known tokens (prompt, then generated) and committed ones (KV written). A step
 // gives each chosen sequence some of its known − committed tokens: one for decode, a chunk for
-// prefill, all within a token budget, so a long prompt never stalls short ones. Running decodes
-// come first, then prefills in progress, then admissions from the bounded waiting queue, by
-// priority and arrival.
+// prefill, all within a token budget, so a long prompt never stalls short ones. Every running
+// decode has its row in every step; prefills in progress, then admissions from the bounded waiting
+// queue, share the rest (prefill_share.h), by priority and arrival.
 //
-// When the pool runs dry the victim (lowest priority, then latest arrival) is preempted by
-// recompute: its committed blocks stay in the prefix tree as evictable, and it waits again, at the
-// head of its priority. A sequence that is alone and still cannot grow is reported in `exhausted`:
-// it ends with finish reason `length`.
+// Admission takes the blocks of all known tokens at once, so a prefill never stops half way. It
+// needs them free or evictable, and one more for each sequence already admitted, so that decodes
+// can grow before somebody must be preempted. The queue's order is strict in memory (nobody takes
+// blocks that one ahead waits for); behind a head that fits but would compute nothing in this step,
+// the next few may go ahead.
 //
-// Pure: no clock but the one handed in, no threads. Belongs to the engine thread.
+// When the pool runs dry the victim (lowest priority, then latest arrival, running ones only) is
+// preempted by recompute: its committed blocks stay in the prefix tree as evictable, and it waits
+// again, at the head of its priority. The first in order is never preempted by another, so there is
+// always progress. A sequence that is alone and still cannot grow waits while a transfer or a
+// sequence in kWaitingForKv may give blocks back; else it is reported in `exhausted`, in every step
+// until it is finished: it ends with finish reason `length`.
+//
+// Cost of a step: O(max_running * log) plus a constant number of waiting sequences, whatever the
+// queue's length. After vLLM V1's scheduler.
+//
+// Pure: no clock, no threads. Belongs to the engine thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "cache/kv_cache_manager.h"
 #include "common/strong_int.h"
@@ -27,7 +42,7 @@ namespace baton {
 struct SchedulerOptions {
   int32_t token_budget = 512;      // tokens a step may compute, decode tokens included
   int32_t max_chunk_tokens = 512;  // of one sequence a step; "whole" is a large number
-  int32_t max_running = 64;        // sequences in a step
+  int32_t max_running = 64;        // sequences with blocks, at most token_budget of them
   int32_t max_waiting = 1024;      // queue bound
   bool insert_chunks = true;       // committed blocks enter the prefix tree after every chunk
 };
@@ -67,7 +82,10 @@ class Scheduler {
  public:
   // REQUIRES: options valid; cache outlives the scheduler.
   Scheduler(const SchedulerOptions& options, KvCacheManager* cache);
+  // Sequences that are left are finished.
   ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
   // Queues a sequence. ResourceExhausted: queue full (both numbers). InvalidArgument: the prompt
   // can never fit the pool (both numbers), empty, or max_tokens < prompt.
@@ -79,14 +97,18 @@ class Scheduler {
   // what is missing.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has landed and was verified. The sequence runs from there (it
-  // recomputes whatever is not committed).
+  // recomputes whatever is not committed: a failed transfer reports what it has, or matched()). When
+  // the whole prompt is committed, the first token came with it: AppendToken it before Schedule.
   void KvArrived(SequenceId id, int32_t committed);
 
+  // An output without chunks means that nothing can run until an event (or a transfer) ends the
+  // wait. A step that is never committed is scheduled again.
   SchedulerOutput Schedule();
   // The step's KV writes are done: commits every chunk (and inserts it, if so set). Sequences
   // removed in between are skipped.
   void CommitStep(const SchedulerOutput& output);
-  // Appends a sampled token (known, not committed).
+  // Appends a sampled token (known, not committed). One past max_tokens makes the sequence
+  // `exhausted`.
   void AppendToken(SequenceId id, TokenId token);
   // Ends a sequence in any phase: the one exit; see KvCacheManager::Release.
   void Finish(SequenceId id, bool keep_cached);
@@ -98,7 +120,60 @@ class Scheduler {
   int32_t running_count() const;
   int32_t waiting_for_kv_count() const;
   int64_t preemption_count() const;
-  bool has_work() const;  // a call to Schedule could produce a chunk
+  // A call to Schedule could produce a chunk, or names a sequence as exhausted. False after one
+  // that produced nothing, until something has changed.
+  bool has_work() const;
+
+ private:
+  // Place among waiting or running sequences: first is served first and preempted last.
+  struct Order {
+    int32_t priority = 0;
+    bool resumes = false;  // preempted before: ahead of its priority's newer ones
+    uint64_t arrival = 0;
+    bool operator<(const Order& other) const;
+  };
+  struct Sequence {
+    SequenceSpec spec;  // its tokens grow
+    SequencePhase phase = SequencePhase::kWaiting;
+    Order order;
+    int32_t known() const { return static_cast<int32_t>(spec.tokens.size()); }
+  };
+  struct Prefill {
+    Sequence* sequence;
+    int32_t remaining;  // tokens to compute
+  };
+  enum class Room : uint8_t { kReady, kNone, kPreemptedItself };
+
+  Sequence& Get(SequenceId id);
+  const Sequence& Get(SequenceId id) const;
+  absl::Status CheckCanEverFit(const SequenceSpec& spec) const;
+  absl::Status CheckRoomForHandOff(const SequenceSpec& spec) const;
+  Sequence& Remember(SequenceSpec spec, SequencePhase phase);
+  absl::Status TakeBlocks(const Sequence& sequence);
+  bool CannotGrow(const Sequence& sequence) const;
+
+  void ScheduleDecodes(SchedulerOutput& output);
+  Room MakeRoom(Sequence& sequence, SchedulerOutput& output);
+  void Preempt(Sequence& sequence, SchedulerOutput& output);
+  void SchedulePrefills(SchedulerOutput& output);
+  std::vector<Prefill> PrefillsInProgress() const;
+  void AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const;
+  bool Admit(Sequence& sequence, SchedulerOutput& output);
+  void AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const;
+  int32_t admitted_count() const { return running_count() + waiting_for_kv_; }
+
+  const SchedulerOptions options_;
+  const int32_t max_running_;
+  KvCacheManager* const cache_;
+  absl::flat_hash_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  std::map<Order, Sequence*> waiting_;
+  std::map<Order, Sequence*> running_;
+  int32_t waiting_for_kv_ = 0;
+  int32_t preempted_waiting_ = 0;
+  int64_t preemptions_ = 0;
+  uint64_t arrivals_ = 0;
+  // Set by a Schedule that produced nothing: what could be had then. Any event resets it.
+  std::optional<int32_t> blocked_at_available_;
 };
 
 }  // namespace baton

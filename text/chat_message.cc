@@ -21,8 +21,8 @@ absl::Status CheckText(size_t index, const char* field, const std::string& text,
                                                    text.size(), " bytes; the limit is ", limit));
   }
   if (const size_t valid = ValidUtf8Prefix(text); valid != text.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("message ", index, ": ", field,
-                                                   " is not valid UTF-8 at byte ", valid));
+    return absl::InvalidArgumentError(
+        absl::StrCat("message ", index, ": ", field, " is not valid UTF-8 at byte ", valid));
   }
   return absl::OkStatus();
 }
@@ -32,9 +32,8 @@ absl::Status CheckText(size_t index, const char* field, const std::string& text,
 absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatLimits& limits) {
   if (messages.empty()) return absl::InvalidArgumentError("there are no messages");
   if (messages.size() > limits.max_messages) {
-    return absl::InvalidArgumentError(absl::StrCat("there are ", messages.size(),
-                                                   " messages; the limit is ",
-                                                   limits.max_messages));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there are ", messages.size(), " messages; the limit is ", limits.max_messages));
   }
   size_t total = 0;
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -25,10 +25,10 @@ struct ChatLimits {
   size_t max_name_bytes = 256;
 };
 
-// At least one message; roles of system, user, assistant, tool, developer; valid UTF-8; sizes within
-// the limits. Any order of roles is let through: templates refuse what their model cannot take, and
-// a last message of the assistant is rendered as the template says. InvalidArgument names the
-// message (from 0), the value and the limit.
+// At least one message; roles of system, user, assistant, tool, developer; valid UTF-8; sizes
+// within the limits. Any order of roles is let through: templates refuse what their model cannot
+// take, and a last message of the assistant is rendered as the template says. InvalidArgument names
+// the message (from 0), the value and the limit.
 absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatLimits& limits);
 
 }  // namespace baton

@@ -17,8 +17,7 @@ absl::Status InTemplate(const absl::Status& status) {
 
 absl::StatusOr<JinjaValue> Text(const char* what, const std::string& text, bool trusted) {
   if (const size_t valid = ValidUtf8Prefix(text); valid != text.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " is not valid UTF-8 at byte ", valid));
+    return absl::InvalidArgumentError(absl::StrCat(what, " is not valid UTF-8 at byte ", valid));
   }
   return JinjaValue::String(JinjaString(text, trusted));
 }
@@ -91,8 +90,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::optional<std::string_view>
 
 const std::string& ChatTemplate::source() const { return state_->source; }
 
-absl::StatusOr<std::vector<TextSegment>> ChatTemplate::Render(
-    std::span<const ChatMessage> messages, const RenderOptions& options) const {
+absl::StatusOr<std::vector<TextSegment>> ChatTemplate::Render(std::span<const ChatMessage> messages,
+                                                              const RenderOptions& options) const {
   RETURN_IF_ERROR(ValidateMessages(messages, state_->chat_limits));
   JinjaMeter input_meter(state_->jinja_limits);
   ASSIGN_OR_RETURN(JinjaInput input, InputOf(messages, options, input_meter));

@@ -41,9 +41,9 @@ struct RenderOptions {
 
 class ChatTemplate {
  public:
-  // The template may be absent or empty: a model without one cannot chat (FailedPrecondition). Other
-  // errors start with "chat template line N: "; Unimplemented names a construct of jinja2 that is
-  // not supported.
+  // The template may be absent or empty: a model without one cannot chat (FailedPrecondition).
+  // Other errors start with "chat template line N: "; Unimplemented names a construct of jinja2
+  // that is not supported.
   static absl::StatusOr<ChatTemplate> Parse(std::optional<std::string_view> source,
                                             const JinjaLimits& jinja_limits = {},
                                             const ChatLimits& chat_limits = {});

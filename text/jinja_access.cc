@@ -36,8 +36,9 @@ JinjaValue LoopField(const JinjaValue& value, std::string_view name) {
   if (name == "first") return JinjaValue::Bool(index == 0);
   if (name == "last") return JinjaValue::Bool(index == length - 1);
   if (name == "length") return JinjaValue::Int(length);
-  if (name == "depth") return JinjaValue::Int(loop.nesting + 1);
-  if (name == "depth0") return JinjaValue::Int(loop.nesting);
+  // Only recursive loops, which are not supported, go deeper.
+  if (name == "depth") return JinjaValue::Int(1);
+  if (name == "depth0") return JinjaValue::Int(0);
   if (name == "previtem") {
     return index > 0 ? items[loop.index - 1] : JinjaValue::Undefined("there is no previous item");
   }
@@ -50,8 +51,7 @@ JinjaValue LoopField(const JinjaValue& value, std::string_view name) {
 
 // A method or field; nullopt when the type has none of that name.
 absl::StatusOr<std::optional<JinjaValue>> OwnAttribute(const JinjaValue& object,
-                                                       std::string_view name,
-                                                       JinjaMeter& meter) {
+                                                       std::string_view name, JinjaMeter& meter) {
   switch (FindJinjaMethod(object, name)) {
     case JinjaMethodSupport::kSupported: {
       ASSIGN_OR_RETURN(JinjaValue method, NewMethod(object, name, meter));
@@ -64,16 +64,15 @@ absl::StatusOr<std::optional<JinjaValue>> OwnAttribute(const JinjaValue& object,
   }
   if (object.Is(Type::kLoop)) return std::optional<JinjaValue>(LoopField(object, name));
   if (object.Is(Type::kNamespace)) {
-    RETURN_IF_ERROR(
-        meter.AddSteps(static_cast<int64_t>(object.name_space()->attributes.size())));
+    RETURN_IF_ERROR(meter.AddSteps(static_cast<int64_t>(object.name_space()->attributes.size())));
     const JinjaValue* value = object.name_space()->Find(name);
     return value == nullptr ? std::nullopt : std::optional<JinjaValue>(*value);
   }
   return std::optional<JinjaValue>();
 }
 
-absl::StatusOr<std::optional<JinjaValue>> DictEntry(const JinjaValue& object,
-                                                    const JinjaValue& key, JinjaMeter& meter) {
+absl::StatusOr<std::optional<JinjaValue>> DictEntry(const JinjaValue& object, const JinjaValue& key,
+                                                    JinjaMeter& meter) {
   if (!object.Is(Type::kDict)) return std::optional<JinjaValue>();
   ASSIGN_OR_RETURN(const JinjaValue* value, JinjaLookUp(object.dict(), key, meter));
   return value == nullptr ? std::nullopt : std::optional<JinjaValue>(*value);
@@ -117,14 +116,12 @@ absl::StatusOr<JinjaValue> JinjaSubscript(const JinjaValue& object, const JinjaV
   if (object.IsUndefined()) return JinjaError(object.UndefinedReason());
   ASSIGN_OR_RETURN(std::optional<JinjaValue> found, DictEntry(object, index, meter));
   if (found.has_value()) return *std::move(found);
-  const bool indexable = object.IsString() ||
-                         (object.Is(Type::kSequence) &&
-                          object.sequence().kind != SequenceKind::kView &&
-                          object.sequence().kind != SequenceKind::kGenerator);
+  const bool indexable = object.IsString() || (object.Is(Type::kSequence) &&
+                                               object.sequence().kind != SequenceKind::kView &&
+                                               object.sequence().kind != SequenceKind::kGenerator);
   if (indexable && index.IsIntegral()) {
-    const int64_t length = object.IsString()
-                               ? static_cast<int64_t>(CountCodePoints(object.bytes()))
-                               : static_cast<int64_t>(object.sequence().items.size());
+    const int64_t length = object.IsString() ? static_cast<int64_t>(CountCodePoints(object.bytes()))
+                                             : static_cast<int64_t>(object.sequence().items.size());
     int64_t position = index.AsInt();
     if (position < 0) position += length;
     if (position >= 0 && position < length) {
@@ -132,8 +129,7 @@ absl::StatusOr<JinjaValue> JinjaSubscript(const JinjaValue& object, const JinjaV
       RETURN_IF_ERROR(meter.AddBytes(object.string().size()));
       const size_t begin = CodePointOffset(object.bytes(), static_cast<size_t>(position));
       return NewString(
-          object.string().Substring(begin, begin + DecodeUtf8(object.bytes(), begin).bytes),
-          meter);
+          object.string().Substring(begin, begin + DecodeUtf8(object.bytes(), begin).bytes), meter);
     }
   }
   if (!index.IsString()) {
@@ -150,9 +146,9 @@ absl::StatusOr<JinjaValue> JinjaSlice(const JinjaValue& object,
                                       const std::optional<JinjaValue>& step_value,
                                       JinjaMeter& meter) {
   if (object.IsUndefined()) return JinjaError(object.UndefinedReason());
-  if (!object.IsString() && (!object.Is(Type::kSequence) ||
-                             object.sequence().kind == SequenceKind::kView ||
-                             object.sequence().kind == SequenceKind::kGenerator)) {
+  if (!object.IsString() &&
+      (!object.Is(Type::kSequence) || object.sequence().kind == SequenceKind::kView ||
+       object.sequence().kind == SequenceKind::kGenerator)) {
     return JinjaError("a ", object.TypeName(), " cannot be sliced");
   }
   int64_t step = 1;
@@ -161,15 +157,13 @@ absl::StatusOr<JinjaValue> JinjaSlice(const JinjaValue& object,
     step = step_value->AsInt();
     if (step == 0) return JinjaError("a slice's step is 0");
   }
-  const int64_t length = object.IsString()
-                             ? static_cast<int64_t>(CountCodePoints(object.bytes()))
-                             : static_cast<int64_t>(object.sequence().items.size());
+  const int64_t length = object.IsString() ? static_cast<int64_t>(CountCodePoints(object.bytes()))
+                                           : static_cast<int64_t>(object.sequence().items.size());
   step = std::clamp(step, -length - 1, length + 1);  // a longer step meets the same items
   const bool backwards = step < 0;
   ASSIGN_OR_RETURN(const int64_t first,
                    SliceBound(start, length, backwards, backwards ? length - 1 : 0));
-  ASSIGN_OR_RETURN(const int64_t end,
-                   SliceBound(stop, length, backwards, backwards ? -1 : length));
+  ASSIGN_OR_RETURN(const int64_t end, SliceBound(stop, length, backwards, backwards ? -1 : length));
   if (object.IsString() && step == 1) {
     RETURN_IF_ERROR(meter.AddBytes(object.string().size()));
     if (first >= end) return NewString(JinjaString(), meter);

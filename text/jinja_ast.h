@@ -1,8 +1,8 @@
 // The syntax tree of a template.
 //
-// Invariants: every expression's `height` is at most JinjaLimits::max_nesting, and so is the nesting
-// of statements; operands are never null except where a kind says so.
-// Thread safety: immutable after parsing.
+// Invariants: every expression's `height` is at most JinjaLimits::max_nesting, and so is the
+// nesting of statements; operands are never null except where a kind says so. Thread safety:
+// immutable after parsing.
 #pragma once
 
 #include <memory>
@@ -37,26 +37,26 @@ using JinjaExpressionPtr = std::unique_ptr<const JinjaExpression>;
 
 struct JinjaExpression {
   enum class Kind {
-    kConstant,     // constant
-    kName,         // name
-    kList,         // operands
-    kTuple,        // operands
-    kDict,         // operands: key, value, key, value, …
-    kAttribute,    // operands: object; name
-    kSubscript,    // operands: object, index
-    kSlice,        // operands: object, start, stop, step; the last three may be null
-    kCall,         // operands: callee, arguments…; named
-    kFilter,       // name; operands: input, arguments…; named
-    kTest,         // name; operands: input, arguments…; named
-    kNegate,       // operands: number
-    kPlus,         // operands: number
-    kBinary,       // operators[0]; operands: left, right
-    kConcat,       // operands
-    kCompare,      // operands[0] operators[0] operands[1] operators[1] operands[2] …
-    kNot,          // operands: one
-    kAnd,          // operands: left, right
-    kOr,           // operands: left, right
-    kConditional   // operands: value, condition, other (may be null)
+    kConstant,    // constant
+    kName,        // name
+    kList,        // operands
+    kTuple,       // operands
+    kDict,        // operands: key, value, key, value, …
+    kAttribute,   // operands: object; name
+    kSubscript,   // operands: object, index
+    kSlice,       // operands: object, start, stop, step; the last three may be null
+    kCall,        // operands: callee, arguments…; named
+    kFilter,      // name; operands: input, arguments…; named
+    kTest,        // name; operands: input, arguments…; named
+    kNegate,      // operands: number
+    kPlus,        // operands: number
+    kBinary,      // operators[0]; operands: left, right
+    kConcat,      // operands
+    kCompare,     // operands[0] operators[0] operands[1] operators[1] operands[2] …
+    kNot,         // operands: one
+    kAnd,         // operands: left, right
+    kOr,          // operands: left, right
+    kConditional  // operands: value, condition, other (may be null)
   };
 
   Kind kind = Kind::kConstant;

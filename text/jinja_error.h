@@ -16,10 +16,7 @@ namespace jinja_internal {
 
 inline absl::string_view Piece(std::string_view text) { return {text.data(), text.size()}; }
 template <typename T>
-  requires(!std::is_convertible_v<T, std::string_view>)
-T Piece(T number) {
-  return number;
-}
+requires(!std::is_convertible_v<T, std::string_view>) T Piece(T number) { return number; }
 
 }  // namespace jinja_internal
 

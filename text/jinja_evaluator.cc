@@ -128,12 +128,11 @@ JinjaEvaluator::FlowResult JinjaEvaluator::RunFor(const JinjaStatement& statemen
     scopes_.pop_back();
     return flow;
   }
-  const auto loop = std::make_shared<JinjaLoop>(JinjaLoop{items, 0, loops_, items->depth + 1});
+  const auto loop = std::make_shared<JinjaLoop>(JinjaLoop{items, 0, items->depth + 1});
   if (loop->depth > meter_.limits().max_value_depth) {
     return JinjaLimitReached("a loop goes through values nested ", items->depth,
                              " deep; the limit is ", meter_.limits().max_value_depth - 1);
   }
-  ++loops_;
   for (; loop->index < items->items.size(); ++loop->index) {
     scopes_.emplace_back();
     scopes_.back()["loop"] = JinjaValue::Loop(loop);
@@ -142,7 +141,6 @@ JinjaEvaluator::FlowResult JinjaEvaluator::RunFor(const JinjaStatement& statemen
     scopes_.pop_back();
     if (flow == Flow::kBreak) break;
   }
-  --loops_;
   return Flow::kNext;
 }
 
@@ -183,15 +181,14 @@ absl::Status JinjaEvaluator::Assign(const JinjaExpression& target, const JinjaVa
       return JinjaError("cannot assign attribute '", target.name, "' of a ", object.TypeName(),
                         ", only of a namespace");
     }
-    RETURN_IF_ERROR(
-        meter_.AddSteps(static_cast<int64_t>(object.name_space()->attributes.size())));
+    RETURN_IF_ERROR(meter_.AddSteps(static_cast<int64_t>(object.name_space()->attributes.size())));
     object.name_space()->Set(target.name, value);
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const JinjaValue::SequencePtr items, JinjaItems(value, meter_));
   if (items->items.size() != target.operands.size()) {
-    return JinjaError("cannot unpack ", items->items.size(), " items into ",
-                      target.operands.size(), " names");
+    return JinjaError("cannot unpack ", items->items.size(), " items into ", target.operands.size(),
+                      " names");
   }
   for (size_t i = 0; i < items->items.size(); ++i) {
     RETURN_IF_ERROR(Assign(*target.operands[i], items->items[i]));

@@ -67,8 +67,8 @@ class JinjaEvaluator {
   Result EvaluateCompare(const JinjaExpression& node);
   Result EvaluateConditional(const JinjaExpression& node);
   Result EvaluateCall(const JinjaExpression& node);
-  absl::StatusOr<std::vector<JinjaValue>> EvaluateAll(
-      const std::vector<JinjaExpressionPtr>& nodes, size_t from);
+  absl::StatusOr<std::vector<JinjaValue>> EvaluateAll(const std::vector<JinjaExpressionPtr>& nodes,
+                                                      size_t from);
   absl::StatusOr<JinjaArguments> EvaluateArguments(const JinjaExpression& node);
 
   Result CallMacro(const JinjaStatement& macro, const JinjaArguments& arguments);
@@ -80,11 +80,10 @@ class JinjaEvaluator {
   const JinjaBlock& body_;
   JinjaMeter meter_;
   JinjaInput input_;
-  std::vector<Scope> scopes_;  // innermost last
+  std::vector<Scope> scopes_;                                // innermost last
   std::vector<std::shared_ptr<JinjaNamespace>> namespaces_;  // all made, to cut cycles at the end
   JinjaString* output_ = nullptr;
-  int depth_ = 0;    // evaluations and blocks inside each other
-  int loops_ = 0;    // for loops inside each other
+  int depth_ = 0;  // evaluations and blocks inside each other
   bool located_ = false;
 };
 

@@ -233,9 +233,9 @@ JinjaExpressionParser::Result JinjaExpressionParser::ParseProduct() {
        {"%", JinjaOperator::kModulo}}};
   ASSIGN_OR_RETURN(JinjaExpressionPtr left, ParsePower());
   for (;;) {
-    const auto* product =
-        std::find_if(kProducts.begin(), kProducts.end(),
-                     [&](const auto& entry) { return cursor_.Peek().IsOperator(entry.first); });
+    const auto* product = std::find_if(kProducts.begin(), kProducts.end(), [&](const auto& entry) {
+      return cursor_.Peek().IsOperator(entry.first);
+    });
     if (product == kProducts.end()) return left;
     Node node = NewNode(Kind::kBinary, cursor_.Next().line);
     node.operators = {product->second};

@@ -40,9 +40,9 @@ JinjaEvaluator::Result JinjaEvaluator::EvaluateNode(const JinjaExpression& node)
     case Kind::kList:
     case Kind::kTuple: {
       ASSIGN_OR_RETURN(std::vector<JinjaValue> items, EvaluateAll(node.operands, 0));
-      return NewSequence(node.kind == Kind::kList ? JinjaSequence::Kind::kList
-                                                  : JinjaSequence::Kind::kTuple,
-                         std::move(items), meter_);
+      return NewSequence(
+          node.kind == Kind::kList ? JinjaSequence::Kind::kList : JinjaSequence::Kind::kTuple,
+          std::move(items), meter_);
     }
     case Kind::kDict:
       return EvaluateDict(node);
@@ -243,9 +243,7 @@ JinjaEvaluator::Result JinjaEvaluator::CallMacro(const JinjaStatement& macro,
     }
     scopes_.back().insert_or_assign(std::string(names[i]), std::move(value));
   }
-  const int loops = std::exchange(loops_, 0);
   ASSIGN_OR_RETURN(JinjaString text, Capture(macro.body));
-  loops_ = loops;
   scopes_.resize(1);
   scopes_.insert(scopes_.end(), std::make_move_iterator(callers.begin()),
                  std::make_move_iterator(callers.end()));

@@ -86,7 +86,8 @@ Result Dig(const JinjaValue& item, const JinjaValue& attribute, JinjaMeter& mete
     const std::string part(piece);
     int64_t index = 0;
     const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    if (number && !absl::SimpleAtoi(part, &index)) return JinjaError("index ", part, " is too large");
+    if (number && !absl::SimpleAtoi(part, &index))
+      return JinjaError("index ", part, " is too large");
     const JinjaValue key = number ? JinjaValue::Int(index) : JinjaValue::String({part, true});
     ASSIGN_OR_RETURN(value, JinjaSubscript(value, key, meter));
   }
@@ -123,8 +124,7 @@ Result FirstOrLast(const FilterCall& call) {
   }
   ASSIGN_OR_RETURN(const JinjaValue::SequencePtr items, JinjaItems(call.input, call.meter));
   if (items->items.empty()) {
-    return JinjaValue::Undefined(
-        JinjaMessage("No ", call.name, " item, sequence was empty."));
+    return JinjaValue::Undefined(JinjaMessage("No ", call.name, " item, sequence was empty."));
   }
   return first ? items->items.front() : items->items.back();
 }
@@ -180,7 +180,8 @@ Result Number(const FilterCall& call) {
     trusted = text.AllTrusted();
     const bool hexadecimal = text.bytes().find_first_of("xXpP(") != std::string::npos;
     int64_t integer = 0;
-    if (to_int && absl::SimpleAtoi(text.bytes(), &integer)) return JinjaValue::Int(integer, trusted);
+    if (to_int && absl::SimpleAtoi(text.bytes(), &integer))
+      return JinjaValue::Int(integer, trusted);
     if (hexadecimal || !absl::SimpleAtod(text.bytes(), &number)) return otherwise;
   } else {
     return otherwise;
@@ -343,16 +344,13 @@ Result Safe(const FilterCall& call) {
 
 using Filter = Result (*)(const FilterCall&);
 constexpr std::array<std::pair<std::string_view, Filter>, 28> kFilters = {
-    {{"trim", Trim},          {"upper", Case},       {"lower", Case},
-     {"title", Case},         {"capitalize", Case},  {"length", Length},
-     {"count", Length},       {"default", Default},  {"d", Default},
-     {"join", Join},          {"first", FirstOrLast}, {"last", FirstOrLast},
-     {"tojson", ToJson},      {"string", String},    {"int", Number},
-     {"float", Number},       {"list", List},        {"items", Items},
-     {"dictsort", Items},     {"replace", Replace},  {"select", Select},
-     {"reject", Select},      {"selectattr", Select}, {"rejectattr", Select},
-     {"map", Map},            {"reverse", Reverse},  {"abs", Absolute},
-     {"safe", Safe}}};
+    {{"trim", Trim},       {"upper", Case},      {"lower", Case},        {"title", Case},
+     {"capitalize", Case}, {"length", Length},   {"count", Length},      {"default", Default},
+     {"d", Default},       {"join", Join},       {"first", FirstOrLast}, {"last", FirstOrLast},
+     {"tojson", ToJson},   {"string", String},   {"int", Number},        {"float", Number},
+     {"list", List},       {"items", Items},     {"dictsort", Items},    {"replace", Replace},
+     {"select", Select},   {"reject", Select},   {"selectattr", Select}, {"rejectattr", Select},
+     {"map", Map},         {"reverse", Reverse}, {"abs", Absolute},      {"safe", Safe}}};
 
 Filter FindFilter(std::string_view name) {
   for (const auto& [filter, function] : kFilters) {

@@ -204,12 +204,11 @@ class JsonWriter {
         text += '\\';
         text += kLetters[escape];
       } else if (point.value < 0x20 || (options_.ensure_ascii && point.value == 0x7F)) {
-        text += point.value == 0x7F ? std::string("\x7f")
-                                    : absl::StrFormat("\\u%04x", point.value);
+        text += point.value == 0x7F ? std::string("\x7f") : absl::StrFormat("\\u%04x", point.value);
       } else if (options_.ensure_ascii && point.value > 0xFFFF) {
         const uint32_t offset = point.value - 0x10000;
-        text += absl::StrFormat("\\u%04x\\u%04x", 0xD800 + (offset >> 10),
-                                0xDC00 + (offset & 0x3FF));
+        text +=
+            absl::StrFormat("\\u%04x\\u%04x", 0xD800 + (offset >> 10), 0xDC00 + (offset & 0x3FF));
       } else if (options_.ensure_ascii && point.value > 0x7F) {
         text += absl::StrFormat("\\u%04x", point.value);
       } else {

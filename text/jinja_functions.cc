@@ -67,13 +67,12 @@ Result FormatNow(const JinjaArguments& arguments, const std::optional<std::tm>& 
   static constexpr std::string_view kParameters[] = {"format"};
   static constexpr std::string_view kConversions = "aAbBdHIjmMpSyY%";
   static constexpr size_t kMaxFormatBytes = 256;
-  ASSIGN_OR_RETURN(const auto bound,
-                   BindJinjaArguments("strftime_now", arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments("strftime_now", arguments, kParameters, 1));
   ASSIGN_OR_RETURN(const JinjaString format, JinjaStringArgument("strftime_now", bound[0]));
   if (!now.has_value()) return JinjaError("strftime_now was called and no time was provided");
   if (format.size() > kMaxFormatBytes) {
-    return JinjaLimitReached("strftime_now's format has ", format.size(),
-                             " bytes; the limit is ", kMaxFormatBytes);
+    return JinjaLimitReached("strftime_now's format has ", format.size(), " bytes; the limit is ",
+                             kMaxFormatBytes);
   }
   const std::string& bytes = format.bytes();
   std::string text;
@@ -105,10 +104,8 @@ JinjaFunctionSupport FindJinjaFunction(std::string_view name) {
              : JinjaFunctionSupport::kNone;
 }
 
-absl::StatusOr<JinjaValue> CallJinjaFunction(std::string_view name,
-                                             const JinjaArguments& arguments,
-                                             const std::optional<std::tm>& now,
-                                             JinjaMeter& meter) {
+absl::StatusOr<JinjaValue> CallJinjaFunction(std::string_view name, const JinjaArguments& arguments,
+                                             const std::optional<std::tm>& now, JinjaMeter& meter) {
   if (name == "range") return Range(arguments, meter);
   if (name == "dict") return Dict(arguments, meter);
   if (name == "raise_exception") return RaiseException(arguments, meter);

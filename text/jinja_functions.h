@@ -23,8 +23,7 @@ JinjaFunctionSupport FindJinjaFunction(std::string_view name);
 
 // REQUIRES: FindJinjaFunction(name) is kSupported, and name is not "namespace". `now` is what
 // strftime_now prints; without it that function fails. raise_exception fails with its message.
-absl::StatusOr<JinjaValue> CallJinjaFunction(std::string_view name,
-                                             const JinjaArguments& arguments,
+absl::StatusOr<JinjaValue> CallJinjaFunction(std::string_view name, const JinjaArguments& arguments,
                                              const std::optional<std::tm>& now, JinjaMeter& meter);
 
 }  // namespace baton

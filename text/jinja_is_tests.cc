@@ -17,8 +17,8 @@ using Type = JinjaValue::Type;
 
 // Tests of one operand.
 constexpr std::array<std::string_view, 16> kPlainTests = {
-    "defined", "undefined", "none",  "string",   "mapping",  "iterable", "sequence", "number", "integer",
-    "float",   "boolean",   "true",  "false",    "callable", "even",     "odd"};
+    "defined", "undefined", "none",    "string", "mapping", "iterable", "sequence", "number",
+    "integer", "float",     "boolean", "true",   "false",   "callable", "even",     "odd"};
 
 constexpr std::array<std::pair<std::string_view, JinjaOperator>, 13> kComparisons = {
     {{"equalto", JinjaOperator::kEqual},

@@ -52,8 +52,8 @@ class Lexer {
   std::string_view Rest() const { return std::string_view(source_).substr(pos_); }
   bool At(std::string_view prefix) const { return Rest().substr(0, prefix.size()) == prefix; }
   void Advance(size_t bytes) {
-    line_ += static_cast<int>(std::count(source_.begin() + pos_, source_.begin() + pos_ + bytes,
-                                         '\n'));
+    line_ +=
+        static_cast<int>(std::count(source_.begin() + pos_, source_.begin() + pos_ + bytes, '\n'));
     pos_ += bytes;
   }
   void SkipSpace() { Advance(SkipUnicodeSpace(source_, pos_) - pos_); }
@@ -95,9 +95,9 @@ class Lexer {
 
   absl::Status LexTextAndTag() {
     size_t tag = source_.find('{', pos_);
-    while (tag != std::string::npos && (tag + 1 == source_.size() ||
-                                        std::string_view("{%#").find(source_[tag + 1]) ==
-                                            std::string_view::npos)) {
+    while (tag != std::string::npos &&
+           (tag + 1 == source_.size() ||
+            std::string_view("{%#").find(source_[tag + 1]) == std::string_view::npos)) {
       tag = source_.find('{', tag + 1);
     }
     if (tag == std::string::npos) {
@@ -211,17 +211,15 @@ class Lexer {
       Advance(op.size());
       return absl::OkStatus();
     }
-    return Error("unexpected character '",
-                              Rest().substr(0, DecodeUtf8(source_, pos_).bytes), "'");
+    return Error("unexpected character '", Rest().substr(0, DecodeUtf8(source_, pos_).bytes), "'");
   }
 
   // Digits with single underscores between them, from `offset` on; the offset past them.
   size_t EndOfDigits(size_t offset) const {
-    while (offset < source_.size() &&
-           (absl::ascii_isdigit(source_[offset]) ||
-            (source_[offset] == '_' && offset + 1 < source_.size() &&
-             absl::ascii_isdigit(source_[offset + 1]) &&
-             absl::ascii_isdigit(source_[offset - 1])))) {
+    while (offset < source_.size() && (absl::ascii_isdigit(source_[offset]) ||
+                                       (source_[offset] == '_' && offset + 1 < source_.size() &&
+                                        absl::ascii_isdigit(source_[offset + 1]) &&
+                                        absl::ascii_isdigit(source_[offset - 1])))) {
       ++offset;
     }
     return offset;
@@ -230,7 +228,22 @@ class Lexer {
     return offset < source_.size() && absl::ascii_isdigit(source_[offset]);
   }
 
+  absl::Status LexHexadecimal() {
+    size_t end = pos_ + 2;
+    while (end < source_.size() && absl::ascii_isxdigit(source_[end])) ++end;
+    const std::string digits(Rest().substr(0, end - pos_));
+    if (!absl::SimpleHexAtoi(digits, &Emit(Kind::kInt, digits).int_value)) {
+      return Error("number ", digits, " does not fit 64 bits");
+    }
+    Advance(end - pos_);
+    return absl::OkStatus();
+  }
+
   absl::Status LexNumber() {
+    if ((At("0x") || At("0X")) && pos_ + 2 < source_.size() &&
+        absl::ascii_isxdigit(source_[pos_ + 2])) {
+      return LexHexadecimal();
+    }
     size_t end = EndOfDigits(pos_);
     bool is_float = false;
     if (pos_ == 0 || source_[pos_ - 1] != '.') {  // "x.0.1" holds no number with a point
@@ -239,8 +252,8 @@ class Lexer {
         end = EndOfDigits(end + 1);
       }
       if (end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
-        const bool sign = end + 1 < source_.size() &&
-                          (source_[end + 1] == '+' || source_[end + 1] == '-');
+        const bool sign =
+            end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-');
         if (DigitAt(end + 1 + sign)) {
           is_float = true;
           end = EndOfDigits(end + 1 + sign);
@@ -310,8 +323,7 @@ class Lexer {
     uint32_t value = 0;
     if (hex.size() != digits || !absl::SimpleHexAtoi(std::string(hex), &value) ||
         !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit) || !AppendUtf8(value, text)) {
-      return Error("the escape \\", raw.substr(*i + 1, digits + 1),
-                                " is no character");
+      return Error("the escape \\", raw.substr(*i + 1, digits + 1), " is no character");
     }
     *i += 2 + digits;
     return absl::OkStatus();

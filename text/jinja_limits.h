@@ -19,7 +19,7 @@ struct JinjaLimits {
   int max_nesting = 100;           // of blocks and expressions, and height of an expression's tree
   int max_evaluation_depth = 250;  // of evaluations inside each other, macro calls included
   int max_value_depth = 32;        // of lists in lists
-  int64_t max_steps = 10'000'000;  // expressions evaluated, items touched
+  int64_t max_steps = 4'000'000;   // expressions evaluated, items touched
   size_t max_sequence_items = 100'000;
   size_t max_work_bytes = size_t{256} << 20;  // of all values made during a render
   size_t max_output_bytes = size_t{16} << 20;

@@ -26,14 +26,14 @@ using Bound = std::vector<std::optional<JinjaValue>>;
 using Result = absl::StatusOr<JinjaValue>;
 
 constexpr std::array<std::string_view, 21> kStringMethods = {
-    "strip",  "lstrip",    "rstrip",       "startswith",   "endswith", "split",   "rsplit",
-    "upper",  "lower",     "capitalize",   "title",        "replace",  "join",    "find",
-    "count",  "splitlines", "removeprefix", "removesuffix", "isdigit",  "isspace", "isalpha"};
+    "strip", "lstrip",     "rstrip",       "startswith",   "endswith", "split",   "rsplit",
+    "upper", "lower",      "capitalize",   "title",        "replace",  "join",    "find",
+    "count", "splitlines", "removeprefix", "removesuffix", "isdigit",  "isspace", "isalpha"};
 constexpr std::array<std::string_view, 26> kOtherStringMethods = {
-    "casefold",   "center",    "encode",    "expandtabs", "format",      "format_map", "index",
-    "isalnum",    "isascii",   "isdecimal", "isidentifier", "islower",   "isnumeric",
-    "isprintable", "istitle",  "isupper",   "ljust",      "maketrans",   "partition",
-    "rfind",      "rindex",    "rjust",     "rpartition", "swapcase",    "translate",  "zfill"};
+    "casefold", "center",     "encode",    "expandtabs",   "format",    "format_map", "index",
+    "isalnum",  "isascii",    "isdecimal", "isidentifier", "islower",   "isnumeric",  "isprintable",
+    "istitle",  "isupper",    "ljust",     "maketrans",    "partition", "rfind",      "rindex",
+    "rjust",    "rpartition", "swapcase",  "translate",    "zfill"};
 constexpr std::array<std::string_view, 2> kSequenceMethods = {"index", "count"};
 constexpr std::array<std::string_view, 9> kOtherListMethods = {
     "append", "extend", "insert", "pop", "remove", "clear", "copy", "sort", "reverse"};
@@ -123,8 +123,7 @@ Result Split(const JinjaString& self, std::string_view name, const JinjaArgument
                      SplitJinjaFromRight(self, *separator, -1, meter));
     return ListOfStrings(std::move(pieces), meter);
   }
-  ASSIGN_OR_RETURN(std::vector<JinjaString> pieces,
-                   SplitJinja(self, separator, max_splits, meter));
+  ASSIGN_OR_RETURN(std::vector<JinjaString> pieces, SplitJinja(self, separator, max_splits, meter));
   return ListOfStrings(std::move(pieces), meter);
 }
 
@@ -153,8 +152,8 @@ Result Join(const JinjaString& self, const JinjaArguments& arguments, JinjaMeter
   return NewString(std::move(result), meter);
 }
 
-Result FindOrCount(const JinjaString& self, std::string_view name,
-                   const JinjaArguments& arguments, JinjaMeter& meter) {
+Result FindOrCount(const JinjaString& self, std::string_view name, const JinjaArguments& arguments,
+                   JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"sub"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
   ASSIGN_OR_RETURN(const JinjaString needle, JinjaStringArgument(name, bound[0]));
@@ -176,8 +175,8 @@ Result FindOrCount(const JinjaString& self, std::string_view name,
   return JinjaValue::Int(count, trusted);
 }
 
-Result RemoveAffix(const JinjaString& self, std::string_view name,
-                   const JinjaArguments& arguments, JinjaMeter& meter) {
+Result RemoveAffix(const JinjaString& self, std::string_view name, const JinjaArguments& arguments,
+                   JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"affix"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
   ASSIGN_OR_RETURN(const JinjaString affix, JinjaStringArgument(name, bound[0]));
@@ -239,8 +238,8 @@ Result CallSequenceMethod(const JinjaSequence& self, std::string_view name,
   return JinjaValue::Int(count);
 }
 
-Result CallDictMethod(const JinjaDict& self, std::string_view name,
-                      const JinjaArguments& arguments, JinjaMeter& meter) {
+Result CallDictMethod(const JinjaDict& self, std::string_view name, const JinjaArguments& arguments,
+                      JinjaMeter& meter) {
   if (name == "get") {
     static constexpr std::string_view kParameters[] = {"key", "default"};
     ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));

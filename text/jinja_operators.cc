@@ -15,9 +15,7 @@ namespace {
 
 using Type = JinjaValue::Type;
 
-absl::Status UndefinedError(const JinjaValue& value) {
-  return JinjaError(value.UndefinedReason());
-}
+absl::Status UndefinedError(const JinjaValue& value) { return JinjaError(value.UndefinedReason()); }
 
 std::string_view Symbol(JinjaOperator op) {
   switch (op) {
@@ -123,8 +121,7 @@ absl::StatusOr<JinjaValue> IntArithmetic(JinjaOperator op, int64_t left, int64_t
       return FloatArithmetic(op, static_cast<double>(left), static_cast<double>(right), trusted);
   }
   if (!fits) {
-    return JinjaError("the result of ", left, " ", Symbol(op), " ", right,
-                      " does not fit 64 bits");
+    return JinjaError("the result of ", left, " ", Symbol(op), " ", right, " does not fit 64 bits");
   }
   return JinjaValue::Int(result, trusted);
 }
@@ -169,8 +166,7 @@ absl::StatusOr<bool> SameItems(const std::vector<JinjaValue>& left,
   return true;
 }
 
-absl::StatusOr<bool> SameEntries(const JinjaDict& left, const JinjaDict& right,
-                                 JinjaMeter& meter) {
+absl::StatusOr<bool> SameEntries(const JinjaDict& left, const JinjaDict& right, JinjaMeter& meter) {
   if (left.entries.size() != right.entries.size()) return false;
   for (const auto& [key, value] : left.entries) {
     bool found = false;
@@ -325,7 +321,8 @@ absl::StatusOr<bool> JinjaComparison(JinjaOperator op, const JinjaValue& left,
 }
 
 absl::StatusOr<JinjaValue> JinjaNegate(const JinjaValue& value) {
-  if (value.Is(Type::kFloat)) return JinjaValue::Float(-value.float_value(), value.trusted_number());
+  if (value.Is(Type::kFloat))
+    return JinjaValue::Float(-value.float_value(), value.trusted_number());
   if (value.IsUndefined()) return UndefinedError(value);
   if (!value.IsIntegral()) return JinjaError("'-' does not work on ", value.TypeName());
   return IntArithmetic(JinjaOperator::kSubtract, 0, value.AsInt(), value.trusted_number());

@@ -83,8 +83,8 @@ class StatementParser {
       RETURN_IF_ERROR(EndTag());
       return New(tag == "break" ? Kind::kBreak : Kind::kContinue, token.line);
     }
-    for (const std::string_view end : {"elif", "else", "endif", "endfor", "endset", "endmacro",
-                                       "endgeneration", "endraw"}) {
+    for (const std::string_view end :
+         {"elif", "else", "endif", "endfor", "endset", "endmacro", "endgeneration", "endraw"}) {
       if (tag == end) return JinjaError("line ", token.line, ": '", tag, "' without its opening");
     }
     return JinjaUnsupported("line ", token.line, ": tag '", tag, "' is not supported");

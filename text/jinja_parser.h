@@ -14,8 +14,8 @@
 
 namespace baton {
 
-// Errors start with "line N: ": InvalidArgument for wrong syntax or damaged UTF-8, Unimplemented for
-// a construct that is not supported, ResourceExhausted for a limit.
+// Errors start with "line N: ": InvalidArgument for wrong syntax or damaged UTF-8, Unimplemented
+// for a construct that is not supported, ResourceExhausted for a limit.
 absl::StatusOr<JinjaBlock> ParseJinja(std::string_view source, const JinjaLimits& limits);
 
 }  // namespace baton

@@ -88,7 +88,7 @@ absl::StatusOr<JinjaString> ReplaceJinja(const JinjaString& text, const JinjaStr
                                          const JinjaString& replacement, int64_t count,
                                          JinjaMeter& meter) {
   JinjaString result;
-  size_t done = 0;   // bytes of text that are in the result
+  size_t done = 0;  // bytes of text that are in the result
   size_t search = 0;
   for (; count != 0; count -= count > 0 ? 1 : 0) {
     ASSIGN_OR_RETURN(const size_t found, FindJinja(text.bytes(), old.bytes(), search, meter));
@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinja(const JinjaString& text,
     while (begin < bytes.size()) {
       size_t end = begin;
       if (max_splits == 0) {
-        end = LengthWithoutTrailingSpace(bytes);
+        end = bytes.size();
       } else {
         while (end < bytes.size()) {
           const CodePoint point = DecodeUtf8(bytes, end);

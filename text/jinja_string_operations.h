@@ -49,8 +49,7 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinja(const JinjaString& text,
 // str.rsplit with a separator. REQUIRES: the separator is not empty.
 absl::StatusOr<std::vector<JinjaString>> SplitJinjaFromRight(const JinjaString& text,
                                                              const JinjaString& separator,
-                                                             int64_t max_splits,
-                                                             JinjaMeter& meter);
+                                                             int64_t max_splits, JinjaMeter& meter);
 // str.splitlines(). Text with a line end other than \n and \r is split there, too, as Python does.
 absl::StatusOr<std::vector<JinjaString>> SplitJinjaLines(const JinjaString& text,
                                                          JinjaMeter& meter);

@@ -17,8 +17,9 @@ CodePoint DecodeUtf8(std::string_view text, size_t offset) {
   if (lead < 0xF0) {
     return {(lead & 0x0F) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu), 3};
   }
-  return {(lead & 0x07) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu),
-          4};
+  return {
+      (lead & 0x07) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu),
+      4};
 }
 
 bool AppendUtf8(uint32_t code_point, std::string* out) {
@@ -64,8 +65,8 @@ size_t CodePointOffset(std::string_view text, size_t index) {
 
 bool IsUnicodeSpace(uint32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202F || c == 0x205F || c == 0x3000;
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
 }
 
 size_t SkipUnicodeSpace(std::string_view text, size_t offset) {

@@ -171,9 +171,8 @@ absl::StatusOr<JinjaValue> NewMethod(const JinjaValue& receiver, std::string_vie
                                      JinjaMeter& meter) {
   RETURN_IF_ERROR(meter.AddBytes(kValueOverheadBytes));
   RETURN_IF_ERROR(CheckDepth(1 + receiver.Depth(), meter));
-  return JinjaValue::Callable(std::make_shared<const JinjaCallable>(
-      JinjaCallable{JinjaCallable::Kind::kMethod, std::string(name), receiver, nullptr,
-                    1 + receiver.Depth()}));
+  return JinjaValue::Callable(std::make_shared<const JinjaCallable>(JinjaCallable{
+      JinjaCallable::Kind::kMethod, std::string(name), receiver, nullptr, 1 + receiver.Depth()}));
 }
 
 }  // namespace baton

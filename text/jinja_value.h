@@ -1,5 +1,5 @@
-// Values of the template language: Python's None, bool, int, float, str, list, tuple and dict as far as
-// chat templates see them, and jinja2's undefined, namespace and loop.
+// Values of the template language: Python's None, bool, int, float, str, list, tuple and dict as
+// far as chat templates see them, and jinja2's undefined, namespace and loop.
 //
 // Invariants: everything but namespaces and loop counters is immutable, so values share structure
 // and cycles can only run through a namespace (the evaluator empties those when a render ends).
@@ -101,8 +101,8 @@ class JinjaValue {
   const JinjaCallable& callable() const {
     return *std::get<std::shared_ptr<const JinjaCallable>>(data_);
   }
-  int64_t AsInt() const;     // REQUIRES: IsIntegral()
-  double AsDouble() const;   // REQUIRES: IsNumber()
+  int64_t AsInt() const;    // REQUIRES: IsIntegral()
+  double AsDouble() const;  // REQUIRES: IsNumber()
 
   // Python's truth of the value.
   bool Truthy() const;
@@ -114,10 +114,10 @@ class JinjaValue {
  private:
   struct NoneType {};
   using StringPtr = std::shared_ptr<const JinjaString>;
-  using Data = std::variant<std::shared_ptr<const std::string>, NoneType, bool, int64_t, double,
-                            StringPtr, SequencePtr, std::shared_ptr<const JinjaDict>,
-                            std::shared_ptr<JinjaNamespace>, std::shared_ptr<const JinjaLoop>,
-                            std::shared_ptr<const JinjaCallable>>;
+  using Data =
+      std::variant<std::shared_ptr<const std::string>, NoneType, bool, int64_t, double, StringPtr,
+                   SequencePtr, std::shared_ptr<const JinjaDict>, std::shared_ptr<JinjaNamespace>,
+                   std::shared_ptr<const JinjaLoop>, std::shared_ptr<const JinjaCallable>>;
 
   explicit JinjaValue(Data data) : data_(std::move(data)) {}
   JinjaValue(Data data, bool trusted) : data_(std::move(data)), trusted_number_(trusted) {}
@@ -154,7 +154,6 @@ struct JinjaNamespace {
 struct JinjaLoop {
   std::shared_ptr<const JinjaSequence> items;
   size_t index = 0;
-  int nesting = 0;  // of loops inside each other, from 0
   int depth = 1;
 };
 

@@ -125,7 +125,7 @@ v1::Tokens TokensToWire(TokenOutput output) {
     wire->set_logprob(detail.logprob);
     for (const TokenLogprob& alternative : detail.top) {
       v1::TokenLogprob* top = wire->add_top();
-      top->set_token_id(alternative.token_id);
+      top->set_token_id(alternative.token);
       top->set_logprob(alternative.logprob);
     }
   }
@@ -153,6 +153,7 @@ v1::Finished FinishedToWire(FinishInfo info) {
   wire->set_inter_token_us(ledger.inter_token_us);
   wire->set_total_us(ledger.total_us);
   wire->set_decode_cached_tokens(ledger.cached_tokens);
+  wire->set_prefill_cached_tokens(ledger.prefill_cached_tokens);
   wire->set_computed_tokens(ledger.computed_tokens);
   wire->set_preemptions(ledger.preemptions);
   return out;
@@ -178,7 +179,7 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_free_blocks(cache.blocks.free);
   out.set_cached_blocks(cache.blocks.cached);
   out.set_owned_blocks(cache.blocks.owned);
-  out.set_in_flight_blocks(cache.blocks.in_flight);
+  out.set_in_flight_blocks(cache.blocks.in_transfer);
   out.set_bytes_per_block(status.bytes_per_block);
   out.set_layout(status.layout);
   out.set_kv_type(status.kv_type);

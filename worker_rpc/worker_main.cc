@@ -13,7 +13,7 @@
 #include "common/status_macros.h"
 #include "engine/engine_options.h"
 #include "rpc/rpc_server.h"
-#include "rpc/termination.h"
+#include "common/termination.h"
 #include "worker_rpc/heartbeat_client.h"
 #include "worker_rpc/worker_service.h"
 

@@ -335,7 +335,7 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, int64_t token_begin
 }
 
 inline void SegmentOverLanes(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                      int64_t kv_head, int64_t segment, AttentionState* states) {
+                             int64_t kv_head, int64_t segment, AttentionState* states) {
   AttentionTile tile;
   tile.head_dim = args.head_dim;
   tile.dims = (args.head_dim + kLanes - 1) / kLanes * kLanes;

@@ -1,4 +1,5 @@
-// Norm, gate, int8 activations, rotation and KV writes on AVX2: elementwise_lanes.h over these lanes.
+// Norm, gate, int8 activations, rotation and KV writes on AVX2: elementwise_lanes.h over these
+// lanes.
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx2.h"
 // After the lanes that it is written against.

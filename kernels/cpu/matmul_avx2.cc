@@ -1,8 +1,8 @@
 // NUMERICS §4 on AVX2: two registers are a row group.
 //
 // 4-bit weights stay unsigned: VPMADDUBSW against broadcast activations, eight times in int16
-// (15 · 128 · 2 · 8 = 30720 fits) before one VPMADDWD. int8 weights are widened to int16 first, even
-// and odd columns apart, because an int16 sum of two of their products can overflow.
+// (15 · 128 · 2 · 8 = 30720 fits) before one VPMADDWD. int8 weights are widened to int16 first,
+// even and odd columns apart, because an int16 sum of two of their products can overflow.
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
@@ -12,7 +12,7 @@ namespace baton::avx2 {
 namespace {
 
 inline constexpr int64_t kTokens = 4;     // most tokens of a tile
-inline constexpr int64_t kRowGroups = 2;  // row groups of a single token
+inline constexpr int64_t kRowGroups = 4;  // row groups of fewer tokens
 inline constexpr int64_t kPrefetchBytes = 2048;
 
 inline __m256i LoadBytes(const void* p) {
@@ -33,26 +33,32 @@ constexpr int64_t BlockBytes(WeightFormat format) {
 
 // Eight of the sixteen rows: `half` is 0 or 1.
 inline __m256 LoadHeader(const std::byte* p, int half) {
-  return _mm256_cvtph_ps(
-      _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * half)));
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * half)));
 }
 
-// word[i]: columns 4i…4i+3 of eight rows, as unsigned bytes.
-inline void UnpackNibbles(const std::byte* words, int half, __m256i word[8]) {
+// sum[t] += eight rows of four-bit weights times the activations of kTileTokens tokens, in int16.
+// Low nibbles (columns 0…15) first, then high ones: four registers of weights at a time leave room
+// for the sums.
+template <int kTileTokens>
+[[gnu::always_inline]] inline void SumNibbles(const std::byte* words, int half, const int8_t* q8,
+                                              int64_t stride, __m256i sum[kTileTokens]) {
   const __m256i nibble = _mm256_set1_epi8(15);
-  for (int i = 0; i < 4; ++i) {
-    const __m256i both = LoadBytes(words + 64 * i + 32 * half);
-    word[i] = _mm256_and_si256(both, nibble);
-    word[i + 4] = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+  for (int high = 0; high < 2; ++high) {
+    __m256i word[4];
+    for (int i = 0; i < 4; ++i) {
+      const __m256i both = LoadBytes(words + 64 * i + 32 * half);
+      word[i] = _mm256_and_si256(high == 0 ? both : _mm256_srli_epi16(both, 4), nibble);
+    }
+    Unroll<kTileTokens>([&](int t) __attribute__((always_inline)) {
+      const int8_t* a = q8 + t * stride + 16 * high;
+      for (int i = 0; i < 4; ++i) {
+        const __m256i product = _mm256_maddubs_epi16(word[i], Broadcast4(a + 4 * i));
+        sum[t] = high == 0 && i == 0 ? product : _mm256_add_epi16(sum[t], product);
+      }
+      // Add now: a compiler that puts the additions off spills the products.
+      asm volatile("" : "+x"(sum[t]));
+    });
   }
-}
-
-inline __m256i SumNibbles(const __m256i word[8], const int8_t* a) {
-  __m256i sum = _mm256_maddubs_epi16(word[0], Broadcast4(a));
-  for (int i = 1; i < 8; ++i) {
-    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(word[i], Broadcast4(a + 4 * i)));
-  }
-  return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 }
 
 // Bytes as int16: even ones, then odd ones, so that a 32-bit lane holds bytes (0, 2) and (1, 3).
@@ -80,7 +86,10 @@ inline void SumInt8(const std::byte* words, int half, const WideActivations* a,
     const __m256i bytes = LoadBytes(words + 64 * i + 32 * half);
     const __m256i even = EvenBytes(bytes);
     const __m256i odd = OddBytes(bytes);
-    for (int t = 0; t < kTileTokens; ++t) sum[t] = AddInt8(sum[t], even, odd, a[t], i);
+    for (int t = 0; t < kTileTokens; ++t) {
+      sum[t] = AddInt8(sum[t], even, odd, a[t], i);
+      asm volatile("" : "+x"(sum[t]));  // as above
+    }
   }
 }
 
@@ -131,30 +140,30 @@ inline void QuantizedTile(const MatMulTile& at, int first) {
       const std::byte* block =
           at.weights + (first + h) / 2 * at.group_bytes + g * BlockBytes(kFormat);
       if constexpr (kTileTokens == 1) {
-        for (int64_t line = 32 * half; line < BlockBytes(kFormat); line += 128) {
-          _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchBytes + line,
-                       _MM_HINT_T0);
+        for (int64_t line = 64 * half; line < BlockBytes(kFormat); line += 128) {
+          _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchBytes + line, _MM_HINT_T0);
         }
       }
-      const __m256 d = LoadHeader(block, half);
-      const __m256 m = kHasMinimum ? LoadHeader(block + 32, half) : d;
       const std::byte* words = block + HeaderBytes(kFormat);
       if constexpr (kFormat == WeightFormat::kQ8_0) {
         __m256i sum[kTileTokens];
         SumInt8<kTileTokens>(words, half, wide, sum);
+        const __m256 d = LoadHeader(block, half);
         for (int t = 0; t < kTileTokens; ++t) {
-          acc[h][t] = AddGroup<kHasMinimum>(acc[h][t], d, m, sum[t], at, t * groups + g);
+          acc[h][t] = AddGroup<false>(acc[h][t], d, d, sum[t], at, t * groups + g);
         }
       } else {
-        __m256i word[8];
-        UnpackNibbles(words, half, word);
-        for (int t = 0; t < kTileTokens; ++t) {
-          __m256i sum = SumNibbles(word, at.q8 + t * at.cols + g * kQuantGroup);
+        __m256i pairs[kTileTokens];
+        SumNibbles<kTileTokens>(words, half, at.q8 + g * kQuantGroup, at.cols, pairs);
+        const __m256 d = LoadHeader(block, half);
+        const __m256 m = kHasMinimum ? LoadHeader(block + 32, half) : d;
+        Unroll<kTileTokens>([&](int t) __attribute__((always_inline)) {
+          __m256i sum = _mm256_madd_epi16(pairs[t], _mm256_set1_epi16(1));
           if constexpr (!kHasMinimum) {
             sum = _mm256_add_epi32(sum, _mm256_set1_epi32(at.start[t * groups + g]));
           }
           acc[h][t] = AddGroup<kHasMinimum>(acc[h][t], d, m, sum, at, t * groups + g);
-        }
+        });
       }
     }
   }
@@ -194,12 +203,18 @@ inline void FloatTile(const MatMulTile& at) {
   }
 }
 
-// One token takes all row groups at once; more tokens take eight rows at a time, whose unpacked
-// weights fit the registers.
+// How many row groups a tile of so many tokens takes: float sums need about eight registers in
+// flight to hide the latency of fma.
+constexpr int RowGroupsOf(WeightFormat format, int tokens) {
+  if (tokens == 1) return IsFloat(format) ? 4 : 2;
+  return tokens == 2 && IsFloat(format) ? 2 : 1;
+}
+
+// Quantised products of more than one token take eight rows at a time, whose unpacked weights fit
+// the registers.
 template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-void RunTile(const MatMulTile& at) {
-  if constexpr (kFormat == WeightFormat::kF32 || kFormat == WeightFormat::kF16 ||
-                kFormat == WeightFormat::kBF16) {
+inline void RunTile(const MatMulTile& at) {
+  if constexpr (IsFloat(kFormat)) {
     FloatTile<kFormat, kTileTokens, 2 * kTileGroups>(at);
   } else if constexpr (kTileTokens == 1) {
     QuantizedTile<kFormat, 1, 2 * kTileGroups>(at, 0);
@@ -209,15 +224,22 @@ void RunTile(const MatMulTile& at) {
   }
 }
 
-// The tile of `tokens` tokens, or of one token and `row_groups` row groups.
+template <WeightFormat kFormat, int kTileTokens>
+void RunTiles(int64_t row_groups, const MatMulTile& at) {
+  constexpr int kTileGroups = RowGroupsOf(kFormat, kTileTokens);
+  int64_t first = 0;
+  for (; first + kTileGroups <= row_groups; first += kTileGroups) {
+    RunTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, first));
+  }
+  for (; first < row_groups; ++first) RunTile<kFormat, kTileTokens, 1>(FromRowGroup(at, first));
+}
+
 template <WeightFormat kFormat>
-void ChooseTile(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
-  using Tile = void (*)(const MatMulTile&);
-  static constexpr Tile kByTokens[kTokens] = {RunTile<kFormat, 1, 1>, RunTile<kFormat, 2, 1>,
-                                              RunTile<kFormat, 3, 1>, RunTile<kFormat, 4, 1>};
-  static constexpr Tile kByRowGroups[kRowGroups] = {RunTile<kFormat, 1, 1>,
-                                                    RunTile<kFormat, 1, 2>};
-  (row_groups > 1 ? kByRowGroups[row_groups - 1] : kByTokens[tokens - 1])(at);
+void ChooseTiles(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+  using Tiles = void (*)(int64_t, const MatMulTile&);
+  static constexpr Tiles kByTokens[kTokens] = {RunTiles<kFormat, 1>, RunTiles<kFormat, 2>,
+                                               RunTiles<kFormat, 3>, RunTiles<kFormat, 4>};
+  kByTokens[tokens - 1](row_groups, at);
 }
 
 // start[g] = −8 · Σ a over the group's 32 activations.
@@ -248,17 +270,17 @@ void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t 
   };
   switch (args.weight.format) {
     case WeightFormat::kF32:
-      return run(ChooseTile<WeightFormat::kF32>);
+      return run(ChooseTiles<WeightFormat::kF32>);
     case WeightFormat::kF16:
-      return run(ChooseTile<WeightFormat::kF16>);
+      return run(ChooseTiles<WeightFormat::kF16>);
     case WeightFormat::kBF16:
-      return run(ChooseTile<WeightFormat::kBF16>);
+      return run(ChooseTiles<WeightFormat::kBF16>);
     case WeightFormat::kQ8_0:
-      return run(ChooseTile<WeightFormat::kQ8_0>);
+      return run(ChooseTiles<WeightFormat::kQ8_0>);
     case WeightFormat::kQ4_0:
-      return run(ChooseTile<WeightFormat::kQ4_0>);
+      return run(ChooseTiles<WeightFormat::kQ4_0>);
     case WeightFormat::kQ4_1:
-      return run(ChooseTile<WeightFormat::kQ4_1>);
+      return run(ChooseTiles<WeightFormat::kQ4_1>);
   }
 }
 

@@ -11,7 +11,7 @@ namespace baton::avx512 {
 namespace {
 
 inline constexpr int64_t kTokens = 8;     // most tokens of a tile
-inline constexpr int64_t kRowGroups = 4;  // row groups of a single token
+inline constexpr int64_t kRowGroups = 8;  // row groups of fewer tokens
 inline constexpr int64_t kPrefetchBytes = 2048;
 
 inline __m512i Broadcast4(const int8_t* p) {
@@ -77,17 +77,17 @@ void QuantizedTile(const MatMulTile& at) {
       const Lanes d = LoadHeader(block);
       __m512i word[8];
       Unpack<kFormat>(block + HeaderBytes(kFormat), word);
-      for (int t = 0; t < kTileTokens; ++t) {
+      Unroll<kTileTokens>([&](int t) __attribute__((always_inline)) {
         const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
-        __m512i sum = kHasMinimum ? _mm512_setzero_si512()
-                                  : _mm512_set1_epi32(at.start[t * groups + g]);
+        __m512i sum =
+            kHasMinimum ? _mm512_setzero_si512() : _mm512_set1_epi32(at.start[t * groups + g]);
         for (int i = 0; i < 8; ++i) sum = _mm512_dpbusd_epi32(sum, word[i], Broadcast4(a + 4 * i));
         const Lanes scale = Multiply(d, Set(at.scale[t * groups + g]));
         acc[r][t] = Fma(scale, {_mm512_cvtepi32_ps(sum)}, acc[r][t]);
         if constexpr (kHasMinimum) {
           acc[r][t] = Fma(LoadHeader(block + 32), Set(at.scaled_sum[t * groups + g]), acc[r][t]);
         }
-      }
+      });
     }
   }
   for (int r = 0; r < kTileGroups; ++r) {
@@ -122,27 +122,39 @@ void FloatTile(const MatMulTile& at) {
   }
 }
 
+// How many row groups a tile of so many tokens takes: float sums need eight or more registers in
+// flight to hide the latency of fma.
+constexpr int RowGroupsOf(WeightFormat format, int tokens) {
+  if (IsFloat(format)) return tokens == 1 ? 8 : tokens <= 3 ? 4 : tokens < kTokens ? 2 : 1;
+  return tokens == 1 ? 4 : 1;
+}
+
 template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-void RunTile(const MatMulTile& at) {
-  if constexpr (kFormat == WeightFormat::kF32 || kFormat == WeightFormat::kF16 ||
-                kFormat == WeightFormat::kBF16) {
+inline void RunTile(const MatMulTile& at) {
+  if constexpr (IsFloat(kFormat)) {
     FloatTile<kFormat, kTileTokens, kTileGroups>(at);
   } else {
     QuantizedTile<kFormat, kTileTokens, kTileGroups>(at);
   }
 }
 
-// The tile of `tokens` tokens, or of one token and `row_groups` row groups.
+template <WeightFormat kFormat, int kTileTokens>
+void RunTiles(int64_t row_groups, const MatMulTile& at) {
+  constexpr int kTileGroups = RowGroupsOf(kFormat, kTileTokens);
+  int64_t first = 0;
+  for (; first + kTileGroups <= row_groups; first += kTileGroups) {
+    RunTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, first));
+  }
+  for (; first < row_groups; ++first) RunTile<kFormat, kTileTokens, 1>(FromRowGroup(at, first));
+}
+
 template <WeightFormat kFormat>
-void ChooseTile(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
-  using Tile = void (*)(const MatMulTile&);
-  static constexpr Tile kByTokens[kTokens] = {
-      RunTile<kFormat, 1, 1>, RunTile<kFormat, 2, 1>, RunTile<kFormat, 3, 1>,
-      RunTile<kFormat, 4, 1>, RunTile<kFormat, 5, 1>, RunTile<kFormat, 6, 1>,
-      RunTile<kFormat, 7, 1>, RunTile<kFormat, 8, 1>};
-  static constexpr Tile kByRowGroups[kRowGroups] = {RunTile<kFormat, 1, 1>, RunTile<kFormat, 1, 2>,
-                                                    RunTile<kFormat, 1, 3>, RunTile<kFormat, 1, 4>};
-  (row_groups > 1 ? kByRowGroups[row_groups - 1] : kByTokens[tokens - 1])(at);
+void ChooseTiles(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+  using Tiles = void (*)(int64_t, const MatMulTile&);
+  static constexpr Tiles kByTokens[kTokens] = {
+      RunTiles<kFormat, 1>, RunTiles<kFormat, 2>, RunTiles<kFormat, 3>, RunTiles<kFormat, 4>,
+      RunTiles<kFormat, 5>, RunTiles<kFormat, 6>, RunTiles<kFormat, 7>, RunTiles<kFormat, 8>};
+  kByTokens[tokens - 1](row_groups, at);
 }
 
 // start[g] = −bias · Σ a over the group's 32 activations.
@@ -175,17 +187,17 @@ void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t 
   };
   switch (args.weight.format) {
     case WeightFormat::kF32:
-      return run(0, ChooseTile<WeightFormat::kF32>);
+      return run(0, ChooseTiles<WeightFormat::kF32>);
     case WeightFormat::kF16:
-      return run(0, ChooseTile<WeightFormat::kF16>);
+      return run(0, ChooseTiles<WeightFormat::kF16>);
     case WeightFormat::kBF16:
-      return run(0, ChooseTile<WeightFormat::kBF16>);
+      return run(0, ChooseTiles<WeightFormat::kBF16>);
     case WeightFormat::kQ8_0:
-      return run(128, ChooseTile<WeightFormat::kQ8_0>);
+      return run(128, ChooseTiles<WeightFormat::kQ8_0>);
     case WeightFormat::kQ4_0:
-      return run(8, ChooseTile<WeightFormat::kQ4_0>);
+      return run(8, ChooseTiles<WeightFormat::kQ4_0>);
     case WeightFormat::kQ4_1:
-      return run(0, ChooseTile<WeightFormat::kQ4_1>);
+      return run(0, ChooseTiles<WeightFormat::kQ4_1>);
   }
 }
 

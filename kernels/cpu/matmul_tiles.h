@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/packed_weights.h"
@@ -29,8 +30,32 @@ struct MatMulTile {
   bool accumulate;
 };
 
+constexpr bool IsFloat(WeightFormat format) {
+  return format == WeightFormat::kF32 || format == WeightFormat::kF16 ||
+         format == WeightFormat::kBF16;
+}
+
+// The same tile from a later row group on.
+inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
+  at.weights += row_group * at.group_bytes;
+  at.out += row_group * kRowGroup;
+  at.rows -= row_group * kRowGroup;
+  return at;
+}
+
 // Weights are kept unsigned as q + bias, so an integer sum starts from −bias · Σ a.
 inline constexpr int64_t kStartCapacity = 8192;  // 32 KiB
+
+// body(0), body(1), …, body(kCount − 1) without a loop, so that arrays indexed by them live in
+// registers. The bodies must be always_inline lambdas: compilers stop unrolling such long ones.
+template <typename Body, int... kIndex>
+[[gnu::always_inline]] inline void Unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
+  (body(kIndex), ...);
+}
+template <int kCount, typename Body>
+[[gnu::always_inline]] inline void Unroll(const Body& body) {
+  Unroll(std::make_integer_sequence<int, kCount>(), body);
+}
 
 inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -55,7 +80,7 @@ inline void ForEachTokenTile(MatMulTile args, int64_t tokens, const Tile& tile) 
 
 // tile(count, row_groups, args) computes `count` tokens of `row_groups` row groups.
 // fill_start(q8, groups, start) fills one token's row of MatMulTile::start; null: none is wanted.
-template <int64_t kMostTokens, int64_t kRowGroupsOfOneToken, typename Tile, typename FillStart>
+template <int64_t kMostTokens, int64_t kMostRowGroups, typename Tile, typename FillStart>
 inline void ForEachTile(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
                         int64_t token_begin, int64_t token_end, bool wants_start,
                         const FillStart& fill_start, const Tile& tile) {
@@ -72,7 +97,8 @@ inline void ForEachTile(const MatMulArgs& args, int64_t row_begin, int64_t row_e
     for (int64_t t = 0; wants_start && t < tokens; ++t) {
       fill_start(args.x.q8 + (token + t) * cols, groups, start + t * groups);
     }
-    const int64_t step = tokens == 1 ? kRowGroupsOfOneToken * kRowGroup : kRowGroup;
+    // With many tokens, the weights of one row group stay in the first-level cache.
+    const int64_t step = tokens < kMostTokens ? kMostRowGroups * kRowGroup : kRowGroup;
     for (int64_t row = row_begin; row < row_end; row += step) {
       MatMulTile at = {};
       at.weights = args.weight.data + row / kRowGroup * group_bytes;
@@ -90,9 +116,9 @@ inline void ForEachTile(const MatMulArgs& args, int64_t row_begin, int64_t row_e
       at.rows = SmallerOf(step, row_end - row);
       at.accumulate = args.accumulate;
       const int64_t row_groups = (at.rows + kRowGroup - 1) / kRowGroup;
-      ForEachTokenTile<kMostTokens>(
-          at, tokens,
-          [&](int64_t count, const MatMulTile& tokens_at) { tile(count, row_groups, tokens_at); });
+      ForEachTokenTile<kMostTokens>(at, tokens, [&](int64_t count, const MatMulTile& tokens_at) {
+        tile(count, row_groups, tokens_at);
+      });
     }
   }
 }

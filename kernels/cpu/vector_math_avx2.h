@@ -129,8 +129,7 @@ inline Lanes LoadBF16(const uint16_t* p) {
   return {WidenBF16(LoadEight(p)), WidenBF16(LoadEight(p + 8))};
 }
 inline void StoreF16(uint16_t* p, Lanes a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                   _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8),
                    _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -161,8 +160,8 @@ inline __m256i RoundedLowByte(__m256 x, __m256 inverse) {
 // One group of 32 values (NUMERICS §3).
 inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
   const Lanes sign = Set(-0.0f);
-  Lanes largest = Maximum({_mm256_andnot_ps(sign.lo, a.lo), _mm256_andnot_ps(sign.hi, a.hi)},
-                          Set(0.0f));
+  Lanes largest =
+      Maximum({_mm256_andnot_ps(sign.lo, a.lo), _mm256_andnot_ps(sign.hi, a.hi)}, Set(0.0f));
   largest = Maximum({_mm256_andnot_ps(sign.lo, b.lo), _mm256_andnot_ps(sign.hi, b.hi)}, largest);
   const float amax = LargestLane(largest);
   const float group_scale = amax / 127.0f;
@@ -216,9 +215,9 @@ inline void Transpose8(const float* in, int64_t in_stride, float* out, int64_t o
   // Rows i and i + 4 side by side in one register, so the last step is a store.
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < 4; ++i) {
-      a[4 * half + i] = _mm256_insertf128_ps(
-          _mm256_castps128_ps256(_mm_loadu_ps(in + i * in_stride + 4 * half)),
-          _mm_loadu_ps(in + (i + 4) * in_stride + 4 * half), 1);
+      a[4 * half + i] =
+          _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(in + i * in_stride + 4 * half)),
+                               _mm_loadu_ps(in + (i + 4) * in_stride + 4 * half), 1);
     }
   }
   for (int i = 0; i < 8; i += 2) {

@@ -49,9 +49,7 @@ inline Lanes Divide(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Lanes Fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 // a > b ? a : b, so a NaN in a is skipped.
 inline Lanes Maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
-inline Lanes Negate(Lanes a) {
-  return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))};
-}
+inline Lanes Negate(Lanes a) { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
 // Lane i of `a` where bit i is set, else of `b`.
 inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), b.v, a.v)};
@@ -129,7 +127,8 @@ inline void StoreBF16(uint16_t* p, Lanes a) {
 inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
   const __m512 magnitude_a = _mm512_abs_ps(a.v);
   const __m512 magnitude_b = _mm512_abs_ps(b.v);
-  const __m512 largest = _mm512_max_ps(magnitude_b, _mm512_max_ps(magnitude_a, _mm512_setzero_ps()));
+  const __m512 largest =
+      _mm512_max_ps(magnitude_b, _mm512_max_ps(magnitude_a, _mm512_setzero_ps()));
   const float amax = LargestLane({largest});
   const float group_scale = amax / 127.0f;
   const __m512 inverse = _mm512_set1_ps(amax > 0.0f ? 127.0f / amax : 0.0f);
@@ -144,7 +143,8 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
   const __m256i biased = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
   const __m256i sums = _mm256_sad_epu8(biased, _mm256_setzero_si256());
-  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  const __m128i two =
+      _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
   const int sum = _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 2) - 32 * 128;
   *scale = group_scale;
   *scaled_sum = group_scale * static_cast<float>(sum);

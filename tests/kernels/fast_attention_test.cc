@@ -1,8 +1,8 @@
 // Vector attention segments against the plain ones (NUMERICS §8), by bits.
-#include "absl/strings/str_cat.h"
-
 #include <algorithm>
+#include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "tests/kernels/fast_kernels.h"
 #include "tests/kernels/random_inputs.h"
 
@@ -23,8 +23,8 @@ struct Case {
   int64_t slots = 300;  // the sequence's length
   int32_t block_size_log2 = 4;
   bool contiguous = false;
-  bool holes = false;      // visible ranges in pieces, else causal
-  bool extremes = false;   // infinities and NaNs among visible values
+  bool holes = false;     // visible ranges in pieces, else causal
+  bool extremes = false;  // infinities and NaNs among visible values
 };
 
 std::string Describe(const Case& c) {
@@ -56,7 +56,7 @@ class Pool {
     sequence_of_token_.assign(c.tokens, 0);
     MakeVisible(random);
     Fill(random);
-    table_.resize(table_.size() + 40, -1);  // never to be looked up
+    ForgetUnseenBlocks();
   }
 
   std::vector<AttentionState> Run(InstructionSet set, int64_t kv_head, int64_t segment) {
@@ -122,6 +122,20 @@ class Pool {
     }
   }
 
+  // A lookup that should not happen leads far out of the pool.
+  void ForgetUnseenBlocks() {
+    constexpr int32_t kNowhere = std::numeric_limits<int32_t>::min();
+    for (int64_t b = 0; b < static_cast<int64_t>(table_.size()); ++b) {
+      bool seen = false;
+      for (int64_t slot = b << case_.block_size_log2; slot < (b + 1) << case_.block_size_log2;
+           ++slot) {
+        seen = seen || SomebodySees(slot);
+      }
+      if (!seen) table_[b] = kNowhere;
+    }
+    table_.resize(table_.size() + kAttentionSegment, kNowhere);
+  }
+
   float Value(std::mt19937_64& random) {
     if (case_.extremes && random() % 3000 == 0) {
       return random() % 2 == 0 ? std::numeric_limits<float>::infinity()
@@ -149,8 +163,8 @@ class Pool {
   std::vector<VisibleRange> visible_;
 };
 
-void ExpectSameState(const AttentionState& expected, const AttentionState& actual,
-                     int64_t head_dim, const std::string& what) {
+void ExpectSameState(const AttentionState& expected, const AttentionState& actual, int64_t head_dim,
+                     const std::string& what) {
   ASSERT_EQ(expected.any_visible, actual.any_visible) << what;
   // Zeros of either sign are one maximum: the order of comparisons is free.
   ASSERT_EQ(expected.maximum, actual.maximum) << what;
@@ -225,6 +239,41 @@ TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
                     .extremes = true};
     ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
   }
+}
+
+// One query sees a key with score 0 and 63 others around the score where Exp becomes +0; the lane
+// sums show each exponential.
+TEST_P(FastAttention, WeightsEqualPlainAroundTheLowestExponent) {
+  std::vector<float> pool(2 * kAttentionTile, 1.0f);
+  for (uint32_t i = 0; i < kAttentionTile; ++i) {
+    pool[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(-87.3365478515625f) + i - 33);
+  }
+  pool[0] = 0.0f;
+  const float q = 1.0f;
+  const int32_t zero = 0;
+  const VisibleRange visible[kMaxVisibleRanges] = {{0, kAttentionTile}};
+  PagedAttentionArgs args;
+  args.q = &q;
+  args.q_stride = 1;
+  args.query_heads = 1;
+  args.kv_heads = 1;
+  args.head_dim = 1;
+  args.softmax_scale = 1;
+  args.kv.base = pool.data();
+  args.kv.type = KvType::kF32;
+  args.kv.block_size_log2 = 6;
+  args.kv.token_stride = 1;
+  args.kv.value_offset = kAttentionTile;
+  args.kv.block_stride = 2 * kAttentionTile;
+  args.sequence_of_token = &zero;
+  args.visible = visible;
+  args.first_block = &zero;
+  args.tokens = 1;
+  AttentionState expected;
+  AttentionState actual;
+  PlainKernels().attention_segment(args, 0, 1, 0, 0, &expected);
+  KernelsFor(GetParam()).attention_segment(args, 0, 1, 0, 0, &actual);
+  ASSERT_NO_FATAL_FAILURE(ExpectSameState(expected, actual, 1, "lowest exponent"));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Vector norm, gate, int8 activations, rotation and KV write against the plain ones, by bits.
-#include "absl/strings/str_cat.h"
+#include <limits>
 
-#include "kernels/cpu/plain_math.h"
+#include "absl/strings/str_cat.h"
 #include "tests/kernels/fast_kernels.h"
 #include "tests/kernels/random_inputs.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 class FastElementwise : public testing::TestWithParam<InstructionSet> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastElementwise);
-INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise,
-                         testing::ValuesIn(FastInstructionSets()), NameOf);
+INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise, testing::ValuesIn(FastInstructionSets()),
+                         NameOf);
 
 // Runs an op that fills activations on both kernels and compares each form, with and without f32.
 template <typename Op>

@@ -66,12 +66,14 @@ inline std::vector<float> ExtremeFloats(std::mt19937_64& random, size_t count) {
   return values;
 }
 
-// A copy in a heap block of exactly these bytes, 64-aligned at its end's expense: reading past it is
-// seen by AddressSanitizer.
+// A heap block of exactly these bytes on a 64-byte boundary, as PackedMatrix wants: reading past
+// its end is seen by AddressSanitizer.
 class ExactBytes {
  public:
-  explicit ExactBytes(size_t size)
-      : data_(static_cast<std::byte*>(std::aligned_alloc(64, size)), &std::free) {}
+  explicit ExactBytes(size_t size) : data_(nullptr, &std::free) {
+    void* block = nullptr;
+    if (posix_memalign(&block, 64, size) == 0) data_.reset(static_cast<std::byte*>(block));
+  }
   std::byte* data() const { return data_.get(); }
 
  private:

@@ -1,6 +1,8 @@
 // Vector products against the plain ones (NUMERICS §4), by bits.
-#include "absl/strings/str_cat.h"
+#include <limits>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cpu/packed_weights.h"
 #include "tests/kernels/fast_kernels.h"
 #include "tests/kernels/random_inputs.h"
@@ -65,8 +67,8 @@ void ExpectPlainProduct(std::mt19937_64& random, InstructionSet set, const Shape
   const bool accumulate = random() % 2 == 0;
   ExpectSameBits(product.Run(InstructionSet::kPlain, accumulate, 0, 0),
                  product.Run(set, accumulate, row_cut, token_cut),
-                 absl::StrCat(std::string(WeightFormatName(shape.format)), " rows ", shape.rows, " cols ",
-                              shape.cols, " tokens ", shape.tokens, " row cut ", row_cut,
+                 absl::StrCat(std::string(WeightFormatName(shape.format)), " rows ", shape.rows,
+                              " cols ", shape.cols, " tokens ", shape.tokens, " row cut ", row_cut,
                               " token cut ", token_cut));
 }
 
@@ -83,8 +85,7 @@ TEST_P(FastMatMul, EqualsPlainAtEveryTokenCountAndOddShapes) {
     for (int64_t tokens = 1; tokens <= 70; tokens += tokens < 20 ? 1 : 10) {
       const Shape shape = {format, 1 + static_cast<int64_t>(random() % 100),
                            32 * (1 + static_cast<int64_t>(random() % 6)), tokens};
-      auto x =
-          QuantizedActivations(RandomFloats(random, tokens * shape.cols), tokens, shape.cols);
+      auto x = QuantizedActivations(RandomFloats(random, tokens * shape.cols), tokens, shape.cols);
       ASSERT_NO_FATAL_FAILURE(ExpectPlainProduct(random, GetParam(), shape, x));
     }
   }

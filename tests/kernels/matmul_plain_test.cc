@@ -20,7 +20,9 @@ struct Case {
     PackMatrixRows(format, rows, cols, source.data(), packed.data());
     x.f32 = RandomFloats(random, tokens * cols);
     const Activations view = x.view();
-    plain::Quantize(x.f32.data(), cols, {nullptr, view.q8, view.scale, view.scaled_sum}, 0, tokens);
+    if (IsQuantized(format))
+      plain::Quantize(x.f32.data(), cols, {nullptr, view.q8, view.scale, view.scaled_sum}, 0,
+                      tokens);
     args = {.x = view,
             .weight = {format, rows, cols, packed.data()},
             .out_stride = rows + 3,

@@ -1,4 +1,5 @@
-// A worker for transport tests: a pool with known bytes, a transport, and everything the transport reported.
+// A worker for transport tests: a pool with known bytes, a transport, and everything the transport
+// reported.
 #pragma once
 
 #include <algorithm>
@@ -29,10 +30,9 @@ struct TestShape {
 };
 
 inline KvLayout MakeLayout(const TestShape& shape) {
-  return *KvLayout::Create({.layers = shape.layers,
-                            .kv_heads = shape.kv_heads,
-                            .head_dim = shape.head_dim},
-                           shape.layout, shape.block_size, shape.num_blocks);
+  return *KvLayout::Create(
+      {.layers = shape.layers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim},
+      shape.layout, shape.block_size, shape.num_blocks);
 }
 
 inline KvFingerprint MakeFingerprint(const TestShape& shape) {
@@ -82,9 +82,8 @@ class TestWorker {
 
   // Writes bytes into a block that only (key, piece, byte) determine.
   void FillBlock(BlockId block, uint64_t key) {
-    ForEachByte(block, layout_.block_size(), [&](int32_t piece, int64_t i, std::byte& b) {
-      b = Pattern(key, piece, i);
-    });
+    ForEachByte(block, layout_.block_size(),
+                [&](int32_t piece, int64_t i, std::byte& b) { b = Pattern(key, piece, i); });
   }
   void FillRaw(BlockId block, std::byte value) {
     ForEachByte(block, layout_.block_size(), [&](int32_t, int64_t, std::byte& b) { b = value; });
@@ -142,8 +141,7 @@ class TestWorker {
   template <typename F>
   void ForEachByte(BlockId block, int32_t tokens, const F& f) {
     for (int32_t piece = 0; piece < PieceCount(layout_); ++piece) {
-      std::byte* at =
-          pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, block.value());
+      std::byte* at = pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, block.value());
       for (int64_t i = 0; i < PieceValidBytes(layout_, tokens); ++i) f(piece, i, at[i]);
     }
   }

@@ -161,6 +161,18 @@ TEST(GgufReader, BoundsTheCountsOfTheHeaderByTheFileSize) {
               "metadata_kv_count is 18446744073709551615");
 }
 
+TEST(GgufReader, LimitsTheNumberOfKeysAndTensors) {
+  GgufBuilder builder;
+  builder.extra_keys = kGgufMaxKeys + 1;
+  builder.Data(std::string(4 << 20, '\0'));
+  ExpectError(builder, absl::StatusCode::kInvalidArgument,
+              "metadata_kv_count is 65537, more than the limit of 65536");
+  builder.extra_keys = 0;
+  builder.extra_tensors = kGgufMaxTensors + 1;
+  ExpectError(builder, absl::StatusCode::kInvalidArgument,
+              "tensor_count is 65537, more than the limit of 65536");
+}
+
 TEST(GgufReader, BoundsLengthsOfStringsAndArrays) {
   const auto huge = GgufBuilder::Raw(~uint64_t{0});
   ExpectError(GgufBuilder().Key("k", GgufValueType::kString, huge), absl::StatusCode::kDataLoss,

@@ -198,7 +198,7 @@ SNIPPETS = [
     "{% raw %}{{ not }} {% a %}{% endraw %}\n x\n  {%- raw -%}  {{ y }}  {%- endraw -%}  z",
     "a\r\nb\rc{% if true %}\r\nd{% endif %}\n",
     "{{ {'a': {'b': 1}}['a']['b'] }}{{ {'a':{'b':1}}}}",
-    "{{ -1 | abs }} {{ - 1 + 2 }} {{ +1 }} {{ not not 1 }} {{ (1, 2)[0] }} {{ [1, 2].0 }} {{ 'a' ~ 'b' | upper }} {{ ('a' ~ 'b') | upper }} {{ 1 + 1 ~ 2 }}",
+    "{{ -1 | abs }} {{ - 1 + 2 }} {{ +1 }} {{ not not 1 }} {{ (1, 2)[0] }} {{ messages.0.role }} {{ 'a' ~ 'b' | upper }} {{ ('a' ~ 'b') | upper }} {{ 1 + 1 ~ 2 }}",
     "{{ raise_exception('no') }}", "{% if false %}{{ raise_exception('no') }}{% endif %}ok", "{{ strftime_now('%Y-%m-%d %H:%M:%S %b %A %j %%') }}",
     "{% set x = messages %}{% set messages = [] %}{{ x | length }}{{ messages | length }}",
     "{% if messages[0].role == 'user' and messages[0].content %}A{% elif 1 %}B{% else %}C{% endif %}{% if 0 %}{% elif 0 %}{% else %}D{% endif %}",
@@ -226,7 +226,7 @@ def random_content(rng):
     if kind < 0.1:
         return rng.choice([" ", "\n", " \n\t ", "\u00a0", "<|im_end|>"])
     text = rng.choice(["", " ", "\n"]) if rng.random() < 0.2 else ""
-    return text + rng.choice(["", " ", " "]).join(rng.choice(WORDS) for _ in range(rng.randint(1, 9)))
+    return text + rng.choice(["", " ", " "]).join(rng.choice(WORDS) for _ in range(rng.randint(1, 5)))
 
 
 def random_messages(rng):
@@ -235,11 +235,11 @@ def random_messages(rng):
     if style < 0.4:
         messages.append({"role": "system", "content": random_content(rng)})
     if style < 0.8:
-        for i in range(rng.randint(1, 6)):
+        for i in range(rng.randint(1, 5)):
             messages.append({"role": "user" if i % 2 == 0 else "assistant", "content": random_content(rng)})
     else:
         roles = ["system", "user", "assistant", "tool", "developer"]
-        messages += [{"role": rng.choice(roles), "content": random_content(rng)} for _ in range(rng.randint(1, 7))]
+        messages += [{"role": rng.choice(roles), "content": random_content(rng)} for _ in range(rng.randint(1, 5))]
     for message in messages:
         if rng.random() < 0.05:
             message["name"] = rng.choice(["ann", "Ünal", "<|im_end|>"])
@@ -289,7 +289,7 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=os.path.expanduser("~/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
-    parser.add_argument("--conversations", type=int, default=560)
+    parser.add_argument("--conversations", type=int, default=520)
     parser.add_argument("--seed", type=int, default=20261105)
     parser.add_argument("--out", default=os.path.join(here, "..", "testdata", "chat_template_golden.json"))
     args = parser.parse_args()
@@ -313,7 +313,7 @@ def main():
     golden = {"jinja2": jinja2.__version__, "seed": args.seed, "templates": sources, "snippet_messages": FIXED_MESSAGES,
               "snippets": snippets, "conversations": conversations}
     with open(args.out, "w", encoding="utf-8") as out:
-        json.dump(golden, out, ensure_ascii=True, separators=(",", ":"))
+        json.dump(golden, out, ensure_ascii=False, separators=(",", ":"))
         out.write("\n")
     failing = sum(c["expected"] is None for c in conversations)
     print(f"{len(conversations)} conversations ({failing} refused by their template), {len(snippets)} snippets, jinja2 {jinja2.__version__}")

@@ -1,4 +1,4 @@
-#include "rpc/termination.h"
+#include "common/termination.h"
 
 #include <pthread.h>
 #include <signal.h>

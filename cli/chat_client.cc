@@ -1,0 +1,123 @@
+// `baton chat`: a conversation at the terminal. Ctrl-C ends an answer, Ctrl-D the conversation.
+
+#include <atomic>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/client_commands.h"
+#include "cli/ledger_table.h"
+#include "cli/router_client.h"
+#include "common/termination.h"
+
+namespace baton {
+namespace {
+
+constexpr int kWatchMs = 100;
+constexpr int kInterruptedExit = 130;
+
+struct ChatOptions {
+  RouterClientOptions client{.router = kDefaultRouter};
+  std::string system;
+  bool ledger = false;
+  SamplingParams sampling;
+};
+
+// Ends the running answer at a signal; between answers, the program.
+class AnswerInterrupter {
+ public:
+  explicit AnswerInterrupter(RouterClient& client) : client_(client), thread_([this] { Watch(); }) {}
+  ~AnswerInterrupter() {
+    stopping_ = true;
+    thread_.join();
+  }
+  void set_answering(bool answering) { answering_ = answering; }
+
+ private:
+  void Watch() {
+    while (!stopping_) {
+      Termination termination;  // anew: after a signal the next one is to be caught as well
+      if (termination.Wait(kWatchMs) <= 0) continue;
+      if (!answering_) {
+        std::fputc('\n', stdout);
+        std::fflush(stdout);
+        std::_Exit(kInterruptedExit);  // the main thread waits for a line that may never come
+      }
+      client_.InterruptRunning();
+    }
+  }
+
+  RouterClient& client_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> answering_ = false;
+  std::thread thread_;
+};
+
+// Asks with the whole conversation; false when there was no answer at all.
+bool Answer(RouterClient& client, AnswerInterrupter& interrupter, const ChatOptions& options,
+            std::vector<ChatMessage>& history) {
+  Job job;
+  job.id = "chat";
+  job.messages = history;
+  job.sampling = options.sampling;
+  std::string answer;
+  interrupter.set_answering(true);
+  const absl::StatusOr<JobResult> result = client.Run(job, [&answer](std::string_view text) {
+    answer += text;
+    std::cout << text << std::flush;
+  });
+  interrupter.set_answering(false);
+  std::cout << std::endl;
+  if (!result.ok() && !absl::IsCancelled(result.status())) {
+    std::cerr << "baton: " << result.status() << "\n";
+    return false;
+  }
+  if (result.ok() && options.ledger) std::cerr << LedgerTable(*result);
+  history.push_back({.role = "assistant", .content = std::move(answer), .name = std::nullopt});
+  return true;
+}
+
+int Chat(const ChatOptions& options) {
+  const Termination block_signals_everywhere;
+  RouterClient client(options.client);
+  AnswerInterrupter interrupter(client);
+  std::vector<ChatMessage> history;
+  if (!options.system.empty()) {
+    history.push_back({.role = "system", .content = options.system, .name = std::nullopt});
+  }
+  std::cerr << "Ctrl-C ends an answer, Ctrl-D the conversation.\n";
+  std::string line;
+  while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
+    if (line.empty()) continue;
+    history.push_back({.role = "user", .content = line, .name = std::nullopt});
+    if (!Answer(client, interrupter, options, history)) history.pop_back();  // may be asked again
+  }
+  std::cout << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+void AddChatCommand(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("chat", "Talk with the model through a router");
+  auto options = std::make_shared<ChatOptions>();
+  command->add_option("--router", options->client.router, "HOST:PORT of the router")
+      ->capture_default_str();
+  command->add_option("--system", options->system, "A system message to begin with");
+  command->add_flag("--ledger", options->ledger, "Print each answer's latency ledger");
+  command->add_option("--temperature", options->sampling.temperature, "0 is greedy")
+      ->capture_default_str();
+  command->add_option("--top-p", options->sampling.top_p,
+                      "Only the most likely tokens with this share")
+      ->capture_default_str();
+  command->add_option_function<int32_t>(
+      "--max-tokens", [options](const int32_t& value) { options->sampling.max_tokens = value; },
+      "Longest answer in tokens");
+  command->callback([options, &exit_code] { exit_code = Chat(*options); });
+}
+
+}  // namespace baton

@@ -1,0 +1,116 @@
+#include "cli/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/termination.h"
+
+namespace baton {
+namespace {
+
+constexpr int kCannotRunExit = 127;
+
+// In the child, between fork and exec: only async-signal-safe calls.
+[[noreturn]] void BecomeProgram(char* const* arguments, int output, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kCannotRunExit);  // it died before the kernel knew
+  setpgid(0, 0);
+  UnblockTerminationSignals();
+  dup2(output, STDOUT_FILENO);
+  execv(arguments[0], arguments);
+  _exit(kCannotRunExit);
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments,
+                                                 bool capture) {
+  int pipe_ends[2] = {-1, -1};
+  if (capture && pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+  }
+  std::vector<std::string> copies = arguments;
+  std::vector<char*> pointers;
+  for (std::string& argument : copies) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) BecomeProgram(pointers.data(), capture ? pipe_ends[1] : STDERR_FILENO, parent);
+  if (capture) close(pipe_ends[1]);
+  if (pid < 0) {
+    if (capture) close(pipe_ends[0]);
+    return absl::InternalError(absl::StrCat("cannot start ", arguments[0], ": ", std::strerror(errno)));
+  }
+  ChildProcess child;
+  child.name_ = arguments[0].substr(arguments[0].rfind('/') + 1);
+  child.pid_ = pid;
+  child.output_ = pipe_ends[0];
+  if (capture) fcntl(child.output_, F_SETFL, O_NONBLOCK);
+  return child;
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : name_(std::move(other.name_)),
+      pid_(std::exchange(other.pid_, -1)),
+      output_(std::exchange(other.output_, -1)),
+      pending_(std::move(other.pending_)),
+      ending_(std::move(other.ending_)) {}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ > 0 && !Ended()) {
+    Signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  if (output_ >= 0) close(output_);
+}
+
+std::optional<std::string> ChildProcess::ReadLine() {
+  char buffer[4096];
+  while (output_ >= 0 && pending_.find('\n') == std::string::npos) {
+    const ssize_t count = read(output_, buffer, sizeof(buffer));
+    if (count <= 0) return std::nullopt;
+    pending_.append(buffer, static_cast<size_t>(count));
+  }
+  const size_t end = pending_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string line = pending_.substr(0, end);
+  pending_.erase(0, end + 1);
+  return line;
+}
+
+std::optional<std::string> ChildProcess::Ended() {
+  int status = 0;
+  if (!ending_ && pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
+    ending_ = WIFEXITED(status) ? absl::StrCat("exit code ", WEXITSTATUS(status))
+                                : absl::StrCat("signal ", WTERMSIG(status));
+  }
+  return ending_;
+}
+
+void ChildProcess::Signal(int signal_number) {
+  if (pid_ > 0 && !ending_) kill(pid_, signal_number);
+}
+
+bool ChildProcess::WaitForEnd(int timeout_ms) {
+  using SteadyClock = std::chrono::steady_clock;
+  constexpr auto kPoll = std::chrono::milliseconds(10);
+  const auto end = SteadyClock::now() + std::chrono::milliseconds(timeout_ms);
+  while (!Ended()) {
+    if (SteadyClock::now() >= end) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+}  // namespace baton

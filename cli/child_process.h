@@ -1,0 +1,48 @@
+// A program started by this one, which never outlives it.
+//
+// The child is killed by the kernel when this process dies, has a process group of its own (so that Ctrl-C at the terminal reaches this process
+// alone, which then ends its children in order), and gets the termination signals unblocked.
+//
+// Thread safety: belongs to the thread that started it, which must live as long as the child shall (the kernel's promise is tied to it).
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace baton {
+
+class ChildProcess {
+ public:
+  // arguments[0] is the program's path. With `capture`, its standard output can be read with ReadLine; otherwise it goes to this
+  // process's standard error. Internal when the process cannot be started; a program that cannot be run exits with 127.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, bool capture);
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) = delete;
+  // Kills it if it still runs.
+  ~ChildProcess();
+
+  const std::string& name() const { return name_; }
+  // A whole line of captured output, if one has come. Never blocks.
+  std::optional<std::string> ReadLine();
+  // "exit code 1", "signal 9"; nothing while it runs.
+  std::optional<std::string> Ended();
+  void Signal(int signal_number);
+  // True when it ended within the time.
+  bool WaitForEnd(int timeout_ms);
+
+ private:
+  ChildProcess() = default;
+
+  std::string name_;
+  pid_t pid_ = -1;
+  int output_ = -1;
+  std::string pending_;
+  std::optional<std::string> ending_;
+};
+
+}  // namespace baton

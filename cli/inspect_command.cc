@@ -1,0 +1,171 @@
+// `baton inspect`: what a model file holds, how text becomes tokens, and how a request's KV lies in
+// blocks.
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_join.h"
+#include "cli/commands.h"
+#include "cli/inspection_table.h"
+#include "cli/local_runner.h"
+#include "common/settings_cli.h"
+#include "common/status_macros.h"
+#include "engine/model_loader.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+// ---- inspect model
+// --------------------------------------------------------------------------------
+
+int InspectModel(const std::string& path) {
+  const absl::StatusOr<std::unique_ptr<GgufFile>> file = OpenModel(path);
+  if (!file.ok()) return ReportError(file.status());
+  std::printf("GGUF version %u, %llu bytes, %zu keys, %zu tensors\n", (*file)->version(),
+              static_cast<unsigned long long>((*file)->file_bytes()), (*file)->keys().size(),
+              (*file)->tensors().size());
+  for (const std::string_view key : (*file)->keys()) {
+    const GgufValue& value = *(*file)->Find(key);
+    std::printf("  %-46s %-22s %s\n", PrintableName(key).c_str(),
+                GgufMetadata::DescribeType(value).c_str(),
+                GgufMetadata::FormatValue(value, 72).c_str());
+  }
+  std::map<std::string, std::pair<int, uint64_t>> types;
+  for (const GgufTensor& tensor : (*file)->tensors()) {
+    std::printf("  %-32s %-6s %s\n", PrintableName(tensor.name).c_str(),
+                std::string(GgmlTypeName(tensor.type)).c_str(), tensor.ShapeString().c_str());
+    auto& [count, bytes] = types[std::string(GgmlTypeName(tensor.type))];
+    ++count;
+    bytes += tensor.data.size();
+  }
+  for (const auto& [type, totals] : types) {
+    std::printf("%s: %d tensors, %llu bytes\n", type.c_str(), totals.first,
+                static_cast<unsigned long long>(totals.second));
+  }
+  const absl::StatusOr<ModelInfo> info =
+      ReadModelInfo(**file, path.empty() ? DefaultModelPath() : path);
+  if (!info.ok()) return ReportError(info.status());
+  const LlamaConfig& c = info->config;
+  std::printf(
+      "loadable: %d layers, hidden %d, %d query and %d KV heads of %d, feed-forward %d, "
+      "vocabulary %d, context %d, RoPE %s\nfingerprint %s\n",
+      c.layers, c.hidden, c.query_heads, c.kv_heads, c.head_dim, c.feed_forward, c.vocabulary,
+      c.context_length, c.rope.c_str(), ModelFingerprint(**file).c_str());
+  return 0;
+}
+
+// ---- inspect tokens
+// -------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(path));
+  ASSIGN_OR_RETURN(const TokenizerSpec spec, ReadTokenizerSpec(*file));
+  return Tokenizer::Create(spec);
+}
+
+int InspectText(const Tokenizer& tokenizer, const std::string& text) {
+  for (const TokenId id : tokenizer.Encode(text)) {
+    const Json shown = std::string(tokenizer.TokenBytes(id));
+    std::printf("%6d  %s\n", id,
+                shown.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  }
+  return 0;
+}
+
+// {"text"} lines in, {"ids"} lines out; a wrong line gives an {"error"} line and exit code 1.
+int InspectLines(const Tokenizer& tokenizer, std::istream& input) {
+  std::string line;
+  int64_t number = 0;
+  int exit_code = 0;
+  while (std::getline(input, line)) {
+    ++number;
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("text") || !json["text"].is_string()) {
+      std::printf("{\"error\":\"line %lld: not an object with a text\"}\n",
+                  static_cast<long long>(number));
+      exit_code = 1;
+      continue;
+    }
+    const std::vector<TokenId> ids = tokenizer.Encode(json["text"].get<std::string>());
+    std::printf("{\"ids\":[%s]}\n", absl::StrJoin(ids, ",").c_str());
+  }
+  return exit_code;
+}
+
+// ---- inspect blocks
+// -------------------------------------------------------------------------------
+
+// Runs one job and shows what its sequence did to the pool.
+int InspectBlocks(const EngineOptions& options, const Job& job) {
+  const absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
+      LocalRunner::Create(options, LocalPath::kOneEngine);
+  if (!runner.ok()) return ReportError(runner.status());
+  std::printf("%s", (*runner)->engine().StartupReport().c_str());
+  const absl::StatusOr<JobResult> result = (*runner)->Run(job, [](std::string_view) {});
+  if (!result.ok()) return ReportError(result.status());
+  std::printf("%s", InspectionTable((*runner)->engine().Inspect()).c_str());
+  return 0;
+}
+
+}  // namespace
+
+CLI::App* AddInspectCommand(CLI::App& app, int& exit_code) {
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "Look into a model file, a tokenisation or a pool");
+  inspect->require_subcommand(1);
+
+  CLI::App* model =
+      inspect->add_subcommand("model", "Metadata, tensors and hyper-parameters of a file");
+  auto model_path = std::make_shared<std::string>();
+  model->add_option("--model", *model_path, "GGUF file; else the default model");
+  model->callback([model_path, &exit_code] { exit_code = InspectModel(*model_path); });
+
+  CLI::App* tokens = inspect->add_subcommand(
+      "tokens", "Token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
+  auto tokens_path = std::make_shared<std::string>();
+  auto text = std::make_shared<std::optional<std::string>>();
+  tokens->add_option("--model", *tokens_path, "GGUF file; else the default model");
+  tokens->add_option_function<std::string>(
+      "--text", [text](const std::string& value) { *text = value; }, "Text to show token by token");
+  tokens->callback([tokens_path, text, &exit_code] {
+    const auto tokenizer = LoadTokenizer(*tokens_path);
+    if (!tokenizer.ok()) {
+      exit_code = ReportError(tokenizer.status());
+    } else {
+      exit_code = text->has_value() ? InspectText(**tokenizer, **text)
+                                    : InspectLines(**tokenizer, std::cin);
+    }
+  });
+
+  CLI::App* blocks = inspect->add_subcommand(
+      "blocks",
+      "Run a prompt in this process and show block tables, pool accounting and allocations");
+  struct BlocksOptions {
+    EngineOptions engine;
+    SettingList settings;
+    Job job;
+  };
+  auto options = std::make_shared<BlocksOptions>();
+  options->job.id = "inspect";
+  options->job.sampling.max_tokens = 64;
+  options->job.sampling.temperature = 0;
+  blocks
+      ->add_option_function<std::string>(
+          "--prompt", [options](const std::string& value) { options->job.prompt = value; },
+          "Text to continue")
+      ->required();
+  blocks->add_option_function<int32_t>(
+      "--max-tokens", [options](const int32_t& value) { options->job.sampling.max_tokens = value; },
+      "Tokens to generate; 64 by default");
+  RegisterSettings(options->engine, options->settings);
+  AddSettings(options->settings, "Engine", *blocks);
+  blocks->callback(
+      [options, &exit_code] { exit_code = InspectBlocks(options->engine, options->job); });
+  return inspect;
+}
+
+}  // namespace baton

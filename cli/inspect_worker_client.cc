@@ -1,0 +1,87 @@
+// `baton inspect worker`: block tables, pool accounting and allocation trace of a running worker.
+
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "cli/client_commands.h"
+#include "cli/commands.h"
+#include "cli/inspection_table.h"
+#include "rpc/channel.h"
+#include "rpc/status_conversion.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kInspectTimeoutMs = 10'000;
+
+AllocationEvent::Kind KindFromWire(const std::string& name) {
+  using Kind = AllocationEvent::Kind;
+  if (name == "match") return Kind::kMatch;
+  if (name == "insert") return Kind::kInsert;
+  if (name == "evict") return Kind::kEvict;
+  if (name == "release") return Kind::kRelease;
+  return Kind::kReserve;
+}
+
+EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
+  EngineInspection out;
+  out.op_path = wire.op_path();
+  out.resident_pool_bytes = wire.resident_pool_bytes();
+  const v1::PoolStatus& pool = wire.pool();
+  out.status.block_size = pool.block_size();
+  KvCacheStats& cache = out.status.cache;
+  cache.blocks.total = pool.total_blocks();
+  cache.blocks.free = pool.free_blocks();
+  cache.blocks.cached = pool.cached_blocks();
+  cache.blocks.owned = pool.owned_blocks();
+  cache.blocks.in_transfer = pool.in_flight_blocks();
+  cache.lookups = pool.lookups();
+  cache.hits = pool.hits();
+  cache.lookup_tokens = pool.lookup_tokens();
+  cache.hit_tokens = pool.hit_tokens();
+  cache.evicted_blocks = pool.evicted_blocks();
+  cache.reserved_slots = wire.reserved_slots();
+  cache.committed_slots = wire.committed_slots();
+  for (const v1::SequenceTable& sequence : wire.sequences()) {
+    out.sequences.push_back({.sequence_id = sequence.sequence_id(),
+                             .request_id = sequence.request_id(),
+                             .phase = sequence.phase(),
+                             .tokens = sequence.tokens(),
+                             .committed = sequence.committed(),
+                             .matched = sequence.matched(),
+                             .blocks = {sequence.blocks().begin(), sequence.blocks().end()}});
+  }
+  for (const v1::AllocationEvent& event : wire.trace()) {
+    out.trace.push_back({.kind = KindFromWire(event.kind()),
+                         .sequence = SequenceId(event.sequence_id()),
+                         .tokens = event.tokens(),
+                         .blocks = event.blocks(),
+                         .free_after = event.free_after()});
+  }
+  return out;
+}
+
+int InspectWorker(const std::string& address) {
+  const auto stub = v1::Worker::NewStub(MakeChannel(address));
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(kInspectTimeoutMs));
+  v1::InspectResponse response;
+  const grpc::Status status = stub->Inspect(&context, v1::InspectRequest(), &response);
+  if (!status.ok()) return ReportError(FromGrpcStatus(status));
+  std::cout << InspectionTable(InspectionFromWire(response));
+  return 0;
+}
+
+}  // namespace
+
+void AddInspectWorkerCommand(CLI::App& inspect, int& exit_code) {
+  CLI::App* command = inspect.add_subcommand("worker", "Block tables and pool of a running worker");
+  auto address = std::make_shared<std::string>();
+  command->add_option("--worker", *address, "HOST:PORT of the worker (see `baton status`)")
+      ->required();
+  command->callback([address, &exit_code] { exit_code = InspectWorker(*address); });
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+#include "cli/inspection_table.h"
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kEventNames[] = {"match", "reserve", "insert", "evict", "release"};
+
+void AddPool(const EngineInspection& inspection, std::string& out) {
+  const KvCacheStats& cache = inspection.status.cache;
+  absl::StrAppendFormat(&out, "op path: %s\n", inspection.op_path);
+  absl::StrAppendFormat(
+      &out,
+      "pool: %d blocks of %d tokens: %d free (%d never used), %d cached (%d evictable), %d owned, "
+      "%d in flight; %d bytes resident\n",
+      cache.blocks.total, inspection.status.block_size, cache.blocks.free, cache.blocks.never_used,
+      cache.blocks.cached, cache.evictable, cache.blocks.owned, cache.blocks.in_transfer,
+      inspection.resident_pool_bytes);
+  const int64_t unused = cache.reserved_slots - cache.committed_slots;
+  absl::StrAppendFormat(&out, "fragmentation: %d of %d reserved slots not yet filled (%.1f %%)\n",
+                        unused, cache.reserved_slots,
+                        cache.reserved_slots > 0 ? 100.0 * static_cast<double>(unused) /
+                                                       static_cast<double>(cache.reserved_slots)
+                                                 : 0.0);
+  absl::StrAppendFormat(&out,
+                        "prefix cache: %d lookups, %d hits, %d of %d tokens reused, %d blocks "
+                        "evicted, %d nodes\n",
+                        cache.lookups, cache.hits, cache.hit_tokens, cache.lookup_tokens,
+                        cache.evicted_blocks, cache.radix_nodes);
+}
+
+void AddSequences(const EngineInspection& inspection, std::string& out) {
+  for (const SequenceInspection& sequence : inspection.sequences) {
+    absl::StrAppendFormat(
+        &out, "sequence %d (%s): %s, %d tokens, %d committed, %d matched, blocks [%s]\n",
+        sequence.sequence_id, sequence.request_id, sequence.phase, sequence.tokens,
+        sequence.committed, sequence.matched, absl::StrJoin(sequence.blocks, " "));
+  }
+}
+
+void AddTrace(const EngineInspection& inspection, std::string& out) {
+  absl::StrAppendFormat(&out, "allocation trace (%d events)\n  %-8s %10s %8s %8s %8s\n",
+                        inspection.trace.size(), "event", "sequence", "tokens", "blocks", "free");
+  for (const AllocationEvent& event : inspection.trace) {
+    absl::StrAppendFormat(&out, "  %-8s %10d %8d %8d %8d\n",
+                          kEventNames[static_cast<int>(event.kind)], event.sequence.value(),
+                          event.tokens, event.blocks, event.free_after);
+  }
+}
+
+}  // namespace
+
+std::string InspectionTable(const EngineInspection& inspection) {
+  std::string out;
+  AddPool(inspection, out);
+  AddSequences(inspection, out);
+  AddTrace(inspection, out);
+  return out;
+}
+
+}  // namespace baton

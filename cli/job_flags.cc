@@ -1,0 +1,85 @@
+#include "cli/job_flags.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+namespace baton {
+namespace {
+
+// An option for a field whose absence means its default.
+template <typename T>
+void AddSampling(CLI::App& app, const char* name, T* field, const char* help) {
+  app.add_option(name, *field, help)->group("Sampling")->capture_default_str();
+}
+template <typename T>
+void AddOptionalSampling(CLI::App& app, const char* name, std::optional<T>* field,
+                         const char* help) {
+  app.add_option_function<T>(
+         name, [field](const T& value) { *field = value; }, help)
+      ->group("Sampling");
+}
+
+}  // namespace
+
+void AddJobFlags(CLI::App& app, JobFlags& flags) {
+  flags.prompt_option =
+      app.add_option("--prompt", flags.prompt, "Plain text to continue")->group("Jobs");
+  flags.chat_option =
+      app.add_option("--chat", flags.chat, "A user's message, put into the model's chat template")
+          ->group("Jobs");
+  flags.jobs_option =
+      app.add_option("--jobs", flags.jobs, "JSON lines of jobs; - reads standard input")
+          ->group("Jobs");
+  flags.prompt_option->excludes(flags.chat_option)->excludes(flags.jobs_option);
+  flags.chat_option->excludes(flags.jobs_option);
+  app.add_option("--concurrency", flags.options.concurrency, "Jobs at once")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group("Jobs");
+  app.add_flag("--json", flags.options.json, "Print one JSON object a result")->group("Jobs");
+
+  SamplingParams& s = flags.job.sampling;
+  AddOptionalSampling(app, "--max-tokens", &s.max_tokens,
+                      "Tokens to generate; else to the context's end");
+  AddSampling(app, "--temperature", &s.temperature, "0 is greedy");
+  AddSampling(app, "--top-k", &s.top_k, "Only so many most likely tokens; 0: all");
+  AddSampling(app, "--top-p", &s.top_p, "Only the most likely tokens with this share");
+  AddSampling(app, "--min-p", &s.min_p,
+              "Only tokens with this share of the likeliest one's probability");
+  AddSampling(app, "--repetition-penalty", &s.repetition_penalty,
+              "Above 1: discourage known tokens");
+  AddSampling(app, "--presence-penalty", &s.presence_penalty,
+              "Subtracted once from generated tokens");
+  AddSampling(app, "--frequency-penalty", &s.frequency_penalty,
+              "Subtracted for every time generated");
+  AddOptionalSampling(app, "--seed", &s.seed, "For the same answer again");
+  AddOptionalSampling(app, "--logprobs", &s.logprobs, "Report so many alternatives for each token");
+  app.add_option("--stop", s.stop, "Text that ends the answer (repeatable)")->group("Sampling");
+  app.add_flag("--ignore-eos", s.ignore_eos, "Do not end at the model's own end token")
+      ->group("Sampling");
+}
+
+int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
+  if (flags.jobs_option->count() > 0) {
+    if (flags.jobs == "-") return RunJobLines(runner, std::cin, flags.options);
+    std::ifstream file(flags.jobs);
+    if (!file) {
+      std::fprintf(stderr, "baton: cannot read %s\n", flags.jobs.c_str());
+      return 2;
+    }
+    return RunJobLines(runner, file, flags.options);
+  }
+  flags.job.id = "cli";
+  if (flags.chat_option->count() > 0) {
+    flags.job.messages = {{.role = "user", .content = flags.chat, .name = std::nullopt}};
+  } else if (flags.prompt_option->count() > 0) {
+    flags.job.prompt = flags.prompt;
+  } else {
+    std::fprintf(stderr, "baton: name a job: --prompt, --chat or --jobs (see --help)\n");
+    return 2;
+  }
+  return RunOneJob(runner, flags.job, flags.options);
+}
+
+}  // namespace baton

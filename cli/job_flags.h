@@ -1,0 +1,31 @@
+// The command-line flags that `baton run` and `baton generate` share: which jobs, how sampled, how
+// printed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/job_runner.h"
+#include "cli/jobs.h"
+
+namespace baton {
+
+struct JobFlags {
+  std::string prompt;  // with --prompt
+  std::string chat;    // with --chat
+  std::string jobs;    // with --jobs: a file of JSON lines, "-" for standard input
+  Job job;             // sampling of --prompt and --chat
+  RunJobsOptions options;
+  CLI::Option* prompt_option = nullptr;
+  CLI::Option* chat_option = nullptr;
+  CLI::Option* jobs_option = nullptr;
+};
+
+void AddJobFlags(CLI::App& app, JobFlags& flags);
+
+// Runs what the flags name and returns the exit code: 0, 1 for a failed job, 2 for a command line
+// without a job or a file that cannot be read.
+int RunFlaggedJobs(JobRunner& runner, JobFlags& flags);
+
+}  // namespace baton

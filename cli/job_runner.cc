@@ -1,0 +1,118 @@
+#include "cli/job_runner.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <thread>
+#include <vector>
+
+#include "cli/ledger_table.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kProgressInterval = std::chrono::seconds(2);
+
+std::string ErrorText(const absl::Status& status) {
+  return std::string(absl::StatusCodeToString(status.code())) + ": " +
+         std::string(status.message());
+}
+
+// Hands out lines and collects results; both under one lock.
+class JobLines {
+ public:
+  explicit JobLines(std::istream& input) : input_(input) {}
+
+  // The next line that is not blank, with its number; false at the end.
+  bool Next(std::string& line, int64_t& number) {
+    std::lock_guard lock(mutex_);
+    while (std::getline(input_, line)) {
+      ++lines_;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      number = lines_;
+      return true;
+    }
+    return false;
+  }
+
+  void Print(const std::string& line, bool failed) {
+    std::lock_guard lock(mutex_);
+    std::fprintf(stdout, "%s\n", line.c_str());
+    std::fflush(stdout);
+    ++done_;
+    if (failed) ++failed_;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_progress_ < kProgressInterval) return;
+    last_progress_ = now;
+    std::fprintf(stderr, "%lld jobs done, %lld failed\n", static_cast<long long>(done_),
+                 static_cast<long long>(failed_));
+  }
+
+  int64_t failed() const { return failed_; }
+
+ private:
+  std::istream& input_;
+  std::mutex mutex_;
+  int64_t lines_ = 0;
+  int64_t done_ = 0;
+  int64_t failed_ = 0;
+  std::chrono::steady_clock::time_point last_progress_ = std::chrono::steady_clock::now();
+};
+
+std::string PlainResult(const JobResult& result) { return "[" + result.id + "] " + result.text; }
+
+void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& options) {
+  std::string line;
+  int64_t number = 0;
+  while (lines.Next(line, number)) {
+    const absl::StatusOr<Job> job = ParseJob(line, number);
+    if (!job.ok()) {
+      lines.Print(ErrorLine("line-" + std::to_string(number), job.status()), true);
+      continue;
+    }
+    const absl::StatusOr<JobResult> result = runner.Run(*job, [](std::string_view) {});
+    if (!result.ok()) {
+      lines.Print(ErrorLine(job->id, result.status()), true);
+    } else {
+      lines.Print(options.json ? ResultLine(*result) : PlainResult(*result), false);
+    }
+  }
+}
+
+}  // namespace
+
+int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) {
+  const absl::StatusOr<JobResult> result = runner.Run(job, [&](std::string_view text) {
+    if (options.json) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  });
+  if (!result.ok()) {
+    if (options.json) {
+      std::printf("%s\n", ErrorLine(job.id, result.status()).c_str());
+    } else {
+      std::fprintf(stderr, "baton: %s\n", ErrorText(result.status()).c_str());
+    }
+    return 1;
+  }
+  if (options.json) {
+    std::printf("%s\n", ResultLine(*result).c_str());
+  } else {
+    std::printf("\n");
+    std::fprintf(stderr, "\n%s", LedgerTable(*result).c_str());
+  }
+  return 0;
+}
+
+int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options) {
+  JobLines lines(input);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.concurrency; ++i) {
+    threads.emplace_back([&] { AnswerLines(runner, lines, options); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return lines.failed() == 0 ? 0 : 1;
+}
+
+}  // namespace baton

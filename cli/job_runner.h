@@ -1,0 +1,45 @@
+// Runs jobs, whoever answers them: an engine in this process or a router far away.
+//
+// Thread safety: Run may be called from many threads at once; Interrupt from any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <istream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/jobs.h"
+
+namespace baton {
+
+class JobRunner {
+ public:
+  virtual ~JobRunner() = default;
+  // Blocks until the job has ended. `on_text` gets the answer as it comes.
+  virtual absl::StatusOr<JobResult> Run(const Job& job,
+                                        const std::function<void(std::string_view)>& on_text) = 0;
+  // Ends everything that runs, and whatever comes later, with Cancelled.
+  virtual void Interrupt() = 0;
+};
+
+struct RunJobsOptions {
+  int concurrency = 1;  // jobs at once
+  bool json = false;    // result lines instead of the answer's text
+};
+
+// Answers one job: text on standard output as it comes and the ledger on standard error, or a
+// result line. Returns the exit code.
+int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
+
+// Answers every line of `input`, results in the order in which they end; progress on standard
+// error. A line that is not a job is an error line of its own. Returns 0 when every job succeeded,
+// 1 otherwise.
+int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,65 @@
+// Jobs as `baton run` and `baton generate` read them, and results as they print them: one JSON object a line.
+//
+// A job: {"id", one of "prompt" | "prompt_token_ids" | "messages", sampling fields named as in OpenAI's API}. Strict: an unknown
+// field, a wrong type or a value out of range is an error that names line and field.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/strong_int.h"
+#include "model/sampler.h"
+#include "model/sampling_params.h"
+#include "text/chat_message.h"
+
+namespace baton {
+
+struct Job {
+  std::string id;
+  // One of these is set.
+  std::optional<std::string> prompt;
+  std::optional<std::vector<TokenId>> prompt_token_ids;
+  std::optional<std::vector<ChatMessage>> messages;
+  SamplingParams sampling;
+  std::string tenant;
+  std::string cache_salt;
+  int32_t priority = 0;  // −100–100
+};
+
+// `line_number` is for messages; a job without an id gets it as its id.
+absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number);
+
+struct JobTokenDetail {
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+struct JobResult {
+  std::string id;
+  std::vector<TokenId> prompt_token_ids;
+  std::vector<TokenId> token_ids;
+  std::string text;
+  std::string finish_reason;  // "stop", "length"
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+  int32_t completion_tokens = 0;
+  std::vector<JobTokenDetail> logprobs;  // one a token when asked for
+  uint64_t logits_hash = 0;              // 0: not asked for
+  // Figures by name, in the order of the request's path; times end in "_us".
+  std::vector<std::pair<std::string, int64_t>> ledger;
+  std::string prefill_worker;  // empty: the decode worker, or this process
+  std::string decode_worker;
+};
+
+// Without the newline.
+std::string ResultLine(const JobResult& result);
+std::string ErrorLine(const std::string& id, const absl::Status& status);
+
+}  // namespace baton

@@ -1,0 +1,149 @@
+#include "cli/local_runner.h"
+
+#include <chrono>
+#include <future>
+#include <random>
+#include <utility>
+
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+// Gathers one request's answers and wakes the thread that waits for the end.
+class CollectingSink final : public RequestSink {
+ public:
+  explicit CollectingSink(const std::function<void(std::string_view)>& on_text)
+      : on_text_(on_text) {}
+
+  void OnTicket(const TransferTicket&) override {}
+  void OnTokens(TokenOutput output) override {
+    result_.token_ids.insert(result_.token_ids.end(), output.token_ids.begin(),
+                             output.token_ids.end());
+    for (TokenDetail& detail : output.logprobs) {
+      result_.logprobs.push_back({detail.logprob, std::move(detail.top)});
+    }
+    AddText(output.text);
+  }
+  void OnFinish(FinishInfo info) override {
+    AddText(info.text);
+    result_.finish_reason = FinishReasonName(info.reason);
+    result_.prompt_tokens = info.prompt_tokens;
+    result_.completion_tokens = info.completion_tokens;
+    result_.logits_hash = info.logits_hash;
+    const RequestLedger& l = info.ledger;
+    result_.cached_tokens = std::max(l.cached_tokens, l.prefill_cached_tokens);
+    result_.ledger = {{"queue_us", l.queue_us},
+                      {"prefill_us", l.prefill_us},
+                      {"prefill_chunks", l.prefill_chunks},
+                      {"kv_bytes", l.kv_bytes},
+                      {"kv_transfer_us", l.kv_transfer_us},
+                      {"admit_us", l.admit_us},
+                      {"first_token_us", l.first_token_us},
+                      {"inter_token_us", l.inter_token_us},
+                      {"total_us", l.total_us},
+                      {"computed_tokens", l.computed_tokens},
+                      {"preemptions", l.preemptions}};
+    end_.set_value(std::move(result_));
+  }
+  void OnError(absl::Status status) override { end_.set_value(std::move(status)); }
+
+  std::future<absl::StatusOr<JobResult>> End() { return end_.get_future(); }
+
+ private:
+  void AddText(const std::string& text) {
+    if (text.empty()) return;
+    result_.text += text;
+    on_text_(text);
+  }
+
+  const std::function<void(std::string_view)>& on_text_;
+  JobResult result_;
+  std::promise<absl::StatusOr<JobResult>> end_;
+};
+
+uint64_t RandomSeed() {
+  std::random_device entropy;
+  return (uint64_t{entropy()} << 32) | entropy();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(const EngineOptions& options,
+                                                                 LocalPath path) {
+  auto runner = std::make_unique<LocalRunner>();
+  if (path == LocalPath::kOneEngine) {
+    ASSIGN_OR_RETURN(runner->engine_, Engine::Create(options));
+  } else {
+    ASSIGN_OR_RETURN(runner->pair_, InProcessPair::Create(options, path == LocalPath::kLoopback
+                                                                       ? PairTransport::kLoopback
+                                                                       : PairTransport::kTcp));
+  }
+  runner->chat_template_ = ChatTemplate::Parse(runner->engine().model_info().chat_template);
+  return runner;
+}
+
+absl::StatusOr<std::vector<TokenId>> LocalRunner::Encode(const Job& job) {
+  const Tokenizer& tokenizer = engine().tokenizer();
+  if (job.prompt_token_ids.has_value()) return *job.prompt_token_ids;
+  if (job.prompt.has_value()) return tokenizer.Encode(*job.prompt);
+  RETURN_IF_ERROR(chat_template_.status());
+  const auto text_of = [&](std::optional<TokenId> id) {
+    return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
+  };
+  ASSIGN_OR_RETURN(const std::vector<TextSegment> segments,
+                   chat_template_->Render(*job.messages, {.add_generation_prompt = true,
+                                                          .bos_token = text_of(tokenizer.bos()),
+                                                          .eos_token = text_of(tokenizer.eos()),
+                                                          .variables = {},
+                                                          .now = std::nullopt}));
+  return tokenizer.EncodeSegments(segments, {.add_bos_and_eos = false});
+}
+
+absl::StatusOr<JobResult> LocalRunner::Run(const Job& job,
+                                           const std::function<void(std::string_view)>& on_text) {
+  const auto begin = std::chrono::steady_clock::now();
+  GenerateRequest request;
+  request.request_id = job.id;
+  ASSIGN_OR_RETURN(request.prompt, Encode(job));
+  const auto encoded = std::chrono::steady_clock::now();
+  request.sampling = job.sampling;
+  if (!request.sampling.seed.has_value()) request.sampling.seed = RandomSeed();
+  request.cache_namespace = MakeNamespace({.tenant = job.tenant,
+                                           .cache_salt = job.cache_salt,
+                                           .lora = {},
+                                           .model_revision = engine().model_info().fingerprint});
+  request.priority = job.priority;
+  const std::vector<TokenId> prompt = request.prompt;
+  auto sink = std::make_shared<CollectingSink>(on_text);
+  std::future<absl::StatusOr<JobResult>> end = sink->End();
+  RequestHandle handle = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (interrupted_) return absl::CancelledError("interrupted");
+    handle = pair_ != nullptr ? pair_->Generate(std::move(request), sink)
+                              : engine_->Generate(std::move(request), sink);
+    running_.insert(handle);
+  }
+  absl::StatusOr<JobResult> result = end.get();
+  {
+    std::lock_guard lock(mutex_);
+    running_.erase(handle);
+  }
+  if (!result.ok()) return result;
+  result->id = job.id;
+  result->prompt_token_ids = prompt;
+  result->ledger.insert(
+      result->ledger.begin(),
+      {"tokenize_us",
+       std::chrono::duration_cast<std::chrono::microseconds>(encoded - begin).count()});
+  return result;
+}
+
+void LocalRunner::Interrupt() {
+  std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (const RequestHandle handle : running_) engine().Cancel(handle);
+}
+
+}  // namespace baton

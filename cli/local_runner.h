@@ -1,0 +1,42 @@
+// Runs jobs in this process: on one engine, or on a prefill and a decode engine with a KV transport
+// between them.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "absl/container/flat_hash_set.h"
+#include "cli/job_runner.h"
+#include "engine/engine.h"
+#include "engine/in_process_pair.h"
+#include "text/chat_template.h"
+
+namespace baton {
+
+enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp };
+
+class LocalRunner final : public JobRunner {
+ public:
+  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(const EngineOptions& options,
+                                                             LocalPath path);
+
+  absl::StatusOr<JobResult> Run(const Job& job,
+                                const std::function<void(std::string_view)>& on_text) override;
+  void Interrupt() override;
+
+  // The engine that decodes.
+  Engine& engine() { return pair_ != nullptr ? pair_->decode() : *engine_; }
+
+  // The prompt's token ids, through the chat template where the job has messages.
+  absl::StatusOr<std::vector<TokenId>> Encode(const Job& job);
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<InProcessPair> pair_;
+  absl::StatusOr<ChatTemplate> chat_template_ = absl::UnknownError("not parsed");
+  std::mutex mutex_;
+  bool interrupted_ = false;                    // guarded by mutex_
+  absl::flat_hash_set<RequestHandle> running_;  // guarded by mutex_
+};
+
+}  // namespace baton

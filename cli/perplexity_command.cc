@@ -1,0 +1,97 @@
+// `baton perplexity`: how well the model predicts a text.
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "common/settings_cli.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "engine/perplexity.h"
+
+namespace baton {
+namespace {
+
+struct PerplexityOptions {
+  EngineOptions engine;
+  SettingList settings;
+  std::string tokens_path;
+  std::string text_path;
+  bool json = false;
+};
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(StrCat("cannot read ", path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) {
+    return absl::InvalidArgumentError(StrCat(path, " must hold a JSON array of token ids"));
+  }
+  std::vector<TokenId> tokens;
+  for (const auto& entry : json) {
+    if (!entry.is_number_integer() || entry > INT32_MAX || entry < 0) {
+      return absl::InvalidArgumentError(
+          StrCat(path, ": entry ", tokens.size(), " is not a token id"));
+    }
+    tokens.push_back(entry.get<TokenId>());
+  }
+  return tokens;
+}
+
+absl::StatusOr<PerplexityResult> Measure(const PerplexityOptions& options) {
+  ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.engine));
+  std::vector<TokenId> tokens;
+  if (!options.tokens_path.empty()) {
+    ASSIGN_OR_RETURN(tokens, ReadTokens(options.tokens_path));
+  } else {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(options.text_path));
+    tokens = model.tokenizer->Encode(text);
+  }
+  return MeasurePerplexity(model, options.engine, tokens,
+                           [](double share) { std::fprintf(stderr, "\r%3.0f %%", share * 100); });
+}
+
+int Run(const PerplexityOptions& options) {
+  const absl::StatusOr<PerplexityResult> result = Measure(options);
+  std::fprintf(stderr, "\r     \r");
+  if (!result.ok()) return ReportError(result.status());
+  if (options.json) {
+    const nlohmann::json line = {
+        {"tokens", result->tokens}, {"nll", result->nll}, {"perplexity", result->perplexity}};
+    std::printf("%s\n", line.dump().c_str());
+  } else {
+    std::printf("tokens %lld  nll %.6f nats  perplexity %.6f\n",
+                static_cast<long long>(result->tokens), result->nll, result->perplexity);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddPerplexityCommand(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("perplexity", "Mean negative log-likelihood and perplexity of a text");
+  auto options = std::make_shared<PerplexityOptions>();
+  CLI::Option* tokens =
+      command->add_option("--tokens", options->tokens_path, "File with a JSON array of token ids");
+  CLI::Option* text = command->add_option("--text", options->text_path, "Text file");
+  tokens->excludes(text);
+  command->add_flag("--json", options->json, "Print one JSON object");
+  RegisterSettings(options->engine, options->settings);
+  AddSettings(options->settings, "Engine", *command);
+  command->callback([options, &exit_code] {
+    if (options->tokens_path.empty() && options->text_path.empty()) {
+      throw CLI::RequiredError("--tokens or --text");
+    }
+    exit_code = Run(*options);
+  });
+}
+
+}  // namespace baton

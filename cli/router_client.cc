@@ -1,0 +1,169 @@
+#include "cli/router_client.h"
+
+#include <utility>
+
+#include "rpc/channel.h"
+#include "rpc/status_conversion.h"
+
+namespace baton {
+namespace {
+
+v1::SamplingParams SamplingToWire(const SamplingParams& sampling) {
+  v1::SamplingParams out;
+  out.set_temperature(sampling.temperature);
+  out.set_top_k(sampling.top_k);
+  out.set_top_p(sampling.top_p);
+  out.set_min_p(sampling.min_p);
+  out.set_repetition_penalty(sampling.repetition_penalty);
+  out.set_presence_penalty(sampling.presence_penalty);
+  out.set_frequency_penalty(sampling.frequency_penalty);
+  for (const auto& [token, bias] : sampling.logit_bias) (*out.mutable_logit_bias())[token] = bias;
+  for (const std::string& stop : sampling.stop) out.add_stop(stop);
+  out.mutable_stop_token_ids()->Add(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end());
+  if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
+  out.set_min_tokens(sampling.min_tokens);
+  out.set_ignore_eos(sampling.ignore_eos);
+  if (sampling.logprobs) out.set_logprobs(*sampling.logprobs);
+  if (sampling.seed) out.set_seed(*sampling.seed);
+  return out;
+}
+
+v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement) {
+  v1::GenerateRequest out;
+  if (job.prompt) out.set_prompt(*job.prompt);
+  if (job.prompt_token_ids) {
+    out.mutable_prompt_token_ids()->mutable_ids()->Add(job.prompt_token_ids->begin(),
+                                                       job.prompt_token_ids->end());
+  }
+  if (job.messages) {
+    v1::Messages* messages = out.mutable_messages();
+    for (const ChatMessage& message : *job.messages) {
+      v1::ChatMessage* wire = messages->add_messages();
+      wire->set_role(message.role);
+      wire->set_content(message.content);
+    }
+  }
+  *out.mutable_sampling() = SamplingToWire(job.sampling);
+  out.set_tenant(job.tenant);
+  out.set_cache_salt(job.cache_salt);
+  out.set_priority(job.priority);
+  out.set_placement(placement);
+  out.set_include_prompt_token_ids(true);
+  return out;
+}
+
+void TakeFinished(const v1::Finished& finished, JobResult& result) {
+  const v1::Ledger& wire = finished.ledger();
+  result.finish_reason = finished.reason() == v1::FINISH_REASON_STOP ? "stop" : "length";
+  result.prompt_tokens = finished.usage().prompt_tokens();
+  result.cached_tokens = finished.usage().cached_tokens();
+  result.completion_tokens = finished.usage().completion_tokens();
+  result.prefill_worker = wire.prefill_worker();
+  result.decode_worker = wire.decode_worker();
+  result.ledger = {{"tokenize_us", wire.tokenize_us()},
+                   {"route_us", wire.route_us()},
+                   {"queue_us", wire.queue_us()},
+                   {"prefill_us", wire.prefill_us()},
+                   {"prefill_chunks", wire.prefill_chunks()},
+                   {"kv_bytes", wire.kv_bytes()},
+                   {"kv_transfer_us", wire.kv_transfer_us()},
+                   {"admit_us", wire.admit_us()},
+                   {"first_token_us", wire.first_token_us()},
+                   {"inter_token_us", wire.inter_token_us()},
+                   {"total_us", wire.total_us()},
+                   {"decode_cached_tokens", wire.decode_cached_tokens()},
+                   {"prefill_cached_tokens", wire.prefill_cached_tokens()},
+                   {"computed_tokens", wire.computed_tokens()},
+                   {"preemptions", wire.preemptions()}};
+}
+
+void TakeTokens(const v1::Tokens& tokens, JobResult& result) {
+  result.token_ids.insert(result.token_ids.end(), tokens.token_ids().begin(),
+                          tokens.token_ids().end());
+  for (const v1::TokenDetail& wire : tokens.logprobs()) {
+    JobTokenDetail detail{.logprob = wire.logprob(), .top = {}};
+    for (const v1::TokenLogprob& top : wire.top()) {
+      detail.top.push_back({.token = top.token_id(), .logprob = top.logprob()});
+    }
+    result.logprobs.push_back(std::move(detail));
+  }
+}
+
+// Takes one event into the result; returns the text that it brought.
+std::string TakeEvent(const v1::GenerateResponse& response, JobResult& result) {
+  switch (response.event_case()) {
+    case v1::GenerateResponse::kStarted: {
+      const auto& ids = response.started().prompt_token_ids();
+      result.prompt_token_ids.assign(ids.begin(), ids.end());
+      return "";
+    }
+    case v1::GenerateResponse::kTokens:
+      TakeTokens(response.tokens(), result);
+      return response.tokens().text();
+    case v1::GenerateResponse::kFinished:
+      TakeFinished(response.finished(), result);
+      return response.finished().text();
+    case v1::GenerateResponse::EVENT_NOT_SET:
+      return "";
+  }
+  return "";
+}
+
+}  // namespace
+
+RouterClient::RouterClient(const RouterClientOptions& options)
+    : options_(options), stub_(v1::Inference::NewStub(MakeChannel(options.router))) {}
+
+absl::StatusOr<JobResult> RouterClient::Run(const Job& job,
+                                            const std::function<void(std::string_view)>& on_text) {
+  grpc::ClientContext context;
+  if (options_.timeout_ms > 0) context.set_deadline(DeadlineIn(options_.timeout_ms));
+  {
+    std::lock_guard lock(mutex_);
+    if (interrupted_) return absl::CancelledError("interrupted");
+    running_.insert(&context);
+  }
+  JobResult result;
+  result.id = job.id;
+  const auto reader = stub_->Generate(&context, RequestToWire(job, options_.placement));
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    const std::string text = TakeEvent(response, result);
+    result.text += text;
+    if (!text.empty()) on_text(text);
+  }
+  const grpc::Status status = reader->Finish();
+  {
+    std::lock_guard lock(mutex_);
+    running_.erase(&context);
+  }
+  if (!status.ok()) return FromGrpcStatus(status);
+  if (result.finish_reason.empty()) {
+    return absl::InternalError("the router ended the stream without finishing");
+  }
+  return result;
+}
+
+void RouterClient::Interrupt() {
+  {
+    std::lock_guard lock(mutex_);
+    interrupted_ = true;
+  }
+  InterruptRunning();
+}
+
+void RouterClient::InterruptRunning() {
+  std::lock_guard lock(mutex_);
+  for (grpc::ClientContext* context : running_) context->TryCancel();
+}
+
+absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms) {
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(timeout_ms));
+  v1::GetStatusResponse response;
+  const grpc::Status status = stub_->GetStatus(&context, v1::GetStatusRequest(), &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response;
+}
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+// A router as the command line sees it: a runner of jobs, and its status.
+//
+// Thread safety: every function, from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "cli/job_runner.h"
+
+namespace baton {
+
+struct RouterClientOptions {
+  std::string router;      // HOST:PORT
+  int64_t timeout_ms = 0;  // of each request; 0: none
+  v1::PrefillPlacement placement = v1::PREFILL_PLACEMENT_UNSPECIFIED;
+};
+
+class RouterClient final : public JobRunner {
+ public:
+  explicit RouterClient(const RouterClientOptions& options);
+
+  absl::StatusOr<JobResult> Run(const Job& job,
+                                const std::function<void(std::string_view)>& on_text) override;
+  void Interrupt() override;
+  // Ends what runs; later jobs run.
+  void InterruptRunning();
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(int64_t timeout_ms);
+
+ private:
+  const RouterClientOptions options_;
+  const std::unique_ptr<v1::Inference::Stub> stub_;
+  std::mutex mutex_;
+  bool interrupted_ = false;
+  absl::flat_hash_set<grpc::ClientContext*> running_;
+};
+
+}  // namespace baton

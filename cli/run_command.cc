@@ -1,0 +1,68 @@
+// `baton run`: answers in one process; the reference that every other path must equal bit for bit.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/job_flags.h"
+#include "cli/local_runner.h"
+#include "common/settings_cli.h"
+#include "common/termination.h"
+
+namespace baton {
+namespace {
+
+struct RunOptions {
+  EngineOptions engine;
+  SettingList settings;
+  JobFlags jobs;
+  LocalPath path = LocalPath::kOneEngine;
+  bool verbose = false;
+};
+
+constexpr int kInterruptedExit = 130;
+
+int Run(RunOptions& options) {
+  Termination termination;
+  absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
+      LocalRunner::Create(options.engine, options.path);
+  if (!runner.ok()) return ReportError(runner.status());
+  if (options.verbose) {
+    std::fprintf(stderr, "%s%s", options.settings.EffectiveValues().c_str(),
+                 (*runner)->engine().StartupReport().c_str());
+  }
+  std::atomic<bool> interrupted = false;
+  std::thread watcher([&] {
+    if (termination.Wait() > 0) {
+      interrupted = true;
+      (*runner)->Interrupt();
+    }
+  });
+  const int exit_code = RunFlaggedJobs(**runner, options.jobs);
+  termination.Request();
+  watcher.join();
+  return interrupted ? kInterruptedExit : exit_code;
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("run", "Answer in this process, without a service");
+  auto options = std::make_shared<RunOptions>();
+  AddJobFlags(*command, options->jobs);
+  RegisterSettings(options->engine, options->settings);
+  options->settings.AddChoice<LocalPath>("transport", &options->path,
+                                         {{"none", LocalPath::kOneEngine},
+                                          {"loopback", LocalPath::kLoopback},
+                                          {"tcp", LocalPath::kTcp}},
+                                         "prefill on a second engine in this process and move the "
+                                         "KV over this transport");
+  AddSettings(options->settings, "Engine", *command);
+  command->add_flag("--verbose", options->verbose, "Print effective settings and the pool first");
+  command->callback([options, &exit_code] { exit_code = Run(*options); });
+}
+
+}  // namespace baton

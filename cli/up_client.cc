@@ -1,0 +1,184 @@
+// `baton up`: a router, prefill workers and decode workers as processes of this machine, in the foreground.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/child_process.h"
+#include "cli/client_commands.h"
+#include "cli/commands.h"
+#include "common/status_macros.h"
+#include "common/termination.h"
+
+namespace baton {
+namespace {
+
+constexpr int kPollMs = 50;
+constexpr int kRouterEndMs = 20'000;  // it drains for a while
+constexpr int kWorkerEndMs = 20'000;
+
+struct UpOptions {
+  std::string model;
+  int32_t prefill_workers = 1;
+  int32_t decode_workers = 1;
+  std::string router_address = kDefaultRouter;
+  int64_t ready_timeout_ms = 120'000;
+  std::vector<std::string> worker_arguments;
+  std::vector<std::string> router_arguments;
+};
+
+std::string ProgramDirectory() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+  const std::string self(path, length > 0 ? static_cast<size_t>(length) : 0);
+  const size_t slash = self.rfind('/');
+  return slash == std::string::npos ? "." : self.substr(0, slash);
+}
+
+// The processes of one `baton up`, in the order in which they were started: the router first.
+class Cluster {
+ public:
+  explicit Cluster(const UpOptions& options) : options_(options), directory_(ProgramDirectory()) {}
+
+  absl::Status StartRouter() {
+    std::vector<std::string> arguments = {
+        absl::StrCat(directory_, "/baton-router"),
+        "--listen", options_.router_address,
+        "--min-prefill-workers", absl::StrCat(options_.prefill_workers),
+        "--min-decode-workers", absl::StrCat(options_.decode_workers)};
+    arguments.insert(arguments.end(), options_.router_arguments.begin(),
+                     options_.router_arguments.end());
+    return Start(arguments, /*capture=*/true);
+  }
+
+  absl::Status StartWorkers(const std::string& router) {
+    for (int32_t i = 0; i < options_.prefill_workers; ++i) {
+      RETURN_IF_ERROR(StartWorker("prefill", i, router));
+    }
+    for (int32_t i = 0; i < options_.decode_workers; ++i) {
+      RETURN_IF_ERROR(StartWorker("decode", i, router));
+    }
+    return absl::OkStatus();
+  }
+
+  // The router's next line of output, split at its space.
+  std::optional<std::pair<std::string, std::string>> RouterSays() {
+    const std::optional<std::string> line = children_.front()->ReadLine();
+    if (!line) return std::nullopt;
+    const size_t space = line->find(' ');
+    if (space == std::string::npos) return std::pair(*line, std::string());
+    return std::pair(line->substr(0, space), line->substr(space + 1));
+  }
+
+  // Names the first process that has ended, and how.
+  absl::Status CheckAlive() {
+    for (const auto& child : children_) {
+      if (const std::optional<std::string> how = child->Ended()) {
+        return absl::InternalError(absl::StrCat(child->name(), " ended unexpectedly: ", *how));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The router first, so that no request loses its workers.
+  void End() {
+    if (children_.empty()) return;
+    children_.front()->Signal(SIGTERM);
+    children_.front()->WaitForEnd(kRouterEndMs);
+    for (const auto& child : children_) child->Signal(SIGTERM);
+    for (const auto& child : children_) child->WaitForEnd(kWorkerEndMs);
+    children_.clear();  // kills what is left
+  }
+
+ private:
+  absl::Status StartWorker(const std::string& role, int32_t index, const std::string& router) {
+    std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-", role, "-worker"),
+                                          "--listen",    "127.0.0.1:0",
+                                          "--worker-id", absl::StrCat(role, "-", index),
+                                          "--router",    router};
+    if (!options_.model.empty()) {
+      arguments.push_back("--model");
+      arguments.push_back(options_.model);
+    }
+    arguments.insert(arguments.end(), options_.worker_arguments.begin(),
+                     options_.worker_arguments.end());
+    return Start(arguments, /*capture=*/false);
+  }
+
+  absl::Status Start(const std::vector<std::string>& arguments, bool capture) {
+    ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(arguments, capture));
+    children_.push_back(std::make_unique<ChildProcess>(std::move(child)));
+    return absl::OkStatus();
+  }
+
+  const UpOptions& options_;
+  const std::string directory_;
+  std::vector<std::unique_ptr<ChildProcess>> children_;
+};
+
+// Runs until a signal comes (OK) or something goes wrong.
+absl::Status Supervise(const UpOptions& options, Cluster& cluster, Termination& termination) {
+  using SteadyClock = std::chrono::steady_clock;
+  const auto ready_by = SteadyClock::now() + std::chrono::milliseconds(options.ready_timeout_ms);
+  bool ready = false;
+  RETURN_IF_ERROR(cluster.StartRouter());
+  while (termination.Wait(kPollMs) < 0) {
+    RETURN_IF_ERROR(cluster.CheckAlive());
+    if (const auto said = cluster.RouterSays()) {
+      if (said->first == "listening") RETURN_IF_ERROR(cluster.StartWorkers(said->second));
+      if (said->first == "ready") {
+        ready = true;
+        std::cout << "ready " << said->second << std::endl;
+      }
+    }
+    if (!ready && SteadyClock::now() >= ready_by) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("not ready after ", options.ready_timeout_ms, " ms"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int Up(const UpOptions& options) {
+  Termination termination;
+  Cluster cluster(options);
+  const absl::Status status = Supervise(options, cluster, termination);
+  cluster.End();
+  return status.ok() ? 0 : ReportError(status);
+}
+
+}  // namespace
+
+void AddUpCommand(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "up", "Start a router and workers on this machine and keep them in the foreground");
+  auto options = std::make_shared<UpOptions>();
+  command->add_option("--model", options->model, "GGUF file; else the default model");
+  command->add_option("--prefill-workers", options->prefill_workers, "How many")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  command->add_option("--decode-workers", options->decode_workers, "How many")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--router-address", options->router_address,
+                      "HOST:PORT for the router; port 0 picks a free one")
+      ->capture_default_str();
+  command->add_option("--ready-timeout-ms", options->ready_timeout_ms,
+                      "Give up when not ready after so long, in milliseconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--worker-argument", options->worker_arguments,
+                      "Passed on to every worker, as in --worker-argument=--block-size=32");
+  command->add_option("--router-argument", options->router_arguments, "Passed on to the router");
+  command->callback([options, &exit_code] { exit_code = Up(*options); });
+}
+
+}  // namespace baton

@@ -1,0 +1,65 @@
+// Non-blocking TCP sockets as Status-returning functions.
+//
+// Thread safety: functions are safe from any thread; a FileDescriptor belongs to one.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton {
+
+// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  std::string host() const;  // numeric
+  uint16_t port() const;
+};
+
+// "tcp:HOST:PORT" with a numeric host ("tcp:10.0.0.7:9000", "tcp:[::1]:9000"), so that no name is
+// looked up while transfers wait. InvalidArgument otherwise.
+absl::StatusOr<SocketAddress> ParseTcpAddress(const std::string& address);
+std::string FormatTcpAddress(const SocketAddress& address);
+// "HOST:PORT"; the host may be a name. May block on a name service.
+absl::StatusOr<SocketAddress> ResolveHostPort(const std::string& host_port);
+// The address of `host`, with `port`. May block on a name service.
+absl::StatusOr<SocketAddress> ResolveHost(const std::string& host, uint16_t port);
+// Whether it is 0.0.0.0 or ::, which others cannot connect to.
+bool IsWildcard(const SocketAddress& address);
+
+absl::StatusOr<FileDescriptor> ListenTcp(const SocketAddress& address);
+absl::StatusOr<SocketAddress> LocalAddress(const FileDescriptor& socket);
+// Nothing when no connection waits. ResourceExhausted when the process has no descriptor left.
+absl::StatusOr<std::optional<FileDescriptor>> AcceptTcp(const FileDescriptor& listener);
+// Begins to connect; the socket turns writable when ConnectResult knows the outcome.
+absl::StatusOr<FileDescriptor> StartConnectTcp(const SocketAddress& address);
+absl::Status ConnectResult(const FileDescriptor& socket);
+
+// "WHAT: strerror(errno)" as Unavailable.
+absl::Status SocketError(const std::string& what);
+
+}  // namespace baton

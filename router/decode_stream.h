@@ -1,0 +1,44 @@
+// The router's end of one Decode call: reads events and passes them on until the call ends.
+//
+// Thread safety: Start and Cancel from any thread. The listener is called on gRPC threads, one call at a time, and let go after OnDecodeEnd.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "baton/v1/worker.grpc.pb.h"
+
+namespace baton {
+
+class DecodeListener {
+ public:
+  virtual ~DecodeListener() = default;
+  virtual void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) = 0;
+  // Last.
+  virtual void OnDecodeEnd(int32_t attempt, absl::Status status) = 0;
+};
+
+class DecodeStream final : public grpc::ClientReadReactor<v1::DecodeEvent>,
+                           public std::enable_shared_from_this<DecodeStream> {
+ public:
+  DecodeStream(std::unique_ptr<v1::DecodeWorker::Stub> stub, v1::DecodeRequest request,
+               int32_t attempt, std::shared_ptr<DecodeListener> listener);
+
+  // Keeps itself alive until the call has ended.
+  void Start(std::chrono::system_clock::time_point deadline);
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  const std::unique_ptr<v1::DecodeWorker::Stub> stub_;
+  const v1::DecodeRequest request_;
+  const int32_t attempt_;
+  std::shared_ptr<DecodeListener> listener_;
+  grpc::ClientContext context_;
+  v1::DecodeEvent event_;
+  std::shared_ptr<DecodeStream> self_;
+};
+
+}  // namespace baton

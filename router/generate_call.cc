@@ -1,0 +1,311 @@
+#include "router/generate_call.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "router/router_wire.h"
+#include "rpc/channel.h"
+#include "rpc/status_conversion.h"
+
+namespace baton {
+namespace {
+
+using Kind = FlowAction::Kind;
+
+uint64_t RandomBits() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
+                           std::chrono::system_clock::time_point deadline)
+    : StreamWriter(max_queued),
+      pass_(std::move(pass)),
+      host_(host),
+      deadline_(deadline),
+      flow_(host.options->decode_attempts),
+      ledger_(host.clock->NowUs()) {
+  host_.core->RequestStarted();
+}
+
+GenerateCall::~GenerateCall() = default;
+
+std::shared_ptr<GenerateCall> GenerateCall::Self() {
+  return std::static_pointer_cast<GenerateCall>(shared_from_this());
+}
+
+void GenerateCall::Start(const v1::GenerateRequest& request) {
+  std::lock_guard lock(state_mutex_);
+  if (absl::Status status = Prepare(request); !status.ok()) {
+    return Run(flow_.OnClientGone(std::move(status)));
+  }
+  Run(flow_.Start());
+}
+
+absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
+  RETURN_IF_ERROR(CheckRequest(request));
+  ASSIGN_OR_RETURN(placement_, PlacementFromWire(request.placement()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
+  ASSIGN_OR_RETURN(prompt_, PromptFromWire(*model, limits, request));
+  ledger_.Tokenized(host_.clock->NowUs());
+
+  request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", RandomBits())
+                                             : request.request_id();
+  sampling_ = request.sampling();
+  if (!sampling_.has_seed()) sampling_.set_seed(RandomBits());
+  priority_ = request.priority();
+  return_prompt_ = request.include_prompt_token_ids();
+  cache_namespace_ = MakeNamespace({.tenant = request.tenant(),
+                                    .cache_salt = request.cache_salt(),
+                                    .lora = "",
+                                    .model_revision = model->description().fingerprint});
+  prompt_hashes_ = ChainedHashes(cache_namespace_, UnitsFromTokens(prompt_));
+  return absl::OkStatus();
+}
+
+// ---- events -------------------------------------------------------------------------------------
+
+void GenerateCall::OnCalledOff() {
+  std::lock_guard lock(state_mutex_);
+  const bool overdue = std::chrono::system_clock::now() >= deadline_;
+  Run(flow_.OnClientGone(overdue ? absl::DeadlineExceededError("the client's deadline has passed")
+                                 : absl::CancelledError("cancelled by the client")));
+}
+
+void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
+  std::lock_guard lock(state_mutex_);
+  event_ = std::move(event);
+  switch (event_.event_case()) {
+    case v1::DecodeEvent::kTicket:
+      ticket_ = event_.ticket();
+      ledger_.Routed(host_.clock->NowUs());
+      return Run(flow_.OnTicket(attempt));
+    case v1::DecodeEvent::kTokens:
+      return Run(flow_.OnTokens(attempt));
+    case v1::DecodeEvent::kFinished:
+      finished_ = event_.finished();
+      return Run(flow_.OnDecodeFinished(attempt));
+    case v1::DecodeEvent::EVENT_NOT_SET:
+      return;  // from a newer worker
+  }
+}
+
+void GenerateCall::OnDecodeEnd(int32_t attempt, absl::Status status) {
+  std::lock_guard lock(state_mutex_);
+  // Attempts follow one another: the route is still this call's.
+  host_.core->WorkerDone(route_.plan.decode);
+  if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
+  prefill_expected_ = false;
+  if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(route_.plan.decode);
+  Run(flow_.OnDecodeFailed(attempt, std::move(status)));
+}
+
+void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
+                                v1::PrefillResponse response) {
+  std::lock_guard lock(state_mutex_);
+  host_.core->WorkerDone(worker);
+  if (!status.ok()) {
+    if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
+    return Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+  }
+  if (attempt == flow_.attempt()) {
+    prefill_reported_ = true;
+    ledger_.PrefillReported(response);
+  }
+  Run(flow_.OnPrefillDone(attempt));
+}
+
+void GenerateCall::OnPrefillLocallyEnd(int32_t attempt, absl::Status status) {
+  std::lock_guard lock(state_mutex_);
+  Run(flow_.OnPrefillLocallyDone(attempt, std::move(status)));
+}
+
+void GenerateCall::OnReportOverdue() {
+  std::lock_guard lock(state_mutex_);
+  Run(flow_.OnReportOverdue());
+}
+
+// ---- actions ------------------------------------------------------------------------------------
+
+void GenerateCall::Run(RequestFlow::Actions actions) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const FlowAction action = actions[i];
+    switch (action.kind) {
+      case Kind::kChooseRoute:
+        actions = ChooseRoute();  // always the last of its list
+        i = static_cast<size_t>(-1);
+        break;
+      case Kind::kSendStarted:
+        SendStarted();
+        break;
+      case Kind::kOpenDecode:
+        OpenDecode(action);
+        break;
+      case Kind::kSendPrefill:
+        SendPrefill(action);
+        break;
+      case Kind::kForwardTokens:
+        ForwardTokens();
+        break;
+      case Kind::kPrefillLocally:
+        PrefillLocally(action);
+        break;
+      case Kind::kCancelDecode:
+        decode_->Cancel();
+        break;
+      case Kind::kCancelPrefill:
+        prefill_->Cancel();
+        break;
+      case Kind::kAwaitReport:
+        AwaitReport();
+        break;
+      case Kind::kFinish:
+        Finish();
+        break;
+      case Kind::kFail:
+        Fail(action.status);
+        break;
+    }
+  }
+}
+
+RequestFlow::Actions GenerateCall::ChooseRoute() {
+  absl::StatusOr<Route> route = host_.core->ChooseRoute(
+      {.prompt_hashes = prompt_hashes_,
+       .prompt_tokens = static_cast<int32_t>(prompt_.size()),
+       .placement = placement_,
+       .excluded = flow_.excluded()});
+  if (!route.ok()) return flow_.OnNoRoute(route.status());
+  route_ = *std::move(route);
+  prefill_expected_ = route_.plan.prefill.has_value();
+  ledger_.Routed(host_.clock->NowUs());
+  return flow_.OnRoute(route_.plan);
+}
+
+void GenerateCall::SendStarted() {
+  v1::GenerateResponse response;
+  v1::Started* started = response.mutable_started();
+  started->set_request_id(request_id_);
+  started->set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
+  started->set_seed(sampling_.seed());
+  if (return_prompt_) started->mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
+  Send(std::move(response));
+}
+
+void GenerateCall::OpenDecode(const FlowAction& action) {
+  v1::DecodeRequest request;
+  request.set_request_id(request_id_);
+  request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
+  *request.mutable_sampling() = sampling_;
+  request.set_cache_namespace(cache_namespace_.value());
+  request.set_priority(priority_);
+  request.set_remote_prefill(action.remote_prefill);
+  decode_ = std::make_shared<DecodeStream>(
+      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
+      action.attempt, Self());
+  decode_->Start(deadline_);
+}
+
+void GenerateCall::SendPrefill(const FlowAction& action) {
+  prefill_expected_ = false;  // OnPrefillEnd counts it off
+  v1::PrefillRequest request;
+  request.set_request_id(request_id_);
+  request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
+  *request.mutable_sampling() = sampling_;
+  request.set_cache_namespace(cache_namespace_.value());
+  request.set_priority(priority_);
+  *request.mutable_ticket() = ticket_;
+  const auto begin = [](v1::PrefillWorker::Stub& stub, grpc::ClientContext* context,
+                        const v1::PrefillRequest* wire, v1::PrefillResponse* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->Prefill(context, wire, response, std::move(done));
+  };
+  prefill_ = PrefillCall::Start(
+      v1::PrefillWorker::NewStub(host_.channels->Get(route_.prefill_address)), std::move(request),
+      deadline_, begin,
+      [self = Self(), attempt = action.attempt, worker = action.worker](
+          absl::Status status, v1::PrefillResponse response) {
+        self->OnPrefillEnd(attempt, worker, std::move(status), std::move(response));
+      });
+}
+
+void GenerateCall::PrefillLocally(const FlowAction& action) {
+  using LocalCall = ClientUnaryCall<v1::DecodeWorker::Stub, v1::PrefillLocallyRequest,
+                                    v1::PrefillLocallyResponse>;
+  v1::PrefillLocallyRequest request;
+  request.set_transfer_id(ticket_.transfer_id());
+  request.set_receiver_epoch(ticket_.receiver_epoch());
+  const auto begin = [](v1::DecodeWorker::Stub& stub, grpc::ClientContext* context,
+                        const v1::PrefillLocallyRequest* wire,
+                        v1::PrefillLocallyResponse* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->PrefillLocally(context, wire, response, std::move(done));
+  };
+  LocalCall::Start(v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)),
+                   std::move(request), deadline_, begin,
+                   [self = Self(), attempt = action.attempt](absl::Status status,
+                                                             v1::PrefillLocallyResponse) {
+                     self->OnPrefillLocallyEnd(attempt, std::move(status));
+                   });
+}
+
+void GenerateCall::AwaitReport() {
+  report_alarm_ = std::make_unique<grpc::Alarm>();
+  report_alarm_->Set(DeadlineIn(host_.options->report_wait_ms),
+                     [self = Self()](bool) mutable {
+                       // The alarm keeps this function: what it captured must not keep the alarm.
+                       const std::shared_ptr<GenerateCall> call = std::move(self);
+                       call->OnReportOverdue();
+                     });
+}
+
+void GenerateCall::ForwardTokens() {
+  v1::Tokens& tokens = *event_.mutable_tokens();
+  ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size());
+  completion_.insert(completion_.end(), tokens.token_ids().begin(), tokens.token_ids().end());
+  v1::GenerateResponse response;
+  *response.mutable_tokens() = std::move(tokens);
+  if (!Send(std::move(response))) {
+    Run(flow_.OnClientGone(absl::ResourceExhaustedError("the client does not read its answer")));
+  }
+}
+
+void GenerateCall::Finish() {
+  v1::GenerateResponse response;
+  v1::Finished& finished = *response.mutable_finished();
+  finished = std::move(finished_);
+  ledger_.Complete(host_.clock->NowUs(), prefill_reported_ ? route_.prefill_id : "",
+                   route_.decode_id, finished);
+  Send(std::move(response));
+  End(grpc::Status::OK);
+  RememberPrefixes();
+  Ended(/*succeeded=*/true);
+}
+
+void GenerateCall::Fail(const absl::Status& status) {
+  End(ToGrpcStatus(status));
+  Ended(/*succeeded=*/absl::IsCancelled(status));  // a client that changed its mind is no failure
+}
+
+void GenerateCall::Ended(bool succeeded) {
+  if (report_alarm_ != nullptr) report_alarm_->Cancel();
+  host_.core->RequestEnded(succeeded);
+}
+
+void GenerateCall::RememberPrefixes() {
+  if (prefill_reported_) host_.core->Remember(*route_.plan.prefill, prompt_hashes_);
+  // The last token was sampled but never fed: its KV does not exist.
+  std::vector<TokenId> committed = prompt_;
+  if (!completion_.empty()) {
+    committed.insert(committed.end(), completion_.begin(), completion_.end() - 1);
+  }
+  host_.core->Remember(route_.plan.decode,
+                       ChainedHashes(cache_namespace_, UnitsFromTokens(committed)));
+}
+
+}  // namespace baton

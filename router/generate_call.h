@@ -1,0 +1,107 @@
+// One Generate call at the router: the host of its RequestFlow. Events come from the client's stream, the decode worker's stream, the
+// prefill worker's answer and an alarm; each is fed to the flow under one lock, and the flow's actions are carried out at once.
+//
+// What waits for a slow client is bounded: a decode worker sends at most one message a token, and max_tokens and the context bound those.
+//
+// Lock order: this call's lock, then RouterCore's or the stream writer's. No gRPC function called here runs a callback on the spot.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/clock.h"
+#include "router/decode_stream.h"
+#include "router/request_flow.h"
+#include "router/request_ledger.h"
+#include "router/router_core.h"
+#include "router/worker_channels.h"
+#include "rpc/call_gate.h"
+#include "rpc/client_unary_call.h"
+#include "rpc/stream_writer.h"
+
+namespace baton {
+
+// What every call needs; all of it outlives every call (the gate tells when the last one is gone).
+struct GenerateHost {
+  const RouterOptions* options;
+  RouterCore* core;
+  WorkerChannels* channels;
+  const Clock* clock;
+};
+
+class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public DecodeListener {
+ public:
+  GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
+               std::chrono::system_clock::time_point deadline);
+  ~GenerateCall() override;
+
+  // Checks, tokenises, and starts the flow; or ends the call with what is wrong.
+  void Start(const v1::GenerateRequest& request);
+
+  void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
+  void OnDecodeEnd(int32_t attempt, absl::Status status) override;
+
+ private:
+  using PrefillCall =
+      ClientUnaryCall<v1::PrefillWorker::Stub, v1::PrefillRequest, v1::PrefillResponse>;
+
+  void OnCalledOff() override;
+  void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
+                    v1::PrefillResponse response);
+  void OnPrefillLocallyEnd(int32_t attempt, absl::Status status);
+  void OnReportOverdue();
+
+  // All below: REQUIRES state_mutex_.
+  absl::Status Prepare(const v1::GenerateRequest& request);
+  void Run(RequestFlow::Actions actions);
+  RequestFlow::Actions ChooseRoute();
+  void SendStarted();
+  void OpenDecode(const FlowAction& action);
+  void SendPrefill(const FlowAction& action);
+  void PrefillLocally(const FlowAction& action);
+  void AwaitReport();
+  void ForwardTokens();
+  void Finish();
+  void Fail(const absl::Status& status);
+  void Ended(bool succeeded);
+  void RememberPrefixes();
+  std::shared_ptr<GenerateCall> Self();
+
+  const CallGate::Pass pass_;  // first, so that it is given back last
+  const GenerateHost host_;
+  const std::chrono::system_clock::time_point deadline_;
+
+  std::mutex state_mutex_;
+  RequestFlow flow_;
+  RequestLedgerBuilder ledger_;
+  std::string request_id_;
+  std::vector<TokenId> prompt_;
+  std::vector<Hash128> prompt_hashes_;
+  std::vector<TokenId> completion_;
+  v1::SamplingParams sampling_;
+  CacheNamespace cache_namespace_{0};
+  int32_t priority_ = 0;
+  Placement placement_ = Placement::kAutomatic;
+  bool return_prompt_ = false;
+  Route route_;
+  bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
+  bool prefill_reported_ = false;
+  v1::DecodeEvent event_;  // the one being handled
+  v1::TransferTicket ticket_;
+  v1::Finished finished_;
+  std::shared_ptr<DecodeStream> decode_;
+  std::shared_ptr<PrefillCall> prefill_;
+  std::unique_ptr<grpc::Alarm> report_alarm_;
+};
+
+}  // namespace baton

@@ -1,0 +1,122 @@
+#include "router/inference_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "common/status_macros.h"
+#include "router/router_wire.h"
+#include "rpc/status_conversion.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kStartedAndFinished = 2;
+
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+// Ends a stream before it has begun.
+class RefusedStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
+ public:
+  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return new RefusedStream(pass.status());
+  const auto model = host_.core->model();
+  const size_t tokens =
+      model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
+  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), tokens + kStartedAndFinished,
+                                             context->deadline());
+  call->Hold();
+  call->Start(*request);
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const v1::TokenizeRequest* request,
+                                                     v1::TokenizeResponse* response) {
+  return Reply(context, DoTokenize(*request, *response));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const v1::DetokenizeRequest* request,
+                                                       v1::DetokenizeResponse* response) {
+  return Reply(context, DoDetokenize(*request, *response));
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
+                                                     const v1::GetModelRequest*,
+                                                     v1::GetModelResponse* response) {
+  return Reply(context, DoGetModel(*response));
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContext* context,
+                                                      const v1::GetStatusRequest*,
+                                                      v1::GetStatusResponse* response) {
+  for (v1::WorkerStatus& status : board_->Of(host_.core->Workers())) {
+    *response->add_workers() = std::move(status);
+  }
+  const RouterCounters counters = host_.core->counters();
+  response->set_active_requests(counters.active_requests);
+  response->set_requests_total(counters.requests_total);
+  response->set_requests_failed(counters.requests_failed);
+  response->set_ready(host_.core->ready());
+  return Reply(context, absl::OkStatus());
+}
+
+absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
+                                          v1::TokenizeResponse& response) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
+  std::vector<TokenId> ids;
+  switch (request.input_case()) {
+    case v1::TokenizeRequest::kText:
+      RETURN_IF_ERROR(CheckPromptBytes(limits, static_cast<int64_t>(request.text().size())));
+      ids = model->encoder().EncodeText(request.text());
+      break;
+    case v1::TokenizeRequest::kMessages: {
+      ASSIGN_OR_RETURN(ids, EncodeMessagesFromWire(*model, limits, request.messages()));
+      break;
+    }
+    case v1::TokenizeRequest::INPUT_NOT_SET:
+      return absl::InvalidArgumentError("one of text and messages must be set");
+  }
+  response.mutable_ids()->Add(ids.begin(), ids.end());
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::DoDetokenize(const v1::DetokenizeRequest& request,
+                                            v1::DetokenizeResponse& response) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  const std::span<const TokenId> ids(request.ids().data(), static_cast<size_t>(request.ids_size()));
+  ASSIGN_OR_RETURN(std::string text,
+                   model->tokenizer().DecodeText(ids, {.include_control = true}));
+  response.set_text(std::move(text));
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::DoGetModel(v1::GetModelResponse& response) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  const ModelDescription& description = model->description();
+  response.set_name(description.name);
+  response.set_architecture(description.architecture);
+  response.set_fingerprint(description.fingerprint);
+  response.set_vocabulary(model->tokenizer().vocab_size());
+  response.set_context_length(description.context_length);
+  response.set_layers(description.layers);
+  response.set_has_chat_template(model->encoder().chat_status().ok());
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,43 @@
+// The gRPC edge of the public API.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "router/generate_call.h"
+#include "router/heartbeat_board.h"
+
+namespace baton {
+
+class InferenceService final : public v1::Inference::CallbackService {
+ public:
+  // All that is pointed to must outlive every call; the gate tells when the last one is gone.
+  InferenceService(const GenerateHost& host, CallGate* gate, HeartbeatBoard* board)
+      : host_(host), gate_(gate), board_(board) {}
+
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* request,
+                                     v1::GetModelResponse* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+
+ private:
+  absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response);
+  absl::Status DoDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);
+  absl::Status DoGetModel(v1::GetModelResponse& response);
+
+  const GenerateHost host_;
+  CallGate* const gate_;
+  HeartbeatBoard* const board_;
+};
+
+}  // namespace baton

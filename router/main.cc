@@ -1,0 +1,59 @@
+// baton-router: takes requests, chooses workers, streams answers.
+//
+// Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
+
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/settings_cli.h"
+#include "common/status_macros.h"
+#include "router/router_server.h"
+#include "common/termination.h"
+
+namespace {
+
+constexpr int kTickMs = 100;
+
+absl::Status Serve(const baton::RouterOptions& options, baton::Termination& termination) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
+                   baton::RouterServer::Start(options));
+  const std::string address = options.advertise.empty()
+                                  ? router->rpc().address()
+                                  : absl::StrCat(options.advertise, ":", router->rpc().port());
+  std::cout << "listening " << address << std::endl;
+  bool announced = false;
+  int signal_number = -1;
+  while (signal_number < 0) {
+    if (router->Tick() && !announced) {
+      std::cout << "ready " << address << std::endl;
+      announced = true;
+    }
+    signal_number = termination.Wait(kTickMs);
+  }
+  std::cerr << "baton-router: signal " << signal_number << ", ending\n";
+  router->Shutdown();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  google::InitGoogleLogging(argv[0]);
+  FLAGS_logtostderr = true;
+  baton::Termination termination;
+  baton::RouterOptions options;
+  options.server.listen = "127.0.0.1:8090";
+  baton::SettingList settings;
+  RegisterSettings(options, settings);
+  CLI::App app("Takes requests, chooses workers, streams answers.", "baton-router");
+  baton::AddSettings(settings, "Router", app);
+  CLI11_PARSE(app, argc, argv);
+
+  std::cerr << "baton-router\n" << settings.EffectiveValues();
+  if (absl::Status status = Serve(options, termination); !status.ok()) {
+    std::cerr << "baton-router: " << status.message() << "\n";
+    return 1;
+  }
+  return 0;
+}

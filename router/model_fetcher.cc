@@ -1,0 +1,64 @@
+#include "router/model_fetcher.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "router/router_wire.h"
+#include "rpc/channel.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kFetchTimeoutMs = 30'000;
+
+}  // namespace
+
+ModelFetcher::ModelFetcher(RouterCore* core, WorkerChannels* channels)
+    : core_(core), channels_(channels), builder_(/*max_queued=*/1) {}
+
+ModelFetcher::~ModelFetcher() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  if (call_ != nullptr) call_->Cancel();
+  idle_.wait(lock, [this] { return !fetching_; });
+}
+
+void ModelFetcher::MaybeFetch() {
+  const std::string address = core_->ModelSource();
+  if (address.empty()) return;
+  std::lock_guard lock(mutex_);
+  if (fetching_ || stopping_) return;
+  fetching_ = true;
+  const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
+                        const v1::GetTokenizerRequest* request,
+                        v1::TokenizerDescription* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->GetTokenizer(context, request, response, std::move(done));
+  };
+  call_ = Call::Start(v1::Worker::NewStub(channels_->Get(address)), v1::GetTokenizerRequest(),
+                      DeadlineIn(kFetchTimeoutMs), begin,
+                      [this](absl::Status status, v1::TokenizerDescription description) {
+                        OnDescription(std::move(status), std::move(description));
+                      });
+}
+
+void ModelFetcher::OnDescription(absl::Status status, v1::TokenizerDescription description) {
+  if (!status.ok()) return Done(status);
+  auto wire = std::make_shared<v1::TokenizerDescription>(std::move(description));
+  const auto build = [this, wire] {
+    absl::StatusOr<std::shared_ptr<const ServedModel>> model =
+        ServedModel::Create(ModelFromWire(std::move(*wire)));
+    Done(model.ok() ? core_->SetModel(*std::move(model)) : model.status());
+  };
+  if (!builder_.Post(build)) Done(absl::ResourceExhaustedError("another tokenizer is being built"));
+}
+
+void ModelFetcher::Done(const absl::Status& status) {
+  if (!status.ok()) LOG(WARNING) << "no tokenizer from the fleet: " << status.message();
+  std::lock_guard lock(mutex_);
+  fetching_ = false;
+  call_ = nullptr;
+  idle_.notify_all();
+}
+
+}  // namespace baton

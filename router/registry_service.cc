@@ -1,0 +1,33 @@
+#include "router/registry_service.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "router/router_wire.h"
+
+namespace baton {
+
+grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext* context,
+                                                     const v1::HeartbeatRequest* request,
+                                                     v1::HeartbeatResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (request->leaving()) {
+    core_->Leave(request->status().worker_id(), Epoch(request->status().epoch()));
+    response->set_accepted(true);
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+  absl::StatusOr<WorkerReport> report = ReportFromWire(*request);
+  const absl::Status status = report.ok() ? core_->Heartbeat(*std::move(report)) : report.status();
+  response->set_accepted(status.ok());
+  if (status.ok()) {
+    board_->Put(request->status());
+    fetcher_->MaybeFetch();
+  } else {
+    response->set_reason(std::string(status.message()));
+  }
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace baton

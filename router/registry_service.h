@@ -1,0 +1,31 @@
+// The gRPC edge of the registry: workers' heartbeats.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include <functional>
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "router/heartbeat_board.h"
+#include "router/model_fetcher.h"
+#include "router/router_core.h"
+
+namespace baton {
+
+class RegistryService final : public v1::Registry::CallbackService {
+ public:
+  // All must outlive the service.
+  RegistryService(RouterCore* core, HeartbeatBoard* board, ModelFetcher* fetcher)
+      : core_(core), board_(board), fetcher_(fetcher) {}
+
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatResponse* response) override;
+
+ private:
+  RouterCore* const core_;
+  HeartbeatBoard* const board_;
+  ModelFetcher* const fetcher_;
+};
+
+}  // namespace baton

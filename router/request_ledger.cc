@@ -1,0 +1,42 @@
+#include "router/request_ledger.h"
+
+#include <algorithm>
+
+namespace baton {
+
+void RequestLedgerBuilder::TokensArrived(int64_t now_us, int32_t count) {
+  if (first_token_us_ == 0) {
+    first_token_us_ = now_us;
+  } else {
+    tokens_after_first_ += count;
+  }
+  last_token_us_ = now_us;
+}
+
+void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_worker,
+                                    const std::string& decode_worker, v1::Finished& finished) const {
+  v1::Ledger& ledger = *finished.mutable_ledger();
+  const int64_t tokenized_us = std::max(tokenized_us_, received_us_);
+  ledger.set_tokenize_us(tokenized_us - received_us_);
+  ledger.set_route_us(std::max<int64_t>(0, routed_us_ - tokenized_us));
+  ledger.set_first_token_us(first_token_us_ == 0 ? 0 : first_token_us_ - received_us_);
+  ledger.set_inter_token_us(
+      tokens_after_first_ == 0 ? 0 : (last_token_us_ - first_token_us_) / tokens_after_first_);
+  ledger.set_total_us(now_us - received_us_);
+  ledger.set_decode_worker(decode_worker);
+  ledger.set_prefill_worker(prefill_worker);
+  if (!prefill_) return;
+
+  // The prefill worker's own words come first. What the KV brought along to the decode worker (and the decode worker added
+  // itself) stands where the report says nothing.
+  ledger.set_queue_us(prefill_->queue_us());
+  ledger.set_prefill_us(prefill_->prefill_us());
+  ledger.set_prefill_chunks(prefill_->chunks());
+  ledger.set_prefill_cached_tokens(prefill_->cached_tokens());
+  if (ledger.computed_tokens() == 0) ledger.set_computed_tokens(prefill_->computed_tokens());
+  if (ledger.kv_bytes() == 0) ledger.set_kv_bytes(prefill_->kv_bytes());
+  if (ledger.kv_transfer_us() == 0) ledger.set_kv_transfer_us(prefill_->kv_transfer_us());
+  finished.mutable_usage()->set_cached_tokens(prefill_->cached_tokens());
+}
+
+}  // namespace baton

@@ -1,0 +1,40 @@
+// Puts one request's ledger together: what the router saw, what the decode worker and the prefill worker report.
+//
+// Thread safety: belongs to its request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "baton/v1/inference.pb.h"
+#include "baton/v1/worker.pb.h"
+
+namespace baton {
+
+class RequestLedgerBuilder {
+ public:
+  explicit RequestLedgerBuilder(int64_t received_us) : received_us_(received_us) {}
+
+  void Tokenized(int64_t now_us) { tokenized_us_ = now_us; }
+  // A decode worker has reserved; the last call counts.
+  void Routed(int64_t now_us) { routed_us_ = now_us; }
+  void TokensArrived(int64_t now_us, int32_t count);
+  void PrefillReported(const v1::PrefillResponse& report) { prefill_ = report; }
+
+  // Fills usage and ledger of `finished`, which holds what the decode worker knows. `prefill_worker` is empty when the decode worker
+  // prefilled.
+  void Complete(int64_t now_us, const std::string& prefill_worker, const std::string& decode_worker,
+                v1::Finished& finished) const;
+
+ private:
+  const int64_t received_us_;
+  int64_t tokenized_us_ = 0;
+  int64_t routed_us_ = 0;
+  int64_t first_token_us_ = 0;
+  int64_t last_token_us_ = 0;
+  int32_t tokens_after_first_ = 0;  // in messages behind the first
+  std::optional<v1::PrefillResponse> prefill_;
+};
+
+}  // namespace baton

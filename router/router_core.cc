@@ -1,0 +1,142 @@
+#include "router/router_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace baton {
+
+RouterCore::RouterCore(const RouterOptions& options, const Clock* clock)
+    : options_(options),
+      registry_({.expiry_us = options.worker_expiry_ms * 1000, .max_workers = options.max_workers},
+                clock),
+      index_(static_cast<size_t>(options.prefix_index_entries)) {}
+
+absl::Status RouterCore::Heartbeat(WorkerReport report) {
+  std::lock_guard lock(mutex_);
+  const absl::Status status = registry_.Heartbeat(std::move(report));
+  ForgetDepartedLocked();
+  return status;
+}
+
+void RouterCore::Leave(const std::string& id, Epoch epoch) {
+  std::lock_guard lock(mutex_);
+  registry_.Leave(id, epoch);
+  ForgetDepartedLocked();
+}
+
+void RouterCore::Tick() {
+  std::lock_guard lock(mutex_);
+  registry_.Expire();
+  ForgetDepartedLocked();
+}
+
+std::vector<WorkerRecord> RouterCore::Workers() const {
+  std::lock_guard lock(mutex_);
+  return registry_.workers();
+}
+
+std::string RouterCore::ModelSource() const {
+  std::lock_guard lock(mutex_);
+  const std::string& wanted = registry_.fleet_model();
+  if (wanted.empty() || (model_ != nullptr && model_->description().fingerprint == wanted)) return "";
+  return registry_.workers().front().report.address;
+}
+
+absl::Status RouterCore::SetModel(std::shared_ptr<const ServedModel> model) {
+  std::lock_guard lock(mutex_);
+  if (model->description().fingerprint != registry_.fleet_model()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the description is of model ", model->description().fingerprint,
+                     "; the fleet serves ", registry_.fleet_model()));
+  }
+  model_ = std::move(model);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> RouterCore::model() const {
+  std::lock_guard lock(mutex_);
+  if (model_ == nullptr || (!registry_.fleet_model().empty() &&
+                            model_->description().fingerprint != registry_.fleet_model())) {
+    return absl::UnavailableError("no worker has registered its model yet");
+  }
+  return model_;
+}
+
+bool RouterCore::ready() const {
+  std::lock_guard lock(mutex_);
+  if (model_ == nullptr || model_->description().fingerprint != registry_.fleet_model()) return false;
+  int32_t prefill = 0;
+  int32_t decode = 0;
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (!worker.Usable()) continue;
+    prefill += worker.CanPrefill() ? 1 : 0;
+    decode += worker.CanDecode() ? 1 : 0;
+  }
+  return prefill >= options_.min_prefill_workers && decode >= options_.min_decode_workers;
+}
+
+absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
+  std::lock_guard lock(mutex_);
+  RoutingInput input;
+  input.prompt_tokens = question.prompt_tokens;
+  input.placement = question.placement;
+  input.excluded = question.excluded;
+  for (const WorkerPrefix& prefix : index_.Match(question.prompt_hashes)) {
+    input.cached_tokens[prefix.worker] = prefix.units * kUnitsPerHash;
+  }
+  Route route;
+  ASSIGN_OR_RETURN(route.plan,
+                   baton::ChooseRoute(options_.routing, input, registry_.workers()));
+  const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
+  route.decode_id = decode.id;
+  route.decode_address = decode.address;
+  registry_.AddActive(route.plan.decode);
+  if (route.plan.prefill) {
+    const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
+    route.prefill_id = prefill.id;
+    route.prefill_address = prefill.address;
+    registry_.AddActive(*route.plan.prefill);
+  }
+  return route;
+}
+
+void RouterCore::WorkerDone(WorkerNumber number) {
+  std::lock_guard lock(mutex_);
+  registry_.RemoveActive(number);
+}
+
+void RouterCore::MarkUnreachable(WorkerNumber number) {
+  std::lock_guard lock(mutex_);
+  registry_.MarkUnreachable(number);
+}
+
+void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {
+  std::lock_guard lock(mutex_);
+  if (registry_.Find(number) != nullptr) index_.Insert(number, hashes);
+}
+
+void RouterCore::RequestStarted() {
+  std::lock_guard lock(mutex_);
+  ++counters_.active_requests;
+  ++counters_.requests_total;
+}
+
+void RouterCore::RequestEnded(bool succeeded) {
+  std::lock_guard lock(mutex_);
+  --counters_.active_requests;
+  if (!succeeded) ++counters_.requests_failed;
+}
+
+RouterCounters RouterCore::counters() const {
+  std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void RouterCore::ForgetDepartedLocked() {
+  for (const WorkerNumber number : registry_.TakeDeparted()) index_.RemoveWorker(number);
+}
+
+}  // namespace baton

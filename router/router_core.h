@@ -1,0 +1,91 @@
+// The router's state that requests share: registry, routing hints, the served model, counters. Thread-safe shell around the pure parts;
+// knows nothing of gRPC.
+//
+// Thread safety: every function, from any thread; none blocks for longer than a look-up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cache/cache_key.h"
+#include "cache/index/prefix_index.h"
+#include "common/clock.h"
+#include "router/router_options.h"
+#include "router/routing_policy.h"
+#include "router/served_model.h"
+#include "router/worker_registry.h"
+
+namespace baton {
+
+// A plan with what it takes to carry it out.
+struct Route {
+  RoutePlan plan;
+  std::string decode_id;
+  std::string decode_address;
+  std::string prefill_id;  // empty when the decode worker prefills
+  std::string prefill_address;
+};
+
+struct RouteQuestion {
+  std::span<const Hash128> prompt_hashes;
+  int32_t prompt_tokens = 0;
+  Placement placement = Placement::kAutomatic;
+  absl::flat_hash_set<WorkerNumber> excluded;
+};
+
+struct RouterCounters {
+  int32_t active_requests = 0;
+  int64_t requests_total = 0;
+  int64_t requests_failed = 0;
+};
+
+class RouterCore {
+ public:
+  // `clock` must outlive this.
+  RouterCore(const RouterOptions& options, const Clock* clock);
+
+  // Errors as of WorkerRegistry::Heartbeat.
+  absl::Status Heartbeat(WorkerReport report);
+  void Leave(const std::string& id, Epoch epoch);
+  // Forgets silent workers; call several times a second.
+  void Tick();
+  std::vector<WorkerRecord> Workers() const;
+
+  // The address of a worker to ask for the fleet's model; empty when it is known or nobody is there.
+  std::string ModelSource() const;
+  // FailedPrecondition when the fleet serves another one by now.
+  absl::Status SetModel(std::shared_ptr<const ServedModel> model);
+  // Unavailable until a worker has told.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> model() const;
+
+  // A request would succeed now.
+  bool ready() const;
+
+  // Counts the request as active on both workers until WorkerDone. Unavailable when there is no such pair.
+  absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
+  void WorkerDone(WorkerNumber number);
+  void MarkUnreachable(WorkerNumber number);
+  // The worker now probably caches the prefix with these hashes.
+  void Remember(WorkerNumber number, std::span<const Hash128> hashes);
+
+  void RequestStarted();
+  void RequestEnded(bool succeeded);
+  RouterCounters counters() const;
+
+ private:
+  void ForgetDepartedLocked();
+
+  const RouterOptions options_;
+  mutable std::mutex mutex_;
+  WorkerRegistry registry_;
+  PrefixIndex index_;
+  std::shared_ptr<const ServedModel> model_;
+  RouterCounters counters_;
+};
+
+}  // namespace baton

@@ -1,0 +1,30 @@
+#include "router/router_options.h"
+
+namespace baton {
+
+void RegisterSettings(RouterOptions& options, SettingList& settings) {
+  RegisterSettings(options.server, settings);
+  settings.Add("advertise", &options.advertise,
+               "Host name printed in the ready line; the listen host when empty.");
+  settings.Add("local-prefill-tokens", &options.routing.local_prefill_tokens, 0, 1 << 24,
+               "Prompts with at most so many uncached tokens are computed on the decode worker.");
+  settings.Add("tokens-per-load", &options.routing.tokens_per_load, 0, 1 << 20,
+               "What one request on a worker costs in routing, in prompt tokens.");
+  settings.Add("worker-expiry-ms", &options.worker_expiry_ms, int64_t{100}, int64_t{3'600'000},
+               "A worker that was silent for so long is gone, in milliseconds.");
+  settings.Add("max-workers", &options.max_workers, 1, 1 << 20, "Workers that may register.");
+  settings.Add("max-prompt-bytes", &options.max_prompt_bytes, int64_t{1}, int64_t{16} << 20,
+               "Longest text of a prompt or conversation, in bytes.");
+  settings.Add("prefix-index-entries", &options.prefix_index_entries, int64_t{1}, int64_t{1} << 32,
+               "Runs of 16 tokens whose holders the router remembers; about 100 bytes each.");
+  settings.Add("decode-attempts", &options.decode_attempts, 1, 64,
+               "Decode workers that are tried before a request is refused.");
+  settings.Add("report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
+               "How long a finished answer waits for its prefill worker's figures, in milliseconds.");
+  settings.Add("min-prefill-workers", &options.min_prefill_workers, 0, 1 << 20,
+               "The router is ready only with so many prefill workers.");
+  settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,
+               "The router is ready only with so many decode workers.");
+}
+
+}  // namespace baton

@@ -1,0 +1,61 @@
+#include "router/router_server.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+// Calls of cancelled requests to workers end within a round trip; nothing waits for a worker.
+constexpr int64_t kLastCallsMs = 10'000;
+
+}  // namespace
+
+RouterServer::RouterServer(const RouterOptions& options)
+    : options_(options),
+      core_(options_, &clock_),
+      gate_(options_.server.max_active_requests),
+      fetcher_(&core_, &channels_),
+      registry_service_(&core_, &board_, &fetcher_),
+      inference_service_(
+          {.options = &options_, .core = &core_, .channels = &channels_, .clock = &clock_}, &gate_,
+          &board_) {}
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options) {
+  std::unique_ptr<RouterServer> out(new RouterServer(options));
+  ASSIGN_OR_RETURN(out->server_,
+                   RpcServer::Start(options.server,
+                                    {&out->registry_service_, &out->inference_service_}));
+  return out;
+}
+
+RouterServer::~RouterServer() { Shutdown(); }
+
+bool RouterServer::Tick() {
+  core_.Tick();
+  fetcher_.MaybeFetch();
+  const std::vector<WorkerRecord> workers = core_.Workers();
+  absl::flat_hash_set<std::string> addresses;
+  for (const WorkerRecord& worker : workers) addresses.insert(worker.report.address);
+  channels_.KeepOnly(addresses);
+  board_.KeepOnly(workers);
+  if (const bool ready = core_.ready(); ready != serving_) {
+    serving_ = ready;
+    server_->SetServing(ready);
+  }
+  return serving_;
+}
+
+void RouterServer::Shutdown() {
+  if (shut_down_ || server_ == nullptr) return;
+  shut_down_ = true;
+  server_->SetServing(false);
+  gate_.Close();
+  gate_.WaitUntilIdle(options_.server.drain_ms);
+  server_->Shutdown(0);
+  gate_.WaitUntilIdle(kLastCallsMs);
+}
+
+}  // namespace baton

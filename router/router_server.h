@@ -1,0 +1,49 @@
+// A whole router: core, services, server, and the order in which they end. What main runs and tests build.
+//
+// Thread safety: Start, Tick, Shutdown and the destructor from one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "router/inference_service.h"
+#include "router/registry_service.h"
+#include "router/router_options.h"
+#include "rpc/rpc_server.h"
+
+namespace baton {
+
+class RouterServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterOptions& options);
+  ~RouterServer();
+
+  // Forgets silent workers, tells the health service; to be called several times a second. True when requests will succeed.
+  bool Tick();
+
+  // Refuses new requests, lets running ones end for `drain_ms`, cancels the rest. Idempotent.
+  void Shutdown();
+
+  const RpcServer& rpc() const { return *server_; }
+  RouterCore& core() { return core_; }
+
+ private:
+  explicit RouterServer(const RouterOptions& options);
+
+  const RouterOptions options_;
+  const SystemClock clock_;
+  RouterCore core_;
+  WorkerChannels channels_;
+  HeartbeatBoard board_;
+  CallGate gate_;
+  ModelFetcher fetcher_;
+  RegistryService registry_service_;
+  InferenceService inference_service_;
+  std::unique_ptr<RpcServer> server_;
+  bool serving_ = false;
+  bool shut_down_ = false;
+};
+
+}  // namespace baton

@@ -1,0 +1,184 @@
+#include "router/router_wire.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kMaxRequestIdBytes = 128;
+constexpr int64_t kMaxTenantBytes = 256;
+
+std::string FingerprintText(const v1::KvFingerprint& wire) {
+  return absl::StrCat(wire.protocol_version(), "|", wire.model(), "|", wire.backend(), "|",
+                      wire.numerics_revision(), "|", wire.kv_type(), "|", wire.layout(), "|",
+                      wire.block_size(), "|", wire.layers(), "|", wire.kv_heads(), "|",
+                      wire.head_dim(), "|", wire.rope());
+}
+
+absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
+  switch (wire) {
+    case v1::WORKER_ROLE_PREFILL:
+      return WorkerRole::kPrefill;
+    case v1::WORKER_ROLE_DECODE:
+      return WorkerRole::kDecode;
+    case v1::WORKER_ROLE_BOTH:
+      return WorkerRole::kBoth;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("status.role is ", static_cast<int>(wire), "; a worker's role is 1–3"));
+  }
+}
+
+std::tm LocalTime() {
+  const std::time_t now = std::time(nullptr);
+  std::tm out = {};
+  localtime_r(&now, &out);
+  return out;
+}
+
+template <typename Value>
+std::optional<Value> If(bool present, Value value) {
+  return present ? std::optional<Value>(value) : std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
+  const v1::WorkerStatus& status = wire.status();
+  WorkerReport out;
+  ASSIGN_OR_RETURN(out.role, RoleFromWire(status.role()));
+  out.id = status.worker_id();
+  out.address = status.address();
+  out.epoch = Epoch(status.epoch());
+  out.model = wire.fingerprint().model();
+  out.fingerprint = FingerprintText(wire.fingerprint());
+  out.draining = status.draining();
+  const int64_t queued =
+      int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
+  out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
+  const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks();
+  out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
+  out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
+  return out;
+}
+
+ModelDescription ModelFromWire(v1::TokenizerDescription&& wire) {
+  ModelDescription out;
+  out.name = wire.model_name();
+  out.architecture = wire.architecture();
+  out.fingerprint = wire.model_fingerprint();
+  out.context_length = wire.context_length();
+  out.layers = wire.layers();
+  out.chat_template = wire.chat_template();
+  TokenizerSpec& spec = out.tokenizer;
+  spec.model = wire.tokenizer_model();
+  spec.pre = wire.pre_tokenizer();
+  spec.tokens.assign(std::make_move_iterator(wire.mutable_tokens()->begin()),
+                     std::make_move_iterator(wire.mutable_tokens()->end()));
+  spec.token_types.assign(wire.token_types().begin(), wire.token_types().end());
+  spec.merges.assign(std::make_move_iterator(wire.mutable_merges()->begin()),
+                     std::make_move_iterator(wire.mutable_merges()->end()));
+  spec.bos = If(wire.has_bos_id(), wire.bos_id());
+  spec.eos = If(wire.has_eos_id(), wire.eos_id());
+  spec.eot = If(wire.has_eot_id(), wire.eot_id());
+  spec.add_bos = wire.add_bos();
+  spec.add_eos = wire.add_eos();
+  return out;
+}
+
+SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire) {
+  SamplingFields out;
+  out.temperature = If(wire.has_temperature(), wire.temperature());
+  out.top_k = If(wire.has_top_k(), wire.top_k());
+  out.top_p = If(wire.has_top_p(), wire.top_p());
+  out.min_p = If(wire.has_min_p(), wire.min_p());
+  out.repetition_penalty = If(wire.has_repetition_penalty(), wire.repetition_penalty());
+  out.presence_penalty = If(wire.has_presence_penalty(), wire.presence_penalty());
+  out.frequency_penalty = If(wire.has_frequency_penalty(), wire.frequency_penalty());
+  out.max_tokens = If(wire.has_max_tokens(), wire.max_tokens());
+  out.min_tokens = If(wire.has_min_tokens(), wire.min_tokens());
+  out.logprobs = If(wire.has_logprobs(), wire.logprobs());
+  out.logit_bias_entries = wire.logit_bias_size();
+  out.stop_strings = wire.stop_size();
+  for (const std::string& stop : wire.stop()) {
+    out.longest_stop_bytes = std::max(out.longest_stop_bytes, static_cast<int64_t>(stop.size()));
+  }
+  out.stop_token_ids = wire.stop_token_ids_size();
+  return out;
+}
+
+absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
+  switch (wire) {
+    case v1::PREFILL_PLACEMENT_UNSPECIFIED:
+      return Placement::kAutomatic;
+    case v1::PREFILL_PLACEMENT_REMOTE:
+      return Placement::kRemote;
+    case v1::PREFILL_PLACEMENT_LOCAL:
+      return Placement::kLocal;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement is ", static_cast<int>(wire), "; 0–2 are allowed"));
+  }
+}
+
+RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes) {
+  return {.max_prompt_bytes = max_prompt_bytes,
+          .context_length = model.description().context_length,
+          .vocabulary = model.tokenizer().vocab_size()};
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
+                                                            const RequestLimits& limits,
+                                                            const v1::Messages& wire) {
+  int64_t bytes = 0;
+  std::vector<ChatMessage> messages;
+  for (const v1::ChatMessage& message : wire.messages()) {
+    bytes += static_cast<int64_t>(message.role().size() + message.content().size());
+    messages.push_back({.role = message.role(), .content = message.content(), .name = std::nullopt});
+  }
+  RETURN_IF_ERROR(CheckPromptBytes(limits, bytes));
+  const bool add_generation_prompt =
+      wire.has_add_generation_prompt() ? wire.add_generation_prompt() : true;
+  return model.encoder().EncodeMessages(messages, add_generation_prompt, LocalTime());
+}
+
+absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
+                                                    const RequestLimits& limits,
+                                                    const v1::GenerateRequest& wire) {
+  std::vector<TokenId> prompt;
+  switch (wire.input_case()) {
+    case v1::GenerateRequest::kPrompt:
+      RETURN_IF_ERROR(CheckPromptBytes(limits, static_cast<int64_t>(wire.prompt().size())));
+      prompt = model.encoder().EncodeText(wire.prompt());
+      break;
+    case v1::GenerateRequest::kMessages: {
+      ASSIGN_OR_RETURN(prompt, EncodeMessagesFromWire(model, limits, wire.messages()));
+      break;
+    }
+    case v1::GenerateRequest::kPromptTokenIds: {
+      const auto& ids = wire.prompt_token_ids().ids();
+      for (int i = 0; i < ids.size(); ++i) RETURN_IF_ERROR(CheckTokenId(limits, i, ids.Get(i)));
+      prompt.assign(ids.begin(), ids.end());
+      break;
+    }
+    case v1::GenerateRequest::INPUT_NOT_SET:
+      return absl::InvalidArgumentError("one of prompt, prompt_token_ids and messages must be set");
+  }
+  RETURN_IF_ERROR(CheckPromptTokens(limits, static_cast<int64_t>(prompt.size())));
+  return prompt;
+}
+
+absl::Status CheckRequest(const v1::GenerateRequest& wire) {
+  RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
+  RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
+  RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
+  RETURN_IF_ERROR(CheckPriority(wire.priority()));
+  return CheckSampling(SamplingFieldsFromWire(wire.sampling()));
+}
+
+}  // namespace baton

@@ -1,0 +1,38 @@
+// Between the wire's messages and the router's types.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "baton/v1/worker.pb.h"
+#include "common/strong_int.h"
+#include "router/request_validation.h"
+#include "router/routing_policy.h"
+#include "router/served_model.h"
+#include "router/worker_registry.h"
+
+namespace baton {
+
+// InvalidArgument for a role that does not exist.
+absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire);
+ModelDescription ModelFromWire(v1::TokenizerDescription&& wire);
+SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire);
+absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire);
+
+RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes);
+
+// The prompt as the model sees it. InvalidArgument names the field, its value and the limit.
+absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
+                                                            const RequestLimits& limits,
+                                                            const v1::Messages& wire);
+absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
+                                                    const RequestLimits& limits,
+                                                    const v1::GenerateRequest& wire);
+// Everything about a request that can be wrong before its prompt is looked at.
+absl::Status CheckRequest(const v1::GenerateRequest& wire);
+
+}  // namespace baton

@@ -1,0 +1,350 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+#include "scheduler/prefill_share.h"
+
+namespace baton {
+namespace {
+
+// How many of the queue's first may be looked at in one step.
+constexpr int32_t kAdmissionWindow = 8;
+
+}  // namespace
+
+bool Scheduler::Order::operator<(const Order& other) const {
+  return std::tuple(other.priority, !resumes, arrival) <
+         std::tuple(priority, !other.resumes, other.arrival);
+}
+
+Scheduler::Scheduler(const SchedulerOptions& options, KvCacheManager* cache)
+    : options_(options),
+      max_running_(std::min(options.max_running, options.token_budget)),
+      cache_(cache) {
+  CHECK_GE(options.token_budget, 1);
+  CHECK_GE(options.max_chunk_tokens, 1);
+  CHECK_GE(options.max_running, 1);
+  CHECK_GE(options.max_waiting, 0);
+}
+
+Scheduler::~Scheduler() {
+  while (!sequences_.empty()) Finish(sequences_.begin()->first, /*keep_cached=*/false);
+}
+
+Scheduler::Sequence& Scheduler::Get(SequenceId id) {
+  const auto it = sequences_.find(id);
+  CHECK(it != sequences_.end()) << "no sequence " << id;
+  return *it->second;
+}
+
+const Scheduler::Sequence& Scheduler::Get(SequenceId id) const {
+  const auto it = sequences_.find(id);
+  CHECK(it != sequences_.end()) << "no sequence " << id;
+  return *it->second;
+}
+
+// ---- sequences come and go ----------------------------------------------------------------------
+
+absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
+  if (spec.tokens.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  const int64_t prompt = static_cast<int64_t>(spec.tokens.size());
+  if (prompt > spec.max_tokens) {
+    return absl::InvalidArgumentError(
+        StrCat("a prompt of ", prompt, " tokens exceeds max_tokens ", spec.max_tokens));
+  }
+  const KvCacheOptions& pool = cache_->options();
+  const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
+  const int32_t blocks = cache_->BlocksFor(tokens);
+  if (blocks > pool.num_blocks) {
+    return absl::InvalidArgumentError(StrCat(tokens, " tokens need ", blocks, " blocks of ",
+                                             pool.block_size, " tokens, the pool has ",
+                                             pool.num_blocks));
+  }
+  return absl::OkStatus();
+}
+
+Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->order = {.priority = spec.priority, .resumes = false, .arrival = arrivals_++};
+  sequence->phase = phase;
+  sequence->spec = std::move(spec);
+  Sequence& remembered = *sequence;
+  const SequenceId id = remembered.spec.id;
+  CHECK(sequences_.emplace(id, std::move(sequence)).second) << "sequence " << id << " is known";
+  blocked_at_available_.reset();
+  return remembered;
+}
+
+absl::Status Scheduler::Add(SequenceSpec spec) {
+  RETURN_IF_ERROR(CheckCanEverFit(spec));
+  if (waiting_count() >= options_.max_waiting) {
+    return absl::ResourceExhaustedError(StrCat("the queue holds ", waiting_count(),
+                                               " sequences, at most ", options_.max_waiting));
+  }
+  Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting);
+  waiting_.emplace(sequence.order, &sequence);
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
+  if (admitted_count() >= max_running_) {
+    return absl::ResourceExhaustedError(
+        StrCat(admitted_count(), " sequences are admitted, at most ", max_running_));
+  }
+  if (preempted_waiting_ > 0) {
+    return absl::ResourceExhaustedError(
+        StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
+  }
+  const int32_t needed = cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens),
+                                               spec.max_tokens) +
+                         admitted_count();
+  if (needed > cache_->available_blocks()) {
+    return absl::ResourceExhaustedError(StrCat(needed, " blocks needed, ",
+                                               cache_->available_blocks(), " of ",
+                                               cache_->options().num_blocks, " can be had"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
+  RETURN_IF_ERROR(CheckCanEverFit(spec));
+  RETURN_IF_ERROR(CheckRoomForHandOff(spec));
+  const SequenceId id = spec.id;
+  const Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaitingForKv);
+  if (absl::Status status = TakeBlocks(sequence); !status.ok()) {
+    sequences_.erase(id);
+    return status;
+  }
+  ++waiting_for_kv_;
+  return absl::OkStatus();
+}
+
+void Scheduler::KvArrived(SequenceId id, int32_t committed) {
+  Sequence& sequence = Get(id);
+  CHECK(sequence.phase == SequencePhase::kWaitingForKv) << "sequence " << id << " awaits no KV";
+  CHECK_LE(committed, sequence.known());
+  const int32_t before = cache_->committed(id);
+  if (committed > before) {
+    cache_->Commit(id, UnitsFromTokens(
+                           std::span(sequence.spec.tokens).subspan(before, committed - before)));
+    if (options_.insert_chunks) cache_->InsertCommitted(id);
+  }
+  --waiting_for_kv_;
+  sequence.phase = SequencePhase::kRunning;
+  running_.emplace(sequence.order, &sequence);
+  blocked_at_available_.reset();
+}
+
+void Scheduler::AppendToken(SequenceId id, TokenId token) {
+  Get(id).spec.tokens.push_back(token);
+  blocked_at_available_.reset();
+}
+
+void Scheduler::Finish(SequenceId id, bool keep_cached) {
+  const Sequence& sequence = Get(id);
+  switch (sequence.phase) {
+    case SequencePhase::kWaiting:
+      waiting_.erase(sequence.order);
+      if (sequence.order.resumes) --preempted_waiting_;
+      break;
+    case SequencePhase::kWaitingForKv:
+      --waiting_for_kv_;
+      break;
+    case SequencePhase::kRunning:
+      running_.erase(sequence.order);
+      break;
+  }
+  if (sequence.phase != SequencePhase::kWaiting) cache_->Release(id, keep_cached);
+  sequences_.erase(id);
+  blocked_at_available_.reset();
+}
+
+bool Scheduler::Contains(SequenceId id) const { return sequences_.contains(id); }
+
+SequencePhase Scheduler::phase(SequenceId id) const { return Get(id).phase; }
+
+std::span<const TokenId> Scheduler::tokens(SequenceId id) const { return Get(id).spec.tokens; }
+
+int32_t Scheduler::waiting_count() const { return static_cast<int32_t>(waiting_.size()); }
+
+int32_t Scheduler::running_count() const { return static_cast<int32_t>(running_.size()); }
+
+int32_t Scheduler::waiting_for_kv_count() const { return waiting_for_kv_; }
+
+int64_t Scheduler::preemption_count() const { return preemptions_; }
+
+bool Scheduler::has_work() const {
+  if (blocked_at_available_ == cache_->available_blocks()) return false;
+  if (!waiting_.empty()) return true;
+  return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+    return entry.second->known() > cache_->committed(entry.second->spec.id);
+  });
+}
+
+// ---- a step -------------------------------------------------------------------------------------
+
+SchedulerOutput Scheduler::Schedule() {
+  SchedulerOutput output;
+  ScheduleDecodes(output);
+  SchedulePrefills(output);
+  blocked_at_available_.reset();
+  if (output.chunks.empty() && output.exhausted.empty()) {
+    blocked_at_available_ = cache_->available_blocks();
+  }
+  return output;
+}
+
+void Scheduler::ScheduleDecodes(SchedulerOutput& output) {
+  // Preemption takes from the end: it never moves what this loop has passed, and what it takes at
+  // the loop's place is the last.
+  for (auto it = running_.begin(); it != running_.end(); ++it) {
+    Sequence& sequence = *it->second;
+    if (sequence.known() - cache_->committed(sequence.spec.id) != 1) continue;
+    const Room room = MakeRoom(sequence, output);
+    if (room == Room::kPreemptedItself) return;
+    if (room == Room::kReady) AddChunk(sequence, 1, output);
+  }
+}
+
+// More tokens than the sequence may have, or than the whole pool can hold.
+bool Scheduler::CannotGrow(const Sequence& sequence) const {
+  return sequence.known() > sequence.spec.max_tokens ||
+         cache_->BlocksFor(sequence.known()) > cache_->options().num_blocks;
+}
+
+Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output) {
+  const SequenceId id = sequence.spec.id;
+  if (CannotGrow(sequence)) {
+    output.exhausted.push_back(id);
+    return Room::kNone;
+  }
+  while (!cache_->Reserve(id, sequence.known()).ok()) {
+    Sequence& victim = *running_.rbegin()->second;
+    if (&victim != &sequence) {
+      Preempt(victim, output);
+      continue;
+    }
+    if (running_.size() > 1) {
+      Preempt(sequence, output);
+      return Room::kPreemptedItself;
+    }
+    if (waiting_for_kv_ == 0 && cache_->blocks_in_transfer() == 0) output.exhausted.push_back(id);
+    return Room::kNone;
+  }
+  return Room::kReady;
+}
+
+void Scheduler::Preempt(Sequence& sequence, SchedulerOutput& output) {
+  running_.erase(sequence.order);
+  cache_->Release(sequence.spec.id, /*keep=*/true);
+  sequence.phase = SequencePhase::kWaiting;
+  sequence.order.resumes = true;
+  waiting_.emplace(sequence.order, &sequence);
+  ++preempted_waiting_;
+  ++preemptions_;
+  output.preempted.push_back(sequence.spec.id);
+}
+
+void Scheduler::SchedulePrefills(SchedulerOutput& output) {
+  const int32_t budget = options_.token_budget - output.total_tokens;
+  if (budget <= 0) return;
+  std::vector<Prefill> prefills = PrefillsInProgress();
+  // What a preemption has just freed belongs to those that run.
+  if (output.preempted.empty()) AddAdmissible(prefills, output);
+  std::stable_sort(prefills.begin(), prefills.end(), [](const Prefill& a, const Prefill& b) {
+    return a.sequence->spec.priority > b.sequence->spec.priority;
+  });
+  std::vector<PrefillDemand> line;
+  for (const Prefill& prefill : prefills) {
+    line.push_back({.priority = prefill.sequence->spec.priority, .remaining = prefill.remaining});
+  }
+  const std::vector<int32_t> share = SharePrefillBudget(line, budget, options_.max_chunk_tokens);
+  for (size_t i = 0; i < prefills.size(); ++i) {
+    Sequence& sequence = *prefills[i].sequence;
+    if (share[i] == 0) continue;
+    if (sequence.phase == SequencePhase::kWaiting && !Admit(sequence, output)) continue;
+    AddChunk(sequence, share[i], output);
+  }
+}
+
+std::vector<Scheduler::Prefill> Scheduler::PrefillsInProgress() const {
+  std::vector<Prefill> prefills;
+  for (const auto& [order, sequence] : running_) {
+    const int32_t remaining = sequence->known() - cache_->committed(sequence->spec.id);
+    if (remaining > 1) prefills.push_back({.sequence = sequence, .remaining = remaining});
+  }
+  return prefills;
+}
+
+// Appends the queue's first that fit together, each with the blocks of all before it set aside.
+void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const {
+  int32_t admitted = admitted_count();
+  int32_t available = cache_->available_blocks() - admitted;
+  int32_t looked_at = 0;
+  for (const auto& [order, sequence] : waiting_) {
+    if (admitted == max_running_ || looked_at++ == kAdmissionWindow) return;
+    if (CannotGrow(*sequence)) {
+      output.exhausted.push_back(sequence->spec.id);
+      continue;
+    }
+    const std::vector<CacheUnit> units = UnitsFromTokens(sequence->spec.tokens);
+    const CacheNamespace cache_namespace = sequence->spec.cache_namespace;
+    available -= cache_->BlocksToAdmit(cache_namespace, units, sequence->spec.max_tokens);
+    if (available < 0) return;
+    const int32_t matched = cache_->PeekMatch(cache_namespace, units);
+    prefills.push_back({.sequence = sequence, .remaining = sequence->known() - matched});
+    ++admitted;
+    --available;
+  }
+}
+
+// Begins and reserves all known tokens, or takes nothing.
+absl::Status Scheduler::TakeBlocks(const Sequence& sequence) {
+  const SequenceSpec& spec = sequence.spec;
+  absl::StatusOr<int32_t> matched =
+      cache_->Begin(spec.id, spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens);
+  RETURN_IF_ERROR(matched.status());
+  absl::Status status = cache_->Reserve(spec.id, sequence.known());
+  if (!status.ok()) cache_->Release(spec.id, /*keep=*/false);
+  return status;
+}
+
+// False in contiguous mode when the free blocks are not in one run.
+bool Scheduler::Admit(Sequence& sequence, SchedulerOutput& output) {
+  if (!TakeBlocks(sequence).ok()) return false;
+  waiting_.erase(sequence.order);
+  if (std::exchange(sequence.order.resumes, false)) --preempted_waiting_;
+  sequence.phase = SequencePhase::kRunning;
+  running_.emplace(sequence.order, &sequence);
+  output.admitted.push_back(sequence.spec.id);
+  return true;
+}
+
+void Scheduler::AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const {
+  const SequenceId id = sequence.spec.id;
+  const int32_t begin = cache_->committed(id);
+  count = std::min(count, sequence.known() - begin);
+  output.chunks.push_back({.id = id,
+                           .begin = begin,
+                           .count = count,
+                           .samples = begin + count == sequence.known()});
+  output.total_tokens += count;
+}
+
+void Scheduler::CommitStep(const SchedulerOutput& output) {
+  for (const ScheduledChunk& chunk : output.chunks) {
+    const auto it = sequences_.find(chunk.id);
+    if (it == sequences_.end() || it->second->phase != SequencePhase::kRunning) continue;
+    if (cache_->committed(chunk.id) != chunk.begin) continue;
+    const auto tokens = std::span<const TokenId>(it->second->spec.tokens);
+    cache_->Commit(chunk.id, UnitsFromTokens(tokens.subspan(chunk.begin, chunk.count)));
+    if (options_.insert_chunks) cache_->InsertCommitted(chunk.id);
+  }
+}
+
+}  // namespace baton

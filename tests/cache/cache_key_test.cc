@@ -1,0 +1,61 @@
+#include "cache/cache_key.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace baton {
+namespace {
+
+std::vector<CacheUnit> Counting(int count) {
+  std::vector<CacheUnit> units;
+  for (int i = 0; i < count; ++i) units.push_back(i);
+  return units;
+}
+
+TEST(CacheNamespace, FieldsAreLengthTaggedSoThatShiftedTextDiffers) {
+  const std::set<CacheNamespace> distinct = {
+      MakeNamespace({}),
+      MakeNamespace({.tenant = "a", .cache_salt = "bc", .lora = {}, .model_revision = {}}),
+      MakeNamespace({.tenant = "ab", .cache_salt = "c", .lora = {}, .model_revision = {}}),
+      MakeNamespace({.tenant = "abc", .cache_salt = {}, .lora = {}, .model_revision = {}}),
+      MakeNamespace({.tenant = {}, .cache_salt = "abc", .lora = {}, .model_revision = {}}),
+      MakeNamespace({.tenant = {}, .cache_salt = {}, .lora = "abc", .model_revision = {}}),
+      MakeNamespace({.tenant = {}, .cache_salt = {}, .lora = {}, .model_revision = "abc"})};
+  EXPECT_EQ(distinct.size(), 7u);
+  EXPECT_EQ(MakeNamespace({.tenant = "a", .cache_salt = "b", .lora = "c", .model_revision = "d"}),
+            MakeNamespace({.tenant = "a", .cache_salt = "b", .lora = "c", .model_revision = "d"}));
+}
+
+TEST(ChainedHashes, CoverFullRunsOnly) {
+  const CacheNamespace ns(1);
+  EXPECT_TRUE(ChainedHashes(ns, Counting(15)).empty());
+  EXPECT_EQ(ChainedHashes(ns, Counting(16)).size(), 1u);
+  EXPECT_EQ(ChainedHashes(ns, Counting(47)).size(), 2u);
+}
+
+TEST(ChainedHashes, AgreeOnASharedPrefixAndDifferBehindTheFirstDifference) {
+  const CacheNamespace ns(1);
+  std::vector<CacheUnit> units = Counting(64);
+  const auto before = ChainedHashes(ns, units);
+  units[20] ^= CacheUnit{1} << 63;
+  const auto after = ChainedHashes(ns, units);
+  EXPECT_EQ(before[0], after[0]);
+  for (int i = 1; i < 4; ++i) EXPECT_NE(before[i], after[i]);
+}
+
+TEST(ChainedHashes, DifferBetweenNamespaces) {
+  const auto units = Counting(32);
+  EXPECT_NE(ChainedHashes(CacheNamespace(1), units)[0], ChainedHashes(CacheNamespace(2), units)[0]);
+  EXPECT_NE(ChainedHashes(CacheNamespace(1), units)[1], ChainedHashes(CacheNamespace(2), units)[1]);
+}
+
+TEST(UnitsFromTokens, KeepEveryTokenApart) {
+  const std::vector<TokenId> tokens = {0, 1, 151645, INT32_MAX, -1};
+  const auto units = UnitsFromTokens(tokens);
+  EXPECT_EQ(std::set<CacheUnit>(units.begin(), units.end()).size(), tokens.size());
+  EXPECT_EQ(units[2], 151645u);
+}
+
+}  // namespace
+}  // namespace baton

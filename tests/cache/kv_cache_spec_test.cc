@@ -1,0 +1,88 @@
+#include "cache/kv_cache_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+KvGroupSpec SmallGroup() {
+  return {.kind = KvGroupKind::kFullAttention, .layers = 3, .kv_heads = 2, .head_dim = 4,
+          .type = KvType::kF16, .window = 0};
+}
+
+TEST(KvLayout, PiecesTileThePoolExactlyOnceInBothLayouts) {
+  for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    const auto layout = KvLayout::Create(SmallGroup(), kind, 8, 5);
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    EXPECT_EQ(layout->piece_bytes(), 8 * 2 * 4 * 2);
+    EXPECT_EQ(layout->bytes_per_block(), 2 * 3 * layout->piece_bytes());
+    EXPECT_EQ(layout->pool_bytes(), 5 * layout->bytes_per_block());
+    std::set<int64_t> offsets;
+    for (int32_t layer = 0; layer < 3; ++layer) {
+      for (const bool value : {false, true}) {
+        for (int64_t block = 0; block < 5; ++block) {
+          const int64_t offset = layout->PieceOffset(layer, value, block);
+          EXPECT_EQ(offset % layout->piece_bytes(), 0);
+          EXPECT_LE(offset + layout->piece_bytes(), layout->pool_bytes());
+          EXPECT_TRUE(offsets.insert(offset).second) << KvLayoutKindName(kind);
+        }
+      }
+    }
+    EXPECT_EQ(offsets.size(), 30u);
+  }
+}
+
+TEST(KvLayout, ABlockIsOneRunInBlockMajorAndALayersKeysAreOneRunInLayerMajor) {
+  const auto block_major = KvLayout::Create(SmallGroup(), KvLayoutKind::kBlockMajor, 16, 9);
+  const auto layer_major = KvLayout::Create(SmallGroup(), KvLayoutKind::kLayerMajor, 16, 9);
+  ASSERT_TRUE(block_major.ok() && layer_major.ok());
+  EXPECT_EQ(block_major->PieceOffset(0, false, 4), 4 * block_major->bytes_per_block());
+  EXPECT_EQ(block_major->PieceOffset(2, true, 4),
+            5 * block_major->bytes_per_block() - block_major->piece_bytes());
+  EXPECT_EQ(layer_major->PieceOffset(1, true, 4) + layer_major->piece_bytes(),
+            layer_major->PieceOffset(1, true, 5));
+  EXPECT_EQ(layer_major->PieceOffset(1, true, 0),
+            layer_major->PieceOffset(1, false, 8) + layer_major->piece_bytes());
+  EXPECT_EQ(layer_major->block_size_log2(), 4);
+}
+
+TEST(KvLayout, OffsetsPastTwoToThe31AreExact) {
+  KvGroupSpec group = SmallGroup();
+  group.layers = 80;
+  group.kv_heads = 8;
+  group.head_dim = 128;
+  const auto layout = KvLayout::Create(group, KvLayoutKind::kLayerMajor, 128, 100'000);
+  ASSERT_TRUE(layout.ok());
+  EXPECT_EQ(layout->PieceOffset(79, true, 99'999),
+            layout->pool_bytes() - layout->piece_bytes());
+  EXPECT_GT(layout->pool_bytes(), int64_t{1} << 40);
+}
+
+TEST(KvLayout, RefusalsNameTheField) {
+  const auto refused = [](auto change, int32_t block_size, int64_t num_blocks) {
+    KvGroupSpec group = SmallGroup();
+    change(group);
+    return std::string(
+        KvLayout::Create(group, KvLayoutKind::kBlockMajor, block_size, num_blocks).status().message());
+  };
+  const auto same = [](KvGroupSpec&) {};
+  for (const int32_t size : {-16, 0, 3, 24, 256}) {
+    EXPECT_THAT(refused(same, size, 1), HasSubstr("block_size is " + std::to_string(size)));
+  }
+  EXPECT_THAT(refused(same, 16, 0), HasSubstr("num_blocks"));
+  EXPECT_THAT(refused([](auto& g) { g.layers = 0; }, 16, 1), HasSubstr("layers"));
+  EXPECT_THAT(refused([](auto& g) { g.kv_heads = -1; }, 16, 1), HasSubstr("kv_heads"));
+  EXPECT_THAT(refused([](auto& g) { g.head_dim = 0; }, 16, 1), HasSubstr("head_dim"));
+  EXPECT_THAT(refused(same, 128, INT64_MAX), HasSubstr("larger than"));
+  EXPECT_THAT(refused([](auto& g) { g.layers = g.kv_heads = g.head_dim = INT32_MAX; }, 128, 1),
+              HasSubstr("larger than"));
+}
+
+}  // namespace
+}  // namespace baton

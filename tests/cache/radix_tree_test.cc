@@ -1,0 +1,273 @@
+#include "cache/radix_tree.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr CacheNamespace kSpace{1};
+
+// A tree with its allocator, and sequences that come and go in one call.
+class RadixTreeTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_TRUE(tree_.CheckInvariants().ok()) << tree_.CheckInvariants();
+    EXPECT_TRUE(allocator_.CheckConservation().ok());
+  }
+
+  std::vector<BlockId> NewBlocks(int32_t count) {
+    std::vector<BlockId> blocks;
+    EXPECT_TRUE(allocator_.Allocate(count, BlockHolder::kSequence, blocks));
+    return blocks;
+  }
+
+  // Inserts whole `units` behind what is cached of them. Returns how much was there already.
+  int32_t Cache(CacheNamespace space, const std::vector<CacheUnit>& units) {
+    RadixLock root = tree_.Match(space, units, 0).lock;
+    const int32_t count = static_cast<int32_t>(units.size()) / kBlockSize;
+    std::vector<BlockId> blocks = NewBlocks(count);
+    const std::vector<BlockId> own = blocks;
+    const int32_t present =
+        tree_.Insert(root, std::span(units).first(count * kBlockSize), blocks);
+    allocator_.ReleaseHolds(own, BlockHolder::kSequence);
+    return present;
+  }
+
+  int32_t Cached(CacheNamespace space, const std::vector<CacheUnit>& units) const {
+    return tree_.Peek(space, units, INT32_MAX).blocks;
+  }
+
+  static constexpr int32_t kBlockSize = 2;
+  BlockAllocator allocator_{64};
+  RadixTree tree_{kBlockSize, &allocator_};
+};
+
+TEST_F(RadixTreeTest, InsertReturnsHowMuchWasThere) {
+  EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 5, 6}), 0);
+  EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 5, 6}), 3);
+  EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 7, 8, 9, 10}), 2);
+  EXPECT_EQ(tree_.Stats().inserted_blocks, 5);
+  EXPECT_EQ(tree_.Stats().duplicate_blocks, 5);
+  EXPECT_EQ(allocator_.free_count(), 64 - 5) << "duplicates went home";
+}
+
+TEST_F(RadixTreeTest, MatchStopsInsideAnEdgeAtABlockBoundary) {
+  Cache(kSpace, {1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(Cached(kSpace, {1, 2, 3, 4, 5, 9}), 2) << "half a block is no match";
+  const RadixMatch match = tree_.Match(kSpace, std::vector<CacheUnit>{1, 2, 3, 4, 5, 9}, 9);
+  EXPECT_EQ(match.blocks.size(), 2u);
+  EXPECT_EQ(tree_.Stats().splits, 1);
+  EXPECT_EQ(tree_.protected_blocks(), 2) << "the lock covers what matched and no more";
+  EXPECT_EQ(tree_.evictable_blocks(), 2);
+}
+
+TEST_F(RadixTreeTest, MatchHonoursItsLargestAndSmallestLength) {
+  const std::vector<CacheUnit> units = {1, 2, 3, 4, 5, 6};
+  Cache(kSpace, units);
+  EXPECT_EQ(tree_.Match(kSpace, units, 2).blocks.size(), 2u);
+  EXPECT_EQ(tree_.Match(kSpace, units, 3, 3).blocks.size(), 3u);
+  EXPECT_THAT(tree_.Match(kSpace, units, 3, 4).blocks, IsEmpty());
+  EXPECT_EQ(tree_.protected_blocks(), 0);
+}
+
+TEST_F(RadixTreeTest, NamespacesNeverMeet) {
+  const std::vector<CacheUnit> units = {1, 2, 3, 4};
+  Cache(kSpace, units);
+  EXPECT_EQ(Cached(CacheNamespace(2), units), 0);
+  EXPECT_EQ(Cache(CacheNamespace(2), units), 0);
+  EXPECT_EQ(tree_.Stats().namespaces, 2);
+  EXPECT_EQ(tree_.Evict(4), 4);
+  EXPECT_EQ(tree_.Stats().namespaces, 0) << "an empty namespace costs nothing";
+}
+
+TEST_F(RadixTreeTest, ALockedPathIsNeverEvictedNotEvenByASplit) {
+  const std::vector<CacheUnit> units = {1, 2, 3, 4, 5, 6, 7, 8};
+  Cache(kSpace, units);
+  RadixMatch held = tree_.Match(kSpace, units, 9);
+  Cache(kSpace, {1, 2, 3, 4, 9, 9});
+  EXPECT_EQ(tree_.protected_blocks(), 4);
+  EXPECT_EQ(tree_.Evict(64), 1) << "only the side branch";
+  EXPECT_EQ(Cached(kSpace, units), 4);
+  held.lock.Drop();
+  EXPECT_EQ(tree_.Evict(64), 4);
+}
+
+TEST_F(RadixTreeTest, EvictionTakesTheLeastRecentlyUsedLeafFromItsEnd) {
+  Cache(kSpace, {1, 1, 2, 2, 3, 3});
+  Cache(kSpace, {1, 1, 7, 7, 8, 8});
+  tree_.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 3, 3}, 9).lock.Drop();
+  EXPECT_EQ(tree_.Evict(1), 1);
+  EXPECT_EQ(Cached(kSpace, {1, 1, 7, 7, 8, 8}), 2) << "one block off the older branch";
+  EXPECT_EQ(tree_.Evict(2), 2);
+  EXPECT_EQ(Cached(kSpace, {1, 1, 7, 7}), 1);
+  EXPECT_EQ(Cached(kSpace, {1, 1, 2, 2, 3, 3}), 2);
+  EXPECT_EQ(tree_.Evict(9), 2);
+}
+
+TEST_F(RadixTreeTest, InsertingChunkByChunkMakesOneNode) {
+  RadixLock lock = tree_.Match(kSpace, {}, 0).lock;
+  for (CacheUnit i = 0; i < 10; ++i) {
+    std::vector<BlockId> block = NewBlocks(1);
+    EXPECT_EQ(tree_.Insert(lock, std::vector<CacheUnit>{i, i}, block), 0);
+    allocator_.ReleaseHolds(block, BlockHolder::kSequence);
+  }
+  EXPECT_EQ(tree_.Stats().nodes, 1);
+  EXPECT_EQ(tree_.protected_blocks(), 10);
+}
+
+TEST_F(RadixTreeTest, ANodeThatAnotherHoldsDoesNotGrow) {
+  Cache(kSpace, {1, 1});
+  RadixMatch other = tree_.Match(kSpace, std::vector<CacheUnit>{1, 1}, 9);
+  RadixMatch ours = tree_.Match(kSpace, std::vector<CacheUnit>{1, 1}, 9);
+  std::vector<BlockId> block = NewBlocks(1);
+  tree_.Insert(ours.lock, std::vector<CacheUnit>{2, 2}, block);
+  allocator_.ReleaseHolds(block, BlockHolder::kSequence);
+  ours.lock.Drop();
+  EXPECT_EQ(tree_.protected_blocks(), 1) << "the other's lock covers its own prefix only";
+  EXPECT_EQ(tree_.Evict(9), 1);
+}
+
+TEST_F(RadixTreeTest, InsertSwapsInTheTreesOwnBlocks) {
+  Cache(kSpace, {1, 1, 2, 2});
+  RadixMatch match = tree_.Match(kSpace, {}, 0);
+  std::vector<BlockId> blocks = NewBlocks(3);
+  const std::vector<BlockId> own = blocks;
+  EXPECT_EQ(tree_.Insert(match.lock, std::vector<CacheUnit>{1, 1, 2, 2, 3, 3}, blocks), 2);
+  const std::vector<CacheUnit> all = {1, 1, 2, 2, 3, 3};
+  EXPECT_EQ(tree_.Match(kSpace, all, 9).blocks, blocks);
+  EXPECT_NE(blocks[0], own[0]);
+  EXPECT_EQ(blocks[2], own[2]);
+  allocator_.ReleaseHolds(own, BlockHolder::kSequence);
+}
+
+TEST_F(RadixTreeTest, ATransferKeepsWhatItReadsFromEviction) {
+  const std::vector<CacheUnit> units = {1, 1, 2, 2, 3, 3};
+  Cache(kSpace, units);
+  const BlockId middle = tree_.Match(kSpace, units, 9).blocks[1];
+  allocator_.AddHold(middle, BlockHolder::kTransfer);
+  tree_.PinBlock(middle);
+  EXPECT_EQ(tree_.evictable_blocks(), 0);
+  EXPECT_EQ(tree_.Evict(9), 0);
+  Cache(kSpace, {1, 1, 9, 9});  // splits the pinned edge
+  EXPECT_TRUE(tree_.CheckInvariants().ok()) << tree_.CheckInvariants();
+  allocator_.ReleaseHold(middle, BlockHolder::kTransfer);
+  tree_.UnpinBlock(middle);
+  EXPECT_EQ(tree_.Evict(9), 4);
+}
+
+TEST_F(RadixTreeTest, ABlockThatATransferHeldBeforeItWasInsertedIsPinnedToo) {
+  RadixLock lock = tree_.Match(kSpace, {}, 0).lock;
+  std::vector<BlockId> blocks = NewBlocks(2);
+  allocator_.AddHold(blocks[1], BlockHolder::kTransfer);
+  tree_.PinBlock(blocks[1]);  // not in the tree yet
+  tree_.Insert(lock, std::vector<CacheUnit>{1, 1, 2, 2}, blocks);
+  allocator_.ReleaseHolds(blocks, BlockHolder::kSequence);
+  lock.Drop();
+  EXPECT_EQ(tree_.Evict(9), 0);
+  allocator_.ReleaseHold(blocks[1], BlockHolder::kTransfer);
+  tree_.UnpinBlock(blocks[1]);
+  EXPECT_EQ(tree_.Evict(9), 2);
+}
+
+TEST(RadixTreeDepth, AHundredThousandNodesDeepNeedsNoStack) {
+  constexpr int32_t kDepth = 100'000;
+  BlockAllocator allocator(kDepth + 1);
+  RadixTree tree(1, &allocator);
+  std::vector<CacheUnit> units(kDepth);
+  std::iota(units.begin(), units.end(), 0);
+  // Two sequences side by side: neither may grow a node that the other holds too.
+  RadixLock locks[2] = {tree.Match(kSpace, {}, 0).lock, tree.Match(kSpace, {}, 0).lock};
+  for (const CacheUnit& unit : units) {
+    for (RadixLock& lock : locks) {
+      std::vector<BlockId> own;
+      ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, own));
+      std::vector<BlockId> block = own;
+      tree.Insert(lock, std::span(&unit, 1), block);
+      allocator.ReleaseHolds(own, BlockHolder::kSequence);
+    }
+  }
+  EXPECT_EQ(tree.Stats().nodes, kDepth);
+  EXPECT_EQ(tree.Match(kSpace, units, kDepth).blocks.size(), kDepth);
+  for (RadixLock& lock : locks) lock.Drop();
+  EXPECT_TRUE(tree.CheckInvariants().ok());
+  EXPECT_EQ(tree.Evict(kDepth / 2), kDepth / 2);
+  EXPECT_EQ(tree.Peek(kSpace, units, INT32_MAX).blocks, kDepth / 2);
+}
+
+// ---- the sources' worked examples, at a block size of one token ---------------------------------
+
+class WorkedExamples : public testing::Test {
+ protected:
+  void Cache(const std::vector<CacheUnit>& units) {
+    RadixLock lock = tree_.Match(kSpace, units, 0).lock;
+    std::vector<BlockId> blocks;
+    ASSERT_TRUE(allocator_.Allocate(units.size(), BlockHolder::kSequence, blocks));
+    const std::vector<BlockId> own = blocks;
+    tree_.Insert(lock, units, blocks);
+    allocator_.ReleaseHolds(own, BlockHolder::kSequence);
+  }
+  int32_t Matched(const std::vector<CacheUnit>& units) {
+    return static_cast<int32_t>(tree_.Match(kSpace, units, INT32_MAX).blocks.size());
+  }
+
+  BlockAllocator allocator_{256};
+  RadixTree tree_{1, &allocator_};
+};
+
+std::vector<CacheUnit> Join(std::initializer_list<std::vector<CacheUnit>> parts) {
+  std::vector<CacheUnit> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::vector<CacheUnit> Range(CacheUnit first, int32_t count) {
+  std::vector<CacheUnit> units(count);
+  std::iota(units.begin(), units.end(), first);
+  return units;
+}
+
+TEST_F(WorkedExamples, TheSecondTurnReuses31Of42Tokens) {
+  const auto turn1_prompt = Join({{151644, 8948, 198, 100, 101, 102, 151645, 198},
+                                  {151644, 872, 198, 1, 2, 3, 151645, 198},
+                                  {151644, 77091, 198}});
+  const auto turn1_full = Join({turn1_prompt, Range(200, 10), {151645, 198}});
+  const auto turn2_prompt =
+      Join({turn1_full, {151644, 872, 198, 4, 5, 6, 151645, 198}, {151644, 77091, 198}});
+  ASSERT_EQ(turn1_full.size(), 31u);
+  ASSERT_EQ(turn2_prompt.size(), 42u);
+  Cache(turn1_prompt);
+  Cache(turn1_full);
+  EXPECT_EQ(Matched(turn2_prompt), 31);
+}
+
+TEST_F(WorkedExamples, ThreeRequestsHitTwiceAndReuse22Of36Tokens) {
+  const std::vector<CacheUnit> first = {1, 2, 3, 4, 5, 10, 11, 12};
+  const auto second = Join({first, {20, 21, 22, 30, 31, 32}});
+  int32_t hits = 0, reused = 0, tokens = 0;
+  for (const auto& request : {first, second, second}) {
+    const int32_t matched = Matched(request);
+    hits += matched > 0;
+    reused += matched;
+    tokens += static_cast<int32_t>(request.size());
+    Cache(request);
+  }
+  EXPECT_EQ(hits, 2);
+  EXPECT_NEAR(100.0 * hits / 3, 66.7, 0.05);
+  EXPECT_EQ(reused, 22);
+  EXPECT_NEAR(100.0 * reused / tokens, 61.1, 0.05);
+}
+
+TEST_F(WorkedExamples, TheThirdUsers25TokensMatchInsideTheEdgeOf69) {
+  // The source's own tree finds none of them, since no sequence ended there.
+  Cache(Range(1000, 69));
+  EXPECT_EQ(Matched(Join({Range(1000, 25), {12345, 67890}, Range(5000, 8)})), 25);
+}
+
+}  // namespace
+}  // namespace baton

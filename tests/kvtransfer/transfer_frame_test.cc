@@ -1,0 +1,154 @@
+#include "kvtransfer/transfer_frame.h"
+
+#include <random>
+
+#include "common/crc32c.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/transport.h"
+#include "transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::span<const std::byte> Bytes(const std::string& s) {
+  return std::as_bytes(std::span(s.data(), s.size()));
+}
+
+absl::StatusOr<Frame> Decode(const std::string& bytes) {
+  const auto header = DecodeFrameHeader(Bytes(bytes).first(kFrameHeaderBytes));
+  if (!header.ok()) return header.status();
+  if (bytes.size() != kFrameHeaderBytes + header->body_bytes) {
+    return absl::OutOfRangeError("body of another length");
+  }
+  return DecodeFrameBody(*header, Bytes(bytes).subspan(kFrameHeaderBytes));
+}
+
+// Replaces the body and makes both CRCs right again: only the decoder's own checks are left.
+std::string WithBody(const std::string& frame, const std::string& body) {
+  std::string out = frame.substr(0, 8);
+  const auto number = [&](uint32_t value) {
+    for (int i = 0; i < 4; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+  };
+  number(static_cast<uint32_t>(body.size()));
+  number(Crc32c(body));
+  number(Crc32c(out));
+  return out + body;
+}
+
+std::vector<Frame> Samples() {
+  return {
+      HelloFrame{.fingerprint = MakeFingerprint({}), .epoch = Epoch(7), .node = "tcp:1.2.3.4:5"},
+      HelloReplyFrame{.accepted = false, .epoch = Epoch(8), .reason = "layers: ours 1, theirs 2"},
+      AnnounceFrame{.transfer_id = 1,
+                    .receiver_epoch = Epoch(2),
+                    .sender_transfer = ~uint64_t{0},
+                    .first_block = 4,
+                    .block_count = 5,
+                    .tokens = 600,
+                    .available = 5,
+                    .final = true,
+                    .manifest = std::string("\0manifest", 9)},
+      PullFrame{.transfer_id = 1, .sender_transfer = 2, .first = 3, .count = 4},
+      BlockFrame{.transfer_id = 1,
+                 .receiver_epoch = Epoch(2),
+                 .sender_transfer = 3,
+                 .block = 4,
+                 .valid_tokens = 128,
+                 .payload_bytes = int64_t{1} << 40,
+                 .piece_crcs = {1, 0xFFFFFFFF, 3}},
+      DoneFrame{.transfer_id = 1, .sender_transfer = 2},
+      AbortFrame{.transfer_id = 1,
+                 .sender_transfer = 2,
+                 .code = absl::StatusCode::kNotFound,
+                 .reason = "gone"},
+      PingFrame{},
+      PongFrame{}};
+}
+
+TEST(TransferFrame, EveryTypeComesBackAsItWas) {
+  const std::vector<Frame> samples = Samples();
+  ASSERT_EQ(samples.size(), std::variant_size_v<Frame>);
+  for (const Frame& frame : samples) {
+    const absl::StatusOr<Frame> back = Decode(EncodeFrame(frame));
+    ASSERT_TRUE(back.ok()) << FrameName(frame) << back.status();
+    EXPECT_TRUE(*back == frame) << FrameName(frame);
+  }
+}
+
+TEST(TransferFrame, EverySingleBitFlipIsNoticed) {
+  for (const Frame& frame : Samples()) {
+    const std::string bytes = EncodeFrame(frame);
+    for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      std::string flipped = bytes;
+      flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
+      EXPECT_FALSE(Decode(flipped).ok()) << FrameName(frame) << " bit " << bit;
+    }
+  }
+}
+
+TEST(TransferFrame, ABodyCutAnywhereOrWithMoreBehindItIsRefused) {
+  for (const Frame& frame : Samples()) {
+    const std::string bytes = EncodeFrame(frame);
+    const std::string body = bytes.substr(kFrameHeaderBytes);
+    for (size_t length = 0; length < body.size(); ++length) {
+      const auto cut = Decode(WithBody(bytes, body.substr(0, length)));
+      EXPECT_EQ(cut.status().code(), absl::StatusCode::kInvalidArgument)
+          << FrameName(frame) << " " << length;
+    }
+    EXPECT_FALSE(Decode(WithBody(bytes, body + '\0')).ok()) << FrameName(frame);
+  }
+}
+
+TEST(TransferFrame, RandomBodiesWithRightChecksumsNeverDoMoreThanFail) {
+  constexpr uint32_t kSeed = 3;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  int decoded = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const std::vector<Frame> samples = Samples();
+    const std::string bytes = EncodeFrame(samples[random() % 7]);
+    std::string body = bytes.substr(kFrameHeaderBytes);
+    for (int i = 0; i < 3; ++i) body[random() % body.size()] = static_cast<char>(random());
+    const auto frame = Decode(WithBody(bytes, body));
+    if (!frame.ok()) continue;
+    ++decoded;
+    EXPECT_TRUE(EncodeFrame(*frame).size() > 0);
+  }
+  EXPECT_GT(decoded, 0);
+}
+
+TEST(TransferFrame, LengthsPastALimitAreNamed) {
+  std::string bytes = EncodeFrame(PullFrame{});
+  const std::string huge = WithBody(bytes, std::string(100, 'x'));
+  EXPECT_THAT(std::string(Decode(huge).status().message()),
+              HasSubstr("Pull: body_bytes 100, the limit is 32"));
+  const std::string abort = EncodeFrame(AbortFrame{.reason = ""});
+  std::string body = abort.substr(kFrameHeaderBytes);
+  body[body.size() - 4] = 1;
+  body[body.size() - 3] = 4;  // reason length 1025
+  EXPECT_THAT(std::string(Decode(WithBody(abort, body + std::string(40, 'r'))).status().message()),
+              HasSubstr("Abort: reason has 1025 bytes, the limit is 1024"));
+}
+
+TEST(TransferFrame, AVersionNotSpokenIsReadableWhateverFollows) {
+  HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "n"};
+  const std::string bytes = EncodeFrame(hello);
+  std::string body = bytes.substr(kFrameHeaderBytes);
+  body[0] = 9;
+  const auto frame = Decode(WithBody(bytes, body.substr(0, 4) + "something new"));
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  EXPECT_EQ(std::get<HelloFrame>(*frame).fingerprint.protocol_version, 9u);
+}
+
+TEST(TransferFrame, FingerprintStringsHaveALimit) {
+  KvFingerprint fingerprint = MakeFingerprint({});
+  EXPECT_TRUE(CheckFingerprintFits(fingerprint).ok());
+  fingerprint.rope = std::string(kMaxFingerprintText + 1, 'r');
+  EXPECT_THAT(std::string(CheckFingerprintFits(fingerprint).message()), HasSubstr("rope"));
+}
+
+}  // namespace
+}  // namespace baton

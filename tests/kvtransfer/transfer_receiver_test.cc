@@ -1,0 +1,172 @@
+#include "kvtransfer/transfer_receiver.h"
+
+#include "gtest/gtest.h"
+#include "transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+using Kind = TransferEvent::Kind;
+constexpr PeerId kPeer{5};
+
+class TransferReceiverTest : public ::testing::Test {
+ protected:
+  // 20 blocks of one token; the pull window is 256 blocks for so small ones.
+  void Expect(uint64_t id, int64_t timeout_ms = 1000) {
+    receiver_.Expect(
+        {.transfer_id = id, .blocks = MakeBlocks(0, 20), .tokens = 20, .timeout_ms = timeout_ms},
+        now_us_);
+  }
+  void Announce(uint64_t id, int32_t available, bool final, PeerId peer = kPeer) {
+    receiver_.OnAnnounce(peer,
+                         {.transfer_id = id,
+                          .receiver_epoch = Epoch(2),
+                          .sender_transfer = id + 100,
+                          .first_block = 0,
+                          .block_count = 20,
+                          .tokens = 20,
+                          .available = available,
+                          .final = final,
+                          .manifest = final ? "m" : ""},
+                         now_us_);
+  }
+  std::optional<BlockPlacement> Block(uint64_t id, int32_t block) {
+    return receiver_.OnBlock(kPeer, {.transfer_id = id,
+                                     .receiver_epoch = Epoch(2),
+                                     .sender_transfer = id + 100,
+                                     .block = block,
+                                     .valid_tokens = 1,
+                                     .payload_bytes = layout_.bytes_per_block(),
+                                     .piece_crcs = std::vector<uint32_t>(PieceCount(layout_))});
+  }
+  void Land(const BlockPlacement& placement) {
+    receiver_.OnBlockLanded(placement, layout_.bytes_per_block(), absl::OkStatus(), now_us_);
+  }
+  template <typename T>
+  std::vector<T> Frames() {
+    std::vector<T> found;
+    for (const OutgoingFrame& out : receiver_.TakeFrames()) {
+      if (const T* frame = std::get_if<T>(&out.frame)) found.push_back(*frame);
+    }
+    return found;
+  }
+  TransferEvent LastEvent() {
+    const std::vector<TransferEvent> events = receiver_.TakeEvents();
+    EXPECT_FALSE(events.empty());
+    return events.empty() ? TransferEvent{} : events.back();
+  }
+
+  const KvLayout layout_ = MakeLayout({.block_size = 1});
+  TransferReceiver receiver_{layout_, Epoch(2)};
+  int64_t now_us_ = 1'000'000;
+};
+
+TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
+  Expect(1);
+  Announce(1, 0, false);
+  EXPECT_TRUE(Frames<PullFrame>().empty());
+  Announce(1, 4, false);
+  EXPECT_EQ(Frames<PullFrame>(), (std::vector<PullFrame>{{1, 101, 0, 4}}));
+  Announce(1, 4, false);
+  EXPECT_TRUE(Frames<PullFrame>().empty());
+  Announce(1, 20, true);
+  EXPECT_EQ(Frames<PullFrame>(), (std::vector<PullFrame>{{1, 101, 4, 16}}));
+  for (int32_t i = 0; i < 20; ++i) {
+    const auto placement = Block(1, i);
+    ASSERT_TRUE(placement.has_value());
+    EXPECT_EQ(placement->block, BlockId(i));
+    now_us_ += 10;
+    Land(*placement);
+  }
+  EXPECT_EQ(Frames<DoneFrame>().size(), 1u);
+  const TransferEvent event = LastEvent();
+  EXPECT_EQ(event.kind, Kind::kReceived);
+  EXPECT_EQ(event.busy_us, 200);
+  EXPECT_EQ(event.bytes, 20 * layout_.bytes_per_block());
+  EXPECT_FALSE(receiver_.HasTransfersWith(kPeer));
+}
+
+TEST_F(TransferReceiverTest, BusyTimeLeavesOutWaitingForTheSendersCompute) {
+  Expect(1);
+  Announce(1, 1, false);
+  now_us_ += 30;
+  Land(*Block(1, 0));
+  now_us_ += 500'000;
+  Announce(1, 2, false);
+  now_us_ += 12;
+  Land(*Block(1, 1));
+  EXPECT_EQ(LastEvent().busy_us, 42);
+}
+
+TEST_F(TransferReceiverTest, ALandingOfAnEndedTransferChangesNothing) {
+  Expect(1);
+  Announce(1, 20, true);
+  const BlockPlacement placement = *Block(1, 0);
+  EXPECT_TRUE(receiver_.IsLive(placement));
+  receiver_.Cancel(1);
+  EXPECT_FALSE(receiver_.IsLive(placement));
+  EXPECT_EQ(receiver_.TakeEvents().size(), 1u);
+  Expect(1);  // the same id again is another transfer
+  EXPECT_FALSE(receiver_.IsLive(placement));
+  Land(placement);
+  EXPECT_TRUE(receiver_.TakeEvents().empty());
+}
+
+TEST_F(TransferReceiverTest, DeadlinesFireInOrderAndTellTheBoundPeer) {
+  Expect(1, 300);
+  Expect(2, 100);
+  Announce(1, 0, false);
+  EXPECT_EQ(receiver_.NextDeadlineUs(), 1'100'000);
+  receiver_.OnTimer(1'099'999);
+  EXPECT_TRUE(receiver_.TakeEvents().empty());
+  receiver_.OnTimer(1'100'000);
+  EXPECT_EQ(LastEvent().id, 2u);
+  EXPECT_TRUE(Frames<AbortFrame>().empty());
+  receiver_.OnTimer(9'000'000);
+  EXPECT_EQ(LastEvent().status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Frames<AbortFrame>().size(), 1u);
+  EXPECT_EQ(receiver_.NextDeadlineUs(), INT64_MAX);
+}
+
+TEST_F(TransferReceiverTest, ALostPeerFailsItsTransfersAndNoOthers) {
+  Expect(1);
+  Expect(2);
+  Expect(3);
+  Announce(1, 1, false);
+  Announce(2, 1, false, PeerId(6));
+  receiver_.OnPeerLost(kPeer, absl::UnavailableError("gone"));
+  const std::vector<TransferEvent> events = receiver_.TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].id, 1u);
+  EXPECT_TRUE(receiver_.HasTransfersWith(PeerId(6)));
+}
+
+TEST_F(TransferReceiverTest, AWrongEpochOrAnUnknownTransferIsAnsweredAndHarmsNothing) {
+  Expect(1);
+  receiver_.OnAnnounce(kPeer, {.transfer_id = 1, .receiver_epoch = Epoch(1), .manifest = ""},
+                       now_us_);
+  Announce(9, 1, false);
+  const std::vector<AbortFrame> aborts = Frames<AbortFrame>();
+  ASSERT_EQ(aborts.size(), 2u);
+  EXPECT_EQ(aborts[0].code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(aborts[1].code, absl::StatusCode::kNotFound);
+  EXPECT_TRUE(receiver_.TakeEvents().empty());
+  Announce(1, 20, true);
+  EXPECT_EQ(Frames<PullFrame>().size(), 1u);
+}
+
+TEST_F(TransferReceiverTest, AnAbortCountsOnlyFromTheBoundPeer) {
+  Expect(1);
+  Announce(1, 1, false);
+  const AbortFrame abort{.transfer_id = 1,
+                         .sender_transfer = 101,
+                         .code = absl::StatusCode::kAborted,
+                         .reason = "why"};
+  receiver_.OnAbort(PeerId(6), abort);
+  EXPECT_TRUE(receiver_.TakeEvents().empty());
+  receiver_.OnAbort(kPeer, abort);
+  EXPECT_EQ(LastEvent().status, absl::AbortedError("sender: why"));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,159 @@
+#include "kvtransfer/transfer_sender.h"
+
+#include "gtest/gtest.h"
+#include "transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+using Kind = TransferEvent::Kind;
+constexpr PeerId kPeer{5};
+constexpr char kAddress[] = "tcp:1.2.3.4:5";
+
+class TransferSenderTest : public ::testing::Test {
+ protected:
+  void Start(uint64_t id, int32_t blocks, uint64_t epoch = 2, int64_t ticket_ms = 0) {
+    sender_.Start({.sender_transfer = id,
+                   .ticket = {.transfer_id = id + 50,
+                              .receiver_epoch = Epoch(epoch),
+                              .address = kAddress,
+                              .first_block = 3,
+                              .block_count = blocks,
+                              .timeout_ms = ticket_ms},
+                   .tokens = blocks + 3,
+                   .timeout_ms = 1000},
+                  now_us_);
+  }
+  void Open() { sender_.OnLinkOpen(kAddress, kPeer, Epoch(2)); }
+  void Pull(uint64_t id, int32_t first, int32_t count) {
+    sender_.OnPull(kPeer, {id + 50, id, first, count}, now_us_);
+  }
+  template <typename T>
+  std::vector<T> Frames() {
+    std::vector<T> found;
+    for (const OutgoingFrame& out : sender_.TakeFrames()) {
+      if (const T* frame = std::get_if<T>(&out.frame)) found.push_back(*frame);
+    }
+    return found;
+  }
+  absl::StatusCode OnlyFailure() {
+    const std::vector<TransferEvent> events = sender_.TakeEvents();
+    EXPECT_EQ(events.size(), 1u);
+    if (events.size() != 1) return absl::StatusCode::kOk;
+    EXPECT_EQ(events[0].kind, Kind::kSendFailed);
+    return events[0].status.code();
+  }
+
+  const KvLayout layout_ = MakeLayout({.block_size = 1});
+  TransferSender sender_{layout_};
+  int64_t now_us_ = 1'000'000;
+};
+
+TEST_F(TransferSenderTest, AsksForOneLinkAndAnnouncesOnceWhenItOpens) {
+  Start(1, 2);
+  Start(2, 2);
+  EXPECT_EQ(sender_.TakeConnects(), std::vector<std::string>{kAddress});
+  sender_.Announce(1, MakeBlocks(0, 1), false, "");
+  sender_.Announce(1, MakeBlocks(1, 1), true, "m");
+  EXPECT_TRUE(Frames<AnnounceFrame>().empty());
+  Open();
+  const std::vector<AnnounceFrame> frames = Frames<AnnounceFrame>();
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].available, 2);
+  EXPECT_TRUE(frames[0].final);
+  EXPECT_EQ(frames[0].manifest, "m");
+  EXPECT_EQ(frames[1].available, 0);
+}
+
+TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {
+  Start(1, 4);
+  Start(2, 2);
+  Open();
+  sender_.Announce(1, MakeBlocks(10, 4), true, "");
+  sender_.Announce(2, MakeBlocks(20, 2), true, "");
+  Pull(1, 3, 4);
+  Pull(2, 3, 2);
+  std::vector<BlockId> order;
+  while (const auto dispatch = sender_.NextBlock(kPeer)) {
+    order.push_back(dispatch->block);
+    sender_.OnBlockSent(*dispatch, now_us_);
+  }
+  EXPECT_EQ(order, (std::vector<BlockId>{BlockId(10), BlockId(20), BlockId(11), BlockId(21),
+                                         BlockId(12), BlockId(13)}));
+  sender_.OnDone(kPeer, {52, 2});
+  sender_.OnDone(kPeer, {51, 1});
+  const std::vector<TransferEvent> events = sender_.TakeEvents();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, Kind::kSent);
+  EXPECT_EQ(events[1].kind, Kind::kSent);
+  EXPECT_FALSE(sender_.HasTransfersWith(kPeer));
+}
+
+TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
+  Start(1, 2);
+  Start(2, 2);
+  Open();
+  sender_.Announce(1, MakeBlocks(10, 2), true, "");
+  sender_.Announce(2, MakeBlocks(20, 2), true, "");
+  Pull(1, 3, 2);
+  Pull(2, 3, 2);
+  const BlockDispatch first = *sender_.NextBlock(kPeer);
+  sender_.Cancel(1);
+  EXPECT_FALSE(sender_.IsLive(first));
+  sender_.OnBlockSent(first, now_us_);
+  EXPECT_EQ(OnlyFailure(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(20));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(21));
+  EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());
+  EXPECT_EQ(Frames<AbortFrame>().size(), 1u);
+}
+
+TEST_F(TransferSenderTest, PullsOutOfRangeOrOrderFail) {
+  for (const auto& [first, count] : {std::pair{3, 3}, {4, 1}, {2, 1}, {3, 0}, {0, INT32_MAX}}) {
+    Start(1, 4);
+    Open();
+    sender_.Announce(1, MakeBlocks(0, 2), false, "");
+    Pull(1, first, count);
+    EXPECT_EQ(OnlyFailure(), absl::StatusCode::kOutOfRange) << first << " " << count;
+  }
+}
+
+TEST_F(TransferSenderTest, MessagesOfAnotherPeerOrTransferAreIgnored) {
+  Start(1, 1);
+  Open();
+  sender_.Announce(1, MakeBlocks(0, 1), true, "");
+  sender_.OnPull(PeerId(6), {51, 1, 3, 1}, now_us_);
+  sender_.OnPull(kPeer, {77, 1, 3, 1}, now_us_);
+  sender_.OnDone(kPeer, {77, 1});
+  sender_.OnAbort(PeerId(6), {51, 1, absl::StatusCode::kAborted, ""});
+  EXPECT_TRUE(sender_.TakeEvents().empty());
+  EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());
+}
+
+TEST_F(TransferSenderTest, AStaleTicketFailsWhenTheLinkShowsTheEpoch) {
+  Start(1, 1, /*epoch=*/1);
+  Open();
+  EXPECT_EQ(OnlyFailure(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(TransferSenderTest, ALostLinkFailsItsTransfersAndTheNextStartAsksAgain) {
+  Start(1, 1);
+  sender_.TakeConnects();
+  Open();
+  sender_.OnLinkDown(kAddress, absl::UnavailableError("gone"));
+  EXPECT_EQ(OnlyFailure(), absl::StatusCode::kUnavailable);
+  Start(2, 1);
+  EXPECT_EQ(sender_.TakeConnects().size(), 1u);
+}
+
+TEST_F(TransferSenderTest, TheShorterOfTheTwoDeadlinesHolds) {
+  Start(1, 1, 2, /*ticket_ms=*/20);
+  EXPECT_EQ(sender_.NextDeadlineUs(), now_us_ + 20'000);
+  sender_.OnTimer(now_us_ + 20'000);
+  EXPECT_EQ(OnlyFailure(), absl::StatusCode::kDeadlineExceeded);
+  Start(2, 1);
+  EXPECT_EQ(sender_.NextDeadlineUs(), now_us_ + 1'000'000);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,72 @@
+// A model that needs its KV: a token follows from the chain of all slots before it, read through the
+// block table, so that a wrong, stale or shared block changes what it says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/kv_cache_manager.h"
+#include "scheduler/scheduler.h"
+
+namespace baton {
+
+class FakeModel {
+ public:
+  explicit FakeModel(const KvCacheManager* cache)
+      : cache_(cache),
+        block_size_(cache->options().block_size),
+        slots_(size_t(cache->options().num_blocks) * block_size_) {}
+
+  static uint64_t Chain(uint64_t before, TokenId token) {
+    uint64_t x = (before ^ static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15ull;
+    return x ^ (x >> 29);
+  }
+  static TokenId Next(uint64_t chain) { return static_cast<TokenId>(chain % 50); }
+  // What must come out, computed without any cache.
+  static std::vector<TokenId> Continuation(CacheNamespace space, std::vector<TokenId> tokens,
+                                           int32_t length) {
+    const size_t prompt = tokens.size();
+    uint64_t chain = space.value();
+    for (const TokenId token : tokens) chain = Chain(chain, token);
+    while (static_cast<int32_t>(tokens.size()) < length) {
+      tokens.push_back(Next(chain));
+      chain = Chain(chain, tokens.back());
+    }
+    return std::vector<TokenId>(tokens.begin() + prompt, tokens.end());
+  }
+
+  // Writes slots [begin, begin + count) after reading the one before. Returns the next token.
+  TokenId Compute(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens,
+                  int32_t begin, int32_t count) {
+    uint64_t chain = begin == 0 ? space.value() : Slot(id, begin - 1);
+    for (int32_t i = begin; i < begin + count; ++i) {
+      chain = Chain(chain, tokens[i]);
+      Slot(id, i) = chain;
+    }
+    return Next(chain);
+  }
+
+  // Every committed slot holds what the tokens before it say.
+  void ExpectKv(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens) {
+    uint64_t chain = space.value();
+    for (int32_t i = 0; i < cache_->committed(id); ++i) {
+      chain = Chain(chain, tokens[i]);
+      ASSERT_EQ(Slot(id, i), chain) << "sequence " << id << " slot " << i;
+    }
+  }
+
+ private:
+  uint64_t& Slot(SequenceId id, int32_t slot) {
+    const BlockId block = cache_->BlockTable(id)[slot / block_size_];
+    return slots_[size_t(block.value()) * block_size_ + slot % block_size_];
+  }
+
+  const KvCacheManager* cache_;
+  int32_t block_size_;
+  std::vector<uint64_t> slots_;
+};
+
+}  // namespace baton
