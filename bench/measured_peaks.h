@@ -81,7 +81,8 @@ inline int64_t FmaAvx2() {
 inline void ReadAll(const std::byte* data, int64_t bytes) {
   const std::byte* end = data + bytes;
   asm volatile(
-      "1:\n.irp at,0,32,64,96,128,160,192,224\nvmovdqu \\at(%0), %%ymm0\n.endr\n"
+      "1:\n.irp at,0,64,128,192\nprefetcht0 8192+\\at(%0)\n.endr\n"
+      ".irp at,0,32,64,96,128,160,192,224\nvmovdqu \\at(%0), %%ymm0\n.endr\n"
       "add $256, %0\ncmp %1, %0\njb 1b\nvzeroupper\n"
       : "+r"(data)
       : "r"(end)

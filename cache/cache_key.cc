@@ -7,6 +7,8 @@
 #include <bit>
 #include <string>
 
+#include "cache/sha256.h"
+
 namespace baton {
 namespace {
 
@@ -34,7 +36,12 @@ CacheNamespace MakeNamespace(const NamespaceFields& fields) {
     bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
     bytes.append(field);
   }
-  return CacheNamespace(XXH3_64bits(bytes.data(), bytes.size()));
+  const std::array<uint8_t, 32> digest = Sha256(bytes);
+  uint64_t value = 0;
+  for (const uint8_t byte : std::span(digest).first<sizeof(value)>()) {
+    value = value << 8 | byte;
+  }
+  return CacheNamespace(value);
 }
 
 std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens) {

@@ -2,9 +2,10 @@
 //
 // The namespace is the hash of length-tagged fields (tenant, cache salt, LoRA, model revision), so
 // that ("a","bc") and ("ab","c") differ; it comes first in every key, so that no lookup can cross
-// it. A unit is a token id today; images and bigrams are other units, which is why keys are not
-// input ids. Unit hashes are chained 128-bit hashes over 16 units, the same in the whole cluster
-// whatever the block size.
+// it. The hash is SHA-256's first 64 bits: a client chooses some of the fields, and nobody may be
+// able to choose them into another's namespace. A unit is a token id today; images and bigrams are
+// other units, which is why keys are not input ids. Unit hashes are chained 128-bit hashes over 16
+// units, the same in the whole cluster whatever the block size.
 #pragma once
 
 #include <cstdint>

@@ -244,7 +244,8 @@ KvCacheStats KvCacheManager::Stats() const {
 void KvCacheManager::Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens,
                            int32_t blocks) {
   if (!options_.record_trace) return;
-  if (trace_.size() == 2 * kTraceEvents) trace_.erase(trace_.begin(), trace_.begin() + kTraceEvents);
+  if (trace_.size() == 2 * kTraceEvents)
+    trace_.erase(trace_.begin(), trace_.begin() + kTraceEvents);
   trace_.push_back({.time_us = clock_->NowUs(),
                     .kind = kind,
                     .sequence = id,

@@ -120,8 +120,8 @@ class KvCacheManager {
   std::span<const BlockId> BlockTable(
       SequenceId id) const;  // valid until the next call on this manager
   int32_t committed(SequenceId id) const;
-  int32_t capacity(SequenceId id) const;  // slots reserved
-  int32_t matched(SequenceId id) const;   // tokens found at Begin
+  int32_t capacity(SequenceId id) const;       // slots reserved
+  int32_t matched(SequenceId id) const;        // tokens found at Begin
   int32_t shared_tokens(SequenceId id) const;  // tokens in blocks of the prefix tree
 
   // A transfer's own hold on blocks: outlives the sequence.
@@ -170,7 +170,7 @@ class KvCacheManager {
   const KvCacheOptions options_;
   const Clock* const clock_;
   BlockAllocator allocator_;
-  RadixTree tree_;  // empty without prefix_cache
+  RadixTree tree_;                                         // empty without prefix_cache
   absl::flat_hash_map<SequenceId, SequenceKv> sequences_;  // their locks go before the tree
   KvCacheStats totals_;                                    // the ever-growing figures
   std::vector<AllocationEvent> trace_;

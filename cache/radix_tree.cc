@@ -16,8 +16,6 @@ struct UnitsOfBlock {
   }
 };
 
-size_t HashOfBlock(std::span<const CacheUnit> units) { return absl::HashOf(UnitsOfBlock{units}); }
-
 }  // namespace
 
 RadixLock& RadixLock::operator=(RadixLock&& other) noexcept {
@@ -47,9 +45,10 @@ bool RadixTree::ChildEqual::operator()(NodeIndex node, const ChildProbe& probe) 
          std::equal(probe.first.begin(), probe.first.end(), child.units.begin());
 }
 
-RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator)
+RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, size_t hash_mask)
     : block_size_(block_size),
       allocator_(allocator),
+      hash_mask_(hash_mask),
       children_(0, ChildHash{&nodes_}, ChildEqual{&nodes_}),
       node_of_block_(allocator->total(), kNone) {
   CHECK_GE(block_size, 1);
@@ -108,6 +107,10 @@ void RadixTree::RemoveNode(NodeIndex index) {
 
 void RadixTree::RemoveRootIfUnused(NodeIndex root) {
   if (nodes_[root].child_count == 0 && nodes_[root].locks == 0) RemoveNode(root);
+}
+
+size_t RadixTree::HashOfBlock(std::span<const CacheUnit> units) const {
+  return absl::HashOf(UnitsOfBlock{units}) & hash_mask_;
 }
 
 RadixTree::NodeIndex RadixTree::FindChild(NodeIndex parent,

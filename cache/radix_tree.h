@@ -10,8 +10,8 @@
 // A split leaves the lower part its identity and gives the upper part a copy of the count, so locks
 // stay valid. A transfer locks in the same way what it reads (PinBlock).
 //
-// Eviction takes blocks from the end of the least recently used unlocked leaf; a parent that becomes
-// a leaf follows in its turn. "Used" means: the last lock that covered it was dropped.
+// Eviction takes blocks from the end of the least recently used unlocked leaf; a parent that
+// becomes a leaf follows in its turn. "Used" means: the last lock that covered it was dropped.
 //
 // Invariants:
 //  1. Two children of one node never begin with equal blocks; lookup compares units, the hash only
@@ -91,8 +91,9 @@ struct RadixStats {
 
 class RadixTree {
  public:
-  // REQUIRES: block_size >= 1; allocator outlives the tree.
-  RadixTree(int32_t block_size, BlockAllocator* allocator);
+  // REQUIRES: block_size >= 1; allocator outlives the tree. A narrow hash_mask makes hashes of
+  // blocks collide: for tests that nothing depends on them but speed.
+  RadixTree(int32_t block_size, BlockAllocator* allocator, size_t hash_mask = SIZE_MAX);
   // Gives every block back. REQUIRES: no lock is left.
   ~RadixTree();
   RadixTree(const RadixTree&) = delete;
@@ -142,8 +143,8 @@ class RadixTree {
     int32_t locks = 0;          // held here or below
     int32_t own_locks = 0;      // held here
     int32_t pinned_blocks = 0;  // pins taken here; while there are any, they are one own lock
-    uint64_t last_used = 0;      // tick
-    size_t first_hash = 0;       // of the first block's units
+    uint64_t last_used = 0;     // tick
+    size_t first_hash = 0;      // of the first block's units
     CacheNamespace cache_namespace;
     std::vector<CacheUnit> units;
     std::vector<BlockId> blocks;
@@ -178,6 +179,7 @@ class RadixTree {
   NodeIndex NewNode();
   NodeIndex RootOf(CacheNamespace cache_namespace);
   void RemoveNode(NodeIndex node);
+  size_t HashOfBlock(std::span<const CacheUnit> units) const;
   NodeIndex FindChild(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex AddChild(NodeIndex parent, std::span<const CacheUnit> units,
                      std::span<const BlockId> blocks);
@@ -201,12 +203,13 @@ class RadixTree {
 
   const int32_t block_size_;
   BlockAllocator* const allocator_;
+  const size_t hash_mask_;
   std::vector<Node> nodes_;
   std::vector<NodeIndex> unused_nodes_;
   absl::flat_hash_map<CacheNamespace, NodeIndex> roots_;
   absl::flat_hash_set<NodeIndex, ChildHash, ChildEqual> children_;
-  std::vector<NodeIndex> node_of_block_;                // by block id, kNone: not in the tree
-  absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;   // the node that the pin locked
+  std::vector<NodeIndex> node_of_block_;               // by block id, kNone: not in the tree
+  absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;  // the node that the pin locked
   EvictionQueue eviction_queue_;
   uint64_t tick_ = 0;
   int32_t evictable_blocks_ = 0;

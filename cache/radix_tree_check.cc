@@ -9,8 +9,7 @@
 
 namespace baton {
 
-absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count,
-                                  int32_t child_locks) const {
+absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t child_locks) const {
   const Node& node = nodes_[index];
   const auto broken = [&](std::string_view what) {
     return absl::InternalError(StrCat("radix node ", index, ": ", what));

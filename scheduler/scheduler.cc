@@ -83,8 +83,8 @@ Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase)
 absl::Status Scheduler::Add(SequenceSpec spec) {
   RETURN_IF_ERROR(CheckCanEverFit(spec));
   if (waiting_count() >= options_.max_waiting) {
-    return absl::ResourceExhaustedError(StrCat("the queue holds ", waiting_count(),
-                                               " sequences, at most ", options_.max_waiting));
+    return absl::ResourceExhaustedError(
+        StrCat("the queue holds ", waiting_count(), " sequences, at most ", options_.max_waiting));
   }
   Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting);
   waiting_.emplace(sequence.order, &sequence);
@@ -100,9 +100,9 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
     return absl::ResourceExhaustedError(
         StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
   }
-  const int32_t needed = cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens),
-                                               spec.max_tokens) +
-                         admitted_count();
+  const int32_t needed =
+      cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens) +
+      admitted_count();
   if (needed > cache_->available_blocks()) {
     return absl::ResourceExhaustedError(StrCat(needed, " blocks needed, ",
                                                cache_->available_blocks(), " of ",
@@ -130,8 +130,8 @@ void Scheduler::KvArrived(SequenceId id, int32_t committed) {
   CHECK_LE(committed, sequence.known());
   const int32_t before = cache_->committed(id);
   if (committed > before) {
-    cache_->Commit(id, UnitsFromTokens(
-                           std::span(sequence.spec.tokens).subspan(before, committed - before)));
+    cache_->Commit(
+        id, UnitsFromTokens(std::span(sequence.spec.tokens).subspan(before, committed - before)));
     if (options_.insert_chunks) cache_->InsertCommitted(id);
   }
   --waiting_for_kv_;
@@ -193,7 +193,7 @@ SchedulerOutput Scheduler::Schedule() {
   ScheduleDecodes(output);
   SchedulePrefills(output);
   blocked_at_available_.reset();
-  if (output.chunks.empty() && output.exhausted.empty()) {
+  if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
     blocked_at_available_ = cache_->available_blocks();
   }
   return output;
@@ -254,7 +254,8 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
   const int32_t budget = options_.token_budget - output.total_tokens;
   if (budget <= 0) return;
   std::vector<Prefill> prefills = PrefillsInProgress();
-  // What a preemption has just freed belongs to those that run.
+  // Blocks that a preemption has just freed are for those that run; and who was preempted in this
+  // step does not come back in it.
   if (output.preempted.empty()) AddAdmissible(prefills, output);
   std::stable_sort(prefills.begin(), prefills.end(), [](const Prefill& a, const Prefill& b) {
     return a.sequence->spec.priority > b.sequence->spec.priority;
@@ -329,10 +330,8 @@ void Scheduler::AddChunk(const Sequence& sequence, int32_t count, SchedulerOutpu
   const SequenceId id = sequence.spec.id;
   const int32_t begin = cache_->committed(id);
   count = std::min(count, sequence.known() - begin);
-  output.chunks.push_back({.id = id,
-                           .begin = begin,
-                           .count = count,
-                           .samples = begin + count == sequence.known()});
+  output.chunks.push_back(
+      {.id = id, .begin = begin, .count = count, .samples = begin + count == sequence.known()});
   output.total_tokens += count;
 }
 

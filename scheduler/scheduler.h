@@ -97,8 +97,9 @@ class Scheduler {
   // what is missing.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has landed and was verified. The sequence runs from there (it
-  // recomputes whatever is not committed: a failed transfer reports what it has, or matched()). When
-  // the whole prompt is committed, the first token came with it: AppendToken it before Schedule.
+  // recomputes whatever is not committed: a failed transfer reports what it has, or matched()).
+  // When the whole prompt is committed, the first token came with it: AppendToken it before
+  // Schedule.
   void KvArrived(SequenceId id, int32_t committed);
 
   // An output without chunks means that nothing can run until an event (or a transfer) ends the

@@ -13,7 +13,7 @@ namespace {
 
 inline constexpr int64_t kTokens = 4;     // most tokens of a tile
 inline constexpr int64_t kRowGroups = 4;  // row groups of fewer tokens
-inline constexpr int64_t kPrefetchBytes = 2048;
+inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m256i LoadBytes(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
@@ -206,8 +206,8 @@ inline void FloatTile(const MatMulTile& at) {
 // How many row groups a tile of so many tokens takes: float sums need about eight registers in
 // flight to hide the latency of fma.
 constexpr int RowGroupsOf(WeightFormat format, int tokens) {
-  if (tokens == 1) return IsFloat(format) ? 4 : 2;
-  return tokens == 2 && IsFloat(format) ? 2 : 1;
+  if (IsFloat(format)) return tokens == 1 ? 4 : tokens == 2 ? 2 : 1;
+  return 1;  // one stream from memory is faster than several
 }
 
 // Quantised products of more than one token take eight rows at a time, whose unpacked weights fit

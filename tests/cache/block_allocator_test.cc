@@ -97,8 +97,8 @@ class AllocatorModel {
     return false;
   }
   BlockAllocator::Accounting Account() const {
-    BlockAllocator::Accounting account{.total = total_, .free = 0, .in_transfer = 0, .owned = 0,
-                                       .cached = 0, .never_used = 0};
+    BlockAllocator::Accounting account{
+        .total = total_, .free = 0, .in_transfer = 0, .owned = 0, .cached = 0, .never_used = 0};
     account.free = total_ - static_cast<int32_t>(holders_.size());
     for (const auto& [block, holders] : holders_) {
       if (holders.contains(BlockHolder::kTransfer)) {

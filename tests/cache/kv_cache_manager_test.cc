@@ -34,8 +34,7 @@ class KvCacheManagerTest : public testing::Test {
   // A whole life but its end.
   int32_t Run(KvCacheManager& cache, SequenceId id, const std::vector<CacheUnit>& units,
               CacheNamespace space = kSpace) {
-    const auto matched =
-        cache.Begin(id, space, units, static_cast<int32_t>(units.size()));
+    const auto matched = cache.Begin(id, space, units, static_cast<int32_t>(units.size()));
     EXPECT_TRUE(matched.ok()) << matched.status();
     EXPECT_TRUE(cache.Reserve(id, static_cast<int32_t>(units.size())).ok());
     cache.Commit(id, std::span(units).subspan(*matched));
@@ -281,7 +280,8 @@ TEST(KvCacheManagerDeathTest, MisuseIsABug) {
   EXPECT_DEATH(cache.Truncate(kA, 7), "read-only prefix");
 }
 
-// ---- random lives against real content ------------------------------------------------------------
+// ---- random lives against real content
+// ------------------------------------------------------------
 
 // Keeps what each slot of the pool holds (the hash of all units up to it) and expects every
 // sequence to find its own prefix through its table after every operation.
@@ -425,9 +425,9 @@ class Lives {
   void Check() {
     ASSERT_TRUE(cache_.CheckConservation().ok()) << cache_.CheckConservation();
     const KvCacheStats stats = cache_.Stats();
-    ASSERT_EQ(stats.blocks.free + stats.blocks.cached + stats.blocks.owned +
-                  stats.blocks.in_transfer,
-              options_.num_blocks);
+    ASSERT_EQ(
+        stats.blocks.free + stats.blocks.cached + stats.blocks.owned + stats.blocks.in_transfer,
+        options_.num_blocks);
     ASSERT_LE(stats.evictable, stats.blocks.cached);
     for (const auto& [id, life] : lives_) {
       ASSERT_EQ(cache_.committed(id), static_cast<int32_t>(life.units.size()));

@@ -12,8 +12,12 @@ namespace {
 using ::testing::HasSubstr;
 
 KvGroupSpec SmallGroup() {
-  return {.kind = KvGroupKind::kFullAttention, .layers = 3, .kv_heads = 2, .head_dim = 4,
-          .type = KvType::kF16, .window = 0};
+  return {.kind = KvGroupKind::kFullAttention,
+          .layers = 3,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .type = KvType::kF16,
+          .window = 0};
 }
 
 TEST(KvLayout, PiecesTileThePoolExactlyOnceInBothLayouts) {
@@ -59,8 +63,7 @@ TEST(KvLayout, OffsetsPastTwoToThe31AreExact) {
   group.head_dim = 128;
   const auto layout = KvLayout::Create(group, KvLayoutKind::kLayerMajor, 128, 100'000);
   ASSERT_TRUE(layout.ok());
-  EXPECT_EQ(layout->PieceOffset(79, true, 99'999),
-            layout->pool_bytes() - layout->piece_bytes());
+  EXPECT_EQ(layout->PieceOffset(79, true, 99'999), layout->pool_bytes() - layout->piece_bytes());
   EXPECT_GT(layout->pool_bytes(), int64_t{1} << 40);
 }
 
@@ -68,8 +71,9 @@ TEST(KvLayout, RefusalsNameTheField) {
   const auto refused = [](auto change, int32_t block_size, int64_t num_blocks) {
     KvGroupSpec group = SmallGroup();
     change(group);
-    return std::string(
-        KvLayout::Create(group, KvLayoutKind::kBlockMajor, block_size, num_blocks).status().message());
+    return std::string(KvLayout::Create(group, KvLayoutKind::kBlockMajor, block_size, num_blocks)
+                           .status()
+                           .message());
   };
   const auto same = [](KvGroupSpec&) {};
   for (const int32_t size : {-16, 0, 3, 24, 256}) {

@@ -31,6 +31,15 @@ TEST(PrefixIndex, SaysForEveryWorkerHowManyLeadingUnitsItHolds) {
   EXPECT_THAT(index.Match({}), IsEmpty());
 }
 
+TEST(PrefixIndex, AGapEndsAWorkersPrefix) {
+  PrefixIndex index(100);
+  const auto chain = Chain({1, 2, 3});
+  index.Insert(kB, chain);
+  index.Insert(kA, std::span(chain).first(1));
+  index.Insert(kA, std::span(chain).subspan(2));
+  EXPECT_THAT(index.Match(chain), ElementsAre(WorkerPrefix{kB, 3}, WorkerPrefix{kA, 1}));
+}
+
 TEST(PrefixIndex, AForgottenWorkerLeavesNothingBehind) {
   PrefixIndex index(100);
   index.Insert(kA, Chain({1, 2, 3}));

@@ -75,7 +75,7 @@ class RadixDriver {
       : random_(seed),
         block_size_(block_size),
         allocator_(pool),
-        tree_(block_size, &allocator_),
+        tree_(block_size, &allocator_, seed % 2 == 0 ? 0 : SIZE_MAX),  // every hash equal, or none
         model_(block_size) {}
 
   void Step() {

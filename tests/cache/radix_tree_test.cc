@@ -33,8 +33,7 @@ class RadixTreeTest : public testing::Test {
     const int32_t count = static_cast<int32_t>(units.size()) / kBlockSize;
     std::vector<BlockId> blocks = NewBlocks(count);
     const std::vector<BlockId> own = blocks;
-    const int32_t present =
-        tree_.Insert(root, std::span(units).first(count * kBlockSize), blocks);
+    const int32_t present = tree_.Insert(root, std::span(units).first(count * kBlockSize), blocks);
     allocator_.ReleaseHolds(own, BlockHolder::kSequence);
     return present;
   }

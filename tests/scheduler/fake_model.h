@@ -1,5 +1,5 @@
-// A model that needs its KV: a token follows from the chain of all slots before it, read through the
-// block table, so that a wrong, stale or shared block changes what it says.
+// A model that needs its KV: a token follows from the chain of all slots before it, read through
+// the block table, so that a wrong, stale or shared block changes what it says.
 #pragma once
 
 #include <gtest/gtest.h>

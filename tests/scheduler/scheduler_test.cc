@@ -115,6 +115,10 @@ class Bench {
       EXPECT_EQ(scheduler_.phase(chunk.id), SequencePhase::kRunning);
       total += chunk.count;
     }
+    for (const SequenceId id : output.preempted) {
+      EXPECT_THAT(output.admitted, Not(Contains(id)));
+      EXPECT_EQ(scheduler_.phase(id), SequencePhase::kWaiting);
+    }
     EXPECT_EQ(total, output.total_tokens);
     EXPECT_LE(total, budget_);
   }
@@ -308,7 +312,50 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
   EXPECT_THAT(bench.Step().admitted, Contains(SequenceId(2)));
 }
 
-// ---- KV from a peer -------------------------------------------------------------------------------
+TEST(Scheduler, AdmissionLeavesABlockForEachSequenceToGrow) {
+  for (const int32_t blocks : {8, 9}) {
+    Bench bench(Pool(blocks), Budget(64));
+    ASSERT_TRUE(bench.Add(1, Prompt(16, 100), 8).ok());
+    ASSERT_TRUE(bench.Add(2, Prompt(16, 200), 8).ok());
+    EXPECT_EQ(bench.Step().admitted.size(), blocks == 8 ? 1u : 2u);
+  }
+}
+
+TEST(Scheduler, AHigherPrioritysPrefillGoesBeforeOneInProgress) {
+  Bench bench(Pool(400), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(1000), 1, /*priority=*/0).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.Add(2, Prompt(200, 100), 1, /*priority=*/1).ok());
+  const SchedulerOutput output = bench.Step();
+  ASSERT_EQ(output.chunks.size(), 1u);
+  EXPECT_EQ(output.chunks[0].id, SequenceId(2));
+}
+
+TEST(Scheduler, AStepIsCommittedOnce) {
+  Bench bench(Pool(16), Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(20), 1).ok());
+  const SchedulerOutput dropped = bench.scheduler().Schedule();
+  const SchedulerOutput again = bench.scheduler().Schedule();
+  EXPECT_EQ(again.chunks.at(0).begin, 0);
+  bench.scheduler().CommitStep(again);
+  bench.scheduler().CommitStep(dropped);
+  EXPECT_EQ(bench.cache().committed(SequenceId(1)), 8);
+}
+
+TEST(Scheduler, WhatAPreemptedSequenceHadComputedStaysCached) {
+  SchedulerOptions options = Budget(64);
+  options.insert_chunks = false;
+  Bench bench(Pool(8), options);
+  ASSERT_TRUE(bench.Add(1, Prompt(8, 100), 20).ok());
+  ASSERT_TRUE(bench.Add(2, Prompt(8, 200), 20).ok());
+  SchedulerOutput output;
+  while (output.preempted.empty()) output = bench.Step();
+  const auto units = UnitsFromTokens(bench.scheduler().tokens(SequenceId(2)));
+  EXPECT_GT(bench.cache().PeekMatch(kSpace, units), 8);
+}
+
+// ---- KV from a peer
+// -------------------------------------------------------------------------------
 
 TEST(SchedulerHandOff, ArrivedKvDecodesAtOnce) {
   Bench bench(Pool(16), Budget(64));
@@ -373,7 +420,26 @@ TEST(SchedulerHandOff, OneThatWaitsForKvIsNeverPreemptedAndTheOtherWaitsForIt) {
   bench.ExpectTokens(2, 4);
 }
 
-// ---- random workloads -----------------------------------------------------------------------------
+TEST(SchedulerHandOff, APreemptedOneResumesBeforeEarlierArrivalsAndBeforeNewHandOffs) {
+  Bench bench(Pool(10), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(16, 100), 12).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.Add(2, Prompt(32, 200), 1).ok());
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(8, 300), 20)).ok());
+  bench.KvArrives(SequenceId(3), 8);
+  SchedulerOutput output;
+  while (output.preempted.empty()) output = bench.Step();
+  EXPECT_THAT(output.preempted, ElementsAre(SequenceId(3)));
+  EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(1, 400), 1)).ToString(),
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("1 preempted")));
+  while (output.admitted.empty()) output = bench.Step();
+  EXPECT_EQ(output.admitted[0], SequenceId(3));
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectAllCorrect();
+}
+
+// ---- random workloads
+// -----------------------------------------------------------------------------
 
 struct Workload {
   uint32_t seed;
@@ -400,8 +466,8 @@ class RandomRun {
     const CacheNamespace space(1 + random_() % 2);
     SequenceSpec spec = bench_.Spec(next_, prompt, generate, priority, space);
     const bool hand_off = random_() % 3 == 0;
-    const absl::Status status = hand_off ? bench_.scheduler().AddWaitingForKv(spec)
-                                         : bench_.scheduler().Add(spec);
+    const absl::Status status =
+        hand_off ? bench_.scheduler().AddWaitingForKv(spec) : bench_.scheduler().Add(spec);
     if (status.ok()) live_.push_back(spec.id);
     if (status.ok() && hand_off) HoldSome(spec.id);
     ++next_;

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
+
+Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
+equal those of the reference configuration (one process, one request at a time, nothing cached).
+
+  exactness.py --baton build/release/bin/baton --model M.gguf           a selection that covers every factor (CI)
+  exactness.py ... --all                                                the whole matrix (an hour or more)
+
+Standard library only. Exit code 1 and a line for every difference.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import subprocess
+import sys
+import time
+
+CHUNK = 64
+BLOCK = 16
+
+
+def make_jobs(model_tokens, count, max_tokens, rng):
+    """Prompts that cross block and chunk boundaries by -1, 0, +1, and one that repeats exactly N blocks."""
+    lengths = [1, 2]
+    for edge in (BLOCK, CHUNK, 2 * CHUNK, 256):
+        lengths += [edge - 1, edge, edge + 1]
+    lengths += [300, 5 * BLOCK]
+    jobs = []
+    for index, length in enumerate(lengths[:count]):
+        start = rng.randrange(0, len(model_tokens) - length)
+        job = {"id": f"p{length}-{index}", "prompt_token_ids": model_tokens[start:start + length],
+               "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+        if index % 3 == 2:  # sampling draws by (seed, position): as exact as greedy
+            job.update(temperature=0.8, top_p=0.95, top_k=50, seed=1234 + index, repetition_penalty=1.1)
+        jobs.append(job)
+    return jobs
+
+
+class Runner:
+    def __init__(self, baton, model):
+        self.baton, self.model = baton, model
+
+    def run(self, jobs, flags, repeat=1):
+        """Answers jobs `repeat` times in one process; returns the last round as {id: (token_ids, hash)}, and its cached tokens."""
+        lines = []
+        for round_number in range(repeat):
+            lines += [dict(job, id=f"{job['id']}#{round_number}") for job in jobs]
+        process = subprocess.run(
+            [self.baton, "run", "--model", self.model, "--jobs", "-", "--json", "--hash-logits",
+             *flags],
+            input="\n".join(json.dumps(line) for line in lines), capture_output=True, text=True)
+        results, cached, preempted = {}, 0, 0
+        for line in process.stdout.splitlines():
+            result = json.loads(line)
+            if "error" in result:
+                raise RuntimeError(f"{flags}: {result}")
+            name, round_number = result["id"].rsplit("#", 1)
+            preempted += result["ledger"].get("preemptions", 0)
+            if int(round_number) == repeat - 1:
+                results[name] = (result["token_ids"], result["logits_hash"])
+                cached += result["usage"]["cached_tokens"]
+        if len(results) != len(jobs):
+            raise RuntimeError(f"{flags}: {len(results)} of {len(jobs)} answers; {process.stderr[-2000:]}")
+        return results, cached, preempted
+
+
+# Factor → values; the first value is the reference's.
+FACTORS = {
+    "transport": ["none", "loopback", "tcp"],
+    "max-chunk-tokens": ["65536", "16", "64", "256"],
+    "block-size": ["16", "1", "8", "32", "128"],
+    "kv-layout": ["block-major", "layer-major"],
+    "paged": ["true", "false"],
+    "threads": ["1", "2"],
+    "instruction-set": [],  # filled with what the machine has
+    "graph": ["true", "false"],
+    "concurrency": ["1", "16"],
+    "prefix-cache": ["false", "true"],
+}
+
+
+def flags_of(configuration):
+    flags = ["--kv-cache-mib", "256", "--token-budget", "1024"]
+    for name, value in configuration.items():
+        if name in ("paged", "graph", "prefix-cache"):
+            flags.append(f"--{name}" if value == "true" else f"--no-{name}")
+        else:
+            flags += [f"--{name}", value]
+    return flags
+
+
+def compare(name, got, want, failures):
+    for job, (tokens, digest) in got.items():
+        if (tokens, digest) != want[job]:
+            first = next((i for i, (a, b) in enumerate(zip(tokens, want[job][0])) if a != b), None)
+            failures.append(f"{name}: {job} differs"
+                            + (f" from token {first} on" if first is not None else " in its logits alone"))
+
+
+def instruction_sets():
+    flags = open("/proc/cpuinfo").read()
+    sets = ["auto"]
+    if "avx2" in flags:
+        sets.append("avx2")
+    if "avx512_vnni" in flags:
+        sets.append("avx512")
+    return sets + ["plain"]
+
+
+def selection(reference):
+    """One factor at a time away from the reference, then corners where several meet."""
+    for factor, values in FACTORS.items():
+        for value in values[1:]:
+            yield {**reference, factor: value}
+    mixed = {**reference, "concurrency": "16", "prefix-cache": "true", "threads": "2"}
+    yield {**mixed, "transport": "tcp", "max-chunk-tokens": "16", "block-size": "8"}
+    yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
+    yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false"}
+    yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
+    yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
+           "block-size": "1", "max-chunk-tokens": "64"}
+
+
+def matrix(reference):
+    names = list(FACTORS)
+    for values in itertools.product(*(FACTORS[name] for name in names)):
+        configuration = dict(zip(names, values))
+        if configuration["paged"] == "false" and (
+                configuration["prefix-cache"] == "true" or configuration["kv-layout"] != "layer-major"):
+            continue  # contiguous mode is layer-major and has no prefix cache
+        if configuration["instruction-set"] == "plain" and configuration["concurrency"] != "1":
+            continue  # covered by the others; plain kernels are slow
+        yield configuration
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--baton", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    FACTORS["instruction-set"] = instruction_sets()
+    rng = random.Random(args.seed)
+    print(f"seed {args.seed}, instruction sets {FACTORS['instruction-set'][1:]}", flush=True)
+    runner = Runner(args.baton, args.model)
+    text = open(__file__).read()
+    ids = json.loads(subprocess.run([args.baton, "inspect", "tokens", "--model", args.model],
+                                    input=json.dumps({"text": text}), capture_output=True, text=True,
+                                    check=True).stdout)["ids"]
+    jobs = make_jobs(ids, 16, 12, rng)
+    short = [job for job in jobs if len(job["prompt_token_ids"]) <= 17][:4]
+    reference = {name: values[0] for name, values in FACTORS.items()}
+    begin = time.time()
+    want, _, _ = runner.run(jobs, flags_of(reference))
+    failures, count = [], 0
+    for configuration in (matrix(reference) if args.all else selection(reference)):
+        plain = configuration["instruction-set"] == "plain"
+        use = short if plain else jobs
+        repeat = 2 if configuration["prefix-cache"] == "true" and not plain else 1
+        name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference[k]) or "reference"
+        got, cached, _ = runner.run(use, flags_of(configuration), repeat)
+        if repeat == 2 and cached == 0:
+            failures.append(f"{name}: nothing was cached on the second round")
+        compare(name, got, want, failures)
+        count += 1
+        print(f"  {name}: {len(got)} answers, {cached} cached tokens", flush=True)
+    # A pool that runs dry while sequences grow: some are preempted and recomputed.
+    growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
+    want, _, _ = runner.run(growing, flags_of(reference))
+    got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24"])
+    if preempted == 0:
+        failures.append("small pool: nothing was preempted")
+    compare("small pool", got, want, failures)
+    print(f"  small pool: {len(got)} answers, {preempted} preemptions", flush=True)
+    for failure in failures:
+        print("FAILED", failure)
+    print(f"{count + 1} configurations x {len(jobs)} prompts, {len(failures)} differences, "
+          f"{time.time() - begin:.0f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

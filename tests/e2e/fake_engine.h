@@ -1,0 +1,209 @@
+// An engine without a model: it answers with a script, and remembers what it was asked and told to cancel.
+//
+// Thread safety: every function, from any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "text/byte_alphabet.h"
+
+namespace baton {
+
+inline TokenizerSpec ByteTokenizer() {
+  TokenizerSpec spec;
+  spec.model = "gpt2";
+  spec.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    spec.tokens.push_back(ByteToAlphabet(static_cast<uint8_t>(byte)));
+  }
+  spec.tokens.push_back("<|end|>");
+  spec.token_types.assign(256, 1);
+  spec.token_types.push_back(3);
+  spec.eos = 256;
+  return spec;
+}
+
+class FakeEngine final : public Engine {
+ public:
+  struct Script {
+    absl::Status refusal = absl::OkStatus();  // of Generate or Prefill
+    int32_t tokens = 3;                       // of each answer
+    bool finish = true;                       // or stay silent behind the tokens
+  };
+
+  FakeEngine(uint64_t epoch, Script script) : script_(std::move(script)), epoch_(epoch) {
+    info_.architecture = "llama";
+    info_.fingerprint = "fake-model";
+    info_.config.name = "fake";
+    info_.config.layers = 1;
+    info_.config.context_length = 512;
+    info_.tokenizer = ByteTokenizer();
+    fingerprint_.model = info_.fingerprint;
+    tokenizer_ = *Tokenizer::Create(info_.tokenizer);
+  }
+
+  // What happens when a prefill for this ticket is computed; by default nothing.
+  void OnPrefill(std::function<void(const TransferTicket&)> deliver) { deliver_ = std::move(deliver); }
+
+  RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
+    std::unique_lock lock(mutex_);
+    const RequestHandle handle = next_handle_++;
+    generated_.push_back(request);
+    if (!script_.refusal.ok()) {
+      lock.unlock();
+      sink->OnError(script_.refusal);
+      return handle;
+    }
+    live_[handle] = {std::move(request), sink};
+    const bool remote = live_[handle].first.remote_prefill;
+    changed_.notify_all();
+    lock.unlock();
+    if (remote) {
+      sink->OnTicket({.transfer_id = handle,
+                      .receiver_epoch = epoch_,
+                      .address = "tcp:127.0.0.1:1",
+                      .first_block = 0,
+                      .block_count = 1,
+                      .timeout_ms = 1000});
+    } else {
+      Answer(handle);
+    }
+    return handle;
+  }
+
+  RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
+    {
+      std::lock_guard lock(mutex_);
+      prefilled_.push_back(request);
+      changed_.notify_all();
+    }
+    if (!script_.refusal.ok()) {
+      sink->OnDone(script_.refusal);
+    } else if (!script_.finish) {
+      std::lock_guard lock(mutex_);
+      live_prefills_[next_handle_] = sink;
+      return next_handle_++;
+    } else {
+      if (deliver_) deliver_(request.ticket);
+      PrefillResult result;
+      result.cached_tokens = 16;
+      result.computed_tokens = static_cast<int32_t>(request.prompt.size()) - 16;
+      result.chunks = 2;
+      sink->OnDone(result);
+    }
+    std::lock_guard lock(mutex_);
+    return next_handle_++;
+  }
+
+  void Cancel(RequestHandle handle) override {
+    std::shared_ptr<RequestSink> sink;
+    std::shared_ptr<PrefillSink> prefill_sink;
+    {
+      std::lock_guard lock(mutex_);
+      cancelled_.push_back(handle);
+      if (const auto found = live_.find(handle); found != live_.end()) {
+        sink = found->second.second;
+        live_.erase(found);
+      }
+      if (const auto found = live_prefills_.find(handle); found != live_prefills_.end()) {
+        prefill_sink = found->second;
+        live_prefills_.erase(found);
+      }
+      changed_.notify_all();
+    }
+    if (sink != nullptr) sink->OnError(absl::CancelledError("cancelled"));
+    if (prefill_sink != nullptr) prefill_sink->OnDone(absl::CancelledError("cancelled"));
+  }
+
+  absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) override {
+    if (receiver_epoch != epoch_) return absl::NotFoundError("another epoch");
+    {
+      std::lock_guard lock(mutex_);
+      ++prefilled_locally_;
+    }
+    return Answer(transfer_id) ? absl::OkStatus() : absl::NotFoundError("no such transfer");
+  }
+
+  // Sends the scripted answer of a live request; false when there is none.
+  bool Answer(RequestHandle handle) {
+    std::shared_ptr<RequestSink> sink;
+    FinishInfo finish;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = live_.find(handle);
+      if (found == live_.end()) return false;
+      sink = found->second.second;
+      finish.prompt_tokens = static_cast<int32_t>(found->second.first.prompt.size());
+      if (script_.finish) live_.erase(found);
+    }
+    for (int32_t i = 0; i < script_.tokens; ++i) {
+      sink->OnTokens({.token_ids = {'a' + i}, .text = std::string(1, static_cast<char>('a' + i)), .logprobs = {}});
+    }
+    finish.completion_tokens = script_.tokens;
+    if (script_.finish) sink->OnFinish(std::move(finish));
+    return true;
+  }
+
+  // True when `done` holds, now or within the time that a test may wait.
+  template <typename Predicate>
+  bool Eventually(Predicate done) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return done(*this); });
+  }
+  std::vector<GenerateRequest> generated() {
+    std::lock_guard lock(mutex_);
+    return generated_;
+  }
+  int prefilled_locally() {
+    std::lock_guard lock(mutex_);
+    return prefilled_locally_;
+  }
+
+  EngineStatus Status() override {
+    EngineStatus status;
+    status.block_size = 16;
+    status.cache.blocks.total = 1000;
+    status.cache.blocks.free = 1000;
+    return status;
+  }
+  EngineInspection Inspect() override { return {}; }
+  const KvFingerprint& fingerprint() const override { return fingerprint_; }
+  Epoch epoch() const override { return epoch_; }
+  const ModelInfo& model_info() const override { return info_; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  std::string StartupReport() const override { return "fake\n"; }
+
+  // Read inside Eventually, where the lock is held.
+  size_t generated_count() const { return generated_.size(); }
+  size_t prefilled_count() const { return prefilled_.size(); }
+  size_t cancelled_count() const { return cancelled_.size(); }
+
+ private:
+  const Script script_;
+  const Epoch epoch_;
+  ModelInfo info_;
+  KvFingerprint fingerprint_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::function<void(const TransferTicket&)> deliver_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  RequestHandle next_handle_ = 1;
+  std::map<RequestHandle, std::pair<GenerateRequest, std::shared_ptr<RequestSink>>> live_;
+  std::map<RequestHandle, std::shared_ptr<PrefillSink>> live_prefills_;
+  std::vector<GenerateRequest> generated_;
+  std::vector<PrefillRequest> prefilled_;
+  std::vector<RequestHandle> cancelled_;
+  int prefilled_locally_ = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,106 @@
+"""An independent float32 reference of the Llama forward pass: numpy on the weights that `gguf` dequantises.
+
+Needs PyPI's gguf and numpy. Nothing here is shared with the C++ code.
+"""
+
+import math
+
+import gguf
+import numpy as np
+
+
+class ReferenceLlama:
+    """Float32 weights, float32 arithmetic, whole-sequence attention with a cache of K and V."""
+
+    def __init__(self, path):
+        reader = gguf.GGUFReader(path)
+        field = lambda name, default=None: (
+            reader.fields[name].contents() if name in reader.fields else default)
+        self.layers = field("llama.block_count")
+        self.hidden = field("llama.embedding_length")
+        self.heads = field("llama.attention.head_count")
+        self.kv_heads = field("llama.attention.head_count_kv", self.heads)
+        self.head_dim = self.hidden // self.heads
+        self.epsilon = np.float32(field("llama.attention.layer_norm_rms_epsilon"))
+        self.weights = {
+            t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float32).reshape(
+                tuple(reversed([int(n) for n in t.shape])))
+            for t in reader.tensors}
+        half = self.head_dim // 2
+        base = field("llama.rope.freq_base", 10000.0)
+        self.frequencies = base ** (-np.arange(half, dtype=np.float64) * 2 / self.head_dim)
+        if field("llama.rope.scaling.type", "none") == "linear":
+            self.frequencies /= field("llama.rope.scaling.factor", 1.0)
+        if "rope_freqs.weight" in self.weights:
+            self.frequencies /= self.weights["rope_freqs.weight"].astype(np.float64)
+        self.reset()
+
+    def reset(self):
+        self.cache = [None] * self.layers
+        self.length = 0
+
+    def _norm(self, x, name):
+        scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
+        return (x * scale * self.weights[name]).astype(np.float32)
+
+    def _rotate(self, x, positions):
+        angles = positions[:, None] * self.frequencies[None, :]
+        cos = np.cos(angles).astype(np.float32)[:, None, :]
+        sin = np.sin(angles).astype(np.float32)[:, None, :]
+        even, odd = x[..., 0::2], x[..., 1::2]
+        out = np.empty_like(x)
+        out[..., 0::2] = even * cos - odd * sin
+        out[..., 1::2] = even * sin + odd * cos
+        return out
+
+    def _attention(self, layer, x):
+        count = x.shape[0]
+        w = self.weights
+        positions = np.arange(self.length, self.length + count, dtype=np.float64)
+        q = (x @ w[f"blk.{layer}.attn_q.weight"].T).reshape(count, self.heads, self.head_dim)
+        k = (x @ w[f"blk.{layer}.attn_k.weight"].T).reshape(count, self.kv_heads, self.head_dim)
+        v = (x @ w[f"blk.{layer}.attn_v.weight"].T).reshape(count, self.kv_heads, self.head_dim)
+        q, k = self._rotate(q, positions), self._rotate(k, positions)
+        if self.cache[layer] is not None:
+            k = np.concatenate([self.cache[layer][0], k])
+            v = np.concatenate([self.cache[layer][1], v])
+        self.cache[layer] = (k, v)
+        group = self.heads // self.kv_heads
+        total = k.shape[0]
+        hidden_future = np.arange(total)[None, :] > (self.length + np.arange(count))[:, None]
+        out = np.empty((count, self.heads, self.head_dim), dtype=np.float32)
+        for head in range(self.heads):
+            scores = (q[:, head] @ k[:, head // group].T) / np.float32(math.sqrt(self.head_dim))
+            scores[hidden_future] = -np.inf
+            scores -= scores.max(axis=-1, keepdims=True)
+            p = np.exp(scores)
+            p /= p.sum(axis=-1, keepdims=True)
+            out[:, head] = p @ v[:, head // group]
+        return out.reshape(count, -1) @ w[f"blk.{layer}.attn_output.weight"].T
+
+    def logits(self, tokens):
+        """Feeds tokens; returns float32 logits [len(tokens), vocabulary]."""
+        w = self.weights
+        x = w["token_embd.weight"][np.asarray(tokens)]
+        for layer in range(self.layers):
+            x = x + self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm.weight"))
+            y = self._norm(x, f"blk.{layer}.ffn_norm.weight")
+            gate = y @ w[f"blk.{layer}.ffn_gate.weight"].T
+            up = y @ w[f"blk.{layer}.ffn_up.weight"].T
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"blk.{layer}.ffn_down.weight"].T
+        self.length += len(tokens)
+        return self._norm(x, "output_norm.weight") @ w.get(
+            "output.weight", w["token_embd.weight"]).T
+
+    def nll(self, tokens, chunk=256):
+        """Mean negative log-likelihood of tokens[1:], nats."""
+        self.reset()
+        total = 0.0
+        for begin in range(0, len(tokens) - 1, chunk):
+            inputs = tokens[begin:min(begin + chunk, len(tokens) - 1)]
+            logits = self.logits(inputs).astype(np.float64)
+            targets = np.asarray(tokens[begin + 1:begin + 1 + len(inputs)])
+            peak = logits.max(axis=-1)
+            log_sum = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=-1))
+            total += float((log_sum - logits[np.arange(len(inputs)), targets]).sum())
+        return total / (len(tokens) - 1)

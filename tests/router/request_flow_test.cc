@@ -1,0 +1,278 @@
+#include "router/request_flow.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using Kind = FlowAction::Kind;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr RoutePlan Remote() { return {.decode = WorkerNumber(1), .prefill = WorkerNumber(2)}; }
+constexpr RoutePlan Local() { return {.decode = WorkerNumber(1), .prefill = std::nullopt}; }
+
+std::vector<Kind> Kinds(const RequestFlow::Actions& actions) {
+  std::vector<Kind> out;
+  for (const FlowAction& action : actions) out.push_back(action.kind);
+  return out;
+}
+
+TEST(RequestFlow, ARemotePrefillTakesTheWholePath) {
+  RequestFlow flow(3);
+  EXPECT_THAT(Kinds(flow.Start()), ElementsAre(Kind::kChooseRoute));
+  const auto opened = flow.OnRoute(Remote());
+  EXPECT_THAT(Kinds(opened), ElementsAre(Kind::kSendStarted, Kind::kOpenDecode));
+  EXPECT_TRUE(opened[1].remote_prefill);
+  EXPECT_THAT(Kinds(flow.OnTicket(1)), ElementsAre(Kind::kSendPrefill));
+  EXPECT_THAT(Kinds(flow.OnPrefillDone(1)), IsEmpty());
+  EXPECT_THAT(Kinds(flow.OnTokens(1)), ElementsAre(Kind::kForwardTokens));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kFinish));
+  EXPECT_TRUE(flow.ended());
+}
+
+TEST(RequestFlow, ALocalPrefillNeedsNoTicket) {
+  RequestFlow flow(3);
+  flow.Start();
+  EXPECT_FALSE(flow.OnRoute(Local())[1].remote_prefill);
+  EXPECT_THAT(Kinds(flow.OnTokens(1)), ElementsAre(Kind::kForwardTokens));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kFinish));
+}
+
+TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
+  RequestFlow flow(3);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  EXPECT_THAT(Kinds(flow.OnPrefillFailed(1, absl::InternalError("x"))),
+              ElementsAre(Kind::kPrefillLocally));
+  EXPECT_THAT(Kinds(flow.OnPrefillLocallyDone(1, absl::NotFoundError("complete"))), IsEmpty());
+  flow.OnTokens(1);
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kFinish));
+}
+
+TEST(RequestFlow, WhenNobodyPrefillsTheRequestFails) {
+  RequestFlow flow(3);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  flow.OnPrefillFailed(1, absl::InternalError("x"));
+  const auto actions = flow.OnPrefillLocallyDone(1, absl::InternalError("y"));
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kCancelDecode, Kind::kFail));
+  EXPECT_EQ(actions[1].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(RequestFlow, ARefusalTriesAnotherWorkerAndStartedIsSentOnce) {
+  RequestFlow flow(2);
+  flow.Start();
+  flow.OnRoute(Local());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_TRUE(flow.excluded().contains(WorkerNumber(1)));
+  EXPECT_THAT(Kinds(flow.OnRoute({.decode = WorkerNumber(3), .prefill = std::nullopt})),
+              ElementsAre(Kind::kOpenDecode));
+  const auto last = flow.OnDecodeFailed(2, absl::ResourceExhaustedError("full too"));
+  ASSERT_THAT(Kinds(last), ElementsAre(Kind::kFail));
+  EXPECT_EQ(last[0].status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(RequestFlow, WithoutAnotherWorkerTheRefusalIsTheAnswer) {
+  RequestFlow flow(3);
+  flow.Start();
+  flow.OnRoute(Local());
+  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
+  const auto actions = flow.OnNoRoute(absl::UnavailableError("nobody"));
+  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
+  EXPECT_EQ(actions[0].status.message(), "full");
+}
+
+TEST(RequestFlow, AWorkerThatDiesAfterTokensIsUnavailableAndNotRetried) {
+  for (const absl::Status& death :
+       {absl::UnavailableError("gone"), absl::CancelledError("ending"), absl::OkStatus()}) {
+    RequestFlow flow(3);
+    flow.Start();
+    flow.OnRoute(Local());
+    flow.OnTokens(1);
+    const auto actions = flow.OnDecodeFailed(1, death);
+    ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail)) << death;
+    EXPECT_EQ(actions[0].status.code(), absl::StatusCode::kUnavailable) << death;
+  }
+}
+
+TEST(RequestFlow, AnInvalidRequestIsNotRetried) {
+  RequestFlow flow(3);
+  flow.Start();
+  flow.OnRoute(Local());
+  const auto actions = flow.OnDecodeFailed(1, absl::InvalidArgumentError("top_p"));
+  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
+  EXPECT_EQ(actions[0].status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RequestFlow, ADecodeFailureCancelsThePrefill) {
+  RequestFlow flow(1);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::UnavailableError("gone"))),
+              ElementsAre(Kind::kCancelPrefill, Kind::kFail));
+}
+
+TEST(RequestFlow, TheReportIsAwaitedButNotForEver) {
+  for (const bool overdue : {false, true}) {
+    RequestFlow flow(1);
+    flow.Start();
+    flow.OnRoute(Remote());
+    flow.OnTicket(1);
+    flow.OnTokens(1);
+    EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kAwaitReport));
+    if (overdue) {
+      EXPECT_THAT(Kinds(flow.OnReportOverdue()), ElementsAre(Kind::kCancelPrefill, Kind::kFinish));
+    } else {
+      EXPECT_THAT(Kinds(flow.OnPrefillDone(1)), ElementsAre(Kind::kFinish));
+      EXPECT_THAT(Kinds(flow.OnReportOverdue()), IsEmpty());
+    }
+  }
+}
+
+TEST(RequestFlow, AClientThatLeavesCancelsBothWorkers) {
+  RequestFlow flow(1);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  EXPECT_THAT(Kinds(flow.OnClientGone(absl::CancelledError("bye"))),
+              ElementsAre(Kind::kCancelDecode, Kind::kCancelPrefill, Kind::kFail));
+  EXPECT_THAT(Kinds(flow.OnClientGone(absl::CancelledError("bye"))), IsEmpty());
+}
+
+// A host that carries out whatever the flow says and remembers which calls are open.
+class Host {
+ public:
+  explicit Host(std::mt19937_64& random) : random_(random), flow_(3) { Do(flow_.Start()); }
+
+  void RandomEvent() {
+    const auto attempt = static_cast<int32_t>(random_() % 4);
+    switch (random_() % 10) {
+      case 0:
+        return Do(flow_.OnTicket(attempt));
+      case 1:
+      case 2:
+        return Do(flow_.OnTokens(attempt));
+      case 3:
+        if (attempt == flow_.attempt()) decode_open_ = false;
+        return Do(flow_.OnDecodeFinished(attempt));
+      case 4:
+        if (attempt == flow_.attempt()) decode_open_ = false;
+        return Do(flow_.OnDecodeFailed(attempt, RandomStatus()));
+      case 5:
+        if (attempt == flow_.attempt()) prefill_open_ = false;
+        return Do(flow_.OnPrefillDone(attempt));
+      case 6:
+        if (attempt == flow_.attempt()) prefill_open_ = false;
+        return Do(flow_.OnPrefillFailed(attempt, RandomStatus()));
+      case 7:
+        return Do(flow_.OnPrefillLocallyDone(attempt, RandomStatus()));
+      case 8:
+        return Do(flow_.OnReportOverdue());
+      case 9:
+        if (random_() % 8 != 0) return;
+        return Do(flow_.OnClientGone(absl::CancelledError("bye")));
+    }
+  }
+  void LeaveAtLast() { Do(flow_.OnClientGone(absl::DeadlineExceededError("late"))); }
+
+  void Check() const {
+    EXPECT_EQ(terminal_, 1);
+    EXPECT_FALSE(decode_open_);
+    EXPECT_FALSE(prefill_open_);
+    EXPECT_LE(started_, 1);
+  }
+
+ private:
+  absl::Status RandomStatus() {
+    switch (random_() % 5) {
+      case 0:
+        return absl::OkStatus();
+      case 1:
+        return absl::UnavailableError("u");
+      case 2:
+        return absl::ResourceExhaustedError("r");
+      case 3:
+        return absl::NotFoundError("n");
+      default:
+        return absl::InternalError("i");
+    }
+  }
+
+  void Do(RequestFlow::Actions actions) {
+    for (const FlowAction& action : actions) {
+      ASSERT_EQ(terminal_, 0) << "after the end: " << FlowActionName(action.kind);
+      switch (action.kind) {
+        case Kind::kChooseRoute:
+          if (random_() % 4 == 0) return Do(flow_.OnNoRoute(absl::UnavailableError("nobody")));
+          return Do(flow_.OnRoute(random_() % 2 == 0 ? Remote() : Local()));
+        case Kind::kSendStarted:
+          ++started_;
+          break;
+        case Kind::kOpenDecode:
+          EXPECT_FALSE(decode_open_);
+          EXPECT_FALSE(prefill_open_) << "the attempt before still prefills";
+          decode_open_ = true;
+          break;
+        case Kind::kSendPrefill:
+          EXPECT_FALSE(prefill_open_);
+          prefill_open_ = true;
+          break;
+        case Kind::kCancelDecode:
+          EXPECT_TRUE(decode_open_);
+          decode_open_ = false;
+          break;
+        case Kind::kCancelPrefill:
+          EXPECT_TRUE(prefill_open_);
+          prefill_open_ = false;
+          break;
+        case Kind::kForwardTokens:
+          EXPECT_EQ(started_, 1);
+          break;
+        case Kind::kFinish:
+        case Kind::kFail:
+          ++terminal_;
+          break;
+        case Kind::kPrefillLocally:
+        case Kind::kAwaitReport:
+          break;
+      }
+    }
+  }
+
+  std::mt19937_64& random_;
+  RequestFlow flow_;
+  bool decode_open_ = false;
+  bool prefill_open_ = false;
+  int started_ = 0;
+  int terminal_ = 0;
+};
+
+TEST(RequestFlow, AnyOrderOfEventsEndsOnceAndLeavesNoCallOpen) {
+  constexpr int kRequests = 20'000;
+  constexpr int kEvents = 40;
+  const char* chosen = std::getenv("BATON_TEST_SEED");
+  const uint64_t seed = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 20261121;
+  SCOPED_TRACE("BATON_TEST_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < kRequests && !::testing::Test::HasFailure(); ++i) {
+    SCOPED_TRACE(i);
+    Host host(random);
+    const auto events = random() % kEvents;
+    for (uint64_t event = 0; event < events; ++event) host.RandomEvent();
+    host.LeaveAtLast();
+    host.Check();
+  }
+}
+
+}  // namespace
+}  // namespace baton

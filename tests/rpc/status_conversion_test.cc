@@ -1,0 +1,28 @@
+#include "rpc/status_conversion.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace baton {
+namespace {
+
+TEST(StatusConversion, EveryCodeSurvivesTheWayThereAndBack) {
+  for (int code = 0; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), code == 0 ? "" : "why");
+    EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status) << code;
+  }
+}
+
+TEST(StatusConversion, AnUnknownCodeBecomesUnknown) {
+  const grpc::Status status(static_cast<grpc::StatusCode>(99), "odd");
+  EXPECT_EQ(FromGrpcStatus(status).code(), absl::StatusCode::kUnknown);
+}
+
+TEST(StatusConversion, LongMessagesAreCut) {
+  const absl::Status status = absl::InternalError(std::string(100'000, 'x'));
+  EXPECT_EQ(ToGrpcStatus(status).error_message().size(), kMaxStatusMessageBytes);
+}
+
+}  // namespace
+}  // namespace baton
