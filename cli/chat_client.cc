@@ -30,7 +30,8 @@ struct ChatOptions {
 // Ends the running answer at a signal; between answers, the program.
 class AnswerInterrupter {
  public:
-  explicit AnswerInterrupter(RouterClient& client) : client_(client), thread_([this] { Watch(); }) {}
+  explicit AnswerInterrupter(RouterClient& client)
+      : client_(client), thread_([this] { Watch(); }) {}
   ~AnswerInterrupter() {
     stopping_ = true;
     thread_.join();
@@ -111,8 +112,9 @@ void AddChatCommand(CLI::App& app, int& exit_code) {
   command->add_flag("--ledger", options->ledger, "Print each answer's latency ledger");
   command->add_option("--temperature", options->sampling.temperature, "0 is greedy")
       ->capture_default_str();
-  command->add_option("--top-p", options->sampling.top_p,
-                      "Only the most likely tokens with this share")
+  command
+      ->add_option("--top-p", options->sampling.top_p,
+                   "Only the most likely tokens with this share")
       ->capture_default_str();
   command->add_option_function<int32_t>(
       "--max-tokens", [options](const int32_t& value) { options->sampling.max_tokens = value; },

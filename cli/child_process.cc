@@ -50,7 +50,8 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
   if (capture) close(pipe_ends[1]);
   if (pid < 0) {
     if (capture) close(pipe_ends[0]);
-    return absl::InternalError(absl::StrCat("cannot start ", arguments[0], ": ", std::strerror(errno)));
+    return absl::InternalError(
+        absl::StrCat("cannot start ", arguments[0], ": ", std::strerror(errno)));
   }
   ChildProcess child;
   child.name_ = arguments[0].substr(arguments[0].rfind('/') + 1);

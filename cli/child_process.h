@@ -1,9 +1,11 @@
 // A program started by this one, which never outlives it.
 //
-// The child is killed by the kernel when this process dies, has a process group of its own (so that Ctrl-C at the terminal reaches this process
-// alone, which then ends its children in order), and gets the termination signals unblocked.
+// The child is killed by the kernel when this process dies, has a process group of its own (so that
+// Ctrl-C at the terminal reaches this process alone, which then ends its children in order), and
+// gets the termination signals unblocked.
 //
-// Thread safety: belongs to the thread that started it, which must live as long as the child shall (the kernel's promise is tied to it).
+// Thread safety: belongs to the thread that started it, which must live as long as the child shall
+// (the kernel's promise is tied to it).
 #pragma once
 
 #include <sys/types.h>
@@ -18,9 +20,11 @@ namespace baton {
 
 class ChildProcess {
  public:
-  // arguments[0] is the program's path. With `capture`, its standard output can be read with ReadLine; otherwise it goes to this
-  // process's standard error. Internal when the process cannot be started; a program that cannot be run exits with 127.
-  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, bool capture);
+  // arguments[0] is the program's path. With `capture`, its standard output can be read with
+  // ReadLine; otherwise it goes to this process's standard error. Internal when the process cannot
+  // be started; a program that cannot be run exits with 127.
+  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments,
+                                            bool capture);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) = delete;
   // Kills it if it still runs.

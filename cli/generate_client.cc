@@ -42,8 +42,9 @@ void AddGenerateCommand(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<GenerateOptions>();
   command->add_option("--router", options->client.router, "HOST:PORT of the router")
       ->capture_default_str();
-  command->add_option("--timeout-ms", options->client.timeout_ms,
-                      "Deadline of each request in milliseconds; 0: none")
+  command
+      ->add_option("--timeout-ms", options->client.timeout_ms,
+                   "Deadline of each request in milliseconds; 0: none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   static const std::map<std::string, v1::PrefillPlacement> kPlacements = {

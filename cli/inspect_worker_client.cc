@@ -54,12 +54,12 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
                              .blocks = {sequence.blocks().begin(), sequence.blocks().end()}});
   }
   for (const v1::AllocationEvent& event : wire.trace()) {
-    out.trace.push_back({.kind = KindFromWire(event.kind()),
+    out.trace.push_back({.time_us = 0,
+                         .kind = KindFromWire(event.kind()),
                          .sequence = SequenceId(event.sequence_id()),
                          .tokens = event.tokens(),
                          .blocks = event.blocks(),
-                         .free_after = event.free_after(),
-                         .time_us = 0});
+                         .free_after = event.free_after()});
   }
   return out;
 }

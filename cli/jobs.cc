@@ -31,9 +31,9 @@ absl::StatusOr<Integer> ToInteger(const std::string& field, const Json& value) {
       return static_cast<Integer>(number);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" is ", value.dump(), "; ",
-                                                 std::numeric_limits<Integer>::min(), "–",
-                                                 std::numeric_limits<Integer>::max(), " is allowed"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", field, "\" is ", value.dump(), "; ", std::numeric_limits<Integer>::min(),
+                   "–", std::numeric_limits<Integer>::max(), " is allowed"));
 }
 
 absl::StatusOr<std::vector<TokenId>> ToTokenIds(const std::string& field, const Json& value) {
@@ -41,7 +41,8 @@ absl::StatusOr<std::vector<TokenId>> ToTokenIds(const std::string& field, const 
   std::vector<TokenId> out;
   out.reserve(value.size());
   for (size_t i = 0; i < value.size(); ++i) {
-    ASSIGN_OR_RETURN(const TokenId id, ToInteger<TokenId>(absl::StrCat(field, "[", i, "]"), value[i]));
+    ASSIGN_OR_RETURN(const TokenId id,
+                     ToInteger<TokenId>(absl::StrCat(field, "[", i, "]"), value[i]));
     out.push_back(id);
   }
   return out;
@@ -95,7 +96,8 @@ absl::Status SetLogitBias(const Json& value, SamplingParams& sampling) {
   for (const auto& [key, bias] : value.items()) {
     TokenId token = 0;
     if (!absl::SimpleAtoi(key, &token)) {
-      return absl::InvalidArgumentError(absl::StrCat("\"logit_bias\": \"", key, "\" is not a token id"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"logit_bias\": \"", key, "\" is not a token id"));
     }
     RETURN_IF_ERROR(
         SetNumber(absl::StrCat("logit_bias[", key, "]"), bias, sampling.logit_bias[token]));
@@ -185,7 +187,8 @@ absl::StatusOr<Job> ParseJobObject(const Json& json, int64_t line_number) {
   const int inputs = (job.prompt ? 1 : 0) + (job.prompt_token_ids ? 1 : 0) + (job.messages ? 1 : 0);
   if (inputs != 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a job has one of \"prompt\", \"prompt_token_ids\" and \"messages\"; this one has ", inputs));
+        "a job has one of \"prompt\", \"prompt_token_ids\" and \"messages\"; this one has ",
+        inputs));
   }
   return job;
 }
@@ -210,9 +213,8 @@ std::string Dump(const nlohmann::ordered_json& json) {
 
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  absl::StatusOr<Job> job = json.is_discarded()
-                                ? absl::InvalidArgumentError("not valid JSON")
-                                : ParseJobObject(json, line_number);
+  absl::StatusOr<Job> job = json.is_discarded() ? absl::InvalidArgumentError("not valid JSON")
+                                                : ParseJobObject(json, line_number);
   if (job.ok()) return job;
   return absl::Status(job.status().code(),
                       absl::StrCat("line ", line_number, ": ", job.status().message()));

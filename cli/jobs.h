@@ -1,7 +1,9 @@
-// Jobs as `baton run` and `baton generate` read them, and results as they print them: one JSON object a line.
+// Jobs as `baton run` and `baton generate` read them, and results as they print them: one JSON
+// object a line.
 //
-// A job: {"id", one of "prompt" | "prompt_token_ids" | "messages", sampling fields named as in OpenAI's API}. Strict: an unknown
-// field, a wrong type or a value out of range is an error that names line and field.
+// A job: {"id", one of "prompt" | "prompt_token_ids" | "messages", sampling fields named as in
+// OpenAI's API}. Strict: an unknown field, a wrong type or a value out of range is an error that
+// names line and field.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -59,12 +59,14 @@ std::string TransferNote(const JobResult& result) {
   const int64_t us = FigureOrZero(result, "kv_transfer_us");
   if (us <= 0) return Bytes(bytes);
   constexpr double kBytesPerUsInGigabytes = 1000.0;
-  return absl::StrFormat("%s, %.2f GB/s", Bytes(bytes),
-                         static_cast<double>(bytes) / static_cast<double>(us) / kBytesPerUsInGigabytes);
+  return absl::StrFormat(
+      "%s, %.2f GB/s", Bytes(bytes),
+      static_cast<double>(bytes) / static_cast<double>(us) / kBytesPerUsInGigabytes);
 }
 
 std::string CachedNote(const JobResult& result) {
-  std::string note = absl::StrCat(result.prompt_tokens, " tokens, ", result.cached_tokens, " cached");
+  std::string note =
+      absl::StrCat(result.prompt_tokens, " tokens, ", result.cached_tokens, " cached");
   const int64_t decode = FigureOrZero(result, "decode_cached_tokens");
   const int64_t prefill = FigureOrZero(result, "prefill_cached_tokens");
   if (decode > 0 || prefill > 0) {
@@ -95,10 +97,14 @@ std::string LedgerTable(const JobResult& result) {
     const char* title;
   };
   constexpr Row kRows[] = {
-      {"tokenize_us", "tokenise"},       {"route_us", "route"},
-      {"queue_us", "queue"},             {"prefill_us", "prefill"},
-      {"kv_transfer_us", "KV transfer"}, {"admit_us", "admit"},
-      {"first_token_us", "first token"}, {"inter_token_us", "inter-token"},
+      {"tokenize_us", "tokenise"},
+      {"route_us", "route"},
+      {"queue_us", "queue"},
+      {"prefill_us", "prefill"},
+      {"kv_transfer_us", "KV transfer"},
+      {"admit_us", "admit"},
+      {"first_token_us", "first token"},
+      {"inter_token_us", "inter-token"},
       {"total_us", "total"},
   };
   std::string out = "latency ledger\n";

@@ -43,15 +43,16 @@ void PrintTable(const v1::GetStatusResponse& status) {
                                "total", "hit %", "RSS MiB");
   for (const v1::WorkerStatus& worker : status.workers()) {
     const v1::PoolStatus& pool = worker.pool();
-    const double hit_percent =
-        pool.lookup_tokens() == 0 ? 0 : 100.0 * static_cast<double>(pool.hit_tokens()) /
-                                            static_cast<double>(pool.lookup_tokens());
-    std::cout << absl::StrFormat(
-        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7.1f %9d%s\n", worker.worker_id(),
-        RoleName(worker.role()), worker.address(), worker.waiting(), worker.running(),
-        worker.waiting_for_kv(), pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
-        pool.total_blocks(), hit_percent, worker.resident_bytes() >> 20,
-        worker.draining() ? "  draining" : "");
+    const double hit_percent = pool.lookup_tokens() == 0
+                                   ? 0
+                                   : 100.0 * static_cast<double>(pool.hit_tokens()) /
+                                         static_cast<double>(pool.lookup_tokens());
+    std::cout << absl::StrFormat("%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7.1f %9d%s\n",
+                                 worker.worker_id(), RoleName(worker.role()), worker.address(),
+                                 worker.waiting(), worker.running(), worker.waiting_for_kv(),
+                                 pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
+                                 pool.total_blocks(), hit_percent, worker.resident_bytes() >> 20,
+                                 worker.draining() ? "  draining" : "");
   }
 }
 

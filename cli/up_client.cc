@@ -1,4 +1,5 @@
-// `baton up`: a router, prefill workers and decode workers as processes of this machine, in the foreground.
+// `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
+// foreground.
 
 #include <signal.h>
 #include <unistd.h>
@@ -49,11 +50,13 @@ class Cluster {
   explicit Cluster(const UpOptions& options) : options_(options), directory_(ProgramDirectory()) {}
 
   absl::Status StartRouter() {
-    std::vector<std::string> arguments = {
-        absl::StrCat(directory_, "/baton-router"),
-        "--listen", options_.router_address,
-        "--min-prefill-workers", absl::StrCat(options_.prefill_workers),
-        "--min-decode-workers", absl::StrCat(options_.decode_workers)};
+    std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-router"),
+                                          "--listen",
+                                          options_.router_address,
+                                          "--min-prefill-workers",
+                                          absl::StrCat(options_.prefill_workers),
+                                          "--min-decode-workers",
+                                          absl::StrCat(options_.decode_workers)};
     arguments.insert(arguments.end(), options_.router_arguments.begin(),
                      options_.router_arguments.end());
     return Start(arguments, /*capture=*/true);
@@ -101,9 +104,12 @@ class Cluster {
  private:
   absl::Status StartWorker(const std::string& role, int32_t index, const std::string& router) {
     std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-", role, "-worker"),
-                                          "--listen",    "127.0.0.1:0",
-                                          "--worker-id", absl::StrCat(role, "-", index),
-                                          "--router",    router};
+                                          "--listen",
+                                          "127.0.0.1:0",
+                                          "--worker-id",
+                                          absl::StrCat(role, "-", index),
+                                          "--router",
+                                          router};
     if (!options_.model.empty()) {
       arguments.push_back("--model");
       arguments.push_back(options_.model);
@@ -168,11 +174,13 @@ void AddUpCommand(CLI::App& app, int& exit_code) {
   command->add_option("--decode-workers", options->decode_workers, "How many")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command->add_option("--router-address", options->router_address,
-                      "HOST:PORT for the router; port 0 picks a free one")
+  command
+      ->add_option("--router-address", options->router_address,
+                   "HOST:PORT for the router; port 0 picks a free one")
       ->capture_default_str();
-  command->add_option("--ready-timeout-ms", options->ready_timeout_ms,
-                      "Give up when not ready after so long, in milliseconds")
+  command
+      ->add_option("--ready-timeout-ms", options->ready_timeout_ms,
+                   "Give up when not ready after so long, in milliseconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--worker-argument", options->worker_arguments,

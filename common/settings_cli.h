@@ -1,5 +1,5 @@
-// Puts a SettingList on a CLI11 command line: "--name VALUE", and for flags "--name" and "--no-name".
-// Included by mains only, so that nothing else depends on CLI11.
+// Puts a SettingList on a CLI11 command line: "--name VALUE", and for flags "--name" and
+// "--no-name". Included by mains only, so that nothing else depends on CLI11.
 //
 // Thread safety: belongs to one thread. The list and its fields must outlive the parse.
 #pragma once
@@ -16,7 +16,8 @@ namespace baton {
 inline void AddSettings(const SettingList& settings, const std::string& group, CLI::App& app) {
   for (const Setting& setting : settings.settings()) {
     std::string help = setting.help;
-    if (!setting.range.empty() && !setting.is_flag) absl::StrAppend(&help, " Range: ", setting.range, ".");
+    if (!setting.range.empty() && !setting.is_flag)
+      absl::StrAppend(&help, " Range: ", setting.range, ".");
     if (!setting.default_value.empty()) {
       absl::StrAppend(&help, " Default: ", setting.default_value, ".");
     }

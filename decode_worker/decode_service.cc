@@ -39,13 +39,15 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
       : StreamWriter(max_queued), engine_(engine), gate_(gate), engine_call_(engine) {}
 
   // REQUIRES: `self` is this.
-  void Start(const v1::DecodeRequest& wire, int64_t deadline_ms, std::shared_ptr<RequestSink> self) {
+  void Start(const v1::DecodeRequest& wire, int64_t deadline_ms,
+             std::shared_ptr<RequestSink> self) {
     absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
     if (!pass.ok()) return End(ToGrpcStatus(pass.status()));
     pass_ = *std::move(pass);
     absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
     if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
-    GenerateRequest request = GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
+    GenerateRequest request =
+        GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
     request.timeout_ms = SoonerTimeoutMs(request.timeout_ms, deadline_ms);
     engine_call_.Started(engine_->Generate(std::move(request), std::move(self)));
   }
@@ -96,9 +98,9 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
   return call.get();
 }
 
-grpc::ServerUnaryReactor* DecodeService::PrefillLocally(
-    grpc::CallbackServerContext*, const v1::PrefillLocallyRequest* request,
-    v1::PrefillLocallyResponse* response) {
+grpc::ServerUnaryReactor* DecodeService::PrefillLocally(grpc::CallbackServerContext*,
+                                                        const v1::PrefillLocallyRequest* request,
+                                                        v1::PrefillLocallyResponse* response) {
   auto call = std::make_shared<UnaryCall<v1::PrefillLocallyResponse>>(response);
   call->Hold();
   const auto ask = [call, engine = engine_, transfer_id = request->transfer_id(),

@@ -1,6 +1,8 @@
-// The gRPC edge of a decode worker: a Decode stream is a request to the engine, and whatever ends one ends the other.
+// The gRPC edge of a decode worker: a Decode stream is a request to the engine, and whatever ends
+// one ends the other.
 //
-// A client that reads slowly is given time: at most one message a token is queued, so max_tokens bounds what waits for it.
+// A client that reads slowly is given time: at most one message a token is queued, so max_tokens
+// bounds what waits for it.
 //
 // Thread safety: called by gRPC from any thread.
 #pragma once

@@ -1,13 +1,14 @@
 // baton-prefill-worker: computes prompts and ships their KV to decode workers.
 
 #include "prefill_worker/prefill_service.h"
-#include "worker_rpc/worker_main.h"
+#include "worker_rpc/worker_program.h"
 
 int main(int argc, char** argv) {
   return baton::RunWorkerMain(
       argc, argv,
       {.name = "baton-prefill-worker",
-       .description = "Computes prompts chunk by chunk and ships their KV blocks to decode workers.",
+       .description =
+           "Computes prompts chunk by chunk and ships their KV blocks to decode workers.",
        .id_prefix = "prefill",
        .role = baton::v1::WORKER_ROLE_PREFILL,
        .make_service = [](baton::Engine* engine, baton::CallGate* gate) {

@@ -1,4 +1,5 @@
-// The gRPC edge of a prefill worker: a call to Prefill is a request to the engine, and its end is the call's end.
+// The gRPC edge of a prefill worker: a call to Prefill is a request to the engine, and its end is
+// the call's end.
 //
 // Thread safety: called by gRPC from any thread.
 #pragma once

@@ -1,6 +1,7 @@
 // The router's end of one Decode call: reads events and passes them on until the call ends.
 //
-// Thread safety: Start and Cancel from any thread. The listener is called on gRPC threads, one call at a time, and let go after OnDecodeEnd.
+// Thread safety: Start and Cancel from any thread. The listener is called on gRPC threads, one call
+// at a time, and let go after OnDecodeEnd.
 #pragma once
 
 #include <memory>

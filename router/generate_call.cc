@@ -175,11 +175,11 @@ void GenerateCall::Run(RequestFlow::Actions actions) {
 }
 
 RequestFlow::Actions GenerateCall::ChooseRoute() {
-  absl::StatusOr<Route> route = host_.core->ChooseRoute(
-      {.prompt_hashes = prompt_hashes_,
-       .prompt_tokens = static_cast<int32_t>(prompt_.size()),
-       .placement = placement_,
-       .excluded = flow_.excluded()});
+  absl::StatusOr<Route> route =
+      host_.core->ChooseRoute({.prompt_hashes = prompt_hashes_,
+                               .prompt_tokens = static_cast<int32_t>(prompt_.size()),
+                               .placement = placement_,
+                               .excluded = flow_.excluded()});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
   prefill_expected_ = route_.plan.prefill.has_value();
@@ -241,27 +241,25 @@ void GenerateCall::PrefillLocally(const FlowAction& action) {
   request.set_transfer_id(ticket_.transfer_id());
   request.set_receiver_epoch(ticket_.receiver_epoch());
   const auto begin = [](v1::DecodeWorker::Stub& stub, grpc::ClientContext* context,
-                        const v1::PrefillLocallyRequest* wire,
-                        v1::PrefillLocallyResponse* response,
+                        const v1::PrefillLocallyRequest* wire, v1::PrefillLocallyResponse* response,
                         std::function<void(grpc::Status)> done) {
     stub.async()->PrefillLocally(context, wire, response, std::move(done));
   };
-  LocalCall::Start(v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)),
-                   std::move(request), deadline_, begin,
-                   [self = Self(), attempt = action.attempt](absl::Status status,
-                                                             v1::PrefillLocallyResponse) {
-                     self->OnPrefillLocallyEnd(attempt, std::move(status));
-                   });
+  LocalCall::Start(
+      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
+      deadline_, begin,
+      [self = Self(), attempt = action.attempt](absl::Status status, v1::PrefillLocallyResponse) {
+        self->OnPrefillLocallyEnd(attempt, std::move(status));
+      });
 }
 
 void GenerateCall::AwaitReport() {
   report_alarm_ = std::make_unique<grpc::Alarm>();
-  report_alarm_->Set(DeadlineIn(host_.options->report_wait_ms),
-                     [self = Self()](bool) mutable {
-                       // The alarm keeps this function: what it captured must not keep the alarm.
-                       const std::shared_ptr<GenerateCall> call = std::move(self);
-                       call->OnReportOverdue();
-                     });
+  report_alarm_->Set(DeadlineIn(host_.options->report_wait_ms), [self = Self()](bool) mutable {
+    // The alarm keeps this function: what it captured must not keep the alarm.
+    const std::shared_ptr<GenerateCall> call = std::move(self);
+    call->OnReportOverdue();
+  });
 }
 
 void GenerateCall::ForwardTokens() {

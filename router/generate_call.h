@@ -1,9 +1,12 @@
-// One Generate call at the router: the host of its RequestFlow. Events come from the client's stream, the decode worker's stream, the
-// prefill worker's answer and an alarm; each is fed to the flow under one lock, and the flow's actions are carried out at once.
+// One Generate call at the router: the host of its RequestFlow. Events come from the client's
+// stream, the decode worker's stream, the prefill worker's answer and an alarm; each is fed to the
+// flow under one lock, and the flow's actions are carried out at once.
 //
-// What waits for a slow client is bounded: a decode worker sends at most one message a token, and max_tokens and the context bound those.
+// What waits for a slow client is bounded: a decode worker sends at most one message a token, and
+// max_tokens and the context bound those.
 //
-// Lock order: this call's lock, then RouterCore's or the stream writer's. No gRPC function called here runs a callback on the spot.
+// Lock order: this call's lock, then RouterCore's or the stream writer's. No gRPC function called
+// here runs a callback on the spot.
 //
 // Thread safety: called by gRPC from any thread.
 #pragma once

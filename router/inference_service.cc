@@ -100,8 +100,7 @@ absl::Status InferenceService::DoDetokenize(const v1::DetokenizeRequest& request
                                             v1::DetokenizeResponse& response) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   const std::span<const TokenId> ids(request.ids().data(), static_cast<size_t>(request.ids_size()));
-  ASSIGN_OR_RETURN(std::string text,
-                   model->tokenizer().DecodeText(ids, {.include_control = true}));
+  ASSIGN_OR_RETURN(std::string text, model->tokenizer().DecodeText(ids, {.include_control = true}));
   response.set_text(std::move(text));
   return absl::OkStatus();
 }

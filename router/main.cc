@@ -8,8 +8,8 @@
 #include "common/check.h"
 #include "common/settings_cli.h"
 #include "common/status_macros.h"
-#include "router/router_server.h"
 #include "common/termination.h"
+#include "router/router_server.h"
 
 namespace {
 

@@ -30,8 +30,7 @@ void ModelFetcher::MaybeFetch() {
   if (fetching_ || stopping_) return;
   fetching_ = true;
   const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
-                        const v1::GetTokenizerRequest* request,
-                        v1::TokenizerDescription* response,
+                        const v1::GetTokenizerRequest* request, v1::TokenizerDescription* response,
                         std::function<void(grpc::Status)> done) {
     stub.async()->GetTokenizer(context, request, response, std::move(done));
   };

@@ -1,4 +1,5 @@
-// Fetches the tokenizer of the fleet's model from a worker, once for each model: never two fetches at a time.
+// Fetches the tokenizer of the fleet's model from a worker, once for each model: never two fetches
+// at a time.
 //
 // Thread safety: MaybeFetch from any thread. The destructor cancels a fetch and waits for it.
 #pragma once
@@ -21,7 +22,8 @@ class ModelFetcher {
   ModelFetcher(RouterCore* core, WorkerChannels* channels);
   ~ModelFetcher();
 
-  // Asks a worker if the model is not known. Returns at once; a failure is logged and the next call tries again.
+  // Asks a worker if the model is not known. Returns at once; a failure is logged and the next call
+  // tries again.
   void MaybeFetch();
 
  private:

@@ -1,14 +1,16 @@
-// One request's way through the router, as a state machine: events in, actions out. The host does all I/O.
+// One request's way through the router, as a state machine: events in, actions out. The host does
+// all I/O.
 //
 //   Start → kChooseRoute → OnRoute → kSendStarted, kOpenDecode
-//     remote: OnTicket → kSendPrefill; it fails → kPrefillLocally (a ticket is for one prefill worker only)
-//     OnTokens → kForwardTokens …
-//     OnDecodeFinished → (the prefill worker's report is awaited for a moment, for the ledger) → kFinish
-//     a decode worker that refuses or is unreachable before the first token → kChooseRoute without it
+//     remote: OnTicket → kSendPrefill; it fails → kPrefillLocally (a ticket is for one prefill
+//     worker only) OnTokens → kForwardTokens … OnDecodeFinished → (the prefill worker's report is
+//     awaited for a moment, for the ledger) → kFinish a decode worker that refuses or is
+//     unreachable before the first token → kChooseRoute without it
 //
 // Invariants, whatever the order of events:
 //  1. Exactly one terminal action, kFinish or kFail, and nothing for the client after it.
-//  2. A call that was opened (kOpenDecode, kSendPrefill) and has not ended by itself is cancelled before the request ends.
+//  2. A call that was opened (kOpenDecode, kSendPrefill) and has not ended by itself is cancelled
+//  before the request ends.
 //  3. Events of an earlier attempt, and events after the end, are ignored.
 //
 // Actions of one event are to be carried out in order, and before the next event.
@@ -27,17 +29,17 @@ namespace baton {
 
 struct FlowAction {
   enum class Kind : uint8_t {
-    kChooseRoute,      // answer with OnRoute or OnNoRoute; leave out excluded()
-    kSendStarted,      // to the client
-    kOpenDecode,       // on `worker`, attempt `attempt`, with `remote_prefill`
-    kSendPrefill,      // to `worker`, with the ticket just received
-    kForwardTokens,    // the tokens just received, to the client
-    kPrefillLocally,   // tell the decode worker that no KV will come
-    kCancelDecode,     // the call of `attempt`
+    kChooseRoute,     // answer with OnRoute or OnNoRoute; leave out excluded()
+    kSendStarted,     // to the client
+    kOpenDecode,      // on `worker`, attempt `attempt`, with `remote_prefill`
+    kSendPrefill,     // to `worker`, with the ticket just received
+    kForwardTokens,   // the tokens just received, to the client
+    kPrefillLocally,  // tell the decode worker that no KV will come
+    kCancelDecode,    // the call of `attempt`
     kCancelPrefill,
-    kAwaitReport,      // call OnReportOverdue after a moment
-    kFinish,           // the client gets `finished`; the request succeeded
-    kFail,             // the client gets `status`
+    kAwaitReport,  // call OnReportOverdue after a moment
+    kFinish,       // the client gets `finished`; the request succeeded
+    kFail,         // the client gets `status`
   };
   Kind kind;
   int32_t attempt = 0;
@@ -60,7 +62,7 @@ class RequestFlow {
   // `attempt` is that of the kOpenDecode which the event belongs to.
   Actions OnTicket(int32_t attempt);
   Actions OnTokens(int32_t attempt);
-  Actions OnDecodeFinished(int32_t attempt);             // the worker's last message
+  Actions OnDecodeFinished(int32_t attempt);                     // the worker's last message
   Actions OnDecodeFailed(int32_t attempt, absl::Status status);  // the call ended without one
 
   Actions OnPrefillDone(int32_t attempt);

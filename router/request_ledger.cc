@@ -14,7 +14,8 @@ void RequestLedgerBuilder::TokensArrived(int64_t now_us, int32_t count) {
 }
 
 void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_worker,
-                                    const std::string& decode_worker, v1::Finished& finished) const {
+                                    const std::string& decode_worker,
+                                    v1::Finished& finished) const {
   v1::Ledger& ledger = *finished.mutable_ledger();
   const int64_t tokenized_us = std::max(tokenized_us_, received_us_);
   ledger.set_tokenize_us(tokenized_us - received_us_);
@@ -27,8 +28,8 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   ledger.set_prefill_worker(prefill_worker);
   if (!prefill_) return;
 
-  // The prefill worker's own words come first. What the KV brought along to the decode worker (and the decode worker added
-  // itself) stands where the report says nothing.
+  // The prefill worker's own words come first. What the KV brought along to the decode worker (and
+  // the decode worker added itself) stands where the report says nothing.
   ledger.set_queue_us(prefill_->queue_us());
   ledger.set_prefill_us(prefill_->prefill_us());
   ledger.set_prefill_chunks(prefill_->chunks());

@@ -1,4 +1,5 @@
-// Puts one request's ledger together: what the router saw, what the decode worker and the prefill worker report.
+// Puts one request's ledger together: what the router saw, what the decode worker and the prefill
+// worker report.
 //
 // Thread safety: belongs to its request.
 #pragma once
@@ -22,8 +23,8 @@ class RequestLedgerBuilder {
   void TokensArrived(int64_t now_us, int32_t count);
   void PrefillReported(const v1::PrefillResponse& report) { prefill_ = report; }
 
-  // Fills usage and ledger of `finished`, which holds what the decode worker knows. `prefill_worker` is empty when the decode worker
-  // prefilled.
+  // Fills usage and ledger of `finished`, which holds what the decode worker knows.
+  // `prefill_worker` is empty when the decode worker prefilled.
   void Complete(int64_t now_us, const std::string& prefill_worker, const std::string& decode_worker,
                 v1::Finished& finished) const;
 

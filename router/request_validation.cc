@@ -18,13 +18,14 @@ absl::Status CheckRange(const char* field, std::optional<Number> value, Number l
   if (!value) return absl::OkStatus();
   const bool above = open ? *value > low : *value >= low;
   if (above && *value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("sampling.", field, " is ", *value, "; ",
-                                                 open ? "(" : "[", low, ", ", high, "] is allowed"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "sampling.", field, " is ", *value, "; ", open ? "(" : "[", low, ", ", high, "] is allowed"));
 }
 
 absl::Status CheckCount(const char* what, int64_t count, int64_t limit) {
   if (count <= limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is ", count, "; at most ", limit, " is allowed"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is ", count, "; at most ", limit, " is allowed"));
 }
 
 }  // namespace
@@ -41,9 +42,9 @@ absl::Status CheckPromptBytes(const RequestLimits& limits, int64_t bytes) {
 absl::Status CheckPromptTokens(const RequestLimits& limits, int64_t prompt_tokens) {
   if (prompt_tokens == 0) return absl::InvalidArgumentError("the prompt has no tokens");
   if (prompt_tokens < limits.context_length) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
-                                                 " tokens; the model's context of ",
-                                                 limits.context_length, " tokens leaves none to generate"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the prompt has ", prompt_tokens, " tokens; the model's context of ",
+                   limits.context_length, " tokens leaves none to generate"));
 }
 
 absl::Status CheckTokenId(const RequestLimits& limits, int64_t position, int32_t id) {
@@ -63,8 +64,7 @@ absl::Status CheckSampling(const SamplingFields& fields) {
   RETURN_IF_ERROR(CheckRange("top_k", fields.top_k, 0, kAnyCount));
   RETURN_IF_ERROR(CheckRange("top_p", fields.top_p, 0.0f, 1.0f, /*open=*/true));
   RETURN_IF_ERROR(CheckRange("min_p", fields.min_p, 0.0f, 1.0f));
-  RETURN_IF_ERROR(
-      CheckRange("repetition_penalty", fields.repetition_penalty, 0.01f, 100.0f));
+  RETURN_IF_ERROR(CheckRange("repetition_penalty", fields.repetition_penalty, 0.01f, 100.0f));
   RETURN_IF_ERROR(CheckRange("presence_penalty", fields.presence_penalty, -2.0f, 2.0f));
   RETURN_IF_ERROR(CheckRange("frequency_penalty", fields.frequency_penalty, -2.0f, 2.0f));
   RETURN_IF_ERROR(CheckRange("max_tokens", fields.max_tokens, 1, kAnyCount));
@@ -72,7 +72,8 @@ absl::Status CheckSampling(const SamplingFields& fields) {
   RETURN_IF_ERROR(CheckRange("logprobs", fields.logprobs, 0, 20));
   RETURN_IF_ERROR(CheckCount("sampling.logit_bias's size", fields.logit_bias_entries, 1024));
   RETURN_IF_ERROR(CheckCount("sampling.stop's size", fields.stop_strings, 16));
-  RETURN_IF_ERROR(CheckCount("sampling.stop's longest string in bytes", fields.longest_stop_bytes, 256));
+  RETURN_IF_ERROR(
+      CheckCount("sampling.stop's longest string in bytes", fields.longest_stop_bytes, 256));
   return CheckCount("sampling.stop_token_ids's size", fields.stop_token_ids, 64);
 }
 

@@ -1,5 +1,5 @@
-// What the router refuses by itself, before a worker is asked. Everything is InvalidArgument and names the field, its value and the limit.
-// The engine checks again, and checks the rest.
+// What the router refuses by itself, before a worker is asked. Everything is InvalidArgument and
+// names the field, its value and the limit. The engine checks again, and checks the rest.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -39,7 +39,8 @@ struct SamplingFields {
 // Identifiers and salts: printable or not, but bounded.
 absl::Status CheckIdentifier(std::string_view field, std::string_view value, int64_t max_bytes);
 absl::Status CheckPromptBytes(const RequestLimits& limits, int64_t bytes);
-// Not empty, and with at least one token of the context left. (max_tokens may reach past the context: the answer then ends there.)
+// Not empty, and with at least one token of the context left. (max_tokens may reach past the
+// context: the answer then ends there.)
 absl::Status CheckPromptTokens(const RequestLimits& limits, int64_t prompt_tokens);
 absl::Status CheckTokenId(const RequestLimits& limits, int64_t position, int32_t id);
 absl::Status CheckPriority(int32_t priority);

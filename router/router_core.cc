@@ -41,7 +41,8 @@ std::vector<WorkerRecord> RouterCore::Workers() const {
 std::string RouterCore::ModelSource() const {
   std::lock_guard lock(mutex_);
   const std::string& wanted = registry_.fleet_model();
-  if (wanted.empty() || (model_ != nullptr && model_->description().fingerprint == wanted)) return "";
+  if (wanted.empty() || (model_ != nullptr && model_->description().fingerprint == wanted))
+    return "";
   return registry_.workers().front().report.address;
 }
 
@@ -67,7 +68,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> RouterCore::model() const {
 
 bool RouterCore::ready() const {
   std::lock_guard lock(mutex_);
-  if (model_ == nullptr || model_->description().fingerprint != registry_.fleet_model()) return false;
+  if (model_ == nullptr || model_->description().fingerprint != registry_.fleet_model())
+    return false;
   int32_t prefill = 0;
   int32_t decode = 0;
   for (const WorkerRecord& worker : registry_.workers()) {
@@ -88,8 +90,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     input.cached_tokens[prefix.worker] = prefix.units * kUnitsPerHash;
   }
   Route route;
-  ASSIGN_OR_RETURN(route.plan,
-                   baton::ChooseRoute(options_.routing, input, registry_.workers()));
+  ASSIGN_OR_RETURN(route.plan, baton::ChooseRoute(options_.routing, input, registry_.workers()));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
   route.decode_id = decode.id;
   route.decode_address = decode.address;

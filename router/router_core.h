@@ -1,5 +1,5 @@
-// The router's state that requests share: registry, routing hints, the served model, counters. Thread-safe shell around the pure parts;
-// knows nothing of gRPC.
+// The router's state that requests share: registry, routing hints, the served model, counters.
+// Thread-safe shell around the pure parts; knows nothing of gRPC.
 //
 // Thread safety: every function, from any thread; none blocks for longer than a look-up.
 #pragma once
@@ -56,7 +56,8 @@ class RouterCore {
   void Tick();
   std::vector<WorkerRecord> Workers() const;
 
-  // The address of a worker to ask for the fleet's model; empty when it is known or nobody is there.
+  // The address of a worker to ask for the fleet's model; empty when it is known or nobody is
+  // there.
   std::string ModelSource() const;
   // FailedPrecondition when the fleet serves another one by now.
   absl::Status SetModel(std::shared_ptr<const ServedModel> model);
@@ -66,7 +67,8 @@ class RouterCore {
   // A request would succeed now.
   bool ready() const;
 
-  // Counts the request as active on both workers until WorkerDone. Unavailable when there is no such pair.
+  // Counts the request as active on both workers until WorkerDone. Unavailable when there is no
+  // such pair.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);

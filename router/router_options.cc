@@ -19,8 +19,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "Runs of 16 tokens whose holders the router remembers; about 100 bytes each.");
   settings.Add("decode-attempts", &options.decode_attempts, 1, 64,
                "Decode workers that are tried before a request is refused.");
-  settings.Add("report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
-               "How long a finished answer waits for its prefill worker's figures, in milliseconds.");
+  settings.Add(
+      "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
+      "How long a finished answer waits for its prefill worker's figures, in milliseconds.");
   settings.Add("min-prefill-workers", &options.min_prefill_workers, 0, 1 << 20,
                "The router is ready only with so many prefill workers.");
   settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,

@@ -12,14 +12,14 @@ namespace baton {
 
 struct RouterOptions {
   RpcServerOptions server;
-  std::string advertise;            // host in the `ready` line; empty: the listen host
+  std::string advertise;  // host in the `ready` line; empty: the listen host
   RoutingOptions routing;
   int64_t worker_expiry_ms = 3000;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;
   int64_t prefix_index_entries = 1 << 20;
   int32_t decode_attempts = 3;
-  int64_t report_wait_ms = 1000;    // for a prefill worker's figures after the answer has ended
+  int64_t report_wait_ms = 1000;  // for a prefill worker's figures after the answer has ended
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
 };

@@ -1,4 +1,5 @@
-// A whole router: core, services, server, and the order in which they end. What main runs and tests build.
+// A whole router: core, services, server, and the order in which they end. What main runs and tests
+// build.
 //
 // Thread safety: Start, Tick, Shutdown and the destructor from one thread.
 #pragma once
@@ -20,7 +21,8 @@ class RouterServer {
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterOptions& options);
   ~RouterServer();
 
-  // Forgets silent workers, tells the health service; to be called several times a second. True when requests will succeed.
+  // Forgets silent workers, tells the health service; to be called several times a second. True
+  // when requests will succeed.
   bool Tick();
 
   // Refuses new requests, lets running ones end for `drain_ms`, cancels the rest. Idempotent.

@@ -58,8 +58,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.model = wire.fingerprint().model();
   out.fingerprint = FingerprintText(wire.fingerprint());
   out.draining = status.draining();
-  const int64_t queued =
-      int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
+  const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
   out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
   const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks();
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
@@ -139,7 +138,8 @@ absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& m
   std::vector<ChatMessage> messages;
   for (const v1::ChatMessage& message : wire.messages()) {
     bytes += static_cast<int64_t>(message.role().size() + message.content().size());
-    messages.push_back({.role = message.role(), .content = message.content(), .name = std::nullopt});
+    messages.push_back(
+        {.role = message.role(), .content = message.content(), .name = std::nullopt});
   }
   RETURN_IF_ERROR(CheckPromptBytes(limits, bytes));
   const bool add_generation_prompt =

@@ -6,7 +6,8 @@
 namespace baton {
 namespace {
 
-// More than any prompt costs, so that a full pool is the last choice but still one: the hint may be old.
+// More than any prompt costs, so that a full pool is the last choice but still one: the hint may be
+// old.
 constexpr int64_t kFullPoolPenalty = int64_t{1} << 40;
 
 int64_t UncachedTokens(const RoutingInput& input, WorkerNumber number) {
@@ -50,11 +51,10 @@ absl::StatusOr<RoutePlan> ChooseRoute(const RoutingOptions& options, const Routi
     });
   };
   const bool remote_demanded = input.placement == Placement::kRemote;
-  const WorkerRecord* decode =
-      Cheapest(options, input, workers, [&](const WorkerRecord& worker) {
-        return worker.CanDecode() && !input.excluded.contains(worker.number) &&
-               (!remote_demanded || has_partner(worker));
-      });
+  const WorkerRecord* decode = Cheapest(options, input, workers, [&](const WorkerRecord& worker) {
+    return worker.CanDecode() && !input.excluded.contains(worker.number) &&
+           (!remote_demanded || has_partner(worker));
+  });
   if (decode == nullptr) {
     return absl::UnavailableError(
         remote_demanded ? "no prefill worker and decode worker with equal fingerprints are ready"
@@ -67,11 +67,10 @@ absl::StatusOr<RoutePlan> ChooseRoute(const RoutingOptions& options, const Routi
       UncachedTokens(input, decode->number) <= options.local_prefill_tokens) {
     return plan;
   }
-  const WorkerRecord* prefill =
-      Cheapest(options, input, workers, [&](const WorkerRecord& worker) {
-        return worker.CanPrefill() && worker.number != decode->number &&
-               worker.report.fingerprint == decode->report.fingerprint;
-      });
+  const WorkerRecord* prefill = Cheapest(options, input, workers, [&](const WorkerRecord& worker) {
+    return worker.CanPrefill() && worker.number != decode->number &&
+           worker.report.fingerprint == decode->report.fingerprint;
+  });
   if (prefill != nullptr) plan.prefill = prefill->number;
   return plan;
 }

@@ -1,11 +1,14 @@
-// Where a request runs: the decode worker that has to compute and wait least, and whether a prefill worker should help.
+// Where a request runs: the decode worker that has to compute and wait least, and whether a prefill
+// worker should help.
 //
-// Cost of a worker, in tokens: prompt tokens that its caches do not hold + load × tokens_per_load (what one more neighbour costs), and
-// far more when its pool cannot hold the prompt. The cheapest wins; among equals the one with fewest requests so far, then the
-// smaller number. KV-aware routing by cost follows NVIDIA Dynamo's router (overlap blocks against load).
+// Cost of a worker, in tokens: prompt tokens that its caches do not hold + load × tokens_per_load
+// (what one more neighbour costs), and far more when its pool cannot hold the prompt. The cheapest
+// wins; among equals the one with fewest requests so far, then the smaller number. KV-aware routing
+// by cost follows NVIDIA Dynamo's router (overlap blocks against load).
 //
-// A prompt is prefilled on the decode worker itself when what is missing there is so short that shipping costs more than computing,
-// when no prefill worker with an equal fingerprint is there, or when the caller says so.
+// A prompt is prefilled on the decode worker itself when what is missing there is so short that
+// shipping costs more than computing, when no prefill worker with an equal fingerprint is there, or
+// when the caller says so.
 //
 // Thread safety: pure function.
 #pragma once
@@ -24,7 +27,8 @@ namespace baton {
 enum class Placement : uint8_t { kAutomatic, kRemote, kLocal };
 
 struct RoutingOptions {
-  int32_t local_prefill_tokens = 64;  // up to so many uncached tokens are computed on the decode worker
+  int32_t local_prefill_tokens =
+      64;  // up to so many uncached tokens are computed on the decode worker
   int32_t tokens_per_load = 64;
 };
 

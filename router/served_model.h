@@ -1,4 +1,5 @@
-// The model that the fleet serves, as far as the router needs it: its tokenizer, its template, its limits.
+// The model that the fleet serves, as far as the router needs it: its tokenizer, its template, its
+// limits.
 //
 // Thread safety: immutable after creation.
 #pragma once

@@ -8,9 +8,10 @@
 namespace baton {
 
 absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
-  for (const auto& [name, value] : {std::pair<const char*, const std::string&>("worker_id", report.id),
-                                    {"address", report.address},
-                                    {"fingerprint.model", report.model}}) {
+  for (const auto& [name, value] :
+       {std::pair<const char*, const std::string&>("worker_id", report.id),
+        {"address", report.address},
+        {"fingerprint.model", report.model}}) {
     if (value.empty() || value.size() > kMaxNameBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " has ", value.size(), " bytes; 1–", kMaxNameBytes, " are allowed"));
@@ -18,8 +19,8 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
   }
   if (report.epoch.value() == 0) return absl::InvalidArgumentError("epoch is 0");
   if (buried_until_us_.contains(Incarnation(report.id, report.epoch))) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", report.id, ": epoch ",
-                                                      report.epoch.value(), " has ended"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", report.id, ": epoch ", report.epoch.value(), " has ended"));
   }
   return absl::OkStatus();
 }
@@ -43,8 +44,8 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
     if (workers_[i].report.id == report.id || workers_[i].report.address == report.address) Bury(i);
   }
   if (!fleet_model_.empty() && report.model != fleet_model_) {
-    return absl::FailedPreconditionError(absl::StrCat("model ", report.model,
-                                                      " differs from the fleet's model ", fleet_model_));
+    return absl::FailedPreconditionError(
+        absl::StrCat("model ", report.model, " differs from the fleet's model ", fleet_model_));
   }
   if (static_cast<int64_t>(workers_.size()) >= options_.max_workers) {
     return absl::ResourceExhaustedError(

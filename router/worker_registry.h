@@ -1,11 +1,15 @@
-// Which workers there are: what their heartbeats said, when they were last heard of, and what this router has running on them.
+// Which workers there are: what their heartbeats said, when they were last heard of, and what this
+// router has running on them.
 //
 // Pure: time comes from a Clock, heartbeats from the edge. Rules:
-//  - A worker is alive until `expiry_us` passed since its last heartbeat, or until it says that it leaves.
-//  - An incarnation is (worker id, epoch) and has a WorkerNumber of its own, never reused. A new epoch replaces the one before; what an
-//    incarnation says after it was replaced or has left is refused (for kTombstoneUs). One that merely was not heard of may come
-//    back. Epochs are random: they have no order.
-//  - The fleet serves one model: that of the first worker. Another model is refused by name while any worker is there.
+//  - A worker is alive until `expiry_us` passed since its last heartbeat, or until it says that it
+//  leaves.
+//  - An incarnation is (worker id, epoch) and has a WorkerNumber of its own, never reused. A new
+//  epoch replaces the one before; what an
+//    incarnation says after it was replaced or has left is refused (for kTombstoneUs). One that
+//    merely was not heard of may come back. Epochs are random: they have no order.
+//  - The fleet serves one model: that of the first worker. Another model is refused by name while
+//  any worker is there.
 //  - One address is one worker: a new incarnation at an address ends what was there before.
 //  - An unreachable worker (a call to it failed) gets no new requests until its next heartbeat.
 //
@@ -34,14 +38,14 @@ enum class WorkerRole : uint8_t { kPrefill, kDecode, kBoth };
 // One heartbeat's content, as far as routing needs it.
 struct WorkerReport {
   std::string id;
-  std::string address;        // HOST:PORT
+  std::string address;  // HOST:PORT
   WorkerRole role = WorkerRole::kDecode;
   Epoch epoch{0};
-  std::string model;          // fingerprint of the model alone
-  std::string fingerprint;    // of all that two workers must agree on; compared for equality
+  std::string model;        // fingerprint of the model alone
+  std::string fingerprint;  // of all that two workers must agree on; compared for equality
   bool draining = false;
-  int32_t queued = 0;         // sequences waiting, running and waiting for KV
-  int32_t block_size = 0;     // tokens
+  int32_t queued = 0;            // sequences waiting, running and waiting for KV
+  int32_t block_size = 0;        // tokens
   int32_t available_blocks = 0;  // free, or cached and evictable
   int32_t total_blocks = 0;
 };
@@ -51,8 +55,8 @@ struct WorkerRecord {
   WorkerReport report;
   int64_t last_heard_us = 0;
   bool unreachable = false;
-  int32_t active = 0;         // requests of this router that run there now
-  int64_t assigned = 0;       // requests of this router, ever
+  int32_t active = 0;    // requests of this router that run there now
+  int64_t assigned = 0;  // requests of this router, ever
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
@@ -75,7 +79,8 @@ class WorkerRegistry {
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
       : options_(options), clock_(clock) {}
 
-  // FailedPrecondition (another model, an epoch that has ended), InvalidArgument (a field without sense), ResourceExhausted (too many workers).
+  // FailedPrecondition (another model, an epoch that has ended), InvalidArgument (a field without
+  // sense), ResourceExhausted (too many workers).
   absl::Status Heartbeat(WorkerReport report);
   // Ignored when that incarnation is not there.
   void Leave(const std::string& id, Epoch epoch);

@@ -1,4 +1,5 @@
-// Counts the calls that are running in this process: the bound on them, and the way to wait for them at shutdown.
+// Counts the calls that are running in this process: the bound on them, and the way to wait for
+// them at shutdown.
 //
 // Thread safety: every function, from any thread.
 #pragma once

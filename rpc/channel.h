@@ -1,4 +1,5 @@
-// Client channels with the keepalive, backoff and limits that rpc/rpc_server.h expects of its peers.
+// Client channels with the keepalive, backoff and limits that rpc/rpc_server.h expects of its
+// peers.
 //
 // Thread safety: pure functions; channels are thread-safe.
 #pragma once
@@ -11,7 +12,8 @@
 
 namespace baton {
 
-// Both sides use these together: a server that sees pings more often than it allows closes the connection.
+// Both sides use these together: a server that sees pings more often than it allows closes the
+// connection.
 inline constexpr int32_t kKeepaliveTimeMs = 10'000;
 inline constexpr int32_t kKeepaliveTimeoutMs = 5'000;
 inline constexpr int32_t kMinimumPingIntervalMs = 5'000;
@@ -20,7 +22,8 @@ inline constexpr int32_t kMinimumPingIntervalMs = 5'000;
 inline constexpr int32_t kMaxTokenizerMessageBytes = 64 << 20;
 inline constexpr int32_t kMaxRequestBytes = 16 << 20;
 
-// Connects lazily; retries a lost connection after 0.1 to 1 second. The channel has connections of its own.
+// Connects lazily; retries a lost connection after 0.1 to 1 second. The channel has connections of
+// its own.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
 // The deadline `timeout_ms` from now.

@@ -19,7 +19,8 @@ template <typename Stub, typename Request, typename Response>
 class ClientUnaryCall {
  public:
   using Done = std::function<void(absl::Status, Response)>;
-  // Pointer to the generated asynchronous method, as in &Stub::async::Prefill, hidden in a function because it is overloaded.
+  // Pointer to the generated asynchronous method, as in &Stub::async::Prefill, hidden in a function
+  // because it is overloaded.
   using Begin = std::function<void(Stub&, grpc::ClientContext*, const Request*, Response*,
                                    std::function<void(grpc::Status)>)>;
 

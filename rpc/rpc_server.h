@@ -1,4 +1,5 @@
-// A gRPC server as every Baton process runs it: bounded, with keepalive, the standard health service and reflection.
+// A gRPC server as every Baton process runs it: bounded, with keepalive, the standard health
+// service and reflection.
 //
 // Thread safety: Start, Shutdown and the destructor from one thread; SetServing from any.
 #pragma once
@@ -16,7 +17,7 @@
 namespace baton {
 
 struct RpcServerOptions {
-  std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0 picks one
+  std::string listen = "127.0.0.1:0";     // HOST:PORT; port 0 picks one
   int32_t max_concurrent_streams = 1024;  // of one connection
   int32_t max_active_requests = 1024;     // of the process
   int64_t memory_mib = 1024;              // for gRPC's own buffers

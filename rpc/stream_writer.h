@@ -1,12 +1,16 @@
-// The server's side of a response stream: messages are queued from any thread and written one after the other.
+// The server's side of a response stream: messages are queued from any thread and written one after
+// the other.
 //
-// The queue is bounded: a stream whose client reads too slowly ends with RESOURCE_EXHAUSTED instead of growing without limit.
-// Streams of tokens pass a bound that max_tokens already implies, so that only a broken producer meets it.
+// The queue is bounded: a stream whose client reads too slowly ends with RESOURCE_EXHAUSTED instead
+// of growing without limit. Streams of tokens pass a bound that max_tokens already implies, so that
+// only a broken producer meets it.
 //
-// Life: Hold() when the call starts; the writer keeps itself alive until gRPC has reported OnDone, and whoever else holds a
-// shared_ptr (an engine's sink, a downstream call) may outlive that: what it sends then goes nowhere.
+// Life: Hold() when the call starts; the writer keeps itself alive until gRPC has reported OnDone,
+// and whoever else holds a shared_ptr (an engine's sink, a downstream call) may outlive that: what
+// it sends then goes nowhere.
 //
-// Thread safety: Send and End from any thread. OnCalledOff runs at most once, on a gRPC thread, without the lock.
+// Thread safety: Send and End from any thread. OnCalledOff runs at most once, on a gRPC thread,
+// without the lock.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -26,7 +30,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
  public:
   explicit StreamWriter(size_t max_queued) : max_queued_(max_queued) {}
 
-  // Keeps this alive until gRPC is done with it. REQUIRES: owned by a shared_ptr; called once, before it is handed to gRPC.
+  // Keeps this alive until gRPC is done with it. REQUIRES: owned by a shared_ptr; called once,
+  // before it is handed to gRPC.
   void Hold() { self_ = this->shared_from_this(); }
 
   // Queues a message. False once the stream has ended or the client is gone.
@@ -52,7 +57,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   }
 
  protected:
-  // The client cancelled, its deadline passed or its connection broke. Release what the request holds.
+  // The client cancelled, its deadline passed or its connection broke. Release what the request
+  // holds.
   virtual void OnCalledOff() = 0;
   // gRPC is done with the call, however it ended. Last function called on this by gRPC.
   virtual void OnStreamDone() {}
@@ -100,10 +106,10 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   const size_t max_queued_;
   std::mutex mutex_;
   std::deque<Response> queue_;
-  Response in_flight_;      // stays until OnWriteDone
+  Response in_flight_;  // stays until OnWriteDone
   bool writing_ = false;
-  bool ending_ = false;     // no more messages are taken
-  bool finished_ = false;   // Finish was called
+  bool ending_ = false;    // no more messages are taken
+  bool finished_ = false;  // Finish was called
   grpc::Status end_status_;
   std::shared_ptr<StreamWriter> self_;
 };

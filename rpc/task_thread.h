@@ -1,6 +1,8 @@
-// A thread with a bounded queue, for work that would block a gRPC callback: loading a tokenizer, asking an engine for its state.
+// A thread with a bounded queue, for work that would block a gRPC callback: loading a tokenizer,
+// asking an engine for its state.
 //
-// Thread safety: Post from any thread. The destructor drops what is queued and waits for the task that runs.
+// Thread safety: Post from any thread. The destructor drops what is queued and waits for the task
+// that runs.
 #pragma once
 
 #include <condition_variable>

@@ -1,7 +1,9 @@
-// One unary call on the server whose answer comes later, from any thread, and which may be cancelled before.
+// One unary call on the server whose answer comes later, from any thread, and which may be
+// cancelled before.
 //
-// Life as of StreamWriter: Hold() at the start; whoever else holds it may answer after gRPC is done, and that goes nowhere. The
-// response belongs to gRPC: it is written under the lock, before Finish, or not at all.
+// Life as of StreamWriter: Hold() at the start; whoever else holds it may answer after gRPC is
+// done, and that goes nowhere. The response belongs to gRPC: it is written under the lock, before
+// Finish, or not at all.
 //
 // Thread safety: Answer and Fail from any thread; the first counts.
 #pragma once

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 serve=false
-question="What is the capital of France?"
+question="What is gravity?"
 address=127.0.0.1:50051
 while [ $# -gt 0 ]; do
   case $1 in

@@ -1,8 +1,9 @@
-// From what a request brings, plain text or a conversation, to the token ids that the model sees: one place for the router and for
-// `baton run`, so that both see the same ids.
+// From what a request brings, plain text or a conversation, to the token ids that the model sees:
+// one place for the router and for `baton run`, so that both see the same ids.
 //
-// Plain text gets the model's begin token where its file asks for one, and no special token is recognised in it. A conversation is
-// rendered by the model's template, which writes its own begin token (as `apply_chat_template` and its tokenizer call do).
+// Plain text gets the model's begin token where its file asks for one, and no special token is
+// recognised in it. A conversation is rendered by the model's template, which writes its own begin
+// token (as `apply_chat_template` and its tokenizer call do).
 //
 // Thread safety: immutable after creation; every member may run on many threads.
 #pragma once
@@ -23,13 +24,14 @@ namespace baton {
 
 class PromptEncoder {
  public:
-  // `tokenizer` must outlive this. A template that is missing or not supported is an error of EncodeMessages, not of this.
+  // `tokenizer` must outlive this. A template that is missing or not supported is an error of
+  // EncodeMessages, not of this.
   PromptEncoder(const Tokenizer* tokenizer, const std::string& chat_template);
 
   std::vector<TokenId> EncodeText(std::string_view text) const { return tokenizer_->Encode(text); }
 
-  // InvalidArgument for messages the template or its limits refuse; FailedPrecondition for a model without a template. `now` is what
-  // a template that writes the date prints.
+  // InvalidArgument for messages the template or its limits refuse; FailedPrecondition for a model
+  // without a template. `now` is what a template that writes the date prints.
   absl::StatusOr<std::vector<TokenId>> EncodeMessages(std::span<const ChatMessage> messages,
                                                       bool add_generation_prompt,
                                                       const std::tm& now) const;

@@ -1,4 +1,5 @@
-// The engine's side of one call: lets a cancellation reach the engine whenever it comes, also before the engine has named the request.
+// The engine's side of one call: lets a cancellation reach the engine whenever it comes, also
+// before the engine has named the request.
 //
 // Thread safety: every function, from any thread.
 #pragma once

@@ -56,8 +56,9 @@ void HeartbeatClient::Run(const std::string& router) {
     const grpc::Status status = stub->Heartbeat(&context, request, &response);
     if (last_words) return;
 
-    const std::string trouble =
-        !status.ok() ? status.error_message() : response.accepted() ? "" : response.reason();
+    const std::string trouble = !status.ok()          ? status.error_message()
+                                : response.accepted() ? ""
+                                                      : response.reason();
     if (trouble != last_trouble) {  // once per change, not once a second
       if (trouble.empty()) {
         LOG(INFO) << "router " << router << ": registered";

@@ -1,7 +1,8 @@
-// Tells routers that this worker lives: at once when it starts, then every second, and that it leaves when it ends.
+// Tells routers that this worker lives: at once when it starts, then every second, and that it
+// leaves when it ends.
 //
-// Each router has a thread of its own, so that one that does not answer delays nobody else. A router that was restarted learns of the
-// worker with the next heartbeat.
+// Each router has a thread of its own, so that one that does not answer delays nobody else. A
+// router that was restarted learns of the worker with the next heartbeat.
 //
 // Thread safety: construct and Leave from one thread.
 #pragma once

@@ -1,5 +1,5 @@
-// Between the wire's messages and the engine's types. What comes from the wire is range-checked where the types differ; what it
-// means is the engine's to validate.
+// Between the wire's messages and the engine's types. What comes from the wire is range-checked
+// where the types differ; what it means is the engine's to validate.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -15,7 +15,8 @@
 
 namespace baton {
 
-// Absent fields take the engine's defaults. InvalidArgument: more logit_bias entries than the API allows.
+// Absent fields take the engine's defaults. InvalidArgument: more logit_bias entries than the API
+// allows.
 absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);

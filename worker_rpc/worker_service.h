@@ -1,7 +1,7 @@
 // What every worker answers, whatever its role: its status, its tokenizer, and a look inside.
 //
-// Thread safety: called by gRPC from any thread. Questions to the engine run on a thread of the service's own, because they may
-// wait for a step to end.
+// Thread safety: called by gRPC from any thread. Questions to the engine run on a thread of the
+// service's own, because they may wait for a step to end.
 #pragma once
 
 #include "baton/v1/worker.grpc.pb.h"

@@ -1,7 +1,8 @@
-#!/usr/bin/env python3
-"""Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
+#!/ usr / bin / env python3
+""
+    "Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
 
-Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
+    Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
 equal those of the reference configuration (one process, one request at a time, nothing cached).
 
   exactness.py --baton build/release/bin/baton --model M.gguf           a selection that covers every factor (CI)
@@ -13,6 +14,7 @@ Standard library only. Exit code 1 and a line for every difference.
 import argparse
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -20,6 +22,12 @@ import time
 
 CHUNK = 64
 BLOCK = 16
+
+
+def default_model():
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    directory = os.environ.get("BATON_MODEL_DIR") or f"{cache}/baton/models"
+    return os.environ.get("BATON_TEST_MODEL") or f"{directory}/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def make_jobs(model_tokens, count, max_tokens, rng):
@@ -65,9 +73,7 @@ class Runner:
         if len(results) != len(jobs):
             raise RuntimeError(f"{flags}: {len(results)} of {len(jobs)} answers; {process.stderr[-2000:]}")
         return results, cached, preempted
-
-
-# Factor → values; the first value is the reference's.
+#Factor → values; the first value is the reference's.
 FACTORS = {
     "transport": ["none", "loopback", "tcp"],
     "max-chunk-tokens": ["65536", "16", "64", "256"],
@@ -120,9 +126,11 @@ def selection(reference):
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
     yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false"}
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
-    yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
-           "block-size": "1", "max-chunk-tokens": "64"}
-
+    yield {
+  **mixed, "instruction-set" : "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
+                               "block-size" : "1",
+                                              "max-chunk-tokens" : "64"
+}
 
 def matrix(reference):
     names = list(FACTORS)
@@ -139,7 +147,7 @@ def matrix(reference):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baton", required=True)
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model", default=default_model(), help="else $BATON_TEST_MODEL, else the default model")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -168,7 +176,7 @@ def main():
         compare(name, got, want, failures)
         count += 1
         print(f"  {name}: {len(got)} answers, {cached} cached tokens", flush=True)
-    # A pool that runs dry while sequences grow: some are preempted and recomputed.
+#A pool that runs dry while sequences grow : some are preempted and recomputed.
     growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
     want, _, _ = runner.run(growing, flags_of(reference))
     got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24"])

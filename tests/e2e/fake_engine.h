@@ -1,4 +1,5 @@
-// An engine without a model: it answers with a script, and remembers what it was asked and told to cancel.
+// An engine without a model: it answers with a script, and remembers what it was asked and told to
+// cancel.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -52,7 +53,9 @@ class FakeEngine final : public Engine {
   }
 
   // What happens when a prefill for this ticket is computed; by default nothing.
-  void OnPrefill(std::function<void(const TransferTicket&)> deliver) { deliver_ = std::move(deliver); }
+  void OnPrefill(std::function<void(const TransferTicket&)> deliver) {
+    deliver_ = std::move(deliver);
+  }
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
     std::unique_lock lock(mutex_);
@@ -146,7 +149,9 @@ class FakeEngine final : public Engine {
       if (script_.finish) live_.erase(found);
     }
     for (int32_t i = 0; i < script_.tokens; ++i) {
-      sink->OnTokens({.token_ids = {'a' + i}, .text = std::string(1, static_cast<char>('a' + i)), .logprobs = {}});
+      sink->OnTokens({.token_ids = {'a' + i},
+                      .text = std::string(1, static_cast<char>('a' + i)),
+                      .logprobs = {}});
     }
     finish.completion_tokens = script_.tokens;
     if (script_.finish) sink->OnFinish(std::move(finish));

@@ -28,12 +28,13 @@ using ::testing::HasSubstr;
 // A worker process without the process.
 class FakeWorker {
  public:
-  FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script, const std::string& router)
+  FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script,
+             const std::string& router)
       : gate_(64),
         engine_(epoch, std::move(script)),
-        worker_service_(&engine_, {.worker_id = "worker-" + std::to_string(epoch),
-                                   .address = "",
-                                   .role = role}),
+        worker_service_(
+            &engine_,
+            {.worker_id = "worker-" + std::to_string(epoch), .address = "", .role = role}),
         prefill_service_(&engine_, &gate_),
         decode_service_(&engine_, &gate_) {
     grpc::Service* role_service = &decode_service_;
@@ -213,8 +214,8 @@ TEST_F(ServiceTest, ADeadlineReachesTheEngine) {
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(decode.engine().Eventually([](auto& e) { return e.cancelled_count() == 1; }));
   const int64_t timeout_ms = decode.engine().generated()[0].timeout_ms;
-  EXPECT_GT(timeout_ms, 0);
-  EXPECT_LE(timeout_ms, 300);
+  EXPECT_GT(timeout_ms, 0);  // 0 would be none
+  EXPECT_LT(timeout_ms, 10'000);
 }
 
 TEST_F(ServiceTest, ARefusalGoesOnToTheSecondWorker) {

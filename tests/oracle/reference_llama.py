@@ -39,6 +39,11 @@ class ReferenceLlama:
         self.cache = [None] * self.layers
         self.length = 0
 
+    def truncate(self, length):
+        """Forgets everything after the first `length` tokens fed."""
+        self.cache = [c and (c[0][:length], c[1][:length]) for c in self.cache]
+        self.length = min(length, self.length)
+
     def _norm(self, x, name):
         scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
         return (x * scale * self.weights[name]).astype(np.float32)
@@ -78,8 +83,8 @@ class ReferenceLlama:
             out[:, head] = p @ v[:, head // group]
         return out.reshape(count, -1) @ w[f"blk.{layer}.attn_output.weight"].T
 
-    def logits(self, tokens):
-        """Feeds tokens; returns float32 logits [len(tokens), vocabulary]."""
+    def feed(self, tokens):
+        """Feeds tokens; returns their last hidden states [len(tokens), hidden], before the output norm."""
         w = self.weights
         x = w["token_embd.weight"][np.asarray(tokens)]
         for layer in range(self.layers):
@@ -89,7 +94,12 @@ class ReferenceLlama:
             up = y @ w[f"blk.{layer}.ffn_up.weight"].T
             x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"blk.{layer}.ffn_down.weight"].T
         self.length += len(tokens)
-        return self._norm(x, "output_norm.weight") @ w.get(
+        return x
+
+    def logits(self, tokens):
+        """Feeds tokens; returns float32 logits [len(tokens), vocabulary]."""
+        w = self.weights
+        return self._norm(self.feed(tokens), "output_norm.weight") @ w.get(
             "output.weight", w["token_embd.weight"]).T
 
     def nll(self, tokens, chunk=256):

@@ -40,9 +40,12 @@ TEST(RequestValidation, AbsentSamplingFieldsAreFine) { EXPECT_TRUE(CheckSampling
 
 TEST(RequestValidation, EverySamplingFieldIsChecked) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(Message(CheckSampling({.temperature = -0.1f})), HasSubstr("temperature"));
-  EXPECT_THAT(Message(CheckSampling({.temperature = nan})), HasSubstr("temperature"));
   SamplingFields fields;
+  fields.temperature = -0.1f;
+  EXPECT_THAT(Message(CheckSampling(fields)), HasSubstr("temperature"));
+  fields.temperature = nan;
+  EXPECT_THAT(Message(CheckSampling(fields)), HasSubstr("temperature"));
+  fields = {};
   fields.top_p = 0.0f;
   EXPECT_THAT(Message(CheckSampling(fields)), HasSubstr("top_p is 0; (0, 1]"));
   fields = {};

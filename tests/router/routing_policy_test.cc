@@ -23,7 +23,10 @@ class RoutingPolicyTest : public ::testing::Test {
   absl::StatusOr<RoutePlan> Choose() { return ChooseRoute(options_, input_, workers_); }
 
   RoutingOptions options_{.local_prefill_tokens = 64, .tokens_per_load = 64};
-  RoutingInput input_{.prompt_tokens = 1000};
+  RoutingInput input_{.prompt_tokens = 1000,
+                      .placement = Placement::kAutomatic,
+                      .cached_tokens = {},
+                      .excluded = {}};
   std::vector<WorkerRecord> workers_;
 };
 

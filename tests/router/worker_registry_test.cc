@@ -11,7 +11,8 @@ using ::testing::HasSubstr;
 
 class WorkerRegistryTest : public ::testing::Test {
  protected:
-  static WorkerReport Report(const std::string& id, uint64_t epoch, const std::string& model = "m") {
+  static WorkerReport Report(const std::string& id, uint64_t epoch,
+                             const std::string& model = "m") {
     WorkerReport report;
     report.id = id;
     report.address = id + ":1";

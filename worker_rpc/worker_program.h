@@ -1,16 +1,17 @@
-// What the two workers' mains share: flags, engine, server, heartbeats, and the order in which they end.
+// What the two workers' mains share: flags, engine, server, heartbeats, and the order in which they
+// end.
 //
-// Order of the end: leave the registries, take no more calls, let running ones finish for a while, cancel the rest, stop the
-// server (after which no call is left), and only then the engine.
+// Order of the end: leave the registries, take no more calls, let running ones finish for a while,
+// cancel the rest, stop the server (after which no call is left), and only then the engine.
 //
 // Thread safety: runs on the main thread.
 #pragma once
 
+#include <grpcpp/grpcpp.h>
+
 #include <functional>
 #include <memory>
 #include <string>
-
-#include <grpcpp/grpcpp.h>
 
 #include "engine/engine.h"
 #include "rpc/call_gate.h"
@@ -27,7 +28,8 @@ struct WorkerProgram {
   std::function<std::unique_ptr<grpc::Service>(Engine*, CallGate*)> make_service;
 };
 
-// Returns the process's exit code: 0 after a clean end, 1 when it cannot start, CLI11's for a bad command line.
+// Returns the process's exit code: 0 after a clean end, 1 when it cannot start, CLI11's for a bad
+// command line.
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-#include "worker_rpc/worker_main.h"
+#include "worker_rpc/worker_program.h"
 
 #include <unistd.h>
 
@@ -11,9 +11,9 @@
 #include "common/settings.h"
 #include "common/settings_cli.h"
 #include "common/status_macros.h"
+#include "common/termination.h"
 #include "engine/engine_options.h"
 #include "rpc/rpc_server.h"
-#include "common/termination.h"
 #include "worker_rpc/heartbeat_client.h"
 #include "worker_rpc/worker_service.h"
 
@@ -34,8 +34,9 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   settings.Add("advertise", &options.advertise, "Host name under which others reach this worker.");
   settings.Add("transfer-listen", &options.transfer_listen,
                "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
-  settings.Add("worker-id", &options.worker_id,
-               "Name of this worker in the cluster; made up from role, host and process id when empty.");
+  settings.Add(
+      "worker-id", &options.worker_id,
+      "Name of this worker in the cluster; made up from role, host and process id when empty.");
 }
 
 std::string MakeWorkerId(const std::string& prefix) {
@@ -46,7 +47,8 @@ std::string MakeWorkerId(const std::string& prefix) {
 
 absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
                    Termination& termination) {
-  CallGate gate(options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
+  CallGate gate(
+      options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
   std::cerr << engine->StartupReport() << std::flush;
 
@@ -87,7 +89,8 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CLI::App app(program.description, program.name);
-  app.add_option("--router", options.routers, "HOST:PORT of a router to register with; repeatable.");
+  app.add_option("--router", options.routers,
+                 "HOST:PORT of a router to register with; repeatable.");
   AddSettings(worker_settings, "Service", app);
   AddSettings(engine_settings, "Engine", app);
   CLI11_PARSE(app, argc, argv);

@@ -1,0 +1,120 @@
+"""llama.cpp as a peer: the library inside PyPI's xllamacpp wheel, called through its C interface.
+
+Token ids go in and logits come out, so that both engines are judged on exactly the same input. KV
+is float16 there as here (the default of both); every prompt is decoded alone, from an empty cache.
+"""
+
+import ctypes
+import importlib.metadata
+
+import numpy as np
+
+BATCH = 512
+
+
+class Blob(ctypes.Structure):
+    """A parameter struct passed by value whose fields stay closed; only its leading numbers are set.
+
+    System V passes it on the stack as the last argument, so room to spare behind it does no harm.
+    """
+    _fields_ = [("words", ctypes.c_uint32 * 256)]
+
+
+class Batch(ctypes.Structure):
+    """llama_batch."""
+    _fields_ = [("n_tokens", ctypes.c_int32), ("token", ctypes.POINTER(ctypes.c_int32)),
+                ("embd", ctypes.c_void_p), ("pos", ctypes.POINTER(ctypes.c_int32)),
+                ("n_seq_id", ctypes.POINTER(ctypes.c_int32)),
+                ("seq_id", ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
+                ("logits", ctypes.POINTER(ctypes.c_int8))]
+
+
+class LlamaCpp:
+    def __init__(self, model_path, context_length, threads):
+        from xllamacpp import xllamacpp
+        self.version = f"xllamacpp {importlib.metadata.version('xllamacpp')}"
+        lib = self.lib = ctypes.CDLL(xllamacpp.__file__)
+        self._declare()
+        self._quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
+            lambda level, text, user: None)
+        lib.llama_log_set(self._quiet, None)
+        lib.llama_backend_init()
+        self.model = lib.llama_model_load_from_file(
+            str(model_path).encode(), lib.llama_model_default_params())
+        if not self.model:
+            raise RuntimeError(f"llama.cpp cannot load {model_path}")
+        params = lib.llama_context_default_params()
+        params.words[0:3] = [context_length, BATCH, BATCH]  # n_ctx, n_batch, n_ubatch
+        self.context = lib.llama_init_from_model(self.model, params)
+        if not self.context or lib.llama_n_batch(self.context) != BATCH or lib.llama_n_ctx(
+                self.context) < context_length:
+            raise RuntimeError("llama.cpp's context parameters are laid out differently in this version")
+        lib.llama_set_n_threads(self.context, threads, threads)
+        self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
+        self.batch = lib.llama_batch_init(BATCH, 0, 1)
+
+    def _declare(self):
+        pointer, number = ctypes.c_void_p, ctypes.c_int32
+        signatures = {
+            "llama_log_set": (None, [pointer, pointer]),
+            "llama_backend_init": (None, []),
+            "llama_model_default_params": (Blob, []),
+            "llama_context_default_params": (Blob, []),
+            "llama_model_load_from_file": (pointer, [ctypes.c_char_p, Blob]),
+            "llama_init_from_model": (pointer, [pointer, Blob]),
+            "llama_n_ctx": (ctypes.c_uint32, [pointer]),
+            "llama_n_batch": (ctypes.c_uint32, [pointer]),
+            "llama_set_n_threads": (None, [pointer, number, number]),
+            "llama_model_get_vocab": (pointer, [pointer]),
+            "llama_vocab_n_tokens": (number, [pointer]),
+            "llama_batch_init": (Batch, [number, number, number]),
+            "llama_get_memory": (pointer, [pointer]),
+            "llama_memory_clear": (None, [pointer, ctypes.c_bool]),
+            "llama_decode": (number, [pointer, Batch]),
+            "llama_get_logits_ith": (ctypes.POINTER(ctypes.c_float), [pointer, number]),
+        }
+        for name, (result, arguments) in signatures.items():
+            function = getattr(self.lib, name)
+            function.restype, function.argtypes = result, arguments
+
+    def _decode(self, tokens, begin, wanted):
+        """Decodes tokens at positions begin…; returns logits [wanted, vocabulary] of the last `wanted`."""
+        count, batch = len(tokens), self.batch
+        batch.n_tokens = count
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i] = token, begin + i
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+            batch.logits[i] = i >= count - wanted
+        status = self.lib.llama_decode(self.context, batch)
+        if status != 0:
+            raise RuntimeError(f"llama_decode returned {status}")
+        return np.array([np.ctypeslib.as_array(self.lib.llama_get_logits_ith(self.context, i),
+                                               (self.vocabulary,))
+                         for i in range(count - wanted, count)])
+
+    def _clear(self):
+        self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
+
+    def nll(self, tokens):
+        """Mean negative log-likelihood of tokens[1:], nats."""
+        self._clear()
+        total = 0.0
+        for begin in range(0, len(tokens) - 1, BATCH):
+            inputs = tokens[begin:min(begin + BATCH, len(tokens) - 1)]
+            logits = self._decode(inputs, begin, len(inputs)).astype(np.float64)
+            targets = np.asarray(tokens[begin + 1:begin + 1 + len(inputs)])
+            peak = logits.max(axis=-1)
+            log_sum = peak + np.log(np.exp(logits - peak[:, None]).sum(axis=-1))
+            total += float((log_sum - logits[np.arange(len(inputs)), targets]).sum())
+        return total / (len(tokens) - 1)
+
+    def greedy(self, prompt, count):
+        self._clear()
+        for begin in range(0, len(prompt), BATCH):
+            chunk = prompt[begin:begin + BATCH]
+            logits = self._decode(chunk, begin, 1)
+        tokens = [int(logits[0].argmax())]
+        while len(tokens) < count:
+            position = len(prompt) + len(tokens) - 1
+            tokens.append(int(self._decode(tokens[-1:], position, 1)[0].argmax()))
+        return tokens
