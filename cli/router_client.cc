@@ -58,6 +58,7 @@ void TakeFinished(const v1::Finished& finished, JobResult& result) {
   result.prompt_tokens = finished.usage().prompt_tokens();
   result.cached_tokens = finished.usage().cached_tokens();
   result.completion_tokens = finished.usage().completion_tokens();
+  result.logits_hash = finished.logits_hash();
   result.prefill_worker = wire.prefill_worker();
   result.decode_worker = wire.decode_worker();
   result.ledger = {{"tokenize_us", wire.tokenize_us()},

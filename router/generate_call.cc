@@ -274,6 +274,7 @@ void GenerateCall::ForwardTokens() {
 }
 
 void GenerateCall::Finish() {
+  RememberPrefixes();  // before the client knows: its next turn may come at once
   v1::GenerateResponse response;
   v1::Finished& finished = *response.mutable_finished();
   finished = std::move(finished_);
@@ -281,7 +282,6 @@ void GenerateCall::Finish() {
                    route_.decode_id, finished);
   Send(std::move(response));
   End(grpc::Status::OK);
-  RememberPrefixes();
   Ended(/*succeeded=*/true);
 }
 

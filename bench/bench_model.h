@@ -1,0 +1,88 @@
+// A real model with a runner and sequences in its pool, for benchmarks that measure whole steps.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "engine/engine_options.h"
+#include "engine/model_loader.h"
+#include "model/llama_runner.h"
+
+namespace baton {
+
+class BenchModel {
+ public:
+  // Room for `sequences` sequences of `context` slots each, in consecutive blocks.
+  BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
+      : model_(model), options_(std::move(options)) {
+    if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
+    const LlamaConfig& config = model.info.config;
+    const KvGroupSpec group{.layers = config.layers,
+                            .kv_heads = config.kv_heads,
+                            .head_dim = config.head_dim,
+                            .type = options_.kv_type};
+    blocks_ = (context + options_.block_size - 1) / options_.block_size;
+    auto layout = KvLayout::Create(group, options_.layout, options_.block_size,
+                                   int64_t{sequences} * blocks_ + 1);
+    CHECK(layout.ok()) << layout.status();
+    auto pool = model.device->Allocate(layout->pool_bytes(), "KV pool");
+    CHECK(pool.ok()) << pool.status();
+    pool_ = std::move(*pool);
+    LlamaRunnerOptions runner;
+    runner.limits = {.max_tokens = kChunk,
+                     .max_sequences = sequences,
+                     .max_logit_rows = sequences,
+                     .max_context = context};
+    runner.paged = options_.paged;
+    runner.graph = options_.graph;
+    auto created =
+        LlamaRunner::Create(config, *model.weights, *layout, pool_->data(), *model.device, runner);
+    CHECK(created.ok()) << created.status();
+    runner_ = std::move(*created);
+    tables_.resize(sequences);
+    for (int32_t s = 0; s < sequences; ++s) {
+      for (int32_t b = 0; b < blocks_; ++b) tables_[s].push_back(BlockId(s * blocks_ + b));
+    }
+    for (int32_t i = 0; i < context; ++i) tokens_.push_back((i * 7919 + 13) % config.vocabulary);
+  }
+
+  // Feeds slots [begin, end) of one sequence in chunks; samples nothing but the last row.
+  void Prefill(int32_t sequence, int32_t begin, int32_t end) {
+    for (int32_t at = begin; at < end; at += kChunk) {
+      const int32_t count = std::min(kChunk, end - at);
+      StepInput input;
+      input.chunks.push_back(Chunk(sequence, at, count, at + count == end ? 1 : 0));
+      CHECK(runner_->Run(input).ok());
+    }
+  }
+
+  // One decode step of sequences [0, count) whose next slot is `slot`.
+  void Decode(int32_t count, int32_t slot) {
+    StepInput input;
+    for (int32_t s = 0; s < count; ++s) input.chunks.push_back(Chunk(s, slot, 1, 1));
+    CHECK(runner_->Run(input).ok());
+  }
+
+ private:
+  static constexpr int32_t kChunk = 512;
+
+  StepChunk Chunk(int32_t sequence, int32_t begin, int32_t count, int32_t logit_rows) const {
+    return {.tokens = std::span(tokens_).subspan(begin, count),
+            .begin_slot = begin,
+            .begin_position = begin,
+            .block_table = tables_[sequence],
+            .logit_rows = logit_rows};
+  }
+
+  const LoadedModel& model_;
+  EngineOptions options_;
+  int32_t blocks_ = 0;
+  std::unique_ptr<DeviceBuffer> pool_;
+  std::unique_ptr<LlamaRunner> runner_;
+  std::vector<std::vector<BlockId>> tables_;
+  std::vector<TokenId> tokens_;
+};
+
+}  // namespace baton

@@ -1,0 +1,149 @@
+// Prefill and decode speed of the whole forward pass on a real model, against the combined roofline
+// measured in the same run: matrix multiply-adds at the int8 peak + attention's at the f32 peak, or
+// the bytes at the read bandwidth, whichever is larger.
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/bench_model.h"
+#include "bench/measured_peaks.h"
+#include "common/settings_cli.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace baton {
+namespace {
+
+constexpr double kLeastSeconds = 1.0;
+
+// Multiply-adds and bytes of the model for one token.
+struct ModelCost {
+  double layer_macs = 0;      // matrices of all layers, per token
+  double head_macs = 0;       // output matrix, per sampled row
+  double weight_bytes = 0;    // read once a step
+  double attention_macs = 0;  // per token and visible slot
+  double kv_bytes = 0;        // per visible slot, read once a sequence
+};
+
+double Rows(const FusedWeight& weight) {
+  double macs = 0;
+  for (const WeightPart& part : weight.parts) {
+    macs += static_cast<double>(part.matrix.rows) * static_cast<double>(part.matrix.cols);
+  }
+  return macs;
+}
+
+ModelCost CostOf(const LoadedModel& model, KvType kv_type) {
+  const LlamaConfig& c = model.info.config;
+  ModelCost cost;
+  for (const LlamaLayerWeights& layer : model.weights->layers()) {
+    cost.layer_macs +=
+        Rows(layer.qkv) + Rows(layer.attention_output) + Rows(layer.gate_up) + Rows(layer.down);
+  }
+  cost.head_macs = Rows(model.weights->output());
+  cost.weight_bytes = static_cast<double>(model.weights->bytes());
+  cost.attention_macs = 2.0 * c.query_heads * c.head_dim * c.layers;
+  cost.kv_bytes =
+      2.0 * c.kv_heads * c.head_dim * c.layers * static_cast<double>(KvTypeBytes(kv_type));
+  return cost;
+}
+
+class EngineBench {
+ public:
+  EngineBench(const LoadedModel& model, const EngineOptions& options, const MeasuredPeaks& peaks)
+      : model_(model), options_(options), peaks_(peaks), cost_(CostOf(model, options.kv_type)) {
+    std::printf("%-32s %12s %12s %7s\n", "figure", "tokens/s", "limit", "ratio");
+  }
+
+  void Prefill(int32_t tokens) {
+    BenchModel bench(model_, options_, 1, tokens);
+    const double seconds = BestSeconds([&] { bench.Prefill(0, 0, tokens); }, kLeastSeconds);
+    const double n = tokens;
+    const double compute = (n * cost_.layer_macs + cost_.head_macs) / peaks_.int8_per_second +
+                           n * n / 2 * cost_.attention_macs / peaks_.f32_per_second;
+    Add("prefill_" + std::to_string(tokens) + "_tokens_per_s", n / seconds, n / compute);
+  }
+
+  // One step of `batch` sequences that have `context` slots each.
+  void Decode(const std::string& name, int32_t batch, int32_t context) {
+    BenchModel bench(model_, options_, batch, context + 1);
+    for (int32_t s = 0; s < batch; ++s) bench.Prefill(s, 0, context);
+    const double seconds = BestSeconds([&] { bench.Decode(batch, context); }, kLeastSeconds);
+    const double n = batch;
+    const double compute = n * (cost_.layer_macs + cost_.head_macs) / peaks_.int8_per_second +
+                           n * context * cost_.attention_macs / peaks_.f32_per_second;
+    const double memory =
+        (cost_.weight_bytes + n * context * cost_.kv_bytes) / peaks_.bytes_per_second;
+    Add(name, n / seconds, n / std::max(compute, memory));
+  }
+
+  nlohmann::json figures() const { return figures_; }
+
+ private:
+  void Add(const std::string& name, double value, double limit) {
+    std::printf("%-32s %12.1f %12.1f %7.3f\n", name.c_str(), value, limit, value / limit);
+    std::fflush(stdout);
+    figures_.push_back({{"name", name},
+                        {"value", value},
+                        {"unit", "tokens/s"},
+                        {"limit", limit},
+                        {"ratio", value / limit}});
+  }
+
+  const LoadedModel& model_;
+  const EngineOptions options_;
+  const MeasuredPeaks peaks_;
+  const ModelCost cost_;
+  nlohmann::json figures_ = nlohmann::json::array();
+};
+
+int Run(const EngineOptions& options, bool quick) {
+  const absl::StatusOr<LoadedModel> model = LoadModel(options);
+  if (!model.ok()) {
+    std::cerr << model.status() << "\n";
+    return 2;
+  }
+  InstructionSet set = BestInstructionSet();
+  if (options.instruction_set == "avx2") set = InstructionSet::kAvx2;
+  const int threads =
+      options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  auto read = model->device->Allocate(size_t{256} << 20, "bandwidth measurement");
+  CHECK(read.ok()) << read.status();
+  std::memset((*read)->data(), 1, (*read)->size());
+  const MeasuredPeaks peaks =
+      MeasurePeaks(set, threads, (*read)->data(), static_cast<int64_t>((*read)->size()));
+  read->reset();
+  std::printf("%s\n%s, %d threads: %.0f int8 GMAC/s, %.0f f32 GFMA/s, %.1f GB/s read\n",
+              model->device->Description().c_str(), std::string(InstructionSetName(set)).c_str(),
+              threads, peaks.int8_per_second / 1e9, peaks.f32_per_second / 1e9,
+              peaks.bytes_per_second / 1e9);
+  EngineBench bench(*model, options, peaks);
+  bench.Decode("decode_1_tokens_per_s", 1, 64);
+  bench.Prefill(512);
+  if (!quick) {
+    bench.Prefill(2048);
+    bench.Prefill(8000);
+    for (const int32_t batch : {1, 4, 8, 16, 32, 64}) {
+      bench.Decode("decode_" + std::to_string(batch) + "x512_tokens_per_s", batch, 512);
+    }
+  }
+  const nlohmann::json line = {{"bench", "engine"}, {"seed", 0}, {"figures", bench.figures()}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app("Prefill and decode speed of a whole model");
+  baton::EngineOptions options;
+  baton::SettingList settings;
+  bool quick = false;
+  app.add_flag("--quick", quick, "Only prefill_512 and decode_1");
+  baton::RegisterSettings(options, settings);
+  baton::AddSettings(settings, "Engine", app);
+  CLI11_PARSE(app, argc, argv);
+  return baton::Run(options, quick);
+}

@@ -1,0 +1,148 @@
+// What paging costs: decode steps with block tables against contiguous sequences, alternating in
+// one run; and what one batched KV write a chunk saves against a call per token. Rows A3 and A8 of
+// the requirements.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bench/bench_model.h"
+#include "common/settings_cli.h"
+#include "kernels/ops.h"
+
+namespace baton {
+namespace {
+
+constexpr int kRounds = 60;
+
+double Seconds(const std::function<void()>& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// Medians of two alternating measurements, and the median of their ratios.
+struct Pair {
+  double first = 0;
+  double second = 0;
+  double ratio = 0;  // first / second
+};
+Pair Alternate(const std::function<void()>& first, const std::function<void()>& second) {
+  std::vector<double> a;
+  std::vector<double> b;
+  std::vector<double> ratios;
+  first();
+  second();
+  for (int i = 0; i < kRounds; ++i) {
+    a.push_back(Seconds(first));
+    b.push_back(Seconds(second));
+    ratios.push_back(a.back() / b.back());
+  }
+  return {Median(a), Median(b), Median(ratios)};
+}
+
+void Report(nlohmann::json& figures, const std::string& name, double value, double limit) {
+  figures.push_back({{"name", name},
+                     {"value", value},
+                     {"unit", "ratio"},
+                     {"limit", limit},
+                     {"ratio", value / limit}});
+}
+
+void MeasureSteps(const LoadedModel& model, const EngineOptions& options, nlohmann::json& figures) {
+  std::printf("%-28s %12s %14s %10s\n", "decode step", "paged us", "contiguous us", "ratio");
+  for (const auto& [batch, context] : {std::pair{1, 512}, {1, 4000}, {16, 512}}) {
+    EngineOptions contiguous = options;
+    contiguous.paged = false;
+    BenchModel a(model, options, batch, context + 1);
+    BenchModel b(model, contiguous, batch, context + 1);
+    for (int s = 0; s < batch; ++s) {
+      a.Prefill(s, 0, context);
+      b.Prefill(s, 0, context);
+    }
+    const Pair pair = Alternate([&, n = batch, c = context] { a.Decode(n, c); },
+                                [&, n = batch, c = context] { b.Decode(n, c); });
+    const std::string name = std::to_string(batch) + "x" + std::to_string(context);
+    std::printf("%-28s %12.1f %14.1f %10.4f\n", name.c_str(), pair.first * 1e6, pair.second * 1e6,
+                pair.ratio);
+    Report(figures, "paged_to_contiguous_" + name, pair.ratio, 1.03);
+  }
+}
+
+void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
+                    nlohmann::json& figures) {
+  constexpr int64_t kTokens = 512;
+  const LlamaConfig& c = model.info.config;
+  const int64_t row = int64_t{c.kv_heads} * c.head_dim;
+  auto memory =
+      model.device->Allocate(kTokens * row * (sizeof(float) + 2 * sizeof(float)), "bench");
+  auto pool =
+      model.device->Allocate(kTokens * row * 2 * KvTypeBytes(options.kv_type), "bench pool");
+  CHECK(memory.ok() && pool.ok());
+  std::vector<int64_t> slots(kTokens);
+  for (int64_t i = 0; i < kTokens; ++i) slots[i] = i;
+  KvLayerView view{.base = (*pool)->data(),
+                   .type = options.kv_type,
+                   .block_size_log2 = 4,
+                   .block_stride = 16 * row,
+                   .token_stride = row,
+                   .head_stride = c.head_dim,
+                   .value_offset = kTokens * row};
+  const auto stream = model.device->CreateStream();
+  float* const k = (*memory)->as<float>();
+  const auto write = [&](int64_t first, int64_t count) {
+    model.device->ops().KvWrite(*stream, {.k = k + first * row,
+                                          .v = k + first * row,
+                                          .stride = row,
+                                          .kv_heads = c.kv_heads,
+                                          .head_dim = c.head_dim,
+                                          .slot_mapping = slots.data() + first,
+                                          .kv = view,
+                                          .tokens = count});
+  };
+  const Pair pair = Alternate(
+      [&] {
+        for (int64_t i = 0; i < kTokens; ++i) write(i, 1);
+      },
+      [&] { write(0, kTokens); });
+  std::printf(
+      "\nKV write of %lld tokens, one layer: %.1f us in one call, %.1f us a call per token, "
+      "ratio %.2f\n",
+      static_cast<long long>(kTokens), pair.second * 1e6, pair.first * 1e6, pair.ratio);
+  Report(figures, "kv_write_per_token_to_batched", pair.ratio, 1.0);
+}
+
+int Run(const EngineOptions& options) {
+  const absl::StatusOr<LoadedModel> model = LoadModel(options);
+  if (!model.ok()) {
+    std::cerr << model.status() << "\n";
+    return 2;
+  }
+  std::printf("%s\n", model->device->Description().c_str());
+  nlohmann::json figures = nlohmann::json::array();
+  MeasureSteps(*model, options, figures);
+  MeasureKvWrite(*model, options, figures);
+  const nlohmann::json line = {{"bench", "paging"}, {"seed", 0}, {"figures", figures}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app("The cost of paging and of KV writes");
+  baton::EngineOptions options;
+  baton::SettingList settings;
+  baton::RegisterSettings(options, settings);
+  baton::AddSettings(settings, "Engine", app);
+  CLI11_PARSE(app, argc, argv);
+  return baton::Run(options);
+}
