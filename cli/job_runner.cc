@@ -68,7 +68,7 @@ void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& optio
   while (lines.Next(line, number)) {
     const absl::StatusOr<Job> job = ParseJob(line, number);
     if (!job.ok()) {
-      lines.Print(ErrorLine("line-" + std::to_string(number), job.status()), true);
+      lines.Print(ErrorLine(JobId(line, number), job.status()), true);
       continue;
     }
     const absl::StatusOr<JobResult> result = runner.Run(*job, [](std::string_view) {});

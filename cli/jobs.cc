@@ -220,6 +220,12 @@ absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number) {
                       absl::StrCat("line ", line_number, ": ", job.status().message()));
 }
 
+std::string JobId(std::string_view line, int64_t line_number) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const bool named = json.is_object() && json.contains("id") && json["id"].is_string();
+  return named ? json["id"].get<std::string>() : absl::StrCat(line_number);
+}
+
 std::string ResultLine(const JobResult& result) {
   nlohmann::ordered_json json;
   json["id"] = result.id;
@@ -232,9 +238,9 @@ std::string ResultLine(const JobResult& result) {
                    {"completion_tokens", result.completion_tokens}};
   nlohmann::ordered_json ledger = nlohmann::ordered_json::object();
   for (const auto& [name, figure] : result.ledger) ledger[name] = figure;
-  if (!result.prefill_worker.empty()) ledger["prefill_worker"] = result.prefill_worker;
-  if (!result.decode_worker.empty()) ledger["decode_worker"] = result.decode_worker;
   json["ledger"] = std::move(ledger);
+  if (!result.prefill_worker.empty()) json["prefill_worker"] = result.prefill_worker;
+  if (!result.decode_worker.empty()) json["decode_worker"] = result.decode_worker;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
   if (result.logits_hash != 0) json["logits_hash"] = absl::StrCat(absl::Hex(result.logits_hash));
   return Dump(json);

@@ -37,6 +37,8 @@ struct Job {
 
 // `line_number` is for messages; a job without an id gets it as its id.
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number);
+// The id that a job's answer carries, also where ParseJob refuses the line.
+std::string JobId(std::string_view line, int64_t line_number);
 
 struct JobTokenDetail {
   float logprob = 0;

@@ -1,6 +1,7 @@
 #include "cli/local_runner.h"
 
 #include <chrono>
+#include <ctime>
 #include <future>
 #include <random>
 #include <utility>
@@ -32,7 +33,7 @@ class CollectingSink final : public RequestSink {
     result_.completion_tokens = info.completion_tokens;
     result_.logits_hash = info.logits_hash;
     const RequestLedger& l = info.ledger;
-    result_.cached_tokens = std::max(l.cached_tokens, l.prefill_cached_tokens);
+    result_.cached_tokens = l.kv_bytes > 0 ? l.prefill_cached_tokens : l.cached_tokens;
     result_.ledger = {{"queue_us", l.queue_us},
                       {"prefill_us", l.prefill_us},
                       {"prefill_chunks", l.prefill_chunks},
@@ -79,25 +80,18 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(const EngineOpt
                                                                        ? PairTransport::kLoopback
                                                                        : PairTransport::kTcp));
   }
-  runner->chat_template_ = ChatTemplate::Parse(runner->engine().model_info().chat_template);
+  runner->encoder_.emplace(&runner->engine().tokenizer(),
+                           runner->engine().model_info().chat_template);
   return runner;
 }
 
 absl::StatusOr<std::vector<TokenId>> LocalRunner::Encode(const Job& job) {
-  const Tokenizer& tokenizer = engine().tokenizer();
   if (job.prompt_token_ids.has_value()) return *job.prompt_token_ids;
-  if (job.prompt.has_value()) return tokenizer.Encode(*job.prompt);
-  RETURN_IF_ERROR(chat_template_.status());
-  const auto text_of = [&](std::optional<TokenId> id) {
-    return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
-  };
-  ASSIGN_OR_RETURN(const std::vector<TextSegment> segments,
-                   chat_template_->Render(*job.messages, {.add_generation_prompt = true,
-                                                          .bos_token = text_of(tokenizer.bos()),
-                                                          .eos_token = text_of(tokenizer.eos()),
-                                                          .variables = {},
-                                                          .now = std::nullopt}));
-  return tokenizer.EncodeSegments(segments, {.add_bos_and_eos = false});
+  if (job.prompt.has_value()) return encoder_->EncodeText(*job.prompt);
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  localtime_r(&now, &local);
+  return encoder_->EncodeMessages(*job.messages, /*add_generation_prompt=*/true, local);
 }
 
 absl::StatusOr<JobResult> LocalRunner::Run(const Job& job,

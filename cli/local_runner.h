@@ -4,12 +4,13 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "cli/job_runner.h"
 #include "engine/engine.h"
 #include "engine/in_process_pair.h"
-#include "text/chat_template.h"
+#include "text/prompt_encoder.h"
 
 namespace baton {
 
@@ -33,7 +34,7 @@ class LocalRunner final : public JobRunner {
  private:
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<InProcessPair> pair_;
-  absl::StatusOr<ChatTemplate> chat_template_ = absl::UnknownError("not parsed");
+  std::optional<PromptEncoder> encoder_;
   std::mutex mutex_;
   bool interrupted_ = false;                    // guarded by mutex_
   absl::flat_hash_set<RequestHandle> running_;  // guarded by mutex_

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -69,26 +70,27 @@ class EngineImpl final : public Engine {
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
     const RequestHandle handle = next_handle_.fetch_add(1);
-    const bool posted =
+    const absl::Status posted =
         Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
           core.AddGenerate(handle, std::move(request), std::move(sink));
         });
-    if (!posted) sink->OnError(InboxFull());
+    if (!posted.ok()) sink->OnError(posted);
     return handle;
   }
 
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
     const RequestHandle handle = next_handle_.fetch_add(1);
-    const bool posted =
+    const absl::Status posted =
         Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
           core.AddPrefill(handle, std::move(request), std::move(sink));
         });
-    if (!posted) sink->OnDone(InboxFull());
+    if (!posted.ok()) sink->OnDone(posted);
     return handle;
   }
 
   void Cancel(RequestHandle handle) override {
-    Post([handle](WorkerCore& core) { core.Cancel(handle); }, /*always=*/true);
+    // An engine that stops ends every request anyway.
+    Post([handle](WorkerCore& core) { core.Cancel(handle); }, /*always=*/true).IgnoreError();
   }
 
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) override {
@@ -114,34 +116,36 @@ class EngineImpl final : public Engine {
  private:
   using Event = std::function<void(WorkerCore&)>;
 
-  static absl::Status InboxFull() {
-    return absl::ResourceExhaustedError(
-        StrCat("the engine's inbox is full (", kMaxInbox, " events)"));
-  }
-
   absl::Status MakePool();
   absl::Status MakeTransport();
   void MakeFingerprint();
 
-  // False when the inbox is full or the engine stops; `always` is for events that only ever free
-  // something.
-  bool Post(Event event, bool always = false) {
+  // ResourceExhausted when the inbox is full, Unavailable when the engine stops; `always` is for
+  // events that only ever free or report something. What was posted is run, also when the engine
+  // stops.
+  absl::Status Post(Event event, bool always = false) {
     {
       std::lock_guard lock(mutex_);
-      if (stopping_ || (inbox_.size() >= kMaxInbox && !always)) return false;
+      if (stopping_) return absl::UnavailableError("the engine is shutting down");
+      if (inbox_.size() >= kMaxInbox && !always) {
+        return absl::ResourceExhaustedError(
+            StrCat("the engine's inbox is full (", kMaxInbox, " events)"));
+      }
       inbox_.push_back(std::move(event));
     }
     wake_.notify_one();
-    return true;
+    return absl::OkStatus();
   }
 
   template <typename Result>
   Result Ask(std::function<Result(WorkerCore&)> question, Result otherwise) {
+    // A sink asks: waiting for the loop would be waiting for itself.
+    if (std::this_thread::get_id() == loop_.get_id()) return question(*core_);
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> answer = promise->get_future();
-    const bool posted =
+    const absl::Status posted =
         Post([promise, question](WorkerCore& core) { promise->set_value(question(core)); }, true);
-    return posted ? answer.get() : otherwise;
+    return posted.ok() ? answer.get() : otherwise;
   }
 
   void Loop();
@@ -161,8 +165,6 @@ class EngineImpl final : public Engine {
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   KvFingerprint fingerprint_;
-  std::unique_ptr<KvTransport> transport_;
-  std::unique_ptr<WorkerCore> core_;
 
   std::atomic<RequestHandle> next_handle_{1};
   std::mutex mutex_;
@@ -170,6 +172,9 @@ class EngineImpl final : public Engine {
   std::vector<Event> inbox_;    // guarded by mutex_
   bool transfer_news_ = false;  // guarded by mutex_
   bool stopping_ = false;       // guarded by mutex_
+
+  std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
+  std::unique_ptr<WorkerCore> core_;
   std::thread loop_;
 };
 
@@ -246,7 +251,9 @@ absl::Status EngineImpl::Load() {
   runner.limits.max_tokens = options_.token_budget;
   runner.limits.max_sequences = options_.max_running;
   runner.limits.max_logit_rows = options_.max_running;
-  runner.limits.max_context = options_.context_length;
+  // No sequence is longer than the pool.
+  runner.limits.max_context = static_cast<int32_t>(std::min<int64_t>(
+      options_.context_length, int64_t{options_.kv_blocks} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
   ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, layout_,

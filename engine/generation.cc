@@ -36,7 +36,7 @@ absl::StatusOr<HandoffManifest> TokenSource::Draw(std::span<const float> logits,
 
 void TokenSource::Accept(const HandoffManifest& drawn) {
   state_.Accept(drawn.first_token);
-  logits_hash_ = drawn.logits_hash;
+  if (hash_logits_) logits_hash_ = drawn.logits_hash;
 }
 
 Generation::Generation(const GenerateRequest& request, int32_t length_limit,

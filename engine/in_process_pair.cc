@@ -1,16 +1,35 @@
 #include "engine/in_process_pair.h"
 
+#include <mutex>
 #include <utility>
 
 #include "common/status_macros.h"
 
 namespace baton {
-namespace {
-
-class PairPrefillSink final : public PrefillSink {
+// The way to the prefill engine, closed before that engine ends: a ticket may come out of the
+// decode engine later.
+class InProcessPair::PrefillDoor {
  public:
-  PairPrefillSink(Engine* decode, TransferTicket ticket)
-      : decode_(decode), ticket_(std::move(ticket)) {}
+  explicit PrefillDoor(Engine* prefill) : prefill_(prefill) {}
+
+  void Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) {
+    const std::lock_guard lock(mutex_);
+    if (prefill_ != nullptr) prefill_->Prefill(std::move(request), std::move(sink));
+  }
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    prefill_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  Engine* prefill_;  // guarded by mutex_
+};
+
+class InProcessPair::PrefillSinkOfPair final : public PrefillSink {
+ public:
+  PrefillSinkOfPair(Engine* decode, const TransferTicket& ticket)
+      : decode_(decode), ticket_(ticket) {}
 
   void OnDone(absl::StatusOr<PrefillResult> result) override {
     if (result.ok()) return;
@@ -23,11 +42,11 @@ class PairPrefillSink final : public PrefillSink {
   const TransferTicket ticket_;
 };
 
-class PairRequestSink final : public RequestSink {
+class InProcessPair::RequestSinkOfPair final : public RequestSink {
  public:
-  PairRequestSink(Engine* prefill, Engine* decode, const GenerateRequest& request,
-                  std::shared_ptr<RequestSink> sink)
-      : prefill_(prefill),
+  RequestSinkOfPair(std::shared_ptr<PrefillDoor> door, Engine* decode,
+                    const GenerateRequest& request, std::shared_ptr<RequestSink> sink)
+      : door_(std::move(door)),
         decode_(decode),
         prefill_request_{.request_id = request.request_id,
                          .prompt = request.prompt,
@@ -39,21 +58,26 @@ class PairRequestSink final : public RequestSink {
 
   void OnTicket(const TransferTicket& ticket) override {
     prefill_request_.ticket = ticket;
-    prefill_->Prefill(std::move(prefill_request_),
-                      std::make_shared<PairPrefillSink>(decode_, ticket));
+    door_->Prefill(std::move(prefill_request_),
+                   std::make_shared<PrefillSinkOfPair>(decode_, ticket));
   }
   void OnTokens(TokenOutput output) override { sink_->OnTokens(std::move(output)); }
   void OnFinish(FinishInfo info) override { sink_->OnFinish(std::move(info)); }
   void OnError(absl::Status status) override { sink_->OnError(std::move(status)); }
 
  private:
-  Engine* const prefill_;
+  const std::shared_ptr<PrefillDoor> door_;
   Engine* const decode_;
   PrefillRequest prefill_request_;
   const std::shared_ptr<RequestSink> sink_;
 };
 
-}  // namespace
+InProcessPair::InProcessPair() = default;
+
+InProcessPair::~InProcessPair() {
+  if (door_ != nullptr) door_->Close();
+  prefill_.reset();
+}
 
 absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(const EngineOptions& options,
                                                                      PairTransport transport) {
@@ -68,13 +92,14 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(const Engin
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));
   one.loopback_name = "prefill";
   ASSIGN_OR_RETURN(pair->prefill_, Engine::Create(one));
+  pair->door_ = std::make_shared<PrefillDoor>(pair->prefill_.get());
   return pair;
 }
 
 RequestHandle InProcessPair::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
   request.remote_prefill = true;
   auto pair_sink =
-      std::make_shared<PairRequestSink>(prefill_.get(), decode_.get(), request, std::move(sink));
+      std::make_shared<RequestSinkOfPair>(door_, decode_.get(), request, std::move(sink));
   return decode_->Generate(std::move(request), std::move(pair_sink));
 }
 

@@ -18,6 +18,11 @@ enum class PairTransport : uint8_t { kLoopback, kTcp };
 
 class InProcessPair {
  public:
+  InProcessPair();
+  // Cancels what runs. Ends the prefill engine first, so that its sends end before the receiver
+  // does.
+  ~InProcessPair();
+
   // Both engines run with `options`; the model is loaded twice.
   static absl::StatusOr<std::unique_ptr<InProcessPair>> Create(const EngineOptions& options,
                                                                PairTransport transport);
@@ -30,10 +35,13 @@ class InProcessPair {
   Engine& decode() { return *decode_; }
 
  private:
-  // Declared in this order: the prefill engine goes first, so that its sends end before the
-  // receiver does.
+  class PrefillDoor;
+  class PrefillSinkOfPair;
+  class RequestSinkOfPair;
+
   std::unique_ptr<Engine> decode_;
   std::unique_ptr<Engine> prefill_;
+  std::shared_ptr<PrefillDoor> door_;
 };
 
 }  // namespace baton

@@ -62,11 +62,17 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
   }
   const int32_t context =
       options.context_length > 0 ? options.context_length : config.context_length;
+  if (context < 2) {
+    return absl::InvalidArgumentError(
+        StrCat("perplexity needs a context of at least 2 tokens, it is ", context));
+  }
   const int32_t longest = static_cast<int32_t>(std::min<int64_t>(context, tokens.size()));
   const KvGroupSpec group{.layers = config.layers,
                           .kv_heads = config.kv_heads,
                           .head_dim = config.head_dim,
                           .type = options.kv_type};
+  // First the block size is checked, then how many blocks of it are needed.
+  RETURN_IF_ERROR(KvLayout::Create(group, options.layout, options.block_size, 1).status());
   const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
   ASSIGN_OR_RETURN(const KvLayout layout,
                    KvLayout::Create(group, options.layout, options.block_size, blocks + 1));

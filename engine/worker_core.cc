@@ -10,6 +10,9 @@
 namespace baton {
 namespace {
 
+// Longer is as good as never, and must not overflow in microseconds.
+constexpr int64_t kLongestTimeoutMs = int64_t{365} * 24 * 3600 * 1000;
+
 SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
 RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
@@ -76,7 +79,8 @@ void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
   request->prompt_tokens = static_cast<int32_t>(generate.prompt.size());
   request->arrival_us = clock_->NowUs();
   if (generate.timeout_ms > 0) {
-    request->deadline_us = request->arrival_us + generate.timeout_ms * 1000;
+    request->deadline_us =
+        request->arrival_us + std::min(generate.timeout_ms, kLongestTimeoutMs) * 1000;
   }
   if (absl::Status status = Validate(generate.prompt, generate.sampling); !status.ok()) {
     Reject(*request, status);
@@ -180,7 +184,7 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
   status = transport_->StartSend({.sender_transfer = handle,
                                   .ticket = live.ticket,
                                   .tokens = live.prompt_tokens,
-                                  .timeout_ms = live.ticket.timeout_ms});
+                                  .timeout_ms = options_.transfer_timeout_ms});
   if (!status.ok()) {
     Fail(handle, status);
     return;
@@ -217,7 +221,8 @@ void WorkerCore::Complete(Request& request, FinishReason reason) {
 // The one exit: finish, stop, cancel, deadline, failure and peer death.
 void WorkerCore::End(RequestHandle handle, bool keep_cached) {
   if (scheduler_->Contains(IdOf(handle))) scheduler_->Finish(IdOf(handle), keep_cached);
-  if (const auto hold = receives_.find(handle); hold != receives_.end()) {
+  if (const auto hold = receives_.find(handle);
+      hold != receives_.end() && !hold->second.cancelled) {
     hold->second.cancelled = true;
     transport_->CancelReceive(handle);
   }
@@ -324,26 +329,28 @@ void WorkerCore::Step() {
   }
 }
 
+// The ledger's prefill ends with the first token: what a preemption makes it compute again later is
+// not part of it.
+void WorkerCore::NotePrefill(Request& request, int32_t computed) {
+  const int64_t prefill_us = clock_->NowUs() - request.prefill_begin_us;
+  if (request.prefills()) {
+    request.prefill_result.chunks += 1;
+    request.prefill_result.computed_tokens += computed;
+    request.prefill_result.prefill_us = prefill_us;
+  } else if (request.generation->completion_tokens() == 0) {
+    RequestLedger& ledger = request.generation->ledger();
+    ledger.prefill_chunks += 1;
+    ledger.computed_tokens += computed;
+    ledger.prefill_us = prefill_us;
+  }
+}
+
 void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row) {
   Request* request = Find(HandleOf(chunk.id));
   if (request == nullptr) return;
   const bool prompt_part = chunk.begin < request->prompt_tokens;
   (prompt_part ? counters_.prefill_tokens : counters_.decode_tokens) += chunk.count;
-  if (prompt_part) {
-    const int32_t computed =
-        std::min(chunk.begin + chunk.count, request->prompt_tokens) - chunk.begin;
-    const int64_t prefill_us = clock_->NowUs() - request->prefill_begin_us;
-    if (request->prefills()) {
-      request->prefill_result.chunks += 1;
-      request->prefill_result.computed_tokens += computed;
-      request->prefill_result.prefill_us = prefill_us;
-    } else {
-      RequestLedger& ledger = request->generation->ledger();
-      ledger.prefill_chunks += 1;
-      ledger.computed_tokens += computed;
-      ledger.prefill_us = prefill_us;
-    }
-  }
+  NotePrefill(*request, chunk.count);
   if (request->prefills()) AnnounceComputed(*request);
   if (!chunk.samples) return;
 

@@ -99,10 +99,9 @@ class WorkerCore {
     TransferTicket ticket;
     int32_t prompt_tokens = 0;
     int32_t announced_blocks = 0;  // in sequence order, from ticket.first_block on
-    bool delivered = false;        // everything announced; waits for the receiver
     int64_t arrival_us = 0;
-    int64_t deadline_us = 0;  // 0: none
-    int64_t prefill_begin_us = 0;
+    int64_t deadline_us = 0;       // 0: none
+    int64_t prefill_begin_us = 0;  // when it left the queue for the first time; 0: not yet
     bool prefills() const { return prefill_sink != nullptr; }
   };
   // What a transfer holds, alive until its terminal event.
@@ -125,6 +124,7 @@ class WorkerCore {
 
   void NoteScheduled(const SchedulerOutput& plan);
   StepInput MakeInput(const SchedulerOutput& plan) const;
+  void NotePrefill(Request& request, int32_t computed);
   void CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row);
   void TakeToken(Request& request, const HandoffManifest& drawn);
   void AnnounceComputed(Request& request);

@@ -42,7 +42,6 @@ void WorkerCore::Deliver(Request& request, const HandoffManifest& drawn) {
   hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
   transport_->Announce(request.handle, blocks, /*final=*/true, EncodeManifest(drawn));
   request.announced_blocks += end - begin;
-  request.delivered = true;
   scheduler_->Finish(id, /*keep_cached=*/true);
 }
 
@@ -103,6 +102,7 @@ void WorkerCore::OnKvReceived(Request& request, const TransferEvent& event) {
   ledger.kv_bytes = event.bytes;
   ledger.kv_transfer_us = event.busy_us;
   const int64_t landed_us = clock_->NowUs();
+  request.prefill_begin_us = landed_us;  // not queued any more, also after a preemption
   scheduler_->KvArrived(IdOf(request.handle), request.prompt_tokens);
   ledger.admit_us = clock_->NowUs() - landed_us;
   TakeToken(request, *manifest);

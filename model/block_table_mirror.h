@@ -1,8 +1,8 @@
 // The device's copy of the block tables, kept up to date with few, small copies.
 //
 // A host mirror remembers what every row holds on the device. Setting a row compares and marks only
-// the entries that changed; Upload copies runs of changed entries, joined where they are close.
-// Source: REQUIREMENTS A3 (incremental upload).
+// the entries that changed; Upload copies runs of changed entries, joined where they are close. A
+// step that takes no new block and keeps its rows in place copies nothing.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once

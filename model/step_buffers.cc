@@ -9,6 +9,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr int64_t kNotStored = -1;  // KvWriteArgs::slot_mapping
 
 // Lays buffers out one behind the other: first to learn the size, then to hand out addresses.
 class Arena {
@@ -117,7 +118,12 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   CHECK_LE(host_.logit_indices.size(), static_cast<size_t>(logit_rows));
   host_.token_ids.resize(rows, 0);
   host_.positions.resize(static_cast<size_t>(rows) * kPositionComponents, 0);
-  host_.slot_mapping.resize(rows, scratch_slot_);
+  // Each to a slot of its own: two threads may store two of them.
+  const int64_t block_size = int64_t{1} << block_size_log2_;
+  for (int64_t row = static_cast<int64_t>(filled); row < rows; ++row) {
+    const int64_t offset = row - static_cast<int64_t>(filled);
+    host_.slot_mapping.push_back(offset < block_size ? scratch_slot_ + offset : kNotStored);
+  }
   // Padding belongs to no sequence of its own: it follows the last one and sees nothing.
   host_.sequence_of_token.resize(rows, filled == 0 ? 0 : host_.sequence_of_token.back());
   host_.visible.resize(static_cast<size_t>(rows) * kMaxVisibleRanges);

@@ -8,6 +8,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "Host name printed in the ready line; the listen host when empty.");
   settings.Add("local-prefill-tokens", &options.routing.local_prefill_tokens, 0, 1 << 24,
                "Prompts with at most so many uncached tokens are computed on the decode worker.");
+  settings.Add(
+      "local-continuation-tokens", &options.routing.local_continuation_tokens, 0, 1 << 24,
+      "The same for prompts of which the decode worker holds more than the prefill worker.");
   settings.Add("tokens-per-load", &options.routing.tokens_per_load, 0, 1 << 20,
                "What one request on a worker costs in routing, in prompt tokens.");
   settings.Add("worker-expiry-ms", &options.worker_expiry_ms, int64_t{100}, int64_t{3'600'000},

@@ -24,6 +24,13 @@ int64_t Cost(const RoutingOptions& options, const RoutingInput& input, const Wor
   return cost;
 }
 
+bool ComputesLocally(const RoutingOptions& options, const RoutingInput& input, WorkerNumber decode,
+                     WorkerNumber prefill) {
+  const int64_t here = UncachedTokens(input, decode);
+  return here <= options.local_prefill_tokens ||
+         (here <= options.local_continuation_tokens && here < UncachedTokens(input, prefill));
+}
+
 template <typename Predicate>
 const WorkerRecord* Cheapest(const RoutingOptions& options, const RoutingInput& input,
                              std::span<const WorkerRecord> workers, Predicate eligible) {
@@ -63,15 +70,15 @@ absl::StatusOr<RoutePlan> ChooseRoute(const RoutingOptions& options, const Routi
 
   RoutePlan plan{.decode = decode->number, .prefill = std::nullopt};
   if (input.placement == Placement::kLocal) return plan;
-  if (input.placement == Placement::kAutomatic &&
-      UncachedTokens(input, decode->number) <= options.local_prefill_tokens) {
-    return plan;
-  }
   const WorkerRecord* prefill = Cheapest(options, input, workers, [&](const WorkerRecord& worker) {
     return worker.CanPrefill() && worker.number != decode->number &&
            worker.report.fingerprint == decode->report.fingerprint;
   });
-  if (prefill != nullptr) plan.prefill = prefill->number;
+  if (prefill == nullptr) return plan;
+  if (input.placement == Placement::kRemote ||
+      !ComputesLocally(options, input, decode->number, prefill->number)) {
+    plan.prefill = prefill->number;
+  }
   return plan;
 }
 

@@ -7,8 +7,9 @@
 // by cost follows NVIDIA Dynamo's router (overlap blocks against load).
 //
 // A prompt is prefilled on the decode worker itself when what is missing there is so short that
-// shipping costs more than computing, when no prefill worker with an equal fingerprint is there, or
-// when the caller says so.
+// shipping costs more than computing; when it holds more of the prompt than the prefill worker does
+// and not too much is left (the next turn of a chat: only the new tokens are computed); when no
+// prefill worker with an equal fingerprint is there; or when the caller says so.
 //
 // Thread safety: pure function.
 #pragma once
@@ -28,7 +29,8 @@ enum class Placement : uint8_t { kAutomatic, kRemote, kLocal };
 
 struct RoutingOptions {
   int32_t local_prefill_tokens =
-      64;  // up to so many uncached tokens are computed on the decode worker
+      16;  // uncached tokens that are always computed on the decode worker
+  int32_t local_continuation_tokens = 512;  // the same where it holds more than the prefill worker
   int32_t tokens_per_load = 64;
 };
 

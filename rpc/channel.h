@@ -18,6 +18,9 @@ inline constexpr int32_t kKeepaliveTimeMs = 10'000;
 inline constexpr int32_t kKeepaliveTimeoutMs = 5'000;
 inline constexpr int32_t kMinimumPingIntervalMs = 5'000;
 
+// One attempt to connect, with its HTTP/2 handshake.
+inline constexpr int32_t kConnectTimeoutMs = 5'000;
+
 // A tokenizer's description is the largest message there is.
 inline constexpr int32_t kMaxTokenizerMessageBytes = 64 << 20;
 inline constexpr int32_t kMaxRequestBytes = 16 << 20;

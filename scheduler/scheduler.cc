@@ -76,7 +76,7 @@ Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase)
   Sequence& remembered = *sequence;
   const SequenceId id = remembered.spec.id;
   CHECK(sequences_.emplace(id, std::move(sequence)).second) << "sequence " << id << " is known";
-  blocked_at_available_.reset();
+  blocked_at_.reset();
   return remembered;
 }
 
@@ -137,12 +137,12 @@ void Scheduler::KvArrived(SequenceId id, int32_t committed) {
   --waiting_for_kv_;
   sequence.phase = SequencePhase::kRunning;
   running_.emplace(sequence.order, &sequence);
-  blocked_at_available_.reset();
+  blocked_at_.reset();
 }
 
 void Scheduler::AppendToken(SequenceId id, TokenId token) {
   Get(id).spec.tokens.push_back(token);
-  blocked_at_available_.reset();
+  blocked_at_.reset();
 }
 
 void Scheduler::Finish(SequenceId id, bool keep_cached) {
@@ -161,7 +161,7 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
   }
   if (sequence.phase != SequencePhase::kWaiting) cache_->Release(id, keep_cached);
   sequences_.erase(id);
-  blocked_at_available_.reset();
+  blocked_at_.reset();
 }
 
 bool Scheduler::Contains(SequenceId id) const { return sequences_.contains(id); }
@@ -179,7 +179,7 @@ int32_t Scheduler::waiting_for_kv_count() const { return waiting_for_kv_; }
 int64_t Scheduler::preemption_count() const { return preemptions_; }
 
 bool Scheduler::has_work() const {
-  if (blocked_at_available_ == cache_->available_blocks()) return false;
+  if (blocked_at_ == Pool()) return false;
   if (!waiting_.empty()) return true;
   return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
     return entry.second->known() > cache_->committed(entry.second->spec.id);
@@ -192,9 +192,9 @@ SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
   ScheduleDecodes(output);
   SchedulePrefills(output);
-  blocked_at_available_.reset();
+  blocked_at_.reset();
   if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
-    blocked_at_available_ = cache_->available_blocks();
+    blocked_at_ = Pool();
   }
   return output;
 }

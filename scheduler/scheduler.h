@@ -173,8 +173,14 @@ class Scheduler {
   int32_t preempted_waiting_ = 0;
   int64_t preemptions_ = 0;
   uint64_t arrivals_ = 0;
-  // Set by a Schedule that produced nothing: what could be had then. Any event resets it.
-  std::optional<int32_t> blocked_at_available_;
+  // The pool as it was when a Schedule produced nothing. Any event resets it.
+  struct PoolState {
+    int32_t available = 0;
+    int32_t in_transfer = 0;
+    bool operator==(const PoolState&) const = default;
+  };
+  PoolState Pool() const { return {cache_->available_blocks(), cache_->blocks_in_transfer()}; }
+  std::optional<PoolState> blocked_at_;
 };
 
 }  // namespace baton

@@ -140,7 +140,10 @@ v1::Finished FinishedToWire(FinishInfo info) {
   v1::Usage* usage = out.mutable_usage();
   usage->set_prompt_tokens(info.prompt_tokens);
   usage->set_completion_tokens(info.completion_tokens);
-  usage->set_cached_tokens(info.ledger.cached_tokens);
+  // Of the worker that computed the rest of the prompt.
+  usage->set_cached_tokens(info.ledger.kv_bytes > 0 ? info.ledger.prefill_cached_tokens
+                                                    : info.ledger.cached_tokens);
+  out.set_logits_hash(info.logits_hash);
   const RequestLedger& ledger = info.ledger;
   v1::Ledger* wire = out.mutable_ledger();
   wire->set_queue_us(ledger.queue_us);

@@ -67,6 +67,13 @@ TEST(Jobs, AJobWithoutOrWithTwoInputsIsRefused) {
   EXPECT_THAT(Refusal(R"({"prompt":"a","prompt_token_ids":[1]})"), HasSubstr("this one has 2"));
 }
 
+TEST(Jobs, ARefusedLineKeepsItsId) {
+  EXPECT_EQ(JobId(R"({"id":"a","prompt":"x","temperature":"hot"})", 7), "a");
+  EXPECT_EQ(JobId(R"({"id":5,"prompt":"x"})", 7), "7");
+  EXPECT_EQ(JobId("[]", 7), "7");
+  EXPECT_EQ(JobId(R"({"id": broken)", 7), "7");
+}
+
 TEST(Jobs, ErrorsNameTheField) {
   EXPECT_THAT(Refusal(R"({"prompt":"a","temprature":1})"), HasSubstr("temprature"));
   EXPECT_THAT(Refusal(R"({"prompt":3})"), HasSubstr("\"prompt\" must be a string"));

@@ -1,8 +1,7 @@
-#!/ usr / bin / env python3
-""
-    "Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
+#!/usr/bin/env python3
+"""Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
 
-    Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
+Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
 equal those of the reference configuration (one process, one request at a time, nothing cached).
 
   exactness.py --baton build/release/bin/baton --model M.gguf           a selection that covers every factor (CI)
@@ -73,7 +72,9 @@ class Runner:
         if len(results) != len(jobs):
             raise RuntimeError(f"{flags}: {len(results)} of {len(jobs)} answers; {process.stderr[-2000:]}")
         return results, cached, preempted
-#Factor → values; the first value is the reference's.
+
+
+# Factor → values; the first value is the reference's.
 FACTORS = {
     "transport": ["none", "loopback", "tcp"],
     "max-chunk-tokens": ["65536", "16", "64", "256"],
@@ -126,11 +127,9 @@ def selection(reference):
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
     yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false"}
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
-    yield {
-  **mixed, "instruction-set" : "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
-                               "block-size" : "1",
-                                              "max-chunk-tokens" : "64"
-}
+    yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
+           "block-size": "1", "max-chunk-tokens": "64"}
+
 
 def matrix(reference):
     names = list(FACTORS)
@@ -176,7 +175,7 @@ def main():
         compare(name, got, want, failures)
         count += 1
         print(f"  {name}: {len(got)} answers, {cached} cached tokens", flush=True)
-#A pool that runs dry while sequences grow : some are preempted and recomputed.
+    # A pool that runs dry while sequences grow: some are preempted and recomputed.
     growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
     want, _, _ = runner.run(growing, flags_of(reference))
     got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24"])

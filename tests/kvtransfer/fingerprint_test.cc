@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transfer_test_worker.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "transfer_test_worker.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 namespace {

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "kvtransfer/tcp_socket.h"
 #include "kvtransfer/transfer_frame.h"
-#include "transfer_test_worker.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 

@@ -8,8 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/transport.h"
-#include "raw_peer.h"
-#include "transfer_test_worker.h"
+#include "tests/kvtransfer/raw_peer.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 namespace {

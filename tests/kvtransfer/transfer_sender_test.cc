@@ -1,7 +1,7 @@
 #include "kvtransfer/transfer_sender.h"
 
 #include "gtest/gtest.h"
-#include "transfer_test_worker.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/transport.h"
-#include "transfer_test_worker.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 namespace {

@@ -11,8 +11,8 @@ Two questions, both on the texts and conversations of tests/testdata/texts:
    says where its own best token is another. At the first such place, its best logit may lie at
    most 0.5 above that of the token chosen (so its two best lie within 0.5, too).
 
-Every prompt of one text is a beginning of it, so the reference computes the text once and goes back
-to each prompt's end. Exit code 1 if Baton misses a criterion; the peer's figures are only stated.
+Every prompt of one text is a beginning of it, so the reference computes the text once, longest prompt
+first, and goes back to the end of each shorter one. Exit code 1 if Baton misses a criterion; the peer's figures are only stated.
 """
 
 import argparse
@@ -33,7 +33,6 @@ LENGTHS = (1, 2, 15, 16, 17, 255, 256, 257, 1000, 2047, 2048, 2049, 4095, 4096)
 CONTINUATION = 48
 PERPLEXITY_LIMIT = 0.01
 MARGIN_LIMIT = 0.5
-CHUNK = 256
 
 
 class Baton:
@@ -107,14 +106,10 @@ def judge(reference, groups, engines):
     findings = {name: [] for name in engines}
     for group, indices in groups:
         prompts = {i: next(iter(engines.values()))[i][0] for i in indices}
-        longest = max(prompts.values(), key=len)
-        reference.reset()
-        for begin in range(0, len(longest) - 1, CHUNK):
-            reference.feed(longest[begin:min(begin + CHUNK, len(longest) - 1)])
         for i in sorted(indices, key=lambda i: -len(prompts[i])):
             for name, results in engines.items():
                 continuation = results[i][1]
-                reference.truncate(len(prompts[i]) - 1)
+                reference.advance_to(prompts[i][:-1])
                 logits = reference.logits(prompts[i][-1:] + continuation[:-1])
                 chosen = np.asarray(continuation)
                 gaps = logits.max(axis=-1) - logits[np.arange(len(chosen)), chosen]

@@ -37,12 +37,18 @@ class ReferenceLlama:
 
     def reset(self):
         self.cache = [None] * self.layers
+        self.tokens = []  # fed so far
         self.length = 0
 
-    def truncate(self, length):
-        """Forgets everything after the first `length` tokens fed."""
-        self.cache = [c and (c[0][:length], c[1][:length]) for c in self.cache]
-        self.length = min(length, self.length)
+    def advance_to(self, tokens, chunk=256):
+        """Makes `tokens` what has been fed: forgets what differs, feeds what is missing."""
+        shared = 0
+        while shared < min(len(tokens), self.length) and tokens[shared] == self.tokens[shared]:
+            shared += 1
+        self.cache = [c and (c[0][:shared], c[1][:shared]) for c in self.cache]
+        self.tokens, self.length = self.tokens[:shared], shared
+        for begin in range(shared, len(tokens), chunk):
+            self.feed(tokens[begin:begin + chunk])
 
     def _norm(self, x, name):
         scale = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
@@ -93,6 +99,7 @@ class ReferenceLlama:
             gate = y @ w[f"blk.{layer}.ffn_gate.weight"].T
             up = y @ w[f"blk.{layer}.ffn_up.weight"].T
             x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"blk.{layer}.ffn_down.weight"].T
+        self.tokens = self.tokens + list(tokens)
         self.length += len(tokens)
         return x
 

@@ -22,7 +22,8 @@ class RoutingPolicyTest : public ::testing::Test {
   }
   absl::StatusOr<RoutePlan> Choose() { return ChooseRoute(options_, input_, workers_); }
 
-  RoutingOptions options_{.local_prefill_tokens = 64, .tokens_per_load = 64};
+  RoutingOptions options_{
+      .local_prefill_tokens = 64, .local_continuation_tokens = 512, .tokens_per_load = 64};
   RoutingInput input_{.prompt_tokens = 1000,
                       .placement = Placement::kAutomatic,
                       .cached_tokens = {},
@@ -47,6 +48,19 @@ TEST_F(RoutingPolicyTest, ALongPromptGoesToAPrefillWorker) {
 TEST_F(RoutingPolicyTest, WithoutAPrefillWorkerTheDecodeWorkerPrefills) {
   Add(WorkerRole::kDecode);
   EXPECT_EQ(Choose()->prefill, std::nullopt);
+}
+
+TEST_F(RoutingPolicyTest, TheNextTurnOfAChatIsComputedWhereTheLastOneWasDecoded) {
+  Add(WorkerRole::kPrefill);  // 1 holds the last prompt, 2 holds its answer as well
+  Add(WorkerRole::kDecode);
+  input_.cached_tokens[WorkerNumber(1)] = 400;
+  input_.cached_tokens[WorkerNumber(2)] = 488;  // 512 are left
+  EXPECT_EQ(Choose()->prefill, std::nullopt);
+  input_.cached_tokens[WorkerNumber(2)] = 487;  // too much is left
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
+  input_.cached_tokens[WorkerNumber(1)] = 600;  // the prefill worker holds as much
+  input_.cached_tokens[WorkerNumber(2)] = 600;
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
 TEST_F(RoutingPolicyTest, OnlyEqualFingerprintsArePaired) {

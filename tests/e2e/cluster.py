@@ -1,0 +1,147 @@
+"""A `baton up` on a free port of this machine, for tests that drive real processes. Standard library only."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+# Guards against a hang; no test asserts how long a thing takes.
+START_TIMEOUT_S = 120
+REST_TIMEOUT_S = 60
+END_TIMEOUT_S = 60
+
+
+def default_model():
+    """The model that the tests use: $BATON_TEST_MODEL, else the default one in the model directory."""
+    if "BATON_TEST_MODEL" in os.environ:
+        return os.environ["BATON_TEST_MODEL"]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    directory = os.environ.get("BATON_MODEL_DIR") or os.path.join(cache, "baton", "models")
+    return os.path.join(directory, "SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def wait_until(condition, timeout_s, what):
+    """Returns the first true value of condition()."""
+    end = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= end:
+            raise TimeoutError(f"{what}: not within {timeout_s} s")
+        time.sleep(0.05)
+
+
+def children_of(pid):
+    """{process id: program name} of a process's children."""
+    children = {}
+    for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in thread.read_text().split():
+            children[int(child)] = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
+    return children
+
+
+def is_running(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def busy(worker):
+    """What a worker has not given back, as {name: count}; empty at rest."""
+    pool = worker["pool"]
+    counts = {name: int(worker[name])
+              for name in ("waiting", "running", "waiting_for_kv", "active_transfers")}
+    counts |= {name: int(pool[name]) for name in ("owned_blocks", "in_flight_blocks")}
+    counts["lost_blocks"] = pool["total_blocks"] - pool["free_blocks"] - pool["cached_blocks"]
+    return {name: count for name, count in counts.items() if count != 0}
+
+
+class Cluster:
+    """Router and workers; a context manager. Its log is kept in `log_path` until it has ended."""
+
+    def __init__(self, bin_dir, model, prefill=1, decode=1, worker_arguments=()):
+        self.baton = os.path.join(bin_dir, "baton")
+        log, self.log_path = tempfile.mkstemp(prefix="baton-up-", suffix=".log")
+        command = [self.baton, "up", "--model", model, "--router-address", "127.0.0.1:0",
+                   "--prefill-workers", str(prefill), "--decode-workers", str(decode),
+                   *(f"--worker-argument={argument}" for argument in worker_arguments)]
+        # A session of its own: a signal to this script's terminal is not one to the service.
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
+                                        start_new_session=True)
+        os.close(log)
+        line = self.process.stdout.readline().split()
+        if len(line) != 2 or line[0] != "ready":
+            self.process.kill()
+            raise RuntimeError(f"baton up said {line}; its log: {self.log()}")
+        self.router = line[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.end()
+        self.process.stdout.close()
+        os.unlink(self.log_path)
+
+    def log(self):
+        return pathlib.Path(self.log_path).read_text()[-4000:]
+
+    def end(self, signal_number=signal.SIGINT):
+        """Ends it as Ctrl-C does; returns the exit code."""
+        self.process.send_signal(signal_number)
+        try:
+            return self.process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # the kernel then kills its children
+            raise
+
+    def status(self):
+        done = subprocess.run([self.baton, "status", "--router", self.router, "--json"],
+                              capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise RuntimeError(f"baton status: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def workers(self):
+        return {worker["worker_id"]: worker for worker in self.status()["workers"]}
+
+    def wait_at_rest(self):
+        """Waits until no worker has work and every block is free or cached; returns {worker id: its status}."""
+        def at_rest():
+            status = self.status()
+            if int(status["active_requests"]) != 0 or any(busy(w) for w in status["workers"]):
+                return None
+            return {worker["worker_id"]: worker for worker in status["workers"]}
+        try:
+            return wait_until(at_rest, REST_TIMEOUT_S, "the cluster at rest")
+        except TimeoutError as error:
+            kept = {worker["worker_id"]: busy(worker) for worker in self.status()["workers"]}
+            raise TimeoutError(f"{error}; still there: {kept}") from None
+
+    def generate_command(self, *arguments):
+        return [self.baton, "generate", "--router", self.router, "--json", *arguments]
+
+    def generate(self, jobs, *arguments, concurrency=1):
+        """Answers jobs (objects, or lines as they are); returns ({id: result}, exit code)."""
+        return answer(self.generate_command("--jobs", "-", "--concurrency", str(concurrency),
+                                            *arguments), jobs)
+
+
+def answer(command, jobs):
+    """Feeds jobs to `baton run` or `baton generate`; returns ({id: result}, exit code)."""
+    lines = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
+    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
+    results = {}
+    for line in done.stdout.splitlines():
+        result = json.loads(line)
+        results[result["id"]] = result
+    if len(results) != len(jobs):
+        raise RuntimeError(f"{len(results)} of {len(jobs)} answers; {command}: {done.stderr[-2000:]}")
+    return results, done.returncode

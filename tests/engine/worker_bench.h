@@ -1,0 +1,171 @@
+// A WorkerCore over fakes: steps when it is told to, at a time that stands still.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/kv_cache_manager.h"
+#include "common/clock.h"
+#include "engine/worker_core.h"
+#include "scheduler/scheduler.h"
+#include "tests/engine/fake_worker_parts.h"
+
+namespace baton {
+
+struct BenchOptions {
+  int32_t num_blocks = 64;
+  int32_t block_size = 4;
+  int32_t context_length = 128;
+  int32_t token_budget = 64;
+  int32_t max_chunk_tokens = 64;
+  int32_t max_running = 8;
+  int32_t max_waiting = 64;
+  bool prefix_cache = true;
+  bool paged = true;
+  bool hash_logits = true;
+};
+
+class WorkerBench {
+ public:
+  // `network` joins the worker to others of it; without, it has a FakeTransport.
+  explicit WorkerBench(const BenchOptions& options = {},
+                       std::shared_ptr<LoopbackNetwork> network = nullptr,
+                       const std::string& name = "worker")
+      : pool(options.num_blocks + 1, options.block_size),
+        runner(&pool),
+        fake(&pool),
+        cache({.num_blocks = options.num_blocks,
+               .block_size = options.block_size,
+               .prefix_cache = options.prefix_cache,
+               .paged = options.paged},
+              &clock),
+        scheduler({.token_budget = options.token_budget,
+                   .max_chunk_tokens = options.max_chunk_tokens,
+                   .max_running = options.max_running,
+                   .max_waiting = options.max_waiting,
+                   .insert_chunks = options.prefix_cache},
+                  &cache),
+        tokenizer(MakeByteTokenizer()) {
+    if (network != nullptr) {
+      TransportOptions transport{.fingerprint = {},
+                                 .epoch = Epoch(name.size()),
+                                 .pool = {.base = pool.base(), .layout = pool.layout()},
+                                 .waker = [] {}};
+      loopback = *CreateLoopbackTransport(std::move(network), name, std::move(transport));
+    }
+    core = std::make_unique<WorkerCore>(WorkerCoreOptions{.vocabulary = kFakeVocabulary,
+                                                          .context_length = options.context_length,
+                                                          .block_size = options.block_size,
+                                                          .hash_logits = options.hash_logits},
+                                        &cache, &scheduler, &runner,
+                                        loopback != nullptr ? loopback.get() : &fake,
+                                        tokenizer.get(), &clock);
+  }
+
+  static GenerateRequest Request(std::vector<TokenId> prompt, std::optional<int32_t> max_tokens) {
+    GenerateRequest request;
+    request.request_id = "name";
+    request.prompt = std::move(prompt);
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = max_tokens;
+    return request;
+  }
+
+  // Posts a request; its handle is last_handle.
+  std::shared_ptr<SinkRecord> Generate(GenerateRequest request) {
+    auto record = std::make_shared<SinkRecord>();
+    core->AddGenerate(++last_handle, std::move(request), std::make_shared<RecordingSink>(record));
+    return record;
+  }
+  std::shared_ptr<SinkRecord> Generate(std::vector<TokenId> prompt,
+                                       std::optional<int32_t> max_tokens) {
+    return Generate(Request(std::move(prompt), max_tokens));
+  }
+  std::shared_ptr<SinkRecord> GenerateRemote(std::vector<TokenId> prompt,
+                                             std::optional<int32_t> max_tokens) {
+    GenerateRequest request = Request(std::move(prompt), max_tokens);
+    request.remote_prefill = true;
+    return Generate(std::move(request));
+  }
+  std::shared_ptr<PrefillRecord> Prefill(std::vector<TokenId> prompt, const TransferTicket& ticket,
+                                         const SamplingParams& sampling = Greedy()) {
+    auto record = std::make_shared<PrefillRecord>();
+    PrefillRequest request;
+    request.request_id = "prefill";
+    request.prompt = std::move(prompt);
+    request.sampling = sampling;
+    request.ticket = ticket;
+    core->AddPrefill(++last_handle, std::move(request),
+                     std::make_shared<RecordingPrefillSink>(record));
+    return record;
+  }
+  static SamplingParams Greedy() {
+    SamplingParams params;
+    params.temperature = 0;
+    return params;
+  }
+  // A ticket of somebody who lacks the blocks from `first_block` on.
+  TransferTicket Ticket(size_t prompt_tokens, int32_t first_block = 0) const {
+    return {.transfer_id = 5,
+            .receiver_epoch = Epoch(9),
+            .address = "fake:there",
+            .first_block = first_block,
+            .block_count = cache.BlocksFor(static_cast<int32_t>(prompt_tokens)) - first_block,
+            .timeout_ms = 1000};
+  }
+  std::string Manifest(const std::vector<TokenId>& prompt) const {
+    HandoffManifest manifest;
+    manifest.first_token = runner.Continuation(prompt, 1)[0];
+    manifest.logits_hash = 99;
+    manifest.prefill.cached_tokens = 1;
+    manifest.prefill.computed_tokens = 2;
+    manifest.prefill.chunks = 3;
+    manifest.prefill.queue_us = 4;
+    manifest.prefill.prefill_us = 5;
+    return EncodeManifest(manifest);
+  }
+
+  // What the engine's loop does once; false when there was no work.
+  bool Turn() {
+    core->CheckDeadlines();
+    core->PollTransfers();
+    if (!core->has_work()) return false;
+    core->Step();
+    clock.AdvanceUs(100);
+    return true;
+  }
+  // Until nothing can go on without an event.
+  void Run(int most = 10'000) {
+    int turns = 0;
+    while (Turn()) ASSERT_LT(++turns, most) << "spins";
+  }
+
+  void ExpectAllBlocksHome() {
+    EXPECT_TRUE(core->idle());
+    EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+    const KvCacheStats stats = cache.Stats();
+    EXPECT_EQ(stats.blocks.in_transfer, 0);
+    EXPECT_EQ(stats.blocks.owned, 0);
+    EXPECT_EQ(stats.blocks.free + stats.blocks.cached, stats.blocks.total);
+    EXPECT_EQ(stats.evictable, stats.blocks.cached);
+    EXPECT_EQ(scheduler.waiting_count() + scheduler.running_count(), 0);
+    EXPECT_EQ(scheduler.waiting_for_kv_count(), 0);
+  }
+
+  ManualClock clock;
+  ChainPool pool;
+  FakeRunner runner;
+  FakeTransport fake;
+  KvCacheManager cache;
+  Scheduler scheduler;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<KvTransport> loopback;
+  std::unique_ptr<WorkerCore> core;
+  RequestHandle last_handle = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,464 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "engine/worker_core.h"
+#include "tests/engine/worker_bench.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Epoch kFakeEpoch(77);
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+TEST(WorkerCoreReceive, TheTicketNamesTheBlocksThatAreMissing) {
+  WorkerBench bench;
+  bench.Generate(Bytes("01234567----"), 1);
+  bench.Run();
+  const auto record = bench.GenerateRemote(Bytes("01234567abcdefghi"), 4);
+  ASSERT_TRUE(record->ticket.has_value());
+  EXPECT_EQ(record->ticket->transfer_id, 2u);
+  EXPECT_EQ(record->ticket->receiver_epoch, kFakeEpoch);
+  EXPECT_EQ(record->ticket->address, "fake:here");
+  EXPECT_EQ(record->ticket->first_block, 2);
+  EXPECT_EQ(record->ticket->block_count, 3);
+  EXPECT_GT(record->ticket->timeout_ms, 0);
+  EXPECT_EQ(bench.fake.receives[2].spec.tokens, 17);
+  EXPECT_EQ(bench.cache.blocks_in_transfer(), 3);
+  EXPECT_FALSE(bench.core->has_work());
+  bench.fake.FailReceive(2, absl::UnavailableError("gone"));
+  bench.Run();
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, DecodesFromTheKvThatLanded) {
+  WorkerBench bench;
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto record = bench.GenerateRemote(prompt, 6);
+  bench.fake.Progress(1);
+  bench.core->PollTransfers();
+  EXPECT_TRUE(record->tokens.empty());
+  bench.fake.Deliver(1, prompt, bench.Manifest(prompt));
+  bench.Run();
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 6));
+  EXPECT_EQ(record->finish->ledger.kv_bytes, 1000);
+  EXPECT_EQ(record->finish->ledger.kv_transfer_us, 10);
+  EXPECT_EQ(record->finish->ledger.computed_tokens, 2);  // the sender's
+  EXPECT_EQ(bench.core->counters().prefill_tokens, 0);
+  EXPECT_EQ(bench.core->counters().decode_tokens, 5);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, TheFirstTokenMayBeTheLast) {
+  for (const int32_t length : {16, 17}) {
+    WorkerBench bench;
+    const std::vector<TokenId> prompt(length, 'p');
+    const auto record = bench.GenerateRemote(prompt, 1);
+    bench.fake.Deliver(1, prompt, bench.Manifest(prompt));
+    bench.Run();
+    EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 1));
+    EXPECT_EQ(record->finish->logits_hash, 99u);
+    EXPECT_TRUE(bench.runner.counts.empty()) << "nothing was left to compute";
+    bench.ExpectAllBlocksHome();
+  }
+}
+
+TEST(WorkerCoreReceive, AFailedTransferIsComputedHere) {
+  WorkerBench bench;
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto record = bench.GenerateRemote(prompt, 6);
+  bench.fake.FailReceive(1, absl::UnavailableError("peer died"));
+  bench.Run();
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 6));
+  EXPECT_EQ(record->finish->ledger.computed_tokens, 17);
+  EXPECT_EQ(record->finish->ledger.kv_bytes, 0);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, ADamagedManifestIsComputedHere) {
+  WorkerBench bench;
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto record = bench.GenerateRemote(prompt, 6);
+  bench.fake.Deliver(1, prompt, "nonsense");
+  bench.Run();
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 6));
+  EXPECT_EQ(record->finish->ledger.computed_tokens, 17);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, PrefillLocallyWaitsForTheTransportToLetGo) {
+  WorkerBench bench;
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto record = bench.GenerateRemote(prompt, 6);
+  EXPECT_EQ(bench.core->PrefillLocally(1, Epoch(1)).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(bench.core->PrefillLocally(2, kFakeEpoch).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(bench.core->PrefillLocally(1, kFakeEpoch).ok());
+  EXPECT_EQ(bench.core->PrefillLocally(1, kFakeEpoch).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(bench.fake.receives[1].cancels, 1);
+  EXPECT_FALSE(bench.core->has_work()) << "the transport may still write";
+  bench.fake.FailReceive(1, absl::CancelledError("as asked"));
+  bench.Run();
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 6));
+  EXPECT_EQ(bench.core->PrefillLocally(1, kFakeEpoch).code(), absl::StatusCode::kNotFound);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, KvThatArrivedBeforeTheCancelIsUsed) {
+  WorkerBench bench;
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto record = bench.GenerateRemote(prompt, 6);
+  bench.fake.Deliver(1, prompt, bench.Manifest(prompt));  // not polled yet
+  EXPECT_TRUE(bench.core->PrefillLocally(1, kFakeEpoch).ok());
+  bench.Run();
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 6));
+  EXPECT_EQ(bench.core->counters().prefill_tokens, 0);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, BlocksOfACancelledRequestStayUntilTheTransportIsDone) {
+  for (const bool locally : {false, true}) {
+    WorkerBench bench({.num_blocks = 8});
+    const auto prompt = Bytes("01234567abcdefghi");  // 5 blocks
+    const auto record = bench.GenerateRemote(prompt, 6);
+    if (locally) EXPECT_TRUE(bench.core->PrefillLocally(1, kFakeEpoch).ok());
+    bench.core->Cancel(1);
+    EXPECT_EQ(record->error->code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(bench.fake.receives[1].cancels, 1) << "cancelled once, whoever asks";
+    EXPECT_EQ(bench.cache.blocks_in_transfer(), 5);
+    EXPECT_FALSE(bench.core->idle());
+    const auto other = bench.Generate(Bytes("AAAABBBBCCCCDDD"), 2);  // 4 blocks, 3 are free
+    EXPECT_TRUE(bench.core->has_work());
+    bench.Run();
+    EXPECT_TRUE(other->tokens.empty());
+    bench.fake.FailReceive(1, absl::CancelledError("late"));  // scribbles over its blocks
+    bench.Run();
+    EXPECT_EQ(other->tokens, bench.runner.Continuation(Bytes("AAAABBBBCCCCDDD"), 2));
+    bench.ExpectAllBlocksHome();
+  }
+}
+
+TEST(WorkerCoreReceive, KvForACancelledRequestIsDropped) {
+  WorkerBench bench;
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto record = bench.GenerateRemote(prompt, 6);
+  bench.core->Cancel(1);
+  bench.fake.Deliver(1, prompt, bench.Manifest(prompt));
+  bench.Run();
+  EXPECT_TRUE(record->tokens.empty());
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, ATransportThatRefusesEndsTheRequest) {
+  WorkerBench bench;
+  bench.fake.next_post = absl::ResourceExhaustedError("1024 transfers are expected");
+  const auto record = bench.GenerateRemote(Bytes("0123456"), 6);
+  EXPECT_FALSE(record->ticket.has_value());
+  EXPECT_EQ(record->error->code(), absl::StatusCode::kResourceExhausted);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, RefusedWithoutRoomNow) {
+  WorkerBench bench({.num_blocks = 6});
+  const auto first = bench.GenerateRemote(Bytes("0123456789abcdef"), 2);
+  const auto second = bench.GenerateRemote(Bytes("ABCDEFGHIJKL"), 2);
+  EXPECT_EQ(second->error->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(second->ticket.has_value());
+  bench.core->Cancel(1);
+  bench.fake.FailReceive(1, absl::CancelledError(""));
+  bench.Run();
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreReceive, TheDeadlineCoversTheWait) {
+  WorkerBench bench;
+  GenerateRequest request = WorkerBench::Request(Bytes("0123456"), 6);
+  request.remote_prefill = true;
+  request.timeout_ms = 5;
+  const auto record = bench.Generate(std::move(request));
+  bench.clock.AdvanceUs(5000);
+  bench.Turn();
+  EXPECT_EQ(record->error->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(bench.fake.receives[1].cancels, 1);
+  bench.fake.FailReceive(1, absl::CancelledError(""));
+  bench.Run();
+  bench.ExpectAllBlocksHome();
+}
+
+// ---- sending ------------------------------------------------------------------------------------
+
+TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
+  WorkerBench bench({.max_chunk_tokens = 8});
+  const auto prompt = Bytes("0123456789abcdefghi");  // 5 blocks, the last part full
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size(), 1));
+  std::vector<size_t> announced;
+  for (int i = 0; i < 3; ++i) {
+    bench.Turn();
+    announced.push_back(bench.fake.sends[1].blocks.size());
+  }
+  EXPECT_THAT(announced, ::testing::ElementsAre(1, 3, 4));
+  EXPECT_TRUE(bench.fake.sends[1].final);
+  EXPECT_EQ(bench.fake.sends[1].spec.tokens, 19);
+  EXPECT_FALSE(record->done.has_value()) << "not before the receiver has it";
+  const auto manifest = DecodeManifest(bench.fake.sends[1].manifest, kFakeVocabulary);
+  ASSERT_TRUE(manifest.ok());
+  EXPECT_EQ(manifest->first_token, bench.runner.Continuation(prompt, 1)[0]);
+  EXPECT_EQ(manifest->prefill.chunks, 3);
+  EXPECT_EQ(manifest->prefill.computed_tokens, 19);
+  EXPECT_EQ(bench.cache.blocks_in_transfer(), 4);
+  bench.fake.EndSend(1, absl::OkStatus());
+  bench.Run();
+  ASSERT_TRUE(record->done.has_value() && record->done->ok());
+  EXPECT_EQ((*record->done)->kv_bytes, 1000);
+  EXPECT_EQ((*record->done)->chunks, 3);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, WhatIsCachedTravelsBeforeAnythingIsComputed) {
+  WorkerBench bench({.max_chunk_tokens = 4});
+  bench.Generate(Bytes("0123456789ab"), 1);
+  bench.Run();
+  const auto prompt = Bytes("0123456789abcdefghijk");
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.Turn();
+  EXPECT_EQ(bench.fake.sends[2].blocks.size(), 4u);  // 3 cached, 1 computed
+  while (bench.Turn()) continue;
+  bench.fake.EndSend(2, absl::OkStatus());
+  bench.Run();
+  EXPECT_EQ((*record->done)->cached_tokens, 12);
+  EXPECT_EQ((*record->done)->computed_tokens, 9);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, DeliveredBlocksStayUntilTheReceiverHasThem) {
+  WorkerBench bench({.num_blocks = 5});
+  const auto prompt = Bytes("0123456789abcdef");
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.Run();
+  EXPECT_EQ(bench.cache.blocks_in_transfer(), 4);
+  const auto other = bench.Generate(Bytes("ABCDEFGH"), 2);
+  bench.Run();
+  EXPECT_TRUE(other->tokens.empty());
+  bench.fake.EndSend(1, absl::OkStatus());  // checks what the blocks hold
+  bench.Run();
+  EXPECT_EQ(other->tokens, bench.runner.Continuation(Bytes("ABCDEFGH"), 2));
+  EXPECT_TRUE(record->done->ok());
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, ASendThatFailsEndsThePrefillAtAnyMoment) {
+  for (int turns = 0; turns < 5; ++turns) {
+    WorkerBench bench({.max_chunk_tokens = 4});
+    const auto prompt = Bytes("0123456789abc");
+    const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+    for (int i = 0; i < turns; ++i) bench.Turn();
+    bench.fake.EndSend(1, absl::UnavailableError("refused"));
+    bench.Run();
+    ASSERT_TRUE(record->done.has_value());
+    EXPECT_EQ(record->done->status().message(), "refused");
+    bench.ExpectAllBlocksHome();
+  }
+}
+
+TEST(WorkerCoreSend, CancelEndsThePrefillAtAnyMomentAndHoldsWhatIsUnderWay) {
+  for (int turns = 0; turns < 5; ++turns) {
+    WorkerBench bench({.max_chunk_tokens = 4});
+    const auto prompt = Bytes("0123456789abc");
+    const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+    for (int i = 0; i < turns; ++i) bench.Turn();
+    bench.core->Cancel(1);
+    EXPECT_EQ(record->done->status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(bench.fake.sends[1].cancels, 1);
+    EXPECT_EQ(bench.cache.blocks_in_transfer(), std::min(turns, 4));
+    bench.Run();
+    EXPECT_FALSE(bench.core->idle());
+    bench.fake.EndSend(1, absl::CancelledError(""));
+    bench.Run();
+    bench.ExpectAllBlocksHome();
+  }
+}
+
+TEST(WorkerCoreSend, ATransportThatRefusesEndsThePrefill) {
+  WorkerBench bench;
+  bench.fake.next_post = absl::InvalidArgumentError("address");
+  const auto record = bench.Prefill(Bytes("0123"), bench.Ticket(4));
+  EXPECT_EQ(record->done->status().message(), "address");
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, RefusesTicketsThatDoNotFitThePrompt) {
+  WorkerBench bench;
+  TransferTicket ticket = bench.Ticket(16);
+  for (const auto& [first, count] :
+       std::vector<std::pair<int32_t, int32_t>>{{0, 3}, {-1, 5}, {1, 4}, {0, -4}, {7, -3}}) {
+    ticket.first_block = first;
+    ticket.block_count = count;
+    const auto record = bench.Prefill(Bytes("0123456789abcdef"), ticket);
+    ASSERT_TRUE(record->done.has_value());
+    EXPECT_THAT(record->done->status().message(), HasSubstr("prompt's 4 blocks"));
+  }
+  EXPECT_FALSE(bench.Prefill({}, ticket)->done->ok());
+  EXPECT_TRUE(bench.fake.sends.empty());
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, ATicketWithoutATimeLeavesItToTheSender) {
+  WorkerBench bench;
+  TransferTicket ticket = bench.Ticket(4);
+  ticket.timeout_ms = 0;
+  bench.Prefill(Bytes("0123"), ticket);
+  EXPECT_GT(bench.fake.sends[1].spec.timeout_ms, 0);
+  bench.core->Cancel(1);
+  bench.fake.EndSend(1, absl::CancelledError(""));
+  bench.Run();
+}
+
+TEST(WorkerCoreSend, NaNAtTheFirstTokenCancelsTheSend) {
+  WorkerBench bench;
+  bench.runner.poison = '!';
+  const auto record = bench.Prefill(Bytes("012345!"), bench.Ticket(7));
+  bench.Run();
+  EXPECT_EQ(record->done->status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(bench.fake.sends[1].cancels, 1);
+  bench.fake.EndSend(1, absl::CancelledError(""));
+  bench.Run();
+  bench.ExpectAllBlocksHome();
+}
+
+// A decode that grows takes the blocks of a prefill whose first chunks were announced already.
+TEST(WorkerCoreSend, APrefillPreemptedBetweenChunksDeliversTheSameBytes) {
+  for (const bool prefix_cache : {false, true}) {
+    WorkerBench bench(
+        {.num_blocks = 12, .token_budget = 5, .max_chunk_tokens = 4, .prefix_cache = prefix_cache});
+    const auto grows = bench.Generate(Bytes("AAAAAAA"), 30);
+    bench.Turn();
+    const auto prompt = Bytes("0123456789abcdefghijklmnopqr");  // 7 blocks
+    const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+    // Bring the decode to the pool's end while the prefill is under way.
+    const auto more = bench.Generate(Bytes("B"), 25);
+    for (int i = 0; i < 400 && !bench.fake.sends[2].final; ++i) bench.Turn();
+    ASSERT_TRUE(bench.fake.sends[2].final);
+    ASSERT_EQ(bench.fake.sends[2].blocks.size(), 7u);
+    uint64_t chain = 0;
+    for (size_t slot = 0; slot < prompt.size(); ++slot) {
+      chain = ChainPool::Chain(chain, prompt[slot]);
+      EXPECT_EQ(bench.fake.sends[2].slots[slot / 4][slot % 4], chain) << slot;
+    }
+    bench.fake.EndSend(2, absl::OkStatus());
+    bench.Run();
+    EXPECT_TRUE(record->done->ok());
+    EXPECT_EQ(grows->tokens, bench.runner.Continuation(Bytes("AAAAAAA"), 30));
+    EXPECT_EQ(more->tokens, bench.runner.Continuation(Bytes("B"), 25));
+    bench.ExpectAllBlocksHome();
+  }
+}
+
+// The pool is full, a transfer holds blocks that the only runner shares: its end changes nothing
+// that can be had, and still the runner must hear that it is exhausted.
+TEST(WorkerCoreSend, ARunnerThatSharesTheSentBlocksEndsWhenTheTransferDoes) {
+  WorkerBench bench({.num_blocks = 4});
+  const auto prompt = Bytes("01234567");
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.Run();
+  const auto grows = bench.Generate(Bytes("01234567x"), 100);
+  bench.Run();
+  EXPECT_FALSE(grows->ended());
+  bench.fake.EndSend(1, absl::OkStatus());
+  bench.Run();
+  EXPECT_TRUE(record->done->ok());
+  ASSERT_TRUE(grows->finish.has_value());
+  EXPECT_EQ(grows->finish->reason, FinishReason::kLength);
+  EXPECT_EQ(grows->tokens, bench.runner.Continuation(Bytes("01234567x"), 8));
+  bench.ExpectAllBlocksHome();
+}
+
+// ---- two workers --------------------------------------------------------------------------------
+
+// Plays the engine loops of both until neither has anything left.
+void RunBoth(WorkerBench& one, WorkerBench& other) {
+  for (int i = 0; i < 100'000 && !(one.core->idle() && other.core->idle()); ++i) {
+    const bool worked = one.Turn();
+    if (!other.Turn() && !worked) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
+  const auto network = CreateLoopbackNetwork();
+  for (const int32_t chunk : {3, 64}) {
+    WorkerBench prefills({.max_chunk_tokens = chunk}, network, "prefill");
+    WorkerBench decodes({}, network, "decode");
+    WorkerBench alone;
+    std::vector<std::pair<std::shared_ptr<SinkRecord>, std::shared_ptr<PrefillRecord>>> pairs;
+    std::vector<std::shared_ptr<SinkRecord>> single;
+    for (int i = 0; i < 6; ++i) {  // alike at the beginning; whole and part-full last blocks
+      GenerateRequest request =
+          WorkerBench::Request(Bytes("common text " + std::string(i, 'x')), 10);
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 3.0f;
+      request.sampling.seed = 7 + i;
+      request.sampling.repetition_penalty = 1.2f;
+      single.push_back(alone.Generate(request));
+      request.remote_prefill = true;
+      const auto record = decodes.Generate(request);
+      ASSERT_TRUE(record->ticket.has_value());
+      pairs.emplace_back(record,
+                         prefills.Prefill(request.prompt, *record->ticket, request.sampling));
+    }
+    alone.Run();
+    RunBoth(prefills, decodes);
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const auto& [record, prefill] = pairs[i];
+      ASSERT_TRUE(record->finish.has_value() && single[i]->finish.has_value()) << i;
+      EXPECT_EQ(record->tokens, single[i]->tokens);
+      EXPECT_EQ(record->text, single[i]->text);
+      EXPECT_EQ(record->finish->logits_hash, single[i]->finish->logits_hash);
+      EXPECT_TRUE(prefill->done.has_value() && prefill->done->ok());
+      EXPECT_GT(record->finish->ledger.kv_bytes, 0);
+    }
+    EXPECT_EQ(decodes.core->counters().prefill_tokens, 0);
+    prefills.ExpectAllBlocksHome();
+    decodes.ExpectAllBlocksHome();
+  }
+}
+
+TEST(WorkerCoreHandOff, AReceiverThatGaveUpFailsTheSenderAndBothGoOn) {
+  const auto network = CreateLoopbackNetwork();
+  WorkerBench prefills({.max_chunk_tokens = 4}, network, "prefill");
+  WorkerBench decodes({}, network, "decode");
+  const auto prompt = Bytes("0123456789abcdefgh");
+  const auto gives_up = decodes.GenerateRemote(prompt, 5);
+  const auto prefill = prefills.Prefill(prompt, *gives_up->ticket);
+  prefills.Turn();
+  decodes.core->Cancel(1);
+  RunBoth(prefills, decodes);
+  EXPECT_EQ(gives_up->error->code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(prefill->done->ok());
+  const auto refused = prefills.Prefill(prompt, *gives_up->ticket);  // nobody waits for it
+  RunBoth(prefills, decodes);
+  EXPECT_FALSE(refused->done->ok());
+  prefills.ExpectAllBlocksHome();
+  decodes.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreHandOff, ASenderThatGaveUpIsComputedAtTheReceiver) {
+  const auto network = CreateLoopbackNetwork();
+  WorkerBench prefills({.max_chunk_tokens = 4}, network, "prefill");
+  WorkerBench decodes({}, network, "decode");
+  const auto prompt = Bytes("0123456789abcdefgh");
+  const auto record = decodes.GenerateRemote(prompt, 5);
+  const auto prefill = prefills.Prefill(prompt, *record->ticket);
+  prefills.Turn();
+  prefills.core->Shutdown(absl::CancelledError("over"));
+  EXPECT_TRUE(decodes.core->PrefillLocally(1, decodes.loopback->epoch()).ok());
+  RunBoth(prefills, decodes);
+  EXPECT_EQ(prefill->done->status().message(), "over");
+  EXPECT_EQ(record->tokens, decodes.runner.Continuation(prompt, 5));
+  prefills.ExpectAllBlocksHome();
+  decodes.ExpectAllBlocksHome();
+}
+
+}  // namespace
+}  // namespace baton
