@@ -162,7 +162,8 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
   }
   const TransferTicket& ticket = request->ticket;
   if (status.ok() &&
-      (ticket.first_block < 0 || int64_t{ticket.first_block} + ticket.block_count != blocks)) {
+      (ticket.first_block < 0 || ticket.block_count < 0 ||
+       int64_t{ticket.first_block} + ticket.block_count != blocks)) {
     status = absl::InvalidArgumentError(StrCat("ticket.first_block ", ticket.first_block,
                                                " and block_count ", ticket.block_count,
                                                " do not end at the prompt's ", blocks, " blocks"));

@@ -99,6 +99,8 @@ class Client(threading.Thread):
                     self.ask(self.single_prompt())
         except Exception as error:  # a bug of this script must fail the soak, not shorten it
             self.failure = error
+        finally:
+            self.channel.close()
 
     def connect(self):
         if self.channel is not None:
@@ -167,7 +169,7 @@ class Client(threading.Thread):
         timer = None
         if wanted in ("cancel", "disconnect"):
             give_up = call.cancel if wanted == "cancel" else self.channel.close
-            timer = threading.Timer(self.rng.uniform(0, 4), give_up)
+            timer = threading.Timer(log_uniform(self.rng, 1, 4000) / 1e3, give_up)
             timer.start()
         text = ""
         try:
@@ -227,13 +229,14 @@ class MemoryWatch(threading.Thread):
         self.begin = time.monotonic()
         [self.router_pid] = [pid for pid, name in children_of(cluster.process.pid).items()
                              if name == "baton-router"]
-        self.stubs = {
-            name: worker_pb2_grpc.WorkerStub(grpc.insecure_channel(worker["address"]))
-            for name, worker in cluster.workers().items()}
+        self.channels = {name: grpc.insecure_channel(worker["address"])
+                         for name, worker in cluster.workers().items()}
 
     def run(self):
         while not self.stopped.wait(SAMPLE_INTERVAL_S):
             self.sample()
+        for channel in self.channels.values():
+            channel.close()
 
     def sample(self):
         def note(name, resident, pool):
@@ -241,7 +244,8 @@ class MemoryWatch(threading.Thread):
                 (time.monotonic() - self.begin, resident / 2**20, (resident - pool) / 2**20))
         pages = int(pathlib.Path(f"/proc/{self.router_pid}/statm").read_text().split()[1])
         note("router", pages * os.sysconf("SC_PAGESIZE"), 0)
-        for name, stub in self.stubs.items():
+        for name, channel in self.channels.items():
+            stub = worker_pb2_grpc.WorkerStub(channel)
             try:
                 pool = stub.Inspect(worker_pb2.InspectRequest(), timeout=30).resident_pool_bytes
                 status = stub.GetWorkerStatus(worker_pb2.GetWorkerStatusRequest(), timeout=30)
@@ -281,6 +285,8 @@ class Soak:
             code = self.cluster.end()
             if code != 0:
                 self.problems.append(f"baton up ended with exit code {code}")
+            if self.problems:
+                self.problems.append(f"the service's log ends: {self.cluster.log()}")
         self.check_outcomes()
         self.check_answers()
         return self.report()

@@ -86,7 +86,7 @@ TEST(WorkerCore, EndsAtAStopStringAcrossTokens) {
   bench.Run();
   EXPECT_EQ(record->text, "one tw");
   EXPECT_EQ(record->finish->reason, FinishReason::kStop);
-  EXPECT_EQ(record->finish->completion_tokens, 8);
+  EXPECT_EQ(record->finish->completion_tokens, 9);
   bench.ExpectAllBlocksHome();
 }
 

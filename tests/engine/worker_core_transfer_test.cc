@@ -125,7 +125,9 @@ TEST(WorkerCoreReceive, BlocksOfACancelledRequestStayUntilTheTransportIsDone) {
     WorkerBench bench({.num_blocks = 8});
     const auto prompt = Bytes("01234567abcdefghi");  // 5 blocks
     const auto record = bench.GenerateRemote(prompt, 6);
-    if (locally) EXPECT_TRUE(bench.core->PrefillLocally(1, kFakeEpoch).ok());
+    if (locally) {
+      ASSERT_TRUE(bench.core->PrefillLocally(1, kFakeEpoch).ok());
+    }
     bench.core->Cancel(1);
     EXPECT_EQ(record->error->code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(bench.fake.receives[1].cancels, 1) << "cancelled once, whoever asks";

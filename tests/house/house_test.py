@@ -56,8 +56,6 @@ TESTED_ELSEWHERE = {
     # A session is driven by its owner, which alone creates it.
     "kvtransfer/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
     "kvtransfer/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",
-    # The other half of the class WorkerCore.
-    "engine/worker_core_transfer.cc": "tests/engine/worker_core_test.cc",
 }
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.

@@ -11,8 +11,9 @@ Two questions, both on the texts and conversations of tests/testdata/texts:
    says where its own best token is another. At the first such place, its best logit may lie at
    most 0.5 above that of the token chosen (so its two best lie within 0.5, too).
 
-Every prompt of one text is a beginning of it, so the reference computes the text once, longest prompt
-first, and goes back to the end of each shorter one. Exit code 1 if Baton misses a criterion; the peer's figures are only stated.
+Every prompt of one text is a beginning of it, so the reference computes the text once, longest
+prompt first, and goes back to the end of each shorter one. Exit code 1 if Baton misses a criterion;
+the peer's figures are only stated.
 """
 
 import argparse

@@ -93,6 +93,7 @@ TEST_F(RoutingPolicyTest, LoadOutweighsAShortPrefix) {
 TEST_F(RoutingPolicyTest, TheLocalLimitCountsUncachedTokensOfTheChosenWorker) {
   Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
+  input_.cached_tokens[WorkerNumber(1)] = 1000;
   input_.cached_tokens[WorkerNumber(2)] = 1000 - 64;
   EXPECT_EQ(Choose()->prefill, std::nullopt);
   input_.cached_tokens[WorkerNumber(2)] = 1000 - 65;
