@@ -1,6 +1,8 @@
 // `baton inspect`: what a model file holds, how text becomes tokens, and how a request's KV lies in
 // blocks.
+#include <chrono>
 #include <cstdio>
+#include <future>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -99,15 +101,26 @@ int InspectLines(const Tokenizer& tokenizer, std::istream& input) {
 // ---- inspect blocks
 // -------------------------------------------------------------------------------
 
-// Runs one job and shows what its sequence did to the pool.
+// Runs one job and looks at the engine again and again until it ends: the last look that saw the
+// sequence has its block table, the look after the end the whole trace.
 int InspectBlocks(const EngineOptions& options, const Job& job) {
   const absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
       LocalRunner::Create(options, LocalPath::kOneEngine);
   if (!runner.ok()) return ReportError(runner.status());
-  std::printf("%s", (*runner)->engine().StartupReport().c_str());
-  const absl::StatusOr<JobResult> result = (*runner)->Run(job, [](std::string_view) {});
+  Engine& engine = (*runner)->engine();
+  std::printf("%s", engine.StartupReport().c_str());
+  std::future<absl::StatusOr<JobResult>> running =
+      std::async(std::launch::async, [&] { return (*runner)->Run(job, [](std::string_view) {}); });
+  std::vector<SequenceInspection> last_seen;
+  while (running.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+    std::vector<SequenceInspection> sequences = engine.Inspect().sequences;
+    if (!sequences.empty() && !sequences[0].blocks.empty()) last_seen = std::move(sequences);
+  }
+  const absl::StatusOr<JobResult> result = running.get();
   if (!result.ok()) return ReportError(result.status());
-  std::printf("%s", InspectionTable((*runner)->engine().Inspect()).c_str());
+  EngineInspection inspection = engine.Inspect();
+  inspection.sequences = std::move(last_seen);
+  std::printf("%s", InspectionTable(inspection).c_str());
   return 0;
 }
 

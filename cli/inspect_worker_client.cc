@@ -42,6 +42,9 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   cache.lookup_tokens = pool.lookup_tokens();
   cache.hit_tokens = pool.hit_tokens();
   cache.evicted_blocks = pool.evicted_blocks();
+  cache.evictable = pool.evictable_blocks();
+  cache.blocks.never_used = pool.never_used_blocks();
+  cache.radix_nodes = pool.radix_nodes();
   cache.reserved_slots = wire.reserved_slots();
   cache.committed_slots = wire.committed_slots();
   for (const v1::SequenceTable& sequence : wire.sequences()) {

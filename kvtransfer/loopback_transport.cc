@@ -88,7 +88,11 @@ class LoopbackTransport final : public PostedTransport {
       : PostedTransport(options),
         network_(std::move(network)),
         address_(absl::StrCat(kScheme, name)),
-        node_(options.pool, options.fingerprint, options.epoch) {}
+        node_(options.pool, options.fingerprint, options.epoch) {
+    node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) {
+      for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+    });
+  }
   ~LoopbackTransport() override { network_->Remove(this); }
 
   std::string address() const override { return address_; }

@@ -97,11 +97,15 @@ class TcpTransport final : public PostedTransport {
 
 void TcpTransport::Run() {
   std::array<epoll_event, 64> ready;
+  const auto apply_posted = [this](int64_t now_us) {
+    for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+  };
+  node_.ApplyPostedBeforeAnnouncements(apply_posted);
   while (!stop_) {
     const int count = epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()),
                                  WaitMs(clock_.NowUs()));
     const int64_t now_us = clock_.NowUs();
-    for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+    apply_posted(now_us);
     for (int i = 0; i < count; ++i) OnSocketEvent(ready[i], now_us);
     RunTimers(now_us);
     OpenLinks(now_us);

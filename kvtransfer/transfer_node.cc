@@ -71,6 +71,7 @@ absl::Status TransferNode::OnFrameFromReceiver(PeerId peer, const Frame& frame, 
 
 absl::Status TransferNode::OnFrameFromSender(PeerId peer, const Frame& frame, int64_t now_us) {
   if (const auto* announce = std::get_if<AnnounceFrame>(&frame)) {
+    if (apply_posted_) apply_posted_(now_us);
     receiver_.OnAnnounce(peer, *announce, now_us);
   } else if (const auto* abort = std::get_if<AbortFrame>(&frame)) {
     receiver_.OnAbort(peer, *abort);

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,6 +47,12 @@ class TransferNode {
   TransferNode& operator=(const TransferNode&) = delete;
 
   void Apply(TransferCommand command, int64_t now_us);
+  // `apply_posted` applies the commands that were posted meanwhile; it is called before every
+  // announcement. A transfer's Expect was posted before its ticket went out, so an announcement
+  // that overtakes it in the host's round finds it all the same.
+  void ApplyPostedBeforeAnnouncements(std::function<void(int64_t now_us)> apply_posted) {
+    apply_posted_ = std::move(apply_posted);
+  }
 
   // Handshake. The side that opened the link says Hello, the other answers; both check.
   HelloFrame MakeHello(const std::string& address) const;
@@ -75,6 +83,7 @@ class TransferNode {
   const Epoch epoch_;
   TransferSender sender_;
   TransferReceiver receiver_;
+  std::function<void(int64_t now_us)> apply_posted_;
 };
 
 }  // namespace baton

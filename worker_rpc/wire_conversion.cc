@@ -192,6 +192,9 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_lookup_tokens(cache.lookup_tokens);
   out.set_hit_tokens(cache.hit_tokens);
   out.set_evicted_blocks(cache.evicted_blocks);
+  out.set_evictable_blocks(cache.evictable);
+  out.set_never_used_blocks(cache.blocks.never_used);
+  out.set_radix_nodes(cache.radix_nodes);
   return out;
 }
 

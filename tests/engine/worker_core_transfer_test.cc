@@ -359,22 +359,23 @@ TEST(WorkerCoreSend, APrefillPreemptedBetweenChunksDeliversTheSameBytes) {
   }
 }
 
-// The pool is full, a transfer holds blocks that the only runner shares: its end changes nothing
-// that can be had, and still the runner must hear that it is exhausted.
-TEST(WorkerCoreSend, ARunnerThatSharesTheSentBlocksEndsWhenTheTransferDoes) {
+// Nothing is left but what a transfer holds: the runner waits for it, and is not woken before.
+TEST(WorkerCoreSend, AFullPoolIsNotTheEndWhileATransferHoldsBlocks) {
   WorkerBench bench({.num_blocks = 4});
   const auto prompt = Bytes("01234567");
   const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
   bench.Run();
-  const auto grows = bench.Generate(Bytes("01234567x"), 100);
+  const auto grows = bench.Generate(Bytes("abc"), 100);
   bench.Run();
+  EXPECT_FALSE(bench.core->has_work());
   EXPECT_FALSE(grows->ended());
+  EXPECT_EQ(grows->tokens.size(), 6u);  // 8 slots, and one token behind
   bench.fake.EndSend(1, absl::OkStatus());
   bench.Run();
   EXPECT_TRUE(record->done->ok());
   ASSERT_TRUE(grows->finish.has_value());
   EXPECT_EQ(grows->finish->reason, FinishReason::kLength);
-  EXPECT_EQ(grows->tokens, bench.runner.Continuation(Bytes("01234567x"), 8));
+  EXPECT_EQ(grows->tokens, bench.runner.Continuation(Bytes("abc"), 14));
   bench.ExpectAllBlocksHome();
 }
 
@@ -413,7 +414,8 @@ TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
     RunBoth(prefills, decodes);
     for (size_t i = 0; i < pairs.size(); ++i) {
       const auto& [record, prefill] = pairs[i];
-      ASSERT_TRUE(record->finish.has_value() && single[i]->finish.has_value()) << i;
+      ASSERT_TRUE(record->finish.has_value()) << i;
+      ASSERT_TRUE(single[i]->finish.has_value()) << i;
       EXPECT_EQ(record->tokens, single[i]->tokens);
       EXPECT_EQ(record->text, single[i]->text);
       EXPECT_EQ(record->finish->logits_hash, single[i]->finish->logits_hash);
