@@ -42,7 +42,7 @@ struct EngineOptions {
   std::string transfer_advertise;  // host that peers dial; empty: the listen host
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;
-  int64_t transfer_timeout_ms = 30'000;
+  int64_t transfer_timeout_ms = 120'000;
 };
 
 // Adds every user-facing field to `settings` under its command-line name.

@@ -39,7 +39,7 @@ struct WorkerCoreOptions {
   int32_t context_length = 0;  // tokens, prompt and answer
   int32_t block_size = 16;
   bool hash_logits = false;
-  int64_t transfer_timeout_ms = 30'000;
+  int64_t transfer_timeout_ms = 120'000;
 };
 
 struct WorkerCounters {

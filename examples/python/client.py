@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Asks a running Baton a question and prints the answer as it comes.
+r"""Asks a running Baton a question and prints the answer as it comes.
 
   python3 -m venv .venv && .venv/bin/pip install grpcio-tools
-  .venv/bin/python -m grpc_tools.protoc -I proto --python_out=.venv --grpc_python_out=.venv proto/baton/v1/inference.proto
+  .venv/bin/python -m grpc_tools.protoc -I proto --python_out=.venv --grpc_python_out=.venv \
+      proto/baton/v1/inference.proto
   PYTHONPATH=.venv .venv/bin/python examples/python/client.py 127.0.0.1:50051 "What is gravity?"
 """
 

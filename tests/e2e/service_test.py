@@ -3,7 +3,8 @@
 
   service_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k chat]
 
-What must be equal is equal to `baton run`: token ids, text, and the hash over all sampled logits. Standard library only.
+What must be equal is equal to `baton run`: token ids, text, and the hash over all sampled logits. Standard library
+only.
 """
 
 import argparse
@@ -151,7 +152,8 @@ class Exactness(ServiceTest):
         self.assertNotEqual(results["a"]["token_ids"], results["c"]["token_ids"])
 
     def test_the_router_tokenises_as_inspect_tokens_does(self):
-        texts = read_texts() + ["   ", "\t\n a", "e\u0301\u200d👩‍👩‍👧 שלום", "<|im_start|>user<|im_end|>"]
+        texts = read_texts() + ["   ", "\t\n a", "e\u0301\u200d👩‍👩‍👧 שלום",
+                                "<|im_start|>user<|im_end|>"]
         jobs = [{"id": str(i), "prompt": text, "max_tokens": 1} for i, text in enumerate(texts)]
         results, code = self.cluster.generate(jobs, concurrency=4)
         self.assertEqual(code, 0)
@@ -232,7 +234,8 @@ class Refusals(ServiceTest):
 
 
 class CallingOff(ServiceTest):
-    worker_arguments = ("--kv-blocks=1024", f"--max-chunk-tokens={CHUNK}")
+    # One thread: also on a large machine there is time to see the work.
+    worker_arguments = ("--kv-blocks=1024", f"--max-chunk-tokens={CHUNK}", "--threads=1")
 
     def test_an_interrupted_client_frees_its_blocks_while_decoding(self):
         client = self.long_answer()
@@ -262,11 +265,15 @@ class CallingOff(ServiceTest):
         self.cluster.wait_at_rest()
 
     def test_a_deadline_ends_the_request_everywhere(self):
+        def requests():
+            return int(self.cluster.workers()["decode-0"]["requests"])
         for placement in ("local", "remote"):
+            before = requests()
             client = self.long_answer("--timeout-ms", "1500", "--placement", placement)
             output, _ = client.communicate(timeout=120)
             self.assertEqual(client.returncode, 1)
             self.assertEqual(json.loads(output)["error"]["code"], "DEADLINE_EXCEEDED")
+            wait_until(lambda: requests() > before, SEEN_TIMEOUT_S, "the request in the status")
             self.cluster.wait_at_rest()
 
     def test_inspect_shows_the_block_table_of_a_running_sequence(self):
@@ -286,24 +293,46 @@ class CallingOff(ServiceTest):
 
 
 class LosingAWorker(ServiceTest):
-    """The prefill worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
+    """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
     prefill, decode = 0, 1
-    worker_arguments = ("--kv-blocks=512",)
+    worker_arguments = ("--kv-blocks=512", "--threads=1")
 
-    def start_prefill_worker(self):
+    def start_worker(self, role):
         worker = subprocess.Popen(
-            [str(pathlib.Path(ARGUMENTS.bin) / "baton-prefill-worker"), "--model", ARGUMENTS.model,
+            [str(pathlib.Path(ARGUMENTS.bin) / f"baton-{role}-worker"), "--model", ARGUMENTS.model,
              "--router", self.cluster.router, "--worker-id", "late", *self.worker_arguments],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (worker.kill(), worker.wait()))
         wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
         return worker
 
-    def test_requests_are_answered_before_during_and_after_a_kill(self):
+    def wait_until_gone(self):
+        wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
+        self.cluster.wait_at_rest()
+
+    def test_a_killed_decode_worker_ends_its_answers_alone(self):
+        worker = self.start_worker("decode")
+        clients = [self.long_answer(), self.long_answer()]  # one on each
+        wait_until(lambda: all(busy(worker) for worker in self.cluster.workers().values()),
+                   SEEN_TIMEOUT_S, "work on both")
+        worker.kill()
+        lost = wait_until(lambda: next((c for c in clients if c.poll() is not None), None),
+                          SEEN_TIMEOUT_S, "the lost answer")
+        output, _ = lost.communicate()
+        self.assertEqual(lost.returncode, 1)
+        self.assertEqual(json.loads(output)["error"]["code"], "UNAVAILABLE")
+        [other] = [client for client in clients if client is not lost]
+        self.assertIsNone(other.poll())
+        self.assertEqual(self.cluster.generate([{"id": "next", "prompt": "x", "max_tokens": 1}])[1], 0)
+        other.send_signal(signal.SIGINT)
+        other.communicate(timeout=60)
+        self.wait_until_gone()
+
+    def test_requests_are_answered_before_during_and_after_a_prefill_workers_kill(self):
         job = {"id": "it", "prompt_token_ids": self.prompt(300), "max_tokens": 4, "temperature": 0}
         want = run([job])[0]["it"]["token_ids"]
         self.assertEqual(self.refusal(job, "--placement", "remote")["code"], "UNAVAILABLE")
-        worker = self.start_prefill_worker()
+        worker = self.start_worker("prefill")
         before = self.cluster.generate([job])[0]["it"]
         self.assertEqual(before.get("prefill_worker"), "late")
         self.assertEqual(before["token_ids"], want)
@@ -311,7 +340,8 @@ class LosingAWorker(ServiceTest):
         # Killed while it computes a long prompt: the decode worker takes the prompt over.
         long_job = job | {"prompt_token_ids": self.prompt(2500, 900)}
         client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL)
         client.stdin.write(json.dumps(long_job) + "\n")
         client.stdin.close()
         wait_until(lambda: busy(self.cluster.workers()["late"]), SEEN_TIMEOUT_S, "work on it")
@@ -324,8 +354,7 @@ class LosingAWorker(ServiceTest):
         after = self.cluster.generate([job | {"cache_salt": "cold"}])[0]["it"]
         self.assertEqual(after["token_ids"], want)
         self.assertNotIn("prefill_worker", after)
-        wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
-        self.cluster.wait_at_rest()
+        self.wait_until_gone()
 
 
 class ManyAtOnce(ServiceTest):

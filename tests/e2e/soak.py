@@ -3,19 +3,17 @@
 
   scripts/soak.sh [--seconds 300] [--clients 32] [--seed N]       (makes the Python environment and runs this)
 
-At the end there must be no error but those that the clients asked for; every worker is at rest with all its blocks free or
-cached; memory has not grown beyond the KV pools; and a random twentieth of the answers is equal to `baton run`'s.
-Prints a table, then one JSON object. Exit code 1 when anything is not as it must be.
+At the end there must be no error but those that the clients asked for; every worker is at rest with all its blocks
+free or cached; memory has not grown beyond the KV pools; and a random twentieth of the answers is equal to `baton
+run`'s. Prints a table, then one JSON object. Exit code 1 when anything is not as it must be.
 """
 
 import argparse
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import threading
@@ -24,12 +22,11 @@ import time
 import grpc
 from baton.v1 import inference_pb2 as pb
 from baton.v1 import inference_pb2_grpc as pb_grpc
-from baton.v1 import worker_pb2, worker_pb2_grpc
 
-from cluster import Cluster, answer, busy, children_of, default_model
+from cluster import Cluster, answer, busy, default_model
+from memory_watch import MemoryWatch
 
 TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
-SAMPLE_INTERVAL_S = 5
 MAX_GROWTH_MIB = 32  # of a process, beside its pool, from its first minute to its last
 CHECKED_SHARE = 0.05
 QUESTIONS = ["And what else?", "Say that in one sentence.", "Why?", "Give me an example.",
@@ -219,54 +216,6 @@ class Client(threading.Thread):
     def repeatable(self, job, started):
         fields = {name: value for name, value in job.items() if name not in ("prompt", "messages")}
         return fields | {"prompt_token_ids": list(started.prompt_token_ids), "seed": started.seed}
-
-
-class MemoryWatch(threading.Thread):
-    """Resident memory of every process over time; a worker's without the pool that it fills as it goes."""
-
-    def __init__(self, cluster):
-        super().__init__(name="memory", daemon=True)
-        self.cluster = cluster
-        self.samples = {}  # process → [(seconds, whole MiB, MiB beside the pool)]
-        self.stopped = threading.Event()
-        self.begin = time.monotonic()
-        [self.router_pid] = [pid for pid, name in children_of(cluster.process.pid).items()
-                             if name == "baton-router"]
-        self.channels = {name: grpc.insecure_channel(worker["address"])
-                         for name, worker in cluster.workers().items()}
-
-    def run(self):
-        while not self.stopped.wait(SAMPLE_INTERVAL_S):
-            self.sample()
-        for channel in self.channels.values():
-            channel.close()
-
-    def sample(self):
-        def note(name, resident, pool):
-            self.samples.setdefault(name, []).append(
-                (time.monotonic() - self.begin, resident / 2**20, (resident - pool) / 2**20))
-        pages = int(pathlib.Path(f"/proc/{self.router_pid}/statm").read_text().split()[1])
-        note("router", pages * os.sysconf("SC_PAGESIZE"), 0)
-        for name, channel in self.channels.items():
-            stub = worker_pb2_grpc.WorkerStub(channel)
-            try:
-                pool = stub.Inspect(worker_pb2.InspectRequest(), timeout=30).resident_pool_bytes
-                status = stub.GetWorkerStatus(worker_pb2.GetWorkerStatusRequest(), timeout=30)
-            except grpc.RpcError as error:
-                print(f"no sample of {name}: {error.code().name} {error.details()}", file=sys.stderr)
-                continue
-            note(name, status.resident_bytes, pool)
-
-    def report(self):
-        """[(process, MiB in its first minute, in its last, whole MiB in its last)]; medians."""
-        rows = []
-        for name, samples in sorted(self.samples.items()):
-            last_s = samples[-1][0]
-            first = [own for at, _, own in samples if at <= 60]
-            last = [own for at, _, own in samples if at >= last_s - 60]
-            whole = [whole for at, whole, _ in samples if at >= last_s - 60]
-            rows.append((name, *(statistics.median(values) for values in (first, last, whole))))
-        return rows
 
 
 class Soak:

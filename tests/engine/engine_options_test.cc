@@ -1,0 +1,63 @@
+#include "engine/engine_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(EngineOptions, EverySettingTakesItsOwnDefaultAndHasAName) {
+  EngineOptions options;
+  SettingList list;
+  RegisterSettings(options, list);
+  std::set<std::string> names;
+  for (const Setting& setting : list.settings()) {
+    EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+    EXPECT_FALSE(setting.help.empty()) << setting.name;
+    EXPECT_EQ(setting.get(), setting.default_value) << setting.name;
+    EXPECT_TRUE(setting.set(setting.default_value).ok()) << setting.name;
+  }
+}
+
+TEST(EngineOptions, SettingsReachTheirFields) {
+  EngineOptions options;
+  SettingList list;
+  RegisterSettings(options, list);
+  ASSERT_TRUE(list.Set("kv-type", "bf16").ok());
+  ASSERT_TRUE(list.Set("kv-layout", "layer-major").ok());
+  ASSERT_TRUE(list.Set("block-size", "32").ok());
+  ASSERT_TRUE(list.Set("kv-blocks", "77").ok());
+  ASSERT_TRUE(list.Set("paged", "off").ok());
+  ASSERT_TRUE(list.Set("hash-logits", "on").ok());
+  ASSERT_TRUE(list.Set("token-budget", "99").ok());
+  ASSERT_TRUE(list.Set("max-chunk-tokens", "98").ok());
+  EXPECT_EQ(options.kv_type, KvType::kBF16);
+  EXPECT_EQ(options.layout, KvLayoutKind::kLayerMajor);
+  EXPECT_EQ(options.block_size, 32);
+  EXPECT_EQ(options.kv_blocks, 77);
+  EXPECT_FALSE(options.paged);
+  EXPECT_TRUE(options.hash_logits);
+  EXPECT_EQ(options.token_budget, 99);
+  EXPECT_EQ(options.max_chunk_tokens, 98);
+}
+
+TEST(EngineOptions, AValueOutOfRangeIsNamedWithItsRange) {
+  EngineOptions options;
+  SettingList list;
+  RegisterSettings(options, list);
+  EXPECT_THAT(list.Set("block-size", "256").message(),
+              AllOf(HasSubstr("block-size"), HasSubstr("256"), HasSubstr("128")));
+  EXPECT_FALSE(list.Set("token-budget", "0").ok());
+  EXPECT_FALSE(list.Set("max-running", "0").ok());
+  EXPECT_FALSE(list.Set("kv-blocks", "-1").ok());
+  EXPECT_FALSE(list.Set("kv-type", "f8").ok());
+  EXPECT_EQ(options.block_size, 16);
+}
+
+}  // namespace
+}  // namespace baton

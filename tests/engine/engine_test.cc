@@ -1,0 +1,213 @@
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+#include "tests/engine/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<Engine> Make(const EngineOptions& options) {
+  auto engine = Engine::Create(options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
+TEST(Engine, AnswersTheSameWhateverPathComputesIt) {
+  const auto plain = Make(TinyOptions());
+  EngineOptions options = TinyOptions();
+  options.paged = false;
+  options.graph = false;
+  options.block_size = 8;
+  options.max_chunk_tokens = 5;
+  options.threads = 3;
+  const auto other = Make(options);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const GenerateRequest request = TinyRequest(20 + seed, 12, seed);
+    const SinkRecord one = Ask(*plain, request);
+    ASSERT_TRUE(one.finish.has_value()) << *one.error;
+    EXPECT_EQ(one.tokens.size(), 12u);
+    EXPECT_NE(one.finish->logits_hash, 0u);
+    const SinkRecord again = Ask(*plain, request);  // from the prefix cache
+    EXPECT_EQ(again.finish->ledger.cached_tokens, 16);
+    const SinkRecord two = Ask(*other, request);
+    for (const SinkRecord* record : {&again, &two}) {
+      EXPECT_EQ(record->tokens, one.tokens);
+      EXPECT_EQ(record->text, one.text);
+      EXPECT_EQ(record->finish->logits_hash, one.finish->logits_hash);
+    }
+  }
+}
+
+TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
+  EngineOptions options = TinyOptions();
+  options.kv_blocks = 12;  // some are preempted
+  const auto engine = Make(options);
+  std::vector<SinkRecord> alone;
+  for (uint64_t i = 0; i < 8; ++i) alone.push_back(Ask(*engine, TinyRequest(20, 40, i)));
+  std::vector<std::future<SinkRecord>> records;
+  for (uint64_t i = 0; i < 8; ++i) {
+    records.push_back(std::async(std::launch::async,
+                                 [&engine, i] { return Ask(*engine, TinyRequest(20, 40, i)); }));
+  }
+  for (size_t i = 0; i < records.size(); ++i) {
+    const SinkRecord record = records[i].get();
+    ASSERT_TRUE(record.finish.has_value());
+    EXPECT_EQ(record.tokens, alone[i].tokens);
+    EXPECT_EQ(record.finish->logits_hash, alone[i].finish->logits_hash);
+  }
+  const EngineStatus status = engine->Status();
+  EXPECT_EQ(status.requests, 16);
+  EXPECT_EQ(status.failures, 0);
+  EXPECT_EQ(status.cache.blocks.owned + status.cache.blocks.in_transfer, 0);
+}
+
+TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
+  const auto engine = Make(TinyOptions());
+  auto sink = std::make_shared<WaitingSink>();
+  const RequestHandle handle = engine->Generate(TinyRequest(20, 450, 1), sink);
+  sink->WaitFor([](const SinkRecord& record) { return !record.tokens.empty(); });
+  engine->Cancel(handle);
+  EXPECT_EQ(sink->WaitForEnd().error->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(engine->Status().cache.blocks.owned, 0);
+  engine->Cancel(handle);
+  engine->Cancel(987654);
+  EXPECT_EQ(engine->Status().failures, 1);
+}
+
+TEST(Engine, ADeadlineIsKeptWhileNothingElseHappens) {
+  EngineOptions options = TinyOptions();
+  options.transfer_listen = "127.0.0.1:0";
+  const auto engine = Make(options);
+  GenerateRequest request = TinyRequest(20, 10, 1);
+  request.remote_prefill = true;
+  request.timeout_ms = 20;
+  EXPECT_EQ(Ask(*engine, request).error->code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(Engine, RefusalsReachTheSink) {
+  const auto engine = Make(TinyOptions());
+  EXPECT_THAT(Ask(*engine, TinyRequest(512, 1, 0)).error->message(), HasSubstr("context of 512"));
+  EXPECT_FALSE(Ask(*engine, TinyRequest(0, 1, 0)).finish.has_value());
+  GenerateRequest request = TinyRequest(3, 1, 0);
+  request.remote_prefill = true;
+  EXPECT_EQ(Ask(*engine, request).error->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(engine->PrefillLocally(1, engine->epoch()).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Engine, InspectShowsWhatRuns) {
+  EngineOptions options = TinyOptions();
+  options.transfer_listen = "127.0.0.1:0";
+  const auto engine = Make(options);
+  GenerateRequest request = TinyRequest(40, 10, 1);
+  request.remote_prefill = true;
+  auto sink = std::make_shared<WaitingSink>();
+  const RequestHandle handle = engine->Generate(request, sink);
+  const SinkRecord record =
+      sink->WaitFor([](const SinkRecord& seen) { return seen.ticket.has_value(); });
+  const EngineInspection inspection = engine->Inspect();
+  ASSERT_EQ(inspection.sequences.size(), 1u);
+  EXPECT_EQ(inspection.sequences[0].sequence_id, handle);
+  EXPECT_EQ(inspection.sequences[0].phase, "waiting for KV");
+  EXPECT_EQ(inspection.sequences[0].tokens, 40);
+  EXPECT_EQ(inspection.sequences[0].blocks.size(), 3u);
+  EXPECT_EQ(inspection.status.waiting_for_kv, 1);
+  EXPECT_EQ(inspection.status.active_transfers, 1);
+  EXPECT_EQ(inspection.status.cache.blocks.in_transfer, 3);
+  EXPECT_THAT(inspection.op_path, HasSubstr("paged attention, f16"));
+  EXPECT_FALSE(inspection.trace.empty());
+  ASSERT_TRUE(engine->PrefillLocally(record.ticket->transfer_id, engine->epoch()).ok());
+  EXPECT_EQ(sink->WaitForEnd().tokens.size(), 10u);
+  EXPECT_EQ(engine->Status().cache.blocks.in_transfer, 0);
+  EXPECT_THAT(engine->StartupReport(), HasSubstr("100 blocks of 16 tokens"));
+}
+
+TEST(Engine, DestructionCancelsWhatRunsWaitsAndIsQueued) {
+  EngineOptions options = TinyOptions();
+  options.transfer_listen = "127.0.0.1:0";
+  options.max_running = 2;
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
+  {
+    const auto engine = Make(options);
+    for (uint64_t i = 0; i < 20; ++i) {
+      GenerateRequest request = TinyRequest(20, 450, i);
+      request.remote_prefill = i % 5 == 0;
+      sinks.push_back(std::make_shared<WaitingSink>());
+      engine->Generate(request, sinks.back());
+    }
+  }
+  for (const auto& sink : sinks) {
+    const SinkRecord record = sink->WaitFor([](const SinkRecord&) { return true; });
+    ASSERT_TRUE(record.error.has_value()) << "ended before the engine did";
+    EXPECT_TRUE(absl::IsCancelled(*record.error) || absl::IsResourceExhausted(*record.error));
+  }
+}
+
+TEST(Engine, ASinkMayAskTheEngine) {
+  const auto engine = Make(TinyOptions());
+  int64_t steps = 0;
+  auto sink = std::make_shared<WaitingSink>([&] {
+    steps = engine->Status().steps;
+    engine->PrefillLocally(1, engine->epoch()).IgnoreError();
+  });
+  engine->Generate(TinyRequest(20, 5, 1), sink);
+  EXPECT_TRUE(sink->WaitForEnd().finish.has_value());
+  EXPECT_EQ(engine->Status().steps, 5);
+  EXPECT_EQ(steps, 5);
+}
+
+TEST(Engine, AFullInboxRefusesAndStillTakesCancels) {
+  const auto engine = Make(TinyOptions());
+  std::promise<void> stuck;
+  std::promise<void> go_on;
+  bool first = true;
+  auto blocks = std::make_shared<WaitingSink>([&] {
+    if (!std::exchange(first, false)) return;
+    stuck.set_value();
+    go_on.get_future().wait();
+  });
+  const RequestHandle handle = engine->Generate(TinyRequest(20, 450, 1), blocks);
+  stuck.get_future().wait();
+  const GenerateRequest invalid;  // costs nothing
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
+  for (int i = 0; i < (1 << 16) + 1; ++i) {
+    sinks.push_back(std::make_shared<WaitingSink>());
+    engine->Generate(invalid, sinks.back());
+  }
+  const SinkRecord refused = sinks.back()->WaitFor([](const SinkRecord&) { return true; });
+  ASSERT_TRUE(refused.error.has_value());
+  EXPECT_EQ(refused.error->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.error->message(), HasSubstr("65536"));
+  auto prefill = std::make_shared<PrefillRecord>();
+  engine->Prefill({}, std::make_shared<RecordingPrefillSink>(prefill));
+  EXPECT_EQ(prefill->done->status().code(), absl::StatusCode::kResourceExhausted);
+  engine->Cancel(handle);
+  go_on.set_value();
+  EXPECT_EQ(blocks->WaitForEnd().error->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(sinks[0]->WaitForEnd().error->code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Engine, CreationNamesWhatIsWrong) {
+  const auto error = [](const std::function<void(EngineOptions&)>& change) {
+    EngineOptions options = TinyOptions();
+    change(options);
+    return std::string(Engine::Create(options).status().message());
+  };
+  EXPECT_THAT(error([](EngineOptions& o) { o.model = "/nowhere/x.gguf"; }),
+              HasSubstr("/nowhere/x.gguf"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.block_size = 12; }), HasSubstr("12"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.threads = 1000; }), HasSubstr("1000"));
+  EXPECT_THAT(error([](EngineOptions& o) { o.instruction_set = "sse"; }), HasSubstr("\"sse\""));
+  EXPECT_FALSE(error([](EngineOptions& o) { o.kv_blocks = -1; }).empty());
+  EXPECT_THAT(error([](EngineOptions& o) { o.transfer_listen = "nonsense"; }),
+              HasSubstr("nonsense"));
+}
+
+}  // namespace
+}  // namespace baton

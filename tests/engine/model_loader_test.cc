@@ -1,0 +1,113 @@
+#include "engine/model_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "tests/engine/tiny_engine.h"
+#include "tests/model/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ModelLoaderTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<ModelInfo> Read(const GgufBuilder& builder) {
+    bytes_ = builder.Build();
+    return ReadModelInfo(**ParseGguf(bytes_), "/models/name.gguf");
+  }
+  std::unique_ptr<GgufFile> file_ = *GgufFile::Open(TinyModelFile());
+  std::string bytes_;
+};
+
+TEST_F(ModelLoaderTest, LoadsAModelThatCanRun) {
+  const auto model = LoadModel(TinyOptions());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->info.architecture, "llama");
+  EXPECT_EQ(model->info.config.name, "tiny-q4_1");
+  EXPECT_EQ(model->info.fingerprint.size(), 32u);
+  EXPECT_EQ(model->info.tokenizer.tokens.size(), 320u);
+  EXPECT_THAT(model->info.chat_template, HasSubstr("im_start"));
+  EXPECT_EQ(model->tokenizer->vocab_size(), 320);
+  EXPECT_EQ(model->weights->layers().size(), 2u);
+}
+
+TEST_F(ModelLoaderTest, EveryModelHasAFingerprintOfItsOwn) {
+  std::set<std::string> seen;
+  const auto names = {"f32",
+                      "f16",
+                      "bf16",
+                      "q8_0",
+                      "q4_0",
+                      "q4_1",
+                      "untied-q4_0",
+                      "linear-rope-q4_0",
+                      "llama3-rope-q4_0"};
+  for (const char* name : names) {
+    seen.insert(ModelFingerprint(**GgufFile::Open(TinyModelFile(name))));
+  }
+  EXPECT_EQ(seen.size(), names.size());
+}
+
+TEST_F(ModelLoaderTest, OneBitOfAWeightChangesTheFingerprint) {
+  const std::string before = ModelFingerprint(*file_);
+  bytes_ = CopyModel(*file_, {}).Build();
+  EXPECT_EQ(ModelFingerprint(**ParseGguf(bytes_)), before);
+  bytes_[bytes_.size() - 100] ^= 1;
+  EXPECT_NE(ModelFingerprint(**ParseGguf(bytes_)), before);
+}
+
+TEST_F(ModelLoaderTest, AHyperParameterChangesTheFingerprintANameDoesNot) {
+  const std::string before = ModelFingerprint(*file_);
+  const std::string key = "llama.context_length";
+  bytes_ = CopyModel(*file_, {key}).Scalar<uint32_t>(key, GgufValueType::kUint32, 511).Build();
+  EXPECT_NE(ModelFingerprint(**ParseGguf(bytes_)), before);
+  bytes_ = CopyModel(*file_, {"general.name"}).String("general.name", "other").Build();
+  EXPECT_EQ(ModelFingerprint(**ParseGguf(bytes_)), before);
+}
+
+TEST_F(ModelLoaderTest, AModelWithoutANameIsCalledAsItsFile) {
+  EXPECT_EQ(Read(CopyModel(*file_, {"general.name"}))->config.name, "name");
+}
+
+TEST_F(ModelLoaderTest, NamesWhatIsWrongWithTheTokenizer) {
+  for (const char* key :
+       {"tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
+    EXPECT_THAT(Read(CopyModel(*file_, {key})).status().message(), HasSubstr(key));
+  }
+  const std::string eos = "tokenizer.ggml.eos_token_id";
+  EXPECT_THAT(Read(CopyModel(*file_, {eos}).Scalar<uint32_t>(eos, GgufValueType::kUint32, 320))
+                  .status()
+                  .message(),
+              AllOf(HasSubstr(eos), HasSubstr("320")));
+  const std::string tokens = "tokenizer.ggml.tokens";
+  std::string entries;
+  for (int i = 0; i < 10; ++i) entries += GgufBuilder::Text("a");
+  EXPECT_THAT(Read(CopyModel(*file_, {tokens}).Array(tokens, GgufValueType::kString, 10, entries))
+                  .status()
+                  .message(),
+              AllOf(HasSubstr("10 entries"), HasSubstr("320 rows")));
+}
+
+TEST_F(ModelLoaderTest, TheDefaultModelLiesWhereTheEnvironmentSays) {
+  const char* const before = std::getenv("BATON_MODEL_DIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("BATON_MODEL_DIR", "/nowhere/models", 1);
+  EXPECT_EQ(ModelDirectory(), "/nowhere/models");
+  const absl::Status status = OpenModel("").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("/nowhere/models/"), HasSubstr("fetch_model.sh")));
+  if (before == nullptr) {
+    unsetenv("BATON_MODEL_DIR");
+  } else {
+    setenv("BATON_MODEL_DIR", kept.c_str(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,63 @@
+// A sink for engines with a thread of their own: the test waits for the end.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "tests/engine/fake_worker_parts.h"
+
+namespace baton {
+
+class WaitingSink final : public RequestSink {
+ public:
+  // `on_tokens` runs on the engine thread.
+  explicit WaitingSink(std::function<void()> on_tokens = nullptr)
+      : recorder_(record_), on_tokens_(std::move(on_tokens)) {}
+
+  void OnTicket(const TransferTicket& ticket) override {
+    const std::lock_guard lock(mutex_);
+    recorder_.OnTicket(ticket);
+    changed_.notify_all();
+  }
+  void OnTokens(TokenOutput output) override {
+    {
+      const std::lock_guard lock(mutex_);
+      recorder_.OnTokens(std::move(output));
+      changed_.notify_all();
+    }
+    if (on_tokens_) on_tokens_();
+  }
+  void OnFinish(FinishInfo info) override {
+    const std::lock_guard lock(mutex_);
+    recorder_.OnFinish(std::move(info));
+    changed_.notify_all();
+  }
+  void OnError(absl::Status status) override {
+    const std::lock_guard lock(mutex_);
+    recorder_.OnError(std::move(status));
+    changed_.notify_all();
+  }
+
+  // What came, once `ready` holds or a minute has passed.
+  SinkRecord WaitFor(const std::function<bool(const SinkRecord&)>& ready) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::minutes(1), [&] { return ready(*record_); });
+    return *record_;
+  }
+  SinkRecord WaitForEnd() {
+    return WaitFor([](const SinkRecord& record) { return record.ended(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::shared_ptr<SinkRecord> record_ = std::make_shared<SinkRecord>();
+  RecordingSink recorder_;
+  const std::function<void()> on_tokens_;
+};
+
+}  // namespace baton

@@ -1,0 +1,162 @@
+#include "model/llama_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/model/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LlamaConfigTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<LlamaConfig> Read(const GgufBuilder& builder) {
+    const std::string bytes = builder.Build();
+    const auto file = ParseGguf(bytes);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return ReadLlamaConfig(**file);
+  }
+  // With one key of another value.
+  template <typename T>
+  absl::StatusOr<LlamaConfig> With(const std::string& key, GgufValueType type, T value) {
+    return Read(CopyModel(*file_, {key}).Scalar(key, type, value));
+  }
+  absl::StatusOr<LlamaConfig> WithCount(const std::string& key, int64_t value) {
+    return With(key, GgufValueType::kInt64, value);
+  }
+  absl::StatusOr<LlamaConfig> WithFloat(const std::string& key, float value) {
+    return With(key, GgufValueType::kFloat32, value);
+  }
+
+  std::unique_ptr<GgufFile> file_ = *GgufFile::Open(TinyModelPath("f32"));
+};
+
+TEST_F(LlamaConfigTest, ReadsWhatTheFileSays) {
+  const auto config = ReadLlamaConfig(*file_);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->name, "tiny-f32");
+  EXPECT_EQ(config->layers, 2);
+  EXPECT_EQ(config->hidden, 64);
+  EXPECT_EQ(config->query_heads, 4);
+  EXPECT_EQ(config->kv_heads, 2);
+  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->feed_forward, 96);
+  EXPECT_EQ(config->vocabulary, 320);
+  EXPECT_EQ(config->context_length, 512);
+  EXPECT_FLOAT_EQ(config->norm_epsilon, 1e-5f);
+  ASSERT_EQ(config->rope_frequencies.size(), 8u);
+  EXPECT_EQ(config->rope_frequencies[0], 1.0);
+}
+
+TEST_F(LlamaConfigTest, NamesAnotherArchitecture) {
+  const absl::Status status =
+      Read(CopyModel(*file_, {"general.architecture"}).String("general.architecture", "gpt-j"))
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("gpt-j"), HasSubstr("llama")));
+  EXPECT_THAT(WithCount("llama.expert_count", 8).status().message(), HasSubstr("8"));
+}
+
+TEST_F(LlamaConfigTest, NamesAKeyThatIsMissing) {
+  for (const char* key : {"general.architecture", "llama.block_count", "llama.embedding_length",
+                          "llama.feed_forward_length", "llama.context_length",
+                          "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"}) {
+    const absl::Status status = Read(CopyModel(*file_, {key})).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(status.message(), HasSubstr(key));
+  }
+  EXPECT_THAT(Read(CopyModel(*file_, {"token_embd.weight"})).status().message(),
+              HasSubstr("token_embd.weight"));
+}
+
+TEST_F(LlamaConfigTest, NamesACountOutOfRange) {
+  for (const char* key :
+       {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",
+        "llama.context_length", "llama.attention.head_count", "llama.attention.head_count_kv"}) {
+    for (const int64_t value : {int64_t{-1}, int64_t{0}, int64_t{1} << 40}) {
+      const absl::Status status = WithCount(key, value).status();
+      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(status.message(), AllOf(HasSubstr(key), HasSubstr(std::to_string(value))));
+    }
+  }
+}
+
+TEST_F(LlamaConfigTest, HeadsMustDivide) {
+  EXPECT_THAT(WithCount("llama.attention.head_count_kv", 3).status().message(),
+              HasSubstr("must divide head_count 4"));
+  EXPECT_FALSE(WithCount("llama.attention.head_count", 5).ok());
+  EXPECT_FALSE(WithCount("llama.attention.head_count_kv", 8).ok());
+  EXPECT_THAT(WithCount("llama.embedding_length", 4096).status().message(),
+              HasSubstr("head dimension is 1024, at most 256"));
+}
+
+TEST_F(LlamaConfigTest, TheHeadDimensionMayBeGiven) {
+  const auto config = WithCount("llama.attention.key_length", 32);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->head_dim, 32);
+  EXPECT_EQ(config->rope_frequencies.size(), 8u);  // rope.dimension_count says 16
+  EXPECT_FALSE(WithCount("llama.attention.key_length", 257).ok());
+  EXPECT_FALSE(
+      Read(CopyModel(*file_, {})
+               .Scalar<uint32_t>("llama.attention.key_length", GgufValueType::kUint32, 32)
+               .Scalar<uint32_t>("llama.attention.value_length", GgufValueType::kUint32, 16))
+          .ok());
+}
+
+TEST_F(LlamaConfigTest, RefusesAnEpsilonOrARopeThatIsNoNumberOfItsKind) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float value : {0.0f, -1.0f, 2.0f, nan}) {
+    EXPECT_THAT(WithFloat("llama.attention.layer_norm_rms_epsilon", value).status().message(),
+                HasSubstr("must be in (0, 1]"));
+  }
+  for (const float value : {0.0f, -1.0f, nan, std::numeric_limits<float>::infinity()}) {
+    EXPECT_FALSE(WithFloat("llama.rope.freq_base", value).ok());
+    EXPECT_FALSE(WithFloat("llama.rope.scale_linear", value).ok());
+  }
+  EXPECT_FALSE(WithCount("llama.rope.dimension_count", 7).ok());
+  EXPECT_FALSE(WithCount("llama.rope.dimension_count", 18).ok());
+}
+
+TEST_F(LlamaConfigTest, ReadsRopeScalings) {
+  const auto plain = ReadLlamaConfig(*file_);
+  const auto old_key = WithFloat("llama.rope.scale_linear", 4);
+  const auto linear = ReadLlamaConfig(**GgufFile::Open(TinyModelPath("linear-rope-q4_0")));
+  const auto llama3 = ReadLlamaConfig(**GgufFile::Open(TinyModelPath("llama3-rope-q4_0")));
+  const auto key = Read(CopyModel(*file_, {})
+                            .String("llama.rope.scaling.type", "llama3")
+                            .Scalar<float>("llama.rope.scaling.factor", GgufValueType::kFloat32, 8)
+                            .Scalar<uint32_t>("llama.rope.scaling.original_context_length",
+                                              GgufValueType::kUint32, 256));
+  ASSERT_TRUE(plain.ok() && old_key.ok() && linear.ok() && llama3.ok() && key.ok());
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_DOUBLE_EQ(linear->rope_frequencies[i], plain->rope_frequencies[i] / 4);
+    EXPECT_DOUBLE_EQ(old_key->rope_frequencies[i], linear->rope_frequencies[i]);
+    EXPECT_NEAR(llama3->rope_frequencies[i], key->rope_frequencies[i], 1e-6);
+  }
+  EXPECT_LT(llama3->rope_frequencies[7], plain->rope_frequencies[7] / 7.9);
+  EXPECT_DOUBLE_EQ(llama3->rope_frequencies[0], 1.0);
+  EXPECT_NE(plain->rope, linear->rope);
+  EXPECT_NE(plain->rope, llama3->rope);
+  EXPECT_THAT(
+      Read(CopyModel(*file_, {}).String("llama.rope.scaling.type", "yarn")).status().message(),
+      AllOf(HasSubstr("yarn"), HasSubstr("linear")));
+}
+
+TEST_F(LlamaConfigTest, RefusesRopeDivisorsOfAnotherShape) {
+  EXPECT_THAT(Read(CopyModel(*file_, {})
+                       .Tensor("rope_freqs.weight", {4}, GgmlType::kF32, std::string(16, '\1')))
+                  .status()
+                  .message(),
+              AllOf(HasSubstr("rope_freqs.weight"), HasSubstr("[4]"), HasSubstr("[8]")));
+  EXPECT_FALSE(Read(CopyModel(*file_, {})
+                        .Tensor("rope_freqs.weight", {8}, GgmlType::kF32, std::string(32, '\0')))
+                   .ok());
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,228 @@
+#include "model/llama_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/model/reference_llama.h"
+#include "tests/model/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+struct ModelCase {
+  std::string name;
+  double tolerance;  // of the largest logit
+};
+
+class EveryWeightType : public ::testing::TestWithParam<ModelCase> {};
+
+// 8-bit activations cost what they cost; float weights must be right to the last few bits.
+INSTANTIATE_TEST_SUITE_P(LlamaRunner, EveryWeightType,
+                         ::testing::Values(ModelCase{"f32", 5e-6}, ModelCase{"f16", 5e-6},
+                                           ModelCase{"bf16", 5e-6}, ModelCase{"q8_0", 0.05},
+                                           ModelCase{"q4_0", 0.05}, ModelCase{"q4_1", 0.05},
+                                           ModelCase{"untied-q4_0", 0.05},
+                                           ModelCase{"linear-rope-q4_0", 0.05},
+                                           ModelCase{"llama3-rope-q4_0", 0.05}),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// The largest difference between the two, as a share of the largest logit.
+double DistanceFromTextbook(const TinyModel& model) {
+  TinyRunner runner(model, {.type = KvType::kF32});
+  const ReferenceLlama reference(*model.file, model.config);
+  const auto tokens = TinyTokens(40, 3);
+  const Rows rows = runner.Decode(0, tokens, 3, 16);
+  EXPECT_EQ(rows.size(), 3u);
+  double distance = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto expected = reference.Logits(std::span(tokens).first(tokens.size() - 2 + i));
+    EXPECT_EQ(rows[i].size(), expected.size());
+    double largest = 0;
+    double error = 0;
+    for (size_t t = 0; t < expected.size(); ++t) {
+      largest = std::max(largest, std::abs(expected[t]));
+      error = std::max(error, std::abs(expected[t] - rows[i][t]));
+    }
+    EXPECT_GT(largest, 1);
+    distance = std::max(distance, error / largest);
+  }
+  return distance;
+}
+
+TEST_P(EveryWeightType, ComesCloseToTheTextbook) {
+  EXPECT_LT(DistanceFromTextbook(TinyModel(GetParam().name)), GetParam().tolerance);
+}
+
+// With float weights a wrong frequency cannot hide behind rounding.
+TEST(LlamaRunner, RopeScalingsComeCloseToTheTextbook) {
+  const auto plain = GgufFile::Open(TinyModelPath("f32"));
+  const std::string linear =
+      CopyModel(**plain, {})
+          .String("llama.rope.scaling.type", "linear")
+          .Scalar<float>("llama.rope.scaling.factor", GgufValueType::kFloat32, 4)
+          .Build();
+  EXPECT_LT(DistanceFromTextbook(TinyModel(*ParseGguf(linear), 2)), 5e-6);
+  const auto llama3 = GgufFile::Open(TinyModelPath("llama3-rope-q4_0"));
+  const auto divisors = (*llama3)->FindTensor("rope_freqs.weight")->data;
+  const std::string divided =
+      CopyModel(**plain, {})
+          .Tensor("rope_freqs.weight", {8}, GgmlType::kF32,
+                  {reinterpret_cast<const char*>(divisors.data()), divisors.size()})
+          .Build();
+  EXPECT_LT(DistanceFromTextbook(TinyModel(*ParseGguf(divided), 2)), 5e-6);
+}
+
+TEST_P(EveryWeightType, PagesChunksLayoutsAndGraphsChangeNoBit) {
+  const TinyModel model(GetParam().name);
+  const auto tokens = TinyTokens(50, 4);
+  TinyRunner plain(model, {.paged = false, .graph = false});
+  const Rows expected = plain.Decode(1, tokens, 6, 45);
+  ASSERT_EQ(expected.size(), 6u);
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    for (const int32_t block_size : {1, 16, 128}) {
+      for (const bool graph : {false, true}) {
+        TinyRunner runner(model, {.layout = layout, .block_size = block_size, .graph = graph});
+        EXPECT_EQ(runner.Decode(2, tokens, 6, 7), expected)
+            << KvLayoutKindName(layout) << " " << block_size << " " << graph;
+      }
+    }
+  }
+}
+
+TEST(LlamaRunner, RopeScalingChangesWhatTheModelSays) {
+  const auto tokens = TinyTokens(40, 5);
+  std::vector<Rows> said;
+  for (const char* name : {"q4_0", "linear-rope-q4_0", "llama3-rope-q4_0"}) {
+    const TinyModel model(name);
+    said.push_back(TinyRunner(model, {}).Decode(0, tokens, 1, 64));
+  }
+  EXPECT_NE(said[0], said[1]);
+  EXPECT_NE(said[0], said[2]);
+  EXPECT_NE(said[1], said[2]);
+}
+
+TEST(LlamaRunner, KvTypesDiffer) {
+  const TinyModel model("f32");
+  const auto tokens = TinyTokens(40, 5);
+  const Rows f32 = TinyRunner(model, {.type = KvType::kF32}).Decode(0, tokens, 1, 64);
+  const Rows f16 = TinyRunner(model, {.type = KvType::kF16}).Decode(0, tokens, 1, 64);
+  const Rows bf16 = TinyRunner(model, {.type = KvType::kBF16}).Decode(0, tokens, 1, 64);
+  EXPECT_NE(f32, f16);
+  EXPECT_NE(f32, bf16);
+  EXPECT_NE(f16, bf16);
+}
+
+// Every batch size up to behind the largest bucket, padded or not.
+TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
+  const TinyModel model("q4_1", /*threads=*/4);
+  const auto tokens = TinyTokens(60, 6);
+  for (const int32_t block_size : {1, 16}) {
+    TinyRunner eager(model, {.block_size = block_size, .graph = false});
+    TinyRunner graph(model, {.block_size = block_size, .graph_buckets = {4, 12}});
+    for (TinyRunner* runner : {&eager, &graph}) {
+      for (int32_t s = 0; s < 16; ++s) runner->Decode(s, std::span(tokens).first(10 + s), 1, 64);
+    }
+    const int64_t eager_before = graph.runner->eager_steps();
+    for (int32_t batch = 1; batch <= 13; ++batch) {
+      StepInput input_eager;
+      StepInput input_graph;
+      for (int32_t s = 0; s < batch; ++s) {
+        const auto token = std::span(tokens).subspan(10 + s + batch - 1, 1);
+        // Every batch writes the slot behind the sequence's prompt again, with another token.
+        input_eager.chunks.push_back(eager.Chunk(s, token, 10 + s, 1));
+        input_graph.chunks.push_back(graph.Chunk(s, token, 10 + s, 1));
+      }
+      ASSERT_TRUE(eager.runner->Run(input_eager).ok());
+      ASSERT_TRUE(graph.runner->Run(input_graph).ok());
+      for (int32_t row = 0; row < batch; ++row) EXPECT_EQ(eager.Row(row), graph.Row(row)) << batch;
+    }
+    EXPECT_EQ(eager.runner->graph_replays(), 0);
+    EXPECT_EQ(graph.runner->eager_steps(), eager_before + 1) << "only 13 fit no bucket";
+  }
+}
+
+// The KV of those who run is not touched by padding: what they say later stays right.
+TEST(LlamaRunner, PaddingTouchesNobodysKv) {
+  const TinyModel model("q4_1");
+  const auto tokens = TinyTokens(40, 7);
+  const Rows expected = TinyRunner(model, {.graph = false}).Decode(0, tokens, 1, 64);
+  TinyRunner runner(model, {.block_size = 1, .graph_buckets = {16}});
+  runner.Decode(0, std::span(tokens).first(39), 1, 64);
+  runner.Decode(1, TinyTokens(30, 8), 20, 64);  // 19 steps with 15 padded rows each
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, std::span(tokens).subspan(39), 39, 1));
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  EXPECT_EQ(runner.Row(0), expected[0]);
+}
+
+TEST(LlamaRunner, AChunkYieldsTheLogitsOfItsLastRows) {
+  const TinyModel model("q8_0");
+  const auto tokens = TinyTokens(30, 9);
+  const Rows expected = TinyRunner(model, {}).Decode(0, tokens, 5, 64);
+  TinyRunner runner(model, {});
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, tokens, 0, 5));
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  for (int32_t row = 0; row < 5; ++row) EXPECT_EQ(runner.Row(row), expected[row]) << row;
+}
+
+TEST(LlamaRunner, MixedBatchesGiveEachItsOwnRows) {
+  const TinyModel model("q4_0");
+  const auto first = TinyTokens(33, 10);
+  const auto second = TinyTokens(20, 11);
+  const auto third = TinyTokens(9, 12);
+  TinyRunner alone(model, {});
+  const Rows first_rows = alone.Decode(0, first, 1, 64);
+  const Rows second_rows = alone.Decode(1, second, 1, 64);
+  const Rows third_rows = alone.Decode(2, third, 2, 64);
+  TinyRunner runner(model, {});
+  runner.Decode(0, std::span(first).first(32), 1, 64);
+  runner.Decode(1, std::span(second).first(6), 1, 64);
+  StepInput input;  // a decode, a chunk that yields nothing, the rest of a prompt, a whole one
+  input.chunks.push_back(runner.Chunk(0, std::span(first).subspan(32), 32, 1));
+  input.chunks.push_back(runner.Chunk(3, first, 0, 0));
+  input.chunks.push_back(runner.Chunk(1, std::span(second).subspan(6), 6, 1));
+  input.chunks.push_back(runner.Chunk(2, third, 0, 2));
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  EXPECT_EQ(runner.Row(0), first_rows[0]);
+  EXPECT_EQ(runner.Row(1), second_rows[0]);
+  EXPECT_EQ(runner.Row(2), third_rows[0]);
+  EXPECT_EQ(runner.Row(3), third_rows[1]);
+}
+
+// Position, not slot, turns keys and queries.
+TEST(LlamaRunner, PositionsMayDifferFromSlots) {
+  const TinyModel model("f32");
+  const auto tokens = TinyTokens(20, 13);
+  TinyRunner runner(model, {.type = KvType::kF32});
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  const auto plain = runner.Row(0);
+  input.chunks[0].begin_position = 50;  // all further on: the same but for rounding
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  const auto shifted = runner.Row(0);
+  EXPECT_NE(plain, shifted);
+  for (size_t t = 0; t < plain.size(); ++t) EXPECT_NEAR(plain[t], shifted[t], 1e-3) << t;
+}
+
+TEST(LlamaRunner, UploadsOnlyWhatChangesInTheTables) {
+  const TinyModel model("q4_1");
+  TinyRunner runner(model, {});
+  const auto tokens = TinyTokens(30, 14);
+  runner.Decode(0, std::span(tokens).first(10), 1, 64);
+  const int64_t uploads = runner.runner->tables().uploads();
+  EXPECT_GT(uploads, 0);
+  runner.Decode(0, tokens, 5, 64);
+  EXPECT_EQ(runner.runner->tables().uploads(), uploads);
+}
+
+}  // namespace
+}  // namespace baton
