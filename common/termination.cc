@@ -37,7 +37,7 @@ int Termination::Wait(int timeout_ms) {
     timespec pause{.tv_sec = 0, .tv_nsec = kPollMs * 1'000'000L};
     const int signal_number = sigtimedwait(&set, nullptr, &pause);
     if (signal_number < 0) continue;  // EAGAIN: time to look around; EINTR: again
-    UnblockTerminationSignals();  // this thread takes the second one, with its default action
+    UnblockTerminationSignals();      // this thread takes the second one, with its default action
     return signal_number;
   }
 }

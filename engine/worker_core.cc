@@ -161,9 +161,8 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
     status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
   }
   const TransferTicket& ticket = request->ticket;
-  if (status.ok() &&
-      (ticket.first_block < 0 || ticket.block_count < 0 ||
-       int64_t{ticket.first_block} + ticket.block_count != blocks)) {
+  if (status.ok() && (ticket.first_block < 0 || ticket.block_count < 0 ||
+                      int64_t{ticket.first_block} + ticket.block_count != blocks)) {
     status = absl::InvalidArgumentError(StrCat("ticket.first_block ", ticket.first_block,
                                                " and block_count ", ticket.block_count,
                                                " do not end at the prompt's ", blocks, " blocks"));
