@@ -4,6 +4,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "absl/strings/numbers.h"
+
 namespace baton {
 namespace {
 
@@ -18,6 +20,16 @@ void AddOptionalSampling(CLI::App& app, const char* name, std::optional<T>* fiel
   app.add_option_function<T>(
          name, [field](const T& value) { *field = value; }, help)
       ->group("Sampling");
+}
+
+// CLI11 would take -1 for 2^64-1.
+uint64_t ParseSeed(const std::string& text) {
+  uint64_t seed = 0;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || !absl::SimpleAtoi(text, &seed)) {
+    throw CLI::ValidationError("--seed", "is " + text + ", must be 0 to 2^64-1");
+  }
+  return seed;
 }
 
 }  // namespace
@@ -41,20 +53,25 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
 
   SamplingParams& s = flags.job.sampling;
   AddOptionalSampling(app, "--max-tokens", &s.max_tokens,
-                      "Tokens to generate; else to the context's end");
-  AddSampling(app, "--temperature", &s.temperature, "0 is greedy");
-  AddSampling(app, "--top-k", &s.top_k, "Only so many most likely tokens; 0: all");
-  AddSampling(app, "--top-p", &s.top_p, "Only the most likely tokens with this share");
+                      "Tokens to generate, from 1; else to the context's end");
+  AddSampling(app, "--temperature", &s.temperature, "0 is greedy; 0 to 100");
+  AddSampling(app, "--top-k", &s.top_k, "Only so many most likely tokens, from 0; 0: all");
+  AddSampling(app, "--top-p", &s.top_p,
+              "Only the most likely tokens with this share; above 0, to 1");
   AddSampling(app, "--min-p", &s.min_p,
-              "Only tokens with this share of the likeliest one's probability");
+              "Only tokens with this share of the likeliest one's probability; 0 to 1");
   AddSampling(app, "--repetition-penalty", &s.repetition_penalty,
-              "Above 1: discourage known tokens");
+              "Above 1: discourage known tokens; 0.01 to 100");
   AddSampling(app, "--presence-penalty", &s.presence_penalty,
-              "Subtracted once from generated tokens");
+              "Subtracted once from generated tokens; -2 to 2");
   AddSampling(app, "--frequency-penalty", &s.frequency_penalty,
-              "Subtracted for every time generated");
-  AddOptionalSampling(app, "--seed", &s.seed, "For the same answer again");
-  AddOptionalSampling(app, "--logprobs", &s.logprobs, "Report so many alternatives for each token");
+              "Subtracted for every time generated; -2 to 2");
+  app.add_option_function<std::string>(
+         "--seed", [&s](const std::string& text) { s.seed = ParseSeed(text); },
+         "For the same answer again; 0 to 2^64-1")
+      ->group("Sampling");
+  AddOptionalSampling(app, "--logprobs", &s.logprobs,
+                      "Report so many alternatives for each token; 0 to 20");
   app.add_option("--stop", s.stop, "Text that ends the answer (repeatable)")->group("Sampling");
   app.add_flag("--ignore-eos", s.ignore_eos, "Do not end at the model's own end token")
       ->group("Sampling");

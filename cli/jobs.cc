@@ -242,7 +242,8 @@ std::string ResultLine(const JobResult& result) {
   if (!result.prefill_worker.empty()) json["prefill_worker"] = result.prefill_worker;
   if (!result.decode_worker.empty()) json["decode_worker"] = result.decode_worker;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
-  if (result.logits_hash != 0) json["logits_hash"] = absl::StrCat(absl::Hex(result.logits_hash));
+  if (result.logits_hash != 0)
+    json["logits_hash"] = absl::StrCat(absl::Hex(result.logits_hash, absl::kZeroPad16));
   return Dump(json);
 }
 

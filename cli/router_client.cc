@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "common/status_macros.h"
+#include "common/str_cat.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
+#include "text/utf8.h"
 
 namespace baton {
 namespace {
@@ -26,6 +29,27 @@ v1::SamplingParams SamplingToWire(const SamplingParams& sampling) {
   if (sampling.logprobs) out.set_logprobs(*sampling.logprobs);
   if (sampling.seed) out.set_seed(*sampling.seed);
   return out;
+}
+
+// Text fields of the wire are UTF-8; anything else is refused here, by name, and not by the RPC
+// layer.
+absl::Status CheckText(std::string_view field, std::string_view text) {
+  if (ValidUtf8Prefix(text) == text.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(field, " is not valid UTF-8 at byte ", ValidUtf8Prefix(text), " of ", text.size()));
+}
+
+absl::Status CheckTexts(const Job& job) {
+  if (job.prompt) RETURN_IF_ERROR(CheckText("prompt", *job.prompt));
+  if (job.messages) {
+    for (size_t i = 0; i < job.messages->size(); ++i) {
+      const ChatMessage& message = (*job.messages)[i];
+      RETURN_IF_ERROR(CheckText(StrCat("messages[", i, "].role"), message.role));
+      RETURN_IF_ERROR(CheckText(StrCat("messages[", i, "].content"), message.content));
+    }
+  }
+  for (const std::string& stop : job.sampling.stop) RETURN_IF_ERROR(CheckText("stop", stop));
+  return absl::OkStatus();
 }
 
 v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement) {
@@ -117,6 +141,7 @@ RouterClient::RouterClient(const RouterClientOptions& options)
 
 absl::StatusOr<JobResult> RouterClient::Run(const Job& job,
                                             const std::function<void(std::string_view)>& on_text) {
+  RETURN_IF_ERROR(CheckTexts(job));
   grpc::ClientContext context;
   if (options_.timeout_ms > 0) context.set_deadline(DeadlineIn(options_.timeout_ms));
   {

@@ -1,9 +1,11 @@
 // `baton status`: workers, pools and queues, as the router knows them.
 
-#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -56,15 +58,58 @@ void PrintTable(const v1::GetStatusResponse& status) {
   }
 }
 
-absl::Status PrintJson(const v1::GetStatusResponse& status) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto converted = google::protobuf::util::MessageToJsonString(status, &text, options);
-  if (!converted.ok()) return absl::InternalError(std::string(converted.message()));
-  std::cout << text << std::endl;
-  return absl::OkStatus();
+// Every field under its proto name, numbers as numbers (protobuf's own JSON writes 64-bit ones as
+// strings).
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
+
+nlohmann::ordered_json FieldToJson(const google::protobuf::Message& message,
+                                   const google::protobuf::FieldDescriptor* field, int index) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& r = *message.GetReflection();
+  const bool repeated = index >= 0;
+  switch (field->cpp_type()) {
+    case Field::CPPTYPE_INT32:
+      return repeated ? r.GetRepeatedInt32(message, field, index) : r.GetInt32(message, field);
+    case Field::CPPTYPE_INT64:
+      return repeated ? r.GetRepeatedInt64(message, field, index) : r.GetInt64(message, field);
+    case Field::CPPTYPE_UINT32:
+      return repeated ? r.GetRepeatedUInt32(message, field, index) : r.GetUInt32(message, field);
+    case Field::CPPTYPE_UINT64:
+      return repeated ? r.GetRepeatedUInt64(message, field, index) : r.GetUInt64(message, field);
+    case Field::CPPTYPE_DOUBLE:
+      return repeated ? r.GetRepeatedDouble(message, field, index) : r.GetDouble(message, field);
+    case Field::CPPTYPE_FLOAT:
+      return repeated ? r.GetRepeatedFloat(message, field, index) : r.GetFloat(message, field);
+    case Field::CPPTYPE_BOOL:
+      return repeated ? r.GetRepeatedBool(message, field, index) : r.GetBool(message, field);
+    case Field::CPPTYPE_ENUM:
+      return (repeated ? r.GetRepeatedEnum(message, field, index) : r.GetEnum(message, field))
+          ->name();
+    case Field::CPPTYPE_STRING:
+      return repeated ? r.GetRepeatedString(message, field, index) : r.GetString(message, field);
+    case Field::CPPTYPE_MESSAGE:
+      return ToJson(repeated ? r.GetRepeatedMessage(message, field, index)
+                             : r.GetMessage(message, field));
+  }
+  return nullptr;
+}
+
+nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = type.field(i);
+    nlohmann::ordered_json& value = json[field->name()];
+    if (!field->is_repeated()) {
+      value = FieldToJson(message, field, -1);
+      continue;
+    }
+    value = nlohmann::ordered_json::array();
+    for (int k = 0; k < message.GetReflection()->FieldSize(message, field); ++k) {
+      value.push_back(FieldToJson(message, field, k));
+    }
+  }
+  return json;
 }
 
 int Status(const StatusOptions& options) {
@@ -75,8 +120,9 @@ int Status(const StatusOptions& options) {
     PrintTable(*status);
     return 0;
   }
-  const absl::Status printed = PrintJson(*status);
-  return printed.ok() ? 0 : ReportError(printed);
+  std::cout << ToJson(*status).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+            << std::endl;
+  return 0;
 }
 
 }  // namespace

@@ -48,7 +48,11 @@ int main(int argc, char** argv) {
   RegisterSettings(options, settings);
   CLI::App app("Takes requests, chooses workers, streams answers.", "baton-router");
   baton::AddSettings(settings, "Router", app);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
 
   std::cerr << "baton-router\n" << settings.EffectiveValues();
   if (absl::Status status = Serve(options, termination); !status.ok()) {

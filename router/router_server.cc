@@ -25,8 +25,10 @@ RouterServer::RouterServer(const RouterOptions& options)
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options) {
   std::unique_ptr<RouterServer> out(new RouterServer(options));
-  ASSIGN_OR_RETURN(out->server_, RpcServer::Start(options.server, {&out->registry_service_,
-                                                                   &out->inference_service_}));
+  ASSIGN_OR_RETURN(
+      out->server_,
+      RpcServer::Start(options.server, {&out->registry_service_, &out->inference_service_},
+                       {v1::Registry::service_full_name(), v1::Inference::service_full_name()}));
   return out;
 }
 

@@ -27,8 +27,11 @@ int64_t Cost(const RoutingOptions& options, const RoutingInput& input, const Wor
 bool ComputesLocally(const RoutingOptions& options, const RoutingInput& input, WorkerNumber decode,
                      WorkerNumber prefill) {
   const int64_t here = UncachedTokens(input, decode);
-  return here <= options.local_prefill_tokens ||
-         (here <= options.local_continuation_tokens && here < UncachedTokens(input, prefill));
+  if (here <= options.local_prefill_tokens) return true;
+  if (here > options.local_continuation_tokens) return false;
+  // Equal shares are a draw, which shipping loses when most of the prompt is here.
+  const int64_t there = UncachedTokens(input, prefill);
+  return here < there || (here == there && 2 * here <= input.prompt_tokens);
 }
 
 template <typename Predicate>

@@ -38,7 +38,8 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
 }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const RpcServerOptions& options, const std::vector<grpc::Service*>& services) {
+    const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
+    std::vector<std::string> names) {
   ASSIGN_OR_RETURN(const HostPort wanted, ParseHostPort(options.listen));
   static std::once_flag plugins;
   std::call_once(plugins, [] {
@@ -71,6 +72,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   }
   out->port_ = bound_port;
   out->address_ = absl::StrCat(wanted.host, ":", bound_port);
+  out->names_ = std::move(names);
   out->SetServing(false);
   return out;
 }
@@ -78,7 +80,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
 RpcServer::~RpcServer() { Shutdown(0); }
 
 void RpcServer::SetServing(bool serving) {
-  server_->GetHealthCheckService()->SetServingStatus(serving);
+  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+  health->SetServingStatus(serving);
+  for (const std::string& name : names_) health->SetServingStatus(name, serving);
 }
 
 void RpcServer::Shutdown(int64_t grace_ms) {

@@ -34,9 +34,11 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
 
 class RpcServer {
  public:
-  // Services must outlive the server. Unavailable when the address cannot be bound.
+  // Services must outlive the server; `names` are what the health service knows them by
+  // ("baton.v1.Inference"). Unavailable when the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      const RpcServerOptions& options, const std::vector<grpc::Service*>& services);
+      const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
+      std::vector<std::string> names = {});
   // Calls still running are cancelled.
   ~RpcServer();
 
@@ -56,6 +58,7 @@ class RpcServer {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   int32_t port_ = 0;
+  std::vector<std::string> names_;
   bool shut_down_ = false;
 };
 

@@ -56,7 +56,8 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
   WorkerService worker_service(engine.get(), std::move(identity));
   const std::unique_ptr<grpc::Service> role_service = program.make_service(engine.get(), &gate);
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                   RpcServer::Start(options.server, {&worker_service, role_service.get()}));
+                   RpcServer::Start(options.server, {&worker_service, role_service.get()},
+                                    {v1::Worker::service_full_name(), program.service_name}));
   const std::string address = absl::StrCat(options.advertise, ":", server->port());
   worker_service.SetAddress(address);
   server->SetServing(true);
@@ -78,6 +79,10 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
 
 }  // namespace
 
+namespace {
+constexpr int kUsageExit = 2;
+}  // namespace
+
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
@@ -93,7 +98,11 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
                  "HOST:PORT of a router to register with; repeatable.");
   AddSettings(worker_settings, "Service", app);
   AddSettings(engine_settings, "Engine", app);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageExit;
+  }
 
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   options.engine.transfer_listen = options.transfer_listen;

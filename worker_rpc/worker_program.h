@@ -20,16 +20,17 @@
 namespace baton {
 
 struct WorkerProgram {
-  std::string name;         // "baton-prefill-worker"
-  std::string description;  // one sentence for --help
-  std::string id_prefix;    // "prefill": of worker ids made up here
+  std::string name;          // "baton-prefill-worker"
+  std::string description;   // one sentence for --help
+  std::string id_prefix;     // "prefill": of worker ids made up here
+  std::string service_name;  // "baton.v1.PrefillWorker", for health checks
   v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
   // The role's own service. Engine and gate outlive it.
   std::function<std::unique_ptr<grpc::Service>(Engine*, CallGate*)> make_service;
 };
 
-// Returns the process's exit code: 0 after a clean end, 1 when it cannot start, CLI11's for a bad
-// command line.
+// Returns the process's exit code: 0 after a clean end, 1 when it cannot start, 2 for a bad command
+// line.
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace baton

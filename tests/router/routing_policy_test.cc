@@ -58,8 +58,12 @@ TEST_F(RoutingPolicyTest, TheNextTurnOfAChatIsComputedWhereTheLastOneWasDecoded)
   EXPECT_EQ(Choose()->prefill, std::nullopt);
   input_.cached_tokens[WorkerNumber(2)] = 487;  // too much is left
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
-  input_.cached_tokens[WorkerNumber(1)] = 600;  // the prefill worker holds as much
-  input_.cached_tokens[WorkerNumber(2)] = 600;
+  input_.cached_tokens[WorkerNumber(1)] = 500;  // as much as here, and half is here
+  input_.cached_tokens[WorkerNumber(2)] = 500;
+  EXPECT_EQ(Choose()->prefill, std::nullopt);
+  options_.local_continuation_tokens = 600;
+  input_.cached_tokens[WorkerNumber(1)] = 499;  // as much, but less than half
+  input_.cached_tokens[WorkerNumber(2)] = 499;
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
