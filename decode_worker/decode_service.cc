@@ -15,7 +15,6 @@ namespace baton {
 namespace {
 
 constexpr size_t kTicketAndFinish = 2;
-constexpr size_t kMaxQueuedHandOvers = 4096;
 
 // Milliseconds to the call's deadline, at least 1; 0: it has none.
 int64_t MillisecondsLeft(const grpc::CallbackServerContext& context) {
@@ -86,8 +85,7 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
 
 }  // namespace
 
-DecodeService::DecodeService(Engine* engine, CallGate* gate)
-    : engine_(engine), gate_(gate), tasks_(kMaxQueuedHandOvers) {}
+DecodeService::DecodeService(Engine* engine, CallGate* gate) : engine_(engine), gate_(gate) {}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
@@ -103,19 +101,14 @@ grpc::ServerUnaryReactor* DecodeService::PrefillLocally(grpc::CallbackServerCont
                                                         v1::PrefillLocallyResponse* response) {
   auto call = std::make_shared<UnaryCall<v1::PrefillLocallyResponse>>(response);
   call->Hold();
-  const auto ask = [call, engine = engine_, transfer_id = request->transfer_id(),
-                    epoch = Epoch(request->receiver_epoch())] {
-    const absl::Status status = engine->PrefillLocally(transfer_id, epoch);
-    if (status.ok()) {
-      call->Answer({});
-    } else {
-      call->Fail(ToGrpcStatus(status));
-    }
-  };
-  if (!tasks_.Post(ask)) {
-    call->Fail(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                            "too many prefills are being handed over"));
-  }
+  engine_->PrefillLocally(request->transfer_id(), Epoch(request->receiver_epoch()),
+                          [call](const absl::Status& status) {
+                            if (status.ok()) {
+                              call->Answer({});
+                            } else {
+                              call->Fail(ToGrpcStatus(status));
+                            }
+                          });
   return call.get();
 }
 

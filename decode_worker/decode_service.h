@@ -2,7 +2,7 @@
 // one ends the other.
 //
 // A client that reads slowly is given time: at most one message a token is queued, so max_tokens
-// bounds what waits for it.
+// bounds what waits for it, as long as that stays below rpc/stream_writer.h's bound in bytes.
 //
 // Thread safety: called by gRPC from any thread.
 #pragma once
@@ -10,7 +10,6 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
 #include "rpc/call_gate.h"
-#include "rpc/task_thread.h"
 
 namespace baton {
 
@@ -28,7 +27,6 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
  private:
   Engine* const engine_;
   CallGate* const gate_;
-  TaskThread tasks_;  // for the question that may wait for a step to end
 };
 
 }  // namespace baton

@@ -42,10 +42,13 @@ int64_t DefaultPoolBytes() {
   return std::clamp<int64_t>(free_bytes / 4, 64 * kMiB, kDefaultPoolMiB * kMiB);
 }
 
-Epoch NewEpoch() {
+uint64_t EntropyBits() {
   std::random_device entropy;
-  const uint64_t value = (uint64_t{entropy()} << 32) | entropy();
-  return Epoch(value | 1);  // zero is "no epoch"
+  return (uint64_t{entropy()} << 32) | entropy();
+}
+
+Epoch NewEpoch() {
+  return Epoch(EntropyBits() | 1);  // zero is "no epoch"
 }
 
 }  // namespace
@@ -93,14 +96,17 @@ class EngineImpl final : public Engine {
     Post([handle](WorkerCore& core) { core.Cancel(handle); }, /*always=*/true).IgnoreError();
   }
 
-  absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) override {
-    return Ask<absl::Status>(
-        [=](WorkerCore& core) { return core.PrefillLocally(transfer_id, receiver_epoch); },
-        absl::UnavailableError("the engine is shutting down"));
+  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                      std::function<void(absl::Status)> done) override {
+    const absl::Status posted = Post([transfer_id, receiver_epoch, done](WorkerCore& core) {
+      done(core.PrefillLocally(transfer_id, receiver_epoch));
+    });
+    if (!posted.ok()) done(posted);
   }
 
   EngineStatus Status() override {
-    return Ask<EngineStatus>([this](WorkerCore& core) { return MakeStatus(core); }, EngineStatus());
+    std::lock_guard lock(status_mutex_);
+    return status_;
   }
   EngineInspection Inspect() override {
     return Ask<EngineInspection>([this](WorkerCore& core) { return MakeInspection(core); },
@@ -137,6 +143,7 @@ class EngineImpl final : public Engine {
     return absl::OkStatus();
   }
 
+  // Always returns: what was posted is run, and what is not posted is answered with `otherwise`.
   template <typename Result>
   Result Ask(std::function<Result(WorkerCore&)> question, Result otherwise) {
     // A sink asks: waiting for the loop would be waiting for itself.
@@ -150,6 +157,7 @@ class EngineImpl final : public Engine {
 
   void Loop();
   bool WaitForEvents(std::vector<Event>& events);
+  void PublishStatus();
   EngineStatus MakeStatus(const WorkerCore& core) const;
   EngineInspection MakeInspection(const WorkerCore& core) const;
   int64_t ResidentPoolBytes() const;
@@ -172,6 +180,8 @@ class EngineImpl final : public Engine {
   std::vector<Event> inbox_;    // guarded by mutex_
   bool transfer_news_ = false;  // guarded by mutex_
   bool stopping_ = false;       // guarded by mutex_
+  std::mutex status_mutex_;
+  EngineStatus status_;  // guarded by status_mutex_
 
   std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
   std::unique_ptr<WorkerCore> core_;
@@ -281,7 +291,8 @@ absl::Status EngineImpl::Load() {
                         .hash_logits = options_.hash_logits,
                         .transfer_timeout_ms = options_.transfer_timeout_ms},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
-      &clock_);
+      &clock_, EntropyBits);
+  PublishStatus();
   loop_ = std::thread([this] { Loop(); });
   return absl::OkStatus();
 }
@@ -312,13 +323,23 @@ void EngineImpl::Loop() {
     for (const Event& event : events) event(*core_);
     events.clear();
     core_->PollTransfers();
-    if (running && core_->has_work()) core_->Step();
+    PublishStatus();
+    if (running && core_->has_work()) {
+      core_->Step();
+      PublishStatus();
+    }
   }
   core_->Shutdown(absl::CancelledError("the worker is shutting down"));
   while (!core_->idle()) {  // until no transport thread touches a block any more
     core_->PollTransfers();
     std::this_thread::sleep_for(kShutdownPoll);
   }
+}
+
+void EngineImpl::PublishStatus() {
+  EngineStatus status = MakeStatus(*core_);
+  std::lock_guard lock(status_mutex_);
+  status_ = std::move(status);
 }
 
 EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,10 +75,17 @@ class Engine {
   // Ends a request and frees its blocks at once; its sink sees Cancelled. Unknown or ended handles
   // are ignored.
   virtual void Cancel(RequestHandle handle) = 0;
-  // No KV will come for this transfer: prefill here. NotFound when it is not waiting for KV.
-  virtual absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) = 0;
+  // No KV will come for this transfer: prefill here. Does not wait for the loop: `done` runs once,
+  // on the loop thread, or before this returns when the inbox is full (ResourceExhausted) or the
+  // engine stops (Unavailable); it must not block. NotFound: the transfer is not waiting for KV.
+  virtual void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                              std::function<void(absl::Status)> done) = 0;
 
+  // What the loop last published: it does so before and after every step, and at least every 50 ms
+  // while idle. Never waits for the loop, so while a step runs (seconds, for a long chunk on a slow
+  // machine) this is the state before that step, also for a sink that is called within it.
   virtual EngineStatus Status() = 0;
+  // Asks the loop, so it waits for the step that runs. Empty when the engine is shutting down.
   virtual EngineInspection Inspect() = 0;
 
   virtual const KvFingerprint& fingerprint() const = 0;

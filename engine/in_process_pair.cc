@@ -34,7 +34,8 @@ class InProcessPair::PrefillSinkOfPair final : public PrefillSink {
   void OnDone(absl::StatusOr<PrefillResult> result) override {
     if (result.ok()) return;
     // NotFound: the request has ended, or its KV arrived after all.
-    decode_->PrefillLocally(ticket_.transfer_id, ticket_.receiver_epoch).IgnoreError();
+    decode_->PrefillLocally(ticket_.transfer_id, ticket_.receiver_epoch,
+                            [](const absl::Status&) {});
   }
 
  private:

@@ -53,8 +53,9 @@ absl::StatusOr<std::optional<TokenId>> ReadTokenId(const GgufFile& file, std::st
 }  // namespace
 
 std::string ModelDirectory() {
+  const std::string home = EnvironmentOr("HOME", "");
   const std::string cache =
-      EnvironmentOr("XDG_CACHE_HOME", EnvironmentOr("HOME", "/root") + "/.cache");
+      EnvironmentOr("XDG_CACHE_HOME", home.empty() ? "/tmp" : home + "/.cache");
   return EnvironmentOr("BATON_MODEL_DIR", cache + "/baton/models");
 }
 

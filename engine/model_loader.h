@@ -13,7 +13,8 @@
 
 namespace baton {
 
-// ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, and the default model in it.
+// ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, /tmp/baton/models where none of
+// the three is set (as scripts/fetch_model.sh has it), and the default model in it.
 std::string ModelDirectory();
 std::string DefaultModelPath();
 

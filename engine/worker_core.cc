@@ -20,7 +20,8 @@ RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
 WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
                        Scheduler* scheduler, ModelRunner* runner, KvTransport* transport,
-                       const Tokenizer* tokenizer, const Clock* clock)
+                       const Tokenizer* tokenizer, const Clock* clock,
+                       std::function<uint64_t()> random_bits)
     : options_(options),
       cache_(cache),
       scheduler_(scheduler),
@@ -28,6 +29,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
       transport_(transport),
       tokenizer_(tokenizer),
       clock_(clock),
+      random_bits_(std::move(random_bits)),
       sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}) {}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
@@ -114,6 +116,12 @@ absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int3
   return scheduler_->AddWaitingForKv(std::move(spec));
 }
 
+uint64_t WorkerCore::NewTransferId() {
+  uint64_t id = 0;
+  while (id == 0 || receives_.contains(id)) id = random_bits_();
+  return id;
+}
+
 // Blocks are reserved: says which are missing, and lets the transport have them.
 absl::Status WorkerCore::ExpectKv(Request& request) {
   const SequenceId id = IdOf(request.handle);
@@ -123,7 +131,7 @@ absl::Status WorkerCore::ExpectKv(Request& request) {
   const int32_t first_block = matched / options_.block_size;
   const int32_t needed = cache_->BlocksFor(request.prompt_tokens);
   ReceiveSpec spec;
-  spec.transfer_id = request.handle;
+  spec.transfer_id = NewTransferId();
   spec.first_block = first_block;
   spec.blocks.assign(table.begin() + first_block, table.begin() + needed);
   spec.tokens = request.prompt_tokens;
@@ -132,15 +140,17 @@ absl::Status WorkerCore::ExpectKv(Request& request) {
                     .blocks = spec.blocks,
                     .prompt_tokens = request.prompt_tokens,
                     .cancelled = false};
+  const uint64_t transfer_id = spec.transfer_id;
   RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
   cache_->HoldForTransfer(hold.blocks);
-  const TransferTicket ticket{.transfer_id = request.handle,
+  const TransferTicket ticket{.transfer_id = transfer_id,
                               .receiver_epoch = transport_->epoch(),
                               .address = transport_->address(),
                               .first_block = first_block,
                               .block_count = needed - first_block,
                               .timeout_ms = options_.transfer_timeout_ms};
-  receives_.emplace(request.handle, std::move(hold));
+  receives_.emplace(transfer_id, std::move(hold));
+  request.transfer_id = transfer_id;
   request.sink->OnTicket(ticket);
   return absl::OkStatus();
 }
@@ -221,10 +231,11 @@ void WorkerCore::Complete(Request& request, FinishReason reason) {
 // The one exit: finish, stop, cancel, deadline, failure and peer death.
 void WorkerCore::End(RequestHandle handle, bool keep_cached) {
   if (scheduler_->Contains(IdOf(handle))) scheduler_->Finish(IdOf(handle), keep_cached);
-  if (const auto hold = receives_.find(handle);
+  const uint64_t transfer_id = requests_.at(handle)->transfer_id;
+  if (const auto hold = receives_.find(transfer_id);
       hold != receives_.end() && !hold->second.cancelled) {
     hold->second.cancelled = true;
-    transport_->CancelReceive(handle);
+    transport_->CancelReceive(transfer_id);
   }
   if (const auto hold = sends_.find(handle); hold != sends_.end()) {
     hold->second.cancelled = true;

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,9 +54,10 @@ struct WorkerCounters {
 class WorkerCore {
  public:
   // Everything outlives the core. `transport` may be null: then nothing is sent or received.
+  // `random_bits` names transfers: who announces one first owns it, so its id must not be guessed.
   WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache, Scheduler* scheduler,
              ModelRunner* runner, KvTransport* transport, const Tokenizer* tokenizer,
-             const Clock* clock);
+             const Clock* clock, std::function<uint64_t()> random_bits);
   ~WorkerCore();
 
   // Handles are unique and rising.
@@ -96,7 +98,8 @@ class WorkerCore {
     std::shared_ptr<PrefillSink> prefill_sink;  // prefills for a peer
     std::unique_ptr<TokenSource> first_token;
     PrefillResult prefill_result;
-    TransferTicket ticket;
+    TransferTicket ticket;     // prefills: the receiver's
+    uint64_t transfer_id = 0;  // generates: of the KV it waits for; 0: none
     int32_t prompt_tokens = 0;
     int32_t announced_blocks = 0;  // in sequence order, from ticket.first_block on
     int64_t arrival_us = 0;
@@ -115,7 +118,8 @@ class WorkerCore {
   absl::Status Validate(std::span<const TokenId> prompt, const SamplingParams& sampling) const;
   absl::Status Admit(Request& request, GenerateRequest& generate, int32_t length_limit);
   absl::Status ExpectKv(Request& request);
-  void ComputeLocally(Request& request);
+  uint64_t NewTransferId();
+  void ComputeLocally(Request& request, int32_t landed_blocks);
 
   void Reject(Request& request, const absl::Status& status);
   void Fail(RequestHandle handle, const absl::Status& status);
@@ -144,9 +148,9 @@ class WorkerCore {
   KvTransport* const transport_;
   const Tokenizer* const tokenizer_;
   const Clock* const clock_;
+  const std::function<uint64_t()> random_bits_;
   absl::flat_hash_map<RequestHandle, std::unique_ptr<Request>> requests_;
-  absl::flat_hash_map<uint64_t, TransferHold>
-      receives_;  // by transfer_id, which is the request's handle
+  absl::flat_hash_map<uint64_t, TransferHold> receives_;  // by transfer_id
   absl::flat_hash_map<uint64_t, TransferHold>
       sends_;  // by sender_transfer, which is the request's handle
   WorkerCounters counters_;

@@ -1,5 +1,6 @@
 // The transfer half of WorkerCore: announcing computed blocks to a receiver, and taking over what a
 // sender delivered.
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -63,9 +64,14 @@ void WorkerCore::OnSendEvent(const TransferEvent& event) {
 
 // ---- receiving ----------------------------------------------------------------------------------
 
-void WorkerCore::ComputeLocally(Request& request) {
+// The blocks that landed are verified and stay. The rest is computed here; at least the last token,
+// for its logits.
+void WorkerCore::ComputeLocally(Request& request, int32_t landed_blocks) {
+  const SequenceId id = IdOf(request.handle);
+  const int32_t matched = cache_->matched(id);
+  const int32_t landed = (matched / options_.block_size + landed_blocks) * options_.block_size;
   request.prefill_begin_us = clock_->NowUs();
-  scheduler_->KvArrived(IdOf(request.handle), cache_->matched(IdOf(request.handle)));
+  scheduler_->KvArrived(id, std::max(matched, std::min(landed, request.prompt_tokens - 1)));
 }
 
 absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) {
@@ -74,9 +80,8 @@ absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epo
                                       receiver_epoch.value(),
                                       ": this incarnation's epoch differs"));
   }
-  Request* request = Find(transfer_id);
   const auto hold = receives_.find(transfer_id);
-  if (request == nullptr || hold == receives_.end() || hold->second.cancelled) {
+  if (hold == receives_.end() || hold->second.cancelled) {
     return absl::NotFoundError(StrCat("transfer ", transfer_id, " is not waiting for KV"));
   }
   // The transport may still be writing into the blocks: the request goes on when the terminal event
@@ -90,7 +95,7 @@ void WorkerCore::OnKvReceived(Request& request, const TransferEvent& event) {
   const absl::StatusOr<HandoffManifest> manifest =
       DecodeManifest(event.manifest, options_.vocabulary);
   if (!manifest.ok()) {
-    ComputeLocally(request);
+    ComputeLocally(request, 0);  // a sender that cannot say what it did is not believed
     return;
   }
   RequestLedger& ledger = request.generation->ledger();
@@ -115,11 +120,16 @@ void WorkerCore::OnReceiveEvent(TransferEvent& event) {
   Request* request = Find(hold->second.request);
   Release(receives_, event.id);
   if (request == nullptr) return;
+  request->transfer_id = 0;
   if (event.kind == TransferEvent::Kind::kReceived) {
     OnKvReceived(*request, event);
   } else {
-    ComputeLocally(
-        *request);  // lost peer, damaged bytes, timeout, or asked to: fail closed and compute
+    // Lost peer, damaged bytes, timeout, or asked to: fail closed and compute.
+    if (event.blocks_done > 0) {
+      request->generation->ledger().kv_bytes = event.bytes;
+      request->generation->ledger().kv_transfer_us = event.busy_us;
+    }
+    ComputeLocally(*request, event.blocks_done);
   }
 }
 

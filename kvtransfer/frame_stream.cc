@@ -8,10 +8,18 @@
 #include "common/status_macros.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kFirstBodyBytes = 16 << 10;
+
+}  // namespace
 
 int FrameReader::Fill(std::span<iovec> out) {
   if (landing_) return landing_->Fill(out);
   if (header_) {
+    if (filled_ == body_.size()) {
+      body_.resize(std::min<size_t>(header_->body_bytes, std::max(kFirstBodyBytes, 2 * filled_)));
+    }
     out[0] = {body_.data() + filled_, body_.size() - filled_};
   } else {
     out[0] = {header_bytes_.data() + filled_, kFrameHeaderBytes - filled_};
@@ -28,10 +36,14 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Advance(int64_t bytes) {
   if (!header_) {
     if (filled_ < kFrameHeaderBytes) return std::nullopt;
     ASSIGN_OR_RETURN(header_, DecodeFrameHeader(header_bytes_));
-    body_.resize(header_->body_bytes);
+    if (greeting_ && !IsGreeting(*header_)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("frame of type %d before the greeting ended", header_->type));
+    }
+    body_.clear();
     filled_ = 0;
   }
-  if (filled_ < body_.size()) return std::nullopt;
+  if (filled_ < header_->body_bytes) return std::nullopt;
   absl::StatusOr<Frame> frame = DecodeFrameBody(*header_, body_);
   header_.reset();
   filled_ = 0;

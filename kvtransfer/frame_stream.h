@@ -4,8 +4,8 @@
 // Neither does I/O: the host reads into or writes from the iovecs of Fill and says with Advance how
 // many bytes moved.
 //
-// Bounds: a reader holds one frame (its type's limit); a writer refuses control frames past
-// kMaxQueuedBytes.
+// Bounds: a reader holds one frame (its type's limit, and no more than twice what has arrived of
+// it); a writer refuses control frames past kMaxQueuedBytes.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -28,6 +28,10 @@ namespace baton {
 
 class FrameReader {
  public:
+  // Until EndGreeting, only Hello and HelloReply are read: a stranger makes nothing else grow.
+  void BeginGreeting() { greeting_ = true; }
+  void EndGreeting() { greeting_ = false; }
+
   // Where the next bytes go; returns the number of entries, at least one.
   int Fill(std::span<iovec> out);
   // `bytes` arrived there. Returns a frame when one became whole; an error is final: the stream is
@@ -48,17 +52,18 @@ class FrameReader {
 
  private:
   std::array<std::byte, kFrameHeaderBytes> header_bytes_;
-  std::vector<std::byte> body_;
-  size_t filled_ = 0;  // of the header, or of the body once header_ is set
+  bool greeting_ = false;
+  std::vector<std::byte> body_;  // grows as bytes arrive, up to header_->body_bytes
+  size_t filled_ = 0;            // of the header, or of the body once header_ is set
   std::optional<FrameHeader> header_;
   std::optional<BlockLanding> landing_;
 };
 
 class FrameWriter {
  public:
-  static constexpr size_t kMaxQueuedBytes = 64 << 20;
+  static constexpr size_t kMaxQueuedBytes = 4 << 20;
 
-  // ResourceExhausted when the peer has left too much unread.
+  // ResourceExhausted when the peer has left too much unread; the connection is then to be cut.
   absl::Status Send(const Frame& frame);
   // REQUIRES: !block_under_way().
   void StartBlock(BlockDeparture departure);

@@ -31,7 +31,9 @@ TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, Peer
       peer_(peer),
       socket_(std::move(socket)),
       state_(State::kGreeting),
-      state_deadline_us_(now_us + options.handshake_timeout_ms * 1000) {}
+      state_deadline_us_(now_us + options.handshake_timeout_ms * 1000) {
+  reader_.BeginGreeting();
+}
 
 TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
                              FileDescriptor socket, std::string address, int64_t now_us)
@@ -41,7 +43,9 @@ TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, Peer
       socket_(std::move(socket)),
       address_(std::move(address)),
       state_(State::kConnecting),
-      state_deadline_us_(now_us + options.connect_timeout_ms * 1000) {}
+      state_deadline_us_(now_us + options.connect_timeout_ms * 1000) {
+  reader_.BeginGreeting();
+}
 
 absl::Status TcpConnection::Send(const Frame& frame) { return writer_.Send(frame); }
 
@@ -104,6 +108,7 @@ absl::Status TcpConnection::OnGreeting(const Frame& frame, int64_t now_us) {
     }
     RETURN_IF_ERROR(TransferNode::CheckHelloReply(*reply));
     state_ = State::kOpen;
+    reader_.EndGreeting();
     node_.sender().OnLinkOpen(address_, peer_, reply->epoch);
     return absl::OkStatus();
   }
@@ -113,6 +118,7 @@ absl::Status TcpConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   }
   const HelloReplyFrame reply = node_.AnswerHello(*hello);
   state_ = reply.accepted ? State::kOpen : State::kRefused;
+  reader_.EndGreeting();
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
   return Send(reply);
 }
@@ -195,6 +201,10 @@ absl::Status TcpConnection::OnTimer(int64_t now_us) {
 absl::Status TcpConnection::WatchLife(int64_t now_us) {
   if (!HasTransfers()) {
     watching_life_ = false;
+    if (!opened_by_us() && now_us - last_heard_us_ >= options_.idle_timeout_ms * 1000) {
+      return absl::UnavailableError(
+          absl::StrFormat("silent for %d ms without a transfer", options_.idle_timeout_ms));
+    }
     return absl::OkStatus();
   }
   if (!watching_life_) {
@@ -216,6 +226,8 @@ int64_t TcpConnection::NextTimerUs() const {
   int64_t next = frame_deadline_us_ != 0 ? frame_deadline_us_ : kNever;
   if (watching_life_) {
     next = std::min({next, next_ping_us_, last_heard_us_ + options_.silence_timeout_ms * 1000});
+  } else if (!opened_by_us()) {
+    next = std::min(next, last_heard_us_ + options_.idle_timeout_ms * 1000);
   }
   return next;
 }

@@ -9,7 +9,8 @@
 //
 // A connection is cut when it does not connect or greet in time, when a frame once begun does not
 // arrive in time, and, while transfers are open, when nothing at all was heard for
-// `silence_timeout_ms`; each side pings to be heard.
+// `silence_timeout_ms`; each side pings to be heard. An accepted one without transfers is cut after
+// a silence of `idle_timeout_ms`.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once

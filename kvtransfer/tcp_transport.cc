@@ -260,6 +260,7 @@ absl::Status CheckTcpOptions(const TcpOptions& tcp) {
         {"frame_timeout_ms", tcp.frame_timeout_ms},
         {"ping_interval_ms", tcp.ping_interval_ms},
         {"silence_timeout_ms", tcp.silence_timeout_ms},
+        {"idle_timeout_ms", tcp.idle_timeout_ms},
         {"max_connections", tcp.max_connections}}) {
     if (value < 1) {
       return absl::InvalidArgumentError(absl::StrCat(name, " ", value, ", at least 1 needed"));

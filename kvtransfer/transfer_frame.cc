@@ -33,6 +33,9 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Ping", 0},
     {"Pong", 0},
 }};
+constexpr size_t kHelloTypes = 2;  // the first of them
+static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
+static_assert(kTypes[1].max_body_bytes <= kMaxGreetingBytes);
 
 class Writer {
  public:
@@ -345,6 +348,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(std::span<const std::byte> bytes) 
   }
   return header;
 }
+
+bool IsGreeting(const FrameHeader& header) { return header.type <= kHelloTypes; }
 
 absl::StatusOr<Frame> DecodeFrameBody(const FrameHeader& header, std::span<const std::byte> body) {
   CHECK_EQ(body.size(), header.body_bytes);

@@ -34,6 +34,7 @@ inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kMaxFingerprintText = 512;  // each of its strings
 inline constexpr size_t kMaxReasonBytes = 1024;
 inline constexpr size_t kMaxPieces = 4096;  // layers * 2
+inline constexpr size_t kMaxGreetingBytes = 8 << 10;
 
 // First frame of a connection, from the side that opened it (the sender of blocks).
 struct HelloFrame {
@@ -45,7 +46,7 @@ struct HelloFrame {
 
 struct HelloReplyFrame {
   bool accepted = false;
-  Epoch epoch{0};      // of the receiver
+  Epoch epoch{0};      // of the receiver; zero when refused
   std::string reason;  // when refused: the field that differs and both values
   bool operator==(const HelloReplyFrame&) const = default;
 };
@@ -127,6 +128,8 @@ std::string EncodeFrame(const Frame& frame);
 
 // REQUIRES: bytes.size() == kFrameHeaderBytes.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(std::span<const std::byte> bytes);
+// Whether a Hello or HelloReply follows; their bodies are at most kMaxGreetingBytes long.
+bool IsGreeting(const FrameHeader& header);
 // REQUIRES: body.size() == header.body_bytes.
 absl::StatusOr<Frame> DecodeFrameBody(const FrameHeader& header, std::span<const std::byte> body);
 

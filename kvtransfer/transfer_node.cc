@@ -48,7 +48,10 @@ HelloFrame TransferNode::MakeHello(const std::string& address) const {
 
 HelloReplyFrame TransferNode::AnswerHello(const HelloFrame& hello) const {
   const absl::Status status = CheckCompatible(fingerprint_, hello.fingerprint);
-  return {.accepted = status.ok(), .epoch = epoch_, .reason = std::string(status.message())};
+  // Who is refused needs no epoch, and an epoch is half of what a transfer is named by.
+  return {.accepted = status.ok(),
+          .epoch = status.ok() ? epoch_ : Epoch(0),
+          .reason = std::string(status.message())};
 }
 
 absl::Status TransferNode::CheckHelloReply(const HelloReplyFrame& reply) {

@@ -56,7 +56,7 @@ class TransferNode {
 
   // Handshake. The side that opened the link says Hello, the other answers; both check.
   HelloFrame MakeHello(const std::string& address) const;
-  // `accepted` or a reason that names the field.
+  // `accepted` with the epoch, or a reason that names the field and no epoch.
   HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
   // FailedPrecondition with the peer's reason.
   static absl::Status CheckHelloReply(const HelloReplyFrame& reply);

@@ -44,7 +44,7 @@ namespace baton {
 
 // What a decode worker hands out (through the router) so that a prefill worker can deliver.
 struct TransferTicket {
-  uint64_t transfer_id = 0;  // unique within the receiver's epoch
+  uint64_t transfer_id = 0;  // unique within the receiver's epoch, and not to be guessed
   Epoch receiver_epoch{0};
   std::string address;      // "tcp:HOST:PORT" or "loopback:NAME"
   int32_t first_block = 0;  // first block the receiver lacks, in sequence order
@@ -83,7 +83,7 @@ struct TransferEvent {
   };
   Kind kind;
   uint64_t id = 0;          // transfer_id or sender_transfer
-  int32_t blocks_done = 0;  // leading blocks, from first_block on
+  int32_t blocks_done = 0;  // leading blocks, from first_block on; verified, at a receiver
   std::string manifest;
   absl::Status status;
   int64_t bytes = 0;    // payload moved so far
@@ -141,6 +141,7 @@ struct TcpOptions {
       2000;  // from a frame's first byte to its last; payloads have more by their size
   int64_t ping_interval_ms = 250;     // while transfers are open
   int64_t silence_timeout_ms = 1000;  // nothing at all heard while transfers are open
+  int64_t idle_timeout_ms = 60'000;   // an accepted connection is silent and has no transfer
   int32_t max_connections = 1024;     // accepted ones; more are closed at once
 };
 

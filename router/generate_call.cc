@@ -39,15 +39,27 @@ std::shared_ptr<GenerateCall> GenerateCall::Self() {
 }
 
 void GenerateCall::Start(const v1::GenerateRequest& request) {
-  std::lock_guard lock(state_mutex_);
-  if (absl::Status status = Prepare(request); !status.ok()) {
-    return Run(flow_.OnClientGone(std::move(status)));
+  absl::Status status = CheckRequest(request, host_.options->max_prompt_bytes);
+  if (status.ok()) {
+    const auto copy = std::make_shared<const v1::GenerateRequest>(request);
+    status = host_.text_tasks->Post([self = Self(), copy] { self->PrepareAndRun(*copy); });
   }
-  Run(flow_.Start());
+  if (status.ok()) return;
+  std::lock_guard lock(state_mutex_);
+  Run(flow_.OnClientGone(std::move(status)));
+}
+
+void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
+  {
+    std::lock_guard lock(state_mutex_);
+    if (flow_.ended()) return;
+  }
+  absl::Status status = Prepare(request);
+  std::lock_guard lock(state_mutex_);
+  Run(status.ok() ? flow_.Start(placement_) : flow_.OnClientGone(std::move(status)));
 }
 
 absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
-  RETURN_IF_ERROR(CheckRequest(request));
   ASSIGN_OR_RETURN(placement_, PlacementFromWire(request.placement()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
@@ -178,7 +190,7 @@ RequestFlow::Actions GenerateCall::ChooseRoute() {
   absl::StatusOr<Route> route =
       host_.core->ChooseRoute({.prompt_hashes = prompt_hashes_,
                                .prompt_tokens = static_cast<int32_t>(prompt_.size()),
-                               .placement = placement_,
+                               .placement = flow_.placement(),
                                .excluded = flow_.excluded()});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);

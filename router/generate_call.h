@@ -1,4 +1,5 @@
-// One Generate call at the router: the host of its RequestFlow. Events come from the client's
+// One Generate call at the router: the host of its RequestFlow. The prompt is tokenised on a text
+// thread before the flow starts. Events come from the client's
 // stream, the decode worker's stream, the prefill worker's answer and an alarm; each is fed to the
 // flow under one lock, and the flow's actions are carried out at once.
 //
@@ -27,6 +28,7 @@
 #include "router/request_flow.h"
 #include "router/request_ledger.h"
 #include "router/router_core.h"
+#include "router/task_pool.h"
 #include "router/worker_channels.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
@@ -39,6 +41,7 @@ struct GenerateHost {
   const RouterOptions* options;
   RouterCore* core;
   WorkerChannels* channels;
+  TaskPool* text_tasks;
   const Clock* clock;
 };
 
@@ -48,7 +51,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
                std::chrono::system_clock::time_point deadline);
   ~GenerateCall() override;
 
-  // Checks, tokenises, and starts the flow; or ends the call with what is wrong.
+  // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
+  // wrong. `request` may go when this returns.
   void Start(const v1::GenerateRequest& request);
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
@@ -64,8 +68,12 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   void OnPrefillLocallyEnd(int32_t attempt, absl::Status status);
   void OnReportOverdue();
 
-  // All below: REQUIRES state_mutex_.
+  // Tokenises and starts the flow; or ends the call with what is wrong.
+  void PrepareAndRun(const v1::GenerateRequest& request);
+  // Without the lock: until the flow has started nobody else looks at what this sets.
   absl::Status Prepare(const v1::GenerateRequest& request);
+
+  // All below: REQUIRES state_mutex_.
   void Run(RequestFlow::Actions actions);
   RequestFlow::Actions ChooseRoute();
   void SendStarted();

@@ -6,6 +6,7 @@
 #include "common/status_macros.h"
 #include "router/router_wire.h"
 #include "rpc/status_conversion.h"
+#include "text/utf8.h"
 
 namespace baton {
 namespace {
@@ -46,13 +47,15 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  return Reply(context, DoTokenize(*request, *response));
+  return RunOnTextThread(context,
+                         [this, request, response] { return DoTokenize(*request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return Reply(context, DoDetokenize(*request, *response));
+  return RunOnTextThread(context,
+                         [this, request, response] { return DoDetokenize(*request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
@@ -73,6 +76,21 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   response->set_requests_failed(counters.requests_failed);
   response->set_ready(host_.core->ready());
   return Reply(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServerContext* context,
+                                                            std::function<absl::Status()> work) {
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return Reply(context, pass.status());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto held = std::make_shared<CallGate::Pass>(*std::move(pass));
+  const absl::Status posted = host_.text_tasks->Post([context, reactor, held,
+                                                      work = std::move(work)] {
+    const bool gone = context->IsCancelled();
+    reactor->Finish(ToGrpcStatus(gone ? absl::CancelledError("cancelled by the client") : work()));
+  });
+  if (!posted.ok()) reactor->Finish(ToGrpcStatus(posted));
+  return reactor;
 }
 
 absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
@@ -99,8 +117,7 @@ absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
 absl::Status InferenceService::DoDetokenize(const v1::DetokenizeRequest& request,
                                             v1::DetokenizeResponse& response) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
-  const std::span<const TokenId> ids(request.ids().data(), static_cast<size_t>(request.ids_size()));
-  ASSIGN_OR_RETURN(std::string text, model->tokenizer().DecodeText(ids, {.include_control = true}));
+  ASSIGN_OR_RETURN(std::string text, TextFromWire(model->tokenizer(), request));
   response.set_text(std::move(text));
   return absl::OkStatus();
 }
@@ -108,8 +125,8 @@ absl::Status InferenceService::DoDetokenize(const v1::DetokenizeRequest& request
 absl::Status InferenceService::DoGetModel(v1::GetModelResponse& response) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   const ModelDescription& description = model->description();
-  response.set_name(description.name);
-  response.set_architecture(description.architecture);
+  response.set_name(ReplaceInvalidUtf8(description.name));
+  response.set_architecture(ReplaceInvalidUtf8(description.architecture));
   response.set_fingerprint(description.fingerprint);
   response.set_vocabulary(model->tokenizer().vocab_size());
   response.set_context_length(description.context_length);

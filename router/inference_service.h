@@ -3,6 +3,8 @@
 // Thread safety: called by gRPC from any thread.
 #pragma once
 
+#include <functional>
+
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/generate_call.h"
 #include "router/heartbeat_board.h"
@@ -31,6 +33,10 @@ class InferenceService final : public v1::Inference::CallbackService {
                                       v1::GetStatusResponse* response) override;
 
  private:
+  // Answers with the status of `work` when a text thread has run it. Request and response live
+  // until then, even those of a call that was cancelled.
+  grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context,
+                                            std::function<absl::Status()> work);
   absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response);
   absl::Status DoDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);
   absl::Status DoGetModel(v1::GetModelResponse& response);

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kFetchTimeoutMs = 30'000;
+constexpr int64_t kFetchTimeoutMs = 5'000;
 
 }  // namespace
 
@@ -24,10 +24,10 @@ ModelFetcher::~ModelFetcher() {
 }
 
 void ModelFetcher::MaybeFetch() {
-  const std::string address = core_->ModelSource();
-  if (address.empty()) return;
   std::lock_guard lock(mutex_);
   if (fetching_ || stopping_) return;
+  const std::string address = core_->ModelSource(failures_);
+  if (address.empty()) return;
   fetching_ = true;
   const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
                         const v1::GetTokenizerRequest* request, v1::TokenizerDescription* response,
@@ -55,6 +55,7 @@ void ModelFetcher::OnDescription(absl::Status status, v1::TokenizerDescription d
 void ModelFetcher::Done(const absl::Status& status) {
   if (!status.ok()) LOG(WARNING) << "no tokenizer from the fleet: " << status.message();
   std::lock_guard lock(mutex_);
+  if (!status.ok()) ++failures_;
   fetching_ = false;
   call_ = nullptr;
   idle_.notify_all();

@@ -23,7 +23,7 @@ class ModelFetcher {
   ~ModelFetcher();
 
   // Asks a worker if the model is not known. Returns at once; a failure is logged and the next call
-  // tries again.
+  // tries the next worker.
   void MaybeFetch();
 
  private:
@@ -38,6 +38,7 @@ class ModelFetcher {
   std::condition_variable idle_;
   bool fetching_ = false;
   bool stopping_ = false;
+  uint64_t failures_ = 0;
   std::shared_ptr<Call> call_;
   TaskThread builder_;  // builds tokenizers: too long for a callback
 };

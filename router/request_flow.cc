@@ -45,8 +45,9 @@ bool WorthAnotherWorker(const absl::Status& status) {
 
 }  // namespace
 
-RequestFlow::Actions RequestFlow::Start() {
+RequestFlow::Actions RequestFlow::Start(Placement placement) {
   if (state_ != State::kNew) return {};
+  placement_ = placement;
   state_ = State::kRouting;
   return {{.kind = Kind::kChooseRoute}};
 }
@@ -70,6 +71,7 @@ RequestFlow::Actions RequestFlow::OnRoute(const RoutePlan& plan) {
 
 RequestFlow::Actions RequestFlow::OnNoRoute(absl::Status status) {
   if (state_ != State::kRouting) return {};
+  if (MayQueueLocally()) return QueueLocally();
   // Why the last worker refused says more than that there is no other.
   return Fail(last_refusal_.ok() ? std::move(status) : last_refusal_);
 }
@@ -92,12 +94,10 @@ RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
 RequestFlow::Actions RequestFlow::OnDecodeFinished(int32_t attempt) {
   if (!Current(attempt)) return {};
   decode_open_ = false;
-  if (prefill_ == PrefillState::kOpen) {
-    state_ = State::kAwaitingReport;
-    return {{.kind = Kind::kAwaitReport}};
-  }
-  state_ = State::kEnded;
-  return {{.kind = Kind::kFinish}};
+  const bool await_report = prefill_ == PrefillState::kOpen;
+  state_ = await_report ? State::kAwaitingReport : State::kEnded;
+  return {{.kind = Kind::kCancelDecode, .attempt = attempt_},
+          {.kind = await_report ? Kind::kAwaitReport : Kind::kFinish}};
 }
 
 RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status status) {
@@ -109,16 +109,32 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
   if (absl::IsCancelled(status)) {  // not by us: the worker is ending
     status = absl::UnavailableError("the decode worker ended the request");
   }
-  if (tokens_forwarded_ || !WorthAnotherWorker(status) || attempt_ >= max_attempts_) {
-    return Fail(std::move(status));
-  }
+  if (tokens_forwarded_ || !WorthAnotherWorker(status)) return Fail(std::move(status));
+  if (plan_.prefill && absl::IsResourceExhausted(status)) refused_hand_off_.insert(plan_.decode);
+  const bool last_attempt = queueing_locally_ || attempt_ >= max_attempts_;
+  if (last_attempt && !MayQueueLocally()) return Fail(std::move(status));
   Actions actions;
   CancelOpenCalls(actions);
   excluded_.insert(plan_.decode);
   last_refusal_ = std::move(status);
   state_ = State::kRouting;
-  actions.push_back({.kind = Kind::kChooseRoute});
+  if (last_attempt) {
+    for (FlowAction& action : QueueLocally()) actions.push_back(std::move(action));
+  } else {
+    actions.push_back({.kind = Kind::kChooseRoute});
+  }
   return actions;
+}
+
+bool RequestFlow::MayQueueLocally() const {
+  return !refused_hand_off_.empty() && !queueing_locally_ && placement_ != Placement::kRemote;
+}
+
+RequestFlow::Actions RequestFlow::QueueLocally() {
+  queueing_locally_ = true;
+  placement_ = Placement::kLocal;
+  for (const WorkerNumber worker : refused_hand_off_) excluded_.erase(worker);
+  return {{.kind = Kind::kChooseRoute}};
 }
 
 RequestFlow::Actions RequestFlow::OnPrefillDone(int32_t attempt) {

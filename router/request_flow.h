@@ -3,14 +3,19 @@
 //
 //   Start → kChooseRoute → OnRoute → kSendStarted, kOpenDecode
 //     remote: OnTicket → kSendPrefill; it fails → kPrefillLocally (a ticket is for one prefill
-//     worker only) OnTokens → kForwardTokens … OnDecodeFinished → (the prefill worker's report is
-//     awaited for a moment, for the ledger) → kFinish a decode worker that refuses or is
-//     unreachable before the first token → kChooseRoute without it
+//     worker only)
+//     OnTokens → kForwardTokens … OnDecodeFinished → (the prefill worker's report is awaited for a
+//     moment, for the ledger) → kFinish
+//     a decode worker that refuses or is unreachable before the first token → kChooseRoute
+//     without it
+//     no worker left, but some only had no room for KV from elsewhere → kChooseRoute once more
+//     with placement() local: a worker queues what it prefills itself
 //
 // Invariants, whatever the order of events:
 //  1. Exactly one terminal action, kFinish or kFail, and nothing for the client after it.
 //  2. A call that was opened (kOpenDecode, kSendPrefill) and has not ended by itself is cancelled
-//  before the request ends.
+//  before the request ends; so is a decode call behind its last message, which a worker may never
+//  close.
 //  3. Events of an earlier attempt, and events after the end, are ignored.
 //
 // Actions of one event are to be carried out in order, and before the next event.
@@ -29,7 +34,7 @@ namespace baton {
 
 struct FlowAction {
   enum class Kind : uint8_t {
-    kChooseRoute,     // answer with OnRoute or OnNoRoute; leave out excluded()
+    kChooseRoute,     // by placement(), without excluded(); answer with OnRoute or OnNoRoute
     kSendStarted,     // to the client
     kOpenDecode,      // on `worker`, attempt `attempt`, with `remote_prefill`
     kSendPrefill,     // to `worker`, with the ticket just received
@@ -55,7 +60,7 @@ class RequestFlow {
 
   explicit RequestFlow(int32_t max_attempts) : max_attempts_(max_attempts) {}
 
-  Actions Start();
+  Actions Start(Placement placement = Placement::kAutomatic);
   Actions OnRoute(const RoutePlan& plan);
   Actions OnNoRoute(absl::Status status);
 
@@ -77,6 +82,8 @@ class RequestFlow {
   bool ended() const { return state_ == State::kEnded; }
   // Of the latest kOpenDecode; 0 before the first.
   int32_t attempt() const { return attempt_; }
+  // Where the next route has to prefill.
+  Placement placement() const { return placement_; }
   // Decode workers that cannot take this request.
   const absl::flat_hash_set<WorkerNumber>& excluded() const { return excluded_; }
 
@@ -86,6 +93,8 @@ class RequestFlow {
 
   bool Current(int32_t attempt) const { return state_ == State::kDecoding && attempt == attempt_; }
   void CancelOpenCalls(Actions& actions);
+  bool MayQueueLocally() const;
+  Actions QueueLocally();
   Actions Fail(absl::Status status);
 
   const int32_t max_attempts_;
@@ -94,9 +103,12 @@ class RequestFlow {
   bool decode_open_ = false;
   bool started_sent_ = false;
   bool tokens_forwarded_ = false;
+  bool queueing_locally_ = false;
   int32_t attempt_ = 0;
+  Placement placement_ = Placement::kAutomatic;
   RoutePlan plan_;
   absl::flat_hash_set<WorkerNumber> excluded_;
+  absl::flat_hash_set<WorkerNumber> refused_hand_off_;  // had no room for it
   absl::Status last_refusal_;
 };
 

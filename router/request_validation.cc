@@ -22,13 +22,13 @@ absl::Status CheckRange(const char* field, std::optional<Number> value, Number l
       "sampling.", field, " is ", *value, "; ", open ? "(" : "[", low, ", ", high, "] is allowed"));
 }
 
+}  // namespace
+
 absl::Status CheckCount(const char* what, int64_t count, int64_t limit) {
   if (count <= limit) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, " is ", count, "; at most ", limit, " is allowed"));
 }
-
-}  // namespace
 
 absl::Status CheckIdentifier(std::string_view field, std::string_view value, int64_t max_bytes) {
   return CheckCount((std::string(field) + "'s length in bytes").c_str(),

@@ -36,6 +36,8 @@ struct SamplingFields {
   int64_t stop_token_ids = 0;
 };
 
+// `what` as in "sampling.stop's size".
+absl::Status CheckCount(const char* what, int64_t count, int64_t limit);
 // Identifiers and salts: printable or not, but bounded.
 absl::Status CheckIdentifier(std::string_view field, std::string_view value, int64_t max_bytes);
 absl::Status CheckPromptBytes(const RequestLimits& limits, int64_t bytes);

@@ -38,12 +38,13 @@ std::vector<WorkerRecord> RouterCore::Workers() const {
   return registry_.workers();
 }
 
-std::string RouterCore::ModelSource() const {
+std::string RouterCore::ModelSource(uint64_t turn) const {
   std::lock_guard lock(mutex_);
   const std::string& wanted = registry_.fleet_model();
   if (wanted.empty() || (model_ != nullptr && model_->description().fingerprint == wanted))
     return "";
-  return registry_.workers().front().report.address;
+  const std::vector<WorkerRecord>& workers = registry_.workers();
+  return workers[turn % workers.size()].report.address;
 }
 
 absl::Status RouterCore::SetModel(std::shared_ptr<const ServedModel> model) {

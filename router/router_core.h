@@ -56,9 +56,9 @@ class RouterCore {
   void Tick();
   std::vector<WorkerRecord> Workers() const;
 
-  // The address of a worker to ask for the fleet's model; empty when it is known or nobody is
-  // there.
-  std::string ModelSource() const;
+  // The address of a worker to ask for the fleet's model, another one for the next `turn`; empty
+  // when it is known or nobody is there.
+  std::string ModelSource(uint64_t turn) const;
   // FailedPrecondition when the fleet serves another one by now.
   absl::Status SetModel(std::shared_ptr<const ServedModel> model);
   // Unavailable until a worker has told.

@@ -1,5 +1,6 @@
 #include "router/router_server.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,14 @@ namespace {
 // Calls of cancelled requests to workers end within a round trip; nothing waits for a worker.
 constexpr int64_t kLastCallsMs = 10'000;
 
+constexpr int32_t kTextThreads = 2;
+constexpr size_t kMaxQueuedTexts = 1024;
+
+// What a request may measure: its text, or a million token ids of up to five bytes, and the fields
+// around it.
+constexpr int64_t kLeastReceiveBytes = 5 << 20;
+constexpr int64_t kFramingBytes = 1 << 20;
+
 }  // namespace
 
 RouterServer::RouterServer(const RouterOptions& options)
@@ -19,15 +28,22 @@ RouterServer::RouterServer(const RouterOptions& options)
       gate_(options_.server.max_active_requests),
       fetcher_(&core_, &channels_),
       registry_service_(&core_, &board_, &fetcher_),
-      inference_service_(
-          {.options = &options_, .core = &core_, .channels = &channels_, .clock = &clock_}, &gate_,
-          &board_) {}
+      text_tasks_(kTextThreads, kMaxQueuedTexts),
+      inference_service_({.options = &options_,
+                          .core = &core_,
+                          .channels = &channels_,
+                          .text_tasks = &text_tasks_,
+                          .clock = &clock_},
+                         &gate_, &board_) {}
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options) {
   std::unique_ptr<RouterServer> out(new RouterServer(options));
+  RpcServerOptions server = options.server;
+  server.max_receive_bytes =
+      static_cast<int32_t>(std::max(options.max_prompt_bytes, kLeastReceiveBytes) + kFramingBytes);
   ASSIGN_OR_RETURN(
       out->server_,
-      RpcServer::Start(options.server, {&out->registry_service_, &out->inference_service_},
+      RpcServer::Start(server, {&out->registry_service_, &out->inference_service_},
                        {v1::Registry::service_full_name(), v1::Inference::service_full_name()}));
   return out;
 }

@@ -12,6 +12,7 @@
 #include "router/inference_service.h"
 #include "router/registry_service.h"
 #include "router/router_options.h"
+#include "router/task_pool.h"
 #include "rpc/rpc_server.h"
 
 namespace baton {
@@ -42,6 +43,7 @@ class RouterServer {
   CallGate gate_;
   ModelFetcher fetcher_;
   RegistryService registry_service_;
+  TaskPool text_tasks_;
   InferenceService inference_service_;
   std::unique_ptr<RpcServer> server_;
   bool serving_ = false;

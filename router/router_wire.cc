@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kMaxRequestIdBytes = 128;
 constexpr int64_t kMaxTenantBytes = 256;
+const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
 
 std::string FingerprintText(const v1::KvFingerprint& wire) {
   return absl::StrCat(wire.protocol_version(), "|", wire.model(), "|", wire.backend(), "|",
@@ -39,6 +40,16 @@ std::tm LocalTime() {
   std::tm out = {};
   localtime_r(&now, &out);
   return out;
+}
+
+// Their number first: a message without content costs two bytes on the wire and a hundred here.
+absl::Status CheckMessagesFromWire(const v1::Messages& wire, int64_t max_bytes) {
+  RETURN_IF_ERROR(CheckCount("messages' size", wire.messages_size(), kMaxMessages));
+  int64_t bytes = 0;
+  for (const v1::ChatMessage& message : wire.messages()) {
+    bytes += static_cast<int64_t>(message.role().size() + message.content().size());
+  }
+  return CheckPromptBytes({.max_prompt_bytes = max_bytes}, bytes);
 }
 
 template <typename Value>
@@ -134,14 +145,13 @@ RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes) {
 absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
                                                             const RequestLimits& limits,
                                                             const v1::Messages& wire) {
-  int64_t bytes = 0;
+  RETURN_IF_ERROR(CheckMessagesFromWire(wire, limits.max_prompt_bytes));
   std::vector<ChatMessage> messages;
+  messages.reserve(static_cast<size_t>(wire.messages_size()));
   for (const v1::ChatMessage& message : wire.messages()) {
-    bytes += static_cast<int64_t>(message.role().size() + message.content().size());
     messages.push_back(
         {.role = message.role(), .content = message.content(), .name = std::nullopt});
   }
-  RETURN_IF_ERROR(CheckPromptBytes(limits, bytes));
   const bool add_generation_prompt =
       wire.has_add_generation_prompt() ? wire.add_generation_prompt() : true;
   return model.encoder().EncodeMessages(messages, add_generation_prompt, LocalTime());
@@ -173,12 +183,30 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
   return prompt;
 }
 
-absl::Status CheckRequest(const v1::GenerateRequest& wire) {
+absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes) {
   RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
   RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckPriority(wire.priority()));
-  return CheckSampling(SamplingFieldsFromWire(wire.sampling()));
+  RETURN_IF_ERROR(CheckSampling(SamplingFieldsFromWire(wire.sampling())));
+  RETURN_IF_ERROR(CheckMessagesFromWire(wire.messages(), max_prompt_bytes));
+  return CheckPromptBytes({.max_prompt_bytes = max_prompt_bytes},
+                          static_cast<int64_t>(wire.prompt().size()));
+}
+
+absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,
+                                         const v1::DetokenizeRequest& wire) {
+  RETURN_IF_ERROR(CheckCount("ids' size", wire.ids_size(), kMaxDetokenizeIds));
+  int64_t bytes = 0;
+  for (const TokenId id : wire.ids())
+    bytes += static_cast<int64_t>(tokenizer.TokenBytes(id).size());
+  RETURN_IF_ERROR(CheckCount("the text's length in bytes", bytes, kMaxDetokenizedBytes));
+  const std::span<const TokenId> ids(wire.ids().data(), static_cast<size_t>(wire.ids_size()));
+  ASSIGN_OR_RETURN(std::string text, tokenizer.DecodeText(ids, {.include_control = true}));
+  // Again: U+FFFD may be longer than what it stands for.
+  RETURN_IF_ERROR(CheckCount("the text's length in bytes", static_cast<int64_t>(text.size()),
+                             kMaxDetokenizedBytes));
+  return text;
 }
 
 }  // namespace baton

@@ -32,7 +32,15 @@ absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& m
 absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
                                                     const RequestLimits& limits,
                                                     const v1::GenerateRequest& wire);
-// Everything about a request that can be wrong before its prompt is looked at.
-absl::Status CheckRequest(const v1::GenerateRequest& wire);
+// Everything about a request that can be wrong before its prompt is looked at: afterwards it is
+// small enough to be copied.
+absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes);
+
+// The text of `ids`. InvalidArgument: more ids than kMaxDetokenizeIds, one outside the vocabulary,
+// or more text than kMaxDetokenizedBytes.
+inline constexpr int64_t kMaxDetokenizeIds = 1'000'000;
+inline constexpr int64_t kMaxDetokenizedBytes = int64_t{16} << 20;
+absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,
+                                         const v1::DetokenizeRequest& wire);
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #include "router/worker_registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,38 +26,69 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
   return absl::OkStatus();
 }
 
-absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
-  Expire();
-  RETURN_IF_ERROR(Check(report));
-  for (WorkerRecord& worker : workers_) {
-    if (worker.report.id != report.id || worker.report.epoch != report.epoch) continue;
-    if (worker.report.model != report.model || worker.report.role != report.role) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("worker ", report.id, " changed its model or role within one epoch"));
-    }
-    worker.report = std::move(report);
-    worker.last_heard_us = clock_->NowUs();
-    worker.unreachable = false;
-    return absl::OkStatus();
+absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
+                                            const WorkerReport& report) const {
+  if (before.model != report.model || before.role != report.role) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", report.id, " changed its model or role within one epoch"));
   }
+  return absl::OkStatus();
+}
 
-  for (size_t i = workers_.size(); i-- > 0;) {
-    if (workers_[i].report.id == report.id || workers_[i].report.address == report.address) Bury(i);
-  }
-  if (!fleet_model_.empty() && report.model != fleet_model_) {
+absl::Status WorkerRegistry::CheckNew(const WorkerReport& report, int64_t replaced) const {
+  const int64_t others = static_cast<int64_t>(workers_.size()) - replaced;
+  if (others > 0 && report.model != fleet_model_) {
     return absl::FailedPreconditionError(
         absl::StrCat("model ", report.model, " differs from the fleet's model ", fleet_model_));
   }
-  if (static_cast<int64_t>(workers_.size()) >= options_.max_workers) {
+  if (others >= options_.max_workers) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the registry has its maximum of ", options_.max_workers, " workers"));
   }
-  fleet_model_ = report.model;
-  WorkerRecord record;
-  record.number = WorkerNumber(next_number_++);
-  record.report = std::move(report);
-  record.last_heard_us = clock_->NowUs();
-  workers_.push_back(std::move(record));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<WorkerNumber>> WorkerRegistry::TakenOver(
+    const WorkerReport& report) const {
+  std::vector<WorkerNumber> taken;
+  for (const WorkerRecord& worker : workers_) {
+    const bool same_id = worker.report.id == report.id;
+    if (same_id && worker.report.epoch == report.epoch) continue;
+    if (!same_id && worker.report.address != report.address) continue;
+    const int64_t silent_us = clock_->NowUs() - worker.last_heard_us;
+    if (silent_us < options_.take_over_us) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          same_id ? "worker id " : "address ", same_id ? report.id : report.address,
+          " is in use by worker ", worker.report.id, ", epoch ", worker.report.epoch.value(),
+          ", heard of ", silent_us / 1000, " ms ago; it may be taken over after ",
+          options_.take_over_us / 1000, " ms"));
+    }
+    taken.push_back(worker.number);
+  }
+  return taken;
+}
+
+absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
+  Expire();
+  RETURN_IF_ERROR(Check(report));
+  ASSIGN_OR_RETURN(const std::vector<WorkerNumber> taken, TakenOver(report));
+  const WorkerRecord* const known = FindIncarnation(report.id, report.epoch);
+  RETURN_IF_ERROR(known != nullptr ? CheckUnchanged(known->report, report)
+                                   : CheckNew(report, static_cast<int64_t>(taken.size())));
+
+  for (size_t i = workers_.size(); i-- > 0;) {
+    if (std::find(taken.begin(), taken.end(), workers_[i].number) != taken.end()) Bury(i);
+  }
+  WorkerRecord* worker = FindIncarnation(report.id, report.epoch);
+  if (worker == nullptr) {
+    fleet_model_ = report.model;
+    worker = &workers_.emplace_back();
+    worker->number = WorkerNumber(next_number_++);
+  }
+  worker->others = std::max(0, report.queued - worker->active);
+  worker->report = std::move(report);
+  worker->last_heard_us = clock_->NowUs();
+  worker->unreachable = false;
   return absl::OkStatus();
 }
 
@@ -95,6 +127,13 @@ void WorkerRegistry::RemoveActive(WorkerNumber number) {
 const WorkerRecord* WorkerRegistry::Find(WorkerNumber number) const {
   for (const WorkerRecord& worker : workers_) {
     if (worker.number == number) return &worker;
+  }
+  return nullptr;
+}
+
+WorkerRecord* WorkerRegistry::FindIncarnation(const std::string& id, Epoch epoch) {
+  for (WorkerRecord& worker : workers_) {
+    if (worker.report.id == id && worker.report.epoch == epoch) return &worker;
   }
   return nullptr;
 }

@@ -10,7 +10,11 @@
 //    merely was not heard of may come back. Epochs are random: they have no order.
 //  - The fleet serves one model: that of the first worker. Another model is refused by name while
 //  any worker is there.
-//  - One address is one worker: a new incarnation at an address ends what was there before.
+//  - One address is one worker, and one id is one worker: an incarnation takes over the id or the
+//    address of another only when that one has left or has been silent for `take_over_us`; before,
+//    it is refused. So nobody evicts a worker that lives, and a worker that was killed and
+//    restarted is back two heartbeats later.
+//  - A heartbeat that is refused changes nothing.
 //  - An unreachable worker (a call to it failed) gets no new requests until its next heartbeat.
 //
 // Thread safety: the host's lock.
@@ -56,17 +60,20 @@ struct WorkerRecord {
   int64_t last_heard_us = 0;
   bool unreachable = false;
   int32_t active = 0;    // requests of this router that run there now
+  int32_t others = 0;    // sequences of other routers there, at the last heartbeat
   int64_t assigned = 0;  // requests of this router, ever
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
   bool Usable() const { return !unreachable && !report.draining; }
-  // What it has to do, by its own word or by what this router gave it since.
-  int32_t Load() const { return active > report.queued ? active : report.queued; }
+  // What it has to do. This router's own part is exact at any time; a finished request does not
+  // count until the next heartbeat says so.
+  int32_t Load() const { return active + others; }
 };
 
 struct RegistryOptions {
   int64_t expiry_us = 3'000'000;
+  int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
   int32_t max_workers = 4096;
 };
 
@@ -79,8 +86,8 @@ class WorkerRegistry {
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
       : options_(options), clock_(clock) {}
 
-  // FailedPrecondition (another model, an epoch that has ended), InvalidArgument (a field without
-  // sense), ResourceExhausted (too many workers).
+  // FailedPrecondition (another model, an epoch that has ended, an id or address in use),
+  // InvalidArgument (a field without sense), ResourceExhausted (too many workers).
   absl::Status Heartbeat(WorkerReport report);
   // Ignored when that incarnation is not there.
   void Leave(const std::string& id, Epoch epoch);
@@ -103,7 +110,14 @@ class WorkerRegistry {
  private:
   using Incarnation = std::pair<std::string, Epoch>;
   WorkerRecord* FindMutable(WorkerNumber number);
+  WorkerRecord* FindIncarnation(const std::string& id, Epoch epoch);
   absl::Status Check(const WorkerReport& report) const;
+  // A worker that goes on under what it said before.
+  absl::Status CheckUnchanged(const WorkerReport& before, const WorkerReport& report) const;
+  // An incarnation that is new here and replaces `replaced` of those that are.
+  absl::Status CheckNew(const WorkerReport& report, int64_t replaced) const;
+  // The incarnations whose id or address this report takes; an error when one of them lives.
+  absl::StatusOr<std::vector<WorkerNumber>> TakenOver(const WorkerReport& report) const;
   void RemoveAt(size_t index);
   void Bury(size_t index);  // removes, and refuses its further words
 

@@ -21,6 +21,7 @@ struct RpcServerOptions {
   int32_t max_concurrent_streams = 1024;  // of one connection
   int32_t max_active_requests = 1024;     // of the process
   int64_t memory_mib = 1024;              // for gRPC's own buffers
+  int32_t max_receive_bytes = 16 << 20;   // of one message; set by programs, no user setting
   int64_t drain_ms = 5000;                // how long shutdown waits for running requests
 };
 void RegisterSettings(RpcServerOptions& options, SettingList& settings);

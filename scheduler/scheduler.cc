@@ -265,10 +265,14 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     line.push_back({.priority = prefill.sequence->spec.priority, .remaining = prefill.remaining});
   }
   const std::vector<int32_t> share = SharePrefillBudget(line, budget, options_.max_chunk_tokens);
+  bool admits = true;  // nobody passes one for whom there is no room
   for (size_t i = 0; i < prefills.size(); ++i) {
     Sequence& sequence = *prefills[i].sequence;
     if (share[i] == 0) continue;
-    if (sequence.phase == SequencePhase::kWaiting && !Admit(sequence, output)) continue;
+    if (sequence.phase == SequencePhase::kWaiting) {
+      admits = admits && Admit(sequence, output);
+      if (!admits) continue;
+    }
     AddChunk(sequence, share[i], output);
   }
 }

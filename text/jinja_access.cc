@@ -120,13 +120,13 @@ absl::StatusOr<JinjaValue> JinjaSubscript(const JinjaValue& object, const JinjaV
                                                object.sequence().kind != SequenceKind::kView &&
                                                object.sequence().kind != SequenceKind::kGenerator);
   if (indexable && index.IsIntegral()) {
+    if (object.IsString()) RETURN_IF_ERROR(meter.AddBytes(object.string().size()));
     const int64_t length = object.IsString() ? static_cast<int64_t>(CountCodePoints(object.bytes()))
                                              : static_cast<int64_t>(object.sequence().items.size());
     int64_t position = index.AsInt();
     if (position < 0) position += length;
     if (position >= 0 && position < length) {
       if (!object.IsString()) return object.sequence().items[static_cast<size_t>(position)];
-      RETURN_IF_ERROR(meter.AddBytes(object.string().size()));
       const size_t begin = CodePointOffset(object.bytes(), static_cast<size_t>(position));
       return NewString(
           object.string().Substring(begin, begin + DecodeUtf8(object.bytes(), begin).bytes), meter);
@@ -218,11 +218,12 @@ absl::StatusOr<JinjaValue::SequencePtr> JinjaItems(const JinjaValue& value, Jinj
   return list.sequence_ptr();
 }
 
-absl::StatusOr<JinjaValue> JinjaLength(const JinjaValue& value) {
+absl::StatusOr<JinjaValue> JinjaLength(const JinjaValue& value, JinjaMeter& meter) {
   switch (value.type()) {
     case Type::kUndefined:
       return JinjaValue::Int(0);
     case Type::kString:
+      RETURN_IF_ERROR(meter.AddBytes(value.string().size()));
       return JinjaValue::Int(static_cast<int64_t>(CountCodePoints(value.bytes())),
                              value.string().AllTrusted());
     case Type::kSequence:

@@ -25,7 +25,7 @@ absl::StatusOr<JinjaValue> JinjaSlice(const JinjaValue& object,
 // The items that a loop over the value sees: of a str its characters, of a dict its keys. Uses up a
 // generator; using one twice is an error here, where Python would silently see nothing.
 absl::StatusOr<JinjaValue::SequencePtr> JinjaItems(const JinjaValue& value, JinjaMeter& meter);
-absl::StatusOr<JinjaValue> JinjaLength(const JinjaValue& value);
+absl::StatusOr<JinjaValue> JinjaLength(const JinjaValue& value, JinjaMeter& meter);
 // The value under a key; null when there is none.
 absl::StatusOr<const JinjaValue*> JinjaLookUp(const JinjaDict& dict, const JinjaValue& key,
                                               JinjaMeter& meter);

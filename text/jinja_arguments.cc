@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/status_macros.h"
 #include "text/jinja_error.h"
 
 namespace baton {
@@ -43,10 +44,12 @@ absl::StatusOr<int64_t> JinjaIntArgument(std::string_view callee,
 }
 
 absl::StatusOr<JinjaString> JinjaStringArgument(std::string_view callee,
-                                                const std::optional<JinjaValue>& argument) {
+                                                const std::optional<JinjaValue>& argument,
+                                                JinjaMeter& meter) {
   if (!argument->IsString()) {
     return JinjaError(callee, " needs a str and got ", argument->TypeName());
   }
+  RETURN_IF_ERROR(meter.AddBytes(argument->string().CostBytes()));
   return argument->string();
 }
 

@@ -30,8 +30,9 @@ absl::StatusOr<std::vector<std::optional<JinjaValue>>> BindJinjaArguments(
 absl::StatusOr<int64_t> JinjaIntArgument(std::string_view callee,
                                          const std::optional<JinjaValue>& argument,
                                          int64_t otherwise);
-// REQUIRES: the argument is present.
+// A copy, which is charged first. REQUIRES: the argument is present.
 absl::StatusOr<JinjaString> JinjaStringArgument(std::string_view callee,
-                                                const std::optional<JinjaValue>& argument);
+                                                const std::optional<JinjaValue>& argument,
+                                                JinjaMeter& meter);
 
 }  // namespace baton

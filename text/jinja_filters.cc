@@ -48,8 +48,8 @@ Result Trim(const FilterCall& call) {
   ASSIGN_OR_RETURN(const JinjaString text, JinjaToString(call.input, call.meter));
   std::optional<JinjaString> characters;
   if (bound[0].has_value() && !bound[0]->IsNone()) {
-    ASSIGN_OR_RETURN(characters, JinjaStringArgument("trim", bound[0]));
-    RETURN_IF_ERROR(call.meter.AddBytes(text.size() * (1 + characters->size() / 64)));
+    ASSIGN_OR_RETURN(characters, JinjaStringArgument("trim", bound[0], call.meter));
+    RETURN_IF_ERROR(call.meter.AddBytes(text.size() + characters->size() * sizeof(uint64_t)));
   }
   return NewString(StripJinja(text, JinjaSide::kBoth, characters), call.meter);
 }
@@ -67,7 +67,7 @@ Result Case(const FilterCall& call) {
 
 Result Length(const FilterCall& call) {
   RETURN_IF_ERROR(call.BindNothing());
-  return JinjaLength(call.input);
+  return JinjaLength(call.input, call.meter);
 }
 
 Result Default(const FilterCall& call) {
@@ -173,6 +173,7 @@ Result Number(const FilterCall& call) {
   } else if (call.input.Is(Type::kFloat)) {
     number = call.input.float_value();
   } else if (call.input.IsString()) {
+    RETURN_IF_ERROR(call.meter.AddBytes(call.input.string().CostBytes()));
     const JinjaString text = StripJinja(call.input.string(), JinjaSide::kBoth, std::nullopt);
     if (!IsAscii(text.bytes()) || text.bytes().find('_') != std::string::npos) {
       return JinjaUnsupported(call.name, " of this text is not supported");
@@ -265,7 +266,8 @@ Result Select(const FilterCall& call) {
   }
   std::string test;
   if (!positional.empty()) {
-    ASSIGN_OR_RETURN(const JinjaString name, JinjaStringArgument(call.name, positional.front()));
+    ASSIGN_OR_RETURN(const JinjaString name,
+                     JinjaStringArgument(call.name, positional.front(), call.meter));
     test = name.bytes();
     if (!HasJinjaTest(test)) return JinjaUnsupported("test '", test, "' is not supported");
     positional.erase(positional.begin());
@@ -301,7 +303,7 @@ Result Map(const FilterCall& call) {
     otherwise = bound[1].value_or(JinjaValue());
   } else {
     ASSIGN_OR_RETURN(const JinjaString name,
-                     JinjaStringArgument("map", arguments.positional.front()));
+                     JinjaStringArgument("map", arguments.positional.front(), call.meter));
     filter = name.bytes();
     if (!HasJinjaFilter(filter)) return JinjaUnsupported("filter '", filter, "' is not supported");
     if (filter == "map") return JinjaUnsupported("map of map is not supported");

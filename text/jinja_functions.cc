@@ -68,7 +68,7 @@ Result FormatNow(const JinjaArguments& arguments, const std::optional<std::tm>& 
   static constexpr std::string_view kConversions = "aAbBdHIjmMpSyY%";
   static constexpr size_t kMaxFormatBytes = 256;
   ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments("strftime_now", arguments, kParameters, 1));
-  ASSIGN_OR_RETURN(const JinjaString format, JinjaStringArgument("strftime_now", bound[0]));
+  ASSIGN_OR_RETURN(const JinjaString format, JinjaStringArgument("strftime_now", bound[0], meter));
   if (!now.has_value()) return JinjaError("strftime_now was called and no time was provided");
   if (format.size() > kMaxFormatBytes) {
     return JinjaLimitReached("strftime_now's format has ", format.size(), " bytes; the limit is ",

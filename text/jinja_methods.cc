@@ -52,8 +52,10 @@ std::optional<JinjaString> OptionalString(const std::optional<JinjaValue>& value
   return value->string();
 }
 
-absl::Status CheckOptionalString(std::string_view method, const std::optional<JinjaValue>& value) {
-  if (!value.has_value() || value->IsNone() || value->IsString()) return absl::OkStatus();
+absl::Status CheckOptionalString(std::string_view method, const std::optional<JinjaValue>& value,
+                                 JinjaMeter& meter) {
+  if (!value.has_value() || value->IsNone()) return absl::OkStatus();
+  if (value->IsString()) return meter.AddBytes(value->string().CostBytes());
   return JinjaError(method, " needs a str and got ", value->TypeName());
 }
 
@@ -61,13 +63,13 @@ Result Strip(const JinjaString& self, std::string_view name, const JinjaArgument
              JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"chars"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0));
-  RETURN_IF_ERROR(CheckOptionalString(name, bound[0]));
+  RETURN_IF_ERROR(CheckOptionalString(name, bound[0], meter));
   const JinjaSide side = name == "lstrip"   ? JinjaSide::kLeft
                          : name == "rstrip" ? JinjaSide::kRight
                                             : JinjaSide::kBoth;
   const std::optional<JinjaString> characters = OptionalString(bound[0]);
   if (characters.has_value()) {
-    RETURN_IF_ERROR(meter.AddBytes(self.size() * (1 + characters->size() / 64)));
+    RETURN_IF_ERROR(meter.AddBytes(self.size() + characters->size() * sizeof(uint64_t)));
   }
   return NewString(StripJinja(self, side, characters), meter);
 }
@@ -106,7 +108,7 @@ Result Split(const JinjaString& self, std::string_view name, const JinjaArgument
              JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"sep", "maxsplit"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0));
-  RETURN_IF_ERROR(CheckOptionalString(name, bound[0]));
+  RETURN_IF_ERROR(CheckOptionalString(name, bound[0], meter));
   const std::optional<JinjaString> separator = OptionalString(bound[0]);
   if (separator.has_value() && separator->empty()) return JinjaError(name, " got no separator");
   ASSIGN_OR_RETURN(const int64_t max_splits, JinjaIntArgument(name, bound[1], -1));
@@ -130,8 +132,8 @@ Result Split(const JinjaString& self, std::string_view name, const JinjaArgument
 Result Replace(const JinjaString& self, const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"old", "new", "count"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments("replace", arguments, kParameters, 2));
-  ASSIGN_OR_RETURN(const JinjaString old, JinjaStringArgument("replace", bound[0]));
-  ASSIGN_OR_RETURN(const JinjaString replacement, JinjaStringArgument("replace", bound[1]));
+  ASSIGN_OR_RETURN(const JinjaString old, JinjaStringArgument("replace", bound[0], meter));
+  ASSIGN_OR_RETURN(const JinjaString replacement, JinjaStringArgument("replace", bound[1], meter));
   ASSIGN_OR_RETURN(const int64_t count, JinjaIntArgument("replace", bound[2], -1));
   ASSIGN_OR_RETURN(JinjaString result, ReplaceJinja(self, old, replacement, count, meter));
   return NewString(std::move(result), meter);
@@ -156,7 +158,7 @@ Result FindOrCount(const JinjaString& self, std::string_view name, const JinjaAr
                    JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"sub"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
-  ASSIGN_OR_RETURN(const JinjaString needle, JinjaStringArgument(name, bound[0]));
+  ASSIGN_OR_RETURN(const JinjaString needle, JinjaStringArgument(name, bound[0], meter));
   const bool trusted = self.AllTrusted() && needle.AllTrusted();
   ASSIGN_OR_RETURN(size_t found, FindJinja(self.bytes(), needle.bytes(), 0, meter));
   if (name == "find") {
@@ -179,7 +181,7 @@ Result RemoveAffix(const JinjaString& self, std::string_view name, const JinjaAr
                    JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"affix"};
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
-  ASSIGN_OR_RETURN(const JinjaString affix, JinjaStringArgument(name, bound[0]));
+  ASSIGN_OR_RETURN(const JinjaString affix, JinjaStringArgument(name, bound[0], meter));
   size_t begin = 0;
   size_t end = self.size();
   if (name == "removeprefix" && self.bytes().starts_with(affix.bytes())) begin = affix.size();

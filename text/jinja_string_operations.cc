@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "common/status_macros.h"
 #include "text/jinja_error.h"
@@ -15,12 +16,29 @@ namespace {
 // What a piece of a split costs besides its bytes.
 constexpr size_t kPieceOverheadBytes = 64;
 
+// A search is charged window by window, each before it is read. The first is small, because a
+// replacement may search anew after every few bytes.
+constexpr size_t kFirstWindowBytes = 64;
+constexpr size_t kMaxWindowBytes = 4096;
+
 absl::Status AddPiece(const JinjaString& text, size_t begin, size_t end, JinjaMeter& meter,
                       std::vector<JinjaString>* pieces) {
   RETURN_IF_ERROR(meter.AddSteps(1));
   RETURN_IF_ERROR(meter.AddBytes(end - begin + kPieceOverheadBytes));
   pieces->push_back(text.Substring(begin, end));
   return absl::OkStatus();
+}
+
+// [i]: how long the longest proper prefix of needle[0 … i] is that also ends there.
+std::vector<size_t> BorderLengths(std::string_view needle) {
+  std::vector<size_t> borders(needle.size());
+  size_t length = 0;
+  for (size_t i = 1; i < needle.size(); ++i) {
+    while (length > 0 && needle[i] != needle[length]) length = borders[length - 1];
+    if (needle[i] == needle[length]) ++length;
+    borders[i] = length;
+  }
+  return borders;
 }
 
 bool IsLineEnd(uint32_t c) {
@@ -33,11 +51,14 @@ bool IsLineEnd(uint32_t c) {
 JinjaString StripJinja(const JinjaString& text, JinjaSide side,
                        const std::optional<JinjaString>& characters) {
   const std::string& bytes = text.bytes();
+  absl::flat_hash_set<uint32_t> stripped;
+  for (size_t i = 0; characters.has_value() && i < characters->size();) {
+    const CodePoint point = DecodeUtf8(characters->bytes(), i);
+    stripped.insert(point.value);
+    i += point.bytes;
+  }
   const auto strips = [&](uint32_t code_point) {
-    if (!characters.has_value()) return IsUnicodeSpace(code_point);
-    std::string encoded;
-    AppendUtf8(code_point, &encoded);
-    return characters->bytes().find(encoded) != std::string::npos;
+    return characters.has_value() ? stripped.contains(code_point) : IsUnicodeSpace(code_point);
   };
   size_t begin = 0;
   size_t end = bytes.size();
@@ -76,12 +97,25 @@ absl::StatusOr<JinjaString> ChangeJinjaCase(const JinjaString& text, JinjaCase c
 
 absl::StatusOr<size_t> FindJinja(std::string_view text, std::string_view needle, size_t from,
                                  JinjaMeter& meter) {
-  if (from > text.size()) return std::string_view::npos;
-  const size_t found = text.find(needle, from);
-  const size_t searched = (found == std::string_view::npos ? text.size() : found) - from;
-  // find may compare a long needle anew at many places.
-  RETURN_IF_ERROR(meter.AddBytes((searched + needle.size()) * (1 + needle.size() / 64)));
-  return found;
+  if (from > text.size() || needle.size() > text.size() - from) return std::string_view::npos;
+  if (needle.empty()) return from;
+  RETURN_IF_ERROR(meter.AddBytes(needle.size() * (1 + sizeof(size_t))));
+  const std::vector<size_t> borders = BorderLengths(needle);
+  size_t position = from;
+  size_t matched = 0;  // bytes of the needle that end at `position`
+  for (size_t window = kFirstWindowBytes; position < text.size();
+       window = std::min(2 * window, kMaxWindowBytes)) {
+    const std::string_view charged = text.substr(0, std::min(text.size(), position + window));
+    RETURN_IF_ERROR(meter.AddBytes(charged.size() - position));
+    for (; position < charged.size(); ++position) {
+      if (matched == 0) position = std::min(charged.find(needle[0], position), charged.size());
+      if (position == charged.size()) break;
+      while (matched > 0 && text[position] != needle[matched]) matched = borders[matched - 1];
+      if (text[position] == needle[matched]) ++matched;
+      if (matched == needle.size()) return position + 1 - matched;
+    }
+  }
+  return std::string_view::npos;
 }
 
 absl::StatusOr<JinjaString> ReplaceJinja(const JinjaString& text, const JinjaString& old,
@@ -147,15 +181,18 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinjaFromRight(const JinjaString& 
                                                              const JinjaString& separator,
                                                              int64_t max_splits,
                                                              JinjaMeter& meter) {
-  const std::string_view bytes = text.bytes();
+  // The last occurrence is the first one of the mirror image.
+  RETURN_IF_ERROR(meter.AddBytes(text.size() + separator.size()));
+  const std::string mirror(text.bytes().rbegin(), text.bytes().rend());
+  const std::string needle(separator.bytes().rbegin(), separator.bytes().rend());
   std::vector<JinjaString> pieces;
-  size_t end = bytes.size();
+  size_t end = text.size();
   for (; max_splits != 0; --max_splits) {
-    const size_t found = bytes.substr(0, end).rfind(separator.bytes());
-    RETURN_IF_ERROR(meter.AddBytes(end - (found == std::string::npos ? 0 : found)));
+    ASSIGN_OR_RETURN(const size_t found, FindJinja(mirror, needle, text.size() - end, meter));
     if (found == std::string::npos) break;
-    RETURN_IF_ERROR(AddPiece(text, found + separator.size(), end, meter, &pieces));
-    end = found;
+    const size_t separator_end = text.size() - found;
+    RETURN_IF_ERROR(AddPiece(text, separator_end, end, meter, &pieces));
+    end = separator_end - separator.size();
   }
   RETURN_IF_ERROR(AddPiece(text, 0, end, meter, &pieces));
   std::reverse(pieces.begin(), pieces.end());

@@ -19,7 +19,8 @@ namespace baton {
 
 enum class JinjaSide { kLeft, kRight, kBoth };
 
-// Without leading and/or trailing white space, or the code points of `characters`.
+// Without leading and/or trailing white space, or the code points of `characters`. Time: linear in
+// both; for the caller to charge.
 JinjaString StripJinja(const JinjaString& text, JinjaSide side,
                        const std::optional<JinjaString>& characters);
 
@@ -32,7 +33,9 @@ enum class JinjaCase {
 };
 absl::StatusOr<JinjaString> ChangeJinjaCase(const JinjaString& text, JinjaCase change);
 
-// Byte offset of the first `needle` at or after `from`; npos when there is none.
+// Byte offset of the first `needle` at or after `from`; npos when there is none. Time: linear in
+// the needle and in what is searched, each charged before it is read. Source: Knuth, Morris and
+// Pratt, "Fast Pattern Matching in Strings" (1977).
 absl::StatusOr<size_t> FindJinja(std::string_view text, std::string_view needle, size_t from,
                                  JinjaMeter& meter);
 

@@ -34,10 +34,12 @@ TokenType TypeOf(const TokenizerSpec& spec, size_t id) {
   return spec.token_types.empty() ? kNormal : static_cast<TokenType>(spec.token_types[id]);
 }
 
+bool IsSpecial(TokenType type) { return type == kControl || type == kUserDefined; }
+
 // Special tokens are written as they are; the others in the byte-level alphabet, unless they hold a
 // character that is not in it (as `tokenizers` decodes them).
 std::string BytesOf(const std::string& token, TokenType type) {
-  if (type == kControl || type == kUserDefined) return token;
+  if (IsSpecial(type)) return token;
   return BytesFromAlphabet(token).value_or(token);
 }
 
@@ -46,6 +48,21 @@ absl::Status ValidateTokens(const TokenizerSpec& spec) {
   if (spec.tokens.empty() || spec.tokens.size() > kMaxTokens) {
     return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.tokens: ", spec.tokens.size(),
                                                    " tokens, must be 1 to ", kMaxTokens));
+  }
+  size_t bytes = 0;
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    const size_t size = spec.tokens[id].size();
+    if (size > Tokenizer::kMaxTokenBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.tokens[", id, "] has ", size,
+                                                     " bytes; the limit is ",
+                                                     Tokenizer::kMaxTokenBytes));
+    }
+    bytes += size;
+  }
+  if (bytes > Tokenizer::kMaxVocabularyBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.tokens: ", bytes,
+                                                   " bytes of tokens; the limit is ",
+                                                   Tokenizer::kMaxVocabularyBytes));
   }
   absl::flat_hash_set<std::string_view> seen;
   seen.reserve(spec.tokens.size());
@@ -73,6 +90,26 @@ absl::Status ValidateTypes(const TokenizerSpec& spec) {
                                                      spec.token_types[id], ", must be ", kNormal,
                                                      " to ", kByte));
     }
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: ValidateTypes(spec).ok().
+absl::Status ValidateSpecials(const TokenizerSpec& spec) {
+  size_t specials = 0;
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (!IsSpecial(TypeOf(spec, id))) continue;
+    ++specials;
+    if (spec.tokens[id].size() > Tokenizer::kMaxSpecialBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tokenizer.ggml.tokens[", id, "] is a control or user-defined token of ",
+          spec.tokens[id].size(), " bytes; the limit is ", Tokenizer::kMaxSpecialBytes));
+    }
+  }
+  if (specials > Tokenizer::kMaxSpecials) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer.ggml.token_type: ", specials,
+                     " control and user-defined tokens; the limit is ", Tokenizer::kMaxSpecials));
   }
   return absl::OkStatus();
 }
@@ -137,6 +174,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Create(const Tokeniz
   ASSIGN_OR_RETURN(PreTokenizer pretokenizer, PreTokenizer::Create(spec.pre));
   RETURN_IF_ERROR(ValidateTokens(spec));
   RETURN_IF_ERROR(ValidateTypes(spec));
+  RETURN_IF_ERROR(ValidateSpecials(spec));
   RETURN_IF_ERROR(ValidateSpecialIds(spec));
   ASSIGN_OR_RETURN(BytePairEncoder encoder, CreateEncoder(spec));
   return std::unique_ptr<const Tokenizer>(
@@ -158,7 +196,7 @@ Tokenizer::Tokenizer(const TokenizerSpec& spec, PreTokenizer pretokenizer, ByteP
     const TokenType type = TypeOf(spec, i);
     token_bytes_.push_back(BytesOf(token, type));
     is_control_.push_back(type == kControl);
-    if (type == kControl || type == kUserDefined) specials_.Add(token, id, type == kControl);
+    if (IsSpecial(type)) specials_.Add(token, id, type == kControl);
     const bool known_end = type == kControl && std::find(kKnownEnds.begin(), kKnownEnds.end(),
                                                          token) != kKnownEnds.end();
     if (known_end || id == spec.eos || id == spec.eot) end_of_generation_.push_back(id);

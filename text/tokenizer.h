@@ -62,8 +62,17 @@ struct DecodeOptions {
 
 class Tokenizer {
  public:
+  // What a vocabulary may cost. Model files are not trusted: an encoding compares every position of
+  // a text with up to kMaxSpecialBytes of a special token. (SmolLM2's longest token has 162 bytes,
+  // its longest special one 16.)
+  static constexpr size_t kMaxTokenBytes = 4096;
+  static constexpr size_t kMaxVocabularyBytes = size_t{64} << 20;  // of all tokens together
+  static constexpr size_t kMaxSpecialBytes = 256;  // of a control or user-defined token
+  static constexpr size_t kMaxSpecials = 65'536;   // control and user-defined tokens
+
   // Unimplemented for an unknown model or pre-tokenizer, InvalidArgument for a specification that
-  // contradicts itself; the message names the field, the value and the limit.
+  // contradicts itself or is past a limit above; the message names the field, the value and the
+  // limit.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> Create(const TokenizerSpec& spec);
 
   // The tokens of untrusted text.

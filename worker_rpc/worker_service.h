@@ -32,7 +32,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   // The address is known once the server listens.
   void SetAddress(const std::string& address);
   void SetDraining();
-  // The status as it is sent to routers. May wait for the engine.
+  // The status as it is sent to routers. Does not wait for the engine.
   v1::WorkerStatus CurrentStatus();
 
  private:

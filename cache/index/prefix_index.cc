@@ -16,6 +16,7 @@ void PrefixIndex::Remove(Entries::iterator entry) {
 }
 
 void PrefixIndex::Insert(IndexedWorker worker, std::span<const Hash128> hashes) {
+  if (removed_.contains(worker)) return;
   const size_t kept = std::min(hashes.size(), capacity_);
   // From the end, so that the beginning of the chain is the latest used.
   for (size_t i = kept; i-- > 0;) {
@@ -25,6 +26,7 @@ void PrefixIndex::Insert(IndexedWorker worker, std::span<const Hash128> hashes) 
       it->second = by_use_.begin();
     }
     Touch(it->second);
+    DropRemoved(*it->second);
     auto& workers = it->second->workers;
     const auto place = std::lower_bound(workers.begin(), workers.end(), worker);
     if (place == workers.end() || *place != worker) workers.insert(place, worker);
@@ -39,6 +41,11 @@ std::vector<WorkerPrefix> PrefixIndex::Match(std::span<const Hash128> hashes) {
   for (const Hash128& hash : hashes) {
     const auto it = entries_.find(hash);
     if (it == entries_.end()) break;
+    DropRemoved(*it->second);
+    if (it->second->workers.empty()) {
+      Remove(it->second);
+      break;
+    }
     const auto& workers = it->second->workers;
     if (units == 0) {
       for (const IndexedWorker worker : workers) prefixes.push_back({.worker = worker, .units = 0});
@@ -61,15 +68,15 @@ std::vector<WorkerPrefix> PrefixIndex::Match(std::span<const Hash128> hashes) {
   return prefixes;
 }
 
-void PrefixIndex::RemoveWorker(IndexedWorker worker) {
-  for (auto entry = by_use_.begin(); entry != by_use_.end();) {
-    const auto current = entry++;
-    auto& workers = current->workers;
-    const auto place = std::lower_bound(workers.begin(), workers.end(), worker);
-    if (place == workers.end() || *place != worker) continue;
-    workers.erase(place);
-    if (workers.empty()) Remove(current);
-  }
+void PrefixIndex::RemoveWorker(IndexedWorker worker) { removed_.insert(worker); }
+
+void PrefixIndex::DropRemoved(Entry& entry) const {
+  if (removed_.empty()) return;
+  auto& workers = entry.workers;
+  const auto kept = std::remove_if(workers.begin(), workers.end(), [this](IndexedWorker worker) {
+    return removed_.contains(worker);
+  });
+  workers.erase(kept, workers.end());
 }
 
 }  // namespace baton

@@ -5,7 +5,9 @@
 // goes before the beginning, since the end is worth nothing without it.
 //
 // Invariants:
-//  1. size() <= capacity; an entry without a worker does not exist.
+//  1. size() <= capacity. Holders that were removed stay in their entries until a Match or an
+//  Insert looks at them: removing a worker costs nothing while requests wait. An entry that is left
+//  without a holder then goes, or is forgotten as the least recently used one.
 //  2. Because a hash covers the whole chain before it, entries need no links to each other.
 //
 // Pure; not thread-safe: belongs to one thread.
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "cache/cache_key.h"
 #include "common/strong_int.h"
@@ -39,12 +42,13 @@ class PrefixIndex {
   // REQUIRES: capacity >= 1, the largest number of distinct hashes.
   explicit PrefixIndex(size_t capacity);
 
-  // The worker holds all of this chain. O(hashes).
+  // The worker holds all of this chain; nothing for a worker that was removed. O(hashes).
   void Insert(IndexedWorker worker, std::span<const Hash128> hashes);
   // Every worker that holds the first hash: most units first, then by number. A gap ends a worker's
   // prefix. Counts as use. O(hashes held * workers).
   std::vector<WorkerPrefix> Match(std::span<const Hash128> hashes);
-  // Forgets a worker. O(size).
+  // Forgets a worker for good: its number must not be given to another. O(1), and four bytes for as
+  // long as this lives.
   void RemoveWorker(IndexedWorker worker);
 
   size_t size() const { return entries_.size(); }
@@ -58,10 +62,12 @@ class PrefixIndex {
   using Entries = std::list<Entry>;
   void Touch(Entries::iterator entry) { by_use_.splice(by_use_.begin(), by_use_, entry); }
   void Remove(Entries::iterator entry);
+  void DropRemoved(Entry& entry) const;
 
   const size_t capacity_;
   Entries by_use_;  // latest first
   absl::flat_hash_map<Hash128, Entries::iterator> entries_;
+  absl::flat_hash_set<IndexedWorker> removed_;
 };
 
 }  // namespace baton

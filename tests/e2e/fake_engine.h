@@ -36,15 +36,20 @@ inline TokenizerSpec ByteTokenizer() {
 class FakeEngine final : public Engine {
  public:
   struct Script {
-    absl::Status refusal = absl::OkStatus();  // of Generate or Prefill
-    int32_t tokens = 3;                       // of each answer
-    bool finish = true;                       // or stay silent behind the tokens
+    absl::Status refusal = absl::OkStatus();           // of Generate or Prefill
+    absl::Status hand_off_refusal = absl::OkStatus();  // of Generate with remote prefill
+    int32_t tokens = 3;                                // of each answer
+    bool finish = true;                                // or stay silent behind the tokens
+    bool hold_hand_overs = false;                      // answer them in AnswerHandOvers
+    std::string model_name = "fake";
+    std::string chat_template = "";
   };
 
   FakeEngine(uint64_t epoch, Script script) : script_(std::move(script)), epoch_(epoch) {
     info_.architecture = "llama";
     info_.fingerprint = "fake-model";
-    info_.config.name = "fake";
+    info_.config.name = script_.model_name;
+    info_.chat_template = script_.chat_template;
     info_.config.layers = 1;
     info_.config.context_length = 512;
     info_.tokenizer = ByteTokenizer();
@@ -61,9 +66,11 @@ class FakeEngine final : public Engine {
     std::unique_lock lock(mutex_);
     const RequestHandle handle = next_handle_++;
     generated_.push_back(request);
-    if (!script_.refusal.ok()) {
+    const absl::Status& refusal =
+        request.remote_prefill && script_.refusal.ok() ? script_.hand_off_refusal : script_.refusal;
+    if (!refusal.ok()) {
       lock.unlock();
-      sink->OnError(script_.refusal);
+      sink->OnError(refusal);
       return handle;
     }
     live_[handle] = {std::move(request), sink};
@@ -127,13 +134,27 @@ class FakeEngine final : public Engine {
     if (prefill_sink != nullptr) prefill_sink->OnDone(absl::CancelledError("cancelled"));
   }
 
-  absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) override {
-    if (receiver_epoch != epoch_) return absl::NotFoundError("another epoch");
+  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                      std::function<void(absl::Status)> done) override {
+    if (receiver_epoch != epoch_) return done(absl::NotFoundError("another epoch"));
     {
       std::lock_guard lock(mutex_);
       ++prefilled_locally_;
+      if (script_.hold_hand_overs) hand_overs_.push_back(done);
+      changed_.notify_all();
     }
-    return Answer(transfer_id) ? absl::OkStatus() : absl::NotFoundError("no such transfer");
+    if (script_.hold_hand_overs) return;
+    done(Answer(transfer_id) ? absl::OkStatus() : absl::NotFoundError("no such transfer"));
+  }
+
+  // Says NotFound to every hand-over that waits.
+  void AnswerHandOvers() {
+    std::vector<std::function<void(absl::Status)>> waiting;
+    {
+      std::lock_guard lock(mutex_);
+      waiting.swap(hand_overs_);
+    }
+    for (const auto& done : waiting) done(absl::NotFoundError("complete"));
   }
 
   // Sends the scripted answer of a live request; false when there is none.
@@ -191,6 +212,7 @@ class FakeEngine final : public Engine {
   size_t generated_count() const { return generated_.size(); }
   size_t prefilled_count() const { return prefilled_.size(); }
   size_t cancelled_count() const { return cancelled_.size(); }
+  size_t hand_over_count() const { return hand_overs_.size(); }
 
  private:
   const Script script_;
@@ -209,6 +231,7 @@ class FakeEngine final : public Engine {
   std::vector<PrefillRequest> prefilled_;
   std::vector<RequestHandle> cancelled_;
   int prefilled_locally_ = 0;
+  std::vector<std::function<void(absl::Status)>> hand_overs_;
 };
 
 }  // namespace baton

@@ -5,7 +5,9 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,6 +50,7 @@ class FakeWorker {
   ~FakeWorker() { Die(); }
 
   FakeEngine& engine() { return engine_; }
+  std::string address() const { return server_->address(); }
   // Ends like a process that is killed: calls break.
   void Die() { server_->Shutdown(0); }
 
@@ -102,6 +105,20 @@ class ServiceTest : public ::testing::Test {
       receiver.engine().Answer(ticket.transfer_id);
     });
     return worker;
+  }
+
+  // One heartbeat of a worker that is none.
+  void Register(const std::string& id, const std::string& address, v1::WorkerRole role) {
+    v1::HeartbeatRequest request;
+    request.mutable_status()->set_worker_id(id);
+    request.mutable_status()->set_address(address);
+    request.mutable_status()->set_role(role);
+    request.mutable_status()->set_epoch(1);
+    *request.mutable_fingerprint() = FingerprintToWire(FakeEngine(1, {}).fingerprint());
+    v1::HeartbeatResponse response;
+    grpc::ClientContext context;
+    ASSERT_TRUE(v1::Registry::NewStub(channel_)->Heartbeat(&context, request, &response).ok());
+    EXPECT_TRUE(response.accepted()) << response.reason();
   }
 
   static bool Eventually(const std::function<bool()>& done) {
@@ -236,6 +253,76 @@ TEST_F(ServiceTest, WhenEveryWorkerRefusesTheClientLearnsWhy) {
   EXPECT_EQ(answer.status.error_message(), "no room");
 }
 
+TEST_F(ServiceTest, WithoutRoomForHandOffsARequestQueuesOnItsDecodeWorker) {
+  FakeWorker& decode = AddDecode({.hand_off_refusal = absl::ResourceExhaustedError("no room")});
+  AddPrefill(decode);
+  const Answer answer = Generate(LongPrompt());
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.text, "abc");
+  EXPECT_EQ(answer.finished.ledger().prefill_worker(), "");
+  ASSERT_EQ(decode.engine().generated().size(), 2u);
+  EXPECT_TRUE(decode.engine().generated()[0].remote_prefill);
+  EXPECT_FALSE(decode.engine().generated()[1].remote_prefill);
+
+  v1::GenerateRequest demanded = LongPrompt();
+  demanded.set_tenant("another");
+  demanded.set_placement(v1::PREFILL_PLACEMENT_REMOTE);
+  EXPECT_EQ(Generate(demanded).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(decode.engine().generated().size(), 3u);
+}
+
+// Sends a last message and leaves the call open.
+class NeverClosingDecoder final : public v1::DecodeWorker::CallbackService {
+ public:
+  grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext*,
+                                                    const v1::DecodeRequest*) override {
+    return new Call(&cancelled_);
+  }
+  int cancelled() const { return cancelled_; }
+
+ private:
+  class Call final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
+   public:
+    explicit Call(std::atomic<int>* cancelled) : cancelled_(cancelled) {
+      event_.mutable_finished();
+      StartWrite(&event_);
+    }
+    void OnCancel() override {
+      ++*cancelled_;
+      Finish(grpc::Status::CANCELLED);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    std::atomic<int>* const cancelled_;
+    v1::DecodeEvent event_;
+  };
+  std::atomic<int> cancelled_ = 0;
+};
+
+TEST_F(ServiceTest, AWorkerThatNeverClosesItsStreamDoesNotHoldTheCall) {
+  AddWorker(v1::WORKER_ROLE_PREFILL);
+  NeverClosingDecoder decoder;
+  const auto server = *RpcServer::Start({}, {&decoder});
+  Register("never-closing", server->address(), v1::WORKER_ROLE_DECODE);
+  v1::GenerateRequest request;
+  request.set_prompt("short");
+  const Answer answer = Generate(request, /*timeout_ms=*/600'000);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.has_finished);
+  EXPECT_TRUE(Eventually([&decoder] { return decoder.cancelled() == 1; }));
+}
+
+TEST_F(ServiceTest, TheModelComesFromTheSecondWorkerWhenTheFirstDoesNotAnswer) {
+  Register("silent", "127.0.0.1:1", v1::WORKER_ROLE_DECODE);
+  FakeWorker worker(v1::WORKER_ROLE_DECODE, 7, {}, router_->rpc().address());
+  EXPECT_TRUE(Eventually([this] {
+    Register("silent", "127.0.0.1:1", v1::WORKER_ROLE_DECODE);
+    return router_->core().model().ok();
+  }));
+  EXPECT_EQ(router_->core().Workers().size(), 2u);
+}
+
 TEST_F(ServiceTest, AFailedPrefillIsComputedOnTheDecodeWorker) {
   FakeWorker& decode = AddDecode();
   AddPrefill(decode, {.refusal = absl::InternalError("broken")});
@@ -329,6 +416,52 @@ TEST_F(ServiceTest, TheModelTokenizesAndStatusNamesTheWorkers) {
   EXPECT_TRUE(router_->Tick());
 }
 
+TEST_F(ServiceTest, TextCallsBeyondTheLimitsAreRefusedByName) {
+  AddDecode();
+  v1::DetokenizeRequest detokenize;
+  detokenize.mutable_ids()->Resize(1'000'001, 'a');
+  grpc::ClientContext detokenize_context;
+  v1::DetokenizeResponse text;
+  const grpc::Status ids = stub_->Detokenize(&detokenize_context, detokenize, &text);
+  EXPECT_EQ(ids.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ids.error_message(), HasSubstr("at most 1000000"));
+
+  v1::TokenizeRequest tokenize;
+  for (int i = 0; i < 4097; ++i) tokenize.mutable_messages()->add_messages();
+  grpc::ClientContext tokenize_context;
+  v1::TokenizeResponse tokens;
+  const grpc::Status messages = stub_->Tokenize(&tokenize_context, tokenize, &tokens);
+  EXPECT_EQ(messages.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(messages.error_message(), HasSubstr("at most 4096"));
+}
+
+// The only place in the gate is taken by a request that does not end.
+TEST_F(ServiceTest, TextCallsCountAsActiveRequests) {
+  RouterOptions options;
+  options.server.listen = "127.0.0.1:0";
+  options.server.drain_ms = 100;
+  options.server.max_active_requests = 1;
+  const auto router = *RouterServer::Start(options);
+  const FakeWorker worker(v1::WORKER_ROLE_DECODE, 7, {.finish = false}, router->rpc().address());
+  ASSERT_TRUE(Eventually([&router] { return router->core().model().ok(); }));
+  const auto stub = v1::Inference::NewStub(MakeChannel(router->rpc().address()));
+  grpc::ClientContext generate_context;
+  const auto reader = stub->Generate(&generate_context, LongPrompt());
+  v1::GenerateResponse first;
+  ASSERT_TRUE(reader->Read(&first));
+
+  grpc::ClientContext tokenize_context, detokenize_context;
+  v1::TokenizeResponse ids;
+  v1::DetokenizeResponse text;
+  EXPECT_EQ(stub->Tokenize(&tokenize_context, v1::TokenizeRequest(), &ids).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(stub->Detokenize(&detokenize_context, v1::DetokenizeRequest(), &text).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  generate_context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  router->Shutdown();
+}
+
 TEST_F(ServiceTest, ManyClientsAtOnceAllGetTheirAnswer) {
   FakeWorker& decode = AddDecode({.tokens = 20});
   AddPrefill(decode);
@@ -346,6 +479,37 @@ TEST_F(ServiceTest, ManyClientsAtOnceAllGetTheirAnswer) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(answered, 160);
   EXPECT_EQ(router_->core().counters().requests_failed, 0);
+}
+
+TEST_F(ServiceTest, AModelThatDescribesItselfInLatin1IsServed) {
+  AddDecode({.model_name = "caf\xE9", .chat_template = "\xE9"});
+  grpc::ClientContext context;
+  v1::GetModelResponse model;
+  const grpc::Status status = stub_->GetModel(&context, v1::GetModelRequest(), &model);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(model.name(), "caf\xEF\xBF\xBD");
+  EXPECT_FALSE(model.has_chat_template());
+  EXPECT_EQ(Generate(LongPrompt()).text, "abc");
+}
+
+TEST_F(ServiceTest, HandOversDoNotWaitForEachOther) {
+  FakeWorker& worker = AddDecode({.hold_hand_overs = true});
+  const auto stub = v1::DecodeWorker::NewStub(MakeChannel(worker.address()));
+  v1::PrefillLocallyRequest request;
+  request.set_transfer_id(1);
+  request.set_receiver_epoch(worker.engine().epoch().value());
+  std::vector<std::future<grpc::Status>> answers;
+  for (int i = 0; i < 3; ++i) {
+    answers.push_back(std::async(std::launch::async, [&] {
+      grpc::ClientContext context;
+      context.set_deadline(DeadlineIn(60'000));
+      v1::PrefillLocallyResponse response;
+      return stub->PrefillLocally(&context, request, &response);
+    }));
+  }
+  EXPECT_TRUE(worker.engine().Eventually([](const auto& e) { return e.hand_over_count() == 3; }));
+  worker.engine().AnswerHandOvers();
+  for (auto& answer : answers) EXPECT_EQ(answer.get().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 }  // namespace

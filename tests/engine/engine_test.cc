@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "tests/engine/tiny_engine.h"
@@ -17,6 +21,13 @@ std::unique_ptr<Engine> Make(const EngineOptions& options) {
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   return *std::move(engine);
+}
+
+absl::Status PrefillLocally(Engine& engine, uint64_t transfer_id) {
+  std::promise<absl::Status> answer;
+  engine.PrefillLocally(transfer_id, engine.epoch(),
+                        [&answer](absl::Status status) { answer.set_value(std::move(status)); });
+  return answer.get_future().get();
 }
 
 TEST(Engine, AnswersTheSameWhateverPathComputesIt) {
@@ -62,7 +73,7 @@ TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
     EXPECT_EQ(record.tokens, alone[i].tokens);
     EXPECT_EQ(record.finish->logits_hash, alone[i].finish->logits_hash);
   }
-  const EngineStatus status = engine->Status();
+  const EngineStatus status = engine->Inspect().status;
   EXPECT_EQ(status.requests, 16);
   EXPECT_EQ(status.failures, 0);
   EXPECT_EQ(status.cache.blocks.owned + status.cache.blocks.in_transfer, 0);
@@ -75,10 +86,10 @@ TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
   sink->WaitFor([](const SinkRecord& record) { return !record.tokens.empty(); });
   engine->Cancel(handle);
   EXPECT_EQ(sink->WaitForEnd().error->code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(engine->Status().cache.blocks.owned, 0);
+  EXPECT_EQ(engine->Inspect().status.cache.blocks.owned, 0);
   engine->Cancel(handle);
   engine->Cancel(987654);
-  EXPECT_EQ(engine->Status().failures, 1);
+  EXPECT_EQ(engine->Inspect().status.failures, 1);
 }
 
 TEST(Engine, ADeadlineIsKeptWhileNothingElseHappens) {
@@ -98,7 +109,7 @@ TEST(Engine, RefusalsReachTheSink) {
   GenerateRequest request = TinyRequest(3, 1, 0);
   request.remote_prefill = true;
   EXPECT_EQ(Ask(*engine, request).error->code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(engine->PrefillLocally(1, engine->epoch()).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(PrefillLocally(*engine, 1).code(), absl::StatusCode::kNotFound);
 }
 
 TEST(Engine, InspectShowsWhatRuns) {
@@ -122,9 +133,9 @@ TEST(Engine, InspectShowsWhatRuns) {
   EXPECT_EQ(inspection.status.cache.blocks.in_transfer, 3);
   EXPECT_THAT(inspection.op_path, HasSubstr("paged attention, f16"));
   EXPECT_FALSE(inspection.trace.empty());
-  ASSERT_TRUE(engine->PrefillLocally(record.ticket->transfer_id, engine->epoch()).ok());
+  ASSERT_TRUE(PrefillLocally(*engine, record.ticket->transfer_id).ok());
   EXPECT_EQ(sink->WaitForEnd().tokens.size(), 10u);
-  EXPECT_EQ(engine->Status().cache.blocks.in_transfer, 0);
+  EXPECT_EQ(engine->Inspect().status.cache.blocks.in_transfer, 0);
   EXPECT_THAT(engine->StartupReport(), HasSubstr("100 blocks of 16 tokens"));
 }
 
@@ -152,14 +163,89 @@ TEST(Engine, DestructionCancelsWhatRunsWaitsAndIsQueued) {
 TEST(Engine, ASinkMayAskTheEngine) {
   const auto engine = Make(TinyOptions());
   int64_t steps = 0;
+  int64_t published_steps = 0;
+  std::atomic<int> answers = 0;
   auto sink = std::make_shared<WaitingSink>([&] {
-    steps = engine->Status().steps;
-    engine->PrefillLocally(1, engine->epoch()).IgnoreError();
+    steps = engine->Inspect().status.steps;
+    published_steps = engine->Status().steps;
+    engine->PrefillLocally(1, engine->epoch(), [&](const absl::Status&) { ++answers; });
   });
   engine->Generate(TinyRequest(20, 5, 1), sink);
   EXPECT_TRUE(sink->WaitForEnd().finish.has_value());
-  EXPECT_EQ(engine->Status().steps, 5);
+  EXPECT_EQ(engine->Inspect().status.steps, 5);
   EXPECT_EQ(steps, 5);
+  EXPECT_EQ(published_steps, 4);  // of before the step that calls the sink
+  EXPECT_EQ(answers, 5);
+}
+
+TEST(Engine, StatusAndHandOversDoNotWaitForAStepThatLasts) {
+  const auto engine = Make(TinyOptions());
+  EXPECT_EQ(engine->Status().block_size, 16);  // there from the start
+  std::promise<void> stuck;
+  std::promise<void> go_on;
+  bool first = true;
+  auto sink = std::make_shared<WaitingSink>([&] {
+    if (!std::exchange(first, false)) return;
+    stuck.set_value();
+    go_on.get_future().wait();
+  });
+  engine->Generate(TinyRequest(20, 5, 1), sink);
+  stuck.get_future().wait();  // now the step lasts until go_on
+  std::promise<absl::Status> handed_over;
+  std::future<absl::Status> hand_over = handed_over.get_future();
+  std::future<EngineStatus> asked = std::async(std::launch::async, [&] {
+    engine->PrefillLocally(1, engine->epoch(), [&handed_over](absl::Status status) {
+      handed_over.set_value(std::move(status));
+    });
+    return engine->Status();
+  });
+  const std::future_status came = asked.wait_for(std::chrono::minutes(1));
+  EXPECT_EQ(hand_over.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  go_on.set_value();
+  ASSERT_EQ(came, std::future_status::ready);
+  const EngineStatus status = asked.get();
+  EXPECT_EQ(status.requests, 1);
+  EXPECT_EQ(status.waiting + status.running, 1);
+  EXPECT_EQ(status.steps, 0);
+  EXPECT_EQ(hand_over.get().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(sink->WaitForEnd().finish.has_value());
+}
+
+// Asks the engine from another thread when its request is cancelled.
+class AskingSink final : public RequestSink {
+ public:
+  explicit AskingSink(std::function<void()> ask) : ask_(std::move(ask)) {}
+  void OnTicket(const TransferTicket&) override {}
+  void OnTokens(TokenOutput) override {}
+  void OnFinish(FinishInfo) override {}
+  void OnError(absl::Status) override { std::thread(ask_).join(); }
+
+ private:
+  const std::function<void()> ask_;
+};
+
+TEST(Engine, QuestionsDuringShutdownAreAnswered) {
+  EngineOptions options = TinyOptions();
+  options.transfer_listen = "127.0.0.1:0";
+  auto engine = Make(options);
+  Engine* const stopping = engine.get();
+  std::optional<EngineInspection> inspection;
+  std::optional<EngineStatus> status;
+  std::optional<absl::Status> hand_over;
+  GenerateRequest request = TinyRequest(20, 10, 1);
+  request.remote_prefill = true;  // which never comes
+  engine->Generate(request, std::make_shared<AskingSink>([&] {
+                     inspection = stopping->Inspect();
+                     status = stopping->Status();
+                     stopping->PrefillLocally(1, stopping->epoch(), [&](absl::Status answer) {
+                       hand_over = std::move(answer);
+                     });
+                   }));
+  engine.reset();
+  ASSERT_TRUE(inspection.has_value() && status.has_value() && hand_over.has_value());
+  EXPECT_TRUE(inspection->op_path.empty());
+  EXPECT_EQ(status->block_size, 16);
+  EXPECT_EQ(hand_over->code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(Engine, AFullInboxRefusesAndStillTakesCancels) {

@@ -224,13 +224,7 @@ class FakeTransport final : public KvTransport {
   // The prompt's KV lands, with this manifest.
   void Deliver(uint64_t id, const std::vector<TokenId>& prompt, std::string manifest) {
     const ReceiveSpec spec = Take(receives, id).spec;
-    const int32_t block_size = pool_->layout().block_size();
-    uint64_t chain = 0;
-    for (int32_t slot = 0; slot < static_cast<int32_t>(prompt.size()); ++slot) {
-      chain = ChainPool::Chain(chain, prompt[slot]);
-      const int32_t block = slot / block_size - spec.first_block;
-      if (block >= 0) pool_->Set(spec.blocks.at(block), slot % block_size, chain);
-    }
+    WriteChain(spec, prompt, static_cast<int32_t>(spec.blocks.size()));
     events_.push_back({.kind = TransferEvent::Kind::kReceived,
                        .id = id,
                        .blocks_done = static_cast<int32_t>(spec.blocks.size()),
@@ -242,12 +236,16 @@ class FakeTransport final : public KvTransport {
   void Progress(uint64_t id) {
     events_.push_back(Event(TransferEvent::Kind::kReceiving, id, absl::OkStatus()));
   }
-  // Half of it landed, and it is wrong.
-  void FailReceive(uint64_t id, const absl::Status& why) {
-    for (const BlockId block : Take(receives, id).spec.blocks) {
+  // The first `landed` blocks of the prompt's KV are there; the rest is wrong.
+  void FailReceive(uint64_t id, const absl::Status& why, int32_t landed = 0,
+                   const std::vector<TokenId>& prompt = {}) {
+    const ReceiveSpec spec = Take(receives, id).spec;
+    for (const BlockId block : spec.blocks) {
       for (int32_t i = 0; i < pool_->layout().block_size(); ++i) pool_->Set(block, i, 0xDEAD);
     }
+    WriteChain(spec, prompt, landed);
     events_.push_back(Event(TransferEvent::Kind::kReceiveFailed, id, why));
+    events_.back().blocks_done = landed;
   }
   // The receiver has read the announced blocks: they still hold what they held then.
   void EndSend(uint64_t id, const absl::Status& status) {
@@ -260,6 +258,16 @@ class FakeTransport final : public KvTransport {
   }
 
  private:
+  // The KV of the first `count` blocks that were asked for.
+  void WriteChain(const ReceiveSpec& spec, const std::vector<TokenId>& prompt, int32_t count) {
+    const int32_t block_size = pool_->layout().block_size();
+    uint64_t chain = 0;
+    for (int32_t slot = 0; slot < static_cast<int32_t>(prompt.size()); ++slot) {
+      chain = ChainPool::Chain(chain, prompt[slot]);
+      const int32_t block = slot / block_size - spec.first_block;
+      if (block >= 0 && block < count) pool_->Set(spec.blocks.at(block), slot % block_size, chain);
+    }
+  }
   static TransferEvent Event(TransferEvent::Kind kind, uint64_t id, const absl::Status& status) {
     return {.kind = kind,
             .id = id,

@@ -39,9 +39,9 @@ TEST_P(InProcessPairTest, SaysBitForBitWhatOneEngineSays) {
     EXPECT_EQ(two.finish->logits_hash, one.finish->logits_hash);
     EXPECT_GT(two.finish->ledger.kv_bytes, 0) << "computed here after all";
   }
-  EXPECT_EQ((*pair)->decode().Status().prefill_tokens, 0);
-  EXPECT_EQ((*pair)->prefill().Status().decode_tokens, 0);
-  EXPECT_EQ((*pair)->decode().Status().cache.blocks.in_transfer, 0);
+  EXPECT_EQ((*pair)->decode().Inspect().status.prefill_tokens, 0);
+  EXPECT_EQ((*pair)->prefill().Inspect().status.decode_tokens, 0);
+  EXPECT_EQ((*pair)->decode().Inspect().status.cache.blocks.in_transfer, 0);
 }
 
 TEST_P(InProcessPairTest, EndsWithRequestsInEveryState) {

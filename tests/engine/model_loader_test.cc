@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "tests/engine/tiny_engine.h"
@@ -94,19 +95,40 @@ TEST_F(ModelLoaderTest, NamesWhatIsWrongWithTheTokenizer) {
               AllOf(HasSubstr("10 entries"), HasSubstr("320 rows")));
 }
 
+// Unsets a variable of the environment, and puts it back in the end.
+class UnsetVariable {
+ public:
+  explicit UnsetVariable(const char* name) : name_(name) {
+    if (const char* value = std::getenv(name); value != nullptr) kept_ = value;
+    unsetenv(name);
+  }
+  ~UnsetVariable() {
+    if (kept_.has_value()) {
+      setenv(name_, kept_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> kept_;
+};
+
 TEST_F(ModelLoaderTest, TheDefaultModelLiesWhereTheEnvironmentSays) {
-  const char* const before = std::getenv("BATON_MODEL_DIR");
-  const std::string kept = before == nullptr ? "" : before;
+  const UnsetVariable directory("BATON_MODEL_DIR"), cache("XDG_CACHE_HOME"), home("HOME");
+  EXPECT_EQ(ModelDirectory(), "/tmp/baton/models");
+  setenv("HOME", "", 1);
+  EXPECT_EQ(ModelDirectory(), "/tmp/baton/models");
+  setenv("HOME", "/nowhere", 1);
+  EXPECT_EQ(ModelDirectory(), "/nowhere/.cache/baton/models");
+  setenv("XDG_CACHE_HOME", "/nowhere/cache", 1);
+  EXPECT_EQ(ModelDirectory(), "/nowhere/cache/baton/models");
   setenv("BATON_MODEL_DIR", "/nowhere/models", 1);
   EXPECT_EQ(ModelDirectory(), "/nowhere/models");
   const absl::Status status = OpenModel("").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("/nowhere/models/"), HasSubstr("fetch_model.sh")));
-  if (before == nullptr) {
-    unsetenv("BATON_MODEL_DIR");
-  } else {
-    setenv("BATON_MODEL_DIR", kept.c_str(), 1);
-  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,13 +58,13 @@ class WorkerBench {
                                  .waker = [] {}};
       loopback = *CreateLoopbackTransport(std::move(network), name, std::move(transport));
     }
-    core = std::make_unique<WorkerCore>(WorkerCoreOptions{.vocabulary = kFakeVocabulary,
-                                                          .context_length = options.context_length,
-                                                          .block_size = options.block_size,
-                                                          .hash_logits = options.hash_logits},
-                                        &cache, &scheduler, &runner,
-                                        loopback != nullptr ? loopback.get() : &fake,
-                                        tokenizer.get(), &clock);
+    core = std::make_unique<WorkerCore>(
+        WorkerCoreOptions{.vocabulary = kFakeVocabulary,
+                          .context_length = options.context_length,
+                          .block_size = options.block_size,
+                          .hash_logits = options.hash_logits},
+        &cache, &scheduler, &runner, loopback != nullptr ? loopback.get() : &fake, tokenizer.get(),
+        &clock, [this] { return next_transfer_id(); });
   }
 
   static GenerateRequest Request(std::vector<TokenId> prompt, std::optional<int32_t> max_tokens) {
@@ -166,6 +167,8 @@ class WorkerBench {
   std::unique_ptr<KvTransport> loopback;
   std::unique_ptr<WorkerCore> core;
   RequestHandle last_handle = 0;
+  // What the next transfer is called; by default as the request.
+  std::function<uint64_t()> next_transfer_id = [this] { return last_handle; };
 };
 
 }  // namespace baton

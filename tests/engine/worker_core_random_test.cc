@@ -103,7 +103,9 @@ class RandomWorker {
       case 0:
         return bench_.fake.Progress(id);
       case 1:
-        return bench_.fake.FailReceive(id, absl::UnavailableError("lost"));
+        return bench_.fake.FailReceive(
+            id, absl::UnavailableError("lost"),
+            static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)), prompt);
       case 2:
         return bench_.fake.Deliver(id, prompt, bench_.Manifest(prompt).substr(1));
       default:

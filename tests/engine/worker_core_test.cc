@@ -187,7 +187,7 @@ TEST(WorkerCore, WithoutATransportNothingIsHandedOver) {
   WorkerBench bench;
   WorkerCore alone({.vocabulary = kFakeVocabulary, .context_length = 64, .block_size = 4},
                    &bench.cache, &bench.scheduler, &bench.runner, nullptr, bench.tokenizer.get(),
-                   &bench.clock);
+                   &bench.clock, [&bench] { return bench.next_transfer_id(); });
   GenerateRequest request = WorkerBench::Request({1}, 1);
   request.remote_prefill = true;
   auto record = std::make_shared<SinkRecord>();

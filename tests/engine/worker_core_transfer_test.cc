@@ -77,6 +77,62 @@ TEST(WorkerCoreReceive, AFailedTransferIsComputedHere) {
   bench.ExpectAllBlocksHome();
 }
 
+// Verified blocks are kept, whatever the transfer's end; one token is computed in any case.
+TEST(WorkerCoreReceive, WhatLandedBeforeTheFailureIsNotComputedAgain) {
+  for (const char* text : {"01234567abcdefghi", "01234567abcdefgh"}) {
+    const auto prompt = Bytes(text);
+    for (const bool shared : {false, true}) {
+      const int32_t blocks = static_cast<int32_t>(prompt.size() + 3) / 4 - (shared ? 2 : 0);
+      for (int32_t landed = 0; landed <= blocks; ++landed) {
+        SCOPED_TRACE(::testing::Message() << text << " shared " << shared << " landed " << landed);
+        WorkerBench bench;
+        if (shared) bench.Generate(Bytes("01234567----"), 1);
+        bench.Run();
+        const auto record = bench.GenerateRemote(prompt, 6);
+        bench.fake.FailReceive(bench.last_handle, absl::UnavailableError("late"), landed, prompt);
+        bench.Run();
+        EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 6));
+        const int32_t have = (landed + (shared ? 2 : 0)) * 4;
+        const int32_t all = static_cast<int32_t>(prompt.size());
+        EXPECT_EQ(record->finish->ledger.computed_tokens, std::max(1, all - have));
+        EXPECT_EQ(record->finish->ledger.kv_bytes, landed > 0 ? 1000 : 0);
+        // What is cached now serves the next one.
+        const auto again = bench.Generate(prompt, 6);
+        bench.Run();
+        EXPECT_EQ(again->tokens, record->tokens);
+        EXPECT_EQ(again->finish->ledger.cached_tokens, (all - 1) / 4 * 4);
+        bench.ExpectAllBlocksHome();
+      }
+    }
+  }
+}
+
+// Who announces a transfer first owns it, so its name says nothing about the next one's.
+TEST(WorkerCoreReceive, TransfersAreNamedByRandomBitsThatAreFree) {
+  WorkerBench bench;
+  std::vector<uint64_t> bits = {0xFEEDull << 48, 0, 0xFEEDull << 48, 3};  // zero and taken: again
+  bench.next_transfer_id = [&, at = size_t{0}]() mutable { return bits.at(at++); };
+  const auto prompt = Bytes("01234567abcdefghi");
+  const auto other = Bytes("ABCDEFGH");
+  const auto first = bench.GenerateRemote(prompt, 6);
+  const auto second = bench.GenerateRemote(other, 6);
+  EXPECT_EQ(first->ticket->transfer_id, bits[0]);
+  EXPECT_EQ(second->ticket->transfer_id, 3u);
+  for (const uint64_t handle : {1, 2}) {  // not a transfer's name any more
+    EXPECT_EQ(bench.core->PrefillLocally(handle, kFakeEpoch).code(), absl::StatusCode::kNotFound);
+  }
+  EXPECT_TRUE(bench.core->PrefillLocally(bits[0], kFakeEpoch).ok());
+  EXPECT_EQ(bench.fake.receives[bits[0]].cancels, 1);
+  bench.core->Cancel(2);
+  EXPECT_EQ(bench.fake.receives[3].cancels, 1);
+  bench.fake.FailReceive(bits[0], absl::CancelledError("as asked"));
+  bench.fake.FailReceive(3, absl::CancelledError("as asked"));
+  bench.Run();
+  EXPECT_EQ(first->tokens, bench.runner.Continuation(prompt, 6));
+  EXPECT_TRUE(second->tokens.empty());
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(WorkerCoreReceive, ADamagedManifestIsComputedHere) {
   WorkerBench bench;
   const auto prompt = Bytes("01234567abcdefghi");

@@ -130,6 +130,53 @@ TEST_P(FrameStreamTest, ADivertedLandingWritesNoMoreAndKeepsTheStreamInStep) {
   EXPECT_TRUE(std::holds_alternative<PongFrame>(frames_[1]));
 }
 
+// A body that a header promises takes memory only as its bytes come.
+TEST(FrameReader, HoldsNoMoreThanTwiceWhatHasArrived) {
+  const std::string bytes = EncodeFrame(AnnounceFrame{.manifest = std::string(1 << 20, 'm')});
+  FrameReader reader;
+  std::optional<Frame> frame;
+  for (size_t at = 0; at < bytes.size();) {
+    iovec run;
+    reader.Fill({&run, 1});
+    ASSERT_LE(run.iov_len, std::max<size_t>(16 << 10, at)) << at;
+    const size_t n = std::min<size_t>(run.iov_len, 5000);
+    std::memcpy(run.iov_base, bytes.data() + at, n);
+    at += n;
+    auto got = reader.Advance(static_cast<int64_t>(n));
+    ASSERT_TRUE(got.ok()) << got.status();
+    if (got->has_value()) frame = **got;
+  }
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_EQ(std::get<AnnounceFrame>(*frame).manifest.size(), size_t{1} << 20);
+}
+
+TEST(FrameReader, AGreetingLetsNothingElseIn) {
+  const auto read_header = [](FrameReader& reader, const Frame& frame) {
+    const std::string bytes = EncodeFrame(frame);
+    iovec run;
+    reader.Fill({&run, 1});
+    std::memcpy(run.iov_base, bytes.data(), kFrameHeaderBytes);
+    return reader.Advance(kFrameHeaderBytes).status();
+  };
+  const Frame others[] = {AnnounceFrame{}, PullFrame{}, BlockFrame{}, DoneFrame{},
+                          AbortFrame{},    PingFrame{}, PongFrame{}};
+  for (const Frame& frame : others) {
+    FrameReader reader;
+    reader.BeginGreeting();
+    EXPECT_EQ(read_header(reader, frame).code(), absl::StatusCode::kInvalidArgument)
+        << FrameName(frame);
+    FrameReader greeted;
+    greeted.BeginGreeting();
+    greeted.EndGreeting();
+    EXPECT_TRUE(read_header(greeted, frame).ok()) << FrameName(frame);
+  }
+  for (const Frame& frame : {Frame(HelloFrame{}), Frame(HelloReplyFrame{})}) {
+    FrameReader reader;
+    reader.BeginGreeting();
+    EXPECT_TRUE(read_header(reader, frame).ok()) << FrameName(frame);
+  }
+}
+
 TEST(FrameWriter, RefusesToQueueWithoutBound) {
   FrameWriter writer;
   const std::string manifest(kMaxManifestBytes, 'm');
@@ -139,7 +186,7 @@ TEST(FrameWriter, RefusesToQueueWithoutBound) {
     status = writer.Send(AnnounceFrame{.final = true, .manifest = manifest});
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_LE(sent, 64);
+  EXPECT_EQ(sent, 4) << "the fourth MiB and its header do not fit any more";
 }
 
 }  // namespace

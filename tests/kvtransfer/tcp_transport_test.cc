@@ -314,7 +314,38 @@ TEST_F(HostileSender, AnotherFingerprintIsRefusedByNameOnTheWire) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_FALSE(reply->accepted);
   EXPECT_EQ(reply->reason, "kv_type: ours f16, theirs f32");
+  EXPECT_EQ(reply->epoch, Epoch(0)) << "a stranger learns no epoch";
   EXPECT_TRUE(peer.Closed());
+}
+
+// Only the header comes: its type alone ends the connection, long before the deadline.
+TEST(TcpTransport, AStrangersFirstHeaderMustBeAHello) {
+  TestWorker b(Tcp({.handshake_timeout_ms = 3'600'000, .frame_timeout_ms = 3'600'000}), {}, 2);
+  RawPeer peer(b.transport().address());
+  peer.SendBytes(EncodeFrame(Announcement(1)).substr(0, kFrameHeaderBytes));
+  EXPECT_TRUE(peer.Closed());
+}
+
+TEST(TcpTransport, AnAcceptedConnectionIsClosedWhenIdleButNotDuringATransfer) {
+  TestWorker b(Tcp({.silence_timeout_ms = 3'600'000, .idle_timeout_ms = 50}), {}, 2);
+  RawPeer idle(b.transport().address());
+  idle.Hello();
+  EXPECT_TRUE(idle.Closed());
+  ASSERT_TRUE(b.transport().Expect(Spec(1)).ok());
+  RawPeer sends(b.transport().address());
+  const HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"};
+  sends.SendBytes(EncodeFrame(hello) + EncodeFrame(Announcement(1)));  // at once: never idle
+  ASSERT_TRUE(sends.Read<PullFrame>().has_value());
+  RawPeer later(b.transport().address());  // its end says that the idle time has passed
+  later.Hello();
+  EXPECT_TRUE(later.Closed());
+  for (int32_t i = 0; i < 3; ++i) {
+    const RawBlock raw = MakeRawBlock(b.layout(), 1, i);
+    sends.Send(raw.frame);
+    sends.SendBytes(raw.payload);
+  }
+  EXPECT_EQ(b.WaitReceived(1).kind, Kind::kReceived);
+  EXPECT_TRUE(sends.Closed());
 }
 
 TEST(TcpTransport, ConnectionsPastTheLimitAreClosed) {

@@ -112,6 +112,26 @@ TEST_F(TransferReceiverTest, ALandingOfAnEndedTransferChangesNothing) {
   EXPECT_TRUE(receiver_.TakeEvents().empty());
 }
 
+// What the engine may keep of a failed transfer.
+TEST_F(TransferReceiverTest, AFailureCountsTheLeadingBlocksThatWereVerified) {
+  Expect(1);
+  Announce(1, 20, true);
+  for (int32_t i = 0; i < 3; ++i) Land(*Block(1, i));
+  receiver_.TakeEvents();
+  const BlockPlacement placement = *Block(1, 3);
+  receiver_.OnBlockLanded(placement, layout_.bytes_per_block(), absl::DataLossError("CRC"),
+                          now_us_);
+  const TransferEvent damaged = LastEvent();
+  EXPECT_EQ(damaged.kind, Kind::kReceiveFailed);
+  EXPECT_EQ(damaged.blocks_done, 3);
+  Expect(2);
+  Announce(2, 20, true);
+  Land(*Block(2, 0));
+  ASSERT_TRUE(Block(2, 1).has_value());  // under way
+  receiver_.Cancel(2);
+  EXPECT_EQ(LastEvent().blocks_done, 1);
+}
+
 TEST_F(TransferReceiverTest, DeadlinesFireInOrderAndTellTheBoundPeer) {
   Expect(1, 300);
   Expect(2, 100);

@@ -32,7 +32,7 @@ TEST(RequestFlow, ARemotePrefillTakesTheWholePath) {
   EXPECT_THAT(Kinds(flow.OnTicket(1)), ElementsAre(Kind::kSendPrefill));
   EXPECT_THAT(Kinds(flow.OnPrefillDone(1)), IsEmpty());
   EXPECT_THAT(Kinds(flow.OnTokens(1)), ElementsAre(Kind::kForwardTokens));
-  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kFinish));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
   EXPECT_TRUE(flow.ended());
 }
 
@@ -41,7 +41,7 @@ TEST(RequestFlow, ALocalPrefillNeedsNoTicket) {
   flow.Start();
   EXPECT_FALSE(flow.OnRoute(Local())[1].remote_prefill);
   EXPECT_THAT(Kinds(flow.OnTokens(1)), ElementsAre(Kind::kForwardTokens));
-  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kFinish));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
 }
 
 TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
@@ -53,7 +53,7 @@ TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
               ElementsAre(Kind::kPrefillLocally));
   EXPECT_THAT(Kinds(flow.OnPrefillLocallyDone(1, absl::NotFoundError("complete"))), IsEmpty());
   flow.OnTokens(1);
-  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kFinish));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
 }
 
 TEST(RequestFlow, WhenNobodyPrefillsTheRequestFails) {
@@ -104,6 +104,51 @@ TEST(RequestFlow, AWorkerThatDiesAfterTokensIsUnavailableAndNotRetried) {
   }
 }
 
+// One that refuses hand-offs may still queue what it prefills itself.
+TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
+  RequestFlow flow(3);
+  flow.Start();
+  EXPECT_EQ(flow.placement(), Placement::kAutomatic);
+  flow.OnRoute({.decode = WorkerNumber(1), .prefill = WorkerNumber(2)});
+  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(flow.placement(), Placement::kAutomatic);
+  flow.OnRoute({.decode = WorkerNumber(3), .prefill = WorkerNumber(2)});
+  flow.OnDecodeFailed(2, absl::UnavailableError("gone"));
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("nobody"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_EQ(flow.placement(), Placement::kLocal);
+  EXPECT_FALSE(flow.excluded().contains(WorkerNumber(1)));
+  EXPECT_TRUE(flow.excluded().contains(WorkerNumber(3))) << "it is gone, not full";
+  const auto opened = flow.OnRoute(Local());
+  ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode));
+  EXPECT_FALSE(opened[0].remote_prefill);
+  // Once only.
+  const auto last = flow.OnDecodeFailed(3, absl::ResourceExhaustedError("its queue too"));
+  ASSERT_THAT(Kinds(last), ElementsAre(Kind::kFail));
+  EXPECT_EQ(last[0].status.message(), "its queue too");
+}
+
+TEST(RequestFlow, TheLastAttemptsRefusedHandOffIsQueuedToo) {
+  RequestFlow flow(1);
+  flow.Start();
+  flow.OnRoute(Remote());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_EQ(flow.placement(), Placement::kLocal);
+  EXPECT_THAT(Kinds(flow.OnRoute(Local())), ElementsAre(Kind::kOpenDecode));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(2)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
+}
+
+TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
+  RequestFlow flow(3);
+  flow.Start(Placement::kRemote);
+  flow.OnRoute(Remote());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_EQ(flow.placement(), Placement::kRemote);
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("nobody"))), ElementsAre(Kind::kFail));
+}
+
 TEST(RequestFlow, AnInvalidRequestIsNotRetried) {
   RequestFlow flow(3);
   flow.Start();
@@ -129,7 +174,8 @@ TEST(RequestFlow, TheReportIsAwaitedButNotForEver) {
     flow.OnRoute(Remote());
     flow.OnTicket(1);
     flow.OnTokens(1);
-    EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kAwaitReport));
+    EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)),
+                ElementsAre(Kind::kCancelDecode, Kind::kAwaitReport));
     if (overdue) {
       EXPECT_THAT(Kinds(flow.OnReportOverdue()), ElementsAre(Kind::kCancelPrefill, Kind::kFinish));
     } else {
@@ -163,7 +209,6 @@ class Host {
       case 2:
         return Do(flow_.OnTokens(attempt));
       case 3:
-        if (attempt == flow_.attempt()) decode_open_ = false;
         return Do(flow_.OnDecodeFinished(attempt));
       case 4:
         if (attempt == flow_.attempt()) decode_open_ = false;

@@ -58,6 +58,7 @@ TEST_F(WorkerRegistryTest, ASilentWorkerMayComeBackAsAnotherIncarnation) {
 TEST_F(WorkerRegistryTest, ANewEpochReplacesTheOldAndTheOldIsRefused) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 7)).ok());
   const WorkerNumber before = NumberOf("a");
+  clock_.AdvanceUs(2'000'000);
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 5)).ok());
   EXPECT_EQ(registry_.workers().size(), 1);
   EXPECT_THAT(registry_.TakeDeparted(), ElementsAre(before));
@@ -88,10 +89,74 @@ TEST_F(WorkerRegistryTest, AnotherModelIsRefusedByNameWhileTheFleetLives) {
   EXPECT_EQ(registry_.fleet_model(), "other");
 }
 
-TEST_F(WorkerRegistryTest, ANewWorkerAtAnAddressEndsTheOneBefore) {
+TEST_F(WorkerRegistryTest, AnIdInUseIsRefusedUntilItsWorkerIsSilent) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  const WorkerNumber first = NumberOf("a");
+  clock_.AdvanceUs(1'999'999);
+  const absl::Status status = registry_.Heartbeat(Report("a", 2));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker id a is in use"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1999 ms ago"));
+  EXPECT_TRUE(registry_.Heartbeat(Report("a", 1)).ok()) << "the refused one evicted nobody";
+  EXPECT_EQ(NumberOf("a"), first);
+  clock_.AdvanceUs(1'000'000);
+  EXPECT_FALSE(registry_.Heartbeat(Report("a", 2)).ok()) << "it was heard of a second ago";
+  clock_.AdvanceUs(1'000'000);
+  EXPECT_TRUE(registry_.Heartbeat(Report("a", 2)).ok());
+  EXPECT_THAT(registry_.TakeDeparted(), ElementsAre(first));
+}
+
+TEST_F(WorkerRegistryTest, AnIdIsFreeAtOnceWhenItsWorkerHasLeft) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  registry_.Leave("a", Epoch(1));
+  EXPECT_TRUE(registry_.Heartbeat(Report("a", 2)).ok());
+}
+
+TEST_F(WorkerRegistryTest, AnAddressInUseIsRefusedAlsoForAWorkerThatMoves) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  ASSERT_TRUE(registry_.Heartbeat(Report("b", 1)).ok());
+  WorkerReport moved = Report("b", 1);
+  moved.address = "a:1";
+  const absl::Status status = registry_.Heartbeat(moved);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("address a:1 is in use by worker a"));
+  EXPECT_EQ(registry_.workers().size(), 2);
+  clock_.AdvanceUs(2'000'000);
+  EXPECT_TRUE(registry_.Heartbeat(moved).ok());
+  ASSERT_EQ(registry_.workers().size(), 1);
+  EXPECT_EQ(registry_.workers()[0].report.id, "b");
+}
+
+TEST_F(WorkerRegistryTest, ARefusedTakeOverEndsNobody) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
+  clock_.AdvanceUs(2'500'000);
+  ASSERT_TRUE(registry_.Heartbeat(Report("b", 1, "smol")).ok());
+  EXPECT_THAT(std::string(registry_.Heartbeat(Report("a", 2, "other")).message()),
+              HasSubstr("fleet's model smol"));
+  EXPECT_TRUE(registry_.TakeDeparted().empty());
+  EXPECT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
+}
+
+TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherModel) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
+  clock_.AdvanceUs(2'000'000);
+  EXPECT_TRUE(registry_.Heartbeat(Report("a", 2, "other")).ok());
+  EXPECT_EQ(registry_.fleet_model(), "other");
+}
+
+TEST_F(WorkerRegistryTest, ATakeOverFitsIntoAFullRegistry) {
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(registry_.Heartbeat(Report(id, 1)).ok());
+  clock_.AdvanceUs(2'000'000);
+  EXPECT_TRUE(registry_.Heartbeat(Report("b", 2)).ok());
+  EXPECT_EQ(registry_.workers().size(), 3);
+}
+
+TEST_F(WorkerRegistryTest, ANewWorkerAtAnAddressEndsTheOneThatIsSilentThere) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   WorkerReport report = Report("b", 2);
   report.address = "a:1";
+  EXPECT_FALSE(registry_.Heartbeat(report).ok());
+  clock_.AdvanceUs(2'000'000);
   ASSERT_TRUE(registry_.Heartbeat(report).ok());
   ASSERT_EQ(registry_.workers().size(), 1);
   EXPECT_EQ(registry_.workers()[0].report.id, "b");
@@ -119,17 +184,19 @@ TEST_F(WorkerRegistryTest, TheNumberOfWorkersIsBounded) {
   EXPECT_EQ(registry_.Heartbeat(Report("d", 1)).code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(WorkerRegistryTest, LoadIsWhatTheWorkerSaysOrWhatThisRouterGaveIt) {
+TEST_F(WorkerRegistryTest, LoadIsThisRoutersRequestsAndThoseOfOthersAtTheLastHeartbeat) {
   WorkerReport report = Report("a", 1);
-  report.queued = 2;
+  report.queued = 2;  // of other routers
   ASSERT_TRUE(registry_.Heartbeat(report).ok());
   const WorkerNumber number = NumberOf("a");
   EXPECT_EQ(registry_.Find(number)->Load(), 2);
   for (int i = 0; i < 3; ++i) registry_.AddActive(number);
+  EXPECT_EQ(registry_.Find(number)->Load(), 5);
+  report.queued = 3;  // now it counts ours as well, and the others are gone
+  ASSERT_TRUE(registry_.Heartbeat(report).ok());
   EXPECT_EQ(registry_.Find(number)->Load(), 3);
-  registry_.RemoveActive(number);
-  registry_.RemoveActive(number);
-  EXPECT_EQ(registry_.Find(number)->Load(), 2);
+  for (int i = 0; i < 3; ++i) registry_.RemoveActive(number);
+  EXPECT_EQ(registry_.Find(number)->Load(), 0);  // at once, not at the next heartbeat
   EXPECT_EQ(registry_.Find(number)->assigned, 3);
 }
 

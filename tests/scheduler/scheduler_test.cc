@@ -312,6 +312,28 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
   EXPECT_THAT(bench.Step().admitted, Contains(SequenceId(2)));
 }
 
+// Contiguous mode: enough blocks are free, but in two runs, so the head waits and everybody with
+// it.
+TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
+  KvCacheOptions pool = Pool(20);
+  pool.paged = false;
+  pool.prefix_cache = false;
+  Bench bench(pool, Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());       // 6 blocks
+  ASSERT_TRUE(bench.Add(2, Prompt(8, 100), 8).ok());   // 4 blocks between them
+  ASSERT_TRUE(bench.Add(3, Prompt(16, 200), 8).ok());  // 6 blocks
+  EXPECT_EQ(bench.Step().admitted.size(), 3u);
+  bench.Cancel(SequenceId(1));
+  bench.Cancel(SequenceId(3));
+  ASSERT_TRUE(bench.Add(4, Prompt(40, 300), 4).ok());  // 11 blocks, the longest run has 10
+  for (const uint64_t id : {5, 6}) ASSERT_TRUE(bench.Add(id, Prompt(3, 400), 1).ok());
+  while (!bench.outputs().contains(SequenceId(2))) EXPECT_THAT(bench.Step().admitted, IsEmpty());
+  EXPECT_THAT(bench.Step().admitted, Contains(SequenceId(4)));
+  while (bench.scheduler().has_work()) bench.Step();
+  for (const uint64_t id : {5, 6}) bench.ExpectTokens(id, 1);
+  bench.ExpectTokens(4, 4);
+}
+
 TEST(Scheduler, AdmissionLeavesABlockForEachSequenceToGrow) {
   for (const int32_t blocks : {8, 9}) {
     Bench bench(Pool(blocks), Budget(64));

@@ -38,5 +38,18 @@ TEST(JinjaAccess, AGeneratorIsGoneThroughOnce) {
   EXPECT_EQ(JinjaItems(generator, meter).status().code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST(JinjaAccess, LengthAndIndexOfAStrAreCharged) {
+  const JinjaValue text = JinjaValue::String(JinjaString(std::string(100, 'a'), true));
+  for (const int64_t index : {0, 99, 100, -101}) {
+    JinjaMeter meter({.max_work_bytes = 99});
+    EXPECT_EQ(JinjaSubscript(text, JinjaValue::Int(index), meter).status().code(),
+              absl::StatusCode::kResourceExhausted)
+        << index;
+  }
+  JinjaMeter meter({.max_work_bytes = 100});
+  EXPECT_EQ(JinjaLength(text, meter)->AsInt(), 100);
+  EXPECT_EQ(JinjaLength(text, meter).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 }  // namespace
 }  // namespace baton

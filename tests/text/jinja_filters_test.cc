@@ -42,5 +42,15 @@ TEST(JinjaFilters, ANumberReadFromUserTextIsUntrusted) {
   EXPECT_FALSE(number->trusted_number());
 }
 
+TEST(JinjaFilters, ThatReadATextAreCharged) {
+  const JinjaValue text = JinjaValue::String(JinjaString(std::string(100, '1'), true));
+  for (const std::string_view name : {"int", "float", "length", "trim"}) {
+    JinjaMeter meter({.max_work_bytes = 99});
+    EXPECT_EQ(ApplyJinjaFilter(name, text, {}, meter).status().code(),
+              absl::StatusCode::kResourceExhausted)
+        << name;
+  }
+}
+
 }  // namespace
 }  // namespace baton

@@ -27,5 +27,33 @@ TEST(JinjaMethods, RefuseWrongArguments) {
   EXPECT_FALSE(CallJinjaMethod(text, "upper", {{one}, {}}, meter).ok());
 }
 
+TEST(JinjaMethods, ChargeForTheirTextAndTheirArguments) {
+  const JinjaValue small = JinjaValue::String(JinjaString("a", true));
+  const JinjaValue large = JinjaValue::String(JinjaString(std::string(1 << 16, 'b'), true));
+  const JinjaLimits limits{.max_work_bytes = 1 << 16};
+  for (const std::string_view name : {"strip", "split", "rsplit", "find", "count", "startswith",
+                                      "endswith", "removeprefix", "removesuffix"}) {
+    JinjaMeter meter(limits);
+    EXPECT_EQ(CallJinjaMethod(small, name, {{large}, {}}, meter).status().code(),
+              absl::StatusCode::kResourceExhausted)
+        << name;
+  }
+  JinjaMeter meter(limits);
+  EXPECT_EQ(CallJinjaMethod(small, "replace", {{large, small}, {}}, meter).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(JinjaMethods, StrippingManyCharactersTakesLinearWork) {
+  std::string text, characters;
+  for (int i = 0; i < 1 << 18; ++i) text += "é", characters += "è";
+  characters += "é";
+  JinjaMeter meter({.max_work_bytes = size_t{16} << 20});
+  const auto stripped =
+      CallJinjaMethod(JinjaValue::String(JinjaString(text, false)), "strip",
+                      {{JinjaValue::String(JinjaString(characters, true))}, {}}, meter);
+  ASSERT_TRUE(stripped.ok()) << stripped.status();
+  EXPECT_EQ(stripped->bytes(), "");
+}
+
 }  // namespace
 }  // namespace baton

@@ -226,6 +226,61 @@ TEST(Tokenizer, RefusesASpecificationThatContradictsItself) {
               HasSubstr("no ordinary token"));
 }
 
+TokenizerSpec WithToken(const std::string& token, int32_t type) {
+  TokenizerSpec spec = SmallVocabulary("smollm");
+  spec.tokens.push_back(token);
+  spec.token_types.push_back(type);
+  return spec;
+}
+
+TEST(Tokenizer, RefusesATokenPastItsLimit) {
+  constexpr size_t kSpecial = Tokenizer::kMaxSpecialBytes;
+  constexpr size_t kAny = Tokenizer::kMaxTokenBytes;
+  for (const int32_t type : {3, 4}) {
+    EXPECT_TRUE(Tokenizer::Create(WithToken(std::string(kSpecial, '<'), type)).ok());
+    EXPECT_THAT(ErrorOf(WithToken(std::string(kSpecial + 1, '<'), type),
+                        absl::StatusCode::kInvalidArgument),
+                HasSubstr("tokens[1500] is a control or user-defined token of 257 bytes; the limit "
+                          "is 256"));
+  }
+  EXPECT_TRUE(Tokenizer::Create(WithToken(std::string(kAny, '<'), 1)).ok());
+  EXPECT_THAT(ErrorOf(WithToken(std::string(kAny + 1, '<'), 1), absl::StatusCode::kInvalidArgument),
+              HasSubstr("tokens[1500] has 4097 bytes; the limit is 4096"));
+  // BOS, EOS and EOT are control tokens whatever their type says.
+  TokenizerSpec spec = WithToken(std::string(kSpecial + 1, '<'), 1);
+  EXPECT_TRUE(Tokenizer::Create(spec).ok());
+  spec.eot = 1500;
+  EXPECT_THAT(ErrorOf(spec, absl::StatusCode::kInvalidArgument), HasSubstr("257 bytes"));
+}
+
+TEST(Tokenizer, RefusesMoreSpecialTokensThanTheLimit) {
+  TokenizerSpec spec = SmallVocabulary("smollm");
+  auto specials =
+      static_cast<size_t>(std::count_if(spec.token_types.begin(), spec.token_types.end(),
+                                        [](int32_t type) { return type == 3 || type == 4; }));
+  for (; specials < Tokenizer::kMaxSpecials; ++specials) {
+    spec.tokens.push_back("<|" + std::to_string(specials) + "|>");
+    spec.token_types.push_back(specials % 2 == 0 ? 3 : 4);
+  }
+  EXPECT_TRUE(Tokenizer::Create(spec).ok());
+  spec.tokens.push_back("<|one more|>");
+  spec.token_types.push_back(4);
+  EXPECT_THAT(ErrorOf(spec, absl::StatusCode::kInvalidArgument),
+              HasSubstr("65537 control and user-defined tokens; the limit is 65536"));
+}
+
+TEST(Tokenizer, RefusesMoreBytesOfTokensThanTheLimit) {
+  TokenizerSpec spec = SmallVocabulary("smollm");
+  const size_t count = Tokenizer::kMaxVocabularyBytes / Tokenizer::kMaxTokenBytes;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string number = std::to_string(i);
+    spec.tokens.push_back(number + std::string(Tokenizer::kMaxTokenBytes - number.size(), '<'));
+    spec.token_types.push_back(1);
+  }
+  EXPECT_THAT(ErrorOf(spec, absl::StatusCode::kInvalidArgument),
+              HasSubstr("bytes of tokens; the limit is 67108864"));
+}
+
 TEST(Tokenizer, WithoutTokenTypesOnlyBosAndEosAreControlTokens) {
   TokenizerSpec spec = SmallVocabulary("smollm");
   spec.token_types.clear();

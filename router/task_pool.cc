@@ -1,0 +1,47 @@
+#include "router/task_pool.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+TaskPool::TaskPool(int32_t threads, size_t max_queued) : max_queued_(max_queued) {
+  for (int32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+TaskPool::~TaskPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::Status TaskPool::Post(std::function<void()> task) {
+  std::lock_guard lock(mutex_);
+  if (queue_.size() >= max_queued_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this process has its maximum of ", max_queued_, " texts to be tokenized"));
+  }
+  queue_.push_back(std::move(task));
+  changed_.notify_one();
+  return absl::OkStatus();
+}
+
+void TaskPool::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    std::function<void()> task = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it captured ends here, without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace baton

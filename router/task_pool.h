@@ -1,0 +1,44 @@
+// A few threads with one bounded queue, for what would keep a gRPC callback thread from its
+// connections: templates and tokenizers on a client's text.
+//
+// Thread safety: Post from any thread. The destructor drops what is queued and waits for the tasks
+// that run.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+class TaskPool {
+ public:
+  // REQUIRES: threads >= 1.
+  TaskPool(int32_t threads, size_t max_queued);
+  ~TaskPool();
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  // Tasks start in the order in which they came. ResourceExhausted names the bound when the queue
+  // is full; the task is dropped then.
+  absl::Status Post(std::function<void()> task);
+
+ private:
+  void Run();
+
+  const size_t max_queued_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace baton

@@ -1,0 +1,93 @@
+#include "router/router_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "text/byte_alphabet.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMaxPromptBytes = 100;
+
+std::string Refusal(const absl::Status& status) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+// Token b of the first 256 is byte b.
+ModelDescription ByteModel() {
+  ModelDescription description;
+  description.context_length = 64;
+  description.tokenizer.model = "gpt2";
+  description.tokenizer.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    description.tokenizer.tokens.push_back(ByteToAlphabet(static_cast<uint8_t>(byte)));
+  }
+  description.tokenizer.token_types.assign(256, 1);
+  return description;
+}
+
+TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
+  v1::GenerateRequest request;
+  for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes).ok());
+  request.mutable_messages()->add_messages();
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)),
+              HasSubstr("messages' size is 4097; at most 4096"));
+
+  const auto model = *ServedModel::Create(ByteModel());
+  EXPECT_THAT(
+      Refusal(EncodeMessagesFromWire(*model, LimitsFor(*model, kMaxPromptBytes), request.messages())
+                  .status()),
+      HasSubstr("at most 4096"));
+}
+
+TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
+  v1::GenerateRequest request;
+  request.set_prompt(std::string(101, 'x'));
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)), HasSubstr("is 101; at most 100"));
+  v1::ChatMessage* message = request.mutable_messages()->add_messages();
+  message->set_role("user");
+  message->set_content(std::string(97, 'x'));
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)), HasSubstr("is 101; at most 100"));
+  message->mutable_content()->pop_back();
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes).ok());
+}
+
+TEST(RouterWire, DetokenizedIdsAreBounded) {
+  const auto model = *ServedModel::Create(ByteModel());
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Resize(static_cast<int>(kMaxDetokenizeIds), 'a');
+  EXPECT_EQ(TextFromWire(model->tokenizer(), request)->size(), size_t{kMaxDetokenizeIds});
+  request.add_ids('a');
+  EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
+              HasSubstr("ids' size is 1000001; at most 1000000"));
+}
+
+TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
+  ModelDescription description = ByteModel();
+  description.tokenizer.tokens.push_back(std::string(1024, 'x'));
+  std::string bad;  // bytes that are U+FFFD each
+  for (int i = 0; i < 1024; ++i) bad += ByteToAlphabet(0xff);
+  description.tokenizer.tokens.push_back(bad);
+  description.tokenizer.token_types.insert(description.tokenizer.token_types.end(), 2, 1);
+  const auto model = *ServedModel::Create(std::move(description));
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Resize(16 << 10, 256);
+  EXPECT_EQ(TextFromWire(model->tokenizer(), request)->size(), size_t{kMaxDetokenizedBytes});
+  request.add_ids(256);
+  EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
+              HasSubstr("at most 16777216"));
+  request.mutable_ids()->Clear();
+  request.mutable_ids()->Resize(8 << 10, 257);
+  EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
+              HasSubstr("is 25165824; at most 16777216"));
+}
+
+}  // namespace
+}  // namespace baton

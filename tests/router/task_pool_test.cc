@@ -1,0 +1,79 @@
+#include "router/task_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(TaskPool, TwoThreadsRunTwoTasksAtOnce) {
+  TaskPool pool(2, 8);
+  std::promise<void> first, second;
+  std::promise<void> first_done, second_done;
+  ASSERT_TRUE(pool.Post([&] {
+                    first.set_value();
+                    second.get_future().wait();
+                    first_done.set_value();
+                  })
+                  .ok());
+  ASSERT_TRUE(pool.Post([&] {
+                    second.set_value();
+                    first.get_future().wait();
+                    second_done.set_value();
+                  })
+                  .ok());
+  first_done.get_future().wait();
+  second_done.get_future().wait();
+}
+
+TEST(TaskPool, AFullQueueRefusesAndDropsTheTaskNamingTheBound) {
+  TaskPool pool(1, 2);
+  std::promise<void> started, gate;
+  ASSERT_TRUE(pool.Post([&] {
+                    started.set_value();
+                    gate.get_future().wait();
+                  })
+                  .ok());
+  started.get_future().wait();
+  std::promise<void> last;
+  ASSERT_TRUE(pool.Post([] {}).ok());
+  ASSERT_TRUE(pool.Post([&] { last.set_value(); }).ok());
+  const auto captured = std::make_shared<int>(0);
+  const absl::Status refused = pool.Post([captured] { ++*captured; });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("maximum of 2"));
+  EXPECT_EQ(captured.use_count(), 1);
+  gate.set_value();
+  last.get_future().wait();
+  EXPECT_EQ(*captured, 0);
+}
+
+TEST(TaskPool, TheDestructorDropsWhatIsQueuedAndWaitsForWhatRuns) {
+  const auto captured = std::make_shared<int>(0);
+  std::promise<void> gate;
+  bool finished = false;
+  auto pool = std::make_unique<TaskPool>(1, 2);
+  std::promise<void> started;
+  ASSERT_TRUE(pool->Post([&] {
+                    started.set_value();
+                    gate.get_future().wait();
+                    finished = true;
+                  })
+                  .ok());
+  started.get_future().wait();
+  ASSERT_TRUE(pool->Post([captured] { ++*captured; }).ok());
+  std::thread ender([&pool] { pool = nullptr; });
+  gate.set_value();
+  ender.join();
+  EXPECT_TRUE(finished);
+  EXPECT_EQ(captured.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,55 @@
+#include "rpc/stream_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "baton/v1/worker.pb.h"
+
+namespace baton {
+namespace {
+
+// No call is behind it: the first message is being written for ever, the others wait.
+class UnreadStream final : public StreamWriter<v1::DecodeEvent> {
+ public:
+  using StreamWriter::StreamWriter;
+
+  bool SendBytes(size_t bytes) {
+    v1::DecodeEvent event;
+    event.mutable_tokens()->set_text(std::string(bytes, 'x'));
+    return Send(std::move(event));
+  }
+
+ protected:
+  void OnCalledOff() override {}
+};
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+TEST(StreamWriter, BoundsTheMessagesThatWait) {
+  UnreadStream stream(2);
+  EXPECT_TRUE(stream.SendBytes(1));  // on its way
+  EXPECT_TRUE(stream.SendBytes(1));
+  EXPECT_TRUE(stream.SendBytes(1));
+  EXPECT_FALSE(stream.SendBytes(1));
+  EXPECT_FALSE(stream.SendBytes(1)) << "it has ended";
+}
+
+TEST(StreamWriter, BoundsTheBytesThatWait) {
+  UnreadStream stream(1000);
+  EXPECT_TRUE(stream.SendBytes(kMiB));  // on its way
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream.SendBytes(kMiB));
+  EXPECT_TRUE(stream.SendBytes(kMiB / 2));
+  EXPECT_FALSE(stream.SendBytes(kMiB / 2)) << "4 MiB and the messages' own fields";
+  EXPECT_FALSE(stream.SendBytes(1)) << "it has ended";
+}
+
+TEST(StreamWriter, TakesOneLargeMessageWhenNothingWaits) {
+  UnreadStream stream(1000);
+  EXPECT_TRUE(stream.SendBytes(1));  // on its way
+  EXPECT_TRUE(stream.SendBytes(5 * kMiB));
+  EXPECT_FALSE(stream.SendBytes(1));
+}
+
+}  // namespace
+}  // namespace baton
