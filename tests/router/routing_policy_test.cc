@@ -87,7 +87,7 @@ TEST_F(RoutingPolicyTest, TheDecodeWorkerWithTheLongestPrefixWins) {
 
 TEST_F(RoutingPolicyTest, LoadOutweighsAShortPrefix) {
   Add(WorkerRole::kDecode);
-  Add(WorkerRole::kDecode).report.queued = 10;  // 640 tokens' worth
+  Add(WorkerRole::kDecode).others = 10;  // 640 tokens' worth
   input_.cached_tokens[WorkerNumber(2)] = 512;
   EXPECT_EQ(Choose()->decode, WorkerNumber(1));
   input_.cached_tokens[WorkerNumber(2)] = 656;
