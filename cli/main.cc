@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   CLI::App app("Baton serves large language models with prefill and decode split.");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of all commands");
-  app.failure_message(CLI::FailureMessage::help);
+  app.failure_message(CLI::FailureMessage::simple);
   int exit_code = 0;
   baton::AddRunCommand(app, exit_code);
   baton::AddPerplexityCommand(app, exit_code);

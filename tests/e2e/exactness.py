@@ -5,7 +5,8 @@ Every configuration answers the same prompts; a hash chained over all sampled ro
 equal those of the reference configuration (one process, one request at a time, nothing cached).
 
   exactness.py --baton build/release/bin/baton --model M.gguf           a selection that covers every factor (CI)
-  exactness.py ... --all                                                the whole matrix (an hour or more)
+  exactness.py ... --all                                                the whole matrix (hours)
+  exactness.py ... --sample 40 --seed 7                                 a random part of it
 
 Standard library only. Exit code 1 and a line for every difference.
 """
@@ -148,6 +149,7 @@ def main():
     parser.add_argument("--baton", required=True)
     parser.add_argument("--model", default=default_model(), help="else $BATON_TEST_MODEL, else the default model")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--sample", type=int, default=0, help="so many configurations of the whole matrix, drawn by the seed")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     FACTORS["instruction-set"] = instruction_sets()
@@ -164,7 +166,12 @@ def main():
     begin = time.time()
     want, _, _ = runner.run(jobs, flags_of(reference))
     failures, count = [], 0
-    for configuration in (matrix(reference) if args.all else selection(reference)):
+    configurations = list(selection(reference))
+    if args.all or args.sample:
+        configurations = list(matrix(reference))
+    if args.sample:
+        configurations = rng.sample(configurations, min(args.sample, len(configurations)))
+    for configuration in configurations:
         plain = configuration["instruction-set"] == "plain"
         use = short if plain else jobs
         repeat = 2 if configuration["prefix-cache"] == "true" and not plain else 1
