@@ -19,14 +19,14 @@ std::string ErrorText(const absl::Status& status) {
          std::string(status.message());
 }
 
-// Hands out lines and collects results; both under one lock.
+// Hands out lines and collects results. Apart, so that results are printed while a line is waited for.
 class JobLines {
  public:
   explicit JobLines(std::istream& input) : input_(input) {}
 
   // The next line that is not blank, with its number; false at the end.
   bool Next(std::string& line, int64_t& number) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(input_mutex_);
     while (std::getline(input_, line)) {
       ++lines_;
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -53,6 +53,7 @@ class JobLines {
 
  private:
   std::istream& input_;
+  std::mutex input_mutex_;
   std::mutex mutex_;
   int64_t lines_ = 0;
   int64_t done_ = 0;

@@ -177,7 +177,8 @@ def main():
         repeat = 2 if configuration["prefix-cache"] == "true" and not plain else 1
         name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference[k]) or "reference"
         got, cached, _ = runner.run(use, flags_of(configuration), repeat)
-        if repeat == 2 and cached == 0:
+        # With many at once the second round overlaps the first, and what it finds is a matter of time.
+        if repeat == 2 and cached == 0 and configuration["concurrency"] == "1":
             failures.append(f"{name}: nothing was cached on the second round")
         compare(name, got, want, failures)
         count += 1
