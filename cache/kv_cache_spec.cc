@@ -10,6 +10,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMaxPoolBytes = int64_t{1} << 62;
+constexpr int64_t kInt8RowAlignment = 16;  // bytes
 
 absl::Status CheckPositive(std::string_view name, int64_t value) {
   if (value >= 1) return absl::OkStatus();
@@ -33,6 +34,13 @@ absl::Status CheckFields(const KvGroupSpec& group, int32_t block_size, int64_t n
   return absl::OkStatus();
 }
 
+int64_t TokenStride(const KvGroupSpec& group) {
+  const int64_t values = int64_t{group.kv_heads} * group.head_dim;
+  if (group.type != KvType::kInt8) return values;
+  const int64_t bytes = values + int64_t{group.kv_heads} * static_cast<int64_t>(sizeof(float));
+  return (bytes + kInt8RowAlignment - 1) / kInt8RowAlignment * kInt8RowAlignment;
+}
+
 }  // namespace
 
 std::string_view KvLayoutKindName(KvLayoutKind kind) {
@@ -51,8 +59,8 @@ absl::StatusOr<KvLayout> KvLayout::Create(const KvGroupSpec& group, KvLayoutKind
     return status;
   }
   int64_t bytes = KvTypeBytes(group.type);
-  for (const int64_t factor : {int64_t{2}, int64_t{group.layers}, int64_t{group.kv_heads},
-                               int64_t{group.head_dim}, int64_t{block_size}, num_blocks}) {
+  for (const int64_t factor :
+       {int64_t{2}, int64_t{group.layers}, TokenStride(group), int64_t{block_size}, num_blocks}) {
     if (bytes > kMaxPoolBytes / factor) {
       return absl::InvalidArgumentError(
           StrCat("KV layout: ", num_blocks, " blocks of ", block_size, " tokens, ", group.layers,
@@ -67,7 +75,8 @@ absl::StatusOr<KvLayout> KvLayout::Create(const KvGroupSpec& group, KvLayoutKind
   layout.block_size_ = block_size;
   layout.block_size_log2_ = std::countr_zero(static_cast<uint32_t>(block_size));
   layout.num_blocks_ = num_blocks;
-  const int64_t piece = int64_t{block_size} * group.kv_heads * group.head_dim;
+  layout.token_stride_ = TokenStride(group);
+  const int64_t piece = block_size * layout.token_stride_;
   const bool block_major = kind == KvLayoutKind::kBlockMajor;
   layout.value_offset_ = block_major ? piece : num_blocks * piece;
   layout.layer_stride_ = 2 * layout.value_offset_;
@@ -76,7 +85,7 @@ absl::StatusOr<KvLayout> KvLayout::Create(const KvGroupSpec& group, KvLayoutKind
 }
 
 int64_t KvLayout::piece_bytes() const {
-  return block_size_ * token_stride() * KvTypeBytes(group_.type);
+  return block_size_ * token_stride_ * KvTypeBytes(group_.type);
 }
 
 int64_t KvLayout::bytes_per_block() const { return 2 * group_.layers * piece_bytes(); }

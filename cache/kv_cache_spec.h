@@ -46,8 +46,9 @@ std::string_view KvLayoutKindName(KvLayoutKind kind);
 inline constexpr int32_t kMinBlockSize = 1;
 inline constexpr int32_t kMaxBlockSize = 128;
 
-// The piece {layer, K or V, block} is always contiguous: block_size * kv_heads * head_dim elements,
-// [token][head][dim].
+// The piece {layer, K or V, block} is always contiguous: block_size rows of token_stride elements,
+// [token][head][dim]. An int8 row goes on with its scales, f32 [head], and is padded to 16 bytes,
+// so that any leading tokens of a piece carry all that belongs to them.
 class KvLayout {
  public:
   // InvalidArgument names the field: block_size not a power of two in [1, 128], num_blocks < 1, a
@@ -65,8 +66,10 @@ class KvLayout {
   int64_t block_stride() const { return block_stride_; }
   int64_t layer_stride() const { return layer_stride_; }
   int64_t value_offset() const { return value_offset_; }
-  int64_t token_stride() const { return int64_t{group_.kv_heads} * group_.head_dim; }
+  int64_t token_stride() const { return token_stride_; }
   int64_t head_stride() const { return group_.head_dim; }
+  // Of an int8 row's scales, from its first value.
+  int64_t scale_offset() const { return int64_t{group_.kv_heads} * group_.head_dim; }
 
   int64_t piece_bytes() const;      // one {layer, K or V, block}
   int64_t bytes_per_block() const;  // all layers, K and V
@@ -80,6 +83,7 @@ class KvLayout {
   int32_t block_size_ = 16;
   int32_t block_size_log2_ = 4;
   int64_t num_blocks_ = 0;
+  int64_t token_stride_ = 0;
   int64_t block_stride_ = 0;
   int64_t layer_stride_ = 0;
   int64_t value_offset_ = 0;

@@ -6,7 +6,8 @@
 
 namespace baton {
 
-enum class KvType : uint8_t { kF32, kF16, kBF16 };
+// kInt8: a byte per value and one f32 scale per token, head and K or V (NUMERICS §7).
+enum class KvType : uint8_t { kF32, kF16, kBF16, kInt8 };
 
 constexpr std::string_view KvTypeName(KvType type) {
   switch (type) {
@@ -16,9 +17,14 @@ constexpr std::string_view KvTypeName(KvType type) {
       return "f16";
     case KvType::kBF16:
       return "bf16";
+    case KvType::kInt8:
+      return "int8";
   }
   return "unknown";
 }
-constexpr int64_t KvTypeBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+// Bytes of one element; scales not counted.
+constexpr int64_t KvTypeBytes(KvType type) {
+  return type == KvType::kF32 ? 4 : type == KvType::kInt8 ? 1 : 2;
+}
 
 }  // namespace baton

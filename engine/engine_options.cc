@@ -16,10 +16,12 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "size of the KV pool; 0: 1024, or a quarter of the memory that is free if less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, 1 << 30,
                "size of the KV pool in blocks; 0: from --kv-cache-mib");
-  settings.AddChoice<KvType>(
-      "kv-type", &options.kv_type,
-      {{"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"f32", KvType::kF32}},
-      "element type of cached K and V");
+  settings.AddChoice<KvType>("kv-type", &options.kv_type,
+                             {{"f16", KvType::kF16},
+                              {"bf16", KvType::kBF16},
+                              {"f32", KvType::kF32},
+                              {"int8", KvType::kInt8}},
+                             "element type of cached K and V");
   settings.AddChoice<KvLayoutKind>(
       "kv-layout", &options.layout,
       {{"block-major", KvLayoutKind::kBlockMajor}, {"layer-major", KvLayoutKind::kLayerMajor}},

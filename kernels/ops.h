@@ -19,6 +19,7 @@
 
 #include "common/kv_type.h"
 #include "kernels/device.h"
+#include "kernels/numerics.h"
 
 namespace baton {
 
@@ -50,6 +51,8 @@ struct Activations {
 
 // One layer of a KV pool. Element (K, block, offset in block, head, d) lies at
 // base + block * block_stride + offset * token_stride + head * head_stride + d; V lies value_offset
+// further. In an int8 pool the f32 scale of (K, block, offset, head) lies at byte
+// base + block * block_stride + offset * token_stride + scale_offset + 4 * head; V's value_offset
 // further.
 struct KvLayerView {
   void* base = nullptr;
@@ -59,6 +62,7 @@ struct KvLayerView {
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int64_t value_offset = 0;
+  int64_t scale_offset = 0;  // int8 only
 };
 
 inline constexpr int kMaxVisibleRanges = 4;
@@ -70,7 +74,6 @@ struct VisibleRange {
 };
 
 inline constexpr int kPositionComponents = 3;  // M-RoPE; text uses the first
-inline constexpr int kMaxHeadDim = 256;
 
 // ---- op arguments -------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ KvLayerView LlamaRunner::LayerView(int32_t layer) const {
   view.token_stride = layout_.token_stride();
   view.head_stride = layout_.head_stride();
   view.value_offset = layout_.value_offset();
+  view.scale_offset = layout_.scale_offset();
   return view;
 }
 

@@ -1,14 +1,18 @@
-// Attention on AVX-512: attention_lanes.h over these lanes.
+// Attention on AVX-512: attention_lanes.h and int8_attention_lanes.h over these lanes.
+#include "kernels/cpu/int8_products_avx512.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx512.h"
 // After the lanes that it is written against.
 #include "kernels/cpu/attention_lanes.h"
+#include "kernels/cpu/int8_attention_lanes.h"
 
 namespace baton::avx512 {
 
 void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
                       int64_t kv_head, int64_t segment, AttentionState* states) {
-  SegmentOverLanes(args, token_begin, token_end, kv_head, segment, states);
+  const bool is_int8 = args.kv.type == KvType::kInt8;
+  (is_int8 ? Int8SegmentOverLanes : SegmentOverLanes)(args, token_begin, token_end, kv_head,
+                                                      segment, states);
 }
 
 }  // namespace baton::avx512

@@ -1,4 +1,4 @@
-// NUMERICS §8 over Lanes: one attention segment, a tile of 64 slots at a time.
+// NUMERICS §8 over Lanes, pools of floats: one attention segment, a tile of 64 slots at a time.
 //
 // Written once for both instruction sets: included by attention_avx2.cc and attention_avx512.cc
 // after their vector_math header. K and V of a tile are widened to f32 once for all queries of the
@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/attention_tile.h"
 
 namespace baton {
 namespace {
@@ -31,20 +31,6 @@ struct AttentionTile {
   int64_t dims;  // head_dim, padded
   bool is_transposed;
 };
-
-inline uint64_t BitsBelow(int64_t count) {
-  if (count <= 0) return 0;
-  return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-}
-
-// Bit j: the token sees slot begin + j.
-inline uint64_t VisibleBits(const VisibleRange* ranges, int64_t begin) {
-  uint64_t bits = 0;
-  for (int i = 0; i < kMaxVisibleRanges; ++i) {
-    bits |= BitsBelow(ranges[i].end - begin) & ~BitsBelow(ranges[i].begin - begin);
-  }
-  return bits;
-}
 
 // ---- filling a tile -------------------------------------------------------------------------
 
@@ -70,18 +56,6 @@ inline void WidenRow(const void* base, int64_t offset, int64_t head_dim, float p
   for (int64_t i = head_dim; i < d + kLanes; ++i) out[i] = padding;
 }
 
-// Element offset of K for one slot and kv head.
-inline int64_t KeyOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
-                         int64_t slot) {
-  const KvLayerView& kv = args.kv;
-  const int64_t index = slot >> kv.block_size_log2;
-  const int64_t block = args.block_tables != nullptr
-                            ? int64_t{args.block_tables[sequence * args.table_stride + index]}
-                            : args.first_block[sequence] + index;
-  const int64_t in_block = slot - (index << kv.block_size_log2);
-  return block * kv.block_stride + in_block * kv.token_stride + kv_head * kv.head_stride;
-}
-
 template <KvType kType>
 inline void WidenTile(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
                       int64_t begin, uint64_t seen, AttentionTile& tile) {
@@ -91,7 +65,7 @@ inline void WidenTile(const PagedAttentionArgs& args, int64_t sequence, int64_t 
       std::memset(key, 0, static_cast<size_t>(tile.dims) * sizeof(float));
       continue;
     }
-    const int64_t offset = KeyOffset(args, sequence, kv_head, begin + j);
+    const int64_t offset = RowOffset(args, sequence, begin + j) + kv_head * args.kv.head_stride;
     WidenRow<kType>(args.kv.base, offset, tile.head_dim, -0.0f, key);
     WidenRow<kType>(args.kv.base, offset + args.kv.value_offset, tile.head_dim, 0.0f,
                     tile.values + j * tile.dims);
@@ -110,6 +84,8 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t sequence, int64_t k
       break;
     case KvType::kBF16:
       WidenTile<KvType::kBF16>(args, sequence, kv_head, begin, seen, tile);
+      break;
+    case KvType::kInt8:  // has tiles of its own: int8_attention_lanes.h
       break;
   }
   if (!tile.is_transposed) return;
@@ -270,23 +246,7 @@ inline void AddTile(const AttentionTile& tile, float softmax_scale, const float*
     AttentionState& state = *states[n];
     p[n] = weights[n];
     outputs[n] = state.output;
-    if (visible[n] == 0) continue;
-    const float maximum = LargestLane(largest[n]);
-    const Lanes alpha = Exp(Set(state.maximum - maximum));
-    for (int64_t d = 0; d < tile.dims; d += kLanes) {
-      Store(state.output + d, Multiply(Load(state.output + d), alpha));
-    }
-    Lanes sums = Multiply(Load(state.lane_sums), alpha);
-    for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-      const uint32_t bits = visible[n] >> j & 0xffff;
-      if (bits == 0) continue;
-      const Lanes weight = Exp(Subtract(Load(weights[n] + j), Set(maximum)));
-      Store(weights[n] + j, weight);
-      sums = Select(bits, Add(sums, weight), sums);
-    }
-    Store(state.lane_sums, sums);
-    state.maximum = maximum;
-    state.any_visible = true;
+    if (visible[n] != 0) TakeScores(weights[n], visible[n], largest[n], tile.dims, state);
   }
   AddVisibleValues<kQueries>(tile, p, visible, outputs);
 }
@@ -319,8 +279,7 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, int64_t token_begin
     uint64_t by_any = 0;
     for (int64_t n = 0; n < count; ++n) {
       const int64_t token = token_begin + (first + n) / heads;
-      const int64_t head = kv_head * heads + (first + n) % heads;
-      q[n] = args.q + token * args.q_stride + head * args.head_dim;
+      q[n] = QueryRow(args, token_begin, kv_head, first + n);
       if (tile.dims != tile.head_dim) {
         WidenRow<KvType::kF32>(q[n], 0, tile.head_dim, 0.0f, padded[n]);
         q[n] = padded[n];
@@ -341,19 +300,11 @@ inline void SegmentOverLanes(const PagedAttentionArgs& args, int64_t token_begin
   tile.dims = (args.head_dim + kLanes - 1) / kLanes * kLanes;
   const int64_t query_count = (token_end - token_begin) * (args.query_heads / args.kv_heads);
   tile.is_transposed = query_count >= kQueriesToTranspose;
-  for (int64_t i = 0; i < query_count; ++i) {
-    states[i].maximum = -__builtin_inff();
-    states[i].any_visible = false;
-    std::memset(states[i].lane_sums, 0, sizeof(states[i].lane_sums));
-    std::memset(states[i].output, 0, static_cast<size_t>(tile.dims) * sizeof(float));
-  }
+  ResetStates(states, query_count, tile.dims);
   const int64_t sequence = token_begin < token_end ? args.sequence_of_token[token_begin] : 0;
   const int64_t begin = segment * kAttentionSegment;
   for (int64_t slot = begin; slot < begin + kAttentionSegment; slot += kAttentionTile) {
-    uint64_t seen = 0;
-    for (int64_t token = token_begin; token < token_end; ++token) {
-      seen |= VisibleBits(args.visible + token * kMaxVisibleRanges, slot);
-    }
+    const uint64_t seen = SeenBits(args, token_begin, token_end, slot);
     if (seen == 0) continue;
     FillTile(args, sequence, kv_head, slot, seen, tile);
     AddTileToQueries(args, token_begin, query_count, kv_head, slot, tile, states);

@@ -1,6 +1,7 @@
 // NUMERICS §8, one (token, query head) at a time.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
@@ -17,6 +18,8 @@ float Load(const KvLayerView& kv, int64_t offset) {
       return F16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
     case KvType::kBF16:
       return BF16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
+    case KvType::kInt8:
+      break;  // ScoreInt8 and AddInt8Values read these
   }
   return 0;
 }
@@ -39,38 +42,102 @@ bool IsVisible(const VisibleRange* visible, int64_t slot) {
   return false;
 }
 
+// The slots of one tile that a token sees, in rising order.
+struct VisibleSlots {
+  int count = 0;
+  int64_t offset[kAttentionTile];  // of the token's K row in the pool
+  int lane[kAttentionTile];
+};
+
+VisibleSlots FindVisible(const PagedAttentionArgs& args, int64_t token, int64_t begin) {
+  const VisibleRange* visible = args.visible + token * kMaxVisibleRanges;
+  VisibleSlots slots;
+  for (int j = 0; j < kAttentionTile; ++j) {
+    if (!IsVisible(visible, begin + j)) continue;
+    slots.offset[slots.count] = SlotOffset(args, args.sequence_of_token[token], begin + j);
+    slots.lane[slots.count++] = j % kLanes;
+  }
+  return slots;
+}
+
+// The int8 row and scale of one head; `at`: 0 for K, value_offset for V.
+const int8_t* Int8Row(const KvLayerView& kv, int64_t row, int64_t at, int64_t kv_head,
+                      float* scale) {
+  const auto* base = static_cast<const int8_t*>(kv.base) + row + at;
+  std::memcpy(scale, base + kv.scale_offset + kv_head * int64_t{sizeof(float)}, sizeof(float));
+  return base + kv_head * kv.head_stride;
+}
+
+// Step 1: score[i] for slots.offset[i].
+void Score(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
+           const VisibleSlots& slots, float* score) {
+  for (int i = 0; i < slots.count; ++i) {
+    const int64_t offset = slots.offset[i] + kv_head * args.kv.head_stride;
+    float k[kMaxHeadDim];
+    for (int64_t d = 0; d < args.head_dim; ++d) k[d] = Load(args.kv, offset + d);
+    score[i] = Dot16(q, k, args.head_dim) * args.softmax_scale;
+  }
+}
+
+void ScoreInt8(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
+               const VisibleSlots& slots, float* score) {
+  const Int16Row row = QuantizeRow(q, args.head_dim, 32767.0f);
+  const float factor = row.scale * args.softmax_scale;
+  for (int i = 0; i < slots.count; ++i) {
+    float scale;
+    const int8_t* k = Int8Row(args.kv, slots.offset[i], 0, kv_head, &scale);
+    int32_t sum = 0;
+    for (int64_t d = 0; d < args.head_dim; ++d) sum += row.values[d] * k[d];
+    score[i] = static_cast<float>(sum) * (factor * scale);
+  }
+}
+
+// The values of step 4; p[i] belongs to slots.offset[i].
+void AddValues(const PagedAttentionArgs& args, int64_t kv_head, const VisibleSlots& slots,
+               const float* p, float* output) {
+  for (int i = 0; i < slots.count; ++i) {
+    const int64_t v = slots.offset[i] + kv_head * args.kv.head_stride + args.kv.value_offset;
+    for (int64_t d = 0; d < args.head_dim; ++d) {
+      output[d] = std::fma(p[i], Load(args.kv, v + d), output[d]);
+    }
+  }
+}
+
+void AddInt8Values(const PagedAttentionArgs& args, int64_t kv_head, const VisibleSlots& slots,
+                   const float* p, float* output) {
+  const int8_t* v[kAttentionTile];
+  float w[kAttentionTile];
+  for (int i = 0; i < slots.count; ++i) {
+    float scale;
+    v[i] = Int8Row(args.kv, slots.offset[i], args.kv.value_offset, kv_head, &scale);
+    w[i] = p[i] * scale;
+  }
+  const Int16Row weights = QuantizeWeights(w, slots.count);
+  for (int64_t d = 0; d < args.head_dim; ++d) {
+    int32_t sum = 0;
+    for (int i = 0; i < slots.count; ++i) sum += weights.values[i] * v[i][d];
+    output[d] = std::fma(weights.scale, static_cast<float>(sum), output[d]);
+  }
+}
+
 // Takes the visible slots of the tile that starts at `begin` into the state.
 void AddTile(const PagedAttentionArgs& args, int64_t token, const float* q, int64_t kv_head,
              int64_t begin, AttentionState& state) {
-  const VisibleRange* visible = args.visible + token * kMaxVisibleRanges;
-  const int64_t sequence = args.sequence_of_token[token];
-  int64_t offset[kAttentionTile];  // of K in the pool, visible slots only
-  float score[kAttentionTile];
-  int lane[kAttentionTile];
-  int count = 0;
+  const VisibleSlots slots = FindVisible(args, token, begin);
+  if (slots.count == 0) return;
+  const bool is_int8 = args.kv.type == KvType::kInt8;
+  float p[kAttentionTile];  // scores, then exponentials
+  (is_int8 ? ScoreInt8 : Score)(args, q, kv_head, slots, p);
   float maximum = state.maximum;
-  for (int j = 0; j < kAttentionTile; ++j) {
-    if (!IsVisible(visible, begin + j)) continue;
-    offset[count] = SlotOffset(args, sequence, begin + j) + kv_head * args.kv.head_stride;
-    lane[count] = j % kLanes;
-    float k[kMaxHeadDim];
-    for (int64_t d = 0; d < args.head_dim; ++d) k[d] = Load(args.kv, offset[count] + d);
-    score[count] = Dot16(q, k, args.head_dim) * args.softmax_scale;
-    maximum = score[count] > maximum ? score[count] : maximum;
-    ++count;
-  }
-  if (count == 0) return;
+  for (int i = 0; i < slots.count; ++i) maximum = p[i] > maximum ? p[i] : maximum;
   const float alpha = Exp(state.maximum - maximum);
   for (int64_t d = 0; d < args.head_dim; ++d) state.output[d] *= alpha;
   for (float& sum : state.lane_sums) sum *= alpha;
-  for (int j = 0; j < count; ++j) {
-    const float p = Exp(score[j] - maximum);
-    state.lane_sums[lane[j]] += p;
-    const int64_t v = offset[j] + args.kv.value_offset;
-    for (int64_t d = 0; d < args.head_dim; ++d) {
-      state.output[d] = std::fma(p, Load(args.kv, v + d), state.output[d]);
-    }
+  for (int i = 0; i < slots.count; ++i) {
+    p[i] = Exp(p[i] - maximum);
+    state.lane_sums[slots.lane[i]] += p[i];
   }
+  (is_int8 ? AddInt8Values : AddValues)(args, kv_head, slots, p, state.output);
   state.maximum = maximum;
   state.any_visible = true;
 }

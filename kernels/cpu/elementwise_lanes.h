@@ -182,6 +182,26 @@ inline void NarrowRow(const float* source, int64_t count, void* base, int64_t of
   std::memcpy(out + i, last, static_cast<size_t>(count - i) * sizeof(uint16_t));
 }
 
+// One head as int8 and its scale.
+inline void StoreInt8Row(const float* source, int64_t count, int8_t* values, void* scale) {
+  Lanes largest = Set(0.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) largest = Maximum(Magnitude(Load(source + i)), largest);
+  const Lanes last = LoadFirst(source + i, count - i);
+  const float amax = LargestLane(Maximum(Magnitude(last), largest));
+  const Lanes inverse = Set(amax > 0.0f ? 127.0f / amax : 0.0f);
+  for (i = 0; i + kLanes <= count; i += kLanes) {
+    StoreRounded8(values + i, Multiply(Load(source + i), inverse));
+  }
+  if (i < count) {
+    int8_t bytes[kLanes];
+    StoreRounded8(bytes, Multiply(last, inverse));
+    std::memcpy(values + i, bytes, static_cast<size_t>(count - i));
+  }
+  const float row_scale = amax / 127.0f;
+  std::memcpy(scale, &row_scale, sizeof(row_scale));
+}
+
 inline void StoreRow(const float* source, int64_t count, const KvLayerView& kv, int64_t offset) {
   switch (kv.type) {
     case KvType::kF32:
@@ -193,6 +213,8 @@ inline void StoreRow(const float* source, int64_t count, const KvLayerView& kv, 
       break;
     case KvType::kBF16:
       NarrowRow<KvType::kBF16>(source, count, kv.base, offset);
+      break;
+    case KvType::kInt8:  // rows with scales: StoreInt8Row
       break;
   }
 }
@@ -206,8 +228,16 @@ inline void KvWriteOverLanes(const KvWriteArgs& args, int64_t token_begin, int64
     const int64_t in_block = slot - (block << kv.block_size_log2);
     for (int64_t head = 0; head < args.kv_heads; ++head) {
       const int64_t source = token * args.stride + head * args.head_dim;
-      const int64_t target =
-          block * kv.block_stride + in_block * kv.token_stride + head * kv.head_stride;
+      const int64_t row = block * kv.block_stride + in_block * kv.token_stride;
+      const int64_t target = row + head * kv.head_stride;
+      if (kv.type == KvType::kInt8) {
+        auto* k = static_cast<int8_t*>(kv.base);
+        int8_t* v = k + kv.value_offset;
+        const int64_t scale = row + kv.scale_offset + head * int64_t{sizeof(float)};
+        StoreInt8Row(args.k + source, args.head_dim, k + target, k + scale);
+        StoreInt8Row(args.v + source, args.head_dim, v + target, v + scale);
+        continue;
+      }
       StoreRow(args.k + source, args.head_dim, kv, target);
       StoreRow(args.v + source, args.head_dim, kv, target + kv.value_offset);
     }

@@ -36,6 +36,12 @@ void StoreRow(const float* source, int64_t count, KvType type, void* base, int64
   }
 }
 
+void StoreInt8Row(const float* source, int64_t count, std::byte* values, std::byte* scale) {
+  const Int16Row row = QuantizeRow(source, count, 127.0f);
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<std::byte>(row.values[i] & 0xff);
+  std::memcpy(scale, &row.scale, sizeof(row.scale));
+}
+
 }  // namespace
 
 void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end) {
@@ -91,8 +97,16 @@ void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end) {
     const int64_t in_block = slot - (block << kv.block_size_log2);
     for (int64_t head = 0; head < args.kv_heads; ++head) {
       const int64_t source = token * args.stride + head * args.head_dim;
-      const int64_t target =
-          block * kv.block_stride + in_block * kv.token_stride + head * kv.head_stride;
+      const int64_t row = block * kv.block_stride + in_block * kv.token_stride;
+      const int64_t target = row + head * kv.head_stride;
+      if (kv.type == KvType::kInt8) {
+        std::byte* k = static_cast<std::byte*>(kv.base);
+        std::byte* v = k + kv.value_offset;
+        const int64_t scale = row + kv.scale_offset + head * int64_t{sizeof(float)};
+        StoreInt8Row(args.k + source, args.head_dim, k + target, k + scale);
+        StoreInt8Row(args.v + source, args.head_dim, v + target, v + scale);
+        continue;
+      }
       StoreRow(args.k + source, args.head_dim, kv.type, kv.base, target);
       StoreRow(args.v + source, args.head_dim, kv.type, kv.base, target + kv.value_offset);
     }

@@ -78,4 +78,37 @@ inline void QuantizeGroup(const float* x, int8_t* q, float* scale, float* scaled
   *scaled_sum = *scale * static_cast<float>(sum);
 }
 
+struct Int16Row {
+  int16_t values[kMaxHeadDim];  // the first `count` are set
+  float scale;
+};
+
+// Integers of magnitude `most` from a row whose largest magnitude is `amax`.
+inline Int16Row QuantizeBy(const float* x, int64_t count, float amax, float most) {
+  const float inverse = amax > 0 ? most / amax : 0.0f;
+  Int16Row row;
+  for (int64_t i = 0; i < count; ++i) {
+    row.values[i] = static_cast<int16_t>(RoundInt(x[i] * inverse).integer & 0xffff);
+  }
+  row.scale = amax / most;
+  return row;
+}
+
+// A row of at most kMaxHeadDim values (NUMERICS §7); `most`: 127 or 32767.
+inline Int16Row QuantizeRow(const float* x, int64_t count, float most) {
+  float amax = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float magnitude = std::bit_cast<float>(std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+    amax = magnitude > amax ? magnitude : amax;
+  }
+  return QuantizeBy(x, count, amax, most);
+}
+
+// Attention weights of a tile (NUMERICS §8, int8 pools).
+inline Int16Row QuantizeWeights(const float* w, int64_t count) {
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = w[i] > largest ? w[i] : largest;
+  return QuantizeBy(w, count, largest, 32767.0f);
+}
+
 }  // namespace baton::plain

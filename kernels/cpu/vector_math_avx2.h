@@ -63,6 +63,10 @@ inline Lanes Negate(Lanes a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_xor_ps(a.lo, sign), _mm256_xor_ps(a.hi, sign)};
 }
+inline Lanes Magnitude(Lanes a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+}
 // Lane i of `a` where bit i is set, else of `b`.
 inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
   const __m256i all = _mm256_set1_epi32(static_cast<int>(bits));
@@ -148,13 +152,33 @@ inline void StoreBF16(uint16_t* p, Lanes a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
-// ---- int8 activations -----------------------------------------------------------------------
+// ---- integers -------------------------------------------------------------------------------
+
+// RoundInt of NUMERICS §2.
+inline __m256i RoundInt(__m256 x) {
+  const __m256 magic = _mm256_set1_ps(12582912.0f);
+  return _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(x, magic)), _mm256_castps_si256(magic));
+}
+// The low 16 bits of RoundInt in each of sixteen lanes, in order.
+inline __m256i Rounded16(Lanes a) {
+  const __m256i low = _mm256_set1_epi32(0xffff);
+  const __m256i packed = _mm256_packus_epi32(_mm256_and_si256(RoundInt(a.lo), low),
+                                             _mm256_and_si256(RoundInt(a.hi), low));
+  return _mm256_permute4x64_epi64(packed, 0xd8);
+}
+// The low 16 or 8 bits of RoundInt.
+inline void StoreRounded16(int16_t* p, Lanes a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Rounded16(a));
+}
+inline void StoreRounded8(int8_t* p, Lanes a) {
+  const __m256i bytes = _mm256_and_si256(Rounded16(a), _mm256_set1_epi16(0xff));
+  const __m128i packed =
+      _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+}
 
 inline __m256i RoundedLowByte(__m256 x, __m256 inverse) {
-  const __m256 magic = _mm256_set1_ps(12582912.0f);
-  const __m256 t = _mm256_add_ps(_mm256_mul_ps(x, inverse), magic);
-  const __m256i rounded = _mm256_sub_epi32(_mm256_castps_si256(t), _mm256_castps_si256(magic));
-  return _mm256_and_si256(rounded, _mm256_set1_epi32(0xff));
+  return _mm256_and_si256(RoundInt(_mm256_mul_ps(x, inverse)), _mm256_set1_epi32(0xff));
 }
 
 // One group of 32 values (NUMERICS §3).

@@ -50,6 +50,7 @@ inline Lanes Fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, 
 // a > b ? a : b, so a NaN in a is skipped.
 inline Lanes Maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes Negate(Lanes a) { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
+inline Lanes Magnitude(Lanes a) { return {_mm512_abs_ps(a.v)}; }
 // Lane i of `a` where bit i is set, else of `b`.
 inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), b.v, a.v)};
@@ -121,7 +122,21 @@ inline void StoreBF16(uint16_t* p, Lanes a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(kept));
 }
 
-// ---- int8 activations -----------------------------------------------------------------------
+// ---- integers -------------------------------------------------------------------------------
+
+// RoundInt of NUMERICS §2.
+inline __m512i RoundInt(Lanes a) {
+  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  return _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(a.v, magic)),
+                          _mm512_castps_si512(magic));
+}
+// The low 16 or 8 bits of RoundInt.
+inline void StoreRounded16(int16_t* p, Lanes a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(RoundInt(a)));
+}
+inline void StoreRounded8(int8_t* p, Lanes a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(RoundInt(a)));
+}
 
 // One group of 32 values (NUMERICS §3).
 inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
@@ -132,12 +147,8 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   const float amax = LargestLane({largest});
   const float group_scale = amax / 127.0f;
   const __m512 inverse = _mm512_set1_ps(amax > 0.0f ? 127.0f / amax : 0.0f);
-  const __m512 magic = _mm512_set1_ps(12582912.0f);
-  const __m512i base = _mm512_castps_si512(magic);
-  const __m512i qa = _mm512_sub_epi32(
-      _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(a.v, inverse), magic)), base);
-  const __m512i qb = _mm512_sub_epi32(
-      _mm512_castps_si512(_mm512_add_ps(_mm512_mul_ps(b.v, inverse), magic)), base);
+  const __m512i qa = RoundInt({_mm512_mul_ps(a.v, inverse)});
+  const __m512i qb = RoundInt({_mm512_mul_ps(b.v, inverse)});
   const __m256i bytes =
       _mm256_set_m128i(_mm512_cvtepi32_epi8(qb), _mm512_cvtepi32_epi8(qa));  // the low bytes
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);

@@ -56,6 +56,23 @@ TEST(KvLayout, ABlockIsOneRunInBlockMajorAndALayersKeysAreOneRunInLayerMajor) {
   EXPECT_EQ(layer_major->block_size_log2(), 4);
 }
 
+TEST(KvLayout, AnInt8RowCarriesItsScalesAndIsPaddedToSixteenBytes) {
+  KvGroupSpec group = SmallGroup();
+  group.type = KvType::kInt8;
+  const auto layout = KvLayout::Create(group, KvLayoutKind::kLayerMajor, 8, 5);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->scale_offset(), 8);
+  EXPECT_EQ(layout->token_stride(), 16);  // 8 values and 2 scales
+  EXPECT_EQ(layout->piece_bytes(), 8 * 16);
+  group.kv_heads = 3;
+  group.head_dim = 64;
+  const auto real = KvLayout::Create(group, KvLayoutKind::kBlockMajor, 16, 5);
+  ASSERT_TRUE(real.ok()) << real.status();
+  EXPECT_EQ(real->token_stride(), 208);  // 192 values and 3 scales: 204
+  EXPECT_EQ(real->value_offset(), 16 * 208);
+  EXPECT_EQ(real->pool_bytes(), 5 * real->bytes_per_block());
+}
+
 TEST(KvLayout, OffsetsPastTwoToThe31AreExact) {
   KvGroupSpec group = SmallGroup();
   group.layers = 80;

@@ -2,7 +2,7 @@
 """Bit-exactness: whatever surrounds a request, its token ids and logits stay the same.
 
 Every configuration answers the same prompts; a hash chained over all sampled rows of logits, and the token ids, must
-equal those of the reference configuration (one process, one request at a time, nothing cached).
+equal those of the reference configuration of the same KV type (one process, one request at a time, nothing cached).
 
   exactness.py --baton build/release/bin/baton --model M.gguf           a selection that covers every factor (CI)
   exactness.py ... --all                                                the whole matrix (hours)
@@ -87,6 +87,7 @@ FACTORS = {
     "graph": ["true", "false"],
     "concurrency": ["1", "16"],
     "prefix-cache": ["false", "true"],
+    "kv-type": ["f16", "int8", "bf16", "f32"],
 }
 
 
@@ -122,7 +123,8 @@ def selection(reference):
     """One factor at a time away from the reference, then corners where several meet."""
     for factor, values in FACTORS.items():
         for value in values[1:]:
-            yield {**reference, factor: value}
+            if factor != "kv-type":
+                yield {**reference, factor: value}
     mixed = {**reference, "concurrency": "16", "prefix-cache": "true", "threads": "2"}
     yield {**mixed, "transport": "tcp", "max-chunk-tokens": "16", "block-size": "8"}
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
@@ -130,6 +132,11 @@ def selection(reference):
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
            "block-size": "1", "max-chunk-tokens": "64"}
+    for set_name in FACTORS["instruction-set"][1:]:
+        yield {**mixed, "kv-type": "int8", "instruction-set": set_name, "max-chunk-tokens": "64",
+               "transport": "none" if set_name == "plain" else "tcp", "block-size": "8"}
+    yield {**mixed, "kv-type": "int8", "transport": "loopback", "kv-layout": "layer-major", "max-chunk-tokens": "16"}
+    yield {**mixed, "kv-type": "int8", "paged": "false", "prefix-cache": "false", "threads": "1"}
 
 
 def matrix(reference):
@@ -164,7 +171,7 @@ def main():
     short = [job for job in jobs if len(job["prompt_token_ids"]) <= 17][:4]
     reference = {name: values[0] for name, values in FACTORS.items()}
     begin = time.time()
-    want, _, _ = runner.run(jobs, flags_of(reference))
+    wanted = {}  # of each KV type
     failures, count = [], 0
     configurations = list(selection(reference))
     if args.all or args.sample:
@@ -175,12 +182,15 @@ def main():
         plain = configuration["instruction-set"] == "plain"
         use = short if plain else jobs
         repeat = 2 if configuration["prefix-cache"] == "true" and not plain else 1
+        kv_type = configuration["kv-type"]
+        if kv_type not in wanted:
+            wanted[kv_type], _, _ = runner.run(jobs, flags_of({**reference, "kv-type": kv_type}))
         name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference[k]) or "reference"
         got, cached, _ = runner.run(use, flags_of(configuration), repeat)
         # With many at once the second round overlaps the first, and what it finds is a matter of time.
         if repeat == 2 and cached == 0 and configuration["concurrency"] == "1":
             failures.append(f"{name}: nothing was cached on the second round")
-        compare(name, got, want, failures)
+        compare(name, got, wanted[kv_type], failures)
         count += 1
         print(f"  {name}: {len(got)} answers, {cached} cached tokens", flush=True)
     # A pool that runs dry while sequences grow: some are preempted and recomputed.
@@ -191,6 +201,8 @@ def main():
         failures.append("small pool: nothing was preempted")
     compare("small pool", got, want, failures)
     print(f"  small pool: {len(got)} answers, {preempted} preemptions", flush=True)
+    if len({json.dumps(sorted(answers.items())) for answers in wanted.values()}) < len(wanted):
+        failures.append(f"two of the KV types {list(wanted)} gave the same logits everywhere")
     for failure in failures:
         print("FAILED", failure)
     print(f"{count + 1} configurations x {len(jobs)} prompts, {len(failures)} differences, "

@@ -1,13 +1,14 @@
 // A paged-attention problem with its memory: random Q, K and V, a pool in a chosen layout with
 // blocks in a shuffled order, and a literal transcription of NUMERICS §8 to compare with.
 //
-// K and V are kept per sequence as well as in the pool, so that the transcription knows no blocks.
-// Every slot that no token sees is NaN in the pool.
+// K and V are kept per sequence as well as in the pool, so that the transcription knows no blocks;
+// of int8 pools, the integers and scales too. Every slot that no token sees is NaN in the pool.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -54,9 +55,8 @@ class AttentionCase {
       const int64_t values = sequence.slots * shape.kv_heads * shape.head_dim;
       k_.push_back(RandomFloats(random, values));
       v_.push_back(RandomFloats(random, values));
-      for (auto* rows : {&k_.back(), &v_.back()}) {
-        for (float& value : *rows) value = Stored(value);
-      }
+      Store(k_.back(), k_integers_.emplace_back());
+      Store(v_.back(), v_integers_.emplace_back());
     }
     PlaceTokens(random);
     PlaceBlocks(random);
@@ -132,10 +132,39 @@ class AttentionCase {
     bool any = false;
   };
 
-  float Stored(float value) const {
-    if (shape_.type == KvType::kF16) return F16ToF32(F32ToF16(value));
-    if (shape_.type == KvType::kBF16) return BF16ToF32(F32ToBF16(value));
-    return value;
+  // Rows of head_dim integers in order, and a scale for each.
+  struct Integers {
+    std::vector<int> values;
+    std::vector<float> scales;
+  };
+
+  // Rounds values to what the pool will hold.
+  void Store(std::vector<float>& values, Integers& integers) const {
+    if (shape_.type == KvType::kInt8) {
+      for (size_t row = 0; row < values.size(); row += shape_.head_dim) {
+        float* x = values.data() + row;
+        integers.scales.push_back(Quantize(x, shape_.head_dim, 127, integers.values));
+        for (int64_t d = 0; d < shape_.head_dim; ++d) {
+          x[d] = static_cast<float>(integers.values[row + d]) * integers.scales.back();
+        }
+      }
+      return;
+    }
+    for (float& value : values) {
+      if (shape_.type == KvType::kF16) value = F16ToF32(F32ToF16(value));
+      if (shape_.type == KvType::kBF16) value = BF16ToF32(F32ToBF16(value));
+    }
+  }
+  // Appends integers of magnitude `most`; returns their scale. Rounds by the current rounding mode,
+  // to nearest even.
+  static float Quantize(const float* x, int64_t count, float most, std::vector<int>& out) {
+    float amax = 0;
+    for (int64_t i = 0; i < count; ++i) amax = std::max(amax, std::fabs(x[i]));
+    const float inverse = amax > 0 ? most / amax : 0;
+    for (int64_t i = 0; i < count; ++i) {
+      out.push_back(static_cast<int>(std::nearbyint(x[i] * inverse)));
+    }
+    return amax / most;
   }
   int64_t q_stride() const { return shape_.query_heads * shape_.head_dim + 7; }
   const float* Q(int64_t token, int64_t head) const {
@@ -144,9 +173,10 @@ class AttentionCase {
   int64_t SlotsOf(int64_t token) const { return sequences_[sequence_of_token_[token]].slots; }
   const float* Row(const std::vector<std::vector<float>>& rows, int64_t token, int64_t head,
                    int64_t slot) const {
-    const int64_t kv_head = head / (shape_.query_heads / shape_.kv_heads);
-    return rows[sequence_of_token_[token]].data() +
-           (slot * shape_.kv_heads + kv_head) * shape_.head_dim;
+    return rows[sequence_of_token_[token]].data() + RowIndex(head, slot) * shape_.head_dim;
+  }
+  int64_t RowIndex(int64_t head, int64_t slot) const {
+    return slot * shape_.kv_heads + head / (shape_.query_heads / shape_.kv_heads);
   }
   bool Sees(int64_t token, int64_t slot) const {
     for (int i = 0; i < kMaxVisibleRanges; ++i) {
@@ -178,13 +208,19 @@ class AttentionCase {
     }
     const int64_t layers = 2;  // the view is of the second
     const int64_t head_values = block_size * shape_.head_dim;
-    const int64_t layer_values = 2 * shape_.kv_heads * head_values;
+    const int64_t row = shape_.kv_heads * shape_.head_dim;
+    // Floats as [head][token][dim], int8 as [token] rows of values, scales and three bytes more.
+    const bool is_int8 = shape_.type == KvType::kInt8;
+    const int64_t int8_row = row + 4 * shape_.kv_heads + 3;
+    const int64_t half_values = is_int8 ? block_size * int8_row : block_size * row;
+    const int64_t layer_values = 2 * half_values;
     view_ = {.type = shape_.type,
              .block_size_log2 = shape_.block_size_log2,
              .block_stride = shape_.layer_major ? layer_values : layers * layer_values,
-             .token_stride = shape_.head_dim,
-             .head_stride = head_values,
-             .value_offset = shape_.kv_heads * head_values};
+             .token_stride = is_int8 ? int8_row : shape_.head_dim,
+             .head_stride = is_int8 ? shape_.head_dim : head_values,
+             .value_offset = half_values,
+             .scale_offset = row};
     pool_.assign(total * layers * layer_values * KvTypeBytes(shape_.type), std::byte{0xff});  // NaN
     const int64_t layer_offset = shape_.layer_major ? total * layer_values : layer_values;
     view_.base = pool_.data() + layer_offset * KvTypeBytes(shape_.type);
@@ -215,16 +251,30 @@ class AttentionCase {
       const int64_t index = slot >> shape_.block_size_log2;
       const int64_t block = block_tables_[s * table_stride_ + index];
       for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-        const int64_t at = block * view_.block_stride +
-                           (slot - (index << shape_.block_size_log2)) * view_.token_stride +
-                           head * view_.head_stride;
+        const int64_t row = block * view_.block_stride +
+                            (slot - (index << shape_.block_size_log2)) * view_.token_stride;
+        const int64_t at = row + head * view_.head_stride;
         const int64_t from = (slot * shape_.kv_heads + head) * shape_.head_dim;
+        if (shape_.type == KvType::kInt8) {
+          const int64_t scale = row + view_.scale_offset + 4 * head;
+          PutInt8(at, scale, k_integers_[s], from);
+          PutInt8(at + view_.value_offset, scale + view_.value_offset, v_integers_[s], from);
+          continue;
+        }
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
           Put(at + d, k_[s][from + d]);
           Put(at + view_.value_offset + d, v_[s][from + d]);
         }
       }
     }
+  }
+
+  void PutInt8(int64_t at, int64_t scale, const Integers& integers, int64_t from) {
+    auto* base = static_cast<int8_t*>(view_.base);
+    for (int64_t d = 0; d < shape_.head_dim; ++d) {
+      base[at + d] = static_cast<int8_t>(integers.values[from + d]);
+    }
+    std::memcpy(base + scale, &integers.scales[from / shape_.head_dim], sizeof(float));
   }
 
   void Put(int64_t offset, float value) {
@@ -248,24 +298,55 @@ class AttentionCase {
       std::vector<float> scores;
       float maximum = state.m;
       for (const int64_t slot : visible) {
-        scores.push_back(plain::Dot16(Q(token, head), Row(k_, token, head, slot), shape_.head_dim) *
-                         kScale);
+        scores.push_back(ExpectedScore(token, head, slot));
         if (scores.back() > maximum) maximum = scores.back();
       }
       const float alpha = plain::Exp(state.m - maximum);
       for (float& o : state.o) o = o * alpha;
       for (float& l : state.l) l = l * alpha;
+      std::vector<float> weights;
       for (size_t j = 0; j < visible.size(); ++j) {
         const float p = plain::Exp(scores[j] - maximum);
+        weights.push_back(p);
         state.l[(visible[j] - tile) % 16] += p;
+        if (shape_.type == KvType::kInt8) continue;
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
           state.o[d] = std::fma(p, Row(v_, token, head, visible[j])[d], state.o[d]);
         }
       }
+      if (shape_.type == KvType::kInt8) ExpectedInt8Values(token, head, visible, weights, state.o);
       state.m = maximum;
       state.any = true;
     }
     return state;
+  }
+
+  float ExpectedScore(int64_t token, int64_t head, int64_t slot) const {
+    if (shape_.type != KvType::kInt8) {
+      return plain::Dot16(Q(token, head), Row(k_, token, head, slot), shape_.head_dim) * kScale;
+    }
+    std::vector<int> q;
+    const float scale_q = Quantize(Q(token, head), shape_.head_dim, 32767, q);
+    const Integers& k = k_integers_[sequence_of_token_[token]];
+    const int64_t row = RowIndex(head, slot);
+    int64_t sum = 0;
+    for (int64_t d = 0; d < shape_.head_dim; ++d) sum += q[d] * k.values[row * shape_.head_dim + d];
+    return static_cast<float>(sum) * (scale_q * kScale * k.scales[row]);
+  }
+
+  void ExpectedInt8Values(int64_t token, int64_t head, const std::vector<int64_t>& visible,
+                          std::vector<float> weights, std::vector<float>& o) const {
+    const Integers& v = v_integers_[sequence_of_token_[token]];
+    for (size_t j = 0; j < visible.size(); ++j) weights[j] *= v.scales[RowIndex(head, visible[j])];
+    std::vector<int> u;
+    const float scale = Quantize(weights.data(), static_cast<int64_t>(weights.size()), 32767, u);
+    for (int64_t d = 0; d < shape_.head_dim; ++d) {
+      int64_t sum = 0;
+      for (size_t j = 0; j < visible.size(); ++j) {
+        sum += u[j] * v.values[RowIndex(head, visible[j]) * shape_.head_dim + d];
+      }
+      o[d] = std::fma(scale, static_cast<float>(sum), o[d]);
+    }
   }
 
   std::vector<float> ExpectedRow(int64_t token, int64_t head) const {
@@ -295,7 +376,8 @@ class AttentionCase {
 
   const AttentionShape shape_;
   const std::vector<AttentionSequence> sequences_;
-  std::vector<std::vector<float>> k_, v_;  // [sequence][slot, kv_head, d], as stored
+  std::vector<std::vector<float>> k_, v_;          // [sequence][slot, kv_head, d], as stored
+  std::vector<Integers> k_integers_, v_integers_;  // int8 only
   std::vector<float> q_;
   std::vector<int32_t> sequence_of_token_;
   std::vector<VisibleRange> visible_;

@@ -33,7 +33,7 @@ std::vector<float> RunSegment(const AttentionCase& problem, const AttentionShape
 }
 
 TEST(AttentionPlain, IsTheLiteralTranscriptionForEveryTypeAndHeadDim) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
     for (const int64_t head_dim : {8, 24, 64, 256}) {
       SCOPED_TRACE(testing::Message() << KvTypeName(type) << " " << head_dim << " seed " << kSeed);
       const AttentionShape shape{.head_dim = head_dim, .type = type};
@@ -49,6 +49,15 @@ TEST(AttentionPlain, IsNearSoftmaxInDoublePrecision) {
   const std::vector<float> out = RunSegment(problem, shape, 0);
   const std::vector<double> exact = problem.Exact();
   for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 2e-6) << "seed " << kSeed;
+}
+
+// Against the values as stored: what 16-bit queries and weights add.
+TEST(AttentionPlain, Int8ProductsAreNearSoftmaxOverTheStoredValues) {
+  const AttentionShape shape{.head_dim = 64, .type = KvType::kInt8};
+  const AttentionCase problem(shape, {CausalSequence(250, 40)}, kSeed);
+  const std::vector<float> out = RunSegment(problem, shape, 0);
+  const std::vector<double> exact = problem.Exact();
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 3e-4) << "seed " << kSeed;
 }
 
 TEST(AttentionPlain, SegmentsCountFromSlotZeroAndEmptyOnesSayThatNothingIsVisible) {

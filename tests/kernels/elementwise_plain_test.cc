@@ -150,5 +150,47 @@ TEST(KvWritePlain, StoresEveryTypeAndLayoutAndSkipsPadding) {
   }
 }
 
+TEST(KvWritePlain, Int8RowsRoundToTheirLargestValueAndKeepTheirScale) {
+  std::mt19937_64 random(kSeed);
+  const int64_t kv_heads = 2, head_dim = 8, row = 32, block = 2 * 4 * row;  // 24 bytes and padding
+  auto k = RandomFloats(random, kv_heads * head_dim);
+  auto v = RandomFloats(random, kv_heads * head_dim);
+  std::fill_n(k.begin() + head_dim, head_dim, 0.0f);  // K of head 1: zeros
+  std::vector<std::byte> pool(3 * block, std::byte{0x5a});
+  const std::vector<std::byte> before = pool;
+  const KvLayerView kv{.base = pool.data(),
+                       .type = KvType::kInt8,
+                       .block_size_log2 = 2,
+                       .block_stride = block,
+                       .token_stride = row,
+                       .head_stride = head_dim,
+                       .value_offset = 4 * row,
+                       .scale_offset = kv_heads * head_dim};
+  const int64_t slot = 4 + 3;
+  plain::KvWrite({k.data(), v.data(), 16, kv_heads, head_dim, &slot, kv, 1}, 0, 1);
+  for (const auto& [values, at] :
+       {std::pair(&k, block + 3 * row), std::pair(&v, block + 7 * row)}) {
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      const float* x = values->data() + head * head_dim;
+      float amax = 0;
+      for (int64_t d = 0; d < head_dim; ++d) amax = std::max(amax, std::fabs(x[d]));
+      float scale;
+      std::memcpy(&scale, pool.data() + at + 16 + 4 * head, 4);
+      EXPECT_EQ(scale, amax / 127.0f);
+      for (int64_t d = 0; d < head_dim; ++d) {
+        const int q = static_cast<int8_t>(pool[at + head * head_dim + d]);
+        EXPECT_EQ(q, amax > 0 ? std::nearbyint(x[d] * (127.0f / amax)) : 0);
+        EXPECT_NEAR(static_cast<float>(q) * scale, x[d], amax / 250);
+      }
+    }
+  }
+  // Nothing else was touched, the row's padding neither.
+  for (size_t i = 0; i < pool.size(); ++i) {
+    const auto in = [i](int64_t begin) { return i >= begin && i < begin + 24; };
+    if (in(block + 3 * row) || in(block + 7 * row)) continue;
+    EXPECT_EQ(pool[i], before[i]) << i;
+  }
+}
+
 }  // namespace
 }  // namespace baton

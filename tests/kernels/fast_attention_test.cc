@@ -45,6 +45,8 @@ class Pool {
     kv_.block_size_log2 = c.block_size_log2;
     kv_.head_stride = c.head_dim;
     kv_.token_stride = c.kv_heads * c.head_dim;
+    kv_.scale_offset = kv_.token_stride;
+    if (c.type == KvType::kInt8) kv_.token_stride += 4 * c.kv_heads + 3;
     kv_.value_offset = block_size * kv_.token_stride;
     kv_.block_stride = 2 * kv_.value_offset;
     storage_.resize(blocks * kv_.block_stride * KvTypeBytes(c.type), std::byte{0xff});  // NaNs
@@ -115,8 +117,12 @@ class Pool {
       const int64_t block = table_[slot >> c.block_size_log2];
       const int64_t offset = slot & ((int64_t{1} << c.block_size_log2) - 1);
       for (int64_t at : {int64_t{0}, kv_.value_offset}) {
-        for (int64_t i = 0; i < kv_.token_stride; ++i) {
-          Put(block * kv_.block_stride + offset * kv_.token_stride + at + i, Value(random));
+        const int64_t row = block * kv_.block_stride + offset * kv_.token_stride + at;
+        for (int64_t i = 0; i < c.kv_heads * c.head_dim; ++i) Put(row + i, random);
+        if (c.type != KvType::kInt8) continue;
+        for (int64_t head = 0; head < c.kv_heads; ++head) {
+          const float scale = std::abs(Value(random)) / 100;
+          std::memcpy(storage_.data() + row + kv_.scale_offset + 4 * head, &scale, 4);
         }
       }
     }
@@ -144,7 +150,12 @@ class Pool {
     return std::normal_distribution<float>(0, 1)(random);
   }
 
-  void Put(int64_t at, float value) {
+  void Put(int64_t at, std::mt19937_64& random) {
+    if (case_.type == KvType::kInt8) {
+      storage_[at] = static_cast<std::byte>(random());
+      return;
+    }
+    const float value = Value(random);
     if (case_.type == KvType::kF32) {
       std::memcpy(storage_.data() + 4 * at, &value, 4);
       return;
@@ -194,7 +205,7 @@ void ExpectPlainSegments(std::mt19937_64& random, InstructionSet set, const Case
 
 TEST_P(FastAttention, EqualsPlainForEveryHeadDimAndType) {
   std::mt19937_64 random(TestSeed());
-  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
     for (int64_t head_dim : {1, 8, 16, 32, 40, 64, 80, 96, 100, 128, 192, 255, 256}) {
       for (int64_t tokens : {1, 6}) {  // 3 and 18 queries: rows and transposed
         const Case c = {.type = type, .head_dim = head_dim, .tokens = tokens, .slots = 330};
@@ -208,7 +219,8 @@ TEST_P(FastAttention, EqualsPlainForEveryQueryCountAndBlockSize) {
   std::mt19937_64 random(TestSeed());
   for (int64_t heads_per_kv = 1; heads_per_kv <= 8; ++heads_per_kv) {
     for (int32_t block_size_log2 = 0; block_size_log2 <= 7; ++block_size_log2) {
-      const Case c = {.heads_per_kv = heads_per_kv,
+      const Case c = {.type = random() % 2 == 0 ? KvType::kF16 : KvType::kInt8,
+                      .heads_per_kv = heads_per_kv,
                       .tokens = 1 + static_cast<int64_t>(random() % 9),
                       .slots = 10 + static_cast<int64_t>(random() % 200),
                       .block_size_log2 = block_size_log2,
@@ -221,7 +233,8 @@ TEST_P(FastAttention, EqualsPlainForEveryQueryCountAndBlockSize) {
 TEST_P(FastAttention, EqualsPlainWithHolesOverGarbage) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 40; ++i) {
-    const Case c = {.head_dim = i % 2 == 0 ? 64 : 40,
+    const Case c = {.type = i % 4 < 2 ? KvType::kF16 : KvType::kInt8,
+                    .head_dim = i % 2 == 0 ? 64 : 40,
                     .heads_per_kv = 1 + static_cast<int64_t>(random() % 4),
                     .tokens = 1 + static_cast<int64_t>(random() % 12),
                     .slots = 1 + static_cast<int64_t>(random() % 400),
@@ -233,10 +246,20 @@ TEST_P(FastAttention, EqualsPlainWithHolesOverGarbage) {
 TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 20; ++i) {
-    const Case c = {.tokens = 1 + static_cast<int64_t>(random() % 8),
+    const Case c = {.type = i % 4 < 2 ? KvType::kF16 : KvType::kInt8,
+                    .tokens = 1 + static_cast<int64_t>(random() % 8),
                     .slots = 200,
                     .holes = i % 2 == 0,
                     .extremes = true};
+    ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
+  }
+}
+
+// More queries than are prepared at once.
+TEST_P(FastAttention, EqualsPlainForAHundredQueriesOfOneHead) {
+  std::mt19937_64 random(TestSeed());
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    const Case c = {.type = type, .heads_per_kv = 25, .tokens = 4, .slots = 130, .holes = true};
     ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
   }
 }

@@ -147,7 +147,7 @@ TEST_P(FastElementwise, KvWriteEqualsPlainForEveryTypeAndBitPattern) {
   std::mt19937_64 random(TestSeed());
   const int64_t tokens = 6;
   const int64_t kv_heads = 2;
-  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+  for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
     for (int64_t head_dim : {1, 15, 16, 40, 64, 80, 256}) {
       const int64_t stride = kv_heads * head_dim + 1;
       std::vector<float> k(tokens * stride);
@@ -171,7 +171,8 @@ TEST_P(FastElementwise, KvWriteEqualsPlainForEveryTypeAndBitPattern) {
       args.kv.type = type;
       args.kv.block_size_log2 = 1;
       args.kv.head_stride = head_dim;
-      args.kv.token_stride = kv_heads * head_dim;
+      args.kv.scale_offset = kv_heads * head_dim;
+      args.kv.token_stride = kv_heads * head_dim + (type == KvType::kInt8 ? 4 * kv_heads + 1 : 0);
       args.kv.value_offset = 2 * args.kv.token_stride;
       args.kv.block_stride = 4 * args.kv.token_stride;
       const size_t bytes = 4 * args.kv.block_stride * KvTypeBytes(type);

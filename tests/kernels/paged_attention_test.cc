@@ -74,6 +74,16 @@ TEST(PagedAttention, GroupedAndSingleHeadsOfEveryKind) {
 }
 
 // More states than one round of split attention holds.
+TEST(PagedAttention, Int8PoolsOfEveryBlockSizeAreTheLiteralTranscription) {
+  for (int log2 = 0; log2 <= 7; ++log2) {
+    SCOPED_TRACE(testing::Message() << "block size 2^" << log2 << " seed " << kSeed);
+    const AttentionShape shape{
+        .type = KvType::kInt8, .block_size_log2 = log2, .layer_major = log2 % 2 == 0};
+    const AttentionCase problem(shape, MixedBatch(), kSeed);
+    ASSERT_EQ(Attend(problem, 1 + log2 % 3), problem.Expected());
+  }
+}
+
 TEST(PagedAttention, SplitAttentionInSeveralRounds) {
   const AttentionShape shape{.query_heads = 64, .kv_heads = 1, .head_dim = 2, .type = KvType::kF32};
   std::vector<AttentionSequence> batch = {CausalSequence(256 * 140, 1), CausalSequence(300, 2)};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/model/reference_llama.h"
 #include "tests/model/tiny_model.h"
@@ -117,6 +118,29 @@ TEST(LlamaRunner, KvTypesDiffer) {
   EXPECT_NE(f32, f16);
   EXPECT_NE(f32, bf16);
   EXPECT_NE(f16, bf16);
+}
+
+TEST(LlamaRunner, Int8PoolsStayNearAndKeepTheirBitsInEveryChunkBlockSizeAndLayout) {
+  const TinyModel model("f32");
+  const auto tokens = TinyTokens(60, 5);
+  const Rows f32 = TinyRunner(model, {.type = KvType::kF32}).Decode(0, tokens, 4, 64);
+  const Rows int8 = TinyRunner(model, {.type = KvType::kInt8}).Decode(0, tokens, 4, 64);
+  EXPECT_NE(f32, int8);
+  double difference = 0;
+  double whole = 0;
+  for (size_t r = 0; r < f32.size(); ++r) {
+    for (size_t i = 0; i < f32[r].size(); ++i) {
+      difference += std::pow(int8[r][i] - f32[r][i], 2);
+      whole += std::pow(f32[r][i], 2);
+    }
+  }
+  EXPECT_LT(std::sqrt(difference / whole), 0.02);
+  for (const int32_t block_size : {1, 8, 128}) {
+    for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+      TinyRunner runner(model, {.layout = layout, .type = KvType::kInt8, .block_size = block_size});
+      EXPECT_EQ(runner.Decode(3, tokens, 4, 7), int8) << block_size;
+    }
+  }
 }
 
 // Every batch size up to behind the largest bucket, padded or not.

@@ -1,0 +1,192 @@
+// The two integer products of int8 attention (NUMERICS §8) on AVX-512 with VNNI.
+//
+// VPDPBUSD multiplies unsigned by signed bytes, four to a 32-bit lane. Stored bytes are kept
+// unsigned as b + 128 and a 16-bit operand v as two signed planes, v = 256 high + low + 128, so
+//   Σ v·b = 256 Σ high·(b+128) + Σ low·(b+128) + 128 Σ (b+128) − 128 Σ v,
+// an identity of integers modulo 2³², whose result fits. The twin of int8_products_avx2.h; only
+// int8_attention_lanes.h may include this. Everything has internal linkage.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/vector_math_avx512.h"
+#include "kernels/numerics.h"
+
+namespace baton {
+namespace {
+
+// Most queries that a product takes at once: as many accumulators as there are registers.
+inline constexpr int kInt8Queries = 3;
+
+// `count` 16-bit values as planes; count is a multiple of 64.
+struct Int16Operand {
+  alignas(64) int8_t high[kMaxHeadDim];
+  alignas(64) int8_t low[kMaxHeadDim];
+  int32_t bias;  // −128 Σ v
+};
+
+inline void PackOperand(const int16_t* values, int64_t count, Int16Operand* out) {
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t i = 0; i < count; i += 32) {
+    const __m512i v = _mm512_loadu_si512(values + i);
+    const __m256i high = _mm512_cvtepi16_epi8(_mm512_srai_epi16(v, 8));
+    const __m256i low = _mm256_xor_si256(_mm512_cvtepi16_epi8(v), _mm256_set1_epi8(-128));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out->high + i), high);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out->low + i), low);
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(v, _mm512_set1_epi16(1)));
+  }
+  out->bias = -128 * _mm512_reduce_add_epi32(sum);
+}
+
+// Word [i][slot]: dims 4i…4i+3 of a slot.
+struct KeyTile {
+  alignas(64) uint32_t words[kMaxHeadDim / 4][kAttentionTile];
+  alignas(64) int32_t bias[kAttentionTile];  // 128 Σ (b + 128)
+};
+
+// rows: [slot, dims].
+inline void PackKeys(const int8_t* rows, int64_t dims, KeyTile* out) {
+  for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+    for (int64_t d = 0; d < dims; d += 64) {
+      Transpose16(reinterpret_cast<const float*>(rows + j * dims + d), dims / 4,
+                  reinterpret_cast<float*>(&out->words[d / 4][j]), kAttentionTile);
+    }
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t i = 0; i < dims / 4; ++i) {
+      const __m512i biased =
+          _mm512_xor_si512(_mm512_load_si512(&out->words[i][j]), _mm512_set1_epi8(-128));
+      _mm512_store_si512(&out->words[i][j], biased);
+      sum = _mm512_dpbusd_epi32(sum, biased, _mm512_set1_epi8(1));
+    }
+    _mm512_store_si512(out->bias + j, _mm512_slli_epi32(sum, 7));
+  }
+}
+
+inline __m512i BroadcastWord(const int8_t* p) {
+  int32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return _mm512_set1_epi32(word);
+}
+
+inline __m512i JoinPlanes(__m512i high, __m512i low, __m512i bias, int32_t operand_bias) {
+  return _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, 8), low),
+                          _mm512_add_epi32(bias, _mm512_set1_epi32(operand_bias)));
+}
+
+// dots[n][slot] = float(Σ_d q[n][d] · key[slot][d]) for all slots of the tile.
+template <int kQueries>
+inline void DotKeys(const KeyTile& keys, int64_t dims, const Int16Operand* const* q,
+                    float (*dots)[kAttentionTile]) {
+  constexpr int kGroups = kAttentionTile / kLanes;
+  __m512i high[kQueries][kGroups];
+  __m512i low[kQueries][kGroups];
+  for (int n = 0; n < kQueries; ++n) {
+    for (int j = 0; j < kGroups; ++j) high[n][j] = low[n][j] = _mm512_setzero_si512();
+  }
+  for (int64_t i = 0; i < dims / 4; ++i) {
+    __m512i key[kGroups];
+    for (int j = 0; j < kGroups; ++j) key[j] = _mm512_load_si512(&keys.words[i][j * kLanes]);
+    for (int n = 0; n < kQueries; ++n) {
+      const __m512i q_high = BroadcastWord(q[n]->high + 4 * i);
+      const __m512i q_low = BroadcastWord(q[n]->low + 4 * i);
+      for (int j = 0; j < kGroups; ++j) {
+        high[n][j] = _mm512_dpbusd_epi32(high[n][j], key[j], q_high);
+        low[n][j] = _mm512_dpbusd_epi32(low[n][j], key[j], q_low);
+      }
+    }
+  }
+  for (int n = 0; n < kQueries; ++n) {
+    for (int j = 0; j < kGroups; ++j) {
+      const __m512i bias = _mm512_load_si512(keys.bias + j * kLanes);
+      const __m512i sum = JoinPlanes(high[n][j], low[n][j], bias, q[n]->bias);
+      _mm512_store_ps(dots[n] + j * kLanes, _mm512_cvtepi32_ps(sum));
+    }
+  }
+}
+
+// Word [i][…]: slots 4i…4i+3 of a dimension. Of every 64 dimensions, register k holds dims
+// 16 l + 4 k … 16 l + 4 k + 3 in its 128-bit lane l, as byte interleaving leaves them.
+struct ValueTile {
+  alignas(64) uint32_t words[kAttentionTile / 4][kMaxHeadDim];
+  alignas(64) int32_t bias[kMaxHeadDim];  // 128 Σ (b + 128), dimensions in the same order
+};
+
+// rows: [slot, dims].
+inline void PackValues(const int8_t* rows, int64_t dims, ValueTile* out) {
+  const __m512i flip = _mm512_set1_epi8(-128);
+  for (int64_t d = 0; d < dims; d += 64) {
+    __m512i sum[4];
+    for (__m512i& of_register : sum) of_register = _mm512_setzero_si512();
+    for (int64_t i = 0; i < kAttentionTile / 4; ++i) {
+      __m512i row[4];
+      for (int r = 0; r < 4; ++r) {
+        row[r] = _mm512_xor_si512(_mm512_loadu_si512(rows + (4 * i + r) * dims + d), flip);
+      }
+      const __m512i low_01 = _mm512_unpacklo_epi8(row[0], row[1]);
+      const __m512i high_01 = _mm512_unpackhi_epi8(row[0], row[1]);
+      const __m512i low_23 = _mm512_unpacklo_epi8(row[2], row[3]);
+      const __m512i high_23 = _mm512_unpackhi_epi8(row[2], row[3]);
+      const __m512i word[4] = {
+          _mm512_unpacklo_epi16(low_01, low_23), _mm512_unpackhi_epi16(low_01, low_23),
+          _mm512_unpacklo_epi16(high_01, high_23), _mm512_unpackhi_epi16(high_01, high_23)};
+      for (int k = 0; k < 4; ++k) {
+        _mm512_store_si512(&out->words[i][d + 16 * k], word[k]);
+        sum[k] = _mm512_dpbusd_epi32(sum[k], word[k], _mm512_set1_epi8(1));
+      }
+    }
+    for (int k = 0; k < 4; ++k) {
+      _mm512_store_si512(out->bias + d + 16 * k, _mm512_slli_epi32(sum[k], 7));
+    }
+  }
+}
+
+// output[d…d+63] = fma(scale, sum, output), `sum` in the order of ValueTile.
+inline void AddInOrder(const __m512 (&sum)[4], float scale, float* output) {
+  const __m512 even_01 = _mm512_shuffle_f32x4(sum[0], sum[1], 0x88);
+  const __m512 odd_01 = _mm512_shuffle_f32x4(sum[0], sum[1], 0xdd);
+  const __m512 even_23 = _mm512_shuffle_f32x4(sum[2], sum[3], 0x88);
+  const __m512 odd_23 = _mm512_shuffle_f32x4(sum[2], sum[3], 0xdd);
+  const Lanes ordered[4] = {{_mm512_shuffle_f32x4(even_01, even_23, 0x88)},
+                            {_mm512_shuffle_f32x4(odd_01, odd_23, 0x88)},
+                            {_mm512_shuffle_f32x4(even_01, even_23, 0xdd)},
+                            {_mm512_shuffle_f32x4(odd_01, odd_23, 0xdd)}};
+  for (int k = 0; k < 4; ++k) {
+    Store(output + 16 * k, Fma(Set(scale), ordered[k], Load(output + 16 * k)));
+  }
+}
+
+// outputs[n][d] = fma(scales[n], float(Σ_slot u[n][slot] · value[slot][d]), outputs[n][d]).
+template <int kQueries>
+inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Operand* u,
+                          const float* scales, float* const* outputs) {
+  for (int64_t d = 0; d < dims; d += 64) {
+    __m512i high[kQueries][4];
+    __m512i low[kQueries][4];
+    for (int n = 0; n < kQueries; ++n) {
+      for (int k = 0; k < 4; ++k) high[n][k] = low[n][k] = _mm512_setzero_si512();
+    }
+    for (int64_t i = 0; i < kAttentionTile / 4; ++i) {
+      __m512i word[4];
+      for (int k = 0; k < 4; ++k) word[k] = _mm512_load_si512(&values.words[i][d + 16 * k]);
+      for (int n = 0; n < kQueries; ++n) {
+        const __m512i u_high = BroadcastWord(u[n].high + 4 * i);
+        const __m512i u_low = BroadcastWord(u[n].low + 4 * i);
+        for (int k = 0; k < 4; ++k) {
+          high[n][k] = _mm512_dpbusd_epi32(high[n][k], word[k], u_high);
+          low[n][k] = _mm512_dpbusd_epi32(low[n][k], word[k], u_low);
+        }
+      }
+    }
+    for (int n = 0; n < kQueries; ++n) {
+      __m512 sum[4];
+      for (int k = 0; k < 4; ++k) {
+        const __m512i bias = _mm512_load_si512(values.bias + d + 16 * k);
+        sum[k] = _mm512_cvtepi32_ps(JoinPlanes(high[n][k], low[n][k], bias, u[n].bias));
+      }
+      AddInOrder(sum, scales[n], outputs[n] + d);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
