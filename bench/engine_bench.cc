@@ -51,22 +51,31 @@ ModelCost CostOf(const LoadedModel& model, KvType kv_type) {
 
 class EngineBench {
  public:
-  EngineBench(const LoadedModel& model, const EngineOptions& options, const MeasuredPeaks& peaks)
-      : model_(model), options_(options), peaks_(peaks), cost_(CostOf(model, options.kv_type)) {
+  // `only`: figures whose name begins so; empty: all.
+  EngineBench(const LoadedModel& model, const EngineOptions& options, const MeasuredPeaks& peaks,
+              const std::string& only)
+      : model_(model),
+        options_(options),
+        peaks_(peaks),
+        cost_(CostOf(model, options.kv_type)),
+        only_(only) {
     std::printf("%-32s %12s %12s %7s\n", "figure", "tokens/s", "limit", "ratio");
   }
 
   void Prefill(int32_t tokens) {
+    const std::string name = "prefill_" + std::to_string(tokens) + "_tokens_per_s";
+    if (!IsWanted(name)) return;
     BenchModel bench(model_, options_, 1, tokens);
     const double seconds = BestSeconds([&] { bench.Prefill(0, 0, tokens); }, kLeastSeconds);
     const double n = tokens;
     const double compute = (n * cost_.layer_macs + cost_.head_macs) / peaks_.int8_per_second +
                            n * n / 2 * cost_.attention_macs / peaks_.f32_per_second;
-    Add("prefill_" + std::to_string(tokens) + "_tokens_per_s", n / seconds, n / compute);
+    Add(name, n / seconds, n / compute);
   }
 
   // One step of `batch` sequences that have `context` slots each.
   void Decode(const std::string& name, int32_t batch, int32_t context) {
+    if (!IsWanted(name)) return;
     BenchModel bench(model_, options_, batch, context + 1);
     for (int32_t s = 0; s < batch; ++s) bench.Prefill(s, 0, context);
     const double seconds = BestSeconds([&] { bench.Decode(batch, context); }, kLeastSeconds);
@@ -81,6 +90,8 @@ class EngineBench {
   nlohmann::json figures() const { return figures_; }
 
  private:
+  bool IsWanted(const std::string& name) const { return name.starts_with(only_); }
+
   void Add(const std::string& name, double value, double limit) {
     std::printf("%-32s %12.1f %12.1f %7.3f\n", name.c_str(), value, limit, value / limit);
     std::fflush(stdout);
@@ -95,10 +106,11 @@ class EngineBench {
   const EngineOptions options_;
   const MeasuredPeaks peaks_;
   const ModelCost cost_;
+  const std::string only_;
   nlohmann::json figures_ = nlohmann::json::array();
 };
 
-int Run(const EngineOptions& options, bool quick) {
+int Run(const EngineOptions& options, bool quick, const std::string& only) {
   const absl::StatusOr<LoadedModel> model = LoadModel(options);
   if (!model.ok()) {
     std::cerr << model.status() << "\n";
@@ -118,7 +130,7 @@ int Run(const EngineOptions& options, bool quick) {
               model->device->Description().c_str(), std::string(InstructionSetName(set)).c_str(),
               threads, peaks.int8_per_second / 1e9, peaks.f32_per_second / 1e9,
               peaks.bytes_per_second / 1e9);
-  EngineBench bench(*model, options, peaks);
+  EngineBench bench(*model, options, peaks, only);
   bench.Decode("decode_1_tokens_per_s", 1, 64);
   bench.Prefill(512);
   if (!quick) {
@@ -141,9 +153,11 @@ int main(int argc, char** argv) {
   baton::EngineOptions options;
   baton::SettingList settings;
   bool quick = false;
+  std::string only;
   app.add_flag("--quick", quick, "Only prefill_512 and decode_1");
+  app.add_option("--only", only, "Only figures whose name begins so, for example decode_16");
   baton::RegisterSettings(options, settings);
   baton::AddSettings(settings, "Engine", app);
   CLI11_PARSE(app, argc, argv);
-  return baton::Run(options, quick);
+  return baton::Run(options, quick, only);
 }

@@ -8,11 +8,10 @@
 
 namespace baton::avx2 {
 
-void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                      int64_t kv_head, int64_t segment, AttentionState* states) {
+void AttentionSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                      AttentionState* states) {
   const bool is_int8 = args.kv.type == KvType::kInt8;
-  (is_int8 ? Int8SegmentOverLanes : SegmentOverLanes)(args, token_begin, token_end, kv_head,
-                                                      segment, states);
+  (is_int8 ? Int8SegmentOverLanes : SegmentOverLanes)(args, unit, states);
 }
 
 }  // namespace baton::avx2

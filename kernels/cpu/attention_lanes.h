@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/direct_attention_lanes.h"
 
 namespace baton {
 namespace {
@@ -34,13 +35,6 @@ struct AttentionTile {
 
 // ---- filling a tile -------------------------------------------------------------------------
 
-template <KvType kType>
-inline Lanes LoadStored(const void* base, int64_t offset) {
-  if constexpr (kType == KvType::kF32) return Load(static_cast<const float*>(base) + offset);
-  const uint16_t* halves = static_cast<const uint16_t*>(base) + offset;
-  return kType == KvType::kF16 ? LoadF16(halves) : LoadBF16(halves);
-}
-
 // One row of head_dim values; the rest of its last register becomes `padding`.
 template <KvType kType>
 inline void WidenRow(const void* base, int64_t offset, int64_t head_dim, float padding,
@@ -57,40 +51,40 @@ inline void WidenRow(const void* base, int64_t offset, int64_t head_dim, float p
 }
 
 template <KvType kType>
-inline void WidenTile(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
-                      int64_t begin, uint64_t seen, AttentionTile& tile) {
+inline void WidenTile(const PagedAttentionArgs& args, int64_t kv_head, const TileRows& rows,
+                      AttentionTile& tile) {
+  const int64_t head = kv_head * args.kv.head_stride;
   for (int64_t j = 0; j < kAttentionTile; ++j) {
     float* key = tile.keys + j * tile.dims;
-    if ((seen >> j & 1) == 0) {  // its bytes may be anything, or nowhere
+    if ((rows.seen >> j & 1) == 0) {  // its bytes may be anything, or nowhere
       std::memset(key, 0, static_cast<size_t>(tile.dims) * sizeof(float));
       continue;
     }
-    const int64_t offset = RowOffset(args, sequence, begin + j) + kv_head * args.kv.head_stride;
-    WidenRow<kType>(args.kv.base, offset, tile.head_dim, -0.0f, key);
-    WidenRow<kType>(args.kv.base, offset + args.kv.value_offset, tile.head_dim, 0.0f,
+    WidenRow<kType>(rows.key[j], head, tile.head_dim, -0.0f, key);
+    WidenRow<kType>(rows.key[j], head + args.kv.value_offset, tile.head_dim, 0.0f,
                     tile.values + j * tile.dims);
   }
 }
 
-// `seen`: slots that some token of the call sees; no others are read.
-inline void FillTile(const PagedAttentionArgs& args, int64_t sequence, int64_t kv_head,
-                     int64_t begin, uint64_t seen, AttentionTile& tile) {
+// Slots that nobody sees are not read.
+inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const TileRows& rows,
+                     AttentionTile& tile) {
   switch (args.kv.type) {
     case KvType::kF32:
-      WidenTile<KvType::kF32>(args, sequence, kv_head, begin, seen, tile);
+      WidenTile<KvType::kF32>(args, kv_head, rows, tile);
       break;
     case KvType::kF16:
-      WidenTile<KvType::kF16>(args, sequence, kv_head, begin, seen, tile);
+      WidenTile<KvType::kF16>(args, kv_head, rows, tile);
       break;
     case KvType::kBF16:
-      WidenTile<KvType::kBF16>(args, sequence, kv_head, begin, seen, tile);
+      WidenTile<KvType::kBF16>(args, kv_head, rows, tile);
       break;
     case KvType::kInt8:  // has tiles of its own: int8_attention_lanes.h
       break;
   }
   if (!tile.is_transposed) return;
   for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-    if ((seen >> j & 0xffff) == 0) continue;
+    if ((rows.seen >> j & 0xffff) == 0) continue;
     for (int64_t d = 0; d < tile.dims; d += kLanes) {
       Transpose16(tile.keys + j * tile.dims + d, tile.dims,
                   tile.transposed + d * kAttentionTile + j, kAttentionTile);
@@ -139,13 +133,16 @@ inline PerQuery<kQueries> DotTransposed(const AttentionTile& tile, const float* 
 template <int kChunks>
 inline Lanes DotRowsOf(const float* q, const float* keys, int64_t dims) {
   const int64_t end = kChunks > 0 ? kChunks * kLanes : dims;
-  return Tree16OfEach([=](int key) {
-    Lanes sum = Set(0.0f);
-    for (int64_t d = 0; d < end; d += kLanes) {
-      sum = Fma(Load(q + d), Load(keys + key * end + d), sum);
-    }
-    return sum;
-  });
+  Lanes dots;
+  Tree16OfEach<1>(
+      [=](int key, Lanes* sum) {
+        *sum = Set(0.0f);
+        for (int64_t d = 0; d < end; d += kLanes) {
+          *sum = Fma(Load(q + d), Load(keys + key * end + d), *sum);
+        }
+      },
+      &dots);
+  return dots;
 }
 
 inline Lanes DotRows(const AttentionTile& tile, const float* q, int64_t j) {
@@ -265,10 +262,12 @@ inline void AddTileOf(int64_t count, const AttentionTile& tile, float softmax_sc
   }
 }
 
-inline void AddTileToQueries(const PagedAttentionArgs& args, int64_t token_begin,
-                             int64_t query_count, int64_t kv_head, int64_t begin,
-                             const AttentionTile& tile, AttentionState* states) {
+// `states`: of the unit's tokens for this kv head.
+inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                             int64_t kv_head, int64_t begin, const AttentionTile& tile,
+                             AttentionState* states) {
   const int64_t heads = args.query_heads / args.kv_heads;
+  const int64_t query_count = unit.tokens() * heads;
   alignas(64) float padded[kQueryTile][kMaxHeadDim];
   for (int64_t first = 0; first < query_count; first += kQueryTile) {
     const int64_t left = query_count - first;
@@ -278,8 +277,8 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, int64_t token_begin
     AttentionState* targets[kQueryTile];
     uint64_t by_any = 0;
     for (int64_t n = 0; n < count; ++n) {
-      const int64_t token = token_begin + (first + n) / heads;
-      q[n] = QueryRow(args, token_begin, kv_head, first + n);
+      const int64_t token = unit.token_begin + (first + n) / heads;
+      q[n] = QueryRow(args, unit, kv_head, first + n);
       if (tile.dims != tile.head_dim) {
         WidenRow<KvType::kF32>(q[n], 0, tile.head_dim, 0.0f, padded[n]);
         q[n] = padded[n];
@@ -293,21 +292,30 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, int64_t token_begin
   }
 }
 
-inline void SegmentOverLanes(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                             int64_t kv_head, int64_t segment, AttentionState* states) {
+inline void TiledSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                         AttentionState* states) {
   AttentionTile tile;
   tile.head_dim = args.head_dim;
-  tile.dims = (args.head_dim + kLanes - 1) / kLanes * kLanes;
-  const int64_t query_count = (token_end - token_begin) * (args.query_heads / args.kv_heads);
+  tile.dims = PaddedDims(args.head_dim);
+  const int64_t query_count = unit.tokens() * (args.query_heads / args.kv_heads);
   tile.is_transposed = query_count >= kQueriesToTranspose;
-  ResetStates(states, query_count, tile.dims);
-  const int64_t sequence = token_begin < token_end ? args.sequence_of_token[token_begin] : 0;
-  const int64_t begin = segment * kAttentionSegment;
-  for (int64_t slot = begin; slot < begin + kAttentionSegment; slot += kAttentionTile) {
-    const uint64_t seen = SeenBits(args, token_begin, token_end, slot);
-    if (seen == 0) continue;
-    FillTile(args, sequence, kv_head, slot, seen, tile);
-    AddTileToQueries(args, token_begin, query_count, kv_head, slot, tile, states);
+  ForEachTile(args, unit, [&](const TileRows& rows, const TileRows&) {
+    for (int64_t i = 0; i < unit.kv_heads(); ++i) {
+      const int64_t kv_head = unit.kv_head_begin + i;
+      FillTile(args, kv_head, rows, tile);
+      AddTileToQueries(args, unit, kv_head, rows.begin, tile, states + i * query_count);
+    }
+  });
+}
+
+inline void SegmentOverLanes(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                             AttentionState* states) {
+  const int64_t heads = args.query_heads / args.kv_heads;
+  ResetStates(states, unit.kv_heads() * unit.tokens() * heads, PaddedDims(args.head_dim));
+  if (unit.tokens() == 1 && heads <= kMostDirectQueries && args.head_dim % kLanes == 0) {
+    DirectSegment(args, unit, states);
+  } else {
+    TiledSegment(args, unit, states);
   }
 }
 

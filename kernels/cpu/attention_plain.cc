@@ -144,20 +144,22 @@ void AddTile(const PagedAttentionArgs& args, int64_t token, const float* q, int6
 
 }  // namespace
 
-void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                      int64_t kv_head, int64_t segment, AttentionState* states) {
+void AttentionSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                      AttentionState* states) {
   const int64_t heads = args.query_heads / args.kv_heads;
-  for (int64_t token = token_begin; token < token_end; ++token) {
-    for (int64_t head = 0; head < heads; ++head) {
-      const float* q = args.q + token * args.q_stride + (kv_head * heads + head) * args.head_dim;
-      AttentionState& state = states[(token - token_begin) * heads + head];
-      state.maximum = -std::numeric_limits<float>::infinity();
-      std::fill_n(state.lane_sums, kLanes, 0.0f);
-      std::fill_n(state.output, args.head_dim, 0.0f);
-      state.any_visible = false;
-      const int64_t begin = segment * kAttentionSegment;
-      for (int64_t tile = begin; tile < begin + kAttentionSegment; tile += kAttentionTile) {
-        AddTile(args, token, q, kv_head, tile, state);
+  for (int64_t kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head) {
+    for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
+      for (int64_t head = 0; head < heads; ++head) {
+        const float* q = args.q + token * args.q_stride + (kv_head * heads + head) * args.head_dim;
+        AttentionState& state = *states++;
+        state.maximum = -std::numeric_limits<float>::infinity();
+        std::fill_n(state.lane_sums, kLanes, 0.0f);
+        std::fill_n(state.output, args.head_dim, 0.0f);
+        state.any_visible = false;
+        const int64_t begin = unit.segment * kAttentionSegment;
+        for (int64_t tile = begin; tile < begin + kAttentionSegment; tile += kAttentionTile) {
+          AddTile(args, token, q, kv_head, tile, state);
+        }
       }
     }
   }

@@ -5,6 +5,9 @@
 // has internal linkage.
 #pragma once
 
+#include <immintrin.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -27,34 +30,98 @@ inline uint64_t VisibleBits(const VisibleRange* ranges, int64_t begin) {
   return bits;
 }
 
-// Slots of the tile at `begin` that some token of the call sees.
-inline uint64_t SeenBits(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                         int64_t begin) {
+// Slots of the tile at `begin` that some token of the unit sees.
+inline uint64_t SeenBits(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t begin) {
   uint64_t seen = 0;
-  for (int64_t token = token_begin; token < token_end; ++token) {
+  for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
     seen |= VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
   }
   return seen;
 }
 
-// Element offset of a slot's K row (kv head 0, d 0).
-inline int64_t RowOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t slot) {
-  const KvLayerView& kv = args.kv;
-  const int64_t index = slot >> kv.block_size_log2;
+// Where the rows of a tile lie in the pool.
+struct TileRows {
+  int64_t begin;  // first slot
+  uint64_t seen;  // by some token of the unit
+  // K row (kv head 0, d 0) of every slot that is seen; for the others, of one that is.
+  const std::byte* key[kAttentionTile];
+};
+
+inline const std::byte* BlockBase(const PagedAttentionArgs& args, int64_t sequence, int64_t index) {
   const int64_t block = args.block_tables != nullptr
                             ? int64_t{args.block_tables[sequence * args.table_stride + index]}
                             : args.first_block[sequence] + index;
-  const int64_t in_block = slot - (index << kv.block_size_log2);
-  return block * kv.block_stride + in_block * kv.token_stride;
+  return static_cast<const std::byte*>(args.kv.base) +
+         block * args.kv.block_stride * KvTypeBytes(args.kv.type);
 }
 
-// The row of query `query` of a call that starts at token_begin; queries are ordered by token, then
-// head of the group.
-inline const float* QueryRow(const PagedAttentionArgs& args, int64_t token_begin, int64_t kv_head,
-                             int64_t query) {
+inline void LocateRows(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t begin,
+                       TileRows* rows) {
+  rows->begin = begin;
+  rows->seen = SeenBits(args, unit, begin);
+  if (rows->seen == 0) return;
+  const int64_t sequence = args.sequence_of_token[unit.token_begin];
+  const int64_t row_bytes = args.kv.token_stride * KvTypeBytes(args.kv.type);
+  const int64_t mask = (int64_t{1} << args.kv.block_size_log2) - 1;
+  int64_t located = -1;  // block index of `base`
+  const std::byte* base = nullptr;
+  const std::byte* some = nullptr;
+  for (int64_t j = 0; j < kAttentionTile; ++j) {
+    rows->key[j] = nullptr;
+    if ((rows->seen >> j & 1) == 0) continue;
+    const int64_t slot = begin + j;
+    const int64_t index = slot >> args.kv.block_size_log2;
+    if (index != located) {
+      base = BlockBase(args, sequence, index);
+      located = index;
+    }
+    rows->key[j] = base + (slot & mask) * row_bytes;
+    some = rows->key[j];
+  }
+  if (rows->seen == ~uint64_t{0}) return;
+  for (const std::byte*& row : rows->key) row = row == nullptr ? some : row;
+}
+
+// Calls tile(rows, next) for every tile of the unit's segment that a token of it sees; `next` is
+// the tile after it, perhaps of the next segment, to prefetch.
+template <typename Tile>
+inline void ForEachTile(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                        const Tile& tile) {
+  if (unit.token_begin == unit.token_end) return;
+  constexpr int kTiles = kAttentionSegment / kAttentionTile;
+  const int64_t begin = unit.segment * kAttentionSegment;
+  TileRows rows[2];
+  LocateRows(args, unit, begin, &rows[0]);
+  for (int i = 0; i < kTiles; ++i) {
+    LocateRows(args, unit, begin + (i + 1) * kAttentionTile, &rows[(i + 1) % 2]);
+    if (rows[i % 2].seen != 0) tile(rows[i % 2], rows[(i + 1) % 2]);
+  }
+}
+
+// Always inline: GCC takes a call that only prefetches for one without effect, and removes it.
+[[gnu::always_inline]] inline void PrefetchRow(const std::byte* row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(row) + i, _MM_HINT_T0);
+  }
+}
+
+// The row of query `query` of a unit and kv head; queries are ordered by token, then head of the
+// group.
+inline const float* QueryRow(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                             int64_t kv_head, int64_t query) {
   const int64_t heads = args.query_heads / args.kv_heads;
-  const int64_t token = token_begin + query / heads;
+  const int64_t token = unit.token_begin + query / heads;
   return args.q + token * args.q_stride + (kv_head * heads + query % heads) * args.head_dim;
+}
+
+inline int64_t PaddedDims(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
+
+// Sixteen stored floats, `offset` in elements.
+template <KvType kType>
+inline Lanes LoadStored(const void* base, int64_t offset) {
+  if constexpr (kType == KvType::kF32) return Load(static_cast<const float*>(base) + offset);
+  const uint16_t* halves = static_cast<const uint16_t*>(base) + offset;
+  return kType == KvType::kF16 ? LoadF16(halves) : LoadBF16(halves);
 }
 
 inline void ResetStates(AttentionState* states, int64_t count, int64_t dims) {

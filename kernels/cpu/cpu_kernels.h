@@ -26,6 +26,19 @@ struct AttentionState {
   bool any_visible;
 };
 
+// What one call of attention_segment computes: tokens [token_begin, token_end), all of one
+// sequence, the query heads of kv heads [kv_head_begin, kv_head_end), one segment.
+struct AttentionUnit {
+  int64_t token_begin = 0;
+  int64_t token_end = 0;
+  int64_t kv_head_begin = 0;
+  int64_t kv_head_end = 0;
+  int64_t segment = 0;
+
+  int64_t tokens() const { return token_end - token_begin; }
+  int64_t kv_heads() const { return kv_head_end - kv_head_begin; }
+};
+
 struct CpuKernels {
   InstructionSet set;
   // Rows [row_begin, row_end) of the product for tokens [token_begin, token_end). row_begin is a
@@ -39,11 +52,10 @@ struct CpuKernels {
                    int64_t token_end);
   void (*rope)(const RopeArgs& args, int64_t token_begin, int64_t token_end);
   void (*kv_write)(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
-  // One segment (index `segment`) for tokens [token_begin, token_end), all of one sequence, and the
-  // query heads of `kv_head`: fills states[(token - token_begin) * heads_per_kv + head].
-  // any_visible is false where the token sees nothing of it.
-  void (*attention_segment)(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                            int64_t kv_head, int64_t segment, AttentionState* states);
+  // Fills states [kv head of the unit][token of the unit][query head of the kv head]; any_visible
+  // is false where the token sees nothing of the segment.
+  void (*attention_segment)(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                            AttentionState* states);
 };
 
 // Weights are packed in groups of 16 rows (packed_weights.h), the same on every instruction set.

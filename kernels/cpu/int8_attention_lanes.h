@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-inline constexpr int64_t kInt8DimStep = 64;
+inline int64_t PaddedInt8Dims(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
 // Queries whose 16-bit rows are kept for a whole segment.
 inline constexpr int64_t kPreparedQueries = 64;
 
@@ -27,46 +27,38 @@ struct Int8Tile {
   alignas(64) float value_scales[kAttentionTile];
 };
 
-// The shape of a call for one kv head.
-struct Int8Call {
-  const PagedAttentionArgs& args;
-  int64_t sequence;
-  int64_t kv_head;
-  int64_t dims;  // head_dim, padded
-};
-
-// Gathers K or V rows of one tile (`at`: 0 or value_offset) and their scales; slots that are not
-// seen become zeros.
-inline void GatherInt8Rows(const Int8Call& call, int64_t begin, uint64_t seen, int64_t at,
-                           int8_t* rows, float* scales) {
-  const KvLayerView& kv = call.args.kv;
-  const auto* base = static_cast<const int8_t*>(kv.base) + at;
-  const auto head_dim = static_cast<size_t>(call.args.head_dim);
-  const auto dims = static_cast<size_t>(call.dims);
+// Gathers K or V rows of one tile and kv head (`at`: 0 or value_offset) and their scales, and
+// prefetches those of the next tile; slots that are not seen become zeros.
+inline void GatherInt8Rows(const PagedAttentionArgs& args, int64_t kv_head, int64_t dims,
+                           int64_t at, const TileRows& from, const TileRows& next, int8_t* rows,
+                           float* scales) {
+  const auto head_dim = static_cast<size_t>(args.head_dim);
+  const int64_t head = at + kv_head * args.kv.head_stride;
+  const int64_t scale = at + args.kv.scale_offset + kv_head * int64_t{sizeof(float)};
   for (int64_t j = 0; j < kAttentionTile; ++j, rows += dims) {
-    if ((seen >> j & 1) == 0) {
-      std::memset(rows, 0, dims);
+    if (next.seen != 0) PrefetchRow(next.key[j] + head, args.head_dim);
+    if ((from.seen >> j & 1) == 0) {
+      std::memset(rows, 0, static_cast<size_t>(dims));
       scales[j] = 0;
       continue;
     }
-    const int8_t* row = base + RowOffset(call.args, call.sequence, begin + j);
-    std::memcpy(&scales[j], row + kv.scale_offset + call.kv_head * int64_t{sizeof(float)},
-                sizeof(float));
-    row += call.kv_head * kv.head_stride;
+    std::memcpy(&scales[j], from.key[j] + scale, sizeof(float));
     if (head_dim == 64) {
-      std::memcpy(rows, row, 64);
+      std::memcpy(rows, from.key[j] + head, 64);
     } else {
-      std::memcpy(rows, row, head_dim);
-      std::memset(rows + head_dim, 0, dims - head_dim);
+      std::memcpy(rows, from.key[j] + head, head_dim);
+      std::memset(rows + head_dim, 0, static_cast<size_t>(dims) - head_dim);
     }
   }
 }
 
-inline void FillInt8Tile(const Int8Call& call, int64_t begin, uint64_t seen, Int8Tile& tile) {
-  GatherInt8Rows(call, begin, seen, 0, tile.rows, tile.key_scales);
-  PackKeys(tile.rows, call.dims, &tile.keys);
-  GatherInt8Rows(call, begin, seen, call.args.kv.value_offset, tile.rows, tile.value_scales);
-  PackValues(tile.rows, call.dims, &tile.values);
+inline void FillInt8Tile(const PagedAttentionArgs& args, int64_t kv_head, int64_t dims,
+                         const TileRows& rows, const TileRows& next, Int8Tile& tile) {
+  GatherInt8Rows(args, kv_head, dims, 0, rows, next, tile.rows, tile.key_scales);
+  PackKeys(tile.rows, dims, &tile.keys);
+  GatherInt8Rows(args, kv_head, dims, args.kv.value_offset, rows, next, tile.rows,
+                 tile.value_scales);
+  PackValues(tile.rows, dims, &tile.values);
 }
 
 // Integers of magnitude 32767 from `count` values (a multiple of 16) whose largest magnitude is
@@ -149,50 +141,71 @@ inline void AddInt8TileOf(int count, const Int8Tile& tile, int64_t dims, const I
   }
 }
 
-// Queries [first, first + count), count <= kPreparedQueries, against the whole segment.
-inline void Int8Queries(const Int8Call& call, int64_t token_begin, int64_t token_end, int64_t first,
-                        int64_t count, int64_t segment, Int8Tile& tile, AttentionState* states) {
-  const PagedAttentionArgs& args = call.args;
-  const int64_t heads = args.query_heads / args.kv_heads;
+// 16-bit rows of some queries of a unit's kv heads, [kv head][query], kept for a whole segment.
+struct PreparedQueries {
   Int16Operand rows[kPreparedQueries];
   float factors[kPreparedQueries];
+};
+
+// Adds a filled tile to queries [first, first + count) of one kv head. `index`: of the first of
+// them in `prepared`; `states`: of the unit's queries for this kv head.
+inline void AddInt8TileToQueries(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                                 const Int8Tile& tile, int64_t dims, int64_t begin,
+                                 const PreparedQueries& prepared, int64_t index, int64_t first,
+                                 int64_t count, AttentionState* states) {
+  const int64_t heads = args.query_heads / args.kv_heads;
+  Int8Query queries[kInt8Queries];
+  int waiting = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const float* q = QueryRow(args, token_begin, call.kv_head, first + i);
-    factors[i] = PackQuery(q, args.head_dim, call.dims, &rows[i]) * args.softmax_scale;
+    const int64_t token = unit.token_begin + (first + i) / heads;
+    const uint64_t visible = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
+    if (visible == 0) continue;
+    queries[waiting++] = {&prepared.rows[index + i], prepared.factors[index + i], visible,
+                          &states[first + i]};
+    if (waiting < kInt8Queries) continue;
+    AddInt8Tile<kInt8Queries>(tile, dims, queries);
+    waiting = 0;
   }
-  const int64_t begin = segment * kAttentionSegment;
-  for (int64_t slot = begin; slot < begin + kAttentionSegment; slot += kAttentionTile) {
-    const uint64_t seen = SeenBits(args, token_begin, token_end, slot);
-    if (seen == 0) continue;
-    FillInt8Tile(call, slot, seen, tile);
-    Int8Query queries[kInt8Queries];
-    int waiting = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t token = token_begin + (first + i) / heads;
-      const uint64_t visible = VisibleBits(args.visible + token * kMaxVisibleRanges, slot);
-      if (visible == 0) continue;
-      queries[waiting++] = {&rows[i], factors[i], visible, &states[first + i]};
-      if (waiting < kInt8Queries) continue;
-      AddInt8Tile<kInt8Queries>(tile, call.dims, queries);
-      waiting = 0;
-    }
-    AddInt8TileOf<kInt8Queries - 1>(waiting, tile, call.dims, queries);
-  }
+  AddInt8TileOf<kInt8Queries - 1>(waiting, tile, dims, queries);
 }
 
-inline void Int8SegmentOverLanes(const PagedAttentionArgs& args, int64_t token_begin,
-                                 int64_t token_end, int64_t kv_head, int64_t segment,
-                                 AttentionState* states) {
-  if (token_begin == token_end) return;
-  const int64_t dims = (args.head_dim + kInt8DimStep - 1) / kInt8DimStep * kInt8DimStep;
-  const Int8Call call{args, args.sequence_of_token[token_begin], kv_head, dims};
-  const int64_t query_count = (token_end - token_begin) * (args.query_heads / args.kv_heads);
-  ResetStates(states, query_count, dims);
+// Queries [first, first + count) of every kv head of the unit, at most kPreparedQueries in all.
+inline void Int8Queries(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
+                        int64_t count, AttentionState* states) {
+  const int64_t dims = PaddedInt8Dims(args.head_dim);
+  const int64_t queries_per_kv = unit.tokens() * (args.query_heads / args.kv_heads);
+  PreparedQueries prepared;
+  for (int64_t i = 0; i < unit.kv_heads() * count; ++i) {
+    const float* q = QueryRow(args, unit, unit.kv_head_begin + i / count, first + i % count);
+    prepared.factors[i] = PackQuery(q, args.head_dim, dims, &prepared.rows[i]) * args.softmax_scale;
+  }
   Int8Tile tile;
-  for (int64_t first = 0; first < query_count; first += kPreparedQueries) {
-    const int64_t left = query_count - first;
-    const int64_t count = left < kPreparedQueries ? left : kPreparedQueries;
-    Int8Queries(call, token_begin, token_end, first, count, segment, tile, states);
+  ForEachTile(args, unit, [&](const TileRows& rows, const TileRows& next) {
+    for (int64_t i = 0; i < unit.kv_heads(); ++i) {
+      FillInt8Tile(args, unit.kv_head_begin + i, dims, rows, next, tile);
+      AddInt8TileToQueries(args, unit, tile, dims, rows.begin, prepared, i * count, first, count,
+                           states + i * queries_per_kv);
+    }
+  });
+}
+
+inline void Int8SegmentOverLanes(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                                 AttentionState* states) {
+  const int64_t queries_per_kv = unit.tokens() * (args.query_heads / args.kv_heads);
+  ResetStates(states, unit.kv_heads() * queries_per_kv, PaddedInt8Dims(args.head_dim));
+  if (unit.kv_heads() * queries_per_kv <= kPreparedQueries) {
+    Int8Queries(args, unit, 0, queries_per_kv, states);
+    return;
+  }
+  for (int64_t i = 0; i < unit.kv_heads(); ++i) {
+    AttentionUnit one = unit;
+    one.kv_head_begin = unit.kv_head_begin + i;
+    one.kv_head_end = one.kv_head_begin + 1;
+    for (int64_t first = 0; first < queries_per_kv; first += kPreparedQueries) {
+      const int64_t left = queries_per_kv - first;
+      Int8Queries(args, one, first, left < kPreparedQueries ? left : kPreparedQueries,
+                  states + i * queries_per_kv);
+    }
   }
 }
 

@@ -17,6 +17,9 @@ constexpr int64_t kQueryTileTokens = 16;
 constexpr int64_t kQueryTileRows = 64;  // (token, head) pairs of one kv head
 constexpr int64_t kSplitStates = 8192;  // of one round of split attention; 9 MiB
 constexpr int64_t kInlineMerges = 128;  // fewer are not worth a thread
+constexpr int64_t kUnitsPerThread = 4;  // so that threads end together
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // One call: the arguments and what follows from them.
 struct Call {
@@ -25,6 +28,15 @@ struct Call {
   AttentionScratch& scratch;
   const PagedAttentionArgs& args;
   int64_t heads_per_kv;
+  // Kv heads are handed out in groups: neighbours in memory, so one thread should take them.
+  int64_t kv_heads_per_unit = 1;
+
+  int64_t head_groups() const { return CeilDiv(args.kv_heads, kv_heads_per_unit); }
+  AttentionUnit Unit(const Run& run, int64_t group, int64_t segment) const {
+    const int64_t first = group * kv_heads_per_unit;
+    return {run.token_begin, run.token_end, first,
+            std::min(first + kv_heads_per_unit, args.kv_heads), segment};
+  }
 };
 
 // Segments [first, second) that hold the visible slots of a token; empty for padding.
@@ -74,12 +86,15 @@ bool ShouldSplit(const Call& call) {
   return divisible && total * call.args.kv_heads < 2 * call.pool.threads() * largest;
 }
 
-void FinishRun(const Call& call, const Run& run, int64_t kv_head, const AttentionState* states) {
+// Writes the results of a run for the kv heads of a unit.
+void FinishUnit(const Call& call, const AttentionUnit& unit, const AttentionState* states) {
   const PagedAttentionArgs& args = call.args;
-  for (int64_t token = run.token_begin; token < run.token_end; ++token) {
-    const int64_t row = token * args.query_heads + kv_head * call.heads_per_kv;
-    for (int64_t head = 0; head < call.heads_per_kv; ++head) {
-      FinishAttention(*states++, args.head_dim, args.out + (row + head) * args.head_dim);
+  for (int64_t kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head) {
+    for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
+      const int64_t row = token * args.query_heads + kv_head * call.heads_per_kv;
+      for (int64_t head = 0; head < call.heads_per_kv; ++head) {
+        FinishAttention(*states++, args.head_dim, args.out + (row + head) * args.head_dim);
+      }
     }
   }
 }
@@ -88,34 +103,47 @@ void ForgetStates(AttentionState* states, int64_t count) {
   for (int64_t i = 0; i < count; ++i) states[i].any_visible = false;
 }
 
-// Every unit is a whole run for one kv head. `running` and `next` hold its rows.
-void WalkRun(const Call& call, const Run& run, int64_t kv_head, AttentionState* running,
+// Every unit is a whole run for a group of kv heads. `running` and `next` hold its rows.
+void WalkRun(const Call& call, const Run& run, int64_t group, AttentionState* running,
              AttentionState* next) {
-  const int64_t rows = run.tokens() * call.heads_per_kv;
+  AttentionUnit unit = call.Unit(run, group, run.segment_begin);
+  const int64_t rows = unit.tokens() * unit.kv_heads() * call.heads_per_kv;
   ForgetStates(running, rows);
-  for (int64_t segment = run.segment_begin; segment < run.segment_end; ++segment) {
-    AttentionState* states = segment == run.segment_begin ? running : next;
-    call.kernels.attention_segment(call.args, run.token_begin, run.token_end, kv_head, segment,
-                                   states);
+  for (; unit.segment < run.segment_end; ++unit.segment) {
+    AttentionState* states = unit.segment == run.segment_begin ? running : next;
+    call.kernels.attention_segment(call.args, unit, states);
     if (states == running) continue;
     for (int64_t i = 0; i < rows; ++i) {
       MergeAttentionState(running[i], next[i], call.args.head_dim);
     }
   }
-  FinishRun(call, run, kv_head, running);
+  FinishUnit(call, unit, running);
 }
 
-void RunWhole(const Call& call) {
+// How many kv heads a unit takes: as many as its states' memory and busy threads allow.
+int64_t KvHeadsPerUnit(const Call& call, int64_t units) {
+  int64_t tokens = 1;
+  for (const Run& run : call.scratch.runs) tokens = std::max(tokens, run.tokens());
+  const int64_t wanted = kUnitsPerThread * call.pool.threads();
+  const int64_t most = call.pool.threads() == 1
+                           ? call.args.kv_heads
+                           : std::max<int64_t>(1, call.args.kv_heads * units / wanted);
+  return std::clamp<int64_t>(kQueryTileRows / (tokens * call.heads_per_kv), 1,
+                             std::min(call.args.kv_heads, most));
+}
+
+void RunWhole(Call call) {
   const std::vector<Run>& runs = call.scratch.runs;
+  call.kv_heads_per_unit = KvHeadsPerUnit(call, static_cast<int64_t>(runs.size()));
   const int64_t rows = std::max(kQueryTileRows, call.heads_per_kv);
   AttentionState* states = call.scratch.States(2 * rows * call.pool.threads());
-  const int64_t kv_heads = call.args.kv_heads;
-  const int64_t units = static_cast<int64_t>(runs.size()) * kv_heads;
+  const int64_t groups = call.head_groups();
+  const int64_t units = static_cast<int64_t>(runs.size()) * groups;
   call.pool.ParallelFor(units, [&](int64_t unit, int worker) {
     // Last runs first: they see the most slots, and what ends the loop should be short.
     const int64_t index = units - 1 - unit;
     AttentionState* mine = states + 2 * rows * worker;
-    WalkRun(call, runs[index / kv_heads], index % kv_heads, mine, mine + rows);
+    WalkRun(call, runs[index / groups], index % groups, mine, mine + rows);
   });
 }
 
@@ -174,10 +202,11 @@ void MergeItems(const Call& call, int64_t begin, int64_t end, const AttentionSta
   }
 }
 
-void RunSplit(const Call& call) {
+void RunSplit(Call call) {
   const PagedAttentionArgs& args = call.args;
   const AttentionScratch& scratch = call.scratch;
   ListItems(call);
+  call.kv_heads_per_unit = KvHeadsPerUnit(call, static_cast<int64_t>(scratch.items.size()));
   const int64_t rows = args.tokens * args.query_heads;
   const int64_t budget = std::max(kSplitStates, kQueryTileTokens * args.query_heads);
   AttentionState* running = call.scratch.States(rows + budget);
@@ -186,21 +215,20 @@ void RunSplit(const Call& call) {
   const auto item_count = static_cast<int64_t>(scratch.items.size());
   for (int64_t begin = 0, end = 0; begin < item_count; begin = end) {
     end = PlaceItems(call, begin, budget);
-    call.pool.ParallelFor((end - begin) * args.kv_heads, [&](int64_t unit, int) {
-      const Item& item = scratch.items[begin + unit / args.kv_heads];
+    const int64_t groups = call.head_groups();
+    call.pool.ParallelFor((end - begin) * groups, [&](int64_t index, int) {
+      const Item& item = scratch.items[begin + index / groups];
       const Run& run = scratch.runs[item.run];
-      const int64_t kv_head = unit % args.kv_heads;
-      AttentionState* out = states + item.first_state + kv_head * run.tokens() * call.heads_per_kv;
-      call.kernels.attention_segment(args, run.token_begin, run.token_end, kv_head, item.segment,
-                                     out);
+      const AttentionUnit unit = call.Unit(run, index % groups, item.segment);
+      AttentionState* out =
+          states + item.first_state + unit.kv_head_begin * run.tokens() * call.heads_per_kv;
+      call.kernels.attention_segment(args, unit, out);
     });
     MergeItems(call, begin, end, states, running);
   }
   for (const Run& run : scratch.runs) {
-    const AttentionState* state = running + run.token_begin * args.query_heads;
-    for (int64_t kv_head = 0; kv_head < args.kv_heads; ++kv_head) {
-      FinishRun(call, run, kv_head, state + kv_head * run.tokens() * call.heads_per_kv);
-    }
+    const AttentionUnit whole{run.token_begin, run.token_end, 0, args.kv_heads, 0};
+    FinishUnit(call, whole, running + run.token_begin * args.query_heads);
   }
 }
 

@@ -1,8 +1,8 @@
 // Cuts paged attention into units for the thread pool and joins their states.
 //
 // Tokens are cut into runs: neighbours of one sequence, at most a query tile. Where there are
-// enough runs of like size, a unit is a (run, kv head) that walks its segments and merges as it
-// goes; otherwise a unit is a (run, kv head, segment) (split attention, as Flash-Decoding does),
+// enough runs of like size, a unit is a (run, kv heads) that walks its segments and merges as it
+// goes; otherwise a unit is a (run, kv heads, segment) (split attention, as Flash-Decoding does),
 // and the states are merged afterwards, in rising order in both cases: any cut gives the same bits.
 //
 // The cut depends on device buffers (sequences, ranges), so it is made when the op runs.

@@ -14,7 +14,7 @@ void Quantize(const float* x, int64_t cols, const Activations& out, int64_t toke
               int64_t token_end);
 void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end);
 void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
-void AttentionSegment(const PagedAttentionArgs& args, int64_t token_begin, int64_t token_end,
-                      int64_t kv_head, int64_t segment, AttentionState* states);
+void AttentionSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                      AttentionState* states);
 
 }  // namespace baton::plain

@@ -274,20 +274,38 @@ inline __m256 FoldOne(__m256 a, __m256 b) {
   return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
-// Lane i = Tree16(sums(i)): the sixteen trees are added side by side while they are transposed.
-template <typename Sums>
-inline Lanes Tree16OfEach(const Sums& sums) {
-  const auto pair = [&sums](int i) {  // lanes: four of each of sums i and i+4
-    const Lanes a = sums(i);
-    const Lanes b = sums(i + 4);
-    return FoldFour(_mm256_add_ps(a.lo, a.hi), _mm256_add_ps(b.lo, b.hi));
+// Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
+// side by side while they are transposed.
+template <int kCount, typename Sums>
+inline void Tree16OfEach(const Sums& sums, Lanes* out) {
+  struct Folded {
+    __m256 of[kCount];
   };
-  const auto eight = [&pair](int i) {
-    const __m256 first = FoldTwo(pair(i), pair(i + 1));
-    const __m256 second = FoldTwo(pair(i + 2), pair(i + 3));
-    return FoldOne(first, second);
+  const auto pair = [&sums](int i) __attribute__((always_inline)) {
+    Lanes a[kCount];
+    Lanes b[kCount];
+    sums(i, a);
+    sums(i + 4, b);
+    Folded folded;  // lanes: four of each of sums i and i+4
+    for (int n = 0; n < kCount; ++n) {
+      folded.of[n] = FoldFour(_mm256_add_ps(a[n].lo, a[n].hi), _mm256_add_ps(b[n].lo, b[n].hi));
+    }
+    return folded;
   };
-  return {eight(0), eight(8)};
+  const auto two = [&pair](int i) __attribute__((always_inline)) {
+    const Folded a = pair(i);
+    const Folded b = pair(i + 1);
+    Folded folded;
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo(a.of[n], b.of[n]);
+    return folded;
+  };
+  for (int half = 0; half < 2; ++half) {
+    const Folded first = two(8 * half);
+    const Folded second = two(8 * half + 2);
+    for (int n = 0; n < kCount; ++n) {
+      (half == 0 ? out[n].lo : out[n].hi) = FoldOne(first.of[n], second.of[n]);
+    }
+  }
 }
 
 }  // namespace

@@ -227,15 +227,36 @@ inline __m512 FoldOne(__m512 a, __m512 b) {
   return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
 }
 
-// Lane i = Tree16(sums(i)): the sixteen trees are added side by side while they are transposed.
-template <typename Sums>
-inline Lanes Tree16OfEach(const Sums& sums) {
-  const auto quad = [&sums](int i) {  // lanes: four of each of sums i, i+4, i+8, i+12
-    return FoldFour(FoldEight(sums(i).v, sums(i + 4).v), FoldEight(sums(i + 8).v, sums(i + 12).v));
+// Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
+// side by side while they are transposed.
+template <int kCount, typename Sums>
+inline void Tree16OfEach(const Sums& sums, Lanes* out) {
+  struct Folded {
+    __m512 of[kCount];
   };
-  const __m512 first = FoldTwo(quad(0), quad(1));
-  const __m512 second = FoldTwo(quad(2), quad(3));
-  return {FoldOne(first, second)};
+  const auto pair = [&sums](int i) __attribute__((always_inline)) {
+    Lanes a[kCount];
+    Lanes b[kCount];
+    sums(i, a);
+    sums(i + 4, b);
+    Folded folded;
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldEight(a[n].v, b[n].v);
+    return folded;
+  };
+  const auto two = [&pair](int i) __attribute__((always_inline)) {
+    Folded quads[2];  // lanes: four of each of sums i, i+4, i+8, i+12, and i+1, …
+    for (int k = 0; k < 2; ++k) {
+      const Folded low = pair(i + k);
+      const Folded high = pair(i + k + 8);
+      for (int n = 0; n < kCount; ++n) quads[k].of[n] = FoldFour(low.of[n], high.of[n]);
+    }
+    Folded folded;
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo(quads[0].of[n], quads[1].of[n]);
+    return folded;
+  };
+  const Folded first = two(0);
+  const Folded second = two(2);
+  for (int n = 0; n < kCount; ++n) out[n].v = FoldOne(first.of[n], second.of[n]);
 }
 
 }  // namespace

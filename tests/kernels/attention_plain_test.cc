@@ -20,7 +20,7 @@ std::vector<float> RunSegment(const AttentionCase& problem, const AttentionShape
   const int64_t heads = shape.query_heads / shape.kv_heads;
   std::vector<AttentionState> states(args.tokens * heads);
   for (int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
-    plain::AttentionSegment(args, 0, args.tokens, kv_head, segment, states.data());
+    plain::AttentionSegment(args, {0, args.tokens, kv_head, kv_head + 1, segment}, states.data());
     for (int64_t row = 0; row < args.tokens * heads; ++row) {
       if (!states[row].any_visible) continue;
       const float sum = plain::Tree16(states[row].lane_sums);
@@ -68,7 +68,7 @@ TEST(AttentionPlain, SegmentsCountFromSlotZeroAndEmptyOnesSayThatNothingIsVisibl
   std::vector<float> out(problem.out_size());
   std::vector<AttentionState> states(3);
   for (const int64_t segment : {0, 2}) {
-    plain::AttentionSegment(problem.Args(out.data()), 0, 1, 0, segment, states.data());
+    plain::AttentionSegment(problem.Args(out.data()), {0, 1, 0, 1, segment}, states.data());
     for (const AttentionState& state : states) EXPECT_FALSE(state.any_visible);
   }
 }
@@ -114,7 +114,7 @@ TEST(AttentionPlain, ReadsAndWritesPastTwoToTheThirtyOneElements) {
                                 .block_tables = table.data(),
                                 .table_stride = 1,
                                 .tokens = 1};
-  plain::AttentionSegment(args, 0, 1, 0, 0, states.data());
+  plain::AttentionSegment(args, {0, 1, 0, 1, 0}, states.data());
   EXPECT_EQ(states[0].maximum, 8.0f);
   EXPECT_EQ(std::vector<float>(states[0].output, states[0].output + 8), v);
   munmap(region, kBytes);

@@ -61,7 +61,8 @@ class Pool {
     ForgetUnseenBlocks();
   }
 
-  std::vector<AttentionState> Run(InstructionSet set, int64_t kv_head, int64_t segment) {
+  // All kv heads.
+  std::vector<AttentionState> Run(InstructionSet set, int64_t segment) {
     const Case& c = case_;
     PagedAttentionArgs args;
     args.q = q_.data();
@@ -78,9 +79,9 @@ class Pool {
     const int32_t first_block = 0;
     args.first_block = &first_block;
     args.tokens = c.tokens;
-    std::vector<AttentionState> states(c.tokens * c.heads_per_kv);
+    std::vector<AttentionState> states(c.kv_heads * c.tokens * c.heads_per_kv);
     std::memset(states.data(), 0xee, states.size() * sizeof(AttentionState));
-    KernelsFor(set).attention_segment(args, 0, c.tokens, kv_head, segment, states.data());
+    KernelsFor(set).attention_segment(args, {0, c.tokens, 0, c.kv_heads, segment}, states.data());
     return states;
   }
 
@@ -192,9 +193,8 @@ void ExpectSameState(const AttentionState& expected, const AttentionState& actua
 void ExpectPlainSegments(std::mt19937_64& random, InstructionSet set, const Case& c) {
   Pool pool(random, c);
   for (int64_t segment = 0; segment * kAttentionSegment < c.slots + kAttentionSegment; ++segment) {
-    const int64_t kv_head = static_cast<int64_t>(random() % c.kv_heads);
-    const auto expected = pool.Run(InstructionSet::kPlain, kv_head, segment);
-    const auto actual = pool.Run(set, kv_head, segment);
+    const auto expected = pool.Run(InstructionSet::kPlain, segment);
+    const auto actual = pool.Run(set, segment);
     for (size_t i = 0; i < expected.size(); ++i) {
       ASSERT_NO_FATAL_FAILURE(
           ExpectSameState(expected[i], actual[i], c.head_dim,
@@ -294,8 +294,8 @@ TEST_P(FastAttention, WeightsEqualPlainAroundTheLowestExponent) {
   args.tokens = 1;
   AttentionState expected;
   AttentionState actual;
-  PlainKernels().attention_segment(args, 0, 1, 0, 0, &expected);
-  KernelsFor(GetParam()).attention_segment(args, 0, 1, 0, 0, &actual);
+  PlainKernels().attention_segment(args, {0, 1, 0, 1, 0}, &expected);
+  KernelsFor(GetParam()).attention_segment(args, {0, 1, 0, 1, 0}, &actual);
   ASSERT_NO_FATAL_FAILURE(ExpectSameState(expected, actual, 1, "lowest exponent"));
 }
 
