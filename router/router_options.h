@@ -3,10 +3,12 @@
 // Thread safety: plain data.
 #pragma once
 
+#include <string>
+
 #include "common/settings.h"
 #include "router/routing_policy.h"
 #include "router/worker_registry.h"
-#include "rpc/rpc_server.h"
+#include "rpc/rpc_server_options.h"
 
 namespace baton {
 

@@ -59,7 +59,8 @@ TESTED_ELSEWHERE = {
 }
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.
-PURE_ROUTER = ["request_flow", "routing_policy", "worker_registry", "request_validation", "served_model"]
+PURE_ROUTER = ["request_flow", "routing_policy", "worker_registry", "request_validation", "served_model",
+               "router_core", "router_options"]
 # Files of router/ that speak wire types, beside *_service.
 ROUTER_EDGES = ["decode_stream", "generate_call", "heartbeat_board", "model_fetcher", "request_ledger", "router_wire",
                 "worker_channels"]
