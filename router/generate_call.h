@@ -28,11 +28,11 @@
 #include "router/request_flow.h"
 #include "router/request_ledger.h"
 #include "router/router_core.h"
-#include "router/task_pool.h"
 #include "router/worker_channels.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
+#include "rpc/task_pool.h"
 
 namespace baton {
 

@@ -12,7 +12,7 @@
 #include "router/router_core.h"
 #include "router/worker_channels.h"
 #include "rpc/client_unary_call.h"
-#include "rpc/task_thread.h"
+#include "rpc/task_pool.h"
 
 namespace baton {
 
@@ -40,7 +40,7 @@ class ModelFetcher {
   bool stopping_ = false;
   uint64_t failures_ = 0;
   std::shared_ptr<Call> call_;
-  TaskThread builder_;  // builds tokenizers: too long for a callback
+  TaskPool builder_;  // builds tokenizers: too long for a callback
 };
 
 }  // namespace baton
