@@ -350,6 +350,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.layout = std::string(KvLayoutKindName(options_.layout));
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
+  status.prefix_cache = options_.prefix_cache;
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();
   status.waiting_for_kv = scheduler_->waiting_for_kv_count();

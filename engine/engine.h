@@ -32,6 +32,7 @@ struct EngineStatus {
   std::string layout;
   std::string kv_type;
   bool paged = true;
+  bool prefix_cache = true;
   int32_t waiting = 0;
   int32_t running = 0;
   int32_t waiting_for_kv = 0;

@@ -117,7 +117,8 @@ void RouterCore::MarkUnreachable(WorkerNumber number) {
 
 void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {
   std::lock_guard lock(mutex_);
-  if (registry_.Find(number) != nullptr) index_.Insert(number, hashes);
+  const WorkerRecord* const worker = registry_.Find(number);
+  if (worker != nullptr && worker->report.prefix_cache) index_.Insert(number, hashes);
 }
 
 void RouterCore::RequestStarted() {

@@ -28,9 +28,10 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
 
 absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
                                             const WorkerReport& report) const {
-  if (before.model != report.model || before.role != report.role) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", report.id, " changed its model or role within one epoch"));
+  if (before.model != report.model || before.role != report.role ||
+      before.prefix_cache != report.prefix_cache) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", report.id, " changed its model, role or prefix cache within one epoch"));
   }
   return absl::OkStatus();
 }

@@ -45,13 +45,14 @@ struct WorkerReport {
   std::string address;  // HOST:PORT
   WorkerRole role = WorkerRole::kDecode;
   Epoch epoch{0};
-  std::string model;        // fingerprint of the model alone
-  std::string fingerprint;  // of all that two workers must agree on; compared for equality
+  std::string model;         // fingerprint of the model alone
+  std::string model_name;    // as its file says it
+  std::string fingerprint;   // of all that two workers must agree on; compared for equality
+  bool prefix_cache = true;  // keeps finished sequences' KV
   bool draining = false;
   int32_t queued = 0;            // sequences waiting, running and waiting for KV
   int32_t block_size = 0;        // tokens
   int32_t available_blocks = 0;  // free, or cached and evictable
-  int32_t total_blocks = 0;
 };
 
 struct WorkerRecord {

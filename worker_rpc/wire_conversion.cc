@@ -187,6 +187,7 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_layout(status.layout);
   out.set_kv_type(status.kv_type);
   out.set_paged(status.paged);
+  out.set_prefix_cache(status.prefix_cache);
   out.set_lookups(cache.lookups);
   out.set_hits(cache.hits);
   out.set_lookup_tokens(cache.lookup_tokens);
