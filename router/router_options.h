@@ -16,6 +16,7 @@ struct RouterOptions {
   RpcServerOptions server;
   std::string advertise;  // host in the `ready` line; empty: the listen host
   RoutingOptions routing;
+  std::string pin_model;  // name or fingerprint; empty: the first worker's
   int64_t worker_expiry_ms = 3000;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;

@@ -67,6 +67,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.address = status.address();
   out.epoch = Epoch(status.epoch());
   out.model = wire.fingerprint().model();
+  out.model_name = status.model_name().substr(0, WorkerRegistry::kMaxNameBytes);
   out.fingerprint = FingerprintText(wire.fingerprint());
   out.draining = status.draining();
   const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();

@@ -23,7 +23,17 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", report.id, ": epoch ", report.epoch.value(), " has ended"));
   }
-  return absl::OkStatus();
+  return CheckPinned(report);
+}
+
+absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
+  const std::string& pinned = options_.model;
+  if (pinned.empty() || report.model == pinned || report.model_name == pinned) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", report.id, " has model \"", report.model_name, "\" with fingerprint ",
+                   report.model, "; this router serves only \"", pinned, "\" (--pin-model)"));
 }
 
 absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,

@@ -32,6 +32,34 @@ ModelDescription ByteModel() {
   return description;
 }
 
+TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->set_model_name("Smol");
+  request.mutable_fingerprint()->set_model("abc");
+  const absl::StatusOr<WorkerReport> without = ReportFromWire(request);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->model, "abc");
+  EXPECT_EQ(without->model_name, "Smol");
+  EXPECT_FALSE(without->prefix_cache);
+  request.mutable_status()->mutable_pool()->set_prefix_cache(true);
+  EXPECT_TRUE(ReportFromWire(request)->prefix_cache);
+}
+
+TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
+  v1::GenerateRequest request;
+  auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();
+  ids.Resize(kContextLength - 1, 7);
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
+  ids.Add(7);
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+              HasSubstr("the prompt has 64 tokens; the model's context of 64"));
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, /*context_length=*/0).ok());
+  ids.Resize((1 << 20) + 1, 7);
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, /*context_length=*/0)),
+              HasSubstr("prompt_token_ids' size is 1048577; at most 1048576"));
+}
+
 TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();

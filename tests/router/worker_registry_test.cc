@@ -29,7 +29,7 @@ class WorkerRegistryTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  WorkerRegistry registry_{{.expiry_us = 3'000'000, .max_workers = 3}, &clock_};
+  WorkerRegistry registry_{{.model = "", .expiry_us = 3'000'000, .max_workers = 3}, &clock_};
 };
 
 TEST_F(WorkerRegistryTest, AWorkerLivesAsLongAsItsHeartbeatsCome) {
