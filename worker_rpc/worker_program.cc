@@ -45,11 +45,15 @@ std::string MakeWorkerId(const std::string& prefix) {
   return absl::StrCat(prefix, "-", host, "-", getpid());
 }
 
-absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
-                   Termination& termination) {
+absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
+                   const WorkerProgram& program, Termination& termination) {
   CallGate gate(
       options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
+  absl::StatusOr<std::unique_ptr<Engine>> created = Engine::Create(options.engine);
+  if (created.ok()) options.engine = (*created)->options();  // what automatic values came to
+  std::cerr << engine_settings.EffectiveValues();
+  RETURN_IF_ERROR(created.status());
+  const std::unique_ptr<Engine> engine = *std::move(created);
   std::cerr << engine->StartupReport() << std::flush;
 
   WorkerIdentity identity{.worker_id = options.worker_id, .address = "", .role = program.role};
@@ -108,8 +112,8 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   options.engine.transfer_listen = options.transfer_listen;
   options.engine.transfer_advertise = options.advertise;
   std::cerr << program.name << " " << options.worker_id << "\n"
-            << worker_settings.EffectiveValues() << engine_settings.EffectiveValues();
-  if (absl::Status status = Serve(options, program, termination); !status.ok()) {
+            << worker_settings.EffectiveValues();
+  if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return 1;
   }
