@@ -39,7 +39,9 @@ std::shared_ptr<GenerateCall> GenerateCall::Self() {
 }
 
 void GenerateCall::Start(const v1::GenerateRequest& request) {
-  absl::Status status = CheckRequest(request, host_.options->max_prompt_bytes);
+  const auto model = host_.core->model();
+  const int32_t context_length = model.ok() ? (*model)->description().context_length : 0;
+  absl::Status status = CheckRequest(request, host_.options->max_prompt_bytes, context_length);
   if (status.ok()) {
     const auto copy = std::make_shared<const v1::GenerateRequest>(request);
     status = host_.text_tasks->Post([self = Self(), copy] { self->PrepareAndRun(*copy); });

@@ -13,6 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kMaxPromptBytes = 100;
+constexpr int32_t kContextLength = 64;
 
 std::string Refusal(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -22,7 +23,7 @@ std::string Refusal(const absl::Status& status) {
 // Token b of the first 256 is byte b.
 ModelDescription ByteModel() {
   ModelDescription description;
-  description.context_length = 64;
+  description.context_length = kContextLength;
   description.tokenizer.model = "gpt2";
   description.tokenizer.pre = "gpt-2";
   for (int byte = 0; byte < 256; ++byte) {
@@ -63,9 +64,9 @@ TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
 TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes).ok());
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
   request.mutable_messages()->add_messages();
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)),
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
               HasSubstr("messages' size is 4097; at most 4096"));
 
   const auto model = *ServedModel::Create(ByteModel());
@@ -78,13 +79,15 @@ TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
 TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
   v1::GenerateRequest request;
   request.set_prompt(std::string(101, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)), HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+              HasSubstr("is 101; at most 100"));
   v1::ChatMessage* message = request.mutable_messages()->add_messages();
   message->set_role("user");
   message->set_content(std::string(97, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)), HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+              HasSubstr("is 101; at most 100"));
   message->mutable_content()->pop_back();
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes).ok());
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
 }
 
 TEST(RouterWire, DetokenizedIdsAreBounded) {
