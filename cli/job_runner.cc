@@ -7,7 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/ledger_table.h"
+#include "cli/line_reader.h"
+#include "common/exit_code.h"
 
 namespace baton {
 namespace {
@@ -24,14 +27,14 @@ class JobLines {
  public:
   explicit JobLines(std::istream& input) : input_(input) {}
 
-  // The next line that is not blank, with its number; false at the end.
-  bool Next(std::string& line, int64_t& number) {
+  // The next line that is not blank, with its number.
+  LineRead Next(std::string& line, int64_t& number) {
     std::lock_guard lock(input_mutex_);
-    while (std::getline(input_, line)) {
-      ++lines_;
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      number = lines_;
-      return true;
+    while (true) {
+      const LineRead read = ReadLine(input_, kMaxJobLineBytes, line);
+      number = ++lines_;
+      const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
+      if (read != LineRead::kLine || !blank) return read;
     }
     return false;
   }
@@ -63,10 +66,19 @@ class JobLines {
 
 std::string PlainResult(const JobResult& result) { return "[" + result.id + "] " + result.text; }
 
+absl::Status TooLong(int64_t number) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("line ", number, ": it has more than ", kMaxJobLineBytes, " bytes"));
+}
+
 void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& options) {
   std::string line;
   int64_t number = 0;
-  while (lines.Next(line, number)) {
+  for (LineRead read; (read = lines.Next(line, number)) != LineRead::kEnd;) {
+    if (read == LineRead::kTooLong) {
+      lines.Print(ErrorLine(absl::StrCat(number), TooLong(number)), true);
+      continue;
+    }
     const absl::StatusOr<Job> job = ParseJob(line, number);
     if (!job.ok()) {
       lines.Print(ErrorLine(JobId(line, number), job.status()), true);
