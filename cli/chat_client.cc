@@ -12,14 +12,13 @@
 #include "cli/client_commands.h"
 #include "cli/ledger_table.h"
 #include "cli/router_client.h"
+#include "common/exit_code.h"
 #include "common/termination.h"
 
 namespace baton {
 namespace {
 
 constexpr int kWatchMs = 100;
-constexpr int kInterruptedExit = 130;
-
 struct ChatOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   std::string system;
@@ -46,7 +45,7 @@ class AnswerInterrupter {
       if (!answering_) {
         std::fputc('\n', stdout);
         std::fflush(stdout);
-        std::_Exit(kInterruptedExit);  // the main thread waits for a line that may never come
+        std::_Exit(kExitInterrupted);  // the main thread waits for a line that may never come
       }
       client_.InterruptRunning();
     }

@@ -5,6 +5,8 @@
 #include <iostream>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "common/exit_code.h"
 
 namespace baton {
 namespace {
@@ -83,7 +85,7 @@ int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
     std::ifstream file(flags.jobs);
     if (!file) {
       std::fprintf(stderr, "baton: cannot read %s\n", flags.jobs.c_str());
-      return 2;
+      return kExitUsage;
     }
     return RunJobLines(runner, file, flags.options);
   }
@@ -94,7 +96,7 @@ int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
     flags.job.prompt = flags.prompt;
   } else {
     std::fprintf(stderr, "baton: name a job: --prompt, --chat or --jobs (see --help)\n");
-    return 2;
+    return kExitUsage;
   }
   return RunOneJob(runner, flags.job, flags.options);
 }

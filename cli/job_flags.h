@@ -24,8 +24,8 @@ struct JobFlags {
 
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
-// Runs what the flags name and returns the exit code: 0, 1 for a failed job, 2 for a command line
-// without a job or a file that cannot be read.
+// Runs what the flags name and returns the exit code: as RunOneJob or RunJobLines has it, or 2 for
+// a command line without a job or a file that cannot be read.
 int RunFlaggedJobs(JobRunner& runner, JobFlags& flags);
 
 }  // namespace baton

@@ -22,7 +22,8 @@ std::string ErrorText(const absl::Status& status) {
          std::string(status.message());
 }
 
-// Hands out lines and collects results. Apart, so that results are printed while a line is waited for.
+// Hands out lines and collects results. Apart, so that results are printed while a line is waited
+// for.
 class JobLines {
  public:
   explicit JobLines(std::istream& input) : input_(input) {}
@@ -36,7 +37,6 @@ class JobLines {
       const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
       if (read != LineRead::kLine || !blank) return read;
     }
-    return false;
   }
 
   void Print(const std::string& line, bool failed) {
@@ -107,7 +107,7 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) 
     } else {
       std::fprintf(stderr, "baton: %s\n", ErrorText(result.status()).c_str());
     }
-    return 1;
+    return ExitCodeOf(result.status());
   }
   if (options.json) {
     std::printf("%s\n", ResultLine(*result).c_str());
@@ -115,7 +115,7 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) 
     std::printf("\n");
     std::fprintf(stderr, "\n%s", LedgerTable(*result).c_str());
   }
-  return 0;
+  return kExitSuccess;
 }
 
 int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options) {
@@ -125,7 +125,7 @@ int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& op
     threads.emplace_back([&] { AnswerLines(runner, lines, options); });
   }
   for (std::thread& thread : threads) thread.join();
-  return lines.failed() == 0 ? 0 : 1;
+  return lines.failed() == 0 ? kExitSuccess : kExitFailed;
 }
 
 }  // namespace baton

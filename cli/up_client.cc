@@ -16,6 +16,8 @@
 #include "cli/child_process.h"
 #include "cli/client_commands.h"
 #include "cli/commands.h"
+#include "cli/merged_log.h"
+#include "common/exit_code.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
 
@@ -158,7 +160,8 @@ int Up(const UpOptions& options) {
   Cluster cluster(options);
   const absl::Status status = Supervise(options, cluster, termination);
   cluster.End();
-  return status.ok() ? 0 : ReportError(status);
+  (*log)->Finish();  // what the children said last comes before what is said about them
+  return status.ok() ? kExitSuccess : ReportError(status);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/exit_code.h"
 #include "common/settings.h"
 #include "common/settings_cli.h"
 #include "common/status_macros.h"
@@ -83,10 +84,6 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
 
 }  // namespace
 
-namespace {
-constexpr int kUsageExit = 2;
-}  // namespace
-
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
@@ -98,6 +95,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CLI::App app(program.description, program.name);
+  app.footer(std::string("\n") + kExitCodeHelp);
   app.add_option("--router", options.routers,
                  "HOST:PORT of a router to register with; repeatable.");
   AddSettings(worker_settings, "Service", app);
@@ -105,7 +103,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageExit;
+    return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
   }
 
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
@@ -115,9 +113,9 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
             << worker_settings.EffectiveValues();
   if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
-    return 1;
+    return ExitCodeOf(status);
   }
-  return 0;
+  return kExitSuccess;
 }
 
 }  // namespace baton
