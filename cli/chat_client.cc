@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/client_commands.h"
+#include "cli/job_flags.h"
 #include "cli/ledger_table.h"
 #include "cli/router_client.h"
 #include "common/exit_code.h"
@@ -109,15 +110,7 @@ void AddChatCommand(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--system", options->system, "A system message to begin with");
   command->add_flag("--ledger", options->ledger, "Print each answer's latency ledger");
-  command->add_option("--temperature", options->sampling.temperature, "0 is greedy")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", options->sampling.top_p,
-                   "Only the most likely tokens with this share")
-      ->capture_default_str();
-  command->add_option_function<int32_t>(
-      "--max-tokens", [options](const int32_t& value) { options->sampling.max_tokens = value; },
-      "Longest answer in tokens");
+  AddSamplingFlags(*command, options->sampling);
   command->callback([options, &exit_code] { exit_code = Chat(*options); });
 }
 
