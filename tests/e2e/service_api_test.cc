@@ -41,6 +41,32 @@ TEST_F(ServiceApiTest, InvalidRequestsAreRefusedByFieldAndReachNoWorker) {
   EXPECT_EQ(decode.engine().generated().size(), 0);
 }
 
+TEST_F(ServiceApiTest, WorkersRefuseAPromptOverTheContextBeforeTheyCopyIt) {
+  FakeWorker& decode = AddDecode();
+  FakeWorker& prefill = AddPrefill(decode);
+  v1::DecodeRequest to_decode;
+  to_decode.mutable_prompt_token_ids()->Resize(1'000'000, 7);
+  grpc::ClientContext decode_context;
+  const auto reader =
+      v1::DecodeWorker::NewStub(MakeChannel(decode.address()))->Decode(&decode_context, to_decode);
+  v1::DecodeEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  const grpc::Status of_decode = reader->Finish();
+
+  v1::PrefillRequest to_prefill;
+  to_prefill.mutable_prompt_token_ids()->Resize(1'000'000, 7);
+  grpc::ClientContext prefill_context;
+  v1::PrefillResponse response;
+  const grpc::Status of_prefill = v1::PrefillWorker::NewStub(MakeChannel(prefill.address()))
+                                      ->Prefill(&prefill_context, to_prefill, &response);
+  for (const grpc::Status& status : {of_decode, of_prefill}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("1000000 tokens, the context of 512"));
+  }
+  EXPECT_TRUE(decode.engine().generated().empty());
+  EXPECT_EQ(prefill.engine().prefilled_count(), 0);
+}
+
 TEST_F(ServiceApiTest, AMessageOverTheSizeLimitIsRefused) {
   AddDecode();
   v1::GenerateRequest request;
