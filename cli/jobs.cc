@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxJobDepth = 8;
-// Every token id, and all else that a job of sense may hold. An object or array counts twice.
+// Every token id, and all else that a job of sense may hold. An object or array counts twice, a key
+// once.
 constexpr size_t kMaxJobValues = kMaxJobTokenIds + (1 << 16);
 
 absl::Status WrongType(const std::string& field, const char* wanted) {

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   CLI::App app("Baton serves large language models with prefill and decode split.");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of all commands");
-  app.footer(std::string("\n") + baton::kExitCodeHelp);  // of every command
+  app.footer(baton::kExitCodeHelp);  // of every command
   app.failure_message(CLI::FailureMessage::simple);
   int exit_code = baton::kExitSuccess;
   baton::AddRunCommand(app, exit_code);

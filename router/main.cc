@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   baton::SettingList settings;
   RegisterSettings(options, settings);
   CLI::App app("Takes requests, chooses workers, streams answers.", "baton-router");
-  app.footer(std::string("\n") + baton::kExitCodeHelp);
+  app.footer(baton::kExitCodeHelp);
   baton::AddSettings(settings, "Router", app);
   try {
     app.parse(argc, argv);

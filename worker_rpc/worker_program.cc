@@ -95,7 +95,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CLI::App app(program.description, program.name);
-  app.footer(std::string("\n") + kExitCodeHelp);
+  app.footer(kExitCodeHelp);
   app.add_option("--router", options.routers,
                  "HOST:PORT of a router to register with; repeatable.");
   AddSettings(worker_settings, "Service", app);
