@@ -116,7 +116,7 @@ class Cluster {
                                           "--router",
                                           router};
     if (!options_.model.empty()) {
-      arguments.push_back("--model");
+      arguments.emplace_back("--model");
       arguments.push_back(options_.model);
     }
     arguments.insert(arguments.end(), options_.worker_arguments.begin(),
