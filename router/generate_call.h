@@ -64,7 +64,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
 
   void OnCalledOff() override;
   void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
-                    v1::PrefillResponse response);
+                    const v1::PrefillResponse& response);
   void OnPrefillLocallyEnd(int32_t attempt, absl::Status status);
   void OnReportOverdue();
 

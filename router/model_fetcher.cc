@@ -38,12 +38,12 @@ void ModelFetcher::MaybeFetch() {
   };
   call_ = Call::Start(v1::Worker::NewStub(channels_->Get(address)), v1::GetTokenizerRequest(),
                       DeadlineIn(kFetchTimeoutMs), begin,
-                      [this](absl::Status status, v1::TokenizerDescription description) {
-                        OnDescription(std::move(status), std::move(description));
+                      [this](const absl::Status& status, v1::TokenizerDescription description) {
+                        OnDescription(status, std::move(description));
                       });
 }
 
-void ModelFetcher::OnDescription(absl::Status status, v1::TokenizerDescription description) {
+void ModelFetcher::OnDescription(const absl::Status& status, v1::TokenizerDescription description) {
   if (!status.ok()) return Done(status);
   auto wire = std::make_shared<v1::TokenizerDescription>(std::move(description));
   const auto build = [this, wire] {

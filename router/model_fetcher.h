@@ -29,7 +29,7 @@ class ModelFetcher {
  private:
   using Call = ClientUnaryCall<v1::Worker::Stub, v1::GetTokenizerRequest, v1::TokenizerDescription>;
 
-  void OnDescription(absl::Status status, v1::TokenizerDescription description);
+  void OnDescription(const absl::Status& status, v1::TokenizerDescription description);
   void Done(const absl::Status& status);
 
   RouterCore* const core_;
