@@ -63,10 +63,12 @@ class CallingOff(ServiceTest):
         client = self.long_answer()
         self.wait_for_work("DECODE")
         address = self.cluster.workers()["decode-0"]["address"]
-        shown = subprocess.run([baton(), "inspect", "worker", "--worker", address],
-                               capture_output=True, text=True, check=True).stdout
+        done = subprocess.run([baton(), "inspect", "worker", "--worker", address],
+                              capture_output=True, text=True)
         client.send_signal(signal.SIGINT)
         client.communicate(timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = done.stdout
         self.assertIn("paged attention", shown)
         self.assertIn(f"blocks of {BLOCK} tokens", shown)
         self.assertIn("pool: 1024 blocks", shown)
