@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "cli/client_commands.h"
+#include "cli/job_flags.h"
 #include "cli/ledger_table.h"
 #include "cli/router_client.h"
+#include "common/exit_code.h"
 #include "common/termination.h"
 
 namespace baton {
 namespace {
 
 constexpr int kWatchMs = 100;
-constexpr int kInterruptedExit = 130;
-
 struct ChatOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   std::string system;
@@ -46,7 +46,7 @@ class AnswerInterrupter {
       if (!answering_) {
         std::fputc('\n', stdout);
         std::fflush(stdout);
-        std::_Exit(kInterruptedExit);  // the main thread waits for a line that may never come
+        std::_Exit(kExitInterrupted);  // the main thread waits for a line that may never come
       }
       client_.InterruptRunning();
     }
@@ -110,15 +110,7 @@ void AddChatCommand(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--system", options->system, "A system message to begin with");
   command->add_flag("--ledger", options->ledger, "Print each answer's latency ledger");
-  command->add_option("--temperature", options->sampling.temperature, "0 is greedy")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", options->sampling.top_p,
-                   "Only the most likely tokens with this share")
-      ->capture_default_str();
-  command->add_option_function<int32_t>(
-      "--max-tokens", [options](const int32_t& value) { options->sampling.max_tokens = value; },
-      "Longest answer in tokens");
+  AddSamplingFlags(*command, options->sampling);
   command->callback([options, &exit_code] { exit_code = Chat(*options); });
 }
 

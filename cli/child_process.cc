@@ -21,19 +21,21 @@ namespace {
 constexpr int kCannotRunExit = 127;
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void BecomeProgram(char* const* arguments, int output, pid_t parent) {
+[[noreturn]] void BecomeProgram(char* const* arguments, int output, int log, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotRunExit);  // it died before the kernel knew
   setpgid(0, 0);
   UnblockTerminationSignals();
   dup2(output, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
   execv(arguments[0], arguments);
   _exit(kCannotRunExit);
 }
 
 }  // namespace
 
-absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments,
+absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name,
+                                                 const std::vector<std::string>& arguments, int log,
                                                  bool capture) {
   int pipe_ends[2] = {-1, -1};
   if (capture && pipe2(pipe_ends, O_CLOEXEC) != 0) {
@@ -46,7 +48,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) BecomeProgram(pointers.data(), capture ? pipe_ends[1] : STDERR_FILENO, parent);
+  if (pid == 0) BecomeProgram(pointers.data(), capture ? pipe_ends[1] : log, log, parent);
   if (capture) close(pipe_ends[1]);
   if (pid < 0) {
     if (capture) close(pipe_ends[0]);
@@ -54,7 +56,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
         absl::StrCat("cannot start ", arguments[0], ": ", std::strerror(errno)));
   }
   ChildProcess child;
-  child.name_ = arguments[0].substr(arguments[0].rfind('/') + 1);
+  child.name_ = std::move(name);
   child.pid_ = pid;
   child.output_ = pipe_ends[0];
   if (capture) fcntl(child.output_, F_SETFL, O_NONBLOCK);

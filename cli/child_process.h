@@ -20,10 +20,11 @@ namespace baton {
 
 class ChildProcess {
  public:
-  // arguments[0] is the program's path. With `capture`, its standard output can be read with
-  // ReadLine; otherwise it goes to this process's standard error. Internal when the process cannot
-  // be started; a program that cannot be run exits with 127.
-  static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments,
+  // arguments[0] is the program's path; `name` is for messages. Its standard error goes to the file
+  // descriptor `log`; so does its standard output, unless `capture` lets ReadLine have that.
+  // Internal when the process cannot be started; a program that cannot be run exits with 127.
+  static absl::StatusOr<ChildProcess> Start(std::string name,
+                                            const std::vector<std::string>& arguments, int log,
                                             bool capture);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) = delete;

@@ -1,8 +1,6 @@
 // The subcommands of `baton`. Each Add… function adds its flags to `app` and a callback that runs
 // it and writes the exit code.
-//
-// Exit codes: 0 success, 1 the work failed, 2 the command line or an input file is wrong, 130 ended
-// by Ctrl-C.
+// Exit codes: common/exit_code.h.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +15,7 @@ void AddPerplexityCommand(CLI::App& app, int& exit_code);
 // Returns the `inspect` command, to which `inspect worker` can be added.
 CLI::App* AddInspectCommand(CLI::App& app, int& exit_code);
 
-// Prints "baton: message" on standard error; the exit code for this kind of error.
+// Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
 int ReportError(const absl::Status& status);
 
 }  // namespace baton

@@ -7,12 +7,11 @@
 #include "cli/client_commands.h"
 #include "cli/job_flags.h"
 #include "cli/router_client.h"
+#include "common/exit_code.h"
 #include "common/termination.h"
 
 namespace baton {
 namespace {
-
-constexpr int kInterruptedExit = 130;
 
 struct GenerateOptions {
   RouterClientOptions client{.router = kDefaultRouter};
@@ -32,7 +31,7 @@ int Generate(GenerateOptions& options) {
   const int exit_code = RunFlaggedJobs(client, options.jobs);
   termination.Request();
   watcher.join();
-  return interrupted ? kInterruptedExit : exit_code;
+  return interrupted ? kExitInterrupted : exit_code;
 }
 
 }  // namespace

@@ -3,8 +3,12 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "common/exit_code.h"
 
 namespace baton {
 namespace {
@@ -32,6 +36,18 @@ uint64_t ParseSeed(const std::string& text) {
   return seed;
 }
 
+void AddLogitBias(const std::string& entry, SamplingParams& sampling) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(entry, absl::MaxSplits(':', 1));
+  TokenId token = 0;
+  float bias = 0;
+  if (!absl::SimpleAtoi(parts.first, &token) || !absl::SimpleAtof(parts.second, &bias)) {
+    throw CLI::ValidationError("--logit-bias", "is " + entry + ", must be ID:BIAS, as in 42:-5");
+  }
+  if (!sampling.logit_bias.emplace(token, bias).second) {
+    throw CLI::ValidationError("--logit-bias", "names token " + parts.first + " twice");
+  }
+}
+
 }  // namespace
 
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
@@ -50,10 +66,14 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
       ->capture_default_str()
       ->group("Jobs");
   app.add_flag("--json", flags.options.json, "Print one JSON object a result")->group("Jobs");
+  AddSamplingFlags(app, flags.job.sampling);
+}
 
-  SamplingParams& s = flags.job.sampling;
+void AddSamplingFlags(CLI::App& app, SamplingParams& s) {
   AddOptionalSampling(app, "--max-tokens", &s.max_tokens,
                       "Tokens to generate, from 1; else to the context's end");
+  AddSampling(app, "--min-tokens", &s.min_tokens,
+              "No token ends the answer before so many; 0 to --max-tokens");
   AddSampling(app, "--temperature", &s.temperature, "0 is greedy; 0 to 100");
   AddSampling(app, "--top-k", &s.top_k, "Only so many most likely tokens, from 0; 0: all");
   AddSampling(app, "--top-p", &s.top_p,
@@ -72,7 +92,21 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
       ->group("Sampling");
   AddOptionalSampling(app, "--logprobs", &s.logprobs,
                       "Report so many alternatives for each token; 0 to 20");
-  app.add_option("--stop", s.stop, "Text that ends the answer (repeatable)")->group("Sampling");
+  app.add_option_function<std::vector<std::string>>(
+         "--logit-bias",
+         [&s](const std::vector<std::string>& entries) {
+           for (const std::string& entry : entries) AddLogitBias(entry, s);
+         },
+         "ID:BIAS, added to that token's logit; -100 to 100 (repeatable)")
+      ->allow_extra_args(false)
+      ->group("Sampling");
+  app.add_option("--stop", s.stop, "Text that ends the answer (repeatable)")
+      ->allow_extra_args(false)
+      ->group("Sampling");
+  app.add_option("--stop-token-id", s.stop_token_ids,
+                 "Token that ends the answer, beside the model's own (repeatable)")
+      ->allow_extra_args(false)
+      ->group("Sampling");
   app.add_flag("--ignore-eos", s.ignore_eos, "Do not end at the model's own end token")
       ->group("Sampling");
 }
@@ -83,7 +117,7 @@ int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
     std::ifstream file(flags.jobs);
     if (!file) {
       std::fprintf(stderr, "baton: cannot read %s\n", flags.jobs.c_str());
-      return 2;
+      return kExitUsage;
     }
     return RunJobLines(runner, file, flags.options);
   }
@@ -94,7 +128,7 @@ int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
     flags.job.prompt = flags.prompt;
   } else {
     std::fprintf(stderr, "baton: name a job: --prompt, --chat or --jobs (see --help)\n");
-    return 2;
+    return kExitUsage;
   }
   return RunOneJob(runner, flags.job, flags.options);
 }

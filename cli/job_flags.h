@@ -1,5 +1,5 @@
-// The command-line flags that `baton run` and `baton generate` share: which jobs, how sampled, how
-// printed.
+// The command-line flags that commands share: how sampled (`run`, `generate`, `chat`), which jobs
+// and how printed (`run`, `generate`).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,10 +22,14 @@ struct JobFlags {
   CLI::Option* jobs_option = nullptr;
 };
 
+// How tokens are chosen and where an answer ends; a flag for every field. What is wrong with a
+// value is said by whoever answers, except where the text is no value at all.
+void AddSamplingFlags(CLI::App& app, SamplingParams& sampling);
+// Those, and which jobs.
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
-// Runs what the flags name and returns the exit code: 0, 1 for a failed job, 2 for a command line
-// without a job or a file that cannot be read.
+// Runs what the flags name and returns the exit code: as RunOneJob or RunJobLines has it, or 2 for
+// a command line without a job or a file that cannot be read.
 int RunFlaggedJobs(JobRunner& runner, JobFlags& flags);
 
 }  // namespace baton

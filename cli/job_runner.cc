@@ -7,7 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/ledger_table.h"
+#include "cli/line_reader.h"
+#include "common/exit_code.h"
 
 namespace baton {
 namespace {
@@ -19,21 +22,21 @@ std::string ErrorText(const absl::Status& status) {
          std::string(status.message());
 }
 
-// Hands out lines and collects results. Apart, so that results are printed while a line is waited for.
+// Hands out lines and collects results. Apart, so that results are printed while a line is waited
+// for.
 class JobLines {
  public:
   explicit JobLines(std::istream& input) : input_(input) {}
 
-  // The next line that is not blank, with its number; false at the end.
-  bool Next(std::string& line, int64_t& number) {
+  // The next line that is not blank, with its number.
+  LineRead Next(std::string& line, int64_t& number) {
     std::lock_guard lock(input_mutex_);
-    while (std::getline(input_, line)) {
-      ++lines_;
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      number = lines_;
-      return true;
+    while (true) {
+      const LineRead read = ReadLine(input_, kMaxJobLineBytes, line);
+      number = ++lines_;
+      const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
+      if (read != LineRead::kLine || !blank) return read;
     }
-    return false;
   }
 
   void Print(const std::string& line, bool failed) {
@@ -63,10 +66,19 @@ class JobLines {
 
 std::string PlainResult(const JobResult& result) { return "[" + result.id + "] " + result.text; }
 
+absl::Status TooLong(int64_t number) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("line ", number, ": it has more than ", kMaxJobLineBytes, " bytes"));
+}
+
 void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& options) {
   std::string line;
   int64_t number = 0;
-  while (lines.Next(line, number)) {
+  for (LineRead read; (read = lines.Next(line, number)) != LineRead::kEnd;) {
+    if (read == LineRead::kTooLong) {
+      lines.Print(ErrorLine(absl::StrCat(number), TooLong(number)), true);
+      continue;
+    }
     const absl::StatusOr<Job> job = ParseJob(line, number);
     if (!job.ok()) {
       lines.Print(ErrorLine(JobId(line, number), job.status()), true);
@@ -95,7 +107,7 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) 
     } else {
       std::fprintf(stderr, "baton: %s\n", ErrorText(result.status()).c_str());
     }
-    return 1;
+    return ExitCodeOf(result.status());
   }
   if (options.json) {
     std::printf("%s\n", ResultLine(*result).c_str());
@@ -103,7 +115,7 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) 
     std::printf("\n");
     std::fprintf(stderr, "\n%s", LedgerTable(*result).c_str());
   }
-  return 0;
+  return kExitSuccess;
 }
 
 int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options) {
@@ -113,7 +125,7 @@ int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& op
     threads.emplace_back([&] { AnswerLines(runner, lines, options); });
   }
   for (std::thread& thread : threads) thread.join();
-  return lines.failed() == 0 ? 0 : 1;
+  return lines.failed() == 0 ? kExitSuccess : kExitFailed;
 }
 
 }  // namespace baton

@@ -34,12 +34,12 @@ struct RunJobsOptions {
 };
 
 // Answers one job: text on standard output as it comes and the ledger on standard error, or a
-// result line. Returns the exit code.
+// result line. Returns the exit code of the job's status.
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
 
 // Answers every line of `input`, results in the order in which they end; progress on standard
 // error. A line that is not a job is an error line of its own. Returns 0 when every job succeeded,
-// 1 otherwise.
+// else 1, whatever was wrong.
 int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options);
 
 }  // namespace baton

@@ -1,7 +1,10 @@
 #include "cli/jobs.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -12,6 +15,11 @@ namespace baton {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kMaxJobDepth = 8;
+// Every token id, and all else that a job of sense may hold. An object or array counts twice, a key
+// once.
+constexpr size_t kMaxJobValues = kMaxJobTokenIds + (1 << 16);
 
 absl::Status WrongType(const std::string& field, const char* wanted) {
   return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" must be ", wanted));
@@ -38,6 +46,10 @@ absl::StatusOr<Integer> ToInteger(const std::string& field, const Json& value) {
 
 absl::StatusOr<std::vector<TokenId>> ToTokenIds(const std::string& field, const Json& value) {
   if (!value.is_array()) return WrongType(field, "an array of token ids");
+  if (value.size() > kMaxJobTokenIds) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" has ", value.size(),
+                                                   " token ids; at most ", kMaxJobTokenIds));
+  }
   std::vector<TokenId> out;
   out.reserve(value.size());
   for (size_t i = 0; i < value.size(); ++i) {
@@ -91,7 +103,7 @@ absl::Status SetInteger(const std::string& field, const Json& value, Target& out
   return absl::OkStatus();
 }
 
-absl::Status SetLogitBias(const Json& value, SamplingParams& sampling) {
+absl::Status SetLogitBias(const std::string&, const Json& value, Job& job) {
   if (!value.is_object()) return WrongType("logit_bias", "an object of token id to number");
   for (const auto& [key, bias] : value.items()) {
     TokenId token = 0;
@@ -100,83 +112,149 @@ absl::Status SetLogitBias(const Json& value, SamplingParams& sampling) {
           absl::StrCat("\"logit_bias\": \"", key, "\" is not a token id"));
     }
     RETURN_IF_ERROR(
-        SetNumber(absl::StrCat("logit_bias[", key, "]"), bias, sampling.logit_bias[token]));
+        SetNumber(absl::StrCat("logit_bias[", key, "]"), bias, job.sampling.logit_bias[token]));
   }
   return absl::OkStatus();
 }
 
-absl::Status SetStop(const Json& value, SamplingParams& sampling) {
-  sampling.stop.clear();
+// One limit under either name.
+absl::Status SetMaxTokens(const std::string& field, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(const int32_t max_tokens, ToInteger<int32_t>(field, value));
+  SamplingParams& sampling = job.sampling;
+  if (sampling.max_tokens.value_or(max_tokens) != max_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"max_tokens\" and \"max_completion_tokens\" are one limit, but are ",
+                     std::min(*sampling.max_tokens, max_tokens), " and ",
+                     std::max(*sampling.max_tokens, max_tokens)));
+  }
+  sampling.max_tokens = max_tokens;
+  return absl::OkStatus();
+}
+
+// Fields whose meaning depends on each other: SetLogprobs reads them.
+absl::Status ReadTogether(const std::string&, const Json&, Job&) { return absl::OkStatus(); }
+
+const Json* FindField(const Json& job, const char* field) {
+  const auto found = job.find(field);
+  return found == job.end() || found->is_null() ? nullptr : &*found;
+}
+
+// "logprobs" is a number of alternatives, or true and "top_logprobs" is that number.
+absl::Status SetLogprobs(const Json& job, SamplingParams& sampling) {
+  const Json* const logprobs = FindField(job, "logprobs");
+  const Json* const top = FindField(job, "top_logprobs");
+  const bool wanted = logprobs != nullptr && *logprobs == Json(true);
+  if (top != nullptr && !wanted) {
+    return absl::InvalidArgumentError("\"top_logprobs\" needs \"logprobs\": true");
+  }
+  if (top != nullptr) return SetInteger("top_logprobs", *top, sampling.logprobs);
+  if (wanted) sampling.logprobs = 0;
+  if (logprobs == nullptr || logprobs->is_boolean()) return absl::OkStatus();
+  return SetInteger("logprobs", *logprobs, sampling.logprobs);
+}
+
+// One answer a job.
+absl::Status CheckAnswers(const std::string& field, const Json& value, Job&) {
+  ASSIGN_OR_RETURN(const int32_t answers, ToInteger<int32_t>(field, value));
+  if (answers == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"n\" is ", answers, "; a job has 1 answer"));
+}
+
+absl::Status SetStop(const std::string&, const Json& value, Job& job) {
+  std::vector<std::string>& stop = job.sampling.stop;
+  stop.clear();
   if (value.is_string()) {
-    sampling.stop.push_back(value.get<std::string>());
+    stop.push_back(value.get<std::string>());
     return absl::OkStatus();
   }
   if (!value.is_array()) return WrongType("stop", "a string or an array of strings");
   for (size_t i = 0; i < value.size(); ++i) {
     ASSIGN_OR_RETURN(std::string text, ToText(absl::StrCat("stop[", i, "]"), value[i]));
-    sampling.stop.push_back(std::move(text));
+    stop.push_back(std::move(text));
   }
   return absl::OkStatus();
 }
 
-// NotFound when there is no sampling field of that name.
-absl::Status SetSampling(const std::string& field, const Json& value, SamplingParams& sampling) {
-  if (field == "temperature") return SetNumber(field, value, sampling.temperature);
-  if (field == "top_p") return SetNumber(field, value, sampling.top_p);
-  if (field == "min_p") return SetNumber(field, value, sampling.min_p);
-  if (field == "repetition_penalty") return SetNumber(field, value, sampling.repetition_penalty);
-  if (field == "presence_penalty") return SetNumber(field, value, sampling.presence_penalty);
-  if (field == "frequency_penalty") return SetNumber(field, value, sampling.frequency_penalty);
-  if (field == "top_k") return SetInteger(field, value, sampling.top_k);
-  if (field == "min_tokens") return SetInteger(field, value, sampling.min_tokens);
-  if (field == "max_tokens") return SetInteger(field, value, sampling.max_tokens);
-  if (field == "logprobs") return SetInteger(field, value, sampling.logprobs);
-  if (field == "seed") return SetInteger(field, value, sampling.seed);
-  if (field == "logit_bias") return SetLogitBias(value, sampling);
-  if (field == "stop") return SetStop(value, sampling);
-  if (field == "stop_token_ids") {
-    ASSIGN_OR_RETURN(sampling.stop_token_ids, ToTokenIds(field, value));
-    return absl::OkStatus();
-  }
-  if (field == "ignore_eos") {
-    if (!value.is_boolean()) return WrongType(field, "true or false");
-    sampling.ignore_eos = value.get<bool>();
-    return absl::OkStatus();
-  }
-  return absl::NotFoundError("");
+template <std::string Job::*kMember>
+absl::Status SetText(const std::string& field, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.*kMember, ToText(field, value));
+  return absl::OkStatus();
 }
 
+template <auto kMember>
+absl::Status SetSamplingNumber(const std::string& field, const Json& value, Job& job) {
+  if constexpr (std::is_same_v<decltype(kMember), float SamplingParams::*>) {
+    return SetNumber(field, value, job.sampling.*kMember);
+  } else {
+    return SetInteger(field, value, job.sampling.*kMember);
+  }
+}
+
+struct JobField {
+  const char* name;
+  absl::Status (*set)(const std::string& field, const Json& value, Job& job);
+};
+
+using S = SamplingParams;
+constexpr JobField kFields[] = {
+    {"id", SetText<&Job::id>},
+    {"prompt",
+     [](const std::string& field, const Json& value, Job& job) -> absl::Status {
+       ASSIGN_OR_RETURN(job.prompt, ToText(field, value));
+       return absl::OkStatus();
+     }},
+    {"prompt_token_ids",
+     [](const std::string& field, const Json& value, Job& job) -> absl::Status {
+       ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(field, value));
+       return absl::OkStatus();
+     }},
+    {"messages",
+     [](const std::string&, const Json& value, Job& job) -> absl::Status {
+       ASSIGN_OR_RETURN(job.messages, ToMessages(value));
+       return absl::OkStatus();
+     }},
+    {"tenant", SetText<&Job::tenant>},
+    {"cache_salt", SetText<&Job::cache_salt>},
+    {"priority", [](const std::string& field, const Json& value,
+                    Job& job) { return SetInteger(field, value, job.priority); }},
+    {"n", CheckAnswers},
+    {"temperature", SetSamplingNumber<&S::temperature>},
+    {"top_p", SetSamplingNumber<&S::top_p>},
+    {"min_p", SetSamplingNumber<&S::min_p>},
+    {"repetition_penalty", SetSamplingNumber<&S::repetition_penalty>},
+    {"presence_penalty", SetSamplingNumber<&S::presence_penalty>},
+    {"frequency_penalty", SetSamplingNumber<&S::frequency_penalty>},
+    {"top_k", SetSamplingNumber<&S::top_k>},
+    {"min_tokens", SetSamplingNumber<&S::min_tokens>},
+    {"max_tokens", SetMaxTokens},
+    {"max_completion_tokens", SetMaxTokens},
+    {"logprobs", ReadTogether},
+    {"top_logprobs", ReadTogether},
+    {"seed", SetSamplingNumber<&S::seed>},
+    {"logit_bias", SetLogitBias},
+    {"stop", SetStop},
+    {"stop_token_ids",
+     [](const std::string& field, const Json& value, Job& job) -> absl::Status {
+       ASSIGN_OR_RETURN(job.sampling.stop_token_ids, ToTokenIds(field, value));
+       return absl::OkStatus();
+     }},
+    {"ignore_eos",
+     [](const std::string& field, const Json& value, Job& job) -> absl::Status {
+       if (!value.is_boolean()) return WrongType(field, "true or false");
+       job.sampling.ignore_eos = value.get<bool>();
+       return absl::OkStatus();
+     }},
+};
+
+// Null is as good as absent.
 absl::Status SetField(const std::string& field, const Json& value, Job& job) {
-  if (field == "id") {
-    ASSIGN_OR_RETURN(job.id, ToText(field, value));
-    return absl::OkStatus();
-  }
-  if (field == "prompt") {
-    ASSIGN_OR_RETURN(job.prompt, ToText(field, value));
-    return absl::OkStatus();
-  }
-  if (field == "tenant") {
-    ASSIGN_OR_RETURN(job.tenant, ToText(field, value));
-    return absl::OkStatus();
-  }
-  if (field == "cache_salt") {
-    ASSIGN_OR_RETURN(job.cache_salt, ToText(field, value));
-    return absl::OkStatus();
-  }
-  if (field == "priority") return SetInteger(field, value, job.priority);
-  if (field == "prompt_token_ids") {
-    ASSIGN_OR_RETURN(job.prompt_token_ids, ToTokenIds(field, value));
-    return absl::OkStatus();
-  }
-  if (field == "messages") {
-    ASSIGN_OR_RETURN(job.messages, ToMessages(value));
-    return absl::OkStatus();
-  }
-  const absl::Status status = SetSampling(field, value, job.sampling);
-  if (absl::IsNotFound(status)) {
+  const auto* const found =
+      std::find_if(std::begin(kFields), std::end(kFields),
+                   [&](const JobField& known) { return known.name == field; });
+  if (found == std::end(kFields)) {
     return absl::InvalidArgumentError(absl::StrCat("\"", field, "\" is not a field of a job"));
   }
-  return status;
+  return value.is_null() ? absl::OkStatus() : found->set(field, value, job);
 }
 
 absl::StatusOr<Job> ParseJobObject(const Json& json, int64_t line_number) {
@@ -184,6 +262,7 @@ absl::StatusOr<Job> ParseJobObject(const Json& json, int64_t line_number) {
   Job job;
   job.id = absl::StrCat(line_number);
   for (const auto& [field, value] : json.items()) RETURN_IF_ERROR(SetField(field, value, job));
+  RETURN_IF_ERROR(SetLogprobs(json, job.sampling));
   const int inputs = (job.prompt ? 1 : 0) + (job.prompt_token_ids ? 1 : 0) + (job.messages ? 1 : 0);
   if (inputs != 1) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -209,21 +288,47 @@ std::string Dump(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+// What a line may cost in memory is a few times its length: values past the limits are read over,
+// not kept.
+absl::StatusOr<Json> ParseLine(std::string_view line) {
+  if (line.size() > kMaxJobLineBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", line.size(), " bytes; at most ", kMaxJobLineBytes));
+  }
+  size_t values = 0;
+  bool too_deep = false;
+  const auto keep = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep |= depth > kMaxJobDepth;
+    return depth <= kMaxJobDepth && ++values <= kMaxJobValues;
+  };
+  Json json = Json::parse(line, keep, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it is nested more than ", kMaxJobDepth, " deep"));
+  }
+  if (values > kMaxJobValues) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it holds more than ", kMaxJobValues, " values"));
+  }
+  if (json.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
+  return json;
+}
+
 }  // namespace
 
 absl::StatusOr<Job> ParseJob(std::string_view line, int64_t line_number) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  absl::StatusOr<Job> job = json.is_discarded() ? absl::InvalidArgumentError("not valid JSON")
-                                                : ParseJobObject(json, line_number);
+  const absl::StatusOr<Json> json = ParseLine(line);
+  absl::StatusOr<Job> job = json.ok() ? ParseJobObject(*json, line_number) : json.status();
   if (job.ok()) return job;
   return absl::Status(job.status().code(),
                       absl::StrCat("line ", line_number, ": ", job.status().message()));
 }
 
 std::string JobId(std::string_view line, int64_t line_number) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  const bool named = json.is_object() && json.contains("id") && json["id"].is_string();
-  return named ? json["id"].get<std::string>() : absl::StrCat(line_number);
+  const absl::StatusOr<Json> json = ParseLine(line);
+  const bool named =
+      json.ok() && json->is_object() && json->contains("id") && (*json)["id"].is_string();
+  return named ? (*json)["id"].get<std::string>() : absl::StrCat(line_number);
 }
 
 std::string ResultLine(const JobResult& result) {

@@ -2,8 +2,10 @@
 // object a line.
 //
 // A job: {"id", one of "prompt" | "prompt_token_ids" | "messages", sampling fields named as in
-// OpenAI's API}. Strict: an unknown field, a wrong type or a value out of range is an error that
-// names line and field.
+// OpenAI's API}. null is as good as absent; "max_completion_tokens" is "max_tokens"; "n" is 1;
+// "logprobs" is a number of alternatives, or true, with that number in "top_logprobs" (else 0).
+// Strict: an unknown field, a wrong type or a value out of range is an error that names line and
+// field. What a line holds past the limits below is never kept.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -22,6 +24,9 @@
 #include "text/chat_message.h"
 
 namespace baton {
+
+inline constexpr size_t kMaxJobLineBytes = size_t{32} << 20;
+inline constexpr size_t kMaxJobTokenIds = size_t{1} << 20;  // in one array
 
 struct Job {
   std::string id;

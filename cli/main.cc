@@ -2,10 +2,11 @@
 // gRPC).
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <iostream>
+#include <string>
 
 #include "cli/commands.h"
 #include "common/check.h"
+#include "common/exit_code.h"
 #ifdef BATON_GRPC
 #include "cli/client_commands.h"
 #endif
@@ -16,14 +17,7 @@ int ReportError(const absl::Status& status) {
   std::fprintf(stderr, "baton: %s: %s\n",
                std::string(absl::StatusCodeToString(status.code())).c_str(),
                std::string(status.message()).c_str());
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kUnimplemented:
-      return 2;
-    default:
-      return 1;
-  }
+  return ExitCodeOf(status);
 }
 
 }  // namespace baton
@@ -34,8 +28,9 @@ int main(int argc, char** argv) {
   CLI::App app("Baton serves large language models with prefill and decode split.");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of all commands");
+  app.footer(baton::kExitCodeHelp);  // of every command
   app.failure_message(CLI::FailureMessage::simple);
-  int exit_code = 0;
+  int exit_code = baton::kExitSuccess;
   baton::AddRunCommand(app, exit_code);
   baton::AddPerplexityCommand(app, exit_code);
   CLI::App* inspect = baton::AddInspectCommand(app, exit_code);
@@ -47,8 +42,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? baton::kExitSuccess : baton::kExitUsage;
   }
   return exit_code;
 }

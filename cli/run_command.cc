@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/job_flags.h"
 #include "cli/local_runner.h"
+#include "common/exit_code.h"
 #include "common/settings_cli.h"
 #include "common/termination.h"
 
@@ -23,14 +24,13 @@ struct RunOptions {
   bool verbose = false;
 };
 
-constexpr int kInterruptedExit = 130;
-
 int Run(RunOptions& options) {
   Termination termination;
   absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
       LocalRunner::Create(options.engine, options.path);
   if (!runner.ok()) return ReportError(runner.status());
   if (options.verbose) {
+    options.engine = (*runner)->engine().options();
     std::fprintf(stderr, "%s%s", options.settings.EffectiveValues().c_str(),
                  (*runner)->engine().StartupReport().c_str());
   }
@@ -44,7 +44,7 @@ int Run(RunOptions& options) {
   const int exit_code = RunFlaggedJobs(**runner, options.jobs);
   termination.Request();
   watcher.join();
-  return interrupted ? kInterruptedExit : exit_code;
+  return interrupted ? kExitInterrupted : exit_code;
 }
 
 }  // namespace

@@ -36,6 +36,14 @@ const char* RoleName(v1::WorkerRole role) {
   }
 }
 
+// Of the tokens looked up in the prefix cache; "off" where there is none.
+std::string HitPercent(const v1::PoolStatus& pool) {
+  if (!pool.prefix_cache()) return "off";
+  if (pool.lookup_tokens() == 0) return "0.0";
+  return absl::StrFormat("%.1f", 100.0 * static_cast<double>(pool.hit_tokens()) /
+                                     static_cast<double>(pool.lookup_tokens()));
+}
+
 void PrintTable(const v1::GetStatusResponse& status) {
   std::cout << absl::StrFormat("router: %s, %d active, %d requests, %d failed\n",
                                status.ready() ? "ready" : "not ready", status.active_requests(),
@@ -45,16 +53,12 @@ void PrintTable(const v1::GetStatusResponse& status) {
                                "total", "hit %", "RSS MiB");
   for (const v1::WorkerStatus& worker : status.workers()) {
     const v1::PoolStatus& pool = worker.pool();
-    const double hit_percent = pool.lookup_tokens() == 0
-                                   ? 0
-                                   : 100.0 * static_cast<double>(pool.hit_tokens()) /
-                                         static_cast<double>(pool.lookup_tokens());
-    std::cout << absl::StrFormat("%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7.1f %9d%s\n",
-                                 worker.worker_id(), RoleName(worker.role()), worker.address(),
-                                 worker.waiting(), worker.running(), worker.waiting_for_kv(),
-                                 pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
-                                 pool.total_blocks(), hit_percent, worker.resident_bytes() >> 20,
-                                 worker.draining() ? "  draining" : "");
+    std::cout << absl::StrFormat(
+        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7s %9d%s\n", worker.worker_id(),
+        RoleName(worker.role()), worker.address(), worker.waiting(), worker.running(),
+        worker.waiting_for_kv(), pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
+        pool.total_blocks(), HitPercent(pool), worker.resident_bytes() >> 20,
+        worker.draining() ? "  draining" : "");
   }
 }
 

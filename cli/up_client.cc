@@ -1,5 +1,5 @@
 // `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
-// foreground.
+// foreground. Their logs are one, on standard error: each line behind the name of its process.
 
 #include <signal.h>
 #include <unistd.h>
@@ -16,6 +16,8 @@
 #include "cli/child_process.h"
 #include "cli/client_commands.h"
 #include "cli/commands.h"
+#include "cli/merged_log.h"
+#include "common/exit_code.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
 
@@ -47,7 +49,9 @@ std::string ProgramDirectory() {
 // The processes of one `baton up`, in the order in which they were started: the router first.
 class Cluster {
  public:
-  explicit Cluster(const UpOptions& options) : options_(options), directory_(ProgramDirectory()) {}
+  // `log` must outlive this.
+  Cluster(const UpOptions& options, MergedLog* log)
+      : options_(options), directory_(ProgramDirectory()), log_(log) {}
 
   absl::Status StartRouter() {
     std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-router"),
@@ -59,7 +63,7 @@ class Cluster {
                                           absl::StrCat(options_.decode_workers)};
     arguments.insert(arguments.end(), options_.router_arguments.begin(),
                      options_.router_arguments.end());
-    return Start(arguments, /*capture=*/true);
+    return Start("router", arguments, /*capture=*/true);
   }
 
   absl::Status StartWorkers(const std::string& router) {
@@ -103,30 +107,36 @@ class Cluster {
 
  private:
   absl::Status StartWorker(const std::string& role, int32_t index, const std::string& router) {
+    const std::string name = absl::StrCat(role, "-", index);
     std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-", role, "-worker"),
                                           "--listen",
                                           "127.0.0.1:0",
                                           "--worker-id",
-                                          absl::StrCat(role, "-", index),
+                                          name,
                                           "--router",
                                           router};
     if (!options_.model.empty()) {
-      arguments.push_back("--model");
+      arguments.emplace_back("--model");
       arguments.push_back(options_.model);
     }
     arguments.insert(arguments.end(), options_.worker_arguments.begin(),
                      options_.worker_arguments.end());
-    return Start(arguments, /*capture=*/false);
+    return Start(name, arguments, /*capture=*/false);
   }
 
-  absl::Status Start(const std::vector<std::string>& arguments, bool capture) {
-    ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(arguments, capture));
-    children_.push_back(std::make_unique<ChildProcess>(std::move(child)));
+  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments,
+                     bool capture) {
+    ASSIGN_OR_RETURN(const int writer, log_->AddWriter(name));
+    absl::StatusOr<ChildProcess> child = ChildProcess::Start(name, arguments, writer, capture);
+    close(writer);  // the child has its own
+    RETURN_IF_ERROR(child.status());
+    children_.push_back(std::make_unique<ChildProcess>(*std::move(child)));
     return absl::OkStatus();
   }
 
   const UpOptions& options_;
   const std::string directory_;
+  MergedLog* const log_;
   std::vector<std::unique_ptr<ChildProcess>> children_;
 };
 
@@ -155,10 +165,13 @@ absl::Status Supervise(const UpOptions& options, Cluster& cluster, Termination& 
 
 int Up(const UpOptions& options) {
   Termination termination;
-  Cluster cluster(options);
+  const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
+  if (!log.ok()) return ReportError(log.status());
+  Cluster cluster(options, log->get());
   const absl::Status status = Supervise(options, cluster, termination);
   cluster.End();
-  return status.ok() ? 0 : ReportError(status);
+  (*log)->Finish();  // what the children said last comes before what is said about them
+  return status.ok() ? kExitSuccess : ReportError(status);
 }
 
 }  // namespace

@@ -39,20 +39,19 @@ class SettingList {
   void Add(std::string name, bool* field, std::string help);  // true/false, on/off, 1/0
   void Add(std::string name, std::string* field, std::string help);
   template <typename Enum>
-  void AddChoice(std::string name, Enum* field, std::vector<std::pair<std::string, Enum>> choices,
-                 std::string help) {
+  void AddChoice(const std::string& name, Enum* field,
+                 std::vector<std::pair<std::string, Enum>> choices, const std::string& help) {
     std::vector<std::string> names;
     for (const auto& choice : choices) names.push_back(choice.first);
     AddNamed(
-        std::move(name), std::move(names),
-        [field, choices](size_t index) { *field = choices[index].second; },
+        name, std::move(names), [field, choices](size_t index) { *field = choices[index].second; },
         [field, choices] {
           for (const auto& choice : choices) {
             if (choice.second == *field) return choice.first;
           }
           return std::string();
         },
-        std::move(help));
+        help);
   }
 
   const std::vector<Setting>& settings() const { return settings_; }

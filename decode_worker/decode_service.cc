@@ -45,6 +45,9 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
     pass_ = *std::move(pass);
     absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
     if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
+    const absl::Status fits =
+        CheckPromptSize(wire.prompt_token_ids_size(), engine_->options().context_length);
+    if (!fits.ok()) return End(ToGrpcStatus(fits));
     GenerateRequest request =
         GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
     request.timeout_ms = SoonerTimeoutMs(request.timeout_ms, deadline_ms);

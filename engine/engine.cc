@@ -35,11 +35,11 @@ constexpr auto kShutdownPoll = std::chrono::milliseconds(1);
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kDefaultPoolMiB = 1024;
 
-int64_t DefaultPoolBytes() {
+int64_t DefaultPoolMiB() {
   struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return kDefaultPoolMiB * kMiB;
+  if (sysinfo(&info) != 0) return kDefaultPoolMiB;
   const int64_t free_bytes = static_cast<int64_t>(info.freeram + info.bufferram) * info.mem_unit;
-  return std::clamp<int64_t>(free_bytes / 4, 64 * kMiB, kDefaultPoolMiB * kMiB);
+  return std::clamp<int64_t>(free_bytes / 4 / kMiB, 64, kDefaultPoolMiB);
 }
 
 uint64_t EntropyBits() {
@@ -113,6 +113,7 @@ class EngineImpl final : public Engine {
                                  EngineInspection());
   }
 
+  const EngineOptions& options() const override { return options_; }
   const KvFingerprint& fingerprint() const override { return fingerprint_; }
   Epoch epoch() const override { return epoch_; }
   const ModelInfo& model_info() const override { return model_.info; }
@@ -200,9 +201,8 @@ absl::Status EngineImpl::MakePool() {
   ASSIGN_OR_RETURN(layout_, KvLayout::Create(group, options_.layout, options_.block_size, 1));
   int64_t blocks = options_.kv_blocks;
   if (blocks == 0) {
-    const int64_t bytes =
-        options_.kv_cache_mib > 0 ? options_.kv_cache_mib * kMiB : DefaultPoolBytes();
-    blocks = std::max<int64_t>(1, bytes / layout_.bytes_per_block());
+    if (options_.kv_cache_mib == 0) options_.kv_cache_mib = DefaultPoolMiB();
+    blocks = std::max<int64_t>(1, options_.kv_cache_mib * kMiB / layout_.bytes_per_block());
   }
   if (blocks > (int64_t{1} << 30)) {
     return absl::InvalidArgumentError(
@@ -254,6 +254,9 @@ absl::Status EngineImpl::MakeTransport() {
 
 absl::Status EngineImpl::Load() {
   ASSIGN_OR_RETURN(model_, LoadModel(options_));
+  options_.model = model_.info.path;
+  options_.threads = model_.threads;
+  options_.instruction_set = model_.instruction_set;
   if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
   RETURN_IF_ERROR(MakePool());
   MakeFingerprint();
@@ -350,6 +353,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.layout = std::string(KvLayoutKindName(options_.layout));
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
+  status.prefix_cache = options_.prefix_cache;
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();
   status.waiting_for_kv = scheduler_->waiting_for_kv_count();
@@ -412,13 +416,14 @@ std::string EngineImpl::OpPath() const {
 std::string EngineImpl::StartupReport() const {
   const int64_t slots = int64_t{options_.kv_blocks} * options_.block_size;
   return absl::StrFormat(
-      "model %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint %s\n"
+      "model %s from %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint "
+      "%s\n"
       "device %s\n"
       "KV pool: %s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved, %s, %s, "
       "prefix cache %s\n",
-      model_.info.config.name, model_.info.architecture, model_.info.config.layers,
-      model_.info.config.vocabulary, options_.context_length, model_.weights->bytes() / kMiB,
-      model_.info.fingerprint, model_.device->Description(),
+      model_.info.config.name, model_.info.path, model_.info.architecture,
+      model_.info.config.layers, model_.info.config.vocabulary, options_.context_length,
+      model_.weights->bytes() / kMiB, model_.info.fingerprint, model_.device->Description(),
       options_.paged ? "paged" : "contiguous", options_.kv_blocks, options_.block_size, slots,
       layout_.bytes_per_block(), layout_.pool_bytes() / kMiB,
       std::string(KvTypeName(options_.kv_type)), std::string(KvLayoutKindName(options_.layout)),

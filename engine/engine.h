@@ -32,6 +32,7 @@ struct EngineStatus {
   std::string layout;
   std::string kv_type;
   bool paged = true;
+  bool prefix_cache = true;
   int32_t waiting = 0;
   int32_t running = 0;
   int32_t waiting_for_kv = 0;
@@ -88,12 +89,14 @@ class Engine {
   // Asks the loop, so it waits for the step that runs. Empty when the engine is shutting down.
   virtual EngineInspection Inspect() = 0;
 
+  // As created, with what every automatic value came to: file, threads, instruction set, pool.
+  virtual const EngineOptions& options() const = 0;
   virtual const KvFingerprint& fingerprint() const = 0;
   virtual Epoch epoch() const = 0;
   virtual const ModelInfo& model_info()
       const = 0;  // hyper-parameters, tokenizer specification, chat template
   virtual const Tokenizer& tokenizer() const = 0;
-  // Effective settings and what they mean here, one a line, for the start of a log.
+  // What this engine runs: model and file, device, pool; a line each, for the start of a log.
   virtual std::string StartupReport() const = 0;
 };
 

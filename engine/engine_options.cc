@@ -6,7 +6,7 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
       "model", &options.model,
       "GGUF file of the Llama architecture; empty: the default model in the model directory");
-  settings.Add("threads", &options.threads, 0, 256,
+  settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
                "compute threads; 0: one for each CPU this process may use");
   settings.Add("instruction-set", &options.instruction_set,
                "auto, plain, avx2 or avx512: kernels to use; all give the same bits");

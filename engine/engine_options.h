@@ -13,6 +13,8 @@
 
 namespace baton {
 
+inline constexpr int32_t kMaxEngineThreads = 256;
+
 struct EngineOptions {
   std::string model;                     // path of a GGUF file; empty: the default model
   int32_t threads = 0;                   // 0: all CPUs this process may use

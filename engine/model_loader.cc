@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace baton {
 namespace {
@@ -21,22 +23,19 @@ std::string EnvironmentOr(const char* name, const std::string& otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const EngineOptions& options) {
+// With nothing left to choose.
+absl::StatusOr<CpuDeviceOptions> ResolveDevice(const EngineOptions& options) {
   CpuDeviceOptions device{.threads = options.threads};
-  if (options.instruction_set != "auto") {
-    bool known = false;
-    for (const InstructionSet set :
-         {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-      if (InstructionSetName(set) != options.instruction_set) continue;
-      device.instruction_set = set;
-      known = true;
-    }
-    if (!known) {
-      return absl::InvalidArgumentError(StrCat("instruction-set is \"", options.instruction_set,
-                                               "\", must be auto, plain, avx2 or avx512"));
-    }
+  if (device.threads == 0) device.threads = std::min(UsableProcessors(), kMaxEngineThreads);
+  if (options.instruction_set == "auto") return device;
+  for (const InstructionSet set :
+       {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+    if (InstructionSetName(set) != options.instruction_set) continue;
+    device.instruction_set = set;
+    return device;
   }
-  return CreateCpuDevice(device);
+  return absl::InvalidArgumentError(StrCat("instruction-set is \"", options.instruction_set,
+                                           "\", must be auto, plain, avx2 or avx512"));
 }
 
 absl::StatusOr<std::optional<TokenId>> ReadTokenId(const GgufFile& file, std::string_view key,
@@ -128,7 +127,10 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
       model.info, ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model));
   model.info.fingerprint = ModelFingerprint(*file);
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
-  ASSIGN_OR_RETURN(model.device, MakeDevice(options));
+  ASSIGN_OR_RETURN(const CpuDeviceOptions device, ResolveDevice(options));
+  model.threads = device.threads;
+  model.instruction_set = std::string(InstructionSetName(device.instruction_set));
+  ASSIGN_OR_RETURN(model.device, CreateCpuDevice(device));
   ASSIGN_OR_RETURN(model.weights,
                    LlamaWeights::Load(*file, model.info.config, *model.device, nullptr));
   return model;

@@ -34,6 +34,9 @@ struct LoadedModel {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Device> device;
   std::unique_ptr<LlamaWeights> weights;
+  // What the settings of these names came to on this machine.
+  int32_t threads = 0;
+  std::string instruction_set;
 };
 // Reads the settings `model`, `threads` and `instruction_set`.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);

@@ -57,6 +57,9 @@ grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* c
   if (!pass.ok()) return Refuse(context, pass.status());
   absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire->sampling());
   if (!sampling.ok()) return Refuse(context, sampling.status());
+  const absl::Status fits =
+      CheckPromptSize(wire->prompt_token_ids_size(), engine_->options().context_length);
+  if (!fits.ok()) return Refuse(context, fits);
   PrefillRequest request = PrefillRequestFromWire(v1::PrefillRequest(*wire), *std::move(sampling));
 
   auto call = std::make_shared<PrefillCall>(response, engine_, *std::move(pass));

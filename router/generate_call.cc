@@ -39,7 +39,9 @@ std::shared_ptr<GenerateCall> GenerateCall::Self() {
 }
 
 void GenerateCall::Start(const v1::GenerateRequest& request) {
-  absl::Status status = CheckRequest(request, host_.options->max_prompt_bytes);
+  const auto model = host_.core->model();
+  const int32_t context_length = model.ok() ? (*model)->description().context_length : 0;
+  absl::Status status = CheckRequest(request, host_.options->max_prompt_bytes, context_length);
   if (status.ok()) {
     const auto copy = std::make_shared<const v1::GenerateRequest>(request);
     status = host_.text_tasks->Post([self = Self(), copy] { self->PrepareAndRun(*copy); });
@@ -118,7 +120,7 @@ void GenerateCall::OnDecodeEnd(int32_t attempt, absl::Status status) {
 }
 
 void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
-                                v1::PrefillResponse response) {
+                                const v1::PrefillResponse& response) {
   std::lock_guard lock(state_mutex_);
   host_.core->WorkerDone(worker);
   if (!status.ok()) {
@@ -237,13 +239,13 @@ void GenerateCall::SendPrefill(const FlowAction& action) {
                         std::function<void(grpc::Status)> done) {
     stub.async()->Prefill(context, wire, response, std::move(done));
   };
-  prefill_ = PrefillCall::Start(
-      v1::PrefillWorker::NewStub(host_.channels->Get(route_.prefill_address)), std::move(request),
-      deadline_, begin,
-      [self = Self(), attempt = action.attempt, worker = action.worker](
-          absl::Status status, v1::PrefillResponse response) {
-        self->OnPrefillEnd(attempt, worker, std::move(status), std::move(response));
-      });
+  prefill_ =
+      PrefillCall::Start(v1::PrefillWorker::NewStub(host_.channels->Get(route_.prefill_address)),
+                         std::move(request), deadline_, begin,
+                         [self = Self(), attempt = action.attempt, worker = action.worker](
+                             absl::Status status, const v1::PrefillResponse& response) {
+                           self->OnPrefillEnd(attempt, worker, std::move(status), response);
+                         });
 }
 
 void GenerateCall::PrefillLocally(const FlowAction& action) {
@@ -257,12 +259,12 @@ void GenerateCall::PrefillLocally(const FlowAction& action) {
                         std::function<void(grpc::Status)> done) {
     stub.async()->PrefillLocally(context, wire, response, std::move(done));
   };
-  LocalCall::Start(
-      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
-      deadline_, begin,
-      [self = Self(), attempt = action.attempt](absl::Status status, v1::PrefillLocallyResponse) {
-        self->OnPrefillLocallyEnd(attempt, std::move(status));
-      });
+  LocalCall::Start(v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)),
+                   std::move(request), deadline_, begin,
+                   [self = Self(), attempt = action.attempt](absl::Status status,
+                                                             const v1::PrefillLocallyResponse&) {
+                     self->OnPrefillLocallyEnd(attempt, std::move(status));
+                   });
 }
 
 void GenerateCall::AwaitReport() {

@@ -28,11 +28,11 @@
 #include "router/request_flow.h"
 #include "router/request_ledger.h"
 #include "router/router_core.h"
-#include "router/task_pool.h"
 #include "router/worker_channels.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
+#include "rpc/task_pool.h"
 
 namespace baton {
 
@@ -64,7 +64,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
 
   void OnCalledOff() override;
   void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
-                    v1::PrefillResponse response);
+                    const v1::PrefillResponse& response);
   void OnPrefillLocallyEnd(int32_t attempt, absl::Status status);
   void OnReportOverdue();
 

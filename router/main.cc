@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/exit_code.h"
 #include "common/settings_cli.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
@@ -47,17 +48,18 @@ int main(int argc, char** argv) {
   baton::SettingList settings;
   RegisterSettings(options, settings);
   CLI::App app("Takes requests, chooses workers, streams answers.", "baton-router");
+  app.footer(baton::kExitCodeHelp);
   baton::AddSettings(settings, "Router", app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? baton::kExitSuccess : baton::kExitUsage;
   }
 
   std::cerr << "baton-router\n" << settings.EffectiveValues();
   if (absl::Status status = Serve(options, termination); !status.ok()) {
     std::cerr << "baton-router: " << status.message() << "\n";
-    return 1;
+    return baton::ExitCodeOf(status);
   }
-  return 0;
+  return baton::kExitSuccess;
 }

@@ -14,7 +14,9 @@ constexpr int64_t kFetchTimeoutMs = 5'000;
 }  // namespace
 
 ModelFetcher::ModelFetcher(RouterCore* core, WorkerChannels* channels)
-    : core_(core), channels_(channels), builder_(/*max_queued=*/1) {}
+    : core_(core),
+      channels_(channels),
+      builder_(/*threads=*/1, /*max_queued=*/1, "tokenizers to be built") {}
 
 ModelFetcher::~ModelFetcher() {
   std::unique_lock lock(mutex_);
@@ -36,12 +38,12 @@ void ModelFetcher::MaybeFetch() {
   };
   call_ = Call::Start(v1::Worker::NewStub(channels_->Get(address)), v1::GetTokenizerRequest(),
                       DeadlineIn(kFetchTimeoutMs), begin,
-                      [this](absl::Status status, v1::TokenizerDescription description) {
-                        OnDescription(std::move(status), std::move(description));
+                      [this](const absl::Status& status, v1::TokenizerDescription description) {
+                        OnDescription(status, std::move(description));
                       });
 }
 
-void ModelFetcher::OnDescription(absl::Status status, v1::TokenizerDescription description) {
+void ModelFetcher::OnDescription(const absl::Status& status, v1::TokenizerDescription description) {
   if (!status.ok()) return Done(status);
   auto wire = std::make_shared<v1::TokenizerDescription>(std::move(description));
   const auto build = [this, wire] {
@@ -49,7 +51,7 @@ void ModelFetcher::OnDescription(absl::Status status, v1::TokenizerDescription d
         ServedModel::Create(ModelFromWire(std::move(*wire)));
     Done(model.ok() ? core_->SetModel(*std::move(model)) : model.status());
   };
-  if (!builder_.Post(build)) Done(absl::ResourceExhaustedError("another tokenizer is being built"));
+  if (const absl::Status posted = builder_.Post(build); !posted.ok()) Done(posted);
 }
 
 void ModelFetcher::Done(const absl::Status& status) {

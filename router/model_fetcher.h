@@ -12,7 +12,7 @@
 #include "router/router_core.h"
 #include "router/worker_channels.h"
 #include "rpc/client_unary_call.h"
-#include "rpc/task_thread.h"
+#include "rpc/task_pool.h"
 
 namespace baton {
 
@@ -29,7 +29,7 @@ class ModelFetcher {
  private:
   using Call = ClientUnaryCall<v1::Worker::Stub, v1::GetTokenizerRequest, v1::TokenizerDescription>;
 
-  void OnDescription(absl::Status status, v1::TokenizerDescription description);
+  void OnDescription(const absl::Status& status, v1::TokenizerDescription description);
   void Done(const absl::Status& status);
 
   RouterCore* const core_;
@@ -40,7 +40,7 @@ class ModelFetcher {
   bool stopping_ = false;
   uint64_t failures_ = 0;
   std::shared_ptr<Call> call_;
-  TaskThread builder_;  // builds tokenizers: too long for a callback
+  TaskPool builder_;  // builds tokenizers: too long for a callback
 };
 
 }  // namespace baton

@@ -10,13 +10,15 @@ namespace baton {
 
 RouterCore::RouterCore(const RouterOptions& options, const Clock* clock)
     : options_(options),
-      registry_({.expiry_us = options.worker_expiry_ms * 1000, .max_workers = options.max_workers},
+      registry_({.model = options.pin_model,
+                 .expiry_us = options.worker_expiry_ms * 1000,
+                 .max_workers = options.max_workers},
                 clock),
       index_(static_cast<size_t>(options.prefix_index_entries)) {}
 
 absl::Status RouterCore::Heartbeat(WorkerReport report) {
   std::lock_guard lock(mutex_);
-  const absl::Status status = registry_.Heartbeat(std::move(report));
+  absl::Status status = registry_.Heartbeat(std::move(report));
   ForgetDepartedLocked();
   return status;
 }
@@ -117,7 +119,8 @@ void RouterCore::MarkUnreachable(WorkerNumber number) {
 
 void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {
   std::lock_guard lock(mutex_);
-  if (registry_.Find(number) != nullptr) index_.Insert(number, hashes);
+  const WorkerRecord* const worker = registry_.Find(number);
+  if (worker != nullptr && worker->report.prefix_cache) index_.Insert(number, hashes);
 }
 
 void RouterCore::RequestStarted() {

@@ -72,7 +72,8 @@ class RouterCore {
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
-  // The worker now probably caches the prefix with these hashes.
+  // The worker now probably caches the prefix with these hashes. Ignored when it is gone or keeps
+  // no prefix cache: routes never count on hits there.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
   void RequestStarted();

@@ -3,10 +3,12 @@
 // Thread safety: plain data.
 #pragma once
 
+#include <string>
+
 #include "common/settings.h"
 #include "router/routing_policy.h"
 #include "router/worker_registry.h"
-#include "rpc/rpc_server.h"
+#include "rpc/rpc_server_options.h"
 
 namespace baton {
 
@@ -14,6 +16,7 @@ struct RouterOptions {
   RpcServerOptions server;
   std::string advertise;  // host in the `ready` line; empty: the listen host
   RoutingOptions routing;
+  std::string pin_model;  // name or fingerprint; empty: the first worker's
   int64_t worker_expiry_ms = 3000;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;

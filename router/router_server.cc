@@ -28,7 +28,7 @@ RouterServer::RouterServer(const RouterOptions& options)
       gate_(options_.server.max_active_requests),
       fetcher_(&core_, &channels_),
       registry_service_(&core_, &board_, &fetcher_),
-      text_tasks_(kTextThreads, kMaxQueuedTexts),
+      text_tasks_(kTextThreads, kMaxQueuedTexts, "texts to be tokenized"),
       inference_service_({.options = &options_,
                           .core = &core_,
                           .channels = &channels_,

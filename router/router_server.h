@@ -12,8 +12,8 @@
 #include "router/inference_service.h"
 #include "router/registry_service.h"
 #include "router/router_options.h"
-#include "router/task_pool.h"
 #include "rpc/rpc_server.h"
+#include "rpc/task_pool.h"
 
 namespace baton {
 

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kMaxRequestIdBytes = 128;
 constexpr int64_t kMaxTenantBytes = 256;
+// What a message of the allowed size can hold at most is more; no model's context is.
+constexpr int64_t kMaxPromptTokenIds = 1 << 20;
 const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
 
 std::string FingerprintText(const v1::KvFingerprint& wire) {
@@ -67,12 +69,14 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.address = status.address();
   out.epoch = Epoch(status.epoch());
   out.model = wire.fingerprint().model();
+  out.model_name = status.model_name().substr(0, WorkerRegistry::kMaxNameBytes);
   out.fingerprint = FingerprintText(wire.fingerprint());
   out.draining = status.draining();
   const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
   out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
   const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks();
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
+  out.prefix_cache = status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
   return out;
 }
@@ -172,6 +176,7 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
     }
     case v1::GenerateRequest::kPromptTokenIds: {
       const auto& ids = wire.prompt_token_ids().ids();
+      RETURN_IF_ERROR(CheckPromptTokens(limits, ids.size()));
       for (int i = 0; i < ids.size(); ++i) RETURN_IF_ERROR(CheckTokenId(limits, i, ids.Get(i)));
       prompt.assign(ids.begin(), ids.end());
       break;
@@ -183,13 +188,21 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
   return prompt;
 }
 
-absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes) {
+absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
+                          int32_t context_length) {
   RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
   RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckPriority(wire.priority()));
   RETURN_IF_ERROR(CheckSampling(SamplingFieldsFromWire(wire.sampling())));
   RETURN_IF_ERROR(CheckMessagesFromWire(wire.messages(), max_prompt_bytes));
+  if (wire.has_prompt_token_ids()) {
+    const int64_t ids = wire.prompt_token_ids().ids_size();
+    RETURN_IF_ERROR(CheckCount("prompt_token_ids' size", ids, kMaxPromptTokenIds));
+    if (context_length > 0) {
+      RETURN_IF_ERROR(CheckPromptTokens({.context_length = context_length}, ids));
+    }
+  }
   return CheckPromptBytes({.max_prompt_bytes = max_prompt_bytes},
                           static_cast<int64_t>(wire.prompt().size()));
 }

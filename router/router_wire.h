@@ -33,8 +33,9 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
                                                     const RequestLimits& limits,
                                                     const v1::GenerateRequest& wire);
 // Everything about a request that can be wrong before its prompt is looked at: afterwards it is
-// small enough to be copied.
-absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes);
+// small enough to be copied. `context_length` is the served model's; 0 while it is not known.
+absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
+                          int32_t context_length);
 
 // The text of `ids`. InvalidArgument: more ids than kMaxDetokenizeIds, one outside the vocabulary,
 // or more text than kMaxDetokenizedBytes.

@@ -23,14 +23,25 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", report.id, ": epoch ", report.epoch.value(), " has ended"));
   }
-  return absl::OkStatus();
+  return CheckPinned(report);
+}
+
+absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
+  const std::string& pinned = options_.model;
+  if (pinned.empty() || report.model == pinned || report.model_name == pinned) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", report.id, " has model \"", report.model_name, "\" with fingerprint ",
+                   report.model, "; this router serves only \"", pinned, "\" (--pin-model)"));
 }
 
 absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
                                             const WorkerReport& report) const {
-  if (before.model != report.model || before.role != report.role) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", report.id, " changed its model or role within one epoch"));
+  if (before.model != report.model || before.role != report.role ||
+      before.prefix_cache != report.prefix_cache) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", report.id, " changed its model, role or prefix cache within one epoch"));
   }
   return absl::OkStatus();
 }

@@ -9,7 +9,7 @@
 //    incarnation says after it was replaced or has left is refused (for kTombstoneUs). One that
 //    merely was not heard of may come back. Epochs are random: they have no order.
 //  - The fleet serves one model: that of the first worker. Another model is refused by name while
-//  any worker is there.
+//  any worker is there; where the options pin a model, another one is refused always.
 //  - One address is one worker, and one id is one worker: an incarnation takes over the id or the
 //    address of another only when that one has left or has been silent for `take_over_us`; before,
 //    it is refused. So nobody evicts a worker that lives, and a worker that was killed and
@@ -45,13 +45,14 @@ struct WorkerReport {
   std::string address;  // HOST:PORT
   WorkerRole role = WorkerRole::kDecode;
   Epoch epoch{0};
-  std::string model;        // fingerprint of the model alone
-  std::string fingerprint;  // of all that two workers must agree on; compared for equality
+  std::string model;         // fingerprint of the model alone
+  std::string model_name;    // as its file says it
+  std::string fingerprint;   // of all that two workers must agree on; compared for equality
+  bool prefix_cache = true;  // keeps finished sequences' KV
   bool draining = false;
   int32_t queued = 0;            // sequences waiting, running and waiting for KV
   int32_t block_size = 0;        // tokens
   int32_t available_blocks = 0;  // free, or cached and evictable
-  int32_t total_blocks = 0;
 };
 
 struct WorkerRecord {
@@ -72,6 +73,7 @@ struct WorkerRecord {
 };
 
 struct RegistryOptions {
+  std::string model;  // name or fingerprint that every worker must have; empty: the first one's
   int64_t expiry_us = 3'000'000;
   int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
   int32_t max_workers = 4096;
@@ -86,8 +88,9 @@ class WorkerRegistry {
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
       : options_(options), clock_(clock) {}
 
-  // FailedPrecondition (another model, an epoch that has ended, an id or address in use),
-  // InvalidArgument (a field without sense), ResourceExhausted (too many workers).
+  // FailedPrecondition (another model than the fleet's or the pinned one, an epoch that has ended,
+  // an id or address in use), InvalidArgument (a field without sense), ResourceExhausted (too many
+  // workers).
   absl::Status Heartbeat(WorkerReport report);
   // Ignored when that incarnation is not there.
   void Leave(const std::string& id, Epoch epoch);
@@ -112,6 +115,7 @@ class WorkerRegistry {
   WorkerRecord* FindMutable(WorkerNumber number);
   WorkerRecord* FindIncarnation(const std::string& id, Epoch epoch);
   absl::Status Check(const WorkerReport& report) const;
+  absl::Status CheckPinned(const WorkerReport& report) const;
   // A worker that goes on under what it said before.
   absl::Status CheckUnchanged(const WorkerReport& before, const WorkerReport& report) const;
   // An incarnation that is new here and replaces `replaced` of those that are.

@@ -12,26 +12,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/settings.h"
+#include "rpc/rpc_server_options.h"
 
 namespace baton {
-
-struct RpcServerOptions {
-  std::string listen = "127.0.0.1:0";     // HOST:PORT; port 0 picks one
-  int32_t max_concurrent_streams = 1024;  // of one connection
-  int32_t max_active_requests = 1024;     // of the process
-  int64_t memory_mib = 1024;              // for gRPC's own buffers
-  int32_t max_receive_bytes = 16 << 20;   // of one message; set by programs, no user setting
-  int64_t drain_ms = 5000;                // how long shutdown waits for running requests
-};
-void RegisterSettings(RpcServerOptions& options, SettingList& settings);
-
-// Splits "HOST:PORT" at its last colon. InvalidArgument names the text.
-struct HostPort {
-  std::string host;
-  int32_t port = 0;
-};
-absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
 
 class RpcServer {
  public:

@@ -46,11 +46,12 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
     if (ending_ || finished_) return false;
     if (queue_.size() >= max_queued_ ||
         (!queue_.empty() && queued_bytes_ + bytes > kMaxQueuedBytes)) {
-      std::string reason = absl::StrCat("the client left ", queue_.size(), " messages of ",
-                                        queued_bytes_, " bytes unread; at most ", max_queued_,
-                                        " messages and ", kMaxQueuedBytes, " bytes wait for it");
+      const std::string reason =
+          absl::StrCat("the client left ", queue_.size(), " messages of ", queued_bytes_,
+                       " bytes unread; at most ", max_queued_, " messages and ", kMaxQueuedBytes,
+                       " bytes wait for it");
       ClearLocked();
-      EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, std::move(reason)));
+      EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, reason));
       return false;
     }
     queue_.push_back({.message = std::move(message), .bytes = bytes});

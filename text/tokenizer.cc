@@ -97,9 +97,11 @@ absl::Status ValidateTypes(const TokenizerSpec& spec) {
 // REQUIRES: ValidateTypes(spec).ok().
 absl::Status ValidateSpecials(const TokenizerSpec& spec) {
   size_t specials = 0;
+  size_t bytes = 0;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (!IsSpecial(TypeOf(spec, id))) continue;
     ++specials;
+    bytes += spec.tokens[id].size();
     if (spec.tokens[id].size() > Tokenizer::kMaxSpecialBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tokenizer.ggml.tokens[", id, "] is a control or user-defined token of ",
@@ -110,6 +112,11 @@ absl::Status ValidateSpecials(const TokenizerSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("tokenizer.ggml.token_type: ", specials,
                      " control and user-defined tokens; the limit is ", Tokenizer::kMaxSpecials));
+  }
+  if (bytes > Tokenizer::kMaxAllSpecialBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer.ggml.tokens: the control and user-defined ones have ", bytes,
+                     " bytes together; the limit is ", Tokenizer::kMaxAllSpecialBytes));
   }
   return absl::OkStatus();
 }

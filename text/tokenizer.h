@@ -69,6 +69,7 @@ class Tokenizer {
   static constexpr size_t kMaxVocabularyBytes = size_t{64} << 20;  // of all tokens together
   static constexpr size_t kMaxSpecialBytes = 256;  // of a control or user-defined token
   static constexpr size_t kMaxSpecials = 65'536;   // control and user-defined tokens
+  static constexpr size_t kMaxAllSpecialBytes = size_t{1} << 20;  // of them together
 
   // Unimplemented for an unknown model or pre-tokenizer, InvalidArgument for a specification that
   // contradicts itself or is past a limit above; the message names the field, the value and the

@@ -55,6 +55,13 @@ absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire) 
   return out;
 }
 
+absl::Status CheckPromptSize(int64_t prompt_tokens, int32_t context_length) {
+  if (prompt_tokens < context_length) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
+                                                 " tokens, the context of ", context_length,
+                                                 " leaves no room for an answer"));
+}
+
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling) {
   GenerateRequest out;
   out.request_id = std::move(*wire.mutable_request_id());
@@ -187,6 +194,7 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_layout(status.layout);
   out.set_kv_type(status.kv_type);
   out.set_paged(status.paged);
+  out.set_prefix_cache(status.prefix_cache);
   out.set_lookups(cache.lookups);
   out.set_hits(cache.hits);
   out.set_lookup_tokens(cache.lookup_tokens);

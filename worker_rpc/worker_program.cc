@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/exit_code.h"
 #include "common/settings.h"
 #include "common/settings_cli.h"
 #include "common/status_macros.h"
@@ -45,11 +46,15 @@ std::string MakeWorkerId(const std::string& prefix) {
   return absl::StrCat(prefix, "-", host, "-", getpid());
 }
 
-absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
-                   Termination& termination) {
+absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
+                   const WorkerProgram& program, Termination& termination) {
   CallGate gate(
       options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
+  absl::StatusOr<std::unique_ptr<Engine>> created = Engine::Create(options.engine);
+  if (created.ok()) options.engine = (*created)->options();  // what automatic values came to
+  std::cerr << engine_settings.EffectiveValues();
+  RETURN_IF_ERROR(created.status());
+  const std::unique_ptr<Engine> engine = *std::move(created);
   std::cerr << engine->StartupReport() << std::flush;
 
   WorkerIdentity identity{.worker_id = options.worker_id, .address = "", .role = program.role};
@@ -79,10 +84,6 @@ absl::Status Serve(const WorkerOptions& options, const WorkerProgram& program,
 
 }  // namespace
 
-namespace {
-constexpr int kUsageExit = 2;
-}  // namespace
-
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
@@ -94,6 +95,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CLI::App app(program.description, program.name);
+  app.footer(kExitCodeHelp);
   app.add_option("--router", options.routers,
                  "HOST:PORT of a router to register with; repeatable.");
   AddSettings(worker_settings, "Service", app);
@@ -101,19 +103,19 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageExit;
+    return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
   }
 
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   options.engine.transfer_listen = options.transfer_listen;
   options.engine.transfer_advertise = options.advertise;
   std::cerr << program.name << " " << options.worker_id << "\n"
-            << worker_settings.EffectiveValues() << engine_settings.EffectiveValues();
-  if (absl::Status status = Serve(options, program, termination); !status.ok()) {
+            << worker_settings.EffectiveValues();
+  if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
-    return 1;
+    return ExitCodeOf(status);
   }
-  return 0;
+  return kExitSuccess;
 }
 
 }  // namespace baton

@@ -29,8 +29,7 @@ struct WorkerProgram {
   std::function<std::unique_ptr<grpc::Service>(Engine*, CallGate*)> make_service;
 };
 
-// Returns the process's exit code: 0 after a clean end, 1 when it cannot start, 2 for a bad command
-// line.
+// Returns the process's exit code: common/exit_code.h.
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace baton

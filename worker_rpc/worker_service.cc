@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
 
 namespace baton {
@@ -15,13 +16,11 @@ constexpr size_t kMaxQueuedQuestions = 64;
 
 // Answers `response` with what `ask` returns, on `tasks`.
 template <typename Response, typename Ask>
-grpc::ServerUnaryReactor* AnswerLater(TaskThread& tasks, Response* response, Ask ask) {
+grpc::ServerUnaryReactor* AnswerLater(TaskPool& tasks, Response* response, Ask ask) {
   auto call = std::make_shared<UnaryCall<Response>>(response);
   call->Hold();
-  if (!tasks.Post([call, ask = std::move(ask)] { call->Answer(ask()); })) {
-    call->Fail(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                            "too many questions about this worker are waiting"));
-  }
+  const absl::Status posted = tasks.Post([call, ask = std::move(ask)] { call->Answer(ask()); });
+  if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
   return call.get();
 }
 
@@ -36,7 +35,9 @@ int64_t ResidentBytes() {
 }
 
 WorkerService::WorkerService(Engine* engine, WorkerIdentity identity)
-    : engine_(engine), identity_(std::move(identity)), tasks_(kMaxQueuedQuestions) {}
+    : engine_(engine),
+      identity_(std::move(identity)),
+      tasks_(/*threads=*/1, kMaxQueuedQuestions, "questions about this worker") {}
 
 grpc::ServerUnaryReactor* WorkerService::GetWorkerStatus(grpc::CallbackServerContext*,
                                                          const v1::GetWorkerStatusRequest*,
@@ -71,6 +72,7 @@ v1::WorkerStatus WorkerService::CurrentStatus() {
   std::lock_guard lock(mutex_);
   v1::WorkerStatus out = WorkerStatusToWire(identity_, engine_->epoch(), status, draining_);
   out.set_resident_bytes(ResidentBytes());
+  out.set_model_name(engine_->model_info().config.name);
   return out;
 }
 

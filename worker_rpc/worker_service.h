@@ -6,7 +6,7 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
-#include "rpc/task_thread.h"
+#include "rpc/task_pool.h"
 #include "worker_rpc/wire_conversion.h"
 
 namespace baton {
@@ -40,7 +40,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   std::mutex mutex_;
   WorkerIdentity identity_;
   bool draining_ = false;
-  TaskThread tasks_;  // last: its tasks use all of the above
+  TaskPool tasks_;  // last: its tasks use all of the above
 };
 
 }  // namespace baton

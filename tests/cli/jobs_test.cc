@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
 
 namespace baton {
 namespace {
@@ -51,6 +54,63 @@ TEST(Jobs, AbsentFieldsKeepTheDefaults) {
   EXPECT_EQ(job->sampling.temperature, 1);
   EXPECT_FALSE(job->sampling.max_tokens.has_value());
   EXPECT_FALSE(job->sampling.seed.has_value());
+}
+
+TEST(Jobs, WhatOpenAiClientsSendIsUnderstood) {
+  const auto sampling = [](const std::string& fields) {
+    const absl::StatusOr<Job> job = ParseJob("{\"prompt\":\"a\"," + fields + "}", 1);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->sampling : SamplingParams();
+  };
+  EXPECT_EQ(sampling(R"("max_completion_tokens":9)").max_tokens, 9);
+  EXPECT_EQ(sampling(R"("max_completion_tokens":9,"max_tokens":9)").max_tokens, 9);
+  EXPECT_EQ(sampling(R"("n":1)").max_tokens, std::nullopt);
+  EXPECT_EQ(sampling(R"("logprobs":true,"top_logprobs":5)").logprobs, 5);
+  EXPECT_EQ(sampling(R"("logprobs":true)").logprobs, 0);
+  EXPECT_EQ(sampling(R"("logprobs":false)").logprobs, std::nullopt);
+  EXPECT_THAT(Refusal(R"({"prompt":"a","max_completion_tokens":9,"max_tokens":8})"),
+              HasSubstr("one limit, but are 8 and 9"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","n":2})"), HasSubstr("\"n\" is 2"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","n":true})"), HasSubstr("\"n\" must be a whole number"));
+  for (const char* logprobs : {"", "\"logprobs\":3,", "\"logprobs\":false,"}) {
+    EXPECT_THAT(Refusal(absl::StrCat("{\"prompt\":\"a\",", logprobs, "\"top_logprobs\":5}")),
+                HasSubstr("\"top_logprobs\" needs \"logprobs\": true"));
+  }
+  EXPECT_THAT(Refusal(R"({"prompt":"a","logprobs":"yes"})"), HasSubstr("\"logprobs\" must be"));
+}
+
+TEST(Jobs, NullIsAsGoodAsAbsent) {
+  const absl::StatusOr<Job> job = ParseJob(
+      R"({"id":null,"prompt":"a","messages":null,"prompt_token_ids":null,"temperature":null,"n":null,
+          "max_tokens":null,"max_completion_tokens":4,"logprobs":null,"top_logprobs":null,"stop":null,
+          "logit_bias":null,"seed":null,"ignore_eos":null,"priority":null,"tenant":null})",
+      12);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->id, "12");
+  EXPECT_FALSE(job->messages.has_value());
+  EXPECT_EQ(job->sampling.temperature, 1);
+  EXPECT_EQ(job->sampling.max_tokens, 4);
+  EXPECT_FALSE(job->sampling.logprobs.has_value());
+  EXPECT_THAT(Refusal(R"({"prompt":null})"), HasSubstr("this one has 0"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","best_of":null})"), HasSubstr("best_of"));
+}
+
+TEST(Jobs, WhatALineMayCostIsBounded) {
+  const auto with_ids = [](size_t count) {
+    std::string line = R"({"id":"a","prompt_token_ids":[0)";
+    for (size_t i = 1; i < count; ++i) line += ",0";
+    return line + "]}";
+  };
+  const absl::StatusOr<Job> most = ParseJob(with_ids(kMaxJobTokenIds), 1);
+  ASSERT_TRUE(most.ok()) << most.status();
+  EXPECT_EQ(most->prompt_token_ids->size(), kMaxJobTokenIds);
+  EXPECT_THAT(Refusal(with_ids(kMaxJobTokenIds + 1)),
+              HasSubstr("\"prompt_token_ids\" has 1048577 token ids; at most 1048576"));
+  EXPECT_THAT(Refusal(with_ids(4 * kMaxJobTokenIds)), HasSubstr("more than 1114112 values"));
+  EXPECT_THAT(Refusal("{\"prompt\":" + std::string(1 << 20, '[')), HasSubstr("nested"));
+  EXPECT_THAT(Refusal(std::string(kMaxJobLineBytes + 1, ' ')), HasSubstr("33554433 bytes"));
+  EXPECT_EQ(JobId(with_ids(kMaxJobTokenIds + 1), 7), "a");
+  EXPECT_EQ(JobId(with_ids(4 * kMaxJobTokenIds), 7), "7");
 }
 
 TEST(Jobs, MessagesKeepTheirOrder) {

@@ -52,6 +52,7 @@ class FakeEngine final : public Engine {
     info_.chat_template = script_.chat_template;
     info_.config.layers = 1;
     info_.config.context_length = 512;
+    options_.context_length = 512;
     info_.tokenizer = ByteTokenizer();
     fingerprint_.model = info_.fingerprint;
     tokenizer_ = *Tokenizer::Create(info_.tokenizer);
@@ -206,6 +207,7 @@ class FakeEngine final : public Engine {
   Epoch epoch() const override { return epoch_; }
   const ModelInfo& model_info() const override { return info_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  const EngineOptions& options() const override { return options_; }
   std::string StartupReport() const override { return "fake\n"; }
 
   // Read inside Eventually, where the lock is held.
@@ -216,6 +218,7 @@ class FakeEngine final : public Engine {
 
  private:
   const Script script_;
+  EngineOptions options_;
   const Epoch epoch_;
   ModelInfo info_;
   KvFingerprint fingerprint_;

@@ -7,90 +7,9 @@ What must be equal is equal to `baton run`: token ids, text, and the hash over a
 only.
 """
 
-import argparse
-import json
-import pathlib
 import re
-import signal
-import subprocess
-import sys
-import unittest
 
-from cluster import Cluster, answer, busy, children_of, default_model, is_running, wait_until
-
-TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
-BLOCK = 16
-CHUNK = 64  # workers run with it, so that short prompts cross chunk boundaries
-CONTEXT = 8192
-SEEN_TIMEOUT_S = 60  # a guard: how long a state may take to show in the status
-
-ARGUMENTS = argparse.Namespace()  # --bin and --model
-
-
-def baton():
-    return str(pathlib.Path(ARGUMENTS.bin) / "baton")
-
-
-def inspect_tokens(texts):
-    """Token ids of each text, by `baton inspect tokens`: without a router or a worker."""
-    lines = "\n".join(json.dumps({"text": text}) for text in texts) + "\n"
-    done = subprocess.run([baton(), "inspect", "tokens", "--model", ARGUMENTS.model], input=lines,
-                          capture_output=True, text=True, check=True)
-    return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
-
-
-def read_texts():
-    return [path.read_text() for path in sorted(TEXTS.glob("*.txt"))]
-
-
-def run(jobs):
-    """The reference: one process, one job at a time, nothing cached."""
-    return answer([baton(), "run", "--model", ARGUMENTS.model, "--jobs", "-", "--json",
-                   "--hash-logits", "--no-prefix-cache"], jobs)
-
-
-def first_worker(workers, role):
-    return next(worker for worker in workers.values() if worker["role"] == f"WORKER_ROLE_{role}")
-
-
-class ServiceTest(unittest.TestCase):
-    """One `baton up` for all tests of a class."""
-    prefill, decode = 1, 1
-    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=1024")
-
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = cls.enterClassContext(
-            Cluster(ARGUMENTS.bin, ARGUMENTS.model, cls.prefill, cls.decode, cls.worker_arguments))
-        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
-
-    def prompt(self, length, start=0):
-        """Token ids of real text, again from its beginning where it ends."""
-        ids = self.text_ids
-        return [ids[(start + i) % len(ids)] for i in range(length)]
-
-    def assert_same_answers(self, got, want, what):
-        for name, expected in want.items():
-            for field in ("prompt_token_ids", "token_ids", "text", "finish_reason", "logits_hash"):
-                self.assertEqual(got[name].get(field), expected.get(field),
-                                 f"{what}: {name}: {field}; {got[name].get('error')}")
-
-    def refusal(self, job, *arguments):
-        results, code = self.cluster.generate([{"id": "it", "max_tokens": 1, **job}], *arguments)
-        self.assertEqual(code, 1)
-        self.assertIn("error", results["it"])
-        return results["it"]["error"]
-
-    def long_answer(self, *arguments, prompt="Once upon a time", max_tokens=CONTEXT - 200):
-        """A `baton generate` that would go on for minutes."""
-        return subprocess.Popen(
-            self.cluster.generate_command("--prompt", prompt, "--max-tokens", str(max_tokens),
-                                          "--ignore-eos", "--temperature", "0", *arguments),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def wait_for_work(self, role):
-        wait_until(lambda: busy(first_worker(self.cluster.workers(), role)), SEEN_TIMEOUT_S,
-                   f"work on the {role} worker")
+from service_case import BLOCK, CHUNK, CONTEXT, ServiceTest, inspect_tokens, main, read_texts, run
 
 
 class Exactness(ServiceTest):
@@ -233,128 +152,18 @@ class Refusals(ServiceTest):
         self.cluster.wait_at_rest()
 
 
-class CallingOff(ServiceTest):
-    # One thread: also on a large machine there is time to see the work.
-    worker_arguments = ("--kv-blocks=1024", f"--max-chunk-tokens={CHUNK}", "--threads=1")
+class WithoutPrefixCache(ServiceTest):
+    worker_arguments = ("--kv-blocks=512", "--no-prefix-cache")
 
-    def test_an_interrupted_client_frees_its_blocks_while_decoding(self):
-        client = self.long_answer()
-        self.wait_for_work("DECODE")
-        client.send_signal(signal.SIGINT)
-        output, _ = client.communicate(timeout=60)
-        self.assertEqual(client.returncode, 130)
-        self.assertEqual(json.loads(output)["error"]["code"], "CANCELLED")
-        workers = self.cluster.wait_at_rest()
-        self.assertLess(int(workers["decode-0"]["decode_tokens"]), CONTEXT - 200)
-
-    def test_an_interrupted_client_frees_its_blocks_while_a_prefill_worker_computes(self):
-        before = int(self.cluster.wait_at_rest()["prefill-0"]["prefill_tokens"])
-        client = self.long_answer("--placement", "remote", prompt="word " * 7000, max_tokens=1)
-        self.wait_for_work("PREFILL")
-        client.send_signal(signal.SIGINT)
-        client.communicate(timeout=60)
-        self.assertEqual(client.returncode, 130)
-        workers = self.cluster.wait_at_rest()
-        self.assertLess(int(workers["prefill-0"]["prefill_tokens"]) - before, 7000)
-
-    def test_a_killed_client_frees_its_blocks(self):
-        client = self.long_answer()
-        self.wait_for_work("DECODE")
-        client.kill()
-        client.communicate(timeout=60)
-        self.cluster.wait_at_rest()
-
-    def test_a_deadline_ends_the_request_everywhere(self):
-        def requests():
-            return int(self.cluster.workers()["decode-0"]["requests"])
-        for placement in ("local", "remote"):
-            before = requests()
-            client = self.long_answer("--timeout-ms", "1500", "--placement", placement)
-            output, _ = client.communicate(timeout=120)
-            self.assertEqual(client.returncode, 1)
-            self.assertEqual(json.loads(output)["error"]["code"], "DEADLINE_EXCEEDED")
-            wait_until(lambda: requests() > before, SEEN_TIMEOUT_S, "the request in the status")
-            self.cluster.wait_at_rest()
-
-    def test_inspect_shows_the_block_table_of_a_running_sequence(self):
-        client = self.long_answer()
-        self.wait_for_work("DECODE")
-        address = self.cluster.workers()["decode-0"]["address"]
-        shown = subprocess.run([baton(), "inspect", "worker", "--worker", address],
-                               capture_output=True, text=True, check=True).stdout
-        client.send_signal(signal.SIGINT)
-        client.communicate(timeout=60)
-        self.assertIn("paged attention", shown)
-        self.assertIn(f"blocks of {BLOCK} tokens", shown)
-        self.assertIn("pool: 1024 blocks", shown)
-        self.assertRegex(shown, r"(?m)^\s*reserve\s")
-        self.assertNotRegex(shown, r"\b0 owned")
-        self.cluster.wait_at_rest()
-
-
-class LosingAWorker(ServiceTest):
-    """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
-    prefill, decode = 0, 1
-    worker_arguments = ("--kv-blocks=512", "--threads=1")
-
-    def start_worker(self, role):
-        worker = subprocess.Popen(
-            [str(pathlib.Path(ARGUMENTS.bin) / f"baton-{role}-worker"), "--model", ARGUMENTS.model,
-             "--router", self.cluster.router, "--worker-id", "late", *self.worker_arguments],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(lambda: (worker.kill(), worker.wait()))
-        wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
-        return worker
-
-    def wait_until_gone(self):
-        wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
-        self.cluster.wait_at_rest()
-
-    def test_a_killed_decode_worker_ends_its_answers_alone(self):
-        worker = self.start_worker("decode")
-        clients = [self.long_answer(), self.long_answer()]  # one on each
-        wait_until(lambda: all(busy(worker) for worker in self.cluster.workers().values()),
-                   SEEN_TIMEOUT_S, "work on both")
-        worker.kill()
-        lost = wait_until(lambda: next((c for c in clients if c.poll() is not None), None),
-                          SEEN_TIMEOUT_S, "the lost answer")
-        output, _ = lost.communicate()
-        self.assertEqual(lost.returncode, 1)
-        self.assertEqual(json.loads(output)["error"]["code"], "UNAVAILABLE")
-        [other] = [client for client in clients if client is not lost]
-        self.assertIsNone(other.poll())
-        self.assertEqual(self.cluster.generate([{"id": "next", "prompt": "x", "max_tokens": 1}])[1], 0)
-        other.send_signal(signal.SIGINT)
-        other.communicate(timeout=60)
-        self.wait_until_gone()
-
-    def test_requests_are_answered_before_during_and_after_a_prefill_workers_kill(self):
-        job = {"id": "it", "prompt_token_ids": self.prompt(300), "max_tokens": 4, "temperature": 0}
-        want = run([job])[0]["it"]["token_ids"]
-        self.assertEqual(self.refusal(job, "--placement", "remote")["code"], "UNAVAILABLE")
-        worker = self.start_worker("prefill")
-        before = self.cluster.generate([job])[0]["it"]
-        self.assertEqual(before.get("prefill_worker"), "late")
-        self.assertEqual(before["token_ids"], want)
-
-        # Killed while it computes a long prompt: the decode worker takes the prompt over.
-        long_job = job | {"prompt_token_ids": self.prompt(2500, 900)}
-        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL)
-        client.stdin.write(json.dumps(long_job) + "\n")
-        client.stdin.close()
-        wait_until(lambda: busy(self.cluster.workers()["late"]), SEEN_TIMEOUT_S, "work on it")
-        worker.kill()
-        during = json.loads(client.stdout.read())
-        self.assertEqual(client.wait(), 0, during)
-        client.stdout.close()
-        self.assertEqual(during["token_ids"], run([long_job])[0]["it"]["token_ids"])
-
-        after = self.cluster.generate([job | {"cache_salt": "cold"}])[0]["it"]
-        self.assertEqual(after["token_ids"], want)
-        self.assertNotIn("prefill_worker", after)
-        self.wait_until_gone()
+    def test_a_known_prompt_is_shipped_again(self):
+        job = {"id": "it", "prompt_token_ids": self.prompt(300), "max_tokens": 2, "temperature": 0}
+        for _ in range(2):
+            result = self.cluster.generate([job])[0]["it"]
+            self.assertEqual(result.get("prefill_worker"), "prefill-0", result)
+            self.assertEqual(result["usage"]["cached_tokens"], 0)
+            self.assertEqual(result["ledger"]["computed_tokens"], 300)
+        for worker in self.cluster.wait_at_rest().values():
+            self.assertFalse(worker["pool"]["prefix_cache"])
 
 
 class ManyAtOnce(ServiceTest):
@@ -424,38 +233,5 @@ class ManyAtOnce(ServiceTest):
         self.cluster.wait_at_rest()
 
 
-class Ending(unittest.TestCase):
-    def test_interrupting_up_ends_every_process_even_with_work_running(self):
-        for signal_number in (signal.SIGINT, signal.SIGTERM):
-            with Cluster(ARGUMENTS.bin, ARGUMENTS.model,
-                         worker_arguments=("--kv-blocks=512",)) as cluster:
-                children = children_of(cluster.process.pid)
-                self.assertEqual(sorted(children.values()),
-                                 sorted(name[:15] for name in ("baton-router", "baton-prefill-worker",
-                                                               "baton-decode-worker")))
-                client = subprocess.Popen(
-                    cluster.generate_command("--prompt", "Once", "--ignore-eos", "--max-tokens", "8000"),
-                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-                wait_until(lambda: busy(cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "work")
-                self.assertEqual(cluster.end(signal_number), 0)
-                self.assertEqual([pid for pid in children if is_running(pid)], [])
-                output, _ = client.communicate(timeout=60)
-                self.assertEqual(client.returncode, 1)
-                self.assertIn(json.loads(output)["error"]["code"], ("UNAVAILABLE", "CANCELLED"))
-
-    def test_up_without_a_readable_model_fails_and_leaves_nothing(self):
-        done = subprocess.run([baton(), "up", "--model", "/nowhere/model.gguf",
-                               "--router-address", "127.0.0.1:0"], capture_output=True, text=True,
-                              timeout=60)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertNotIn("ready", done.stdout)
-        self.assertIn("/nowhere/model.gguf", done.stderr)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", required=True, help="folder of the built programs")
-    parser.add_argument("--model", default=default_model(), help="GGUF file")
-    rest = parser.parse_known_args(namespace=ARGUMENTS)[1]
-    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
+    main(__doc__)

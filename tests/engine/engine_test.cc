@@ -139,6 +139,27 @@ TEST(Engine, InspectShowsWhatRuns) {
   EXPECT_THAT(engine->StartupReport(), HasSubstr("100 blocks of 16 tokens"));
 }
 
+TEST(Engine, OptionsSayWhatAutomaticValuesCameTo) {
+  EngineOptions options = TinyOptions();
+  options.threads = 0;
+  options.instruction_set = "auto";
+  options.kv_blocks = 0;
+  options.kv_cache_mib = 0;
+  options.context_length = 0;
+  options.paged = false;
+  const auto engine = *Engine::Create(options);
+  const EngineOptions& effective = engine->options();
+  EXPECT_GE(effective.threads, 1);
+  EXPECT_NE(effective.instruction_set, "auto");
+  EXPECT_GT(effective.kv_blocks, 0);
+  EXPECT_GT(effective.kv_cache_mib, 0);
+  EXPECT_EQ(effective.context_length, engine->model_info().config.context_length);
+  EXPECT_FALSE(effective.prefix_cache) << "there is none without pages";
+  EXPECT_FALSE(engine->Status().prefix_cache);
+  EXPECT_EQ(effective.model, options.model);
+  EXPECT_THAT(engine->StartupReport(), HasSubstr("from " + options.model));
+}
+
 TEST(Engine, DestructionCancelsWhatRunsWaitsAndIsQueued) {
   EngineOptions options = TinyOptions();
   options.transfer_listen = "127.0.0.1:0";

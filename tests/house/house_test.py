@@ -51,15 +51,16 @@ TESTED_ELSEWHERE = {
     "kvtransfer/transfer_node.cc": "tests/kvtransfer/transport_contract_test.cc",
     # Sockets, and bytes landing in the pool, seen through real connections.
     "kvtransfer/tcp_socket.cc": "tests/kvtransfer/tcp_transport_test.cc",
-    "kvtransfer/tcp_connection.cc": "tests/kvtransfer/tcp_transport_test.cc",
-    "kvtransfer/block_landing.cc": "tests/kvtransfer/tcp_transport_test.cc",
+    "kvtransfer/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
+    "kvtransfer/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     # A session is driven by its owner, which alone creates it.
     "kvtransfer/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
     "kvtransfer/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",
 }
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.
-PURE_ROUTER = ["request_flow", "routing_policy", "worker_registry", "request_validation", "served_model"]
+PURE_ROUTER = ["request_flow", "routing_policy", "worker_registry", "request_validation", "served_model",
+               "router_core", "router_options"]
 # Files of router/ that speak wire types, beside *_service.
 ROUTER_EDGES = ["decode_stream", "generate_call", "heartbeat_board", "model_fetcher", "request_ledger", "router_wire",
                 "worker_channels"]

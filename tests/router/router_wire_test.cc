@@ -13,6 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kMaxPromptBytes = 100;
+constexpr int32_t kContextLength = 64;
 
 std::string Refusal(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -22,7 +23,7 @@ std::string Refusal(const absl::Status& status) {
 // Token b of the first 256 is byte b.
 ModelDescription ByteModel() {
   ModelDescription description;
-  description.context_length = 64;
+  description.context_length = kContextLength;
   description.tokenizer.model = "gpt2";
   description.tokenizer.pre = "gpt-2";
   for (int byte = 0; byte < 256; ++byte) {
@@ -32,12 +33,40 @@ ModelDescription ByteModel() {
   return description;
 }
 
+TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->set_model_name("Smol");
+  request.mutable_fingerprint()->set_model("abc");
+  const absl::StatusOr<WorkerReport> without = ReportFromWire(request);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->model, "abc");
+  EXPECT_EQ(without->model_name, "Smol");
+  EXPECT_FALSE(without->prefix_cache);
+  request.mutable_status()->mutable_pool()->set_prefix_cache(true);
+  EXPECT_TRUE(ReportFromWire(request)->prefix_cache);
+}
+
+TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
+  v1::GenerateRequest request;
+  auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();
+  ids.Resize(kContextLength - 1, 7);
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
+  ids.Add(7);
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+              HasSubstr("the prompt has 64 tokens; the model's context of 64"));
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, /*context_length=*/0).ok());
+  ids.Resize((1 << 20) + 1, 7);
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, /*context_length=*/0)),
+              HasSubstr("prompt_token_ids' size is 1048577; at most 1048576"));
+}
+
 TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes).ok());
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
   request.mutable_messages()->add_messages();
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)),
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
               HasSubstr("messages' size is 4097; at most 4096"));
 
   const auto model = *ServedModel::Create(ByteModel());
@@ -50,13 +79,15 @@ TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
 TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
   v1::GenerateRequest request;
   request.set_prompt(std::string(101, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)), HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+              HasSubstr("is 101; at most 100"));
   v1::ChatMessage* message = request.mutable_messages()->add_messages();
   message->set_role("user");
   message->set_content(std::string(97, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes)), HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+              HasSubstr("is 101; at most 100"));
   message->mutable_content()->pop_back();
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes).ok());
+  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
 }
 
 TEST(RouterWire, DetokenizedIdsAreBounded) {

@@ -29,7 +29,7 @@ class WorkerRegistryTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  WorkerRegistry registry_{{.expiry_us = 3'000'000, .max_workers = 3}, &clock_};
+  WorkerRegistry registry_{{.model = "", .expiry_us = 3'000'000, .max_workers = 3}, &clock_};
 };
 
 TEST_F(WorkerRegistryTest, AWorkerLivesAsLongAsItsHeartbeatsCome) {
@@ -135,6 +135,31 @@ TEST_F(WorkerRegistryTest, ARefusedTakeOverEndsNobody) {
               HasSubstr("fleet's model smol"));
   EXPECT_TRUE(registry_.TakeDeparted().empty());
   EXPECT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
+}
+
+TEST_F(WorkerRegistryTest, APinnedModelIsServedByNameOrFingerprintAndNoOther) {
+  for (const char* pinned : {"m", "Smol"}) {
+    WorkerRegistry registry({.model = pinned}, &clock_);
+    WorkerReport other = Report("other", 1, "x");
+    other.model_name = "Large";
+    const absl::Status status = registry.Heartbeat(other);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("worker other has model \"Large\" with fingerprint x"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(pinned));
+    EXPECT_TRUE(registry.workers().empty());
+    WorkerReport wanted = Report("wanted", 1, "m");
+    wanted.model_name = "Smol";
+    EXPECT_TRUE(registry.Heartbeat(wanted).ok());
+  }
+}
+
+TEST_F(WorkerRegistryTest, AWorkerKeepsItsPrefixCacheForAnEpoch) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  WorkerReport without = Report("a", 1);
+  without.prefix_cache = false;
+  EXPECT_THAT(std::string(registry_.Heartbeat(without).message()), HasSubstr("prefix cache"));
+  EXPECT_TRUE(registry_.workers()[0].report.prefix_cache);
 }
 
 TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherModel) {

@@ -269,6 +269,27 @@ TEST(Tokenizer, RefusesMoreSpecialTokensThanTheLimit) {
               HasSubstr("65537 control and user-defined tokens; the limit is 65536"));
 }
 
+TEST(Tokenizer, RefusesMoreBytesOfSpecialTokensThanTheLimit) {
+  TokenizerSpec spec = SmallVocabulary("smollm");
+  size_t bytes = 0;
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (spec.token_types[id] == 3 || spec.token_types[id] == 4) bytes += spec.tokens[id].size();
+  }
+  for (size_t i = 0; bytes < Tokenizer::kMaxAllSpecialBytes; ++i) {
+    std::string token = "<" + std::to_string(i) + ">";
+    token.resize(std::min(Tokenizer::kMaxSpecialBytes, Tokenizer::kMaxAllSpecialBytes - bytes),
+                 '|');
+    bytes += token.size();
+    spec.tokens.push_back(std::move(token));
+    spec.token_types.push_back(4);
+  }
+  EXPECT_TRUE(Tokenizer::Create(spec).ok());
+  spec.tokens.push_back("<|one more|>");
+  spec.token_types.push_back(4);
+  EXPECT_THAT(ErrorOf(spec, absl::StatusCode::kInvalidArgument),
+              HasSubstr("1048588 bytes together; the limit is 1048576"));
+}
+
 TEST(Tokenizer, RefusesMoreBytesOfTokensThanTheLimit) {
   TokenizerSpec spec = SmallVocabulary("smollm");
   const size_t count = Tokenizer::kMaxVocabularyBytes / Tokenizer::kMaxTokenBytes;

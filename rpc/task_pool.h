@@ -1,5 +1,6 @@
 // A few threads with one bounded queue, for what would keep a gRPC callback thread from its
-// connections: templates and tokenizers on a client's text.
+// connections: templates and tokenizers on a client's text, building a tokenizer, asking an engine
+// for its state.
 //
 // Thread safety: Post from any thread. The destructor drops what is queued and waits for the tasks
 // that run.
@@ -11,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,25 +22,26 @@ namespace baton {
 
 class TaskPool {
  public:
-  // REQUIRES: threads >= 1.
-  TaskPool(int32_t threads, size_t max_queued);
+  // REQUIRES: threads >= 1. `what` names the queued in refusals, as in "texts to be tokenized".
+  TaskPool(int32_t threads, size_t max_queued, std::string what);
   ~TaskPool();
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
   // Tasks start in the order in which they came. ResourceExhausted names the bound when the queue
-  // is full; the task is dropped then.
+  // is full, Unavailable once the pool ends; the task is dropped then.
   absl::Status Post(std::function<void()> task);
 
  private:
   void Run();
 
   const size_t max_queued_;
+  const std::string what_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // last: they start when all else is there
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-#include "router/task_pool.h"
+#include "rpc/task_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(TaskPool, TwoThreadsRunTwoTasksAtOnce) {
-  TaskPool pool(2, 8);
+  TaskPool pool(2, 8, "things to do");
   std::promise<void> first, second;
   std::promise<void> first_done, second_done;
   ASSERT_TRUE(pool.Post([&] {
@@ -33,7 +33,7 @@ TEST(TaskPool, TwoThreadsRunTwoTasksAtOnce) {
 }
 
 TEST(TaskPool, AFullQueueRefusesAndDropsTheTaskNamingTheBound) {
-  TaskPool pool(1, 2);
+  TaskPool pool(1, 2, "things to do");
   std::promise<void> started, gate;
   ASSERT_TRUE(pool.Post([&] {
                     started.set_value();
@@ -47,7 +47,7 @@ TEST(TaskPool, AFullQueueRefusesAndDropsTheTaskNamingTheBound) {
   const auto captured = std::make_shared<int>(0);
   const absl::Status refused = pool.Post([captured] { ++*captured; });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("maximum of 2"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("maximum of 2 things to do"));
   EXPECT_EQ(captured.use_count(), 1);
   gate.set_value();
   last.get_future().wait();
@@ -58,7 +58,7 @@ TEST(TaskPool, TheDestructorDropsWhatIsQueuedAndWaitsForWhatRuns) {
   const auto captured = std::make_shared<int>(0);
   std::promise<void> gate;
   bool finished = false;
-  auto pool = std::make_unique<TaskPool>(1, 2);
+  auto pool = std::make_unique<TaskPool>(1, 2, "things to do");
   std::promise<void> started;
   ASSERT_TRUE(pool->Post([&] {
                     started.set_value();

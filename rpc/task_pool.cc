@@ -1,4 +1,4 @@
-#include "router/task_pool.h"
+#include "rpc/task_pool.h"
 
 #include <utility>
 
@@ -6,7 +6,8 @@
 
 namespace baton {
 
-TaskPool::TaskPool(int32_t threads, size_t max_queued) : max_queued_(max_queued) {
+TaskPool::TaskPool(int32_t threads, size_t max_queued, std::string what)
+    : max_queued_(max_queued), what_(std::move(what)) {
   for (int32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -21,9 +22,10 @@ TaskPool::~TaskPool() {
 
 absl::Status TaskPool::Post(std::function<void()> task) {
   std::lock_guard lock(mutex_);
+  if (stopping_) return absl::UnavailableError("this process is ending");
   if (queue_.size() >= max_queued_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("this process has its maximum of ", max_queued_, " texts to be tokenized"));
+        absl::StrCat("this process has its maximum of ", max_queued_, " ", what_));
   }
   queue_.push_back(std::move(task));
   changed_.notify_one();

@@ -1,0 +1,65 @@
+// One log of several writers: each line that one of them writes to its pipe appears in the output
+// at once, behind the writer's name. What a writer wrote before it died is not lost, be it half a
+// line.
+//
+//   router     | listening 127.0.0.1:8090
+//   prefill-0  | ready 127.0.0.1:40123
+//
+// A line is printed with one write, so that lines do not mix. Of a writer that ends no line, up to
+// kMaxLineBytes are held; then they are printed as a line.
+//
+// Thread safety: AddWriter and Finish from one thread; a thread of its own does the rest.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace baton {
+
+class MergedLog {
+ public:
+  static constexpr size_t kMaxLineBytes = 16 << 10;
+
+  // Internal when there is no pipe to be had. `output` is a file descriptor that stays open.
+  static absl::StatusOr<std::unique_ptr<MergedLog>> Create(int output);
+  // As Finish.
+  ~MergedLog();
+
+  // The end of a pipe to write to. The caller closes it once the writer has a copy of its own.
+  absl::StatusOr<int> AddWriter(const std::string& name);
+
+  // Prints what is left and returns when every writer has closed its pipe, as a process does when
+  // it ends. Nobody is added afterwards. Idempotent.
+  void Finish();
+
+ private:
+  struct Writer {
+    std::string prefix;
+    int input = -1;
+    std::string pending;  // a line without its end
+  };
+
+  explicit MergedLog(int output) : output_(output) {}
+  void Run();
+  void TakeNewWriters();
+  // False when the writer has closed its end.
+  bool Read(Writer& writer);
+  void Print(const Writer& writer, std::string_view line) const;
+
+  const int output_;
+  int wake_read_ = -1;  // wakes the thread when it is written to or closed
+  int wake_write_ = -1;
+  std::mutex mutex_;
+  std::vector<Writer> new_writers_;  // guarded by mutex_
+  std::vector<Writer> writers_;      // the thread's
+  std::thread thread_;
+};
+
+}  // namespace baton

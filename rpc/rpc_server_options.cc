@@ -1,0 +1,32 @@
+#include "rpc/rpc_server_options.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
+  settings.Add("listen", &options.listen, "HOST:PORT to serve gRPC on; port 0 picks a free one.");
+  settings.Add("max-concurrent-streams", &options.max_concurrent_streams, 1, 1 << 20,
+               "Calls that one connection may have open; more wait at the client.");
+  settings.Add("max-active-requests", &options.max_active_requests, 1, 1 << 20,
+               "Requests that run at once; more are refused with RESOURCE_EXHAUSTED.");
+  settings.Add("rpc-memory-mib", &options.memory_mib, int64_t{64}, int64_t{1} << 20,
+               "Memory that gRPC may use for its buffers, in MiB.");
+  settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
+               "How long a shutdown waits for running requests, in milliseconds.");
+}
+
+absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  HostPort out;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &out.port) || out.port < 0 || out.port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 0–65535"));
+  }
+  out.host = text.substr(0, colon);
+  return out;
+}
+
+}  // namespace baton

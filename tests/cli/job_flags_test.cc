@@ -1,0 +1,68 @@
+#include "cli/job_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+SamplingParams Parse(std::vector<std::string> arguments) {
+  CLI::App app;
+  SamplingParams sampling;
+  AddSamplingFlags(app, sampling);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  app.parse(std::move(arguments));
+  return sampling;
+}
+
+std::string Refusal(const std::vector<std::string>& arguments) {
+  try {
+    Parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(JobFlags, WhatIsNotGivenKeepsItsDefault) {
+  const SamplingParams sampling = Parse({});
+  EXPECT_EQ(sampling.temperature, SamplingParams().temperature);
+  EXPECT_FALSE(sampling.max_tokens.has_value());
+  EXPECT_FALSE(sampling.logprobs.has_value());
+  EXPECT_TRUE(sampling.logit_bias.empty());
+}
+
+TEST(JobFlags, RepeatableFlagsCollect) {
+  const SamplingParams sampling =
+      Parse({"--logit-bias", "5:-100", "--stop-token-id", "7", "--logit-bias=6:1.5", "--stop", "a",
+             "--stop-token-id", "8", "--stop", "b c", "--min-tokens", "3"});
+  EXPECT_THAT(sampling.logit_bias, UnorderedElementsAre(Pair(5, -100.0f), Pair(6, 1.5f)));
+  EXPECT_THAT(sampling.stop_token_ids, ElementsAre(7, 8));
+  EXPECT_THAT(sampling.stop, ElementsAre("a", "b c"));
+  EXPECT_EQ(sampling.min_tokens, 3);
+}
+
+TEST(JobFlags, ALogitBiasThatIsNoneIsRefusedByItsText) {
+  for (const char* text : {"5", "5:", ":1", "x:1", "5:x", "5:1:2", "3000000000:1", ""}) {
+    EXPECT_THAT(Refusal({"--logit-bias", text}), HasSubstr("must be ID:BIAS")) << text;
+  }
+  EXPECT_THAT(Refusal({"--logit-bias", "5:1", "--logit-bias", "5:2"}),
+              HasSubstr("names token 5 twice"));
+}
+
+TEST(JobFlags, ASeedHasAllOf64BitsAndNoSign) {
+  EXPECT_EQ(Parse({"--seed", "18446744073709551615"}).seed, 18446744073709551615u);
+  EXPECT_THAT(Refusal({"--seed", "-1"}), HasSubstr("must be 0 to 2^64-1"));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,80 @@
+#include "cli/job_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Answers every job with its prompt, or with an error when the prompt names one.
+class EchoRunner final : public JobRunner {
+ public:
+  absl::StatusOr<JobResult> Run(const Job& job,
+                                const std::function<void(std::string_view)>& on_text) override {
+    if (job.prompt == "invalid") return absl::InvalidArgumentError("no such thing");
+    if (job.prompt == "unavailable") return absl::UnavailableError("nobody there");
+    on_text(*job.prompt);
+    JobResult result;
+    result.id = job.id;
+    result.text = *job.prompt;
+    return result;
+  }
+  void Interrupt() override {}
+};
+
+int RunOne(const std::string& prompt, std::string& output) {
+  EchoRunner runner;
+  Job job;
+  job.id = "it";
+  job.prompt = prompt;
+  ::testing::internal::CaptureStdout();
+  const int code = RunOneJob(runner, job, {.concurrency = 1, .json = true});
+  output = ::testing::internal::GetCapturedStdout();
+  return code;
+}
+
+int RunLines(const std::string& lines, std::string& output) {
+  EchoRunner runner;
+  std::istringstream input(lines);
+  ::testing::internal::CaptureStdout();
+  const int code = RunJobLines(runner, input, {.concurrency = 2, .json = true});
+  output = ::testing::internal::GetCapturedStdout();
+  return code;
+}
+
+TEST(JobRunner, TheExitCodeOfOneJobSaysWhatWasWrong) {
+  std::string output;
+  EXPECT_EQ(RunOne("hello", output), 0);
+  EXPECT_THAT(output, HasSubstr("hello"));
+  EXPECT_EQ(RunOne("invalid", output), 2);
+  EXPECT_THAT(output, HasSubstr("INVALID_ARGUMENT"));
+  EXPECT_EQ(RunOne("unavailable", output), 1);
+}
+
+TEST(JobRunner, OneBadLineOfManyMakesTheExitCodeOne) {
+  std::string output;
+  EXPECT_EQ(RunLines("{\"prompt\":\"a\"}\n\n{\"prompt\":\"b\"}", output), 0);
+  EXPECT_THAT(output, AllOf(HasSubstr("\"id\":\"1\""), HasSubstr("\"id\":\"3\"")));
+  for (const char* bad : {"{\"prompt\":\"invalid\"}", "{\"prompt\":\"unavailable\"}", "[]"}) {
+    EXPECT_EQ(RunLines("{\"prompt\":\"good\"}\n" + std::string(bad), output), 1) << bad;
+    EXPECT_THAT(output, AllOf(HasSubstr("good"), HasSubstr("error"))) << bad;
+  }
+}
+
+TEST(JobRunner, ALineOverTheLimitIsAnErrorOfItsOwn) {
+  std::string output;
+  const std::string spaces(kMaxJobLineBytes + 1, ' ');
+  EXPECT_EQ(RunLines("{\"prompt\":\"a\"" + spaces + "}\n{\"prompt\":\"b\"}", output), 1);
+  EXPECT_THAT(output, HasSubstr("line 1: it has more than 33554432 bytes"));
+  EXPECT_THAT(output,
+              HasSubstr("\"id\":\"2\",\"prompt_token_ids\":[],\"token_ids\":[],\"text\":\"b\""));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,172 @@
+// What the public API refuses, and its calls beside Generate.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/e2e/service_fixture.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ServiceApiTest : public ServiceTest {};
+
+TEST_F(ServiceApiTest, InvalidRequestsAreRefusedByFieldAndReachNoWorker) {
+  FakeWorker& decode = AddDecode();
+  const auto refusal = [this](const v1::GenerateRequest& request) {
+    const Answer answer = Generate(request);
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return answer.status.error_message();
+  };
+  v1::GenerateRequest request;
+  EXPECT_THAT(refusal(request), HasSubstr("prompt_token_ids"));
+  request.set_prompt(std::string(600, 'x'));
+  EXPECT_THAT(refusal(request), HasSubstr("600 tokens"));
+  request.set_prompt(std::string(5 << 20, 'x'));
+  EXPECT_THAT(refusal(request), HasSubstr("bytes"));
+  request.mutable_prompt_token_ids()->add_ids(257);
+  EXPECT_THAT(refusal(request), HasSubstr("prompt_token_ids[0] is 257"));
+  request.set_prompt("x");
+  request.mutable_sampling()->set_top_p(0);
+  EXPECT_THAT(refusal(request), HasSubstr("top_p"));
+  request.clear_sampling();
+  request.set_request_id(std::string(129, 'x'));
+  EXPECT_THAT(refusal(request), HasSubstr("request_id"));
+  request.clear_request_id();
+  request.set_priority(1000);
+  EXPECT_THAT(refusal(request), HasSubstr("priority"));
+  EXPECT_EQ(decode.engine().generated().size(), 0);
+}
+
+TEST_F(ServiceApiTest, WorkersRefuseAPromptOverTheContextBeforeTheyCopyIt) {
+  FakeWorker& decode = AddDecode();
+  FakeWorker& prefill = AddPrefill(decode);
+  v1::DecodeRequest to_decode;
+  to_decode.mutable_prompt_token_ids()->Resize(1'000'000, 7);
+  grpc::ClientContext decode_context;
+  const auto reader =
+      v1::DecodeWorker::NewStub(MakeChannel(decode.address()))->Decode(&decode_context, to_decode);
+  v1::DecodeEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  const grpc::Status of_decode = reader->Finish();
+
+  v1::PrefillRequest to_prefill;
+  to_prefill.mutable_prompt_token_ids()->Resize(1'000'000, 7);
+  grpc::ClientContext prefill_context;
+  v1::PrefillResponse response;
+  const grpc::Status of_prefill = v1::PrefillWorker::NewStub(MakeChannel(prefill.address()))
+                                      ->Prefill(&prefill_context, to_prefill, &response);
+  for (const grpc::Status& status : {of_decode, of_prefill}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("1000000 tokens, the context of 512"));
+  }
+  EXPECT_TRUE(decode.engine().generated().empty());
+  EXPECT_EQ(prefill.engine().prefilled_count(), 0);
+}
+
+TEST_F(ServiceApiTest, AMessageOverTheSizeLimitIsRefused) {
+  AddDecode();
+  v1::GenerateRequest request;
+  request.set_prompt(std::string(17 << 20, 'x'));
+  EXPECT_EQ(Generate(request).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ServiceApiTest, WithoutWorkersRequestsAreUnavailable) {
+  EXPECT_EQ(Generate(LongPrompt()).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(router_->Tick());
+}
+
+TEST_F(ServiceApiTest, TheModelTokenizesAndStatusNamesTheWorkers) {
+  AddDecode();
+  grpc::ClientContext tokenize_context;
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("hi");
+  v1::TokenizeResponse ids;
+  ASSERT_TRUE(stub_->Tokenize(&tokenize_context, tokenize, &ids).ok());
+  EXPECT_EQ(ids.ids_size(), 2);
+
+  grpc::ClientContext detokenize_context;
+  v1::DetokenizeRequest detokenize;
+  *detokenize.mutable_ids() = ids.ids();
+  v1::DetokenizeResponse text;
+  ASSERT_TRUE(stub_->Detokenize(&detokenize_context, detokenize, &text).ok());
+  EXPECT_EQ(text.text(), "hi");
+
+  grpc::ClientContext model_context;
+  v1::GetModelResponse model;
+  ASSERT_TRUE(stub_->GetModel(&model_context, v1::GetModelRequest(), &model).ok());
+  EXPECT_EQ(model.name(), "fake");
+  EXPECT_FALSE(model.has_chat_template());
+
+  grpc::ClientContext status_context;
+  v1::GetStatusResponse status;
+  ASSERT_TRUE(stub_->GetStatus(&status_context, v1::GetStatusRequest(), &status).ok());
+  ASSERT_EQ(status.workers_size(), 1);
+  EXPECT_EQ(status.workers(0).worker_id(), "worker-1");
+  EXPECT_EQ(status.workers(0).pool().total_blocks(), 1000);
+  EXPECT_TRUE(status.ready());
+  EXPECT_TRUE(router_->Tick());
+}
+
+TEST_F(ServiceApiTest, TextCallsBeyondTheLimitsAreRefusedByName) {
+  AddDecode();
+  v1::DetokenizeRequest detokenize;
+  detokenize.mutable_ids()->Resize(1'000'001, 'a');
+  grpc::ClientContext detokenize_context;
+  v1::DetokenizeResponse text;
+  const grpc::Status ids = stub_->Detokenize(&detokenize_context, detokenize, &text);
+  EXPECT_EQ(ids.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(ids.error_message(), HasSubstr("at most 1000000"));
+
+  v1::TokenizeRequest tokenize;
+  for (int i = 0; i < 4097; ++i) tokenize.mutable_messages()->add_messages();
+  grpc::ClientContext tokenize_context;
+  v1::TokenizeResponse tokens;
+  const grpc::Status messages = stub_->Tokenize(&tokenize_context, tokenize, &tokens);
+  EXPECT_EQ(messages.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(messages.error_message(), HasSubstr("at most 4096"));
+}
+
+// The only place in the gate is taken by a request that does not end.
+TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
+  RouterOptions options;
+  options.server.listen = "127.0.0.1:0";
+  options.server.drain_ms = 100;
+  options.server.max_active_requests = 1;
+  const auto router = *RouterServer::Start(options);
+  const FakeWorker worker(v1::WORKER_ROLE_DECODE, 7, {.finish = false}, router->rpc().address());
+  ASSERT_TRUE(Eventually([&router] { return router->core().model().ok(); }));
+  const auto stub = v1::Inference::NewStub(MakeChannel(router->rpc().address()));
+  grpc::ClientContext generate_context;
+  const auto reader = stub->Generate(&generate_context, LongPrompt());
+  v1::GenerateResponse first;
+  ASSERT_TRUE(reader->Read(&first));
+
+  grpc::ClientContext tokenize_context, detokenize_context;
+  v1::TokenizeResponse ids;
+  v1::DetokenizeResponse text;
+  EXPECT_EQ(stub->Tokenize(&tokenize_context, v1::TokenizeRequest(), &ids).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(stub->Detokenize(&detokenize_context, v1::DetokenizeRequest(), &text).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  generate_context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  router->Shutdown();
+}
+
+TEST_F(ServiceApiTest, AModelThatDescribesItselfInLatin1IsServed) {
+  AddDecode({.model_name = "caf\xE9", .chat_template = "\xE9"});
+  grpc::ClientContext context;
+  v1::GetModelResponse model;
+  const grpc::Status status = stub_->GetModel(&context, v1::GetModelRequest(), &model);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(model.name(), "caf\xEF\xBF\xBD");
+  EXPECT_FALSE(model.has_chat_template());
+  EXPECT_EQ(Generate(LongPrompt()).text, "abc");
+}
+
+}  // namespace
+}  // namespace baton

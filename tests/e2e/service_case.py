@@ -1,0 +1,94 @@
+"""What the tests of the real service share: a test case with a `baton up` of its own, and `main`. Standard library only."""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from cluster import Cluster, answer, busy, default_model, wait_until
+
+TEXTS = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "texts"
+BLOCK = 16
+CHUNK = 64  # workers run with it, so that short prompts cross chunk boundaries
+CONTEXT = 8192
+SEEN_TIMEOUT_S = 60  # a guard: how long a state may take to show in the status
+
+ARGUMENTS = argparse.Namespace()  # --bin and --model
+
+
+def baton():
+    return str(pathlib.Path(ARGUMENTS.bin) / "baton")
+
+
+def inspect_tokens(texts):
+    """Token ids of each text, by `baton inspect tokens`: without a router or a worker."""
+    lines = "\n".join(json.dumps({"text": text}) for text in texts) + "\n"
+    done = subprocess.run([baton(), "inspect", "tokens", "--model", ARGUMENTS.model], input=lines,
+                          capture_output=True, text=True, check=True)
+    return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
+
+
+def read_texts():
+    return [path.read_text() for path in sorted(TEXTS.glob("*.txt"))]
+
+
+def run(jobs):
+    """The reference: one process, one job at a time, nothing cached."""
+    return answer([baton(), "run", "--model", ARGUMENTS.model, "--jobs", "-", "--json",
+                   "--hash-logits", "--no-prefix-cache"], jobs)
+
+
+def first_worker(workers, role):
+    return next(worker for worker in workers.values() if worker["role"] == f"WORKER_ROLE_{role}")
+
+
+class ServiceTest(unittest.TestCase):
+    """One `baton up` for all tests of a class."""
+    prefill, decode = 1, 1
+    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=1024")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(
+            Cluster(ARGUMENTS.bin, ARGUMENTS.model, cls.prefill, cls.decode, cls.worker_arguments))
+        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+
+    def prompt(self, length, start=0):
+        """Token ids of real text, again from its beginning where it ends."""
+        ids = self.text_ids
+        return [ids[(start + i) % len(ids)] for i in range(length)]
+
+    def assert_same_answers(self, got, want, what):
+        for name, expected in want.items():
+            for field in ("prompt_token_ids", "token_ids", "text", "finish_reason", "logits_hash"):
+                self.assertEqual(got[name].get(field), expected.get(field),
+                                 f"{what}: {name}: {field}; {got[name].get('error')}")
+
+    def refusal(self, job, *arguments):
+        results, code = self.cluster.generate([{"id": "it", "max_tokens": 1, **job}], *arguments)
+        self.assertEqual(code, 1)
+        self.assertIn("error", results["it"])
+        return results["it"]["error"]
+
+    def long_answer(self, *arguments, prompt="Once upon a time", max_tokens=CONTEXT - 200):
+        """A `baton generate` that would go on for minutes."""
+        return subprocess.Popen(
+            self.cluster.generate_command("--prompt", prompt, "--max-tokens", str(max_tokens),
+                                          "--ignore-eos", "--temperature", "0", *arguments),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for_work(self, role):
+        wait_until(lambda: busy(first_worker(self.cluster.workers(), role)), SEEN_TIMEOUT_S,
+                   f"work on the {role} worker")
+
+
+def main(description):
+    """Runs the caller's test cases: --bin, --model, and unittest's own arguments."""
+    parser = argparse.ArgumentParser(description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True, help="folder of the built programs")
+    parser.add_argument("--model", default=default_model(), help="GGUF file")
+    rest = parser.parse_known_args(namespace=ARGUMENTS)[1]
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

@@ -1,0 +1,150 @@
+// What becomes of a request when its client, a worker or a whole kind of workers goes or refuses.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/e2e/service_fixture.h"
+
+namespace baton {
+namespace {
+
+class ServiceFailureTest : public ServiceTest {};
+
+TEST_F(ServiceFailureTest, ACancellationReachesBothEngines) {
+  FakeWorker& decode = AddDecode({.finish = false});
+  FakeWorker& prefill = AddPrefill(decode, {.finish = false});
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, LongPrompt());
+  ASSERT_TRUE(prefill.engine().Eventually([](auto& e) { return e.prefilled_count() == 1; }));
+  context.TryCancel();
+  EXPECT_TRUE(decode.engine().Eventually([](auto& e) { return e.cancelled_count() == 1; }));
+  EXPECT_TRUE(prefill.engine().Eventually([](auto& e) { return e.cancelled_count() == 1; }));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Eventually([this] { return router_->core().counters().active_requests == 0; }));
+}
+
+TEST_F(ServiceFailureTest, ADeadlineReachesTheEngine) {
+  FakeWorker& decode = AddDecode({.finish = false});
+  const Answer answer = Generate(LongPrompt(), /*timeout_ms=*/300);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(decode.engine().Eventually([](auto& e) { return e.cancelled_count() == 1; }));
+  const int64_t timeout_ms = decode.engine().generated()[0].timeout_ms;
+  EXPECT_GT(timeout_ms, 0);  // 0 would be none
+  EXPECT_LT(timeout_ms, 10'000);
+}
+
+TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {
+  FakeWorker& full = AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
+  FakeWorker& other = AddDecode();
+  const Answer answer = Generate(LongPrompt());
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.text, "abc");
+  EXPECT_EQ(full.engine().generated().size(), 1);
+  EXPECT_EQ(other.engine().generated().size(), 1);
+}
+
+TEST_F(ServiceFailureTest, WhenEveryWorkerRefusesTheClientLearnsWhy) {
+  AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
+  AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
+  const Answer answer = Generate(LongPrompt());
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(answer.status.error_message(), "no room");
+}
+
+TEST_F(ServiceFailureTest, WithoutRoomForHandOffsARequestQueuesOnItsDecodeWorker) {
+  FakeWorker& decode = AddDecode({.hand_off_refusal = absl::ResourceExhaustedError("no room")});
+  AddPrefill(decode);
+  const Answer answer = Generate(LongPrompt());
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.text, "abc");
+  EXPECT_EQ(answer.finished.ledger().prefill_worker(), "");
+  ASSERT_EQ(decode.engine().generated().size(), 2u);
+  EXPECT_TRUE(decode.engine().generated()[0].remote_prefill);
+  EXPECT_FALSE(decode.engine().generated()[1].remote_prefill);
+
+  v1::GenerateRequest demanded = LongPrompt();
+  demanded.set_tenant("another");
+  demanded.set_placement(v1::PREFILL_PLACEMENT_REMOTE);
+  EXPECT_EQ(Generate(demanded).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(decode.engine().generated().size(), 3u);
+}
+
+// Sends a last message and leaves the call open.
+class NeverClosingDecoder final : public v1::DecodeWorker::CallbackService {
+ public:
+  grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext*,
+                                                    const v1::DecodeRequest*) override {
+    return new Call(&cancelled_);
+  }
+  int cancelled() const { return cancelled_; }
+
+ private:
+  class Call final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
+   public:
+    explicit Call(std::atomic<int>* cancelled) : cancelled_(cancelled) {
+      event_.mutable_finished();
+      StartWrite(&event_);
+    }
+    void OnCancel() override {
+      ++*cancelled_;
+      Finish(grpc::Status::CANCELLED);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    std::atomic<int>* const cancelled_;
+    v1::DecodeEvent event_;
+  };
+  std::atomic<int> cancelled_ = 0;
+};
+
+TEST_F(ServiceFailureTest, AWorkerThatNeverClosesItsStreamDoesNotHoldTheCall) {
+  AddWorker(v1::WORKER_ROLE_PREFILL);
+  NeverClosingDecoder decoder;
+  const auto server = *RpcServer::Start({}, {&decoder});
+  Register("never-closing", server->address(), v1::WORKER_ROLE_DECODE);
+  v1::GenerateRequest request;
+  request.set_prompt("short");
+  const Answer answer = Generate(request, /*timeout_ms=*/600'000);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.has_finished);
+  EXPECT_TRUE(Eventually([&decoder] { return decoder.cancelled() == 1; }));
+}
+
+TEST_F(ServiceFailureTest, TheModelComesFromTheSecondWorkerWhenTheFirstDoesNotAnswer) {
+  Register("silent", "127.0.0.1:1", v1::WORKER_ROLE_DECODE);
+  FakeWorker worker(v1::WORKER_ROLE_DECODE, 7, {}, router_->rpc().address());
+  EXPECT_TRUE(Eventually([this] {
+    Register("silent", "127.0.0.1:1", v1::WORKER_ROLE_DECODE);
+    return router_->core().model().ok();
+  }));
+  EXPECT_EQ(router_->core().Workers().size(), 2u);
+}
+
+TEST_F(ServiceFailureTest, AFailedPrefillIsComputedOnTheDecodeWorker) {
+  FakeWorker& decode = AddDecode();
+  AddPrefill(decode, {.refusal = absl::InternalError("broken")});
+  const Answer answer = Generate(LongPrompt());
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.text, "abc");
+  EXPECT_EQ(decode.engine().prefilled_locally(), 1);
+  EXPECT_EQ(answer.finished.ledger().prefill_worker(), "");
+}
+
+TEST_F(ServiceFailureTest, AWorkerThatDiesInMidStreamIsUnavailable) {
+  FakeWorker& decode = AddDecode({.finish = false});
+  std::thread killer([&decode] {
+    decode.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+    decode.Die();
+  });
+  const Answer answer = Generate(LongPrompt());
+  killer.join();
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE)
+      << answer.status.error_message();
+}
+
+}  // namespace
+}  // namespace baton

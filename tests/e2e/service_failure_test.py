@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""The real service when somebody goes: clients that cancel, deadlines, workers and services that end.
+
+  service_failure_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k killed]
+
+Standard library only.
+"""
+
+import json
+import pathlib
+import signal
+import subprocess
+import unittest
+
+from cluster import Cluster, busy, children_of, is_running, wait_until
+from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
+
+
+class CallingOff(ServiceTest):
+    # One thread: also on a large machine there is time to see the work.
+    worker_arguments = ("--kv-blocks=1024", f"--max-chunk-tokens={CHUNK}", "--threads=1")
+
+    def test_an_interrupted_client_frees_its_blocks_while_decoding(self):
+        client = self.long_answer()
+        self.wait_for_work("DECODE")
+        client.send_signal(signal.SIGINT)
+        output, _ = client.communicate(timeout=60)
+        self.assertEqual(client.returncode, 130)
+        self.assertEqual(json.loads(output)["error"]["code"], "CANCELLED")
+        workers = self.cluster.wait_at_rest()
+        self.assertLess(int(workers["decode-0"]["decode_tokens"]), CONTEXT - 200)
+
+    def test_an_interrupted_client_frees_its_blocks_while_a_prefill_worker_computes(self):
+        before = int(self.cluster.wait_at_rest()["prefill-0"]["prefill_tokens"])
+        client = self.long_answer("--placement", "remote", prompt="word " * 7000, max_tokens=1)
+        self.wait_for_work("PREFILL")
+        client.send_signal(signal.SIGINT)
+        client.communicate(timeout=60)
+        self.assertEqual(client.returncode, 130)
+        workers = self.cluster.wait_at_rest()
+        self.assertLess(int(workers["prefill-0"]["prefill_tokens"]) - before, 7000)
+
+    def test_a_killed_client_frees_its_blocks(self):
+        client = self.long_answer()
+        self.wait_for_work("DECODE")
+        client.kill()
+        client.communicate(timeout=60)
+        self.cluster.wait_at_rest()
+
+    def test_a_deadline_ends_the_request_everywhere(self):
+        def requests():
+            return int(self.cluster.workers()["decode-0"]["requests"])
+        for placement in ("local", "remote"):
+            before = requests()
+            client = self.long_answer("--timeout-ms", "1500", "--placement", placement)
+            output, _ = client.communicate(timeout=120)
+            self.assertEqual(client.returncode, 1)
+            self.assertEqual(json.loads(output)["error"]["code"], "DEADLINE_EXCEEDED")
+            wait_until(lambda: requests() > before, SEEN_TIMEOUT_S, "the request in the status")
+            self.cluster.wait_at_rest()
+
+    def test_inspect_shows_the_block_table_of_a_running_sequence(self):
+        client = self.long_answer()
+        self.wait_for_work("DECODE")
+        address = self.cluster.workers()["decode-0"]["address"]
+        done = subprocess.run([baton(), "inspect", "worker", "--worker", address],
+                              capture_output=True, text=True)
+        client.send_signal(signal.SIGINT)
+        client.communicate(timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = done.stdout
+        self.assertIn("paged attention", shown)
+        self.assertIn(f"blocks of {BLOCK} tokens", shown)
+        self.assertIn("pool: 1024 blocks", shown)
+        self.assertRegex(shown, r"(?m)^\s*reserve\s")
+        self.assertNotRegex(shown, r"\b0 owned")
+        self.cluster.wait_at_rest()
+
+
+class LosingAWorker(ServiceTest):
+    """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
+    prefill, decode = 0, 1
+    worker_arguments = ("--kv-blocks=512", "--threads=1")
+
+    def start_worker(self, role):
+        worker = subprocess.Popen(
+            [str(pathlib.Path(ARGUMENTS.bin) / f"baton-{role}-worker"), "--model", ARGUMENTS.model,
+             "--router", self.cluster.router, "--worker-id", "late", *self.worker_arguments],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (worker.kill(), worker.wait()))
+        wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
+        return worker
+
+    def wait_until_gone(self):
+        wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
+        self.cluster.wait_at_rest()
+
+    def test_a_killed_decode_worker_ends_its_answers_alone(self):
+        worker = self.start_worker("decode")
+        clients = [self.long_answer(), self.long_answer()]  # one on each
+        wait_until(lambda: all(busy(worker) for worker in self.cluster.workers().values()),
+                   SEEN_TIMEOUT_S, "work on both")
+        worker.kill()
+        lost = wait_until(lambda: next((c for c in clients if c.poll() is not None), None),
+                          SEEN_TIMEOUT_S, "the lost answer")
+        output, _ = lost.communicate()
+        self.assertEqual(lost.returncode, 1)
+        self.assertEqual(json.loads(output)["error"]["code"], "UNAVAILABLE")
+        [other] = [client for client in clients if client is not lost]
+        self.assertIsNone(other.poll())
+        self.assertEqual(self.cluster.generate([{"id": "next", "prompt": "x", "max_tokens": 1}])[1], 0)
+        other.send_signal(signal.SIGINT)
+        other.communicate(timeout=60)
+        self.wait_until_gone()
+
+    def test_requests_are_answered_before_during_and_after_a_prefill_workers_kill(self):
+        job = {"id": "it", "prompt_token_ids": self.prompt(300), "max_tokens": 4, "temperature": 0}
+        want = run([job])[0]["it"]["token_ids"]
+        self.assertEqual(self.refusal(job, "--placement", "remote")["code"], "UNAVAILABLE")
+        worker = self.start_worker("prefill")
+        before = self.cluster.generate([job])[0]["it"]
+        self.assertEqual(before.get("prefill_worker"), "late")
+        self.assertEqual(before["token_ids"], want)
+
+        # Killed while it computes a long prompt: the decode worker takes the prompt over.
+        long_job = job | {"prompt_token_ids": self.prompt(2500, 900)}
+        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL)
+        client.stdin.write(json.dumps(long_job) + "\n")
+        client.stdin.close()
+        wait_until(lambda: busy(self.cluster.workers()["late"]), SEEN_TIMEOUT_S, "work on it")
+        worker.kill()
+        during = json.loads(client.stdout.read())
+        self.assertEqual(client.wait(), 0, during)
+        client.stdout.close()
+        self.assertEqual(during["token_ids"], run([long_job])[0]["it"]["token_ids"])
+
+        after = self.cluster.generate([job | {"cache_salt": "cold"}])[0]["it"]
+        self.assertEqual(after["token_ids"], want)
+        self.assertNotIn("prefill_worker", after)
+        self.wait_until_gone()
+
+
+class Ending(unittest.TestCase):
+    def test_interrupting_up_ends_every_process_even_with_work_running(self):
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            with Cluster(ARGUMENTS.bin, ARGUMENTS.model,
+                         worker_arguments=("--kv-blocks=512",)) as cluster:
+                children = children_of(cluster.process.pid)
+                self.assertEqual(sorted(children.values()),
+                                 sorted(name[:15] for name in ("baton-router", "baton-prefill-worker",
+                                                               "baton-decode-worker")))
+                client = subprocess.Popen(
+                    cluster.generate_command("--prompt", "Once", "--ignore-eos", "--max-tokens", "8000"),
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                wait_until(lambda: busy(cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "work")
+                self.assertEqual(cluster.end(signal_number), 0)
+                self.assertEqual([pid for pid in children if is_running(pid)], [])
+                output, _ = client.communicate(timeout=60)
+                self.assertEqual(client.returncode, 1)
+                self.assertIn(json.loads(output)["error"]["code"], ("UNAVAILABLE", "CANCELLED"))
+
+    def test_up_without_a_readable_model_fails_and_leaves_nothing(self):
+        done = subprocess.run([baton(), "up", "--model", "/nowhere/model.gguf",
+                               "--router-address", "127.0.0.1:0"], capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("ready", done.stdout)
+        self.assertRegex(done.stderr, r"(?m)^(prefill|decode)-0 +\| .*/nowhere/model.gguf.*$")
+        self.assertRegex(done.stderr, r"(?m)^baton: .*(prefill|decode)-0 ended unexpectedly: exit code 2$")
+        for line in done.stderr.splitlines():
+            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: ")
+
+    def test_a_bad_file_or_value_ends_a_worker_with_2_and_a_taken_port_with_1(self):
+        def end_of(role, *arguments):
+            program = str(pathlib.Path(ARGUMENTS.bin) / f"baton-{role}")
+            return subprocess.run([program, *arguments], capture_output=True, text=True,
+                                  timeout=60).returncode
+        self.assertEqual(end_of("decode-worker", "--model", "/nowhere/model.gguf"), 2)
+        self.assertEqual(end_of("decode-worker", "--block-size", "1000"), 2)
+        self.assertEqual(end_of("router", "--listen", "nowhere"), 2)
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
+            self.assertEqual(end_of("router", "--listen", cluster.router), 1)
+
+
+if __name__ == "__main__":
+    main(__doc__)

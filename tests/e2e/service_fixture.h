@@ -1,0 +1,161 @@
+// A router and workers over real gRPC in one process, with engines that follow a script.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "decode_worker/decode_service.h"
+#include "prefill_worker/prefill_service.h"
+#include "router/router_server.h"
+#include "rpc/channel.h"
+#include "tests/e2e/fake_engine.h"
+#include "worker_rpc/heartbeat_client.h"
+#include "worker_rpc/worker_service.h"
+
+namespace baton {
+
+// A worker process without the process.
+class FakeWorker {
+ public:
+  FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script,
+             const std::string& router)
+      : gate_(64),
+        engine_(epoch, std::move(script)),
+        worker_service_(
+            &engine_,
+            {.worker_id = "worker-" + std::to_string(epoch), .address = "", .role = role}),
+        prefill_service_(&engine_, &gate_),
+        decode_service_(&engine_, &gate_) {
+    grpc::Service* role_service = &decode_service_;
+    if (role == v1::WORKER_ROLE_PREFILL) role_service = &prefill_service_;
+    server_ = *RpcServer::Start({}, {&worker_service_, role_service});
+    worker_service_.SetAddress(server_->address());
+    heartbeats_ = std::make_unique<HeartbeatClient>(
+        std::vector<std::string>{router}, FingerprintToWire(engine_.fingerprint()),
+        [this] { return worker_service_.CurrentStatus(); });
+  }
+  ~FakeWorker() { Die(); }
+
+  FakeEngine& engine() { return engine_; }
+  std::string address() const { return server_->address(); }
+  // Ends like a process that is killed: calls break.
+  void Die() { server_->Shutdown(0); }
+
+ private:
+  CallGate gate_;
+  FakeEngine engine_;
+  WorkerService worker_service_;
+  PrefillService prefill_service_;
+  DecodeService decode_service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<HeartbeatClient> heartbeats_;
+};
+
+struct Answer {
+  grpc::Status status;
+  v1::Started started;
+  std::string text;
+  std::vector<int32_t> ids;
+  v1::Finished finished;
+  bool has_finished = false;
+};
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ServiceTest() {
+    RouterOptions options;
+    options.server.listen = "127.0.0.1:0";
+    options.server.drain_ms = 100;
+    router_ = *RouterServer::Start(options);
+    channel_ = MakeChannel(router_->rpc().address());
+    stub_ = v1::Inference::NewStub(channel_);
+  }
+  ~ServiceTest() override {
+    router_->Shutdown();
+    workers_.clear();
+  }
+
+  FakeWorker& AddWorker(v1::WorkerRole role, FakeEngine::Script script = {}) {
+    workers_.push_back(std::make_unique<FakeWorker>(role, workers_.size() + 1, std::move(script),
+                                                    router_->rpc().address()));
+    EXPECT_TRUE(Eventually([this] { return router_->core().Workers().size() == workers_.size(); }));
+    EXPECT_TRUE(Eventually([this] { return router_->core().model().ok(); }));
+    return *workers_.back();
+  }
+  FakeWorker& AddDecode(FakeEngine::Script script = {}) {
+    return AddWorker(v1::WORKER_ROLE_DECODE, std::move(script));
+  }
+  // Delivers to `receiver` when its prefill is done.
+  FakeWorker& AddPrefill(FakeWorker& receiver, FakeEngine::Script script = {}) {
+    FakeWorker& worker = AddWorker(v1::WORKER_ROLE_PREFILL, std::move(script));
+    worker.engine().OnPrefill([&receiver](const TransferTicket& ticket) {
+      receiver.engine().Answer(ticket.transfer_id);
+    });
+    return worker;
+  }
+
+  // One heartbeat of a worker that is none.
+  void Register(const std::string& id, const std::string& address, v1::WorkerRole role) {
+    v1::HeartbeatRequest request;
+    request.mutable_status()->set_worker_id(id);
+    request.mutable_status()->set_address(address);
+    request.mutable_status()->set_role(role);
+    request.mutable_status()->set_epoch(1);
+    *request.mutable_fingerprint() = FingerprintToWire(FakeEngine(1, {}).fingerprint());
+    v1::HeartbeatResponse response;
+    grpc::ClientContext context;
+    ASSERT_TRUE(v1::Registry::NewStub(channel_)->Heartbeat(&context, request, &response).ok());
+    EXPECT_TRUE(response.accepted()) << response.reason();
+  }
+
+  static bool Eventually(const std::function<bool()>& done) {
+    for (int i = 0; i < 2000; ++i) {
+      if (done()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  static v1::GenerateRequest LongPrompt() {
+    v1::GenerateRequest request;
+    request.set_prompt(std::string(200, 'x'));
+    return request;
+  }
+  Answer Generate(const v1::GenerateRequest& request, int64_t timeout_ms = 20'000) {
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineIn(timeout_ms));
+    const auto reader = stub_->Generate(&context, request);
+    Answer answer;
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+      if (response.has_started()) answer.started = response.started();
+      if (response.has_tokens()) {
+        answer.text += response.tokens().text();
+        for (const int32_t id : response.tokens().token_ids()) answer.ids.push_back(id);
+      }
+      if (response.has_finished()) {
+        answer.finished = response.finished();
+        answer.has_finished = true;
+      }
+    }
+    answer.status = reader->Finish();
+    return answer;
+  }
+
+  std::unique_ptr<RouterServer> router_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  std::vector<std::unique_ptr<FakeWorker>> workers_;
+};
+
+}  // namespace baton

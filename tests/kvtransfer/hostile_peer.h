@@ -1,0 +1,66 @@
+// What tests need to lie to a TCP transport: a transfer of three blocks, its frames and its bytes.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "common/crc32c.h"
+#include "kvtransfer/transport.h"
+#include "tests/kvtransfer/raw_peer.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
+
+namespace baton {
+
+inline constexpr int32_t kTokens = 40;  // three blocks of 16, the last part full
+
+inline TransportFactory Tcp(TcpOptions tcp = {}, std::string listen = "127.0.0.1:0") {
+  return [=](TransportOptions options) {
+    return CreateTcpTransport(listen, "", std::move(options), tcp);
+  };
+}
+
+inline ReceiveSpec Spec(uint64_t id) {
+  return {.transfer_id = id, .blocks = MakeBlocks(5, 3), .tokens = kTokens};
+}
+
+inline AnnounceFrame Announcement(uint64_t id) {
+  return {.transfer_id = id,
+          .receiver_epoch = Epoch(2),
+          .sender_transfer = 1,
+          .first_block = 0,
+          .block_count = 3,
+          .tokens = kTokens,
+          .available = 3,
+          .final = true,
+          .manifest = "m"};
+}
+
+inline HelloReplyFrame Accept(uint64_t epoch) {
+  return {.accepted = true, .epoch = Epoch(epoch), .reason = ""};
+}
+
+struct RawBlock {
+  BlockFrame frame;
+  std::string payload;
+};
+
+inline RawBlock MakeRawBlock(const KvLayout& layout, uint64_t id, int32_t block) {
+  const int32_t valid = ValidTokens(layout, kTokens, block);
+  RawBlock raw{{.transfer_id = id,
+                .receiver_epoch = Epoch(2),
+                .sender_transfer = 1,
+                .block = block,
+                .valid_tokens = valid,
+                .payload_bytes = BlockValidBytes(layout, valid),
+                .piece_crcs = {}},
+               {}};
+  const size_t piece_bytes = PieceValidBytes(layout, valid);
+  for (int32_t piece = 0; piece < PieceCount(layout); ++piece) {
+    const std::string bytes(piece_bytes, static_cast<char>('a' + piece + block));
+    raw.frame.piece_crcs.push_back(Crc32c(bytes));
+    raw.payload += bytes;
+  }
+  return raw;
+}
+
+}  // namespace baton

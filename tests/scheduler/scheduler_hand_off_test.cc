@@ -1,0 +1,99 @@
+// KV that comes from a peer: arrived, late, cancelled, and when memory is short.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/scheduler.h"
+#include "tests/scheduler/scheduler_bench.h"
+
+namespace baton {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(SchedulerHandOff, ArrivedKvDecodesAtOnce) {
+  SchedulerBench bench(Pool(16), Budget(64));
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 5)).ok());
+  EXPECT_EQ(bench.scheduler().waiting_for_kv_count(), 1);
+  EXPECT_EQ(bench.cache().BlockTable(SequenceId(1)).size(), 3u);
+  EXPECT_FALSE(bench.scheduler().has_work());
+  bench.KvArrives(SequenceId(1), 10);
+  const SchedulerOutput output = bench.Step();
+  ASSERT_EQ(output.chunks.size(), 1u);
+  EXPECT_EQ(output.chunks[0].begin, 10);
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 5);
+}
+
+TEST(SchedulerHandOff, WhatDidNotArriveIsComputedHere) {
+  for (const int32_t arrived : {0, 3, 4, 9}) {
+    SchedulerBench bench(Pool(16), Budget(4));
+    ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 5)).ok());
+    bench.KvArrives(SequenceId(1), arrived);
+    EXPECT_EQ(bench.Step().chunks.at(0).begin, arrived);
+    while (bench.scheduler().has_work()) bench.Step();
+    bench.ExpectTokens(1, 5);
+  }
+}
+
+TEST(SchedulerHandOff, ACancelledOneGivesEveryBlockBackOnceItsTransferEnds) {
+  SchedulerBench bench(Pool(16), Budget(64));
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 5)).ok());
+  const auto table = bench.cache().BlockTable(SequenceId(1));
+  const std::vector<BlockId> blocks(table.begin(), table.end());
+  bench.cache().HoldForTransfer(blocks);
+  bench.scheduler().Finish(SequenceId(1), false);
+  EXPECT_EQ(bench.cache().available_blocks(), 13);
+  bench.cache().ReleaseTransferHold(blocks);
+  EXPECT_EQ(bench.cache().available_blocks(), 16);
+}
+
+TEST(SchedulerHandOff, RefusesWhenFullAndTakesNothing) {
+  SchedulerBench bench(Pool(4), Budget(64));
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(10), 2)).ok());
+  const absl::Status status = bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(4, 9), 2));
+  EXPECT_THAT(status.ToString(), AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("1 of 4")));
+  EXPECT_FALSE(bench.scheduler().Contains(SequenceId(2)));
+  EXPECT_EQ(bench.cache().available_blocks(), 1);
+}
+
+TEST(SchedulerHandOff, OneThatWaitsForKvIsNeverPreemptedAndTheOtherWaitsForIt) {
+  SchedulerBench bench(Pool(8), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(12), 12).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(12, 100), 4)).ok());
+  while (bench.scheduler().has_work()) {
+    const SchedulerOutput output = bench.Step();
+    EXPECT_THAT(output.preempted, IsEmpty());
+    EXPECT_THAT(output.exhausted, IsEmpty());
+  }
+  EXPECT_EQ(bench.scheduler().running_count(), 1) << "it stands, with its blocks";
+  bench.KvArrives(SequenceId(2), 12);
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 12);
+  bench.ExpectTokens(2, 4);
+}
+
+TEST(SchedulerHandOff, APreemptedOneResumesBeforeEarlierArrivalsAndBeforeNewHandOffs) {
+  SchedulerBench bench(Pool(10), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(16, 100), 12).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.Add(2, Prompt(32, 200), 1).ok());
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(8, 300), 20)).ok());
+  bench.KvArrives(SequenceId(3), 8);
+  SchedulerOutput output;
+  while (output.preempted.empty()) output = bench.Step();
+  EXPECT_THAT(output.preempted, ElementsAre(SequenceId(3)));
+  EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(1, 400), 1)).ToString(),
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("1 preempted")));
+  while (output.admitted.empty()) output = bench.Step();
+  EXPECT_EQ(output.admitted[0], SequenceId(3));
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectAllCorrect();
+}
+
+}  // namespace
+}  // namespace baton

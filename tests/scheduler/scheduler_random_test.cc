@@ -1,0 +1,178 @@
+// Random workloads against a model that knows every token; a failing seed replays.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+#include "tests/scheduler/scheduler_bench.h"
+
+namespace baton {
+namespace {
+
+using ::testing::Contains;
+
+struct Workload {
+  uint32_t seed;
+  KvCacheOptions pool;
+  SchedulerOptions options;
+};
+
+class RandomRun {
+ public:
+  explicit RandomRun(const Workload& workload)
+      : random_(workload.seed), pool_(workload.pool), bench_(workload.pool, workload.options) {
+    bench_.set_budget_to_check(workload.options.token_budget);
+  }
+
+  void Arrive() {
+    const int32_t most = pool_.num_blocks * pool_.block_size;
+    const int32_t length = 1 + random_() % std::min(most, 60);
+    // A few beginnings that many share, then a tail of a sequence's own.
+    std::vector<TokenId> prompt = Prompt(length, static_cast<TokenId>(random_() % 3));
+    const int32_t own = random_() % length;
+    for (int32_t i = length - own; i < length; ++i) prompt[i] = random_() % 3;
+    const int32_t generate = 1 + random_() % 40;
+    const int32_t priority = random_() % 4 == 0 ? 1 : 0;
+    const CacheNamespace space(1 + random_() % 2);
+    SequenceSpec spec = bench_.Spec(next_, prompt, generate, priority, space);
+    const bool hand_off = random_() % 3 == 0;
+    const absl::Status status =
+        hand_off ? bench_.scheduler().AddWaitingForKv(spec) : bench_.scheduler().Add(spec);
+    if (status.ok()) live_.push_back(spec.id);
+    if (status.ok() && hand_off) HoldSome(spec.id);
+    ++next_;
+  }
+  // A transfer holds part of a sequence's blocks, and may outlive it.
+  void HoldSome(SequenceId id) {
+    const auto table = bench_.cache().BlockTable(id);
+    holds_.emplace_back(table.begin(), table.begin() + random_() % (table.size() + 1));
+    bench_.cache().HoldForTransfer(holds_.back());
+  }
+  void EndTransfer() {
+    if (holds_.empty()) return;
+    bench_.cache().ReleaseTransferHold(holds_.back());
+    holds_.pop_back();
+  }
+  void KvArrives(bool all) {
+    for (const SequenceId id : live_) {
+      if (!bench_.scheduler().Contains(id)) continue;
+      if (bench_.scheduler().phase(id) != SequencePhase::kWaitingForKv) continue;
+      if (!all && random_() % 2 == 0) continue;
+      const int32_t matched = bench_.cache().committed(id);
+      const int32_t missing = static_cast<int32_t>(bench_.scheduler().tokens(id).size()) - matched;
+      const int32_t arrived = random_() % 3 == 0 ? random_() % missing : missing;
+      bench_.KvArrives(id, matched + arrived);
+    }
+  }
+  void CancelOne() {
+    if (live_.empty()) return;
+    const SequenceId id = live_[random_() % live_.size()];
+    if (bench_.scheduler().Contains(id)) bench_.Cancel(id);
+  }
+  void Step() {
+    const SchedulerOutput output = bench_.Step();
+    work_ += output.total_tokens;
+    std::erase_if(live_, [&](SequenceId id) { return !bench_.scheduler().Contains(id); });
+  }
+  void Event() {
+    const uint32_t kind = random_() % 12;
+    if (kind < 4) Arrive();
+    if (kind == 4) CancelOne();
+    if (kind == 5) EndTransfer();
+    if (kind == 6) KvArrives(/*all=*/false);
+    if (kind == 7 && !live_.empty()) {
+      const SequenceId id = live_[random_() % live_.size()];
+      if (bench_.cache().Contains(id)) HoldSome(id);
+    }
+    if (kind == 8) bench_.cache().ClearCache();
+    if (bench_.scheduler().has_work()) Step();
+  }
+  // Everybody comes to an end within a number of steps that the work bounds.
+  void Drain() {
+    while (!holds_.empty()) EndTransfer();
+    KvArrives(/*all=*/true);
+    const size_t bound = 200 + 2000 * live_.size();
+    size_t steps = 0;
+    while (bench_.scheduler().has_work()) {
+      Step();
+      ASSERT_LT(++steps, bound) << live_.size() << " sequences make no progress";
+    }
+    EXPECT_EQ(bench_.scheduler().waiting_count() + bench_.scheduler().running_count() +
+                  bench_.scheduler().waiting_for_kv_count(),
+              0);
+    bench_.ExpectAllCorrect();
+    EXPECT_EQ(bench_.cache().available_blocks(), pool_.num_blocks);
+  }
+  SchedulerBench& bench() { return bench_; }
+  int64_t work() const { return work_; }
+
+ private:
+  std::mt19937 random_;
+  KvCacheOptions pool_;
+  SchedulerBench bench_;
+  uint64_t next_ = 1;
+  int64_t work_ = 0;
+  std::vector<SequenceId> live_;
+  std::vector<std::vector<BlockId>> holds_;
+};
+
+Workload RandomWorkload(uint32_t seed) {
+  std::mt19937 random(seed);
+  Workload workload{.seed = seed, .pool = {}, .options = {}};
+  workload.pool.num_blocks = 3 + random() % 40;
+  workload.pool.block_size = 1 << random() % 4;
+  workload.pool.paged = random() % 6 != 0;
+  workload.pool.prefix_cache = workload.pool.paged && random() % 4 != 0;
+  workload.pool.min_prefix_tokens = random() % 3 == 0 ? random() % 12 : 0;
+  workload.pool.record_trace = true;
+  workload.options.token_budget = 1 + random() % 40;
+  workload.options.max_chunk_tokens = 1 + random() % 40;
+  workload.options.max_running = 1 + random() % 8;
+  workload.options.max_waiting = 1 + random() % 20;
+  workload.options.insert_chunks = random() % 4 != 0;
+  return workload;
+}
+
+TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWhateverSurroundsIt) {
+  int64_t finished = 0, preempted = 0, hits = 0;
+  for (uint32_t seed = 1; seed <= 240; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomRun run(RandomWorkload(seed));
+    for (int event = 0; event < 1'500; ++event) {
+      run.Event();
+      ASSERT_FALSE(testing::Test::HasFatalFailure()) << "event " << event;
+    }
+    run.Drain();
+    ASSERT_FALSE(testing::Test::HasFailure());
+    finished += static_cast<int64_t>(run.bench().outputs().size());
+    preempted += run.bench().scheduler().preemption_count();
+    hits += run.bench().cache().Stats().hits;
+  }
+  EXPECT_GT(finished, 5'000);
+  EXPECT_GT(preempted, 500) << "the pools are too large to test preemption";
+  EXPECT_GT(hits, 1'000);
+  RecordProperty("finished", std::to_string(finished));
+  RecordProperty("preempted", std::to_string(preempted));
+}
+
+TEST(SchedulerRandom, APoolThatIsMuchTooSmallPreemptsLittleMoreThanItMust) {
+  SchedulerBench bench(Pool(24), Budget(32, 16));
+  for (uint64_t id = 1; id <= 100; ++id) {
+    ASSERT_TRUE(bench.Add(id, Prompt(16, static_cast<TokenId>(id)), 48).ok());
+  }
+  int64_t computed = 0;
+  while (bench.scheduler().has_work()) computed += bench.Step().total_tokens;
+  EXPECT_EQ(bench.outputs().size(), 100u);
+  bench.ExpectAllCorrect();
+  const int64_t least = 100 * (16 + 47);
+  EXPECT_LE(bench.scheduler().preemption_count(), 300);
+  EXPECT_LE(computed, 2 * least);
+}
+
+}  // namespace
+}  // namespace baton
