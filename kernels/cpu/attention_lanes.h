@@ -22,7 +22,6 @@ namespace {
 
 // From so many queries on, transposing K pays.
 inline constexpr int64_t kQueriesToTranspose = 12;
-inline constexpr int kKeyVectors = kAttentionTile / kLanes;
 
 struct AttentionTile {
   alignas(64) float keys[kAttentionTile * kMaxHeadDim];        // [slot, dims]
@@ -84,7 +83,10 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
   }
   if (!tile.is_transposed) return;
   for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-    if ((rows.seen >> j & 0xffff) == 0) continue;
+    // Scores are computed for kScoreGroups registers of slots at once, so none may be left
+    // undefined.
+    constexpr int64_t kStep = kScoreGroups * kLanes;
+    if ((rows.seen >> (j / kStep * kStep) & BitsBelow(kStep)) == 0) continue;
     for (int64_t d = 0; d < tile.dims; d += kLanes) {
       Transpose16(tile.keys + j * tile.dims + d, tile.dims,
                   tile.transposed + d * kAttentionTile + j, kAttentionTile);
@@ -94,40 +96,54 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
 
 // ---- scores ---------------------------------------------------------------------------------
 
+// Of each query, with the keys of kScoreGroups registers.
 template <int kQueries>
-struct PerQuery {
-  Lanes of[kQueries];
+struct Dots {
+  Lanes of[kQueries][kScoreGroups];
 };
 
-// Node `i` of the trees of Tree16 that spans lanes i, i + kStep, …; leaves are Dot16's lanes.
-// kChunks: dims / 16 where known, else 0.
+// Node `i` of the trees of Tree16 that spans lanes i, i + kStep, …; leaves are Dot16's lanes. One
+// broadcast query value serves kScoreGroups registers of keys. kChunks: dims / 16 where known, else
+// 0.
 template <int kQueries, int kStep, int kChunks>
-inline PerQuery<kQueries> TreeNode(const float* const* q, const float* keys, int64_t dims,
-                                   int64_t i) {
-  PerQuery<kQueries> sum;
+[[gnu::always_inline]] inline Dots<kQueries> TreeNode(const float* const* q, const float* keys,
+                                                      int64_t dims, int64_t i) {
+  Dots<kQueries> sum;
   if constexpr (kStep == kLanes) {
-    for (int n = 0; n < kQueries; ++n) sum.of[n] = Set(0.0f);
+    for (auto& of_query : sum.of) {
+      for (Lanes& lanes : of_query) lanes = Set(0.0f);
+    }
     const int64_t end = kChunks > 0 ? kChunks * kLanes : dims;
     for (int64_t d = i; d < end; d += kLanes) {
-      const Lanes key = Load(keys + d * kAttentionTile);
-      for (int n = 0; n < kQueries; ++n) sum.of[n] = Fma(Set(q[n][d]), key, sum.of[n]);
+      Lanes key[kScoreGroups];
+      for (int g = 0; g < kScoreGroups; ++g) key[g] = Load(keys + d * kAttentionTile + g * kLanes);
+      for (int n = 0; n < kQueries; ++n) {
+        const Lanes value = Set(q[n][d]);
+        for (int g = 0; g < kScoreGroups; ++g) sum.of[n][g] = Fma(value, key[g], sum.of[n][g]);
+      }
     }
   } else {
     const auto a = TreeNode<kQueries, 2 * kStep, kChunks>(q, keys, dims, i);
     const auto b = TreeNode<kQueries, 2 * kStep, kChunks>(q, keys, dims, i + kStep);
-    for (int n = 0; n < kQueries; ++n) sum.of[n] = Add(a.of[n], b.of[n]);
+    for (int n = 0; n < kQueries; ++n) {
+      for (int g = 0; g < kScoreGroups; ++g) sum.of[n][g] = Add(a.of[n][g], b.of[n][g]);
+    }
   }
   return sum;
 }
 
-// Dot16 of every query with keys j…j+15.
+// Dot16 of every query with keys j…j + 16 kScoreGroups − 1.
 template <int kQueries>
-inline PerQuery<kQueries> DotTransposed(const AttentionTile& tile, const float* const* q,
-                                        int64_t j) {
+inline void DotTransposed(const AttentionTile& tile, const float* const* q, int64_t j,
+                          Dots<kQueries>* dots) {
   const float* keys = tile.transposed + j;
-  if (tile.dims == 64) return TreeNode<kQueries, 1, 4>(q, keys, tile.dims, 0);
-  if (tile.dims == 128) return TreeNode<kQueries, 1, 8>(q, keys, tile.dims, 0);
-  return TreeNode<kQueries, 1, 0>(q, keys, tile.dims, 0);
+  if (tile.dims == 64) {
+    *dots = TreeNode<kQueries, 1, 4>(q, keys, tile.dims, 0);
+  } else if (tile.dims == 128) {
+    *dots = TreeNode<kQueries, 1, 8>(q, keys, tile.dims, 0);
+  } else {
+    *dots = TreeNode<kQueries, 1, 0>(q, keys, tile.dims, 0);
+  }
 }
 
 template <int kChunks>
@@ -221,20 +237,21 @@ inline void AddTile(const AttentionTile& tile, float softmax_scale, const float*
   Lanes largest[kQueries];
   for (int n = 0; n < kQueries; ++n) largest[n] = Set(states[n]->maximum);
   const Lanes hidden = Set(-__builtin_inff());
-  for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-    uint64_t by_any = 0;
-    for (int n = 0; n < kQueries; ++n) by_any |= visible[n];
-    if ((by_any >> j & 0xffff) == 0) continue;
-    PerQuery<kQueries> dots;
-    if (tile.is_transposed) {
-      dots = DotTransposed<kQueries>(tile, q, j);
-    } else {
-      for (int n = 0; n < kQueries; ++n) dots.of[n] = DotRows(tile, q[n], j);
-    }
+  uint64_t by_any = 0;
+  for (int n = 0; n < kQueries; ++n) by_any |= visible[n];
+  constexpr int kStep = kScoreGroups * kLanes;
+  for (int64_t j = 0; j < kAttentionTile; j += kStep) {
+    if ((by_any >> j & BitsBelow(kStep)) == 0) continue;
+    Dots<kQueries> dots;
+    if (tile.is_transposed) DotTransposed<kQueries>(tile, q, j, &dots);
     for (int n = 0; n < kQueries; ++n) {
-      const Lanes score = Multiply(dots.of[n], Set(softmax_scale));
-      Store(weights[n] + j, score);
-      largest[n] = Maximum(Select(visible[n] >> j & 0xffff, score, hidden), largest[n]);
+      for (int g = 0; g < kScoreGroups; ++g) {
+        const int64_t key = j + g * kLanes;
+        const Lanes dot = tile.is_transposed ? dots.of[n][g] : DotRows(tile, q[n], key);
+        const Lanes score = Multiply(dot, Set(softmax_scale));
+        Store(weights[n] + key, score);
+        largest[n] = Maximum(Select(visible[n] >> key & 0xffff, score, hidden), largest[n]);
+      }
     }
   }
   const float* p[kQueries];

@@ -18,8 +18,10 @@ struct Lanes {
   __m256 hi;
 };
 
-// How many query heads and output registers an inner loop of attention holds at once.
+// How many query heads, registers of scores and of outputs an inner loop of attention holds at
+// once.
 inline constexpr int kQueryTile = 2;
+inline constexpr int kScoreGroups = 1;
 inline constexpr int kOutputTile = 2;
 
 inline Lanes Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

@@ -26,8 +26,10 @@ struct Lanes {
   __m512 v;
 };
 
-// How many query heads and output registers an inner loop of attention holds at once.
+// How many query heads, registers of scores and of outputs an inner loop of attention holds at
+// once.
 inline constexpr int kQueryTile = 4;
+inline constexpr int kScoreGroups = 2;
 inline constexpr int kOutputTile = 4;
 
 inline Lanes Set(float x) { return {_mm512_set1_ps(x)}; }
