@@ -111,7 +111,11 @@ inline void AddInt8Tile(const Int8Tile& tile, int64_t dims, const Int8Query* que
   float scales[kQueries];
   float* outputs[kQueries];
   const Int16Operand* rows[kQueries];
-  for (int n = 0; n < kQueries; ++n) rows[n] = queries[n].row;
+  const Int16Operand* packed[kQueries];
+  for (int n = 0; n < kQueries; ++n) {
+    rows[n] = queries[n].row;
+    packed[n] = &operands[n];
+  }
   DotKeys<kQueries>(tile.keys, dims, rows, weights);
   const Lanes hidden = Set(-__builtin_inff());
   for (int n = 0; n < kQueries; ++n) {
@@ -127,7 +131,7 @@ inline void AddInt8Tile(const Int8Tile& tile, int64_t dims, const Int8Query* que
     scales[n] = PackWeights(tile, query.visible, weights[n], &operands[n]);
     outputs[n] = query.state->output;
   }
-  AddInt8Values<kQueries>(tile.values, dims, operands, scales, outputs);
+  AddInt8Values<kQueries>(tile.values, dims, packed, scales, outputs);
 }
 
 template <int kQueries>

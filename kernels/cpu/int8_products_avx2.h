@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/unroll.h"
 #include "kernels/cpu/vector_math_avx2.h"
 #include "kernels/numerics.h"
 
@@ -56,15 +57,15 @@ inline __m256i BroadcastWord(const int16_t* p) {
 
 // sums[n][k] += word[k] · pairs of operand[n], for two registers of words.
 template <int kQueries>
-inline void AddPairs(const uint32_t* words, const int16_t* const* operands,
-                     __m256i (&sums)[kQueries][2]) {
+[[gnu::always_inline]] inline void AddPairs(const uint32_t* words, const int16_t* const* operands,
+                                            __m256i (&sums)[kQueries][2]) {
   const __m256i first = _mm256_load_si256(reinterpret_cast<const __m256i*>(words));
   const __m256i second = _mm256_load_si256(reinterpret_cast<const __m256i*>(words + 8));
-  for (int n = 0; n < kQueries; ++n) {
+  Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
     const __m256i operand = BroadcastWord(operands[n]);
     sums[n][0] = _mm256_add_epi32(sums[n][0], _mm256_madd_epi16(first, operand));
     sums[n][1] = _mm256_add_epi32(sums[n][1], _mm256_madd_epi16(second, operand));
-  }
+  });
 }
 
 // dots[n][slot] = float(Σ_d q[n][d] · key[slot][d]) for all slots of the tile.
@@ -108,14 +109,14 @@ inline void PackValues(const int8_t* rows, int64_t dims, ValueTile* out) {
 
 // outputs[n][d] = fma(scales[n], float(Σ_slot u[n][slot] · value[slot][d]), outputs[n][d]).
 template <int kQueries>
-inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Operand* u,
+inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Operand* const* u,
                           const float* scales, float* const* outputs) {
   for (int64_t d = 0; d < dims; d += kLanes) {
     __m256i sums[kQueries][2];
     for (auto& of_query : sums) of_query[0] = of_query[1] = _mm256_setzero_si256();
     for (int64_t i = 0; i < kAttentionTile / 2; ++i) {
       const int16_t* operands[kQueries];
-      for (int n = 0; n < kQueries; ++n) operands[n] = u[n].values + 2 * i;
+      for (int n = 0; n < kQueries; ++n) operands[n] = u[n]->values + 2 * i;
       AddPairs<kQueries>(&values.words[i][d], operands, sums);
     }
     for (int n = 0; n < kQueries; ++n) {

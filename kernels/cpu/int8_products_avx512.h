@@ -9,14 +9,17 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/unroll.h"
 #include "kernels/cpu/vector_math_avx512.h"
 #include "kernels/numerics.h"
 
 namespace baton {
 namespace {
 
-// Most queries that a product takes at once: as many accumulators as there are registers.
+// Most queries that a product takes at once, against two registers of keys or values: twelve
+// accumulators hide the latency of VPDPBUSD, and a step loads two words for three products.
 inline constexpr int kInt8Queries = 3;
+inline constexpr int kInt8Registers = 2;
 
 // `count` 16-bit values as planes; count is a multiple of 64.
 struct Int16Operand {
@@ -73,34 +76,62 @@ inline __m512i JoinPlanes(__m512i high, __m512i low, __m512i bias, int32_t opera
                           _mm512_add_epi32(bias, _mm512_set1_epi32(operand_bias)));
 }
 
+template <int kQueries>
+struct PlaneSums {
+  __m512i high[kQueries][kInt8Registers];
+  __m512i low[kQueries][kInt8Registers];
+};
+
+// Adds word `i` of kInt8Registers registers at `words`, times word `i` of every operand.
+template <int kQueries>
+[[gnu::always_inline]] inline void AddPlanes(const uint32_t* words, int64_t i,
+                                             const Int16Operand* const* operands,
+                                             PlaneSums<kQueries>& sums) {
+  __m512i word[kInt8Registers];
+  Unroll<kInt8Registers>([&](int r) __attribute__((always_inline)) {
+    word[r] = _mm512_load_si512(words + r * kLanes);
+  });
+  Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+    const __m512i high = BroadcastWord(operands[n]->high + 4 * i);
+    const __m512i low = BroadcastWord(operands[n]->low + 4 * i);
+    Unroll<kInt8Registers>([&](int r) __attribute__((always_inline)) {
+      sums.high[n][r] = _mm512_dpbusd_epi32(sums.high[n][r], word[r], high);
+      sums.low[n][r] = _mm512_dpbusd_epi32(sums.low[n][r], word[r], low);
+    });
+  });
+}
+
+template <int kQueries>
+[[gnu::always_inline]] inline void ClearPlanes(PlaneSums<kQueries>& sums) {
+  Unroll<kQueries * kInt8Registers>([&](int k) __attribute__((always_inline)) {
+    sums.high[k / kInt8Registers][k % kInt8Registers] = _mm512_setzero_si512();
+    sums.low[k / kInt8Registers][k % kInt8Registers] = _mm512_setzero_si512();
+  });
+}
+
+// The finished integer sum as floats.
+template <int kQueries>
+[[gnu::always_inline]] inline __m512 SumAsFloats(const PlaneSums<kQueries>& sums, int n, int r,
+                                                 const int32_t* bias, int32_t operand_bias) {
+  const __m512i sum = JoinPlanes(sums.high[n][r], sums.low[n][r],
+                                 _mm512_load_si512(bias + r * kLanes), operand_bias);
+  return _mm512_cvtepi32_ps(sum);
+}
+
 // dots[n][slot] = float(Σ_d q[n][d] · key[slot][d]) for all slots of the tile.
 template <int kQueries>
 inline void DotKeys(const KeyTile& keys, int64_t dims, const Int16Operand* const* q,
                     float (*dots)[kAttentionTile]) {
-  constexpr int kGroups = kAttentionTile / kLanes;
-  __m512i high[kQueries][kGroups];
-  __m512i low[kQueries][kGroups];
-  for (int n = 0; n < kQueries; ++n) {
-    for (int j = 0; j < kGroups; ++j) high[n][j] = low[n][j] = _mm512_setzero_si512();
-  }
-  for (int64_t i = 0; i < dims / 4; ++i) {
-    __m512i key[kGroups];
-    for (int j = 0; j < kGroups; ++j) key[j] = _mm512_load_si512(&keys.words[i][j * kLanes]);
-    for (int n = 0; n < kQueries; ++n) {
-      const __m512i q_high = BroadcastWord(q[n]->high + 4 * i);
-      const __m512i q_low = BroadcastWord(q[n]->low + 4 * i);
-      for (int j = 0; j < kGroups; ++j) {
-        high[n][j] = _mm512_dpbusd_epi32(high[n][j], key[j], q_high);
-        low[n][j] = _mm512_dpbusd_epi32(low[n][j], key[j], q_low);
-      }
-    }
-  }
-  for (int n = 0; n < kQueries; ++n) {
-    for (int j = 0; j < kGroups; ++j) {
-      const __m512i bias = _mm512_load_si512(keys.bias + j * kLanes);
-      const __m512i sum = JoinPlanes(high[n][j], low[n][j], bias, q[n]->bias);
-      _mm512_store_ps(dots[n] + j * kLanes, _mm512_cvtepi32_ps(sum));
-    }
+  for (int64_t j = 0; j < kAttentionTile; j += kInt8Registers * kLanes) {
+    PlaneSums<kQueries> sums;
+    ClearPlanes(sums);
+    for (int64_t i = 0; i < dims / 4; ++i) AddPlanes<kQueries>(&keys.words[i][j], i, q, sums);
+    Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+      Unroll<kInt8Registers>([&](int r) __attribute__((always_inline)) {
+        _mm512_store_ps(dots[n] + j + r * kLanes,
+                        SumAsFloats(sums, n, r, keys.bias + j, q[n]->bias));
+      });
+    });
   }
 }
 
@@ -140,51 +171,45 @@ inline void PackValues(const int8_t* rows, int64_t dims, ValueTile* out) {
   }
 }
 
-// output[d…d+63] = fma(scale, sum, output), `sum` in the order of ValueTile.
-inline void AddInOrder(const __m512 (&sum)[4], float scale, float* output) {
+// Registers in the order of ValueTile (four of 64 dimensions) into the order of dimensions.
+[[gnu::always_inline]] inline void SortLanes(const __m512 (&sum)[4], Lanes (&ordered)[4]) {
   const __m512 even_01 = _mm512_shuffle_f32x4(sum[0], sum[1], 0x88);
   const __m512 odd_01 = _mm512_shuffle_f32x4(sum[0], sum[1], 0xdd);
   const __m512 even_23 = _mm512_shuffle_f32x4(sum[2], sum[3], 0x88);
   const __m512 odd_23 = _mm512_shuffle_f32x4(sum[2], sum[3], 0xdd);
-  const Lanes ordered[4] = {{_mm512_shuffle_f32x4(even_01, even_23, 0x88)},
-                            {_mm512_shuffle_f32x4(odd_01, odd_23, 0x88)},
-                            {_mm512_shuffle_f32x4(even_01, even_23, 0xdd)},
-                            {_mm512_shuffle_f32x4(odd_01, odd_23, 0xdd)}};
-  for (int k = 0; k < 4; ++k) {
-    Store(output + 16 * k, Fma(Set(scale), ordered[k], Load(output + 16 * k)));
-  }
+  ordered[0] = {_mm512_shuffle_f32x4(even_01, even_23, 0x88)};
+  ordered[1] = {_mm512_shuffle_f32x4(odd_01, odd_23, 0x88)};
+  ordered[2] = {_mm512_shuffle_f32x4(even_01, even_23, 0xdd)};
+  ordered[3] = {_mm512_shuffle_f32x4(odd_01, odd_23, 0xdd)};
 }
 
 // outputs[n][d] = fma(scales[n], float(Σ_slot u[n][slot] · value[slot][d]), outputs[n][d]).
 template <int kQueries>
-inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Operand* u,
+inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Operand* const* u,
                           const float* scales, float* const* outputs) {
   for (int64_t d = 0; d < dims; d += 64) {
-    __m512i high[kQueries][4];
-    __m512i low[kQueries][4];
-    for (int n = 0; n < kQueries; ++n) {
-      for (int k = 0; k < 4; ++k) high[n][k] = low[n][k] = _mm512_setzero_si512();
-    }
-    for (int64_t i = 0; i < kAttentionTile / 4; ++i) {
-      __m512i word[4];
-      for (int k = 0; k < 4; ++k) word[k] = _mm512_load_si512(&values.words[i][d + 16 * k]);
-      for (int n = 0; n < kQueries; ++n) {
-        const __m512i u_high = BroadcastWord(u[n].high + 4 * i);
-        const __m512i u_low = BroadcastWord(u[n].low + 4 * i);
-        for (int k = 0; k < 4; ++k) {
-          high[n][k] = _mm512_dpbusd_epi32(high[n][k], word[k], u_high);
-          low[n][k] = _mm512_dpbusd_epi32(low[n][k], word[k], u_low);
-        }
+    __m512 sum[kQueries][4];
+    Unroll<4 / kInt8Registers>([&](int half) __attribute__((always_inline)) {
+      const int64_t at = d + half * kInt8Registers * kLanes;
+      PlaneSums<kQueries> sums;
+      ClearPlanes(sums);
+      for (int64_t i = 0; i < kAttentionTile / 4; ++i) {
+        AddPlanes<kQueries>(&values.words[i][at], i, u, sums);
       }
-    }
-    for (int n = 0; n < kQueries; ++n) {
-      __m512 sum[4];
-      for (int k = 0; k < 4; ++k) {
-        const __m512i bias = _mm512_load_si512(values.bias + d + 16 * k);
-        sum[k] = _mm512_cvtepi32_ps(JoinPlanes(high[n][k], low[n][k], bias, u[n].bias));
-      }
-      AddInOrder(sum, scales[n], outputs[n] + d);
-    }
+      Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+        Unroll<kInt8Registers>([&](int r) __attribute__((always_inline)) {
+          sum[n][half * kInt8Registers + r] = SumAsFloats(sums, n, r, values.bias + at, u[n]->bias);
+        });
+      });
+    });
+    Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+      Lanes ordered[4];
+      SortLanes(sum[n], ordered);
+      float* output = outputs[n] + d;
+      Unroll<4>([&](int k) __attribute__((always_inline)) {
+        Store(output + 16 * k, Fma(Set(scales[n]), ordered[k], Load(output + 16 * k)));
+      });
+    });
   }
 }
 

@@ -1,0 +1,23 @@
+// Loops that are no loops: indices are constants, so arrays indexed by them live in registers.
+//
+// Compilers stop unrolling long bodies and then keep such arrays in memory. Internal linkage, since
+// files for different instruction sets include this.
+#pragma once
+
+#include <utility>
+
+namespace baton {
+namespace {
+
+template <typename Body, int... kIndex>
+[[gnu::always_inline]] inline void Unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
+  (body(kIndex), ...);
+}
+// body(0), body(1), …, body(kCount − 1). The body must be an always_inline lambda.
+template <int kCount, typename Body>
+[[gnu::always_inline]] inline void Unroll(const Body& body) {
+  Unroll(std::make_integer_sequence<int, kCount>(), body);
+}
+
+}  // namespace
+}  // namespace baton
