@@ -167,10 +167,10 @@ class Model {
       const uint64_t word = random_();
       std::memcpy(data + i, &word, 8);
     }
-    const size_t block = RowGroupBytes(format, kQuantGroup);
+    const size_t block = BlockLayoutOf(format).bytes();
     const uint16_t small = F32ToF16(0.01f);
     for (size_t at = 0; at < bytes; at += block) {
-      const size_t headers = format == WeightFormat::kQ4_1 ? 32 : 16;
+      const size_t headers = BlockLayoutOf(format).headers * kRowGroup;
       for (size_t i = 0; i < headers; ++i) std::memcpy(data + at + 2 * i, &small, 2);
     }
     return {format, rows, cols, data};
@@ -216,7 +216,7 @@ class Model {
 
 Work ProductWork(const PackedMatrix& m, int64_t tokens) {
   const double products = static_cast<double>(m.rows) * m.cols * tokens;
-  const double per_group = m.format == WeightFormat::kQ4_1 ? 3 : 2;
+  const double per_group = HasMinimum(m.format) ? 3 : 2;
   return {static_cast<double>(PackedMatrixBytes(m.format, m.rows, m.cols)), products,
           products / kQuantGroup * per_group};
 }
