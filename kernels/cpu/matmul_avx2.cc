@@ -22,6 +22,12 @@ inline __m256i Broadcast4(const void* p) {
   return _mm256_set1_epi32(word);
 }
 
+inline void Prefetch(const std::byte* p, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
+  }
+}
+
 inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, __m256 acc) {
   float* out = at.out + token * at.out_stride + row;
   const int64_t rows = at.rows - row;
@@ -44,54 +50,64 @@ inline __m256i SumPairs(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1
 
 // acc += what 32 columns of eight rows give a token.
 template <bool kHasMinimum>
-inline __m256 AddGroup(__m256 acc, __m256 factor, __m256 minimum, __m256i isum, const float* scale,
+inline __m256 AddGroup(__m256 acc, __m256 factor, __m256 minimum, __m256 sum, const float* scale,
                        const float* scaled_sum) {
   const __m256 product = _mm256_mul_ps(factor, _mm256_set1_ps(*scale));
-  acc = _mm256_fmadd_ps(product, _mm256_cvtepi32_ps(isum), acc);
+  acc = _mm256_fmadd_ps(product, sum, acc);
   if constexpr (kHasMinimum) acc = _mm256_fmadd_ps(minimum, _mm256_set1_ps(*scaled_sum), acc);
   return acc;
 }
 
-// isum[half][t]: the integer sums of 32 columns, of both halves of a row group (kHalves = 2) or of
+// sum[half][t]: the exact sums of 32 columns, of both halves of a row group (kHalves = 2) or of
 // one. word(plane, i, half) are the weights; `q8` and `start` are at the group.
 template <WeightFormat kFormat, int kHalves, int kTileTokens, typename Word, typename HalfScale>
 [[gnu::always_inline]] inline void SumGroup(const Word& word, const HalfScale& half_scale,
                                             const int8_t* q8, int64_t q8_stride,
                                             const int32_t* start, int64_t start_stride,
-                                            __m256i isum[kHalves][kTileTokens]) {
+                                            __m256 sum[kHalves][kTileTokens]) {
   constexpr int kParts = SumKindOf(kFormat) == SumKind::kHalves ? 2 : 1;
   constexpr int kRun = RunOf(kFormat);
-  constexpr int kRuns = 8 / kRun;  // of a plane
-  Unroll<PlanesOf(kFormat) * kRuns>([&](auto n) __attribute__((always_inline)) {
-    const int plane = n / kRuns;
-    const int run = n % kRuns;
-    __m256i sum[kHalves][kTileTokens];
-    Unroll<kRun>([&](auto j) __attribute__((always_inline)) {
-      const int i = run * kRun + j;
-      __m256i w[kHalves];
-      for (int h = 0; h < kHalves; ++h) w[h] = word(plane, i, h);
-      Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
-        const __m256i a = Broadcast4(q8 + t * q8_stride + 4 * i);
-        for (int h = 0; h < kHalves; ++h) {
-          const __m256i product = _mm256_maddubs_epi16(w[h], a);
-          sum[h][t] = j == 0 ? product : _mm256_add_epi16(sum[h][t], product);
-          // Add now: a compiler that puts the additions off spills the products.
-          asm volatile("" : "+x"(sum[h][t]));
+  constexpr int kRuns = 8 / kRun / kParts * PlanesOf(kFormat);  // of a part
+  Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
+    __m256i isum[kHalves][kTileTokens];
+    Unroll<kRuns>([&](auto n) __attribute__((always_inline)) {
+      const int plane = PlanesOf(kFormat) == 2 ? n : 0;
+      const int first = PlanesOf(kFormat) == 2 ? 0 : part * 8 / kParts + n * kRun;
+      __m256i pairs[kHalves][kTileTokens];
+      Unroll<kRun>([&](auto j) __attribute__((always_inline)) {
+        __m256i w[kHalves];
+        for (int h = 0; h < kHalves; ++h) w[h] = word(plane, first + j, h);
+        Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+          const __m256i a = Broadcast4(q8 + t * q8_stride + 4 * (first + j));
+          for (int h = 0; h < kHalves; ++h) {
+            const __m256i product = _mm256_maddubs_epi16(w[h], a);
+            pairs[h][t] = j == 0 ? product : _mm256_add_epi16(pairs[h][t], product);
+            // Add now: a compiler that puts the additions off spills the products.
+            asm volatile("" : "+x"(pairs[h][t]));
+          }
+        });
+      });
+      Unroll<kTileTokens * kHalves>([&](auto k) __attribute__((always_inline)) {
+        const int t = k / kHalves;
+        const int h = k % kHalves;
+        __m256i added = SumPairs(pairs[h][t]);
+        if (plane == 1) added = _mm256_slli_epi32(added, 4);
+        if (n == 0 && BiasOf(kFormat) != 0) {
+          isum[h][t] = _mm256_set1_epi32(start[t * start_stride + part]);
         }
+        isum[h][t] = n == 0 && BiasOf(kFormat) == 0 ? added : _mm256_add_epi32(isum[h][t], added);
       });
     });
-    const int part = run * kParts / kRuns;
-    const bool begins_part = plane == 0 && run % (kRuns / kParts) == 0;
     Unroll<kTileTokens * kHalves>([&](auto k) __attribute__((always_inline)) {
       const int t = k / kHalves;
       const int h = k % kHalves;
-      __m256i pairs = SumPairs(sum[h][t]);
-      if (plane == 1) pairs = _mm256_slli_epi32(pairs, 4);
-      if (BiasOf(kFormat) != 0 && begins_part) {
-        pairs = _mm256_add_epi32(pairs, _mm256_set1_epi32(start[t * start_stride + part]));
+      const __m256 exact = _mm256_cvtepi32_ps(isum[h][t]);
+      if constexpr (kParts == 1) {
+        sum[h][t] = exact;
+      } else {
+        sum[h][t] = part == 0 ? _mm256_mul_ps(half_scale(part, h), exact)
+                              : _mm256_fmadd_ps(half_scale(part, h), exact, sum[h][t]);
       }
-      if (kParts == 2) pairs = _mm256_mullo_epi32(pairs, half_scale(part, h));
-      isum[h][t] = n == 0 ? pairs : _mm256_add_epi32(isum[h][t], pairs);
     });
   });
 }
@@ -103,63 +119,119 @@ void MultiplyTile(const SlabTile& at) {
   constexpr int kStarts = StartsOf(kFormat);
   const Slab& slab = *at.slab;
   for (int64_t g = 0; g < at.groups; ++g) {
+    if (at.ahead[0] != nullptr) {
+      Prefetch(at.ahead[0] + g * GroupBytes(kFormat), GroupBytes(kFormat));
+    }
     const std::byte* words = slab.words + g * kWords * 64;
-    const int32_t* half_scales = slab.half_scales + g * 2 * kRowGroup;
-    __m256i isum[2][kTileTokens];
+    const float* half_scales = slab.half_scales + g * 2 * kRowGroup;
+    __m256 sum[2][kTileTokens];
     SumGroup<kFormat, 2, kTileTokens>(
         [&](int plane, int i, int half) __attribute__((always_inline)) {
           return LoadBytes(words + (8 * plane + i) * 64 + 32 * half);
         },
         [&](int part, int half) __attribute__((always_inline)) {
-          return LoadBytes(half_scales + part * kRowGroup + 8 * half);
+          return _mm256_load_ps(half_scales + part * kRowGroup + 8 * half);
         },
         at.q8 + g * kQuantGroup, at.row_stride * kQuantGroup,
-        kStarts == 0 ? nullptr : at.start + g * kStarts, at.row_stride * kStarts, isum);
+        kStarts == 0 ? nullptr : at.start + g * kStarts, at.row_stride * kStarts, sum);
     Unroll<kTileTokens * 2>([&](auto k) __attribute__((always_inline)) {
       const int64_t t = k / 2;
       const int h = k % 2;
-      float* acc = at.acc + t * kRowGroup + 8 * h;
+      float* acc = at.acc + t * at.acc_stride + 8 * h;
       const int64_t header = g * kRowGroup + 8 * h;
       const int64_t scale = t * at.row_stride + g;
       _mm256_store_ps(acc, AddGroup<HasMinimum(kFormat)>(
                                _mm256_load_ps(acc), _mm256_load_ps(slab.factor + header),
-                               _mm256_load_ps(slab.minimum + header), isum[h][t], at.scale + scale,
+                               _mm256_load_ps(slab.minimum + header), sum[h][t], at.scale + scale,
                                HasMinimum(kFormat) ? at.scaled_sum + scale : nullptr));
     });
   }
 }
 
-// start = −bias · Σ a over each group's 32 activations, or over each of its halves.
+// A few tokens against one row group, straight from memory: one stream is faster than several.
+template <WeightFormat kFormat, int kTileTokens>
+void MultiplyFew(const MatMulTile& at) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+  constexpr int kStarts = StartsOf(kFormat);
+  const int64_t groups = at.cols / kQuantGroup;
+  const std::byte* block = at.weights;
+  __m256 acc[2][kTileTokens];
+  for (auto& of_half : acc) {
+    for (__m256& of_token : of_half) of_token = _mm256_setzero_ps();
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t in_block = g % kLayout.groups;
+    Prefetch(block + in_block * GroupBytes(kFormat) + kPrefetchBytes, GroupBytes(kFormat));
+    for (int half = 0; half < 2; ++half) {
+      const HalfGroup<kFormat> unpacked = UnpackHalf<kFormat>(block, in_block, half);
+      __m256 sum[1][kTileTokens];
+      SumGroup<kFormat, 1, kTileTokens>(
+          [&](int plane, int i, int)
+              __attribute__((always_inline)) { return unpacked.word[plane][i]; },
+          [&](int part, int) __attribute__((always_inline)) { return unpacked.half_scales[part]; },
+          at.q8 + g * kQuantGroup, at.cols, kStarts == 0 ? nullptr : at.start + g * kStarts,
+          groups * kStarts, sum);
+      Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+        const int64_t scale = t * groups + g;
+        acc[half][t] = AddGroup<HasMinimum(kFormat)>(
+            acc[half][t], unpacked.factor, unpacked.minimum, sum[0][t], at.scale + scale,
+            HasMinimum(kFormat) ? at.scaled_sum + scale : nullptr);
+      });
+    }
+    if (in_block == kLayout.groups - 1) block += kLayout.bytes();
+  }
+  for (int t = 0; t < kTileTokens; ++t) {
+    StoreRows(at, t, 0, acc[0][t]);
+    StoreRows(at, t, 8, acc[1][t]);
+  }
+}
+
+// start = −bias · Σ a over each group's 32 activations, or over each of its halves: four groups at
+// a time.
 template <WeightFormat kFormat>
 void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
   const __m256i ones = _mm256_set1_epi8(1);
-  for (int64_t g = 0; g < groups; ++g) {
-    const __m256i four = SumPairs(_mm256_maddubs_epi16(ones, LoadBytes(q8 + g * kQuantGroup)));
-    const __m256i two = _mm256_add_epi32(four, _mm256_srli_si256(four, 8));
-    const __m256i one = _mm256_add_epi32(two, _mm256_srli_si256(two, 4));
-    const int first = _mm256_cvtsi256_si32(one);
-    const int second = _mm_cvtsi128_si32(_mm256_extracti128_si256(one, 1));
-    if constexpr (StartsOf(kFormat) == 2) {
-      start[2 * g] = -BiasOf(kFormat) * first;
-      start[2 * g + 1] = -BiasOf(kFormat) * second;
-    } else {
-      start[g] = -BiasOf(kFormat) * (first + second);
+  for (int64_t g = 0; g < groups; g += 4) {
+    const int64_t count = SmallerOf(4, groups - g);
+    __m256i four[4];  // sums of four columns
+    for (int i = 0; i < 4; ++i) {
+      const __m256i a = i < count ? LoadBytes(q8 + (g + i) * kQuantGroup) : _mm256_setzero_si256();
+      four[i] = SumPairs(_mm256_maddubs_epi16(ones, a));
     }
+    const __m256i low = _mm256_hadd_epi32(four[0], four[1]);
+    const __m256i high = _mm256_hadd_epi32(four[2], four[3]);
+    // [first halves of the four groups, second halves].
+    const __m256i sums =
+        _mm256_mullo_epi32(_mm256_hadd_epi32(low, high), _mm256_set1_epi32(-BiasOf(kFormat)));
+    const __m128i first = _mm256_castsi256_si128(sums);
+    const __m128i second = _mm256_extracti128_si256(sums, 1);
+    alignas(16) int32_t values[8];
+    if constexpr (StartsOf(kFormat) == 2) {
+      _mm_store_si128(reinterpret_cast<__m128i*>(values), _mm_unpacklo_epi32(first, second));
+      _mm_store_si128(reinterpret_cast<__m128i*>(values + 4), _mm_unpackhi_epi32(first, second));
+    } else {
+      _mm_store_si128(reinterpret_cast<__m128i*>(values), _mm_add_epi32(first, second));
+    }
+    std::memcpy(start + g * StartsOf(kFormat), values, 4 * StartsOf(kFormat) * count);
   }
 }
 
 struct Product {
   static constexpr int64_t kRowGroups = 1;
   template <WeightFormat kFormat>
+  static constexpr int64_t kFewTokens = 2;
+  template <WeightFormat kFormat>
   static constexpr int64_t kTokens = RunOf(kFormat) < 8 ? 2 : 4;
 
   template <WeightFormat kFormat, int kTileGroups>
   static void Unpack(const std::byte* weights, int64_t, int64_t first, int64_t groups, Slab& slab) {
+    constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
     constexpr int kWords = 8 * PlanesOf(kFormat);
     for (int64_t g = 0; g < groups; ++g) {
-      Prefetch<kFormat>(weights, first + g);
+      const std::byte* block = weights + (first + g) / kLayout.groups * kLayout.bytes();
       for (int half = 0; half < 2; ++half) {
-        const HalfGroup<kFormat> unpacked = UnpackHalf<kFormat>(weights, first + g, half);
+        const HalfGroup<kFormat> unpacked =
+            UnpackHalf<kFormat>(block, (first + g) % kLayout.groups, half);
         std::byte* words = slab.words + g * kWords * 64 + 32 * half;
         Unroll<kWords>([&](auto i) __attribute__((always_inline)) {
           _mm256_store_si256(reinterpret_cast<__m256i*>(words + 64 * i),
@@ -170,9 +242,8 @@ struct Product {
         if constexpr (HasMinimum(kFormat)) _mm256_store_ps(slab.minimum + at, unpacked.minimum);
         if constexpr (StartsOf(kFormat) == 2) {
           for (int part = 0; part < 2; ++part) {
-            _mm256_store_si256(reinterpret_cast<__m256i*>(slab.half_scales +
-                                                          (2 * g + part) * kRowGroup + 8 * half),
-                               unpacked.half_scales[part]);
+            _mm256_store_ps(slab.half_scales + (2 * g + part) * kRowGroup + 8 * half,
+                            unpacked.half_scales[part]);
           }
         }
       }
@@ -187,29 +258,11 @@ struct Product {
     kByTokens[tokens - 1](at);
   }
 
-  // One token against one row group, straight from memory: one stream is faster than several.
   template <WeightFormat kFormat>
-  static void MultiplyToken(const MatMulTile& at) {
-    constexpr int kStarts = StartsOf(kFormat);
-    __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (int64_t g = 0; g < at.cols / kQuantGroup; ++g) {
-      Prefetch<kFormat>(at.weights, g);
-      for (int half = 0; half < 2; ++half) {
-        const HalfGroup<kFormat> unpacked = UnpackHalf<kFormat>(at.weights, g, half);
-        __m256i isum[1][1];
-        SumGroup<kFormat, 1, 1>(
-            [&](int plane, int i, int)
-                __attribute__((always_inline)) { return unpacked.word[plane][i]; },
-            [&](int part, int)
-                __attribute__((always_inline)) { return unpacked.half_scales[part]; },
-            at.q8 + g * kQuantGroup, 0, kStarts == 0 ? nullptr : at.start + g * kStarts, 0, isum);
-        acc[half] = AddGroup<HasMinimum(kFormat)>(
-            acc[half], unpacked.factor, unpacked.minimum, isum[0][0], at.scale + g,
-            HasMinimum(kFormat) ? at.scaled_sum + g : nullptr);
-      }
-    }
-    StoreRows(at, 0, 0, acc[0]);
-    StoreRows(at, 0, 8, acc[1]);
+  static void MultiplyTokens(int64_t tokens, const MatMulTile& at) {
+    using Tile = void (*)(const MatMulTile&);
+    static constexpr Tile kByTokens[] = {MultiplyFew<kFormat, 1>, MultiplyFew<kFormat, 2>};
+    kByTokens[tokens - 1](at);
   }
 
   template <WeightFormat kFormat>
@@ -219,17 +272,6 @@ struct Product {
   static void StoreToken(const MatMulTile& at, int64_t token, int64_t row, const float* acc) {
     StoreRows(at, token, row, _mm256_load_ps(acc));
     StoreRows(at, token, row + 8, _mm256_load_ps(acc + 8));
-  }
-
- private:
-  // Memory is read ahead of the unpacking.
-  template <WeightFormat kFormat>
-  static void Prefetch(const std::byte* weights, int64_t column_group) {
-    constexpr int64_t kBytes = BlockLayoutOf(kFormat).bytes() / BlockLayoutOf(kFormat).groups;
-    const char* ahead = reinterpret_cast<const char*>(weights + column_group * kBytes);
-    for (int64_t line = 0; line < kBytes; line += 64) {
-      _mm_prefetch(ahead + kPrefetchBytes + line, _MM_HINT_T0);
-    }
   }
 };
 

@@ -31,30 +31,31 @@ inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, Lanes ac
   }
 }
 
-// Memory is read ahead of the unpacking.
-template <WeightFormat kFormat>
-[[gnu::always_inline]] inline void PrefetchGroup(const std::byte* weights, int64_t column_group) {
-  constexpr int64_t kBytes = BlockLayoutOf(kFormat).bytes() / BlockLayoutOf(kFormat).groups;
-  const char* ahead = reinterpret_cast<const char*>(weights + column_group * kBytes);
-  for (int64_t line = 0; line < kBytes; line += 64) {
-    _mm_prefetch(ahead + kPrefetchBytes + line, _MM_HINT_T0);
+inline void Prefetch(const std::byte* p, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
   }
 }
 
-template <SumKind kKind, int kTileGroups, int kTileTokens>
+template <SumKind kKind, int kTileGroups, int kTileTokens, int64_t kAheadBytes>
 void MultiplyTile(const SlabTile& at) {
   constexpr int kParts = kKind == SumKind::kHalves ? 2 : 1;
   Lanes acc[kTileGroups][kTileTokens];
   Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
-    acc[i % kTileGroups][i / kTileGroups] = Load(at.acc + i * kRowGroup);
+    const int r = i % kTileGroups;
+    const int t = i / kTileGroups;
+    acc[r][t] = Load(at.acc + t * at.acc_stride + r * kRowGroup);
   });
   const std::byte* words = at.slab->words;
   const float* factor = at.slab->factor;
   const float* minimum = at.slab->minimum;
-  const int32_t* half_scales = at.slab->half_scales;
+  const float* half_scales = at.slab->half_scales;
   for (int64_t g = 0; g < at.groups; ++g) {
+    for (int r = 0; r < kTileGroups; ++r) {
+      if (at.ahead[r] != nullptr) Prefetch(at.ahead[r] + g * kAheadBytes, kAheadBytes);
+    }
     __m512i sum[kTileGroups][kTileTokens];
-    __m512i scaled[kTileGroups][kTileTokens];
+    Lanes scaled[kTileGroups][kTileTokens];
     Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
       Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
         const __m512i start =
@@ -81,18 +82,19 @@ void MultiplyTile(const SlabTile& at) {
         Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
           const int r = i % kTileGroups;
           const int t = i / kTileGroups;
-          const __m512i scale = _mm512_load_si512(half_scales + (2 * r + part) * kRowGroup);
-          const __m512i product = _mm512_mullo_epi32(sum[r][t], scale);
-          scaled[r][t] = part == 0 ? product : _mm512_add_epi32(scaled[r][t], product);
+          const Lanes scale = Load(half_scales + (2 * r + part) * kRowGroup);
+          const Lanes half = {_mm512_cvtepi32_ps(sum[r][t])};
+          scaled[r][t] = part == 0 ? Multiply(scale, half) : Fma(scale, half, scaled[r][t]);
         });
       }
     });
     Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
       const Lanes scale = Set(at.scale[t * at.row_stride + g]);
       Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
-        const __m512i isum = kKind == SumKind::kHalves ? scaled[r][t] : sum[r][t];
         const Lanes product = Multiply(Load(factor + r * kRowGroup), scale);
-        acc[r][t] = Fma(product, {_mm512_cvtepi32_ps(isum)}, acc[r][t]);
+        const Lanes isum =
+            kKind == SumKind::kHalves ? scaled[r][t] : Lanes{_mm512_cvtepi32_ps(sum[r][t])};
+        acc[r][t] = Fma(product, isum, acc[r][t]);
         if constexpr (kKind == SumKind::kMinimum) {
           acc[r][t] = Fma(Load(minimum + r * kRowGroup), Set(at.scaled_sum[t * at.row_stride + g]),
                           acc[r][t]);
@@ -105,41 +107,102 @@ void MultiplyTile(const SlabTile& at) {
     half_scales += kTileGroups * 2 * kRowGroup;
   }
   Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
-    Store(at.acc + i * kRowGroup, acc[i % kTileGroups][i / kTileGroups]);
+    const int r = i % kTileGroups;
+    const int t = i / kTileGroups;
+    Store(at.acc + t * at.acc_stride + r * kRowGroup, acc[r][t]);
   });
 }
 
-// start = −bias · Σ a over each group's 32 activations, or over each of its halves.
+// A few tokens against one row group, straight from memory: one stream is faster than several.
+template <WeightFormat kFormat, int kTileTokens>
+void MultiplyFew(const MatMulTile& at) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+  constexpr int kParts = StartsOf(kFormat) == 2 ? 2 : 1;
+  const int64_t groups = at.cols / kQuantGroup;
+  Lanes acc[kTileTokens];
+  for (Lanes& of_token : acc) of_token = Set(0.0f);
+  const std::byte* block = at.weights;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t in_block = g % kLayout.groups;
+    Prefetch(block + in_block * GroupBytes(kFormat) + kPrefetchBytes, GroupBytes(kFormat));
+    const WeightGroup weights = UnpackGroup<kFormat>(block, in_block);
+    if (in_block == kLayout.groups - 1) block += kLayout.bytes();
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+      const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
+      __m512i sum[kParts];
+      for (int part = 0; part < kParts; ++part) {
+        sum[part] = BiasOf(kFormat) == 0
+                        ? _mm512_setzero_si512()
+                        : _mm512_set1_epi32(at.start[(t * groups + g) * kParts + part]);
+      }
+      Unroll<8>([&](auto i) __attribute__((always_inline)) {
+        const int part = i * kParts / 8;
+        sum[part] = _mm512_dpbusd_epi32(sum[part], weights.word[i], Broadcast4(a + 4 * i));
+      });
+      Lanes isum = {_mm512_cvtepi32_ps(sum[0])};
+      if constexpr (kParts == 2) {
+        isum = Fma(weights.half_scales[1], {_mm512_cvtepi32_ps(sum[1])},
+                   Multiply(weights.half_scales[0], isum));
+      }
+      const Lanes product = Multiply(weights.factor, Set(at.scale[t * groups + g]));
+      acc[t] = Fma(product, isum, acc[t]);
+      if constexpr (HasMinimum(kFormat)) {
+        acc[t] = Fma(weights.minimum, Set(at.scaled_sum[t * groups + g]), acc[t]);
+      }
+    });
+  }
+  for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, 0, acc[t]);
+}
+
+// start = −bias · Σ a over each group's 32 activations, or over each of its halves: eight groups at
+// a time.
 template <WeightFormat kFormat>
 void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
-  for (int64_t g = 0; g < groups; ++g) {
-    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q8 + g * kQuantGroup));
-    const __m256i four = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), a);
-    const __m256i two = _mm256_add_epi32(four, _mm256_srli_si256(four, 8));
-    const __m256i one = _mm256_add_epi32(two, _mm256_srli_si256(two, 4));
-    const int first = _mm256_cvtsi256_si32(one);
-    const int second = _mm_cvtsi128_si32(_mm256_extracti128_si256(one, 1));
-    if constexpr (StartsOf(kFormat) == 2) {
-      start[2 * g] = -BiasOf(kFormat) * first;
-      start[2 * g + 1] = -BiasOf(kFormat) * second;
-    } else {
-      start[g] = -BiasOf(kFormat) * (first + second);
+  const __m512i by_half = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+  const __m512i by_group = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 11, 3, 10, 2, 9, 1, 8, 0);
+  for (int64_t g = 0; g < groups; g += 8) {
+    const int64_t bytes = SmallerOf(8, groups - g) * kQuantGroup;
+    __m512i four[4];  // sums of four columns: groups 2i and 2i + 1
+    for (int i = 0; i < 4; ++i) {
+      const int64_t left = bytes - 64 * i;
+      const __mmask64 mask = left >= 64 ? ~uint64_t{0} : left > 0 ? 0xffffffffu : 0;
+      const __m512i a = _mm512_maskz_loadu_epi8(mask, q8 + g * kQuantGroup + 64 * i);
+      four[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), a);
     }
+    __m512i two[2];
+    for (int i = 0; i < 2; ++i) {
+      two[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(four[2 * i], four[2 * i + 1]),
+                                _mm512_unpackhi_epi32(four[2 * i], four[2 * i + 1]));
+    }
+    // [first halves of groups 0 2 4 6, second halves, first of 1 3 5 7, second].
+    __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(two[0], two[1]),
+                                    _mm512_unpackhi_epi64(two[0], two[1]));
+    if constexpr (StartsOf(kFormat) == 1) {
+      sums = _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1));
+    }
+    sums = _mm512_permutexvar_epi32(StartsOf(kFormat) == 1 ? by_group : by_half, sums);
+    sums = _mm512_mullo_epi32(sums, _mm512_set1_epi32(-BiasOf(kFormat)));
+    const int64_t count = bytes / kQuantGroup * StartsOf(kFormat);
+    _mm512_mask_storeu_epi32(start + g * StartsOf(kFormat),
+                             static_cast<__mmask16>((1u << count) - 1), sums);
   }
 }
 
 struct Product {
   static constexpr int64_t kRowGroups = 2;
   template <WeightFormat kFormat>
+  static constexpr int64_t kFewTokens = 8;
+  template <WeightFormat kFormat>
   static constexpr int64_t kTokens = SumKindOf(kFormat) == SumKind::kHalves ? 4 : 6;
 
   template <WeightFormat kFormat, int kTileGroups>
   static void Unpack(const std::byte* weights, int64_t group_bytes, int64_t first, int64_t groups,
                      Slab& slab) {
+    constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
     for (int r = 0; r < kTileGroups; ++r) {
       for (int64_t g = 0; g < groups; ++g) {
-        PrefetchGroup<kFormat>(weights, first + g);
-        const WeightGroup unpacked = UnpackGroup<kFormat>(weights, first + g);
+        const std::byte* block = weights + (first + g) / kLayout.groups * kLayout.bytes();
+        const WeightGroup unpacked = UnpackGroup<kFormat>(block, (first + g) % kLayout.groups);
         const int64_t at = g * kTileGroups + r;
         Unroll<8>([&](auto i) __attribute__((always_inline)) {
           _mm512_store_si512(slab.words + ((8 * g + i) * kTileGroups + r) * 64, unpacked.word[i]);
@@ -150,8 +213,7 @@ struct Product {
         }
         if constexpr (SumKindOf(kFormat) == SumKind::kHalves) {
           for (int half = 0; half < 2; ++half) {
-            _mm512_store_si512(slab.half_scales + (2 * at + half) * kRowGroup,
-                               unpacked.half_scales[half]);
+            Store(slab.half_scales + (2 * at + half) * kRowGroup, unpacked.half_scales[half]);
           }
         }
       }
@@ -162,41 +224,23 @@ struct Product {
   template <WeightFormat kFormat, int kTileGroups>
   static void MultiplySlab(int64_t tokens, const SlabTile& at) {
     constexpr SumKind kKind = SumKindOf(kFormat);
+    constexpr int64_t kAhead = GroupBytes(kFormat);
     using Tile = void (*)(const SlabTile&);
     static constexpr Tile kByTokens[] = {
-        MultiplyTile<kKind, kTileGroups, 1>, MultiplyTile<kKind, kTileGroups, 2>,
-        MultiplyTile<kKind, kTileGroups, 3>, MultiplyTile<kKind, kTileGroups, 4>,
-        MultiplyTile<kKind, kTileGroups, 5>, MultiplyTile<kKind, kTileGroups, 6>};
+        MultiplyTile<kKind, kTileGroups, 1, kAhead>, MultiplyTile<kKind, kTileGroups, 2, kAhead>,
+        MultiplyTile<kKind, kTileGroups, 3, kAhead>, MultiplyTile<kKind, kTileGroups, 4, kAhead>,
+        MultiplyTile<kKind, kTileGroups, 5, kAhead>, MultiplyTile<kKind, kTileGroups, 6, kAhead>};
     kByTokens[tokens - 1](at);
   }
 
-  // One token against one row group, straight from memory: one stream is faster than several.
   template <WeightFormat kFormat>
-  static void MultiplyToken(const MatMulTile& at) {
-    constexpr int kParts = StartsOf(kFormat) == 2 ? 2 : 1;
-    Lanes acc = Set(0.0f);
-    for (int64_t g = 0; g < at.cols / kQuantGroup; ++g) {
-      PrefetchGroup<kFormat>(at.weights, g);
-      const WeightGroup weights = UnpackGroup<kFormat>(at.weights, g);
-      __m512i sum[kParts];
-      for (int part = 0; part < kParts; ++part) {
-        sum[part] = BiasOf(kFormat) == 0 ? _mm512_setzero_si512()
-                                         : _mm512_set1_epi32(at.start[g * kParts + part]);
-      }
-      Unroll<8>([&](auto i) __attribute__((always_inline)) {
-        const int part = i * kParts / 8;
-        sum[part] = _mm512_dpbusd_epi32(sum[part], weights.word[i],
-                                        Broadcast4(at.q8 + g * kQuantGroup + 4 * i));
-      });
-      if constexpr (kParts == 2) {
-        sum[0] = _mm512_add_epi32(_mm512_mullo_epi32(sum[0], weights.half_scales[0]),
-                                  _mm512_mullo_epi32(sum[1], weights.half_scales[1]));
-      }
-      const Lanes product = Multiply(weights.factor, Set(at.scale[g]));
-      acc = Fma(product, {_mm512_cvtepi32_ps(sum[0])}, acc);
-      if constexpr (HasMinimum(kFormat)) acc = Fma(weights.minimum, Set(at.scaled_sum[g]), acc);
-    }
-    StoreRows(at, 0, 0, acc);
+  static void MultiplyTokens(int64_t tokens, const MatMulTile& at) {
+    using Tile = void (*)(const MatMulTile&);
+    static constexpr Tile kByTokens[] = {MultiplyFew<kFormat, 1>, MultiplyFew<kFormat, 2>,
+                                         MultiplyFew<kFormat, 3>, MultiplyFew<kFormat, 4>,
+                                         MultiplyFew<kFormat, 5>, MultiplyFew<kFormat, 6>,
+                                         MultiplyFew<kFormat, 7>, MultiplyFew<kFormat, 8>};
+    kByTokens[tokens - 1](at);
   }
 
   template <WeightFormat kFormat>

@@ -12,15 +12,13 @@ namespace {
 
 constexpr int64_t kTokens = 8;  // that share the reading of weights
 
-// Σ q·a over the 32 columns of a group, its halves multiplied by their scales.
-int32_t ScaledSum(const RowWeights& row, const int8_t* a) {
-  int32_t isum = 0;
-  for (int half = 0; half < 2; ++half) {
-    int32_t sum = 0;
-    for (int c = 16 * half; c < 16 * half + 16; ++c) sum += row.q[c] * a[c];
-    isum += row.scales[half] * sum;
-  }
-  return isum;
+// Σ scale·q·a over the 32 columns of a group, exact.
+float ScaledSum(const RowWeights& row, const int8_t* a) {
+  int32_t isum[2] = {0, 0};
+  for (int c = 0; c < kQuantGroup; ++c) isum[c / 16] += row.q[c] * a[c];
+  if (!row.has_half_scales) return static_cast<float>(isum[0] + isum[1]);
+  return std::fma(row.half_scales[1], static_cast<float>(isum[1]),
+                  row.half_scales[0] * static_cast<float>(isum[0]));
 }
 
 void QuantizedGroup(const MatMulArgs& args, const std::byte* group, int64_t token, int64_t tokens,
@@ -32,10 +30,9 @@ void QuantizedGroup(const MatMulArgs& args, const std::byte* group, int64_t toke
       const RowWeights row = ReadRowWeights(format, group, g, lane);
       for (int64_t t = 0; t < tokens; ++t) {
         const int64_t at = (token + t) * groups + g;
-        const int32_t isum = ScaledSum(row, args.x.q8 + at * kQuantGroup);
         const float product = row.factor * args.x.scale[at];
         float& sum = acc[t][lane];
-        sum = std::fma(product, static_cast<float>(isum), sum);
+        sum = std::fma(product, ScaledSum(row, args.x.q8 + at * kQuantGroup), sum);
         if (HasMinimum(format)) sum = std::fma(row.minimum, args.x.scaled_sum[at], sum);
       }
     }

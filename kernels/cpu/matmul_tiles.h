@@ -142,6 +142,7 @@ inline constexpr int64_t kSlabGroups = 24;     // of 32 columns
 inline constexpr int64_t kSlabRegisters = 16;  // 64-byte ones of weights per 32 columns, at most
 inline constexpr int64_t kSlabRowGroups = 2;   // at most
 inline constexpr int64_t kBlockTokens = 64;    // whose sums are kept with a slab
+inline constexpr int64_t kPanelRowGroups = 8;  // whose sums are kept
 inline constexpr int64_t kStartCapacity = 16384;
 
 // Unpacked weights of a few row groups, [groups, …] with the row group before the row.
@@ -149,7 +150,7 @@ struct Slab {
   alignas(64) std::byte words[kSlabGroups * kSlabRegisters * 64];
   alignas(64) float factor[kSlabGroups * kSlabRowGroups * kRowGroup];
   alignas(64) float minimum[kSlabGroups * kSlabRowGroups * kRowGroup];
-  alignas(64) int32_t half_scales[kSlabGroups * kSlabRowGroups * 2 * kRowGroup];
+  alignas(64) float half_scales[kSlabGroups * kSlabRowGroups * 2 * kRowGroup];
 };
 
 // A few tokens against a slab; pointers are at the first token and the slab's first group.
@@ -161,44 +162,80 @@ struct SlabTile {
   const float* scale;       // [tokens, row_stride]
   const float* scaled_sum;  // [tokens, row_stride]
   const int32_t* start;     // [tokens, row_stride, StartsOf(format)]
-  float* acc;               // [tokens, row groups, 16], added to
+  float* acc;               // [tokens, acc_stride], 16 values per row group, added to
+  int64_t acc_stride;
+  // What the next slab will be made from, to be read ahead: so many bytes per group of this one
+  // from each of two places; null: nothing.
+  const std::byte* ahead[kSlabRowGroups];
 };
 
 inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t starts,
-                           int64_t first_group, int64_t groups, int64_t token, int64_t acc_stride,
-                           float* acc) {
-  const int64_t row_groups = at.cols / kQuantGroup;
-  const int64_t first = token * row_groups + first_group;
+                           int64_t first_group, int64_t groups, int64_t token, float* acc,
+                           int64_t acc_stride) {
+  const int64_t row_stride = at.cols / kQuantGroup;
+  const int64_t first = token * row_stride + first_group;
   return {.slab = &slab,
           .groups = groups,
-          .row_stride = row_groups,
+          .row_stride = row_stride,
           .q8 = at.q8 + first * kQuantGroup,
           .scale = at.scale + first,
           .scaled_sum = at.scaled_sum == nullptr ? nullptr : at.scaled_sum + first,
           .start = at.start == nullptr ? nullptr : at.start + first * starts,
-          .acc = acc + token * acc_stride};
+          .acc = acc + token * acc_stride,
+          .acc_stride = acc_stride,
+          .ahead = {}};
 }
 
-// kRowGroups row groups against at most kBlockTokens tokens.
+// Bytes of 32 columns of a row group, block headers spread evenly.
+constexpr int64_t GroupBytes(WeightFormat format) {
+  return BlockLayoutOf(format).bytes() / BlockLayoutOf(format).groups;
+}
+
+// acc[t] += what kRowGroups row groups give token t, for at most kBlockTokens tokens.
 // Product::Unpack(weights of the first row group, bytes of one, first group, groups, slab);
-// Product::MultiplySlab(count, tile); Product::StoreToken(at, token, row, acc of 16 rows).
+// Product::MultiplySlab(count, tile).
 template <WeightFormat kFormat, int kRowGroups, typename Product>
-inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens) {
-  constexpr int64_t kAccStride = kRowGroups * kRowGroup;
+inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
+                              int64_t acc_stride) {
   Slab slab;
-  alignas(64) float acc[kBlockTokens * kAccStride];
-  for (int64_t i = 0; i < tokens * kAccStride; ++i) acc[i] = 0;
-  const int64_t row_groups = at.cols / kQuantGroup;
-  for (int64_t first = 0; first < row_groups; first += kSlabGroups) {
-    const int64_t groups = SmallerOf(kSlabGroups, row_groups - first);
+  const int64_t row_stride = at.cols / kQuantGroup;
+  for (int64_t first = 0; first < row_stride; first += kSlabGroups) {
+    const int64_t groups = SmallerOf(kSlabGroups, row_stride - first);
+    const int64_t next = first + groups;
     Product::template Unpack<kFormat, kRowGroups>(at.weights, at.group_bytes, first, groups, slab);
     ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
-      Product::template MultiplySlab<kFormat, kRowGroups>(
-          count, SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, kAccStride, acc));
+      SlabTile tile =
+          SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, acc_stride);
+      for (int r = 0; token == 0 && r < kRowGroups; ++r) {
+        tile.ahead[r] = next < row_stride
+                            ? at.weights + r * at.group_bytes + next * GroupBytes(kFormat)
+                            : at.weights + (kRowGroups + r) * at.group_bytes;
+      }
+      Product::template MultiplySlab<kFormat, kRowGroups>(count, tile);
     });
   }
+}
+
+// At most kPanelRowGroups row groups, whose results are stored token by token: they lie far apart,
+// often a power of two, and runs of lines spare the first-level cache conflicts.
+// Product::StoreToken(at, token, row, acc of 16 rows).
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
+  constexpr int64_t kRowGroups = Product::kRowGroups;
+  constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
+  alignas(64) float acc[kBlockTokens * kAccStride];
+  for (int64_t i = 0; i < tokens * kAccStride; ++i) acc[i] = 0;
+  int64_t r = 0;
+  for (; r + kRowGroups <= row_groups; r += kRowGroups) {
+    MultiplyRowGroups<kFormat, kRowGroups, Product>(FromRowGroup(at, r), tokens,
+                                                    acc + r * kRowGroup, kAccStride);
+  }
+  for (; r < row_groups; ++r) {
+    MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup,
+                                           kAccStride);
+  }
   for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t r = 0; r < kRowGroups; ++r) {
+    for (r = 0; r < row_groups; ++r) {
       Product::StoreToken(at, t, r * kRowGroup, acc + t * kAccStride + r * kRowGroup);
     }
   }
@@ -210,12 +247,12 @@ constexpr int64_t MostColumns() {
   return StartsOf(kFormat) == 0 ? INT64_MAX : kStartCapacity / StartsOf(kFormat) * kQuantGroup;
 }
 
-// A unit of a quantised product.
+// A unit of a quantised product. Product::MultiplyTokens(count, tile): a few tokens against one row
+// group, straight from memory.
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
                               int64_t token_begin, int64_t token_end) {
   constexpr int64_t kStarts = StartsOf(kFormat);
-  constexpr int64_t kRowGroups = Product::kRowGroups;
   const int64_t groups = args.weight.cols / kQuantGroup;
   alignas(64) int32_t start[kStarts == 0 ? 1 : kStartCapacity];
   int64_t block = kBlockTokens;
@@ -228,19 +265,16 @@ inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t
                                               start + t * groups * kStarts);
       }
     }
-    int64_t row = row_begin;
-    const auto tile = [&] {
-      return TileAt(args, token, row, row_end, kStarts > 0 ? start : nullptr);
-    };
-    if (tokens == 1) {
-      for (; row < row_end; row += kRowGroup) Product::template MultiplyToken<kFormat>(tile());
-      continue;
-    }
-    for (; row + (kRowGroups - 1) * kRowGroup < row_end; row += kRowGroups * kRowGroup) {
-      MultiplyRowGroups<kFormat, kRowGroups, Product>(tile(), tokens);
-    }
-    for (; row < row_end; row += kRowGroup) {
-      MultiplyRowGroups<kFormat, 1, Product>(tile(), tokens);
+    const bool few = tokens <= Product::template kFewTokens<kFormat>;
+    const int64_t step = (few ? 1 : kPanelRowGroups) * kRowGroup;
+    for (int64_t row = row_begin; row < row_end; row += step) {
+      const MatMulTile at = TileAt(args, token, row, row_end, kStarts > 0 ? start : nullptr);
+      if (few) {
+        Product::template MultiplyTokens<kFormat>(tokens, at);
+      } else {
+        const int64_t rows = SmallerOf(step, row_end - row);
+        MultiplyPanel<kFormat, Product>(at, tokens, (rows + kRowGroup - 1) / kRowGroup);
+      }
     }
   }
 }

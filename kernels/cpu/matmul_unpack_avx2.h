@@ -18,8 +18,8 @@ struct HalfGroup {
   // [plane, i]: columns 4i…4i+3 of eight rows as unsigned bytes: q + bias.
   __m256i word[PlanesOf(kFormat)][8];
   __m256 factor;
-  __m256 minimum;          // of formats that have one
-  __m256i half_scales[2];  // of Q6_K
+  __m256 minimum;         // of formats that have one
+  __m256 half_scales[2];  // of Q6_K
 };
 
 inline __m256i LoadBytes(const void* p) {
@@ -89,13 +89,11 @@ inline void UnpackScales(const std::byte* p, int half, __m256* scale, __m256* mi
       _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_srli_epi32(low, 6), _mm256_slli_epi32(nibbles, 2)));
 }
 
-// Columns 32·column_group… of eight rows of the row group at `weights`.
+// Columns 32·g… of eight rows of the block.
 template <WeightFormat kFormat>
-[[gnu::always_inline]] inline HalfGroup<kFormat> UnpackHalf(const std::byte* weights,
-                                                            int64_t column_group, int half) {
+[[gnu::always_inline]] inline HalfGroup<kFormat> UnpackHalf(const std::byte* block, int64_t g,
+                                                            int half) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
-  const std::byte* block = weights + column_group / kLayout.groups * kLayout.bytes();
-  const int64_t g = column_group % kLayout.groups;
   HalfGroup<kFormat> unpacked;
   UnpackWords<kFormat>(block + kLayout.WordsAt(g), half, unpacked.word);
   unpacked.factor = LoadHeader(block, half);
@@ -109,8 +107,10 @@ template <WeightFormat kFormat>
   }
   if constexpr (kLayout.scale_bytes == 32) {
     const std::byte* scales = block + kLayout.ScalesAt(g) + 8 * half;
-    unpacked.half_scales[0] = _mm256_cvtepi8_epi32(LoadEightBytes(scales));
-    unpacked.half_scales[1] = _mm256_cvtepi8_epi32(LoadEightBytes(scales + kRowGroup));
+    for (int part = 0; part < 2; ++part) {
+      const __m256i bytes = _mm256_cvtepi8_epi32(LoadEightBytes(scales + part * kRowGroup));
+      unpacked.half_scales[part] = _mm256_cvtepi32_ps(bytes);
+    }
   }
   return unpacked;
 }

@@ -13,8 +13,8 @@ namespace {
 struct WeightGroup {
   __m512i word[8];  // columns 4i…4i+3 of sixteen rows as unsigned bytes: q + bias
   Lanes factor;
-  Lanes minimum;           // of formats that have one
-  __m512i half_scales[2];  // of Q6_K
+  Lanes minimum;         // of formats that have one
+  Lanes half_scales[2];  // of Q6_K
 };
 
 inline Lanes LoadHeader(const std::byte* p) {
@@ -66,8 +66,9 @@ template <WeightFormat kFormat>
 inline __m512i WidenBytes(const std::byte* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-inline __m512i WidenSigned(const std::byte* p) {
-  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+inline Lanes WidenSigned(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 
 // The six-bit scales and minima of 24 bytes.
@@ -82,13 +83,10 @@ inline void UnpackScales(const std::byte* p, Lanes* scale, Lanes* minimum) {
       _mm512_or_si512(_mm512_srli_epi32(low, 6), _mm512_slli_epi32(nibbles, 2)))};
 }
 
-// Columns 32·column_group… of the row group at `weights`.
+// Columns 32·g… of the block.
 template <WeightFormat kFormat>
-[[gnu::always_inline]] inline WeightGroup UnpackGroup(const std::byte* weights,
-                                                      int64_t column_group) {
+[[gnu::always_inline]] inline WeightGroup UnpackGroup(const std::byte* block, int64_t g) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
-  const std::byte* block = weights + column_group / kLayout.groups * kLayout.bytes();
-  const int64_t g = column_group % kLayout.groups;
   WeightGroup unpacked;
   UnpackWords<kFormat>(block + kLayout.WordsAt(g), unpacked.word);
   unpacked.factor = LoadHeader(block);

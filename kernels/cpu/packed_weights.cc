@@ -218,11 +218,17 @@ RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t c
   const int64_t g = column_group % layout.groups;
   const std::byte* scales = block + layout.ScalesAt(g);
   const std::byte* words = block + layout.WordsAt(g) + 4 * lane;
-  RowWeights row = {.factor = LoadF16(block + 2 * lane), .minimum = 0, .scales = {1, 1}, .q = {}};
+  RowWeights row = {.factor = LoadF16(block + 2 * lane),
+                    .minimum = 0,
+                    .has_half_scales = format == WeightFormat::kQ6_K,
+                    .half_scales = {1, 1},
+                    .q = {}};
   if (layout.headers == 2) row.minimum = LoadF16(block + 2 * (kRowGroup + lane));
-  if (format == WeightFormat::kQ6_K) {
-    row.scales[0] = static_cast<int8_t>(scales[lane]);
-    row.scales[1] = static_cast<int8_t>(scales[kRowGroup + lane]);
+  if (row.has_half_scales) {
+    for (int half = 0; half < 2; ++half) {
+      row.half_scales[half] =
+          static_cast<float>(static_cast<int8_t>(scales[kRowGroup * half + lane]));
+    }
   } else if (layout.scale_bytes > 0) {
     const int minimum =
         Bits(scales[lane], 6, 2) | Bits(scales[kRowGroup + lane % 8], lane < 8 ? 0 : 4, 4) << 2;
@@ -246,7 +252,7 @@ void UnpackRow(const PackedMatrix& matrix, int64_t row, float* out) {
   for (int64_t g = 0; g < matrix.cols / kQuantGroup; ++g) {
     const RowWeights weights = ReadRowWeights(matrix.format, group, g, lane);
     for (int c = 0; c < kQuantGroup; ++c) {
-      const float factor = weights.factor * static_cast<float>(weights.scales[c / 16]);
+      const float factor = weights.factor * weights.half_scales[c / 16];
       const auto q = static_cast<float>(weights.q[c]);
       *out++ = has_minimum ? std::fma(factor, q, weights.minimum) : factor * q;
     }

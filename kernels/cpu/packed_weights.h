@@ -75,11 +75,12 @@ size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);
 void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                     std::byte* destination);
 
-// 32 columns of one row of a quantised matrix: w = factor · scales[column / 16] · q + minimum.
+// 32 columns of one row of a quantised matrix: w = factor · half_scales[column / 16] · q + minimum.
 struct RowWeights {
-  float factor;       // d, or d·s
-  float minimum;      // m, or −e·m, or 0
-  int32_t scales[2];  // Q6_K's s₀ and s₁, else 1
+  float factor;   // d, or d·s
+  float minimum;  // m, or −e·m, or 0
+  bool has_half_scales;
+  float half_scales[2];  // Q6_K's s₀ and s₁, else 1
   int8_t q[kQuantGroup];
 };
 // Columns 32·column_group… of row `lane` of the row group at `group`.

@@ -53,13 +53,19 @@ float LiteralQuantized(const Case& c, int64_t row, int64_t token) {
     const int8_t* a = c.x.q8.data() + (token * groups + g) * 32;
     const float scale = c.x.scale[token * groups + g];
     int isum[2] = {0, 0};
-    GgufWeight weight;
+    GgufWeight weights[32];
     for (int i = 0; i < 32; ++i) {
-      weight = ReadGgufWeight(c.args.weight.format, c.args.weight.cols, c.source, row, 32 * g + i);
-      isum[i / 16] += weight.scale * weight.q * a[i];
+      weights[i] =
+          ReadGgufWeight(c.args.weight.format, c.args.weight.cols, c.source, row, 32 * g + i);
+      isum[i / 16] += weights[i].q * a[i];
     }
-    const float product = weight.factor * scale;
-    acc = std::fma(product, static_cast<float>(isum[0] + isum[1]), acc);
+    const GgufWeight& weight = weights[0];
+    float sum = static_cast<float>(isum[0] + isum[1]);
+    if (c.args.weight.format == WeightFormat::kQ6_K) {
+      sum = static_cast<float>(weights[0].scale) * static_cast<float>(isum[0]);
+      sum = std::fma(static_cast<float>(weights[16].scale), static_cast<float>(isum[1]), sum);
+    }
+    acc = std::fma(weight.factor * scale, sum, acc);
     if (weight.has_minimum) {
       acc = std::fma(weight.minimum, c.x.scaled_sum[token * groups + g], acc);
     }
