@@ -12,8 +12,12 @@
 namespace baton::avx2 {
 namespace {
 
-inline constexpr int64_t kFloatTokens = 4;     // most tokens of a tile of float weights
-inline constexpr int64_t kFloatRowGroups = 4;  // row groups of fewer tokens
+// Tiles of float weights: a row group by six tokens, or four by one: twelve sums in registers, or
+// eight in flight, hide the latency of fma.
+inline constexpr int64_t kFloatTokens = 6;
+inline constexpr int64_t kFloatRowGroups = 1;
+inline constexpr int64_t kFloatFewTokens = 1;
+inline constexpr int64_t kFloatRowGroupsOfFew = 4;
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m256i Broadcast4(const void* p) {
@@ -285,47 +289,48 @@ inline __m256 LoadColumn(const std::byte* group, int64_t column, int half) {
   return kFormat == WeightFormat::kF16 ? _mm256_cvtph_ps(halves) : WidenBF16(halves);
 }
 
-template <WeightFormat kFormat, int kTileTokens, int kHalves>
-inline void FloatTile(const MatMulTile& at) {
+template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+void FloatTile(const MatMulTile& at) {
+  constexpr int kHalves = 2 * kTileGroups;
+  constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
   __m256 acc[kHalves][kTileTokens];
   for (auto& of_half : acc) {
     for (__m256& of_token : of_half) of_token = _mm256_setzero_ps();
   }
   for (int64_t k = 0; k < at.cols; ++k) {
     __m256 w[kHalves];
-    for (int h = 0; h < kHalves; ++h) {
-      w[h] = LoadColumn<kFormat>(at.weights + h / 2 * at.group_bytes, k, h & 1);
-    }
-    for (int t = 0; t < kTileTokens; ++t) {
+    Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
+      const std::byte* group = at.weights + h / 2 * at.group_bytes;
+      if (h % 2 == 0) Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
+      w[h] = LoadColumn<kFormat>(group, k, h % 2);
+    });
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
       const __m256 x = _mm256_set1_ps(at.f32[t * at.cols + k]);
-      for (int h = 0; h < kHalves; ++h) acc[h][t] = _mm256_fmadd_ps(w[h], x, acc[h][t]);
-    }
+      Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
+        acc[h][t] = _mm256_fmadd_ps(w[h], x, acc[h][t]);
+      });
+    });
   }
   for (int h = 0; h < kHalves; ++h) {
     for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, 8 * h, acc[h][t]);
   }
 }
 
-// How many row groups a tile of so many tokens takes: float sums need about eight registers in
-// flight to hide the latency of fma.
-constexpr int RowGroupsOf(int tokens) { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
-
 template <WeightFormat kFormat, int kTileTokens>
 void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups = RowGroupsOf(kTileTokens);
-  int64_t first = 0;
-  for (; first + kTileGroups <= row_groups; first += kTileGroups) {
-    FloatTile<kFormat, kTileTokens, 2 * kTileGroups>(FromRowGroup(at, first));
+  constexpr int kTileGroups =
+      kTileTokens <= kFloatFewTokens ? kFloatRowGroupsOfFew : kFloatRowGroups;
+  if (row_groups == kTileGroups) return FloatTile<kFormat, kTileTokens, kTileGroups>(at);
+  for (int64_t r = 0; r < row_groups; ++r) {
+    FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
   }
-  for (; first < row_groups; ++first) FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, first));
 }
 
-template <WeightFormat kFormat>
-void ChooseFloatTiles(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+template <WeightFormat kFormat, int... kTileTokens>
+void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
+                      int64_t row_groups, const MatMulTile& at) {
   using Tiles = void (*)(int64_t, const MatMulTile&);
-  static constexpr Tiles kByTokens[kFloatTokens] = {
-      RunFloatTiles<kFormat, 1>, RunFloatTiles<kFormat, 2>, RunFloatTiles<kFormat, 3>,
-      RunFloatTiles<kFormat, 4>};
+  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1>...};
   kByTokens[tokens - 1](row_groups, at);
 }
 
@@ -333,8 +338,12 @@ template <WeightFormat kFormat>
 void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
          int64_t token_end) {
   if constexpr (!IsQuantized(kFormat)) {
-    ForEachFloatTile<kFloatTokens, kFloatRowGroups>(args, row_begin, row_end, token_begin,
-                                                    token_end, ChooseFloatTiles<kFormat>);
+    ForEachFloatTile<kFloatTokens, kFloatRowGroups, kFloatFewTokens, kFloatRowGroupsOfFew>(
+        args, row_begin, row_end, token_begin, token_end,
+        [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+          ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
+                                    row_groups, at);
+        });
   } else if (args.weight.cols > MostColumns<kFormat>()) {
     plain::MatMul(args, row_begin, row_end, token_begin, token_end);
   } else {

@@ -11,8 +11,12 @@
 namespace baton::avx512 {
 namespace {
 
-inline constexpr int64_t kFloatTokens = 8;     // most tokens of a tile of float weights
-inline constexpr int64_t kFloatRowGroups = 8;  // row groups of fewer tokens
+// Tiles of float weights: two row groups by twelve tokens, or four by one to four: enough sums in
+// flight to hide the latency of fma.
+inline constexpr int64_t kFloatTokens = 12;
+inline constexpr int64_t kFloatRowGroups = 2;
+inline constexpr int64_t kFloatFewTokens = 4;
+inline constexpr int64_t kFloatRowGroupsOfFew = 4;
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m512i Broadcast4(const int8_t* p) {
@@ -262,46 +266,45 @@ inline Lanes LoadColumn(const std::byte* group, int64_t column) {
 
 template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
 void FloatTile(const MatMulTile& at) {
+  constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
   Lanes acc[kTileGroups][kTileTokens];
   for (auto& of_group : acc) {
     for (Lanes& of_token : of_group) of_token = Set(0.0f);
   }
   for (int64_t k = 0; k < at.cols; ++k) {
-    for (int r = 0; r < kTileGroups; ++r) {
-      const Lanes w = LoadColumn<kFormat>(at.weights + r * at.group_bytes, k);
-      for (int t = 0; t < kTileTokens; ++t) {
-        acc[r][t] = Fma(w, Set(at.f32[t * at.cols + k]), acc[r][t]);
-      }
-    }
+    Lanes w[kTileGroups];
+    Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+      const std::byte* group = at.weights + r * at.group_bytes;
+      Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
+      w[r] = LoadColumn<kFormat>(group, k);
+    });
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+      const Lanes x = Set(at.f32[t * at.cols + k]);
+      Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+        acc[r][t] = Fma(w[r], x, acc[r][t]);
+      });
+    });
   }
   for (int r = 0; r < kTileGroups; ++r) {
     for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, r * kRowGroup, acc[r][t]);
   }
 }
 
-// How many row groups a tile of so many tokens takes: float sums need eight or more registers in
-// flight to hide the latency of fma.
-constexpr int RowGroupsOf(int tokens) {
-  return tokens == 1 ? 8 : tokens <= 3 ? 4 : tokens < kFloatTokens ? 2 : 1;
-}
-
 template <WeightFormat kFormat, int kTileTokens>
 void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups = RowGroupsOf(kTileTokens);
-  int64_t first = 0;
-  for (; first + kTileGroups <= row_groups; first += kTileGroups) {
-    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, first));
+  constexpr int kTileGroups =
+      kTileTokens <= kFloatFewTokens ? kFloatRowGroupsOfFew : kFloatRowGroups;
+  if (row_groups == kTileGroups) return FloatTile<kFormat, kTileTokens, kTileGroups>(at);
+  for (int64_t r = 0; r < row_groups; ++r) {
+    FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
   }
-  for (; first < row_groups; ++first) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, first));
 }
 
-template <WeightFormat kFormat>
-void ChooseFloatTiles(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+template <WeightFormat kFormat, int... kTileTokens>
+void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
+                      int64_t row_groups, const MatMulTile& at) {
   using Tiles = void (*)(int64_t, const MatMulTile&);
-  static constexpr Tiles kByTokens[kFloatTokens] = {
-      RunFloatTiles<kFormat, 1>, RunFloatTiles<kFormat, 2>, RunFloatTiles<kFormat, 3>,
-      RunFloatTiles<kFormat, 4>, RunFloatTiles<kFormat, 5>, RunFloatTiles<kFormat, 6>,
-      RunFloatTiles<kFormat, 7>, RunFloatTiles<kFormat, 8>};
+  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1>...};
   kByTokens[tokens - 1](row_groups, at);
 }
 
@@ -309,8 +312,12 @@ template <WeightFormat kFormat>
 void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
          int64_t token_end) {
   if constexpr (!IsQuantized(kFormat)) {
-    ForEachFloatTile<kFloatTokens, kFloatRowGroups>(args, row_begin, row_end, token_begin,
-                                                    token_end, ChooseFloatTiles<kFormat>);
+    ForEachFloatTile<kFloatTokens, kFloatRowGroups, kFloatFewTokens, kFloatRowGroupsOfFew>(
+        args, row_begin, row_end, token_begin, token_end,
+        [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+          ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
+                                    row_groups, at);
+        });
   } else if (args.weight.cols > MostColumns<kFormat>()) {
     plain::MatMul(args, row_begin, row_end, token_begin, token_end);
   } else {

@@ -122,13 +122,14 @@ template <int64_t kMost, typename Tile>
   }
 }
 
-// Float weights: tile(count, row_groups, args) computes `count` tokens of `row_groups` row groups.
-template <int64_t kMostTokens, int64_t kMostRowGroups, typename Tile>
+// Float weights: tile(count, row_groups, args) computes `count` tokens of `row_groups` row groups,
+// at most kRowGroups, or kRowGroupsOfFew where there are at most kFew tokens.
+template <int64_t kMostTokens, int64_t kRowGroups, int64_t kFew, int64_t kRowGroupsOfFew,
+          typename Tile>
 inline void ForEachFloatTile(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
                              int64_t token_begin, int64_t token_end, const Tile& tile) {
   const int64_t tokens = token_end - token_begin;
-  // With many tokens, the weights of one row group stay in the first-level cache.
-  const int64_t step = tokens < kMostTokens ? kMostRowGroups * kRowGroup : kRowGroup;
+  const int64_t step = (tokens <= kFew ? kRowGroupsOfFew : kRowGroups) * kRowGroup;
   for (int64_t row = row_begin; row < row_end; row += step) {
     const int64_t end = SmallerOf(row + step, row_end);
     ForEachTokenTile<kMostTokens>(tokens, [&](int64_t first, int64_t count) {
