@@ -12,12 +12,10 @@
 namespace baton::avx2 {
 namespace {
 
-// Tiles of float weights: a row group by six tokens, or four by one: twelve sums in registers, or
-// eight in flight, hide the latency of fma.
+// Tiles of float weights: eight or more sums in flight hide the latency of fma, twelve fit the
+// registers.
 inline constexpr int64_t kFloatTokens = 6;
-inline constexpr int64_t kFloatRowGroups = 1;
-inline constexpr int64_t kFloatFewTokens = 1;
-inline constexpr int64_t kFloatRowGroupsOfFew = 4;
+constexpr int64_t FloatRowGroups(int64_t tokens) { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m256i Broadcast4(const void* p) {
@@ -318,12 +316,17 @@ void FloatTile(const MatMulTile& at) {
 
 template <WeightFormat kFormat, int kTileTokens>
 void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups =
-      kTileTokens <= kFloatFewTokens ? kFloatRowGroupsOfFew : kFloatRowGroups;
-  if (row_groups == kTileGroups) return FloatTile<kFormat, kTileTokens, kTileGroups>(at);
-  for (int64_t r = 0; r < row_groups; ++r) {
-    FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
+  constexpr int kTileGroups = static_cast<int>(FloatRowGroups(kTileTokens));
+  int64_t r = 0;
+  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
+    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
   }
+  if constexpr (kTileGroups > 2) {
+    for (; r + 2 <= row_groups; r += 2) {
+      FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+    }
+  }
+  for (; r < row_groups; ++r) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
 }
 
 template <WeightFormat kFormat, int... kTileTokens>
@@ -338,8 +341,8 @@ template <WeightFormat kFormat>
 void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
          int64_t token_end) {
   if constexpr (!IsQuantized(kFormat)) {
-    ForEachFloatTile<kFloatTokens, kFloatRowGroups, kFloatFewTokens, kFloatRowGroupsOfFew>(
-        args, row_begin, row_end, token_begin, token_end,
+    ForEachFloatTile<kFloatTokens>(
+        args, row_begin, row_end, token_begin, token_end, FloatRowGroups(token_end - token_begin),
         [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
           ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
                                     row_groups, at);

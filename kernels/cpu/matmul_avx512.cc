@@ -1,7 +1,9 @@
 // NUMERICS §4 on AVX-512: one register is a row group, VPDPBUSD sums four columns at a time.
 //
-// Tiles of two row groups by six tokens: a broadcast of activations feeds two products, a register
-// of weights six; twelve sums and twelve accumulators fit the 32 registers.
+// Many tokens: tiles of two row groups by six tokens: a broadcast of activations feeds two
+// products, a register of weights six; twelve sums and twelve accumulators fit the 32 registers.
+#include <iterator>
+
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/matmul_unpack_avx512.h"
 #include "kernels/cpu/plain_kernels.h"
@@ -11,12 +13,9 @@
 namespace baton::avx512 {
 namespace {
 
-// Tiles of float weights: two row groups by twelve tokens, or four by one to four: enough sums in
-// flight to hide the latency of fma.
+// Tiles of float weights: enough sums in flight to hide the latency of fma, at most 24 registers.
 inline constexpr int64_t kFloatTokens = 12;
-inline constexpr int64_t kFloatRowGroups = 2;
-inline constexpr int64_t kFloatFewTokens = 4;
-inline constexpr int64_t kFloatRowGroupsOfFew = 4;
+constexpr int64_t FloatRowGroups(int64_t tokens) { return tokens == 1 ? 8 : tokens <= 4 ? 4 : 2; }
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m512i Broadcast4(const int8_t* p) {
@@ -194,8 +193,9 @@ void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
 
 struct Product {
   static constexpr int64_t kRowGroups = 2;
+  // A slab of six- or eight-bit weights costs more than reading them again for a few more tokens.
   template <WeightFormat kFormat>
-  static constexpr int64_t kFewTokens = 8;
+  static constexpr int64_t kFewTokens = BlockLayoutOf(kFormat).words > 5 ? 24 : 8;
   template <WeightFormat kFormat>
   static constexpr int64_t kTokens = SumKindOf(kFormat) == SumKind::kHalves ? 4 : 6;
 
@@ -244,7 +244,9 @@ struct Product {
                                          MultiplyFew<kFormat, 3>, MultiplyFew<kFormat, 4>,
                                          MultiplyFew<kFormat, 5>, MultiplyFew<kFormat, 6>,
                                          MultiplyFew<kFormat, 7>, MultiplyFew<kFormat, 8>};
-    kByTokens[tokens - 1](at);
+    ForEachTokenTile<std::size(kByTokens)>(tokens, [&](int64_t first, int64_t count) {
+      kByTokens[count - 1](FromToken(at, first, StartsOf(kFormat)));
+    });
   }
 
   template <WeightFormat kFormat>
@@ -292,12 +294,17 @@ void FloatTile(const MatMulTile& at) {
 
 template <WeightFormat kFormat, int kTileTokens>
 void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups =
-      kTileTokens <= kFloatFewTokens ? kFloatRowGroupsOfFew : kFloatRowGroups;
-  if (row_groups == kTileGroups) return FloatTile<kFormat, kTileTokens, kTileGroups>(at);
-  for (int64_t r = 0; r < row_groups; ++r) {
-    FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
+  constexpr int kTileGroups = static_cast<int>(FloatRowGroups(kTileTokens));
+  int64_t r = 0;
+  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
+    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
   }
+  if constexpr (kTileGroups > 2) {
+    for (; r + 2 <= row_groups; r += 2) {
+      FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+    }
+  }
+  for (; r < row_groups; ++r) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
 }
 
 template <WeightFormat kFormat, int... kTileTokens>
@@ -312,8 +319,8 @@ template <WeightFormat kFormat>
 void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
          int64_t token_end) {
   if constexpr (!IsQuantized(kFormat)) {
-    ForEachFloatTile<kFloatTokens, kFloatRowGroups, kFloatFewTokens, kFloatRowGroupsOfFew>(
-        args, row_begin, row_end, token_begin, token_end,
+    ForEachFloatTile<kFloatTokens>(
+        args, row_begin, row_end, token_begin, token_end, FloatRowGroups(token_end - token_begin),
         [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
           ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
                                     row_groups, at);

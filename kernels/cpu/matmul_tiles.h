@@ -1,7 +1,7 @@
 // How the vector products cut a unit of work.
 //
-// Float weights, and int8 ones against a single token, are read in place: tiles of a few tokens and
-// row groups, whose accumulators stay in registers. Quantised weights against several tokens are
+// Float weights, and quantised ones against few tokens, are read in place: tiles of a few tokens
+// and row groups, whose accumulators stay in registers. Quantised weights against more tokens are
 // unpacked once, a slab of one or two row groups and up to 32·kSlabGroups columns at a time, which
 // stays in the first-level cache while every tile of tokens is multiplied with it.
 //
@@ -110,6 +110,17 @@ inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
   return at;
 }
 
+// The same tile from a later token on; `starts` is StartsOf(format). Quantised formats.
+inline MatMulTile FromToken(MatMulTile at, int64_t token, int64_t starts) {
+  const int64_t groups = at.cols / kQuantGroup;
+  at.q8 += token * at.cols;
+  at.scale += token * groups;
+  if (at.scaled_sum != nullptr) at.scaled_sum += token * groups;
+  if (at.start != nullptr) at.start += token * groups * starts;
+  at.out += token * at.out_stride;
+  return at;
+}
+
 // Calls tile(first, count) for tokens [0, tokens), at most kMost at once and as evenly as that
 // allows.
 template <int64_t kMost, typename Tile>
@@ -122,17 +133,16 @@ template <int64_t kMost, typename Tile>
   }
 }
 
-// Float weights: tile(count, row_groups, args) computes `count` tokens of `row_groups` row groups,
-// at most kRowGroups, or kRowGroupsOfFew where there are at most kFew tokens.
-template <int64_t kMostTokens, int64_t kRowGroups, int64_t kFew, int64_t kRowGroupsOfFew,
-          typename Tile>
+// Float weights: tile(count, row_groups, args) computes `count` tokens, at most kMostTokens, of
+// `row_groups` row groups, at most `most_row_groups`.
+template <int64_t kMostTokens, typename Tile>
 inline void ForEachFloatTile(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                             int64_t token_begin, int64_t token_end, const Tile& tile) {
-  const int64_t tokens = token_end - token_begin;
-  const int64_t step = (tokens <= kFew ? kRowGroupsOfFew : kRowGroups) * kRowGroup;
+                             int64_t token_begin, int64_t token_end, int64_t most_row_groups,
+                             const Tile& tile) {
+  const int64_t step = most_row_groups * kRowGroup;
   for (int64_t row = row_begin; row < row_end; row += step) {
     const int64_t end = SmallerOf(row + step, row_end);
-    ForEachTokenTile<kMostTokens>(tokens, [&](int64_t first, int64_t count) {
+    ForEachTokenTile<kMostTokens>(token_end - token_begin, [&](int64_t first, int64_t count) {
       tile(count, (end - row + kRowGroup - 1) / kRowGroup,
            TileAt(args, token_begin + first, row, end, nullptr));
     });
