@@ -309,9 +309,11 @@ void FloatTile(const MatMulTile& at) {
       });
     });
   }
-  for (int h = 0; h < kHalves; ++h) {
-    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, 8 * h, acc[h][t]);
-  }
+  Unroll<kHalves * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+    const int h = i % kHalves;
+    const int t = i / kHalves;
+    StoreRows(at, t, 8 * h, acc[h][t]);
+  });
 }
 
 template <WeightFormat kFormat, int kTileTokens>

@@ -154,7 +154,7 @@ void MultiplyFew(const MatMulTile& at) {
       }
     });
   }
-  for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, 0, acc[t]);
+  Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) { StoreRows(at, t, 0, acc[t]); });
 }
 
 // start = −bias · Σ a over each group's 32 activations, or over each of its halves: eight groups at
@@ -287,9 +287,11 @@ void FloatTile(const MatMulTile& at) {
       });
     });
   }
-  for (int r = 0; r < kTileGroups; ++r) {
-    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, r * kRowGroup, acc[r][t]);
-  }
+  Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+    const int r = i % kTileGroups;
+    const int t = i / kTileGroups;
+    StoreRows(at, t, r * kRowGroup, acc[r][t]);
+  });
 }
 
 template <WeightFormat kFormat, int kTileTokens>
