@@ -158,13 +158,23 @@ int Bias(WeightFormat format) {
   }
 }
 
-// q of column c, as the unsigned number that the words hold. Not for Q8_0.
-int PackedQuant(int64_t words, const std::byte* row, int c) {
-  const auto byte = [&](int word) { return row[word * kWordStride + c % 4]; };
-  const int low = Bits(byte(c % 16 / 4), c / 16 * 4, 4);
-  if (words == 5) return low | Bits(byte(4), c / 4, 1) << 4;
-  if (words == 6) return low | Bits(byte(4 + c / 16), c % 16 / 4 * 2, 2) << 4;
-  return low;
+// The 32 q of a row, less the bias. Not for Q8_0.
+void ReadQuants(int64_t words, int bias, const std::byte* row, int8_t q[kQuantGroup]) {
+  for (int c = 0; c < kQuantGroup / 2; ++c) {
+    const std::byte both = row[c / 4 * kWordStride + c % 4];
+    int low = Bits(both, 0, 4);
+    int high = Bits(both, 4, 4);
+    if (words == 5) {
+      const std::byte fifth = row[4 * kWordStride + c % 4];
+      low |= Bits(fifth, c / 4, 1) << 4;
+      high |= Bits(fifth, 4 + c / 4, 1) << 4;
+    } else if (words == 6) {
+      low |= Bits(row[4 * kWordStride + c % 4], c / 4 * 2, 2) << 4;
+      high |= Bits(row[5 * kWordStride + c % 4], c / 4 * 2, 2) << 4;
+    }
+    q[c] = static_cast<int8_t>(low - bias);
+    q[c + kQuantGroup / 2] = static_cast<int8_t>(high - bias);
+  }
 }
 
 void ReadFloatRow(const PackedMatrix& matrix, const std::byte* group, int64_t lane, float* out) {
@@ -214,8 +224,10 @@ void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::
 RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t column_group,
                           int64_t lane) {
   const BlockLayout layout = BlockLayoutOf(format);
-  const std::byte* block = group + column_group / layout.groups * layout.bytes();
-  const int64_t g = column_group % layout.groups;
+  const auto index = static_cast<uint32_t>(column_group);  // whose division is fast
+  const auto groups = static_cast<uint32_t>(layout.groups);
+  const std::byte* block = group + index / groups * layout.bytes();
+  const int64_t g = index % groups;
   const std::byte* scales = block + layout.ScalesAt(g);
   const std::byte* words = block + layout.WordsAt(g) + 4 * lane;
   RowWeights row = {.factor = LoadF16(block + 2 * lane),
@@ -235,10 +247,10 @@ RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t c
     row.factor *= static_cast<float>(Bits(scales[lane], 0, 6));
     row.minimum = -(row.minimum * static_cast<float>(minimum));
   }
-  for (int c = 0; c < kQuantGroup; ++c) {
-    row.q[c] = format == WeightFormat::kQ8_0
-                   ? static_cast<int8_t>(words[c / 4 * kWordStride + c % 4])
-                   : static_cast<int8_t>(PackedQuant(layout.words, words, c) - Bias(format));
+  if (format == WeightFormat::kQ8_0) {
+    for (int c = 0; c < kQuantGroup; c += 4) std::memcpy(row.q + c, words + c / 4 * kWordStride, 4);
+  } else {
+    ReadQuants(layout.words, Bias(format), words, row.q);
   }
   return row;
 }
