@@ -5,6 +5,7 @@
 // tokens reads memory, as it does in the model. The limit of an op is the larger of its bytes at
 // the read bandwidth and its int8 plus f32 operations at their peaks.
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -79,7 +80,7 @@ class Model {
 
   void Product(const PackedMatrix& weight, int64_t tokens) {
     MatMulArgs args;
-    args.x = Quantized();
+    args.x = Input();
     args.weight = weight;
     args.out = out_;
     args.out_stride = weight.rows;
@@ -135,6 +136,20 @@ class Model {
     device_.ops().KvWrite(*stream_, args);
   }
 
+  // kColdBytes in all, and one for each layer unless it is the head.
+  std::vector<PackedMatrix> Matrices(WeightFormat format, int64_t rows, int64_t cols) {
+    const size_t bytes = PackedMatrixBytes(format, rows, cols);
+    const size_t least = rows == kVocabulary ? 1 : kLayers;
+    std::vector<PackedMatrix> matrices;
+    while (matrices.size() < least || matrices.size() * bytes < kColdBytes) {
+      matrices.push_back(Matrix(format, rows, cols));
+    }
+    return matrices;
+  }
+
+  // Frees the matrices of the last call.
+  void FreeLast(size_t count) { buffers_.resize(buffers_.size() - count); }
+
   const std::vector<PackedMatrix>& qkv() const { return qkv_; }
   const std::vector<PackedMatrix>& attention_out() const { return attention_out_; }
   const std::vector<PackedMatrix>& gate_up() const { return gate_up_; }
@@ -167,26 +182,18 @@ class Model {
       const uint64_t word = random_();
       std::memcpy(data + i, &word, 8);
     }
-    const size_t block = RowGroupBytes(format, kQuantGroup);
-    const uint16_t small = F32ToF16(0.01f);
+    const uint16_t small = F32ToF16(0.01f);  // a small number as bf16 too
+    const BlockLayout layout = BlockLayoutOf(format);
+    const size_t block = IsQuantized(format) ? layout.bytes() : 2;
+    const size_t headers = IsQuantized(format) ? layout.headers * kRowGroup : 1;
     for (size_t at = 0; at < bytes; at += block) {
-      const size_t headers = format == WeightFormat::kQ4_1 ? 32 : 16;
       for (size_t i = 0; i < headers; ++i) std::memcpy(data + at + 2 * i, &small, 2);
     }
     return {format, rows, cols, data};
   }
 
-  // kColdBytes in all, and one for each layer unless it is the head.
-  std::vector<PackedMatrix> Matrices(WeightFormat format, int64_t rows, int64_t cols) {
-    const size_t bytes = PackedMatrixBytes(format, rows, cols);
-    const size_t least = rows == kVocabulary ? 1 : kLayers;
-    std::vector<PackedMatrix> matrices;
-    while (matrices.size() < least || matrices.size() * bytes < kColdBytes) {
-      matrices.push_back(Matrix(format, rows, cols));
-    }
-    return matrices;
-  }
-
+  // Both forms, from one and the same memory for any number of columns.
+  Activations Input() { return {x_, q8_, scale_, scaled_sum_}; }
   Activations Quantized() { return {nullptr, q8_, scale_, scaled_sum_}; }
 
   KvLayerView Kv(int64_t layer) {
@@ -216,9 +223,10 @@ class Model {
 
 Work ProductWork(const PackedMatrix& m, int64_t tokens) {
   const double products = static_cast<double>(m.rows) * m.cols * tokens;
-  const double per_group = m.format == WeightFormat::kQ4_1 ? 3 : 2;
-  return {static_cast<double>(PackedMatrixBytes(m.format, m.rows, m.cols)), products,
-          products / kQuantGroup * per_group};
+  const auto bytes = static_cast<double>(PackedMatrixBytes(m.format, m.rows, m.cols));
+  if (!IsQuantized(m.format)) return {bytes, 0, products};
+  const double per_group = m.format == WeightFormat::kQ6_K ? 4 : HasMinimum(m.format) ? 3 : 2;
+  return {bytes, products, products / kQuantGroup * per_group};
 }
 
 Work Times(Work work, double count) {
@@ -284,10 +292,26 @@ void MeasureProducts(Model& model, Report& report, std::vector<PackedMatrix> mat
   if (tokens >= 64) matrices.resize(4);
   const auto count = static_cast<double>(matrices.size());
   const Work work = ProductWork(matrices.front(), tokens);
-  report.Measure(name + " x" + std::to_string(tokens), Times(work, count), work.int8 * count / 1e9,
-                 "GMAC/s", [&] {
+  report.Measure(name + " x" + std::to_string(tokens), Times(work, count),
+                 (work.int8 > 0 ? work.int8 : work.f32) * count / 1e9, "GMAC/s", [&] {
                    for (const PackedMatrix& m : matrices) model.Product(m, tokens);
                  });
+}
+
+// One shape in every format.
+void MeasureFormats(Model& model, Report& report) {
+  for (const WeightFormat format :
+       {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0,
+        WeightFormat::kQ5_0, WeightFormat::kQ5_1, WeightFormat::kQ4_K, WeightFormat::kQ5_K,
+        WeightFormat::kQ6_K}) {
+    const auto matrices = model.Matrices(format, kHidden, kFfn);
+    std::string name(WeightFormatName(format));
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return std::tolower(c); });
+    for (const int64_t tokens : {1, 8, 64}) {
+      MeasureProducts(model, report, matrices, name + " 576x1536", tokens);
+    }
+    model.FreeLast(matrices.size());
+  }
 }
 
 void MeasureForwards(Model& model, Report& report) {
@@ -332,12 +356,14 @@ void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures
   CHECK(device.ok()) << device.status();
   MeasuredPeaks peaks;
   {
-    const std::vector<std::byte> memory(256 << 20, std::byte{1});
-    peaks = MeasurePeaks(set, threads, memory.data(), static_cast<int64_t>(memory.size()));
+    const auto memory = (*device)->Allocate(kColdBytes, "bandwidth measurement");
+    CHECK(memory.ok()) << memory.status();
+    std::memset((*memory)->data(), 1, kColdBytes);
+    peaks = MeasurePeaks(set, threads, (*memory)->data(), kColdBytes);
   }
   Model model(**device, seed);
   Report report(set, threads, peaks, figures);
-  for (int64_t tokens : {1, 2, 8, 64, 512}) {
+  for (int64_t tokens : {1, 2, 8, 16, 64, 512}) {
     MeasureProducts(model, report, model.qkv(), "q4_1 960x576", tokens);
     MeasureProducts(model, report, model.attention_out(), "q4_1 576x576", tokens);
     MeasureProducts(model, report, model.gate_up(), "q4_1 3072x576", tokens);
@@ -346,6 +372,7 @@ void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures
   for (int64_t tokens : {1, 8}) {
     MeasureProducts(model, report, model.head(), "q8_0 49152x576", tokens);
   }
+  MeasureFormats(model, report);
   for (int64_t tokens : {int64_t{1}, int64_t{64}, kMaxTokens}) {
     const int64_t first = kMaxTokens - tokens;
     const Work work = AttentionWork(first, tokens);

@@ -77,15 +77,16 @@ inline int64_t FmaAvx2() {
 
 #undef BATON_PEAK_LOOP
 
-// REQUIRES: bytes is a multiple of 256.
-inline void ReadAll(const std::byte* data, int64_t bytes) {
+// One stream, which on the processors seen is faster than several, prefetched `ahead` bytes before
+// it is read; the processor prefetches too. REQUIRES: bytes is a multiple of 256.
+inline void ReadAll(const std::byte* data, int64_t bytes, int64_t ahead) {
   const std::byte* end = data + bytes;
   asm volatile(
-      "1:\n.irp at,0,64,128,192\nprefetcht0 8192+\\at(%0)\n.endr\n"
+      "1:\n.irp at,0,64,128,192\nprefetcht0 \\at(%0,%2)\n.endr\n"
       ".irp at,0,32,64,96,128,160,192,224\nvmovdqu \\at(%0), %%ymm0\n.endr\n"
       "add $256, %0\ncmp %1, %0\njb 1b\nvzeroupper\n"
       : "+r"(data)
-      : "r"(end)
+      : "r"(end), "r"(ahead)
       : "xmm0", "cc", "memory");
 }
 
@@ -104,7 +105,9 @@ double Rate(ThreadPool& pool, const Loop& loop) {
 
 }  // namespace peaks
 
-// `memory` should be much larger than the caches and a multiple of 1 MiB.
+// The bandwidth is that of the best read-ahead. `memory` should be on huge pages where what is
+// measured is, and of about its size: a part of a smaller set stays in the caches. REQUIRES: a
+// multiple of 1 MiB.
 inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads, const std::byte* memory,
                                   int64_t bytes) {
   ThreadPool pool(threads);
@@ -113,12 +116,15 @@ inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads, const std::by
   result.int8_per_second = peaks::Rate(pool, wide ? peaks::Int8Avx512 : peaks::Int8Avx2);
   result.f32_per_second = peaks::Rate(pool, wide ? peaks::FmaAvx512 : peaks::FmaAvx2);
   const int64_t piece = 1 << 20;
-  const double seconds = BestSeconds(
-      [&] {
-        pool.ParallelFor(bytes / piece,
-                         [&](int64_t unit, int) { peaks::ReadAll(memory + unit * piece, piece); });
-      },
-      0.3);
+  double seconds = 1e9;
+  for (const int64_t ahead : {0, 2048, 4096, 8192, 16384}) {
+    const auto read = [&] {
+      pool.ParallelFor(bytes / piece, [&](int64_t unit, int) {
+        peaks::ReadAll(memory + unit * piece, piece, ahead);
+      });
+    };
+    seconds = std::min(seconds, BestSeconds(read, 0.1));
+  }
   result.bytes_per_second = static_cast<double>(bytes) / seconds;
   return result;
 }

@@ -16,6 +16,16 @@ std::string_view WeightFormatName(WeightFormat format) {
       return "Q4_0";
     case WeightFormat::kQ4_1:
       return "Q4_1";
+    case WeightFormat::kQ5_0:
+      return "Q5_0";
+    case WeightFormat::kQ5_1:
+      return "Q5_1";
+    case WeightFormat::kQ4_K:
+      return "Q4_K";
+    case WeightFormat::kQ5_K:
+      return "Q5_K";
+    case WeightFormat::kQ6_K:
+      return "Q6_K";
   }
   return "unknown";
 }

@@ -25,19 +25,46 @@ namespace baton {
 
 // ---- operands ---------------------------------------------------------------------------------
 
-enum class WeightFormat : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1 };
+enum class WeightFormat : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
+};
 std::string_view WeightFormatName(WeightFormat format);
 // Quantised formats multiply int8 activations, float formats multiply f32 activations.
-inline bool IsQuantized(WeightFormat format) {
-  return format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
-         format == WeightFormat::kQ4_1;
+constexpr bool IsQuantized(WeightFormat format) {
+  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
+         format != WeightFormat::kBF16;
+}
+// What a row length must be a multiple of.
+constexpr int64_t BlockColumns(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+    case WeightFormat::kF16:
+    case WeightFormat::kBF16:
+      return 1;
+    case WeightFormat::kQ4_K:
+    case WeightFormat::kQ5_K:
+    case WeightFormat::kQ6_K:
+      return 256;
+    default:
+      return 32;
+  }
 }
 
 // An opaque weight matrix in the backend's own layout, made by Ops::PackMatrix.
 struct PackedMatrix {
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;  // outputs
-  int64_t cols = 0;  // inputs; a multiple of 32 for quantised formats
+  int64_t cols = 0;  // inputs; a multiple of BlockColumns(format)
   const std::byte* data = nullptr;
 };
 

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int kBlock = 32;  // values of the Q formats below
+constexpr int kBlock = 32;  // values of the types without K
 
 uint16_t LoadHalf(const std::byte* from) {
   uint16_t bits;
@@ -42,6 +42,84 @@ void DequantizeQ4_1(const std::byte* block, float* out) {
   for (int i = 0; i < kBlock / 2; ++i) {
     out[i] = scale * static_cast<float>(LowNibble(block[4 + i])) + least;
     out[i + kBlock / 2] = scale * static_cast<float>(HighNibble(block[4 + i])) + least;
+  }
+}
+
+// Bit 4 of value i of the block, from 32 bits in the values' order.
+int FifthBit(const std::byte* bits, int i) {
+  return (std::to_integer<int>(bits[i / 8]) >> i % 8 & 1) << 4;
+}
+
+void DequantizeQ5_0(const std::byte* block, float* out) {
+  const float scale = F16ToF32(LoadHalf(block));
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const int j = i + kBlock / 2;
+    out[i] = scale * static_cast<float>((LowNibble(block[6 + i]) | FifthBit(block + 2, i)) - 16);
+    out[j] = scale * static_cast<float>((HighNibble(block[6 + i]) | FifthBit(block + 2, j)) - 16);
+  }
+}
+
+void DequantizeQ5_1(const std::byte* block, float* out) {
+  const float scale = F16ToF32(LoadHalf(block));
+  const float least = F16ToF32(LoadHalf(block + 2));
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const int j = i + kBlock / 2;
+    out[i] = scale * static_cast<float>(LowNibble(block[8 + i]) | FifthBit(block + 4, i)) + least;
+    out[j] = scale * static_cast<float>(HighNibble(block[8 + i]) | FifthBit(block + 4, j)) + least;
+  }
+}
+
+// The K types: 256 values in groups of 32 (Q4_K, Q5_K) or 16 (Q6_K), each with an integer scale.
+
+// Six-bit numbers 0…7 (scales) and 8…15 (minima), of which the first and third four keep their
+// upper two bits in the bytes of the others.
+int SixBits(const std::byte* packed, int index) {
+  const auto byte = [packed](int i) { return std::to_integer<int>(packed[i]); };
+  const int kind = index / 8;  // 0: scale, 1: minimum
+  const int i = index % 8;
+  if (i < 4) return byte(4 * kind + i) & 63;
+  return (byte(4 + i) >> 4 * kind & 15) | byte(4 * kind + i - 4) >> 6 << 4;
+}
+
+void DequantizeQ4_K(const std::byte* block, float* out) {
+  const float scale = F16ToF32(LoadHalf(block));
+  const float least = F16ToF32(LoadHalf(block + 2));
+  for (int g = 0; g < 8; ++g) {
+    const float d = scale * static_cast<float>(SixBits(block + 4, g));
+    const float m = least * static_cast<float>(SixBits(block + 4, 8 + g));
+    for (int i = 0; i < 32; ++i) {
+      const std::byte low = block[16 + g / 2 * 32 + i];
+      const int q = g % 2 == 0 ? LowNibble(low) : HighNibble(low);
+      *out++ = d * static_cast<float>(q) - m;
+    }
+  }
+}
+
+void DequantizeQ5_K(const std::byte* block, float* out) {
+  const float scale = F16ToF32(LoadHalf(block));
+  const float least = F16ToF32(LoadHalf(block + 2));
+  for (int g = 0; g < 8; ++g) {
+    const float d = scale * static_cast<float>(SixBits(block + 4, g));
+    const float m = least * static_cast<float>(SixBits(block + 4, 8 + g));
+    for (int i = 0; i < 32; ++i) {
+      const std::byte low = block[48 + g / 2 * 32 + i];
+      const int high = std::to_integer<int>(block[16 + i]) >> g & 1;
+      const int q = (g % 2 == 0 ? LowNibble(low) : HighNibble(low)) | high << 4;
+      *out++ = d * static_cast<float>(q) - m;
+    }
+  }
+}
+
+void DequantizeQ6_K(const std::byte* block, float* out) {
+  const float scale = F16ToF32(LoadHalf(block + 208));
+  for (int g = 0; g < 8; ++g) {
+    for (int i = 0; i < 32; ++i) {
+      const std::byte low = block[g / 4 * 64 + g % 2 * 32 + i];
+      const int high = std::to_integer<int>(block[128 + g / 4 * 32 + i]) >> g % 4 * 2 & 3;
+      const int q = (g % 4 < 2 ? LowNibble(low) : HighNibble(low)) | high << 4;
+      const auto factor = static_cast<int8_t>(block[192 + 2 * g + i / 16]);
+      *out++ = scale * static_cast<float>(factor) * static_cast<float>(q - 32);
+    }
   }
 }
 
@@ -86,6 +164,21 @@ absl::Status Dequantize(GgmlType type, std::span<const std::byte> data, std::spa
       return absl::OkStatus();
     case GgmlType::kQ4_1:
       ForEachBlock(type, data, values, DequantizeQ4_1);
+      return absl::OkStatus();
+    case GgmlType::kQ5_0:
+      ForEachBlock(type, data, values, DequantizeQ5_0);
+      return absl::OkStatus();
+    case GgmlType::kQ5_1:
+      ForEachBlock(type, data, values, DequantizeQ5_1);
+      return absl::OkStatus();
+    case GgmlType::kQ4_K:
+      ForEachBlock(type, data, values, DequantizeQ4_K);
+      return absl::OkStatus();
+    case GgmlType::kQ5_K:
+      ForEachBlock(type, data, values, DequantizeQ5_K);
+      return absl::OkStatus();
+    case GgmlType::kQ6_K:
+      ForEachBlock(type, data, values, DequantizeQ6_K);
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError(

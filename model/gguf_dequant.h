@@ -1,6 +1,6 @@
 // Widens tensor data to float32, with the arithmetic of ggml's reference and the `gguf` package:
-// widened f16 scales, one rounded product, for Q4_1 one rounded sum. (The kernels' fused arithmetic
-// is defined in kernels/NUMERICS.md; this is for norms, tables, tools and tests.)
+// widened f16 scales, one rounded product, for types with a minimum one rounded sum. (The kernels'
+// fused arithmetic is defined in kernels/NUMERICS.md; this is for norms, tables, tools and tests.)
 //
 // Thread safety: pure function.
 #pragma once

@@ -58,8 +58,10 @@ std::string_view GgmlTypeName(GgmlType type);  // as ggml writes it: "Q4_1"
 // A row is a whole number of blocks: so many values in so many bytes.
 uint64_t GgmlBlockValues(GgmlType type);
 uint64_t GgmlBlockBytes(GgmlType type);
-// Whether Baton can dequantise and compute with it: F32, F16, BF16, Q8_0, Q4_0, Q4_1.
+// Whether Baton can dequantise and compute with it: kLoadableTypes.
 bool IsLoadable(GgmlType type);
+inline constexpr std::string_view kLoadableTypes =
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
 
 // The type of a metadata value. Values are the file's numbers.
 enum class GgufValueType : uint32_t {

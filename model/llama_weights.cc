@@ -29,6 +29,16 @@ std::optional<WeightFormat> FormatOf(GgmlType type) {
       return WeightFormat::kQ4_0;
     case GgmlType::kQ4_1:
       return WeightFormat::kQ4_1;
+    case GgmlType::kQ5_0:
+      return WeightFormat::kQ5_0;
+    case GgmlType::kQ5_1:
+      return WeightFormat::kQ5_1;
+    case GgmlType::kQ4_K:
+      return WeightFormat::kQ4_K;
+    case GgmlType::kQ5_K:
+      return WeightFormat::kQ5_K;
+    case GgmlType::kQ6_K:
+      return WeightFormat::kQ6_K;
     default:
       return std::nullopt;
   }
@@ -163,7 +173,7 @@ class LlamaWeights::Loader {
     if (!format.has_value()) {
       return absl::UnimplementedError(StrCat("tensor ", run[0]->name, " is of type ",
                                              GgmlTypeName(run[0]->type),
-                                             ", supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1"));
+                                             ", supported: ", kLoadableTypes));
     }
     int64_t rows = 0;
     for (const GgufTensor* tensor : run) rows += static_cast<int64_t>(tensor->dimensions[1]);

@@ -20,7 +20,7 @@ constexpr int64_t kUnitElements = 8192;   // of elementwise ops
 constexpr int64_t kRotaryElements = 128;  // sine and cosine in software are slow
 constexpr int64_t kUnitsPerThread = 4;
 constexpr int64_t kMinUnitProducts = 32 << 10;
-constexpr int64_t kMaxUnitProducts = 4 << 20;
+constexpr int64_t kMaxUnitProducts = 16 << 20;
 constexpr int64_t kUnitTokens = 64;  // their activations stay in the second-level cache
 
 // Calls fn(begin, end) on cuts of [0, tokens), at least `unit_elements` elements each.
@@ -36,13 +36,15 @@ void ForTokens(ThreadPool& pool, int64_t tokens, int64_t elements_per_token, int
   });
 }
 
-// Whole row groups a unit of `tokens` tokens should take.
+// Whole row groups a unit of `tokens` tokens should take: pairs where there are several, because
+// kernels multiply them by twos.
 int64_t RowsPerUnit(const PackedMatrix& weight, int64_t tokens, int64_t row_units) {
   const int64_t products_per_group = kRowGroup * weight.cols * tokens;
   const int64_t fair = CeilDiv(CeilDiv(weight.rows, kRowGroup), row_units);
   const int64_t least = CeilDiv(kMinUnitProducts, products_per_group);
   const int64_t most = std::max(least, kMaxUnitProducts / products_per_group);
-  return kRowGroup * std::clamp(fair, least, most);
+  const int64_t groups = std::clamp(fair, least, most);
+  return kRowGroup * (groups + (groups > 1 ? groups % 2 : 0));
 }
 
 void RunMatMul(const CpuKernels& kernels, ThreadPool& pool, const MatMulArgs& args) {

@@ -1,9 +1,10 @@
 // NUMERICS §4 on AVX2: two registers are a row group.
 //
-// 4-bit weights stay unsigned: VPMADDUBSW against broadcast activations, eight times in int16
-// (15 · 128 · 2 · 8 = 30720 fits) before one VPMADDWD. int8 weights are widened to int16 first,
-// even and odd columns apart, because an int16 sum of two of their products can overflow.
+// Weights are unsigned (q + bias), VPMADDUBSW multiplies them by broadcast activations and sums in
+// int16 as long as that is exact, then VPMADDWD in int32. A broadcast feeds both registers of a row
+// group.
 #include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/matmul_unpack_avx2.h"
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx2.h"
@@ -11,85 +12,21 @@
 namespace baton::avx2 {
 namespace {
 
-inline constexpr int64_t kTokens = 4;     // most tokens of a tile
-inline constexpr int64_t kRowGroups = 4;  // row groups of fewer tokens
+// Tiles of float weights: eight or more sums in flight hide the latency of fma, twelve fit the
+// registers.
+inline constexpr int64_t kFloatTokens = 6;
+constexpr int64_t FloatRowGroups(int64_t tokens) { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
 inline constexpr int64_t kPrefetchBytes = 8192;
 
-inline __m256i LoadBytes(const void* p) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-}
 inline __m256i Broadcast4(const void* p) {
   int32_t word;
   std::memcpy(&word, p, sizeof(word));
   return _mm256_set1_epi32(word);
 }
 
-constexpr int64_t HeaderBytes(WeightFormat format) {
-  return format == WeightFormat::kQ4_1 ? 64 : 32;
-}
-constexpr int64_t BlockBytes(WeightFormat format) {
-  return HeaderBytes(format) + (format == WeightFormat::kQ8_0 ? 512 : 256);
-}
-
-// Eight of the sixteen rows: `half` is 0 or 1.
-inline __m256 LoadHeader(const std::byte* p, int half) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * half)));
-}
-
-// sum[t] += eight rows of four-bit weights times the activations of kTileTokens tokens, in int16.
-// Low nibbles (columns 0…15) first, then high ones: four registers of weights at a time leave room
-// for the sums.
-template <int kTileTokens>
-[[gnu::always_inline]] inline void SumNibbles(const std::byte* words, int half, const int8_t* q8,
-                                              int64_t stride, __m256i sum[kTileTokens]) {
-  const __m256i nibble = _mm256_set1_epi8(15);
-  for (int high = 0; high < 2; ++high) {
-    __m256i word[4];
-    for (int i = 0; i < 4; ++i) {
-      const __m256i both = LoadBytes(words + 64 * i + 32 * half);
-      word[i] = _mm256_and_si256(high == 0 ? both : _mm256_srli_epi16(both, 4), nibble);
-    }
-    Unroll<kTileTokens>([&](int t) __attribute__((always_inline)) {
-      const int8_t* a = q8 + t * stride + 16 * high;
-      for (int i = 0; i < 4; ++i) {
-        const __m256i product = _mm256_maddubs_epi16(word[i], Broadcast4(a + 4 * i));
-        sum[t] = high == 0 && i == 0 ? product : _mm256_add_epi16(sum[t], product);
-      }
-      // Add now: a compiler that puts the additions off spills the products.
-      asm volatile("" : "+x"(sum[t]));
-    });
-  }
-}
-
-// Bytes as int16: even ones, then odd ones, so that a 32-bit lane holds bytes (0, 2) and (1, 3).
-inline __m256i EvenBytes(__m256i bytes) {
-  return _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
-}
-inline __m256i OddBytes(__m256i bytes) { return _mm256_srai_epi16(bytes, 8); }
-
-struct WideActivations {
-  alignas(32) int16_t even[16];
-  alignas(32) int16_t odd[16];
-};
-
-// Adds columns 4i…4i+3 of eight int8 rows.
-inline __m256i AddInt8(__m256i sum, __m256i even, __m256i odd, const WideActivations& a, int i) {
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, Broadcast4(a.even + 2 * i)));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, Broadcast4(a.odd + 2 * i)));
-}
-
-template <int kTileTokens>
-inline void SumInt8(const std::byte* words, int half, const WideActivations* a,
-                    __m256i sum[kTileTokens]) {
-  for (int t = 0; t < kTileTokens; ++t) sum[t] = _mm256_setzero_si256();
-  for (int i = 0; i < 8; ++i) {
-    const __m256i bytes = LoadBytes(words + 64 * i + 32 * half);
-    const __m256i even = EvenBytes(bytes);
-    const __m256i odd = OddBytes(bytes);
-    for (int t = 0; t < kTileTokens; ++t) {
-      sum[t] = AddInt8(sum[t], even, odd, a[t], i);
-      asm volatile("" : "+x"(sum[t]));  // as above
-    }
+inline void Prefetch(const std::byte* p, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
   }
 }
 
@@ -105,72 +42,240 @@ inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, __m256 a
   for (int64_t i = 0; i < rows; ++i) out[i] = at.accumulate ? out[i] + values[i] : values[i];
 }
 
-// acc += what 32 columns of eight rows give a token (NUMERICS §4).
+// How many VPMADDUBSW an int16 holds: 2 · 128 · (largest q + bias) each.
+constexpr int RunOf(WeightFormat format) {
+  if (BlockLayoutOf(format).words == 6) return 2;   // 63
+  return BlockLayoutOf(format).words == 5 ? 4 : 8;  // 31, 15
+}
+
+inline __m256i SumPairs(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+
+// acc += what 32 columns of eight rows give a token.
 template <bool kHasMinimum>
-inline __m256 AddGroup(__m256 acc, __m256 d, __m256 m, __m256i sum, const MatMulTile& at,
-                       int64_t at_group) {
-  const __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(at.scale[at_group]));
-  acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), acc);
-  if constexpr (kHasMinimum) {
-    acc = _mm256_fmadd_ps(m, _mm256_set1_ps(at.scaled_sum[at_group]), acc);
-  }
+inline __m256 AddGroup(__m256 acc, __m256 factor, __m256 minimum, __m256 sum, const float* scale,
+                       const float* scaled_sum) {
+  const __m256 product = _mm256_mul_ps(factor, _mm256_set1_ps(*scale));
+  acc = _mm256_fmadd_ps(product, sum, acc);
+  if constexpr (kHasMinimum) acc = _mm256_fmadd_ps(minimum, _mm256_set1_ps(*scaled_sum), acc);
   return acc;
 }
 
-// kHalves of eight rows, from half `first` on.
-template <WeightFormat kFormat, int kTileTokens, int kHalves>
-inline void QuantizedTile(const MatMulTile& at, int first) {
-  constexpr bool kHasMinimum = kFormat == WeightFormat::kQ4_1;
+// sum[half][t]: the exact sums of 32 columns, of both halves of a row group (kHalves = 2) or of
+// one. word(plane, i, half) are the weights; `q8` and `start` are at the group.
+template <WeightFormat kFormat, int kHalves, int kTileTokens, typename Word, typename HalfScale>
+[[gnu::always_inline]] inline void SumGroup(const Word& word, const HalfScale& half_scale,
+                                            const int8_t* q8, int64_t q8_stride,
+                                            const int32_t* start, int64_t start_stride,
+                                            __m256 sum[kHalves][kTileTokens]) {
+  constexpr int kParts = SumKindOf(kFormat) == SumKind::kHalves ? 2 : 1;
+  constexpr int kRun = RunOf(kFormat);
+  constexpr int kRuns = 8 / kRun / kParts * PlanesOf(kFormat);  // of a part
+  Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
+    __m256i isum[kHalves][kTileTokens];
+    Unroll<kRuns>([&](auto n) __attribute__((always_inline)) {
+      const int plane = PlanesOf(kFormat) == 2 ? n : 0;
+      const int first = PlanesOf(kFormat) == 2 ? 0 : part * 8 / kParts + n * kRun;
+      __m256i pairs[kHalves][kTileTokens];
+      Unroll<kRun>([&](auto j) __attribute__((always_inline)) {
+        __m256i w[kHalves];
+        for (int h = 0; h < kHalves; ++h) w[h] = word(plane, first + j, h);
+        Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+          const __m256i a = Broadcast4(q8 + t * q8_stride + 4 * (first + j));
+          for (int h = 0; h < kHalves; ++h) {
+            const __m256i product = _mm256_maddubs_epi16(w[h], a);
+            pairs[h][t] = j == 0 ? product : _mm256_add_epi16(pairs[h][t], product);
+            // Add now: a compiler that puts the additions off spills the products.
+            asm volatile("" : "+x"(pairs[h][t]));
+          }
+        });
+      });
+      Unroll<kTileTokens * kHalves>([&](auto k) __attribute__((always_inline)) {
+        const int t = k / kHalves;
+        const int h = k % kHalves;
+        __m256i added = SumPairs(pairs[h][t]);
+        if (plane == 1) added = _mm256_slli_epi32(added, 4);
+        if (n == 0 && BiasOf(kFormat) != 0) {
+          isum[h][t] = _mm256_set1_epi32(start[t * start_stride + part]);
+        }
+        isum[h][t] = n == 0 && BiasOf(kFormat) == 0 ? added : _mm256_add_epi32(isum[h][t], added);
+      });
+    });
+    Unroll<kTileTokens * kHalves>([&](auto k) __attribute__((always_inline)) {
+      const int t = k / kHalves;
+      const int h = k % kHalves;
+      const __m256 exact = _mm256_cvtepi32_ps(isum[h][t]);
+      if constexpr (kParts == 1) {
+        sum[h][t] = exact;
+      } else {
+        sum[h][t] = part == 0 ? _mm256_mul_ps(half_scale(part, h), exact)
+                              : _mm256_fmadd_ps(half_scale(part, h), exact, sum[h][t]);
+      }
+    });
+  });
+}
+
+// The sums stay in memory: sixteen registers have no room for them.
+template <WeightFormat kFormat, int kTileTokens>
+void MultiplyTile(const SlabTile& at) {
+  constexpr int kWords = 8 * PlanesOf(kFormat);
+  constexpr int kStarts = StartsOf(kFormat);
+  const Slab& slab = *at.slab;
+  for (int64_t g = 0; g < at.groups; ++g) {
+    if (at.ahead[0] != nullptr) {
+      Prefetch(at.ahead[0] + g * GroupBytes(kFormat), GroupBytes(kFormat));
+    }
+    const std::byte* words = slab.words + g * kWords * 64;
+    const float* half_scales = slab.half_scales + g * 2 * kRowGroup;
+    __m256 sum[2][kTileTokens];
+    SumGroup<kFormat, 2, kTileTokens>(
+        [&](int plane, int i, int half) __attribute__((always_inline)) {
+          return LoadBytes(words + (8 * plane + i) * 64 + 32 * half);
+        },
+        [&](int part, int half) __attribute__((always_inline)) {
+          return _mm256_load_ps(half_scales + part * kRowGroup + 8 * half);
+        },
+        at.q8 + g * kQuantGroup, at.row_stride * kQuantGroup,
+        kStarts == 0 ? nullptr : at.start + g * kStarts, at.row_stride * kStarts, sum);
+    Unroll<kTileTokens * 2>([&](auto k) __attribute__((always_inline)) {
+      const int64_t t = k / 2;
+      const int h = k % 2;
+      float* acc = at.acc + t * at.acc_stride + 8 * h;
+      const int64_t header = g * kRowGroup + 8 * h;
+      const int64_t scale = t * at.row_stride + g;
+      _mm256_store_ps(acc, AddGroup<HasMinimum(kFormat)>(
+                               _mm256_load_ps(acc), _mm256_load_ps(slab.factor + header),
+                               _mm256_load_ps(slab.minimum + header), sum[h][t], at.scale + scale,
+                               HasMinimum(kFormat) ? at.scaled_sum + scale : nullptr));
+    });
+  }
+}
+
+// A few tokens against one row group, straight from memory: one stream is faster than several.
+template <WeightFormat kFormat, int kTileTokens>
+void MultiplyFew(const MatMulTile& at) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+  constexpr int kStarts = StartsOf(kFormat);
   const int64_t groups = at.cols / kQuantGroup;
-  __m256 acc[kHalves][kTileTokens];
+  const std::byte* block = at.weights;
+  __m256 acc[2][kTileTokens];
   for (auto& of_half : acc) {
     for (__m256& of_token : of_half) of_token = _mm256_setzero_ps();
   }
   for (int64_t g = 0; g < groups; ++g) {
-    WideActivations wide[kTileTokens];
-    if constexpr (kFormat == WeightFormat::kQ8_0) {
-      for (int t = 0; t < kTileTokens; ++t) {
-        const __m256i a = LoadBytes(at.q8 + t * at.cols + g * kQuantGroup);
-        _mm256_store_si256(reinterpret_cast<__m256i*>(wide[t].even), EvenBytes(a));
-        _mm256_store_si256(reinterpret_cast<__m256i*>(wide[t].odd), OddBytes(a));
-      }
+    const int64_t in_block = g % kLayout.groups;
+    Prefetch(block + in_block * GroupBytes(kFormat) + kPrefetchBytes, GroupBytes(kFormat));
+    for (int half = 0; half < 2; ++half) {
+      const HalfGroup<kFormat> unpacked = UnpackHalf<kFormat>(block, in_block, half);
+      __m256 sum[1][kTileTokens];
+      SumGroup<kFormat, 1, kTileTokens>(
+          [&](int plane, int i, int)
+              __attribute__((always_inline)) { return unpacked.word[plane][i]; },
+          [&](int part, int) __attribute__((always_inline)) { return unpacked.half_scales[part]; },
+          at.q8 + g * kQuantGroup, at.cols, kStarts == 0 ? nullptr : at.start + g * kStarts,
+          groups * kStarts, sum);
+      Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+        const int64_t scale = t * groups + g;
+        acc[half][t] = AddGroup<HasMinimum(kFormat)>(
+            acc[half][t], unpacked.factor, unpacked.minimum, sum[0][t], at.scale + scale,
+            HasMinimum(kFormat) ? at.scaled_sum + scale : nullptr);
+      });
     }
-    for (int h = 0; h < kHalves; ++h) {
-      const int half = (first + h) & 1;
-      const std::byte* block =
-          at.weights + (first + h) / 2 * at.group_bytes + g * BlockBytes(kFormat);
-      if constexpr (kTileTokens == 1) {
-        for (int64_t line = 64 * half; line < BlockBytes(kFormat); line += 128) {
-          _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchBytes + line, _MM_HINT_T0);
-        }
-      }
-      const std::byte* words = block + HeaderBytes(kFormat);
-      if constexpr (kFormat == WeightFormat::kQ8_0) {
-        __m256i sum[kTileTokens];
-        SumInt8<kTileTokens>(words, half, wide, sum);
-        const __m256 d = LoadHeader(block, half);
-        for (int t = 0; t < kTileTokens; ++t) {
-          acc[h][t] = AddGroup<false>(acc[h][t], d, d, sum[t], at, t * groups + g);
-        }
-      } else {
-        __m256i pairs[kTileTokens];
-        SumNibbles<kTileTokens>(words, half, at.q8 + g * kQuantGroup, at.cols, pairs);
-        const __m256 d = LoadHeader(block, half);
-        const __m256 m = kHasMinimum ? LoadHeader(block + 32, half) : d;
-        Unroll<kTileTokens>([&](int t) __attribute__((always_inline)) {
-          __m256i sum = _mm256_madd_epi16(pairs[t], _mm256_set1_epi16(1));
-          if constexpr (!kHasMinimum) {
-            sum = _mm256_add_epi32(sum, _mm256_set1_epi32(at.start[t * groups + g]));
-          }
-          acc[h][t] = AddGroup<kHasMinimum>(acc[h][t], d, m, sum, at, t * groups + g);
-        });
-      }
-    }
+    if (in_block == kLayout.groups - 1) block += kLayout.bytes();
   }
-  for (int h = 0; h < kHalves; ++h) {
-    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, 8 * (first + h), acc[h][t]);
+  for (int t = 0; t < kTileTokens; ++t) {
+    StoreRows(at, t, 0, acc[0][t]);
+    StoreRows(at, t, 8, acc[1][t]);
   }
 }
+
+// start = −bias · Σ a over each group's 32 activations, or over each of its halves: four groups at
+// a time.
+template <WeightFormat kFormat>
+void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
+  const __m256i ones = _mm256_set1_epi8(1);
+  for (int64_t g = 0; g < groups; g += 4) {
+    const int64_t count = SmallerOf(4, groups - g);
+    __m256i four[4];  // sums of four columns
+    for (int i = 0; i < 4; ++i) {
+      const __m256i a = i < count ? LoadBytes(q8 + (g + i) * kQuantGroup) : _mm256_setzero_si256();
+      four[i] = SumPairs(_mm256_maddubs_epi16(ones, a));
+    }
+    const __m256i low = _mm256_hadd_epi32(four[0], four[1]);
+    const __m256i high = _mm256_hadd_epi32(four[2], four[3]);
+    // [first halves of the four groups, second halves].
+    const __m256i sums =
+        _mm256_mullo_epi32(_mm256_hadd_epi32(low, high), _mm256_set1_epi32(-BiasOf(kFormat)));
+    const __m128i first = _mm256_castsi256_si128(sums);
+    const __m128i second = _mm256_extracti128_si256(sums, 1);
+    alignas(16) int32_t values[8];
+    if constexpr (StartsOf(kFormat) == 2) {
+      _mm_store_si128(reinterpret_cast<__m128i*>(values), _mm_unpacklo_epi32(first, second));
+      _mm_store_si128(reinterpret_cast<__m128i*>(values + 4), _mm_unpackhi_epi32(first, second));
+    } else {
+      _mm_store_si128(reinterpret_cast<__m128i*>(values), _mm_add_epi32(first, second));
+    }
+    std::memcpy(start + g * StartsOf(kFormat), values, 4 * StartsOf(kFormat) * count);
+  }
+}
+
+struct Product {
+  static constexpr int64_t kRowGroups = 1;
+  template <WeightFormat kFormat>
+  static constexpr int64_t kFewTokens = 2;
+  template <WeightFormat kFormat>
+  static constexpr int64_t kTokens = RunOf(kFormat) < 8 ? 2 : 4;
+
+  template <WeightFormat kFormat, int kTileGroups>
+  static void Unpack(const std::byte* weights, int64_t, int64_t first, int64_t groups, Slab& slab) {
+    constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+    constexpr int kWords = 8 * PlanesOf(kFormat);
+    for (int64_t g = 0; g < groups; ++g) {
+      const std::byte* block = weights + (first + g) / kLayout.groups * kLayout.bytes();
+      for (int half = 0; half < 2; ++half) {
+        const HalfGroup<kFormat> unpacked =
+            UnpackHalf<kFormat>(block, (first + g) % kLayout.groups, half);
+        std::byte* words = slab.words + g * kWords * 64 + 32 * half;
+        Unroll<kWords>([&](auto i) __attribute__((always_inline)) {
+          _mm256_store_si256(reinterpret_cast<__m256i*>(words + 64 * i),
+                             unpacked.word[i / 8][i % 8]);
+        });
+        const int64_t at = g * kRowGroup + 8 * half;
+        _mm256_store_ps(slab.factor + at, unpacked.factor);
+        if constexpr (HasMinimum(kFormat)) _mm256_store_ps(slab.minimum + at, unpacked.minimum);
+        if constexpr (StartsOf(kFormat) == 2) {
+          for (int part = 0; part < 2; ++part) {
+            _mm256_store_ps(slab.half_scales + (2 * g + part) * kRowGroup + 8 * half,
+                            unpacked.half_scales[part]);
+          }
+        }
+      }
+    }
+  }
+
+  template <WeightFormat kFormat, int kTileGroups>
+  static void MultiplySlab(int64_t tokens, const SlabTile& at) {
+    using Tile = void (*)(const SlabTile&);
+    static constexpr Tile kByTokens[] = {MultiplyTile<kFormat, 1>, MultiplyTile<kFormat, 2>,
+                                         MultiplyTile<kFormat, 3>, MultiplyTile<kFormat, 4>};
+    kByTokens[tokens - 1](at);
+  }
+
+  template <WeightFormat kFormat>
+  static void MultiplyTokens(int64_t tokens, const MatMulTile& at) {
+    using Tile = void (*)(const MatMulTile&);
+    static constexpr Tile kByTokens[] = {MultiplyFew<kFormat, 1>, MultiplyFew<kFormat, 2>};
+    kByTokens[tokens - 1](at);
+  }
+
+  template <WeightFormat kFormat>
+  static void FillStarts(const int8_t* q8, int64_t groups, int32_t* start) {
+    FillStartsOf<kFormat>(q8, groups, start);
+  }
+  static void StoreToken(const MatMulTile& at, int64_t token, int64_t row, const float* acc) {
+    StoreRows(at, token, row, _mm256_load_ps(acc));
+    StoreRows(at, token, row + 8, _mm256_load_ps(acc + 8));
+  }
+};
 
 template <WeightFormat kFormat>
 inline __m256 LoadColumn(const std::byte* group, int64_t column, int half) {
@@ -182,76 +287,72 @@ inline __m256 LoadColumn(const std::byte* group, int64_t column, int half) {
   return kFormat == WeightFormat::kF16 ? _mm256_cvtph_ps(halves) : WidenBF16(halves);
 }
 
-template <WeightFormat kFormat, int kTileTokens, int kHalves>
-inline void FloatTile(const MatMulTile& at) {
+template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+void FloatTile(const MatMulTile& at) {
+  constexpr int kHalves = 2 * kTileGroups;
+  constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
   __m256 acc[kHalves][kTileTokens];
   for (auto& of_half : acc) {
     for (__m256& of_token : of_half) of_token = _mm256_setzero_ps();
   }
   for (int64_t k = 0; k < at.cols; ++k) {
     __m256 w[kHalves];
-    for (int h = 0; h < kHalves; ++h) {
-      w[h] = LoadColumn<kFormat>(at.weights + h / 2 * at.group_bytes, k, h & 1);
-    }
-    for (int t = 0; t < kTileTokens; ++t) {
+    Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
+      const std::byte* group = at.weights + h / 2 * at.group_bytes;
+      if (h % 2 == 0) Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
+      w[h] = LoadColumn<kFormat>(group, k, h % 2);
+    });
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
       const __m256 x = _mm256_set1_ps(at.f32[t * at.cols + k]);
-      for (int h = 0; h < kHalves; ++h) acc[h][t] = _mm256_fmadd_ps(w[h], x, acc[h][t]);
-    }
+      Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
+        acc[h][t] = _mm256_fmadd_ps(w[h], x, acc[h][t]);
+      });
+    });
   }
-  for (int h = 0; h < kHalves; ++h) {
-    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, 8 * h, acc[h][t]);
-  }
-}
-
-// How many row groups a tile of so many tokens takes: float sums need about eight registers in
-// flight to hide the latency of fma.
-constexpr int RowGroupsOf(WeightFormat format, int tokens) {
-  if (IsFloat(format)) return tokens == 1 ? 4 : tokens == 2 ? 2 : 1;
-  return 1;  // one stream from memory is faster than several
-}
-
-// Quantised products of more than one token take eight rows at a time, whose unpacked weights fit
-// the registers.
-template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-inline void RunTile(const MatMulTile& at) {
-  if constexpr (IsFloat(kFormat)) {
-    FloatTile<kFormat, kTileTokens, 2 * kTileGroups>(at);
-  } else if constexpr (kTileTokens == 1) {
-    QuantizedTile<kFormat, 1, 2 * kTileGroups>(at, 0);
-  } else {
-    QuantizedTile<kFormat, kTileTokens, 1>(at, 0);
-    QuantizedTile<kFormat, kTileTokens, 1>(at, 1);
-  }
+  Unroll<kHalves * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+    const int h = i % kHalves;
+    const int t = i / kHalves;
+    StoreRows(at, t, 8 * h, acc[h][t]);
+  });
 }
 
 template <WeightFormat kFormat, int kTileTokens>
-void RunTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups = RowGroupsOf(kFormat, kTileTokens);
-  int64_t first = 0;
-  for (; first + kTileGroups <= row_groups; first += kTileGroups) {
-    RunTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, first));
+void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
+  constexpr int kTileGroups = static_cast<int>(FloatRowGroups(kTileTokens));
+  int64_t r = 0;
+  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
+    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
   }
-  for (; first < row_groups; ++first) RunTile<kFormat, kTileTokens, 1>(FromRowGroup(at, first));
+  if constexpr (kTileGroups > 2) {
+    for (; r + 2 <= row_groups; r += 2) {
+      FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+    }
+  }
+  for (; r < row_groups; ++r) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
 }
 
-template <WeightFormat kFormat>
-void ChooseTiles(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+template <WeightFormat kFormat, int... kTileTokens>
+void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
+                      int64_t row_groups, const MatMulTile& at) {
   using Tiles = void (*)(int64_t, const MatMulTile&);
-  static constexpr Tiles kByTokens[kTokens] = {RunTiles<kFormat, 1>, RunTiles<kFormat, 2>,
-                                               RunTiles<kFormat, 3>, RunTiles<kFormat, 4>};
+  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1>...};
   kByTokens[tokens - 1](row_groups, at);
 }
 
-// start[g] = −8 · Σ a over the group's 32 activations.
-void FillStart(const int8_t* q8, int64_t groups, int32_t* start) {
-  const __m256i ones = _mm256_set1_epi8(1);
-  for (int64_t g = 0; g < groups; ++g) {
-    const __m256i pairs = _mm256_maddubs_epi16(ones, LoadBytes(q8 + g * kQuantGroup));
-    const __m256i four = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-    const __m128i two =
-        _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-    const __m128i one = _mm_add_epi32(two, _mm_srli_si128(two, 8));
-    start[g] = -8 * (_mm_cvtsi128_si32(one) + _mm_extract_epi32(one, 1));
+template <WeightFormat kFormat>
+void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+         int64_t token_end) {
+  if constexpr (!IsQuantized(kFormat)) {
+    ForEachFloatTile<kFloatTokens>(
+        args, row_begin, row_end, token_begin, token_end, FloatRowGroups(token_end - token_begin),
+        [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+          ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
+                                    row_groups, at);
+        });
+  } else if (args.weight.cols > MostColumns<kFormat>()) {
+    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
+  } else {
+    MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
   }
 }
 
@@ -259,29 +360,9 @@ void FillStart(const int8_t* q8, int64_t groups, int32_t* start) {
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
-  const bool wants_start = args.weight.format == WeightFormat::kQ4_0;
-  if (wants_start && args.weight.cols > kStartCapacity / kTokens * kQuantGroup) {
-    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
-    return;
-  }
-  const auto run = [&](const auto& tile) {
-    ForEachTile<kTokens, kRowGroups>(args, row_begin, row_end, token_begin, token_end, wants_start,
-                                     FillStart, tile);
-  };
-  switch (args.weight.format) {
-    case WeightFormat::kF32:
-      return run(ChooseTiles<WeightFormat::kF32>);
-    case WeightFormat::kF16:
-      return run(ChooseTiles<WeightFormat::kF16>);
-    case WeightFormat::kBF16:
-      return run(ChooseTiles<WeightFormat::kBF16>);
-    case WeightFormat::kQ8_0:
-      return run(ChooseTiles<WeightFormat::kQ8_0>);
-    case WeightFormat::kQ4_0:
-      return run(ChooseTiles<WeightFormat::kQ4_0>);
-    case WeightFormat::kQ4_1:
-      return run(ChooseTiles<WeightFormat::kQ4_1>);
-  }
+  RunFormat(args.weight.format, [&](auto format) {
+    Run<decltype(format)::value>(args, row_begin, row_end, token_begin, token_end);
+  });
 }
 
 }  // namespace baton::avx2

@@ -1,8 +1,11 @@
 // NUMERICS §4 on AVX-512: one register is a row group, VPDPBUSD sums four columns at a time.
 //
-// Unpacked weights of 32 columns (eight registers) are held across a tile of tokens, whose
-// activations are broadcast four bytes at a time.
+// Many tokens: tiles of two row groups by six tokens: a broadcast of activations feeds two
+// products, a register of weights six; twelve sums and twelve accumulators fit the 32 registers.
+#include <iterator>
+
 #include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/matmul_unpack_avx512.h"
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx512.h"
@@ -10,8 +13,9 @@
 namespace baton::avx512 {
 namespace {
 
-inline constexpr int64_t kTokens = 8;     // most tokens of a tile
-inline constexpr int64_t kRowGroups = 8;  // row groups of fewer tokens
+// Tiles of float weights: enough sums in flight to hide the latency of fma, at most 24 registers.
+inline constexpr int64_t kFloatTokens = 12;
+constexpr int64_t FloatRowGroups(int64_t tokens) { return tokens == 1 ? 8 : tokens <= 4 ? 4 : 2; }
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m512i Broadcast4(const int8_t* p) {
@@ -20,37 +24,9 @@ inline __m512i Broadcast4(const int8_t* p) {
   return _mm512_set1_epi32(word);
 }
 
-constexpr int64_t HeaderBytes(WeightFormat format) {
-  return format == WeightFormat::kQ4_1 ? 64 : 32;
-}
-constexpr int64_t BlockBytes(WeightFormat format) {
-  return HeaderBytes(format) + (format == WeightFormat::kQ8_0 ? 512 : 256);
-}
-
-inline Lanes LoadHeader(const std::byte* p) {
-  return LoadF16(reinterpret_cast<const uint16_t*>(p));
-}
-
-// word[i]: columns 4i…4i+3 of sixteen rows as unsigned bytes (Q8_0: biased by 128).
-template <WeightFormat kFormat>
-inline void Unpack(const std::byte* p, __m512i word[8]) {
-  if constexpr (kFormat == WeightFormat::kQ8_0) {
-    for (int i = 0; i < 8; ++i) {
-      word[i] = _mm512_xor_si512(_mm512_loadu_si512(p + 64 * i), _mm512_set1_epi8(-128));
-    }
-  } else {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    for (int i = 0; i < 4; ++i) {
-      const __m512i both = _mm512_loadu_si512(p + 64 * i);
-      word[i] = _mm512_and_si512(both, nibble);
-      word[i + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
-    }
-  }
-}
-
-inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row_group, Lanes acc) {
-  float* out = at.out + token * at.out_stride + row_group * kRowGroup;
-  const int64_t rows = at.rows - row_group * kRowGroup;
+inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, Lanes acc) {
+  float* out = at.out + token * at.out_stride + row;
+  const int64_t rows = at.rows - row;
   if (rows >= kRowGroup) {
     Store(out, at.accumulate ? Add(Load(out), acc) : acc);
   } else {
@@ -58,42 +34,229 @@ inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row_group, La
   }
 }
 
-template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-void QuantizedTile(const MatMulTile& at) {
-  constexpr bool kHasMinimum = kFormat == WeightFormat::kQ4_1;
-  const int64_t groups = at.cols / kQuantGroup;
-  Lanes acc[kTileGroups][kTileTokens];
-  for (auto& of_group : acc) {
-    for (Lanes& of_token : of_group) of_token = Set(0.0f);
-  }
-  for (int64_t g = 0; g < groups; ++g) {
-    for (int r = 0; r < kTileGroups; ++r) {
-      const std::byte* block = at.weights + r * at.group_bytes + g * BlockBytes(kFormat);
-      if constexpr (kTileTokens == 1) {
-        for (int64_t line = 0; line < BlockBytes(kFormat); line += 64) {
-          _mm_prefetch(reinterpret_cast<const char*>(block) + kPrefetchBytes + line, _MM_HINT_T0);
-        }
-      }
-      const Lanes d = LoadHeader(block);
-      __m512i word[8];
-      Unpack<kFormat>(block + HeaderBytes(kFormat), word);
-      Unroll<kTileTokens>([&](int t) __attribute__((always_inline)) {
-        const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
-        __m512i sum =
-            kHasMinimum ? _mm512_setzero_si512() : _mm512_set1_epi32(at.start[t * groups + g]);
-        for (int i = 0; i < 8; ++i) sum = _mm512_dpbusd_epi32(sum, word[i], Broadcast4(a + 4 * i));
-        const Lanes scale = Multiply(d, Set(at.scale[t * groups + g]));
-        acc[r][t] = Fma(scale, {_mm512_cvtepi32_ps(sum)}, acc[r][t]);
-        if constexpr (kHasMinimum) {
-          acc[r][t] = Fma(LoadHeader(block + 32), Set(at.scaled_sum[t * groups + g]), acc[r][t]);
-        }
-      });
-    }
-  }
-  for (int r = 0; r < kTileGroups; ++r) {
-    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, r, acc[r][t]);
+inline void Prefetch(const std::byte* p, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
   }
 }
+
+template <SumKind kKind, int kTileGroups, int kTileTokens, int64_t kAheadBytes>
+void MultiplyTile(const SlabTile& at) {
+  constexpr int kParts = kKind == SumKind::kHalves ? 2 : 1;
+  Lanes acc[kTileGroups][kTileTokens];
+  Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+    const int r = i % kTileGroups;
+    const int t = i / kTileGroups;
+    acc[r][t] = Load(at.acc + t * at.acc_stride + r * kRowGroup);
+  });
+  const std::byte* words = at.slab->words;
+  const float* factor = at.slab->factor;
+  const float* minimum = at.slab->minimum;
+  const float* half_scales = at.slab->half_scales;
+  for (int64_t g = 0; g < at.groups; ++g) {
+    for (int r = 0; r < kTileGroups; ++r) {
+      if (at.ahead[r] != nullptr) Prefetch(at.ahead[r] + g * kAheadBytes, kAheadBytes);
+    }
+    __m512i sum[kTileGroups][kTileTokens];
+    Lanes scaled[kTileGroups][kTileTokens];
+    Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
+      Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+        const __m512i start =
+            kKind == SumKind::kMinimum
+                ? _mm512_setzero_si512()
+                : _mm512_set1_epi32(at.start[(t * at.row_stride + g) * kParts + part]);
+        for (int r = 0; r < kTileGroups; ++r) sum[r][t] = start;
+      });
+      Unroll<8 / kParts>([&](auto j) __attribute__((always_inline)) {
+        const int word_index = part * 8 / kParts + j;
+        __m512i word[kTileGroups];
+        Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+          word[r] = _mm512_load_si512(words + (word_index * kTileGroups + r) * 64);
+        });
+        Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+          const __m512i a =
+              Broadcast4(at.q8 + (t * at.row_stride + g) * kQuantGroup + 4 * word_index);
+          Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+            sum[r][t] = _mm512_dpbusd_epi32(sum[r][t], word[r], a);
+          });
+        });
+      });
+      if constexpr (kKind == SumKind::kHalves) {
+        Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+          const int r = i % kTileGroups;
+          const int t = i / kTileGroups;
+          const Lanes scale = Load(half_scales + (2 * r + part) * kRowGroup);
+          const Lanes half = {_mm512_cvtepi32_ps(sum[r][t])};
+          scaled[r][t] = part == 0 ? Multiply(scale, half) : Fma(scale, half, scaled[r][t]);
+        });
+      }
+    });
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+      const Lanes scale = Set(at.scale[t * at.row_stride + g]);
+      Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+        const Lanes product = Multiply(Load(factor + r * kRowGroup), scale);
+        const Lanes isum =
+            kKind == SumKind::kHalves ? scaled[r][t] : Lanes{_mm512_cvtepi32_ps(sum[r][t])};
+        acc[r][t] = Fma(product, isum, acc[r][t]);
+        if constexpr (kKind == SumKind::kMinimum) {
+          acc[r][t] = Fma(Load(minimum + r * kRowGroup), Set(at.scaled_sum[t * at.row_stride + g]),
+                          acc[r][t]);
+        }
+      });
+    });
+    words += 8 * kTileGroups * 64;
+    factor += kTileGroups * kRowGroup;
+    minimum += kTileGroups * kRowGroup;
+    half_scales += kTileGroups * 2 * kRowGroup;
+  }
+  Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+    const int r = i % kTileGroups;
+    const int t = i / kTileGroups;
+    Store(at.acc + t * at.acc_stride + r * kRowGroup, acc[r][t]);
+  });
+}
+
+// A few tokens against one row group, straight from memory: one stream is faster than several.
+template <WeightFormat kFormat, int kTileTokens>
+void MultiplyFew(const MatMulTile& at) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+  constexpr int kParts = StartsOf(kFormat) == 2 ? 2 : 1;
+  const int64_t groups = at.cols / kQuantGroup;
+  Lanes acc[kTileTokens];
+  for (Lanes& of_token : acc) of_token = Set(0.0f);
+  const std::byte* block = at.weights;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t in_block = g % kLayout.groups;
+    Prefetch(block + in_block * GroupBytes(kFormat) + kPrefetchBytes, GroupBytes(kFormat));
+    const WeightGroup weights = UnpackGroup<kFormat>(block, in_block);
+    if (in_block == kLayout.groups - 1) block += kLayout.bytes();
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+      const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
+      __m512i sum[kParts];
+      for (int part = 0; part < kParts; ++part) {
+        sum[part] = BiasOf(kFormat) == 0
+                        ? _mm512_setzero_si512()
+                        : _mm512_set1_epi32(at.start[(t * groups + g) * kParts + part]);
+      }
+      Unroll<8>([&](auto i) __attribute__((always_inline)) {
+        const int part = i * kParts / 8;
+        sum[part] = _mm512_dpbusd_epi32(sum[part], weights.word[i], Broadcast4(a + 4 * i));
+      });
+      Lanes isum = {_mm512_cvtepi32_ps(sum[0])};
+      if constexpr (kParts == 2) {
+        isum = Fma(weights.half_scales[1], {_mm512_cvtepi32_ps(sum[1])},
+                   Multiply(weights.half_scales[0], isum));
+      }
+      const Lanes product = Multiply(weights.factor, Set(at.scale[t * groups + g]));
+      acc[t] = Fma(product, isum, acc[t]);
+      if constexpr (HasMinimum(kFormat)) {
+        acc[t] = Fma(weights.minimum, Set(at.scaled_sum[t * groups + g]), acc[t]);
+      }
+    });
+  }
+  Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) { StoreRows(at, t, 0, acc[t]); });
+}
+
+// start = −bias · Σ a over each group's 32 activations, or over each of its halves: eight groups at
+// a time.
+template <WeightFormat kFormat>
+void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
+  const __m512i by_half = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+  const __m512i by_group = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 11, 3, 10, 2, 9, 1, 8, 0);
+  for (int64_t g = 0; g < groups; g += 8) {
+    const int64_t bytes = SmallerOf(8, groups - g) * kQuantGroup;
+    __m512i four[4];  // sums of four columns: groups 2i and 2i + 1
+    for (int i = 0; i < 4; ++i) {
+      const int64_t left = bytes - 64 * i;
+      const __mmask64 mask = left >= 64 ? ~uint64_t{0} : left > 0 ? 0xffffffffu : 0;
+      const __m512i a = _mm512_maskz_loadu_epi8(mask, q8 + g * kQuantGroup + 64 * i);
+      four[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), a);
+    }
+    __m512i two[2];
+    for (int i = 0; i < 2; ++i) {
+      two[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(four[2 * i], four[2 * i + 1]),
+                                _mm512_unpackhi_epi32(four[2 * i], four[2 * i + 1]));
+    }
+    // [first halves of groups 0 2 4 6, second halves, first of 1 3 5 7, second].
+    __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(two[0], two[1]),
+                                    _mm512_unpackhi_epi64(two[0], two[1]));
+    if constexpr (StartsOf(kFormat) == 1) {
+      sums = _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1));
+    }
+    sums = _mm512_permutexvar_epi32(StartsOf(kFormat) == 1 ? by_group : by_half, sums);
+    sums = _mm512_mullo_epi32(sums, _mm512_set1_epi32(-BiasOf(kFormat)));
+    const int64_t count = bytes / kQuantGroup * StartsOf(kFormat);
+    _mm512_mask_storeu_epi32(start + g * StartsOf(kFormat),
+                             static_cast<__mmask16>((1u << count) - 1), sums);
+  }
+}
+
+struct Product {
+  static constexpr int64_t kRowGroups = 2;
+  // A slab of six- or eight-bit weights costs more than reading them again for a few more tokens.
+  template <WeightFormat kFormat>
+  static constexpr int64_t kFewTokens = BlockLayoutOf(kFormat).words > 5 ? 24 : 8;
+  template <WeightFormat kFormat>
+  static constexpr int64_t kTokens = SumKindOf(kFormat) == SumKind::kHalves ? 4 : 6;
+
+  template <WeightFormat kFormat, int kTileGroups>
+  static void Unpack(const std::byte* weights, int64_t group_bytes, int64_t first, int64_t groups,
+                     Slab& slab) {
+    constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+    for (int r = 0; r < kTileGroups; ++r) {
+      for (int64_t g = 0; g < groups; ++g) {
+        const std::byte* block = weights + (first + g) / kLayout.groups * kLayout.bytes();
+        const WeightGroup unpacked = UnpackGroup<kFormat>(block, (first + g) % kLayout.groups);
+        const int64_t at = g * kTileGroups + r;
+        Unroll<8>([&](auto i) __attribute__((always_inline)) {
+          _mm512_store_si512(slab.words + ((8 * g + i) * kTileGroups + r) * 64, unpacked.word[i]);
+        });
+        Store(slab.factor + at * kRowGroup, unpacked.factor);
+        if constexpr (SumKindOf(kFormat) == SumKind::kMinimum) {
+          Store(slab.minimum + at * kRowGroup, unpacked.minimum);
+        }
+        if constexpr (SumKindOf(kFormat) == SumKind::kHalves) {
+          for (int half = 0; half < 2; ++half) {
+            Store(slab.half_scales + (2 * at + half) * kRowGroup, unpacked.half_scales[half]);
+          }
+        }
+      }
+      weights += group_bytes;
+    }
+  }
+
+  template <WeightFormat kFormat, int kTileGroups>
+  static void MultiplySlab(int64_t tokens, const SlabTile& at) {
+    constexpr SumKind kKind = SumKindOf(kFormat);
+    constexpr int64_t kAhead = GroupBytes(kFormat);
+    using Tile = void (*)(const SlabTile&);
+    static constexpr Tile kByTokens[] = {
+        MultiplyTile<kKind, kTileGroups, 1, kAhead>, MultiplyTile<kKind, kTileGroups, 2, kAhead>,
+        MultiplyTile<kKind, kTileGroups, 3, kAhead>, MultiplyTile<kKind, kTileGroups, 4, kAhead>,
+        MultiplyTile<kKind, kTileGroups, 5, kAhead>, MultiplyTile<kKind, kTileGroups, 6, kAhead>};
+    kByTokens[tokens - 1](at);
+  }
+
+  template <WeightFormat kFormat>
+  static void MultiplyTokens(int64_t tokens, const MatMulTile& at) {
+    using Tile = void (*)(const MatMulTile&);
+    static constexpr Tile kByTokens[] = {MultiplyFew<kFormat, 1>, MultiplyFew<kFormat, 2>,
+                                         MultiplyFew<kFormat, 3>, MultiplyFew<kFormat, 4>,
+                                         MultiplyFew<kFormat, 5>, MultiplyFew<kFormat, 6>,
+                                         MultiplyFew<kFormat, 7>, MultiplyFew<kFormat, 8>};
+    ForEachTokenTile<std::size(kByTokens)>(tokens, [&](int64_t first, int64_t count) {
+      kByTokens[count - 1](FromToken(at, first, StartsOf(kFormat)));
+    });
+  }
+
+  template <WeightFormat kFormat>
+  static void FillStarts(const int8_t* q8, int64_t groups, int32_t* start) {
+    FillStartsOf<kFormat>(q8, groups, start);
+  }
+  static void StoreToken(const MatMulTile& at, int64_t token, int64_t row, const float* acc) {
+    StoreRows(at, token, row, Load(acc));
+  }
+};
 
 template <WeightFormat kFormat>
 inline Lanes LoadColumn(const std::byte* group, int64_t column) {
@@ -105,67 +268,69 @@ inline Lanes LoadColumn(const std::byte* group, int64_t column) {
 
 template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
 void FloatTile(const MatMulTile& at) {
+  constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
   Lanes acc[kTileGroups][kTileTokens];
   for (auto& of_group : acc) {
     for (Lanes& of_token : of_group) of_token = Set(0.0f);
   }
   for (int64_t k = 0; k < at.cols; ++k) {
-    for (int r = 0; r < kTileGroups; ++r) {
-      const Lanes w = LoadColumn<kFormat>(at.weights + r * at.group_bytes, k);
-      for (int t = 0; t < kTileTokens; ++t) {
-        acc[r][t] = Fma(w, Set(at.f32[t * at.cols + k]), acc[r][t]);
-      }
-    }
+    Lanes w[kTileGroups];
+    Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+      const std::byte* group = at.weights + r * at.group_bytes;
+      Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
+      w[r] = LoadColumn<kFormat>(group, k);
+    });
+    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+      const Lanes x = Set(at.f32[t * at.cols + k]);
+      Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+        acc[r][t] = Fma(w[r], x, acc[r][t]);
+      });
+    });
   }
-  for (int r = 0; r < kTileGroups; ++r) {
-    for (int t = 0; t < kTileTokens; ++t) StoreRows(at, t, r, acc[r][t]);
-  }
-}
-
-// How many row groups a tile of so many tokens takes: float sums need eight or more registers in
-// flight to hide the latency of fma.
-constexpr int RowGroupsOf(WeightFormat format, int tokens) {
-  if (IsFloat(format)) return tokens == 1 ? 8 : tokens <= 3 ? 4 : tokens < kTokens ? 2 : 1;
-  return 1;  // one stream from memory is faster than several
-}
-
-template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-inline void RunTile(const MatMulTile& at) {
-  if constexpr (IsFloat(kFormat)) {
-    FloatTile<kFormat, kTileTokens, kTileGroups>(at);
-  } else {
-    QuantizedTile<kFormat, kTileTokens, kTileGroups>(at);
-  }
+  Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+    const int r = i % kTileGroups;
+    const int t = i / kTileGroups;
+    StoreRows(at, t, r * kRowGroup, acc[r][t]);
+  });
 }
 
 template <WeightFormat kFormat, int kTileTokens>
-void RunTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups = RowGroupsOf(kFormat, kTileTokens);
-  int64_t first = 0;
-  for (; first + kTileGroups <= row_groups; first += kTileGroups) {
-    RunTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, first));
+void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
+  constexpr int kTileGroups = static_cast<int>(FloatRowGroups(kTileTokens));
+  int64_t r = 0;
+  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
+    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
   }
-  for (; first < row_groups; ++first) RunTile<kFormat, kTileTokens, 1>(FromRowGroup(at, first));
+  if constexpr (kTileGroups > 2) {
+    for (; r + 2 <= row_groups; r += 2) {
+      FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+    }
+  }
+  for (; r < row_groups; ++r) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
 }
 
-template <WeightFormat kFormat>
-void ChooseTiles(int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+template <WeightFormat kFormat, int... kTileTokens>
+void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
+                      int64_t row_groups, const MatMulTile& at) {
   using Tiles = void (*)(int64_t, const MatMulTile&);
-  static constexpr Tiles kByTokens[kTokens] = {
-      RunTiles<kFormat, 1>, RunTiles<kFormat, 2>, RunTiles<kFormat, 3>, RunTiles<kFormat, 4>,
-      RunTiles<kFormat, 5>, RunTiles<kFormat, 6>, RunTiles<kFormat, 7>, RunTiles<kFormat, 8>};
+  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1>...};
   kByTokens[tokens - 1](row_groups, at);
 }
 
-// start[g] = −bias · Σ a over the group's 32 activations.
-void FillStart(int bias, const int8_t* q8, int64_t groups, int32_t* start) {
-  for (int64_t g = 0; g < groups; ++g) {
-    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q8 + g * kQuantGroup));
-    const __m256i four = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), a);
-    const __m128i two =
-        _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
-    const __m128i one = _mm_add_epi32(two, _mm_srli_si128(two, 8));
-    start[g] = -bias * (_mm_cvtsi128_si32(one) + _mm_extract_epi32(one, 1));
+template <WeightFormat kFormat>
+void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
+         int64_t token_end) {
+  if constexpr (!IsQuantized(kFormat)) {
+    ForEachFloatTile<kFloatTokens>(
+        args, row_begin, row_end, token_begin, token_end, FloatRowGroups(token_end - token_begin),
+        [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
+          ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
+                                    row_groups, at);
+        });
+  } else if (args.weight.cols > MostColumns<kFormat>()) {
+    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
+  } else {
+    MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
   }
 }
 
@@ -173,32 +338,9 @@ void FillStart(int bias, const int8_t* q8, int64_t groups, int32_t* start) {
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
-  if (args.weight.cols > kStartCapacity / kTokens * kQuantGroup) {
-    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
-    return;
-  }
-  const auto run = [&](int bias, const auto& tile) {
-    ForEachTile<kTokens, kRowGroups>(
-        args, row_begin, row_end, token_begin, token_end, bias != 0,
-        [bias](const int8_t* q8, int64_t groups, int32_t* start) {
-          FillStart(bias, q8, groups, start);
-        },
-        tile);
-  };
-  switch (args.weight.format) {
-    case WeightFormat::kF32:
-      return run(0, ChooseTiles<WeightFormat::kF32>);
-    case WeightFormat::kF16:
-      return run(0, ChooseTiles<WeightFormat::kF16>);
-    case WeightFormat::kBF16:
-      return run(0, ChooseTiles<WeightFormat::kBF16>);
-    case WeightFormat::kQ8_0:
-      return run(128, ChooseTiles<WeightFormat::kQ8_0>);
-    case WeightFormat::kQ4_0:
-      return run(8, ChooseTiles<WeightFormat::kQ4_0>);
-    case WeightFormat::kQ4_1:
-      return run(0, ChooseTiles<WeightFormat::kQ4_1>);
-  }
+  RunFormat(args.weight.format, [&](auto format) {
+    Run<decltype(format)::value>(args, row_begin, row_end, token_begin, token_end);
+  });
 }
 
 }  // namespace baton::avx512

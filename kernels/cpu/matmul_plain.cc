@@ -1,4 +1,4 @@
-// NUMERICS §4, one group of 16 rows and one token at a time.
+// NUMERICS §4, one group of 16 rows and a few tokens at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,59 +10,32 @@
 namespace baton::plain {
 namespace {
 
-float F16At(const std::byte* bytes, int64_t index) {
-  uint16_t bits;
-  std::memcpy(&bits, bytes + 2 * index, sizeof(bits));
-  return F16ToF32(bits);
+constexpr int64_t kTokens = 8;  // that share the reading of weights
+
+// Σ scale·q·a over the 32 columns of a group, exact.
+float ScaledSum(const RowWeights& row, const int8_t* a) {
+  int32_t isum[2] = {0, 0};
+  for (int c = 0; c < kQuantGroup; ++c) isum[c / 16] += row.q[c] * a[c];
+  if (!row.has_half_scales) return static_cast<float>(isum[0] + isum[1]);
+  return std::fma(row.half_scales[1], static_cast<float>(isum[1]),
+                  row.half_scales[0] * static_cast<float>(isum[0]));
 }
 
-// isum[row] = Σ q·a over 32 columns of int8 weights.
-void SumInt8(const std::byte* words, const int8_t* a, int32_t isum[kRowGroup]) {
-  std::fill_n(isum, kRowGroup, 0);
-  const auto* q = reinterpret_cast<const int8_t*>(words);
-  for (int j = 0; j < 8; ++j) {
-    for (int row = 0; row < kRowGroup; ++row) {
-      for (int i = 0; i < 4; ++i) isum[row] += q[(j * kRowGroup + row) * 4 + i] * a[4 * j + i];
-    }
-  }
-}
-
-// isum[row] = Σ (q − bias)·a over 32 columns of 4-bit weights.
-void SumNibbles(const std::byte* words, const int8_t* a, int bias, int32_t isum[kRowGroup]) {
-  std::fill_n(isum, kRowGroup, 0);
-  const auto* q = reinterpret_cast<const uint8_t*>(words);
-  for (int j = 0; j < 4; ++j) {
-    for (int row = 0; row < kRowGroup; ++row) {
-      for (int i = 0; i < 4; ++i) {
-        const int byte = q[(j * kRowGroup + row) * 4 + i];
-        isum[row] += ((byte & 15) - bias) * a[4 * j + i];
-        isum[row] += ((byte >> 4) - bias) * a[16 + 4 * j + i];
+void QuantizedGroup(const MatMulArgs& args, const std::byte* group, int64_t token, int64_t tokens,
+                    float acc[][kRowGroup]) {
+  const WeightFormat format = args.weight.format;
+  const int64_t groups = args.weight.cols / kQuantGroup;
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t lane = 0; lane < kRowGroup; ++lane) {
+      const RowWeights row = ReadRowWeights(format, group, g, lane);
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t at = (token + t) * groups + g;
+        const float product = row.factor * args.x.scale[at];
+        float& sum = acc[t][lane];
+        sum = std::fma(product, ScaledSum(row, args.x.q8 + at * kQuantGroup), sum);
+        if (HasMinimum(format)) sum = std::fma(row.minimum, args.x.scaled_sum[at], sum);
       }
     }
-  }
-}
-
-void QuantizedGroup(const PackedMatrix& weight, const std::byte* group, const int8_t* a,
-                    const float* scale, const float* scaled_sum, float acc[kRowGroup]) {
-  const bool has_minimum = weight.format == WeightFormat::kQ4_1;
-  const int64_t headers = has_minimum ? 2 : 1;
-  const int64_t block_bytes = RowGroupBytes(weight.format, kQuantGroup);
-  for (int64_t g = 0; g < weight.cols / kQuantGroup; ++g) {
-    const std::byte* words = group + 2 * kRowGroup * headers;
-    int32_t isum[kRowGroup];
-    if (weight.format == WeightFormat::kQ8_0) {
-      SumInt8(words, a + g * kQuantGroup, isum);
-    } else {
-      SumNibbles(words, a + g * kQuantGroup, has_minimum ? 0 : 8, isum);
-    }
-    for (int row = 0; row < kRowGroup; ++row) {
-      const float product = F16At(group, row) * scale[g];
-      acc[row] = std::fma(product, static_cast<float>(isum[row]), acc[row]);
-      if (has_minimum) {
-        acc[row] = std::fma(F16At(group, kRowGroup + row), scaled_sum[g], acc[row]);
-      }
-    }
-    group += block_bytes;
   }
 }
 
@@ -91,23 +64,25 @@ void FloatGroup(const PackedMatrix& weight, const std::byte* group, const float*
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
   const PackedMatrix& weight = args.weight;
-  const int64_t cols = weight.cols;
-  const int64_t groups = cols / kQuantGroup;
-  const int64_t group_bytes = RowGroupBytes(weight.format, cols);
+  const int64_t group_bytes = RowGroupBytes(weight.format, weight.cols);
   for (int64_t first = row_begin; first < row_end; first += kRowGroup) {
     const std::byte* group = weight.data + first / kRowGroup * group_bytes;
     const int64_t rows = std::min(kRowGroup, row_end - first);
-    for (int64_t token = token_begin; token < token_end; ++token) {
-      float acc[kRowGroup] = {};
+    for (int64_t token = token_begin; token < token_end; token += kTokens) {
+      const int64_t tokens = std::min(kTokens, token_end - token);
+      float acc[kTokens][kRowGroup] = {};
       if (IsQuantized(weight.format)) {
-        QuantizedGroup(weight, group, args.x.q8 + token * cols, args.x.scale + token * groups,
-                       args.x.scaled_sum + token * groups, acc);
+        QuantizedGroup(args, group, token, tokens, acc);
       } else {
-        FloatGroup(weight, group, args.x.f32 + token * cols, acc);
+        for (int64_t t = 0; t < tokens; ++t) {
+          FloatGroup(weight, group, args.x.f32 + (token + t) * weight.cols, acc[t]);
+        }
       }
-      float* out = args.out + token * args.out_stride + first;
-      for (int64_t row = 0; row < rows; ++row) {
-        out[row] = args.accumulate ? out[row] + acc[row] : acc[row];
+      for (int64_t t = 0; t < tokens; ++t) {
+        float* out = args.out + (token + t) * args.out_stride + first;
+        for (int64_t row = 0; row < rows; ++row) {
+          out[row] = args.accumulate ? out[row] + acc[t][row] : acc[t][row];
+        }
       }
     }
   }

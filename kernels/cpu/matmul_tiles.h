@@ -1,11 +1,16 @@
-// How the vector products cut a unit of work: blocks of tokens, then row groups, then tiles of a
-// few tokens whose accumulators stay in registers.
+// How the vector products cut a unit of work.
+//
+// Float weights, and quantised ones against few tokens, are read in place: tiles of a few tokens
+// and row groups, whose accumulators stay in registers. Quantised weights against more tokens are
+// unpacked once, a slab of one or two row groups and up to 32·kSlabGroups columns at a time, which
+// stays in the first-level cache while every tile of tokens is multiplied with it.
 //
 // Included by matmul_avx2.cc and matmul_avx512.cc, which supply the tiles. Everything has internal
 // linkage.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -13,6 +18,50 @@
 
 namespace baton {
 namespace {
+
+// How a group of 32 columns is summed.
+enum class SumKind {
+  kMinimum,  // weights as they are; then the minimum
+  kBiased,   // weights are kept as q + bias, so a sum starts from −bias · Σ a
+  kHalves,   // biased, sixteen columns at a time, each half with an integer scale
+};
+constexpr SumKind SumKindOf(WeightFormat format) {
+  if (format == WeightFormat::kQ6_K) return SumKind::kHalves;
+  return HasMinimum(format) ? SumKind::kMinimum : SumKind::kBiased;
+}
+constexpr int BiasOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kQ8_0:
+      return 128;
+    case WeightFormat::kQ4_0:
+      return 8;
+    case WeightFormat::kQ5_0:
+      return 16;
+    case WeightFormat::kQ6_K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+// Sums per group that start from a bias.
+constexpr int64_t StartsOf(WeightFormat format) {
+  if (BiasOf(format) == 0) return 0;
+  return SumKindOf(format) == SumKind::kHalves ? 2 : 1;
+}
+
+// body(0), body(1), …, body(kCount − 1) without a loop, the numbers as integral constants, so that
+// arrays indexed by them live in registers. The bodies must be always_inline lambdas: compilers
+// stop unrolling such long ones.
+template <typename Body, int... kIndex>
+[[gnu::always_inline]] inline void Unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
+  (body(std::integral_constant<int, kIndex>()), ...);
+}
+template <int kCount, typename Body>
+[[gnu::always_inline]] inline void Unroll(const Body& body) {
+  Unroll(std::make_integer_sequence<int, kCount>(), body);
+}
+
+inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A few tokens against one or more row groups; pointers are at the first token and row group.
 struct MatMulTile {
@@ -23,16 +72,34 @@ struct MatMulTile {
   const int8_t* q8;         // [tokens, cols]
   const float* scale;       // [tokens, cols / 32]
   const float* scaled_sum;  // [tokens, cols / 32]
-  const int32_t* start;     // [tokens, cols / 32] what each integer sum starts from
+  const int32_t* start;     // [tokens, cols / 32, StartsOf(format)]
   float* out;               // [tokens, out_stride]
   int64_t out_stride;
   int64_t rows;  // to store: 16 per row group, fewer in the last
   bool accumulate;
 };
 
-constexpr bool IsFloat(WeightFormat format) {
-  return format == WeightFormat::kF32 || format == WeightFormat::kF16 ||
-         format == WeightFormat::kBF16;
+inline MatMulTile TileAt(const MatMulArgs& args, int64_t token, int64_t row, int64_t row_end,
+                         const int32_t* start) {
+  MatMulTile at = {};
+  const int64_t cols = args.weight.cols;
+  at.group_bytes = RowGroupBytes(args.weight.format, cols);
+  at.weights = args.weight.data + row / kRowGroup * at.group_bytes;
+  at.cols = cols;
+  if (args.x.f32 != nullptr) at.f32 = args.x.f32 + token * cols;
+  if (args.x.q8 != nullptr) {
+    at.q8 = args.x.q8 + token * cols;
+    at.scale = args.x.scale + token * (cols / kQuantGroup);
+    if (args.x.scaled_sum != nullptr) {
+      at.scaled_sum = args.x.scaled_sum + token * (cols / kQuantGroup);
+    }
+  }
+  at.start = start;
+  at.out = args.out + token * args.out_stride + row;
+  at.out_stride = args.out_stride;
+  at.rows = row_end - row;
+  at.accumulate = args.accumulate;
+  return at;
 }
 
 // The same tile from a later row group on.
@@ -43,83 +110,212 @@ inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
   return at;
 }
 
-// Weights are kept unsigned as q + bias, so an integer sum starts from −bias · Σ a.
-inline constexpr int64_t kStartCapacity = 8192;  // 32 KiB
-
-// body(0), body(1), …, body(kCount − 1) without a loop, so that arrays indexed by them live in
-// registers. The bodies must be always_inline lambdas: compilers stop unrolling such long ones.
-template <typename Body, int... kIndex>
-[[gnu::always_inline]] inline void Unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
-  (body(kIndex), ...);
-}
-template <int kCount, typename Body>
-[[gnu::always_inline]] inline void Unroll(const Body& body) {
-  Unroll(std::make_integer_sequence<int, kCount>(), body);
+// The same tile from a later token on; `starts` is StartsOf(format). Quantised formats.
+inline MatMulTile FromToken(MatMulTile at, int64_t token, int64_t starts) {
+  const int64_t groups = at.cols / kQuantGroup;
+  at.q8 += token * at.cols;
+  at.scale += token * groups;
+  if (at.scaled_sum != nullptr) at.scaled_sum += token * groups;
+  if (at.start != nullptr) at.start += token * groups * starts;
+  at.out += token * at.out_stride;
+  return at;
 }
 
-inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Calls tile(count, tokens' arguments) for tokens [begin, end), at most kMost at once and as evenly
-// as that allows.
+// Calls tile(first, count) for tokens [0, tokens), at most kMost at once and as evenly as that
+// allows.
 template <int64_t kMost, typename Tile>
-inline void ForEachTokenTile(MatMulTile args, int64_t tokens, const Tile& tile) {
-  const int64_t groups = args.cols / kQuantGroup;
+[[gnu::always_inline]] inline void ForEachTokenTile(int64_t tokens, const Tile& tile) {
+  int64_t first = 0;
   for (int64_t tiles = (tokens + kMost - 1) / kMost; tiles > 0; --tiles) {
-    const int64_t count = (tokens + tiles - 1) / tiles;
-    tile(count, args);
-    tokens -= count;
-    args.out += count * args.out_stride;
-    if (args.f32 != nullptr) args.f32 += count * args.cols;
-    if (args.q8 == nullptr) continue;
-    args.q8 += count * args.cols;
-    args.scale += count * groups;
-    if (args.scaled_sum != nullptr) args.scaled_sum += count * groups;
-    if (args.start != nullptr) args.start += count * groups;
+    const int64_t count = (tokens - first + tiles - 1) / tiles;
+    tile(first, count);
+    first += count;
   }
 }
 
-// tile(count, row_groups, args) computes `count` tokens of `row_groups` row groups.
-// fill_start(q8, groups, start) fills one token's row of MatMulTile::start; null: none is wanted.
-template <int64_t kMostTokens, int64_t kMostRowGroups, typename Tile, typename FillStart>
-inline void ForEachTile(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                        int64_t token_begin, int64_t token_end, bool wants_start,
-                        const FillStart& fill_start, const Tile& tile) {
-  const int64_t cols = args.weight.cols;
-  const int64_t groups = cols / kQuantGroup;
-  const int64_t group_bytes = RowGroupBytes(args.weight.format, cols);
-  alignas(64) int32_t start[kStartCapacity];
-  int64_t block = token_end - token_begin;
-  if (wants_start && block * groups > kStartCapacity) {
-    block = kStartCapacity / groups / kMostTokens * kMostTokens;
+// Float weights: tile(count, row_groups, args) computes `count` tokens, at most kMostTokens, of
+// `row_groups` row groups, at most `most_row_groups`.
+template <int64_t kMostTokens, typename Tile>
+inline void ForEachFloatTile(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                             int64_t token_begin, int64_t token_end, int64_t most_row_groups,
+                             const Tile& tile) {
+  const int64_t step = most_row_groups * kRowGroup;
+  for (int64_t row = row_begin; row < row_end; row += step) {
+    const int64_t end = SmallerOf(row + step, row_end);
+    ForEachTokenTile<kMostTokens>(token_end - token_begin, [&](int64_t first, int64_t count) {
+      tile(count, (end - row + kRowGroup - 1) / kRowGroup,
+           TileAt(args, token_begin + first, row, end, nullptr));
+    });
   }
+}
+
+inline constexpr int64_t kSlabGroups = 24;     // of 32 columns
+inline constexpr int64_t kSlabRegisters = 16;  // 64-byte ones of weights per 32 columns, at most
+inline constexpr int64_t kSlabRowGroups = 2;   // at most
+inline constexpr int64_t kBlockTokens = 64;    // whose sums are kept with a slab
+inline constexpr int64_t kPanelRowGroups = 8;  // whose sums are kept
+inline constexpr int64_t kStartCapacity = 16384;
+
+// Unpacked weights of a few row groups, [groups, …] with the row group before the row.
+struct Slab {
+  alignas(64) std::byte words[kSlabGroups * kSlabRegisters * 64];
+  alignas(64) float factor[kSlabGroups * kSlabRowGroups * kRowGroup];
+  alignas(64) float minimum[kSlabGroups * kSlabRowGroups * kRowGroup];
+  alignas(64) float half_scales[kSlabGroups * kSlabRowGroups * 2 * kRowGroup];
+};
+
+// A few tokens against a slab; pointers are at the first token and the slab's first group.
+struct SlabTile {
+  const Slab* slab;
+  int64_t groups;           // of the slab
+  int64_t row_stride;       // groups of a whole row: from one token's scales to the next
+  const int8_t* q8;         // [tokens, 32 * row_stride]
+  const float* scale;       // [tokens, row_stride]
+  const float* scaled_sum;  // [tokens, row_stride]
+  const int32_t* start;     // [tokens, row_stride, StartsOf(format)]
+  float* acc;               // [tokens, acc_stride], 16 values per row group, added to
+  int64_t acc_stride;
+  // What the next slab will be made from, to be read ahead: so many bytes per group of this one
+  // from each of two places; null: nothing.
+  const std::byte* ahead[kSlabRowGroups];
+};
+
+inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t starts,
+                           int64_t first_group, int64_t groups, int64_t token, float* acc,
+                           int64_t acc_stride) {
+  const int64_t row_stride = at.cols / kQuantGroup;
+  const int64_t first = token * row_stride + first_group;
+  return {.slab = &slab,
+          .groups = groups,
+          .row_stride = row_stride,
+          .q8 = at.q8 + first * kQuantGroup,
+          .scale = at.scale + first,
+          .scaled_sum = at.scaled_sum == nullptr ? nullptr : at.scaled_sum + first,
+          .start = at.start == nullptr ? nullptr : at.start + first * starts,
+          .acc = acc + token * acc_stride,
+          .acc_stride = acc_stride,
+          .ahead = {}};
+}
+
+// Bytes of 32 columns of a row group, block headers spread evenly.
+constexpr int64_t GroupBytes(WeightFormat format) {
+  return BlockLayoutOf(format).bytes() / BlockLayoutOf(format).groups;
+}
+
+// acc[t] += what kRowGroups row groups give token t, for at most kBlockTokens tokens.
+// Product::Unpack(weights of the first row group, bytes of one, first group, groups, slab);
+// Product::MultiplySlab(count, tile).
+template <WeightFormat kFormat, int kRowGroups, typename Product>
+inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
+                              int64_t acc_stride) {
+  Slab slab;
+  const int64_t row_stride = at.cols / kQuantGroup;
+  for (int64_t first = 0; first < row_stride; first += kSlabGroups) {
+    const int64_t groups = SmallerOf(kSlabGroups, row_stride - first);
+    const int64_t next = first + groups;
+    Product::template Unpack<kFormat, kRowGroups>(at.weights, at.group_bytes, first, groups, slab);
+    ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
+      SlabTile tile =
+          SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, acc_stride);
+      for (int r = 0; token == 0 && r < kRowGroups; ++r) {
+        tile.ahead[r] = next < row_stride
+                            ? at.weights + r * at.group_bytes + next * GroupBytes(kFormat)
+                            : at.weights + (kRowGroups + r) * at.group_bytes;
+      }
+      Product::template MultiplySlab<kFormat, kRowGroups>(count, tile);
+    });
+  }
+}
+
+// At most kPanelRowGroups row groups, whose results are stored token by token: they lie far apart,
+// often a power of two, and runs of lines spare the first-level cache conflicts.
+// Product::StoreToken(at, token, row, acc of 16 rows).
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
+  constexpr int64_t kRowGroups = Product::kRowGroups;
+  constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
+  alignas(64) float acc[kBlockTokens * kAccStride];
+  for (int64_t i = 0; i < tokens * kAccStride; ++i) acc[i] = 0;
+  int64_t r = 0;
+  for (; r + kRowGroups <= row_groups; r += kRowGroups) {
+    MultiplyRowGroups<kFormat, kRowGroups, Product>(FromRowGroup(at, r), tokens,
+                                                    acc + r * kRowGroup, kAccStride);
+  }
+  for (; r < row_groups; ++r) {
+    MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup,
+                                           kAccStride);
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (r = 0; r < row_groups; ++r) {
+      Product::StoreToken(at, t, r * kRowGroup, acc + t * kAccStride + r * kRowGroup);
+    }
+  }
+}
+
+// The longest rows that `MultiplyQuantized` takes.
+template <WeightFormat kFormat>
+constexpr int64_t MostColumns() {
+  return StartsOf(kFormat) == 0 ? INT64_MAX : kStartCapacity / StartsOf(kFormat) * kQuantGroup;
+}
+
+// A unit of a quantised product. Product::MultiplyTokens(count, tile): a few tokens against one row
+// group, straight from memory.
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                              int64_t token_begin, int64_t token_end) {
+  constexpr int64_t kStarts = StartsOf(kFormat);
+  const int64_t groups = args.weight.cols / kQuantGroup;
+  alignas(64) int32_t start[kStarts == 0 ? 1 : kStartCapacity];
+  int64_t block = kBlockTokens;
+  if constexpr (kStarts > 0) block = SmallerOf(block, kStartCapacity / (groups * kStarts));
   for (int64_t token = token_begin; token < token_end; token += block) {
     const int64_t tokens = SmallerOf(block, token_end - token);
-    for (int64_t t = 0; wants_start && t < tokens; ++t) {
-      fill_start(args.x.q8 + (token + t) * cols, groups, start + t * groups);
-    }
-    // With many tokens, the weights of one row group stay in the first-level cache.
-    const int64_t step = tokens < kMostTokens ? kMostRowGroups * kRowGroup : kRowGroup;
-    for (int64_t row = row_begin; row < row_end; row += step) {
-      MatMulTile at = {};
-      at.weights = args.weight.data + row / kRowGroup * group_bytes;
-      at.group_bytes = group_bytes;
-      at.cols = cols;
-      if (args.x.f32 != nullptr) at.f32 = args.x.f32 + token * cols;
-      if (args.x.q8 != nullptr) {
-        at.q8 = args.x.q8 + token * cols;
-        at.scale = args.x.scale + token * groups;
-        if (args.x.scaled_sum != nullptr) at.scaled_sum = args.x.scaled_sum + token * groups;
+    if constexpr (kStarts > 0) {
+      for (int64_t t = 0; t < tokens; ++t) {
+        Product::template FillStarts<kFormat>(args.x.q8 + (token + t) * args.weight.cols, groups,
+                                              start + t * groups * kStarts);
       }
-      at.start = wants_start ? start : nullptr;
-      at.out = args.out + token * args.out_stride + row;
-      at.out_stride = args.out_stride;
-      at.rows = SmallerOf(step, row_end - row);
-      at.accumulate = args.accumulate;
-      const int64_t row_groups = (at.rows + kRowGroup - 1) / kRowGroup;
-      ForEachTokenTile<kMostTokens>(at, tokens, [&](int64_t count, const MatMulTile& tokens_at) {
-        tile(count, row_groups, tokens_at);
-      });
     }
+    const bool few = tokens <= Product::template kFewTokens<kFormat>;
+    const int64_t step = (few ? 1 : kPanelRowGroups) * kRowGroup;
+    for (int64_t row = row_begin; row < row_end; row += step) {
+      const MatMulTile at = TileAt(args, token, row, row_end, kStarts > 0 ? start : nullptr);
+      if (few) {
+        Product::template MultiplyTokens<kFormat>(tokens, at);
+      } else {
+        const int64_t rows = SmallerOf(step, row_end - row);
+        MultiplyPanel<kFormat, Product>(at, tokens, (rows + kRowGroup - 1) / kRowGroup);
+      }
+    }
+  }
+}
+
+// run(the format as an integral constant).
+template <typename Run>
+inline void RunFormat(WeightFormat format, const Run& run) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kF32>());
+    case WeightFormat::kF16:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kF16>());
+    case WeightFormat::kBF16:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kBF16>());
+    case WeightFormat::kQ8_0:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ8_0>());
+    case WeightFormat::kQ4_0:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ4_0>());
+    case WeightFormat::kQ4_1:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ4_1>());
+    case WeightFormat::kQ5_0:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ5_0>());
+    case WeightFormat::kQ5_1:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ5_1>());
+    case WeightFormat::kQ4_K:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ4_K>());
+    case WeightFormat::kQ5_K:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ5_K>());
+    case WeightFormat::kQ6_K:
+      return run(std::integral_constant<WeightFormat, WeightFormat::kQ6_K>());
   }
 }
 

@@ -83,8 +83,9 @@ TEST_P(FastMatMul, EqualsPlainAtEveryTokenCountAndOddShapes) {
   std::mt19937_64 random(TestSeed());
   for (WeightFormat format : kAllWeightFormats) {
     for (int64_t tokens = 1; tokens <= 70; tokens += tokens < 20 ? 1 : 10) {
+      const int64_t cols = 32 * (1 + static_cast<int64_t>(random() % (tokens % 4 == 0 ? 60 : 6)));
       const Shape shape = {format, 1 + static_cast<int64_t>(random() % 100),
-                           32 * (1 + static_cast<int64_t>(random() % 6)), tokens};
+                           WholeBlocks(format, cols), tokens};
       auto x = QuantizedActivations(RandomFloats(random, tokens * shape.cols), tokens, shape.cols);
       ASSERT_NO_FATAL_FAILURE(ExpectPlainProduct(random, GetParam(), shape, x));
     }
@@ -93,7 +94,7 @@ TEST_P(FastMatMul, EqualsPlainAtEveryTokenCountAndOddShapes) {
 
 TEST_P(FastMatMul, FloatWeightsMayHaveAnyNumberOfColumns) {
   std::mt19937_64 random(TestSeed());
-  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+  for (WeightFormat format : kFloatFormats) {
     for (int64_t cols : {1, 3, 31, 33, 70}) {
       const int64_t tokens = 1 + static_cast<int64_t>(random() % 12);
       OwnedActivations x(tokens, cols);
@@ -108,10 +109,10 @@ TEST_P(FastMatMul, FloatWeightsMayHaveAnyNumberOfColumns) {
 // exact whatever the bytes.
 TEST_P(FastMatMul, IntegerSumsAreExactAtTheExtremesOfTheirTypes) {
   std::mt19937_64 random(TestSeed());
-  for (WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1}) {
+  for (WeightFormat format : kQuantizedFormats) {
     for (int value : {-128, -127, 127, 0}) {
       for (int64_t tokens : {1, 2, 3, 4, 5, 8}) {
-        const Shape shape = {format, 33, 64, tokens};
+        const Shape shape = {format, 33, WholeBlocks(format, 64), tokens};
         OwnedActivations x(tokens, shape.cols);
         for (auto& scale : x.scale) scale = 1;
         for (auto& sum : x.scaled_sum) sum = 1;
@@ -123,18 +124,18 @@ TEST_P(FastMatMul, IntegerSumsAreExactAtTheExtremesOfTheirTypes) {
 }
 
 TEST_P(FastMatMul, AllWeightBytesAtTheirLowestAgainstAllActivationsAtTheirs) {
-  for (WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1}) {
+  for (WeightFormat format : kQuantizedFormats) {
     for (int weight_byte : {0x80, 0x7f, 0xff, 0x00}) {
-      const int64_t cols = 64;
+      const int64_t cols = WholeBlocks(format, 64);
       const int64_t tokens = 3;
       ExactBytes packed(PackedMatrixBytes(format, 16, cols));
       std::memset(packed.data(), weight_byte, PackedMatrixBytes(format, 16, cols));
       const uint16_t one = F32ToF16(1.0f);
-      const int64_t block = RowGroupBytes(format, 32);
-      const int64_t headers = format == WeightFormat::kQ4_1 ? 32 : 16;
-      for (int64_t i = 0; i < headers; ++i) {
-        std::memcpy(packed.data() + 2 * i, &one, 2);
-        std::memcpy(packed.data() + block + 2 * i, &one, 2);
+      const BlockLayout layout = BlockLayoutOf(format);
+      for (int64_t block = 0; block < RowGroupBytes(format, cols); block += layout.bytes()) {
+        for (int64_t i = 0; i < 16 * layout.headers; ++i) {
+          std::memcpy(packed.data() + block + 2 * i, &one, 2);
+        }
       }
       OwnedActivations x(tokens, cols);
       for (auto& scale : x.scale) scale = 1;
@@ -158,7 +159,7 @@ TEST_P(FastMatMul, AllWeightBytesAtTheirLowestAgainstAllActivationsAtTheirs) {
 TEST_P(FastMatMul, EqualsPlainForExtremeInfiniteAndNanActivations) {
   std::mt19937_64 random(TestSeed());
   for (WeightFormat format : kAllWeightFormats) {
-    const Shape shape = {format, 50, 96, 9};
+    const Shape shape = {format, 50, WholeBlocks(format, 96), 9};
     auto values = ExtremeFloats(random, shape.tokens * shape.cols);
     values[5] = std::numeric_limits<float>::infinity();
     values[3 * shape.cols + 40] = std::numeric_limits<float>::quiet_NaN();
@@ -171,9 +172,10 @@ TEST_P(FastMatMul, EqualsPlainForExtremeInfiniteAndNanActivations) {
 // Long rows make blocks of tokens, and the longest leave the vector code.
 TEST_P(FastMatMul, EqualsPlainForLongRows) {
   std::mt19937_64 random(TestSeed());
-  for (WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1}) {
-    for (int64_t cols : {16384, 32768, 32768 + 32, 65536 + 32}) {
-      const Shape shape = {format, 17, cols, 21};
+  for (WeightFormat format : kQuantizedFormats) {
+    for (int64_t longer : {16384, 131072, 524288, 524288 + 32}) {
+      const int64_t cols = WholeBlocks(format, longer);
+      const Shape shape = {format, 17, cols, longer <= 16384 ? 21 : 3};
       auto x = QuantizedActivations(RandomFloats(random, shape.tokens * cols), shape.tokens, cols);
       ASSERT_NO_FATAL_FAILURE(ExpectPlainProduct(random, GetParam(), shape, x));
     }

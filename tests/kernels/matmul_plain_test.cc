@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/plain_kernels.h"
+#include "tests/kernels/gguf_weight.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -44,51 +45,40 @@ struct Case {
   MatMulArgs args;
 };
 
-float F16(const std::byte* at) {
-  uint16_t h;
-  std::memcpy(&h, at, 2);
-  return F16ToF32(h);
-}
-
 // NUMERICS §4 for one output of a quantised matrix, from GGUF's bytes.
 float LiteralQuantized(const Case& c, int64_t row, int64_t token) {
-  const WeightFormat format = c.args.weight.format;
   const int64_t groups = c.args.weight.cols / 32;
   float acc = 0;
   for (int64_t g = 0; g < groups; ++g) {
     const int8_t* a = c.x.q8.data() + (token * groups + g) * 32;
     const float scale = c.x.scale[token * groups + g];
-    const int64_t block_bytes = format == WeightFormat::kQ8_0   ? 34
-                                : format == WeightFormat::kQ4_0 ? 18
-                                                                : 20;
-    const std::byte* block = c.source.data() + (row * groups + g) * block_bytes;
-    const std::byte* q = block + (format == WeightFormat::kQ4_1 ? 4 : 2);
-    int isum = 0;
+    int isum[2] = {0, 0};
+    GgufWeight weights[32];
     for (int i = 0; i < 32; ++i) {
-      if (format == WeightFormat::kQ8_0) {
-        isum += static_cast<int8_t>(q[i]) * a[i];
-      } else {
-        const auto byte = static_cast<uint8_t>(q[i % 16]);
-        const int nibble = i < 16 ? byte % 16 : byte / 16;
-        isum += (format == WeightFormat::kQ4_0 ? nibble - 8 : nibble) * a[i];
-      }
+      weights[i] =
+          ReadGgufWeight(c.args.weight.format, c.args.weight.cols, c.source, row, 32 * g + i);
+      isum[i / 16] += weights[i].q * a[i];
     }
-    const float product = F16(block) * scale;
-    acc = std::fma(product, static_cast<float>(isum), acc);
-    if (format == WeightFormat::kQ4_1) {
-      acc = std::fma(F16(block + 2), c.x.scaled_sum[token * groups + g], acc);
+    const GgufWeight& weight = weights[0];
+    float sum = static_cast<float>(isum[0] + isum[1]);
+    if (c.args.weight.format == WeightFormat::kQ6_K) {
+      sum = static_cast<float>(weights[0].scale) * static_cast<float>(isum[0]);
+      sum = std::fma(static_cast<float>(weights[16].scale), static_cast<float>(isum[1]), sum);
+    }
+    acc = std::fma(weight.factor * scale, sum, acc);
+    if (weight.has_minimum) {
+      acc = std::fma(weight.minimum, c.x.scaled_sum[token * groups + g], acc);
     }
   }
   return acc;
 }
 
 TEST(MatMulPlain, QuantizedOutputsAreTheLiteralTranscription) {
-  for (const WeightFormat format :
-       {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1}) {
+  for (const WeightFormat format : kQuantizedFormats) {
     SCOPED_TRACE(testing::Message() << WeightFormatName(format) << " seed " << kSeed);
-    Case c(format, 37, 160, 3);
+    Case c(format, 37, WholeBlocks(format, 160), 11);
     const std::vector<float> out = c.Run(false, 99);
-    for (int64_t token = 0; token < 3; ++token) {
+    for (int64_t token = 0; token < 11; ++token) {
       for (int64_t row = 0; row < 37; ++row) {
         ASSERT_EQ(out[token * c.args.out_stride + row], LiteralQuantized(c, row, token));
       }
@@ -99,7 +89,7 @@ TEST(MatMulPlain, QuantizedOutputsAreTheLiteralTranscription) {
 TEST(MatMulPlain, EveryFormatIsNearTheProductInDoublePrecision) {
   for (const WeightFormat format : kAllWeightFormats) {
     SCOPED_TRACE(testing::Message() << WeightFormatName(format) << " seed " << kSeed);
-    const int64_t cols = IsQuantized(format) ? 192 : 77;
+    const int64_t cols = IsQuantized(format) ? WholeBlocks(format, 192) : 77;
     Case c(format, 20, cols, 4);
     const std::vector<float> out = c.Run(false, 99);
     std::vector<float> weights(cols);
@@ -121,7 +111,7 @@ TEST(MatMulPlain, EveryFormatIsNearTheProductInDoublePrecision) {
 }
 
 TEST(MatMulPlain, FloatOutputsAreOneChainOfFusedOperations) {
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+  for (const WeightFormat format : kFloatFormats) {
     Case c(format, 18, 50, 2);
     const std::vector<float> out = c.Run(false, 0);
     std::vector<float> weights(50);
@@ -133,8 +123,8 @@ TEST(MatMulPlain, FloatOutputsAreOneChainOfFusedOperations) {
 }
 
 TEST(MatMulPlain, AccumulateAddsOnceAndColumnsPastTheRowsAreUntouched) {
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kQ4_1}) {
-    Case c(format, 19, 64, 2);
+  for (const WeightFormat format : kAllWeightFormats) {
+    Case c(format, 19, WholeBlocks(format, 64), 2);
     const std::vector<float> fresh = c.Run(false, 0.1f);
     const std::vector<float> added = c.Run(true, 0.1f);
     for (int64_t token = 0; token < 2; ++token) {
@@ -151,7 +141,7 @@ TEST(MatMulPlain, AccumulateAddsOnceAndColumnsPastTheRowsAreUntouched) {
 
 TEST(MatMulPlain, AnyTilingGivesTheSameBits) {
   for (const WeightFormat format : kAllWeightFormats) {
-    Case c(format, 70, 64, 5);
+    Case c(format, 70, WholeBlocks(format, 64), 5);
     const std::vector<float> whole = c.Run(false, 0);
     std::vector<float> tiled(whole.size(), 0.0f);
     c.args.out = tiled.data();

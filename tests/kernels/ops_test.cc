@@ -15,16 +15,19 @@ TEST(Ops, WeightFormatsHaveTheNamesOfGguf) {
   for (const WeightFormat format : kAllWeightFormats) {
     names.insert(std::string(WeightFormatName(format)));
   }
-  EXPECT_EQ(names, (std::set<std::string>{"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
+  EXPECT_EQ(names, (std::set<std::string>{"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",
+                                          "Q5_1", "Q4_K", "Q5_K", "Q6_K"}));
 }
 
-TEST(Ops, QuantizedFormatsAreThoseInGroupsOf32) {
-  EXPECT_TRUE(IsQuantized(WeightFormat::kQ8_0));
-  EXPECT_TRUE(IsQuantized(WeightFormat::kQ4_0));
-  EXPECT_TRUE(IsQuantized(WeightFormat::kQ4_1));
-  EXPECT_FALSE(IsQuantized(WeightFormat::kF32));
-  EXPECT_FALSE(IsQuantized(WeightFormat::kF16));
-  EXPECT_FALSE(IsQuantized(WeightFormat::kBF16));
+TEST(Ops, QuantizedFormatsAreThoseInBlocks) {
+  for (const WeightFormat format : kQuantizedFormats) {
+    EXPECT_TRUE(IsQuantized(format)) << WeightFormatName(format);
+    EXPECT_EQ(BlockColumns(format), WeightFormatName(format).ends_with("_K") ? 256 : 32);
+  }
+  for (const WeightFormat format : kFloatFormats) {
+    EXPECT_FALSE(IsQuantized(format)) << WeightFormatName(format);
+    EXPECT_EQ(BlockColumns(format), 1);
+  }
 }
 
 }  // namespace

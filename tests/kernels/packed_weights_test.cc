@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "tests/kernels/gguf_weight.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -12,53 +13,23 @@ namespace {
 
 constexpr uint64_t kSeed = 7001;
 
-float F16(const std::byte* at) {
-  uint16_t h;
-  std::memcpy(&h, at, 2);
-  return F16ToF32(h);
-}
-
-// One weight from GGUF's row-major bytes, straight from GGUF's description of the block types.
-float SourceWeight(WeightFormat format, int64_t cols, const std::vector<std::byte>& source,
-                   int64_t row, int64_t col) {
-  const std::byte* at = source.data();
-  const auto byte = [](const std::byte* p) { return static_cast<uint8_t>(*p); };
-  const int64_t block = row * (cols / 32) + col / 32;
-  const int64_t i = col % 32;
-  switch (format) {
-    case WeightFormat::kF32: {
-      float value;
-      std::memcpy(&value, at + 4 * (row * cols + col), 4);
-      return value;
-    }
-    case WeightFormat::kF16:
-      return F16(at + 2 * (row * cols + col));
-    case WeightFormat::kBF16: {
-      uint16_t b;
-      std::memcpy(&b, at + 2 * (row * cols + col), 2);
-      return BF16ToF32(b);
-    }
-    case WeightFormat::kQ8_0:
-      at += 34 * block;
-      return F16(at) * static_cast<float>(static_cast<int8_t>(byte(at + 2 + i)));
-    case WeightFormat::kQ4_0: {
-      at += 18 * block;
-      const int q = i < 16 ? byte(at + 2 + i) & 15 : byte(at + 2 + i - 16) >> 4;
-      return F16(at) * static_cast<float>(q - 8);
-    }
-    case WeightFormat::kQ4_1: {
-      at += 20 * block;
-      const int q = i < 16 ? byte(at + 4 + i) & 15 : byte(at + 4 + i - 16) >> 4;
-      return std::fma(F16(at), static_cast<float>(q), F16(at + 2));
-    }
-  }
-  return 0;
+float SourceValue(WeightFormat format, int64_t cols, const std::vector<std::byte>& source,
+                  int64_t row, int64_t col) {
+  const GgufWeight weight = ReadGgufWeight(format, cols, source, row, col);
+  const float factor = weight.factor * static_cast<float>(weight.scale);
+  return weight.has_minimum ? std::fma(factor, static_cast<float>(weight.q), weight.minimum)
+                            : factor * static_cast<float>(weight.q);
 }
 
 TEST(PackedWeights, GroupSizesAreTheDocumentedOnes) {
   EXPECT_EQ(RowGroupBytes(WeightFormat::kQ8_0, 32), 544);
   EXPECT_EQ(RowGroupBytes(WeightFormat::kQ4_0, 32), 288);
   EXPECT_EQ(RowGroupBytes(WeightFormat::kQ4_1, 64), 640);
+  EXPECT_EQ(RowGroupBytes(WeightFormat::kQ5_0, 32), 352);
+  EXPECT_EQ(RowGroupBytes(WeightFormat::kQ5_1, 32), 384);
+  EXPECT_EQ(RowGroupBytes(WeightFormat::kQ4_K, 512), 2 * 2304);
+  EXPECT_EQ(RowGroupBytes(WeightFormat::kQ5_K, 256), 2816);
+  EXPECT_EQ(RowGroupBytes(WeightFormat::kQ6_K, 256), 3360);
   EXPECT_EQ(RowGroupBytes(WeightFormat::kF32, 5), 320);
   EXPECT_EQ(RowGroupBytes(WeightFormat::kBF16, 5), 160);
   EXPECT_EQ(PackedMatrixBytes(WeightFormat::kQ4_1, 17, 64), 2 * 640);
@@ -71,7 +42,7 @@ TEST(PackedWeights, UnpackedRowsEqualTheSourceInEveryFormatAndPaddingIsZero) {
     for (const int64_t rows : {1, 15, 16, 17, 40}) {
       std::mt19937_64 random(kSeed);
       SCOPED_TRACE(testing::Message() << rows << " rows, seed " << kSeed);
-      const int64_t cols = 96;
+      const int64_t cols = WholeBlocks(format, 320);
       const auto source = RandomGgufMatrix(random, format, rows, cols);
       std::vector<std::byte> packed(PackedMatrixBytes(format, rows, cols), std::byte{0xff});
       PackMatrixRows(format, rows, cols, source.data(), packed.data());
@@ -81,7 +52,7 @@ TEST(PackedWeights, UnpackedRowsEqualTheSourceInEveryFormatAndPaddingIsZero) {
       for (int64_t r = 0; r < padded; ++r) {
         UnpackRow(matrix, r, row.data());
         for (int64_t c = 0; c < cols; ++c) {
-          const float expected = r < rows ? SourceWeight(format, cols, source, r, c) : 0.0f;
+          const float expected = r < rows ? SourceValue(format, cols, source, r, c) : 0.0f;
           ASSERT_EQ(row[c], expected) << "row " << r << " column " << c;
         }
       }

@@ -21,6 +21,40 @@ inline std::vector<float> RandomFloats(std::mt19937_64& random, size_t count, fl
   return values;
 }
 
+// Where a block of GGUF keeps its f16 values.
+struct GgufBlock {
+  size_t bytes;
+  size_t headers_at;
+  size_t headers;
+};
+inline GgufBlock GgufBlockOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return {4, 0, 0};
+    case WeightFormat::kF16:
+      return {2, 0, 1};
+    case WeightFormat::kBF16:
+      return {2, 0, 0};
+    case WeightFormat::kQ8_0:
+      return {34, 0, 1};
+    case WeightFormat::kQ4_0:
+      return {18, 0, 1};
+    case WeightFormat::kQ4_1:
+      return {20, 0, 2};
+    case WeightFormat::kQ5_0:
+      return {22, 0, 1};
+    case WeightFormat::kQ5_1:
+      return {24, 0, 2};
+    case WeightFormat::kQ4_K:
+      return {144, 0, 2};
+    case WeightFormat::kQ5_K:
+      return {176, 0, 2};
+    case WeightFormat::kQ6_K:
+      return {210, 208, 1};
+  }
+  return {};
+}
+
 // A row-major matrix as GGUF stores it, with finite scales of mixed sign and size.
 inline std::vector<std::byte> RandomGgufMatrix(std::mt19937_64& random, WeightFormat format,
                                                int64_t rows, int64_t cols) {
@@ -31,42 +65,40 @@ inline std::vector<std::byte> RandomGgufMatrix(std::mt19937_64& random, WeightFo
     const uint16_t h = F32ToF16(normal(random));
     std::memcpy(bytes.data() + at, &h, 2);
   };
-  const size_t size = bytes.size();
-  switch (format) {
-    case WeightFormat::kF32:
-      for (size_t at = 0; at < size; at += 4) {
-        const float value = normal(random);
-        std::memcpy(bytes.data() + at, &value, 4);
-      }
-      break;
-    case WeightFormat::kF16:
-      for (size_t at = 0; at < size; at += 2) put_f16(at);
-      break;
-    case WeightFormat::kBF16:
-      for (size_t at = 0; at < size; at += 2) {
-        const uint16_t b = F32ToBF16(normal(random));
-        std::memcpy(bytes.data() + at, &b, 2);
-      }
-      break;
-    case WeightFormat::kQ8_0:
-      for (size_t at = 0; at < size; at += 34) put_f16(at);
-      break;
-    case WeightFormat::kQ4_0:
-      for (size_t at = 0; at < size; at += 18) put_f16(at);
-      break;
-    case WeightFormat::kQ4_1:
-      for (size_t at = 0; at < size; at += 20) {
-        put_f16(at);
-        put_f16(at + 2);
-      }
-      break;
+  if (format == WeightFormat::kF32) {
+    for (size_t at = 0; at < bytes.size(); at += 4) {
+      const float value = normal(random);
+      std::memcpy(bytes.data() + at, &value, 4);
+    }
+    return bytes;
+  }
+  const GgufBlock block = GgufBlockOf(format);
+  for (size_t at = 0; at < bytes.size(); at += block.bytes) {
+    if (format == WeightFormat::kBF16) {
+      const uint16_t b = F32ToBF16(normal(random));
+      std::memcpy(bytes.data() + at, &b, 2);
+    } else {
+      for (size_t h = 0; h < block.headers; ++h) put_f16(at + block.headers_at + 2 * h);
+    }
   }
   return bytes;
 }
 
-inline constexpr WeightFormat kAllWeightFormats[] = {WeightFormat::kF32,  WeightFormat::kF16,
-                                                     WeightFormat::kBF16, WeightFormat::kQ8_0,
-                                                     WeightFormat::kQ4_0, WeightFormat::kQ4_1};
+inline constexpr WeightFormat kFloatFormats[] = {WeightFormat::kF32, WeightFormat::kF16,
+                                                 WeightFormat::kBF16};
+inline constexpr WeightFormat kQuantizedFormats[] = {
+    WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kQ5_0,
+    WeightFormat::kQ5_1, WeightFormat::kQ4_K, WeightFormat::kQ5_K, WeightFormat::kQ6_K};
+inline constexpr WeightFormat kAllWeightFormats[] = {
+    WeightFormat::kF32,  WeightFormat::kF16,  WeightFormat::kBF16, WeightFormat::kQ8_0,
+    WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kQ5_0, WeightFormat::kQ5_1,
+    WeightFormat::kQ4_K, WeightFormat::kQ5_K, WeightFormat::kQ6_K};
+
+// A row length that the format takes: about `cols`, at least one block.
+inline int64_t WholeBlocks(WeightFormat format, int64_t cols) {
+  const int64_t block = BlockColumns(format);
+  return (cols + block - 1) / block * block;
+}
 
 // Activations that own their memory; every form is filled by the caller's kernel or by hand.
 struct OwnedActivations {

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/packed_weights.h"
 #include "model/gguf_reader.h"
 
 namespace baton {
@@ -19,22 +21,41 @@ bool SameFloat(float a, float b) {
 }
 
 // Golden values from the `gguf` package, made by tests/oracle/make_tiny_gguf.py.
+struct Golden {
+  std::string name;
+  WeightFormat format;
+};
+const Golden kGolden[] = {{"F16", WeightFormat::kF16},   {"BF16", WeightFormat::kBF16},
+                          {"Q8_0", WeightFormat::kQ8_0}, {"Q4_0", WeightFormat::kQ4_0},
+                          {"Q4_1", WeightFormat::kQ4_1}, {"Q5_0", WeightFormat::kQ5_0},
+                          {"Q5_1", WeightFormat::kQ5_1}, {"Q4_K", WeightFormat::kQ4_K},
+                          {"Q5_K", WeightFormat::kQ5_K}, {"Q6_K", WeightFormat::kQ6_K}};
+
+// Random blocks, some with zero, subnormal, largest, infinite and NaN scales.
 TEST(GgufDequant, EqualsTheGgufPackageBitForBit) {
   const auto file = GgufFile::Open(std::string(BATON_TESTDATA) + "/models/dequant_golden.gguf");
   ASSERT_TRUE(file.ok()) << file.status();
-  for (const std::string name : {"F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}) {
+  for (const auto& [name, format] : kGolden) {
     const GgufTensor* blocks = (*file)->FindTensor(name + ".blocks");
     const GgufTensor* floats = (*file)->FindTensor(name + ".floats");
     ASSERT_TRUE(blocks != nullptr && floats != nullptr) << name;
-    ASSERT_EQ(blocks->values, 40u * 32) << name;
+    ASSERT_EQ(blocks->values, 40u * std::max<uint64_t>(32, GgmlBlockValues(blocks->type))) << name;
     ASSERT_EQ(floats->values, blocks->values) << name;
     std::vector<float> expected(floats->values);
     ASSERT_TRUE(Dequantize(floats->type, floats->data, expected).ok());
     std::vector<float> actual(blocks->values);
     ASSERT_TRUE(Dequantize(blocks->type, blocks->data, actual).ok());
+    // What an embedding lookup of the packed weights says.
+    const auto cols = static_cast<int64_t>(blocks->values);
+    std::vector<std::byte> packed(PackedMatrixBytes(format, 1, cols));
+    PackMatrixRows(format, 1, cols, blocks->data.data(), packed.data());
+    std::vector<float> unpacked(blocks->values);
+    UnpackRow({format, 1, cols, packed.data()}, 0, unpacked.data());
     for (size_t i = 0; i < actual.size(); ++i) {
       ASSERT_TRUE(SameFloat(actual[i], expected[i]))
           << name << " value " << i << ": " << actual[i] << " for " << expected[i];
+      ASSERT_TRUE(SameFloat(unpacked[i], expected[i]))
+          << name << " value " << i << ": " << unpacked[i] << " for " << expected[i];
     }
   }
 }
@@ -68,10 +89,10 @@ TEST(GgufDequant, RefusesSizesThatDoNotBelongTogether) {
 }
 
 TEST(GgufDequant, RefusesATypeThatIsNotLoadable) {
-  const std::vector<std::byte> data(144);
+  const std::vector<std::byte> data(84);
   std::vector<float> values(256);
-  EXPECT_EQ(Dequantize(GgmlType::kQ4_K, data, values).message(),
-            "tensor type Q4_K is not supported");
+  EXPECT_EQ(Dequantize(GgmlType::kQ2_K, data, values).message(),
+            "tensor type Q2_K is not supported");
 }
 
 }  // namespace

@@ -106,7 +106,9 @@ TEST(GgufReader, OpensEveryTinyModel) {
                                                        {"tiny-bf16.gguf", GgmlType::kBF16},
                                                        {"tiny-q8_0.gguf", GgmlType::kQ8_0},
                                                        {"tiny-q4_0.gguf", GgmlType::kQ4_0},
-                                                       {"tiny-q4_1.gguf", GgmlType::kQ4_1}})) {
+                                                       {"tiny-q4_1.gguf", GgmlType::kQ4_1},
+                                                       {"tiny-q5_0.gguf", GgmlType::kQ5_0},
+                                                       {"tiny-q5_1.gguf", GgmlType::kQ5_1}})) {
     const auto file = GgufFile::Open(ModelPath(name));
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(*(*file)->GetU32("llama.block_count"), 2u) << name;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace baton {
 namespace {
 
@@ -29,12 +31,16 @@ TEST(GgufTypes, UnknownAndRemovedNumbersHaveNoType) {
   }
 }
 
-TEST(GgufTypes, SixTensorTypesAreLoadable) {
+TEST(GgufTypes, LoadableTypesAreThoseOfTheList) {
+  std::string names;
   for (const GgmlType type : {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
-                              GgmlType::kQ4_0, GgmlType::kQ4_1}) {
+                              GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
+                              GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K}) {
     EXPECT_TRUE(IsLoadable(type)) << GgmlTypeName(type);
+    names += (names.empty() ? "" : ", ") + std::string(GgmlTypeName(type));
   }
-  EXPECT_FALSE(IsLoadable(GgmlType::kQ4_K));
+  EXPECT_EQ(names, kLoadableTypes);
+  EXPECT_FALSE(IsLoadable(GgmlType::kQ2_K));
   EXPECT_FALSE(IsLoadable(GgmlType::kI32));
 }
 

@@ -21,18 +21,18 @@ struct ModelCase {
 class EveryWeightType : public ::testing::TestWithParam<ModelCase> {};
 
 // 8-bit activations cost what they cost; float weights must be right to the last few bits.
-INSTANTIATE_TEST_SUITE_P(LlamaRunner, EveryWeightType,
-                         ::testing::Values(ModelCase{"f32", 5e-6}, ModelCase{"f16", 5e-6},
-                                           ModelCase{"bf16", 5e-6}, ModelCase{"q8_0", 0.05},
-                                           ModelCase{"q4_0", 0.05}, ModelCase{"q4_1", 0.05},
-                                           ModelCase{"untied-q4_0", 0.05},
-                                           ModelCase{"linear-rope-q4_0", 0.05},
-                                           ModelCase{"llama3-rope-q4_0", 0.05}),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    LlamaRunner, EveryWeightType,
+    ::testing::Values(ModelCase{"f32", 5e-6}, ModelCase{"f16", 5e-6}, ModelCase{"bf16", 5e-6},
+                      ModelCase{"q8_0", 0.05}, ModelCase{"q4_0", 0.05}, ModelCase{"q4_1", 0.05},
+                      ModelCase{"q5_0", 0.07}, ModelCase{"q5_1", 0.05}, ModelCase{"k-types", 0.05},
+                      ModelCase{"untied-q4_0", 0.05}, ModelCase{"linear-rope-q4_0", 0.05},
+                      ModelCase{"llama3-rope-q4_0", 0.05}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 // The largest difference between the two, as a share of the largest logit.
 double DistanceFromTextbook(const TinyModel& model) {

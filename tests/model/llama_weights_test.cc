@@ -72,9 +72,9 @@ TEST_F(LlamaWeightsTest, ALayerBehindTheLastIsNotIgnored) {
 TEST_F(LlamaWeightsTest, NamesATypeThatItDoesNotSupport) {
   const std::string name = "blk.0.ffn_gate.weight";
   const absl::Status status =
-      Load(Without(name).Tensor(name, {64, 96}, GgmlType::kQ5_0, std::string(2 * 96 * 22, '\0')));
+      Load(Without(name).Tensor(name, {64, 96}, GgmlType::kQ8_1, std::string(2 * 96 * 36, '\0')));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(name), HasSubstr("Q5_0")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr(name), HasSubstr("Q8_1"), HasSubstr("Q6_K")));
   const std::string norm = "output_norm.weight";
   EXPECT_THAT(
       Load(Without(norm).Tensor(norm, {64}, GgmlType::kF16, std::string(128, '\0'))).message(),
@@ -103,6 +103,19 @@ TEST_F(LlamaWeightsTest, FusesNeighboursOfOneFormatAndKeepsOthersApart) {
   ASSERT_EQ(fused.parts.size(), 1u);
   EXPECT_EQ(fused.rows, 128);
   EXPECT_FALSE(fused.WantsInt8());
+}
+
+TEST_F(LlamaWeightsTest, TakesAnotherTypeForEachTensor) {
+  const TinyModel model("k-types", 1);
+  EXPECT_EQ(model.weights->embedding().format, WeightFormat::kQ6_K);
+  const LlamaLayerWeights& layer = model.weights->layers()[0];
+  std::vector<WeightFormat> formats;
+  for (const WeightPart& part : layer.qkv.parts) formats.push_back(part.matrix.format);
+  EXPECT_EQ(formats, (std::vector{WeightFormat::kQ4_K, WeightFormat::kQ5_K, WeightFormat::kQ6_K}));
+  EXPECT_EQ(layer.attention_output.parts[0].matrix.format, WeightFormat::kQ5_K);
+  ASSERT_EQ(layer.gate_up.parts.size(), 1u);
+  EXPECT_EQ(layer.gate_up.parts[0].matrix.format, WeightFormat::kQ4_K);
+  EXPECT_FALSE(layer.qkv.WantsF32());
 }
 
 TEST_F(LlamaWeightsTest, TiesTheOutputToTheEmbeddingOnlyWhereTheFileDoes) {

@@ -4,18 +4,21 @@
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy
     /tmp/venv/bin/python tests/oracle/make_tiny_gguf.py
 
-Every model holds the same random weights (one seed), so that they differ by their tensor type or
+Every model but tiny-k-types holds the same random weights (one seed), so that they differ by their tensor type or
 by what their name says. Rerunning the script with the same library versions gives the same bytes.
 """
 import argparse
 import pathlib
+import typing
 
 import gguf
 import numpy as np
 from gguf.quants import dequantize, quantize
 
+from k_quants import quantize_k
+
 SEED = 20261121
-LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT = 2, 64, 4, 2, 16, 96, 512
+CONTEXT = 512
 ROPE_BASE = 10000.0
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<file_sep>", "<filename>", "<empty_output>",
            "<reserved>"]
@@ -26,6 +29,22 @@ MERGES = ["Ġ t", "Ġ a", "i n", "h e", "r e", "o n", "e r", "Ġt he", "a t", "�
 CHAT_TEMPLATE = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
                  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 T = gguf.GGMLQuantizationType
+
+
+class Shape(typing.NamedTuple):
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+
+
+TINY = Shape(layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96)
+# The K types need rows of 256; here each tensor has one of them, and q, k and v differ.
+TINY_K = Shape(layers=1, hidden=256, heads=8, kv_heads=2, head_dim=32, ffn=256)
+K_TYPES = {"token_embd": T.Q6_K, "attn_q": T.Q4_K, "attn_k": T.Q5_K, "attn_v": T.Q6_K, "attn_output": T.Q5_K,
+           "ffn_gate": T.Q4_K, "ffn_up": T.Q4_K, "ffn_down": T.Q6_K}
 
 
 def byte_tokens():
@@ -45,30 +64,32 @@ def vocabulary():
     return tokens, [int(t) for t in types]
 
 
-def weights(rng, vocabulary_size):
+def weights(rng, vocabulary_size, shape):
     """Name to float32 array, outputs first. Scaled so that layers outweigh the embedding and logits vary."""
     def matrix(rows, cols, gain):
         return (rng.standard_normal((rows, cols)) * gain / np.sqrt(cols)).astype(np.float32)
 
     def norm():
-        return (1 + 0.2 * rng.standard_normal(HIDDEN)).astype(np.float32)
+        return (1 + 0.2 * rng.standard_normal(shape.hidden)).astype(np.float32)
 
-    result = {"token_embd.weight": matrix(vocabulary_size, HIDDEN, 3.0), "output_norm.weight": norm()}
-    for i in range(LAYERS):
+    hidden, ffn = shape.hidden, shape.ffn
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    result = {"token_embd.weight": matrix(vocabulary_size, hidden, 3.0), "output_norm.weight": norm()}
+    for i in range(shape.layers):
         layer = {
             "attn_norm": norm(), "ffn_norm": norm(),
-            "attn_q": matrix(HEADS * HEAD_DIM, HIDDEN, 1.5), "attn_k": matrix(KV_HEADS * HEAD_DIM, HIDDEN, 1.5),
-            "attn_v": matrix(KV_HEADS * HEAD_DIM, HIDDEN, 1.5), "attn_output": matrix(HIDDEN, HEADS * HEAD_DIM, 1.5),
-            "ffn_gate": matrix(FFN, HIDDEN, 1.5), "ffn_up": matrix(FFN, HIDDEN, 1.5), "ffn_down": matrix(HIDDEN, FFN, 1.5),
+            "attn_q": matrix(q, hidden, 1.5), "attn_k": matrix(kv, hidden, 1.5),
+            "attn_v": matrix(kv, hidden, 1.5), "attn_output": matrix(hidden, q, 1.5),
+            "ffn_gate": matrix(ffn, hidden, 1.5), "ffn_up": matrix(ffn, hidden, 1.5), "ffn_down": matrix(hidden, ffn, 1.5),
         }
         result |= {f"blk.{i}.{name}.weight": value for name, value in layer.items()}
-    result["output.weight"] = matrix(vocabulary_size, HIDDEN, 3.0)
+    result["output.weight"] = matrix(vocabulary_size, hidden, 3.0)
     return result
 
 
 def llama3_factors(factor=8.0, low=1.0, high=4.0, original_context=256):
     """rope_freqs.weight as llama.cpp's converter computes it: divisors of the plain frequencies."""
-    frequencies = 1.0 / ROPE_BASE ** (np.arange(0, HEAD_DIM, 2, dtype=np.float64) / HEAD_DIM)
+    frequencies = 1.0 / ROPE_BASE ** (np.arange(0, TINY.head_dim, 2, dtype=np.float64) / TINY.head_dim)
     wavelengths = 2 * np.pi / frequencies
     smooth = (original_context / wavelengths - low) / (high - low)
     mixed = 1 / ((1 - smooth) / factor + smooth)
@@ -81,24 +102,27 @@ def add_tensor(writer, name, value, kind):
         writer.add_tensor(name, value)
     elif kind == T.F16:
         writer.add_tensor(name, value.astype(np.float16))
+    elif kind.name.endswith("_K"):
+        writer.add_tensor(name, quantize_k(value, kind.name), raw_dtype=kind)
     else:
         writer.add_tensor(name, quantize(value, kind), raw_dtype=kind)
 
 
-def write_model(path, kind, tensors, linear_factor=None, llama3=False, untied=False):
+def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=False, untied=False):
+    """`kind` None: each matrix in its type of K_TYPES."""
     tokens, types = vocabulary()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(path.stem)
     writer.add_vocab_size(len(tokens))
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(shape.layers)
     writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(ROPE_BASE)
-    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_rope_dimension_count(shape.head_dim)
     if linear_factor:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(linear_factor)
@@ -116,7 +140,7 @@ def write_model(path, kind, tensors, linear_factor=None, llama3=False, untied=Fa
     writer.add_chat_template(CHAT_TEMPLATE)
     for name, value in tensors.items():
         if name != "output.weight" or untied:
-            add_tensor(writer, name, value, kind)
+            add_tensor(writer, name, value, kind if kind is not None else K_TYPES.get(name.split(".")[-2], T.F32))
     if llama3:
         writer.add_tensor("rope_freqs.weight", llama3_factors())
     finish(writer, path)
@@ -133,16 +157,19 @@ def finish(writer, path):
 def write_dequant_golden(path, rng):
     """Per type, random blocks `<type>.blocks` and what gguf's dequantize makes of them, `<type>.floats`.
     The first blocks have special scales: zeros, subnormals, the largest, infinities, NaN."""
+    # Where a block keeps its f16 values.
+    headers = {T.Q4_1: (0, 2), T.Q5_1: (0, 2), T.Q4_K: (0, 2), T.Q5_K: (0, 2), T.Q6_K: (208,)}
     special = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01], dtype="<u2")
     blocks_per_type = 40
     writer = gguf.GGUFWriter(path, "golden")
-    for kind in (T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1):
+    for kind in (T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q4_K, T.Q5_K, T.Q6_K):
         block_values, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-        repeat = 32 // block_values
+        repeat = max(1, 32 // block_values)
         blocks = rng.integers(0, 256, (blocks_per_type, block_bytes * repeat), dtype=np.uint8)
-        blocks[: len(special), :2] = special.view(np.uint8).reshape(-1, 2)
-        if kind == T.Q4_1:
-            blocks[-len(special):, 2:4] = special.view(np.uint8).reshape(-1, 2)
+        first, *second = headers.get(kind, (0,))
+        blocks[: len(special), first:first + 2] = special.view(np.uint8).reshape(-1, 2)
+        for at in second:
+            blocks[-len(special):, at:at + 2] = special.view(np.uint8).reshape(-1, 2)
         with np.errstate(invalid="ignore", over="ignore"):
             floats = dequantize(blocks, kind)
         if kind == T.F16:
@@ -158,12 +185,14 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "testdata" / "models")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    tensors = weights(np.random.default_rng(SEED), len(vocabulary()[0]))
-    for kind in (T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1):
+    tensors = weights(np.random.default_rng(SEED), len(vocabulary()[0]), TINY)
+    for kind in (T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1):
         write_model(out / f"tiny-{kind.name.lower()}.gguf", kind, tensors)
     write_model(out / "tiny-linear-rope-q4_0.gguf", T.Q4_0, tensors, linear_factor=4.0)
     write_model(out / "tiny-llama3-rope-q4_0.gguf", T.Q4_0, tensors, llama3=True)
     write_model(out / "tiny-untied-q4_0.gguf", T.Q4_0, tensors, untied=True)
+    k_tensors = weights(np.random.default_rng(SEED + 2), len(vocabulary()[0]), TINY_K)
+    write_model(out / "tiny-k-types.gguf", None, k_tensors, shape=TINY_K)
     write_dequant_golden(out / "dequant_golden.gguf", np.random.default_rng(SEED + 1))
 
 
