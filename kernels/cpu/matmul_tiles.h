@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/packed_weights.h"
+#include "kernels/cpu/unroll.h"
 
 namespace baton {
 namespace {
@@ -47,18 +48,6 @@ constexpr int BiasOf(WeightFormat format) {
 constexpr int64_t StartsOf(WeightFormat format) {
   if (BiasOf(format) == 0) return 0;
   return SumKindOf(format) == SumKind::kHalves ? 2 : 1;
-}
-
-// body(0), body(1), …, body(kCount − 1) without a loop, the numbers as integral constants, so that
-// arrays indexed by them live in registers. The bodies must be always_inline lambdas: compilers
-// stop unrolling such long ones.
-template <typename Body, int... kIndex>
-[[gnu::always_inline]] inline void Unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
-  (body(std::integral_constant<int, kIndex>()), ...);
-}
-template <int kCount, typename Body>
-[[gnu::always_inline]] inline void Unroll(const Body& body) {
-  Unroll(std::make_integer_sequence<int, kCount>(), body);
 }
 
 inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }

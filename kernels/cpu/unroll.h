@@ -4,6 +4,7 @@
 // files for different instruction sets include this.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 namespace baton {
@@ -11,9 +12,10 @@ namespace {
 
 template <typename Body, int... kIndex>
 [[gnu::always_inline]] inline void Unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
-  (body(kIndex), ...);
+  (body(std::integral_constant<int, kIndex>()), ...);
 }
-// body(0), body(1), …, body(kCount − 1). The body must be an always_inline lambda.
+// body(0), body(1), …, body(kCount − 1), the numbers as integral constants. The body must be an
+// always_inline lambda.
 template <int kCount, typename Body>
 [[gnu::always_inline]] inline void Unroll(const Body& body) {
   Unroll(std::make_integer_sequence<int, kCount>(), body);
