@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 // Table look-ups whose cache lines are asked for ahead.
-constexpr uint32_t kAhead = 12;
+constexpr uint32_t kAhead = 32;
 // A run that grows block by block (decoding) is followed by one with room for more.
 constexpr uint32_t kGrowingRun = 30;
 constexpr uint32_t kOneByOne = 2;
@@ -59,19 +59,19 @@ uint32_t BlockRuns::Common(const Found& found, std::span<const Hash128> hashes) 
 uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128> hashes) {
   const auto count =
       static_cast<uint32_t>(std::min(hashes.size(), table_.max_entries() - table_.entries()));
+  table_.Reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     if (i + kAhead < count) Prefetch(hashes[i + kAhead]);
-    const BlockTable::Key key = KeyOf(hashes[i]);
     // Known before, or from this very call: a hash that came twice.
-    RunHead ignored;
     const auto is_it = [&](const BlockLocation& at) {
+      RunHead ignored;
       return at.line == line
                  ? at.offset < first + i && store_.LoadHash(line, at.offset) == hashes[i]
                  : Holds(at, hashes[i], &ignored);
     };
-    if (i > 0 && BlockTable::Find(table_.view(), key, is_it)) return i;
     store_.SetHash(line, first + i, hashes[i]);
-    table_.Insert(key, {.line = line, .offset = first + i});
+    const BlockLocation at{.line = line, .offset = first + i};
+    if (!table_.InsertIfNew(KeyOf(hashes[i]), at, is_it)) return i;
   }
   return count;
 }
@@ -157,6 +157,7 @@ void BlockRuns::EraseFromTable(uint32_t line, uint32_t begin, uint32_t end) {
     if (i + kAhead < end) Prefetch(store_.LoadHash(line, i + kAhead));
     table_.Erase(KeyOf(store_.LoadHash(line, i)), {.line = line, .offset = i});
   }
+  table_.ShrinkIfSparse();
 }
 
 void BlockRuns::MoveInTable(uint32_t from, uint32_t from_offset, uint32_t to, uint32_t to_offset,

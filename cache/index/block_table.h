@@ -11,7 +11,8 @@
 // Invariants:
 //  1. An entry never moves between publication and erasure but by a rebuild, which readers notice
 //  by `state`. So a look-up finds whatever is there all the time it runs.
-//  2. entries() <= 6/7 of the places, but for the largest size.
+//  2. At most 5 of 7 places are taken: fuller buckets would send too many entries elsewhere, and
+//  every one of them is a branch that the processor guesses wrong.
 //
 // Thread safety: one writer; look-ups on any thread. A reader takes a View, uses it, and afterwards
 // asks IsCurrent: if not, a rebuild took the memory away meanwhile and what was read means nothing.
@@ -93,10 +94,21 @@ class BlockTable {
   }
 
   // ---- the writer ----
-  // REQUIRES: the key's block is not in the table, and entries() < max_entries.
-  void Insert(Key key, BlockLocation at);
+  // Makes room, so that no rebuild comes in the next `more` insertions. REQUIRES: entries() + more
+  // <= max_entries.
+  void Reserve(size_t more) {
+    if (entries_ + more > buckets() * kEntriesPerBucket) Grow(entries_ + more);
+  }
+  // Inserts unless there is an entry for which is_it(location) holds; true if it did. REQUIRES:
+  // room was reserved.
+  template <typename IsIt>
+  bool InsertIfNew(Key key, BlockLocation at, const IsIt& is_it);
   // REQUIRES: (key, at) is in the table.
   void Erase(Key key, BlockLocation at);
+  // Takes memory back when little is left; some time after erasing.
+  void ShrinkIfSparse() {
+    if (buckets() > kNeverShrunk && entries_ < buckets()) Shrink();
+  }
   // One step for readers. REQUIRES: (key, from) is in the table.
   void Move(Key key, BlockLocation from, BlockLocation to);
 
@@ -106,6 +118,8 @@ class BlockTable {
 
  private:
   static constexpr int kPlaces = 7;
+  static constexpr uint64_t kEntriesPerBucket = 5;  // fuller than that, the table grows
+  static constexpr uint64_t kNeverShrunk = 64;      // buckets
   static constexpr int kBucketWords = 1 + kPlaces;
   static constexpr int kLocationBits = 64 - kTagBits;
   static constexpr int kOffsetBits = 8;
@@ -135,14 +149,31 @@ class BlockTable {
     return bucket == words + buckets * kBucketWords ? words : bucket;
   }
 
+  static constexpr uint64_t BucketsFor(size_t entries) { return entries / kEntriesPerBucket + 8; }
   uint64_t* words() { return regions_[state_.load(std::memory_order_relaxed) & 1].words(); }
   uint64_t buckets() const { return BucketsOf(state_.load(std::memory_order_relaxed)); }
-  uint64_t* HomeOf(Key key);
-  uint64_t* NextOf(uint64_t* bucket);
   // An entry, and the bucket it is in.
   uint64_t* Locate(Key key, BlockLocation at, uint64_t** bucket);
-  static void Place(uint64_t* words, uint64_t buckets, uint64_t tag, uint8_t fingerprint,
-                    uint64_t word);
+  // Into the first free place from a bucket on.
+  static void Place(uint64_t* words, uint64_t buckets, uint64_t* bucket, uint8_t fingerprint,
+                    uint64_t word) {
+    while (true) {
+      const uint64_t head = *bucket;
+      if (const uint64_t free = PlacesOf(head, 0); free != 0) [[likely]] {
+        const int place = PlaceIndex(free);
+        StoreWord(bucket + 1 + place, word);
+        StoreWord(bucket, head | uint64_t{fingerprint} << 8 * place);
+        return;
+      }
+      // Before the entry itself, so that whoever could have seen the entry goes on to it.
+      if (head >> kPassedShift != kMostPassed) {
+        StoreWord(bucket, head + (uint64_t{1} << kPassedShift));
+      }
+      bucket = Next(words, buckets, bucket);
+    }
+  }
+  void Grow(size_t entries);
+  void Shrink();
   void Rebuild(uint64_t new_buckets);
 
   const size_t max_entries_;
@@ -152,5 +183,20 @@ class BlockTable {
   std::atomic<uint64_t> state_;  // rebuilds so far << 32 | buckets << 1 | region
   size_t entries_ = 0;
 };
+
+template <typename IsIt>
+bool BlockTable::InsertIfNew(Key key, BlockLocation at, const IsIt& is_it) {
+  const View now = view();
+  uint64_t* const table = words();
+  uint64_t* const home = table + (now.Home(key) - now.words);
+  const uint64_t head = *home;
+  // Nearly always all is said by the first bucket.
+  if (PlacesOf(head, key.fingerprint) != 0 || head >> kPassedShift != 0) [[unlikely]] {
+    if (Find(now, key, is_it)) return false;
+  }
+  Place(table, now.buckets(), home, key.fingerprint, Pack(key.tag, at));
+  ++entries_;
+  return true;
+}
 
 }  // namespace baton

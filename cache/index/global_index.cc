@@ -8,7 +8,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kAhead = 12;              // hashes whose cache lines are asked for ahead
+constexpr size_t kMostPrefetched = 64;     // of one call's hashes
+constexpr size_t kAhead = 32;              // hashes whose cache lines are asked for ahead
 constexpr size_t kWorthFindingParent = 8;  // longer chains begin a run of their own
 constexpr int kChunksPerEvent = 64;        // swept while there is something to sweep
 
@@ -140,6 +141,24 @@ void GlobalIndex::SweepSome(int chunks) {
   sweep_line_.reset();
 }
 
+void GlobalIndex::PrefetchTable(std::span<const Hash128> hashes) const {
+  for (const Hash128& hash : hashes.first(std::min(hashes.size(), kMostPrefetched))) {
+    runs_.Prefetch(hash);
+  }
+}
+
+void GlobalIndex::PrefetchRuns(std::span<const Hash128> hashes) const {
+  const BlockTable::View view = runs_.table().view();
+  std::optional<BlockLocation> last;
+  for (const Hash128& hash : hashes.first(std::min(hashes.size(), kMostPrefetched))) {
+    const auto at =
+        BlockTable::Find(view, runs_.KeyOf(hash), [](const BlockLocation&) { return true; });
+    if (!at) continue;
+    if (!last || last->line != at->line) runs_.store().Prefetch(at->line, at->offset);
+    last = at;
+  }
+}
+
 void GlobalIndex::Match(std::span<const Hash128> hashes, PrefixMatch& match) const {
   while (!TryMatch(hashes, match)) {
   }
@@ -152,6 +171,8 @@ bool GlobalIndex::TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) 
   match.assignments_ = holders_.assignments();
   const BlockTable::View view = runs_.table().view();
   PrefixWalk walk(holders_, match);
+  // Many sequences begin alike and part after a unit.
+  if (hashes.size() > 1) BlockTable::Prefetch(view, runs_.KeyOf(hashes[1]));
   for (size_t at = 0; at < hashes.size();) {
     const auto found = runs_.Find(view, hashes[at]);
     if (!found) break;

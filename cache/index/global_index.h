@@ -67,6 +67,11 @@ class GlobalIndex {
   // The answer by workers, most units first, then by worker and tier.
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes) const;
 
+  // Hints for hashes that Match, Stored or Removed will be called with soon, where a queue tells:
+  // memory is fetched meanwhile. First the table, and when that has had time to arrive, the runs.
+  void PrefetchTable(std::span<const Hash128> hashes) const;
+  void PrefetchRuns(std::span<const Hash128> hashes) const;
+
   // ---- the writer ----
   // The worker holds these now, each after the one before it and the first after `parent`.
   void Stored(IndexedWorker worker, CacheTier tier, const std::optional<Hash128>& parent,

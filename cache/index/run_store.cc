@@ -38,6 +38,7 @@ std::optional<uint32_t> RunStore::Take(int chunk_class) {
   if (const uint32_t line = free_[chunk_class]; line != kNone) {
     free_[chunk_class] = static_cast<uint32_t>(Words(line)[1]);
     free_lines_ -= kClassLines[chunk_class];
+    if (free_[chunk_class] != kNone) __builtin_prefetch(Words(free_[chunk_class]), 1);
     return line;
   }
   if (lines_ - end_line_ < kClassLines[chunk_class]) return std::nullopt;
