@@ -172,7 +172,7 @@ std::pair<double, double> Throughput(const IndexWorkload& workload, const BenchO
   std::vector<double> cpu_rates;
   if (getenv("AB")) {
     std::map<int, std::vector<double>> r;
-    for (int run = 0; run < atoi(getenv("AB")); ++run) for (int a : {0,2,6}) {
+    for (int run = 0; run < atoi(getenv("AB")); ++run) for (int a : {0}) {
       GlobalIndex index(IndexOptions(options));
       Replay replay(workload, index);
       const double cpu_start = CpuSeconds();

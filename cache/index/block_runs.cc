@@ -60,18 +60,22 @@ uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128>
   const auto count =
       static_cast<uint32_t>(std::min(hashes.size(), table_.max_entries() - table_.entries()));
   table_.Reserve(count);
+  BlockTable::Row row(table_);
+  const KeyMultipliers multipliers = multipliers_;
+  RunHashes to = store_.HashesOf(line);
   for (uint32_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) Prefetch(hashes[i + kAhead]);
+    if (i + kAhead < count) row.Prefetch(multipliers.KeyOf(hashes[i + kAhead]));
+    const Hash128 hash = hashes[i];
+    to.Set(first + i, hash);
     // Known before, or from this very call: a hash that came twice.
-    const auto is_it = [&](const BlockLocation& at) {
+    const auto is_it = [this, line, hash, end = first + i](const BlockLocation& at) {
       RunHead ignored;
-      return at.line == line
-                 ? at.offset < first + i && store_.LoadHash(line, at.offset) == hashes[i]
-                 : Holds(at, hashes[i], &ignored);
+      return at.line == line ? at.offset < end && store_.LoadHash(line, at.offset) == hash
+                             : Holds(at, hash, &ignored);
     };
-    store_.SetHash(line, first + i, hashes[i]);
-    const BlockLocation at{.line = line, .offset = first + i};
-    if (!table_.InsertIfNew(KeyOf(hashes[i]), at, is_it)) return i;
+    if (!row.InsertIfNew(multipliers.KeyOf(hash), {.line = line, .offset = first + i}, is_it)) {
+      return i;
+    }
   }
   return count;
 }
@@ -126,7 +130,9 @@ uint32_t BlockRuns::Shrink(uint32_t line, uint32_t blocks, uint32_t wanted) {
     if (smaller) store_.Free(*smaller);
     return line;
   }
-  for (uint32_t i = 0; i < blocks; ++i) store_.SetHash(*smaller, i, store_.LoadHash(line, i));
+  for (uint32_t i = 0; i < blocks; ++i) {
+    store_.HashesOf(*smaller).Set(i, store_.LoadHash(line, i));
+  }
   MoveInTable(line, 0, *smaller, 0, blocks);
   store_.Free(line);
   return *smaller;
@@ -153,9 +159,14 @@ void BlockRuns::Replace(uint32_t line, const RunHolders::Image& image) {
 }
 
 void BlockRuns::EraseFromTable(uint32_t line, uint32_t begin, uint32_t end) {
-  for (uint32_t i = begin; i < end; ++i) {
-    if (i + kAhead < end) Prefetch(store_.LoadHash(line, i + kAhead));
-    table_.Erase(KeyOf(store_.LoadHash(line, i)), {.line = line, .offset = i});
+  {
+    BlockTable::Row row(table_);
+    const KeyMultipliers multipliers = multipliers_;
+    const RunHashes hashes = store_.HashesOf(line);
+    for (uint32_t i = begin; i < end; ++i) {
+      if (i + kAhead < end) row.Prefetch(multipliers.KeyOf(hashes.Get(i + kAhead)));
+      row.Erase(multipliers.KeyOf(hashes.Get(i)), {.line = line, .offset = i});
+    }
   }
   table_.ShrinkIfSparse();
 }
@@ -223,7 +234,9 @@ std::optional<uint32_t> BlockRuns::Split(uint32_t line, uint32_t at) {
     store_.Free(*rest);
     return std::nullopt;
   }
-  for (uint32_t i = at; i < length; ++i) store_.SetHash(*rest, i - at, store_.LoadHash(line, i));
+  for (uint32_t i = at; i < length; ++i) {
+    store_.HashesOf(*rest).Set(i - at, store_.LoadHash(line, i));
+  }
   if (!holders_.Store(*rest, length - at, image.Cut(length, at, length))) {
     store_.Free(*rest);
     return std::nullopt;

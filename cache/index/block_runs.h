@@ -32,6 +32,10 @@ namespace baton {
 struct KeyMultipliers {
   uint64_t first = 0x9e3779b97f4a7c15;
   uint64_t second = 0xc2b2ae3d27d4eb4f;
+
+  BlockTable::Key KeyOf(const Hash128& hash) const {
+    return BlockTable::Key(hash.low * first + hash.high * second);
+  }
 };
 
 class BlockRuns {
@@ -42,9 +46,7 @@ class BlockRuns {
   // ---- any thread ----
   const BlockTable& table() const { return table_; }
   const RunStore& store() const { return store_; }
-  BlockTable::Key KeyOf(const Hash128& hash) const {
-    return BlockTable::Key(hash.low * multipliers_.first + hash.high * multipliers_.second);
-  }
+  BlockTable::Key KeyOf(const Hash128& hash) const { return multipliers_.KeyOf(hash); }
   struct Found {
     BlockLocation at;
     RunHead head;  // as it was when the block was there

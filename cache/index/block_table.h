@@ -1,10 +1,11 @@
 // The index's hash table: a block's key → where its hash is stored. It keeps no hash itself; the
 // caller verifies all 128 bits at the place.
 //
-// Buckets are one cache line: a word with seven fingerprint bytes and a count of the entries that
+// Buckets are one cache line: a word with seven fingerprint bytes and counts of the entries that
 // wanted this bucket and went on to a later one, then seven entries of 29 bits of the key and 35
 // bits of location. So a look-up is one cache line, nearly always, and a miss ends at the first
-// bucket whose count is zero, without tombstones (the idea is that of F14, Bronson and Shi, 2019).
+// bucket whose count is zero, without tombstones (F14's idea, Bronson and Shi, 2019; here with four
+// counts of two bits, by fingerprint, so that few misses have to look further).
 // The key's upper bits times the number of buckets give the home bucket, so any number of buckets
 // will do and a rebuild walks both tables in order.
 //
@@ -87,7 +88,7 @@ class BlockTable {
           word = again;
         }
       }
-      if (head >> kPassedShift == 0) break;
+      if (Passed(head, key.fingerprint) == 0) break;
       bucket = Next(view.words, view.buckets(), bucket);
     }
     return std::nullopt;
@@ -98,13 +99,11 @@ class BlockTable {
   // <= max_entries.
   void Reserve(size_t more) {
     if (entries_ + more > buckets() * kEntriesPerBucket) Grow(entries_ + more);
+    if (stuck_ > most_stuck_) Rebuild(buckets());
   }
-  // Inserts unless there is an entry for which is_it(location) holds; true if it did. REQUIRES:
-  // room was reserved.
-  template <typename IsIt>
-  bool InsertIfNew(Key key, BlockLocation at, const IsIt& is_it);
-  // REQUIRES: (key, at) is in the table.
-  void Erase(Key key, BlockLocation at);
+  // A row of insertions or erasures. entries() is right after it. REQUIRES: nothing else changes
+  // the table during its life.
+  class Row;
   // Takes memory back when little is left; some time after erasing.
   void ShrinkIfSparse() {
     if (buckets() > kNeverShrunk && entries_ < buckets()) Shrink();
@@ -124,7 +123,7 @@ class BlockTable {
   static constexpr int kLocationBits = 64 - kTagBits;
   static constexpr int kOffsetBits = 8;
   static constexpr int kPassedShift = 56;
-  static constexpr uint64_t kMostPassed = 255;  // stays there until a rebuild
+  static constexpr uint64_t kMany = 3;  // three or more: stays so until a rebuild
   static constexpr uint64_t kLowBits = 0x0001010101010101;
   static constexpr uint64_t kHighBits = kLowBits << 7;
 
@@ -134,6 +133,11 @@ class BlockTable {
     constexpr uint64_t kSevenBits = 0x7f7f7f7f7f7f7f7f;
     const uint64_t x = head ^ kLowBits * value;
     return ~(((x & kSevenBits) + kSevenBits) | x) & kHighBits;
+  }
+  // How many entries of this fingerprint's kind went past the bucket.
+  static int PassedShift(uint8_t fingerprint) { return kPassedShift + 2 * (fingerprint & 3); }
+  static uint64_t Passed(uint64_t head, uint8_t fingerprint) {
+    return head >> PassedShift(fingerprint) & 3;
   }
   static int PlaceIndex(uint64_t places) { return std::countr_zero(places) >> 3; }
   static uint64_t Pack(uint64_t tag, BlockLocation at) {
@@ -152,26 +156,14 @@ class BlockTable {
   static constexpr uint64_t BucketsFor(size_t entries) { return entries / kEntriesPerBucket + 8; }
   uint64_t* words() { return regions_[state_.load(std::memory_order_relaxed) & 1].words(); }
   uint64_t buckets() const { return BucketsOf(state_.load(std::memory_order_relaxed)); }
-  // An entry, and the bucket it is in.
-  uint64_t* Locate(Key key, BlockLocation at, uint64_t** bucket);
+  // An entry, found from its home bucket on, and its bucket.
+  static uint64_t* Locate(uint64_t* words, uint64_t buckets, uint64_t* home, uint8_t fingerprint,
+                          uint64_t word, uint64_t** bucket);
+  static void EraseAnywhere(uint64_t* words, uint64_t buckets, uint64_t* home, uint8_t fingerprint,
+                            uint64_t word);
   // Into the first free place from a bucket on.
-  static void Place(uint64_t* words, uint64_t buckets, uint64_t* bucket, uint8_t fingerprint,
-                    uint64_t word) {
-    while (true) {
-      const uint64_t head = *bucket;
-      if (const uint64_t free = PlacesOf(head, 0); free != 0) [[likely]] {
-        const int place = PlaceIndex(free);
-        StoreWord(bucket + 1 + place, word);
-        StoreWord(bucket, head | uint64_t{fingerprint} << 8 * place);
-        return;
-      }
-      // Before the entry itself, so that whoever could have seen the entry goes on to it.
-      if (head >> kPassedShift != kMostPassed) {
-        StoreWord(bucket, head + (uint64_t{1} << kPassedShift));
-      }
-      bucket = Next(words, buckets, bucket);
-    }
-  }
+  void Place(uint64_t* words, uint64_t buckets, uint64_t* bucket, uint8_t fingerprint,
+             uint64_t word);
   void Grow(size_t entries);
   void Shrink();
   void Rebuild(uint64_t new_buckets);
@@ -182,21 +174,67 @@ class BlockTable {
   ReservedMemory regions_[2];
   std::atomic<uint64_t> state_;  // rebuilds so far << 32 | buckets << 1 | region
   size_t entries_ = 0;
+  size_t stuck_ = 0;  // counts that became kMany
+  size_t most_stuck_ = 0;
 };
 
-template <typename IsIt>
-bool BlockTable::InsertIfNew(Key key, BlockLocation at, const IsIt& is_it) {
-  const View now = view();
-  uint64_t* const table = words();
-  uint64_t* const home = table + (now.Home(key) - now.words);
-  const uint64_t head = *home;
-  // Nearly always all is said by the first bucket.
-  if (PlacesOf(head, key.fingerprint) != 0 || head >> kPassedShift != 0) [[unlikely]] {
-    if (Find(now, key, is_it)) return false;
+class BlockTable::Row {
+ public:
+  // `table` must outlive this.
+  explicit Row(BlockTable& table)
+      : table_(table), view_(table.view()), words_(table.words()), buckets_(table.buckets()) {}
+  ~Row() { table_.entries_ += change_; }
+  Row(const Row&) = delete;
+  Row& operator=(const Row&) = delete;
+
+  // Inserts unless there is an entry for which is_it(location) holds; true if it did. REQUIRES:
+  // room was reserved.
+  template <typename IsIt>
+  bool InsertIfNew(Key key, BlockLocation at, IsIt is_it) {
+    uint64_t* const home = HomeOf(key);
+    const uint64_t head = *home;
+    // Nearly always the first bucket says all.
+    const uint64_t same = PlacesOf(head, key.fingerprint);
+    if ((same | Passed(head, key.fingerprint)) != 0) [[unlikely]] {
+      if (Find(view_, key, is_it)) return false;
+    }
+    const uint64_t free = PlacesOf(head, 0);
+    if (free == 0) [[unlikely]] {
+      table_.Place(words_, buckets_, home, key.fingerprint, Pack(key.tag, at));
+    } else {
+      const int place = PlaceIndex(free);
+      StoreWord(home + 1 + place, Pack(key.tag, at));
+      StoreWord(home, head | uint64_t{key.fingerprint} << 8 * place);
+    }
+    ++change_;
+    return true;
   }
-  Place(table, now.buckets(), home, key.fingerprint, Pack(key.tag, at));
-  ++entries_;
-  return true;
-}
+  void Prefetch(Key key) const { __builtin_prefetch(HomeOf(key)); }
+  // REQUIRES: (key, at) is in the table.
+  void Erase(Key key, BlockLocation at) {
+    uint64_t* const home = HomeOf(key);
+    const uint64_t head = *home;
+    --change_;
+    if (const uint64_t same = PlacesOf(head, key.fingerprint); same != 0) [[likely]] {
+      const int place = PlaceIndex(same);
+      if (home[1 + place] == Pack(key.tag, at)) [[likely]] {
+        StoreWord(home, head & ~(uint64_t{255} << 8 * place));
+        return;
+      }
+    }
+    EraseAnywhere(words_, buckets_, home, key.fingerprint, Pack(key.tag, at));
+  }
+
+ private:
+  uint64_t* HomeOf(Key key) const {
+    return words_ + (key.tag * buckets_ >> kTagBits) * kBucketWords;
+  }
+
+  BlockTable& table_;
+  const View view_;
+  uint64_t* const words_;
+  const uint64_t buckets_;
+  int64_t change_ = 0;
+};
 
 }  // namespace baton

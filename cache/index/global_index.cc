@@ -149,13 +149,11 @@ void GlobalIndex::PrefetchTable(std::span<const Hash128> hashes) const {
 
 void GlobalIndex::PrefetchRuns(std::span<const Hash128> hashes) const {
   const BlockTable::View view = runs_.table().view();
-  std::optional<BlockLocation> last;
   for (const Hash128& hash : hashes.first(std::min(hashes.size(), kMostPrefetched))) {
-    const auto at =
-        BlockTable::Find(view, runs_.KeyOf(hash), [](const BlockLocation&) { return true; });
-    if (!at) continue;
-    if (!last || last->line != at->line) runs_.store().Prefetch(at->line, at->offset);
-    last = at;
+    BlockTable::Find(view, runs_.KeyOf(hash), [this](const BlockLocation& at) {
+      runs_.store().Prefetch(at.line, at.offset);
+      return true;
+    });
   }
 }
 

@@ -44,6 +44,11 @@ std::optional<uint32_t> RunStore::Take(int chunk_class) {
   if (lines_ - end_line_ < kClassLines[chunk_class]) return std::nullopt;
   const uint32_t line = end_line_;
   end_line_ += kClassLines[chunk_class];
+  if (end_line_ > ready_line_) {
+    constexpr uint32_t kLinesAtOnce = 4096;
+    ready_line_ = end_line_ + kLinesAtOnce;
+    arena_.Populate(size_t{line} * kWordsPerLine * 8, size_t{ready_line_} * kWordsPerLine * 8);
+  }
   StoreWord(MutableWords(line), static_cast<uint64_t>(chunk_class) << 32);
   return line;
 }

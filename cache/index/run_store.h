@@ -40,6 +40,22 @@ struct RunHead {
   bool operator==(const RunHead&) const = default;
 };
 
+// The hashes of a run.
+class RunHashes {
+ public:
+  explicit RunHashes(uint64_t* words) : words_(words) {}
+  Hash128 Get(uint32_t offset) const {
+    return {.low = LoadWord(words_ + 2 * offset), .high = LoadWord(words_ + 2 * offset + 1)};
+  }
+  void Set(uint32_t offset, const Hash128& hash) {
+    StoreWord(words_ + 2 * offset, hash.low);
+    StoreWord(words_ + 2 * offset + 1, hash.high);
+  }
+
+ private:
+  uint64_t* const words_;
+};
+
 class RunStore {
  public:
   static constexpr uint32_t kMaxRun = 254;  // blocks
@@ -75,11 +91,7 @@ class RunStore {
   void Free(uint32_t line);
 
   uint64_t* MutableWords(uint32_t line) { return arena_.words() + uint64_t{line} * kWordsPerLine; }
-  void SetHash(uint32_t line, uint32_t offset, const Hash128& hash) {
-    uint64_t* const word = MutableWords(line) + kHashesAt + 2 * offset;
-    StoreWord(word, hash.low);
-    StoreWord(word + 1, hash.high);
-  }
+  RunHashes HashesOf(uint32_t line) { return RunHashes(MutableWords(line) + kHashesAt); }
   // Readers wait from BeginChange to Publish, which nothing may come between but stores.
   void BeginChange(uint32_t line) {
     uint64_t* const head = MutableWords(line);
@@ -109,6 +121,7 @@ class RunStore {
   const uint64_t lines_;
   ReservedMemory arena_;
   uint32_t end_line_ = 0;
+  uint32_t ready_line_ = 0;  // pages are there up to here
   uint64_t free_lines_ = 0;
   std::array<uint32_t, kClasses> free_;  // first free chunk of each class, kNone without one
   static constexpr uint32_t kNone = UINT32_MAX;
