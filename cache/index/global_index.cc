@@ -202,6 +202,11 @@ bool GlobalIndex::TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) 
 
 std::vector<HeldPrefix> GlobalIndex::MatchWorkers(std::span<const Hash128> hashes) const {
   PrefixMatch match;
+  return MatchWorkers(hashes, match);
+}
+
+std::vector<HeldPrefix> GlobalIndex::MatchWorkers(std::span<const Hash128> hashes,
+                                                  PrefixMatch& match) const {
   std::vector<HeldPrefix> prefixes;
   do {
     Match(hashes, match);

@@ -66,6 +66,7 @@ class GlobalIndex {
   void Match(std::span<const Hash128> hashes, PrefixMatch& match) const;
   // The answer by workers, most units first, then by worker and tier.
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes) const;
+  std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes, PrefixMatch& match) const;
 
   // Hints for hashes that Match, Stored or Removed will be called with soon, where a queue tells:
   // memory is fetched meanwhile. First the table, and when that has had time to arrive, the runs.

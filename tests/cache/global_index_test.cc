@@ -166,8 +166,7 @@ TEST(GlobalIndex, ManyHoldersOfDifferentLengthsAreAnsweredExactly) {
     ASSERT_EQ(index.MatchWorkers(chain), model.Match(chain));
   }
   for (uint32_t worker = 0; worker < 300; ++worker) {
-    const auto part =
-        std::span(chain).subspan(worker * 53 % 200, 1 + worker % 7 % (200 - worker * 53 % 200));
+    const auto part = std::span(chain).subspan(worker * 53 % 200, 1);
     index.Removed(IndexedWorker(worker), kDevice, part);
     model.Removed(IndexedWorker(worker), kDevice, part);
     ASSERT_EQ(index.MatchWorkers(chain), model.Match(chain));
@@ -175,9 +174,13 @@ TEST(GlobalIndex, ManyHoldersOfDifferentLengthsAreAnsweredExactly) {
   }
 }
 
+// Keys of the lowest 8 bits: every look-up meets other blocks' entries, and only the whole hash
+// tells them apart.
+constexpr KeyMultipliers kEightBits{.first = (uint64_t{1} << 56) + 1, .second = 0};
+
 struct Load {
   const char* name;
-  KeyMultipliers multipliers;
+  bool eight_bits;  // of every hash make a key
   uint32_t workers;
   uint32_t longest;   // units of a chain
   uint32_t branches;  // names a unit can have
@@ -189,7 +192,7 @@ class Events {
  public:
   Events(const Load& load, uint32_t seed) : load_(load), random_(seed) {
     if (load.chained) return;
-    for (int i = 0; i < 200; ++i) any_.push_back(Chain({random_()})[0]);
+    for (int i = 0; i < 200; ++i) any_.push_back(Narrowed(Chain({random_()}))[0]);
   }
 
   std::vector<Hash128> Sequence() {
@@ -202,7 +205,7 @@ class Events {
     // Long common beginnings: a unit differs from 0 once in a while.
     std::vector<uint64_t> units(1 + random_() % load_.longest);
     for (uint64_t& unit : units) unit = random_() % 8 == 0 ? random_() % load_.branches : 0;
-    return Chain(units);
+    return Narrowed(Chain(units));
   }
 
   void Next(GlobalIndex& index, LiteralPrefixModel& model) {
@@ -240,6 +243,13 @@ class Events {
   }
 
  private:
+  std::vector<Hash128> Narrowed(std::vector<Hash128> hashes) const {
+    if (load_.eight_bits) {
+      for (Hash128& hash : hashes) hash.low &= 255;
+    }
+    return hashes;
+  }
+
   const Load load_;
   std::mt19937 random_;
   std::vector<Hash128> any_;
@@ -251,7 +261,8 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
   const Load& load = GetParam();
   for (uint32_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(testing::Message() << load.name << ", seed " << seed);
-    GlobalIndex index({.max_blocks = 1 << 16, .multipliers = load.multipliers});
+    GlobalIndex index(
+        {.max_blocks = 1 << 16, .multipliers = load.eight_bits ? kEightBits : KeyMultipliers{}});
     LiteralPrefixModel model;
     Events events(load, seed);
     for (int i = 0; i < load.events; ++i) {
@@ -278,16 +289,96 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
   }
 }
 
-// Keys of 8 bits: every look-up meets other blocks' entries, and only the hash tells them apart.
-constexpr KeyMultipliers kEightBits{.first = uint64_t{1} << 56, .second = 0};
+// What a reader saw, and after which event.
+struct Seen {
+  uint64_t events;
+  size_t query;
+  std::vector<HeldPrefix> answer;
+};
+
+TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
+  constexpr uint32_t kSeed = 5;
+  constexpr int kEvents = 20'000;
+  const Load load{"", false, 30, 60, 2, kEvents, true};
+  std::vector<std::vector<Hash128>> queries(64);
+  Events query_source(load, kSeed + 1);
+  for (auto& query : queries) query = query_source.Sequence();
+
+  GlobalIndex index({.max_blocks = 1 << 16, .multipliers = {}});
+  std::atomic<bool> done{false};
+  std::vector<std::vector<Seen>> seen(2);
+  std::vector<std::thread> readers;
+  for (size_t r = 0; r < seen.size(); ++r) {
+    readers.emplace_back([&, r] {
+      PrefixMatch match;
+      uint64_t last = UINT64_MAX;
+      for (size_t i = r; !done; ++i) {
+        const size_t query = i * 7 % queries.size();
+        auto answer = index.MatchWorkers(queries[query], match);
+        if (!match.of_one_moment() || match.events() == last) continue;
+        last = match.events();
+        seen[r].push_back({.events = last, .query = query, .answer = std::move(answer)});
+      }
+    });
+  }
+  {
+    Events events(load, kSeed);
+    LiteralPrefixModel ignored;
+    for (int i = 0; i < kEvents; ++i) {
+      events.Next(index, ignored);
+      if (i % 64 == 0) std::this_thread::yield();
+    }
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+
+  // The same events again, the model being asked where the readers asked.
+  GlobalIndex again({.max_blocks = 1 << 16, .multipliers = {}});
+  LiteralPrefixModel model;
+  Events events(load, kSeed);
+  std::vector<size_t> next(seen.size());
+  for (uint64_t i = 0; i <= kEvents; ++i) {
+    for (size_t r = 0; r < seen.size(); ++r) {
+      for (; next[r] < seen[r].size() && seen[r][next[r]].events == i; ++next[r]) {
+        const Seen& one = seen[r][next[r]];
+        ASSERT_EQ(one.answer, model.Match(queries[one.query])) << "after event " << i;
+      }
+    }
+    if (i < kEvents) events.Next(again, model);
+  }
+  for (size_t r = 0; r < seen.size(); ++r) EXPECT_EQ(next[r], seen[r].size());
+}
+
+TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
+  GlobalIndex index({.max_blocks = 1 << 16, .multipliers = {}});
+  const auto kept = Chain(0, 300);
+  index.Stored(kA, kDevice, {}, kept);
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    PrefixMatch match;
+    while (!done) {
+      const auto answer = index.MatchWorkers(kept, match);
+      ASSERT_THAT(answer, ElementsAre(HeldPrefix{kA, kDevice, 300}));
+    }
+  });
+  std::vector<std::vector<Hash128>> chains;
+  for (uint64_t i = 1; i <= 200; ++i) chains.push_back(Chain(i << 32, 40));
+  for (int round = 0; round < 5; ++round) {
+    for (const auto& chain : chains) index.Stored(kB, kDevice, {}, chain);
+    for (const auto& chain : chains) index.Removed(kB, kDevice, chain);
+  }
+  done = true;
+  reader.join();
+  EXPECT_EQ(index.blocks(), 300u);
+}
 
 INSTANTIATE_TEST_SUITE_P(, GlobalIndexAgainstModel,
-                         testing::Values(Load{"short", {}, 6, 6, 3, 8'000, true},
-                                         Load{"long", {}, 6, 400, 3, 1'000, true},
-                                         Load{"crowd", {}, 120, 40, 2, 3'000, true},
-                                         Load{"unchained", {}, 6, 30, 0, 4'000, false},
-                                         Load{"eight_bits", kEightBits, 6, 20, 3, 2'000, true},
-                                         Load{"eight_bits_unchained", kEightBits, 12, 30, 0, 2'000,
+                         testing::Values(Load{"short", false, 6, 6, 3, 8'000, true},
+                                         Load{"long", false, 6, 400, 3, 1'000, true},
+                                         Load{"crowd", false, 120, 40, 2, 3'000, true},
+                                         Load{"unchained", false, 6, 30, 0, 4'000, false},
+                                         Load{"eight_bits", true, 6, 20, 3, 2'000, true},
+                                         Load{"eight_bits_unchained", true, 12, 30, 0, 2'000,
                                               false}),
                          [](const testing::TestParamInfo<Load>& info) { return info.param.name; });
 
