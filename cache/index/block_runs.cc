@@ -148,7 +148,12 @@ uint32_t BlockRuns::AddHolder(uint32_t line, HolderId holder, uint32_t begin, ui
 uint32_t BlockRuns::RemoveHolder(uint32_t line, HolderId holder, uint32_t begin, uint32_t end,
                                  uint64_t* refused) {
   const uint32_t removed = holders_.Remove(line, holder, begin, end, refused);
-  if (removed > 0) Settle(line);
+  if (removed == 0) return 0;
+  if (holders_.IsCrowded(line)) {
+    SplitWhileCrowded(line);  // gaps make entries, too
+  } else {
+    Settle(line);
+  }
   return removed;
 }
 
@@ -262,8 +267,8 @@ void BlockRuns::SplitWhileCrowded(uint32_t line) {
     }
     const auto at = std::max_element(edges.begin() + 1, edges.begin() + length);
     const auto rest = Split(line, static_cast<uint32_t>(at - edges.begin()));
-    if (!rest) return;
     Settle(line);
+    if (!rest) return;
     Settle(*rest);
     SplitWhileCrowded(*rest);
   }

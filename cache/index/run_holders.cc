@@ -278,12 +278,17 @@ uint32_t RunHolders::HeldEnd(uint32_t line) const {
 
 uint32_t RunHolders::HeldAtLeast(uint32_t line) const {
   const RunHead head = store_->LoadHead(line);
-  if (IsWide(head)) return head.length();
   uint32_t held = 0;
-  for (int i = 0; i < head.entries(); ++i) {
-    const HolderEntry entry = InlineEntry(store_->Words(line), i);
-    held += entry.end - entry.begin;
+  const auto count = [&](const HolderEntry& entry) { held += entry.end - entry.begin; };
+  if (!IsWide(head)) {
+    for (int i = 0; i < head.entries(); ++i) count(InlineEntry(store_->Words(line), i));
+    return held;
   }
+  const WideView wide = WideOf(line);
+  for (size_t w = 0; w < wide.bit_words; ++w) {
+    if (wide.bits[w] != 0) return head.length();
+  }
+  for (int i = 0; i < wide.entries; ++i) count(wide.entry(i));
   return held;
 }
 

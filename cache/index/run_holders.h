@@ -120,7 +120,7 @@ class RunHolders {
 
   // One past the last block that anybody holds; 0 when nobody does.
   uint32_t HeldEnd(uint32_t line) const;
-  // Memberships in the run; of a wide one its length, which is less.
+  // Memberships in the run; its length when somebody holds all of a wide one.
   uint32_t HeldAtLeast(uint32_t line) const;
   bool IsCrowded(uint32_t line) const;
 
