@@ -19,16 +19,19 @@ using ::testing::IsEmpty;
 constexpr IndexedWorker kA{1}, kB{2}, kC{3};
 constexpr CacheTier kDevice = CacheTier::kDevice, kHost = CacheTier::kHost;
 
+uint64_t Mix(uint64_t value) {
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+  value = (value ^ value >> 27) * 0x94d049bb133111eb;
+  return value ^ value >> 31;
+}
+
 // The chained hashes of a sequence of units named by numbers.
 std::vector<Hash128> Chain(const std::vector<uint64_t>& units) {
   std::vector<Hash128> hashes;
   Hash128 hash{.low = 0x243f6a8885a308d3, .high = 0x13198a2e03707344};
   for (const uint64_t unit : units) {
-    std::seed_seq seq{hash.low, hash.low >> 32, hash.high, hash.high >> 32, unit};
-    std::array<uint32_t, 4> words;
-    seq.generate(words.begin(), words.end());
-    hash = {.low = uint64_t{words[0]} << 32 | words[1],
-            .high = uint64_t{words[2]} << 32 | words[3]};
+    hash.low = Mix(hash.low + Mix(unit + 1));
+    hash.high = Mix(hash.high ^ hash.low);
     hashes.push_back(hash);
   }
   return hashes;
