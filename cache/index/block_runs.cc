@@ -56,6 +56,16 @@ uint32_t BlockRuns::Common(const Found& found, std::span<const Hash128> hashes) 
   return same;
 }
 
+bool BlockRuns::IsKnown(const Hash128& hash, const BlockLocation& filled) const {
+  const auto is_it = [&](const BlockLocation& at) {
+    RunHead ignored;
+    return at.line == filled.line
+               ? at.offset < filled.offset && store_.LoadHash(at.line, at.offset) == hash
+               : Holds(at, hash, &ignored);
+  };
+  return BlockTable::Find(table_.view(), KeyOf(hash), is_it).has_value();
+}
+
 uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128> hashes) {
   const auto count =
       static_cast<uint32_t>(std::min(hashes.size(), table_.max_entries() - table_.entries()));
@@ -63,18 +73,20 @@ uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128>
   BlockTable::Row row(table_);
   const KeyMultipliers multipliers = multipliers_;
   RunHashes to = store_.HashesOf(line);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) row.Prefetch(multipliers.KeyOf(hashes[i + kAhead]));
-    const Hash128 hash = hashes[i];
-    to.Set(first + i, hash);
-    // Known before, or from this very call: a hash that came twice.
-    const auto is_it = [this, line, hash, end = first + i](const BlockLocation& at) {
-      RunHead ignored;
-      return at.line == line ? at.offset < end && store_.LoadHash(line, at.offset) == hash
-                             : Holds(at, hash, &ignored);
-    };
-    if (!row.InsertIfNew(multipliers.KeyOf(hash), {.line = line, .offset = first + i}, is_it)) {
-      return i;
+  for (uint32_t begin = 0; begin < count; begin += kAhead) {
+    const uint32_t end = std::min(count, begin + kAhead);
+    for (uint32_t i = end; i < std::min(count, end + kAhead); ++i) {
+      row.Prefetch(multipliers.KeyOf(hashes[i]));
+    }
+    for (uint32_t i = begin; i < end; ++i) {
+      const Hash128 hash = hashes[i];
+      const BlockTable::Key key = multipliers.KeyOf(hash);
+      uint64_t* const home = row.HomeOf(key);
+      if (BlockTable::Row::MayHave(home, key)) [[unlikely]] {
+        if (IsKnown(hash, {.line = line, .offset = first + i})) return i;
+      }
+      to.Set(first + i, hash);
+      row.Insert(home, key, {.line = line, .offset = first + i});
     }
   }
   return count;

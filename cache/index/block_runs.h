@@ -82,6 +82,8 @@ class BlockRuns {
 
  private:
   bool Holds(const BlockLocation& at, const Hash128& hash, RunHead* head) const;
+  // Known before, or written by the very Fill that has come to `filled`: a hash that came twice.
+  bool IsKnown(const Hash128& hash, const BlockLocation& filled) const;
   // Writes hashes to a run's positions from `first` on while they are new; how many.
   uint32_t Fill(uint32_t line, uint32_t first, std::span<const Hash128> hashes);
   uint32_t Append(HolderId holder, uint32_t line, std::span<const Hash128> hashes);

@@ -187,17 +187,18 @@ class BlockTable::Row {
   Row(const Row&) = delete;
   Row& operator=(const Row&) = delete;
 
-  // Inserts unless there is an entry for which is_it(location) holds; true if it did. REQUIRES:
-  // room was reserved.
-  template <typename IsIt>
-  bool InsertIfNew(Key key, BlockLocation at, IsIt is_it) {
-    uint64_t* const home = HomeOf(key);
+  // Where a key's entries begin; good during the row's life.
+  uint64_t* HomeOf(Key key) const {
+    return words_ + (key.tag * buckets_ >> kTagBits) * kBucketWords;
+  }
+  // False when there is certainly no entry of this key, which the home bucket nearly always says.
+  static bool MayHave(const uint64_t* home, Key key) {
     const uint64_t head = *home;
-    // Nearly always the first bucket says all.
-    const uint64_t same = PlacesOf(head, key.fingerprint);
-    if ((same | Passed(head, key.fingerprint)) != 0) [[unlikely]] {
-      if (Find(view_, key, is_it)) return false;
-    }
+    return (PlacesOf(head, key.fingerprint) | Passed(head, key.fingerprint)) != 0;
+  }
+  // REQUIRES: room was reserved, and the block is not in the table.
+  void Insert(uint64_t* home, Key key, BlockLocation at) {
+    const uint64_t head = *home;
     const uint64_t free = PlacesOf(head, 0);
     if (free == 0) [[unlikely]] {
       table_.Place(words_, buckets_, home, key.fingerprint, Pack(key.tag, at));
@@ -207,7 +208,6 @@ class BlockTable::Row {
       StoreWord(home, head | uint64_t{key.fingerprint} << 8 * place);
     }
     ++change_;
-    return true;
   }
   void Prefetch(Key key) const { __builtin_prefetch(HomeOf(key)); }
   // REQUIRES: (key, at) is in the table.
@@ -226,10 +226,6 @@ class BlockTable::Row {
   }
 
  private:
-  uint64_t* HomeOf(Key key) const {
-    return words_ + (key.tag * buckets_ >> kTagBits) * kBucketWords;
-  }
-
   BlockTable& table_;
   const View view_;
   uint64_t* const words_;

@@ -52,7 +52,7 @@ void GlobalIndex::Stored(IndexedWorker worker, CacheTier tier, const std::option
     refused_ += hashes.size();
     return;
   }
-  for (size_t i = 0; i < std::min(kAhead, hashes.size()); ++i) runs_.Prefetch(hashes[i]);
+  PrefetchTable(hashes.first(std::min(kAhead, hashes.size())));
   std::optional<BlockLocation> before;
   if (parent && hashes.size() <= kWorthFindingParent) {
     if (const auto found = runs_.Find(*parent)) before = found->at;
@@ -84,13 +84,14 @@ void GlobalIndex::Removed(IndexedWorker worker, CacheTier tier, std::span<const 
   const Event event(*this);
   const auto holder = holders_.Find(worker, tier);
   if (!holder) return;
-  for (size_t i = 0; i < std::min(kAhead, hashes.size()); ++i) runs_.Prefetch(hashes[i]);
+  PrefetchTable(hashes);
+  PrefetchRuns(hashes);
   const RunStore& store = runs_.store();
   int64_t removed = 0;
   for (size_t i = 0; i < hashes.size();) {
     const auto found = runs_.Find(hashes[i]);
     if (!found) {
-      if (++i + kAhead < hashes.size()) runs_.Prefetch(hashes[i + kAhead]);
+      ++i;
       continue;
     }
     // Neighbours go together, whichever end the worker evicts first.
@@ -104,9 +105,6 @@ void GlobalIndex::Removed(IndexedWorker worker, CacheTier tier, std::span<const 
     for (; begin > 0 && is_next(begin - 1); ++next) --begin;
     if (begin == found->at.offset) {
       for (; end < found->head.length() && is_next(end); ++next) ++end;
-    }
-    for (size_t ahead = i + kAhead; ahead < std::min(next + kAhead, hashes.size()); ++ahead) {
-      runs_.Prefetch(hashes[ahead]);
     }
     removed += runs_.RemoveHolder(line, *holder, begin, end, &refused_);
     i = next;
@@ -149,8 +147,10 @@ void GlobalIndex::PrefetchTable(std::span<const Hash128> hashes) const {
 
 void GlobalIndex::PrefetchRuns(std::span<const Hash128> hashes) const {
   const BlockTable::View view = runs_.table().view();
-  for (const Hash128& hash : hashes.first(std::min(hashes.size(), kMostPrefetched))) {
-    BlockTable::Find(view, runs_.KeyOf(hash), [this](const BlockLocation& at) {
+  // Neighbours share cache lines of four hashes.
+  const size_t step = hashes.size() > 4 ? 4 : 1;
+  for (size_t i = 0; i < std::min(hashes.size(), kMostPrefetched); i += step) {
+    BlockTable::Find(view, runs_.KeyOf(hashes[i]), [this](const BlockLocation& at) {
       runs_.store().Prefetch(at.line, at.offset);
       return true;
     });

@@ -27,8 +27,8 @@ bool Has(const BlockTable& table, uint64_t bits, BlockLocation at) {
 void Insert(BlockTable& table, uint64_t bits, BlockLocation at) {
   table.Reserve(1);
   BlockTable::Row row(table);
-  EXPECT_TRUE(row.InsertIfNew(BlockTable::Key(bits), at,
-                              [&](const BlockLocation& place) { return place == at; }));
+  const BlockTable::Key key(bits);
+  row.Insert(row.HomeOf(key), key, at);
 }
 
 void Erase(BlockTable& table, uint64_t bits, BlockLocation at) {
@@ -50,14 +50,19 @@ TEST(BlockTable, KeepsEveryEntryOfOneKeyApart) {
   EXPECT_EQ(table.entries(), 25u);
 }
 
-TEST(BlockTable, ARowRefusesWhatIsThere) {
-  BlockTable table(100);
-  Insert(table, 7, {.line = 1, .offset = 2});
-  table.Reserve(1);
-  BlockTable::Row row(table);
-  const auto is_it = [](const BlockLocation& at) { return at.line == 1; };
-  EXPECT_FALSE(row.InsertIfNew(BlockTable::Key(7), {.line = 3, .offset = 0}, is_it));
-  EXPECT_TRUE(row.InsertIfNew(BlockTable::Key(8), {.line = 3, .offset = 0}, is_it));
+TEST(BlockTable, AHomeBucketNeverDeniesWhatIsThere) {
+  BlockTable table(1000);
+  for (uint32_t i = 0; i < 300; ++i) {
+    const uint64_t bits = (i / 20 + 1) * 0x9e3779b97f4a7c15;  // twenty of each
+    Insert(table, bits, {.line = i, .offset = 0});
+    BlockTable::Row row(table);
+    for (uint32_t j = 0; j <= i; ++j) {
+      const BlockTable::Key key((j / 20 + 1) * 0x9e3779b97f4a7c15);
+      ASSERT_TRUE(BlockTable::Row::MayHave(row.HomeOf(key), key));
+    }
+    const BlockTable::Key other(uint64_t{12345} << 40 | 5);
+    ASSERT_FALSE(All(table, other).size() > 0);
+  }
 }
 
 TEST(BlockTable, MoveChangesTheLocationAlone) {
