@@ -52,7 +52,7 @@ struct BenchOptions {
   uint32_t workers = 16;
   uint64_t seed = 1;
   uint32_t laps = 0;
-  size_t ahead = 6;
+  size_t ahead = 4;
   int runs = 5;
 };
 
@@ -87,7 +87,7 @@ class Replay {
         Fetch(operations[i + 2 * ahead]);
         index_.PrefetchTable(Looked(operations[i + ahead]));
         const IndexOperation& nearer = operations[i + ahead / 2];
-        if (nearer.kind != Kind::kStored) index_.PrefetchRuns(Looked(nearer));
+        if (nearer.kind == Kind::kMatch) index_.PrefetchRuns(Looked(nearer));
       }
       Do(operations[i]);
     }

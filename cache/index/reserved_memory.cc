@@ -3,23 +3,37 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "common/check.h"
 
 namespace baton {
 
+namespace {
+
+// What huge pages begin at. Scattered reads of many MiB miss the TLB with small pages, and touching
+// small pages for the first time costs more than what the index does with them.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+}  // namespace
+
 ReservedMemory::ReservedMemory(size_t bytes) : bytes_(bytes) {
   CHECK_GE(bytes, 1u);
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  CHECK(memory != MAP_FAILED) << "cannot reserve " << bytes << " bytes of address space";
-  words_ = static_cast<uint64_t*>(memory);
-  // Random accesses over many MiB miss the TLB with small pages. Only advice: errors do not matter.
-  constexpr size_t kWorthHugePages = size_t{16} << 20;
-  if (bytes >= kWorthHugePages) (void)madvise(words_, bytes_, MADV_HUGEPAGE);
+  const bool huge = bytes >= 2 * kHugePage;
+  mapped_bytes_ = huge ? bytes + kHugePage : bytes;
+  mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(mapped_ != MAP_FAILED) << "cannot reserve " << mapped_bytes_ << " bytes of address space";
+  void* begin = mapped_;
+  size_t space = mapped_bytes_;
+  if (huge) {
+    CHECK(std::align(kHugePage, bytes, begin, space) != nullptr);
+    (void)madvise(begin, bytes, MADV_HUGEPAGE);  // only advice: errors do not matter
+  }
+  words_ = static_cast<uint64_t*>(begin);
 }
 
-ReservedMemory::~ReservedMemory() { munmap(words_, bytes_); }
+ReservedMemory::~ReservedMemory() { munmap(mapped_, mapped_bytes_); }
 
 void ReservedMemory::Populate(size_t begin, size_t end) {
   constexpr size_t kPage = 4096;

@@ -17,7 +17,7 @@ class ReservedMemory {
   ReservedMemory(const ReservedMemory&) = delete;
   ReservedMemory& operator=(const ReservedMemory&) = delete;
 
-  // Aligned to a page.
+  // Aligned to a page, and to a huge one when it is as large.
   uint64_t* words() const { return words_; }
   // Has the pages of [begin, end) bytes ready for writing, where the system can: much cheaper than
   // one fault for each.
@@ -27,6 +27,8 @@ class ReservedMemory {
 
  private:
   const size_t bytes_;
+  void* mapped_;
+  size_t mapped_bytes_;
   uint64_t* words_;
 };
 
