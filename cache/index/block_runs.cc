@@ -22,9 +22,9 @@ uint64_t LinesFor(size_t max_blocks) {
 
 }  // namespace
 
-BlockRuns::BlockRuns(size_t max_blocks, KeyMultipliers multipliers)
+BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers)
     : multipliers_(multipliers),
-      table_(max_blocks),
+      table_(max_blocks, expected_blocks),
       store_(LinesFor(max_blocks)),
       holders_(&store_) {}
 

@@ -40,8 +40,8 @@ struct KeyMultipliers {
 
 class BlockRuns {
  public:
-  // REQUIRES: 1 <= max_blocks <= 2^27.
-  BlockRuns(size_t max_blocks, KeyMultipliers multipliers);
+  // REQUIRES: 1 <= max_blocks <= 2^27, expected_blocks <= max_blocks.
+  BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers);
 
   // ---- any thread ----
   const BlockTable& table() const { return table_; }

@@ -5,15 +5,18 @@
 #include "common/check.h"
 
 namespace baton {
-BlockTable::BlockTable(size_t max_entries)
+BlockTable::BlockTable(size_t max_entries, size_t expected)
     : max_entries_(max_entries),
       max_buckets_(BucketsFor(max_entries)),
+      least_buckets_(std::max<uint64_t>(64, BucketsFor(expected))),
       regions_{ReservedMemory(max_buckets_ * kBucketWords * 8),
                ReservedMemory(max_buckets_ * kBucketWords * 8)},
-      state_(BucketsFor(0) << 1),
-      most_stuck_(16) {
+      state_(BucketsFor(expected) << 1),
+      most_stuck_(16 + BucketsFor(expected) / 16) {
   CHECK_GE(max_entries, 1u);
   CHECK_LE(max_entries, size_t{1} << 30);
+  CHECK_LE(expected, max_entries);
+  regions_[0].Populate(0, bytes());
 }
 
 uint64_t* BlockTable::Locate(uint64_t* words, uint64_t buckets, uint64_t* home, uint8_t fingerprint,
@@ -73,7 +76,10 @@ void BlockTable::Grow(size_t entries) {
   Rebuild(std::min(max_buckets_, std::max(BucketsFor(entries), buckets() * 3 / 2)));
 }
 
-void BlockTable::Shrink() { Rebuild(BucketsFor(entries_ * 2)); }
+void BlockTable::Shrink() {
+  Rebuild(
+      std::clamp(BucketsFor(entries_ * 2), std::min(least_buckets_, max_buckets_), max_buckets_));
+}
 
 void BlockTable::Rebuild(uint64_t new_buckets) {
   const uint64_t state = state_.load(std::memory_order_relaxed);

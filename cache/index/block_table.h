@@ -59,8 +59,9 @@ class BlockTable {
     }
   };
 
-  // REQUIRES: 1 <= max_entries <= 2^30.
-  explicit BlockTable(size_t max_entries);
+  // Takes memory for `expected` entries at once and keeps it; grows up to max_entries.
+  // REQUIRES: 1 <= max_entries <= 2^30, expected <= max_entries.
+  explicit BlockTable(size_t max_entries, size_t expected = 0);
 
   // ---- any thread ----
   View view() const {
@@ -106,7 +107,7 @@ class BlockTable {
   class Row;
   // Takes memory back when little is left; some time after erasing.
   void ShrinkIfSparse() {
-    if (buckets() > kNeverShrunk && entries_ < buckets()) Shrink();
+    if (buckets() > least_buckets_ && entries_ < buckets()) Shrink();
   }
   // One step for readers. REQUIRES: (key, from) is in the table.
   void Move(Key key, BlockLocation from, BlockLocation to);
@@ -118,7 +119,6 @@ class BlockTable {
  private:
   static constexpr int kPlaces = 7;
   static constexpr uint64_t kEntriesPerBucket = 5;  // fuller than that, the table grows
-  static constexpr uint64_t kNeverShrunk = 64;      // buckets
   static constexpr int kBucketWords = 1 + kPlaces;
   static constexpr int kLocationBits = 64 - kTagBits;
   static constexpr int kOffsetBits = 8;
@@ -170,6 +170,7 @@ class BlockTable {
 
   const size_t max_entries_;
   const uint64_t max_buckets_;
+  const uint64_t least_buckets_;  // not shrunk below
   // Two, of which one is in use; a rebuild fills the other one.
   ReservedMemory regions_[2];
   std::atomic<uint64_t> state_;  // rebuilds so far << 32 | buckets << 1 | region

@@ -35,7 +35,7 @@ class GlobalIndex::Event {
 };
 
 GlobalIndex::GlobalIndex(const GlobalIndexOptions& options)
-    : runs_(options.max_blocks, options.multipliers) {}
+    : runs_(options.max_blocks, options.expected_blocks, options.multipliers) {}
 
 void GlobalIndex::Count(HolderId holder, int64_t added) {
   if (held_.size() <= holder) held_.resize(holder + 1);

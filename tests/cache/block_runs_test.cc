@@ -15,7 +15,7 @@ std::vector<Hash128> Hashes(uint64_t seed, size_t count) {
   return hashes;
 }
 
-BlockRuns Small() { return BlockRuns(10'000, {}); }
+BlockRuns Small() { return BlockRuns(10'000, 0, {}); }
 
 uint32_t LineOf(const BlockRuns& runs, const Hash128& hash) { return runs.Find(hash)->at.line; }
 
@@ -124,7 +124,7 @@ TEST(BlockRuns, ACrowdedRunIsSplitWhereItsHoldersEnd) {
 }
 
 TEST(BlockRuns, StopsAtItsCapacity) {
-  BlockRuns runs(30, {});
+  BlockRuns runs(30, 0, {});
   const auto hashes = Hashes(1, 50);
   EXPECT_EQ(runs.AddNew(0, {}, hashes), 30u);
   EXPECT_EQ(runs.AddNew(0, {}, std::span(hashes).subspan(30)), 0u);

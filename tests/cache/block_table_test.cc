@@ -94,6 +94,16 @@ TEST(BlockTable, GivesMemoryBackWhenEmptied) {
   EXPECT_LE(table.bytes(), 64u * 64);
 }
 
+TEST(BlockTable, DoesNotRebuildForWhatWasExpected) {
+  BlockTable table(100'000, 20'000);
+  const BlockTable::View view = table.view();
+  for (uint32_t i = 0; i < 20'000; ++i) {
+    Insert(table, i * 0x9e3779b97f4a7c15, {.line = i, .offset = 0});
+    if (i % 3 == 0) Erase(table, i * 0x9e3779b97f4a7c15, {.line = i, .offset = 0});
+  }
+  EXPECT_TRUE(table.IsCurrent(view));
+}
+
 TEST(BlockTable, AgreesWithAMapOverRandomEvents) {
   // Keys of many bits, and of few, whose entries crowd into the same buckets.
   for (const uint64_t different : {uint64_t{1} << 40, uint64_t{300}, uint64_t{3}}) {

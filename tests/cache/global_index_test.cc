@@ -45,7 +45,9 @@ std::vector<Hash128> Chain(uint64_t first, uint64_t count) {
 
 constexpr size_t kLeastBytes = 8192;  // an empty index's table
 
-GlobalIndexOptions Small() { return {.max_blocks = 1 << 16, .multipliers = {}}; }
+GlobalIndexOptions Small() {
+  return {.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}};
+}
 
 TEST(GlobalIndex, SaysForEveryWorkerAndTierHowManyLeadingUnitsItHolds) {
   GlobalIndex index(Small());
@@ -123,7 +125,7 @@ TEST(GlobalIndex, NumbersOfForgottenWorkersAreGivenAgain) {
 }
 
 TEST(GlobalIndex, RefusesWhatGoesBeyondItsCapacityAndNeverSaysTooMuch) {
-  GlobalIndex index({.max_blocks = 10, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 10, .expected_blocks = 10, .multipliers = {}});
   index.Stored(kA, kDevice, {}, Chain(0, 8));
   index.Stored(kB, kDevice, {}, Chain(100, 8));
   EXPECT_EQ(index.refused(), 6u);
@@ -307,7 +309,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   Events query_source(load, kSeed + 1);
   for (auto& query : queries) query = query_source.Sequence();
 
-  GlobalIndex index({.max_blocks = 1 << 16, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
   std::atomic<bool> done{false};
   std::vector<std::vector<Seen>> seen(2);
   std::vector<std::thread> readers;
@@ -336,7 +338,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   for (std::thread& reader : readers) reader.join();
 
   // The same events again, the model being asked where the readers asked.
-  GlobalIndex again({.max_blocks = 1 << 16, .multipliers = {}});
+  GlobalIndex again({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
   LiteralPrefixModel model;
   Events events(load, kSeed);
   std::vector<size_t> next(seen.size());
@@ -353,7 +355,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
 }
 
 TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
-  GlobalIndex index({.max_blocks = 1 << 16, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
   const auto kept = Chain(0, 300);
   index.Stored(kA, kDevice, {}, kept);
   std::atomic<bool> done{false};
