@@ -2,6 +2,7 @@
 // hashes.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <span>
 #include <utility>
