@@ -3,9 +3,7 @@
 //
 // An operation is one block: asked for by a match (whether it is found or not), stored or removed.
 // Hashes are given; computing them is a figure of its own. The clock runs from the first operation
-// to the last one's end, everything applied: there is no queue to drain. In block_ops_per_s a few
-// operations are known in advance, as to a thread that empties a queue, and the index is told to
-// prefetch for them; block_ops_per_s_one_by_one is without that, as are all latencies.
+// to the last one's end, everything applied: there is no queue to drain.
 //
 // The limit is memory: a stored or removed block needs its table line and a quarter of a line of
 // hashes, a match about three lines and a quarter for each block found. `random_lines_per_s` is
@@ -52,7 +50,6 @@ struct BenchOptions {
   uint32_t workers = 16;
   uint64_t seed = 1;
   uint32_t laps = 0;
-  size_t ahead = 4;
   int runs = 9;
 };
 
@@ -78,17 +75,13 @@ class Replay {
   }
   void Match(const IndexOperation& op) { index_.Match(workload_.HashesOf(op), match_); }
   void Do(const IndexOperation& op) { op.kind == Kind::kMatch ? Match(op) : Event(op); }
-  // In order; `ahead` operations before one is done the index is told what it is about. The
-  // operations' own memory is fetched before that.
-  void All(size_t ahead) {
+  // In order. The operations' own memory is fetched some before they are due, as it would be warm
+  // from being received or hashed; the index learns of nothing in advance.
+  void All() {
+    constexpr size_t kAhead = 8;
     const std::span<const IndexOperation> operations = workload_.operations;
     for (size_t i = 0; i < operations.size(); ++i) {
-      if (ahead > 0 && i + 2 * ahead < operations.size()) {
-        Fetch(operations[i + 2 * ahead]);
-        index_.PrefetchTable(Looked(operations[i + ahead]));
-        const IndexOperation& nearer = operations[i + ahead / 2];
-        if (nearer.kind == Kind::kMatch) index_.PrefetchRuns(Looked(nearer));
-      }
+      if (i + kAhead < operations.size()) Fetch(operations[i + kAhead]);
       Do(operations[i]);
     }
   }
@@ -99,11 +92,6 @@ class Replay {
     const auto hashes = workload_.HashesOf(op);
     constexpr size_t kHashesPerLine = 4;
     for (size_t i = 0; i < hashes.size(); i += kHashesPerLine) __builtin_prefetch(&hashes[i]);
-  }
-  // The hashes of an operation that are looked up for certain.
-  std::span<const Hash128> Looked(const IndexOperation& op) const {
-    const auto hashes = workload_.HashesOf(op);
-    return op.kind == Kind::kMatch ? hashes.first(std::min<size_t>(2, hashes.size())) : hashes;
   }
 
   const IndexWorkload& workload_;
@@ -173,30 +161,28 @@ double CpuSeconds() {
 // Block operations a second: medians of several runs after one that does not count, each with a new
 // index.
 struct Rates {
-  double by_clock, by_cpu_time, one_by_one;  // the last one: nothing known in advance
+  double by_clock, by_cpu_time;
 };
 Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, Shape* shape) {
   std::vector<double> by_clock;
   std::vector<double> by_cpu_time;
-  std::vector<double> one_by_one;
   const auto blocks = static_cast<double>(workload.blocks());
   for (int run = -1; run < options.runs; ++run) {
-    for (const size_t ahead : {options.ahead, size_t{0}}) {
-      GlobalIndex index(IndexOptions(options));
-      Replay replay(workload, index);
-      const auto start = Clock::now();
-      const double cpu_start = CpuSeconds();
-      replay.All(ahead);
-      const double cpu_s = CpuSeconds() - cpu_start;
-      const double s = Seconds(start);
-      if (run >= 0) (ahead > 0 ? by_clock : one_by_one).push_back(blocks / s);
-      if (run >= 0 && ahead > 0) by_cpu_time.push_back(blocks / cpu_s);
-      CHECK_EQ(index.refused(), 0u);
-      *shape = {static_cast<double>(index.memberships()), static_cast<double>(index.blocks()),
-                static_cast<double>(index.bytes())};
-    }
+    GlobalIndex index(IndexOptions(options));
+    Replay replay(workload, index);
+    const auto start = Clock::now();
+    const double cpu_start = CpuSeconds();
+    replay.All();
+    const double cpu_s = CpuSeconds() - cpu_start;
+    const double s = Seconds(start);
+    CHECK_EQ(index.refused(), 0u);
+    *shape = {static_cast<double>(index.memberships()), static_cast<double>(index.blocks()),
+              static_cast<double>(index.bytes())};
+    if (run < 0) continue;
+    by_clock.push_back(blocks / s);
+    by_cpu_time.push_back(blocks / cpu_s);
   }
-  return {Quantile(by_clock, 0.5), Quantile(by_cpu_time, 0.5), Quantile(one_by_one, 0.5)};
+  return {Quantile(by_clock, 0.5), Quantile(by_cpu_time, 0.5)};
 }
 
 // Every operation timed on its own, its hashes being in the cache as they are when they were just
@@ -350,7 +336,6 @@ int Run(const BenchOptions& options) {
                        blocks;
   figures.Add("block_ops_per_s", rates.by_clock, "1/s", memory.lines_per_s / lines);
   figures.Add("block_ops_per_cpu_s", rates.by_cpu_time, "1/s", memory.lines_per_s / lines);
-  figures.Add("block_ops_per_s_one_by_one", rates.one_by_one, "1/s", memory.lines_per_s / lines);
   figures.Add("lines_per_block_op", lines, "lines");
   figures.Add("random_lines_per_s", memory.lines_per_s, "1/s");
   figures.Add("random_line_latency_us", memory.line_s * 1e6, "us");
@@ -392,10 +377,6 @@ int main(int argc, char** argv) {
                  "Times the trace is played, each with other blocks. Default: until the workers' "
                  "caches were filled twice")
       ->check(CLI::Range(1, 10'000));
-  app.add_option("--ahead", options.ahead,
-                 "Operations that are known in advance for prefetching, as from a queue, in "
-                 "block_ops_per_s")
-      ->check(CLI::Range(1, 1000));
   app.add_option("--runs", options.runs, "Runs whose median is block_ops_per_s")
       ->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);

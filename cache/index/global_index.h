@@ -69,10 +69,8 @@ class GlobalIndex {
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes) const;
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes, PrefixMatch& match) const;
 
-  // Hints for hashes that Match, Stored or Removed will be called with soon, where a queue tells:
-  // memory is fetched meanwhile. First the table, and when that has had time to arrive, the runs.
+  // A hint for hashes that Match, Stored or Removed will be called with soon.
   void PrefetchTable(std::span<const Hash128> hashes) const;
-  void PrefetchRuns(std::span<const Hash128> hashes) const;
 
   // ---- the writer ----
   // The worker holds these now, each after the one before it and the first after `parent`.
@@ -101,6 +99,8 @@ class GlobalIndex {
  private:
   class Event;
 
+  // Fetches the runs that these are in, once their table lines are on the way.
+  void PrefetchRuns(std::span<const Hash128> hashes) const;
   bool TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) const;
   // Looks at up to `chunks` chunks for retired holders.
   void SweepSome(int chunks);
