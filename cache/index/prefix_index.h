@@ -23,12 +23,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "cache/cache_key.h"
-#include "common/strong_int.h"
+#include "cache/index/indexed_worker.h"
 
 namespace baton {
-
-// A worker as the index's user numbers them. A restarted worker is another one.
-using IndexedWorker = StrongInt<struct IndexedWorkerTag, uint32_t>;
 
 struct WorkerPrefix {
   IndexedWorker worker;

@@ -1,0 +1,385 @@
+// The global index under the events of a fleet: a trace of requests through mock workers with LRU
+// caches, store, remove and match mixed as they come.
+//
+// An operation is one block: asked for by a match (whether it is found or not), stored or removed.
+// Hashes are given; computing them is a figure of its own. The clock runs from the first operation
+// to the last one's end, everything applied: there is no queue to drain.
+//
+// The limit is memory: a stored or removed block needs its table line and a quarter of a line of
+// hashes, a match about three lines and a quarter for each block found. `random_lines_per_s` is
+// measured in the same run: independent reads of random cache lines in as much memory as the index
+// takes, which is as fast as misses can overlap.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "absl/container/flat_hash_set.h"
+#include "bench/cache_trace.h"
+#include "bench/random_access.h"
+#include "cache/index/global_index.h"
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = IndexOperation::Kind;
+
+double Seconds(Clock::time_point since) {
+  return std::chrono::duration<double>(Clock::now() - since).count();
+}
+
+double Quantile(std::vector<double>& values, double q) {
+  if (values.empty()) return 0;
+  const auto at = values.begin() + static_cast<int64_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+struct BenchOptions {
+  std::string trace;
+  size_t synthetic = 0;
+  uint32_t workers = 16;
+  uint64_t seed = 1;
+  uint32_t laps = 0;
+  int runs = 9;
+};
+
+GlobalIndexOptions IndexOptions(const BenchOptions& options) {
+  // Whatever the workers' pools can hold, which a router knows when they register.
+  const size_t pools = size_t{options.workers} * FleetReplay::Options{}.capacity;
+  return {.max_blocks = pools + 4096, .expected_blocks = pools, .multipliers = {}};
+}
+
+class Replay {
+ public:
+  Replay(const IndexWorkload& workload, GlobalIndex& index) : workload_(workload), index_(index) {}
+
+  void Event(const IndexOperation& op) {
+    const auto hashes = workload_.HashesOf(op);
+    if (op.kind == Kind::kStored) {
+      std::optional<Hash128> parent;
+      if (op.parent != IndexOperation::kNoParent) parent = workload_.hashes[op.parent];
+      index_.Stored(IndexedWorker(op.worker), CacheTier::kDevice, parent, hashes);
+    } else {
+      index_.Removed(IndexedWorker(op.worker), CacheTier::kDevice, hashes);
+    }
+  }
+  void Match(const IndexOperation& op) { index_.Match(workload_.HashesOf(op), match_); }
+  void Do(const IndexOperation& op) { op.kind == Kind::kMatch ? Match(op) : Event(op); }
+  // In order. The operations' own memory is fetched some before they are due, as it would be warm
+  // from being received or hashed; the index learns of nothing in advance.
+  void All() {
+    constexpr size_t kAhead = 8;
+    const std::span<const IndexOperation> operations = workload_.operations;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      if (i + kAhead < operations.size()) Fetch(operations[i + kAhead]);
+      Do(operations[i]);
+    }
+  }
+  const PrefixMatch& match() const { return match_; }
+
+ private:
+  void Fetch(const IndexOperation& op) const {
+    const auto hashes = workload_.HashesOf(op);
+    constexpr size_t kHashesPerLine = 4;
+    for (size_t i = 0; i < hashes.size(); i += kHashesPerLine) __builtin_prefetch(&hashes[i]);
+  }
+
+  const IndexWorkload& workload_;
+  GlobalIndex& index_;
+  PrefixMatch match_;
+};
+
+// The literal model: every worker is a set of hashes. Asked only at the sampled matches.
+class LiteralFleet {
+ public:
+  LiteralFleet(const IndexWorkload& workload, uint32_t workers)
+      : workload_(workload), held_(workers) {}
+  void Event(const IndexOperation& op) {
+    for (const Hash128& hash : workload_.HashesOf(op)) {
+      if (op.kind == Kind::kStored) {
+        held_[op.worker].insert(hash);
+      } else {
+        held_[op.worker].erase(hash);
+      }
+    }
+  }
+  bool Agrees(const IndexOperation& op, const GlobalIndex& index, const PrefixMatch& match) const {
+    for (uint32_t worker = 0; worker < held_.size(); ++worker) {
+      int32_t units = 0;
+      for (const Hash128& hash : workload_.HashesOf(op)) {
+        if (!held_[worker].contains(hash)) break;
+        ++units;
+      }
+      const auto holder = index.Holder(IndexedWorker(worker), CacheTier::kDevice);
+      if (units != (holder ? match.units(*holder) : 0)) return false;
+    }
+    return true;
+  }
+
+ private:
+  const IndexWorkload& workload_;
+  std::vector<absl::flat_hash_set<Hash128>> held_;
+};
+
+struct Figures {
+  nlohmann::json json = nlohmann::json::array();
+
+  void Add(const char* name, double value, const char* unit, std::optional<double> limit = {}) {
+    const bool ratio = limit && *limit != 0;
+    std::printf("%-32s %14.4g %-12s", name, value, unit);
+    if (limit) std::printf(" %12.4g", *limit);
+    if (ratio) std::printf(" %9.3f", value / *limit);
+    std::printf("\n");
+    json.push_back({{"name", name},
+                    {"value", value},
+                    {"unit", unit},
+                    {"limit", limit ? nlohmann::json(*limit) : nlohmann::json()},
+                    {"ratio", ratio ? nlohmann::json(value / *limit) : nlohmann::json()}});
+  }
+};
+
+struct Shape {
+  double memberships, blocks, bytes;
+};
+
+double CpuSeconds() {
+  timespec time;
+  CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Block operations a second: medians of several runs after one that does not count, each with a new
+// index.
+struct Rates {
+  double by_clock, by_cpu_time;
+};
+Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, Shape* shape) {
+  std::vector<double> by_clock;
+  std::vector<double> by_cpu_time;
+  const auto blocks = static_cast<double>(workload.blocks());
+  for (int run = -1; run < options.runs; ++run) {
+    GlobalIndex index(IndexOptions(options));
+    Replay replay(workload, index);
+    const auto start = Clock::now();
+    const double cpu_start = CpuSeconds();
+    replay.All();
+    const double cpu_s = CpuSeconds() - cpu_start;
+    const double s = Seconds(start);
+    CHECK_EQ(index.refused(), 0u);
+    *shape = {static_cast<double>(index.memberships()), static_cast<double>(index.blocks()),
+              static_cast<double>(index.bytes())};
+    if (run < 0) continue;
+    by_clock.push_back(blocks / s);
+    by_cpu_time.push_back(blocks / cpu_s);
+  }
+  return {Quantile(by_clock, 0.5), Quantile(by_cpu_time, 0.5)};
+}
+
+// Every operation timed on its own, its hashes being in the cache as they are when they were just
+// computed or received. The clock's own time is in all of them.
+void Latencies(const IndexWorkload& workload, const BenchOptions& options, double line_s,
+               Figures& figures) {
+  GlobalIndex index(IndexOptions(options));
+  Replay replay(workload, index);
+  std::vector<double> match_s;
+  double kind_s[3] = {};
+  std::vector<double> clock_s;
+  for (int i = 0; i < 1000; ++i) clock_s.push_back(Seconds(Clock::now()));
+  const double clock = Quantile(clock_s, 0.5);
+  volatile uint64_t touched = 0;
+  for (const IndexOperation& op : workload.operations) {
+    for (const Hash128& hash : workload.HashesOf(op)) touched = touched ^ hash.low;
+    const auto start = Clock::now();
+    replay.Do(op);
+    const double seconds = Seconds(start);
+    kind_s[static_cast<int>(op.kind)] += seconds - clock;
+    if (op.kind == Kind::kMatch) match_s.push_back(seconds);
+  }
+  // A table line, a run's head and its hashes, one after the other, are the least a match waits
+  // for.
+  figures.Add("match_p50_us", Quantile(match_s, 0.5) * 1e6, "us", 3 * line_s * 1e6);
+  figures.Add("match_p99_us", Quantile(match_s, 0.99) * 1e6, "us", 3 * line_s * 1e6);
+  figures.Add("clock_us", clock * 1e6, "us");
+  const char* const names[] = {"matched_ns_per_block", "stored_ns_per_block",
+                               "removed_ns_per_block"};
+  for (int kind = 0; kind < 3; ++kind) {
+    const auto blocks = static_cast<double>(std::max<uint64_t>(1, workload.blocks_of[kind]));
+    figures.Add(names[kind], kind_s[kind] / blocks * 1e9, "ns");
+  }
+}
+
+void Check(const IndexWorkload& workload, const BenchOptions& options, Figures& figures) {
+  GlobalIndex index(IndexOptions(options));
+  Replay replay(workload, index);
+  LiteralFleet model(workload, options.workers);
+  const uint64_t every = std::max<uint64_t>(1, workload.count_of[0] / 5000);
+  uint64_t matches = 0;
+  int64_t compared = 0;
+  int64_t wrong = 0;
+  for (const IndexOperation& op : workload.operations) {
+    if (op.kind != Kind::kMatch) {
+      replay.Event(op);
+      model.Event(op);
+    } else if (matches++ % every == 0) {
+      replay.Match(op);
+      ++compared;
+      if (!model.Agrees(op, index, replay.match())) ++wrong;
+    }
+  }
+  figures.Add("compared_answers", static_cast<double>(compared), "answers");
+  figures.Add("wrong_answers", static_cast<double>(wrong), "answers", 0);
+}
+
+// One thread applies all events, another one asks all questions over and over.
+void Concurrent(const IndexWorkload& workload, const BenchOptions& options, Figures& figures) {
+  GlobalIndex index(IndexOptions(options));
+  std::vector<IndexOperation> matches;
+  std::vector<IndexOperation> events;
+  for (const IndexOperation& op : workload.operations) {
+    (op.kind == Kind::kMatch ? matches : events).push_back(op);
+  }
+  std::atomic<bool> begun{false};
+  std::atomic<bool> done{false};
+  std::vector<double> match_s;
+  match_s.reserve(size_t{1} << 24);
+  double read_blocks = 0;
+  double read_s = 0;
+  std::thread reader([&] {
+    Replay replay(workload, index);
+    begun = true;
+    const auto start = Clock::now();
+    for (size_t i = 0; !done; i = (i + 1) % matches.size()) {
+      const auto from = Clock::now();
+      replay.Match(matches[i]);
+      if (match_s.size() < match_s.capacity()) match_s.push_back(Seconds(from));
+      read_blocks += matches[i].count;
+    }
+    read_s = Seconds(start);
+  });
+  while (!begun) std::this_thread::yield();
+  Replay replay(workload, index);
+  const auto start = Clock::now();
+  for (const IndexOperation& op : events) replay.Event(op);
+  const double write_s = Seconds(start);
+  done = true;
+  reader.join();
+  const auto written = static_cast<double>(workload.blocks_of[1] + workload.blocks_of[2]);
+  figures.Add("concurrent_write_block_ops_per_s", written / write_s, "1/s");
+  figures.Add("concurrent_read_block_ops_per_s", read_blocks / read_s, "1/s");
+  figures.Add("concurrent_match_p50_us", Quantile(match_s, 0.5) * 1e6, "us");
+  figures.Add("concurrent_match_p99_us", Quantile(match_s, 0.99) * 1e6, "us");
+}
+
+double HashNsPerUnit() {
+  std::vector<CacheUnit> units(kUnitsPerHash * 512);
+  std::iota(units.begin(), units.end(), 1);
+  std::vector<double> seconds;
+  for (int i = 0; i < 200; ++i) {
+    const auto start = Clock::now();
+    const auto hashes = ChainedHashes(CacheNamespace(static_cast<uint64_t>(i)), units);
+    seconds.push_back(Seconds(start) / static_cast<double>(hashes.size()));
+  }
+  return Quantile(seconds, 0.5) * 1e9;
+}
+
+int Run(const BenchOptions& options) {
+  std::vector<TraceRequest> trace;
+  if (options.trace.empty()) {
+    trace = MakeTrace(options.synthetic, options.seed);
+  } else {
+    auto read = ReadTrace(options.trace);
+    if (!read.ok()) {
+      std::cerr << read.status() << "\n";
+      return 2;
+    }
+    trace = std::move(*read);
+  }
+  absl::flat_hash_set<uint64_t> distinct;
+  for (const TraceRequest& request : trace) distinct.insert(request.begin(), request.end());
+  FleetReplay::Options fleet{
+      .workers = options.workers, .laps = options.laps, .seed = options.seed};
+  if (fleet.laps == 0) {
+    fleet.laps = static_cast<uint32_t>(2 * fleet.workers * fleet.capacity / distinct.size() + 1);
+  }
+  const IndexWorkload workload = FleetReplay(fleet).Run(trace);
+  std::printf(
+      "%zu requests, %zu distinct blocks, %u laps, %u workers with LRU caches of %zu blocks; each "
+      "request goes where its uncached blocks and those waiting there are fewest; events %zu "
+      "requests later\nblocks: %.4g matched over, %.4g stored, %.4g removed, in %.4g, %.4g, %.4g "
+      "calls\n\n%-32s %14s %-12s %12s %9s\n",
+      trace.size(), distinct.size(), fleet.laps, fleet.workers, fleet.capacity, fleet.delay,
+      static_cast<double>(workload.blocks_of[0]), static_cast<double>(workload.blocks_of[1]),
+      static_cast<double>(workload.blocks_of[2]), static_cast<double>(workload.count_of[0]),
+      static_cast<double>(workload.count_of[1]), static_cast<double>(workload.count_of[2]),
+      "figure", "value", "unit", "limit", "ratio");
+
+  Figures figures;
+  Shape shape{};
+  const Rates rates = Throughput(workload, options, &shape);
+  const RandomAccess memory = MeasureRandomAccess(static_cast<size_t>(shape.bytes), options.seed);
+  // A quarter of a line of hashes for every block that is stored, removed or found (about half of
+  // those asked for), a table line for every change, three lines for every match.
+  const auto blocks = static_cast<double>(workload.blocks());
+  const double lines = (1.25 * static_cast<double>(workload.blocks_of[1] + workload.blocks_of[2]) +
+                        0.125 * static_cast<double>(workload.blocks_of[0]) +
+                        3.0 * static_cast<double>(workload.count_of[0])) /
+                       blocks;
+  figures.Add("block_ops_per_s", rates.by_clock, "1/s", memory.lines_per_s / lines);
+  figures.Add("block_ops_per_cpu_s", rates.by_cpu_time, "1/s", memory.lines_per_s / lines);
+  figures.Add("lines_per_block_op", lines, "lines");
+  figures.Add("random_lines_per_s", memory.lines_per_s, "1/s");
+  figures.Add("random_line_latency_us", memory.line_s * 1e6, "us");
+  Latencies(workload, options, memory.line_s, figures);
+  // A block's hash, and its word in the table.
+  figures.Add("bytes_per_membership", shape.bytes / shape.memberships, "bytes",
+              24 * shape.blocks / shape.memberships);
+  figures.Add("memberships", shape.memberships, "blocks");
+  figures.Add("distinct_blocks", shape.blocks, "blocks");
+  Check(workload, options, figures);
+  Concurrent(workload, options, figures);
+  figures.Add("hash_ns_per_unit", HashNsPerUnit(), "ns");
+  const nlohmann::json line = {
+      {"bench", "index"}, {"seed", options.seed}, {"figures", figures.json}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "The global index under a fleet's events. The trace has a JSON object a line, as published "
+      "with Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", \"hash_ids\": "
+      "[..]}; "
+      "one of its blocks is one unit here.");
+  baton::BenchOptions options;
+  auto* const trace = app.add_option("--trace", options.trace, "Trace to replay");
+  app.add_option(
+         "--synthetic", options.synthetic,
+         "Without a trace: so many requests of made-up conversations that resemble Mooncake's "
+         "conversation trace, drawn from --seed. Default: 12000")
+      ->excludes(trace)
+      ->check(CLI::Range(1, 10'000'000));
+  app.add_option("--workers", options.workers, "Mock workers")->check(CLI::Range(1, 4096));
+  app.add_option("--seed", options.seed, "Changes hashes, and a made-up trace");
+  app.add_option("--laps", options.laps,
+                 "Times the trace is played, each with other blocks. Default: until the workers' "
+                 "caches were filled twice")
+      ->check(CLI::Range(1, 10'000));
+  app.add_option("--runs", options.runs, "Runs whose median is block_ops_per_s")
+      ->check(CLI::Range(1, 1000));
+  CLI11_PARSE(app, argc, argv);
+  if (options.synthetic == 0) options.synthetic = 12'000;
+  return baton::Run(options);
+}

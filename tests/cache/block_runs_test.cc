@@ -1,0 +1,149 @@
+#include "cache/index/block_runs.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace baton {
+namespace {
+
+std::vector<Hash128> Hashes(uint64_t seed, size_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<Hash128> hashes(count);
+  for (Hash128& hash : hashes) hash = {.low = random(), .high = random()};
+  return hashes;
+}
+
+BlockRuns Small() { return BlockRuns(10'000, 0, {}); }
+
+uint32_t LineOf(const BlockRuns& runs, const Hash128& hash) { return runs.Find(hash)->at.line; }
+
+TEST(BlockRuns, BlocksStoredTogetherLieTogether) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 20);
+  EXPECT_EQ(runs.AddNew(3, {}, hashes), 20u);
+  const auto found = runs.Find(hashes[5]);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->at.offset, 5u);
+  EXPECT_EQ(found->head.length(), 20u);
+  EXPECT_EQ(runs.Common(*found, std::span(hashes).subspan(5)), 15u);
+  auto other = hashes;
+  other[9].high ^= 1;
+  EXPECT_EQ(runs.Common(*found, std::span(other).subspan(5)), 4u);
+  EXPECT_FALSE(runs.Find(other[9]).has_value());
+}
+
+TEST(BlockRuns, TakesInNewBlocksUpToTheFirstKnownOne) {
+  BlockRuns runs = Small();
+  auto hashes = Hashes(1, 200);
+  EXPECT_EQ(runs.AddNew(3, {}, std::span(hashes).subspan(6, 2)), 2u);
+  const size_t before = runs.store().bytes();
+  EXPECT_EQ(runs.AddNew(3, {}, hashes), 6u);
+  EXPECT_LE(runs.store().bytes() - runs.store().free_bytes(), before + 128)
+      << "in a chunk that fits";
+  for (size_t i = 0; i < 8; ++i) EXPECT_TRUE(runs.Find(hashes[i]).has_value());
+  hashes[20] = hashes[15];  // twice in one call
+  EXPECT_EQ(runs.AddNew(3, {}, std::span(hashes).subspan(10)), 10u);
+}
+
+TEST(BlockRuns, GoesOnInARunWithRoom) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 100);
+  std::optional<BlockLocation> last;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    ASSERT_EQ(runs.AddNew(3, last, std::span(hashes).subspan(i, 1)), 1u);
+    last = runs.Find(hashes[i])->at;
+  }
+  EXPECT_LT(runs.store().bytes(), 100u * 24);
+  EXPECT_EQ(runs.Common(*runs.Find(hashes[60]), std::span(hashes).subspan(60)) > 5, true);
+}
+
+TEST(BlockRuns, ARunEndsWithABlockThatSomebodyHolds) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 20);
+  uint64_t refused = 0;
+  runs.AddNew(3, {}, hashes);
+  const uint32_t line = LineOf(runs, hashes[0]);
+  EXPECT_EQ(runs.RemoveHolder(line, 3, 14, 20, &refused), 6u);
+  EXPECT_EQ(runs.blocks(), 14u);
+  EXPECT_FALSE(runs.Find(hashes[14]).has_value());
+  EXPECT_EQ(runs.RemoveHolder(line, 3, 12, 13, &refused), 1u);
+  EXPECT_EQ(runs.blocks(), 14u) << "a gap stays";
+  EXPECT_EQ(runs.RemoveHolder(line, 3, 13, 14, &refused), 1u);
+  EXPECT_EQ(runs.blocks(), 12u) << "until nobody holds what comes after it";
+  EXPECT_EQ(runs.RemoveHolder(line, 3, 0, 20, &refused), 12u);
+  EXPECT_EQ(runs.blocks(), 0u);
+  EXPECT_EQ(runs.store().free_bytes(), runs.store().bytes());
+}
+
+TEST(BlockRuns, ARunThatIsMostlyGapsIsCutUp) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 200);
+  uint64_t refused = 0;
+  runs.AddNew(3, {}, hashes);
+  // Of every ten blocks three stay.
+  for (uint32_t i = 0; i < 200; i += 10) {
+    for (uint32_t j = i; j < i + 7; ++j) {
+      const auto found = runs.Find(hashes[j]);
+      ASSERT_TRUE(found.has_value());
+      runs.RemoveHolder(found->at.line, 3, found->at.offset, found->at.offset + 1, &refused);
+    }
+  }
+  EXPECT_LE(runs.blocks(), 120u);
+  for (uint32_t i = 0; i < 200; ++i) {
+    if (i % 10 < 7) continue;
+    ASSERT_TRUE(runs.Find(hashes[i]).has_value()) << i;
+  }
+  // From the beginning, as some engines evict: what is left moves and memory comes back.
+  const auto chain = Hashes(2, 250);
+  runs.AddNew(4, {}, chain);
+  for (size_t i = 0; i < 240; ++i) {
+    const auto found = runs.Find(chain[i]);
+    ASSERT_TRUE(found.has_value());
+    runs.RemoveHolder(found->at.line, 4, found->at.offset, found->at.offset + 1, &refused);
+  }
+  EXPECT_LE(runs.blocks(), 120u + 20u);
+  EXPECT_EQ(refused, 0u);
+}
+
+TEST(BlockRuns, ACrowdedRunIsSplitWhereItsHoldersEnd) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 50);
+  uint64_t refused = 0;
+  runs.AddNew(0, {}, hashes);
+  for (HolderId holder = 1; holder < 60; ++holder) {
+    runs.AddHolder(LineOf(runs, hashes[0]), holder, 0,
+                   std::min<uint32_t>(10, runs.Find(hashes[0])->head.length()), &refused);
+  }
+  EXPECT_NE(LineOf(runs, hashes[0]), LineOf(runs, hashes[10]));
+  EXPECT_EQ(LineOf(runs, hashes[0]), LineOf(runs, hashes[9]));
+  EXPECT_EQ(runs.Find(hashes[0])->head.length(), 10u);
+  EXPECT_EQ(runs.Find(hashes[10])->head.length(), 40u);
+  EXPECT_EQ(runs.blocks(), 50u);
+}
+
+TEST(BlockRuns, StopsAtItsCapacity) {
+  BlockRuns runs(30, 0, {});
+  const auto hashes = Hashes(1, 50);
+  EXPECT_EQ(runs.AddNew(0, {}, hashes), 30u);
+  EXPECT_EQ(runs.AddNew(0, {}, std::span(hashes).subspan(30)), 0u);
+  EXPECT_EQ(runs.blocks(), 30u);
+}
+
+TEST(BlockRuns, HoldersAreRemovedByName) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 10);
+  uint64_t refused = 0;
+  runs.AddNew(1, {}, hashes);
+  const uint32_t line = LineOf(runs, hashes[0]);
+  for (HolderId holder = 2; holder < 20; ++holder) runs.AddHolder(line, holder, 0, 10, &refused);
+  runs.RemoveHolders(line, [](HolderId holder) { return holder != 7; });
+  EXPECT_EQ(runs.blocks(), 10u);
+  EXPECT_EQ(runs.RemoveHolder(line, 7, 0, 10, &refused), 10u);
+  EXPECT_EQ(runs.blocks(), 0u);
+  runs.RemoveHolders(line, [](HolderId) { return true; });  // a free chunk is passed over
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,39 @@
+// Hostile bytes as a batch of KV events: an error, or events that encode to the same bytes again
+// and that an index takes in without ever saying more than a literal model.
+
+#include <cstdint>
+#include <string_view>
+
+#include "cache/index/kv_event.h"
+#include "common/check.h"
+#include "tests/cache/literal_prefix_model.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto events = baton::DecodeKvEvents(bytes);
+  if (!events.ok()) return 0;
+  CHECK(baton::EncodeKvEvents(*events) == bytes);
+
+  constexpr baton::IndexedWorker kWorker{1};
+  baton::GlobalIndex index({.max_blocks = 1 << 10, .expected_blocks = 0, .multipliers = {}});
+  baton::LiteralPrefixModel model;
+  for (const baton::KvEvent& event : *events) {
+    baton::ApplyKvEvent(kWorker, event, index);
+    switch (event.kind) {
+      case baton::KvEvent::Kind::kStored:
+        model.Stored(kWorker, event.tier, event.hashes);
+        break;
+      case baton::KvEvent::Kind::kRemoved:
+        model.Removed(kWorker, event.tier, event.hashes);
+        break;
+      case baton::KvEvent::Kind::kCleared:
+        model.Cleared(kWorker);
+        break;
+    }
+    CHECK_LE(index.memberships(), model.memberships());
+    if (index.refused() == 0) {
+      CHECK(index.MatchWorkers(event.hashes) == model.Match(event.hashes));
+    }
+  }
+  return 0;
+}
