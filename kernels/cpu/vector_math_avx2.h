@@ -301,13 +301,16 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo(a.of[n], b.of[n]);
     return folded;
   };
-  for (int half = 0; half < 2; ++half) {
-    const Folded first = two(8 * half);
-    const Folded second = two(8 * half + 2);
-    for (int n = 0; n < kCount; ++n) {
-      (half == 0 ? out[n].lo : out[n].hi) = FoldOne(first.of[n], second.of[n]);
-    }
-  }
+  const auto eight = [&two](int i) __attribute__((always_inline)) {
+    const Folded a = two(i);
+    const Folded b = two(i + 2);
+    Folded folded;
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldOne(a.of[n], b.of[n]);
+    return folded;
+  };
+  const Folded low = eight(0);
+  const Folded high = eight(8);
+  for (int n = 0; n < kCount; ++n) out[n] = {low.of[n], high.of[n]};
 }
 
 }  // namespace
