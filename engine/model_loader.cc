@@ -96,6 +96,7 @@ std::string ModelFingerprint(const GgufFile& file) {
     XXH3_128bits_update(state, &tensor.type, sizeof(tensor.type));
     XXH3_128bits_update(state, tensor.dimensions.data(), sizeof(tensor.dimensions));
     XXH3_128bits_update(state, tensor.data.data(), tensor.data.size());
+    file.Release(tensor);
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(state);
   XXH3_freeState(state);

@@ -65,6 +65,10 @@ class GgufFile : public GgufMetadata {
   std::span<const GgufTensor> tensors() const { return tensors_; }  // in the file's order
   // Null when absent.
   const GgufTensor* FindTensor(std::string_view name) const;
+  // The tensor's bytes were used and may leave memory; they can be read again.
+  void Release(const GgufTensor& tensor) const {
+    if (mapping_ != nullptr) mapping_->Release(tensor.data);
+  }
 
  private:
   class Parser;

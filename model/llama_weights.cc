@@ -188,6 +188,7 @@ class LlamaWeights::Loader {
         source = joined.data();
       }
       device_.ops().PackMatrix(*format, rows, cols, source, place);
+      for (const GgufTensor* tensor : run) file_.Release(*tensor);
     }
     out.parts.push_back({PackedMatrix{*format, rows, cols, place}, out.rows});
     out.rows += rows;

@@ -38,6 +38,15 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   return std::unique_ptr<MappedFile>(new MappedFile(*bytes));
 }
 
+void MappedFile::Release(std::span<const std::byte> part) const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = (static_cast<size_t>(part.data() - bytes_.data()) + page - 1) / page * page;
+  const size_t end = static_cast<size_t>(part.data() - bytes_.data() + part.size()) / page * page;
+  if (begin >= end) return;
+  // Advice: what the kernel keeps costs memory, nothing else.
+  madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
 
 }  // namespace baton

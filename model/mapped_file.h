@@ -27,6 +27,9 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Gives the memory of whole pages inside `part` back; reading them again reads the file again.
+  // REQUIRES: part lies in bytes().
+  void Release(std::span<const std::byte> part) const;
 
  private:
   explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}

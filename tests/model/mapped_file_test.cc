@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -18,6 +19,23 @@ TEST(MappedFile, ShowsTheFilesBytesAlsoWhenItsNameIsGone) {
   std::remove(path.c_str());
   ASSERT_EQ((*file)->bytes().size(), 10u);
   EXPECT_EQ((*file)->bytes()[5], std::byte{'b'});
+}
+
+TEST(MappedFile, ReleasedBytesCanBeReadAgain) {
+  const std::string path = ::testing::TempDir() + "/mapped_file_test";
+  std::string content(5 * 4096 + 100, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 31 >> 4);
+  std::ofstream(path) << content;
+  const auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto bytes = (*file)->bytes();
+  for (const auto& [begin, size] :
+       {std::pair<size_t, size_t>(0, content.size()), {10, 3 * 4096}, {4095, 2}}) {
+    EXPECT_EQ(std::memcmp(bytes.data(), content.data(), content.size()), 0);
+    (*file)->Release(bytes.subspan(begin, size));
+  }
+  EXPECT_EQ(std::memcmp(bytes.data(), content.data(), content.size()), 0);
+  std::remove(path.c_str());
 }
 
 TEST(MappedFile, SaysWhyAFileCannotBeMapped) {
