@@ -44,8 +44,10 @@ ModelCost CostOf(const LoadedModel& model, KvType kv_type) {
   cost.head_macs = Rows(model.weights->output());
   cost.weight_bytes = static_cast<double>(model.weights->bytes());
   cost.attention_macs = 2.0 * c.query_heads * c.head_dim * c.layers;
-  cost.kv_bytes =
-      2.0 * c.kv_heads * c.head_dim * c.layers * static_cast<double>(KvTypeBytes(kv_type));
+  const KvGroupSpec group{
+      .layers = c.layers, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .type = kv_type};
+  cost.kv_bytes = static_cast<double>(
+      KvLayout::Create(group, KvLayoutKind::kBlockMajor, 1, 1)->bytes_per_block());
   return cost;
 }
 

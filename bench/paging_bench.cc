@@ -83,18 +83,21 @@ void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
   const int64_t row = int64_t{c.kv_heads} * c.head_dim;
   auto memory =
       model.device->Allocate(kTokens * row * (sizeof(float) + 2 * sizeof(float)), "bench");
-  auto pool =
-      model.device->Allocate(kTokens * row * 2 * KvTypeBytes(options.kv_type), "bench pool");
+  const KvGroupSpec group{
+      .layers = 1, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .type = options.kv_type};
+  const KvLayout layout = *KvLayout::Create(group, KvLayoutKind::kLayerMajor, 16, kTokens / 16);
+  auto pool = model.device->Allocate(layout.pool_bytes(), "bench pool");
   CHECK(memory.ok() && pool.ok());
   std::vector<int64_t> slots(kTokens);
   for (int64_t i = 0; i < kTokens; ++i) slots[i] = i;
   KvLayerView view{.base = (*pool)->data(),
                    .type = options.kv_type,
-                   .block_size_log2 = 4,
-                   .block_stride = 16 * row,
-                   .token_stride = row,
-                   .head_stride = c.head_dim,
-                   .value_offset = kTokens * row};
+                   .block_size_log2 = layout.block_size_log2(),
+                   .block_stride = layout.block_stride(),
+                   .token_stride = layout.token_stride(),
+                   .head_stride = layout.head_stride(),
+                   .value_offset = layout.value_offset(),
+                   .scale_offset = layout.scale_offset()};
   const auto stream = model.device->CreateStream();
   float* const k = (*memory)->as<float>();
   const auto write = [&](int64_t first, int64_t count) {

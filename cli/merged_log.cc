@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -51,6 +53,7 @@ absl::StatusOr<int> MergedLog::AddWriter(const std::string& name) {
 
 void MergedLog::Finish() {
   if (!thread_.joinable()) return;
+  finishing_.store(true);
   close(wake_write_);
   thread_.join();
 }
@@ -68,7 +71,10 @@ void MergedLog::Run() {
       polled.push_back({.fd = writer.input, .events = POLLIN, .revents = 0});
     }
     if (!finishing) polled.push_back({.fd = wake_read_, .events = POLLIN, .revents = 0});
-    if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
+    if (poll(polled.data(), polled.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
     for (size_t i = writers_.size(); i-- > 0;) {
       if (polled[i].revents == 0 || Read(writers_[i])) continue;
       close(writers_[i].input);
@@ -108,14 +114,31 @@ bool MergedLog::Read(Writer& writer) {
   return !ended;
 }
 
-void MergedLog::Print(const Writer& writer, std::string_view line) const {
+void MergedLog::Print(const Writer& writer, std::string_view line) {
   std::string text = writer.prefix;
   text += line;
   text += '\n';
   for (size_t done = 0; done < text.size();) {
-    const ssize_t count = write(output_, text.data() + done, text.size() - done);
-    if (count < 0 && errno != EINTR) return;  // nobody reads the log any more
+    if (!WaitForRoom()) return;
+    // A pipe with room takes PIPE_BUF bytes without blocking, also where another process has made
+    // it non-blocking.
+    const size_t most = std::min<size_t>(text.size() - done, PIPE_BUF);
+    const ssize_t count = write(output_, text.data() + done, most);
     if (count > 0) done += static_cast<size_t>(count);
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return;  // nobody reads the log any more
+  }
+}
+
+bool MergedLog::WaitForRoom() {
+  constexpr int kSliceMs = 100;
+  while (true) {
+    pollfd output = {.fd = output_, .events = POLLOUT, .revents = 0};
+    const bool given_up = finish_waited_ms_ >= kFinishWaitMs;
+    const int ready = poll(&output, 1, given_up ? 0 : kSliceMs);
+    if (ready > 0) return true;  // room, or an error that write will name
+    if (given_up || (ready < 0 && errno != EINTR)) return false;
+    if (!finishing_.load()) continue;
+    finish_waited_ms_ += kSliceMs;
   }
 }
 

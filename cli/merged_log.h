@@ -5,12 +5,15 @@
 //   router     | listening 127.0.0.1:8090
 //   prefill-0  | ready 127.0.0.1:40123
 //
-// A line is printed with one write, so that lines do not mix. Of a writer that ends no line, up to
-// kMaxLineBytes are held; then they are printed as a line.
+// A line is printed with one write (a long one with several, one after the other), so that lines do
+// not mix. Of a writer that ends no line, up to kMaxLineBytes are held; then they are printed as a
+// line. An output that takes nothing holds up the writers, but not the end: Finish drops what it
+// cannot print within kFinishWaitMs.
 //
 // Thread safety: AddWriter and Finish from one thread; a thread of its own does the rest.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -26,6 +29,7 @@ namespace baton {
 class MergedLog {
  public:
   static constexpr size_t kMaxLineBytes = 16 << 10;
+  static constexpr int kFinishWaitMs = 2000;
 
   // Internal when there is no pipe to be had. `output` is a file descriptor that stays open.
   static absl::StatusOr<std::unique_ptr<MergedLog>> Create(int output);
@@ -51,7 +55,9 @@ class MergedLog {
   void TakeNewWriters();
   // False when the writer has closed its end.
   bool Read(Writer& writer);
-  void Print(const Writer& writer, std::string_view line) const;
+  void Print(const Writer& writer, std::string_view line);
+  // Waits until the output takes PIPE_BUF bytes; false when it is time to give up.
+  bool WaitForRoom();
 
   const int output_;
   int wake_read_ = -1;  // wakes the thread when it is written to or closed
@@ -59,6 +65,8 @@ class MergedLog {
   std::mutex mutex_;
   std::vector<Writer> new_writers_;  // guarded by mutex_
   std::vector<Writer> writers_;      // the thread's
+  std::atomic<bool> finishing_ = false;
+  int finish_waited_ms_ = 0;  // the thread's
   std::thread thread_;
 };
 

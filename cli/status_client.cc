@@ -38,7 +38,7 @@ const char* RoleName(v1::WorkerRole role) {
 
 // Of the tokens looked up in the prefix cache; "off" where there is none.
 std::string HitPercent(const v1::PoolStatus& pool) {
-  if (!pool.prefix_cache()) return "off";
+  if (pool.has_prefix_cache() && !pool.prefix_cache()) return "off";
   if (pool.lookup_tokens() == 0) return "0.0";
   return absl::StrFormat("%.1f", 100.0 * static_cast<double>(pool.hit_tokens()) /
                                      static_cast<double>(pool.lookup_tokens()));

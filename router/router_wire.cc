@@ -76,7 +76,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
   const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks();
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
-  out.prefix_cache = status.pool().prefix_cache();
+  out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
   return out;
 }

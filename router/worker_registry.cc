@@ -31,6 +31,12 @@ absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
   if (pinned.empty() || report.model == pinned || report.model_name == pinned) {
     return absl::OkStatus();
   }
+  if (report.model_name.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", report.id, " does not tell its model's name, only the fingerprint ",
+                     report.model, "; this router serves only \"", pinned,
+                     "\": pin by fingerprint (--pin-model)"));
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("worker ", report.id, " has model \"", report.model_name, "\" with fingerprint ",
                    report.model, "; this router serves only \"", pinned, "\" (--pin-model)"));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_split.h"
 
@@ -88,6 +89,35 @@ TEST_F(MergedLogTest, AWriterThatEndsNoLineIsNotHeldForEver) {
 }
 
 TEST_F(MergedLogTest, ALogWithoutWritersEnds) { EXPECT_THAT(Rest(), ElementsAre()); }
+
+// Somebody else made the output non-blocking; its reader is slower than the writers.
+TEST_F(MergedLogTest, ANonBlockingOutputLosesNoLine) {
+  ASSERT_EQ(fcntl(log_end_, F_SETFL, O_NONBLOCK), 0);
+  const int router = *log_->AddWriter("router");
+  constexpr int kLines = 3000;
+  std::thread writer([&] {
+    for (int i = 0; i < kLines; ++i) Write(router, std::string(60, 'x') + std::to_string(i) + "\n");
+    close(router);
+  });
+  for (int i = 0; i < kLines; ++i) {
+    ASSERT_EQ(ReadLine(), "router     | " + std::string(60, 'x') + std::to_string(i));
+  }
+  writer.join();
+  EXPECT_TRUE(Rest().empty());
+}
+
+// More than pipes hold, and nobody reads: the end comes all the same.
+TEST_F(MergedLogTest, AnOutputThatNobodyReadsDoesNotHoldUpTheEnd) {
+  const int router = *log_->AddWriter("router");
+  std::thread writer([&] {
+    for (int i = 0; i < 100; ++i) Write(router, std::string(999, 'x') + "\n");
+    close(router);
+  });
+  writer.join();  // 100 kB: one pipe's and the other's 64 KiB
+  log_->Finish();
+  EXPECT_EQ(ReadLine(), "router     | " + std::string(999, 'x'));
+  close(log_end_);
+}
 
 }  // namespace
 }  // namespace baton

@@ -42,9 +42,11 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ(without->model, "abc");
   EXPECT_EQ(without->model_name, "Smol");
-  EXPECT_FALSE(without->prefix_cache);
-  request.mutable_status()->mutable_pool()->set_prefix_cache(true);
-  EXPECT_TRUE(ReportFromWire(request)->prefix_cache);
+  EXPECT_TRUE(without->prefix_cache) << "workers from before the field keep one";
+  for (const bool keeps : {false, true}) {
+    request.mutable_status()->mutable_pool()->set_prefix_cache(keeps);
+    EXPECT_EQ(ReportFromWire(request)->prefix_cache, keeps);
+  }
 }
 
 TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
