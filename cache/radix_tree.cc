@@ -315,11 +315,7 @@ void RadixTree::UnlockPath(NodeIndex index) {
       QueueIfEvictable(at);
     }
   }
-  if (!is_cut_off) return;
-  for (NodeIndex at = index; nodes_[at].live && IsEvictable(nodes_[at]); at = parent) {
-    parent = nodes_[at].parent;
-    totals_.removed_blocks += DropTail(at, 0);
-  }
+  if (is_cut_off) DropUpwards(index);
 }
 
 // REQUIRES: `index` is the lock's node or below it.

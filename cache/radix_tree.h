@@ -138,6 +138,9 @@ class RadixTree {
   // Forgets the sequence `units`: those of its blocks that nothing else continues and no lock
   // covers, from its end. Returns how many; none unless Contains.
   int32_t Remove(CacheNamespace cache_namespace, std::span<const CacheUnit> units);
+  // Drops the lock and, of the prefix that it covered, what nothing continues and no other lock
+  // covers. REQUIRES: lock is of this tree.
+  void Forget(RadixLock lock);
   // Frees the unlocked blocks with an id of at least `first`, and what continues them: a pool that
   // shrinks. Returns how many. O(nodes + blocks).
   int32_t EvictFrom(BlockId first);
@@ -229,6 +232,7 @@ class RadixTree {
   void QueueIfEvictable(NodeIndex node);
   void Unqueue(NodeIndex node);
   int32_t DropTail(NodeIndex leaf, int32_t kept);
+  int32_t DropUpwards(NodeIndex leaf);
   void RemoveRootIfUnused(NodeIndex node);
   void PinAt(NodeIndex node, BlockId block);
   std::string DumpNode(const Node& node, int32_t depth) const;

@@ -40,6 +40,18 @@ int32_t RadixTree::DropTail(NodeIndex leaf, int32_t kept) {
   return dropped;
 }
 
+// Frees a leaf and then its ancestors for as long as they are evictable. Returns how many blocks.
+int32_t RadixTree::DropUpwards(NodeIndex leaf) {
+  int32_t removed = 0;
+  NodeIndex parent = kNone;
+  for (NodeIndex at = leaf; nodes_[at].live && IsEvictable(nodes_[at]); at = parent) {
+    parent = nodes_[at].parent;
+    removed += DropTail(at, 0);
+  }
+  totals_.removed_blocks += removed;
+  return removed;
+}
+
 int32_t RadixTree::Evict(int32_t count) {
   int32_t evicted = 0;
   while (evicted < count && !eviction_queue_.empty()) {
@@ -55,14 +67,14 @@ int32_t RadixTree::Remove(CacheNamespace cache_namespace, std::span<const CacheU
   const Position end = Find(cache_namespace, units);
   // Inside an edge, or above others, another sequence goes on.
   if (end.node == kNone || end.in_node < nodes_[end.node].size()) return 0;
-  int32_t removed = 0;
-  NodeIndex parent = kNone;
-  for (NodeIndex at = end.node; nodes_[at].live && IsEvictable(nodes_[at]); at = parent) {
-    parent = nodes_[at].parent;
-    removed += DropTail(at, 0);
-  }
-  totals_.removed_blocks += removed;
-  return removed;
+  return DropUpwards(end.node);
+}
+
+void RadixTree::Forget(RadixLock lock) {
+  CHECK(lock.tree_ == this);
+  const NodeIndex node = lock.node_;
+  lock.Drop();
+  DropUpwards(node);
 }
 
 int32_t RadixTree::EvictFrom(BlockId first) {
