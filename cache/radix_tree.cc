@@ -29,6 +29,8 @@ RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, EvictionPoli
       allocator_(allocator),
       policy_(policy),
       hash_mask_(hash_mask),
+      units_(std::make_unique_for_overwrite<CacheUnit[]>(size_t(allocator->capacity()) *
+                                                         std::max(block_size, 1))),
       node_of_block_(allocator->capacity(), kNone) {
   CHECK_GE(block_size, 1);
 }
@@ -74,7 +76,7 @@ void RadixTree::RemoveNode(NodeIndex index) {
     children_.Erase(nodes_[index].tag, index);
     --nodes_[parent].child_count;
   }
-  nodes_[index] = Node();
+  static_cast<NodeState&>(nodes_[index]) = NodeState();
   unused_nodes_.push_back(index);
   if (parent == kNone) return;
   if (nodes_[parent].is_root) {
@@ -98,7 +100,7 @@ RadixTree::NodeIndex RadixTree::FindChild(NodeIndex parent,
   return children_.Find(TagOf(parent, first), [&](NodeIndex index) {
     const Node& node = nodes_[index];
     return node.parent == parent &&
-           std::memcmp(node.units.data(), first.data(), first.size_bytes()) == 0;
+           std::memcmp(UnitsOf(node.blocks[0]), first.data(), first.size_bytes()) == 0;
   });
 }
 
@@ -118,13 +120,15 @@ RadixTree::NodeIndex RadixTree::AddChild(NodeIndex parent, std::span<const Cache
 void RadixTree::Append(NodeIndex index, std::span<const CacheUnit> units,
                        std::span<const BlockId> blocks) {
   Node& node = nodes_[index];
-  node.units.insert(node.units.end(), units.begin(), units.end());
   node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
   (node.locks > 0 ? protected_blocks_ : evictable_blocks_) += static_cast<int32_t>(blocks.size());
   totals_.inserted_blocks += static_cast<int64_t>(blocks.size());
-  for (const BlockId block : blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const BlockId block = blocks[i];
     CHECK_EQ(node_of_block_[block.value()], kNone) << "block " << block << " is in the tree";
     node_of_block_[block.value()] = index;
+    const auto own = units.subspan(i * block_size_, block_size_);
+    std::copy(own.begin(), own.end(), UnitsOf(block));
     allocator_->AddHold(block, BlockHolder::kRadixNode);
     if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
   }
@@ -136,15 +140,12 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
   Node& lower = nodes_[lower_index];
   Node& upper = nodes_[upper_index];
   children_.Erase(lower.tag, lower_index);
-  const auto cut_units = lower.units.begin() + int64_t{blocks} * block_size_;
   const auto cut_blocks = lower.blocks.begin() + blocks;
-  upper.units.assign(lower.units.begin(), cut_units);
   upper.blocks.assign(lower.blocks.begin(), cut_blocks);
-  lower.units.erase(lower.units.begin(), cut_units);
   lower.blocks.erase(lower.blocks.begin(), cut_blocks);
   upper.parent = std::exchange(lower.parent, upper_index);
   upper.tag = lower.tag;
-  lower.tag = TagOf(upper_index, std::span(lower.units).first(block_size_));
+  lower.tag = TagOf(upper_index, {UnitsOf(lower.blocks[0]), size_t(block_size_)});
   upper.child_count = 1;
   upper.locks = lower.locks;
   upper.use = lower.use;
@@ -157,20 +158,14 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
 
 // ---- match and insert ---------------------------------------------------------------------------
 
-// Long runs first, so that the first difference is found at the speed of memcmp.
 int32_t RadixTree::EqualBlocks(const Node& node, std::span<const CacheUnit> units) const {
-  const int32_t common =
-      static_cast<int32_t>(std::min(units.size(), node.units.size())) / block_size_;
-  int32_t equal = 0;
-  for (const int32_t step : {64, 8, 1}) {
-    const size_t bytes = size_t(step) * block_size_ * sizeof(CacheUnit);
-    while (equal + step <= common) {
-      const size_t at = size_t(equal) * block_size_;
-      if (std::memcmp(&node.units[at], &units[at], bytes) != 0) break;
-      equal += step;
-    }
+  const size_t bytes = size_t(block_size_) * sizeof(CacheUnit);
+  const int32_t common = std::min(node.size(), static_cast<int32_t>(units.size() / block_size_));
+  const CacheUnit* wanted = units.data();
+  for (int32_t i = 0; i < common; ++i, wanted += block_size_) {
+    if (std::memcmp(UnitsOf(node.blocks[i]), wanted, bytes) != 0) return i;
   }
-  return equal;
+  return common;
 }
 
 // Follows `units` down from the end of `start`; visit(node, blocks) sees what is passed.

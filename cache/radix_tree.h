@@ -30,7 +30,7 @@
 //  5. A root without child and lock is removed: namespaces cost nothing once they are gone.
 //  6. Below a root that Clear cut off every node is locked.
 //
-// Cost: match and insert O(units compared), a split O(blocks of the edge), lock and unlock
+// Cost: match and insert O(units compared), a split O(block ids of the edge), lock and unlock
 // O(nodes on the path), eviction O(log nodes) per node and O(1) per block. Nothing recurses, so
 // depth is bounded by memory alone. After SGLang's radix cache and vLLM's prefix cache.
 //
@@ -38,12 +38,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
@@ -173,7 +175,7 @@ class RadixTree {
   using NodeIndex = int32_t;
   static constexpr NodeIndex kNone = -1;
 
-  struct Node {
+  struct NodeState {
     NodeIndex parent = kNone;
     int32_t child_count = 0;
     int32_t locks = 0;          // held here or below
@@ -186,8 +188,9 @@ class RadixTree {
     bool is_queued = false;   // for eviction
     NodeUse use;
     CacheNamespace cache_namespace;  // of a root
-    std::vector<CacheUnit> units;
-    std::vector<BlockId> blocks;
+  };
+  struct Node : NodeState {
+    absl::InlinedVector<BlockId, 4> blocks;
     int32_t size() const { return static_cast<int32_t>(blocks.size()); }
   };
   // Where a walk ended: `blocks` of the path, the last `in_node` of them in `node`.
@@ -200,6 +203,10 @@ class RadixTree {
   NodeIndex NewNode();
   NodeIndex RootOf(CacheNamespace cache_namespace);
   void RemoveNode(NodeIndex node);
+  // A block's units. Of a block in the tree they are what it was inserted with.
+  CacheUnit* UnitsOf(BlockId block) const {
+    return &units_[static_cast<size_t>(block.value()) * block_size_];
+  }
   uint32_t TagOf(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex FindChild(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex AddChild(NodeIndex parent, std::span<const CacheUnit> units,
@@ -243,6 +250,9 @@ class RadixTree {
   BlockAllocator* const allocator_;
   const EvictionPolicy policy_;
   const uint32_t hash_mask_;
+  // By block id, so that no node owns memory of its own size and a split copies no units. Memory is
+  // touched as ids are used.
+  const std::unique_ptr<CacheUnit[]> units_;
   std::vector<Node> nodes_;
   std::vector<NodeIndex> unused_nodes_;
   absl::flat_hash_map<CacheNamespace, NodeIndex> roots_;

@@ -23,8 +23,7 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
   }
   if (node.is_root) return CheckRoot(index);
   if (node.blocks.empty()) return broken("no blocks");
-  if (node.units.size() != node.blocks.size() * block_size_) return broken("units differ");
-  if (FindChild(node.parent, std::span(node.units).first(block_size_)) != index) {
+  if (FindChild(node.parent, {UnitsOf(node.blocks[0]), size_t(block_size_)}) != index) {
     return broken("not found from its parent");
   }
   for (const BlockId block : node.blocks) {

@@ -1,7 +1,6 @@
 // What a RadixTree looks like, for people.
 #include <algorithm>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,11 +36,12 @@ std::string RadixTree::DumpNode(const Node& node, int32_t depth) const {
     line += StrCat("namespace ", node.cache_namespace.value(), node.is_cut_off ? " (cleared)" : "");
   } else {
     line += StrCat(node.size(), " blocks [");
-    for (size_t i = 0; i < std::min(node.units.size(), kUnitsShown); ++i) {
-      line += StrCat(i > 0 ? " " : "", node.units[i]);
+    const size_t units = node.blocks.size() * block_size_;
+    for (size_t i = 0; i < std::min(units, kUnitsShown); ++i) {
+      line += StrCat(i > 0 ? " " : "", UnitsOf(node.blocks[i / block_size_])[i % block_size_]);
     }
-    line += StrCat(node.units.size() > kUnitsShown ? " ..." : "", "] uses ", node.use.uses,
-                   " priority ", node.use.priority);
+    line += StrCat(units > kUnitsShown ? " ..." : "", "] uses ", node.use.uses, " priority ",
+                   node.use.priority);
   }
   return StrCat(line, " locks ", node.locks, "\n");
 }
@@ -57,8 +57,10 @@ std::string RadixTree::Dump(int64_t max_nodes) const {
   }
   const auto push = [&](std::vector<NodeIndex>& group, int32_t depth) {
     std::sort(group.begin(), group.end(), [&](NodeIndex a, NodeIndex b) {
-      return std::tie(nodes_[b].cache_namespace, nodes_[b].units, b) <
-             std::tie(nodes_[a].cache_namespace, nodes_[a].units, a);
+      if (nodes_[a].is_root) return nodes_[b].cache_namespace < nodes_[a].cache_namespace;
+      const CacheUnit* of_a = UnitsOf(nodes_[a].blocks[0]);
+      const CacheUnit* of_b = UnitsOf(nodes_[b].blocks[0]);
+      return std::lexicographical_compare(of_b, of_b + block_size_, of_a, of_a + block_size_);
     });
     for (const NodeIndex node : group) stack.emplace_back(node, depth);
   };

@@ -31,7 +31,6 @@ int32_t RadixTree::DropTail(NodeIndex leaf, int32_t kept) {
     allocator_->ReleaseHold(block, BlockHolder::kRadixNode);
     CHECK(allocator_->is_free(block)) << "evicted block " << block << " is in use";
   }
-  node.units.resize(node.blocks.size() * block_size_);
   evictable_blocks_ -= dropped;
   if (kept == 0) {
     Unqueue(leaf);

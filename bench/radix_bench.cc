@@ -1,0 +1,236 @@
+// What the prefix tree costs a scheduler: match and insert, by call and by block, against the
+// 1.5 us that SGLang publishes for a walk of its tree; and one eviction under every policy in trees
+// of 10^3 to 10^6 nodes, where the limit is that of the smallest tree: cost should not grow.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cache/radix_tree.h"
+#include "common/check.h"
+#include "common/settings.h"
+#include "common/settings_cli.h"
+
+namespace baton {
+namespace {
+
+constexpr double kTreeWalkUs = 1.5;
+constexpr CacheNamespace kSpace{1};
+constexpr int kRounds = 5;
+
+struct BenchOptions {
+  int64_t seed = 1;
+  int32_t block_size = 16;
+  int32_t most_nodes = 1'000'000;
+};
+
+double NowUs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::micro>(now).count();
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+class Report {
+ public:
+  void Add(const std::string& name, double value, const std::string& unit, double limit) {
+    std::printf("%-34s %10.4f %-10s %10.4f %8.2f\n", name.c_str(), value, unit.c_str(), limit,
+                value / limit);
+    figures_.push_back({{"name", name},
+                        {"value", value},
+                        {"unit", unit},
+                        {"limit", limit},
+                        {"ratio", value / limit}});
+  }
+  void Heading() {
+    std::printf("%-34s %10s %-10s %10s %8s\n", "figure", "value", "unit", "limit", "ratio");
+  }
+  void PrintJson(int64_t seed) {
+    const nlohmann::json line = {{"bench", "radix"}, {"seed", seed}, {"figures", figures_}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+
+ private:
+  nlohmann::json figures_ = nlohmann::json::array();
+};
+
+// A tree of conversations: each shares one of a few system prompts with others, and continues with
+// units of its own, in pieces, so that a path has several nodes.
+class Conversations {
+ public:
+  Conversations(const BenchOptions& options, int32_t count, int32_t blocks_each)
+      : options_(options),
+        random_(options.seed),
+        allocator_((count + 1) * (blocks_each + 1)),
+        tree_(options.block_size, &allocator_) {
+    std::vector<std::vector<CacheUnit>> systems(8);
+    for (auto& system : systems) system = Random(blocks_each / 4);
+    for (int32_t i = 0; i < count; ++i) {
+      std::vector<CacheUnit> units = systems[i % systems.size()];
+      if (i >= 8) {
+        // Half of the conversations branch off another one.
+        const auto& other = prompts_[i % 2 == 0 ? random_() % i : i % 8];
+        units.assign(other.begin(), other.begin() + other.size() / 2);
+      }
+      const auto own = Random(blocks_each - units.size() / options_.block_size);
+      units.insert(units.end(), own.begin(), own.end());
+      prompts_.push_back(units);
+    }
+  }
+
+  std::vector<CacheUnit> Random(int32_t blocks) {
+    std::vector<CacheUnit> units(size_t(blocks) * options_.block_size);
+    for (CacheUnit& unit : units) unit = random_() % 50'000;
+    return units;
+  }
+  // Matches and inserts the rest, as a request does. Returns the microseconds of both parts.
+  std::pair<double, double> Run(const std::vector<CacheUnit>& units) {
+    const int32_t blocks = units.size() / options_.block_size;
+    const double start = NowUs();
+    RadixMatch match = tree_.Match(kSpace, units, blocks);
+    const double matched = NowUs();
+    std::vector<BlockId> own;
+    CHECK(allocator_.Allocate(blocks - match.blocks.size(), BlockHolder::kSequence, own));
+    std::vector<BlockId> inserted = own;
+    const double ready = NowUs();
+    tree_.Insert(match.lock, std::span(units).subspan(match.blocks.size() * options_.block_size),
+                 inserted);
+    const double done = NowUs();
+    allocator_.ReleaseHolds(own, BlockHolder::kSequence);
+    return {matched - start, done - ready};
+  }
+  // Mean microseconds of a match and the drop of its lock. The prompt is warm, as it is when it has
+  // just been tokenised; the tree is as cold as its size makes it.
+  double MatchUs() {
+    std::vector<size_t> order(prompts_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    double total = 0;
+    std::vector<CacheUnit> warm;
+    for (const size_t i : order) {
+      warm = prompts_[i];
+      const double start = NowUs();
+      tree_.Match(kSpace, warm, INT32_MAX);
+      total += NowUs() - start;
+    }
+    return total / static_cast<double>(order.size());
+  }
+
+  const std::vector<std::vector<CacheUnit>>& prompts() const { return prompts_; }
+  RadixTree& tree() { return tree_; }
+
+ private:
+  const BenchOptions options_;
+  std::mt19937_64 random_;
+  BlockAllocator allocator_;
+  RadixTree tree_;
+  std::vector<std::vector<CacheUnit>> prompts_;
+};
+
+void MeasureWalks(const BenchOptions& options, Report& report) {
+  for (const auto& [count, blocks] : {std::pair{64, 64}, {64, 512}, {4096, 64}}) {
+    Conversations cache(options, count, blocks);
+    double insert_us = 0;
+    int64_t inserted = 0;
+    for (const auto& prompt : cache.prompts()) {
+      insert_us += cache.Run(prompt).second;
+    }
+    inserted = cache.tree().Stats().inserted_blocks;
+    std::vector<double> match_us;
+    for (int i = 0; i < kRounds; ++i) match_us.push_back(cache.MatchUs());
+    const std::string name = std::to_string(count) + "x" + std::to_string(blocks);
+    std::printf("# %s: %d prompts of %d blocks, %lld nodes, depth %d\n", name.c_str(), count,
+                blocks, static_cast<long long>(cache.tree().Stats().nodes), cache.tree().Depth());
+    report.Add("match_us_" + name, Median(match_us), "us/call", kTreeWalkUs);
+    report.Add("match_ns_per_block_" + name, Median(match_us) * 1000 / blocks, "ns/block",
+               kTreeWalkUs * 1000 / blocks);
+    report.Add("insert_us_" + name, insert_us / count, "us/call", kTreeWalkUs);
+    report.Add("insert_ns_per_block_" + name, insert_us * 1000 / static_cast<double>(inserted),
+               "ns/block", kTreeWalkUs * 1000 / blocks);
+  }
+}
+
+// A full cache of `nodes` one-block nodes, in groups below one parent each: a batch of blocks is
+// evicted, then as many new ones come, so the tree keeps its size. Returns nanoseconds a block.
+double EvictionNs(const BenchOptions& options, EvictionPolicy policy, int32_t nodes) {
+  constexpr int32_t kGroup = 16;
+  constexpr int32_t kBatch = 32;
+  constexpr int32_t kMeasured = 1'000;
+  std::mt19937_64 random(options.seed);
+  BlockAllocator allocator(nodes + 2 * kBatch);
+  RadixTree tree(options.block_size, &allocator, policy);
+  std::vector<CacheUnit> units(2 * options.block_size);
+  const auto put = [&](CacheUnit group, CacheUnit leaf) {
+    std::fill(units.begin(), units.begin() + options.block_size, group);
+    std::fill(units.begin() + options.block_size, units.end(), leaf);
+    RadixMatch match = tree.Match(kSpace, units, 2, 0, static_cast<int32_t>(random() % 5));
+    const int32_t missing = 2 - static_cast<int32_t>(match.blocks.size());
+    std::vector<BlockId> own;
+    CHECK(allocator.Allocate(missing, BlockHolder::kSequence, own));
+    std::vector<BlockId> blocks = own;
+    tree.Insert(match.lock, std::span(units).subspan(match.blocks.size() * options.block_size),
+                blocks);
+    allocator.ReleaseHolds(own, BlockHolder::kSequence);
+  };
+  CacheUnit next = 0;
+  const int64_t groups = std::max(1, nodes / kGroup);
+  while (tree.Stats().nodes < nodes) put(random() % groups, ++next);
+  double evict_us = 0;
+  int64_t evicted = 0;
+  for (int32_t i = 0; i < kMeasured; ++i) {
+    const double start = NowUs();
+    evicted += tree.Evict(kBatch);
+    evict_us += NowUs() - start;
+    while (tree.Stats().nodes < nodes && allocator.free_count() >= 2)
+      put(random() % groups, ++next);
+  }
+  return evict_us * 1000 / static_cast<double>(evicted);
+}
+
+void MeasureEviction(const BenchOptions& options, Report& report) {
+  const std::pair<const char*, EvictionPolicy> policies[] = {
+      {"lru", EvictionPolicy::kLru},   {"lfu", EvictionPolicy::kLfu},
+      {"fifo", EvictionPolicy::kFifo}, {"mru", EvictionPolicy::kMru},
+      {"filo", EvictionPolicy::kFilo}, {"priority", EvictionPolicy::kPriority},
+      {"slru", EvictionPolicy::kSlru}};
+  for (const auto& [name, policy] : policies) {
+    double smallest = 0;
+    for (int32_t nodes = 1'000; nodes <= options.most_nodes; nodes *= 10) {
+      const double ns = EvictionNs(options, policy, nodes);
+      if (smallest == 0) smallest = ns;
+      report.Add(std::string("evict_") + name + "_" + std::to_string(nodes), ns, "ns/block",
+                 smallest);
+    }
+  }
+}
+
+int Run(const BenchOptions& options) {
+  Report report;
+  report.Heading();
+  MeasureWalks(options, report);
+  MeasureEviction(options, report);
+  report.PrintJson(options.seed);
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app("The cost of the prefix tree: match, insert, eviction");
+  baton::BenchOptions options;
+  baton::SettingList settings;
+  settings.Add("seed", &options.seed, 0, INT64_MAX, "of the random prompts");
+  settings.Add("block-size", &options.block_size, 1, 128, "tokens in a block");
+  settings.Add("most-nodes", &options.most_nodes, 1'000, 10'000'000, "largest tree to evict from");
+  baton::AddSettings(settings, "Benchmark", app);
+  CLI11_PARSE(app, argc, argv);
+  return baton::Run(options);
+}
