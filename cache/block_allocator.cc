@@ -108,7 +108,8 @@ void BlockAllocator::ReleaseHold(BlockId block, BlockHolder holder) {
 }
 
 void BlockAllocator::ReleaseHolds(std::span<const BlockId> blocks, BlockHolder holder) {
-  for (const BlockId block : blocks) ReleaseHold(block, holder);
+  // Last first, so that a run of ids is handed out again in its order.
+  for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) ReleaseHold(*it, holder);
 }
 
 void BlockAllocator::Resize(int32_t limit) {

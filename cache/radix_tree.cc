@@ -158,14 +158,25 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
 
 // ---- match and insert ---------------------------------------------------------------------------
 
+// Blocks with consecutive ids lie side by side, and one comparison serves them all.
 int32_t RadixTree::EqualBlocks(const Node& node, std::span<const CacheUnit> units) const {
   const size_t bytes = size_t(block_size_) * sizeof(CacheUnit);
-  const int32_t common = std::min(node.size(), static_cast<int32_t>(units.size() / block_size_));
-  const CacheUnit* wanted = units.data();
-  for (int32_t i = 0; i < common; ++i, wanted += block_size_) {
-    if (std::memcmp(UnitsOf(node.blocks[i]), wanted, bytes) != 0) return i;
+  const std::span<const BlockId> blocks(node.blocks.data(),
+                                        std::min(node.blocks.size(), units.size() / block_size_));
+  const auto equal = [&](size_t begin, size_t count) {
+    return std::memcmp(UnitsOf(blocks[begin]), &units[begin * block_size_], count * bytes) == 0;
+  };
+  size_t begin = 0;
+  while (begin < blocks.size()) {
+    size_t end = begin + 1;
+    while (end < blocks.size() && blocks[end].value() == blocks[end - 1].value() + 1) ++end;
+    if (!equal(begin, end - begin)) {
+      while (equal(begin, 1)) ++begin;
+      break;
+    }
+    begin = end;
   }
-  return common;
+  return static_cast<int32_t>(begin);
 }
 
 // Follows `units` down from the end of `start`; visit(node, blocks) sees what is passed.
