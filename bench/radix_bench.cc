@@ -106,21 +106,21 @@ class Conversations {
     allocator_.ReleaseHolds(own, BlockHolder::kSequence);
     return insert_us;
   }
-  // Mean microseconds of a match and the drop of its lock. The prompt is warm, as it is when it has
-  // just been tokenised; the tree is as cold as its size makes it.
+  // Median microseconds of a match and the drop of its lock. The prompt is warm, as it is when it
+  // has just been tokenised; the tree is as cold as its size makes it.
   double MatchUs() {
     std::vector<size_t> order(prompts_.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
-    double total = 0;
+    std::vector<double> calls_us;
     std::vector<CacheUnit> warm;
     for (const size_t i : order) {
       warm = prompts_[i];
       const double start = NowUs();
       tree_.Match(kSpace, warm, INT32_MAX);
-      total += NowUs() - start;
+      calls_us.push_back(NowUs() - start);
     }
-    return total / static_cast<double>(order.size());
+    return Median(calls_us);
   }
 
   const std::vector<std::vector<CacheUnit>>& prompts() const { return prompts_; }
@@ -160,7 +160,8 @@ void MeasureWalks(const BenchOptions& options, Report& report) {
 }
 
 // A full cache of `nodes` one-block nodes, in groups below one parent each: a batch of blocks is
-// evicted, then as many new ones come, so the tree keeps its size. Returns nanoseconds a block.
+// evicted, then as many new ones come, so the tree keeps its size. Returns the median batch's
+// nanoseconds a block.
 double EvictionNs(const BenchOptions& options, EvictionPolicy policy, int32_t nodes) {
   constexpr int32_t kGroup = 16;
   constexpr int32_t kBatch = 32;
@@ -184,16 +185,15 @@ double EvictionNs(const BenchOptions& options, EvictionPolicy policy, int32_t no
   CacheUnit next = 0;
   const int64_t groups = std::max(1, nodes / kGroup);
   while (tree.Stats().nodes < nodes) put(random() % groups, ++next);
-  double evict_us = 0;
-  int64_t evicted = 0;
+  std::vector<double> batches_ns;
   for (int32_t i = 0; i < kMeasured; ++i) {
     const double start = NowUs();
-    evicted += tree.Evict(kBatch);
-    evict_us += NowUs() - start;
+    const int32_t evicted = tree.Evict(kBatch);
+    batches_ns.push_back((NowUs() - start) * 1000 / evicted);
     while (tree.Stats().nodes < nodes && allocator.free_count() >= 2)
       put(random() % groups, ++next);
   }
-  return evict_us * 1000 / static_cast<double>(evicted);
+  return Median(batches_ns);
 }
 
 // Nanoseconds to touch one random entry in each of five arrays as large as the tree's own, the next
