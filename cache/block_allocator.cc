@@ -7,22 +7,24 @@
 
 namespace baton {
 
-BlockAllocator::BlockAllocator(int32_t total_blocks) : total_(total_blocks) {
-  CHECK_GE(total_blocks, 0);
-  counts_.resize(total_blocks);
+BlockAllocator::BlockAllocator(int32_t total_blocks, int32_t capacity) : limit_(total_blocks) {
+  CHECK(total_blocks >= 0 && total_blocks <= capacity) << total_blocks << " blocks of " << capacity;
+  counts_.resize(capacity);
 }
 
 BlockAllocator::~BlockAllocator() {
-  CHECK_EQ(free_count(), total_) << "blocks leaked: " << total_ - free_count();
+  CHECK_EQ(free_count(), total()) << "blocks leaked: " << total() - free_count();
 }
 
 BlockAllocator::Counts& BlockAllocator::counts(BlockId block) {
-  CHECK(block.value() >= 0 && block.value() < total_) << "block " << block << " of " << total_;
+  CHECK(block.value() >= 0 && block.value() < capacity())
+      << "block " << block << " of " << capacity();
   return counts_[block.value()];
 }
 
 const BlockAllocator::Counts& BlockAllocator::counts(BlockId block) const {
-  CHECK(block.value() >= 0 && block.value() < total_) << "block " << block << " of " << total_;
+  CHECK(block.value() >= 0 && block.value() < capacity())
+      << "block " << block << " of " << capacity();
   return counts_[block.value()];
 }
 
@@ -57,7 +59,7 @@ bool BlockAllocator::Allocate(int32_t count, BlockHolder holder, std::vector<Blo
 
 int32_t BlockAllocator::FindRun(int32_t count) const {
   int32_t run = 0;
-  for (int32_t i = 0; i < total_; ++i) {
+  for (int32_t i = 0; i < limit_; ++i) {
     run = counts_[i].none() ? run + 1 : 0;
     if (run == count) return i + 1 - count;
   }
@@ -95,14 +97,46 @@ void BlockAllocator::ReleaseHold(BlockId block, BlockHolder holder) {
   --held_by_class_[static_cast<int>(StrongestHolder(held))];
   --held.holds[static_cast<int>(holder)];
   if (held.none()) {
-    returned_.push_back(block);
+    if (block.value() < limit_) {
+      returned_.push_back(block);
+    } else {
+      --retiring_;
+    }
   } else {
     ++held_by_class_[static_cast<int>(StrongestHolder(held))];
   }
 }
 
 void BlockAllocator::ReleaseHolds(std::span<const BlockId> blocks, BlockHolder holder) {
-  for (const BlockId block : blocks) ReleaseHold(block, holder);
+  // Last first, so that a run of ids is handed out again in its order.
+  for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) ReleaseHold(*it, holder);
+}
+
+void BlockAllocator::Resize(int32_t limit) {
+  CHECK(limit >= 0 && limit <= capacity()) << limit << " blocks of " << capacity();
+  std::erase_if(returned_, [&](BlockId block) { return block.value() >= limit; });
+  for (int32_t i = std::min(limit, limit_); i < std::min(std::max(limit, limit_), next_fresh_);
+       ++i) {
+    if (counts_[i].none()) {
+      if (limit > limit_) returned_.push_back(BlockId(i));
+    } else {
+      retiring_ += limit > limit_ ? -1 : 1;
+    }
+  }
+  limit_ = limit;
+}
+
+void BlockAllocator::Fork(std::span<const BlockId> blocks, BlockHolder holder) {
+  for (const BlockId block : blocks) AddHold(block, holder);
+}
+
+std::optional<BlockId> BlockAllocator::MakeWritable(BlockId block, BlockHolder holder) {
+  CHECK_GT(holds(block, holder), 0u) << "block " << block << " has no such hold";
+  if (holds(block, holder) == 1) return block;
+  std::vector<BlockId> fresh;
+  if (!Allocate(1, holder, fresh)) return std::nullopt;
+  ReleaseHold(block, holder);
+  return fresh[0];
 }
 
 uint32_t BlockAllocator::holds(BlockId block, BlockHolder holder) const {
@@ -112,30 +146,37 @@ uint32_t BlockAllocator::holds(BlockId block, BlockHolder holder) const {
 bool BlockAllocator::is_free(BlockId block) const { return counts(block).none(); }
 
 BlockAllocator::Accounting BlockAllocator::Account() const {
-  return {.total = total_,
+  return {.total = total(),
           .free = free_count(),
           .in_transfer = held_by_class_[static_cast<int>(BlockHolder::kTransfer)],
           .owned = held_by_class_[static_cast<int>(BlockHolder::kSequence)],
           .cached = held_by_class_[static_cast<int>(BlockHolder::kRadixNode)],
-          .never_used = total_ - next_fresh_};
+          .never_used = fresh_count()};
 }
 
 absl::Status BlockAllocator::CheckConservation() const {
-  std::vector<bool> listed_free(total_, false);
+  std::vector<bool> listed_free(capacity(), false);
   for (const BlockId block : returned_) {
-    if (block.value() >= next_fresh_ || listed_free[block.value()]) {
+    if (block.value() >= std::min(next_fresh_, limit_) || listed_free[block.value()]) {
       return absl::InternalError(StrCat("block ", block.value(), " is on the free list wrongly"));
     }
     listed_free[block.value()] = true;
   }
   std::array<int32_t, kBlockHolderKinds> by_class{};
-  for (int32_t i = 0; i < total_; ++i) {
-    const bool free = i >= next_fresh_ || listed_free[i];
-    if (free != counts_[i].none()) {
+  int32_t retiring = 0;
+  for (int32_t i = 0; i < capacity(); ++i) {
+    const bool free = i >= next_fresh_ || i >= limit_ ? counts_[i].none() : listed_free[i];
+    if (free != counts_[i].none() || (!free && i >= next_fresh_)) {
       return absl::InternalError(
           StrCat("block ", i, free ? " is free yet held" : " has no holder yet is not free"));
     }
-    if (!free) ++by_class[static_cast<int>(StrongestHolder(counts_[i]))];
+    if (free) continue;
+    ++by_class[static_cast<int>(StrongestHolder(counts_[i]))];
+    retiring += i >= limit_;
+  }
+  if (retiring != retiring_) {
+    return absl::InternalError(
+        StrCat("keeps ", retiring_, " retiring blocks, recount finds ", retiring));
   }
   if (by_class != held_by_class_) {
     return absl::InternalError("kept counts of held blocks differ from the recount");

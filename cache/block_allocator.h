@@ -1,18 +1,29 @@
 // Hands out block ids and knows who holds each: ids only, no memory.
 //
+// The pool grows and shrinks while serving: ids below its capacity are reserved (an address range),
+// those below its limit are handed out. Shrinking retires the ids behind the new limit: free ones
+// at once, others when their last hold goes. Growing again takes retired ids back.
+//
 // Invariants:
 //  1. A block is free exactly when its holder counts (sequences, radix nodes, transfers) are all
-//     zero.
-//  2. free + held = total, always; CheckConservation recounts it.
+//     zero and its id is below the limit.
+//  2. free + held = total, always; CheckConservation recounts it. total counts the ids below the
+//     limit, and held ones behind it (retiring).
 //  3. O(1) per block for allocate, hold, release and accounting. A block that was never handed out
 //     is never touched: fresh ids are handed out only when no returned one is left, so memory is
 //     committed as it is used.
 //
+// Forks (parallel samples, beams) share blocks by holding them once more. A block is writable for a
+// holder that is the only one of its kind; MakeWritable gives the others a block of their own, and
+// the caller copies what was in the old one: ids here, bytes elsewhere.
+//
 // Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,16 +37,23 @@ inline constexpr int kBlockHolderKinds = 3;
 
 class BlockAllocator {
  public:
-  explicit BlockAllocator(int32_t total_blocks);
+  // REQUIRES: 0 <= total_blocks <= capacity.
+  explicit BlockAllocator(int32_t total_blocks) : BlockAllocator(total_blocks, total_blocks) {}
+  BlockAllocator(int32_t total_blocks, int32_t capacity);
   // Every block must have come home: a leak is a bug (CHECK).
   ~BlockAllocator();
   BlockAllocator(const BlockAllocator&) = delete;
   BlockAllocator& operator=(const BlockAllocator&) = delete;
 
-  int32_t total() const { return total_; }
-  int32_t free_count() const {
-    return total_ - next_fresh_ + static_cast<int32_t>(returned_.size());
-  }
+  int32_t total() const { return limit_ + retiring_; }
+  int32_t capacity() const { return static_cast<int32_t>(counts_.size()); }
+  int32_t limit() const { return limit_; }
+  // Blocks behind the limit that are still held. When it is zero nobody uses memory there.
+  int32_t retiring() const { return retiring_; }
+  int32_t free_count() const { return fresh_count() + static_cast<int32_t>(returned_.size()); }
+
+  // Moves the limit. REQUIRES: 0 <= limit <= capacity. O(blocks ever handed out).
+  void Resize(int32_t limit);
 
   // Appends `count` blocks, each with one hold of kind `holder`. False, and nothing taken, when
   // fewer are free.
@@ -50,8 +68,15 @@ class BlockAllocator {
   void ReleaseHold(BlockId block, BlockHolder holder);
   void ReleaseHolds(std::span<const BlockId> blocks, BlockHolder holder);
 
+  // One more hold on each block: what a fork shares. REQUIRES: none is free (CHECK).
+  void Fork(std::span<const BlockId> blocks, BlockHolder holder);
+  // The block that the holder of one `holder` hold may write: `block` itself when nobody else of
+  // that kind holds it, else a new block in exchange for the hold, into which the caller copies.
+  // None, and nothing changed, when no block is free. REQUIRES: the hold exists (CHECK).
+  std::optional<BlockId> MakeWritable(BlockId block, BlockHolder holder);
+
   uint32_t holds(BlockId block, BlockHolder holder) const;
-  bool is_free(BlockId block) const;
+  bool is_free(BlockId block) const;  // nobody holds it
 
   // Blocks by their strongest holder, for accounting: in flight, else owned by a sequence, else
   // cached.
@@ -77,12 +102,14 @@ class BlockAllocator {
   const Counts& counts(BlockId block) const;
   // The class of Accounting that a held block falls in: an index into held_by_class_.
   static BlockHolder StrongestHolder(const Counts& counts);
+  int32_t fresh_count() const { return std::max(0, limit_ - next_fresh_); }
   void TakeFree(BlockId block, BlockHolder holder);
   int32_t FindRun(int32_t count) const;
 
-  int32_t total_;
-  int32_t next_fresh_ = 0;
-  std::vector<BlockId> returned_;  // LIFO: the warmest block first
+  int32_t limit_;
+  int32_t retiring_ = 0;
+  int32_t next_fresh_ = 0;         // ids from here on were never handed out
+  std::vector<BlockId> returned_;  // below the limit; LIFO: the warmest block first
   std::vector<Counts> counts_;
   std::array<int32_t, kBlockHolderKinds> held_by_class_{};  // by strongest holder
 };

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cache/sha256.h"
+#include "common/check.h"
 
 namespace baton {
 namespace {
@@ -48,6 +49,18 @@ std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens) {
   std::vector<CacheUnit> units(tokens.size());
   std::transform(tokens.begin(), tokens.end(), units.begin(),
                  [](TokenId token) { return CacheUnit{static_cast<uint32_t>(token)}; });
+  return units;
+}
+
+std::vector<CacheUnit> BigramUnitsFromTokens(std::span<const TokenId> tokens) {
+  constexpr CacheUnit kPair = CacheUnit{1} << 63;  // no token's unit has this bit
+  std::vector<CacheUnit> units;
+  units.reserve(tokens.size());
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    CHECK(tokens[i] >= 0 && tokens[i + 1] >= 0) << "tokens " << tokens[i] << ", " << tokens[i + 1];
+    units.push_back(kPair | CacheUnit{static_cast<uint32_t>(tokens[i])} << 32 |
+                    static_cast<uint32_t>(tokens[i + 1]));
+  }
   return units;
 }
 

@@ -40,6 +40,11 @@ CacheNamespace MakeNamespace(const NamespaceFields& fields);
 
 using CacheUnit = uint64_t;
 std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens);
+// Keys for draft models whose KV of a slot depends on two tokens (EAGLE): n tokens give n - 1 units
+// (none give none), one for each pair of neighbours. Equal units mean equal pairs, and no pair
+// equals a token's unit. Blocks, matches and locks then count pairs. REQUIRES: no token is negative
+// (CHECK).
+std::vector<CacheUnit> BigramUnitsFromTokens(std::span<const TokenId> tokens);
 
 inline constexpr int kUnitsPerHash = 16;
 // Chained hashes of every full run of 16 units: hash[i] covers units [0, 16 * (i + 1)) and the

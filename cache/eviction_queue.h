@@ -1,46 +1,43 @@
-// Which of the evictable leaves goes next: an indexed binary min-heap of (node, tick).
+// Which of the evictable leaves goes next: an ordered set of (key, node).
 //
-// The order is least recently used: the tick is the time of last use on the tree's own counter. A
-// policy is another meaning of the key; nothing else knows it.
+// A B-tree rather than a binary heap: taking the first and adding at either end stay inside one
+// warm leaf however large the set is, where a heap sifts through log2 n cold lines.
 //
 // Invariants:
-//  1. position_[node] is the node's place in heap_, or -1; no node is in it twice.
-//  2. Push and Erase take O(log n), Min and Contains O(1). No entry is ever stale.
+//  1. No node is in it twice, and a node's key does not change while it is in it.
+//  2. Push, Erase and Contains take O(log n), First O(1). No entry is ever stale.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "cache/eviction_policy.h"
 
 namespace baton {
 
 class EvictionQueue {
  public:
-  bool empty() const { return heap_.empty(); }
-  int32_t size() const { return static_cast<int32_t>(heap_.size()); }
-  bool Contains(int32_t node) const {
-    return node < static_cast<int32_t>(position_.size()) && position_[node] >= 0;
-  }
-  // REQUIRES: not empty.
-  int32_t Min() const { return heap_.front().node; }
+  bool empty() const { return entries_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  bool Contains(int32_t node, EvictionKey key) const { return entries_.contains({key, node}); }
+  // The lowest key's node; the lower node where keys are equal. REQUIRES: not empty.
+  int32_t First() const { return entries_.begin()->node; }
 
-  // REQUIRES: node >= 0 and not contained.
-  void Push(int32_t node, uint64_t tick);
-  // REQUIRES: contained.
-  void Erase(int32_t node);
+  // REQUIRES: not contained (CHECK).
+  void Push(int32_t node, EvictionKey key);
+  // REQUIRES: contained with just this key (CHECK).
+  void Erase(int32_t node, EvictionKey key);
 
  private:
   struct Entry {
-    uint64_t tick;
+    EvictionKey key;
     int32_t node;
+    auto operator<=>(const Entry&) const = default;
   };
-  void Place(int32_t index, Entry entry);
-  void SiftUp(int32_t index, Entry entry);
-  void SiftDown(int32_t index, Entry entry);
-
-  std::vector<Entry> heap_;
-  std::vector<int32_t> position_;  // by node
+  absl::btree_set<Entry> entries_;
 };
 
 }  // namespace baton

@@ -13,14 +13,18 @@ namespace baton {
 KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock)
     : options_(options),
       clock_(clock),
-      allocator_(options.num_blocks),
-      tree_(options.block_size, &allocator_) {
+      allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
+      tree_(options.block_size, &allocator_, options.eviction_policy) {
   CHECK_GE(options.num_blocks, 1);
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&
         std::has_single_bit(static_cast<uint32_t>(options.block_size)))
       << "block_size " << options.block_size;
   CHECK_GE(options.min_prefix_tokens, 0);
-  CHECK(options.paged || !options.prefix_cache) << "contiguous mode excludes the prefix cache";
+  CHECK(options.max_blocks == 0 || options.max_blocks >= options.num_blocks)
+      << options.max_blocks << " blocks at most, " << options.num_blocks << " to begin with";
+  CHECK(options.paged || !caches()) << "contiguous mode excludes the prefix cache";
+  CHECK(0 < options.low_water && options.low_water <= options.high_water && options.high_water <= 1)
+      << "water marks " << options.high_water << " and " << options.low_water;
 }
 
 KvCacheManager::~KvCacheManager() {
@@ -41,8 +45,13 @@ const KvCacheManager::SequenceKv& KvCacheManager::Get(SequenceId id) const {
 
 // ---- a sequence's life --------------------------------------------------------------------------
 
+// With chunk-only each sequence is alone in a namespace of its own.
+CacheNamespace KvCacheManager::NamespaceOf(SequenceId id, CacheNamespace requested) const {
+  return options_.kind == CacheKind::kRadix ? requested : CacheNamespace(id.value());
+}
+
 int32_t KvCacheManager::MaxMatchBlocks(std::span<const CacheUnit> units) const {
-  if (!options_.prefix_cache || units.empty()) return 0;
+  if (!caches() || units.empty()) return 0;
   return static_cast<int32_t>((units.size() - 1) / options_.block_size);
 }
 
@@ -54,10 +63,11 @@ absl::Status KvCacheManager::BeginRun(SequenceKv& kv, int32_t max_tokens) {
                                              allocator_.total(), " blocks are free"));
 }
 
-void KvCacheManager::BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units) {
+void KvCacheManager::BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units,
+                                int32_t priority) {
   RadixMatch match =
-      tree_.Match(kv.cache_namespace, units, MaxMatchBlocks(units), MinMatchBlocks());
-  for (const BlockId block : match.blocks) allocator_.AddHold(block, BlockHolder::kSequence);
+      tree_.Match(kv.cache_namespace, units, MaxMatchBlocks(units), MinMatchBlocks(), priority);
+  allocator_.Fork(match.blocks, BlockHolder::kSequence);
   kv.lock = std::move(match.lock);
   kv.table = std::move(match.blocks);
   kv.shared_blocks = static_cast<int32_t>(kv.table.size());
@@ -65,16 +75,16 @@ void KvCacheManager::BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units
 }
 
 absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cache_namespace,
-                                              std::span<const CacheUnit> units,
-                                              int32_t max_tokens) {
+                                              std::span<const CacheUnit> units, int32_t max_tokens,
+                                              int32_t priority) {
   CHECK(!sequences_.contains(id)) << "sequence " << id << " has begun already";
   CHECK_GE(max_tokens, static_cast<int64_t>(units.size()));
   SequenceKv kv;
-  kv.cache_namespace = cache_namespace;
+  kv.cache_namespace = NamespaceOf(id, cache_namespace);
   if (!options_.paged) {
     if (absl::Status status = BeginRun(kv, max_tokens); !status.ok()) return status;
-  } else if (options_.prefix_cache) {
-    BeginMatch(kv, units);
+  } else if (caches()) {
+    BeginMatch(kv, units, priority);
   }
   ++totals_.lookups;
   totals_.lookup_tokens += static_cast<int64_t>(units.size());
@@ -90,8 +100,10 @@ absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cach
 
 absl::Status KvCacheManager::Reserve(SequenceId id, int32_t tokens) {
   SequenceKv& kv = Get(id);
-  const int32_t missing = BlocksFor(tokens) - static_cast<int32_t>(kv.table.size());
-  if (missing <= 0) return absl::OkStatus();
+  const int32_t more = std::max(0, BlocksFor(tokens) - static_cast<int32_t>(kv.table.size()));
+  const bool copies = tokens > kv.committed && WritesSharedBlock(kv);
+  const int32_t missing = more + (copies ? 1 : 0);
+  if (missing == 0) return absl::OkStatus();
   if (!options_.paged) {
     return absl::ResourceExhaustedError(StrCat(tokens, " tokens exceed the contiguous run of ",
                                                kv.table.size() * options_.block_size));
@@ -99,11 +111,13 @@ absl::Status KvCacheManager::Reserve(SequenceId id, int32_t tokens) {
   if (missing > available_blocks()) {
     return absl::ResourceExhaustedError(StrCat(missing, " more blocks needed for ", tokens,
                                                " tokens, ", available_blocks(), " of ",
-                                               allocator_.total(), " can be had"));
+                                               num_blocks(), " can be had"));
   }
-  Evict(id, missing - allocator_.free_count());
-  CHECK(allocator_.Allocate(missing, BlockHolder::kSequence, kv.table));
+  MakeFree(id, kv.committed, missing);
+  if (copies) CopyOnWrite(kv);
+  CHECK(allocator_.Allocate(more, BlockHolder::kSequence, kv.table));
   Trace(AllocationEvent::Kind::kReserve, id, kv.committed, missing);
+  KeepWaterMarks(id, kv.committed);
   return absl::OkStatus();
 }
 
@@ -112,13 +126,16 @@ void KvCacheManager::Commit(SequenceId id, std::span<const CacheUnit> units) {
   const int64_t committed = kv.committed + static_cast<int64_t>(units.size());
   CHECK_LE(committed, capacity(id)) << "sequence " << id << " commits more than it reserved";
   kv.committed = static_cast<int32_t>(committed);
-  if (options_.prefix_cache) {
+  if (caches()) {
     kv.private_units.insert(kv.private_units.end(), units.begin(), units.end());
   }
 }
 
 void KvCacheManager::InsertCommitted(SequenceId id) {
-  if (!options_.prefix_cache) return;
+  if (options_.kind == CacheKind::kRadix) InsertFullBlocks(id);
+}
+
+void KvCacheManager::InsertFullBlocks(SequenceId id) {
   SequenceKv& kv = Get(id);
   const int32_t full_blocks = kv.committed / options_.block_size;
   const int32_t count = full_blocks - kv.shared_blocks;
@@ -140,10 +157,11 @@ void KvCacheManager::Truncate(SequenceId id, int32_t tokens) {
   SequenceKv& kv = Get(id);
   CHECK_GE(tokens, shared_tokens(id)) << "truncation into the read-only prefix of " << id;
   kv.committed = std::min(kv.committed, tokens);
-  if (options_.prefix_cache) kv.private_units.resize(kv.committed - shared_tokens(id));
+  if (caches()) kv.private_units.resize(kv.committed - shared_tokens(id));
   const size_t kept = BlocksFor(tokens);
   if (!options_.paged || kept >= kv.table.size()) return;
   const auto dropped = std::span(kv.table).subspan(kept);
+  DropCopiesInto(dropped);
   allocator_.ReleaseHolds(dropped, BlockHolder::kSequence);
   Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(dropped.size()));
   kv.table.resize(kept);
@@ -151,11 +169,71 @@ void KvCacheManager::Truncate(SequenceId id, int32_t tokens) {
 
 void KvCacheManager::Release(SequenceId id, bool keep) {
   if (keep) InsertCommitted(id);
+  End(id, /*forget=*/options_.kind == CacheKind::kChunkOnly);
+}
+
+void KvCacheManager::Preempt(SequenceId id) {
+  if (caches()) InsertFullBlocks(id);
+  End(id, /*forget=*/false);
+}
+
+void KvCacheManager::End(SequenceId id, bool forget) {
   SequenceKv kv = std::move(Get(id));
   sequences_.erase(id);
+  DropCopiesInto(kv.table);
   allocator_.ReleaseHolds(kv.table, BlockHolder::kSequence);
-  kv.lock.Drop();
+  if (forget) {
+    tree_.Forget(std::move(kv.lock));
+  } else {
+    kv.lock.Drop();
+  }
+  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(num_blocks()));
   Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(kv.table.size()));
+  KeepWaterMarks(id, kv.committed);
+}
+
+// ---- forks --------------------------------------------------------------------------------------
+
+absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
+  CHECK(!sequences_.contains(child)) << "sequence " << child << " has begun already";
+  if (!options_.paged) {
+    return absl::FailedPreconditionError("a contiguous sequence cannot share its run with a fork");
+  }
+  // Then full blocks are shared through the tree, and at most a part-full one directly.
+  if (caches()) InsertFullBlocks(parent);
+  SequenceKv& from = Get(parent);
+  SequenceKv kv;
+  kv.cache_namespace = from.cache_namespace;
+  kv.matched = kv.committed = from.committed;
+  kv.shared_blocks = from.shared_blocks;
+  kv.table.assign(from.table.begin(), from.table.begin() + BlocksFor(from.committed));
+  kv.private_units = from.private_units;
+  if (from.lock) kv.lock = tree_.Duplicate(from.lock);
+  allocator_.Fork(kv.table, BlockHolder::kSequence);
+  const int32_t committed = kv.committed, blocks = static_cast<int32_t>(kv.table.size());
+  sequences_.emplace(child, std::move(kv));
+  Trace(AllocationEvent::Kind::kMatch, child, committed, blocks);
+  return absl::OkStatus();
+}
+
+bool KvCacheManager::WritesSharedBlock(const SequenceKv& kv) const {
+  if (kv.committed % options_.block_size == 0) return false;
+  const BlockId tail = kv.table[kv.committed / options_.block_size];
+  return allocator_.holds(tail, BlockHolder::kSequence) > 1;
+}
+
+void KvCacheManager::CopyOnWrite(SequenceKv& kv) {
+  BlockId& tail = kv.table[kv.committed / options_.block_size];
+  const std::optional<BlockId> own = allocator_.MakeWritable(tail, BlockHolder::kSequence);
+  CHECK(own.has_value());
+  copies_.push_back({.from = tail, .to = *own, .tokens = kv.committed % options_.block_size});
+  tail = *own;
+}
+
+void KvCacheManager::DropCopiesInto(std::span<const BlockId> blocks) {
+  std::erase_if(copies_, [&](const BlockCopy& copy) {
+    return std::find(blocks.begin(), blocks.end(), copy.to) != blocks.end();
+  });
 }
 
 // ---- what a sequence has ------------------------------------------------------------------------
@@ -195,7 +273,17 @@ void KvCacheManager::ReleaseTransferHold(std::span<const BlockId> blocks) {
 // ---- the pool -----------------------------------------------------------------------------------
 
 int32_t KvCacheManager::available_blocks() const {
-  return allocator_.free_count() + tree_.evictable_blocks();
+  return std::max(0, allocator_.free_count() + tree_.evictable_blocks() - allocator_.retiring());
+}
+
+absl::Status KvCacheManager::Resize(int32_t blocks) {
+  if (blocks < 1 || blocks > allocator_.capacity()) {
+    return absl::InvalidArgumentError(
+        StrCat("a pool of ", blocks, " blocks; [1, ", allocator_.capacity(), "] is allowed"));
+  }
+  allocator_.Resize(blocks);
+  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(blocks));
+  return absl::OkStatus();
 }
 
 int32_t KvCacheManager::blocks_in_transfer() const { return allocator_.Account().in_transfer; }
@@ -205,34 +293,50 @@ int32_t KvCacheManager::BlocksFor(int32_t tokens) const {
 }
 
 int32_t KvCacheManager::BlocksToAdmit(CacheNamespace cache_namespace,
-                                      std::span<const CacheUnit> units, int32_t max_tokens) const {
+                                      std::span<const CacheUnit> units, int32_t max_tokens,
+                                      SequenceId id) const {
   if (!options_.paged) return BlocksFor(max_tokens);
   const int32_t blocks = BlocksFor(static_cast<int32_t>(units.size()));
-  const RadixPeek peek = tree_.Peek(cache_namespace, units, MaxMatchBlocks(units));
+  const RadixPeek peek = tree_.Peek(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units));
   if (peek.blocks < MinMatchBlocks()) return blocks;
   return blocks - peek.blocks + peek.evictable_blocks;
 }
 
-int32_t KvCacheManager::PeekMatch(CacheNamespace cache_namespace,
-                                  std::span<const CacheUnit> units) const {
-  const RadixPeek peek = tree_.Peek(cache_namespace, units, MaxMatchBlocks(units));
+int32_t KvCacheManager::PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                                  SequenceId id) const {
+  const RadixPeek peek = tree_.Peek(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units));
   return peek.blocks < MinMatchBlocks() ? 0 : peek.blocks * options_.block_size;
 }
 
-void KvCacheManager::Evict(SequenceId id, int32_t blocks) {
-  if (blocks <= 0) return;
-  CHECK_EQ(tree_.Evict(blocks), blocks) << "fewer blocks were evictable than counted";
-  Trace(AllocationEvent::Kind::kEvict, id, Get(id).committed, blocks);
+// Evicts until `blocks` are free. REQUIRES: available_blocks() >= blocks.
+void KvCacheManager::MakeFree(SequenceId id, int32_t committed, int32_t blocks) {
+  int32_t evicted = 0;
+  while (allocator_.free_count() < blocks) {
+    const int32_t more = tree_.Evict(blocks - allocator_.free_count());
+    CHECK_GT(more, 0) << "fewer blocks were evictable than counted";
+    evicted += more;
+  }
+  if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
 }
 
-int32_t KvCacheManager::ClearCache() { return tree_.Evict(tree_.evictable_blocks()); }
+void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
+  const int32_t used = num_blocks() - allocator_.free_count();
+  if (used <= options_.high_water * num_blocks()) return;
+  const int32_t excess = used - static_cast<int32_t>(options_.low_water * num_blocks());
+  const int32_t evicted = tree_.Evict(std::min(excess, tree_.evictable_blocks()));
+  if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
+}
+
+int32_t KvCacheManager::ClearCache() { return tree_.Clear(); }
 
 KvCacheStats KvCacheManager::Stats() const {
   const RadixStats tree = tree_.Stats();
   KvCacheStats stats = totals_;
   stats.blocks = allocator_.Account();
   stats.evictable = tree.evictable_blocks;
+  stats.evictions = tree.evictions;
   stats.evicted_blocks = tree.evicted_blocks;
+  stats.evicted_tokens = tree.evicted_blocks * options_.block_size;
   stats.radix_nodes = tree.nodes;
   for (const auto& [id, kv] : sequences_) {
     stats.reserved_slots += int64_t{options_.block_size} * static_cast<int64_t>(kv.table.size());
@@ -252,48 +356,6 @@ void KvCacheManager::Trace(AllocationEvent::Kind kind, SequenceId id, int32_t to
                     .tokens = tokens,
                     .blocks = blocks,
                     .free_after = allocator_.free_count()});
-}
-
-absl::Status KvCacheManager::CheckSequence(SequenceId id, const SequenceKv& kv) const {
-  const auto broken = [&](std::string_view what) {
-    return absl::InternalError(StrCat("sequence ", id.value(), ": ", what));
-  };
-  if (kv.committed > capacity(id)) return broken("more committed than reserved");
-  if (shared_tokens(id) > kv.committed) return broken("shares what is not committed");
-  if (options_.prefix_cache && kv.private_units.size() != kv.committed - shared_tokens(id)) {
-    return broken("committed units differ");
-  }
-  for (int32_t i = 0; i < static_cast<int32_t>(kv.table.size()); ++i) {
-    if (tree_.ContainsBlock(kv.table[i]) != (i < kv.shared_blocks)) {
-      return broken(StrCat("block ", i, " is on the wrong side of the shared prefix"));
-    }
-    if (i >= kv.shared_blocks && allocator_.holds(kv.table[i], BlockHolder::kSequence) != 1) {
-      return broken(StrCat("private block ", i, " is another sequence's too"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status KvCacheManager::CheckConservation() const {
-  if (absl::Status status = allocator_.CheckConservation(); !status.ok()) return status;
-  if (absl::Status status = tree_.CheckInvariants(); !status.ok()) return status;
-  std::vector<uint32_t> tables(allocator_.total());
-  for (const auto& [id, kv] : sequences_) {
-    if (absl::Status status = CheckSequence(id, kv); !status.ok()) return status;
-    for (const BlockId block : kv.table) ++tables[block.value()];
-  }
-  for (int32_t i = 0; i < allocator_.total(); ++i) {
-    const BlockId block(i);
-    if (allocator_.holds(block, BlockHolder::kSequence) != tables[i]) {
-      return absl::InternalError(StrCat("block ", i, " is in ", tables[i], " tables but has ",
-                                        allocator_.holds(block, BlockHolder::kSequence),
-                                        " sequence holds"));
-    }
-    if (allocator_.holds(block, BlockHolder::kRadixNode) != (tree_.ContainsBlock(block) ? 1 : 0)) {
-      return absl::InternalError(StrCat("block ", i, ": radix hold and tree differ"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace baton

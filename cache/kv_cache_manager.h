@@ -12,11 +12,16 @@
 //     blocks behind it belong to the sequence alone.
 //  3. A match ends at a block boundary at least one token before the end of the known units.
 //  4. Cached blocks that no sequence or transfer uses are evictable; Reserve evicts them before it
-//     fails.
+//     fails. Past the high-water mark they are evicted ahead of need, down to the low-water mark.
+//  5. A sequence only ever writes blocks that no other sequence holds.
 //
-// Kinds: radix (prefix cache on) and none. Contiguous mode (`paged` false) gives a sequence one run
-// of blocks at Begin, sized for its largest length, and excludes the prefix cache: what paging
-// saves, and what it must equal bit for bit.
+// Kinds (CacheKind) differ in who may find a sequence's KV again: nobody, itself after a
+// preemption, or every request of its namespace. Contiguous mode (`paged` false) gives a sequence
+// one run of blocks at Begin, sized for its largest length, and is naive: what paging saves, and
+// what it must equal bit for bit.
+//
+// A fork (parallel samples, beams) shares all blocks of its parent. Who writes into a part-full
+// block that others hold gets one of its own first, and a BlockCopy says what to copy there.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -25,6 +30,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -32,20 +39,41 @@
 #include "absl/status/statusor.h"
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
+#include "cache/eviction_policy.h"
 #include "cache/radix_tree.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
 
 namespace baton {
 
+enum class CacheKind : uint8_t {
+  kNaive,      // a sequence's KV ends with it
+  kChunkOnly,  // a preempted sequence finds what it had computed; nobody else does
+  kRadix,      // requests of one namespace share their common prefixes
+};
+
 struct KvCacheOptions {
-  int32_t num_blocks =
-      0;  // without the scratch block, which is the pool's last and not managed here
+  // Without the scratch block, which is the pool's last and not managed here.
+  int32_t num_blocks = 0;
+  int32_t max_blocks = 0;  // how far Resize may grow it; 0: not at all
   int32_t block_size = 16;
-  bool prefix_cache = true;
-  bool paged = true;              // false excludes prefix_cache
+  CacheKind kind = CacheKind::kRadix;
+  bool paged = true;              // false: kind is naive
   int32_t min_prefix_tokens = 0;  // a shorter match counts as none
-  bool record_trace = false;      // keep an allocation trace for `inspect` (bounded)
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  // Shares of the pool in use: above the first, cached blocks are evicted until the second is
+  // reached or none is left. 1: only when a sequence needs them.
+  double high_water = 1.0;
+  double low_water = 1.0;
+  bool record_trace = false;  // keep an allocation trace for `inspect` (bounded)
+};
+
+// Slots [0, tokens) of block `from` are to be copied into block `to`.
+struct BlockCopy {
+  BlockId from;
+  BlockId to;
+  int32_t tokens;
+  bool operator==(const BlockCopy&) const = default;
 };
 
 struct KvCacheStats {
@@ -55,12 +83,24 @@ struct KvCacheStats {
   int64_t hits = 0;       // with a non-empty match
   int64_t lookup_tokens = 0;
   int64_t hit_tokens = 0;
+  int64_t evictions = 0;  // cached prefixes that lost blocks
   int64_t evicted_blocks = 0;
+  int64_t evicted_tokens = 0;
   int64_t radix_nodes = 0;
   // Slots reserved but not committed over slots reserved, of live sequences (internal
   // fragmentation).
   int64_t reserved_slots = 0;
   int64_t committed_slots = 0;
+
+  // Share of the requests that found something, and of all tokens those found; 0 before the first.
+  double request_hit_rate() const {
+    return lookups == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(lookups);
+  }
+  double token_reuse_rate() const {
+    return lookup_tokens == 0
+               ? 0
+               : static_cast<double>(hit_tokens) / static_cast<double>(lookup_tokens);
+  }
 };
 
 // One line of the allocation trace: what a sequence took or gave at which length, and what was free
@@ -78,8 +118,8 @@ inline constexpr size_t kTraceEvents = 4096;
 
 class KvCacheManager {
  public:
-  // REQUIRES: options valid (num_blocks >= 1, block_size a power of two in [1,128], not
-  // prefix_cache && !paged).
+  // REQUIRES: options valid (num_blocks >= 1, max_blocks 0 or at least that, block_size a power of
+  // two in [1,128], naive if not paged, 0 < low_water <= high_water <= 1).
   KvCacheManager(const KvCacheOptions& options, const Clock* clock);
   // Live sequences are released; REQUIRES: no transfer hold is left.
   ~KvCacheManager();
@@ -89,13 +129,24 @@ class KvCacheManager {
   // Starts a sequence: matches `units` (all known units of the sequence, prompt and, after a
   // preemption, generated ones) and locks the match. Returns the number of matched tokens, already
   // committed. In contiguous mode reserves the whole run for max_tokens: ResourceExhausted when
-  // there is none. REQUIRES: id is new; max_tokens >= units.size().
+  // there is none. What the sequence uses is cached with at least its priority. REQUIRES: id is
+  // new; max_tokens >= units.size().
   absl::StatusOr<int32_t> Begin(SequenceId id, CacheNamespace cache_namespace,
-                                std::span<const CacheUnit> units, int32_t max_tokens);
+                                std::span<const CacheUnit> units, int32_t max_tokens,
+                                int32_t priority = 0);
 
   // Makes room for `tokens` slots in total, evicting as needed. ResourceExhausted, with both
-  // numbers and nothing taken, when the pool cannot give them.
+  // numbers and nothing taken, when the pool cannot give them. May add a copy to TakeCopies.
   absl::Status Reserve(SequenceId id, int32_t tokens);
+
+  // Starts `child` with all that `parent` has committed, sharing its blocks. Inserts the parent's
+  // full blocks first (InsertCommitted's rule on block tables). FailedPrecondition in contiguous
+  // mode. REQUIRES: parent exists, child is new.
+  absl::Status Fork(SequenceId parent, SequenceId child);
+  // Copies that Reserve asked for since the last call, to be made in this order before the next
+  // step writes and before a transfer into newly reserved blocks is posted. A copy whose target was
+  // given back meanwhile is dropped.
+  std::vector<BlockCopy> TakeCopies() { return std::exchange(copies_, {}); }
 
   // Slots [committed, tokens) now hold KV of `units` (the units of just those slots). REQUIRES:
   // reserved.
@@ -115,6 +166,9 @@ class KvCacheManager {
   // The one exit. With `keep`, committed full blocks stay cached; without, only those that were
   // inserted before do. Blocks that a transfer holds stay until that ends.
   void Release(SequenceId id, bool keep);
+  // The same for a sequence that will begin again under its id: what it committed stays cached for
+  // it, unless the kind is naive.
+  void Preempt(SequenceId id);
 
   bool Contains(SequenceId id) const;
   std::span<const BlockId> BlockTable(
@@ -128,20 +182,33 @@ class KvCacheManager {
   void HoldForTransfer(std::span<const BlockId> blocks);
   void ReleaseTransferHold(std::span<const BlockId> blocks);
 
-  // How many blocks a new sequence could get: free + evictable.
+  int32_t num_blocks() const { return allocator_.limit(); }
+  // Grows or shrinks the pool to `blocks`. Shrinking gives up free and cached blocks behind the new
+  // end at once, those in use when their users are done: retiring_blocks counts these, and at zero
+  // the memory there is idle. InvalidArgument, with the range, outside [1, max_blocks].
+  absl::Status Resize(int32_t blocks);
+  int32_t retiring_blocks() const { return allocator_.retiring(); }
+  // How many blocks a new sequence could get: free + evictable, less what retires.
   int32_t available_blocks() const;
   int32_t blocks_in_transfer() const;
   int32_t BlocksFor(int32_t tokens) const;
   // What Begin with these units and Reserve of them all would take out of available_blocks: blocks
-  // to allocate, and cached ones that the match would lock. Without effect.
+  // to allocate, and cached ones that the match would lock. Without effect. With chunk-only the id
+  // says whose prefixes count.
   int32_t BlocksToAdmit(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                        int32_t max_tokens) const;
+                        int32_t max_tokens, SequenceId id = SequenceId()) const;
   // Longest cached prefix, in tokens, without locking or counting it.
-  int32_t PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
+  int32_t PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                    SequenceId id = SequenceId()) const;
 
-  // Drops every unlocked cached block. Returns how many.
+  // Forgets everything cached: no later sequence finds any of it. Unlocked blocks are freed at
+  // once, others with their last user. Returns how many were freed at once.
   int32_t ClearCache();
   KvCacheStats Stats() const;
+  // Nodes on the prefix tree's longest path. O(nodes).
+  int32_t CacheDepth() const { return tree_.Depth(); }
+  // The prefix tree as text, at most max_nodes lines (RadixTree::Dump).
+  std::string DumpCache(int64_t max_nodes) const { return tree_.Dump(max_nodes); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
   const std::vector<AllocationEvent>& trace() const { return trace_; }
   absl::Status CheckConservation() const;
@@ -159,21 +226,31 @@ class KvCacheManager {
   };
   SequenceKv& Get(SequenceId id);
   const SequenceKv& Get(SequenceId id) const;
+  bool caches() const { return options_.kind != CacheKind::kNaive; }
+  CacheNamespace NamespaceOf(SequenceId id, CacheNamespace requested) const;
   int32_t MaxMatchBlocks(std::span<const CacheUnit> units) const;
   int32_t MinMatchBlocks() const { return BlocksFor(options_.min_prefix_tokens); }
   absl::Status BeginRun(SequenceKv& kv, int32_t max_tokens);
-  void BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units);
-  void Evict(SequenceId id, int32_t blocks);
+  void BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units, int32_t priority);
+  // Whether the next write of this sequence hits a part-full block that another sequence holds.
+  bool WritesSharedBlock(const SequenceKv& kv) const;
+  void CopyOnWrite(SequenceKv& kv);
+  void DropCopiesInto(std::span<const BlockId> blocks);
+  void InsertFullBlocks(SequenceId id);
+  void End(SequenceId id, bool forget);
+  void MakeFree(SequenceId id, int32_t committed, int32_t blocks);
+  void KeepWaterMarks(SequenceId id, int32_t committed);
   void Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens, int32_t blocks);
   absl::Status CheckSequence(SequenceId id, const SequenceKv& kv) const;
 
   const KvCacheOptions options_;
   const Clock* const clock_;
   BlockAllocator allocator_;
-  RadixTree tree_;                                         // empty without prefix_cache
+  RadixTree tree_;                                         // empty if naive
   absl::flat_hash_map<SequenceId, SequenceKv> sequences_;  // their locks go before the tree
   KvCacheStats totals_;                                    // the ever-growing figures
   std::vector<AllocationEvent> trace_;
+  std::vector<BlockCopy> copies_;
 };
 
 }  // namespace baton

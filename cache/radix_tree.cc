@@ -1,28 +1,20 @@
 #include "cache/radix_tree.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "common/check.h"
 
 namespace baton {
-namespace {
-
-// A block's units as one hashable value.
-struct UnitsOfBlock {
-  std::span<const CacheUnit> units;
-  template <typename H>
-  friend H AbslHashValue(H h, const UnitsOfBlock& value) {
-    return H::combine_contiguous(std::move(h), value.units.data(), value.units.size());
-  }
-};
-
-}  // namespace
 
 RadixLock& RadixLock::operator=(RadixLock&& other) noexcept {
   if (this == &other) return *this;
   Drop();
   tree_ = std::exchange(other.tree_, nullptr);
   node_ = std::exchange(other.node_, -1);
+  priority_ = other.priority_;
   return *this;
 }
 
@@ -31,34 +23,21 @@ void RadixLock::Drop() {
   std::exchange(tree_, nullptr)->UnlockPath(std::exchange(node_, -1));
 }
 
-size_t RadixTree::ChildHash::operator()(const ChildProbe& probe) const {
-  return absl::HashOf(probe.parent, probe.first_hash);
-}
-
-size_t RadixTree::ChildHash::operator()(NodeIndex node) const {
-  return absl::HashOf((*nodes)[node].parent, (*nodes)[node].first_hash);
-}
-
-bool RadixTree::ChildEqual::operator()(NodeIndex node, const ChildProbe& probe) const {
-  const Node& child = (*nodes)[node];
-  return child.parent == probe.parent && child.first_hash == probe.first_hash &&
-         std::equal(probe.first.begin(), probe.first.end(), child.units.begin());
-}
-
-RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, size_t hash_mask)
+RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, EvictionPolicy policy,
+                     uint32_t hash_mask)
     : block_size_(block_size),
       allocator_(allocator),
+      policy_(policy),
       hash_mask_(hash_mask),
-      children_(0, ChildHash{&nodes_}, ChildEqual{&nodes_}),
-      node_of_block_(allocator->total(), kNone) {
+      units_(std::make_unique_for_overwrite<CacheUnit[]>(size_t(allocator->capacity()) *
+                                                         std::max(block_size, 1))),
+      node_of_block_(allocator->capacity(), kNone) {
   CHECK_GE(block_size, 1);
 }
 
 RadixTree::~RadixTree() {
-  for (const auto& [cache_namespace, root] : roots_) {
-    CHECK_EQ(nodes_[root].locks, 0) << "a lock outlives its tree";
-  }
   for (const Node& node : nodes_) {
+    CHECK_EQ(node.locks, 0) << "a lock outlives its tree";
     if (node.live) allocator_->ReleaseHolds(node.blocks, BlockHolder::kRadixNode);
   }
 }
@@ -89,13 +68,15 @@ RadixTree::NodeIndex RadixTree::RootOf(CacheNamespace cache_namespace) {
 // REQUIRES: no child, no lock, no block.
 void RadixTree::RemoveNode(NodeIndex index) {
   const NodeIndex parent = nodes_[index].parent;
-  if (nodes_[index].is_root) {
+  if (nodes_[index].is_cut_off) {
+    --cut_off_roots_;
+  } else if (nodes_[index].is_root) {
     roots_.erase(nodes_[index].cache_namespace);
   } else {
-    children_.erase(index);
+    children_.Erase(nodes_[index].tag, index);
     --nodes_[parent].child_count;
   }
-  nodes_[index] = Node();
+  static_cast<NodeState&>(nodes_[index]) = NodeState();
   unused_nodes_.push_back(index);
   if (parent == kNone) return;
   if (nodes_[parent].is_root) {
@@ -109,25 +90,29 @@ void RadixTree::RemoveRootIfUnused(NodeIndex root) {
   if (nodes_[root].child_count == 0 && nodes_[root].locks == 0) RemoveNode(root);
 }
 
-size_t RadixTree::HashOfBlock(std::span<const CacheUnit> units) const {
-  return absl::HashOf(UnitsOfBlock{units}) & hash_mask_;
+uint32_t RadixTree::TagOf(NodeIndex parent, std::span<const CacheUnit> first) const {
+  const uint64_t hash = XXH3_64bits_withSeed(first.data(), first.size_bytes(), parent);
+  return static_cast<uint32_t>(hash) & hash_mask_;
 }
 
 RadixTree::NodeIndex RadixTree::FindChild(NodeIndex parent,
                                           std::span<const CacheUnit> first) const {
-  const auto it = children_.find(
-      ChildProbe{.parent = parent, .first_hash = HashOfBlock(first), .first = first});
-  return it == children_.end() ? kNone : *it;
+  return children_.Find(TagOf(parent, first), [&](NodeIndex index) {
+    const Node& node = nodes_[index];
+    return node.parent == parent &&
+           std::memcmp(UnitsOf(node.blocks[0]), first.data(), first.size_bytes()) == 0;
+  });
 }
 
 RadixTree::NodeIndex RadixTree::AddChild(NodeIndex parent, std::span<const CacheUnit> units,
                                          std::span<const BlockId> blocks) {
   const NodeIndex child = NewNode();
   nodes_[child].parent = parent;
-  nodes_[child].first_hash = HashOfBlock(units.first(block_size_));
+  nodes_[child].tag = TagOf(parent, units.first(block_size_));
+  nodes_[child].use.created = ++tick_;
   ++nodes_[parent].child_count;
   Append(child, units, blocks);
-  children_.insert(child);
+  children_.Insert(nodes_[child].tag, child);
   // It joins the eviction queue when its lock goes: Insert, the one caller, locks it next.
   return child;
 }
@@ -135,13 +120,15 @@ RadixTree::NodeIndex RadixTree::AddChild(NodeIndex parent, std::span<const Cache
 void RadixTree::Append(NodeIndex index, std::span<const CacheUnit> units,
                        std::span<const BlockId> blocks) {
   Node& node = nodes_[index];
-  node.units.insert(node.units.end(), units.begin(), units.end());
   node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
   (node.locks > 0 ? protected_blocks_ : evictable_blocks_) += static_cast<int32_t>(blocks.size());
   totals_.inserted_blocks += static_cast<int64_t>(blocks.size());
-  for (const BlockId block : blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const BlockId block = blocks[i];
     CHECK_EQ(node_of_block_[block.value()], kNone) << "block " << block << " is in the tree";
     node_of_block_[block.value()] = index;
+    const auto own = units.subspan(i * block_size_, block_size_);
+    std::copy(own.begin(), own.end(), UnitsOf(block));
     allocator_->AddHold(block, BlockHolder::kRadixNode);
     if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
   }
@@ -152,34 +139,44 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
   const NodeIndex upper_index = NewNode();  // may move the nodes
   Node& lower = nodes_[lower_index];
   Node& upper = nodes_[upper_index];
-  children_.erase(lower_index);
-  const auto cut_units = lower.units.begin() + int64_t{blocks} * block_size_;
+  children_.Erase(lower.tag, lower_index);
   const auto cut_blocks = lower.blocks.begin() + blocks;
-  upper.units.assign(lower.units.begin(), cut_units);
   upper.blocks.assign(lower.blocks.begin(), cut_blocks);
-  lower.units.erase(lower.units.begin(), cut_units);
   lower.blocks.erase(lower.blocks.begin(), cut_blocks);
   upper.parent = std::exchange(lower.parent, upper_index);
-  upper.first_hash = lower.first_hash;
-  lower.first_hash = HashOfBlock(std::span(lower.units).first(block_size_));
+  upper.tag = lower.tag;
+  lower.tag = TagOf(upper_index, {UnitsOf(lower.blocks[0]), size_t(block_size_)});
   upper.child_count = 1;
   upper.locks = lower.locks;
-  upper.last_used = lower.last_used;
+  upper.use = lower.use;
   for (const BlockId block : upper.blocks) node_of_block_[block.value()] = upper_index;
-  children_.insert(upper_index);
-  children_.insert(lower_index);
+  children_.Insert(upper.tag, upper_index);
+  children_.Insert(lower.tag, lower_index);
   ++totals_.splits;
   return upper_index;
 }
 
 // ---- match and insert ---------------------------------------------------------------------------
 
+// Blocks with consecutive ids lie side by side, and one comparison serves them all.
 int32_t RadixTree::EqualBlocks(const Node& node, std::span<const CacheUnit> units) const {
-  const size_t common = std::min(units.size(), node.units.size());
-  const auto end = units.begin() + common;
-  if (std::equal(units.begin(), end, node.units.begin())) return common / block_size_;
-  const auto first_difference = std::mismatch(units.begin(), end, node.units.begin()).first;
-  return static_cast<int32_t>((first_difference - units.begin()) / block_size_);
+  const size_t bytes = size_t(block_size_) * sizeof(CacheUnit);
+  const std::span<const BlockId> blocks(node.blocks.data(),
+                                        std::min(node.blocks.size(), units.size() / block_size_));
+  const auto equal = [&](size_t begin, size_t count) {
+    return std::memcmp(UnitsOf(blocks[begin]), &units[begin * block_size_], count * bytes) == 0;
+  };
+  size_t begin = 0;
+  while (begin < blocks.size()) {
+    size_t end = begin + 1;
+    while (end < blocks.size() && blocks[end].value() == blocks[end - 1].value() + 1) ++end;
+    if (!equal(begin, end - begin)) {
+      while (equal(begin, 1)) ++begin;
+      break;
+    }
+    begin = end;
+  }
+  return static_cast<int32_t>(begin);
 }
 
 // Follows `units` down from the end of `start`; visit(node, blocks) sees what is passed.
@@ -220,7 +217,7 @@ RadixPeek RadixTree::Peek(CacheNamespace cache_namespace, std::span<const CacheU
 }
 
 RadixMatch RadixTree::Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                            int32_t max_blocks, int32_t min_blocks) {
+                            int32_t max_blocks, int32_t min_blocks, int32_t priority) {
   RadixMatch match;
   const NodeIndex root = RootOf(cache_namespace);
   const Position end = Walk(root, units, max_blocks, [&](const Node& node, int32_t blocks) {
@@ -232,9 +229,22 @@ RadixMatch RadixTree::Match(CacheNamespace cache_namespace, std::span<const Cach
   } else {
     node = NodeEndingAt(end);
   }
-  LockPath(node);
-  match.lock = RadixLock(this, node);
+  LockPath(node, {.uses = 1, .priority = priority});
+  match.lock = RadixLock(this, node, priority);
   return match;
+}
+
+RadixTree::Position RadixTree::Find(CacheNamespace cache_namespace,
+                                    std::span<const CacheUnit> units) const {
+  const auto root = roots_.find(cache_namespace);
+  if (root == roots_.end()) return {};
+  const int32_t blocks = static_cast<int32_t>(units.size() / block_size_);
+  const Position end = Walk(root->second, units, blocks, [](const Node&, int32_t) {});
+  return end.blocks == blocks ? end : Position();
+}
+
+bool RadixTree::Contains(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const {
+  return units.size() < size_t(block_size_) || Find(cache_namespace, units).node != kNone;
 }
 
 int32_t RadixTree::Insert(RadixLock& lock, std::span<const CacheUnit> units,
@@ -269,29 +279,39 @@ int32_t RadixTree::Insert(RadixLock& lock, std::span<const CacheUnit> units,
 // ---- locks --------------------------------------------------------------------------------------
 
 // Counts one lock more on every node from `index` up to, and without, `end`.
-void RadixTree::LockBetween(NodeIndex index, NodeIndex end) {
+void RadixTree::LockBetween(NodeIndex index, NodeIndex end, NewUse use) {
   for (NodeIndex at = index; at != end; at = nodes_[at].parent) {
     Node& node = nodes_[at];
+    if (node.is_queued) Unqueue(at);  // before its key changes
+    node.use.uses += use.uses;
+    node.use.priority = std::max(node.use.priority, use.priority);
     if (node.locks++ > 0) continue;
     evictable_blocks_ -= node.size();
     protected_blocks_ += node.size();
-    if (eviction_queue_.Contains(at)) eviction_queue_.Erase(at);
   }
 }
 
-void RadixTree::LockPath(NodeIndex index) {
+void RadixTree::LockPath(NodeIndex index, NewUse use) {
   ++nodes_[index].own_locks;
-  LockBetween(index, kNone);
+  LockBetween(index, kNone, use);
+}
+
+RadixLock RadixTree::Duplicate(const RadixLock& lock) {
+  CHECK(lock.tree_ == this);
+  LockPath(lock.node_, {.uses = 1, .priority = lock.priority_});
+  return RadixLock(this, lock.node_, lock.priority_);
 }
 
 void RadixTree::UnlockPath(NodeIndex index) {
   --nodes_[index].own_locks;
   ++tick_;
+  bool is_cut_off = false;
   NodeIndex parent = kNone;
   for (NodeIndex at = index; at != kNone; at = parent) {
     Node& node = nodes_[at];
     parent = node.parent;
-    node.last_used = tick_;
+    is_cut_off = node.is_cut_off;
+    node.use.last_used = tick_;
     if (--node.locks > 0) continue;
     evictable_blocks_ += node.size();
     protected_blocks_ -= node.size();
@@ -301,6 +321,7 @@ void RadixTree::UnlockPath(NodeIndex index) {
       QueueIfEvictable(at);
     }
   }
+  if (is_cut_off) DropUpwards(index);
 }
 
 // REQUIRES: `index` is the lock's node or below it.
@@ -308,12 +329,12 @@ void RadixTree::MoveLockDown(RadixLock& lock, NodeIndex index) {
   const NodeIndex from = std::exchange(lock.node_, index);
   --nodes_[from].own_locks;
   ++nodes_[index].own_locks;
-  LockBetween(index, from);
+  LockBetween(index, from, {.uses = 1, .priority = lock.priority_});
 }
 
 void RadixTree::PinAt(NodeIndex node, BlockId block) {
   pinned_at_[block] = node;
-  if (nodes_[node].pinned_blocks++ == 0) LockPath(node);
+  if (nodes_[node].pinned_blocks++ == 0) LockPath(node, kNoUse);
 }
 
 void RadixTree::PinBlock(BlockId block) {
@@ -327,47 +348,6 @@ void RadixTree::UnpinBlock(BlockId block) {
   const NodeIndex node = it->second;
   pinned_at_.erase(it);
   if (--nodes_[node].pinned_blocks == 0) UnlockPath(node);
-}
-
-// ---- eviction -----------------------------------------------------------------------------------
-
-void RadixTree::QueueIfEvictable(NodeIndex index) {
-  const Node& node = nodes_[index];
-  if (node.child_count == 0 && node.locks == 0) eviction_queue_.Push(index, node.last_used);
-}
-
-int32_t RadixTree::Evict(int32_t count) {
-  int32_t evicted = 0;
-  while (evicted < count && !eviction_queue_.empty()) {
-    const NodeIndex leaf = eviction_queue_.Min();
-    Node& node = nodes_[leaf];
-    const int32_t taken = std::min(count - evicted, node.size());
-    for (int32_t i = 0; i < taken; ++i) {
-      const BlockId block = node.blocks.back();
-      node.blocks.pop_back();
-      node_of_block_[block.value()] = kNone;
-      allocator_->ReleaseHold(block, BlockHolder::kRadixNode);
-      CHECK(allocator_->is_free(block)) << "evicted block " << block << " is in use";
-    }
-    node.units.resize(node.blocks.size() * block_size_);
-    evicted += taken;
-    evictable_blocks_ -= taken;
-    if (node.blocks.empty()) {
-      eviction_queue_.Erase(leaf);
-      RemoveNode(leaf);
-    }
-  }
-  totals_.evicted_blocks += evicted;
-  return evicted;
-}
-
-RadixStats RadixTree::Stats() const {
-  RadixStats stats = totals_;
-  stats.namespaces = static_cast<int64_t>(roots_.size());
-  stats.nodes = static_cast<int64_t>(children_.size());
-  stats.evictable_blocks = evictable_blocks_;
-  stats.protected_blocks = protected_blocks_;
-  return stats;
 }
 
 }  // namespace baton

@@ -2,16 +2,23 @@
 //
 // An edge (a node and the run of blocks that leads to it) carries whole blocks: their units, which
 // are compared on every match, and their block ids, each with one kRadixNode hold. The namespace is
-// the first step of every path: each namespace has a root of its own, so no walk can leave it.
+// the first step of every path: each namespace has a root of its own, so no walk can leave it. A
+// unit is whatever the caller's keys count (tokens, bigrams): alignment, insertion and locks count
+// units.
 //
 // A lock protects a prefix from eviction. It is taken by a match, which splits the edge it ends in
 // (so that a lock always covers whole nodes), moves when its holder inserts behind it, and counts
 // along the path to the root: a node whose count is zero is evictable, and so is all below it.
-// A split leaves the lower part its identity and gives the upper part a copy of the count, so locks
-// stay valid. A transfer locks in the same way what it reads (PinBlock).
+// A split leaves the lower part its identity and gives the upper part a copy of the lock count, the
+// times, the number of uses and the priority, so locks stay valid and no policy sees a new node. A
+// transfer locks in the same way what it reads (PinBlock).
 //
-// Eviction takes blocks from the end of the least recently used unlocked leaf; a parent that
-// becomes a leaf follows in its turn. "Used" means: the last lock that covered it was dropped.
+// Eviction takes blocks from the end of the leaf that the policy names (eviction_policy.h); a
+// parent that becomes a leaf follows in its turn. "Used" means: the last lock that covered it was
+// dropped.
+//
+// Clear forgets everything at once: unlocked blocks are freed, and what is locked can no longer be
+// matched and is freed with its last lock.
 //
 // Invariants:
 //  1. Two children of one node never begin with equal blocks; lookup compares units, the hash only
@@ -21,8 +28,9 @@
 //  3. evictable + protected = blocks in the tree, kept incrementally.
 //  4. A node is in the eviction queue exactly when it is no root, has no child and no lock.
 //  5. A root without child and lock is removed: namespaces cost nothing once they are gone.
+//  6. Below a root that Clear cut off every node is locked.
 //
-// Cost: match and insert O(units compared), a split O(blocks of the edge), lock and unlock
+// Cost: match and insert O(units compared), a split O(block ids of the edge), lock and unlock
 // O(nodes on the path), eviction O(log nodes) per node and O(1) per block. Nothing recurses, so
 // depth is bounded by memory alone. After SGLang's radix cache and vLLM's prefix cache.
 //
@@ -30,17 +38,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
-#include "absl/hash/hash.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
+#include "cache/eviction_policy.h"
 #include "cache/eviction_queue.h"
+#include "cache/radix_children.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -62,10 +73,12 @@ class RadixLock {
 
  private:
   friend class RadixTree;
-  RadixLock(RadixTree* tree, int32_t node) : tree_(tree), node_(node) {}
+  RadixLock(RadixTree* tree, int32_t node, int32_t priority)
+      : tree_(tree), node_(node), priority_(priority) {}
 
   RadixTree* tree_ = nullptr;
   int32_t node_ = -1;
+  int32_t priority_ = 0;
 };
 
 struct RadixMatch {
@@ -85,37 +98,57 @@ struct RadixStats {
   int32_t protected_blocks = 0;
   int64_t inserted_blocks = 0;   // ever
   int64_t duplicate_blocks = 0;  // handed to Insert, yet there already
+  int64_t evictions = 0;         // leaves that eviction took blocks of
   int64_t evicted_blocks = 0;
+  int64_t removed_blocks = 0;  // by Remove, EvictFrom and Clear
   int64_t splits = 0;
 };
 
 class RadixTree {
  public:
-  // REQUIRES: block_size >= 1; allocator outlives the tree. A narrow hash_mask makes hashes of
-  // blocks collide: for tests that nothing depends on them but speed.
-  RadixTree(int32_t block_size, BlockAllocator* allocator, size_t hash_mask = SIZE_MAX);
+  // REQUIRES: block_size >= 1; allocator outlives the tree. A narrow hash_mask makes hashes
+  // collide: for tests that nothing depends on them but speed.
+  RadixTree(int32_t block_size, BlockAllocator* allocator,
+            EvictionPolicy policy = EvictionPolicy::kLru, uint32_t hash_mask = UINT32_MAX);
   // Gives every block back. REQUIRES: no lock is left.
   ~RadixTree();
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
   // Locks the longest cached prefix of `units`, of whole blocks and at most max_blocks of them. A
-  // prefix shorter than min_blocks counts as none.
+  // prefix shorter than min_blocks counts as none. Everything that the lock comes to cover gets at
+  // least this priority.
   RadixMatch Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                   int32_t max_blocks, int32_t min_blocks = 0);
+                   int32_t max_blocks, int32_t min_blocks = 0, int32_t priority = 0);
   // The same walk without an effect.
   RadixPeek Peek(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                  int32_t max_blocks) const;
+  // Whether every whole block of `units` is cached.
+  bool Contains(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
+  // Another lock of what `lock` covers. REQUIRES: lock is of this tree.
+  RadixLock Duplicate(const RadixLock& lock);
 
   // Inserts blocks behind the locked prefix; `units` are theirs alone. Where the tree already has
   // an equal block, its id replaces the caller's in `blocks`; other blocks gain a kRadixNode hold.
   // The lock then covers all of it. Returns how many blocks were there already: they lead.
   // REQUIRES: lock is of this tree; units.size() == blocks.size() * block_size; the caller holds
-  // each block, none of which is in the tree.
+  // each block, none of which is in the tree unless at its very place.
   int32_t Insert(RadixLock& lock, std::span<const CacheUnit> units, std::span<BlockId> blocks);
 
-  // Frees up to `count` blocks. Returns how many.
+  // Frees up to `count` blocks in the policy's order. Returns how many.
   int32_t Evict(int32_t count);
+  // Forgets the sequence `units`: those of its blocks that nothing else continues and no lock
+  // covers, from its end. Returns how many; none unless Contains.
+  int32_t Remove(CacheNamespace cache_namespace, std::span<const CacheUnit> units);
+  // Drops the lock and, of the prefix that it covered, what nothing continues and no other lock
+  // covers. REQUIRES: lock is of this tree.
+  void Forget(RadixLock lock);
+  // Frees the unlocked blocks with an id of at least `first`, and what continues them: a pool that
+  // shrinks. Returns how many. O(nodes + blocks).
+  int32_t EvictFrom(BlockId first);
+  // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
+  // are freed with their last lock. Returns how many were freed at once.
+  int32_t Clear();
 
   // A transfer took its first hold on / dropped its last hold on `block`. Blocks that are not in
   // the tree are ignored; Insert finds the hold of one that comes later. The pin locks the path of
@@ -126,7 +159,14 @@ class RadixTree {
   int32_t evictable_blocks() const { return evictable_blocks_; }
   int32_t protected_blocks() const { return protected_blocks_; }
   bool ContainsBlock(BlockId block) const { return node_of_block_[block.value()] >= 0; }
+  EvictionPolicy policy() const { return policy_; }
   RadixStats Stats() const;
+  // Nodes on the longest path. O(nodes).
+  int32_t Depth() const;
+  // The tree as text, a line for each node: depth by indentation, blocks, first units, lock count,
+  // uses, priority. Children by their first units; at most max_nodes lines, then a count of the
+  // rest.
+  std::string Dump(int64_t max_nodes) const;
   // Recounts every invariant. Internal names what breaks. O(nodes + blocks).
   absl::Status CheckInvariants() const;
 
@@ -135,39 +175,23 @@ class RadixTree {
   using NodeIndex = int32_t;
   static constexpr NodeIndex kNone = -1;
 
-  struct Node {
+  struct NodeState {
     NodeIndex parent = kNone;
-    bool live = false;
-    bool is_root = false;
     int32_t child_count = 0;
     int32_t locks = 0;          // held here or below
     int32_t own_locks = 0;      // held here
     int32_t pinned_blocks = 0;  // pins taken here; while there are any, they are one own lock
-    uint64_t last_used = 0;     // tick
-    size_t first_hash = 0;      // of the first block's units
-    CacheNamespace cache_namespace;
-    std::vector<CacheUnit> units;
-    std::vector<BlockId> blocks;
+    uint32_t tag = 0;           // of parent and first block, in children_
+    bool live = false;
+    bool is_root = false;
+    bool is_cut_off = false;  // a root that Clear left to its locks
+    bool is_queued = false;   // for eviction
+    NodeUse use;
+    CacheNamespace cache_namespace;  // of a root
+  };
+  struct Node : NodeState {
+    absl::InlinedVector<BlockId, 4> blocks;
     int32_t size() const { return static_cast<int32_t>(blocks.size()); }
-  };
-  // Children of all nodes in one table, found by parent and first block.
-  struct ChildProbe {
-    NodeIndex parent;
-    size_t first_hash;
-    std::span<const CacheUnit> first;
-  };
-  struct ChildHash {
-    using is_transparent = void;
-    const std::vector<Node>* nodes;
-    size_t operator()(const ChildProbe& probe) const;
-    size_t operator()(NodeIndex node) const;
-  };
-  struct ChildEqual {
-    using is_transparent = void;
-    const std::vector<Node>* nodes;
-    bool operator()(NodeIndex node, const ChildProbe& probe) const;
-    bool operator()(const ChildProbe& probe, NodeIndex node) const { return (*this)(node, probe); }
-    bool operator()(NodeIndex a, NodeIndex b) const { return a == b; }
   };
   // Where a walk ended: `blocks` of the path, the last `in_node` of them in `node`.
   struct Position {
@@ -179,7 +203,11 @@ class RadixTree {
   NodeIndex NewNode();
   NodeIndex RootOf(CacheNamespace cache_namespace);
   void RemoveNode(NodeIndex node);
-  size_t HashOfBlock(std::span<const CacheUnit> units) const;
+  // A block's units. Of a block in the tree they are what it was inserted with.
+  CacheUnit* UnitsOf(BlockId block) const {
+    return &units_[static_cast<size_t>(block.value()) * block_size_];
+  }
+  uint32_t TagOf(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex FindChild(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex AddChild(NodeIndex parent, std::span<const CacheUnit> units,
                      std::span<const BlockId> blocks);
@@ -189,25 +217,47 @@ class RadixTree {
   template <typename Visit>
   Position Walk(NodeIndex start, std::span<const CacheUnit> units, int32_t max_blocks,
                 Visit visit) const;
+  // Where all whole blocks of `units` end, or node kNone when they are not all cached.
+  Position Find(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
   // The node that ends exactly at the position.
   NodeIndex NodeEndingAt(const Position& position);
 
-  void LockBetween(NodeIndex node, NodeIndex end);
-  void LockPath(NodeIndex node);
+  // What a lock counts for: a pin is no use of a prefix by a sequence.
+  struct NewUse {
+    uint64_t uses;
+    int32_t priority;
+  };
+  static constexpr NewUse kNoUse{.uses = 0, .priority = INT32_MIN};
+  void LockBetween(NodeIndex node, NodeIndex end, NewUse use);
+  void LockPath(NodeIndex node, NewUse use);
   void MoveLockDown(RadixLock& lock, NodeIndex node);
   void UnlockPath(NodeIndex node);
+  bool IsEvictable(const Node& node) const {
+    return !node.is_root && node.child_count == 0 && node.locks == 0;
+  }
+  EvictionKey KeyOfNode(const Node& node) const { return KeyOf(policy_, node.use); }
   void QueueIfEvictable(NodeIndex node);
+  void Unqueue(NodeIndex node);
+  int32_t DropTail(NodeIndex leaf, int32_t kept);
+  int32_t DropUpwards(NodeIndex leaf);
   void RemoveRootIfUnused(NodeIndex node);
   void PinAt(NodeIndex node, BlockId block);
+  std::string DumpNode(const Node& node, int32_t depth) const;
   absl::Status CheckNode(NodeIndex node, int32_t child_count, int32_t child_locks) const;
+  absl::Status CheckRoot(NodeIndex root) const;
 
   const int32_t block_size_;
   BlockAllocator* const allocator_;
-  const size_t hash_mask_;
+  const EvictionPolicy policy_;
+  const uint32_t hash_mask_;
+  // By block id, so that no node owns memory of its own size and a split copies no units. Memory is
+  // touched as ids are used.
+  const std::unique_ptr<CacheUnit[]> units_;
   std::vector<Node> nodes_;
   std::vector<NodeIndex> unused_nodes_;
   absl::flat_hash_map<CacheNamespace, NodeIndex> roots_;
-  absl::flat_hash_set<NodeIndex, ChildHash, ChildEqual> children_;
+  int64_t cut_off_roots_ = 0;
+  RadixChildren children_;                             // of all nodes
   std::vector<NodeIndex> node_of_block_;               // by block id, kNone: not in the tree
   absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;  // the node that the pin locked
   EvictionQueue eviction_queue_;

@@ -17,18 +17,13 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
   if (node.child_count != child_count) return broken("child count differs");
   if (node.locks != child_locks + node.own_locks) return broken("lock count differs");
   if (node.own_locks < (node.pinned_blocks > 0 ? 1 : 0)) return broken("pins without a lock");
-  const bool evictable = !node.is_root && node.locks == 0 && child_count == 0;
-  if (evictable != eviction_queue_.Contains(index)) return broken("eviction queue differs");
-  if (node.is_root) {
-    if (!node.blocks.empty()) return broken("root with blocks");
-    if (node.locks == 0 && child_count == 0) return broken("unused root");
-    const auto it = roots_.find(node.cache_namespace);
-    if (it == roots_.end() || it->second != index) return broken("not the root of its namespace");
-    return absl::OkStatus();
+  if (IsEvictable(node) != node.is_queued) return broken("queued wrongly");
+  if (node.is_queued != eviction_queue_.Contains(index, KeyOfNode(node))) {
+    return broken("eviction queue differs");
   }
+  if (node.is_root) return CheckRoot(index);
   if (node.blocks.empty()) return broken("no blocks");
-  if (node.units.size() != node.blocks.size() * block_size_) return broken("units differ");
-  if (FindChild(node.parent, std::span(node.units).first(block_size_)) != index) {
+  if (FindChild(node.parent, {UnitsOf(node.blocks[0]), size_t(block_size_)}) != index) {
     return broken("not found from its parent");
   }
   for (const BlockId block : node.blocks) {
@@ -38,6 +33,19 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
                       allocator_->holds(block, BlockHolder::kTransfer) > 0;
     if (used && node.locks == 0) return broken("block in use, node not locked");
   }
+  return absl::OkStatus();
+}
+
+absl::Status RadixTree::CheckRoot(NodeIndex index) const {
+  const Node& root = nodes_[index];
+  const auto broken = [&](std::string_view what) {
+    return absl::InternalError(StrCat("radix root ", index, ": ", what));
+  };
+  if (!root.blocks.empty()) return broken("has blocks");
+  if (root.locks == 0 && root.child_count == 0) return broken("is unused");
+  const auto it = roots_.find(root.cache_namespace);
+  const bool found = it != roots_.end() && it->second == index;
+  if (found == root.is_cut_off) return broken("reachable if cut off, or not reachable");
   return absl::OkStatus();
 }
 
@@ -52,14 +60,16 @@ absl::Status RadixTree::CheckInvariants() const {
     ++child_counts[node.parent];
     child_locks[node.parent] += node.locks;
   }
-  int64_t live = 0, evictable_leaves = 0;
+  int64_t live = 0, evictable_leaves = 0, cut_off = 0;
   for (NodeIndex i = 0; i < static_cast<NodeIndex>(nodes_.size()); ++i) {
     if (!nodes_[i].live) continue;
     ++live;
-    if (eviction_queue_.Contains(i)) ++evictable_leaves;
+    evictable_leaves += nodes_[i].is_queued;
+    cut_off += nodes_[i].is_cut_off;
     RETURN_IF_ERROR(CheckNode(i, child_counts[i], child_locks[i]));
   }
-  if (live != static_cast<int64_t>(roots_.size() + children_.size())) {
+  if (cut_off != cut_off_roots_) return absl::InternalError("radix tree: cut-off roots differ");
+  if (live != static_cast<int64_t>(roots_.size()) + cut_off_roots_ + children_.size()) {
     return absl::InternalError("radix tree: nodes live outside the tree");
   }
   if (evictable_leaves != eviction_queue_.size()) {

@@ -190,10 +190,7 @@ class EngineImpl final : public Engine {
 };
 
 absl::Status EngineImpl::MakePool() {
-  if (!options_.paged) {
-    options_.layout = KvLayoutKind::kLayerMajor;
-    options_.prefix_cache = false;
-  }
+  RETURN_IF_ERROR(SettleCacheOptions(options_));
   const KvGroupSpec group{.layers = model_.info.config.layers,
                           .kv_heads = model_.info.config.kv_heads,
                           .head_dim = model_.info.config.head_dim,
@@ -274,9 +271,12 @@ absl::Status EngineImpl::Load() {
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .block_size = options_.block_size,
-                     .prefix_cache = options_.prefix_cache,
+                     .kind = options_.cache_kind,
                      .paged = options_.paged,
                      .min_prefix_tokens = options_.min_prefix_tokens,
+                     .eviction_policy = options_.eviction_policy,
+                     .high_water = options_.high_water,
+                     .low_water = options_.low_water,
                      .record_trace = true},
       &clock_);
   scheduler_ =

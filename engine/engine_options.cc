@@ -1,6 +1,23 @@
 #include "engine/engine_options.h"
 
+#include "common/str_cat.h"
+
 namespace baton {
+
+absl::Status SettleCacheOptions(EngineOptions& options) {
+  if (options.low_water > options.high_water) {
+    return absl::InvalidArgumentError(StrCat("cache-low-water ", options.low_water,
+                                             " is above cache-high-water ", options.high_water));
+  }
+  if (!options.paged) {
+    options.layout = KvLayoutKind::kLayerMajor;
+    options.cache_kind = CacheKind::kNaive;
+  } else if (!options.prefix_cache && options.cache_kind == CacheKind::kRadix) {
+    options.cache_kind = CacheKind::kNaive;
+  }
+  options.prefix_cache = options.cache_kind == CacheKind::kRadix;
+  return absl::OkStatus();
+}
 
 void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
@@ -31,6 +48,26 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "page the KV cache; off: one contiguous run a sequence, layer-major, no prefix cache");
   settings.Add("prefix-cache", &options.prefix_cache,
                "keep finished sequences' KV for requests that begin alike");
+  settings.AddChoice<CacheKind>(
+      "cache-kind", &options.cache_kind,
+      {{"radix", CacheKind::kRadix},
+       {"chunk-only", CacheKind::kChunkOnly},
+       {"naive", CacheKind::kNaive}},
+      "who finds a sequence's KV again: requests that begin alike, the sequence itself after a "
+      "preemption, or nobody");
+  settings.AddChoice<EvictionPolicy>("eviction-policy", &options.eviction_policy,
+                                     {{"lru", EvictionPolicy::kLru},
+                                      {"lfu", EvictionPolicy::kLfu},
+                                      {"fifo", EvictionPolicy::kFifo},
+                                      {"mru", EvictionPolicy::kMru},
+                                      {"filo", EvictionPolicy::kFilo},
+                                      {"priority", EvictionPolicy::kPriority},
+                                      {"slru", EvictionPolicy::kSlru}},
+                                     "which cached prefix goes first when blocks are needed");
+  settings.Add("cache-high-water", &options.high_water, 0.01, 1,
+               "share of the pool in use above which cached prefixes are evicted ahead of need");
+  settings.Add("cache-low-water", &options.low_water, 0.01, 1,
+               "share of the pool in use at which that ends; at most the high-water mark");
   settings.Add("min-prefix-tokens", &options.min_prefix_tokens, 0, 1 << 20,
                "shortest cached prefix that counts");
   settings.Add("token-budget", &options.token_budget, 1, 1 << 16, "tokens that a step may compute");

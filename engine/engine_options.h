@@ -6,6 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "cache/eviction_policy.h"
+#include "cache/kv_cache_manager.h"
 #include "cache/kv_cache_spec.h"
 #include "common/kv_type.h"
 #include "common/settings.h"
@@ -26,8 +29,12 @@ struct EngineOptions {
   int32_t kv_blocks = 0;     // exact pool size in blocks; 0: from kv_cache_mib
   KvType kv_type = KvType::kF16;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
-  bool paged = true;  // false: one contiguous run a sequence (layer-major, no prefix cache)
-  bool prefix_cache = true;
+  bool paged = true;         // false: one contiguous run a sequence (layer-major, no prefix cache)
+  bool prefix_cache = true;  // false: cache_kind is naive
+  CacheKind cache_kind = CacheKind::kRadix;
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  double high_water = 0.9;  // shares of the pool; KvCacheOptions
+  double low_water = 0.8;
   int32_t min_prefix_tokens = 0;
 
   // Scheduling
@@ -46,6 +53,11 @@ struct EngineOptions {
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
 };
+
+// Makes layout, prefix_cache and cache_kind say what is in effect: contiguous sequences exclude
+// caching, prefix_cache off makes the radix kind naive, and is on for that kind alone.
+// InvalidArgument when the water marks are the wrong way round.
+absl::Status SettleCacheOptions(EngineOptions& options);
 
 // Adds every user-facing field to `settings` under its command-line name.
 void RegisterSettings(EngineOptions& options, SettingList& settings);

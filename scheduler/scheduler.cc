@@ -60,10 +60,10 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   const KvCacheOptions& pool = cache_->options();
   const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
   const int32_t blocks = cache_->BlocksFor(tokens);
-  if (blocks > pool.num_blocks) {
+  if (blocks > cache_->num_blocks()) {
     return absl::InvalidArgumentError(StrCat(tokens, " tokens need ", blocks, " blocks of ",
                                              pool.block_size, " tokens, the pool has ",
-                                             pool.num_blocks));
+                                             cache_->num_blocks()));
   }
   return absl::OkStatus();
 }
@@ -106,7 +106,7 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
   if (needed > cache_->available_blocks()) {
     return absl::ResourceExhaustedError(StrCat(needed, " blocks needed, ",
                                                cache_->available_blocks(), " of ",
-                                               cache_->options().num_blocks, " can be had"));
+                                               cache_->num_blocks(), " can be had"));
   }
   return absl::OkStatus();
 }
@@ -214,7 +214,7 @@ void Scheduler::ScheduleDecodes(SchedulerOutput& output) {
 // More tokens than the sequence may have, or than the whole pool can hold.
 bool Scheduler::CannotGrow(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
-         cache_->BlocksFor(sequence.known()) > cache_->options().num_blocks;
+         cache_->BlocksFor(sequence.known()) > cache_->num_blocks();
 }
 
 Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output) {
@@ -241,7 +241,7 @@ Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output)
 
 void Scheduler::Preempt(Sequence& sequence, SchedulerOutput& output) {
   running_.erase(sequence.order);
-  cache_->Release(sequence.spec.id, /*keep=*/true);
+  cache_->Preempt(sequence.spec.id);
   sequence.phase = SequencePhase::kWaiting;
   sequence.order.resumes = true;
   waiting_.emplace(sequence.order, &sequence);
@@ -299,9 +299,10 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
     }
     const std::vector<CacheUnit> units = UnitsFromTokens(sequence->spec.tokens);
     const CacheNamespace cache_namespace = sequence->spec.cache_namespace;
-    available -= cache_->BlocksToAdmit(cache_namespace, units, sequence->spec.max_tokens);
+    const SequenceId id = sequence->spec.id;
+    available -= cache_->BlocksToAdmit(cache_namespace, units, sequence->spec.max_tokens, id);
     if (available < 0) return;
-    const int32_t matched = cache_->PeekMatch(cache_namespace, units);
+    const int32_t matched = cache_->PeekMatch(cache_namespace, units, id);
     prefills.push_back({.sequence = sequence, .remaining = sequence->known() - matched});
     ++admitted;
     --available;
@@ -311,8 +312,8 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
 // Begins and reserves all known tokens, or takes nothing.
 absl::Status Scheduler::TakeBlocks(const Sequence& sequence) {
   const SequenceSpec& spec = sequence.spec;
-  absl::StatusOr<int32_t> matched =
-      cache_->Begin(spec.id, spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens);
+  absl::StatusOr<int32_t> matched = cache_->Begin(
+      spec.id, spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens, spec.priority);
   RETURN_IF_ERROR(matched.status());
   absl::Status status = cache_->Reserve(spec.id, sequence.known());
   if (!status.ok()) cache_->Release(spec.id, /*keep=*/false);

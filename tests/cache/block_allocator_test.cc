@@ -63,11 +63,60 @@ TEST(BlockAllocator, ARunIsConsecutiveAndTheLowestThatIsFree) {
   allocator.ReleaseHolds(run, BlockHolder::kSequence);
 }
 
+TEST(BlockAllocator, GrowsInsideItsCapacityAndShrinksAsBlocksComeHome) {
+  BlockAllocator allocator(2, 6);
+  std::vector<BlockId> blocks;
+  ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, blocks));
+  EXPECT_FALSE(allocator.Allocate(1, BlockHolder::kSequence, blocks));
+  allocator.Resize(5);
+  ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, blocks));
+  EXPECT_EQ(allocator.free_count(), 1);
+
+  allocator.Resize(1);
+  EXPECT_EQ(allocator.free_count(), 0);
+  EXPECT_EQ(allocator.retiring(), 3);
+  EXPECT_EQ(allocator.total(), 4) << "what is held behind the limit still counts";
+  allocator.ReleaseHold(BlockId(3), BlockHolder::kSequence);
+  allocator.ReleaseHold(BlockId(1), BlockHolder::kSequence);
+  EXPECT_EQ(allocator.retiring(), 1);
+  EXPECT_EQ(allocator.free_count(), 0);
+  EXPECT_TRUE(allocator.CheckConservation().ok()) << allocator.CheckConservation();
+
+  allocator.Resize(6);
+  EXPECT_EQ(allocator.retiring(), 0);
+  EXPECT_EQ(allocator.free_count(), 4) << "1 and 3 came back, 4 and 5 were never used";
+  EXPECT_EQ(allocator.Account().never_used, 2);
+  for (const int i : {0, 2}) allocator.ReleaseHold(BlockId(i), BlockHolder::kSequence);
+}
+
+TEST(BlockAllocator, OnlyTheLastHolderOfAForkedBlockMayWriteIt) {
+  BlockAllocator allocator(3);
+  std::vector<BlockId> blocks;
+  ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, blocks));
+  const BlockId shared = blocks[0];
+  allocator.Fork(blocks, BlockHolder::kSequence);
+  allocator.Fork(blocks, BlockHolder::kSequence);
+  const BlockId second = allocator.MakeWritable(shared, BlockHolder::kSequence).value();
+  const BlockId third = allocator.MakeWritable(shared, BlockHolder::kSequence).value();
+  EXPECT_EQ(std::set({shared, second, third}).size(), 3u);
+  EXPECT_EQ(allocator.MakeWritable(shared, BlockHolder::kSequence), shared)
+      << "nobody else is left";
+  EXPECT_EQ(allocator.free_count(), 0);
+  allocator.Fork(blocks, BlockHolder::kSequence);
+  EXPECT_EQ(allocator.MakeWritable(shared, BlockHolder::kSequence), std::nullopt);
+  EXPECT_EQ(allocator.holds(shared, BlockHolder::kSequence), 2u) << "a failed call changes nothing";
+  for (const BlockId block : {shared, shared, second, third}) {
+    allocator.ReleaseHold(block, BlockHolder::kSequence);
+  }
+}
+
 TEST(BlockAllocatorDeathTest, MisuseIsABug) {
   BlockAllocator allocator(2);
   EXPECT_DEATH(allocator.AddHold(BlockId(0), BlockHolder::kSequence), "free block");
   EXPECT_DEATH(allocator.ReleaseHold(BlockId(0), BlockHolder::kSequence), "no such hold");
   EXPECT_DEATH(allocator.is_free(BlockId(2)), "block 2 of 2");
+  EXPECT_DEATH(allocator.Resize(3), "3 blocks of 2");
+  EXPECT_DEATH((void)allocator.MakeWritable(BlockId(1), BlockHolder::kSequence), "no such hold");
   EXPECT_DEATH(
       {
         BlockAllocator leaking(1);
@@ -80,26 +129,37 @@ TEST(BlockAllocatorDeathTest, MisuseIsABug) {
 // The literal model: a multiset of holders for each block.
 class AllocatorModel {
  public:
-  explicit AllocatorModel(int32_t total) : total_(total) {}
-  void Add(BlockId block, BlockHolder holder) { holders_[block].insert(holder); }
+  explicit AllocatorModel(int32_t limit) : limit_(limit) {}
+  void Resize(int32_t limit) { limit_ = limit; }
+  void Add(BlockId block, BlockHolder holder) {
+    holders_[block].insert(holder);
+    ever_.insert(block);
+  }
   void Release(BlockId block, BlockHolder holder) {
     auto& holders = holders_[block];
     holders.erase(holders.find(holder));
     if (holders.empty()) holders_.erase(block);
   }
-  bool Free(BlockId block) const { return !holders_.contains(block); }
+  bool Held(BlockId block) const { return holders_.contains(block); }
+  bool Free(BlockId block) const { return block.value() < limit_ && !Held(block); }
   bool HasRun(int32_t count) const {
-    for (int32_t begin = 0; begin + count <= total_; ++begin) {
+    if (count == 0) return true;
+    for (int32_t begin = 0; begin + count <= limit_; ++begin) {
       int32_t free = 0;
       while (free < count && Free(BlockId(begin + free))) ++free;
       if (free == count) return true;
     }
     return false;
   }
+  int32_t retiring() const {
+    return std::count_if(holders_.begin(), holders_.end(),
+                         [&](const auto& held) { return held.first.value() >= limit_; });
+  }
   BlockAllocator::Accounting Account() const {
-    BlockAllocator::Accounting account{
-        .total = total_, .free = 0, .in_transfer = 0, .owned = 0, .cached = 0, .never_used = 0};
-    account.free = total_ - static_cast<int32_t>(holders_.size());
+    BlockAllocator::Accounting account;
+    account.total = limit_ + retiring();
+    for (int32_t i = 0; i < limit_; ++i) account.free += Free(BlockId(i));
+    account.never_used = std::max(0, limit_ - (ever_.empty() ? 0 : 1 + ever_.rbegin()->value()));
     for (const auto& [block, holders] : holders_) {
       if (holders.contains(BlockHolder::kTransfer)) {
         ++account.in_transfer;
@@ -114,61 +174,123 @@ class AllocatorModel {
   const std::map<BlockId, std::multiset<BlockHolder>>& holders() const { return holders_; }
 
  private:
-  int32_t total_;
+  int32_t limit_;
   std::map<BlockId, std::multiset<BlockHolder>> holders_;
+  std::set<BlockId> ever_;  // handed out; fresh ids go out in order
+};
+
+class AllocatorDriver {
+ public:
+  explicit AllocatorDriver(uint32_t seed)
+      : random_(seed),
+        capacity_(1 + random_() % 24),
+        allocator_(random_() % (capacity_ + 1), capacity_),
+        model_(allocator_.limit()) {}
+  ~AllocatorDriver() {
+    while (!model_.holders().empty()) Release();
+  }
+
+  void Step() {
+    switch (random_() % 11) {
+      case 0:
+      case 1:
+        Allocate(/*run=*/false);
+        break;
+      case 2:
+      case 3:
+        Allocate(/*run=*/true);
+        break;
+      case 4:
+      case 5:
+        if (!model_.holders().empty()) Hold();
+        break;
+      case 6:
+        if (!model_.holders().empty()) MakeWritable();
+        break;
+      case 7:
+        if (random_() % 8 == 0) Resize();
+        break;
+      default:
+        if (!model_.holders().empty()) Release();
+    }
+    ASSERT_EQ(allocator_.Account(), model_.Account());
+    ASSERT_EQ(allocator_.retiring(), model_.retiring());
+    ASSERT_TRUE(allocator_.CheckConservation().ok()) << allocator_.CheckConservation();
+  }
+
+ private:
+  BlockHolder AnyHolder() { return static_cast<BlockHolder>(random_() % kBlockHolderKinds); }
+  BlockId AnyHeld() {
+    return std::next(model_.holders().begin(), random_() % model_.holders().size())->first;
+  }
+
+  void Allocate(bool run) {
+    const BlockHolder holder = AnyHolder();
+    const int32_t count = random_() % 4;
+    std::vector<BlockId> blocks;
+    const bool possible = run ? model_.HasRun(count) : count <= model_.Account().free;
+    ASSERT_EQ(run ? allocator_.AllocateRun(count, holder, blocks)
+                  : allocator_.Allocate(count, holder, blocks),
+              possible);
+    ASSERT_EQ(blocks.size(), possible ? count : 0);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      ASSERT_TRUE(model_.Free(blocks[i]));
+      if (run) {
+        ASSERT_EQ(blocks[i].value(), blocks[0].value() + static_cast<int32_t>(i));
+      }
+      model_.Add(blocks[i], holder);
+    }
+  }
+
+  void Hold() {
+    const BlockId block = AnyHeld();
+    const BlockHolder holder = AnyHolder();
+    allocator_.Fork(std::span(&block, 1), holder);
+    model_.Add(block, holder);
+  }
+
+  void Release() {
+    const BlockId block = AnyHeld();
+    const BlockHolder holder = *model_.holders().at(block).begin();
+    allocator_.ReleaseHold(block, holder);
+    model_.Release(block, holder);
+  }
+
+  void MakeWritable() {
+    const BlockId block = AnyHeld();
+    const BlockHolder holder = *model_.holders().at(block).begin();
+    const bool shared = model_.holders().at(block).count(holder) > 1;
+    const bool possible = !shared || model_.Account().free > 0;
+    const std::optional<BlockId> writable = allocator_.MakeWritable(block, holder);
+    ASSERT_EQ(writable.has_value(), possible);
+    if (!possible || !shared) {
+      ASSERT_EQ(writable.value_or(block), block);
+      return;
+    }
+    ASSERT_TRUE(model_.Free(*writable));
+    model_.Add(*writable, holder);
+    model_.Release(block, holder);
+  }
+
+  void Resize() {
+    const int32_t limit = random_() % (capacity_ + 1);
+    allocator_.Resize(limit);
+    model_.Resize(limit);
+  }
+
+  std::mt19937 random_;
+  const int32_t capacity_;
+  BlockAllocator allocator_;
+  AllocatorModel model_;
 };
 
 TEST(BlockAllocator, AgreesWithALiteralModelOverRandomOperations) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937 random(seed);
-    const int32_t total = 1 + random() % 24;
-    BlockAllocator allocator(total);
-    AllocatorModel model(total);
-    std::set<BlockId> ever;
-    for (int step = 0; step < 10'000; ++step) {
-      const auto holder = static_cast<BlockHolder>(random() % kBlockHolderKinds);
-      const uint32_t kind = random() % 5;
-      if (kind < 2) {
-        const int32_t count = random() % 4;
-        std::vector<BlockId> blocks;
-        const bool run = kind == 1;
-        const bool possible = run ? model.HasRun(count) : count <= model.Account().free;
-        ASSERT_EQ(run ? allocator.AllocateRun(count, holder, blocks)
-                      : allocator.Allocate(count, holder, blocks),
-                  possible);
-        ASSERT_EQ(blocks.size(), possible ? count : 0);
-        for (size_t i = 0; i < blocks.size(); ++i) {
-          ASSERT_TRUE(model.Free(blocks[i]));
-          if (run) {
-            ASSERT_EQ(blocks[i].value(), blocks[0].value() + static_cast<int32_t>(i));
-          }
-          model.Add(blocks[i], holder);
-          ever.insert(blocks[i]);
-        }
-      } else if (!model.holders().empty()) {
-        const auto held = std::next(model.holders().begin(), random() % model.holders().size());
-        const BlockId block = held->first;
-        if (kind == 2) {
-          allocator.AddHold(block, holder);
-          model.Add(block, holder);
-        } else {
-          const BlockHolder present = *held->second.begin();
-          allocator.ReleaseHold(block, present);
-          model.Release(block, present);
-        }
-      }
-      auto expected = model.Account();
-      expected.never_used = total - static_cast<int32_t>(ever.size());
-      ASSERT_EQ(allocator.Account(), expected);
-      ASSERT_TRUE(allocator.CheckConservation().ok()) << allocator.CheckConservation();
-    }
-    while (!model.holders().empty()) {
-      const auto& [block, holders] = *model.holders().begin();
-      const BlockHolder holder = *holders.begin();
-      const BlockId id = block;
-      allocator.ReleaseHold(id, holder);
-      model.Release(id, holder);
+    AllocatorDriver driver(seed);
+    for (int step = 0; step < 20'000; ++step) {
+      driver.Step();
+      ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
     }
   }
 }

@@ -57,5 +57,22 @@ TEST(UnitsFromTokens, KeepEveryTokenApart) {
   EXPECT_EQ(units[2], 151645u);
 }
 
+TEST(CacheKey, BigramUnitsAreOnePerPairAndInjective) {
+  const auto bigrams = [](std::vector<TokenId> tokens) { return BigramUnitsFromTokens(tokens); };
+  EXPECT_TRUE(bigrams({}).empty());
+  EXPECT_TRUE(bigrams({5}).empty());
+  EXPECT_EQ(bigrams({1, 2, 3, 4}).size(), 3u);
+  EXPECT_EQ(bigrams({9, 1, 2})[1], bigrams({1, 2})[0]) << "a pair is its two tokens";
+  std::set<CacheUnit> units;
+  const std::vector<TokenId> tokens = {0, 1, 2, 255, 256, 65535, 65536, INT32_MAX};
+  for (const TokenId a : tokens) {
+    for (const TokenId b : tokens) units.insert(bigrams({a, b})[0]);
+  }
+  EXPECT_EQ(units.size(), tokens.size() * tokens.size());
+  for (const CacheUnit token : UnitsFromTokens(tokens)) units.insert(token);
+  EXPECT_EQ(units.size(), tokens.size() * tokens.size() + tokens.size())
+      << "no pair is a token's unit";
+}
+
 }  // namespace
 }  // namespace baton

@@ -8,16 +8,24 @@
 namespace baton {
 namespace {
 
-TEST(EvictionQueue, GivesTheOldestFirst) {
+TEST(EvictionQueue, GivesTheLowestKeyFirst) {
   EvictionQueue queue;
-  queue.Push(4, 30);
-  queue.Push(0, 10);
-  queue.Push(2, 20);
-  EXPECT_EQ(queue.Min(), 0);
-  queue.Erase(0);
-  EXPECT_EQ(queue.Min(), 2);
-  EXPECT_FALSE(queue.Contains(0));
-  EXPECT_FALSE(queue.Contains(99));
+  queue.Push(4, {.rank = 1, .last_used = 5});
+  queue.Push(0, {.rank = 0, .last_used = 9});
+  queue.Push(2, {.rank = 0, .last_used = 8});
+  EXPECT_EQ(queue.First(), 2);
+  queue.Erase(2, {.rank = 0, .last_used = 8});
+  EXPECT_EQ(queue.First(), 0);
+  EXPECT_FALSE(queue.Contains(2, {.rank = 0, .last_used = 8}));
+  EXPECT_FALSE(queue.Contains(4, {.rank = 1, .last_used = 6}));
+  EXPECT_TRUE(queue.Contains(4, {.rank = 1, .last_used = 5}));
+}
+
+TEST(EvictionQueueDeathTest, MisuseIsABug) {
+  EvictionQueue queue;
+  queue.Push(1, {.rank = 1, .last_used = 1});
+  EXPECT_DEATH(queue.Push(1, {.rank = 1, .last_used = 1}), "queued already");
+  EXPECT_DEATH(queue.Erase(1, {.rank = 2, .last_used = 1}), "not queued");
 }
 
 TEST(EvictionQueue, AgreesWithAnOrderedMapOverRandomOperations) {
@@ -25,26 +33,27 @@ TEST(EvictionQueue, AgreesWithAnOrderedMapOverRandomOperations) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   EvictionQueue queue;
-  std::map<uint64_t, int32_t> by_tick;
-  std::map<int32_t, uint64_t> by_node;
+  std::map<std::pair<uint64_t, uint64_t>, int32_t> by_key;
+  std::map<int32_t, std::pair<uint64_t, uint64_t>> by_node;
   uint64_t used = 0;
   for (int step = 0; step < 200'000; ++step) {
     const int32_t node = random() % 200;
-    ASSERT_EQ(queue.Contains(node), by_node.contains(node));
-    if (by_node.contains(node)) {
-      queue.Erase(node);
-      by_tick.erase(by_node[node]);
-      by_node.erase(node);
+    if (const auto it = by_node.find(node); it != by_node.end()) {
+      const auto [rank, tick] = it->second;
+      ASSERT_TRUE(queue.Contains(node, {.rank = rank, .last_used = tick}));
+      queue.Erase(node, {.rank = rank, .last_used = tick});
+      by_key.erase(it->second);
+      by_node.erase(it);
     } else {
-      const uint64_t tick = (uint64_t{random()} << 32) | ++used;
-      queue.Push(node, tick);
-      by_tick[tick] = node;
-      by_node[node] = tick;
+      const std::pair<uint64_t, uint64_t> key = {random() % 5, ++used};
+      queue.Push(node, {.rank = key.first, .last_used = key.second});
+      by_key[key] = node;
+      by_node[node] = key;
     }
-    ASSERT_EQ(queue.size(), static_cast<int32_t>(by_node.size()));
+    ASSERT_EQ(queue.size(), static_cast<int64_t>(by_node.size()));
     ASSERT_EQ(queue.empty(), by_node.empty());
-    if (!by_tick.empty()) {
-      ASSERT_EQ(queue.Min(), by_tick.begin()->second);
+    if (!by_key.empty()) {
+      ASSERT_EQ(queue.First(), by_key.begin()->second);
     }
   }
 }

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <numeric>
-#include <random>
+#include <tuple>
 
 namespace baton {
 namespace {
@@ -139,7 +139,7 @@ TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {
   cache.Release(kA, true);
   EXPECT_EQ(cache.available_blocks(), 1) << "the pin covers the block's node";
   cache.ReleaseTransferHold(read);
-  EXPECT_EQ(cache.ClearCache(), 0);
+  EXPECT_EQ(cache.available_blocks(), 1) << "it was held twice";
   cache.ReleaseTransferHold(read);
   EXPECT_EQ(cache.available_blocks(), 4);
   EXPECT_EQ(cache.ClearCache(), 3);
@@ -189,7 +189,8 @@ TEST_F(KvCacheManagerTest, TruncateFreesWholeBlocksBehind) {
 
 TEST_F(KvCacheManagerTest, AContiguousSequenceHasOneRunFromTheStart) {
   KvCacheOptions options = Options(8);
-  options.paged = options.prefix_cache = false;
+  options.paged = false;
+  options.kind = CacheKind::kNaive;
   KvCacheManager cache(options, &clock_);
   ASSERT_EQ(cache.Begin(kA, kSpace, Units(6), 14).value(), 0);
   const auto table = cache.BlockTable(kA);
@@ -220,6 +221,9 @@ TEST_F(KvCacheManagerTest, StatisticsCountRequestsAndTokensApart) {
   EXPECT_EQ(stats.hits, 2);
   EXPECT_EQ(stats.lookup_tokens, 36);
   EXPECT_EQ(stats.hit_tokens, 21) << "8 and 13: the last token is always computed";
+  EXPECT_NEAR(100 * stats.request_hit_rate(), 66.7, 0.05);
+  EXPECT_NEAR(100 * stats.token_reuse_rate(), 58.3, 0.05)
+      << "the source says 61.1 %, reusing the last token of the third request too";
 }
 
 TEST_F(KvCacheManagerTest, StatisticsShowInternalFragmentation) {
@@ -257,7 +261,7 @@ TEST_F(KvCacheManagerTest, TheTraceShowsBlocksTakenAtEachCrossingAndIsBounded) {
 
 TEST_F(KvCacheManagerTest, WithoutPrefixCacheNothingIsKept) {
   KvCacheOptions options = Options(16);
-  options.prefix_cache = false;
+  options.kind = CacheKind::kNaive;
   KvCacheManager cache(options, &clock_);
   Run(cache, kA, Units(12));
   cache.Release(kA, true);
@@ -265,6 +269,172 @@ TEST_F(KvCacheManagerTest, WithoutPrefixCacheNothingIsKept) {
   cache.Release(kA, true);
   EXPECT_EQ(cache.Stats().blocks.free, 16);
   EXPECT_EQ(cache.Stats().hits, 0);
+}
+
+TEST_F(KvCacheManagerTest, ChunkOnlyGivesAPreemptedSequenceItsOwnKvBackAndNobodyElse) {
+  KvCacheOptions options = Options(16);
+  options.kind = CacheKind::kChunkOnly;
+  KvCacheManager cache(options, &clock_);
+  Run(cache, kA, Units(10));
+  cache.InsertCommitted(kA);
+  cache.Preempt(kA);
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(10), kA), 8);
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(10), kB), 0);
+  EXPECT_EQ(Run(cache, kB, Units(10)), 0);
+  EXPECT_EQ(Run(cache, kA, Units(10)), 8);
+  cache.Release(kA, true);
+  cache.Release(kB, true);
+  EXPECT_EQ(cache.Stats().blocks.free, 16) << "an ended sequence leaves nothing";
+}
+
+TEST_F(KvCacheManagerTest, APreemptedSequenceFindsWhatItHadComputed) {
+  for (const auto& [kind, expected] : {std::pair{CacheKind::kNaive, 0}, {CacheKind::kRadix, 8}}) {
+    KvCacheOptions options = Options(16);
+    options.kind = kind;
+    KvCacheManager cache(options, &clock_);
+    Run(cache, kA, Units(10));
+    cache.Preempt(kA);
+    EXPECT_EQ(Run(cache, kA, Units(10)), expected);
+  }
+}
+
+TEST_F(KvCacheManagerTest, PastTheHighWaterMarkCachedBlocksGoUntilTheLowOneIsReached) {
+  KvCacheOptions options = Options(20);
+  options.high_water = 0.9;
+  options.low_water = 0.8;
+  KvCacheManager cache(options, &clock_);
+  Run(cache, kA, Units(40));  // 10 blocks
+  cache.Release(kA, true);
+  Run(cache, kB, Units(32, 100));  // 8 more: 18 of 20 is the mark itself
+  EXPECT_EQ(cache.Stats().evicted_blocks, 0);
+  ASSERT_TRUE(cache.Reserve(kB, 36).ok());
+  EXPECT_EQ(cache.Stats().blocks.free, 4);
+  EXPECT_EQ(cache.Stats().evicted_blocks, 3);
+  EXPECT_EQ(cache.Stats().evicted_tokens, 12);
+  EXPECT_EQ(cache.Stats().evictions, 1);
+  ASSERT_TRUE(cache.Reserve(kB, 80).ok()) << "the marks limit nobody";
+  EXPECT_EQ(cache.Stats().blocks.free, 0);
+}
+
+TEST_F(KvCacheManagerTest, PrioritiesReachEviction) {
+  KvCacheOptions options = Options(8);
+  options.eviction_policy = EvictionPolicy::kPriority;
+  KvCacheManager cache(options, &clock_);
+  for (const auto& [id, first, priority] : {std::tuple{kA, 0, 1}, {kB, 100, 0}}) {
+    ASSERT_TRUE(cache.Begin(id, kSpace, Units(8, first), 8, priority).ok());
+    ASSERT_TRUE(cache.Reserve(id, 8).ok());
+    cache.Commit(id, Units(8, first));
+    cache.Release(id, true);
+  }
+  const SequenceId id(3);
+  Run(cache, id, Units(24, 200));
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "older, but more important";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 0);
+}
+
+TEST_F(KvCacheManagerTest, AForkSharesEverythingAndCopiesThePartFullBlockWhenItWrites) {
+  KvCacheManager cache(Options(16), &clock_);
+  Run(cache, kA, Units(10));
+  ASSERT_TRUE(cache.Fork(kA, kB).ok());
+  EXPECT_EQ(cache.committed(kB), 10);
+  EXPECT_EQ(cache.Stats().blocks.free, 13) << "a fork takes no block";
+  EXPECT_TRUE(std::ranges::equal(cache.BlockTable(kA), cache.BlockTable(kB)));
+  EXPECT_TRUE(cache.TakeCopies().empty());
+
+  const BlockId shared = cache.BlockTable(kB)[2];
+  ASSERT_TRUE(cache.Reserve(kB, 11).ok());
+  const BlockId own = cache.BlockTable(kB)[2];
+  EXPECT_NE(own, shared);
+  EXPECT_EQ(cache.TakeCopies(), (std::vector<BlockCopy>{{.from = shared, .to = own, .tokens = 2}}));
+  ASSERT_TRUE(cache.Reserve(kA, 11).ok());
+  EXPECT_EQ(cache.BlockTable(kA)[2], shared) << "the last holder writes without a copy";
+  EXPECT_TRUE(cache.TakeCopies().empty());
+  cache.Commit(kA, Units(1, 50));
+  cache.Commit(kB, Units(1, 60));
+  EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+}
+
+TEST_F(KvCacheManagerTest, ACopyIntoABlockThatWasGivenBackIsDropped) {
+  KvCacheManager cache(Options(16), &clock_);
+  Run(cache, kA, Units(10));
+  ASSERT_TRUE(cache.Fork(kA, kB).ok());
+  ASSERT_TRUE(cache.Reserve(kB, 11).ok());
+  cache.Release(kB, true);
+  EXPECT_TRUE(cache.TakeCopies().empty());
+}
+
+TEST_F(KvCacheManagerTest, AForksFirstWriteFailsCleanlyWhenNoBlockIsLeft) {
+  KvCacheManager cache(Options(3), &clock_);
+  Run(cache, kA, Units(10));
+  ASSERT_TRUE(cache.Fork(kA, kB).ok());
+  EXPECT_EQ(cache.Reserve(kB, 11).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(std::ranges::equal(cache.BlockTable(kA), cache.BlockTable(kB)));
+  cache.Release(kA, false);
+  EXPECT_TRUE(cache.Reserve(kB, 11).ok()) << "it is the only holder now";
+}
+
+TEST_F(KvCacheManagerTest, AContiguousSequenceCannotFork) {
+  KvCacheOptions options = Options(8);
+  options.paged = false;
+  options.kind = CacheKind::kNaive;
+  KvCacheManager cache(options, &clock_);
+  Run(cache, kA, Units(6));
+  EXPECT_EQ(cache.Fork(kA, kB).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(KvCacheManagerTest, APoolGrowsAndShrinksWhileSequencesLive) {
+  KvCacheOptions options = Options(4);
+  options.max_blocks = 10;
+  KvCacheManager cache(options, &clock_);
+  Run(cache, kA, Units(16));
+  EXPECT_FALSE(cache.Reserve(kA, 17).ok());
+  ASSERT_TRUE(cache.Resize(10).ok());
+  Run(cache, kB, Units(20, 100));
+  EXPECT_THAT(cache.Resize(11).ToString(), HasSubstr("11 blocks; [1, 10]"));
+  EXPECT_FALSE(cache.Resize(0).ok());
+
+  ASSERT_TRUE(cache.Resize(5).ok());
+  EXPECT_EQ(cache.retiring_blocks(), 4) << "kB's, but for its first";
+  EXPECT_EQ(cache.available_blocks(), 0);
+  cache.Release(kB, true);
+  EXPECT_EQ(cache.retiring_blocks(), 0) << "nothing behind the end stays cached";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(20, 100)), 4);
+  EXPECT_EQ(cache.num_blocks(), 5);
+  EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+}
+
+TEST_F(KvCacheManagerTest, ClearingForgetsWhatIsInUseTooOnceItsUsersAreDone) {
+  KvCacheManager cache(Options(16), &clock_);
+  Run(cache, kA, Units(9));
+  cache.InsertCommitted(kA);
+  EXPECT_EQ(cache.ClearCache(), 0);
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 0);
+  cache.Release(kA, true);
+  EXPECT_EQ(cache.Stats().blocks.free, 16);
+}
+
+// ---- the sources' worked examples, each request at a block size of one token --------------------
+
+TEST_F(KvCacheManagerTest, TheSecondTurnReuses31Of42Tokens) {
+  KvCacheManager cache(Options(64, 1), &clock_);
+  Run(cache, kA, Units(31));  // the first turn: prompt of 19, answer of 10, end of message
+  cache.Release(kA, true);
+  EXPECT_EQ(Run(cache, kB, Units(42)), 31);
+  EXPECT_DOUBLE_EQ(cache.Stats().token_reuse_rate(), 31.0 / 73);
+}
+
+TEST_F(KvCacheManagerTest, BigramKeysAlignInPairs) {
+  KvCacheManager cache(Options(16), &clock_);
+  std::vector<TokenId> tokens(9);
+  std::iota(tokens.begin(), tokens.end(), 100);
+  Run(cache, kA, BigramUnitsFromTokens(tokens));  // 8 pairs: two blocks of four
+  cache.Release(kA, true);
+  EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 4) << "one pair is computed";
+  tokens.push_back(7);
+  EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 8);
+  tokens[8] = 7;  // in the last pair of the second block
+  EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 4);
+  EXPECT_EQ(cache.PeekMatch(kSpace, UnitsFromTokens(tokens)), 0) << "no pair is a token";
 }
 
 TEST(KvCacheManagerDeathTest, MisuseIsABug) {
@@ -278,191 +448,6 @@ TEST(KvCacheManagerDeathTest, MisuseIsABug) {
   cache.Commit(kA, Units(8));
   cache.InsertCommitted(kA);
   EXPECT_DEATH(cache.Truncate(kA, 7), "read-only prefix");
-}
-
-// ---- random lives against real content
-// ------------------------------------------------------------
-
-// Keeps what each slot of the pool holds (the hash of all units up to it) and expects every
-// sequence to find its own prefix through its table after every operation.
-class Lives {
- public:
-  Lives(uint32_t seed, const KvCacheOptions& options)
-      : random_(seed),
-        options_(options),
-        cache_(options, &clock_),
-        slots_(size_t(options.num_blocks) * options.block_size) {}
-  ~Lives() {
-    while (!transfers_.empty()) EndTransfer();
-  }
-
-  void Step() {
-    switch (random_() % 10) {
-      case 0:
-      case 1:
-        Begin();
-        break;
-      case 2:
-      case 3:
-      case 4:
-        Grow();
-        break;
-      case 5:
-        if (const auto it = Any(); it != lives_.end()) cache_.InsertCommitted(it->first);
-        break;
-      case 6:
-        Truncate();
-        break;
-      case 7:
-        Release();
-        break;
-      case 8:
-        random_() % 2 ? StartTransfer() : EndTransfer();
-        break;
-      case 9:
-        if (random_() % 20 == 0) cache_.ClearCache();
-        break;
-    }
-    Check();
-  }
-
- private:
-  struct Life {
-    CacheNamespace space;
-    std::vector<CacheUnit> units;  // committed ones
-    int32_t max_tokens;
-  };
-  using Map = std::map<SequenceId, Life>;
-
-  Map::iterator Any() {
-    return lives_.empty() ? lives_.end() : std::next(lives_.begin(), random_() % lives_.size());
-  }
-  CacheUnit AnyUnit() { return random_() % 6 == 0 ? 1 : 0; }
-  uint64_t& Slot(SequenceId id, int32_t slot) {
-    const BlockId block = cache_.BlockTable(id)[slot / options_.block_size];
-    return slots_[size_t(block.value()) * options_.block_size + slot % options_.block_size];
-  }
-  static uint64_t Chain(uint64_t before, CacheUnit unit) {
-    return (before * 31 + unit + 1) * 0x9E3779B97F4A7C15ull;
-  }
-
-  void Begin() {
-    if (lives_.size() == 6) return Release();
-    std::vector<CacheUnit> units(1 + random_() % 30);
-    for (CacheUnit& unit : units) unit = AnyUnit();
-    const CacheNamespace space(1 + random_() % 2);
-    const int32_t max_tokens = static_cast<int32_t>(units.size()) + random_() % 10;
-    const SequenceId id(++next_);
-    const int32_t peeked = cache_.PeekMatch(space, units);
-    const auto matched = cache_.Begin(id, space, units, max_tokens);
-    if (!matched.ok()) {
-      ASSERT_FALSE(options_.paged);
-      return;
-    }
-    ASSERT_EQ(*matched, peeked);
-    ASSERT_LT(*matched, static_cast<int32_t>(units.size()));
-    ASSERT_TRUE(*matched == 0 || *matched >= options_.min_prefix_tokens);
-    units.resize(*matched);
-    lives_[id] = {.space = space, .units = units, .max_tokens = max_tokens};
-  }
-
-  void Grow() {
-    const auto it = Any();
-    if (it == lives_.end()) return;
-    auto& [id, life] = *it;
-    const int32_t committed = static_cast<int32_t>(life.units.size());
-    const int32_t count = std::min<int32_t>(1 + random_() % 9, life.max_tokens - committed);
-    const int32_t needed =
-        cache_.BlocksFor(committed + count) - static_cast<int32_t>(cache_.BlockTable(id).size());
-    const bool possible = needed <= cache_.available_blocks() || needed <= 0;
-    ASSERT_EQ(cache_.Reserve(id, committed + count).ok(), possible);
-    if (!possible) return;
-    uint64_t chain = committed == 0 ? life.space.value() : Slot(id, committed - 1);
-    std::vector<CacheUnit> units(count);
-    for (int32_t i = 0; i < count; ++i) {
-      units[i] = AnyUnit();
-      chain = Chain(chain, units[i]);
-      Slot(id, committed + i) = chain;
-    }
-    cache_.Commit(id, units);
-    life.units.insert(life.units.end(), units.begin(), units.end());
-  }
-
-  void Truncate() {
-    const auto it = Any();
-    if (it == lives_.end()) return;
-    const int32_t shared = cache_.shared_tokens(it->first);
-    const int32_t tokens = shared + random_() % (cache_.capacity(it->first) - shared + 1);
-    cache_.Truncate(it->first, tokens);
-    if (tokens < static_cast<int32_t>(it->second.units.size())) it->second.units.resize(tokens);
-  }
-
-  void Release() {
-    const auto it = Any();
-    if (it == lives_.end()) return;
-    cache_.Release(it->first, random_() % 4 != 0);
-    lives_.erase(it);
-  }
-
-  void StartTransfer() {
-    const auto it = Any();
-    if (it == lives_.end()) return;
-    std::vector<BlockId> blocks;
-    for (const BlockId block : cache_.BlockTable(it->first)) {
-      if (random_() % 2) blocks.push_back(block);
-    }
-    cache_.HoldForTransfer(blocks);
-    transfers_.push_back(blocks);
-  }
-
-  void EndTransfer() {
-    if (transfers_.empty()) return;
-    const size_t which = random_() % transfers_.size();
-    cache_.ReleaseTransferHold(transfers_[which]);
-    transfers_.erase(transfers_.begin() + which);
-  }
-
-  void Check() {
-    ASSERT_TRUE(cache_.CheckConservation().ok()) << cache_.CheckConservation();
-    const KvCacheStats stats = cache_.Stats();
-    ASSERT_EQ(
-        stats.blocks.free + stats.blocks.cached + stats.blocks.owned + stats.blocks.in_transfer,
-        options_.num_blocks);
-    ASSERT_LE(stats.evictable, stats.blocks.cached);
-    for (const auto& [id, life] : lives_) {
-      ASSERT_EQ(cache_.committed(id), static_cast<int32_t>(life.units.size()));
-      uint64_t chain = life.space.value();
-      for (int32_t i = 0; i < static_cast<int32_t>(life.units.size()); ++i) {
-        chain = Chain(chain, life.units[i]);
-        ASSERT_EQ(Slot(id, i), chain) << "sequence " << id << " slot " << i;
-      }
-    }
-  }
-
-  std::mt19937 random_;
-  const KvCacheOptions options_;
-  ManualClock clock_;
-  KvCacheManager cache_;
-  std::vector<uint64_t> slots_;
-  Map lives_;
-  std::vector<std::vector<BlockId>> transfers_;
-  uint64_t next_ = 0;
-};
-
-TEST(KvCacheManagerRandom, EverySequenceFindsItsOwnKvAndEveryBlockIsAccountedFor) {
-  for (uint32_t seed = 1; seed <= 30; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    KvCacheOptions options = Options(8 + 7 * (seed % 5), 1 << (seed % 4));
-    options.paged = seed % 7 != 0;
-    options.prefix_cache = options.paged && seed % 5 != 0;
-    options.min_prefix_tokens = seed % 3 == 0 ? 5 : 0;
-    options.record_trace = seed % 2 == 0;
-    Lives lives(seed, options);
-    for (int step = 0; step < 8'000; ++step) {
-      lives.Step();
-      ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
-    }
-  }
 }
 
 }  // namespace

@@ -59,5 +59,34 @@ TEST(EngineOptions, AValueOutOfRangeIsNamedWithItsRange) {
   EXPECT_EQ(options.block_size, 16);
 }
 
+TEST(EngineOptions, TheOldAndTheNewSwitchOfTheCacheAgreeOnceSettled) {
+  EngineOptions options;
+  ASSERT_TRUE(SettleCacheOptions(options).ok());
+  EXPECT_TRUE(options.prefix_cache);
+  options.cache_kind = CacheKind::kChunkOnly;
+  ASSERT_TRUE(SettleCacheOptions(options).ok());
+  EXPECT_FALSE(options.prefix_cache) << "nothing is shared between requests";
+  EXPECT_EQ(options.cache_kind, CacheKind::kChunkOnly);
+
+  EngineOptions off;
+  off.prefix_cache = false;
+  ASSERT_TRUE(SettleCacheOptions(off).ok());
+  EXPECT_EQ(off.cache_kind, CacheKind::kNaive);
+
+  EngineOptions contiguous;
+  contiguous.paged = false;
+  contiguous.cache_kind = CacheKind::kChunkOnly;
+  ASSERT_TRUE(SettleCacheOptions(contiguous).ok());
+  EXPECT_EQ(contiguous.cache_kind, CacheKind::kNaive);
+  EXPECT_EQ(contiguous.layout, KvLayoutKind::kLayerMajor);
+}
+
+TEST(EngineOptions, WaterMarksTheWrongWayRoundAreRefused) {
+  EngineOptions options;
+  options.high_water = 0.5;
+  EXPECT_THAT(SettleCacheOptions(options).ToString(),
+              AllOf(HasSubstr("cache-low-water 0.8"), HasSubstr("cache-high-water 0.5")));
+}
+
 }  // namespace
 }  // namespace baton

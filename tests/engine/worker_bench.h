@@ -41,7 +41,7 @@ class WorkerBench {
         fake(&pool),
         cache({.num_blocks = options.num_blocks,
                .block_size = options.block_size,
-               .prefix_cache = options.prefix_cache,
+               .kind = options.prefix_cache ? CacheKind::kRadix : CacheKind::kNaive,
                .paged = options.paged},
               &clock),
         scheduler({.token_budget = options.token_budget,

@@ -127,7 +127,13 @@ Workload RandomWorkload(uint32_t seed) {
   workload.pool.num_blocks = 3 + random() % 40;
   workload.pool.block_size = 1 << random() % 4;
   workload.pool.paged = random() % 6 != 0;
-  workload.pool.prefix_cache = workload.pool.paged && random() % 4 != 0;
+  const uint32_t kind = random() % 8;
+  workload.pool.kind = !workload.pool.paged || kind < 2 ? CacheKind::kNaive
+                       : kind == 2                      ? CacheKind::kChunkOnly
+                                                        : CacheKind::kRadix;
+  workload.pool.high_water = random() % 4 == 0 ? 0.9 : 1.0;
+  workload.pool.low_water = workload.pool.high_water - 0.1;
+  workload.pool.eviction_policy = static_cast<EvictionPolicy>(random() % kEvictionPolicies);
   workload.pool.min_prefix_tokens = random() % 3 == 0 ? random() % 12 : 0;
   workload.pool.record_trace = true;
   workload.options.token_budget = 1 + random() % 40;

@@ -176,7 +176,7 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
 TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
   KvCacheOptions pool = Pool(20);
   pool.paged = false;
-  pool.prefix_cache = false;
+  pool.kind = CacheKind::kNaive;
   SchedulerBench bench(pool, Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());       // 6 blocks
   ASSERT_TRUE(bench.Add(2, Prompt(8, 100), 8).ok());   // 4 blocks between them

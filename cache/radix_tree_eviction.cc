@@ -1,0 +1,134 @@
+// How blocks leave a RadixTree: eviction, removal, clearing.
+#include <algorithm>
+#include <vector>
+
+#include "cache/radix_tree.h"
+#include "common/check.h"
+
+namespace baton {
+
+void RadixTree::QueueIfEvictable(NodeIndex index) {
+  Node& node = nodes_[index];
+  if (!IsEvictable(node)) return;
+  eviction_queue_.Push(index, KeyOfNode(node));
+  node.is_queued = true;
+}
+
+void RadixTree::Unqueue(NodeIndex index) {
+  eviction_queue_.Erase(index, KeyOfNode(nodes_[index]));
+  nodes_[index].is_queued = false;
+}
+
+// Frees the blocks of a queued leaf behind its first `kept`, and the leaf itself with its last one.
+// Returns how many.
+int32_t RadixTree::DropTail(NodeIndex leaf, int32_t kept) {
+  Node& node = nodes_[leaf];
+  const int32_t dropped = node.size() - kept;
+  for (int32_t i = 0; i < dropped; ++i) {
+    const BlockId block = node.blocks.back();
+    node.blocks.pop_back();
+    node_of_block_[block.value()] = kNone;
+    allocator_->ReleaseHold(block, BlockHolder::kRadixNode);
+    CHECK(allocator_->is_free(block)) << "evicted block " << block << " is in use";
+  }
+  evictable_blocks_ -= dropped;
+  if (kept == 0) {
+    Unqueue(leaf);
+    RemoveNode(leaf);
+  }
+  return dropped;
+}
+
+// Frees a leaf and then its ancestors for as long as they are evictable. Returns how many blocks.
+int32_t RadixTree::DropUpwards(NodeIndex leaf) {
+  int32_t removed = 0;
+  NodeIndex parent = kNone;
+  for (NodeIndex at = leaf; nodes_[at].live && IsEvictable(nodes_[at]); at = parent) {
+    parent = nodes_[at].parent;
+    removed += DropTail(at, 0);
+  }
+  totals_.removed_blocks += removed;
+  return removed;
+}
+
+int32_t RadixTree::Evict(int32_t count) {
+  int32_t evicted = 0;
+  while (evicted < count && !eviction_queue_.empty()) {
+    const NodeIndex leaf = eviction_queue_.First();
+    evicted += DropTail(leaf, std::max(0, nodes_[leaf].size() - (count - evicted)));
+    ++totals_.evictions;
+  }
+  totals_.evicted_blocks += evicted;
+  return evicted;
+}
+
+int32_t RadixTree::Remove(CacheNamespace cache_namespace, std::span<const CacheUnit> units) {
+  const Position end = Find(cache_namespace, units);
+  // Inside an edge, or above others, another sequence goes on.
+  if (end.node == kNone || end.in_node < nodes_[end.node].size()) return 0;
+  return DropUpwards(end.node);
+}
+
+void RadixTree::Forget(RadixLock lock) {
+  CHECK(lock.tree_ == this);
+  const NodeIndex node = lock.node_;
+  lock.Drop();
+  DropUpwards(node);
+}
+
+int32_t RadixTree::EvictFrom(BlockId first) {
+  constexpr int32_t kUnknown = -1;
+  const NodeIndex count = static_cast<NodeIndex>(nodes_.size());
+  // How many of its blocks a node may keep: none when an ancestor loses any.
+  std::vector<int32_t> kept(count, kUnknown);
+  std::vector<NodeIndex> path;
+  for (NodeIndex i = 0; i < count; ++i) {
+    if (!nodes_[i].live) continue;
+    for (NodeIndex at = i; at != kNone && kept[at] == kUnknown; at = nodes_[at].parent) {
+      path.push_back(at);
+    }
+    for (; !path.empty(); path.pop_back()) {
+      const Node& node = nodes_[path.back()];
+      const bool ancestor_cut =
+          node.parent != kNone && kept[node.parent] < nodes_[node.parent].size();
+      const auto cut = std::find_if(node.blocks.begin(), node.blocks.end(),
+                                    [&](BlockId block) { return block >= first; });
+      kept[path.back()] = ancestor_cut ? 0 : static_cast<int32_t>(cut - node.blocks.begin());
+    }
+  }
+  int32_t removed = 0;
+  for (NodeIndex i = 0; i < count; ++i) {
+    NodeIndex parent = kNone;
+    for (NodeIndex at = i; at != kNone; at = parent) {
+      const Node& node = nodes_[at];
+      if (!node.live || !IsEvictable(node) || kept[at] >= node.size()) break;
+      parent = node.parent;
+      removed += DropTail(at, kept[at]);
+    }
+  }
+  totals_.removed_blocks += removed;
+  return removed;
+}
+
+int32_t RadixTree::Clear() {
+  int32_t removed = 0;
+  while (!eviction_queue_.empty()) removed += DropTail(eviction_queue_.First(), 0);
+  totals_.removed_blocks += removed;
+  for (const auto& [cache_namespace, root] : roots_) {
+    nodes_[root].is_cut_off = true;
+    ++cut_off_roots_;
+  }
+  roots_.clear();
+  return removed;
+}
+
+RadixStats RadixTree::Stats() const {
+  RadixStats stats = totals_;
+  stats.namespaces = static_cast<int64_t>(roots_.size());
+  stats.nodes = children_.size();
+  stats.evictable_blocks = evictable_blocks_;
+  stats.protected_blocks = protected_blocks_;
+  return stats;
+}
+
+}  // namespace baton

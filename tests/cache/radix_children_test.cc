@@ -1,0 +1,65 @@
+#include "cache/radix_children.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace baton {
+namespace {
+
+TEST(RadixChildren, EqualTagsAreToldApartByTheCaller) {
+  RadixChildren children;
+  EXPECT_EQ(children.Find(7, [](int32_t) { return true; }), RadixChildren::kNone);
+  children.Insert(7, 1);
+  children.Insert(7, 2);
+  children.Insert(8, 3);
+  EXPECT_EQ(children.Find(7, [](int32_t node) { return node == 2; }), 2);
+  EXPECT_EQ(children.Find(7, [](int32_t node) { return node == 3; }), RadixChildren::kNone)
+      << "another tag's";
+  children.Erase(7, 1);
+  EXPECT_EQ(children.Find(7, [](int32_t node) { return node == 2; }), 2);
+  EXPECT_EQ(children.Find(8, [](int32_t) { return true; }), 3);
+  EXPECT_EQ(children.size(), 2);
+}
+
+TEST(RadixChildrenDeathTest, ErasingWhatIsNotThereIsABug) {
+  RadixChildren children;
+  children.Insert(1, 1);
+  EXPECT_DEATH(children.Erase(1, 2), "not in the table");
+}
+
+// Few tags make long probe runs that wrap around and move when something is erased.
+TEST(RadixChildren, AgreesWithAMapOverRandomOperations) {
+  for (const uint32_t tags : {1u, 3u, 40u, 0u}) {
+    const uint32_t seed = 11 + tags;
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", tags " << tags);
+    std::mt19937 random(seed);
+    RadixChildren children;
+    std::map<int32_t, uint32_t> model;  // tag by node
+    for (int step = 0; step < 60'000; ++step) {
+      const int32_t node = random() % 60;
+      if (const auto it = model.find(node); it != model.end()) {
+        children.Erase(it->second, node);
+        model.erase(it);
+      } else {
+        // Tags near the top of the range have homes near the table's end.
+        const uint32_t tag = tags == 0 ? random() : UINT32_MAX - random() % tags;
+        children.Insert(tag, node);
+        model[node] = tag;
+      }
+      ASSERT_EQ(children.size(), static_cast<int64_t>(model.size()));
+      for (const auto& [present, tag] : model) {
+        ASSERT_EQ(children.Find(tag, [&, n = present](int32_t found) { return found == n; }),
+                  present);
+      }
+      if (!model.contains(node)) {
+        ASSERT_EQ(children.Find(UINT32_MAX, [&](int32_t found) { return found == node; }),
+                  RadixChildren::kNone);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton

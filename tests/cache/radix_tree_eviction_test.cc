@@ -1,0 +1,176 @@
+// Eviction, removal and clearing; radix_tree_check_test.cc has them against a literal model.
+#include <gtest/gtest.h>
+
+#include "cache/radix_tree.h"
+
+namespace baton {
+namespace {
+
+constexpr CacheNamespace kSpace{1};
+constexpr int32_t kBlockSize = 2;
+
+struct Cache {
+  explicit Cache(EvictionPolicy policy = EvictionPolicy::kLru)
+      : tree(kBlockSize, &allocator, policy) {}
+  ~Cache() { EXPECT_TRUE(tree.CheckInvariants().ok()) << tree.CheckInvariants(); }
+
+  // Inserts `units` behind what `lock` covers, as one request would. Returns the block ids.
+  std::vector<BlockId> Extend(RadixLock& lock, const std::vector<CacheUnit>& units) {
+    std::vector<BlockId> own;
+    EXPECT_TRUE(allocator.Allocate(units.size() / kBlockSize, BlockHolder::kSequence, own));
+    std::vector<BlockId> blocks = own;
+    tree.Insert(lock, units, blocks);
+    allocator.ReleaseHolds(own, BlockHolder::kSequence);
+    return blocks;
+  }
+  std::vector<BlockId> Put(const std::vector<CacheUnit>& units, int32_t priority = 0) {
+    RadixLock lock = tree.Match(kSpace, {}, 0, 0, priority).lock;
+    return Extend(lock, units);
+  }
+  void Use(const std::vector<CacheUnit>& units, int32_t priority = 0) {
+    tree.Match(kSpace, units, INT32_MAX, 0, priority);
+  }
+  bool Has(const std::vector<CacheUnit>& units) const { return tree.Contains(kSpace, units); }
+
+  BlockAllocator allocator{64};
+  RadixTree tree;
+};
+
+const std::vector<CacheUnit> kA = {1, 1}, kB = {2, 2}, kC = {3, 3};
+
+TEST(RadixTreeEviction, EveryPolicyTakesItsOwnVictim) {
+  const auto victim = [](EvictionPolicy policy) {
+    Cache cache(policy);
+    cache.Put(kA, /*priority=*/2);
+    cache.Put(kB, /*priority=*/1);
+    cache.Put(kC, /*priority=*/3);
+    cache.Use(kB);
+    cache.Use(kA);
+    cache.Use(kA);
+    cache.Use(kC);
+    EXPECT_EQ(cache.tree.Evict(1), 1);
+    return !cache.Has(kA) ? 'A' : !cache.Has(kB) ? 'B' : 'C';
+  };
+  EXPECT_EQ(victim(EvictionPolicy::kLru), 'B');
+  EXPECT_EQ(victim(EvictionPolicy::kLfu), 'B') << "as often as C, but longer ago";
+  EXPECT_EQ(victim(EvictionPolicy::kFifo), 'A');
+  EXPECT_EQ(victim(EvictionPolicy::kMru), 'C');
+  EXPECT_EQ(victim(EvictionPolicy::kFilo), 'C');
+  EXPECT_EQ(victim(EvictionPolicy::kPriority), 'B');
+  EXPECT_EQ(victim(EvictionPolicy::kSlru), 'B');
+}
+
+TEST(RadixTreeEviction, SlruKeepsWhatWasUsedTwiceFromAScanOfNewPrefixes) {
+  Cache cache(EvictionPolicy::kSlru);
+  cache.Put(kA);
+  cache.Use(kA);
+  for (CacheUnit unit = 100; unit < 120; ++unit) cache.Put({unit, unit});
+  EXPECT_EQ(cache.tree.Evict(20), 20);
+  EXPECT_TRUE(cache.Has(kA));
+}
+
+TEST(RadixTreeEviction, AUserOfHighPriorityRaisesTheWholePrefix) {
+  Cache cache(EvictionPolicy::kPriority);
+  cache.Put({1, 1, 2, 2}, /*priority=*/-1);
+  cache.Put(kC, /*priority=*/0);
+  cache.Use({1, 1}, /*priority=*/5);
+  EXPECT_EQ(cache.tree.Evict(2), 2);
+  EXPECT_TRUE(cache.Has(kA)) << "split off with priority 5";
+  EXPECT_FALSE(cache.Has({1, 1, 2, 2}));
+  EXPECT_FALSE(cache.Has(kC));
+}
+
+TEST(RadixTreeEviction, ASplitHandsItsHistoryToBothParts) {
+  Cache cache(EvictionPolicy::kLfu);
+  cache.Put({1, 1, 2, 2});
+  for (int i = 0; i < 3; ++i) cache.Use({1, 1, 2, 2});
+  cache.Put(kC);
+  cache.Use(kC);
+  cache.Use({1, 1, 9, 9});  // splits behind the first block
+  EXPECT_EQ(cache.tree.Stats().splits, 1);
+  EXPECT_EQ(cache.tree.Evict(1), 1);
+  EXPECT_FALSE(cache.Has(kC)) << "used 2 times; both parts of the other 4 times";
+  EXPECT_TRUE(cache.Has({1, 1, 2, 2}));
+}
+
+TEST(RadixTreeEviction, StatisticsCountLeavesAndBlocks) {
+  Cache cache;
+  cache.Put({1, 1, 2, 2, 3, 3});
+  cache.Put(kB);
+  EXPECT_EQ(cache.tree.Evict(4), 4);
+  EXPECT_EQ(cache.tree.Stats().evictions, 2);
+  EXPECT_EQ(cache.tree.Stats().evicted_blocks, 4);
+}
+
+TEST(RadixTreeEviction, RemoveForgetsOneSequenceUpToWhatOthersShare) {
+  Cache cache;
+  cache.Put({1, 1, 2, 2, 3, 3});
+  cache.Put({1, 1, 7, 7});
+  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}), 0) << "it goes on";
+  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 4, 4}), 0) << "not there";
+  EXPECT_EQ(cache.tree.Remove(CacheNamespace(2), std::vector<CacheUnit>{1, 1}), 0);
+  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 3, 3}), 2);
+  EXPECT_TRUE(cache.Has({1, 1, 7, 7}));
+  EXPECT_EQ(cache.tree.Stats().removed_blocks, 2);
+  EXPECT_EQ(cache.tree.Stats().evicted_blocks, 0);
+}
+
+TEST(RadixTreeEviction, RemoveLeavesWhatIsLocked) {
+  Cache cache;
+  cache.Put({1, 1, 2, 2, 3, 3});
+  const RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}, 2);
+  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 3, 3}), 1);
+  EXPECT_TRUE(cache.Has({1, 1, 2, 2}));
+}
+
+TEST(RadixTreeEviction, ClearFreesLockedBlocksWithTheirLastLock) {
+  Cache cache;
+  cache.Put({1, 1, 2, 2, 3, 3});
+  RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}, 2);
+  RadixLock second = cache.tree.Duplicate(held.lock);
+  EXPECT_EQ(cache.tree.Clear(), 1);
+  EXPECT_FALSE(cache.Has(kA)) << "out of reach at once";
+  EXPECT_EQ(cache.tree.protected_blocks(), 2);
+  EXPECT_EQ(cache.tree.Evict(9), 0);
+
+  // The holder goes on as before, and what it adds goes with it.
+  cache.Extend(held.lock, {5, 5});
+  EXPECT_FALSE(cache.Has({1, 1, 2, 2, 5, 5}));
+  cache.Put(kA);  // a new tree beside the old one
+  EXPECT_TRUE(cache.Has(kA));
+  EXPECT_TRUE(cache.tree.CheckInvariants().ok()) << cache.tree.CheckInvariants();
+  held.lock.Drop();
+  EXPECT_EQ(cache.tree.protected_blocks(), 2) << "the second lock's";
+  second.Drop();
+  EXPECT_EQ(cache.tree.protected_blocks(), 0);
+  EXPECT_EQ(cache.allocator.free_count(), 63);
+  EXPECT_TRUE(cache.Has(kA));
+}
+
+TEST(RadixTreeEviction, ClearWaitsForATransferToo) {
+  Cache cache;
+  const BlockId read = cache.Put({1, 1, 2, 2})[1];
+  cache.allocator.AddHold(read, BlockHolder::kTransfer);
+  cache.tree.PinBlock(read);
+  EXPECT_EQ(cache.tree.Clear(), 0);
+  cache.allocator.ReleaseHold(read, BlockHolder::kTransfer);
+  cache.tree.UnpinBlock(read);
+  EXPECT_EQ(cache.allocator.free_count(), 64);
+  EXPECT_EQ(cache.tree.Stats().namespaces, 0);
+}
+
+TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndWhatContinuesThem) {
+  Cache cache;
+  cache.Put({1, 1, 2, 2, 3, 3});  // blocks 0 to 2
+  cache.Put({4, 4, 5, 5});        // 3 and 4
+  RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{4, 4, 5, 5}, 2);
+  EXPECT_EQ(cache.tree.EvictFrom(BlockId(1)), 2) << "what is locked stays";
+  EXPECT_TRUE(cache.Has(kA));
+  EXPECT_FALSE(cache.Has({1, 1, 2, 2}));
+  held.lock.Drop();
+  EXPECT_EQ(cache.tree.EvictFrom(BlockId(1)), 2);
+  EXPECT_EQ(cache.tree.evictable_blocks(), 1);
+}
+
+}  // namespace
+}  // namespace baton
