@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <utility>
 
 #include "common/check.h"
 
@@ -22,8 +23,10 @@ uint64_t LinesFor(size_t max_blocks) {
 
 }  // namespace
 
-BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers)
+BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers,
+                     IsRetired is_retired)
     : multipliers_(multipliers),
+      is_retired_(std::move(is_retired)),
       table_(max_blocks, expected_blocks),
       store_(LinesFor(max_blocks)),
       holders_(&store_) {}
@@ -169,7 +172,10 @@ uint32_t BlockRuns::RemoveHolder(uint32_t line, HolderId holder, uint32_t begin,
   return removed;
 }
 
-void BlockRuns::Replace(uint32_t line, const RunHolders::Image& image) {
+void BlockRuns::RemoveRetired(uint32_t line) {
+  if (store_.LoadHead(line).length() == 0) return;
+  RunHolders::Image image = holders_.Load(line);
+  if (!image.RemoveIf(is_retired_)) return;
   // Fits where it was: it has fewer holders.
   CHECK(holders_.Store(line, store_.LoadHead(line).length(), image));
   Settle(line);
@@ -232,19 +238,16 @@ void BlockRuns::Settle(uint32_t line) {
     while (!held[next]) ++next;
     const auto rest = Split(line, next);
     if (!rest) return;
-    const uint32_t stretch = holders_.HeldEnd(line);
-    if (stretch == 0) {
-      Drop(line);
-    } else {
-      Trim(line, stretch);
-    }
+    Settle(line);
     line = *rest;
   }
 }
 
 std::optional<uint32_t> BlockRuns::Split(uint32_t line, uint32_t at) {
   const uint32_t length = store_.LoadHead(line).length();
-  const RunHolders::Image image = holders_.Load(line);
+  RunHolders::Image image = holders_.Load(line);
+  // The new chunk may be one that a sweep has passed already: what came there would outlive it.
+  image.RemoveIf(is_retired_);
   const auto rest = store_.NewRun(length - at);
   if (!rest) return std::nullopt;
   if (store_.Capacity(*rest) < length - at) {

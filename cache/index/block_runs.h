@@ -11,12 +11,16 @@
 //  that the table says.
 //  2. After Settle a run ends with a block that somebody holds, and at least half of its blocks are
 //  held or shared by many; a run that nobody holds is free.
+//  3. A retired holder (one that the index has forgotten) stays at most where it was when it was
+//  retired: blocks that move to another run leave it behind. So who has gone through all chunks
+//  once, in any order, calling RemoveRetired, has removed all that were retired when it began.
 //
 // Thread safety: one writer; the const functions named so on any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -40,8 +44,10 @@ struct KeyMultipliers {
 
 class BlockRuns {
  public:
+  using IsRetired = std::function<bool(HolderId)>;
   // REQUIRES: 1 <= max_blocks <= 2^27, expected_blocks <= max_blocks.
-  BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers);
+  BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers,
+            IsRetired is_retired);
 
   // ---- any thread ----
   const BlockTable& table() const { return table_; }
@@ -69,13 +75,8 @@ class BlockRuns {
                      uint64_t* refused);
   uint32_t RemoveHolder(uint32_t line, HolderId holder, uint32_t begin, uint32_t end,
                         uint64_t* refused);
-  // Removes every holder that gone(HolderId) names from a chunk, if that is a run.
-  template <typename Gone>
-  void RemoveHolders(uint32_t line, const Gone& gone) {
-    if (store_.LoadHead(line).length() == 0) return;
-    RunHolders::Image image = holders_.Load(line);
-    if (image.RemoveIf(gone)) Replace(line, image);
-  }
+  // Removes every retired holder from a chunk, if that is a run.
+  void RemoveRetired(uint32_t line);
 
   size_t blocks() const { return table_.entries(); }
   size_t bytes() const { return table_.bytes() + store_.bytes(); }
@@ -90,17 +91,18 @@ class BlockRuns {
   // The same blocks in a chunk that fits; `line` is not published yet.
   uint32_t Shrink(uint32_t line, uint32_t blocks, uint32_t wanted);
   void EraseFromTable(uint32_t line, uint32_t begin, uint32_t end);
-  void Replace(uint32_t line, const RunHolders::Image& image);
   void Settle(uint32_t line);
   bool Trim(uint32_t line, uint32_t end);
   void Drop(uint32_t line);
-  // Moves blocks from `at` on into a run of their own; nothing when there is no memory.
+  // Moves blocks from `at` on into a run of their own; nothing when there is no memory. Both runs
+  // lose their retired holders, so either may be held by nobody now: Settle them.
   std::optional<uint32_t> Split(uint32_t line, uint32_t at);
   void MoveInTable(uint32_t from, uint32_t from_offset, uint32_t to, uint32_t to_offset,
                    uint32_t count);
   void SplitWhileCrowded(uint32_t line);
 
   const KeyMultipliers multipliers_;
+  const IsRetired is_retired_;
   BlockTable table_;
   RunStore store_;
   RunHolders holders_;

@@ -35,7 +35,8 @@ class GlobalIndex::Event {
 };
 
 GlobalIndex::GlobalIndex(const GlobalIndexOptions& options)
-    : runs_(options.max_blocks, options.expected_blocks, options.multipliers) {}
+    : runs_(options.max_blocks, options.expected_blocks, options.multipliers,
+            [this](HolderId holder) { return holders_.IsRetired(holder); }) {}
 
 void GlobalIndex::Count(HolderId holder, int64_t added) {
   if (held_.size() <= holder) held_.resize(holder + 1);
@@ -132,7 +133,7 @@ void GlobalIndex::SweepSome(int chunks) {
   for (; chunks > 0 && *sweep_line_ < store.end_line(); --chunks) {
     const uint32_t line = *sweep_line_;
     sweep_line_ = store.NextChunk(line);
-    runs_.RemoveHolders(line, [this](HolderId holder) { return holders_.IsRetired(holder); });
+    runs_.RemoveRetired(line);
   }
   if (*sweep_line_ < store.end_line()) return;
   holders_.Recycle(sweep_count_);

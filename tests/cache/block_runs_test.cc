@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 #include <vector>
 
 namespace baton {
@@ -15,7 +16,9 @@ std::vector<Hash128> Hashes(uint64_t seed, size_t count) {
   return hashes;
 }
 
-BlockRuns Small() { return BlockRuns(10'000, 0, {}); }
+bool Nobody(HolderId) { return false; }
+
+BlockRuns Small() { return BlockRuns(10'000, 0, {}, Nobody); }
 
 uint32_t LineOf(const BlockRuns& runs, const Hash128& hash) { return runs.Find(hash)->at.line; }
 
@@ -124,25 +127,76 @@ TEST(BlockRuns, ACrowdedRunIsSplitWhereItsHoldersEnd) {
 }
 
 TEST(BlockRuns, StopsAtItsCapacity) {
-  BlockRuns runs(30, 0, {});
+  BlockRuns runs(30, 0, {}, Nobody);
   const auto hashes = Hashes(1, 50);
   EXPECT_EQ(runs.AddNew(0, {}, hashes), 30u);
   EXPECT_EQ(runs.AddNew(0, {}, std::span(hashes).subspan(30)), 0u);
   EXPECT_EQ(runs.blocks(), 30u);
 }
 
-TEST(BlockRuns, HoldersAreRemovedByName) {
-  BlockRuns runs = Small();
+TEST(BlockRuns, RetiredHoldersAreRemovedFromARun) {
+  std::set<HolderId> retired;
+  BlockRuns runs(10'000, 0, {}, [&](HolderId holder) { return retired.contains(holder); });
   const auto hashes = Hashes(1, 10);
   uint64_t refused = 0;
   runs.AddNew(1, {}, hashes);
   const uint32_t line = LineOf(runs, hashes[0]);
   for (HolderId holder = 2; holder < 20; ++holder) runs.AddHolder(line, holder, 0, 10, &refused);
-  runs.RemoveHolders(line, [](HolderId holder) { return holder != 7; });
+  for (HolderId holder = 1; holder < 20; ++holder) retired.insert(holder);
+  retired.erase(7);
+  runs.RemoveRetired(line);
   EXPECT_EQ(runs.blocks(), 10u);
   EXPECT_EQ(runs.RemoveHolder(line, 7, 0, 10, &refused), 10u);
   EXPECT_EQ(runs.blocks(), 0u);
-  runs.RemoveHolders(line, [](HolderId) { return true; });  // a free chunk is passed over
+  retired.insert(7);
+  runs.RemoveRetired(line);  // a free chunk is passed over
+}
+
+TEST(BlockRuns, ARunThatIsCutUpLeavesItsRetiredHoldersBehind) {
+  std::set<HolderId> retired;
+  BlockRuns runs(10'000, 0, {}, [&](HolderId holder) { return retired.contains(holder); });
+  const auto hashes = Hashes(1, 30);
+  uint64_t refused = 0;
+  runs.AddNew(1, {}, hashes);
+  const uint32_t line = LineOf(runs, hashes[0]);
+  runs.AddHolder(line, 2, 4, 6, &refused);
+  runs.AddHolder(line, 2, 22, 30, &refused);
+  runs.AddHolder(line, 3, 25, 27, &refused);
+  retired.insert(2);
+  EXPECT_EQ(runs.RemoveHolder(line, 1, 1, 30, &refused), 29u);
+  // Holder 1 has the first block, holder 3 two blocks of the end.
+  ASSERT_TRUE(runs.Find(hashes[25]).has_value());
+  const uint32_t end = LineOf(runs, hashes[25]);
+  EXPECT_NE(end, line);
+  EXPECT_EQ(runs.Find(hashes[0])->head.length(), 1u);
+  EXPECT_FALSE(runs.Find(hashes[27]).has_value());
+  retired.clear();
+  EXPECT_EQ(runs.RemoveHolder(end, 2, 0, runs.Find(hashes[25])->head.length(), &refused), 0u);
+  EXPECT_EQ(runs.RemoveHolder(line, 2, 0, 1, &refused), 0u);
+}
+
+TEST(BlockRuns, ACrowdOfRetiredHoldersIsDroppedBySplitting) {
+  std::set<HolderId> retired;
+  BlockRuns runs(10'000, 0, {}, [&](HolderId holder) { return retired.contains(holder); });
+  const auto hashes = Hashes(1, 50);
+  uint64_t refused = 0;
+  runs.AddNew(1, {}, hashes);
+  const uint32_t line = LineOf(runs, hashes[0]);
+  constexpr HolderId kLast = 2 + RunHolders::kCrowded;
+  for (HolderId holder = 2; holder < kLast; ++holder) {
+    runs.AddHolder(line, holder, 20, 40, &refused);
+    retired.insert(holder);
+  }
+  ASSERT_EQ(LineOf(runs, hashes[49]), line);
+  retired.insert(1);
+  EXPECT_EQ(runs.AddHolder(line, kLast, 10, 15, &refused), 5u);
+  // Only the last one's blocks are left.
+  for (uint32_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(runs.Find(hashes[i]).has_value(), 10 <= i && i < 15) << i;
+  }
+  EXPECT_EQ(runs.RemoveHolder(LineOf(runs, hashes[10]), kLast, 0, 5, &refused), 5u);
+  EXPECT_EQ(runs.blocks(), 0u);
+  EXPECT_EQ(runs.store().free_bytes(), runs.store().bytes());
 }
 
 }  // namespace

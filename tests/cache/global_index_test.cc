@@ -124,6 +124,30 @@ TEST(GlobalIndex, NumbersOfForgottenWorkersAreGivenAgain) {
   EXPECT_EQ(index.refused(), 0u);
 }
 
+TEST(GlobalIndex, ARunSplitBehindASweepKeepsNothingOfAForgottenWorker) {
+  GlobalIndex index(Small());
+  constexpr IndexedWorker kMany{4};
+  index.Stored(kMany, kDevice, {}, Chain(0, 10));
+  for (uint64_t i = 1; i <= 1000; ++i) index.Stored(kMany, kDevice, {}, Chain(100 * i, 10));
+  const auto chain = Chain(200'000, 30);
+  const auto begin = std::span(chain).first(20), end = std::span(chain).subspan(20);
+  index.Stored(kA, kDevice, {}, chain);
+  index.Stored(kB, kDevice, chain[19], end);
+  index.Removed(kA, kDevice, end);
+  index.Removed(kMany, kDevice, Chain(0, 10));  // a free chunk at the beginning of memory
+  const auto number = index.Holder(kB, kDevice);
+  index.Cleared(kB);                                            // a sweep begins, and passes it
+  index.Removed(kA, kDevice, std::span(chain).subspan(1, 19));  // the run that B was in is cut up
+  for (uint64_t i = 1; i <= 40; ++i) index.Removed(kC, kDevice, {});  // the sweep ends
+  index.Stored(kC, kDevice, {}, begin);
+  ASSERT_EQ(index.Holder(kC, kDevice), number);
+  EXPECT_THAT(index.MatchWorkers(chain),
+              ElementsAre(HeldPrefix{kC, kDevice, 20}, HeldPrefix{kA, kDevice, 1}));
+  const size_t memberships = index.memberships();
+  index.Removed(kC, kDevice, end);
+  EXPECT_EQ(index.memberships(), memberships);
+}
+
 TEST(GlobalIndex, RefusesWhatGoesBeyondItsCapacityAndNeverSaysTooMuch) {
   GlobalIndex index({.max_blocks = 10, .expected_blocks = 10, .multipliers = {}});
   index.Stored(kA, kDevice, {}, Chain(0, 8));
@@ -291,6 +315,61 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
     EXPECT_EQ(index.memberships(), 0u);
     EXPECT_EQ(index.blocks(), 0u);
     EXPECT_LE(index.bytes() - index.free_bytes(), kLeastBytes);
+  }
+}
+
+// Workers come and go while runs are cut up into chunks that were freed where a sweep has been
+// already.
+TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBack) {
+  constexpr IndexedWorker kOther{1000};
+  constexpr uint32_t kOtherChains = 2000;  // most of the memory that is swept
+  constexpr uint32_t kChains = 12, kUnits = 40, kWorkers = 12, kWorkersOfAChain = 3;
+  for (uint32_t seed = 1; seed <= 15; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    GlobalIndex index(Small());
+    LiteralPrefixModel model;
+    const auto other = [](uint64_t i) { return Chain((i + 1) << 32, 1 + i % kUnits); };
+    std::vector<bool> stored(kOtherChains, true);
+    for (uint32_t i = 0; i < kOtherChains; ++i) index.Stored(kOther, kDevice, {}, other(i));
+    HolderId highest = 0;
+    uint32_t given = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      const uint64_t name = random() % kChains;
+      const auto chain = Chain(name * kUnits, kUnits);
+      const IndexedWorker worker((name + random() % kWorkersOfAChain) % kWorkers);
+      const uint32_t from = random() % kUnits;
+      const auto part = std::span(chain).subspan(from, 1 + random() % (kUnits - from));
+      const uint32_t kind = random() % 100;
+      if (kind < 1) {
+        index.Cleared(worker);
+        model.Cleared(worker);
+      } else if (kind < 25) {
+        given += !index.Holder(worker, kDevice);
+        index.Stored(worker, kDevice, {}, part);
+        model.Stored(worker, kDevice, part);
+        highest = std::max(highest, *index.Holder(worker, kDevice));
+      } else if (kind < 70) {
+        index.Removed(worker, kDevice, part);
+        model.Removed(worker, kDevice, part);
+      } else {
+        const uint32_t j = random() % kOtherChains;
+        stored[j] = !stored[j];
+        if (stored[j]) {
+          index.Stored(kOther, kDevice, {}, other(j));
+        } else {
+          index.Removed(kOther, kDevice, other(j));
+        }
+      }
+      for (const uint32_t at : {0u, from}) {
+        const auto query = std::span(chain).subspan(at);
+        ASSERT_EQ(index.MatchWorkers(query), model.Match(query)) << "event " << i;
+      }
+    }
+    EXPECT_GT(given, 4u * highest) << "numbers were given again";
+    EXPECT_EQ(index.refused(), 0u);
+    index.Cleared(kOther);
+    EXPECT_EQ(index.memberships(), model.memberships());
   }
 }
 
