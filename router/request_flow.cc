@@ -158,8 +158,11 @@ RequestFlow::Actions RequestFlow::OnPrefillFailed(int32_t attempt, absl::Status)
 
 RequestFlow::Actions RequestFlow::OnPrefillLocallyDone(int32_t attempt, absl::Status status) {
   if (!Current(attempt) || status.ok() || absl::IsNotFound(status)) return {};
-  return Fail(absl::UnavailableError(
-      absl::StrCat("the prefill failed, and so did the decode worker's own: ", status.message())));
+  const std::string message =
+      absl::StrCat("the prefill failed, and so did the decode worker's own: ", status.message());
+  // The request's own deadline is what both calls may have met.
+  return Fail(absl::IsDeadlineExceeded(status) ? absl::DeadlineExceededError(message)
+                                               : absl::UnavailableError(message));
 }
 
 RequestFlow::Actions RequestFlow::OnReportOverdue() {
