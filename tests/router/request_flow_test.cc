@@ -67,6 +67,17 @@ TEST(RequestFlow, WhenNobodyPrefillsTheRequestFails) {
   EXPECT_EQ(actions[1].status.code(), absl::StatusCode::kUnavailable);
 }
 
+TEST(RequestFlow, ADeadlineThatEndsBothPrefillsIsADeadline) {
+  RequestFlow flow(3);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  flow.OnPrefillFailed(1, absl::InternalError("x"));
+  const auto actions = flow.OnPrefillLocallyDone(1, absl::DeadlineExceededError("y"));
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kCancelDecode, Kind::kFail));
+  EXPECT_EQ(actions[1].status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST(RequestFlow, ARefusalTriesAnotherWorkerAndStartedIsSentOnce) {
   RequestFlow flow(2);
   flow.Start();
