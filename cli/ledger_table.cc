@@ -115,6 +115,9 @@ std::string LedgerTable(const JobResult& result) {
     absl::StrAppendFormat(&out, "  %-12s %10s%s%s\n", row.title, Duration(*us),
                           note.empty() ? "" : "   ", note);
   }
+  if (const int64_t resumes = FigureOrZero(result, "resumes"); resumes > 0) {
+    absl::StrAppend(&out, "  resumed ", resumes, " times on another decode worker\n");
+  }
   if (const int64_t preemptions = FigureOrZero(result, "preemptions"); preemptions > 0) {
     absl::StrAppend(&out, "  preempted ", preemptions, " times\n");
   }

@@ -99,7 +99,8 @@ void TakeFinished(const v1::Finished& finished, JobResult& result) {
                    {"decode_cached_tokens", wire.decode_cached_tokens()},
                    {"prefill_cached_tokens", wire.prefill_cached_tokens()},
                    {"computed_tokens", wire.computed_tokens()},
-                   {"preemptions", wire.preemptions()}};
+                   {"preemptions", wire.preemptions()},
+                   {"resumes", wire.resumes()}};
 }
 
 void TakeTokens(const v1::Tokens& tokens, JobResult& result) {

@@ -46,7 +46,8 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
     absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
     if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
     const absl::Status fits =
-        CheckPromptSize(wire.prompt_token_ids_size(), engine_->options().context_length);
+        CheckPromptSize(wire.prompt_token_ids_size(), wire.generated().token_ids_size(),
+                        engine_->options().context_length);
     if (!fits.ok()) return End(ToGrpcStatus(fits));
     GenerateRequest request =
         GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
@@ -61,6 +62,7 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
   }
   void OnTokens(TokenOutput output) override {
     v1::DecodeEvent event;
+    event.set_logits_hash(output.logits_hash);
     *event.mutable_tokens() = TokensToWire(std::move(output));
     SendOrCancel(std::move(event));
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/str_cat.h"
 
 namespace baton {
 
@@ -39,6 +40,11 @@ void TokenSource::Accept(const HandoffManifest& drawn) {
   if (hash_logits_) logits_hash_ = drawn.logits_hash;
 }
 
+void TokenSource::Resume(const GeneratedPart& generated) {
+  for (const TokenId token : generated.tokens) state_.Accept(token);
+  if (hash_logits_) logits_hash_ = generated.logits_hash;
+}
+
 Generation::Generation(const GenerateRequest& request, int32_t length_limit,
                        const Tokenizer& tokenizer, bool hash_logits, int64_t arrival_us)
     : tokenizer_(tokenizer),
@@ -57,27 +63,42 @@ bool Generation::EndsAt(TokenId token) const {
          params_.stop_token_ids.end();
 }
 
-Generation::Emission Generation::Accept(const HandoffManifest& drawn, int64_t now_us) {
-  source_.Accept(drawn);
+std::optional<FinishReason> Generation::Count(TokenId token, int64_t now_us, std::string& text) {
   ++completion_tokens_;
   last_token_us_ = now_us;
   if (completion_tokens_ == 1) first_token_us_ = now_us;
+  if (EndsAt(token)) return FinishReason::kStop;  // its text is not part of the answer
+  StopMatcher::Result matched = stop_matcher_.Append(detokenizer_.Append(token));
+  text = std::move(matched.emit);
+  if (matched.stopped) return FinishReason::kStop;
+  if (prompt_tokens_ + completion_tokens_ >= length_limit_) return FinishReason::kLength;
+  return std::nullopt;
+}
 
+Generation::Emission Generation::Accept(const HandoffManifest& drawn, int64_t now_us) {
+  source_.Accept(drawn);
   Emission emission;
+  emission.finished = Count(drawn.first_token, now_us, emission.output.text);
   emission.output.token_ids.push_back(drawn.first_token);
+  emission.output.logits_hash = source_.logits_hash();
   if (params_.logprobs.has_value()) emission.output.logprobs.push_back(drawn.detail);
-  if (EndsAt(drawn.first_token)) {  // its text is not part of the answer
-    emission.finished = FinishReason::kStop;
-    return emission;
-  }
-  StopMatcher::Result matched = stop_matcher_.Append(detokenizer_.Append(drawn.first_token));
-  emission.output.text = std::move(matched.emit);
-  if (matched.stopped) {
-    emission.finished = FinishReason::kStop;
-  } else if (prompt_tokens_ + completion_tokens_ >= length_limit_) {
-    emission.finished = FinishReason::kLength;
-  }
   return emission;
+}
+
+absl::StatusOr<std::optional<FinishReason>> Generation::Resume(const GeneratedPart& generated,
+                                                               int64_t now_us) {
+  source_.Resume(generated);
+  std::optional<FinishReason> finished;
+  for (size_t i = 0; i < generated.tokens.size(); ++i) {
+    if (finished.has_value()) {
+      return absl::InvalidArgumentError(StrCat("generated_token_ids[", i,
+                                               "] stands behind the answer's end, of ",
+                                               generated.tokens.size(), " tokens"));
+    }
+    std::string text_sent_before;
+    finished = Count(generated.tokens[i], now_us, text_sent_before);
+  }
+  return finished;
 }
 
 FinishInfo Generation::Finish(FinishReason reason, int64_t now_us) {

@@ -32,6 +32,8 @@ class TokenSource {
                                        Sampler& sampler);
   // Takes over a token that was drawn, here or by a peer.
   void Accept(const HandoffManifest& drawn);
+  // Goes on behind what was drawn elsewhere. REQUIRES: nothing drawn yet.
+  void Resume(const GeneratedPart& generated);
 
   uint64_t logits_hash() const { return logits_hash_; }
 
@@ -54,6 +56,10 @@ class Generation {
   };
 
   TokenSource& source() { return source_; }
+  // Goes on behind what was generated elsewhere; says whether the answer ends with it.
+  // InvalidArgument: it ends before. REQUIRES: no token yet.
+  absl::StatusOr<std::optional<FinishReason>> Resume(const GeneratedPart& generated,
+                                                     int64_t now_us);
   // Counts the token, turns it into text and decides whether the request ends with it.
   Emission Accept(const HandoffManifest& drawn, int64_t now_us);
   // The end: flushes held-back text and closes the ledger.
@@ -64,6 +70,8 @@ class Generation {
 
  private:
   bool EndsAt(TokenId token) const;
+  // Counts the token; its text goes to `text`.
+  std::optional<FinishReason> Count(TokenId token, int64_t now_us, std::string& text);
 
   const Tokenizer& tokenizer_;
   SamplingParams params_;

@@ -51,6 +51,7 @@ class InProcessPair::RequestSinkOfPair final : public RequestSink {
         decode_(decode),
         prefill_request_{.request_id = request.request_id,
                          .prompt = request.prompt,
+                         .generated = request.generated,
                          .sampling = request.sampling,
                          .cache_namespace = request.cache_namespace,
                          .priority = request.priority,

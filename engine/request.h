@@ -20,9 +20,18 @@ namespace baton {
 // Names a request inside one engine; never reused.
 using RequestHandle = uint64_t;
 
+// What an answer had when the worker that was generating it was lost. Another one goes on behind
+// these tokens as if it had drawn them itself: same penalties, same random numbers, same stop
+// strings, same text held back.
+struct GeneratedPart {
+  std::vector<TokenId> tokens;  // all that the client has
+  uint64_t logits_hash = 0;     // see FinishInfo, up to the last of them
+};
+
 struct GenerateRequest {
   std::string request_id;  // the caller's name, for logs and `inspect`
   std::vector<TokenId> prompt;
+  GeneratedPart generated;
   SamplingParams sampling;  // validated by the engine; seed set
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;         // −100–100
@@ -39,6 +48,7 @@ struct TokenOutput {
   std::vector<TokenId> token_ids;
   std::string text;                   // whole characters only
   std::vector<TokenDetail> logprobs;  // one a token when asked for
+  uint64_t logits_hash = 0;           // see FinishInfo, up to the last of these tokens
 };
 
 enum class FinishReason : uint8_t { kStop, kLength };
@@ -88,6 +98,7 @@ class RequestSink {
 struct PrefillRequest {
   std::string request_id;
   std::vector<TokenId> prompt;
+  GeneratedPart generated;  // computed behind the prompt; the first token comes after them
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;

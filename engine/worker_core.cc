@@ -53,7 +53,18 @@ std::vector<RequestHandle> WorkerCore::Handles() const {
 
 // ---- requests come in ---------------------------------------------------------------------------
 
-absl::Status WorkerCore::Validate(std::span<const TokenId> prompt,
+absl::Status WorkerCore::CheckTokens(const char* field, std::span<const TokenId> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= options_.vocabulary) {
+      return absl::InvalidArgumentError(StrCat(field, "[", i, "] is ", tokens[i],
+                                               ", the vocabulary has ", options_.vocabulary,
+                                               " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerCore::Validate(std::span<const TokenId> prompt, const GeneratedPart& generated,
                                   const SamplingParams& sampling) const {
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   if (static_cast<int64_t>(prompt.size()) >= options_.context_length) {
@@ -61,13 +72,13 @@ absl::Status WorkerCore::Validate(std::span<const TokenId> prompt,
                                              " tokens, the context of ", options_.context_length,
                                              " leaves no room for an answer"));
   }
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || prompt[i] >= options_.vocabulary) {
-      return absl::InvalidArgumentError(StrCat("prompt_token_ids[", i, "] is ", prompt[i],
-                                               ", the vocabulary has ", options_.vocabulary,
-                                               " tokens"));
-    }
+  if (prompt.size() + generated.tokens.size() > static_cast<size_t>(options_.context_length)) {
+    return absl::InvalidArgumentError(
+        StrCat("a prompt of ", prompt.size(), " tokens and ", generated.tokens.size(),
+               " generated ones exceed the context of ", options_.context_length));
   }
+  RETURN_IF_ERROR(CheckTokens("prompt_token_ids", prompt));
+  RETURN_IF_ERROR(CheckTokens("generated_token_ids", generated.tokens));
   return baton::Validate(sampling, options_.vocabulary);
 }
 
@@ -78,22 +89,36 @@ void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
   request->handle = handle;
   request->name = generate.request_id;
   request->sink = std::move(sink);
-  request->prompt_tokens = static_cast<int32_t>(generate.prompt.size());
+  request->resumed_tokens = static_cast<int32_t>(generate.generated.tokens.size());
   request->arrival_us = clock_->NowUs();
   if (generate.timeout_ms > 0) {
     request->deadline_us =
         request->arrival_us + std::min(generate.timeout_ms, kLongestTimeoutMs) * 1000;
   }
-  if (absl::Status status = Validate(generate.prompt, generate.sampling); !status.ok()) {
+  if (absl::Status status = Validate(generate.prompt, generate.generated, generate.sampling);
+      !status.ok()) {
     Reject(*request, status);
     return;
   }
-  const int64_t wanted = int64_t{request->prompt_tokens} +
+  const int64_t wanted = static_cast<int64_t>(generate.prompt.size()) +
                          generate.sampling.max_tokens.value_or(options_.context_length);
   const int32_t length_limit =
       static_cast<int32_t>(std::min<int64_t>(wanted, options_.context_length));
   request->generation = std::make_unique<Generation>(generate, length_limit, *tokenizer_,
                                                      options_.hash_logits, request->arrival_us);
+  const absl::StatusOr<std::optional<FinishReason>> finished =
+      request->generation->Resume(generate.generated, request->arrival_us);
+  if (!finished.ok()) {
+    Reject(*request, finished.status());
+    return;
+  }
+  if (finished->has_value()) {  // the worker before was lost between the last token and the end
+    request->sink->OnFinish(request->generation->Finish(**finished, request->arrival_us));
+    return;
+  }
+  generate.prompt.insert(generate.prompt.end(), generate.generated.tokens.begin(),
+                         generate.generated.tokens.end());
+  request->prompt_tokens = static_cast<int32_t>(generate.prompt.size());
   if (absl::Status status = Admit(*request, generate, length_limit); !status.ok()) {
     Reject(*request, status);
     return;
@@ -162,10 +187,11 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
   request->handle = handle;
   request->name = prefill.request_id;
   request->prefill_sink = std::move(sink);
-  request->prompt_tokens = static_cast<int32_t>(prefill.prompt.size());
+  request->resumed_tokens = static_cast<int32_t>(prefill.generated.tokens.size());
+  request->prompt_tokens = static_cast<int32_t>(prefill.prompt.size()) + request->resumed_tokens;
   request->ticket = prefill.ticket;
   request->arrival_us = clock_->NowUs();
-  absl::Status status = Validate(prefill.prompt, prefill.sampling);
+  absl::Status status = Validate(prefill.prompt, prefill.generated, prefill.sampling);
   const int32_t blocks = cache_->BlocksFor(request->prompt_tokens);
   if (status.ok() && transport_ == nullptr) {
     status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
@@ -180,6 +206,9 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
   if (status.ok()) {
     request->first_token =
         std::make_unique<TokenSource>(prefill.sampling, prefill.prompt, options_.hash_logits);
+    request->first_token->Resume(prefill.generated);
+    prefill.prompt.insert(prefill.prompt.end(), prefill.generated.tokens.begin(),
+                          prefill.generated.tokens.end());
     status = scheduler_->Add({.id = IdOf(handle),
                               .tokens = std::move(prefill.prompt),
                               .cache_namespace = prefill.cache_namespace,
@@ -348,7 +377,7 @@ void WorkerCore::NotePrefill(Request& request, int32_t computed) {
     request.prefill_result.chunks += 1;
     request.prefill_result.computed_tokens += computed;
     request.prefill_result.prefill_us = prefill_us;
-  } else if (request.generation->completion_tokens() == 0) {
+  } else if (request.generation->completion_tokens() == request.resumed_tokens) {
     RequestLedger& ledger = request.generation->ledger();
     ledger.prefill_chunks += 1;
     ledger.computed_tokens += computed;

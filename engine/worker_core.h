@@ -98,9 +98,10 @@ class WorkerCore {
     std::shared_ptr<PrefillSink> prefill_sink;  // prefills for a peer
     std::unique_ptr<TokenSource> first_token;
     PrefillResult prefill_result;
-    TransferTicket ticket;     // prefills: the receiver's
-    uint64_t transfer_id = 0;  // generates: of the KV it waits for; 0: none
-    int32_t prompt_tokens = 0;
+    TransferTicket ticket;         // prefills: the receiver's
+    uint64_t transfer_id = 0;      // generates: of the KV it waits for; 0: none
+    int32_t prompt_tokens = 0;     // to prefill: with what was generated elsewhere
+    int32_t resumed_tokens = 0;    // of them, generated elsewhere
     int32_t announced_blocks = 0;  // in sequence order, from ticket.first_block on
     int64_t arrival_us = 0;
     int64_t deadline_us = 0;       // 0: none
@@ -115,7 +116,9 @@ class WorkerCore {
     bool cancelled = false;
   };
 
-  absl::Status Validate(std::span<const TokenId> prompt, const SamplingParams& sampling) const;
+  absl::Status Validate(std::span<const TokenId> prompt, const GeneratedPart& generated,
+                        const SamplingParams& sampling) const;
+  absl::Status CheckTokens(const char* field, std::span<const TokenId> tokens) const;
   absl::Status Admit(Request& request, GenerateRequest& generate, int32_t length_limit);
   absl::Status ExpectKv(Request& request);
   uint64_t NewTransferId();

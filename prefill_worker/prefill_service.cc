@@ -58,7 +58,8 @@ grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* c
   absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire->sampling());
   if (!sampling.ok()) return Refuse(context, sampling.status());
   const absl::Status fits =
-      CheckPromptSize(wire->prompt_token_ids_size(), engine_->options().context_length);
+      CheckPromptSize(wire->prompt_token_ids_size(), wire->generated().token_ids_size(),
+                      engine_->options().context_length);
   if (!fits.ok()) return Refuse(context, fits);
   PrefillRequest request = PrefillRequestFromWire(v1::PrefillRequest(*wire), *std::move(sampling));
 

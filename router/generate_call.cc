@@ -27,7 +27,7 @@ GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t
       pass_(std::move(pass)),
       host_(host),
       deadline_(deadline),
-      flow_(host.options->decode_attempts),
+      flow_(host.options->decode_attempts, host.options->max_resumes),
       ledger_(host.clock->NowUs()) {
   host_.core->RequestStarted();
 }
@@ -189,11 +189,12 @@ void GenerateCall::Run(RequestFlow::Actions actions) {
 }
 
 RequestFlow::Actions GenerateCall::ChooseRoute() {
-  absl::StatusOr<Route> route =
-      host_.core->ChooseRoute({.prompt_hashes = prompt_hashes_,
-                               .prompt_tokens = static_cast<int32_t>(prompt_.size()),
-                               .placement = flow_.placement(),
-                               .excluded = flow_.excluded()});
+  const std::vector<Hash128> hashes = flow_.resumes() ? CommittedHashes() : prompt_hashes_;
+  absl::StatusOr<Route> route = host_.core->ChooseRoute(
+      {.prompt_hashes = hashes,
+       .prompt_tokens = static_cast<int32_t>(prompt_.size() + completion_.size()),
+       .placement = flow_.placement(),
+       .excluded = flow_.excluded()});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
   prefill_expected_ = route_.plan.prefill.has_value();
@@ -211,8 +212,19 @@ void GenerateCall::SendStarted() {
   Send(std::move(response));
 }
 
+void GenerateCall::DescribeGenerated(v1::GeneratedPart& generated) const {
+  generated.mutable_token_ids()->Add(completion_.begin(), completion_.end());
+  generated.set_logits_hash(logits_hash_);
+}
+
 void GenerateCall::OpenDecode(const FlowAction& action) {
+  prefill_reported_ = false;
+  ledger_.AttemptStarted();
   v1::DecodeRequest request;
+  if (flow_.resumes()) {
+    ledger_.Resumed();
+    DescribeGenerated(*request.mutable_generated());
+  }
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
   *request.mutable_sampling() = sampling_;
@@ -228,6 +240,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
 void GenerateCall::SendPrefill(const FlowAction& action) {
   prefill_expected_ = false;  // OnPrefillEnd counts it off
   v1::PrefillRequest request;
+  if (flow_.resumes()) DescribeGenerated(*request.mutable_generated());
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
   *request.mutable_sampling() = sampling_;
@@ -278,6 +291,7 @@ void GenerateCall::AwaitReport() {
 
 void GenerateCall::ForwardTokens() {
   v1::Tokens& tokens = *event_.mutable_tokens();
+  logits_hash_ = event_.logits_hash();
   ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size());
   completion_.insert(completion_.end(), tokens.token_ids().begin(), tokens.token_ids().end());
   v1::GenerateResponse response;
@@ -311,13 +325,15 @@ void GenerateCall::Ended(bool succeeded) {
 
 void GenerateCall::RememberPrefixes() {
   if (prefill_reported_) host_.core->Remember(*route_.plan.prefill, prompt_hashes_);
-  // The last token was sampled but never fed: its KV does not exist.
+  host_.core->Remember(route_.plan.decode, CommittedHashes());
+}
+
+std::vector<Hash128> GenerateCall::CommittedHashes() const {
   std::vector<TokenId> committed = prompt_;
   if (!completion_.empty()) {
     committed.insert(committed.end(), completion_.begin(), completion_.end() - 1);
   }
-  host_.core->Remember(route_.plan.decode,
-                       ChainedHashes(cache_namespace_, UnitsFromTokens(committed)));
+  return ChainedHashes(cache_namespace_, UnitsFromTokens(committed));
 }
 
 }  // namespace baton

@@ -76,6 +76,10 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   // All below: REQUIRES state_mutex_.
   void Run(RequestFlow::Actions actions);
   RequestFlow::Actions ChooseRoute();
+  // Prompt and answer as far as their KV may lie in caches: without the last token, which was
+  // sampled and never fed.
+  std::vector<Hash128> CommittedHashes() const;
+  void DescribeGenerated(v1::GeneratedPart& generated) const;
   void SendStarted();
   void OpenDecode(const FlowAction& action);
   void SendPrefill(const FlowAction& action);
@@ -99,6 +103,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   std::vector<TokenId> prompt_;
   std::vector<Hash128> prompt_hashes_;
   std::vector<TokenId> completion_;
+  uint64_t logits_hash_ = 0;  // of completion_, as the workers chain it
   v1::SamplingParams sampling_;
   CacheNamespace cache_namespace_{0};
   int32_t priority_ = 0;

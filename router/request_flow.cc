@@ -36,18 +36,9 @@ const char* FlowActionName(FlowAction::Kind kind) {
   return "unknown";
 }
 
-namespace {
-
-// The worker could not take the request, and another one may.
-bool WorthAnotherWorker(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
-}
-
-}  // namespace
-
 RequestFlow::Actions RequestFlow::Start(Placement placement) {
   if (state_ != State::kNew) return {};
-  placement_ = placement;
+  asked_placement_ = placement_ = placement;
   state_ = State::kRouting;
   return {{.kind = Kind::kChooseRoute}};
 }
@@ -58,6 +49,7 @@ RequestFlow::Actions RequestFlow::OnRoute(const RoutePlan& plan) {
   state_ = State::kDecoding;
   prefill_ = PrefillState::kNone;
   decode_open_ = true;
+  tokens_in_attempt_ = false;
   ++attempt_;
   Actions actions;
   if (!started_sent_) actions.push_back({.kind = Kind::kSendStarted});
@@ -73,7 +65,7 @@ RequestFlow::Actions RequestFlow::OnNoRoute(absl::Status status) {
   if (state_ != State::kRouting) return {};
   if (MayQueueLocally()) return QueueLocally();
   // Why the last worker refused says more than that there is no other.
-  return Fail(last_refusal_.ok() ? std::move(status) : last_refusal_);
+  return Fail(ForClient(last_refusal_.ok() ? status : last_refusal_));
 }
 
 RequestFlow::Actions RequestFlow::OnTicket(int32_t attempt) {
@@ -87,7 +79,7 @@ RequestFlow::Actions RequestFlow::OnTicket(int32_t attempt) {
 
 RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
   if (!Current(attempt)) return {};
-  tokens_forwarded_ = true;
+  tokens_forwarded_ = tokens_in_attempt_ = true;
   return {{.kind = Kind::kForwardTokens}};
 }
 
@@ -109,10 +101,15 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
   if (absl::IsCancelled(status)) {  // not by us: the worker is ending
     status = absl::UnavailableError("the decode worker ended the request");
   }
-  if (tokens_forwarded_ || !WorthAnotherWorker(status)) return Fail(std::move(status));
+  if (!WorthAnotherWorker(status)) return Fail(ForClient(status));
+  if (tokens_in_attempt_) {
+    Resume();
+  } else {
+    ++failures_;
+  }
   if (plan_.prefill && absl::IsResourceExhausted(status)) refused_hand_off_.insert(plan_.decode);
-  const bool last_attempt = queueing_locally_ || attempt_ >= max_attempts_;
-  if (last_attempt && !MayQueueLocally()) return Fail(std::move(status));
+  const bool last_attempt = queueing_locally_ || failures_ >= max_attempts_;
+  if (last_attempt && !MayQueueLocally()) return Fail(ForClient(status));
   Actions actions;
   CancelOpenCalls(actions);
   excluded_.insert(plan_.decode);
@@ -124,6 +121,33 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
     actions.push_back({.kind = Kind::kChooseRoute});
   }
   return actions;
+}
+
+bool RequestFlow::WorthAnotherWorker(const absl::Status& status) const {
+  if (tokens_in_attempt_ && resumes_ >= max_resumes_) return false;
+  if (absl::IsUnavailable(status)) return true;
+  if (tokens_in_attempt_) return false;
+  // A worker that refuses what another one had accepted is too small for it, or draws a line of its
+  // own.
+  return absl::IsResourceExhausted(status) ||
+         (tokens_forwarded_ && absl::IsInvalidArgument(status));
+}
+
+absl::Status RequestFlow::ForClient(const absl::Status& status) const {
+  const bool refusal = absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+                       absl::IsInvalidArgument(status);
+  if (!tokens_forwarded_ || !refusal) return status;
+  return absl::UnavailableError(absl::StrCat(
+      "the answer's decode worker was lost, and no other one went on with it: ", status.message()));
+}
+
+void RequestFlow::Resume() {
+  ++resumes_;
+  failures_ = 0;
+  placement_ = asked_placement_;
+  queueing_locally_ = false;
+  excluded_.clear();
+  refused_hand_off_.clear();
 }
 
 bool RequestFlow::MayQueueLocally() const {
@@ -152,7 +176,7 @@ RequestFlow::Actions RequestFlow::OnPrefillFailed(int32_t attempt, absl::Status)
     state_ = State::kEnded;
     return {{.kind = Kind::kFinish}};
   }
-  if (state_ != State::kDecoding || tokens_forwarded_) return {};
+  if (state_ != State::kDecoding || tokens_in_attempt_) return {};
   return {{.kind = Kind::kPrefillLocally, .attempt = attempt_, .worker = plan_.decode}};
 }
 

@@ -10,6 +10,9 @@
 //     without it
 //     no worker left, but some only had no room for KV from elsewhere → kChooseRoute once more
 //     with placement() local: a worker queues what it prefills itself
+//     a decode worker that is lost after tokens → kChooseRoute without it: the next one goes on
+//     behind what was forwarded, and the client notices nothing. At most max_resumes times, since a
+//     request may be what kills its workers.
 //
 // Invariants, whatever the order of events:
 //  1. Exactly one terminal action, kFinish or kFail, and nothing for the client after it.
@@ -58,7 +61,9 @@ class RequestFlow {
  public:
   using Actions = std::vector<FlowAction>;
 
-  explicit RequestFlow(int32_t max_attempts) : max_attempts_(max_attempts) {}
+  // `max_attempts`: decode workers asked in a row that gave no token. `max_resumes`: see above.
+  RequestFlow(int32_t max_attempts, int32_t max_resumes)
+      : max_attempts_(max_attempts), max_resumes_(max_resumes) {}
 
   Actions Start(Placement placement = Placement::kAutomatic);
   Actions OnRoute(const RoutePlan& plan);
@@ -84,6 +89,8 @@ class RequestFlow {
   int32_t attempt() const { return attempt_; }
   // Where the next route has to prefill.
   Placement placement() const { return placement_; }
+  // The client has a part of the answer: a worker goes on behind it.
+  bool resumes() const { return tokens_forwarded_; }
   // Decode workers that cannot take this request.
   const absl::flat_hash_set<WorkerNumber>& excluded() const { return excluded_; }
 
@@ -91,6 +98,12 @@ class RequestFlow {
   enum class State : uint8_t { kNew, kRouting, kDecoding, kAwaitingReport, kEnded };
   enum class PrefillState : uint8_t { kNone, kOpen, kReported, kLocal };
 
+  // Whether another worker may do what this one failed at.
+  bool WorthAnotherWorker(const absl::Status& status) const;
+  // What the client is told: a refusal to go on with its answer is not a fault of its request.
+  absl::Status ForClient(const absl::Status& status) const;
+  // Begins to count anew: the worker that was lost had the request in hand.
+  void Resume();
   bool Current(int32_t attempt) const { return state_ == State::kDecoding && attempt == attempt_; }
   void CancelOpenCalls(Actions& actions);
   bool MayQueueLocally() const;
@@ -98,13 +111,18 @@ class RequestFlow {
   Actions Fail(absl::Status status);
 
   const int32_t max_attempts_;
+  const int32_t max_resumes_;
   State state_ = State::kNew;
   PrefillState prefill_ = PrefillState::kNone;
   bool decode_open_ = false;
   bool started_sent_ = false;
   bool tokens_forwarded_ = false;
+  bool tokens_in_attempt_ = false;  // this attempt's worker gave some
   bool queueing_locally_ = false;
   int32_t attempt_ = 0;
+  int32_t failures_ = 0;  // in a row
+  int32_t resumes_ = 0;
+  Placement asked_placement_ = Placement::kAutomatic;
   Placement placement_ = Placement::kAutomatic;
   RoutePlan plan_;
   absl::flat_hash_set<WorkerNumber> excluded_;

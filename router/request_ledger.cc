@@ -26,7 +26,15 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   ledger.set_total_us(now_us - received_us_);
   ledger.set_decode_worker(decode_worker);
   ledger.set_prefill_worker(prefill_worker);
-  if (!prefill_) return;
+  ledger.set_resumes(resumes_);
+  if (prefill_) AddPrefill(finished);
+  // A worker that went on with an answer found generated tokens in its cache too.
+  v1::Usage& usage = *finished.mutable_usage();
+  usage.set_cached_tokens(std::min(usage.cached_tokens(), usage.prompt_tokens()));
+}
+
+void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
+  v1::Ledger& ledger = *finished.mutable_ledger();
 
   // The prefill worker's own words come first. What the KV brought along to the decode worker (and
   // the decode worker added itself) stands where the report says nothing.

@@ -25,6 +25,8 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "Runs of 16 tokens whose holders the router remembers; about 100 bytes each.");
   settings.Add("decode-attempts", &options.decode_attempts, 1, 64,
                "Decode workers that are tried before a request is refused.");
+  settings.Add("max-resumes", &options.max_resumes, 0, 1024,
+               "How often an answer goes on elsewhere when its decode worker is lost.");
   settings.Add(
       "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
       "How long a finished answer waits for its prefill worker's figures, in milliseconds.");

@@ -22,6 +22,7 @@ struct RouterOptions {
   int64_t max_prompt_bytes = 4 << 20;
   int64_t prefix_index_entries = 1 << 20;
   int32_t decode_attempts = 3;
+  int32_t max_resumes = 8;        // of one answer
   int64_t report_wait_ms = 1000;  // for a prefill worker's figures after the answer has ended
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;

@@ -13,6 +13,10 @@ std::vector<TokenId> TokenIdsFromWire(const google::protobuf::RepeatedField<int3
   return {ids.begin(), ids.end()};
 }
 
+GeneratedPart GeneratedFromWire(const v1::GeneratedPart& wire) {
+  return {.tokens = TokenIdsFromWire(wire.token_ids()), .logits_hash = wire.logits_hash()};
+}
+
 const char* AllocationKindName(AllocationEvent::Kind kind) {
   switch (kind) {
     case AllocationEvent::Kind::kMatch:
@@ -55,17 +59,24 @@ absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire) 
   return out;
 }
 
-absl::Status CheckPromptSize(int64_t prompt_tokens, int32_t context_length) {
-  if (prompt_tokens < context_length) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
-                                                 " tokens, the context of ", context_length,
-                                                 " leaves no room for an answer"));
+absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
+                             int32_t context_length) {
+  if (prompt_tokens >= context_length) {
+    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
+                                                   " tokens, the context of ", context_length,
+                                                   " leaves no room for an answer"));
+  }
+  if (generated_tokens <= context_length - prompt_tokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a prompt of ", prompt_tokens, " tokens and ", generated_tokens,
+                   " generated ones exceed the context of ", context_length));
 }
 
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling) {
   GenerateRequest out;
   out.request_id = std::move(*wire.mutable_request_id());
   out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
+  out.generated = GeneratedFromWire(wire.generated());
   out.sampling = std::move(sampling);
   out.cache_namespace = CacheNamespace(wire.cache_namespace());
   out.priority = wire.priority();
@@ -78,6 +89,7 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
   PrefillRequest out;
   out.request_id = std::move(*wire.mutable_request_id());
   out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
+  out.generated = GeneratedFromWire(wire.generated());
   out.sampling = std::move(sampling);
   out.cache_namespace = CacheNamespace(wire.cache_namespace());
   out.priority = wire.priority();

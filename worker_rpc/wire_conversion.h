@@ -18,9 +18,10 @@ namespace baton {
 // Absent fields take the engine's defaults. InvalidArgument: more logit_bias entries than the API
 // allows.
 absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
-// Whether a prompt of so many tokens leaves room in the context: asked before it is copied.
-// InvalidArgument names both numbers.
-absl::Status CheckPromptSize(int64_t prompt_tokens, int32_t context_length);
+// Whether a prompt of so many tokens leaves room in the context, and what was generated behind it
+// fits there: asked before they are copied. InvalidArgument names the numbers.
+absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
+                             int32_t context_length);
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
 

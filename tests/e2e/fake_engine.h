@@ -38,7 +38,7 @@ class FakeEngine final : public Engine {
   struct Script {
     absl::Status refusal = absl::OkStatus();           // of Generate or Prefill
     absl::Status hand_off_refusal = absl::OkStatus();  // of Generate with remote prefill
-    int32_t tokens = 3;                                // of each answer
+    int32_t tokens = 3;                                // of each answer: "abc…"
     bool finish = true;                                // or stay silent behind the tokens
     bool hold_hand_overs = false;                      // answer them in AnswerHandOvers
     std::string model_name = "fake";
@@ -162,18 +162,21 @@ class FakeEngine final : public Engine {
   bool Answer(RequestHandle handle) {
     std::shared_ptr<RequestSink> sink;
     FinishInfo finish;
+    int32_t begin = 0;
     {
       std::lock_guard lock(mutex_);
       const auto found = live_.find(handle);
       if (found == live_.end()) return false;
       sink = found->second.second;
+      begin = static_cast<int32_t>(found->second.first.generated.tokens.size());
       finish.prompt_tokens = static_cast<int32_t>(found->second.first.prompt.size());
       if (script_.finish) live_.erase(found);
     }
-    for (int32_t i = 0; i < script_.tokens; ++i) {
+    for (int32_t i = begin; i < script_.tokens; ++i) {
       sink->OnTokens({.token_ids = {'a' + i},
                       .text = std::string(1, static_cast<char>('a' + i)),
-                      .logprobs = {}});
+                      .logprobs = {},
+                      .logits_hash = 100 + static_cast<uint64_t>(i)});
     }
     finish.completion_tokens = script_.tokens;
     if (script_.finish) sink->OnFinish(std::move(finish));
@@ -189,6 +192,10 @@ class FakeEngine final : public Engine {
   std::vector<GenerateRequest> generated() {
     std::lock_guard lock(mutex_);
     return generated_;
+  }
+  std::vector<PrefillRequest> prefilled() {
+    std::lock_guard lock(mutex_);
+    return prefilled_;
   }
   int prefilled_locally() {
     std::lock_guard lock(mutex_);

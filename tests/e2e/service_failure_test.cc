@@ -134,7 +134,37 @@ TEST_F(ServiceFailureTest, AFailedPrefillIsComputedOnTheDecodeWorker) {
   EXPECT_EQ(answer.finished.ledger().prefill_worker(), "");
 }
 
-TEST_F(ServiceFailureTest, AWorkerThatDiesInMidStreamIsUnavailable) {
+// Decode worker and prefill worker of the second attempt know what the client has.
+TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
+  FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
+  std::thread killer([this, &lost] {
+    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+    // The next attempt's workers come while the first one's answer is under way.
+    FakeWorker& other = AddDecode({.tokens = 5});
+    AddPrefill(other);
+    lost.Die();
+  });
+  const Answer answer = Generate(LongPrompt());
+  killer.join();
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.text, "abcde");
+  EXPECT_EQ(answer.ids, (std::vector<int32_t>{'a', 'b', 'c', 'd', 'e'}));
+  EXPECT_EQ(answer.started_count, 1);
+  EXPECT_EQ(answer.finished.ledger().resumes(), 1);
+  EXPECT_EQ(answer.finished.ledger().decode_worker(), "worker-2");
+  EXPECT_EQ(answer.finished.ledger().prefill_worker(), "worker-3");
+  const auto asked = workers_[1]->engine().generated();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].prompt.size(), 200u);
+  EXPECT_EQ(asked[0].generated.tokens, (std::vector<TokenId>{'a', 'b', 'c'}));
+  EXPECT_EQ(asked[0].generated.logits_hash, 102u);
+  const auto prefilled = workers_[2]->engine().prefilled();
+  ASSERT_EQ(prefilled.size(), 1u);
+  EXPECT_EQ(prefilled[0].generated.tokens, asked[0].generated.tokens);
+  EXPECT_EQ(prefilled[0].generated.logits_hash, 102u);
+}
+
+TEST_F(ServiceFailureTest, AWorkerThatDiesInMidStreamWithoutAnotherIsUnavailable) {
   FakeWorker& decode = AddDecode({.finish = false});
   std::thread killer([&decode] {
     decode.engine().Eventually([](auto& e) { return e.generated_count() == 1; });

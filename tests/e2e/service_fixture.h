@@ -64,6 +64,7 @@ class FakeWorker {
 struct Answer {
   grpc::Status status;
   v1::Started started;
+  int started_count = 0;
   std::string text;
   std::vector<int32_t> ids;
   v1::Finished finished;
@@ -138,7 +139,10 @@ class ServiceTest : public ::testing::Test {
     Answer answer;
     v1::GenerateResponse response;
     while (reader->Read(&response)) {
-      if (response.has_started()) answer.started = response.started();
+      if (response.has_started()) {
+        answer.started = response.started();
+        ++answer.started_count;
+      }
       if (response.has_tokens()) {
         answer.text += response.tokens().text();
         for (const int32_t id : response.tokens().token_ids()) answer.ids.push_back(id);

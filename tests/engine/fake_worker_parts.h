@@ -293,6 +293,13 @@ struct SinkRecord {
   std::vector<TokenId> tokens;
   std::string text;
   std::vector<TokenDetail> logprobs;
+  // What had come with every call of OnTokens.
+  struct Progress {
+    size_t tokens;
+    size_t text_bytes;
+    uint64_t logits_hash;
+  };
+  std::vector<Progress> progress;
   std::optional<FinishInfo> finish;
   std::optional<absl::Status> error;
   bool ended() const { return finish.has_value() || error.has_value(); }
@@ -311,6 +318,7 @@ class RecordingSink final : public RequestSink {
     record_->tokens.insert(record_->tokens.end(), output.token_ids.begin(), output.token_ids.end());
     record_->text += output.text;
     for (TokenDetail& detail : output.logprobs) record_->logprobs.push_back(std::move(detail));
+    record_->progress.push_back({record_->tokens.size(), record_->text.size(), output.logits_hash});
   }
   void OnFinish(FinishInfo info) override {
     EXPECT_FALSE(record_->ended()) << "a second end";

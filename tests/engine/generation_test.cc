@@ -1,5 +1,6 @@
 #include "engine/generation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -126,6 +127,46 @@ TEST_F(GenerationTest, TheLedgerCountsFromArrival) {
   EXPECT_EQ(info.ledger.total_us, 200);
   EXPECT_EQ(info.prompt_tokens, 2);
   EXPECT_EQ(info.completion_tokens, 3);
+}
+
+TEST_F(GenerationTest, GoesOnBehindWhatAnotherWorkerGenerated) {
+  request_.sampling.stop = {"STOP"};
+  request_.sampling.min_tokens = 3;
+  const std::vector<TokenId> answer = Bytes("go h\u00e9re ST and STOP");
+  Generation whole = Make();
+  std::vector<std::string> texts;
+  for (const TokenId token : answer) {
+    texts.push_back(whole.Accept(Token(token), kArrivalUs).output.text);
+  }
+  for (size_t before = 0; before < answer.size(); ++before) {
+    SCOPED_TRACE(before);
+    Generation resumed = Make();
+    const auto finished = resumed.Resume(
+        {.tokens = {answer.begin(), answer.begin() + before}, .logits_hash = 0}, kArrivalUs);
+    ASSERT_TRUE(finished.ok()) << finished.status();
+    EXPECT_FALSE(finished->has_value());
+    for (size_t i = before; i < answer.size(); ++i) {
+      const Generation::Emission emission = resumed.Accept(Token(answer[i]), kArrivalUs);
+      EXPECT_EQ(emission.output.text, texts[i]) << i;
+      EXPECT_EQ(emission.finished.has_value(), i + 1 == answer.size()) << i;
+    }
+    EXPECT_EQ(resumed.Finish(FinishReason::kStop, 5000).completion_tokens, answer.size());
+  }
+}
+
+TEST_F(GenerationTest, KnowsAnAnswerThatHadEndedAndRefusesOneThatGoesOnBehindItsEnd) {
+  request_.sampling.stop = {"STOP"};
+  Generation ended = Make();
+  const auto finished = ended.Resume({.tokens = Bytes("one STOP"), .logits_hash = 0}, kArrivalUs);
+  ASSERT_TRUE(finished.ok());
+  EXPECT_EQ(*finished, FinishReason::kStop);
+  EXPECT_EQ(ended.Finish(**finished, 5000).text, "");
+
+  Generation beyond = Make();
+  const auto refused =
+      beyond.Resume({.tokens = Bytes("one STOP two"), .logits_hash = 0}, kArrivalUs);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("generated_token_ids[8]"));
 }
 
 TEST_F(GenerationTest, EndsWithoutATokenToo) {

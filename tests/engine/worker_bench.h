@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -93,11 +95,13 @@ class WorkerBench {
     return Generate(std::move(request));
   }
   std::shared_ptr<PrefillRecord> Prefill(std::vector<TokenId> prompt, const TransferTicket& ticket,
-                                         const SamplingParams& sampling = Greedy()) {
+                                         const SamplingParams& sampling = Greedy(),
+                                         GeneratedPart generated = {}) {
     auto record = std::make_shared<PrefillRecord>();
     PrefillRequest request;
     request.request_id = "prefill";
     request.prompt = std::move(prompt);
+    request.generated = std::move(generated);
     request.sampling = sampling;
     request.ticket = ticket;
     core->AddPrefill(++last_handle, std::move(request),
@@ -170,5 +174,13 @@ class WorkerBench {
   // What the next transfer is called; by default as the request.
   std::function<uint64_t()> next_transfer_id = [this] { return last_handle; };
 };
+
+// Plays the engine loops of both until neither has anything left.
+inline void RunBoth(WorkerBench& one, WorkerBench& other) {
+  for (int i = 0; i < 100'000 && !(one.core->idle() && other.core->idle()); ++i) {
+    const bool worked = one.Turn();
+    if (!other.Turn() && !worked) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
 
 }  // namespace baton

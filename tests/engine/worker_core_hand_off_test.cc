@@ -1,22 +1,11 @@
 // Two workers joined by the real loopback transport: one prefills, the other decodes.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "engine/worker_core.h"
 #include "tests/engine/worker_bench.h"
 
 namespace baton {
 namespace {
-
-// Plays the engine loops of both until neither has anything left.
-void RunBoth(WorkerBench& one, WorkerBench& other) {
-  for (int i = 0; i < 100'000 && !(one.core->idle() && other.core->idle()); ++i) {
-    const bool worked = one.Turn();
-    if (!other.Turn() && !worked) std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
 
 TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
   const auto network = CreateLoopbackNetwork();

@@ -24,7 +24,7 @@ std::vector<Kind> Kinds(const RequestFlow::Actions& actions) {
 }
 
 TEST(RequestFlow, ARemotePrefillTakesTheWholePath) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   EXPECT_THAT(Kinds(flow.Start()), ElementsAre(Kind::kChooseRoute));
   const auto opened = flow.OnRoute(Remote());
   EXPECT_THAT(Kinds(opened), ElementsAre(Kind::kSendStarted, Kind::kOpenDecode));
@@ -37,7 +37,7 @@ TEST(RequestFlow, ARemotePrefillTakesTheWholePath) {
 }
 
 TEST(RequestFlow, ALocalPrefillNeedsNoTicket) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   EXPECT_FALSE(flow.OnRoute(Local())[1].remote_prefill);
   EXPECT_THAT(Kinds(flow.OnTokens(1)), ElementsAre(Kind::kForwardTokens));
@@ -45,7 +45,7 @@ TEST(RequestFlow, ALocalPrefillNeedsNoTicket) {
 }
 
 TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Remote());
   flow.OnTicket(1);
@@ -57,7 +57,7 @@ TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
 }
 
 TEST(RequestFlow, WhenNobodyPrefillsTheRequestFails) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Remote());
   flow.OnTicket(1);
@@ -68,7 +68,7 @@ TEST(RequestFlow, WhenNobodyPrefillsTheRequestFails) {
 }
 
 TEST(RequestFlow, ADeadlineThatEndsBothPrefillsIsADeadline) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Remote());
   flow.OnTicket(1);
@@ -79,7 +79,7 @@ TEST(RequestFlow, ADeadlineThatEndsBothPrefillsIsADeadline) {
 }
 
 TEST(RequestFlow, ARefusalTriesAnotherWorkerAndStartedIsSentOnce) {
-  RequestFlow flow(2);
+  RequestFlow flow(2, 2);
   flow.Start();
   flow.OnRoute(Local());
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
@@ -93,7 +93,7 @@ TEST(RequestFlow, ARefusalTriesAnotherWorkerAndStartedIsSentOnce) {
 }
 
 TEST(RequestFlow, WithoutAnotherWorkerTheRefusalIsTheAnswer) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Local());
   flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
@@ -102,22 +102,106 @@ TEST(RequestFlow, WithoutAnotherWorkerTheRefusalIsTheAnswer) {
   EXPECT_EQ(actions[0].status.message(), "full");
 }
 
-TEST(RequestFlow, AWorkerThatDiesAfterTokensIsUnavailableAndNotRetried) {
+TEST(RequestFlow, AnAnswerGoesOnElsewhereWhenItsWorkerIsLost) {
   for (const absl::Status& death :
        {absl::UnavailableError("gone"), absl::CancelledError("ending"), absl::OkStatus()}) {
-    RequestFlow flow(3);
+    RequestFlow flow(1, 2);
+    flow.Start();
+    flow.OnRoute(Remote());
+    flow.OnTicket(1);
+    EXPECT_FALSE(flow.resumes());
+    flow.OnTokens(1);
+    flow.OnPrefillDone(1);
+    EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, death)), ElementsAre(Kind::kChooseRoute)) << death;
+    EXPECT_TRUE(flow.resumes());
+    EXPECT_TRUE(flow.excluded().contains(WorkerNumber(1)));
+    const auto opened = flow.OnRoute({.decode = WorkerNumber(3), .prefill = WorkerNumber(2)});
+    ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode)) << "the client has its start";
+    EXPECT_EQ(opened[0].attempt, 2);
+    EXPECT_THAT(Kinds(flow.OnTicket(2)), ElementsAre(Kind::kSendPrefill));
+    // A prefill that fails before this worker's first token is computed there.
+    EXPECT_THAT(Kinds(flow.OnPrefillFailed(2, absl::UnavailableError("gone"))),
+                ElementsAre(Kind::kPrefillLocally));
+    EXPECT_THAT(Kinds(flow.OnTokens(1)), IsEmpty()) << "of the lost worker";
+    EXPECT_THAT(Kinds(flow.OnTokens(2)), ElementsAre(Kind::kForwardTokens));
+    EXPECT_THAT(Kinds(flow.OnDecodeFinished(2)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
+  }
+}
+
+TEST(RequestFlow, ALostWorkersPrefillIsCancelledBeforeTheAnswerGoesOn) {
+  RequestFlow flow(1, 1);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  flow.OnTokens(1);
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::UnavailableError("gone"))),
+              ElementsAre(Kind::kCancelPrefill, Kind::kChooseRoute));
+}
+
+TEST(RequestFlow, AnAnswerGoesOnOnlySoOften) {
+  RequestFlow flow(1, 2);
+  flow.Start();
+  flow.OnRoute(Local());
+  for (int32_t attempt = 1; attempt <= 2; ++attempt) {
+    flow.OnTokens(attempt);
+    EXPECT_THAT(Kinds(flow.OnDecodeFailed(attempt, absl::UnavailableError("killed"))),
+                ElementsAre(Kind::kChooseRoute));
+    flow.OnRoute({.decode = WorkerNumber(10 + attempt), .prefill = std::nullopt});
+  }
+  flow.OnTokens(3);
+  const auto actions = flow.OnDecodeFailed(3, absl::UnavailableError("killed"));
+  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
+  EXPECT_EQ(actions[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(RequestFlow, AnErrorOfTheAnswerItselfIsNotResumed) {
+  for (const absl::Status& error :
+       {absl::InternalError("a NaN"), absl::DeadlineExceededError("late")}) {
+    RequestFlow flow(3, 2);
     flow.Start();
     flow.OnRoute(Local());
     flow.OnTokens(1);
-    const auto actions = flow.OnDecodeFailed(1, death);
-    ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail)) << death;
-    EXPECT_EQ(actions[0].status.code(), absl::StatusCode::kUnavailable) << death;
+    const auto actions = flow.OnDecodeFailed(1, error);
+    ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail)) << error;
+    EXPECT_EQ(actions[0].status, error);
   }
+}
+
+// What refuses to go on with an answer says nothing about the request: it was accepted once.
+TEST(RequestFlow, WhenNobodyGoesOnWithAnAnswerItIsUnavailable) {
+  for (const absl::Status& refusal :
+       {absl::ResourceExhaustedError("full"), absl::InvalidArgumentError("a smaller pool")}) {
+    RequestFlow flow(2, 2);
+    flow.Start();
+    flow.OnRoute(Local());
+    flow.OnTokens(1);
+    flow.OnDecodeFailed(1, absl::UnavailableError("gone"));
+    flow.OnRoute({.decode = WorkerNumber(2), .prefill = std::nullopt});
+    EXPECT_THAT(Kinds(flow.OnDecodeFailed(2, refusal)), ElementsAre(Kind::kChooseRoute));
+    EXPECT_TRUE(flow.excluded().contains(WorkerNumber(2)));
+    const auto actions = flow.OnNoRoute(absl::UnavailableError("nobody"));
+    ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
+    EXPECT_EQ(actions[0].status.code(), absl::StatusCode::kUnavailable) << refusal;
+    EXPECT_THAT(actions[0].status.message(), ::testing::HasSubstr(refusal.message()));
+  }
+}
+
+// Who had no room when the request was new may have some now.
+TEST(RequestFlow, ALostWorkerOpensTheOthersAgain) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Local());
+  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
+  flow.OnRoute({.decode = WorkerNumber(3), .prefill = std::nullopt});
+  flow.OnTokens(2);
+  flow.OnDecodeFailed(2, absl::UnavailableError("gone"));
+  EXPECT_FALSE(flow.excluded().contains(WorkerNumber(1)));
+  EXPECT_TRUE(flow.excluded().contains(WorkerNumber(3)));
 }
 
 // One that refuses hand-offs may still queue what it prefills itself.
 TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   EXPECT_EQ(flow.placement(), Placement::kAutomatic);
   flow.OnRoute({.decode = WorkerNumber(1), .prefill = WorkerNumber(2)});
@@ -140,7 +224,7 @@ TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
 }
 
 TEST(RequestFlow, TheLastAttemptsRefusedHandOffIsQueuedToo) {
-  RequestFlow flow(1);
+  RequestFlow flow(1, 2);
   flow.Start();
   flow.OnRoute(Remote());
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
@@ -151,7 +235,7 @@ TEST(RequestFlow, TheLastAttemptsRefusedHandOffIsQueuedToo) {
 }
 
 TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start(Placement::kRemote);
   flow.OnRoute(Remote());
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
@@ -161,7 +245,7 @@ TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
 }
 
 TEST(RequestFlow, AnInvalidRequestIsNotRetried) {
-  RequestFlow flow(3);
+  RequestFlow flow(3, 2);
   flow.Start();
   flow.OnRoute(Local());
   const auto actions = flow.OnDecodeFailed(1, absl::InvalidArgumentError("top_p"));
@@ -170,7 +254,7 @@ TEST(RequestFlow, AnInvalidRequestIsNotRetried) {
 }
 
 TEST(RequestFlow, ADecodeFailureCancelsThePrefill) {
-  RequestFlow flow(1);
+  RequestFlow flow(1, 2);
   flow.Start();
   flow.OnRoute(Remote());
   flow.OnTicket(1);
@@ -180,7 +264,7 @@ TEST(RequestFlow, ADecodeFailureCancelsThePrefill) {
 
 TEST(RequestFlow, TheReportIsAwaitedButNotForEver) {
   for (const bool overdue : {false, true}) {
-    RequestFlow flow(1);
+    RequestFlow flow(1, 2);
     flow.Start();
     flow.OnRoute(Remote());
     flow.OnTicket(1);
@@ -197,7 +281,7 @@ TEST(RequestFlow, TheReportIsAwaitedButNotForEver) {
 }
 
 TEST(RequestFlow, AClientThatLeavesCancelsBothWorkers) {
-  RequestFlow flow(1);
+  RequestFlow flow(1, 2);
   flow.Start();
   flow.OnRoute(Remote());
   flow.OnTicket(1);
@@ -209,7 +293,7 @@ TEST(RequestFlow, AClientThatLeavesCancelsBothWorkers) {
 // A host that carries out whatever the flow says and remembers which calls are open.
 class Host {
  public:
-  explicit Host(std::mt19937_64& random) : random_(random), flow_(3) { Do(flow_.Start()); }
+  explicit Host(std::mt19937_64& random) : random_(random), flow_(3, 2) { Do(flow_.Start()); }
 
   void RandomEvent() {
     const auto attempt = static_cast<int32_t>(random_() % 4);
