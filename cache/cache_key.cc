@@ -69,8 +69,7 @@ Hash128 NamespaceHash(CacheNamespace cache_namespace) {
   return HashBytes(&seed, sizeof(seed));
 }
 
-Hash128 NextChainedHash(const Hash128& previous,
-                        std::span<const CacheUnit, kUnitsPerHash> units) {
+Hash128 NextChainedHash(const Hash128& previous, std::span<const CacheUnit, kUnitsPerHash> units) {
   HashInput input{.previous = previous, .units = {}};
   std::copy(units.begin(), units.end(), input.units.begin());
   return HashBytes(&input, sizeof(input));

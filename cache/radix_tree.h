@@ -20,9 +20,9 @@
 // Clear forgets everything at once: unlocked blocks are freed, and what is locked can no longer be
 // matched and is freed with its last lock.
 //
-// On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run is
-// stored when the last of its blocks comes, removed when the first goes. Each is hashed once, behind
-// the hash before it. What Clear cut off is nobody's to find, so it is told of no more.
+// On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run
+// is stored when the last of its blocks comes, removed when the first goes. Each is hashed once,
+// behind the hash before it. What Clear cut off is nobody's to find, so it is told of no more.
 //
 // Invariants:
 //  1. Two children of one node never begin with equal blocks; lookup compares units, the hash only

@@ -14,8 +14,8 @@ void RadixTree::PublishTo(KvEventBatcher* events) {
   publication_->events = events;
   publication_->runs_per_block = std::max(1, block_size_ / kUnitsPerHash);
   publication_->blocks_per_run = std::max(1, kUnitsPerHash / block_size_);
-  publication_->hashes = std::make_unique_for_overwrite<Hash128[]>(
-      size_t(allocator_->capacity()) * publication_->runs_per_block);
+  publication_->hashes = std::make_unique_for_overwrite<Hash128[]>(size_t(allocator_->capacity()) *
+                                                                   publication_->runs_per_block);
 }
 
 bool RadixTree::Publication::Hold(const Hash128& run, bool is_last) {

@@ -27,8 +27,7 @@ KvEventLog::Batch KvEventFeed::Find(uint64_t sequence) const {
 
 uint64_t KvEventFeed::Subscribe(std::function<void()> on_news) {
   std::lock_guard lock(mutex_);
-  readers_[next_subscription_] =
-      std::make_shared<const std::function<void()>>(std::move(on_news));
+  readers_[next_subscription_] = std::make_shared<const std::function<void()>>(std::move(on_news));
   return next_subscription_++;
 }
 

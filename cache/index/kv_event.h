@@ -16,11 +16,11 @@
 // beginning with the namespace, which is why events name none. A worker whose blocks are not 16
 // tokens long tells of every unit that lies in a full block it has committed.
 //
-// Around a batch stand the worker's epoch and the batch's number: batches count from 1 in each epoch,
-// and a worker begins its epoch with an empty cache. A snapshot is one or several batches of stored
-// events alone, for all that the worker holds, and the number of the last batch that is in it. On
-// the wire that is KvEventBatch of Worker.StreamKvEvents (proto/baton/v1/worker.proto); who reads it
-// is a KvEventFollower, who writes it a KvEventBatcher.
+// Around a batch stand the worker's epoch and the batch's number: batches count from 1 in each
+// epoch, and a worker begins its epoch with an empty cache. A snapshot is one or several batches of
+// stored events alone, for all that the worker holds, and the number of the last batch that is in
+// it. On the wire that is KvEventBatch of Worker.StreamKvEvents (proto/baton/v1/worker.proto); who
+// reads it is a KvEventFollower, who writes it a KvEventBatcher.
 //
 // How this maps to others' events:
 //   vLLM (KVEventBatch): BlockStored(block_hashes, parent_block_hash, medium) is stored, once its

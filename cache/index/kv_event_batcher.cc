@@ -36,10 +36,9 @@ void KvEventBatcher::Add(const Hash128& run) {
 
 void KvEventBatcher::Stored(const std::optional<Hash128>& before, const Hash128& run) {
   const bool room = open_bytes_ + sizeof(run) <= batch_bytes_;
-  const bool continues = room && !open_.empty() && before &&
-                         open_.back().kind == KvEvent::Kind::kStored &&
-                         open_.back().hashes.size() < kMaxHashesPerKvEvent &&
-                         open_.back().hashes.back() == *before;
+  const bool continues =
+      room && !open_.empty() && before && open_.back().kind == KvEvent::Kind::kStored &&
+      open_.back().hashes.size() < kMaxHashesPerKvEvent && open_.back().hashes.back() == *before;
   if (!continues) {
     Begin({.kind = KvEvent::Kind::kStored, .parent = before, .hashes = {}});
   }
@@ -48,8 +47,7 @@ void KvEventBatcher::Stored(const std::optional<Hash128>& before, const Hash128&
 
 void KvEventBatcher::Removed(const Hash128& run) {
   const bool room = open_bytes_ + sizeof(run) <= batch_bytes_;
-  const bool continues = room && !open_.empty() &&
-                         open_.back().kind == KvEvent::Kind::kRemoved &&
+  const bool continues = room && !open_.empty() && open_.back().kind == KvEvent::Kind::kRemoved &&
                          open_.back().hashes.size() < kMaxHashesPerKvEvent;
   if (!continues) {
     Begin({.kind = KvEvent::Kind::kRemoved, .parent = std::nullopt, .hashes = {}});

@@ -50,9 +50,9 @@ class KvEventFollower {
   };
   void Apply(std::span<const KvEvent> events);
 
-  const IndexedWorker worker_;
-  const Epoch epoch_;
-  GlobalIndex* const index_;
+  IndexedWorker worker_;
+  Epoch epoch_;
+  GlobalIndex* index_;
   uint64_t sequence_ = 0;
   bool ready_ = true;
   std::optional<OpenSnapshot> open_;

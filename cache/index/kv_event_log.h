@@ -1,8 +1,8 @@
 // The latest batches of KV events of one epoch, numbered from 1, for who comes late or reads
 // slowly. Old ones are dropped for new ones: who still needed them is better served by a snapshot.
 //
-// Invariant: what is kept is a run of numbers that ends with last(), and at most kept_bytes large or
-// one batch long.
+// Invariant: what is kept is a run of numbers that ends with last(), and at most kept_bytes large
+// or one batch long.
 //
 // Thread safety: the owner's lock. Batches themselves are immutable.
 #pragma once

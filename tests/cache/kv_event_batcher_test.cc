@@ -37,12 +37,12 @@ TEST(KvEventBatcher, WhatContinuesTheEventBeforeJoinsIt) {
   batcher.Stored({}, {5, 5});  // another chain
   const std::vector<std::string> batches = batcher.Take();
   EXPECT_THAT(batches, SizeIs(1));
-  EXPECT_THAT(Decoded(batches),
-              ElementsAre(Event(Kind::kStored, {}, {{1, 1}, {2, 2}}),
-                          Event(Kind::kStored, Hash128{1, 1}, {{3, 3}}),
-                          Event(Kind::kRemoved, {}, {{3, 3}, {2, 2}}),
-                          Event(Kind::kCleared, {}, {}), Event(Kind::kStored, {}, {{1, 1}}),
-                          Event(Kind::kStored, {}, {{5, 5}})));
+  EXPECT_THAT(
+      Decoded(batches),
+      ElementsAre(Event(Kind::kStored, {}, {{1, 1}, {2, 2}}),
+                  Event(Kind::kStored, Hash128{1, 1}, {{3, 3}}),
+                  Event(Kind::kRemoved, {}, {{3, 3}, {2, 2}}), Event(Kind::kCleared, {}, {}),
+                  Event(Kind::kStored, {}, {{1, 1}}), Event(Kind::kStored, {}, {{5, 5}})));
   EXPECT_THAT(batcher.Take(), IsEmpty());
 }
 

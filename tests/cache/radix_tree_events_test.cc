@@ -87,11 +87,13 @@ TEST(RadixTreeEvents, BlocksOfSixteenAreTheirRuns) {
   const std::vector<Hash128> hashes = ChainedHashes(kSpace, units);
   tree.Cache({units.begin(), units.begin() + 32});
   tree.Cache(units);
-  EXPECT_THAT(tree.Events(), ElementsAre(KvEvent{.kind = Kind::kStored, .parent = {}, .hashes = hashes}))
+  EXPECT_THAT(tree.Events(),
+              ElementsAre(KvEvent{.kind = Kind::kStored, .parent = {}, .hashes = hashes}))
       << "one event, however the blocks came";
   EXPECT_EQ(tree.tree().Evict(2), 2);
-  EXPECT_THAT(tree.Events(),
-              ElementsAre(KvEvent{.kind = Kind::kRemoved, .parent = {}, .hashes = {hashes[2], hashes[1]}}));
+  EXPECT_THAT(
+      tree.Events(),
+      ElementsAre(KvEvent{.kind = Kind::kRemoved, .parent = {}, .hashes = {hashes[2], hashes[1]}}));
 }
 
 TEST(RadixTreeEvents, ARunOfSmallBlocksComesWithItsLastAndGoesWithItsFirst) {
