@@ -61,19 +61,21 @@ class Index(unittest.TestCase):
         return worker
 
     def index(self):
+        """The index's status, and the router's `ready`."""
         done = subprocess.run([baton(), "status", "--router", self.router.address, "--json"],
                               capture_output=True, text=True, timeout=60, check=True)
-        index = json.loads(done.stdout)["index"]
-        return index | {"workers": {worker["worker_id"]: worker for worker in index["workers"]}}
+        status = json.loads(done.stdout)
+        workers = {worker["worker_id"]: worker for worker in status["index"]["workers"]}
+        return status["index"] | {"workers": workers, "ready": status["ready"]}
 
     def wait_for_units(self, units, epoch=None):
-        """Waits until the followed workers are those of `units` and hold so many; returns the index."""
+        """Waits until the router is ready and the followed workers are those of `units` and hold so many; returns the index."""
         def there():
             index = self.index()
             workers = index["workers"]
             held = {name: worker["units"] for name, worker in workers.items() if worker["followed"]}
             other = epoch is None or all(worker["epoch"] != epoch for worker in workers.values())
-            return index if held == units and other else None
+            return index if index["ready"] and held == units and other else None
         try:
             return wait_until(there, SEEN_TIMEOUT_S, f"units {units}")
         except TimeoutError as error:
