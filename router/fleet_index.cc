@@ -48,7 +48,8 @@ void FleetIndex::Interrupted(IndexedWorker worker, const absl::Status& why) {
   const auto it = states_.find(worker);
   if (it == states_.end()) return;
   it->second.shown.followed = false;
-  it->second.shown.trouble = std::string(why.message());
+  it->second.shown.trouble =
+      why.message().empty() ? absl::StatusCodeToString(why.code()) : std::string(why.message());
 }
 
 void FleetIndex::CannotTell(IndexedWorker worker, const absl::Status& why) {

@@ -75,7 +75,7 @@ void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, b
   Subscription& subscription = it->second;
   subscription.stream = nullptr;
   if (SaysItCannotTell(status)) {
-    LOG(WARNING) << "worker " << number << " tells of no cached prefixes: " << status.message();
+    LOG(WARNING) << "worker " << number << " tells of no cached prefixes: " << status;
     subscription.cannot_tell = true;
     return index_->CannotTell(number, status);
   }
