@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -117,6 +118,15 @@ class ServiceTest : public ::testing::Test {
     return Eventually([&] {
       router_->Tick();
       return done();
+    });
+  }
+
+  // Until so many workers' KV events are followed.
+  bool TickingUntilFollowed(int workers) {
+    return Ticking([this, workers] {
+      const v1::GetStatusResponse status = Status();
+      return std::count_if(status.index().workers().begin(), status.index().workers().end(),
+                           [](const auto& worker) { return worker.followed(); }) == workers;
     });
   }
 

@@ -123,14 +123,15 @@ TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
 }
 
 TEST(RouterWire, TheIndexNamesTheWorkersThatAreStillThere) {
-  FleetIndexStatus status{.units = 7, .memberships = 9, .max_units = 100};
+  FleetIndexStatus status{.units = 7, .memberships = 9, .max_units = 100, .workers = {}};
   status.workers.push_back({.worker = WorkerNumber(3),
                             .epoch = Epoch(11),
                             .followed = true,
                             .units = 5,
                             .sequence = 42,
                             .gaps = 1,
-                            .snapshots = 2});
+                            .snapshots = 2,
+                            .trouble = ""});
   status.workers.push_back({.worker = WorkerNumber(4), .trouble = "gone \xff"});
   status.workers.push_back({.worker = WorkerNumber(5), .trouble = "no \xff"});
   std::vector<WorkerRecord> workers(2);
