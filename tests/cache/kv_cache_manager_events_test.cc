@@ -17,7 +17,7 @@ class EventDriver {
  public:
   EventDriver(int32_t block_size, uint64_t seed)
       : random_(seed),
-        blocks_(std::max(4, 512 / block_size)),
+        blocks_(std::max(16, 512 / block_size)),
         cache_({.num_blocks = blocks_,
                 .max_blocks = 2 * blocks_,
                 .block_size = block_size,

@@ -11,9 +11,10 @@ import json
 import pathlib
 import subprocess
 import unittest
+from random import Random
 
 from cluster import answer, wait_until
-from service_case import ARGUMENTS, SEEN_TIMEOUT_S, baton, inspect_tokens, main, read_texts
+from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, baton, inspect_tokens, main, read_texts
 
 UNIT = 16  # tokens
 
@@ -142,6 +143,35 @@ class Index(unittest.TestCase):
             self.assertEqual(second["decode_worker"], worker)
             self.assertEqual(second["usage"]["cached_tokens"],
                              len(committed) // sizes[worker] * sizes[worker])
+
+
+class Churn(ServiceTest):
+    prefill, decode = 1, 2
+    worker_arguments = ("--kv-blocks=64", "--max-chunk-tokens=64")
+
+    def test_after_many_evictions_the_index_holds_what_the_pools_do(self):
+        random = Random(7)
+        starts = [random.randrange(2000) for _ in range(10)]  # some begin alike
+        jobs = [{"id": str(i), "prompt_token_ids": self.prompt(random.randrange(20, 500), random.choice(starts)),
+                 "max_tokens": random.randrange(1, 30), "temperature": 0, "cache_salt": random.choice("ab"),
+                 "placement": random.choice(("remote", "local", "automatic"))} for i in range(60)]
+        for placement in ("remote", "local", "automatic"):
+            chosen = [{k: v for k, v in job.items() if k != "placement"} for job in jobs
+                      if job["placement"] == placement]
+            arguments = () if placement == "automatic" else ("--placement", placement)
+            results, _ = self.cluster.generate(chosen, *arguments, concurrency=6)
+            self.assertGreater(sum("error" not in result for result in results.values()), len(chosen) // 2)
+
+        def pools():
+            return {name: worker["pool"] for name, worker in self.cluster.wait_at_rest().items()}
+
+        def units():
+            return {worker["worker_id"]: worker["units"] for worker in self.cluster.status()["index"]["workers"]}
+
+        wait_until(lambda: units() == {name: pool["cached_blocks"] for name, pool in pools().items()},
+                   SEEN_TIMEOUT_S, "the index and the pools alike")
+        self.assertGreater(sum(pool["evicted_blocks"] for pool in pools().values()), 100)
+        self.assertTrue(all(count > 0 for count in units().values()), units())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 
@@ -160,6 +162,45 @@ TEST_F(FleetIndexTest, AWorkerSettlesWhenFollowedOrSilentTooLongOrUnableToTell) 
   EXPECT_TRUE(index_.HaveSettled(both, 500));
   EXPECT_FALSE(index_.IsFollowed(kB));
   EXPECT_EQ(Shown(1).trouble, "no such method");
+}
+
+TEST_F(FleetIndexTest, RequestsAskWhileEventsComeIn) {
+  constexpr uint64_t kRounds = 500;
+  const KvEvent removed{
+      .kind = KvEvent::Kind::kRemoved, .parent = std::nullopt, .hashes = {kChain[2], kChain[1]}};
+  const std::string taken_back = EncodeKvEvents({&removed, 1});
+  ASSERT_TRUE(First(0).ok());
+  ASSERT_TRUE(Batch(1, Stored(kChain)).ok());
+  std::atomic<bool> done = false;
+  std::thread teller([&] {
+    for (uint64_t i = 1; i <= kRounds; ++i) {
+      EXPECT_TRUE(Batch(2 * i, taken_back).ok());
+      EXPECT_TRUE(Batch(2 * i + 1, Stored(kChain)).ok());
+    }
+    done = true;
+  });
+  std::thread others([&] {  // incarnations that come and go
+    for (uint32_t number = 100; !done; ++number) {
+      const IndexedWorker worker(number);
+      index_.Add(worker, kEpoch, 0);
+      EXPECT_TRUE(First(1, worker).ok());
+      EXPECT_TRUE(Batch(1, Stored(kChain), worker).ok());
+      index_.Remove(worker);
+    }
+  });
+  while (!done) {
+    int32_t units = 0;
+    for (const HeldPrefix& prefix : index_.Match(kChain)) {
+      if (prefix.worker == kA) units = prefix.units;
+    }
+    EXPECT_THAT(units, ::testing::AnyOf(1, 2, 3)) << "the first unit always stays";
+    EXPECT_TRUE(index_.IsFollowed(kA));
+    EXPECT_LE(index_.Status().workers.size(), 2u);
+  }
+  teller.join();
+  others.join();
+  EXPECT_THAT(index_.Match(kChain), ElementsAre(HeldPrefix{kA, CacheTier::kDevice, 3}));
+  EXPECT_EQ(index_.Status().memberships, kChain.size());
 }
 
 }  // namespace
