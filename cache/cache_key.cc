@@ -64,15 +64,24 @@ std::vector<CacheUnit> BigramUnitsFromTokens(std::span<const TokenId> tokens) {
   return units;
 }
 
+Hash128 NamespaceHash(CacheNamespace cache_namespace) {
+  const uint64_t seed = cache_namespace.value();
+  return HashBytes(&seed, sizeof(seed));
+}
+
+Hash128 NextChainedHash(const Hash128& previous, std::span<const CacheUnit, kUnitsPerHash> units) {
+  HashInput input{.previous = previous, .units = {}};
+  std::copy(units.begin(), units.end(), input.units.begin());
+  return HashBytes(&input, sizeof(input));
+}
+
 std::vector<Hash128> ChainedHashes(CacheNamespace cache_namespace,
                                    std::span<const CacheUnit> units) {
   std::vector<Hash128> hashes(units.size() / kUnitsPerHash);
-  const uint64_t seed = cache_namespace.value();
-  HashInput input{.previous = HashBytes(&seed, sizeof(seed)), .units = {}};
+  Hash128 previous = NamespaceHash(cache_namespace);
   for (size_t i = 0; i < hashes.size(); ++i) {
-    std::copy_n(units.begin() + i * kUnitsPerHash, kUnitsPerHash, input.units.begin());
-    hashes[i] = HashBytes(&input, sizeof(input));
-    input.previous = hashes[i];
+    previous = NextChainedHash(previous, units.subspan(i * kUnitsPerHash).first<kUnitsPerHash>());
+    hashes[i] = previous;
   }
   return hashes;
 }

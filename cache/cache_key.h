@@ -47,6 +47,10 @@ std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens);
 std::vector<CacheUnit> BigramUnitsFromTokens(std::span<const TokenId> tokens);
 
 inline constexpr int kUnitsPerHash = 16;
+// What a chain begins with: the hash of the namespace alone.
+Hash128 NamespaceHash(CacheNamespace cache_namespace);
+// The hash that follows `previous` in a chain.
+Hash128 NextChainedHash(const Hash128& previous, std::span<const CacheUnit, kUnitsPerHash> units);
 // Chained hashes of every full run of 16 units: hash[i] covers units [0, 16 * (i + 1)) and the
 // namespace.
 std::vector<Hash128> ChainedHashes(CacheNamespace cache_namespace,

@@ -16,6 +16,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
       allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
       tree_(options.block_size, &allocator_, options.eviction_policy) {
   CHECK_GE(options.num_blocks, 1);
+  if (publishes()) tree_.PublishTo(&events_);
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&
         std::has_single_bit(static_cast<uint32_t>(options.block_size)))
       << "block_size " << options.block_size;
@@ -328,6 +329,15 @@ void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
 }
 
 int32_t KvCacheManager::ClearCache() { return tree_.Clear(); }
+
+std::vector<std::string> KvCacheManager::SnapshotKvEvents() const {
+  CHECK(publishes());
+  KvEventBatcher all;
+  tree_.PublishAll(all);
+  std::vector<std::string> parts = all.Take();
+  if (parts.empty()) parts.push_back(EncodeKvEvents({}));
+  return parts;
+}
 
 KvCacheStats KvCacheManager::Stats() const {
   const RadixStats tree = tree_.Stats();

@@ -40,6 +40,7 @@
 #include "cache/block_allocator.h"
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
+#include "cache/index/kv_event_batcher.h"
 #include "cache/radix_tree.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
@@ -65,6 +66,7 @@ struct KvCacheOptions {
   // reached or none is left. 1: only when a sequence needs them.
   double high_water = 1.0;
   double low_water = 1.0;
+  bool kv_events = false;     // tell of what is cached (TakeKvEvents); of kind radix alone
   bool record_trace = false;  // keep an allocation trace for `inspect` (bounded)
 };
 
@@ -204,6 +206,15 @@ class KvCacheManager {
   // Forgets everything cached: no later sequence finds any of it. Unlocked blocks are freed at
   // once, others with their last user. Returns how many were freed at once.
   int32_t ClearCache();
+  // What changed since the last call in the prefixes that sequences can find, as encoded batches of
+  // KV events (cache/index/kv_event.h), oldest first. None without the kv_events option.
+  std::vector<std::string> TakeKvEvents() { return events_.Take(); }
+  // All that they can find, as encoded batches of stored events, at least one. Together with what
+  // TakeKvEvents returns from now on it says as much as every batch since the beginning. REQUIRES:
+  // publishes().
+  std::vector<std::string> SnapshotKvEvents() const;
+  bool publishes() const { return options_.kv_events && options_.kind == CacheKind::kRadix; }
+
   KvCacheStats Stats() const;
   // Nodes on the prefix tree's longest path. O(nodes).
   int32_t CacheDepth() const { return tree_.Depth(); }
@@ -246,6 +257,7 @@ class KvCacheManager {
   const KvCacheOptions options_;
   const Clock* const clock_;
   BlockAllocator allocator_;
+  KvEventBatcher events_;
   RadixTree tree_;                                         // empty if naive
   absl::flat_hash_map<SequenceId, SequenceKv> sequences_;  // their locks go before the tree
   KvCacheStats totals_;                                    // the ever-growing figures

@@ -60,6 +60,7 @@ RadixTree::NodeIndex RadixTree::RootOf(CacheNamespace cache_namespace) {
   if (auto it = roots_.find(cache_namespace); it != roots_.end()) return it->second;
   const NodeIndex root = NewNode();
   nodes_[root].is_root = true;
+  nodes_[root].generation = generation_;
   nodes_[root].cache_namespace = cache_namespace;
   roots_[cache_namespace] = root;
   return root;
@@ -108,6 +109,8 @@ RadixTree::NodeIndex RadixTree::AddChild(NodeIndex parent, std::span<const Cache
                                          std::span<const BlockId> blocks) {
   const NodeIndex child = NewNode();
   nodes_[child].parent = parent;
+  nodes_[child].begin = nodes_[parent].begin + nodes_[parent].size();
+  nodes_[child].generation = nodes_[parent].generation;
   nodes_[child].tag = TagOf(parent, units.first(block_size_));
   nodes_[child].use.created = ++tick_;
   ++nodes_[parent].child_count;
@@ -132,6 +135,7 @@ void RadixTree::Append(NodeIndex index, std::span<const CacheUnit> units,
     allocator_->AddHold(block, BlockHolder::kRadixNode);
     if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
   }
+  if (IsPublished(node)) PublishStored(index, node.size() - static_cast<int32_t>(blocks.size()));
 }
 
 // Cuts an edge behind its first `blocks`. The lower part stays the same node; returns the upper.
@@ -144,6 +148,9 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
   upper.blocks.assign(lower.blocks.begin(), cut_blocks);
   lower.blocks.erase(lower.blocks.begin(), cut_blocks);
   upper.parent = std::exchange(lower.parent, upper_index);
+  upper.begin = lower.begin;
+  lower.begin += blocks;
+  upper.generation = lower.generation;
   upper.tag = lower.tag;
   lower.tag = TagOf(upper_index, {UnitsOf(lower.blocks[0]), size_t(block_size_)});
   upper.child_count = 1;

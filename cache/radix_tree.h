@@ -20,6 +20,10 @@
 // Clear forgets everything at once: unlocked blocks are freed, and what is locked can no longer be
 // matched and is freed with its last lock.
 //
+// On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run
+// is stored when the last of its blocks comes, removed when the first goes. Each is hashed once,
+// behind the hash before it. What Clear cut off is nobody's to find, so it is told of no more.
+//
 // Invariants:
 //  1. Two children of one node never begin with equal blocks; lookup compares units, the hash only
 //     finds the place.
@@ -29,6 +33,7 @@
 //  4. A node is in the eviction queue exactly when it is no root, has no child and no lock.
 //  5. A root without child and lock is removed: namespaces cost nothing once they are gone.
 //  6. Below a root that Clear cut off every node is locked.
+//  7. What was published is the set of full runs on the paths that a match can walk.
 //
 // Cost: match and insert O(units compared), a split O(block ids of the edge), lock and unlock
 // O(nodes on the path), eviction O(log nodes) per node and O(1) per block. Nothing recurses, so
@@ -37,8 +42,10 @@
 // Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -51,6 +58,7 @@
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
 #include "cache/eviction_queue.h"
+#include "cache/index/kv_event_batcher.h"
 #include "cache/radix_children.h"
 #include "common/strong_int.h"
 
@@ -156,6 +164,13 @@ class RadixTree {
   void PinBlock(BlockId block);
   void UnpinBlock(BlockId block);
 
+  // Tells `events`, which must outlive this, of every run of 16 units that comes or goes from now
+  // on. REQUIRES: the tree is empty.
+  void PublishTo(KvEventBatcher* events);
+  // Tells `events` of all that is there, runs that follow each other together. O(nodes + runs).
+  // REQUIRES: PublishTo was called.
+  void PublishAll(KvEventBatcher& events) const;
+
   int32_t evictable_blocks() const { return evictable_blocks_; }
   int32_t protected_blocks() const { return protected_blocks_; }
   bool ContainsBlock(BlockId block) const { return node_of_block_[block.value()] >= 0; }
@@ -181,6 +196,8 @@ class RadixTree {
     int32_t locks = 0;          // held here or below
     int32_t own_locks = 0;      // held here
     int32_t pinned_blocks = 0;  // pins taken here; while there are any, they are one own lock
+    int32_t begin = 0;          // blocks before it on its path
+    uint32_t generation = 0;    // Clear calls before its root was made
     uint32_t tag = 0;           // of parent and first block, in children_
     bool live = false;
     bool is_root = false;
@@ -241,7 +258,38 @@ class RadixTree {
   int32_t DropTail(NodeIndex leaf, int32_t kept);
   int32_t DropUpwards(NodeIndex leaf);
   void RemoveRootIfUnused(NodeIndex node);
+  std::vector<std::vector<NodeIndex>> ChildrenOfAll() const;
   void PinAt(NodeIndex node, BlockId block);
+
+  // radix_tree_events.cc. Hashes of the runs that end in each block, and who is told.
+  struct Publication {
+    KvEventBatcher* events;
+    int32_t runs_per_block;  // that end in one; 1 where blocks are shorter than runs
+    int32_t blocks_per_run;  // 1 where blocks are not shorter
+    std::unique_ptr<Hash128[]> hashes;
+    // Blocks longer than a run may begin alike and differ behind: how many hold a run that is not
+    // its block's last.
+    absl::flat_hash_map<Hash128, int32_t> holders;
+    std::span<Hash128> Of(BlockId block) const {
+      return {&hashes[static_cast<size_t>(block.value()) * runs_per_block],
+              static_cast<size_t>(runs_per_block)};
+    }
+    bool Hold(const Hash128& run, bool is_last);   // whether it is new
+    bool LetGo(const Hash128& run, bool is_last);  // whether it was the last holder
+  };
+  bool IsPublished(const Node& node) const {
+    return publication_ != nullptr && node.generation == generation_;
+  }
+  bool EndsRun(const Node& node, int32_t at) const {
+    return (node.begin + at + 1) % publication_->blocks_per_run == 0;
+  }
+  BlockId BlockBefore(NodeIndex node, int32_t at, int32_t distance) const;
+  std::optional<Hash128> RunBefore(NodeIndex node, int32_t at) const;
+  Hash128 RootHash(NodeIndex node) const;
+  std::array<CacheUnit, kUnitsPerHash> RunUnits(NodeIndex node, int32_t at, int32_t run) const;
+  void PublishStored(NodeIndex node, int32_t first);
+  void PublishRemoved(const Node& node, int32_t at);
+
   std::string DumpNode(const Node& node, int32_t depth) const;
   absl::Status CheckNode(NodeIndex node, int32_t child_count, int32_t child_locks) const;
   absl::Status CheckRoot(NodeIndex root) const;
@@ -261,6 +309,8 @@ class RadixTree {
   std::vector<NodeIndex> node_of_block_;               // by block id, kNone: not in the tree
   absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;  // the node that the pin locked
   EvictionQueue eviction_queue_;
+  uint32_t generation_ = 0;  // Clear calls
+  std::unique_ptr<Publication> publication_;
   uint64_t tick_ = 0;
   int32_t evictable_blocks_ = 0;
   int32_t protected_blocks_ = 0;

@@ -23,6 +23,9 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
   }
   if (node.is_root) return CheckRoot(index);
   if (node.blocks.empty()) return broken("no blocks");
+  const Node& parent = nodes_[node.parent];
+  if (node.begin != parent.begin + parent.size()) return broken("begins elsewhere");
+  if (node.generation != parent.generation) return broken("is of another generation");
   if (FindChild(node.parent, {UnitsOf(node.blocks[0]), size_t(block_size_)}) != index) {
     return broken("not found from its parent");
   }

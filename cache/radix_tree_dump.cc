@@ -46,14 +46,21 @@ std::string RadixTree::DumpNode(const Node& node, int32_t depth) const {
   return StrCat(line, " locks ", node.locks, "\n");
 }
 
+std::vector<std::vector<RadixTree::NodeIndex>> RadixTree::ChildrenOfAll() const {
+  std::vector<std::vector<NodeIndex>> children(nodes_.size());
+  for (NodeIndex i = 0; i < static_cast<NodeIndex>(nodes_.size()); ++i) {
+    if (nodes_[i].live && !nodes_[i].is_root) children[nodes_[i].parent].push_back(i);
+  }
+  return children;
+}
+
 std::string RadixTree::Dump(int64_t max_nodes) const {
   // Children behind their parent, in the order of their units; roots by namespace.
-  std::vector<std::vector<NodeIndex>> children(nodes_.size());
+  std::vector<std::vector<NodeIndex>> children = ChildrenOfAll();
   std::vector<std::pair<NodeIndex, int32_t>> stack;
   std::vector<NodeIndex> roots;
   for (NodeIndex i = 0; i < static_cast<NodeIndex>(nodes_.size()); ++i) {
-    if (!nodes_[i].live) continue;
-    (nodes_[i].is_root ? roots : children[nodes_[i].parent]).push_back(i);
+    if (nodes_[i].live && nodes_[i].is_root) roots.push_back(i);
   }
   const auto push = [&](std::vector<NodeIndex>& group, int32_t depth) {
     std::sort(group.begin(), group.end(), [&](NodeIndex a, NodeIndex b) {

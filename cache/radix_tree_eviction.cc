@@ -26,6 +26,7 @@ int32_t RadixTree::DropTail(NodeIndex leaf, int32_t kept) {
   const int32_t dropped = node.size() - kept;
   for (int32_t i = 0; i < dropped; ++i) {
     const BlockId block = node.blocks.back();
+    if (IsPublished(node)) PublishRemoved(node, node.size() - 1);
     node.blocks.pop_back();
     node_of_block_[block.value()] = kNone;
     allocator_->ReleaseHold(block, BlockHolder::kRadixNode);
@@ -111,6 +112,11 @@ int32_t RadixTree::EvictFrom(BlockId first) {
 }
 
 int32_t RadixTree::Clear() {
+  ++generation_;  // from here on nothing that is there is published
+  if (publication_ != nullptr) {
+    publication_->holders.clear();
+    publication_->events->Cleared();
+  }
   int32_t removed = 0;
   while (!eviction_queue_.empty()) removed += DropTail(eviction_queue_.First(), 0);
   totals_.removed_blocks += removed;

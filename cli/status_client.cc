@@ -44,6 +44,22 @@ std::string HitPercent(const v1::PoolStatus& pool) {
                                      static_cast<double>(pool.lookup_tokens()));
 }
 
+// What the router knows of the workers' prefix caches.
+void PrintIndex(const v1::IndexStatus& index) {
+  std::cout << absl::StrFormat(
+      "index: %d of %d units of 16 tokens, %d held by workers, %d predicted, %d refused, %d MiB\n",
+      index.units(), index.max_units(), index.memberships(), index.predicted_units(),
+      index.refused_units(), index.bytes() >> 20);
+  std::cout << absl::StrFormat("%-28s %8s %8s %10s %6s %9s\n", "worker", "units", "followed",
+                               "batch", "gaps", "snapshots");
+  for (const v1::IndexedWorkerStatus& worker : index.workers()) {
+    std::cout << absl::StrFormat("%-28s %8d %8s %10d %6d %9d%s%s\n", worker.worker_id(),
+                                 worker.units(), worker.followed() ? "yes" : "no",
+                                 worker.sequence(), worker.gaps(), worker.snapshots(),
+                                 worker.trouble().empty() ? "" : "  ", worker.trouble());
+  }
+}
+
 void PrintTable(const v1::GetStatusResponse& status) {
   std::cout << absl::StrFormat("router: %s, %d active, %d requests, %d failed\n",
                                status.ready() ? "ready" : "not ready", status.active_requests(),
@@ -60,6 +76,7 @@ void PrintTable(const v1::GetStatusResponse& status) {
         pool.total_blocks(), HitPercent(pool), worker.resident_bytes() >> 20,
         worker.draining() ? "  draining" : "");
   }
+  PrintIndex(status.index());
 }
 
 // Every field under its proto name, numbers as numbers (protobuf's own JSON writes 64-bit ones as

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,14 +32,6 @@ constexpr size_t kMaxInbox = 1 << 16;
 constexpr auto kIdleCheck = std::chrono::milliseconds(50);
 constexpr auto kShutdownPoll = std::chrono::milliseconds(1);
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kDefaultPoolMiB = 1024;
-
-int64_t DefaultPoolMiB() {
-  struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return kDefaultPoolMiB;
-  const int64_t free_bytes = static_cast<int64_t>(info.freeram + info.bufferram) * info.mem_unit;
-  return std::clamp<int64_t>(free_bytes / 4 / kMiB, 64, kDefaultPoolMiB);
-}
 
 uint64_t EntropyBits() {
   std::random_device entropy;
@@ -104,6 +95,19 @@ class EngineImpl final : public Engine {
     if (!posted.ok()) done(posted);
   }
 
+  KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
+
+  void SnapshotKvEvents(std::function<void(absl::StatusOr<KvEventSnapshot>)> done) override {
+    if (kv_events() == nullptr) {
+      return done(absl::FailedPreconditionError("this worker tells of no prefix cache"));
+    }
+    const absl::Status posted = Post([this, done](WorkerCore&) {
+      PublishKvEvents();
+      done(KvEventSnapshot{.sequence = kv_event_feed_.last(), .parts = cache_->SnapshotKvEvents()});
+    });
+    if (!posted.ok()) done(posted);
+  }
+
   EngineStatus Status() override {
     std::lock_guard lock(status_mutex_);
     return status_;
@@ -159,6 +163,7 @@ class EngineImpl final : public Engine {
   void Loop();
   bool WaitForEvents(std::vector<Event>& events);
   void PublishStatus();
+  void PublishKvEvents() { kv_event_feed_.Publish(cache_->TakeKvEvents()); }
   EngineStatus MakeStatus(const WorkerCore& core) const;
   EngineInspection MakeInspection(const WorkerCore& core) const;
   int64_t ResidentPoolBytes() const;
@@ -183,6 +188,7 @@ class EngineImpl final : public Engine {
   bool stopping_ = false;       // guarded by mutex_
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
+  KvEventFeed kv_event_feed_;
 
   std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
   std::unique_ptr<WorkerCore> core_;
@@ -198,7 +204,7 @@ absl::Status EngineImpl::MakePool() {
   ASSIGN_OR_RETURN(layout_, KvLayout::Create(group, options_.layout, options_.block_size, 1));
   int64_t blocks = options_.kv_blocks;
   if (blocks == 0) {
-    if (options_.kv_cache_mib == 0) options_.kv_cache_mib = DefaultPoolMiB();
+    if (options_.kv_cache_mib == 0) options_.kv_cache_mib = DefaultKvCacheMiB();
     blocks = std::max<int64_t>(1, options_.kv_cache_mib * kMiB / layout_.bytes_per_block());
   }
   if (blocks > (int64_t{1} << 30)) {
@@ -277,6 +283,7 @@ absl::Status EngineImpl::Load() {
                      .eviction_policy = options_.eviction_policy,
                      .high_water = options_.high_water,
                      .low_water = options_.low_water,
+                     .kv_events = options_.kv_events,
                      .record_trace = true},
       &clock_);
   scheduler_ =
@@ -326,9 +333,11 @@ void EngineImpl::Loop() {
     for (const Event& event : events) event(*core_);
     events.clear();
     core_->PollTransfers();
+    PublishKvEvents();
     PublishStatus();
     if (running && core_->has_work()) {
       core_->Step();
+      PublishKvEvents();
       PublishStatus();
     }
   }

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_manager.h"
 #include "engine/engine_options.h"
+#include "engine/kv_event_feed.h"
 #include "engine/model_info.h"
 #include "engine/request.h"
 #include "kvtransfer/fingerprint.h"
@@ -81,6 +82,14 @@ class Engine {
   // engine stops (Unavailable); it must not block. NotFound: the transfer is not waiting for KV.
   virtual void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                               std::function<void(absl::Status)> done) = 0;
+
+  // What comes into and goes from this engine's prefix cache; null when it keeps none, or tells of
+  // none (EngineOptions::kv_events). An event is published at the latest with the step in which it
+  // happened.
+  virtual KvEventFeed* kv_events() = 0;
+  // All that is there now. `done` runs as PrefillLocally's. FailedPrecondition where kv_events() is
+  // null.
+  virtual void SnapshotKvEvents(std::function<void(absl::StatusOr<KvEventSnapshot>)> done) = 0;
 
   // What the loop last published: it does so before and after every step, and at least every 50 ms
   // while idle. Never waits for the loop, so while a step runs (seconds, for a long chunk on a slow

@@ -1,8 +1,19 @@
 #include "engine/engine_options.h"
 
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+
 #include "common/str_cat.h"
 
 namespace baton {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kLargestDefaultMiB = 1024;
+constexpr int64_t kSmallestDefaultMiB = 64;
+
+}  // namespace
 
 absl::Status SettleCacheOptions(EngineOptions& options) {
   if (options.low_water > options.high_water) {
@@ -17,6 +28,13 @@ absl::Status SettleCacheOptions(EngineOptions& options) {
   }
   options.prefix_cache = options.cache_kind == CacheKind::kRadix;
   return absl::OkStatus();
+}
+
+int64_t DefaultKvCacheMiB() {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return kLargestDefaultMiB;
+  const int64_t free_bytes = static_cast<int64_t>(info.freeram + info.bufferram) * info.mem_unit;
+  return std::clamp(free_bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
 }
 
 void RegisterSettings(EngineOptions& options, SettingList& settings) {

@@ -46,6 +46,8 @@ struct EngineOptions {
   bool hash_logits = false;        // report a hash of all sampled logits with every answer
   bool graph = true;               // replay decode steps from a captured graph
 
+  bool kv_events = false;  // tell of what the prefix cache holds; set by the worker's main
+
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: no transport unless `loopback` is set
   std::string transfer_advertise;  // host that peers dial; empty: the listen host
@@ -58,6 +60,9 @@ struct EngineOptions {
 // caching, prefix_cache off makes the radix kind naive, and is on for that kind alone.
 // InvalidArgument when the water marks are the wrong way round.
 absl::Status SettleCacheOptions(EngineOptions& options);
+
+// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is free if less.
+int64_t DefaultKvCacheMiB();
 
 // Adds every user-facing field to `settings` under its command-line name.
 void RegisterSettings(EngineOptions& options, SettingList& settings);

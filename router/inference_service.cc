@@ -75,6 +75,8 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   response->set_requests_total(counters.requests_total);
   response->set_requests_failed(counters.requests_failed);
   response->set_ready(host_.core->ready());
+  *response->mutable_index() = IndexStatusToWire(
+      host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());
   return Reply(context, absl::OkStatus());
 }
 

@@ -7,32 +7,52 @@
 #include "common/status_macros.h"
 
 namespace baton {
+namespace {
 
-RouterCore::RouterCore(const RouterOptions& options, const Clock* clock)
+constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
+constexpr int64_t kPredictionUs = 2'000'000;          // events need milliseconds
+
+}  // namespace
+
+RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeyMultipliers multipliers)
     : options_(options),
+      clock_(clock),
+      index_({.max_units = static_cast<size_t>(options.index_units),
+              .patience_us = options.index_wait_ms * 1000,
+              .multipliers = multipliers}),
       registry_({.model = options.pin_model,
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers},
                 clock),
-      index_(static_cast<size_t>(options.prefix_index_entries)) {}
+      predicted_(kMostPredictions, kPredictionUs) {}
 
 absl::Status RouterCore::Heartbeat(WorkerReport report) {
   std::lock_guard lock(mutex_);
-  absl::Status status = registry_.Heartbeat(std::move(report));
-  ForgetDepartedLocked();
-  return status;
+  return registry_.Heartbeat(std::move(report));
 }
 
 void RouterCore::Leave(const std::string& id, Epoch epoch) {
   std::lock_guard lock(mutex_);
   registry_.Leave(id, epoch);
-  ForgetDepartedLocked();
 }
 
 void RouterCore::Tick() {
-  std::lock_guard lock(mutex_);
-  registry_.Expire();
-  ForgetDepartedLocked();
+  std::vector<WorkerNumber> departed;
+  std::vector<std::pair<WorkerNumber, Epoch>> arrived;
+  {
+    std::lock_guard lock(mutex_);
+    registry_.Expire();
+    departed = registry_.TakeDeparted();
+    WorkerNumber newest = newest_in_index_;
+    for (const WorkerRecord& worker : registry_.workers()) {
+      if (worker.number <= newest_in_index_) continue;  // numbers rise
+      newest = std::max(newest, worker.number);
+      if (worker.report.prefix_cache) arrived.emplace_back(worker.number, worker.report.epoch);
+    }
+    newest_in_index_ = newest;
+  }
+  for (const auto& [number, epoch] : arrived) index_.Add(number, epoch, clock_->NowUs());
+  for (const WorkerNumber number : departed) index_.Remove(number);
 }
 
 std::vector<WorkerRecord> RouterCore::Workers() const {
@@ -69,8 +89,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> RouterCore::model() const {
   return model_;
 }
 
-bool RouterCore::ready() const {
-  std::lock_guard lock(mutex_);
+bool RouterCore::HasFleetLocked() const {
   if (model_ == nullptr || model_->description().fingerprint != registry_.fleet_model())
     return false;
   int32_t prefill = 0;
@@ -83,15 +102,34 @@ bool RouterCore::ready() const {
   return prefill >= options_.min_prefill_workers && decode >= options_.min_decode_workers;
 }
 
-absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
+bool RouterCore::ready() {
+  std::vector<WorkerNumber> telling;
+  {
+    std::lock_guard lock(mutex_);
+    if (!HasFleetLocked()) return false;
+    if (has_recovered_) return true;
+    for (const WorkerRecord& worker : registry_.workers()) {
+      if (worker.report.prefix_cache) telling.push_back(worker.number);
+    }
+  }
+  if (!index_.HaveSettled(telling, clock_->NowUs())) return false;
   std::lock_guard lock(mutex_);
+  has_recovered_ = true;
+  return true;
+}
+
+absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
+  absl::flat_hash_map<WorkerNumber, int32_t> units;
+  for (const HeldPrefix& prefix : index_.Match(question.prompt_hashes)) {
+    units.try_emplace(prefix.worker, prefix.units);  // the most first
+  }
+  std::lock_guard lock(mutex_);
+  predicted_.Extend(question.prompt_hashes, clock_->NowUs(), units);
   RoutingInput input;
   input.prompt_tokens = question.prompt_tokens;
   input.placement = question.placement;
   input.excluded = question.excluded;
-  for (const WorkerPrefix& prefix : index_.Match(question.prompt_hashes)) {
-    input.cached_tokens[prefix.worker] = prefix.units * kUnitsPerHash;
-  }
+  for (const auto& [worker, held] : units) input.cached_tokens[worker] = held * kUnitsPerHash;
   Route route;
   ASSIGN_OR_RETURN(route.plan, baton::ChooseRoute(options_.routing, input, registry_.workers()));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
@@ -118,9 +156,18 @@ void RouterCore::MarkUnreachable(WorkerNumber number) {
 }
 
 void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {
+  if (!index_.IsFollowed(number)) return;
+  size_t known = 0;
+  for (const HeldPrefix& prefix : index_.Match(hashes)) {
+    if (prefix.worker == number) known = std::max(known, static_cast<size_t>(prefix.units));
+  }
   std::lock_guard lock(mutex_);
-  const WorkerRecord* const worker = registry_.Find(number);
-  if (worker != nullptr && worker->report.prefix_cache) index_.Insert(number, hashes);
+  predicted_.Add(number, hashes.subspan(known), clock_->NowUs());
+}
+
+size_t RouterCore::predicted_units() const {
+  std::lock_guard lock(mutex_);
+  return predicted_.size();
 }
 
 void RouterCore::RequestStarted() {
@@ -138,10 +185,6 @@ void RouterCore::RequestEnded(bool succeeded) {
 RouterCounters RouterCore::counters() const {
   std::lock_guard lock(mutex_);
   return counters_;
-}
-
-void RouterCore::ForgetDepartedLocked() {
-  for (const WorkerNumber number : registry_.TakeDeparted()) index_.RemoveWorker(number);
 }
 
 }  // namespace baton

@@ -1,7 +1,8 @@
-// The router's state that requests share: registry, routing hints, the served model, counters.
+// The router's state that requests share: registry, the fleet's index, the served model, counters.
 // Thread-safe shell around the pure parts; knows nothing of gRPC.
 //
-// Thread safety: every function, from any thread; none blocks for longer than a look-up.
+// Thread safety: every function, from any thread; none blocks for longer than a look-up, but Tick,
+// which may wait until a batch of KV events is taken in. The index is never asked under the lock.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
-#include "cache/index/prefix_index.h"
 #include "common/clock.h"
+#include "router/fleet_index.h"
+#include "router/predicted_prefixes.h"
 #include "router/router_options.h"
 #include "router/routing_policy.h"
 #include "router/served_model.h"
@@ -46,13 +48,13 @@ struct RouterCounters {
 
 class RouterCore {
  public:
-  // `clock` must outlive this.
-  RouterCore(const RouterOptions& options, const Clock* clock);
+  // `clock` must outlive this. The multipliers are random where clients may be hostile.
+  RouterCore(const RouterOptions& options, const Clock* clock, KeyMultipliers multipliers = {});
 
   // Errors as of WorkerRegistry::Heartbeat.
   absl::Status Heartbeat(WorkerReport report);
   void Leave(const std::string& id, Epoch epoch);
-  // Forgets silent workers; call several times a second.
+  // Forgets silent workers, and tells the index who came and who went; call several times a second.
   void Tick();
   std::vector<WorkerRecord> Workers() const;
 
@@ -64,29 +66,38 @@ class RouterCore {
   // Unavailable until a worker has told.
   absl::StatusOr<std::shared_ptr<const ServedModel>> model() const;
 
-  // A request would succeed now.
-  bool ready() const;
+  // A request would succeed now, and, when this is asked for the first time, every worker has
+  // settled in the index (FleetIndex). Workers that come later do not make a router unready: they
+  // begin empty, and are followed within a moment.
+  bool ready();
 
   // Counts the request as active on both workers until WorkerDone. Unavailable when there is no
   // such pair.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
-  // The worker now probably caches the prefix with these hashes. Ignored when it is gone or keeps
-  // no prefix cache: routes never count on hits there.
+  // The worker has just cached the prefix with these hashes: counts until its events say so, for a
+  // moment. Ignored when its events are not followed.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
   void RequestStarted();
   void RequestEnded(bool succeeded);
   RouterCounters counters() const;
 
+  FleetIndex& index() { return index_; }
+  size_t predicted_units() const;
+
  private:
-  void ForgetDepartedLocked();
+  bool HasFleetLocked() const;
 
   const RouterOptions options_;
+  const Clock* const clock_;
+  FleetIndex index_;
   mutable std::mutex mutex_;
   WorkerRegistry registry_;
-  PrefixIndex index_;
+  WorkerNumber newest_in_index_{0};
+  bool has_recovered_ = false;
+  PredictedPrefixes predicted_;
   std::shared_ptr<const ServedModel> model_;
   RouterCounters counters_;
 };

@@ -21,8 +21,12 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("max-workers", &options.max_workers, 1, 1 << 20, "Workers that may register.");
   settings.Add("max-prompt-bytes", &options.max_prompt_bytes, int64_t{1}, int64_t{16} << 20,
                "Longest text of a prompt or conversation, in bytes.");
-  settings.Add("prefix-index-entries", &options.prefix_index_entries, int64_t{1}, int64_t{1} << 32,
-               "Runs of 16 tokens whose holders the router remembers; about 100 bytes each.");
+  settings.Add("index-units", &options.index_units, 1, 1 << 27,
+               "Runs of 16 tokens cached in the fleet that the router keeps in its index; 20 to 60 "
+               "bytes each. Choose the sum of the workers' pools.");
+  settings.Add("index-wait-ms", &options.index_wait_ms, int64_t{0}, int64_t{3'600'000},
+               "How long a router that starts waits for a worker to tell what it has cached, in "
+               "milliseconds, before it is ready without that.");
   settings.Add("decode-attempts", &options.decode_attempts, 1, 64,
                "Decode workers that are tried before a request is refused.");
   settings.Add("max-resumes", &options.max_resumes, 0, 1024,

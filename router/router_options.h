@@ -20,7 +20,8 @@ struct RouterOptions {
   int64_t worker_expiry_ms = 3000;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;
-  int64_t prefix_index_entries = 1 << 20;
+  int32_t index_units = 1 << 22;
+  int64_t index_wait_ms = 5000;  // for a worker's first events, before the router is ready
   int32_t decode_attempts = 3;
   int32_t max_resumes = 8;        // of one answer
   int64_t report_wait_ms = 1000;  // for a prefill worker's figures after the answer has ended

@@ -1,6 +1,7 @@
 #include "router/router_server.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -20,13 +21,21 @@ constexpr size_t kMaxQueuedTexts = 1024;
 constexpr int64_t kLeastReceiveBytes = 5 << 20;
 constexpr int64_t kFramingBytes = 1 << 20;
 
+// Clients choose what is hashed: nobody may be able to aim at one place of the index.
+KeyMultipliers RandomMultipliers() {
+  std::random_device device;
+  const auto odd = [&device] { return (uint64_t{device()} << 32 | device()) | 1; };
+  return {.first = odd(), .second = odd()};
+}
+
 }  // namespace
 
 RouterServer::RouterServer(const RouterOptions& options)
     : options_(options),
-      core_(options_, &clock_),
+      core_(options_, &clock_, RandomMultipliers()),
       gate_(options_.server.max_active_requests),
       fetcher_(&core_, &channels_),
+      subscriber_(&core_.index(), &channels_, &clock_, options_.max_workers),
       registry_service_(&core_, &board_, &fetcher_),
       text_tasks_(kTextThreads, kMaxQueuedTexts, "texts to be tokenized"),
       inference_service_({.options = &options_,
@@ -58,6 +67,7 @@ bool RouterServer::Tick() {
   for (const WorkerRecord& worker : workers) addresses.insert(worker.report.address);
   channels_.KeepOnly(addresses);
   board_.KeepOnly(workers);
+  subscriber_.Tick(workers);
   if (const bool ready = core_.ready(); ready != serving_) {
     serving_ = ready;
     server_->SetServing(ready);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "router/inference_service.h"
+#include "router/kv_event_subscriber.h"
 #include "router/registry_service.h"
 #include "router/router_options.h"
 #include "rpc/rpc_server.h"
@@ -22,8 +23,8 @@ class RouterServer {
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterOptions& options);
   ~RouterServer();
 
-  // Forgets silent workers, tells the health service; to be called several times a second. True
-  // when requests will succeed.
+  // Forgets silent workers, follows new ones, tells the health service; to be called several times
+  // a second. True when requests will succeed.
   bool Tick();
 
   // Refuses new requests, lets running ones end for `drain_ms`, cancels the rest. Idempotent.
@@ -42,6 +43,7 @@ class RouterServer {
   HeartbeatBoard board_;
   CallGate gate_;
   ModelFetcher fetcher_;
+  KvEventSubscriber subscriber_;
   RegistryService registry_service_;
   TaskPool text_tasks_;
   InferenceService inference_service_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "text/utf8.h"
 
 namespace baton {
 namespace {
@@ -205,6 +206,33 @@ absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_by
   }
   return CheckPromptBytes({.max_prompt_bytes = max_prompt_bytes},
                           static_cast<int64_t>(wire.prompt().size()));
+}
+
+v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,
+                                  const std::vector<WorkerRecord>& workers) {
+  v1::IndexStatus out;
+  out.set_units(static_cast<int64_t>(status.units));
+  out.set_memberships(static_cast<int64_t>(status.memberships));
+  out.set_max_units(static_cast<int64_t>(status.max_units));
+  out.set_refused_units(static_cast<int64_t>(status.refused_units));
+  out.set_bytes(static_cast<int64_t>(status.bytes));
+  out.set_predicted_units(static_cast<int64_t>(predicted_units));
+  for (const FollowedWorker& followed : status.workers) {
+    const auto worker =
+        std::find_if(workers.begin(), workers.end(),
+                     [&](const WorkerRecord& record) { return record.number == followed.worker; });
+    if (worker == workers.end()) continue;
+    v1::IndexedWorkerStatus& shown = *out.add_workers();
+    shown.set_worker_id(worker->report.id);
+    shown.set_epoch(followed.epoch.value());
+    shown.set_units(static_cast<int64_t>(followed.units));
+    shown.set_followed(followed.followed);
+    shown.set_sequence(followed.sequence);
+    shown.set_gaps(followed.gaps);
+    shown.set_snapshots(followed.snapshots);
+    shown.set_trouble(ReplaceInvalidUtf8(followed.trouble));
+  }
+  return out;
 }
 
 absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,

@@ -10,6 +10,7 @@
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/worker.pb.h"
 #include "common/strong_int.h"
+#include "router/fleet_index.h"
 #include "router/request_validation.h"
 #include "router/routing_policy.h"
 #include "router/served_model.h"
@@ -36,6 +37,10 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
 // small enough to be copied. `context_length` is the served model's; 0 while it is not known.
 absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
                           int32_t context_length);
+
+// Of the workers that are both in the index and among `workers`.
+v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,
+                                  const std::vector<WorkerRecord>& workers);
 
 // The text of `ids`. InvalidArgument: more ids than kMaxDetokenizeIds, one outside the vocabulary,
 // or more text than kMaxDetokenizedBytes.

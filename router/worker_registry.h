@@ -28,13 +28,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cache/index/prefix_index.h"
+#include "cache/index/indexed_worker.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
 
 namespace baton {
 
-// As the prefix index knows it.
+// As the index knows it.
 using WorkerNumber = IndexedWorker;
 
 enum class WorkerRole : uint8_t { kPrefill, kDecode, kBoth };

@@ -71,6 +71,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   // The client cancelled, its deadline passed or its connection broke. Release what the request
   // holds.
   virtual void OnCalledOff() = 0;
+  // All that was queued has been written; more may be sent. On a gRPC thread, without the lock.
+  virtual void OnDrained() {}
   // gRPC is done with the call, however it ended. Last function called on this by gRPC.
   virtual void OnStreamDone() {}
 
@@ -81,10 +83,13 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   };
 
   void OnWriteDone(bool ok) final {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     writing_ = false;
     if (!ok) ClearLocked();  // the stream is broken; OnCancel follows
     WriteNextLocked();
+    const bool drained = ok && !writing_ && !ending_;
+    lock.unlock();
+    if (drained) OnDrained();
   }
 
   void OnCancel() final {

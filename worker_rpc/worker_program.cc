@@ -109,6 +109,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   options.engine.transfer_listen = options.transfer_listen;
   options.engine.transfer_advertise = options.advertise;
+  options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"
             << worker_settings.EffectiveValues();
   if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {

@@ -8,6 +8,7 @@
 
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
+#include "worker_rpc/kv_event_stream.h"
 
 namespace baton {
 namespace {
@@ -55,6 +56,14 @@ grpc::ServerUnaryReactor* WorkerService::Inspect(grpc::CallbackServerContext*,
                                                  const v1::InspectRequest*,
                                                  v1::InspectResponse* response) {
   return AnswerLater(tasks_, response, [this] { return InspectionToWire(engine_->Inspect()); });
+}
+
+grpc::ServerWriteReactor<v1::KvEventBatch>* WorkerService::StreamKvEvents(
+    grpc::CallbackServerContext*, const v1::StreamKvEventsRequest* request) {
+  auto stream = std::make_shared<KvEventStream>(engine_);
+  stream->Hold();
+  stream->Start(*request, kv_event_streams_.Enter());
+  return stream.get();
 }
 
 void WorkerService::SetAddress(const std::string& address) {

@@ -1,11 +1,13 @@
 // What every worker answers, whatever its role: its status, its tokenizer, and a look inside.
 //
-// Thread safety: called by gRPC from any thread. Questions to the engine run on a thread of the
-// service's own, because they may wait for a step to end.
+// Thread safety: called by gRPC from any thread; a KvEventStream for each reader of events.
+// Questions to the engine run on a thread of the service's own, because they may wait for a step to
+// end.
 #pragma once
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
+#include "rpc/call_gate.h"
 #include "rpc/task_pool.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -13,6 +15,9 @@ namespace baton {
 
 // The process's resident memory, in bytes; 0 where /proc does not tell.
 int64_t ResidentBytes();
+
+// Readers of KV events at a time: one for each router, and those whose end was not noticed yet.
+inline constexpr int32_t kMaxKvEventStreams = 64;
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:
@@ -28,6 +33,8 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* Inspect(grpc::CallbackServerContext* context,
                                     const v1::InspectRequest* request,
                                     v1::InspectResponse* response) override;
+  grpc::ServerWriteReactor<v1::KvEventBatch>* StreamKvEvents(
+      grpc::CallbackServerContext* context, const v1::StreamKvEventsRequest* request) override;
 
   // The address is known once the server listens.
   void SetAddress(const std::string& address);
@@ -40,6 +47,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   std::mutex mutex_;
   WorkerIdentity identity_;
   bool draining_ = false;
+  CallGate kv_event_streams_{kMaxKvEventStreams};
   TaskPool tasks_;  // last: its tasks use all of the above
 };
 

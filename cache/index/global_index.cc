@@ -120,6 +120,15 @@ void GlobalIndex::Cleared(IndexedWorker worker) {
   }
 }
 
+size_t GlobalIndex::units(IndexedWorker worker) const {
+  size_t units = 0;
+  for (int tier = 0; tier < kCacheTiers; ++tier) {
+    const auto holder = holders_.Find(worker, static_cast<CacheTier>(tier));
+    if (holder && *holder < held_.size()) units += held_[*holder];
+  }
+  return units;
+}
+
 void GlobalIndex::Sweep() {
   while (holders_.has_retired()) SweepSome(1 << 20);
 }

@@ -90,6 +90,8 @@ class GlobalIndex {
   }
 
   uint64_t events() const { return events_.load(std::memory_order_relaxed) / 2; }
+  // That the worker holds, in all tiers.
+  size_t units(IndexedWorker worker) const;
   size_t memberships() const { return memberships_; }  // (block, worker, tier)s
   size_t blocks() const { return runs_.blocks(); }     // distinct, with those not yet swept
   uint64_t refused() const { return refused_; }        // blocks that found no room, so far

@@ -121,43 +121,4 @@ absl::StatusOr<std::vector<KvEvent>> DecodeKvEvents(std::string_view bytes) {
   return events;
 }
 
-void ApplyKvEvent(IndexedWorker worker, const KvEvent& event, GlobalIndex& index) {
-  switch (event.kind) {
-    case KvEvent::Kind::kStored:
-      return index.Stored(worker, event.tier, event.parent, event.hashes);
-    case KvEvent::Kind::kRemoved:
-      return index.Removed(worker, event.tier, event.hashes);
-    case KvEvent::Kind::kCleared:
-      return index.Cleared(worker);
-  }
-}
-
-KvEventFollower::KvEventFollower(IndexedWorker worker, Epoch epoch, GlobalIndex* index)
-    : worker_(worker), epoch_(epoch), index_(index) {}
-
-KvEventFollower::Outcome KvEventFollower::Batch(Epoch epoch, uint64_t sequence,
-                                                std::span<const KvEvent> events) {
-  if (epoch != epoch_ || sequence <= sequence_) return Outcome::kIgnored;
-  if (!ready_ || sequence != sequence_ + 1) {
-    ready_ = false;
-    return Outcome::kNeedSnapshot;
-  }
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (i + 1 < events.size()) index_->PrefetchTable(events[i + 1].hashes);
-    ApplyKvEvent(worker_, events[i], *index_);
-  }
-  sequence_ = sequence;
-  return Outcome::kApplied;
-}
-
-KvEventFollower::Outcome KvEventFollower::Snapshot(Epoch epoch, uint64_t sequence,
-                                                   std::span<const KvEvent> events) {
-  if (epoch != epoch_ || sequence < sequence_) return Outcome::kIgnored;
-  index_->Cleared(worker_);
-  for (const KvEvent& event : events) ApplyKvEvent(worker_, event, *index_);
-  sequence_ = sequence;
-  ready_ = true;
-  return Outcome::kApplied;
-}
-
 }  // namespace baton

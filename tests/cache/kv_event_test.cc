@@ -8,13 +8,9 @@
 namespace baton {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using Kind = KvEvent::Kind;
-using Outcome = KvEventFollower::Outcome;
 
-constexpr IndexedWorker kA{1};
 constexpr CacheTier kDevice = CacheTier::kDevice, kHost = CacheTier::kHost;
 
 KvEvent Stored(CacheTier tier, std::optional<Hash128> parent, std::vector<Hash128> hashes) {
@@ -76,38 +72,6 @@ TEST(KvEvent, WrongFieldsAreNamed) {
   EXPECT_THAT(message(12, 0), HasSubstr("0 hashes"));
   EXPECT_THAT(DecodeKvEvents(std::string(kMaxKvEventBatchBytes + 1, '\1')).status().message(),
               HasSubstr("more than 4194304"));
-}
-
-TEST(KvEventFollower, AppliesBatchesInOrderOnceEach) {
-  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .multipliers = {}});
-  KvEventFollower follower(kA, Epoch(7), &index);
-  const std::vector<Hash128> chain = {{1, 2}, {3, 4}, {5, 6}};
-  const KvEvent first = Stored(kDevice, {}, {chain[0], chain[1]});
-  const KvEvent second = Removed(kDevice, {chain[1]});
-  EXPECT_EQ(follower.Batch(Epoch(7), 1, {{first}}), Outcome::kApplied);
-  EXPECT_EQ(follower.Batch(Epoch(7), 2, {{second}}), Outcome::kApplied);
-  EXPECT_EQ(follower.Batch(Epoch(7), 1, {{first}}), Outcome::kIgnored);
-  EXPECT_EQ(follower.Batch(Epoch(6), 3, {{first}}), Outcome::kIgnored);
-  EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kA, kDevice, 1}));
-  EXPECT_EQ(follower.sequence(), 2u);
-}
-
-TEST(KvEventFollower, AfterAGapOnlyASnapshotHelps) {
-  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .multipliers = {}});
-  KvEventFollower follower(kA, Epoch(7), &index);
-  const std::vector<Hash128> chain = {{1, 2}, {3, 4}, {5, 6}};
-  EXPECT_EQ(follower.Batch(Epoch(7), 1, {{Stored(kDevice, {}, chain)}}), Outcome::kApplied);
-  EXPECT_EQ(follower.Batch(Epoch(7), 3, {{Removed(kDevice, {chain[2]})}}), Outcome::kNeedSnapshot);
-  EXPECT_FALSE(follower.ready());
-  EXPECT_EQ(follower.Batch(Epoch(7), 2, {{Removed(kDevice, {chain[2]})}}), Outcome::kNeedSnapshot);
-  EXPECT_EQ(follower.Snapshot(Epoch(6), 9, {}), Outcome::kIgnored);
-  const KvEvent held = Stored(kHost, {}, {chain[0]});
-  EXPECT_EQ(follower.Snapshot(Epoch(7), 4, {{held}}), Outcome::kApplied);
-  EXPECT_TRUE(follower.ready());
-  EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kA, kHost, 1}));
-  EXPECT_EQ(follower.Batch(Epoch(7), 4, {{Removed(kHost, {chain[0]})}}), Outcome::kIgnored);
-  EXPECT_EQ(follower.Batch(Epoch(7), 5, {{Removed(kHost, {chain[0]})}}), Outcome::kApplied);
-  EXPECT_THAT(index.MatchWorkers(chain), IsEmpty());
 }
 
 }  // namespace

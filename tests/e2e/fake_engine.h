@@ -10,10 +10,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cache/index/kv_event.h"
 #include "engine/engine.h"
 #include "text/byte_alphabet.h"
 
@@ -41,11 +43,14 @@ class FakeEngine final : public Engine {
     int32_t tokens = 3;                                // of each answer: "abc…"
     bool finish = true;                                // or stay silent behind the tokens
     bool hold_hand_overs = false;                      // answer them in AnswerHandOvers
+    bool prefix_cache = true;
+    size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
     std::string chat_template = "";
   };
 
-  FakeEngine(uint64_t epoch, Script script) : script_(std::move(script)), epoch_(epoch) {
+  FakeEngine(uint64_t epoch, Script script)
+      : script_(std::move(script)), epoch_(epoch), kv_event_feed_(script_.kept_event_bytes) {
     info_.architecture = "llama";
     info_.fingerprint = "fake-model";
     info_.config.name = script_.model_name;
@@ -202,8 +207,38 @@ class FakeEngine final : public Engine {
     return prefilled_locally_;
   }
 
+  // From now on its prefix cache holds these, or no longer does.
+  void Store(const std::vector<Hash128>& hashes) {
+    {
+      std::lock_guard lock(mutex_);
+      cached_.insert(hashes.begin(), hashes.end());
+    }
+    Publish({.kind = KvEvent::Kind::kStored, .parent = {}, .hashes = hashes});
+  }
+  void Drop(const std::vector<Hash128>& hashes) {
+    {
+      std::lock_guard lock(mutex_);
+      for (const Hash128& hash : hashes) cached_.erase(hash);
+    }
+    Publish({.kind = KvEvent::Kind::kRemoved, .parent = {}, .hashes = hashes});
+  }
+  KvEventFeed* kv_events() override { return script_.prefix_cache ? &kv_event_feed_ : nullptr; }
+  // In parts of one hash.
+  void SnapshotKvEvents(std::function<void(absl::StatusOr<KvEventSnapshot>)> done) override {
+    KvEventSnapshot snapshot{.sequence = kv_event_feed_.last(), .parts = {EncodeKvEvents({})}};
+    {
+      std::lock_guard lock(mutex_);
+      for (const Hash128& hash : cached_) {
+        const KvEvent event{.kind = KvEvent::Kind::kStored, .parent = {}, .hashes = {hash}};
+        snapshot.parts.push_back(EncodeKvEvents({&event, 1}));
+      }
+    }
+    done(std::move(snapshot));
+  }
+
   EngineStatus Status() override {
     EngineStatus status;
+    status.prefix_cache = script_.prefix_cache;
     status.block_size = 16;
     status.cache.blocks.total = 1000;
     status.cache.blocks.free = 1000;
@@ -224,6 +259,8 @@ class FakeEngine final : public Engine {
   size_t hand_over_count() const { return hand_overs_.size(); }
 
  private:
+  void Publish(const KvEvent& event) { kv_event_feed_.Publish({EncodeKvEvents({&event, 1})}); }
+
   const Script script_;
   EngineOptions options_;
   const Epoch epoch_;
@@ -242,6 +279,8 @@ class FakeEngine final : public Engine {
   std::vector<RequestHandle> cancelled_;
   int prefilled_locally_ = 0;
   std::vector<std::function<void(absl::Status)>> hand_overs_;
+  std::set<Hash128> cached_;
+  KvEventFeed kv_event_feed_;
 };
 
 }  // namespace baton

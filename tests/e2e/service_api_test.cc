@@ -81,6 +81,7 @@ TEST_F(ServiceApiTest, WithoutWorkersRequestsAreUnavailable) {
 
 TEST_F(ServiceApiTest, TheModelTokenizesAndStatusNamesTheWorkers) {
   AddDecode();
+  EXPECT_TRUE(Eventually([this] { return router_->Tick(); }));
   grpc::ClientContext tokenize_context;
   v1::TokenizeRequest tokenize;
   tokenize.set_text("hi");

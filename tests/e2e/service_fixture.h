@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -73,17 +74,19 @@ struct Answer {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  ServiceTest() {
+  ServiceTest() { StartRouter("127.0.0.1:0"); }
+  ~ServiceTest() override {
+    router_->Shutdown();
+    workers_.clear();
+  }
+
+  void StartRouter(const std::string& address) {
     RouterOptions options;
-    options.server.listen = "127.0.0.1:0";
+    options.server.listen = address;
     options.server.drain_ms = 100;
     router_ = *RouterServer::Start(options);
     channel_ = MakeChannel(router_->rpc().address());
     stub_ = v1::Inference::NewStub(channel_);
-  }
-  ~ServiceTest() override {
-    router_->Shutdown();
-    workers_.clear();
   }
 
   FakeWorker& AddWorker(v1::WorkerRole role, FakeEngine::Script script = {}) {
@@ -103,6 +106,29 @@ class ServiceTest : public ::testing::Test {
       receiver.engine().Answer(ticket.transfer_id);
     });
     return worker;
+  }
+
+  v1::GetStatusResponse Status() {
+    grpc::ClientContext context;
+    v1::GetStatusResponse status;
+    EXPECT_TRUE(stub_->GetStatus(&context, v1::GetStatusRequest(), &status).ok());
+    return status;
+  }
+  // Ticks until `done` holds.
+  bool Ticking(const std::function<bool()>& done) {
+    return Eventually([&] {
+      router_->Tick();
+      return done();
+    });
+  }
+
+  // Until so many workers' KV events are followed.
+  bool TickingUntilFollowed(int workers) {
+    return Ticking([this, workers] {
+      const v1::GetStatusResponse status = Status();
+      return std::count_if(status.index().workers().begin(), status.index().workers().end(),
+                           [](const auto& worker) { return worker.followed(); }) == workers;
+    });
   }
 
   // One heartbeat of a worker that is none.

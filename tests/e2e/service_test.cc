@@ -42,6 +42,7 @@ TEST_F(ServiceTest, ARemotePrefillStreamsAnAnswerWithItsLedger) {
 TEST_F(ServiceTest, AShortPromptAndAKnownPrefixArePrefilledOnTheDecodeWorker) {
   FakeWorker& decode = AddDecode();
   AddPrefill(decode);
+  ASSERT_TRUE(TickingUntilFollowed(2));
   v1::GenerateRequest request;
   request.set_prompt("short");
   EXPECT_TRUE(Generate(request).status.ok());

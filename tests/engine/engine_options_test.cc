@@ -24,6 +24,11 @@ TEST(EngineOptions, EverySettingTakesItsOwnDefaultAndHasAName) {
   }
 }
 
+TEST(EngineOptions, TheDefaultPoolIsBetweenItsBounds) {
+  EXPECT_GE(DefaultKvCacheMiB(), 64);
+  EXPECT_LE(DefaultKvCacheMiB(), 1024);
+}
+
 TEST(EngineOptions, SettingsReachTheirFields) {
   EngineOptions options;
   SettingList list;

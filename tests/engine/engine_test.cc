@@ -8,8 +8,10 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <set>
 #include <thread>
 
+#include "tests/cache/literal_event_model.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace baton {
@@ -314,6 +316,65 @@ TEST(Engine, CreationNamesWhatIsWrong) {
   EXPECT_FALSE(error([](EngineOptions& o) { o.kv_blocks = -1; }).empty());
   EXPECT_THAT(error([](EngineOptions& o) { o.transfer_listen = "nonsense"; }),
               HasSubstr("nonsense"));
+}
+
+// What a reader of `engine`'s events knows, and of a snapshot.
+std::set<Hash128> Told(Engine& engine) {
+  std::set<Hash128> held;
+  for (uint64_t i = 1; i <= engine.kv_events()->last(); ++i) {
+    ApplyEncoded(*engine.kv_events()->Find(i), held);
+  }
+  return held;
+}
+std::set<Hash128> SnapshotOf(Engine& engine) {
+  std::promise<absl::StatusOr<KvEventSnapshot>> answer;
+  engine.SnapshotKvEvents([&answer](absl::StatusOr<KvEventSnapshot> snapshot) {
+    answer.set_value(std::move(snapshot));
+  });
+  const absl::StatusOr<KvEventSnapshot> snapshot = answer.get_future().get();
+  EXPECT_TRUE(snapshot.ok()) << snapshot.status();
+  EXPECT_EQ(snapshot->sequence, engine.kv_events()->last());
+  std::set<Hash128> held;
+  for (const std::string& part : snapshot->parts) ApplyEncoded(part, held);
+  return held;
+}
+
+TEST(Engine, TellsWhatItsPrefixCacheHolds) {
+  for (const int32_t block_size : {4, 16, 32}) {
+    EngineOptions options = TinyOptions();
+    options.block_size = block_size;
+    options.kv_blocks = 400 / block_size;  // the second request evicts the first
+    options.kv_events = true;
+    const auto engine = Make(options);
+    EXPECT_TRUE(SnapshotOf(*engine).empty());
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      const GenerateRequest request = TinyRequest(200, 40, seed);
+      const SinkRecord answer = Ask(*engine, request);
+      std::vector<TokenId> committed = request.prompt;
+      committed.insert(committed.end(), answer.tokens.begin(), answer.tokens.end() - 1);
+      committed.resize(committed.size() / block_size * block_size);
+      const std::set<Hash128> snapshot = SnapshotOf(*engine);
+      EXPECT_EQ(Told(*engine), snapshot);
+      EXPECT_LE(snapshot.size(), 400u / kUnitsPerHash);
+      for (const Hash128& hash :
+           ChainedHashes(request.cache_namespace, UnitsFromTokens(committed))) {
+        EXPECT_TRUE(snapshot.contains(hash)) << "block size " << block_size << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(Engine, TellsNothingUnlessAskedToAndWithoutAPrefixCache) {
+  const auto silent = Make(TinyOptions());
+  EXPECT_EQ(silent->kv_events(), nullptr);
+  EngineOptions options = TinyOptions();
+  options.kv_events = true;
+  options.prefix_cache = false;
+  const auto without = Make(options);
+  EXPECT_EQ(without->kv_events(), nullptr);
+  without->SnapshotKvEvents([](const absl::StatusOr<KvEventSnapshot>& snapshot) {
+    EXPECT_EQ(snapshot.status().code(), absl::StatusCode::kFailedPrecondition);
+  });
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cache/index/kv_event.h"
+#include "cache/index/kv_event_follower.h"
 #include "common/check.h"
 #include "tests/cache/literal_prefix_model.h"
 

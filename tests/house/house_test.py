@@ -60,9 +60,9 @@ TESTED_ELSEWHERE = {
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.
 PURE_ROUTER = ["request_flow", "routing_policy", "worker_registry", "request_validation", "served_model",
-               "router_core", "router_options"]
+               "router_core", "router_options", "fleet_index", "predicted_prefixes"]
 # Files of router/ that speak wire types, beside *_service.
-ROUTER_EDGES = ["decode_stream", "generate_call", "heartbeat_board", "model_fetcher", "request_ledger", "router_wire",
+ROUTER_EDGES = ["decode_stream", "generate_call", "heartbeat_board", "kv_event_stream_reader", "model_fetcher", "request_ledger", "router_wire",
                 "worker_channels"]
 
 UNDONE = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")

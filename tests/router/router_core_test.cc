@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/byte_alphabet.h"
+
 namespace baton {
 namespace {
 
@@ -28,33 +34,134 @@ TEST(RouterCore, EveryTurnAsksAnotherWorkerForTheModel) {
   EXPECT_EQ(core.ModelSource(2), "a:1");
 }
 
-// Where a prompt of 64 known runs goes when `decode` said that it keeps a prefix cache, or not.
-std::string DecodeWorkerOfAKnownPrompt(bool prefix_cache) {
-  const SystemClock clock;
-  RouterCore core(RouterOptions(), &clock);
-  WorkerReport first = Report("first");
-  first.prefix_cache = prefix_cache;
-  EXPECT_TRUE(core.Heartbeat(first).ok());
-  EXPECT_TRUE(core.Heartbeat(Report("second")).ok());
-  const std::vector<Hash128> hashes =
+// 64 units of a prompt with one token more.
+struct KnownPrompt {
+  std::vector<Hash128> hashes =
       ChainedHashes(CacheNamespace(1), std::vector<CacheUnit>(64 * kUnitsPerHash, CacheUnit{7}));
-  const RouteQuestion question{
+  RouteQuestion question{
       .prompt_hashes = hashes, .prompt_tokens = 64 * kUnitsPerHash + 1, .excluded = {}};
-  const absl::StatusOr<Route> cold = core.ChooseRoute(question);
-  EXPECT_TRUE(cold.ok());
-  EXPECT_EQ(cold->decode_id, "first");
-  core.WorkerDone(cold->plan.decode);
-  core.Remember(cold->plan.decode, hashes);
-  return core.ChooseRoute(question)->decode_id;
+};
+
+// A worker's stream as far as `sequence`, with a batch that stores `hashes` as the last.
+void Tell(RouterCore& core, WorkerNumber worker, std::vector<Hash128> hashes) {
+  const KvEvent event{.kind = KvEvent::Kind::kStored, .parent = {}, .hashes = std::move(hashes)};
+  const std::string bytes = EncodeKvEvents({&event, event.hashes.empty() ? 0u : 1u});
+  ASSERT_TRUE(core.index().Take(worker, {.epoch = Epoch(1), .sequence = 1, .events = {}}).ok());
+  ASSERT_TRUE(core.index().Take(worker, {.epoch = Epoch(1), .sequence = 1, .events = bytes}).ok());
 }
 
-TEST(RouterCore, ExpectsAHitWhereAPromptWasBefore) {
-  EXPECT_EQ(DecodeWorkerOfAKnownPrompt(/*prefix_cache=*/true), "first");
+std::string DecodeWorkerOf(RouterCore& core, const RouteQuestion& question) {
+  const absl::StatusOr<Route> route = core.ChooseRoute(question);
+  if (!route.ok()) return route.status().ToString();
+  core.WorkerDone(route->plan.decode);
+  return route->decode_id;
 }
 
-TEST(RouterCore, ExpectsNoHitAtAWorkerWithoutPrefixCache) {
-  // Nothing draws the prompt back, so the worker with fewer requests gets it.
-  EXPECT_EQ(DecodeWorkerOfAKnownPrompt(/*prefix_cache=*/false), "second");
+class RouterCoreTest : public testing::Test {
+ protected:
+  RouterCoreTest() : core_(RouterOptions(), &clock_) {}
+  WorkerNumber Number(size_t i) { return core_.Workers().at(i).number; }
+
+  ManualClock clock_;
+  RouterCore core_;
+};
+
+TEST_F(RouterCoreTest, APromptGoesWhereEventsSayThatItIsCached) {
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+  core_.Tick();
+  const KnownPrompt prompt;
+  Tell(core_, Number(1), prompt.hashes);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
+}
+
+TEST_F(RouterCoreTest, AnAnswerCountsBeforeItsEventsForAMoment) {
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+  core_.Tick();
+  const KnownPrompt prompt;
+  Tell(core_, Number(1), {prompt.hashes[0]});
+  core_.Remember(Number(1), prompt.hashes);
+  EXPECT_EQ(core_.predicted_units(), prompt.hashes.size() - 1) << "what the index does not say";
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
+  clock_.AdvanceUs(2'000'000);
+  core_.Tick();
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+  Tell(core_, Number(0), prompt.hashes);
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "a") << "the prediction did not come true";
+}
+
+TEST_F(RouterCoreTest, AWorkerWhoseEventsAreNotFollowedHoldsNothing) {
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+  core_.Tick();
+  const KnownPrompt prompt;
+  core_.index().CannotTell(Number(0), absl::UnimplementedError("no such method"));
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "a");
+  core_.Remember(Number(0), prompt.hashes);
+  EXPECT_EQ(core_.predicted_units(), 0u);
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b") << "nothing draws the prompt back";
+}
+
+TEST_F(RouterCoreTest, AWorkerThatComesBackAsAnotherHoldsNothing) {
+  ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+  core_.Tick();
+  const KnownPrompt prompt;
+  Tell(core_, Number(0), prompt.hashes);
+  EXPECT_EQ(core_.index().Status().memberships, prompt.hashes.size());
+  clock_.AdvanceUs(2'500'000);
+  WorkerReport again = Report("a");
+  again.epoch = Epoch(2);
+  ASSERT_TRUE(core_.Heartbeat(again).ok());
+  core_.Tick();
+  EXPECT_EQ(core_.index().Status().memberships, 0u);
+  ASSERT_EQ(core_.index().Status().workers.size(), 1u);
+  EXPECT_EQ(core_.index().Status().workers[0].epoch, Epoch(2));
+}
+
+std::shared_ptr<const ServedModel> Model() {
+  ModelDescription description;
+  description.fingerprint = "model";
+  description.context_length = 100;
+  description.tokenizer.model = "gpt2";
+  description.tokenizer.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    description.tokenizer.tokens.push_back(ByteToAlphabet(static_cast<uint8_t>(byte)));
+  }
+  description.tokenizer.token_types.assign(256, 1);
+  const auto model = ServedModel::Create(std::move(description));
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *model;
+}
+
+TEST_F(RouterCoreTest, TheFirstReadinessWaitsForEveryWorkersEvents) {
+  WorkerReport silent = Report("silent");
+  silent.prefix_cache = false;
+  for (const WorkerReport& report : {Report("a"), Report("b"), silent}) {
+    ASSERT_TRUE(core_.Heartbeat(report).ok());
+  }
+  ASSERT_TRUE(core_.SetModel(Model()).ok());
+  EXPECT_FALSE(core_.ready()) << "nobody is in the index yet";
+  core_.Tick();
+  Tell(core_, Number(0), {});
+  EXPECT_FALSE(core_.ready());
+  Tell(core_, Number(1), {});
+  EXPECT_TRUE(core_.ready());
+  ASSERT_TRUE(core_.Heartbeat(Report("late")).ok());
+  core_.Tick();
+  EXPECT_TRUE(core_.ready()) << "who comes later takes nothing away";
+}
+
+TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForATimeOnly) {
+  ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+  ASSERT_TRUE(core_.SetModel(Model()).ok());
+  core_.Tick();
+  const int64_t wait_us = RouterOptions().index_wait_ms * 1000;
+  for (int64_t waited_us = 0; waited_us < wait_us; waited_us += 1'000'000) {
+    EXPECT_FALSE(core_.ready()) << waited_us;
+    clock_.AdvanceUs(1'000'000);
+    ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+    core_.Tick();
+  }
+  EXPECT_TRUE(core_.ready());
 }
 
 }  // namespace

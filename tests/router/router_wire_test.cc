@@ -122,5 +122,39 @@ TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
               HasSubstr("is 25165824; at most 16777216"));
 }
 
+TEST(RouterWire, TheIndexNamesTheWorkersThatAreStillThere) {
+  FleetIndexStatus status{.units = 7, .memberships = 9, .max_units = 100, .workers = {}};
+  status.workers.push_back({.worker = WorkerNumber(3),
+                            .epoch = Epoch(11),
+                            .followed = true,
+                            .units = 5,
+                            .sequence = 42,
+                            .gaps = 1,
+                            .snapshots = 2,
+                            .trouble = ""});
+  status.workers.push_back({.worker = WorkerNumber(4), .trouble = "gone \xff"});
+  status.workers.push_back({.worker = WorkerNumber(5), .trouble = "no \xff"});
+  std::vector<WorkerRecord> workers(2);
+  workers[0].number = WorkerNumber(5);
+  workers[0].report.id = "five";
+  workers[1].number = WorkerNumber(3);
+  workers[1].report.id = "three";
+  const v1::IndexStatus wire = IndexStatusToWire(status, 8, workers);
+  EXPECT_EQ(wire.units(), 7);
+  EXPECT_EQ(wire.memberships(), 9);
+  EXPECT_EQ(wire.max_units(), 100);
+  EXPECT_EQ(wire.predicted_units(), 8);
+  ASSERT_EQ(wire.workers_size(), 2);
+  EXPECT_EQ(wire.workers(0).worker_id(), "three");
+  EXPECT_EQ(wire.workers(0).epoch(), 11u);
+  EXPECT_TRUE(wire.workers(0).followed());
+  EXPECT_EQ(wire.workers(0).units(), 5);
+  EXPECT_EQ(wire.workers(0).sequence(), 42u);
+  EXPECT_EQ(wire.workers(0).gaps(), 1);
+  EXPECT_EQ(wire.workers(0).snapshots(), 2);
+  EXPECT_EQ(wire.workers(1).worker_id(), "five");
+  EXPECT_EQ(wire.workers(1).trouble(), "no \uFFFD");
+}
+
 }  // namespace
 }  // namespace baton

@@ -1,0 +1,67 @@
+#include "cache/index/kv_event_batcher.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kEventBytes = 32;  // at least what an event takes without its hashes
+
+}  // namespace
+
+KvEventBatcher::KvEventBatcher(size_t batch_bytes) : batch_bytes_(batch_bytes) {
+  CHECK_LE(batch_bytes, kMaxKvEventBatchBytes);
+}
+
+void KvEventBatcher::Close() {
+  if (open_.empty()) return;
+  closed_.push_back(EncodeKvEvents(open_));
+  open_.clear();
+  open_bytes_ = 0;
+}
+
+// REQUIRES: a run is added next, unless the event takes none.
+void KvEventBatcher::Begin(KvEvent event) {
+  if (open_bytes_ + kEventBytes + 2 * sizeof(Hash128) > batch_bytes_) Close();
+  open_.push_back(std::move(event));
+  open_bytes_ += kEventBytes;
+}
+
+void KvEventBatcher::Add(const Hash128& run) {
+  open_.back().hashes.push_back(run);
+  open_bytes_ += sizeof(run);
+}
+
+void KvEventBatcher::Stored(const std::optional<Hash128>& before, const Hash128& run) {
+  const bool room = open_bytes_ + sizeof(run) <= batch_bytes_;
+  const bool continues =
+      room && !open_.empty() && before && open_.back().kind == KvEvent::Kind::kStored &&
+      open_.back().hashes.size() < kMaxHashesPerKvEvent && open_.back().hashes.back() == *before;
+  if (!continues) {
+    Begin({.kind = KvEvent::Kind::kStored, .parent = before, .hashes = {}});
+  }
+  Add(run);
+}
+
+void KvEventBatcher::Removed(const Hash128& run) {
+  const bool room = open_bytes_ + sizeof(run) <= batch_bytes_;
+  const bool continues = room && !open_.empty() && open_.back().kind == KvEvent::Kind::kRemoved &&
+                         open_.back().hashes.size() < kMaxHashesPerKvEvent;
+  if (!continues) {
+    Begin({.kind = KvEvent::Kind::kRemoved, .parent = std::nullopt, .hashes = {}});
+  }
+  Add(run);
+}
+
+void KvEventBatcher::Cleared() {
+  Begin({.kind = KvEvent::Kind::kCleared, .parent = std::nullopt, .hashes = {}});
+}
+
+std::vector<std::string> KvEventBatcher::Take() {
+  Close();
+  return std::exchange(closed_, {});
+}
+
+}  // namespace baton

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""The fleet's index on the real model: what workers tell of their caches, and what is left of it when one of them or the
+router is killed and comes back at the same address.
+
+  service_index_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k router]
+
+Standard library only.
+"""
+
+import json
+import pathlib
+import subprocess
+import unittest
+from random import Random
+
+from cluster import answer, wait_until
+from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, baton, inspect_tokens, main, read_texts
+
+UNIT = 16  # tokens
+
+
+class Process:
+    """A program of ours that says `WORD HOST:PORT` when it is there."""
+
+    def __init__(self, name, word, *arguments):
+        self.process = subprocess.Popen([str(pathlib.Path(ARGUMENTS.bin) / name), *arguments],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.address = self.wait_for(word)
+
+    def wait_for(self, word):
+        for line in self.process.stdout:
+            said, address = line.split()
+            if said == word:
+                return address
+        raise RuntimeError(f"ended before it said {word}")
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Index(unittest.TestCase):
+    def setUp(self):
+        self.router = self.start_router("127.0.0.1:0", decode_workers=1)
+        self.workers = {}
+        self.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+
+    def start_router(self, listen, decode_workers):
+        router = Process("baton-router", "listening", "--listen", listen,
+                         f"--min-decode-workers={decode_workers}")
+        self.addCleanup(router.kill)
+        return router
+
+    def start_worker(self, name, listen="127.0.0.1:0", *arguments):
+        worker = Process("baton-decode-worker", "ready", "--model", ARGUMENTS.model, "--worker-id", name,
+                         "--router", self.router.address, "--listen", listen, "--kv-blocks=512",
+                         *arguments)
+        self.addCleanup(worker.kill)
+        self.workers[name] = worker
+        return worker
+
+    def index(self):
+        """The index's status, and the router's `ready`."""
+        done = subprocess.run([baton(), "status", "--router", self.router.address, "--json"],
+                              capture_output=True, text=True, timeout=60, check=True)
+        status = json.loads(done.stdout)
+        workers = {worker["worker_id"]: worker for worker in status["index"]["workers"]}
+        return status["index"] | {"workers": workers, "ready": status["ready"]}
+
+    def wait_for_units(self, units, epoch=None):
+        """Waits until the router is ready and the followed workers are those of `units` and hold so many; returns the index."""
+        def there():
+            index = self.index()
+            workers = index["workers"]
+            held = {name: worker["units"] for name, worker in workers.items() if worker["followed"]}
+            other = epoch is None or all(worker["epoch"] != epoch for worker in workers.values())
+            return index if index["ready"] and held == units and other else None
+        try:
+            return wait_until(there, SEEN_TIMEOUT_S, f"units {units}")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; the index: {self.index()}") from None
+
+    def generate(self, job):
+        job = {"id": "it", "max_tokens": 8, "temperature": 0, "ignore_eos": True, **job}
+        results, code = answer([baton(), "generate", "--router", self.router.address, "--json",
+                                "--jobs", "-"], [job])
+        self.assertEqual(code, 0, results)
+        return results["it"]
+
+    def prompt(self, length, start=0):
+        return self.text_ids[start:start + length]
+
+    @staticmethod
+    def committed(result):
+        """The last token was sampled and never fed."""
+        return result["prompt_token_ids"] + result["token_ids"][:-1]
+
+    def test_a_killed_worker_that_comes_back_at_its_address_has_left_nothing_behind(self):
+        worker = self.start_worker("w")
+        epoch = self.wait_for_units({"w": 0})["workers"]["w"]["epoch"]
+        job = {"prompt_token_ids": self.prompt(300)}
+        cold = self.generate(job)
+        units = len(self.committed(cold)) // UNIT
+        self.assertEqual(self.wait_for_units({"w": units})["memberships"], units)
+        warm = self.generate(job)
+        self.assertEqual(warm["usage"]["cached_tokens"], 299 // UNIT * UNIT)
+
+        worker.kill()
+        self.start_worker("w", worker.address)
+        index = self.wait_for_units({"w": 0}, epoch)
+        self.assertEqual(index["memberships"], 0)
+        again = self.generate(job)
+        self.assertEqual(again["usage"]["cached_tokens"], 0)
+        self.assertEqual(again["token_ids"], cold["token_ids"])
+        self.wait_for_units({"w": units})
+
+    def test_a_restarted_router_knows_before_it_is_ready_who_has_which_chat(self):
+        sizes = {"small": 4, "large": 64}
+        for name, size in sizes.items():
+            self.start_worker(name, "127.0.0.1:0", f"--block-size={size}")
+        self.wait_for_units({name: 0 for name in sizes})
+        chats = {}
+        for i in range(4):
+            result = self.generate({"prompt_token_ids": self.prompt(200 + 10 * i, 250 * i)})
+            chats[i] = (result["decode_worker"], self.committed(result), result["token_ids"])
+        self.assertEqual({worker for worker, _, _ in chats.values()}, set(sizes), "both have chats")
+        units = {name: sum(len(committed) // sizes[name] * sizes[name] // UNIT
+                           for worker, committed, _ in chats.values() if worker == name)
+                 for name in sizes}
+        self.wait_for_units(units)
+
+        self.router.kill()
+        self.router = self.start_router(self.router.address, decode_workers=len(sizes))
+        self.router.wait_for("ready")
+        index = self.index()
+        held = {name: worker["units"] for name, worker in index["workers"].items()}
+        self.assertEqual(held, units, "at once, not after a while")
+        self.assertTrue(all(worker["followed"] for worker in index["workers"].values()))
+        for worker, committed, answered in chats.values():
+            second = self.generate({"prompt_token_ids": committed + answered[-1:] + self.prompt(20, 900)})
+            self.assertEqual(second["decode_worker"], worker)
+            self.assertEqual(second["usage"]["cached_tokens"],
+                             len(committed) // sizes[worker] * sizes[worker])
+
+
+class Churn(ServiceTest):
+    prefill, decode = 1, 2
+    worker_arguments = ("--kv-blocks=64", "--max-chunk-tokens=64")
+
+    def test_after_many_evictions_the_index_holds_what_the_pools_do(self):
+        random = Random(7)
+        starts = [random.randrange(2000) for _ in range(10)]  # some begin alike
+        jobs = [{"id": str(i), "prompt_token_ids": self.prompt(random.randrange(20, 500), random.choice(starts)),
+                 "max_tokens": random.randrange(1, 30), "temperature": 0, "cache_salt": random.choice("ab"),
+                 "placement": random.choice(("remote", "local", "automatic"))} for i in range(60)]
+        for placement in ("remote", "local", "automatic"):
+            chosen = [{k: v for k, v in job.items() if k != "placement"} for job in jobs
+                      if job["placement"] == placement]
+            arguments = () if placement == "automatic" else ("--placement", placement)
+            results, _ = self.cluster.generate(chosen, *arguments, concurrency=6)
+            self.assertGreater(sum("error" not in result for result in results.values()), len(chosen) // 2)
+
+        def pools():
+            return {name: worker["pool"] for name, worker in self.cluster.wait_at_rest().items()}
+
+        def units():
+            return {worker["worker_id"]: worker["units"] for worker in self.cluster.status()["index"]["workers"]}
+
+        wait_until(lambda: units() == {name: pool["cached_blocks"] for name, pool in pools().items()},
+                   SEEN_TIMEOUT_S, "the index and the pools alike")
+        self.assertGreater(sum(pool["evicted_blocks"] for pool in pools().values()), 100)
+        self.assertTrue(all(count > 0 for count in units().values()), units())
+
+
+if __name__ == "__main__":
+    main(__doc__)

@@ -1,0 +1,58 @@
+// One reader of this worker's KV events: sends it one message after the other, each when the one
+// before was written, from the engine's feed or, where that has gone on without the reader, from a
+// snapshot.
+//
+// What waits for a slow reader is one message, and of a snapshot the parts that are left.
+//
+// Lock order: this stream's lock, then the writer's or the feed's. The engine is asked without it.
+//
+// Thread safety: called by gRPC and by the engine's loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "engine/engine.h"
+#include "rpc/call_gate.h"
+#include "rpc/stream_writer.h"
+
+namespace baton {
+
+class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
+ public:
+  // `engine` must outlive the stream.
+  explicit KvEventStream(Engine* engine);
+
+  // Begins, or ends at once with what is wrong. `pass` is given back when gRPC is done.
+  void Start(const v1::StreamKvEventsRequest& request, absl::StatusOr<CallGate::Pass> pass);
+
+ private:
+  void OnCalledOff() override { StopListening(); }
+  void OnDrained() override;
+  void OnStreamDone() override;
+
+  std::weak_ptr<KvEventStream> Weak();
+  void StopListening();
+  // Sends what comes next, if that is there and nothing is being sent.
+  void Pump();
+  // REQUIRES: mutex_. Nothing: there is no news, or a snapshot is needed first.
+  std::optional<v1::KvEventBatch> NextLocked();
+  void OnSnapshot(absl::StatusOr<KvEventSnapshot> snapshot);
+
+  Engine* const engine_;
+  std::mutex mutex_;
+  CallGate::Pass pass_;
+  uint64_t subscription_ = 0;     // 0: none
+  bool sending_ = false;          // until OnDrained
+  bool needs_snapshot_ = false;   // and has not asked for it
+  bool awaits_snapshot_ = false;  // the engine was asked
+  uint64_t sequence_ = 0;         // the reader has, once all is read, batches 1 to this one
+  KvEventSnapshot snapshot_;      // being sent
+  size_t next_part_ = 0;          // of it
+};
+
+}  // namespace baton
