@@ -30,19 +30,10 @@ constexpr SumKind SumKindOf(WeightFormat format) {
   if (format == WeightFormat::kQ6_K) return SumKind::kHalves;
   return HasMinimum(format) ? SumKind::kMinimum : SumKind::kBiased;
 }
+// By how much the weights that the products take exceed q: they are unsigned, as stored; Q8_0's are
+// made so.
 constexpr int BiasOf(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kQ8_0:
-      return 128;
-    case WeightFormat::kQ4_0:
-      return 8;
-    case WeightFormat::kQ5_0:
-      return 16;
-    case WeightFormat::kQ6_K:
-      return 32;
-    default:
-      return 0;
-  }
+  return format == WeightFormat::kQ8_0 ? 128 : ZeroPointOf(format);
 }
 // Sums per group that start from a bias.
 constexpr int64_t StartsOf(WeightFormat format) {

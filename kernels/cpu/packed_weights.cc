@@ -145,21 +145,8 @@ void PackFloatRow(int64_t value_bytes, int64_t cols, int64_t lane, const std::by
 
 // ---- packed blocks ----------------------------------------------------------------------------
 
-int Bias(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kQ4_0:
-      return 8;
-    case WeightFormat::kQ5_0:
-      return 16;
-    case WeightFormat::kQ6_K:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
-// The 32 q of a row, less the bias. Not for Q8_0.
-void ReadQuants(int64_t words, int bias, const std::byte* row, int8_t q[kQuantGroup]) {
+// The 32 q of a row. Not for Q8_0.
+void ReadQuants(int64_t words, int zero_point, const std::byte* row, int8_t q[kQuantGroup]) {
   for (int c = 0; c < kQuantGroup / 2; ++c) {
     const std::byte both = row[c / 4 * kWordStride + c % 4];
     int low = Bits(both, 0, 4);
@@ -172,8 +159,8 @@ void ReadQuants(int64_t words, int bias, const std::byte* row, int8_t q[kQuantGr
       low |= Bits(row[4 * kWordStride + c % 4], c / 4 * 2, 2) << 4;
       high |= Bits(row[5 * kWordStride + c % 4], c / 4 * 2, 2) << 4;
     }
-    q[c] = static_cast<int8_t>(low - bias);
-    q[c + kQuantGroup / 2] = static_cast<int8_t>(high - bias);
+    q[c] = static_cast<int8_t>(low - zero_point);
+    q[c + kQuantGroup / 2] = static_cast<int8_t>(high - zero_point);
   }
 }
 
@@ -250,7 +237,7 @@ RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t c
   if (format == WeightFormat::kQ8_0) {
     for (int c = 0; c < kQuantGroup; c += 4) std::memcpy(row.q + c, words + c / 4 * kWordStride, 4);
   } else {
-    ReadQuants(layout.words, Bias(format), words, row.q);
+    ReadQuants(layout.words, ZeroPointOf(format), words, row.q);
   }
   return row;
 }
