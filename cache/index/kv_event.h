@@ -19,16 +19,15 @@
 // Who sends, in which epoch and with which sequence number stands around a batch (KvEventFollower).
 //
 // How this maps to others' events:
-//   vLLM (KVEventBatch)     BlockStored(block_hashes, parent_block_hash, medium) is stored, once
-//   its
-//                           hashes are ours (it hashes with its own function, over its block size,
-//                           and sends token ids to rehash from); BlockRemoved(block_hashes, medium)
-//                           is removed; AllBlocksCleared is cleared. Medium GPU is device, CPU
-//                           host.
-//   Dynamo (RouterEvent)    KvCacheStoreData(parent_hash, blocks{block_hash, tokens_hash}) is
-//   stored,
-//                           the parent and block hashes being chained ones; KvCacheRemoveData is
-//                           removed; Cleared is cleared; event_id is the sequence number.
+//   vLLM (KVEventBatch)
+//     BlockStored(block_hashes, parent_block_hash, medium) is stored, once its hashes are ours (it
+//     hashes with its own function, over its block size, and sends token ids to rehash from);
+//     BlockRemoved(block_hashes, medium) is removed; AllBlocksCleared is cleared. Medium GPU is
+//     device, CPU host.
+//   Dynamo (RouterEvent)
+//     KvCacheStoreData(parent_hash, blocks{block_hash, tokens_hash}) is stored, the parent and
+//     block hashes being chained ones; KvCacheRemoveData is removed; Cleared is cleared; event_id
+//     is the sequence number.
 //
 // Thread safety: values and functions.
 #pragma once

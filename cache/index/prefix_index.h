@@ -6,8 +6,8 @@
 //
 // Invariants:
 //  1. size() <= capacity. Holders that were removed stay in their entries until a Match or an
-//  Insert looks at them: removing a worker costs nothing while requests wait. An entry that is left
-//  without a holder then goes, or is forgotten as the least recently used one.
+//     Insert looks at them: removing a worker costs nothing while requests wait. An entry that is
+//     left without a holder then goes, or is forgotten as the least recently used one.
 //  2. Because a hash covers the whole chain before it, entries need no links to each other.
 //
 // Pure; not thread-safe: belongs to one thread.
