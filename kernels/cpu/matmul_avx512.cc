@@ -36,7 +36,7 @@ inline void Prefetch(const std::byte* p, int64_t bytes) {
   }
 }
 
-template <SumKind kKind, int kTileGroups, int kTileTokens, int64_t kAheadBytes>
+template <SumKind kKind, int kTileGroups, int kTileTokens>
 void MultiplyTile(const SlabTile& at) {
   constexpr int kParts = kKind == SumKind::kHalves ? 2 : 1;
   Lanes acc[kTileGroups][kTileTokens];
@@ -51,7 +51,7 @@ void MultiplyTile(const SlabTile& at) {
   const float* half_scales = at.slab->half_scales;
   for (int64_t g = 0; g < at.groups; ++g) {
     for (int r = 0; r < kTileGroups; ++r) {
-      if (at.ahead[r] != nullptr) Prefetch(at.ahead[r] + g * kAheadBytes, kAheadBytes);
+      if (at.ahead[r] != nullptr) Prefetch(at.ahead[r] + g * at.ahead_bytes, at.ahead_bytes);
     }
     __m512i sum[kTileGroups][kTileTokens];
     Lanes scaled[kTileGroups][kTileTokens];
@@ -110,6 +110,13 @@ void MultiplyTile(const SlabTile& at) {
     const int t = i / kTileGroups;
     Store(at.acc + t * at.acc_stride + r * kRowGroup, acc[r][t]);
   });
+}
+
+template <SumKind kKind, int kTileGroups, int... kTileTokens>
+void ChooseTile(std::integer_sequence<int, kTileTokens...>, int64_t tokens, const SlabTile& at) {
+  using Tile = void (*)(const SlabTile&);
+  static constexpr Tile kByTokens[] = {MultiplyTile<kKind, kTileGroups, kTileTokens + 1>...};
+  kByTokens[tokens - 1](at);
 }
 
 // A few tokens against one row group, straight from memory: one stream is faster than several.
@@ -223,14 +230,8 @@ struct Product {
 
   template <WeightFormat kFormat, int kTileGroups>
   static void MultiplySlab(int64_t tokens, const SlabTile& at) {
-    constexpr SumKind kKind = SumKindOf(kFormat);
-    constexpr int64_t kAhead = GroupBytes(kFormat);
-    using Tile = void (*)(const SlabTile&);
-    static constexpr Tile kByTokens[] = {
-        MultiplyTile<kKind, kTileGroups, 1, kAhead>, MultiplyTile<kKind, kTileGroups, 2, kAhead>,
-        MultiplyTile<kKind, kTileGroups, 3, kAhead>, MultiplyTile<kKind, kTileGroups, 4, kAhead>,
-        MultiplyTile<kKind, kTileGroups, 5, kAhead>, MultiplyTile<kKind, kTileGroups, 6, kAhead>};
-    kByTokens[tokens - 1](at);
+    ChooseTile<SumKindOf(kFormat), kTileGroups>(std::make_integer_sequence<int, kTokens<kFormat>>(),
+                                                tokens, at);
   }
 
   template <WeightFormat kFormat>

@@ -184,9 +184,10 @@ struct SlabTile {
   const int32_t* start;     // [tokens, row_stride, StartsOf(format)]
   float* acc;               // [tokens, acc_stride], 16 values per row group, added to
   int64_t acc_stride;
-  // What the next slab will be made from, to be read ahead: so many bytes per group of this one
+  // What the next slab will be made from, to be read ahead: `ahead_bytes` per group of this one
   // from each of two places; null: nothing.
   const std::byte* ahead[kSlabRowGroups];
+  int64_t ahead_bytes;
 };
 
 inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t starts,
@@ -203,7 +204,8 @@ inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t start
           .start = at.start == nullptr ? nullptr : at.start + first * starts,
           .acc = acc + token * acc_stride,
           .acc_stride = acc_stride,
-          .ahead = {}};
+          .ahead = {},
+          .ahead_bytes = 0};
 }
 
 // Bytes of 32 columns of a row group, block headers spread evenly.
@@ -226,6 +228,7 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
     ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
       SlabTile tile =
           SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, acc_stride);
+      tile.ahead_bytes = GroupBytes(kFormat);
       for (int r = 0; token == 0 && r < kRowGroups; ++r) {
         tile.ahead[r] = next < row_stride
                             ? at.weights + r * at.group_bytes + next * GroupBytes(kFormat)
