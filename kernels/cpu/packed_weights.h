@@ -86,7 +86,8 @@ constexpr int ZeroPointOf(WeightFormat format) {
 // Bytes of one row group of `cols` columns.
 int64_t RowGroupBytes(WeightFormat format, int64_t cols);
 size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);
-// From GGUF's row-major blocks (`source`, rows * row bytes).
+// From GGUF's row-major blocks (`source`, rows * row bytes). Whole row groups may be packed apart:
+// a row group takes as many bytes in both.
 void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                     std::byte* destination);
 
