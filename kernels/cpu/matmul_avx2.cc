@@ -117,7 +117,7 @@ void MultiplyTile(const SlabTile& at) {
   const Slab& slab = *at.slab;
   for (int64_t g = 0; g < at.groups; ++g) {
     if (at.ahead[0] != nullptr) {
-      Prefetch(at.ahead[0] + g * at.ahead_bytes, at.ahead_bytes);
+      Prefetch(at.ahead[0] + g * GroupBytes(kFormat), GroupBytes(kFormat));
     }
     const std::byte* words = slab.words + g * kWords * 64;
     const float* half_scales = slab.half_scales + g * 2 * kRowGroup;

@@ -36,6 +36,13 @@ inline void Prefetch(const std::byte* p, int64_t bytes) {
   }
 }
 
+// A group of any format (GroupBytes): the lines that all have without a loop.
+inline void PrefetchGroup(const std::byte* p, int64_t bytes) {
+  constexpr int64_t kLeastBytes = 5 * 64;
+  Prefetch(p, kLeastBytes);
+  if (bytes > kLeastBytes) Prefetch(p + kLeastBytes, bytes - kLeastBytes);
+}
+
 template <SumKind kKind, int kTileGroups, int kTileTokens>
 void MultiplyTile(const SlabTile& at) {
   constexpr int kParts = kKind == SumKind::kHalves ? 2 : 1;
@@ -51,7 +58,7 @@ void MultiplyTile(const SlabTile& at) {
   const float* half_scales = at.slab->half_scales;
   for (int64_t g = 0; g < at.groups; ++g) {
     for (int r = 0; r < kTileGroups; ++r) {
-      if (at.ahead[r] != nullptr) Prefetch(at.ahead[r] + g * at.ahead_bytes, at.ahead_bytes);
+      if (at.ahead[r] != nullptr) PrefetchGroup(at.ahead[r] + g * at.ahead_bytes, at.ahead_bytes);
     }
     __m512i sum[kTileGroups][kTileTokens];
     Lanes scaled[kTileGroups][kTileTokens];
