@@ -1,6 +1,5 @@
 // The commands that talk to a router or a worker, or start them all: generate, chat, status,
-// inspect worker, up. Built only with gRPC. Exit codes:
-// common/exit_code.h.
+// inspect worker, up. Built only with gRPC. Exit codes: common/exit_code.h.
 #pragma once
 
 #include <CLI/CLI.hpp>

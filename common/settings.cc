@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 
 namespace baton {
 namespace {
@@ -38,6 +39,18 @@ Setting MakeInteger(std::string name, Integer* field, Integer minimum, Integer m
     return absl::OkStatus();
   };
   return setting;
+}
+
+// "name = value", and the default if it is another.
+std::string Line(const Setting& setting) {
+  const std::string value = setting.get();
+  std::string out = absl::StrCat(setting.name, " = ", value);
+  if (value != setting.default_value) {
+    absl::StrAppend(&out, "  (default ",
+                    setting.default_value.empty() ? "empty" : setting.default_value, ")");
+  }
+  out += '\n';
+  return out;
 }
 
 }  // namespace
@@ -107,6 +120,20 @@ void SettingList::Add(std::string name, std::string* field, std::string help) {
   settings_.push_back(std::move(setting));
 }
 
+void SettingList::Add(std::string name, std::string* field, size_t max_bytes, std::string help) {
+  Add(std::move(name), field, std::move(help));
+  Setting& setting = settings_.back();
+  setting.range = absl::StrCat("at most ", max_bytes, " bytes");
+  setting.set = [set = std::move(setting.set), max_bytes,
+                 name = setting.name](std::string_view text) -> absl::Status {
+    if (text.size() > max_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", name, " has ", text.size(), " bytes; at most ", max_bytes, " are allowed"));
+    }
+    return set(text);
+  };
+}
+
 void SettingList::AddNamed(std::string name, std::vector<std::string> names,
                            std::function<void(size_t)> choose, std::function<std::string()> get,
                            std::string help) {
@@ -135,14 +162,21 @@ absl::Status SettingList::Set(std::string_view name, std::string_view value) {
 
 std::string SettingList::EffectiveValues() const {
   std::string out;
-  for (const Setting& setting : settings_) {
-    const std::string value = setting.get();
-    absl::StrAppend(&out, setting.name, " = ", value);
-    if (value != setting.default_value) {
-      absl::StrAppend(&out, "  (default ",
-                      setting.default_value.empty() ? "empty" : setting.default_value, ")");
-    }
-    out += '\n';
+  for (const Setting& setting : settings_) out += Line(setting);
+  return out;
+}
+
+std::vector<std::string> SettingList::Values() const {
+  std::vector<std::string> values;
+  for (const Setting& setting : settings_) values.push_back(setting.get());
+  return values;
+}
+
+std::string SettingList::ValuesChangedSince(const std::vector<std::string>& before) const {
+  CHECK_EQ(before.size(), settings_.size());
+  std::string out;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (settings_[i].get() != before[i]) out += Line(settings_[i]);
   }
   return out;
 }

@@ -7,6 +7,7 @@
 // Thread safety: belongs to one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -38,6 +39,7 @@ class SettingList {
   void Add(std::string name, double* field, double minimum, double maximum, std::string help);
   void Add(std::string name, bool* field, std::string help);  // true/false, on/off, 1/0
   void Add(std::string name, std::string* field, std::string help);
+  void Add(std::string name, std::string* field, size_t max_bytes, std::string help);
   template <typename Enum>
   void AddChoice(const std::string& name, Enum* field,
                  std::vector<std::pair<std::string, Enum>> choices, const std::string& help) {
@@ -58,6 +60,10 @@ class SettingList {
   absl::Status Set(std::string_view name, std::string_view value);
   // "name = value" lines, a changed one marked with its default.
   std::string EffectiveValues() const;
+  // The values as text, in the order of settings().
+  std::vector<std::string> Values() const;
+  // The lines of EffectiveValues whose values differ from `before`, earlier Values.
+  std::string ValuesChangedSince(const std::vector<std::string>& before) const;
 
  private:
   void AddNamed(std::string name, std::vector<std::string> names,

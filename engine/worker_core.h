@@ -8,9 +8,9 @@
 // Invariants:
 //  1. Every request gets exactly one terminal call on its sink.
 //  2. A transfer's blocks are held from the post until its terminal event was polled, also when its
-//  request ended earlier.
+//     request ended earlier.
 //  3. Requests that wait for KV continue whatever happens to the transfer: with its blocks, or by
-//  computing them here.
+//     computing them here.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once

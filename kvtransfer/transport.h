@@ -13,14 +13,14 @@
 // Rules:
 //  1. Posts never block. Whatever takes time is reported by Poll.
 //  2. The blocks named in a post belong to the transport (read-only at the sender, write-only at
-//  the receiver) until the terminal event of that transfer has been polled: kReceived,
+//     the receiver) until the terminal event of that transfer has been polled: kReceived,
 //     kReceiveFailed, kSent or kSendFailed. After it no thread of the transport touches them.
 //     Cancel only hastens that event.
 //  3. Exactly one terminal event per successful post, whatever the peer does, at the latest shortly
-//  after the deadline; no new work is needed for it.
+//     after the deadline; no new work is needed for it.
 //  4. Anything that names another epoch, an unknown transfer, a block or a layer out of range, or
-//  carries a wrong CRC fails the transfer (or the connection), never the process,
-//     and never publishes a byte.
+//     carries a wrong CRC fails the transfer (or the connection), never the process, and never
+//     publishes a byte.
 //
 // Thread safety: posts and Poll are called from the engine thread; the waker is called from any
 // thread.

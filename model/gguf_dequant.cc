@@ -28,21 +28,27 @@ void DequantizeQ8_0(const std::byte* block, float* out) {
   }
 }
 
+// A block of 16 bytes, whose nibbles are the low four bits of 32 values; widen(i, nibble) is value
+// i.
+template <typename Widen>
+void WidenBlock(const std::byte* nibbles, float* out, const Widen& widen) {
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const int j = i + kBlock / 2;
+    out[i] = widen(i, LowNibble(nibbles[i]));
+    out[j] = widen(j, HighNibble(nibbles[i]));
+  }
+}
+
 void DequantizeQ4_0(const std::byte* block, float* out) {
   const float scale = F16ToF32(LoadHalf(block));
-  for (int i = 0; i < kBlock / 2; ++i) {
-    out[i] = scale * static_cast<float>(LowNibble(block[2 + i]) - 8);
-    out[i + kBlock / 2] = scale * static_cast<float>(HighNibble(block[2 + i]) - 8);
-  }
+  WidenBlock(block + 2, out, [scale](int, int q) { return scale * static_cast<float>(q - 8); });
 }
 
 void DequantizeQ4_1(const std::byte* block, float* out) {
   const float scale = F16ToF32(LoadHalf(block));
   const float least = F16ToF32(LoadHalf(block + 2));
-  for (int i = 0; i < kBlock / 2; ++i) {
-    out[i] = scale * static_cast<float>(LowNibble(block[4 + i])) + least;
-    out[i + kBlock / 2] = scale * static_cast<float>(HighNibble(block[4 + i])) + least;
-  }
+  WidenBlock(block + 4, out,
+             [scale, least](int, int q) { return scale * static_cast<float>(q) + least; });
 }
 
 // Bit 4 of value i of the block, from 32 bits in the values' order.
@@ -52,21 +58,17 @@ int FifthBit(const std::byte* bits, int i) {
 
 void DequantizeQ5_0(const std::byte* block, float* out) {
   const float scale = F16ToF32(LoadHalf(block));
-  for (int i = 0; i < kBlock / 2; ++i) {
-    const int j = i + kBlock / 2;
-    out[i] = scale * static_cast<float>((LowNibble(block[6 + i]) | FifthBit(block + 2, i)) - 16);
-    out[j] = scale * static_cast<float>((HighNibble(block[6 + i]) | FifthBit(block + 2, j)) - 16);
-  }
+  WidenBlock(block + 6, out, [scale, fifth = block + 2](int i, int low) {
+    return scale * static_cast<float>((low | FifthBit(fifth, i)) - 16);
+  });
 }
 
 void DequantizeQ5_1(const std::byte* block, float* out) {
   const float scale = F16ToF32(LoadHalf(block));
   const float least = F16ToF32(LoadHalf(block + 2));
-  for (int i = 0; i < kBlock / 2; ++i) {
-    const int j = i + kBlock / 2;
-    out[i] = scale * static_cast<float>(LowNibble(block[8 + i]) | FifthBit(block + 4, i)) + least;
-    out[j] = scale * static_cast<float>(HighNibble(block[8 + i]) | FifthBit(block + 4, j)) + least;
-  }
+  WidenBlock(block + 8, out, [scale, least, fifth = block + 4](int i, int low) {
+    return scale * static_cast<float>(low | FifthBit(fifth, i)) + least;
+  });
 }
 
 // The K types: 256 values in groups of 32 (Q4_K, Q5_K) or 16 (Q6_K), each with an integer scale.
@@ -81,33 +83,31 @@ int SixBits(const std::byte* packed, int index) {
   return (byte(4 + i) >> 4 * kind & 15) | byte(4 * kind + i - 4) >> 6 << 4;
 }
 
-void DequantizeQ4_K(const std::byte* block, float* out) {
+// Q4_K and Q5_K: two groups share 32 bytes of nibbles, the first group having the low ones.
+// whole(group, i, nibble) is the unsigned number of value i of a group.
+template <typename Whole>
+void WidenGroups(const std::byte* block, const std::byte* nibbles, float* out, const Whole& whole) {
   const float scale = F16ToF32(LoadHalf(block));
   const float least = F16ToF32(LoadHalf(block + 2));
   for (int g = 0; g < 8; ++g) {
     const float d = scale * static_cast<float>(SixBits(block + 4, g));
     const float m = least * static_cast<float>(SixBits(block + 4, 8 + g));
     for (int i = 0; i < 32; ++i) {
-      const std::byte low = block[16 + g / 2 * 32 + i];
-      const int q = g % 2 == 0 ? LowNibble(low) : HighNibble(low);
+      const std::byte both = nibbles[g / 2 * 32 + i];
+      const int q = whole(g, i, g % 2 == 0 ? LowNibble(both) : HighNibble(both));
       *out++ = d * static_cast<float>(q) - m;
     }
   }
 }
 
+void DequantizeQ4_K(const std::byte* block, float* out) {
+  WidenGroups(block, block + 16, out, [](int, int, int low) { return low; });
+}
+
 void DequantizeQ5_K(const std::byte* block, float* out) {
-  const float scale = F16ToF32(LoadHalf(block));
-  const float least = F16ToF32(LoadHalf(block + 2));
-  for (int g = 0; g < 8; ++g) {
-    const float d = scale * static_cast<float>(SixBits(block + 4, g));
-    const float m = least * static_cast<float>(SixBits(block + 4, 8 + g));
-    for (int i = 0; i < 32; ++i) {
-      const std::byte low = block[48 + g / 2 * 32 + i];
-      const int high = std::to_integer<int>(block[16 + i]) >> g & 1;
-      const int q = (g % 2 == 0 ? LowNibble(low) : HighNibble(low)) | high << 4;
-      *out++ = d * static_cast<float>(q) - m;
-    }
-  }
+  WidenGroups(block, block + 48, out, [fifth = block + 16](int g, int i, int low) {
+    return low | (std::to_integer<int>(fifth[i]) >> g & 1) << 4;
+  });
 }
 
 void DequantizeQ6_K(const std::byte* block, float* out) {

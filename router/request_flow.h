@@ -17,8 +17,8 @@
 // Invariants, whatever the order of events:
 //  1. Exactly one terminal action, kFinish or kFail, and nothing for the client after it.
 //  2. A call that was opened (kOpenDecode, kSendPrefill) and has not ended by itself is cancelled
-//  before the request ends; so is a decode call behind its last message, which a worker may never
-//  close.
+//     before the request ends; so is a decode call behind its last message, which a worker may
+//     never close.
 //  3. Events of an earlier attempt, and events after the end, are ignored.
 //
 // Actions of one event are to be carried out in order, and before the next event.

@@ -6,7 +6,7 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
   settings.Add("advertise", &options.advertise,
                "Host name printed in the ready line; the listen host when empty.");
-  settings.Add("pin-model", &options.pin_model,
+  settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
                "Name or fingerprint of the one model to serve: workers with another are refused. "
                "Empty: that of the first worker.");
   settings.Add("local-prefill-tokens", &options.routing.local_prefill_tokens, 0, 1 << 24,

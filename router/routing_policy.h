@@ -9,8 +9,8 @@
 // A prompt is prefilled on the decode worker itself when what is missing there is so short that
 // shipping costs more than computing; when it holds more of the prompt than the prefill worker does
 // (or as much, and at least half) and not too much is left (the next turn of a chat: only the new
-// tokens are computed); when no
-// prefill worker with an equal fingerprint is there; or when the caller says so.
+// tokens are computed); when no prefill worker with an equal fingerprint is there; or when the
+// caller says so.
 //
 // Thread safety: pure function.
 #pragma once

@@ -3,13 +3,13 @@
 //
 // Pure: time comes from a Clock, heartbeats from the edge. Rules:
 //  - A worker is alive until `expiry_us` passed since its last heartbeat, or until it says that it
-//  leaves.
+//    leaves.
 //  - An incarnation is (worker id, epoch) and has a WorkerNumber of its own, never reused. A new
-//  epoch replaces the one before; what an
-//    incarnation says after it was replaced or has left is refused (for kTombstoneUs). One that
-//    merely was not heard of may come back. Epochs are random: they have no order.
+//    epoch replaces the one before; what an incarnation says after it was replaced or has left is
+//    refused (for kTombstoneUs). One that merely was not heard of may come back. Epochs are random:
+//    they have no order.
 //  - The fleet serves one model: that of the first worker. Another model is refused by name while
-//  any worker is there; where the options pin a model, another one is refused always.
+//    any worker is there; where the options pin a model, another one is refused always.
 //  - One address is one worker, and one id is one worker: an incarnation takes over the id or the
 //    address of another only when that one has left or has been silent for `take_over_us`; before,
 //    it is refused. So nobody evicts a worker that lives, and a worker that was killed and

@@ -50,12 +50,11 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    const WorkerProgram& program, Termination& termination) {
   CallGate gate(
       options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
-  absl::StatusOr<std::unique_ptr<Engine>> created = Engine::Create(options.engine);
-  if (created.ok()) options.engine = (*created)->options();  // what automatic values came to
-  std::cerr << engine_settings.EffectiveValues();
-  RETURN_IF_ERROR(created.status());
-  const std::unique_ptr<Engine> engine = *std::move(created);
-  std::cerr << engine->StartupReport() << std::flush;
+  const std::vector<std::string> asked = engine_settings.Values();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
+  options.engine = engine->options();
+  std::cerr << "what automatic values came to:\n"
+            << engine_settings.ValuesChangedSince(asked) << engine->StartupReport() << std::flush;
 
   WorkerIdentity identity{.worker_id = options.worker_id, .address = "", .role = program.role};
   WorkerService worker_service(engine.get(), std::move(identity));
@@ -111,7 +110,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   options.engine.transfer_advertise = options.advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"
-            << worker_settings.EffectiveValues();
+            << worker_settings.EffectiveValues() << engine_settings.EffectiveValues() << std::flush;
   if (absl::Status status = Serve(options, engine_settings, program, termination); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);

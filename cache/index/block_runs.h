@@ -8,12 +8,12 @@
 //
 // Invariants:
 //  1. A hash is in the table exactly when it is below the length of exactly one run, at the place
-//  that the table says.
+//     that the table says.
 //  2. After Settle a run ends with a block that somebody holds, and at least half of its blocks are
-//  held or shared by many; a run that nobody holds is free.
+//     held or shared by many; a run that nobody holds is free.
 //  3. A retired holder (one that the index has forgotten) stays at most where it was when it was
-//  retired: blocks that move to another run leave it behind. So who has gone through all chunks
-//  once, in any order, calling RemoveRetired, has removed all that were retired when it began.
+//     retired: blocks that move to another run leave it behind. So who has gone through all chunks
+//     once, in any order, calling RemoveRetired, has removed all that were retired when it began.
 //
 // Thread safety: one writer; the const functions named so on any thread.
 #pragma once

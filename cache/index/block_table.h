@@ -11,9 +11,9 @@
 //
 // Invariants:
 //  1. An entry never moves between publication and erasure but by a rebuild, which readers notice
-//  by `state`. So a look-up finds whatever is there all the time it runs.
+//     by `state`. So a look-up finds whatever is there all the time it runs.
 //  2. At most 5 of 7 places are taken: fuller buckets would send too many entries elsewhere, and
-//  every one of them is a branch that the processor guesses wrong.
+//     every one of them is a branch that the processor guesses wrong.
 //
 // Thread safety: one writer; look-ups on any thread. A reader takes a View, uses it, and afterwards
 // asks IsCurrent: if not, a rebuild took the memory away meanwhile and what was read means nothing.

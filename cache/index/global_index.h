@@ -14,9 +14,9 @@
 // Invariants:
 //  1. After every event Match gives the literal model's answer, but for what was refused.
 //  2. blocks() <= max_blocks. What goes beyond is refused and counted: an answer may then be too
-//  small, never too large. Workers' pools are bounded, so choose max_blocks for their sum.
+//     small, never too large. Workers' pools are bounded, so choose max_blocks for their sum.
 //  3. A forgotten worker is in no answer from that moment on. Its memory is given back by and by
-//  (each event sweeps a little), at the latest by Sweep().
+//     (each event sweeps a little), at the latest by Sweep().
 //
 // Sources of ideas: run compression, coverage sets with partial holders, seqlocks and prefetching
 // as in SMG's ChainIndex; jumping over runs instead of asking block by block as in SMG's and

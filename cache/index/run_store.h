@@ -9,10 +9,10 @@
 //
 // Invariants:
 //  1. A line that begins a chunk does so for ever, with the same class: a stale location leads to a
-//  head, never into the middle of hashes that look like one.
+//     head, never into the middle of hashes that look like one.
 //  2. A head's version grows with every change of its chunk, also when it is freed; it is odd while
-//  the chunk is being changed. A hash below the length never changes. So what a reader read between
-//  two equal even heads was all there at one moment.
+//     the chunk is being changed. A hash below the length never changes. So what a reader read
+//     between two equal even heads was all there at one moment.
 //
 // Thread safety: one writer; Load* on any thread.
 #pragma once

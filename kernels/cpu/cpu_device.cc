@@ -35,7 +35,8 @@ class CpuDeviceBuffer final : public DeviceBuffer {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, InstructionSet set) : set_(set), pool_(threads), ops_(KernelsFor(set)) {}
+  CpuDevice(int threads, InstructionSet set)
+      : set_(set), pool_(threads), ops_(KernelsFor(set), pool_) {}
 
   std::string Description() const override {
     return absl::StrFormat("CPU, %s kernels, %d thread%s, transparent huge pages: %s",

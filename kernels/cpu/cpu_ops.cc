@@ -21,6 +21,7 @@ constexpr int64_t kRotaryElements = 128;  // sine and cosine in software are slo
 constexpr int64_t kUnitsPerThread = 4;
 constexpr int64_t kMinUnitProducts = 32 << 10;
 constexpr int64_t kMaxUnitProducts = 16 << 20;
+constexpr int64_t kPackUnitBytes = 256 << 10;
 constexpr int64_t kUnitTokens = 64;  // their activations stay in the second-level cache
 
 // Calls fn(begin, end) on cuts of [0, tokens), at least `unit_elements` elements each.
@@ -97,7 +98,15 @@ size_t CpuOps::PackedBytes(WeightFormat format, int64_t rows, int64_t cols) cons
 
 void CpuOps::PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                         std::byte* destination) const {
-  PackMatrixRows(format, rows, cols, source, destination);
+  const int64_t group_bytes = RowGroupBytes(format, cols);
+  const int64_t groups = CeilDiv(rows, kRowGroup);
+  const int64_t per_unit = CeilDiv(kPackUnitBytes, std::max<int64_t>(group_bytes, 1));
+  pool_.ParallelFor(CeilDiv(groups, per_unit), [&](int64_t unit, int) {
+    const int64_t row = unit * per_unit * kRowGroup;
+    const int64_t offset = unit * per_unit * group_bytes;
+    PackMatrixRows(format, std::min(per_unit * kRowGroup, rows - row), cols, source + offset,
+                   destination + offset);
+  });
 }
 
 void CpuOps::EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const {

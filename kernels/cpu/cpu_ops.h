@@ -1,20 +1,23 @@
 // Ops on the CPU: cuts each op into units for the thread pool and runs an instruction set's kernels
 // on them. Ops too small to share run on the calling thread alone.
 //
-// Streams must be CpuStreams. Thread safety: immutable.
+// Streams must be CpuStreams. Thread safety: immutable; the pool is used for packing alone, and may
+// be that of the streams.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace baton {
 
 class CpuOps final : public Ops {
  public:
-  explicit CpuOps(const CpuKernels& kernels) : kernels_(kernels) {}
+  // Both must outlive this.
+  CpuOps(const CpuKernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
   size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const override;
   void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
@@ -33,6 +36,7 @@ class CpuOps final : public Ops {
 
  private:
   const CpuKernels& kernels_;
+  ThreadPool& pool_;
 };
 
 }  // namespace baton

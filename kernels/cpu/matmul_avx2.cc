@@ -5,17 +5,12 @@
 // group.
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/matmul_unpack_avx2.h"
-#include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx2.h"
 
 namespace baton::avx2 {
 namespace {
 
-// Tiles of float weights: eight or more sums in flight hide the latency of fma, twelve fit the
-// registers.
-inline constexpr int64_t kFloatTokens = 6;
-constexpr int64_t FloatRowGroups(int64_t tokens) { return tokens == 1 ? 4 : tokens == 2 ? 2 : 1; }
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m256i Broadcast4(const void* p) {
@@ -287,82 +282,49 @@ inline __m256 LoadColumn(const std::byte* group, int64_t column, int half) {
   return kFormat == WeightFormat::kF16 ? _mm256_cvtph_ps(halves) : WidenBF16(halves);
 }
 
-template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-void FloatTile(const MatMulTile& at) {
-  constexpr int kHalves = 2 * kTileGroups;
-  constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
-  __m256 acc[kHalves][kTileTokens];
-  for (auto& of_half : acc) {
-    for (__m256& of_token : of_half) of_token = _mm256_setzero_ps();
+// Tiles of float weights: eight or more sums in flight hide the latency of fma, twelve fit the
+// registers.
+struct FloatProduct {
+  static constexpr int64_t kTokens = 6;
+  static constexpr int64_t RowGroups(int64_t tokens) {
+    return tokens == 1 ? 4 : tokens == 2 ? 2 : 1;
   }
-  for (int64_t k = 0; k < at.cols; ++k) {
-    __m256 w[kHalves];
-    Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
-      const std::byte* group = at.weights + h / 2 * at.group_bytes;
-      if (h % 2 == 0) Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
-      w[h] = LoadColumn<kFormat>(group, k, h % 2);
-    });
-    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
-      const __m256 x = _mm256_set1_ps(at.f32[t * at.cols + k]);
-      Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
-        acc[h][t] = _mm256_fmadd_ps(w[h], x, acc[h][t]);
-      });
-    });
-  }
-  Unroll<kHalves * kTileTokens>([&](auto i) __attribute__((always_inline)) {
-    const int h = i % kHalves;
-    const int t = i / kHalves;
-    StoreRows(at, t, 8 * h, acc[h][t]);
-  });
-}
 
-template <WeightFormat kFormat, int kTileTokens>
-void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups = static_cast<int>(FloatRowGroups(kTileTokens));
-  int64_t r = 0;
-  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
-    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
-  }
-  if constexpr (kTileGroups > 2) {
-    for (; r + 2 <= row_groups; r += 2) {
-      FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+  template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+  static void Multiply(const MatMulTile& at) {
+    constexpr int kHalves = 2 * kTileGroups;
+    constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
+    __m256 acc[kHalves][kTileTokens];
+    for (auto& of_half : acc) {
+      for (__m256& of_token : of_half) of_token = _mm256_setzero_ps();
     }
-  }
-  for (; r < row_groups; ++r) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
-}
-
-template <WeightFormat kFormat, int... kTileTokens>
-void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
-                      int64_t row_groups, const MatMulTile& at) {
-  using Tiles = void (*)(int64_t, const MatMulTile&);
-  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1>...};
-  kByTokens[tokens - 1](row_groups, at);
-}
-
-template <WeightFormat kFormat>
-void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
-         int64_t token_end) {
-  if constexpr (!IsQuantized(kFormat)) {
-    ForEachFloatTile<kFloatTokens>(
-        args, row_begin, row_end, token_begin, token_end, FloatRowGroups(token_end - token_begin),
-        [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
-          ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
-                                    row_groups, at);
+    for (int64_t k = 0; k < at.cols; ++k) {
+      __m256 w[kHalves];
+      Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
+        const std::byte* group = at.weights + h / 2 * at.group_bytes;
+        if (h % 2 == 0) Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
+        w[h] = LoadColumn<kFormat>(group, k, h % 2);
+      });
+      Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+        const __m256 x = _mm256_set1_ps(at.f32[t * at.cols + k]);
+        Unroll<kHalves>([&](auto h) __attribute__((always_inline)) {
+          acc[h][t] = _mm256_fmadd_ps(w[h], x, acc[h][t]);
         });
-  } else if (args.weight.cols > MostColumns<kFormat>()) {
-    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
-  } else {
-    MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
+      });
+    }
+    Unroll<kHalves * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+      const int h = i % kHalves;
+      const int t = i / kHalves;
+      StoreRows(at, t, 8 * h, acc[h][t]);
+    });
   }
-}
+};
 
 }  // namespace
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
-  RunFormat(args.weight.format, [&](auto format) {
-    Run<decltype(format)::value>(args, row_begin, row_end, token_begin, token_end);
-  });
+  MultiplyUnit<FloatProduct, Product>(args, row_begin, row_end, token_begin, token_end);
 }
 
 }  // namespace baton::avx2

@@ -6,16 +6,12 @@
 
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/matmul_unpack_avx512.h"
-#include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx512.h"
 
 namespace baton::avx512 {
 namespace {
 
-// Tiles of float weights: enough sums in flight to hide the latency of fma, at most 24 registers.
-inline constexpr int64_t kFloatTokens = 12;
-constexpr int64_t FloatRowGroups(int64_t tokens) { return tokens == 1 ? 8 : tokens <= 4 ? 4 : 2; }
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 inline __m512i Broadcast4(const int8_t* p) {
@@ -40,7 +36,14 @@ inline void Prefetch(const std::byte* p, int64_t bytes) {
   }
 }
 
-template <SumKind kKind, int kTileGroups, int kTileTokens, int64_t kAheadBytes>
+// A group of any format (GroupBytes): the lines that all have without a loop.
+inline void PrefetchGroup(const std::byte* p, int64_t bytes) {
+  constexpr int64_t kLeastBytes = 5 * 64;
+  Prefetch(p, kLeastBytes);
+  if (bytes > kLeastBytes) Prefetch(p + kLeastBytes, bytes - kLeastBytes);
+}
+
+template <SumKind kKind, int kTileGroups, int kTileTokens>
 void MultiplyTile(const SlabTile& at) {
   constexpr int kParts = kKind == SumKind::kHalves ? 2 : 1;
   Lanes acc[kTileGroups][kTileTokens];
@@ -55,7 +58,7 @@ void MultiplyTile(const SlabTile& at) {
   const float* half_scales = at.slab->half_scales;
   for (int64_t g = 0; g < at.groups; ++g) {
     for (int r = 0; r < kTileGroups; ++r) {
-      if (at.ahead[r] != nullptr) Prefetch(at.ahead[r] + g * kAheadBytes, kAheadBytes);
+      if (at.ahead[r] != nullptr) PrefetchGroup(at.ahead[r] + g * at.ahead_bytes, at.ahead_bytes);
     }
     __m512i sum[kTileGroups][kTileTokens];
     Lanes scaled[kTileGroups][kTileTokens];
@@ -114,6 +117,13 @@ void MultiplyTile(const SlabTile& at) {
     const int t = i / kTileGroups;
     Store(at.acc + t * at.acc_stride + r * kRowGroup, acc[r][t]);
   });
+}
+
+template <SumKind kKind, int kTileGroups, int... kTileTokens>
+void ChooseTile(std::integer_sequence<int, kTileTokens...>, int64_t tokens, const SlabTile& at) {
+  using Tile = void (*)(const SlabTile&);
+  static constexpr Tile kByTokens[] = {MultiplyTile<kKind, kTileGroups, kTileTokens + 1>...};
+  kByTokens[tokens - 1](at);
 }
 
 // A few tokens against one row group, straight from memory: one stream is faster than several.
@@ -227,14 +237,8 @@ struct Product {
 
   template <WeightFormat kFormat, int kTileGroups>
   static void MultiplySlab(int64_t tokens, const SlabTile& at) {
-    constexpr SumKind kKind = SumKindOf(kFormat);
-    constexpr int64_t kAhead = GroupBytes(kFormat);
-    using Tile = void (*)(const SlabTile&);
-    static constexpr Tile kByTokens[] = {
-        MultiplyTile<kKind, kTileGroups, 1, kAhead>, MultiplyTile<kKind, kTileGroups, 2, kAhead>,
-        MultiplyTile<kKind, kTileGroups, 3, kAhead>, MultiplyTile<kKind, kTileGroups, 4, kAhead>,
-        MultiplyTile<kKind, kTileGroups, 5, kAhead>, MultiplyTile<kKind, kTileGroups, 6, kAhead>};
-    kByTokens[tokens - 1](at);
+    ChooseTile<SumKindOf(kFormat), kTileGroups>(std::make_integer_sequence<int, kTokens<kFormat>>(),
+                                                tokens, at);
   }
 
   template <WeightFormat kFormat>
@@ -266,81 +270,47 @@ inline Lanes LoadColumn(const std::byte* group, int64_t column) {
   return kFormat == WeightFormat::kF16 ? LoadF16(halves) : LoadBF16(halves);
 }
 
-template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
-void FloatTile(const MatMulTile& at) {
-  constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
-  Lanes acc[kTileGroups][kTileTokens];
-  for (auto& of_group : acc) {
-    for (Lanes& of_token : of_group) of_token = Set(0.0f);
+// Tiles of float weights: enough sums in flight to hide the latency of fma, at most 24 registers.
+struct FloatProduct {
+  static constexpr int64_t kTokens = 12;
+  static constexpr int64_t RowGroups(int64_t tokens) {
+    return tokens == 1 ? 8 : tokens <= 4 ? 4 : 2;
   }
-  for (int64_t k = 0; k < at.cols; ++k) {
-    Lanes w[kTileGroups];
-    Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
-      const std::byte* group = at.weights + r * at.group_bytes;
-      Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
-      w[r] = LoadColumn<kFormat>(group, k);
-    });
-    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
-      const Lanes x = Set(at.f32[t * at.cols + k]);
-      Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
-        acc[r][t] = Fma(w[r], x, acc[r][t]);
-      });
-    });
-  }
-  Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
-    const int r = i % kTileGroups;
-    const int t = i / kTileGroups;
-    StoreRows(at, t, r * kRowGroup, acc[r][t]);
-  });
-}
 
-template <WeightFormat kFormat, int kTileTokens>
-void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
-  constexpr int kTileGroups = static_cast<int>(FloatRowGroups(kTileTokens));
-  int64_t r = 0;
-  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
-    FloatTile<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
-  }
-  if constexpr (kTileGroups > 2) {
-    for (; r + 2 <= row_groups; r += 2) {
-      FloatTile<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+  template <WeightFormat kFormat, int kTileTokens, int kTileGroups>
+  static void Multiply(const MatMulTile& at) {
+    constexpr int64_t kColumnBytes = kRowGroup * (kFormat == WeightFormat::kF32 ? 4 : 2);
+    Lanes acc[kTileGroups][kTileTokens];
+    for (auto& of_group : acc) {
+      for (Lanes& of_token : of_group) of_token = Set(0.0f);
     }
-  }
-  for (; r < row_groups; ++r) FloatTile<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
-}
-
-template <WeightFormat kFormat, int... kTileTokens>
-void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
-                      int64_t row_groups, const MatMulTile& at) {
-  using Tiles = void (*)(int64_t, const MatMulTile&);
-  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1>...};
-  kByTokens[tokens - 1](row_groups, at);
-}
-
-template <WeightFormat kFormat>
-void Run(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
-         int64_t token_end) {
-  if constexpr (!IsQuantized(kFormat)) {
-    ForEachFloatTile<kFloatTokens>(
-        args, row_begin, row_end, token_begin, token_end, FloatRowGroups(token_end - token_begin),
-        [](int64_t tokens, int64_t row_groups, const MatMulTile& at) {
-          ChooseFloatTiles<kFormat>(std::make_integer_sequence<int, kFloatTokens>(), tokens,
-                                    row_groups, at);
+    for (int64_t k = 0; k < at.cols; ++k) {
+      Lanes w[kTileGroups];
+      Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+        const std::byte* group = at.weights + r * at.group_bytes;
+        Prefetch(group + k * kColumnBytes + kPrefetchBytes, kColumnBytes);
+        w[r] = LoadColumn<kFormat>(group, k);
+      });
+      Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
+        const Lanes x = Set(at.f32[t * at.cols + k]);
+        Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {
+          acc[r][t] = Fma(w[r], x, acc[r][t]);
         });
-  } else if (args.weight.cols > MostColumns<kFormat>()) {
-    plain::MatMul(args, row_begin, row_end, token_begin, token_end);
-  } else {
-    MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
+      });
+    }
+    Unroll<kTileGroups * kTileTokens>([&](auto i) __attribute__((always_inline)) {
+      const int r = i % kTileGroups;
+      const int t = i / kTileGroups;
+      StoreRows(at, t, r * kRowGroup, acc[r][t]);
+    });
   }
-}
+};
 
 }  // namespace
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
-  RunFormat(args.weight.format, [&](auto format) {
-    Run<decltype(format)::value>(args, row_begin, row_end, token_begin, token_end);
-  });
+  MultiplyUnit<FloatProduct, Product>(args, row_begin, row_end, token_begin, token_end);
 }
 
 }  // namespace baton::avx512

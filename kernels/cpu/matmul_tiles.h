@@ -5,8 +5,8 @@
 // unpacked once, a slab of one or two row groups and up to 32·kSlabGroups columns at a time, which
 // stays in the first-level cache while every tile of tokens is multiplied with it.
 //
-// Included by matmul_avx2.cc and matmul_avx512.cc, which supply the tiles. Everything has internal
-// linkage.
+// Included by matmul_avx2.cc and matmul_avx512.cc, which supply the tiles: a FloatProduct (see
+// MultiplyFloats) and a Product (see MultiplyQuantized). Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/packed_weights.h"
+#include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/unroll.h"
 
 namespace baton {
@@ -30,19 +31,10 @@ constexpr SumKind SumKindOf(WeightFormat format) {
   if (format == WeightFormat::kQ6_K) return SumKind::kHalves;
   return HasMinimum(format) ? SumKind::kMinimum : SumKind::kBiased;
 }
+// By how much the weights that the products take exceed q: they are unsigned, as stored; Q8_0's are
+// made so.
 constexpr int BiasOf(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kQ8_0:
-      return 128;
-    case WeightFormat::kQ4_0:
-      return 8;
-    case WeightFormat::kQ5_0:
-      return 16;
-    case WeightFormat::kQ6_K:
-      return 32;
-    default:
-      return 0;
-  }
+  return format == WeightFormat::kQ8_0 ? 128 : ZeroPointOf(format);
 }
 // Sums per group that start from a bias.
 constexpr int64_t StartsOf(WeightFormat format) {
@@ -122,19 +114,47 @@ template <int64_t kMost, typename Tile>
   }
 }
 
-// Float weights: tile(count, row_groups, args) computes `count` tokens, at most kMostTokens, of
-// `row_groups` row groups, at most `most_row_groups`.
-template <int64_t kMostTokens, typename Tile>
-inline void ForEachFloatTile(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                             int64_t token_begin, int64_t token_end, int64_t most_row_groups,
-                             const Tile& tile) {
-  const int64_t step = most_row_groups * kRowGroup;
+// Float weights: `row_groups` row groups, as many at once as a tile takes.
+template <WeightFormat kFormat, int kTileTokens, typename FloatProduct>
+inline void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
+  constexpr int kTileGroups = static_cast<int>(FloatProduct::RowGroups(kTileTokens));
+  int64_t r = 0;
+  for (; r + kTileGroups <= row_groups; r += kTileGroups) {
+    FloatProduct::template Multiply<kFormat, kTileTokens, kTileGroups>(FromRowGroup(at, r));
+  }
+  if constexpr (kTileGroups > 2) {
+    for (; r + 2 <= row_groups; r += 2) {
+      FloatProduct::template Multiply<kFormat, kTileTokens, 2>(FromRowGroup(at, r));
+    }
+  }
+  for (; r < row_groups; ++r) {
+    FloatProduct::template Multiply<kFormat, kTileTokens, 1>(FromRowGroup(at, r));
+  }
+}
+
+template <WeightFormat kFormat, typename FloatProduct, int... kTileTokens>
+inline void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t tokens,
+                             int64_t row_groups, const MatMulTile& at) {
+  using Tiles = void (*)(int64_t, const MatMulTile&);
+  static constexpr Tiles kByTokens[] = {RunFloatTiles<kFormat, kTileTokens + 1, FloatProduct>...};
+  kByTokens[tokens - 1](row_groups, at);
+}
+
+// A unit of a product with float weights. FloatProduct::kTokens is the most of a tile,
+// RowGroups(tokens) the row groups of one, Multiply<format, tokens, row groups>(tile) computes it.
+template <WeightFormat kFormat, typename FloatProduct>
+inline void MultiplyFloats(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                           int64_t token_begin, int64_t token_end) {
+  const int64_t step = FloatProduct::RowGroups(token_end - token_begin) * kRowGroup;
   for (int64_t row = row_begin; row < row_end; row += step) {
     const int64_t end = SmallerOf(row + step, row_end);
-    ForEachTokenTile<kMostTokens>(token_end - token_begin, [&](int64_t first, int64_t count) {
-      tile(count, (end - row + kRowGroup - 1) / kRowGroup,
-           TileAt(args, token_begin + first, row, end, nullptr));
-    });
+    const auto multiply = [&](int64_t first, int64_t count) {
+      ChooseFloatTiles<kFormat, FloatProduct>(
+          std::make_integer_sequence<int, FloatProduct::kTokens>(), count,
+          (end - row + kRowGroup - 1) / kRowGroup,
+          TileAt(args, token_begin + first, row, end, nullptr));
+    };
+    ForEachTokenTile<FloatProduct::kTokens>(token_end - token_begin, multiply);
   }
 }
 
@@ -164,9 +184,10 @@ struct SlabTile {
   const int32_t* start;     // [tokens, row_stride, StartsOf(format)]
   float* acc;               // [tokens, acc_stride], 16 values per row group, added to
   int64_t acc_stride;
-  // What the next slab will be made from, to be read ahead: so many bytes per group of this one
+  // What the next slab will be made from, to be read ahead: `ahead_bytes` per group of this one
   // from each of two places; null: nothing.
   const std::byte* ahead[kSlabRowGroups];
+  int64_t ahead_bytes;
 };
 
 inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t starts,
@@ -183,7 +204,8 @@ inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t start
           .start = at.start == nullptr ? nullptr : at.start + first * starts,
           .acc = acc + token * acc_stride,
           .acc_stride = acc_stride,
-          .ahead = {}};
+          .ahead = {},
+          .ahead_bytes = 0};
 }
 
 // Bytes of 32 columns of a row group, block headers spread evenly.
@@ -206,6 +228,7 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
     ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
       SlabTile tile =
           SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, acc_stride);
+      tile.ahead_bytes = GroupBytes(kFormat);
       for (int r = 0; token == 0 && r < kRowGroups; ++r) {
         tile.ahead[r] = next < row_stride
                             ? at.weights + r * at.group_bytes + next * GroupBytes(kFormat)
@@ -306,6 +329,22 @@ inline void RunFormat(WeightFormat format, const Run& run) {
     case WeightFormat::kQ6_K:
       return run(std::integral_constant<WeightFormat, WeightFormat::kQ6_K>());
   }
+}
+
+// A unit of any product.
+template <typename FloatProduct, typename Product>
+inline void MultiplyUnit(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                         int64_t token_begin, int64_t token_end) {
+  RunFormat(args.weight.format, [&](auto format) {
+    constexpr WeightFormat kFormat = decltype(format)::value;
+    if constexpr (!IsQuantized(kFormat)) {
+      MultiplyFloats<kFormat, FloatProduct>(args, row_begin, row_end, token_begin, token_end);
+    } else if (args.weight.cols > MostColumns<kFormat>()) {
+      plain::MatMul(args, row_begin, row_end, token_begin, token_end);
+    } else {
+      MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
+    }
+  });
 }
 
 }  // namespace

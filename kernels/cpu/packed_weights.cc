@@ -1,5 +1,6 @@
 #include "kernels/cpu/packed_weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -33,7 +34,7 @@ struct SourceLayout {
   int64_t high;  // the others
 };
 
-SourceLayout SourceLayoutOf(WeightFormat format) {
+constexpr SourceLayout SourceLayoutOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kQ4_1:
       return {.headers = 0, .scales = 0, .low = 4, .high = 0};
@@ -52,39 +53,57 @@ SourceLayout SourceLayoutOf(WeightFormat format) {
   }
 }
 
-// q of column c of group g of a block, as the unsigned number that the file holds.
-int SourceQuant(WeightFormat format, const std::byte* block, int64_t g, int64_t c) {
-  const SourceLayout at = SourceLayoutOf(format);
-  const std::byte* low = block + at.low;
-  const std::byte* high = block + at.high;
-  switch (format) {
-    case WeightFormat::kQ4_K:
-      return Bits(low[g / 2 * 32 + c], g % 2 * 4, 4);
-    case WeightFormat::kQ5_K:
-      return Bits(low[g / 2 * 32 + c], g % 2 * 4, 4) | Bits(high[c], static_cast<int>(g), 1) << 4;
-    case WeightFormat::kQ6_K:
-      return Bits(low[g / 4 * 64 + g % 2 * 32 + c], g % 4 / 2 * 4, 4) |
-             Bits(high[g / 4 * 32 + c], g % 4 * 2, 2) << 4;
-    default:  // Q5_0, Q5_1
-      return Bits(low[c % 16], c < 16 ? 0 : 4, 4) | Bits(high[c / 8], c % 8, 1) << 4;
-  }
+uint32_t Load32(const std::byte* from) {
+  uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
 }
 
-// The 32 columns of group g as the words of the packed layout.
-void SourceWords(WeightFormat format, const std::byte* block, int64_t g, uint32_t* words) {
-  const int64_t count = BlockLayoutOf(format).words;
-  if (format == WeightFormat::kQ8_0 || format == WeightFormat::kQ4_0 ||
-      format == WeightFormat::kQ4_1) {
-    std::memcpy(words, block + SourceLayoutOf(format).low, 4 * count);
-    return;
+// Word j of the low four bits of 32 columns, which are the nibbles at `shift` of 32 bytes.
+uint32_t NibbleWord(const std::byte* bytes, int64_t j, int64_t shift) {
+  constexpr uint32_t kNibbles = 0x0f0f0f0f;
+  const uint32_t first = Load32(bytes + 4 * j) >> shift & kNibbles;
+  const uint32_t second = Load32(bytes + kQuantGroup / 2 + 4 * j) >> shift & kNibbles;
+  return first | second << 4;
+}
+
+// The word of fifth bits, from 32 bits in the columns' order: bit 4j+i becomes bit 8i+j.
+uint32_t FifthBitWord(uint32_t bits) {
+  constexpr uint32_t kFourTimes = 0x00204081;  // seven bits apart: one of them falls into each byte
+  uint32_t word = 0;
+  for (int j = 0; j < 8; ++j) {
+    word |= ((bits >> 4 * j & 15) * kFourTimes & 0x01010101) << j;
   }
-  std::memset(words, 0, 4 * count);
-  for (int c = 0; c < kQuantGroup; ++c) {
-    const auto q = static_cast<uint32_t>(SourceQuant(format, block, g, c));
-    const int byte = c % 4 * 8;
-    words[c % 16 / 4] |= (q & 15) << (byte + c / 16 * 4);
-    if (count == 5) words[4] |= q >> 4 << (byte + c / 4);
-    if (count == 6) words[4 + c / 16] |= q >> 4 << (byte + c % 16 / 4 * 2);
+  return word;
+}
+
+// The 32 columns of group g as the words of the packed layout, four columns at a time.
+template <WeightFormat kFormat>
+void SourceWords(const std::byte* block, int64_t g, uint32_t* words) {
+  constexpr SourceLayout kAt = SourceLayoutOf(kFormat);
+  constexpr int64_t kWords = BlockLayoutOf(kFormat).words;
+  if constexpr (kWords == 8) {
+    std::memcpy(words, block + kAt.low, 32);
+  } else if constexpr (BlockLayoutOf(kFormat).groups == 1) {
+    std::memcpy(words, block + kAt.low, 16);
+    if constexpr (kWords == 5) words[4] = FifthBitWord(Load32(block + kAt.high));
+  } else if constexpr (kWords == 6) {
+    const std::byte* low = block + kAt.low + g / 4 * 64 + g % 2 * 32;
+    for (int64_t j = 0; j < 4; ++j) words[j] = NibbleWord(low, j, g % 4 / 2 * 4);
+    const std::byte* high = block + kAt.high + g / 4 * 32;
+    words[4] = words[5] = 0;
+    for (int64_t j = 0; j < 8; ++j) {
+      words[4 + j / 4] |= (Load32(high + 4 * j) >> g % 4 * 2 & 0x03030303) << j % 4 * 2;
+    }
+  } else {
+    const std::byte* low = block + kAt.low + g / 2 * 32;
+    for (int64_t j = 0; j < 4; ++j) words[j] = NibbleWord(low, j, g % 2 * 4);
+    if constexpr (kWords == 5) {
+      words[4] = 0;
+      for (int64_t j = 0; j < 8; ++j) {
+        words[4] |= (Load32(block + kAt.high + 4 * j) >> g & 0x01010101) << j;
+      }
+    }
   }
 }
 
@@ -100,9 +119,9 @@ ScaleAndMinimum SourceScales(const std::byte* scales, int64_t g) {
 }
 
 // Puts a row's scales of group g to their place; `packed` is zero where the row's bits go.
-void PackScales(WeightFormat format, const std::byte* source, int64_t g, int64_t lane,
-                std::byte* packed) {
-  if (format == WeightFormat::kQ6_K) {
+template <WeightFormat kFormat>
+void PackScales(const std::byte* source, int64_t g, int64_t lane, std::byte* packed) {
+  if constexpr (kFormat == WeightFormat::kQ6_K) {
     packed[lane] = source[2 * g];
     packed[kRowGroup + lane] = source[2 * g + 1];
   } else {
@@ -112,54 +131,89 @@ void PackScales(WeightFormat format, const std::byte* source, int64_t g, int64_t
   }
 }
 
-void PackQuantizedRow(WeightFormat format, int64_t blocks, int64_t lane, const std::byte* source,
-                      std::byte* packed) {
-  const BlockLayout layout = BlockLayoutOf(format);
-  const SourceLayout at = SourceLayoutOf(format);
-  for (int64_t b = 0; b < blocks; ++b) {
-    for (int64_t h = 0; h < layout.headers; ++h) {
-      std::memcpy(packed + 2 * (h * kRowGroup + lane), source + at.headers + 2 * h, 2);
+template <WeightFormat kFormat>
+void PackBlock(const std::byte* source, int64_t lane, std::byte* packed) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
+  constexpr SourceLayout kAt = SourceLayoutOf(kFormat);
+  for (int64_t h = 0; h < kLayout.headers; ++h) {
+    std::memcpy(packed + 2 * (h * kRowGroup + lane), source + kAt.headers + 2 * h, 2);
+  }
+  for (int64_t g = 0; g < kLayout.groups; ++g) {
+    if constexpr (kLayout.scale_bytes > 0) {
+      PackScales<kFormat>(source + kAt.scales, g, lane, packed + kLayout.ScalesAt(g));
     }
-    for (int64_t g = 0; g < layout.groups; ++g) {
-      if (layout.scale_bytes > 0) {
-        PackScales(format, source + at.scales, g, lane, packed + layout.ScalesAt(g));
-      }
-      uint32_t words[8];
-      SourceWords(format, source, g, words);
-      for (int64_t w = 0; w < layout.words; ++w) {
-        std::memcpy(packed + layout.WordsAt(g) + w * kWordStride + 4 * lane, &words[w], 4);
-      }
+    uint32_t words[kLayout.words];
+    SourceWords<kFormat>(source, g, words);
+    for (int64_t w = 0; w < kLayout.words; ++w) {
+      std::memcpy(packed + kLayout.WordsAt(g) + w * kWordStride + 4 * lane, &words[w], 4);
     }
-    source += layout.bytes() / kRowGroup;
-    packed += layout.bytes();
   }
 }
 
-void PackFloatRow(int64_t value_bytes, int64_t cols, int64_t lane, const std::byte* source,
-                  std::byte* group) {
-  for (int64_t c = 0; c < cols; ++c) {
-    std::memcpy(group + value_bytes * (c * kRowGroup + lane), source + value_bytes * c,
-                static_cast<size_t>(value_bytes));
+// One row group, of which `rows` are there. Block by block, so that what is written stays in the
+// first-level cache until it is whole.
+template <WeightFormat kFormat>
+void PackQuantizedGroup(int64_t rows, int64_t cols, const std::byte* source, std::byte* group) {
+  constexpr int64_t kBytes = BlockLayoutOf(kFormat).bytes();
+  constexpr int64_t kSourceBytes = kBytes / kRowGroup;                   // packing only moves bits
+  constexpr bool kSharesBytes = BlockLayoutOf(kFormat).scale_bytes > 0;  // rows do
+  const int64_t blocks = cols / BlockColumns(kFormat);
+  for (int64_t b = 0; b < blocks; ++b) {
+    if (kSharesBytes || rows < kRowGroup) std::memset(group + b * kBytes, 0, kBytes);
+    for (int64_t lane = 0; lane < rows; ++lane) {
+      PackBlock<kFormat>(source + (lane * blocks + b) * kSourceBytes, lane, group + b * kBytes);
+    }
   }
+}
+
+template <typename Value>
+void PackFloatGroup(int64_t rows, int64_t cols, const std::byte* source, std::byte* group) {
+  constexpr int64_t kBytes = sizeof(Value);
+  constexpr int64_t kTile = 64;  // columns
+  if (rows < kRowGroup) std::memset(group, 0, kRowGroup * cols * kBytes);
+  for (int64_t first = 0; first < cols; first += kTile) {
+    const int64_t end = std::min(first + kTile, cols);
+    for (int64_t lane = 0; lane < rows; ++lane) {
+      for (int64_t c = first; c < end; ++c) {
+        std::memcpy(group + kBytes * (c * kRowGroup + lane), source + kBytes * (lane * cols + c),
+                    kBytes);
+      }
+    }
+  }
+}
+
+using PackGroup = void (*)(int64_t rows, int64_t cols, const std::byte* source, std::byte* group);
+PackGroup PackGroupOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return PackFloatGroup<uint32_t>;
+    case WeightFormat::kF16:
+    case WeightFormat::kBF16:
+      return PackFloatGroup<uint16_t>;
+    case WeightFormat::kQ8_0:
+      return PackQuantizedGroup<WeightFormat::kQ8_0>;
+    case WeightFormat::kQ4_0:
+      return PackQuantizedGroup<WeightFormat::kQ4_0>;
+    case WeightFormat::kQ4_1:
+      return PackQuantizedGroup<WeightFormat::kQ4_1>;
+    case WeightFormat::kQ5_0:
+      return PackQuantizedGroup<WeightFormat::kQ5_0>;
+    case WeightFormat::kQ5_1:
+      return PackQuantizedGroup<WeightFormat::kQ5_1>;
+    case WeightFormat::kQ4_K:
+      return PackQuantizedGroup<WeightFormat::kQ4_K>;
+    case WeightFormat::kQ5_K:
+      return PackQuantizedGroup<WeightFormat::kQ5_K>;
+    case WeightFormat::kQ6_K:
+      break;
+  }
+  return PackQuantizedGroup<WeightFormat::kQ6_K>;
 }
 
 // ---- packed blocks ----------------------------------------------------------------------------
 
-int Bias(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kQ4_0:
-      return 8;
-    case WeightFormat::kQ5_0:
-      return 16;
-    case WeightFormat::kQ6_K:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
-// The 32 q of a row, less the bias. Not for Q8_0.
-void ReadQuants(int64_t words, int bias, const std::byte* row, int8_t q[kQuantGroup]) {
+// The 32 q of a row. Not for Q8_0.
+void ReadQuants(int64_t words, int zero_point, const std::byte* row, int8_t q[kQuantGroup]) {
   for (int c = 0; c < kQuantGroup / 2; ++c) {
     const std::byte both = row[c / 4 * kWordStride + c % 4];
     int low = Bits(both, 0, 4);
@@ -172,8 +226,8 @@ void ReadQuants(int64_t words, int bias, const std::byte* row, int8_t q[kQuantGr
       low |= Bits(row[4 * kWordStride + c % 4], c / 4 * 2, 2) << 4;
       high |= Bits(row[5 * kWordStride + c % 4], c / 4 * 2, 2) << 4;
     }
-    q[c] = static_cast<int8_t>(low - bias);
-    q[c + kQuantGroup / 2] = static_cast<int8_t>(high - bias);
+    q[c] = static_cast<int8_t>(low - zero_point);
+    q[c + kQuantGroup / 2] = static_cast<int8_t>(high - zero_point);
   }
 }
 
@@ -207,17 +261,11 @@ size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols) {
 void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                     std::byte* destination) {
   const int64_t group_bytes = RowGroupBytes(format, cols);
-  const int64_t row_bytes = group_bytes / kRowGroup;                // packing only moves bits
-  const bool shares_bytes = BlockLayoutOf(format).scale_bytes > 0;  // rows of one group do
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t lane = row % kRowGroup;
-    std::byte* group = destination + row / kRowGroup * group_bytes;
-    if (lane == 0 && (shares_bytes || rows - row < kRowGroup)) std::memset(group, 0, group_bytes);
-    if (IsQuantized(format)) {
-      PackQuantizedRow(format, cols / BlockColumns(format), lane, source + row * row_bytes, group);
-    } else {
-      PackFloatRow(FloatBytes(format), cols, lane, source + row * row_bytes, group);
-    }
+  const PackGroup pack = PackGroupOf(format);
+  for (int64_t row = 0; row < rows; row += kRowGroup) {
+    pack(std::min(kRowGroup, rows - row), cols, source, destination);
+    source += group_bytes;  // packing only moves bits
+    destination += group_bytes;
   }
 }
 
@@ -250,7 +298,7 @@ RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t c
   if (format == WeightFormat::kQ8_0) {
     for (int c = 0; c < kQuantGroup; c += 4) std::memcpy(row.q + c, words + c / 4 * kWordStride, 4);
   } else {
-    ReadQuants(layout.words, Bias(format), words, row.q);
+    ReadQuants(layout.words, ZeroPointOf(format), words, row.q);
   }
   return row;
 }

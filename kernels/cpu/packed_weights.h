@@ -68,10 +68,26 @@ constexpr BlockLayout BlockLayoutOf(WeightFormat format) {
 // Formats with a term that does not depend on q: w = factor·q + minimum.
 constexpr bool HasMinimum(WeightFormat format) { return BlockLayoutOf(format).headers == 2; }
 
+// By how much the stored number of a weight exceeds the q of w = factor·q + minimum. Q8_0 stores q
+// itself, with its sign.
+constexpr int ZeroPointOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kQ4_0:
+      return 8;
+    case WeightFormat::kQ5_0:
+      return 16;
+    case WeightFormat::kQ6_K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
 // Bytes of one row group of `cols` columns.
 int64_t RowGroupBytes(WeightFormat format, int64_t cols);
 size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);
-// From GGUF's row-major blocks (`source`, rows * row bytes).
+// From GGUF's row-major blocks (`source`, rows * row bytes). Whole row groups may be packed apart:
+// a row group takes as many bytes in both.
 void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                     std::byte* destination);
 

@@ -109,5 +109,30 @@ TEST(SettingList, EffectiveValuesMarkWhatChanged) {
             "kept = 1\nchanged = 3  (default 2)\ntext = abc  (default empty)\n");
 }
 
+TEST(SettingList, ALaterListNamesOnlyWhatChangedSince) {
+  int32_t automatic = 0;
+  std::string text = "a";
+  SettingList list;
+  list.Add("automatic", &automatic, 0, 9, "Zero: some.");
+  list.Add("text", &text, "Text.");
+  ASSERT_TRUE(list.Set("text", "b").ok());
+  const auto before = list.Values();
+  EXPECT_EQ(list.ValuesChangedSince(before), "");
+  automatic = 4;
+  EXPECT_EQ(list.ValuesChangedSince(before), "automatic = 4  (default 0)\n");
+}
+
+TEST(SettingList, TextLongerThanItsLimitIsRefusedWithBothNumbers) {
+  std::string name;
+  SettingList list;
+  list.Add("name", &name, 4, "Name.");
+  EXPECT_EQ(list.settings()[0].range, "at most 4 bytes");
+  EXPECT_TRUE(list.Set("name", "four").ok());
+  const absl::Status status = list.Set("name", "fiver");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "--name has 5 bytes; at most 4 are allowed");
+  EXPECT_EQ(name, "four");
+}
+
 }  // namespace
 }  // namespace baton

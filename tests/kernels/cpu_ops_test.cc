@@ -113,11 +113,26 @@ struct Step {
 
 struct Backend {
   explicit Backend(int threads, const CpuKernels& kernels = PlainKernels())
-      : pool(threads), ops(kernels), stream(pool) {}
+      : pool(threads), ops(kernels, pool), stream(pool) {}
   ThreadPool pool;
   CpuOps ops;
   CpuStream stream;
 };
+
+TEST(CpuOps, AMatrixPackedInPartsByManyThreadsIsTheOnePackedAtOnce) {
+  Backend backend(3);
+  std::mt19937_64 random(kSeed);
+  const int64_t rows = 1000, cols = 2048;  // several units, the last row group not whole
+  for (const WeightFormat format : {WeightFormat::kF16, WeightFormat::kQ4_1, WeightFormat::kQ6_K}) {
+    SCOPED_TRACE(WeightFormatName(format));
+    const auto source = RandomGgufMatrix(random, format, rows, cols);
+    std::vector<std::byte> once(PackedMatrixBytes(format, rows, cols)), parts(once.size());
+    ASSERT_EQ(backend.ops.PackedBytes(format, rows, cols), once.size());
+    PackMatrixRows(format, rows, cols, source.data(), once.data());
+    backend.ops.PackMatrix(format, rows, cols, source.data(), parts.data());
+    EXPECT_TRUE(parts == once);
+  }
+}
 
 TEST(CpuOps, AStepHasTheSameBitsOnAnyNumberOfThreads) {
   for (const WeightFormat format : kAllWeightFormats) {

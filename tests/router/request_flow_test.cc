@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace baton {
@@ -56,26 +57,19 @@ TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
   EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
 }
 
-TEST(RequestFlow, WhenNobodyPrefillsTheRequestFails) {
-  RequestFlow flow(3, 2);
-  flow.Start();
-  flow.OnRoute(Remote());
-  flow.OnTicket(1);
-  flow.OnPrefillFailed(1, absl::InternalError("x"));
-  const auto actions = flow.OnPrefillLocallyDone(1, absl::InternalError("y"));
-  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kCancelDecode, Kind::kFail));
-  EXPECT_EQ(actions[1].status.code(), absl::StatusCode::kUnavailable);
-}
-
-TEST(RequestFlow, ADeadlineThatEndsBothPrefillsIsADeadline) {
-  RequestFlow flow(3, 2);
-  flow.Start();
-  flow.OnRoute(Remote());
-  flow.OnTicket(1);
-  flow.OnPrefillFailed(1, absl::InternalError("x"));
-  const auto actions = flow.OnPrefillLocallyDone(1, absl::DeadlineExceededError("y"));
-  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kCancelDecode, Kind::kFail));
-  EXPECT_EQ(actions[1].status.code(), absl::StatusCode::kDeadlineExceeded);
+TEST(RequestFlow, WhenNobodyPrefillsTheRequestIsUnavailableUnlessADeadlineEndedIt) {
+  for (const auto& [second, answer] :
+       {std::pair{absl::InternalError("y"), absl::StatusCode::kUnavailable},
+        {absl::DeadlineExceededError("y"), absl::StatusCode::kDeadlineExceeded}}) {
+    RequestFlow flow(3, 2);
+    flow.Start();
+    flow.OnRoute(Remote());
+    flow.OnTicket(1);
+    flow.OnPrefillFailed(1, absl::InternalError("x"));
+    const auto actions = flow.OnPrefillLocallyDone(1, second);
+    ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kCancelDecode, Kind::kFail)) << second;
+    EXPECT_EQ(actions[1].status.code(), answer) << second;
+  }
 }
 
 TEST(RequestFlow, ARefusalTriesAnotherWorkerAndStartedIsSentOnce) {

@@ -1,0 +1,102 @@
+// Threads that ask while the index is written.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/cache/global_index_events.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+
+// What a reader saw, and after which event.
+struct Seen {
+  uint64_t events;
+  size_t query;
+  std::vector<HeldPrefix> answer;
+};
+
+TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
+  constexpr uint32_t kSeed = 5;
+  constexpr int kEvents = 20'000;
+  const IndexLoad load{"", false, 30, 60, 2, kEvents, true};
+  std::vector<std::vector<Hash128>> queries(64);
+  IndexEvents query_source(load, kSeed + 1);
+  for (auto& query : queries) query = query_source.Sequence();
+
+  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
+  std::atomic<bool> done{false};
+  std::vector<std::vector<Seen>> seen(2);
+  std::vector<std::thread> readers;
+  for (size_t r = 0; r < seen.size(); ++r) {
+    readers.emplace_back([&, r] {
+      PrefixMatch match;
+      uint64_t last = UINT64_MAX;
+      for (size_t i = r; !done; ++i) {
+        const size_t query = i * 7 % queries.size();
+        auto answer = index.MatchWorkers(queries[query], match);
+        if (!match.of_one_moment() || match.events() == last) continue;
+        last = match.events();
+        seen[r].push_back({.events = last, .query = query, .answer = std::move(answer)});
+      }
+    });
+  }
+  {
+    IndexEvents events(load, kSeed);
+    LiteralPrefixModel ignored;
+    for (int i = 0; i < kEvents; ++i) {
+      events.Next(index, ignored);
+      if (i % 64 == 0) std::this_thread::yield();
+    }
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+
+  // The same events again, the model being asked where the readers asked.
+  GlobalIndex again({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
+  LiteralPrefixModel model;
+  IndexEvents events(load, kSeed);
+  std::vector<size_t> next(seen.size());
+  for (uint64_t i = 0; i <= kEvents; ++i) {
+    for (size_t r = 0; r < seen.size(); ++r) {
+      for (; next[r] < seen[r].size() && seen[r][next[r]].events == i; ++next[r]) {
+        const Seen& one = seen[r][next[r]];
+        ASSERT_EQ(one.answer, model.Match(queries[one.query])) << "after event " << i;
+      }
+    }
+    if (i < kEvents) events.Next(again, model);
+  }
+  for (size_t r = 0; r < seen.size(); ++r) EXPECT_EQ(next[r], seen[r].size());
+}
+
+TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
+  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
+  const auto kept = Chain(0, 300);
+  index.Stored(kA, kDevice, {}, kept);
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    PrefixMatch match;
+    while (!done) {
+      const auto answer = index.MatchWorkers(kept, match);
+      ASSERT_THAT(answer, ElementsAre(HeldPrefix{kA, kDevice, 300}));
+    }
+  });
+  std::vector<std::vector<Hash128>> chains;
+  for (uint64_t i = 1; i <= 200; ++i) chains.push_back(Chain(i << 32, 40));
+  for (int round = 0; round < 5; ++round) {
+    for (const auto& chain : chains) index.Stored(kB, kDevice, {}, chain);
+    for (const auto& chain : chains) index.Removed(kB, kDevice, chain);
+  }
+  done = true;
+  reader.join();
+  EXPECT_EQ(index.blocks(), 300u);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,112 @@
+// What goes when blocks are short, and what stays.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+#include <vector>
+
+#include "tests/cache/kv_cache_manager_fixture.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(KvCacheManagerTest, ReserveEvictsBeforeItFailsAndFailsWithBothNumbers) {
+  KvCacheManager cache(Options(8), &clock_);
+  Run(cache, kA, Units(16));
+  cache.Release(kA, true);
+  ASSERT_TRUE(cache.Begin(kB, kSpace, Units(8, 100), 100).ok());
+  ASSERT_TRUE(cache.Reserve(kB, 24).ok());
+  EXPECT_EQ(cache.Stats().evicted_blocks, 2);
+  const absl::Status status = cache.Reserve(kB, 36);
+  EXPECT_THAT(status.ToString(), AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("3 more blocks"),
+                                       HasSubstr("2 of 8")));
+  EXPECT_EQ(cache.capacity(kB), 24);
+  EXPECT_EQ(cache.Stats().evictable, 2) << "a failed call evicts nothing";
+}
+
+TEST_F(KvCacheManagerTest, PastTheHighWaterMarkCachedBlocksGoUntilTheLowOneIsReached) {
+  KvCacheOptions options = Options(20);
+  options.high_water = 0.9;
+  options.low_water = 0.8;
+  KvCacheManager cache(options, &clock_);
+  Run(cache, kA, Units(40));  // 10 blocks
+  cache.Release(kA, true);
+  Run(cache, kB, Units(32, 100));  // 8 more: 18 of 20 is the mark itself
+  EXPECT_EQ(cache.Stats().evicted_blocks, 0);
+  ASSERT_TRUE(cache.Reserve(kB, 36).ok());
+  EXPECT_EQ(cache.Stats().blocks.free, 4);
+  EXPECT_EQ(cache.Stats().evicted_blocks, 3);
+  EXPECT_EQ(cache.Stats().evicted_tokens, 12);
+  EXPECT_EQ(cache.Stats().evictions, 1);
+  ASSERT_TRUE(cache.Reserve(kB, 80).ok()) << "the marks limit nobody";
+  EXPECT_EQ(cache.Stats().blocks.free, 0);
+}
+
+TEST_F(KvCacheManagerTest, PrioritiesReachEviction) {
+  KvCacheOptions options = Options(8);
+  options.eviction_policy = EvictionPolicy::kPriority;
+  KvCacheManager cache(options, &clock_);
+  for (const auto& [id, first, priority] : {std::tuple{kA, 0, 1}, {kB, 100, 0}}) {
+    ASSERT_TRUE(cache.Begin(id, kSpace, Units(8, first), 8, priority).ok());
+    ASSERT_TRUE(cache.Reserve(id, 8).ok());
+    cache.Commit(id, Units(8, first));
+    cache.Release(id, true);
+  }
+  const SequenceId id(3);
+  Run(cache, id, Units(24, 200));
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "older, but more important";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 0);
+}
+
+TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {
+  KvCacheManager cache(Options(4), &clock_);
+  Run(cache, kA, Units(12));
+  cache.InsertCommitted(kA);
+  const std::vector<BlockId> read(cache.BlockTable(kA).begin(), cache.BlockTable(kA).begin() + 1);
+  cache.HoldForTransfer(read);
+  cache.HoldForTransfer(read);
+  cache.Release(kA, true);
+  EXPECT_EQ(cache.available_blocks(), 1) << "the pin covers the block's node";
+  cache.ReleaseTransferHold(read);
+  EXPECT_EQ(cache.available_blocks(), 1) << "it was held twice";
+  cache.ReleaseTransferHold(read);
+  EXPECT_EQ(cache.available_blocks(), 4);
+  EXPECT_EQ(cache.ClearCache(), 3);
+}
+
+TEST_F(KvCacheManagerTest, ClearingForgetsWhatIsInUseTooOnceItsUsersAreDone) {
+  KvCacheManager cache(Options(16), &clock_);
+  Run(cache, kA, Units(9));
+  cache.InsertCommitted(kA);
+  EXPECT_EQ(cache.ClearCache(), 0);
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 0);
+  cache.Release(kA, true);
+  EXPECT_EQ(cache.Stats().blocks.free, 16);
+}
+
+TEST_F(KvCacheManagerTest, APoolGrowsAndShrinksWhileSequencesLive) {
+  KvCacheOptions options = Options(4);
+  options.max_blocks = 10;
+  KvCacheManager cache(options, &clock_);
+  Run(cache, kA, Units(16));
+  EXPECT_FALSE(cache.Reserve(kA, 17).ok());
+  ASSERT_TRUE(cache.Resize(10).ok());
+  Run(cache, kB, Units(20, 100));
+  EXPECT_THAT(cache.Resize(11).ToString(), HasSubstr("11 blocks; [1, 10]"));
+  EXPECT_FALSE(cache.Resize(0).ok());
+
+  ASSERT_TRUE(cache.Resize(5).ok());
+  EXPECT_EQ(cache.retiring_blocks(), 4) << "kB's, but for its first";
+  EXPECT_EQ(cache.available_blocks(), 0);
+  cache.Release(kB, true);
+  EXPECT_EQ(cache.retiring_blocks(), 0) << "nothing behind the end stays cached";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(20, 100)), 4);
+  EXPECT_EQ(cache.num_blocks(), 5);
+  EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,27 @@
+#include "router/router_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+// No worker's model could ever have that name: the router would wait for ever.
+TEST(RouterOptions, AModelIsNotPinnedByANameLongerThanWorkersMayHave) {
+  RouterOptions options;
+  SettingList settings;
+  RegisterSettings(options, settings);
+  const std::string longest(WorkerRegistry::kMaxNameBytes, 'm');
+  EXPECT_TRUE(settings.Set("pin-model", longest).ok());
+  const absl::Status status = settings.Set("pin-model", longest + "m");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("257 bytes; at most 256"));
+  EXPECT_EQ(options.pin_model, longest);
+}
+
+}  // namespace
+}  // namespace baton
