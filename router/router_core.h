@@ -16,9 +16,9 @@
 #include "cache/index/prefix_index.h"
 #include "common/clock.h"
 #include "router/router_options.h"
-#include "router/routing_policy.h"
+#include "routing/routing_policy.h"
 #include "router/served_model.h"
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 namespace baton {
 

@@ -11,9 +11,9 @@
 #include "baton/v1/worker.pb.h"
 #include "common/strong_int.h"
 #include "router/request_validation.h"
-#include "router/routing_policy.h"
+#include "routing/routing_policy.h"
 #include "router/served_model.h"
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 namespace baton {
 

@@ -1,4 +1,4 @@
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

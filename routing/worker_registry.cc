@@ -1,4 +1,4 @@
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,6 +7,13 @@
 #include "common/status_macros.h"
 
 namespace baton {
+
+int64_t WorkerRecord::BacklogUs(int64_t now_us) const {
+  if (prefills == 0) return 0;
+  const int64_t done_us =
+      std::clamp<int64_t>(now_us - prefilling_since_us, 0, pending.us / prefills);
+  return pending.us - done_us;
+}
 
 absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
   for (const auto& [name, value] :
@@ -139,6 +146,23 @@ void WorkerRegistry::AddActive(WorkerNumber number) {
 
 void WorkerRegistry::RemoveActive(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) --worker->active;
+}
+
+void WorkerRegistry::AddPrefill(WorkerNumber number, const PrefillWork& work) {
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr) return;
+  if (worker->prefills++ == 0) worker->prefilling_since_us = clock_->NowUs();
+  worker->pending.tokens += work.tokens;
+  worker->pending.us += work.us;
+}
+
+void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work) {
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr) return;
+  --worker->prefills;
+  worker->pending.tokens -= work.tokens;
+  worker->pending.us -= work.us;
+  worker->prefilling_since_us = clock_->NowUs();
 }
 
 const WorkerRecord* WorkerRegistry::Find(WorkerNumber number) const {

@@ -1,4 +1,4 @@
-#include "router/routing_policy.h"
+#include "routing/routing_policy.h"
 
 #include <gtest/gtest.h>
 
