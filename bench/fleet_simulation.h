@@ -32,7 +32,7 @@ struct FleetFigures {
   double cached_tokens = 0;
   double computed_tokens = 0;
   double local_prefills = 0;
-  double max_over_mean_load = 0;         // busy time, of the whole run
+  double max_over_mean_load = 0;         // work, of the whole run
   double window_max_over_mean_load = 0;  // the same in windows of a minute, their mean
   double decisions_per_s = 0;
   std::vector<double> first_token_ms;
@@ -177,7 +177,7 @@ class FleetSimulation {
     if (window >= windows_.size()) {
       windows_.resize(window + 1, std::vector<double>(workers_.size()));
     }
-    windows_[window][worker] += static_cast<double>(workers_[worker].step_us());
+    windows_[window][worker] += workers_[worker].step_work_us();
     const SimulatedWorker::StepResult result = workers_[worker].EndStep();
     for (const auto& answer : result.answered) Finish(answer.request);
     for (const auto& prompt : result.prefilled) Prefilled(worker, prompt);
@@ -291,7 +291,7 @@ class FleetSimulation {
   void FillLoads() {
     std::vector<double> loads;
     for (const SimulatedWorker& worker : workers_) {
-      loads.push_back(static_cast<double>(worker.busy_us()));
+      loads.push_back(worker.work_us());
     }
     figures_.max_over_mean_load = MaxOverMean(loads);
     // The last windows only drain.
@@ -317,7 +317,7 @@ class FleetSimulation {
   std::priority_queue<Event> events_;
   uint64_t order_ = 0;
   double deciding_s_ = 0;
-  std::vector<std::vector<double>> windows_;  // busy us, by window and worker
+  std::vector<std::vector<double>> windows_;  // work, by window and worker
   FleetFigures figures_;
 };
 

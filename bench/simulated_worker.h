@@ -90,13 +90,12 @@ class SimulatedWorker {
       budget -= tokens;
     }
     decoding_ = static_cast<int64_t>(ending_.size());
-    const double step_us = std::max(model_->weights_us, tokens_us) + attention_us +
-                           model_->sequence_us * static_cast<double>(decoding_) +
-                           model_->context_us * static_cast<double>(context_);
+    const double own_us = attention_us + model_->sequence_us * static_cast<double>(decoding_) +
+                          model_->context_us * static_cast<double>(context_);
     stepping_ = true;
-    step_us_ = static_cast<int64_t>(step_us);
-    busy_us_ += step_us_;
-    return now_us + step_us_;
+    step_work_us_ = own_us + tokens_us;
+    work_us_ += step_work_us_;
+    return now_us + static_cast<int64_t>(own_us + std::max(model_->weights_us, tokens_us));
   }
   StepResult EndStep() {
     StepResult result;
@@ -117,8 +116,10 @@ class SimulatedWorker {
   }
 
   LruCache& cache() { return cache_; }
-  int64_t step_us() const { return step_us_; }
-  int64_t busy_us() const { return busy_us_; }
+  // What its tokens take, without the reading of weights, which a step costs however little it
+  // does.
+  double step_work_us() const { return step_work_us_; }
+  double work_us() const { return work_us_; }
 
  private:
   using Ending = std::pair<uint64_t, Answer>;
@@ -135,8 +136,8 @@ class SimulatedWorker {
   int64_t decoding_ = 0;  // in the step that runs
   int64_t context_ = 0;   // of all that decode
   bool stepping_ = false;
-  int64_t step_us_ = 0;
-  int64_t busy_us_ = 0;
+  double step_work_us_ = 0;
+  double work_us_ = 0;
 };
 
 }  // namespace baton

@@ -75,6 +75,7 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   response->set_requests_total(counters.requests_total);
   response->set_requests_failed(counters.requests_failed);
   response->set_ready(host_.core->ready());
+  response->set_routing_policy(RoutingPolicyName(host_.options->routing.policy));
   return Reply(context, absl::OkStatus());
 }
 

@@ -10,11 +10,13 @@ namespace baton {
 
 RouterCore::RouterCore(const RouterOptions& options, const Clock* clock)
     : options_(options),
+      clock_(clock),
       registry_({.model = options.pin_model,
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers},
                 clock),
-      index_(static_cast<size_t>(options.prefix_index_entries)) {}
+      index_(static_cast<size_t>(options.prefix_index_entries)),
+      policy_(MakeRoutingPolicy(options.routing)) {}
 
 absl::Status RouterCore::Heartbeat(WorkerReport report) {
   std::lock_guard lock(mutex_);
@@ -89,15 +91,19 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   input.prompt_tokens = question.prompt_tokens;
   input.placement = question.placement;
   input.excluded = question.excluded;
+  input.affinity_key = question.affinity_key;
   for (const WorkerPrefix& prefix : index_.Match(question.prompt_hashes)) {
     input.cached_tokens[prefix.worker] = prefix.units * kUnitsPerHash;
   }
   Route route;
-  ASSIGN_OR_RETURN(route.plan, baton::ChooseRoute(options_.routing, input, registry_.workers()));
+  ASSIGN_OR_RETURN(route.plan,
+                   policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
   route.decode_id = decode.id;
   route.decode_address = decode.address;
   registry_.AddActive(route.plan.decode);
+  route.decode_batch = registry_.Find(route.plan.decode)->Load();
+  registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
   if (route.plan.prefill) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;
@@ -110,6 +116,18 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
 void RouterCore::WorkerDone(WorkerNumber number) {
   std::lock_guard lock(mutex_);
   registry_.RemoveActive(number);
+}
+
+void RouterCore::PrefillDone(const RoutePlan& plan) {
+  std::lock_guard lock(mutex_);
+  registry_.RemovePrefill(plan.prefiller(), plan.work);
+}
+
+void RouterCore::Learn(const FinishedRequest& request) {
+  std::lock_guard lock(mutex_);
+  if (registry_.Find(request.decode) == nullptr) return;
+  if (request.prefill && registry_.Find(*request.prefill) == nullptr) return;
+  speeds_.Learn(request);
 }
 
 void RouterCore::MarkUnreachable(WorkerNumber number) {
@@ -141,7 +159,10 @@ RouterCounters RouterCore::counters() const {
 }
 
 void RouterCore::ForgetDepartedLocked() {
-  for (const WorkerNumber number : registry_.TakeDeparted()) index_.RemoveWorker(number);
+  for (const WorkerNumber number : registry_.TakeDeparted()) {
+    index_.RemoveWorker(number);
+    speeds_.Forget(number);
+  }
 }
 
 }  // namespace baton

@@ -16,8 +16,9 @@
 #include "cache/index/prefix_index.h"
 #include "common/clock.h"
 #include "router/router_options.h"
-#include "routing/routing_policy.h"
 #include "router/served_model.h"
+#include "routing/routing_policy.h"
+#include "routing/speed_book.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
@@ -29,6 +30,7 @@ struct Route {
   std::string decode_address;
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
+  int32_t decode_batch = 0;  // sequences on the decode worker, this one included
 };
 
 struct RouteQuestion {
@@ -36,6 +38,7 @@ struct RouteQuestion {
   int32_t prompt_tokens = 0;
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded;
+  uint64_t affinity_key = 0;
 };
 
 struct RouterCounters {
@@ -67,9 +70,13 @@ class RouterCore {
   // A request would succeed now.
   bool ready() const;
 
-  // Counts the request as active on both workers until WorkerDone. Unavailable when there is no
-  // such pair.
+  // Counts the request as active on both workers until WorkerDone, and its prompt as to be computed
+  // until PrefillDone. Unavailable when there is no such pair.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
+  // The plan's prompt was computed, or never will be.
+  void PrefillDone(const RoutePlan& plan);
+  // Routing reckons with the speeds that it shows.
+  void Learn(const FinishedRequest& request);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
   // The worker now probably caches the prefix with these hashes. Ignored when it is gone or keeps
@@ -84,9 +91,12 @@ class RouterCore {
   void ForgetDepartedLocked();
 
   const RouterOptions options_;
+  const Clock* const clock_;
   mutable std::mutex mutex_;
   WorkerRegistry registry_;
   PrefixIndex index_;
+  const std::unique_ptr<RoutingPolicy> policy_;
+  SpeedBook speeds_;
   std::shared_ptr<const ServedModel> model_;
   RouterCounters counters_;
 };

@@ -194,6 +194,7 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
 absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
                           int32_t context_length) {
   RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
+  RETURN_IF_ERROR(CheckIdentifier("session_id", wire.session_id(), kMaxRequestIdBytes));
   RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckPriority(wire.priority()));

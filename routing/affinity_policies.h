@@ -6,11 +6,19 @@
 #include <array>
 #include <cstdint>
 #include <list>
+#include <span>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "cache/cache_key.h"
 #include "routing/picking_policy.h"
 
 namespace baton {
+
+// Equal for the requests of a session; without one (empty), for prompts of a namespace that begin
+// with the same `tokens` tokens, or are the same as far as whole runs of 16 go.
+uint64_t AffinityKey(CacheNamespace cache_namespace, std::string_view session,
+                     std::span<const Hash128> prompt_hashes, int32_t tokens);
 
 // Every worker has a score for every key, hashed from both; the highest takes it (rendezvous
 // hashing, Thaler and Ravishankar). So a worker that goes moves its own keys alone, each to another

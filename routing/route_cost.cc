@@ -42,7 +42,8 @@ bool RouteCost::HasRoom(const WorkerRecord& worker) const {
 }
 
 double RouteCost::PrefillUs(const WorkerRecord& worker) const {
-  double us = static_cast<double>(worker.BacklogUs(fleet_.now_us)) + ComputeUs(worker);
+  double us = static_cast<double>(worker.BacklogUs(fleet_.now_us)) +
+              options_.compute_weight * ComputeUs(worker);
   // On a worker that only prefills, what other routers sent there waits to be computed as well.
   if (!worker.CanDecode()) us += worker.others * fleet_.speeds->prefill_us();
   if (!HasRoom(worker)) us += kNoRoomUs;
@@ -62,7 +63,7 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
   double us = static_cast<double>(decode.BacklogUs(fleet_.now_us)) + DecodeUs(decode);
-  const double compute_us = ComputeUs(decode);
+  const double compute_us = options_.compute_weight * ComputeUs(decode);
   us += compute_us;
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
   return charged ? us + options_.local_prefill_penalty * compute_us : us;

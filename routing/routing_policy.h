@@ -49,7 +49,7 @@ const std::string& RoutingPolicyName(RoutingPolicyKind kind);
 
 struct RoutingOptions {
   RoutingPolicyKind policy = RoutingPolicyKind::kKvAware;
-  int64_t seed = 1;  // of random choices
+  int64_t seed = 0;  // of random choices
   // At most so many uncached tokens are always computed on the decode worker.
   int32_t local_prefill_tokens = 16;
   // At most so many uncached tokens are a next turn, computed where the turns before are when that
@@ -57,11 +57,15 @@ struct RoutingOptions {
   // extra on a decode worker: the sequences that decode there wait meanwhile.
   int32_t local_continuation_tokens = 512;
   double local_prefill_penalty = 1;
-  // What decoding among neighbours counts against the time to the first token.
+  // A prompt's computing counts so many times its time: it keeps others waiting as well.
+  double compute_weight = 1.5;
+  // The answer's decoding among neighbours counts so many times its time.
   double decode_weight = 0.1;
   // Consistent hash: a worker has at most so many times the mean load.
   double load_bound = 1.25;
-  // Sessions that are remembered, the latest.
+  // An affinity key without a session covers so many tokens of the prompt's beginning.
+  int32_t affinity_tokens = 1024;
+  // Session affinity: keys that are remembered, the ones used last.
   int32_t max_sessions = 1 << 16;
   // Name in the plan where a missing prefix can be had for less than computing it.
   bool suggest_pulls = false;
@@ -110,7 +114,7 @@ class RoutingPolicy {
   virtual absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) = 0;
 };
 
-// REQUIRES: load_bound > 1, max_sessions >= 1.
+// REQUIRES: load_bound >= 1, max_sessions >= 1.
 std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options);
 
 // Why there is no plan.

@@ -9,10 +9,9 @@
 namespace baton {
 
 int64_t WorkerRecord::BacklogUs(int64_t now_us) const {
-  if (prefills == 0) return 0;
-  const int64_t done_us =
-      std::clamp<int64_t>(now_us - prefilling_since_us, 0, pending.us / prefills);
-  return pending.us - done_us;
+  if (prompts.empty()) return 0;
+  const int64_t elapsed_us = std::max<int64_t>(0, now_us - prefilling_since_us);
+  return pending.us - std::min(elapsed_us, prompts.front().us);
 }
 
 absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
@@ -151,7 +150,8 @@ void WorkerRegistry::RemoveActive(WorkerNumber number) {
 void WorkerRegistry::AddPrefill(WorkerNumber number, const PrefillWork& work) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr) return;
-  if (worker->prefills++ == 0) worker->prefilling_since_us = clock_->NowUs();
+  if (worker->prompts.empty()) worker->prefilling_since_us = clock_->NowUs();
+  worker->prompts.push_back(work);
   worker->pending.tokens += work.tokens;
   worker->pending.us += work.us;
 }
@@ -159,10 +159,12 @@ void WorkerRegistry::AddPrefill(WorkerNumber number, const PrefillWork& work) {
 void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work) {
   WorkerRecord* worker = FindMutable(number);
   if (worker == nullptr) return;
-  --worker->prefills;
+  const auto prompt = std::find(worker->prompts.begin(), worker->prompts.end(), work);
+  if (prompt == worker->prompts.end()) return;
+  if (prompt == worker->prompts.begin()) worker->prefilling_since_us = clock_->NowUs();
+  worker->prompts.erase(prompt);
   worker->pending.tokens -= work.tokens;
   worker->pending.us -= work.us;
-  worker->prefilling_since_us = clock_->NowUs();
 }
 
 const WorkerRecord* WorkerRegistry::Find(WorkerNumber number) const {

@@ -60,6 +60,8 @@ struct WorkerReport {
 struct PrefillWork {
   int64_t tokens = 0;
   int64_t us = 0;
+
+  bool operator==(const PrefillWork&) const = default;
 };
 
 struct WorkerRecord {
@@ -70,9 +72,9 @@ struct WorkerRecord {
   int32_t active = 0;    // requests of this router that run there now
   int32_t others = 0;    // sequences of other routers there, at the last heartbeat
   int64_t assigned = 0;  // requests of this router, ever
-  // Prompts of this router that it has yet to compute, the one being computed included.
-  int32_t prefills = 0;
-  PrefillWork pending;
+  // Prompts of this router that it has yet to compute, in the order they were sent.
+  std::vector<PrefillWork> prompts;
+  PrefillWork pending;              // their sum
   int64_t prefilling_since_us = 0;  // when it can have begun with the first of them
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
@@ -81,8 +83,8 @@ struct WorkerRecord {
   // What it has to do. This router's own part is exact at any time; a finished request does not
   // count until the next heartbeat says so.
   int32_t Load() const { return active + others; }
-  // Until it has computed all prompts that this router gave it, taking them one after the other and
-  // the first for an average one.
+  // Until it has computed all prompts that this router gave it, one after the other. The first may
+  // take longer than was expected, but then nothing is known of how much longer.
   int64_t BacklogUs(int64_t now_us) const;
 };
 

@@ -29,7 +29,9 @@ void WorkerSpeeds::ObservePrefill(int64_t cached, int64_t computed, int64_t pref
   if (cached < 0 || computed <= 0) return;
   const auto tokens = static_cast<double>(computed);
   const double position = static_cast<double>(cached) + tokens / 2;
-  prefill_.Observe(position, static_cast<double>(prefill_us) / tokens, tokens / kTellingTokens);
+  // Squared: what a piece hides of its step's own costs grows as it gets shorter.
+  const double share = tokens / kTellingTokens;
+  prefill_.Observe(position, static_cast<double>(prefill_us) / tokens, share * share);
 }
 
 void WorkerSpeeds::ObserveTransfer(int64_t bytes, int64_t transfer_us) {

@@ -2,154 +2,157 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
+#include <random>
+#include <set>
+
+#include "tests/routing/fleet.h"
 
 namespace baton {
 namespace {
 
-class RoutingPolicyTest : public ::testing::Test {
+class EveryRoutingPolicy
+    : public ::testing::TestWithParam<std::pair<std::string, RoutingPolicyKind>> {
  protected:
-  WorkerRecord& Add(WorkerRole role, const std::string& fingerprint = "f") {
-    WorkerRecord record;
-    record.number = WorkerNumber(static_cast<uint32_t>(workers_.size() + 1));
-    record.report.role = role;
-    record.report.fingerprint = fingerprint;
-    record.report.block_size = 16;
-    record.report.available_blocks = 1000;
-    workers_.push_back(record);
-    return workers_.back();
+  std::unique_ptr<RoutingPolicy> Make(RoutingOptions options = {}) const {
+    options.policy = GetParam().second;
+    options.seed = 7;
+    return MakeRoutingPolicy(options);
   }
-  absl::StatusOr<RoutePlan> Choose() { return ChooseRoute(options_, input_, workers_); }
-
-  RoutingOptions options_{
-      .local_prefill_tokens = 64, .local_continuation_tokens = 512, .tokens_per_load = 64};
-  RoutingInput input_{.prompt_tokens = 1000,
-                      .placement = Placement::kAutomatic,
-                      .cached_tokens = {},
-                      .excluded = {}};
-  std::vector<WorkerRecord> workers_;
 };
 
-TEST_F(RoutingPolicyTest, WithoutADecodeWorkerNothingIsAvailable) {
-  Add(WorkerRole::kPrefill);
-  EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
+INSTANTIATE_TEST_SUITE_P(, EveryRoutingPolicy, ::testing::ValuesIn(RoutingPolicyNames()),
+                         [](const auto& info) {
+                           std::string name = info.param.first;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+const WorkerRecord* Find(const Fleet& fleet, WorkerNumber number) {
+  for (const WorkerRecord& worker : fleet.workers) {
+    if (worker.number == number) return &worker;
+  }
+  return nullptr;
 }
 
-TEST_F(RoutingPolicyTest, ALongPromptGoesToAPrefillWorker) {
-  Add(WorkerRole::kPrefill);
-  Add(WorkerRole::kDecode);
-  const auto plan = Choose();
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->decode, WorkerNumber(2));
-  EXPECT_EQ(plan->prefill, WorkerNumber(1));
+bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
+  return !worker.unreachable && !worker.report.draining &&
+         worker.report.role != WorkerRole::kPrefill && !input.excluded.contains(worker.number);
 }
 
-TEST_F(RoutingPolicyTest, WithoutAPrefillWorkerTheDecodeWorkerPrefills) {
-  Add(WorkerRole::kDecode);
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
+bool MayPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
+  return !worker.unreachable && !worker.report.draining &&
+         worker.report.role != WorkerRole::kDecode && worker.number != decode.number &&
+         worker.report.fingerprint == decode.report.fingerprint;
 }
 
-TEST_F(RoutingPolicyTest, TheNextTurnOfAChatIsComputedWhereTheLastOneWasDecoded) {
-  Add(WorkerRole::kPrefill);  // 1 holds the last prompt, 2 holds its answer as well
-  Add(WorkerRole::kDecode);
-  input_.cached_tokens[WorkerNumber(1)] = 400;
-  input_.cached_tokens[WorkerNumber(2)] = 488;  // 512 are left
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
-  input_.cached_tokens[WorkerNumber(2)] = 487;  // too much is left
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
-  input_.cached_tokens[WorkerNumber(1)] = 500;  // as much as here, and half is here
-  input_.cached_tokens[WorkerNumber(2)] = 500;
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
-  options_.local_continuation_tokens = 600;
-  input_.cached_tokens[WorkerNumber(1)] = 499;  // as much, but less than half
-  input_.cached_tokens[WorkerNumber(2)] = 499;
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
+bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
+  for (const WorkerRecord& decode : fleet.workers) {
+    if (!MayDecode(input, decode)) continue;
+    if (input.placement != Placement::kRemote) return true;
+    for (const WorkerRecord& prefill : fleet.workers) {
+      if (MayPrefill(decode, prefill)) return true;
+    }
+  }
+  return false;
 }
 
-TEST_F(RoutingPolicyTest, OnlyEqualFingerprintsArePaired) {
-  Add(WorkerRole::kPrefill, "g");
-  Add(WorkerRole::kDecode, "f");
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
-  input_.placement = Placement::kRemote;
-  EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
-  Add(WorkerRole::kDecode, "g");
-  EXPECT_EQ(Choose()->decode, WorkerNumber(3));
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
+TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereIsOne) {
+  const auto policy = Make({.suggest_pulls = true});
+  int planned = 0;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Fleet fleet = RandomFleet(random, 10);
+    const RoutingInput input = RandomInput(random, fleet);
+    const auto plan = policy->Choose(input, fleet.View());
+    ASSERT_EQ(plan.ok(), HasPlan(input, fleet));
+    if (!plan.ok()) {
+      ASSERT_EQ(plan.status().code(), absl::StatusCode::kUnavailable);
+      continue;
+    }
+    ++planned;
+    const WorkerRecord* const decode = Find(fleet, plan->decode);
+    ASSERT_NE(decode, nullptr);
+    ASSERT_TRUE(MayDecode(input, *decode));
+    if (plan->prefill) {
+      const WorkerRecord* const prefill = Find(fleet, *plan->prefill);
+      ASSERT_NE(prefill, nullptr);
+      ASSERT_TRUE(MayPrefill(*decode, *prefill));
+    }
+    ASSERT_FALSE(plan->prefill && input.placement == Placement::kLocal);
+    ASSERT_TRUE(plan->prefill || input.placement != Placement::kRemote);
+    ASSERT_GE(plan->work.tokens, 1);
+    ASSERT_LE(plan->work.tokens, input.prompt_tokens);
+    ASSERT_GE(plan->work.us, 0);
+    if (plan->pull) {
+      const WorkerRecord* const from = Find(fleet, plan->pull->from);
+      ASSERT_NE(from, nullptr);
+      ASSERT_TRUE(from->Usable());
+      ASSERT_NE(plan->pull->from, plan->prefiller());
+      ASSERT_EQ(from->report.fingerprint, decode->report.fingerprint);
+      ASSERT_LT(plan->pull->tokens, input.prompt_tokens);
+      ASSERT_LE(plan->pull->tokens, input.cached_tokens.at(plan->pull->from));
+    }
+  }
+  EXPECT_GT(planned, 500);
 }
 
-TEST_F(RoutingPolicyTest, TheDecodeWorkerWithTheLongestPrefixWins) {
-  Add(WorkerRole::kDecode);
-  Add(WorkerRole::kDecode);
-  input_.cached_tokens[WorkerNumber(2)] = 512;
-  EXPECT_EQ(Choose()->decode, WorkerNumber(2));
+TEST_P(EveryRoutingPolicy, EqualQuestionsInEqualOrderGetEqualAnswers) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto one = Make();
+    const auto two = Make();
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < 20; ++i) {
+      const Fleet fleet = RandomFleet(random, 10);
+      const RoutingInput input = RandomInput(random, fleet);
+      const auto a = one->Choose(input, fleet.View());
+      const auto b = two->Choose(input, fleet.View());
+      ASSERT_EQ(a.ok(), b.ok());
+      if (!a.ok()) continue;
+      ASSERT_EQ(a->decode, b->decode);
+      ASSERT_EQ(a->prefill, b->prefill);
+    }
+  }
 }
 
-TEST_F(RoutingPolicyTest, LoadOutweighsAShortPrefix) {
-  Add(WorkerRole::kDecode);
-  Add(WorkerRole::kDecode).others = 10;  // 640 tokens' worth
-  input_.cached_tokens[WorkerNumber(2)] = 512;
-  EXPECT_EQ(Choose()->decode, WorkerNumber(1));
-  input_.cached_tokens[WorkerNumber(2)] = 656;
-  EXPECT_EQ(Choose()->decode, WorkerNumber(2));
+// Prompts that nobody has cached, of as many users.
+TEST_P(EveryRoutingPolicy, ABurstOfColdPromptsUsesEveryWorker) {
+  const auto policy = Make();
+  Fleet fleet;
+  for (int i = 0; i < 4; ++i) fleet.Add(WorkerRole::kPrefill);
+  for (int i = 0; i < 4; ++i) fleet.Add(WorkerRole::kDecode);
+  for (int i = 0; i < 80; ++i) {
+    RoutingInput input{.prompt_tokens = 1000, .cached_tokens = {}, .excluded = {}};
+    input.placement = Placement::kRemote;
+    input.affinity_key = static_cast<uint64_t>(i);
+    fleet.Send(*policy->Choose(input, fleet.View()));
+  }
+  for (const WorkerRecord& worker : fleet.workers) {
+    EXPECT_GE(worker.assigned, 8) << worker.report.id;
+    EXPECT_LE(worker.assigned, 40) << worker.report.id;
+  }
 }
 
-TEST_F(RoutingPolicyTest, TheLocalLimitCountsUncachedTokensOfTheChosenWorker) {
-  Add(WorkerRole::kPrefill);
-  Add(WorkerRole::kDecode);
-  input_.cached_tokens[WorkerNumber(1)] = 1000;
-  input_.cached_tokens[WorkerNumber(2)] = 1000 - 64;
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
-  input_.cached_tokens[WorkerNumber(2)] = 1000 - 65;
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
+TEST_P(EveryRoutingPolicy, ShortPromptsAreComputedOnTheDecodeWorker) {
+  const auto policy = Make();
+  Fleet fleet;
+  fleet.Add(WorkerRole::kPrefill);
+  fleet.Add(WorkerRole::kDecode);
+  RoutingInput input{.prompt_tokens = 16, .cached_tokens = {}, .excluded = {}};
+  EXPECT_EQ(policy->Choose(input, fleet.View())->prefill, std::nullopt);
+  input.prompt_tokens = 1000;
+  EXPECT_EQ(policy->Choose(input, fleet.View())->prefill, WorkerNumber(1));
 }
 
-TEST_F(RoutingPolicyTest, PlacementOverridesTheLimit) {
-  Add(WorkerRole::kPrefill);
-  Add(WorkerRole::kDecode);
-  input_.placement = Placement::kLocal;
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
-  input_.placement = Placement::kRemote;
-  input_.prompt_tokens = 3;
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
-}
-
-TEST_F(RoutingPolicyTest, AFullPoolIsTheLastChoice) {
-  Add(WorkerRole::kDecode).report.available_blocks = 10;
-  Add(WorkerRole::kDecode).report.queued = 1000;
-  EXPECT_EQ(Choose()->decode, WorkerNumber(2));
-  input_.excluded.insert(WorkerNumber(2));
-  EXPECT_EQ(Choose()->decode, WorkerNumber(1));
-}
-
-TEST_F(RoutingPolicyTest, DrainingUnreachableAndExcludedWorkersAreLeftOut) {
-  Add(WorkerRole::kDecode).report.draining = true;
-  Add(WorkerRole::kDecode).unreachable = true;
-  Add(WorkerRole::kDecode);
-  input_.excluded.insert(WorkerNumber(3));
-  EXPECT_FALSE(Choose().ok());
-  Add(WorkerRole::kDecode);
-  EXPECT_EQ(Choose()->decode, WorkerNumber(4));
-}
-
-TEST_F(RoutingPolicyTest, EqualWorkersTakeTurns) {
-  Add(WorkerRole::kDecode).assigned = 1;
-  Add(WorkerRole::kDecode);
-  EXPECT_EQ(Choose()->decode, WorkerNumber(2));
-}
-
-TEST_F(RoutingPolicyTest, ThePrefillWorkerWithThePrefixWins) {
-  Add(WorkerRole::kPrefill);
-  Add(WorkerRole::kPrefill);
-  Add(WorkerRole::kDecode);
-  input_.cached_tokens[WorkerNumber(2)] = 480;
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(2));
-}
-
-TEST_F(RoutingPolicyTest, AWorkerOfBothRolesDoesNotPrefillForItself) {
-  Add(WorkerRole::kBoth);
-  EXPECT_EQ(Choose()->decode, WorkerNumber(1));
-  EXPECT_EQ(Choose()->prefill, std::nullopt);
+TEST(RoutingPolicy, EveryNameIsUniqueAndTheDefaultComesFirst) {
+  std::set<std::string> names;
+  for (const auto& [name, kind] : RoutingPolicyNames()) {
+    EXPECT_EQ(RoutingPolicyName(kind), name);
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), RoutingPolicyNames().size());
+  EXPECT_EQ(RoutingPolicyNames()[0].second, RoutingOptions().policy);
 }
 
 }  // namespace
