@@ -29,7 +29,7 @@ struct BenchOptions {
   int64_t seed = 1;
   double speedup = 1;
   int copies = 0;
-  double compute_weight = 1;
+  double compute_weight = RoutingOptions{}.compute_weight;
   double decode_weight = RoutingOptions{}.decode_weight;
   FleetOptions fleet;
 };
@@ -244,7 +244,9 @@ int main(int argc, char** argv) {
                  "Copies of the trace at once; 0: one for every four workers")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
-  app.add_option("--compute-weight", options.compute_weight, "Of the kv-aware policy");
+  app.add_option("--compute-weight", options.compute_weight, "Of the kv-aware policy")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
   app.add_option("--decode-weight", options.decode_weight, "Of the kv-aware policy")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();

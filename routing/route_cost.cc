@@ -17,6 +17,13 @@ constexpr int64_t kKvBytesPerToken = 23'040;
 RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
                      const FleetView& fleet)
     : options_(options), input_(input), fleet_(fleet) {
+  const int32_t most = std::max(0, input.prompt_tokens - 1);
+  known_.reserve(fleet.workers.size());
+  for (const WorkerRecord& worker : fleet.workers) {
+    const auto found = input.cached_tokens.find(worker.number);
+    const int32_t cached = found == input.cached_tokens.end() ? 0 : found->second;
+    known_.push_back({std::clamp(cached, 0, most), &fleet.speeds->Of(worker.number)});
+  }
   if (!options.suggest_pulls) return;
   for (const WorkerRecord& worker : fleet.workers) {
     if (worker.Usable() && Cached(worker) > 0) holders_.push_back(&worker);
@@ -25,12 +32,6 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
     return std::tuple(-Cached(*a), a->Load(), a->number) <
            std::tuple(-Cached(*b), b->Load(), b->number);
   });
-}
-
-int64_t RouteCost::Cached(const WorkerRecord& worker) const {
-  const auto found = input_.cached_tokens.find(worker.number);
-  if (found == input_.cached_tokens.end()) return 0;
-  return std::clamp(found->second, 0, std::max(0, input_.prompt_tokens - 1));
 }
 
 int64_t RouteCost::Uncached(const WorkerRecord& worker) const {
@@ -51,12 +52,12 @@ double RouteCost::PrefillUs(const WorkerRecord& worker) const {
 }
 
 double RouteCost::HandOffUs(const WorkerRecord& decode) const {
-  const WorkerSpeeds& speeds = fleet_.speeds->Of(decode.number);
+  const WorkerSpeeds& speeds = *Of(decode).speeds;
   return speeds.TransferUs(KvBytes(decode, Uncached(decode))) + speeds.HandOffUs();
 }
 
 double RouteCost::DecodeUs(const WorkerRecord& decode) const {
-  const double step_us = fleet_.speeds->Of(decode.number).StepUs(decode.Load() + 1);
+  const double step_us = Of(decode).speeds->StepUs(decode.Load() + 1);
   const double us = options_.decode_weight * fleet_.speeds->completion_tokens() * step_us;
   return HasRoom(decode) ? us : us + kNoRoomUs;
 }
@@ -83,7 +84,7 @@ bool RouteCost::Continues(const WorkerRecord& decode, const WorkerRecord& prefil
 }
 
 double RouteCost::ComputeUs(const WorkerRecord& worker) const {
-  const WorkerSpeeds& speeds = fleet_.speeds->Of(worker.number);
+  const WorkerSpeeds& speeds = *Of(worker).speeds;
   if (const auto pull = Pull(worker)) {
     return PullUs(worker, pull->tokens - Cached(worker)) +
            speeds.PrefillUs(pull->tokens, input_.prompt_tokens);
@@ -101,13 +102,13 @@ std::optional<PrefixPull> RouteCost::Pull(const WorkerRecord& worker) const {
   const int64_t here = Cached(worker);
   const int64_t there = Cached(**holder);
   if (there <= here) return std::nullopt;
-  const double compute_us = fleet_.speeds->Of(worker.number).PrefillUs(here, there);
+  const double compute_us = Of(worker).speeds->PrefillUs(here, there);
   if (PullUs(worker, there - here) >= compute_us) return std::nullopt;
   return PrefixPull{.from = (*holder)->number, .tokens = static_cast<int32_t>(there)};
 }
 
 double RouteCost::PullUs(const WorkerRecord& worker, int64_t tokens) const {
-  const WorkerSpeeds& speeds = fleet_.speeds->Of(worker.number);
+  const WorkerSpeeds& speeds = *Of(worker).speeds;
   return speeds.TransferUs(KvBytes(worker, tokens)) + speeds.HandOffUs();
 }
 

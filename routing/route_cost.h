@@ -16,6 +16,8 @@
 // The form follows NVIDIA Dynamo's router (overlap against load) with weights replaced by measured
 // speeds, so that nothing has to be tuned to the hardware.
 //
+// Workers are those of the fleet it was made from, by reference and not copies.
+//
 // Thread safety: plain data over what it was made from, which must outlive it.
 #pragma once
 
@@ -23,6 +25,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "routing/routing_policy.h"
 
 namespace baton {
@@ -52,7 +55,14 @@ class RouteCost {
   RoutePlan Plan(const WorkerRecord& decode, const WorkerRecord* prefill) const;
 
  private:
-  int64_t Cached(const WorkerRecord& worker) const;
+  // What is looked up once for every worker of the fleet.
+  struct Known {
+    int64_t cached;  // prompt tokens, all but one at most
+    const WorkerSpeeds* speeds;
+  };
+
+  const Known& Of(const WorkerRecord& worker) const { return known_[&worker - &fleet_.workers[0]]; }
+  int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
   // Its computation alone, with the cheapest way to the missing prefix.
@@ -64,6 +74,7 @@ class RouteCost {
   const RoutingOptions& options_;
   const RoutingInput& input_;
   const FleetView& fleet_;
+  absl::InlinedVector<Known, 64> known_;      // in the fleet's order
   std::vector<const WorkerRecord*> holders_;  // most cached tokens first; only for pulls
 };
 
