@@ -215,6 +215,7 @@ constexpr JobField kFields[] = {
      }},
     {"tenant", SetText<&Job::tenant>},
     {"cache_salt", SetText<&Job::cache_salt>},
+    {"session_id", SetText<&Job::session_id>},
     {"priority", [](const std::string& field, const Json& value,
                     Job& job) { return SetInteger(field, value, job.priority); }},
     {"n", CheckAnswers},

@@ -37,6 +37,7 @@ struct Job {
   SamplingParams sampling;
   std::string tenant;
   std::string cache_salt;
+  std::string session_id;  // for the router; one process ignores it
   int32_t priority = 0;  // −100–100
 };
 

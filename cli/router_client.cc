@@ -70,6 +70,7 @@ v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement
   *out.mutable_sampling() = SamplingToWire(job.sampling);
   out.set_tenant(job.tenant);
   out.set_cache_salt(job.cache_salt);
+  out.set_session_id(job.session_id);
   out.set_priority(job.priority);
   out.set_placement(placement);
   out.set_include_prompt_token_ids(true);

@@ -61,9 +61,10 @@ void PrintIndex(const v1::IndexStatus& index) {
 }
 
 void PrintTable(const v1::GetStatusResponse& status) {
-  std::cout << absl::StrFormat("router: %s, %d active, %d requests, %d failed\n",
+  std::cout << absl::StrFormat("router: %s, %d active, %d requests, %d failed, routing %s\n",
                                status.ready() ? "ready" : "not ready", status.active_requests(),
-                               status.requests_total(), status.requests_failed());
+                               status.requests_total(), status.requests_failed(),
+                               status.routing_policy());
   std::cout << absl::StrFormat("%-28s %-8s %-21s %5s %5s %5s %6s %6s %6s %6s %7s %9s\n", "worker",
                                "role", "address", "wait", "run", "kv", "free", "cached", "owned",
                                "total", "hit %", "RSS MiB");

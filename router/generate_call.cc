@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
 #include "router/router_wire.h"
+#include "routing/affinity_policies.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 
@@ -79,6 +80,8 @@ absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
                                     .lora = "",
                                     .model_revision = model->description().fingerprint});
   prompt_hashes_ = ChainedHashes(cache_namespace_, UnitsFromTokens(prompt_));
+  affinity_key_ = AffinityKey(cache_namespace_, request.session_id(), prompt_hashes_,
+                              host_.options->routing.affinity_tokens);
   return absl::OkStatus();
 }
 
@@ -112,6 +115,7 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
 void GenerateCall::OnDecodeEnd(int32_t attempt, absl::Status status) {
   std::lock_guard lock(state_mutex_);
   // Attempts follow one another: the route is still this call's.
+  PrefillEnded();
   host_.core->WorkerDone(route_.plan.decode);
   if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
   prefill_expected_ = false;
@@ -123,6 +127,7 @@ void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Stat
                                 const v1::PrefillResponse& response) {
   std::lock_guard lock(state_mutex_);
   host_.core->WorkerDone(worker);
+  if (attempt == flow_.attempt()) PrefillEnded();
   if (!status.ok()) {
     if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
     return Run(flow_.OnPrefillFailed(attempt, std::move(status)));
@@ -194,10 +199,12 @@ RequestFlow::Actions GenerateCall::ChooseRoute() {
       {.prompt_hashes = hashes,
        .prompt_tokens = static_cast<int32_t>(prompt_.size() + completion_.size()),
        .placement = flow_.placement(),
-       .excluded = flow_.excluded()});
+       .excluded = flow_.excluded(),
+       .affinity_key = affinity_key_});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
   prefill_expected_ = route_.plan.prefill.has_value();
+  prefill_pending_ = true;
   ledger_.Routed(host_.clock->NowUs());
   return flow_.OnRoute(route_.plan);
 }
@@ -290,6 +297,7 @@ void GenerateCall::AwaitReport() {
 }
 
 void GenerateCall::ForwardTokens() {
+  PrefillEnded();
   v1::Tokens& tokens = *event_.mutable_tokens();
   logits_hash_ = event_.logits_hash();
   ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size());
@@ -308,6 +316,8 @@ void GenerateCall::Finish() {
   finished = std::move(finished_);
   ledger_.Complete(host_.clock->NowUs(), prefill_reported_ ? route_.prefill_id : "",
                    route_.decode_id, finished);
+  host_.core->Learn(
+      FinishedFromLedger(route_.plan, route_.decode_batch, prefill_reported_, finished));
   Send(std::move(response));
   End(grpc::Status::OK);
   Ended(/*succeeded=*/true);
@@ -321,6 +331,11 @@ void GenerateCall::Fail(const absl::Status& status) {
 void GenerateCall::Ended(bool succeeded) {
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
   host_.core->RequestEnded(succeeded);
+}
+
+void GenerateCall::PrefillEnded() {
+  if (prefill_pending_) host_.core->PrefillDone(route_.plan);
+  prefill_pending_ = false;
 }
 
 void GenerateCall::RememberPrefixes() {

@@ -90,6 +90,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   void Fail(const absl::Status& status);
   void Ended(bool succeeded);
   void RememberPrefixes();
+  // The prompt does not wait on its worker any more.
+  void PrefillEnded();
   std::shared_ptr<GenerateCall> Self();
 
   const CallGate::Pass pass_;  // first, so that it is given back last
@@ -106,13 +108,15 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   uint64_t logits_hash_ = 0;  // of completion_, as the workers chain it
   v1::SamplingParams sampling_;
   CacheNamespace cache_namespace_{0};
+  uint64_t affinity_key_ = 0;
   int32_t priority_ = 0;
   Placement placement_ = Placement::kAutomatic;
   bool return_prompt_ = false;
   Route route_;
   bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
   bool prefill_reported_ = false;
-  v1::DecodeEvent event_;  // the one being handled
+  bool prefill_pending_ = false;  // counted as to be computed
+  v1::DecodeEvent event_;         // the one being handled
   v1::TransferTicket ticket_;
   v1::Finished finished_;
   std::shared_ptr<DecodeStream> decode_;

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "baton/v1/inference.pb.h"
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 namespace baton {
 

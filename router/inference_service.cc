@@ -77,6 +77,7 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   response->set_ready(host_.core->ready());
   *response->mutable_index() = IndexStatusToWire(
       host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());
+  response->set_routing_policy(RoutingPolicyName(host_.options->routing.policy));
   return Reply(context, absl::OkStatus());
 }
 

@@ -3,6 +3,7 @@
 // Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
 
 #include <iostream>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -15,6 +16,12 @@
 namespace {
 
 constexpr int kTickMs = 100;
+
+// So that routers of one fleet do not all draw alike.
+int64_t DrawSeed() {
+  std::random_device device;
+  return 1 + static_cast<int64_t>(device());
+}
 
 absl::Status Serve(const baton::RouterOptions& options, baton::Termination& termination) {
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
@@ -56,6 +63,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? baton::kExitSuccess : baton::kExitUsage;
   }
 
+  if (options.routing.seed == 0) options.routing.seed = DrawSeed();
   std::cerr << "baton-router\n" << settings.EffectiveValues();
   if (absl::Status status = Serve(options, termination); !status.ok()) {
     std::cerr << "baton-router: " << status.message() << "\n";

@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "router/routing_policy.h"
+#include "routing/routing_policy.h"
 
 namespace baton {
 

@@ -48,4 +48,23 @@ void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
   finished.mutable_usage()->set_cached_tokens(prefill_->cached_tokens());
 }
 
+FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
+                                   bool prefill_reported, const v1::Finished& finished) {
+  const v1::Ledger& ledger = finished.ledger();
+  FinishedRequest out{.decode = plan.decode, .prefill = plan.prefill};
+  out.completion_tokens = finished.usage().completion_tokens();
+  if (ledger.preemptions() > 0) return out;  // its times are those of several attempts
+  out.inter_token_us = ledger.inter_token_us();
+  out.decode_batch = decode_batch;
+  if (plan.prefill && !prefill_reported) return out;
+  out.cached_tokens = plan.prefill ? ledger.prefill_cached_tokens() : ledger.decode_cached_tokens();
+  out.computed_tokens = ledger.computed_tokens();
+  out.queue_us = ledger.queue_us();
+  out.prefill_us = ledger.prefill_us();
+  out.kv_bytes = ledger.kv_bytes();
+  out.kv_transfer_us = ledger.kv_transfer_us();
+  out.first_token_us = ledger.first_token_us() - ledger.tokenize_us();
+  return out;
+}
+
 }  // namespace baton

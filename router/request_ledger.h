@@ -10,6 +10,7 @@
 
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/worker.pb.h"
+#include "routing/routing_policy.h"
 
 namespace baton {
 
@@ -44,5 +45,11 @@ class RequestLedgerBuilder {
   int32_t resumes_ = 0;
   std::optional<v1::PrefillResponse> prefill_;
 };
+
+// What routing learns from a request whose ledger is complete. `decode_batch`: sequences on the
+// decode worker when it was routed, this one included. Of a prefill that was planned elsewhere and
+// not reported from there nothing is known.
+FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
+                                   bool prefill_reported, const v1::Finished& finished);
 
 }  // namespace baton

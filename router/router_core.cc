@@ -24,7 +24,8 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeyMult
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers},
                 clock),
-      predicted_(kMostPredictions, kPredictionUs) {}
+      predicted_(kMostPredictions, kPredictionUs),
+      policy_(MakeRoutingPolicy(options.routing)) {}
 
 absl::Status RouterCore::Heartbeat(WorkerReport report) {
   std::lock_guard lock(mutex_);
@@ -43,6 +44,7 @@ void RouterCore::Tick() {
     std::lock_guard lock(mutex_);
     registry_.Expire();
     departed = registry_.TakeDeparted();
+    for (const WorkerNumber number : departed) speeds_.Forget(number);
     WorkerNumber newest = newest_in_index_;
     for (const WorkerRecord& worker : registry_.workers()) {
       if (worker.number <= newest_in_index_) continue;  // numbers rise
@@ -129,13 +131,17 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   input.prompt_tokens = question.prompt_tokens;
   input.placement = question.placement;
   input.excluded = question.excluded;
+  input.affinity_key = question.affinity_key;
   for (const auto& [worker, held] : units) input.cached_tokens[worker] = held * kUnitsPerHash;
   Route route;
-  ASSIGN_OR_RETURN(route.plan, baton::ChooseRoute(options_.routing, input, registry_.workers()));
+  ASSIGN_OR_RETURN(route.plan,
+                   policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
   route.decode_id = decode.id;
   route.decode_address = decode.address;
   registry_.AddActive(route.plan.decode);
+  route.decode_batch = registry_.Find(route.plan.decode)->Load();
+  registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
   if (route.plan.prefill) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;
@@ -148,6 +154,18 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
 void RouterCore::WorkerDone(WorkerNumber number) {
   std::lock_guard lock(mutex_);
   registry_.RemoveActive(number);
+}
+
+void RouterCore::PrefillDone(const RoutePlan& plan) {
+  std::lock_guard lock(mutex_);
+  registry_.RemovePrefill(plan.prefiller(), plan.work);
+}
+
+void RouterCore::Learn(const FinishedRequest& request) {
+  std::lock_guard lock(mutex_);
+  if (registry_.Find(request.decode) == nullptr) return;
+  if (request.prefill && registry_.Find(*request.prefill) == nullptr) return;
+  speeds_.Learn(request);
 }
 
 void RouterCore::MarkUnreachable(WorkerNumber number) {

@@ -18,9 +18,10 @@
 #include "router/fleet_index.h"
 #include "router/predicted_prefixes.h"
 #include "router/router_options.h"
-#include "router/routing_policy.h"
 #include "router/served_model.h"
-#include "router/worker_registry.h"
+#include "routing/routing_policy.h"
+#include "routing/speed_book.h"
+#include "routing/worker_registry.h"
 
 namespace baton {
 
@@ -31,6 +32,7 @@ struct Route {
   std::string decode_address;
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
+  int32_t decode_batch = 0;  // sequences on the decode worker, this one included
 };
 
 struct RouteQuestion {
@@ -38,6 +40,7 @@ struct RouteQuestion {
   int32_t prompt_tokens = 0;
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded;
+  uint64_t affinity_key = 0;
 };
 
 struct RouterCounters {
@@ -71,9 +74,13 @@ class RouterCore {
   // begin empty, and are followed within a moment.
   bool ready();
 
-  // Counts the request as active on both workers until WorkerDone. Unavailable when there is no
-  // such pair.
+  // Counts the request as active on both workers until WorkerDone, and its prompt as to be computed
+  // until PrefillDone. Unavailable when there is no such pair.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
+  // The plan's prompt was computed, or never will be.
+  void PrefillDone(const RoutePlan& plan);
+  // Routing reckons with the speeds that it shows.
+  void Learn(const FinishedRequest& request);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
   // The worker has just cached the prefix with these hashes: counts until its events say so, for a
@@ -98,6 +105,8 @@ class RouterCore {
   WorkerNumber newest_in_index_{0};
   bool has_recovered_ = false;
   PredictedPrefixes predicted_;
+  const std::unique_ptr<RoutingPolicy> policy_;
+  SpeedBook speeds_;
   std::shared_ptr<const ServedModel> model_;
   RouterCounters counters_;
 };

@@ -1,6 +1,43 @@
 #include "router/router_options.h"
 
+#include <limits>
+
 namespace baton {
+namespace {
+
+void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
+  settings.AddChoice("routing-policy", &options.policy, RoutingPolicyNames(),
+                     "How workers are chosen.");
+  settings.Add("routing-seed", &options.seed, int64_t{0}, std::numeric_limits<int64_t>::max(),
+               "Seed of the policies random and power-of-two; 0: drawn at start.");
+  settings.Add("local-prefill-tokens", &options.local_prefill_tokens, 0, 1 << 24,
+               "Prompts with at most so many uncached tokens are computed on the decode worker.");
+  settings.Add(
+      "local-continuation-tokens", &options.local_continuation_tokens, 0, 1 << 24,
+      "Next turns with at most so many uncached tokens are computed on the decode worker that "
+      "holds the turns before, when that takes less time than elsewhere.");
+  settings.Add(
+      "local-prefill-penalty", &options.local_prefill_penalty, 0.0, 1000.0,
+      "Computing any other prompt on a decode worker counts so many times its time extra.");
+  settings.Add("compute-weight", &options.compute_weight, 0.0, 1000.0,
+               "The estimated time of computing a prompt counts so many times.");
+  settings.Add(
+      "decode-weight", &options.decode_weight, 0.0, 1000.0,
+      "The estimated time of decoding an answer among its neighbours counts so many times.");
+  settings.Add(
+      "load-bound", &options.load_bound, 1.0, 1000.0,
+      "Under the policy consistent-hash a worker has at most so many times the mean load.");
+  settings.Add("affinity-tokens", &options.affinity_tokens, 1, 1 << 24,
+               "Requests without a session go by so many tokens of their prompt's beginning, under "
+               "the policies consistent-hash and session-affinity.");
+  settings.Add("max-sessions", &options.max_sessions, 1, 1 << 24,
+               "Sessions that the policy session-affinity remembers.");
+  settings.Add("suggest-pulls", &options.suggest_pulls,
+               "Plans name the worker from which a missing prefix can be had for less than "
+               "computing it. Nothing acts on that yet.");
+}
+
+}  // namespace
 
 void RegisterSettings(RouterOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
@@ -9,13 +46,7 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
                "Name or fingerprint of the one model to serve: workers with another are refused. "
                "Empty: that of the first worker.");
-  settings.Add("local-prefill-tokens", &options.routing.local_prefill_tokens, 0, 1 << 24,
-               "Prompts with at most so many uncached tokens are computed on the decode worker.");
-  settings.Add(
-      "local-continuation-tokens", &options.routing.local_continuation_tokens, 0, 1 << 24,
-      "The same for prompts of which the decode worker holds more than the prefill worker.");
-  settings.Add("tokens-per-load", &options.routing.tokens_per_load, 0, 1 << 20,
-               "What one request on a worker costs in routing, in prompt tokens.");
+  RegisterRoutingSettings(options.routing, settings);
   settings.Add("worker-expiry-ms", &options.worker_expiry_ms, int64_t{100}, int64_t{3'600'000},
                "A worker that was silent for so long is gone, in milliseconds.");
   settings.Add("max-workers", &options.max_workers, 1, 1 << 20, "Workers that may register.");

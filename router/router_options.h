@@ -6,8 +6,8 @@
 #include <string>
 
 #include "common/settings.h"
-#include "router/routing_policy.h"
-#include "router/worker_registry.h"
+#include "routing/routing_policy.h"
+#include "routing/worker_registry.h"
 #include "rpc/rpc_server_options.h"
 
 namespace baton {

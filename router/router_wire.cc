@@ -79,6 +79,9 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
   out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
+  constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
+  out.kv_bytes_per_token =
+      std::clamp<int64_t>(status.pool().bytes_per_block(), 0, kMostBytesPerBlock) / out.block_size;
   return out;
 }
 
@@ -192,6 +195,7 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
 absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
                           int32_t context_length) {
   RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
+  RETURN_IF_ERROR(CheckIdentifier("session_id", wire.session_id(), kMaxRequestIdBytes));
   RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckPriority(wire.priority()));

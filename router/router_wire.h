@@ -12,9 +12,9 @@
 #include "common/strong_int.h"
 #include "router/fleet_index.h"
 #include "router/request_validation.h"
-#include "router/routing_policy.h"
 #include "router/served_model.h"
-#include "router/worker_registry.h"
+#include "routing/routing_policy.h"
+#include "routing/worker_registry.h"
 
 namespace baton {
 

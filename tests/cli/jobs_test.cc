@@ -26,7 +26,7 @@ TEST(Jobs, APromptAndEverySamplingFieldAreRead) {
       R"({"id":"a","prompt":"hi","temperature":0,"top_k":5,"top_p":0.5,"min_p":0.1,
           "repetition_penalty":1.1,"presence_penalty":-1,"frequency_penalty":2,"seed":18446744073709551615,
           "max_tokens":9,"min_tokens":2,"logprobs":3,"ignore_eos":true,"stop":"x","stop_token_ids":[4],
-          "logit_bias":{"7":-100},"tenant":"t","cache_salt":"s","priority":-3})",
+          "logit_bias":{"7":-100},"tenant":"t","cache_salt":"s","session_id":"u","priority":-3})",
       1);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->id, "a");
@@ -43,6 +43,7 @@ TEST(Jobs, APromptAndEverySamplingFieldAreRead) {
   EXPECT_EQ(job->sampling.logit_bias.at(7), -100);
   EXPECT_EQ(job->tenant, "t");
   EXPECT_EQ(job->cache_salt, "s");
+  EXPECT_EQ(job->session_id, "u");
   EXPECT_EQ(job->priority, -3);
 }
 

@@ -53,8 +53,66 @@ void Tell(RouterCore& core, WorkerNumber worker, std::vector<Hash128> hashes) {
 std::string DecodeWorkerOf(RouterCore& core, const RouteQuestion& question) {
   const absl::StatusOr<Route> route = core.ChooseRoute(question);
   if (!route.ok()) return route.status().ToString();
+  core.PrefillDone(route->plan);
   core.WorkerDone(route->plan.decode);
   return route->decode_id;
+}
+
+TEST(RouterCore, WhatWasSentCountsAsPendingUntilItIsComputed) {
+  const SystemClock clock;
+  RouterCore core(RouterOptions(), &clock);
+  ASSERT_TRUE(core.Heartbeat(Report("decode")).ok());
+  ASSERT_TRUE(core.Heartbeat(Report("prefill", WorkerRole::kPrefill)).ok());
+  const auto prompts_of = [&core](const std::string& id) {
+    for (const WorkerRecord& worker : core.Workers()) {
+      if (worker.report.id == id) return worker.prompts.size();
+    }
+    return size_t{99};
+  };
+  const absl::StatusOr<Route> route =
+      core.ChooseRoute({.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}});
+  ASSERT_TRUE(route.ok());
+  EXPECT_EQ(route->prefill_id, "prefill");
+  EXPECT_EQ(route->decode_batch, 1);
+  EXPECT_EQ(prompts_of("prefill"), 1u);
+  EXPECT_EQ(prompts_of("decode"), 0u);
+  core.PrefillDone(route->plan);
+  core.PrefillDone(route->plan);  // nothing is left to count off
+  EXPECT_EQ(prompts_of("prefill"), 0u);
+}
+
+TEST(RouterCore, LearnsFromTheWorkersThatAreThere) {
+  const SystemClock clock;
+  RouterCore core(RouterOptions(), &clock);
+  ASSERT_TRUE(core.Heartbeat(Report("a")).ok());
+  ASSERT_TRUE(core.Heartbeat(Report("b")).ok());
+  const RouteQuestion question{.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}};
+  const RoutePlan first = core.ChooseRoute(question)->plan;
+  FinishedRequest request{.decode = first.decode, .prefill = std::nullopt};
+  request.computed_tokens = 1000;
+  request.prefill_us = 10'000'000;  // ten times slower than was believed
+  for (int i = 0; i < 5; ++i) core.Learn(request);
+  core.PrefillDone(first);
+  core.WorkerDone(first.decode);
+  const RoutePlan second = core.ChooseRoute(question)->plan;
+  EXPECT_GT(second.work.us, 2 * first.work.us);  // one fleet, one guess for the other worker
+  core.Leave("a", Epoch(1));
+  core.Leave("b", Epoch(1));
+  core.Tick();
+  core.Learn(request);  // of nobody
+  EXPECT_FALSE(core.ChooseRoute(question).ok());
+}
+
+TEST(RouterCore, ChoosesByThePolicyOfItsOptions) {
+  const SystemClock clock;
+  RouterOptions options;
+  options.routing.policy = RoutingPolicyKind::kRoundRobin;
+  RouterCore core(options, &clock);
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(core.Heartbeat(Report(id)).ok());
+  const RouteQuestion question{.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}};
+  for (const char* want : {"a", "b", "a"}) {
+    EXPECT_EQ(core.ChooseRoute(question)->decode_id, want);
+  }
 }
 
 class RouterCoreTest : public testing::Test {

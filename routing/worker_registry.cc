@@ -1,4 +1,4 @@
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,6 +7,12 @@
 #include "common/status_macros.h"
 
 namespace baton {
+
+int64_t WorkerRecord::BacklogUs(int64_t now_us) const {
+  if (prompts.empty()) return 0;
+  const int64_t elapsed_us = std::max<int64_t>(0, now_us - prefilling_since_us);
+  return pending.us - std::min(elapsed_us, prompts.front().us);
+}
 
 absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
   for (const auto& [name, value] :
@@ -139,6 +145,26 @@ void WorkerRegistry::AddActive(WorkerNumber number) {
 
 void WorkerRegistry::RemoveActive(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) --worker->active;
+}
+
+void WorkerRegistry::AddPrefill(WorkerNumber number, const PrefillWork& work) {
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr) return;
+  if (worker->prompts.empty()) worker->prefilling_since_us = clock_->NowUs();
+  worker->prompts.push_back(work);
+  worker->pending.tokens += work.tokens;
+  worker->pending.us += work.us;
+}
+
+void WorkerRegistry::RemovePrefill(WorkerNumber number, const PrefillWork& work) {
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr) return;
+  const auto prompt = std::find(worker->prompts.begin(), worker->prompts.end(), work);
+  if (prompt == worker->prompts.end()) return;
+  if (prompt == worker->prompts.begin()) worker->prefilling_since_us = clock_->NowUs();
+  worker->prompts.erase(prompt);
+  worker->pending.tokens -= work.tokens;
+  worker->pending.us -= work.us;
 }
 
 const WorkerRecord* WorkerRegistry::Find(WorkerNumber number) const {

@@ -1,4 +1,4 @@
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -223,6 +223,37 @@ TEST_F(WorkerRegistryTest, LoadIsThisRoutersRequestsAndThoseOfOthersAtTheLastHea
   for (int i = 0; i < 3; ++i) registry_.RemoveActive(number);
   EXPECT_EQ(registry_.Find(number)->Load(), 0);  // at once, not at the next heartbeat
   EXPECT_EQ(registry_.Find(number)->assigned, 3);
+}
+
+TEST_F(WorkerRegistryTest, ABacklogIsWhatPromptsThereWillTakeLessTheTimeSpentOnTheFirst) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  const WorkerNumber number = NumberOf("a");
+  const auto backlog = [&] { return registry_.Find(number)->BacklogUs(clock_.NowUs()); };
+  EXPECT_EQ(backlog(), 0);
+  const PrefillWork first{.tokens = 10, .us = 1000};
+  const PrefillWork second{.tokens = 20, .us = 300};
+  registry_.AddPrefill(number, first);
+  clock_.AdvanceUs(400);
+  registry_.AddPrefill(number, second);
+  EXPECT_EQ(backlog(), 900);
+  EXPECT_EQ(registry_.Find(number)->pending.tokens, 30);
+  clock_.AdvanceUs(5000);  // the first takes longer than expected
+  EXPECT_EQ(backlog(), 300);
+  registry_.RemovePrefill(number, first);
+  EXPECT_EQ(backlog(), 300);  // the second has just begun
+  clock_.AdvanceUs(100);
+  EXPECT_EQ(backlog(), 200);
+  registry_.RemovePrefill(number, second);
+  EXPECT_EQ(backlog(), 0);
+}
+
+TEST_F(WorkerRegistryTest, APromptThatWasNotCountedIsNotCountedOff) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  const WorkerNumber number = NumberOf("a");
+  registry_.AddPrefill(number, {.tokens = 10, .us = 1000});
+  registry_.RemovePrefill(number, {.tokens = 11, .us = 1000});
+  registry_.RemovePrefill(WorkerNumber(77), {.tokens = 10, .us = 1000});
+  EXPECT_EQ(registry_.Find(number)->pending.us, 1000);
 }
 
 }  // namespace

@@ -50,9 +50,18 @@ struct WorkerReport {
   std::string fingerprint;   // of all that two workers must agree on; compared for equality
   bool prefix_cache = true;  // keeps finished sequences' KV
   bool draining = false;
-  int32_t queued = 0;            // sequences waiting, running and waiting for KV
-  int32_t block_size = 0;        // tokens
-  int32_t available_blocks = 0;  // free, or cached and evictable
+  int32_t queued = 0;              // sequences waiting, running and waiting for KV
+  int32_t block_size = 0;          // tokens
+  int32_t available_blocks = 0;    // free, or cached and evictable
+  int64_t kv_bytes_per_token = 0;  // 0: not told
+};
+
+// Prompt tokens that a worker was given to compute, and how long that was expected to take.
+struct PrefillWork {
+  int64_t tokens = 0;
+  int64_t us = 0;
+
+  bool operator==(const PrefillWork&) const = default;
 };
 
 struct WorkerRecord {
@@ -63,6 +72,10 @@ struct WorkerRecord {
   int32_t active = 0;    // requests of this router that run there now
   int32_t others = 0;    // sequences of other routers there, at the last heartbeat
   int64_t assigned = 0;  // requests of this router, ever
+  // Prompts of this router that it has yet to compute, in the order they were sent.
+  std::vector<PrefillWork> prompts;
+  PrefillWork pending;              // their sum
+  int64_t prefilling_since_us = 0;  // when it can have begun with the first of them
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
@@ -70,6 +83,9 @@ struct WorkerRecord {
   // What it has to do. This router's own part is exact at any time; a finished request does not
   // count until the next heartbeat says so.
   int32_t Load() const { return active + others; }
+  // Until it has computed all prompts that this router gave it, one after the other. The first may
+  // take longer than was expected, but then nothing is known of how much longer.
+  int64_t BacklogUs(int64_t now_us) const;
 };
 
 struct RegistryOptions {
@@ -103,6 +119,10 @@ class WorkerRegistry {
   // A request starts on, or leaves, a worker. Ignored when the worker is gone.
   void AddActive(WorkerNumber number);
   void RemoveActive(WorkerNumber number);
+  // A prompt is to be computed there, and has been (or never will be): the same `work`. Ignored
+  // when the worker is gone.
+  void AddPrefill(WorkerNumber number, const PrefillWork& work);
+  void RemovePrefill(WorkerNumber number, const PrefillWork& work);
 
   // Null when it is gone. Valid until the next call that changes the registry.
   const WorkerRecord* Find(WorkerNumber number) const;

@@ -1,0 +1,324 @@
+// A fleet in simulated time under a routing policy: the production policy, worker registry, speed
+// book and global index over simulated workers. The router knows what it knows in production:
+// caches' events, its own requests, ledgers of finished ones.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/simulated_worker.h"
+#include "bench/timed_trace.h"
+#include "cache/index/global_index.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "routing/routing_policy.h"
+
+namespace baton {
+
+struct FleetOptions {
+  int32_t workers = 16;
+  int32_t prefill_workers = 0;  // of `workers`; the others decode. 0: all do both
+  size_t capacity = 16'384;     // blocks of a worker's cache
+  ServiceModel model;
+};
+
+struct FleetFigures {
+  double cached_tokens = 0;
+  double computed_tokens = 0;
+  double local_prefills = 0;
+  double max_over_mean_load = 0;         // work, of the whole run
+  double window_max_over_mean_load = 0;  // the same in windows of a minute, their mean
+  double decisions_per_s = 0;
+  std::vector<double> first_token_ms;
+  std::vector<double> inter_token_ms;
+};
+
+// Sequences' tokens on each worker, for policies that weigh those; by worker number.
+using ContextTokens = std::vector<int64_t>;
+
+class FleetSimulation {
+ public:
+  FleetSimulation(const FleetOptions& options, const SimulatedTrace* trace)
+      : options_(options),
+        trace_(trace),
+        registry_({.model = "", .expiry_us = kForever, .max_workers = options.workers}, &clock_),
+        index_({.max_blocks = IndexBlocks(), .expected_blocks = IndexBlocks(), .multipliers = {}}),
+        context_(static_cast<size_t>(options.workers) + 1),
+        requests_(trace->requests().size()) {
+    for (int32_t i = 0; i < options.workers; ++i) {
+      workers_.emplace_back(&options_.model, options.capacity);
+      Register(i);
+    }
+  }
+
+  const ContextTokens* context_tokens() const { return &context_; }
+
+  FleetFigures Run(RoutingPolicy& policy) {
+    const auto& requests = trace_->requests();
+    uint32_t next = 0;
+    while (next < requests.size() || !events_.empty()) {
+      const bool arrives =
+          next < requests.size() && (events_.empty() || requests[next].at_us < events_.top().at_us);
+      if (arrives) {
+        AdvanceTo(requests[next].at_us);
+        Arrive(next++, policy);
+      } else {
+        const Event event = events_.top();
+        events_.pop();
+        AdvanceTo(event.at_us);
+        if (event.request) {
+          KvArrived(*event.request);
+        } else {
+          StepEnded(event.worker);
+        }
+      }
+    }
+    FillLoads();
+    figures_.decisions_per_s = static_cast<double>(requests.size()) / deciding_s_;
+    return std::move(figures_);
+  }
+
+ private:
+  static constexpr int64_t kForever = int64_t{1} << 60;
+  static constexpr int64_t kWindowUs = 60'000'000;
+  static constexpr int32_t kPoolBlocks = 1 << 24;
+
+  struct Event {
+    int64_t at_us;
+    uint64_t order;
+    int32_t worker;
+    std::optional<uint32_t> request;  // whose KV arrives; none: a step ends
+    bool operator<(const Event& other) const {
+      return std::pair(at_us, order) > std::pair(other.at_us, other.order);
+    }
+  };
+  struct Running {
+    RoutePlan plan;
+    int32_t batch = 0;
+    SimulatedWorker::Prompt prompt;
+    int64_t kv_bytes = 0;
+    int64_t prefilled_us = 0;
+    int64_t first_token_us = 0;
+  };
+
+  size_t IndexBlocks() const { return trace_->distinct_blocks() + 4096; }
+  static int32_t WorkerOf(WorkerNumber number) { return static_cast<int32_t>(number.value()) - 1; }
+
+  void Register(int32_t worker) {
+    WorkerReport report;
+    report.id = "worker-" + std::to_string(worker);
+    report.address = report.id;
+    report.epoch = Epoch(1);
+    report.model = report.fingerprint = "model";
+    report.block_size = kTraceBlockTokens;
+    report.available_blocks = kPoolBlocks;
+    report.kv_bytes_per_token = options_.model.kv_bytes_per_token;
+    report.role = WorkerRole::kBoth;
+    if (options_.prefill_workers > 0) {
+      report.role = worker < options_.prefill_workers ? WorkerRole::kPrefill : WorkerRole::kDecode;
+    }
+    CHECK(registry_.Heartbeat(report).ok());
+  }
+
+  void AdvanceTo(int64_t now_us) { clock_.AdvanceUs(now_us - Now()); }
+  // The trace begins at 0, the clock does not.
+  int64_t Now() const { return clock_.NowUs() - start_us_; }
+
+  int32_t CachedTokens(int32_t worker, uint32_t number) {
+    const auto& request = trace_->requests()[number];
+    const size_t blocks = workers_[worker].cache().Leading(trace_->Blocks(request));
+    return static_cast<int32_t>(std::min<int64_t>(static_cast<int64_t>(blocks) * kTraceBlockTokens,
+                                                  request.prompt_tokens - 1));
+  }
+
+  void Arrive(uint32_t number, RoutingPolicy& policy) {
+    const auto& request = trace_->requests()[number];
+    const auto hashes = trace_->Hashes(request);
+    const auto begin = std::chrono::steady_clock::now();
+    RoutingInput input;
+    input.prompt_tokens = request.prompt_tokens;
+    input.affinity_key = hashes[std::min<size_t>(hashes.size(), 2) - 1].low;
+    for (const HeldPrefix& held : index_.MatchWorkers(hashes, match_)) {
+      input.cached_tokens[held.worker] = held.units * kTraceBlockTokens;
+    }
+    const FleetView fleet{registry_.workers(), &speeds_, clock_.NowUs()};
+    const absl::StatusOr<RoutePlan> plan = policy.Choose(input, fleet);
+    deciding_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    CHECK(plan.ok()) << plan.status();
+
+    Running& running = requests_[number];
+    running.plan = *plan;
+    registry_.AddActive(plan->decode);
+    running.batch = registry_.Find(plan->decode)->Load();
+    if (plan->prefill) registry_.AddActive(*plan->prefill);
+    registry_.AddPrefill(plan->prefiller(), plan->work);
+    context_[plan->decode.value()] += request.prompt_tokens;
+    const int32_t worker = WorkerOf(plan->prefiller());
+    workers_[worker].Prefill(number, request.prompt_tokens, Now());
+    Wake(worker);
+  }
+
+  void Wake(int32_t worker) {
+    SimulatedWorker& it = workers_[worker];
+    if (it.stepping()) return;
+    const int64_t end_us = it.BeginStep(
+        Now(), [this, worker](uint32_t number) { return CachedTokens(worker, number); });
+    if (end_us > 0) events_.push({end_us, order_++, worker, std::nullopt});
+  }
+
+  void StepEnded(int32_t worker) {
+    const auto window = static_cast<size_t>(Now() / kWindowUs);
+    if (window >= windows_.size()) {
+      windows_.resize(window + 1, std::vector<double>(workers_.size()));
+    }
+    windows_[window][worker] += workers_[worker].step_work_us();
+    const SimulatedWorker::StepResult result = workers_[worker].EndStep();
+    for (const auto& answer : result.answered) Finish(answer.request);
+    for (const auto& prompt : result.prefilled) Prefilled(worker, prompt);
+    Wake(worker);
+  }
+
+  void Prefilled(int32_t worker, const SimulatedWorker::Prompt& prompt) {
+    Running& running = requests_[prompt.request];
+    running.prompt = prompt;
+    running.prefilled_us = Now();
+    figures_.cached_tokens += prompt.cached;
+    figures_.computed_tokens += prompt.tokens - prompt.cached;
+    registry_.RemovePrefill(running.plan.prefiller(), running.plan.work);
+    Keep(worker, prompt.request);
+    if (!running.plan.prefill) {
+      ++figures_.local_prefills;
+      return FirstToken(prompt.request);
+    }
+    registry_.RemoveActive(*running.plan.prefill);
+    const int32_t decode = WorkerOf(running.plan.decode);
+    const int32_t lacking = prompt.tokens - CachedTokens(decode, prompt.request);
+    running.kv_bytes = lacking * options_.model.kv_bytes_per_token;
+    const auto shipped_us =
+        prompt.started_us +
+        static_cast<int64_t>(static_cast<double>(running.kv_bytes) / options_.model.bytes_per_us);
+    const int64_t arrival_us = std::max(Now(), shipped_us) + options_.model.call_us;
+    events_.push({arrival_us, order_++, decode, prompt.request});
+  }
+
+  void KvArrived(uint32_t number) {
+    const int32_t decode = WorkerOf(requests_[number].plan.decode);
+    Keep(decode, number);
+    FirstToken(number);
+    Wake(decode);
+  }
+
+  // The prompt's blocks are in the cache now, and the index hears of it.
+  void Keep(int32_t worker, uint32_t number) {
+    const auto& request = trace_->requests()[number];
+    const auto blocks = trace_->Blocks(request);
+    const auto hashes = trace_->Hashes(request);
+    LruCache& cache = workers_[worker].cache();
+    const IndexedWorker name(static_cast<uint32_t>(worker + 1));
+    std::vector<std::pair<size_t, size_t>> stored;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (cache.Has(blocks[i])) continue;
+      if (stored.empty() || stored.back().second != i) stored.emplace_back(i, i);
+      stored.back().second = i + 1;
+    }
+    std::vector<Hash128> gone;
+    for (const uint32_t block : cache.Use(blocks)) gone.push_back(trace_->HashOf(block));
+    index_.Removed(name, CacheTier::kDevice, gone);
+    for (const auto& [begin, end] : stored) {
+      const auto parent = begin == 0 ? std::optional<Hash128>() : hashes[begin - 1];
+      index_.Stored(name, CacheTier::kDevice, parent, hashes.subspan(begin, end - begin));
+    }
+  }
+
+  void FirstToken(uint32_t number) {
+    const auto& request = trace_->requests()[number];
+    Running& running = requests_[number];
+    running.first_token_us = Now();
+    figures_.first_token_ms.push_back(static_cast<double>(Now() - request.at_us) / 1e3);
+    if (request.output_tokens <= 1) return Finish(number);
+    workers_[WorkerOf(running.plan.decode)].Decode(number, request.prompt_tokens,
+                                                   request.output_tokens - 1);
+  }
+
+  void Finish(uint32_t number) {
+    const auto& request = trace_->requests()[number];
+    const Running& running = requests_[number];
+    registry_.RemoveActive(running.plan.decode);
+    context_[running.plan.decode.value()] -= request.prompt_tokens;
+    const SimulatedWorker::Prompt& prompt = running.prompt;
+    const int64_t decoding_us = Now() - running.first_token_us;
+    const int64_t gaps = request.output_tokens - 1;
+    if (gaps > 0) {
+      figures_.inter_token_ms.push_back(static_cast<double>(decoding_us) / 1e3 /
+                                        static_cast<double>(gaps));
+    }
+    FinishedRequest finished{.decode = running.plan.decode, .prefill = running.plan.prefill};
+    finished.cached_tokens = prompt.cached;
+    finished.computed_tokens = prompt.tokens - prompt.cached;
+    finished.queue_us = prompt.started_us - prompt.queued_us;
+    finished.prefill_us = running.prefilled_us - prompt.started_us;
+    finished.kv_bytes = running.kv_bytes;
+    finished.kv_transfer_us =
+        static_cast<int64_t>(static_cast<double>(running.kv_bytes) / options_.model.bytes_per_us);
+    finished.first_token_us = running.first_token_us - request.at_us;
+    finished.completion_tokens = request.output_tokens;
+    finished.inter_token_us = gaps > 0 ? decoding_us / gaps : 0;
+    finished.decode_batch = running.batch;
+    speeds_.Learn(finished);
+  }
+
+  // Of each pool; the worse one counts.
+  static double MaxOverMean(const std::vector<double>& loads, size_t first, size_t last) {
+    double most = 0;
+    double sum = 0;
+    for (size_t i = first; i < last; ++i) {
+      most = std::max(most, loads[i]);
+      sum += loads[i];
+    }
+    return sum == 0 ? 0 : most * static_cast<double>(last - first) / sum;
+  }
+  double MaxOverMean(const std::vector<double>& loads) const {
+    const auto border = static_cast<size_t>(options_.prefill_workers);
+    const double decode = MaxOverMean(loads, border, loads.size());
+    return border == 0 ? decode : std::max(decode, MaxOverMean(loads, 0, border));
+  }
+  void FillLoads() {
+    std::vector<double> loads;
+    for (const SimulatedWorker& worker : workers_) {
+      loads.push_back(worker.work_us());
+    }
+    figures_.max_over_mean_load = MaxOverMean(loads);
+    // The last windows only drain.
+    const auto last_us = trace_->requests().back().at_us;
+    const size_t count =
+        std::max<size_t>(1, std::min(windows_.size(), static_cast<size_t>(last_us / kWindowUs)));
+    for (size_t i = 0; i < count; ++i) {
+      figures_.window_max_over_mean_load += MaxOverMean(windows_[i]) / static_cast<double>(count);
+    }
+  }
+
+  const FleetOptions options_;
+  const SimulatedTrace* const trace_;
+  ManualClock clock_;
+  const int64_t start_us_ = clock_.NowUs();
+  WorkerRegistry registry_;
+  GlobalIndex index_;
+  PrefixMatch match_;
+  SpeedBook speeds_;
+  ContextTokens context_;
+  std::vector<SimulatedWorker> workers_;
+  std::vector<Running> requests_;
+  std::priority_queue<Event> events_;
+  uint64_t order_ = 0;
+  double deciding_s_ = 0;
+  std::vector<std::vector<double>> windows_;  // work, by window and worker
+  FleetFigures figures_;
+};
+
+}  // namespace baton

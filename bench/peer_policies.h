@@ -1,0 +1,69 @@
+// Published routing rules of other projects, re-stated over Baton's snapshot of a fleet, to compare
+// the default policy with. They are what their documents say, not those projects' code.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bench/fleet_simulation.h"
+#include "routing/picking_policy.h"
+
+namespace baton {
+
+// NVIDIA Dynamo's KV router: the least overlap_weight × blocks to prefill + blocks in decoding,
+// with a weight of 1 and no temperature. Blocks to prefill are those waiting at a worker and this
+// request's own.
+class OverlapAndBlocksPolicy final : public PickingPolicy {
+ public:
+  OverlapAndBlocksPolicy(const RoutingOptions& options, const ContextTokens* context)
+      : PickingPolicy(options), context_(context) {}
+
+ protected:
+  const WorkerRecord& Pick(WorkerPool, Candidates candidates, const RoutingInput& input) override {
+    const WorkerRecord* best = nullptr;
+    int64_t least = 0;
+    for (const WorkerRecord* worker : candidates) {
+      const auto cached = input.cached_tokens.find(worker->number);
+      const int64_t own =
+          input.prompt_tokens - (cached == input.cached_tokens.end() ? 0 : cached->second);
+      const int64_t cost = worker->pending.tokens + own + (*context_)[worker->number.value()];
+      if (best != nullptr && cost >= least) continue;
+      best = worker;
+      least = cost;
+    }
+    return *best;
+  }
+
+ private:
+  const ContextTokens* const context_;
+};
+
+// SGLang's cache-aware router: when the most loaded worker has 64 requests and half as many again
+// more than the least loaded one, the least loaded; else the worker that holds most of the prompt
+// if it holds 30 %, or else the least loaded.
+class MatchOrBalancePolicy final : public PickingPolicy {
+ public:
+  using PickingPolicy::PickingPolicy;
+
+ protected:
+  const WorkerRecord& Pick(WorkerPool, Candidates candidates, const RoutingInput& input) override {
+    constexpr int32_t kLoadGap = 64;
+    constexpr double kLoadRatio = 1.5;
+    constexpr double kLeastMatch = 0.3;
+    const WorkerRecord& idlest = LeastLoaded(candidates);
+    int32_t most = 0;
+    const WorkerRecord* holder = &idlest;
+    int32_t held = 0;
+    for (const WorkerRecord* worker : candidates) {
+      most = std::max(most, worker->Load());
+      const auto cached = input.cached_tokens.find(worker->number);
+      if (cached == input.cached_tokens.end() || cached->second <= held) continue;
+      held = cached->second;
+      holder = worker;
+    }
+    if (most - idlest.Load() > kLoadGap && most > kLoadRatio * idlest.Load()) return idlest;
+    return held > kLeastMatch * input.prompt_tokens ? *holder : idlest;
+  }
+};
+
+}  // namespace baton

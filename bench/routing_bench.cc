@@ -1,0 +1,256 @@
+// Routing policies under a trace of requests: what share of the possible cache hits they get, how
+// even the load stays, and how long a first token takes, in simulated time.
+//
+// The limits: one cache that never forgets (hits, uncached tokens), equal loads, and for first
+// tokens an idle worker that has all those hits.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "bench/fleet_simulation.h"
+#include "bench/peer_policies.h"
+#include "bench/timed_trace.h"
+
+namespace baton {
+namespace {
+
+struct BenchOptions {
+  std::string trace;
+  size_t synthetic = 0;
+  std::string policy = "all";
+  int64_t seed = 1;
+  double speedup = 1;
+  int copies = 0;
+  double compute_weight = RoutingOptions{}.compute_weight;
+  double decode_weight = RoutingOptions{}.decode_weight;
+  FleetOptions fleet;
+};
+
+double Quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  const auto at = values.begin() + static_cast<int64_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+double Mean(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+struct Limits {
+  double cached_tokens = 0;
+  double uncached_tokens_per_request = 0;
+  double first_token_p50_ms = 0;
+  double first_token_p99_ms = 0;
+};
+
+Limits LimitsOf(const SimulatedTrace& trace, const ServiceModel& model) {
+  Limits limits;
+  std::vector<double> alone_ms;
+  for (const auto& request : trace.requests()) {
+    limits.cached_tokens += request.infinite_cache_tokens;
+    limits.uncached_tokens_per_request += request.prompt_tokens - request.infinite_cache_tokens;
+    alone_ms.push_back(model.PrefillUs(request.infinite_cache_tokens, request.prompt_tokens) / 1e3);
+  }
+  limits.uncached_tokens_per_request /= static_cast<double>(trace.requests().size());
+  limits.first_token_p50_ms = Quantile(alone_ms, 0.5);
+  limits.first_token_p99_ms = Quantile(alone_ms, 0.99);
+  return limits;
+}
+
+using MakePolicy =
+    std::function<std::unique_ptr<RoutingPolicy>(const RoutingOptions&, const ContextTokens*)>;
+struct NamedPolicy {
+  std::string name;
+  MakePolicy make;
+};
+
+// Baton's own policies, the default first, then other projects' rules.
+std::vector<NamedPolicy> AllPolicies() {
+  std::vector<NamedPolicy> policies;
+  for (const auto& [name, kind] : RoutingPolicyNames()) {
+    policies.push_back({name, [kind = kind](RoutingOptions options, const ContextTokens*) {
+                          options.policy = kind;
+                          return MakeRoutingPolicy(options);
+                        }});
+  }
+  policies.push_back(
+      {"overlap-and-blocks", [](const RoutingOptions& options, const ContextTokens* context) {
+         return std::make_unique<OverlapAndBlocksPolicy>(options, context);
+       }});
+  policies.push_back({"match-or-balance", [](const RoutingOptions& options, const ContextTokens*) {
+                        return std::make_unique<MatchOrBalancePolicy>(options);
+                      }});
+  return policies;
+}
+
+class Report {
+ public:
+  static void Heading() {
+    std::printf("%-18s %9s %9s %9s %9s %10s %10s %10s %9s %6s %11s\n", "policy", "hit share",
+                "max/mean", "in 1 min", "uncached", "TTFT p50", "TTFT p99", "TTFT mean",
+                "token gap", "local", "decisions/s");
+  }
+  // Under the policy's name, and for the default policy under plain names as well.
+  void Add(const std::string& policy, bool is_default, const FleetFigures& run,
+           const Limits& limits, double requests) {
+    const double hit_share = run.cached_tokens / std::max(1.0, limits.cached_tokens);
+    const double uncached = run.computed_tokens / requests;
+    const double p50 = Quantile(run.first_token_ms, 0.5);
+    const double p99 = Quantile(run.first_token_ms, 0.99);
+    const double gap = Mean(run.inter_token_ms);
+    std::printf("%-18s %9.4f %9.3f %9.3f %9.0f %10.1f %10.1f %10.1f %9.2f %6.3f %11.0f\n",
+                policy.c_str(), hit_share, run.max_over_mean_load, run.window_max_over_mean_load,
+                uncached, p50, p99, Mean(run.first_token_ms), gap, run.local_prefills / requests,
+                run.decisions_per_s);
+    std::fflush(stdout);
+    std::string suffix = "_" + policy;
+    std::replace(suffix.begin(), suffix.end(), '-', '_');
+    for (const std::string& end :
+         is_default ? std::vector<std::string>{"", suffix} : std::vector<std::string>{suffix}) {
+      Figure("hit_share" + end, hit_share, "share", 1);
+      Figure("max_over_mean_load" + end, run.max_over_mean_load, "ratio", 1);
+      Figure("window_max_over_mean_load" + end, run.window_max_over_mean_load, "ratio", 1);
+      Figure("uncached_tokens_per_request" + end, uncached, "tokens",
+             limits.uncached_tokens_per_request);
+      Figure("ttft_p50_ms" + end, p50, "ms", limits.first_token_p50_ms);
+      Figure("ttft_p99_ms" + end, p99, "ms", limits.first_token_p99_ms);
+      Figure("ttft_mean_ms" + end, Mean(run.first_token_ms), "ms", {});
+      Figure("inter_token_mean_ms" + end, gap, "ms", {});
+      Figure("local_prefill_share" + end, run.local_prefills / requests, "share", {});
+      Figure("decisions_per_s" + end, run.decisions_per_s, "1/s", {});
+    }
+  }
+  void PrintJson(int64_t seed) const {
+    const nlohmann::json line = {{"bench", "routing"}, {"seed", seed}, {"figures", figures_}};
+    std::printf("%s\n", line.dump().c_str());
+  }
+
+ private:
+  void Figure(const std::string& name, double value, const char* unit,
+              std::optional<double> limit) {
+    const bool ratio = limit && *limit != 0;
+    figures_.push_back({{"name", name},
+                        {"value", value},
+                        {"unit", unit},
+                        {"limit", limit ? nlohmann::json(*limit) : nlohmann::json()},
+                        {"ratio", ratio ? nlohmann::json(value / *limit) : nlohmann::json()}});
+  }
+  nlohmann::json figures_ = nlohmann::json::array();
+};
+
+void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
+              const std::vector<NamedPolicy>& policies) {
+  const Limits limits = LimitsOf(trace, options.fleet.model);
+  const auto requests = static_cast<double>(trace.requests().size());
+  std::printf(
+      "one cache that never forgets: %.0f uncached tokens a request; alone on a worker with its "
+      "hits: TTFT p50 %.1f ms, p99 %.1f ms\n\n",
+      limits.uncached_tokens_per_request, limits.first_token_p50_ms, limits.first_token_p99_ms);
+  Report report;
+  Report::Heading();
+  RoutingOptions routing;
+  routing.seed = options.seed;
+  routing.compute_weight = options.compute_weight;
+  routing.decode_weight = options.decode_weight;
+  for (const NamedPolicy& policy : policies) {
+    FleetSimulation fleet(options.fleet, &trace);
+    const auto it = policy.make(routing, fleet.context_tokens());
+    const bool is_default = policy.name == RoutingPolicyName(RoutingOptions{}.policy);
+    report.Add(policy.name, is_default, fleet.Run(*it), limits, requests);
+  }
+  report.PrintJson(options.seed);
+}
+
+int Run(BenchOptions options) {
+  std::vector<NamedPolicy> policies = AllPolicies();
+  if (options.policy != "all") {
+    std::erase_if(policies, [&](const NamedPolicy& it) { return it.name != options.policy; });
+  }
+  if (policies.empty()) {
+    std::cerr << "no policy " << options.policy << "; there are all";
+    for (const NamedPolicy& policy : AllPolicies()) std::cerr << ", " << policy.name;
+    std::cerr << "\n";
+    return 2;
+  }
+  if (options.fleet.prefill_workers >= options.fleet.workers) {
+    std::cerr << options.fleet.prefill_workers << " prefill workers of " << options.fleet.workers
+              << " leave none to decode\n";
+    return 2;
+  }
+  std::vector<TimedRequest> requests;
+  if (options.trace.empty()) {
+    requests = MakeTimedTrace(options.synthetic, static_cast<uint64_t>(options.seed));
+  } else {
+    auto read = ReadTimedTrace(options.trace);
+    if (!read.ok()) {
+      std::cerr << read.status() << "\n";
+      return 2;
+    }
+    requests = std::move(*read);
+  }
+  if (options.copies == 0) options.copies = std::max(1, options.fleet.workers / 4);
+  const SimulatedTrace trace(requests, options.copies, options.speedup,
+                             static_cast<uint64_t>(options.seed));
+  std::printf(
+      "%zu requests (%d copies of the trace, %.2f times as fast), %zu distinct blocks of %d "
+      "tokens; "
+      "%d workers, %d of them for prefill alone, with LRU caches of %zu blocks; seed %lld\n",
+      trace.requests().size(), options.copies, options.speedup, trace.distinct_blocks(),
+      kTraceBlockTokens, options.fleet.workers, options.fleet.prefill_workers,
+      options.fleet.capacity, static_cast<long long>(options.seed));
+  Simulate(options, trace, policies);
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Routing policies in simulated time. The trace has a JSON object a line, as published with "
+      "Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", \"hash_ids\": [..]}.");
+  baton::BenchOptions options;
+  auto* const trace = app.add_option("--trace", options.trace, "Trace to replay");
+  auto* const synthetic =
+      app.add_option("--synthetic", options.synthetic, "Instead: so many requests like a trace's")
+          ->check(CLI::Range(1, 10'000'000));
+  trace->excludes(synthetic);
+  app.add_option("--workers", options.fleet.workers, "Workers")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--prefill-workers", options.fleet.prefill_workers,
+                 "So many of them only prefill, the others only decode; 0: all do both")
+      ->check(CLI::Range(0, 4095))
+      ->capture_default_str();
+  app.add_option("--capacity", options.fleet.capacity, "Blocks of a worker's cache")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Of what is drawn")->capture_default_str();
+  app.add_option("--policy", options.policy, "One policy's name, or all")->capture_default_str();
+  app.add_option("--speedup", options.speedup, "Divides the trace's times")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+  app.add_option("--copies", options.copies,
+                 "Copies of the trace at once; 0: one for every four workers")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+  app.add_option("--compute-weight", options.compute_weight, "Of the kv-aware policy")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  app.add_option("--decode-weight", options.decode_weight, "Of the kv-aware policy")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (options.trace.empty() && options.synthetic == 0) options.synthetic = 10'000;
+  return baton::Run(std::move(options));
+}

@@ -1,0 +1,123 @@
+// Where a request runs: which decode worker takes it, whether a prefill worker computes the prompt
+// for it, and how long that will keep the computing worker.
+//
+// A policy is one way to choose among the workers that may be chosen; who may be is the same for
+// all of them:
+//  - A decode worker that is usable (reachable, not draining) and has not refused this request.
+//  - A prefill worker that is usable, is not the decode worker, and has the same fingerprint.
+//  - The decode worker computes the prompt itself when the caller says so, when there is no such
+//    prefill worker, or when that takes less time than having it computed elsewhere and shipped
+//    (route_cost.h), whatever the policy.
+//
+// What a policy knows comes in with the question: a snapshot of the fleet, what is cached where,
+// the time. Its own state (turns, sessions, a random engine) lives in it and begins from a seed, so
+// equal questions in equal order get equal answers.
+//
+// Thread safety: the host's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "routing/speed_book.h"
+#include "routing/worker_registry.h"
+
+namespace baton {
+
+enum class Placement : uint8_t { kAutomatic, kRemote, kLocal };
+
+enum class RoutingPolicyKind : uint8_t {
+  kKvAware,          // least estimated time (kv_aware_policy.h)
+  kRoundRobin,       // in turn
+  kRandom,           // any
+  kLeastLoaded,      // fewest requests
+  kPowerOfTwo,       // the less loaded of two random ones
+  kConsistentHash,   // by the request's affinity key; a worker that goes moves its keys alone
+  kSessionAffinity,  // where the affinity key went before, else least loaded
+};
+// Every policy with its name in settings and figures, the default first.
+const std::vector<std::pair<std::string, RoutingPolicyKind>>& RoutingPolicyNames();
+const std::string& RoutingPolicyName(RoutingPolicyKind kind);
+
+struct RoutingOptions {
+  RoutingPolicyKind policy = RoutingPolicyKind::kKvAware;
+  int64_t seed = 0;  // of random choices
+  // At most so many uncached tokens are always computed on the decode worker.
+  int32_t local_prefill_tokens = 16;
+  // At most so many uncached tokens are a next turn, computed where the turns before are when that
+  // is the shorter work. What is more, or begins cold, costs `local_prefill_penalty` times its time
+  // extra on a decode worker: the sequences that decode there wait meanwhile.
+  int32_t local_continuation_tokens = 512;
+  double local_prefill_penalty = 1;
+  // A prompt's computing counts so many times its time: it keeps others waiting as well.
+  double compute_weight = 1.5;
+  // The answer's decoding among neighbours counts so many times its time.
+  double decode_weight = 0.1;
+  // Consistent hash: a worker has at most so many times the mean load.
+  double load_bound = 1.25;
+  // An affinity key without a session covers so many tokens of the prompt's beginning.
+  int32_t affinity_tokens = 1024;
+  // Session affinity: keys that are remembered, the ones used last.
+  int32_t max_sessions = 1 << 16;
+  // Name in the plan where a missing prefix can be had for less than computing it.
+  bool suggest_pulls = false;
+};
+
+struct RoutingInput {
+  int32_t prompt_tokens = 0;
+  Placement placement = Placement::kAutomatic;
+  // Prompt tokens that a worker probably has cached: a hint.
+  absl::flat_hash_map<WorkerNumber, int32_t> cached_tokens;
+  // Decode workers that refused this request already.
+  absl::flat_hash_set<WorkerNumber> excluded;
+  // Equal for requests that should meet the same worker: a session's, or that of a shared prefix.
+  uint64_t affinity_key = 0;
+};
+
+// The prompt's first `tokens` tokens are in the cache of `from`, and pulling what is missing there
+// to the worker that computes the prompt takes less time than computing it.
+struct PrefixPull {
+  WorkerNumber from{0};
+  int32_t tokens = 0;
+
+  bool operator==(const PrefixPull&) const = default;
+};
+
+struct RoutePlan {
+  WorkerNumber decode;
+  std::optional<WorkerNumber> prefill;  // none: the decode worker prefills
+  std::optional<PrefixPull> pull = {};  // only with RoutingOptions::suggest_pulls
+  PrefillWork work = {};                // of the worker that prefills
+
+  WorkerNumber prefiller() const { return prefill.value_or(decode); }
+};
+
+// The fleet at one moment. All must outlive the call.
+struct FleetView {
+  std::span<const WorkerRecord> workers;
+  const SpeedBook* speeds;
+  int64_t now_us;
+};
+
+class RoutingPolicy {
+ public:
+  virtual ~RoutingPolicy() = default;
+  // Unavailable: no decode worker, or no prefill worker although one is demanded.
+  virtual absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) = 0;
+};
+
+// REQUIRES: load_bound >= 1, max_sessions >= 1.
+std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options);
+
+// Why there is no plan.
+absl::Status NoWorkerError(Placement placement);
+
+}  // namespace baton

@@ -1,0 +1,66 @@
+#include "router/request_ledger.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+v1::Finished Finished() {
+  v1::Finished finished;
+  finished.mutable_usage()->set_completion_tokens(50);
+  v1::Ledger& ledger = *finished.mutable_ledger();
+  ledger.set_tokenize_us(5);
+  ledger.set_first_token_us(1005);
+  ledger.set_queue_us(7);
+  ledger.set_prefill_us(800);
+  ledger.set_computed_tokens(300);
+  ledger.set_prefill_cached_tokens(32);
+  ledger.set_decode_cached_tokens(16);
+  ledger.set_kv_bytes(4096);
+  ledger.set_kv_transfer_us(60);
+  ledger.set_inter_token_us(9);
+  return finished;
+}
+
+RoutePlan Plan(std::optional<WorkerNumber> prefill) {
+  return {.decode = WorkerNumber(1), .prefill = prefill};
+}
+
+TEST(RequestLedger, RoutingLearnsFromAPrefillWhereItWas) {
+  const FinishedRequest remote =
+      FinishedFromLedger(Plan(WorkerNumber(2)), 3, /*prefill_reported=*/true, Finished());
+  EXPECT_EQ(remote.prefill, WorkerNumber(2));
+  EXPECT_EQ(remote.cached_tokens, 32);
+  EXPECT_EQ(remote.computed_tokens, 300);
+  EXPECT_EQ(remote.prefill_us, 800);
+  EXPECT_EQ(remote.queue_us, 7);
+  EXPECT_EQ(remote.kv_bytes, 4096);
+  EXPECT_EQ(remote.kv_transfer_us, 60);
+  EXPECT_EQ(remote.first_token_us, 1000);
+  EXPECT_EQ(remote.completion_tokens, 50);
+  EXPECT_EQ(remote.inter_token_us, 9);
+  EXPECT_EQ(remote.decode_batch, 3);
+  const FinishedRequest local = FinishedFromLedger(Plan(std::nullopt), 3, false, Finished());
+  EXPECT_EQ(local.prefill, std::nullopt);
+  EXPECT_EQ(local.cached_tokens, 16);
+  EXPECT_EQ(local.prefill_us, 800);
+}
+
+TEST(RequestLedger, RoutingLearnsNothingOfAPrefillThatNobodyReported) {
+  const FinishedRequest lost = FinishedFromLedger(Plan(WorkerNumber(2)), 3, false, Finished());
+  EXPECT_EQ(lost.prefill_us, 0);
+  EXPECT_EQ(lost.kv_bytes, 0);
+  EXPECT_EQ(lost.inter_token_us, 9);
+}
+
+TEST(RequestLedger, RoutingLearnsNoTimesOfARequestThatWasPreempted) {
+  v1::Finished finished = Finished();
+  finished.mutable_ledger()->set_preemptions(1);
+  const FinishedRequest request = FinishedFromLedger(Plan(std::nullopt), 3, false, finished);
+  EXPECT_EQ(request.prefill_us, 0);
+  EXPECT_EQ(request.inter_token_us, 0);
+  EXPECT_EQ(request.completion_tokens, 50);
+}
+
+}  // namespace
+}  // namespace baton

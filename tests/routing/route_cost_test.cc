@@ -1,0 +1,121 @@
+#include "routing/route_cost.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/routing/fleet.h"
+
+namespace baton {
+namespace {
+
+class RouteCostTest : public ::testing::Test {
+ protected:
+  RouteCostTest() {
+    fleet_.Add(WorkerRole::kPrefill);
+    fleet_.Add(WorkerRole::kDecode);
+  }
+  const WorkerRecord& prefill() const { return fleet_.workers[0]; }
+  const WorkerRecord& decode() const { return fleet_.workers[1]; }
+  // The cost of what the fixture holds now; views must outlive it.
+  template <typename Function>
+  auto Ask(const Function& ask) {
+    const FleetView view = fleet_.View();
+    return ask(RouteCost(options_, input_, view));
+  }
+  bool Local() {
+    return Ask([this](const RouteCost& cost) { return cost.ComputesLocally(decode(), prefill()); });
+  }
+
+  Fleet fleet_;
+  RoutingOptions options_;
+  RoutingInput input_{.prompt_tokens = 1000, .cached_tokens = {}, .excluded = {}};
+};
+
+TEST_F(RouteCostTest, AtLeastOneTokenIsComputedWhateverTheHintSays) {
+  input_.cached_tokens[prefill().number] = 5000;
+  input_.cached_tokens[decode().number] = -5;
+  EXPECT_EQ(Ask([this](const RouteCost& cost) { return cost.Uncached(prefill()); }), 1);
+  EXPECT_EQ(Ask([this](const RouteCost& cost) { return cost.Uncached(decode()); }), 1000);
+}
+
+TEST_F(RouteCostTest, ShippingMoreTakesLonger) {
+  const auto hand_off = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.HandOffUs(decode()); });
+  };
+  const double all = hand_off();
+  input_.cached_tokens[decode().number] = 800;
+  const double rest = hand_off();
+  EXPECT_LT(rest, all);
+  fleet_.workers[1].report.kv_bytes_per_token *= 10;
+  EXPECT_GT(hand_off(), rest);
+}
+
+TEST_F(RouteCostTest, WhetherADecodeWorkerComputesFollowsTheMeasuredSpeeds) {
+  options_.local_prefill_tokens = 0;
+  input_.prompt_tokens = 100;
+  EXPECT_FALSE(Local());  // 25 ms against 4 of hand-off
+  FinishedRequest fast{.decode = decode().number, .prefill = std::nullopt};
+  fast.computed_tokens = 1000;
+  fast.prefill_us = 5000;
+  for (int i = 0; i < 20; ++i) fleet_.speeds.Learn(fast);
+  EXPECT_TRUE(Local());  // 0.5 ms
+  input_.prompt_tokens = 50'000;
+  fleet_.workers[0].report.available_blocks = fleet_.workers[1].report.available_blocks = 100'000;
+  EXPECT_FALSE(Local());
+}
+
+TEST_F(RouteCostTest, OtherRoutersRequestsCountWhereTheyWaitOrDecode) {
+  const auto prefill_us = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.PrefillUs(prefill()); });
+  };
+  const auto decode_us = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.DecodeUs(decode()); });
+  };
+  const double prefill_before = prefill_us();
+  const double decode_before = decode_us();
+  fleet_.workers[0].others = 2;
+  fleet_.workers[1].others = 2;
+  EXPECT_NEAR(prefill_us() - prefill_before, 2 * fleet_.speeds.prefill_us(), 1);
+  EXPECT_GT(decode_us(), decode_before);
+}
+
+TEST_F(RouteCostTest, APoolWithoutRoomIsTheLastChoice) {
+  const auto cost_us = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.LocalUs(decode(), nullptr); });
+  };
+  fleet_.workers[1].active = 10'000;
+  const double crowded = cost_us();
+  fleet_.workers[1].active = 0;
+  fleet_.workers[1].report.available_blocks = 62;  // 992 tokens
+  EXPECT_GT(cost_us(), 1000 * crowded);
+  input_.cached_tokens[decode().number] = 16;
+  EXPECT_LT(cost_us(), crowded);
+}
+
+TEST_F(RouteCostTest, APullReplacesComputingWhereItIsFaster) {
+  options_.suggest_pulls = true;
+  input_.cached_tokens[decode().number] = 900;
+  const auto plan = Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); });
+  EXPECT_EQ(plan.pull, (PrefixPull{.from = decode().number, .tokens = 900}));
+  EXPECT_EQ(plan.work.tokens, 1000);
+  const WorkerSpeeds& speeds = fleet_.speeds.Of(prefill().number);
+  EXPECT_EQ(plan.work.us, static_cast<int64_t>(speeds.TransferUs(900 * 23'040) +
+                                               speeds.HandOffUs() + speeds.PrefillUs(900, 1000)));
+}
+
+TEST_F(RouteCostTest, ThePullIsFromTheWorkerThatHoldsMost) {
+  options_.suggest_pulls = true;
+  fleet_.Add(WorkerRole::kDecode);
+  fleet_.Add(WorkerRole::kDecode);
+  input_.cached_tokens = {{WorkerNumber(2), 600}, {WorkerNumber(3), 900}, {WorkerNumber(4), 900}};
+  fleet_.workers[2].active = 1;  // as much, but busier
+  const auto from = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); })
+        .pull->from;
+  };
+  EXPECT_EQ(from(), WorkerNumber(4));
+  fleet_.workers[3].unreachable = true;
+  EXPECT_EQ(from(), WorkerNumber(3));
+}
+
+}  // namespace
+}  // namespace baton

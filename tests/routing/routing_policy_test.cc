@@ -1,0 +1,159 @@
+#include "routing/routing_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "tests/routing/fleet.h"
+
+namespace baton {
+namespace {
+
+class EveryRoutingPolicy
+    : public ::testing::TestWithParam<std::pair<std::string, RoutingPolicyKind>> {
+ protected:
+  std::unique_ptr<RoutingPolicy> Make(RoutingOptions options = {}) const {
+    options.policy = GetParam().second;
+    options.seed = 7;
+    return MakeRoutingPolicy(options);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, EveryRoutingPolicy, ::testing::ValuesIn(RoutingPolicyNames()),
+                         [](const auto& info) {
+                           std::string name = info.param.first;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+const WorkerRecord* Find(const Fleet& fleet, WorkerNumber number) {
+  for (const WorkerRecord& worker : fleet.workers) {
+    if (worker.number == number) return &worker;
+  }
+  return nullptr;
+}
+
+bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
+  return !worker.unreachable && !worker.report.draining &&
+         worker.report.role != WorkerRole::kPrefill && !input.excluded.contains(worker.number);
+}
+
+bool MayPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
+  return !worker.unreachable && !worker.report.draining &&
+         worker.report.role != WorkerRole::kDecode && worker.number != decode.number &&
+         worker.report.fingerprint == decode.report.fingerprint;
+}
+
+bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
+  for (const WorkerRecord& decode : fleet.workers) {
+    if (!MayDecode(input, decode)) continue;
+    if (input.placement != Placement::kRemote) return true;
+    for (const WorkerRecord& prefill : fleet.workers) {
+      if (MayPrefill(decode, prefill)) return true;
+    }
+  }
+  return false;
+}
+
+TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereIsOne) {
+  const auto policy = Make({.suggest_pulls = true});
+  int planned = 0;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Fleet fleet = RandomFleet(random, 10);
+    const RoutingInput input = RandomInput(random, fleet);
+    const auto plan = policy->Choose(input, fleet.View());
+    ASSERT_EQ(plan.ok(), HasPlan(input, fleet));
+    if (!plan.ok()) {
+      ASSERT_EQ(plan.status().code(), absl::StatusCode::kUnavailable);
+      continue;
+    }
+    ++planned;
+    const WorkerRecord* const decode = Find(fleet, plan->decode);
+    ASSERT_NE(decode, nullptr);
+    ASSERT_TRUE(MayDecode(input, *decode));
+    if (plan->prefill) {
+      const WorkerRecord* const prefill = Find(fleet, *plan->prefill);
+      ASSERT_NE(prefill, nullptr);
+      ASSERT_TRUE(MayPrefill(*decode, *prefill));
+    }
+    ASSERT_FALSE(plan->prefill && input.placement == Placement::kLocal);
+    ASSERT_TRUE(plan->prefill || input.placement != Placement::kRemote);
+    ASSERT_GE(plan->work.tokens, 1);
+    ASSERT_LE(plan->work.tokens, input.prompt_tokens);
+    ASSERT_GE(plan->work.us, 0);
+    if (plan->pull) {
+      const WorkerRecord* const from = Find(fleet, plan->pull->from);
+      ASSERT_NE(from, nullptr);
+      ASSERT_TRUE(from->Usable());
+      ASSERT_NE(plan->pull->from, plan->prefiller());
+      ASSERT_EQ(from->report.fingerprint, decode->report.fingerprint);
+      ASSERT_LT(plan->pull->tokens, input.prompt_tokens);
+      ASSERT_LE(plan->pull->tokens, input.cached_tokens.at(plan->pull->from));
+    }
+  }
+  EXPECT_GT(planned, 500);
+}
+
+TEST_P(EveryRoutingPolicy, EqualQuestionsInEqualOrderGetEqualAnswers) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto one = Make();
+    const auto two = Make();
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < 20; ++i) {
+      const Fleet fleet = RandomFleet(random, 10);
+      const RoutingInput input = RandomInput(random, fleet);
+      const auto a = one->Choose(input, fleet.View());
+      const auto b = two->Choose(input, fleet.View());
+      ASSERT_EQ(a.ok(), b.ok());
+      if (!a.ok()) continue;
+      ASSERT_EQ(a->decode, b->decode);
+      ASSERT_EQ(a->prefill, b->prefill);
+    }
+  }
+}
+
+// Prompts that nobody has cached, of as many users.
+TEST_P(EveryRoutingPolicy, ABurstOfColdPromptsUsesEveryWorker) {
+  const auto policy = Make();
+  Fleet fleet;
+  for (int i = 0; i < 4; ++i) fleet.Add(WorkerRole::kPrefill);
+  for (int i = 0; i < 4; ++i) fleet.Add(WorkerRole::kDecode);
+  for (int i = 0; i < 80; ++i) {
+    RoutingInput input{.prompt_tokens = 1000, .cached_tokens = {}, .excluded = {}};
+    input.placement = Placement::kRemote;
+    input.affinity_key = static_cast<uint64_t>(i);
+    fleet.Send(*policy->Choose(input, fleet.View()));
+  }
+  for (const WorkerRecord& worker : fleet.workers) {
+    EXPECT_GE(worker.assigned, 8) << worker.report.id;
+    EXPECT_LE(worker.assigned, 40) << worker.report.id;
+  }
+}
+
+TEST_P(EveryRoutingPolicy, ShortPromptsAreComputedOnTheDecodeWorker) {
+  const auto policy = Make();
+  Fleet fleet;
+  fleet.Add(WorkerRole::kPrefill);
+  fleet.Add(WorkerRole::kDecode);
+  RoutingInput input{.prompt_tokens = 16, .cached_tokens = {}, .excluded = {}};
+  EXPECT_EQ(policy->Choose(input, fleet.View())->prefill, std::nullopt);
+  input.prompt_tokens = 1000;
+  EXPECT_EQ(policy->Choose(input, fleet.View())->prefill, WorkerNumber(1));
+}
+
+TEST(RoutingPolicy, EveryNameIsUniqueAndTheDefaultComesFirst) {
+  std::set<std::string> names;
+  for (const auto& [name, kind] : RoutingPolicyNames()) {
+    EXPECT_EQ(RoutingPolicyName(kind), name);
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), RoutingPolicyNames().size());
+  EXPECT_EQ(RoutingPolicyNames()[0].second, RoutingOptions().policy);
+}
+
+}  // namespace
+}  // namespace baton
