@@ -97,13 +97,13 @@ class EngineImpl final : public Engine {
 
   KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
 
-  void SnapshotKvEvents(std::function<void(absl::StatusOr<KvEventSnapshot>)> done) override {
+  void SnapshotKvEvents(KvEventSnapshotDone done) override {
     if (kv_events() == nullptr) {
       return done(absl::FailedPreconditionError("this worker tells of no prefix cache"));
     }
     const absl::Status posted = Post([this, done](WorkerCore&) {
       PublishKvEvents();
-      done(KvEventSnapshot{.sequence = kv_event_feed_.last(), .parts = cache_->SnapshotKvEvents()});
+      done(kv_event_feed_.Snapshot([this] { return cache_->SnapshotKvEvents(); }));
     });
     if (!posted.ok()) done(posted);
   }

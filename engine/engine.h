@@ -89,7 +89,9 @@ class Engine {
   virtual KvEventFeed* kv_events() = 0;
   // All that is there now. `done` runs as PrefillLocally's. FailedPrecondition where kv_events() is
   // null.
-  virtual void SnapshotKvEvents(std::function<void(absl::StatusOr<KvEventSnapshot>)> done) = 0;
+  using KvEventSnapshotDone =
+      std::function<void(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>>)>;
+  virtual void SnapshotKvEvents(KvEventSnapshotDone done) = 0;
 
   // What the loop last published: it does so before and after every step, and at least every 50 ms
   // while idle. Never waits for the loop, so while a step runs (seconds, for a long chunk on a slow

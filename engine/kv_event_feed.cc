@@ -25,6 +25,16 @@ KvEventLog::Batch KvEventFeed::Find(uint64_t sequence) const {
   return log_.Find(sequence);
 }
 
+std::shared_ptr<const KvEventSnapshot> KvEventFeed::Snapshot(
+    const std::function<std::vector<std::string>()>& make) {
+  std::shared_ptr<const KvEventSnapshot> snapshot = latest_snapshot_.lock();
+  if (snapshot != nullptr && snapshot->sequence == last()) return snapshot;
+  snapshot =
+      std::make_shared<const KvEventSnapshot>(KvEventSnapshot{.sequence = last(), .parts = make()});
+  latest_snapshot_ = snapshot;
+  return snapshot;
+}
+
 uint64_t KvEventFeed::Subscribe(std::function<void()> on_news) {
   std::lock_guard lock(mutex_);
   readers_[next_subscription_] = std::make_shared<const std::function<void()>>(std::move(on_news));

@@ -4,7 +4,7 @@
 // What is kept is bounded (KvEventLog). A reader that falls behind finds a batch gone and needs a
 // snapshot (Engine::SnapshotKvEvents); nobody waits for it.
 //
-// Thread safety: every function, from any thread; Publish from one.
+// Thread safety: every function, from any thread; Publish and Snapshot from one.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +40,11 @@ class KvEventFeed {
   // Null when the batch is no longer, or not yet, there.
   KvEventLog::Batch Find(uint64_t sequence) const;
 
+  // All that the cache holds at last(): what `make` gives, unless a reader still has the same.
+  // REQUIRES: called by the publisher, nothing happened in the cache since it published.
+  std::shared_ptr<const KvEventSnapshot> Snapshot(
+      const std::function<std::vector<std::string>()>& make);
+
   // `on_news` is called on the publisher's thread after each Publish, and must not block. It may
   // still be called once while Unsubscribe runs and after.
   uint64_t Subscribe(std::function<void()> on_news);
@@ -48,6 +53,7 @@ class KvEventFeed {
  private:
   mutable std::mutex mutex_;
   KvEventLog log_;
+  std::weak_ptr<const KvEventSnapshot> latest_snapshot_;  // the publisher's
   uint64_t next_subscription_ = 1;
   std::map<uint64_t, std::shared_ptr<const std::function<void()>>> readers_;
 };

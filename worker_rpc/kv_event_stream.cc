@@ -1,6 +1,8 @@
 #include "worker_rpc/kv_event_stream.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "rpc/status_conversion.h"
 
@@ -72,7 +74,7 @@ void KvEventStream::Pump() {
     needs_snapshot_ = false;
     awaits_snapshot_ = true;
   }
-  engine_->SnapshotKvEvents([weak = Weak()](absl::StatusOr<KvEventSnapshot> snapshot) {
+  engine_->SnapshotKvEvents([weak = Weak()](auto snapshot) {
     if (const std::shared_ptr<KvEventStream> stream = weak.lock()) {
       stream->OnSnapshot(std::move(snapshot));
     }
@@ -82,14 +84,15 @@ void KvEventStream::Pump() {
 std::optional<v1::KvEventBatch> KvEventStream::NextLocked() {
   v1::KvEventBatch next;
   next.set_epoch(engine_->epoch().value());
-  if (next_part_ < snapshot_.parts.size()) {
-    next.set_sequence(snapshot_.sequence);
+  if (snapshot_ != nullptr) {
+    const std::vector<std::string>& parts = snapshot_->parts;
+    next.set_sequence(snapshot_->sequence);
     next.set_part(static_cast<uint32_t>(next_part_));
-    next.set_parts(static_cast<uint32_t>(snapshot_.parts.size()));
-    next.set_events(std::move(snapshot_.parts[next_part_++]));
-    if (next_part_ == snapshot_.parts.size()) {
-      sequence_ = snapshot_.sequence;
-      snapshot_ = KvEventSnapshot();
+    next.set_parts(static_cast<uint32_t>(parts.size()));
+    next.set_events(parts[next_part_++]);
+    if (next_part_ == parts.size()) {
+      sequence_ = snapshot_->sequence;
+      snapshot_ = nullptr;
       next_part_ = 0;
     }
     return next;
@@ -106,7 +109,7 @@ std::optional<v1::KvEventBatch> KvEventStream::NextLocked() {
   return next;
 }
 
-void KvEventStream::OnSnapshot(absl::StatusOr<KvEventSnapshot> snapshot) {
+void KvEventStream::OnSnapshot(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot) {
   if (!snapshot.ok()) return End(ToGrpcStatus(snapshot.status()));
   {
     std::lock_guard lock(mutex_);

@@ -2,7 +2,8 @@
 // before was written, from the engine's feed or, where that has gone on without the reader, from a
 // snapshot.
 //
-// What waits for a slow reader is one message, and of a snapshot the parts that are left.
+// What waits for a slow reader is one message, and the snapshot that it is at; readers that are at
+// the same one share it.
 //
 // Lock order: this stream's lock, then the writer's or the feed's. The engine is asked without it.
 //
@@ -41,7 +42,7 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
   void Pump();
   // REQUIRES: mutex_. Nothing: there is no news, or a snapshot is needed first.
   std::optional<v1::KvEventBatch> NextLocked();
-  void OnSnapshot(absl::StatusOr<KvEventSnapshot> snapshot);
+  void OnSnapshot(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot);
 
   Engine* const engine_;
   std::mutex mutex_;
@@ -51,8 +52,8 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
   bool needs_snapshot_ = false;   // and has not asked for it
   bool awaits_snapshot_ = false;  // the engine was asked
   uint64_t sequence_ = 0;         // the reader has, once all is read, batches 1 to this one
-  KvEventSnapshot snapshot_;      // being sent
-  size_t next_part_ = 0;          // of it
+  std::shared_ptr<const KvEventSnapshot> snapshot_;  // being sent; null: none
+  size_t next_part_ = 0;                             // of it
 };
 
 }  // namespace baton

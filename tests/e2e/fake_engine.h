@@ -224,7 +224,7 @@ class FakeEngine final : public Engine {
   }
   KvEventFeed* kv_events() override { return script_.prefix_cache ? &kv_event_feed_ : nullptr; }
   // In parts of one hash.
-  void SnapshotKvEvents(std::function<void(absl::StatusOr<KvEventSnapshot>)> done) override {
+  void SnapshotKvEvents(KvEventSnapshotDone done) override {
     KvEventSnapshot snapshot{.sequence = kv_event_feed_.last(), .parts = {EncodeKvEvents({})}};
     {
       std::lock_guard lock(mutex_);
@@ -233,7 +233,7 @@ class FakeEngine final : public Engine {
         snapshot.parts.push_back(EncodeKvEvents({&event, 1}));
       }
     }
-    done(std::move(snapshot));
+    done(std::make_shared<const KvEventSnapshot>(std::move(snapshot)));
   }
 
   EngineStatus Status() override {

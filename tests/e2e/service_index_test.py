@@ -82,12 +82,14 @@ class Index(unittest.TestCase):
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the index: {self.index()}") from None
 
-    def generate(self, job):
-        job = {"id": "it", "max_tokens": 8, "temperature": 0, "ignore_eos": True, **job}
+    def generate(self, *jobs):
+        """Answers the jobs at once; returns the results in their order."""
+        jobs = [{"id": str(i), "max_tokens": 8, "temperature": 0, "ignore_eos": True, **job}
+                for i, job in enumerate(jobs)]
         results, code = answer([baton(), "generate", "--router", self.router.address, "--json",
-                                "--jobs", "-"], [job])
+                                "--concurrency", str(len(jobs)), "--jobs", "-"], jobs)
         self.assertEqual(code, 0, results)
-        return results["it"]
+        return [results[job["id"]] for job in jobs]
 
     def prompt(self, length, start=0):
         return self.text_ids[start:start + length]
@@ -101,17 +103,17 @@ class Index(unittest.TestCase):
         worker = self.start_worker("w")
         epoch = self.wait_for_units({"w": 0})["workers"]["w"]["epoch"]
         job = {"prompt_token_ids": self.prompt(300)}
-        cold = self.generate(job)
+        [cold] = self.generate(job)
         units = len(self.committed(cold)) // UNIT
         self.assertEqual(self.wait_for_units({"w": units})["memberships"], units)
-        warm = self.generate(job)
+        [warm] = self.generate(job)
         self.assertEqual(warm["usage"]["cached_tokens"], 299 // UNIT * UNIT)
 
         worker.kill()
         self.start_worker("w", worker.address)
         index = self.wait_for_units({"w": 0}, epoch)
         self.assertEqual(index["memberships"], 0)
-        again = self.generate(job)
+        [again] = self.generate(job)
         self.assertEqual(again["usage"]["cached_tokens"], 0)
         self.assertEqual(again["token_ids"], cold["token_ids"])
         self.wait_for_units({"w": units})
@@ -121,13 +123,13 @@ class Index(unittest.TestCase):
         for name, size in sizes.items():
             self.start_worker(name, "127.0.0.1:0", f"--block-size={size}")
         self.wait_for_units({name: 0 for name in sizes})
-        chats = {}
-        for i in range(4):
-            result = self.generate({"prompt_token_ids": self.prompt(200 + 10 * i, 250 * i)})
-            chats[i] = (result["decode_worker"], self.committed(result), result["token_ids"])
-        self.assertEqual({worker for worker, _, _ in chats.values()}, set(sizes), "both have chats")
+        firsts = self.generate(*({"prompt_token_ids": self.prompt(200 + 10 * i, 250 * i)}
+                                 for i in range(6)))
+        chats = [(first["decode_worker"], self.committed(first), first["token_ids"][-1:])
+                 for first in firsts]
+        self.assertEqual({worker for worker, _, _ in chats}, set(sizes), "both have chats")
         units = {name: sum(len(committed) // sizes[name] * sizes[name] // UNIT
-                           for worker, committed, _ in chats.values() if worker == name)
+                           for worker, committed, _ in chats if worker == name)
                  for name in sizes}
         self.wait_for_units(units)
 
@@ -138,8 +140,8 @@ class Index(unittest.TestCase):
         held = {name: worker["units"] for name, worker in index["workers"].items()}
         self.assertEqual(held, units, "at once, not after a while")
         self.assertTrue(all(worker["followed"] for worker in index["workers"].values()))
-        for worker, committed, answered in chats.values():
-            second = self.generate({"prompt_token_ids": committed + answered[-1:] + self.prompt(20, 900)})
+        for worker, committed, last in chats:
+            [second] = self.generate({"prompt_token_ids": committed + last + self.prompt(20, 1700)})
             self.assertEqual(second["decode_worker"], worker)
             self.assertEqual(second["usage"]["cached_tokens"],
                              len(committed) // sizes[worker] * sizes[worker])

@@ -327,12 +327,12 @@ std::set<Hash128> Told(Engine& engine) {
   return held;
 }
 std::set<Hash128> SnapshotOf(Engine& engine) {
-  std::promise<absl::StatusOr<KvEventSnapshot>> answer;
-  engine.SnapshotKvEvents([&answer](absl::StatusOr<KvEventSnapshot> snapshot) {
-    answer.set_value(std::move(snapshot));
+  std::promise<std::shared_ptr<const KvEventSnapshot>> answer;
+  engine.SnapshotKvEvents([&answer](auto snapshot) {
+    EXPECT_TRUE(snapshot.ok()) << snapshot.status();
+    answer.set_value(*std::move(snapshot));
   });
-  const absl::StatusOr<KvEventSnapshot> snapshot = answer.get_future().get();
-  EXPECT_TRUE(snapshot.ok()) << snapshot.status();
+  const std::shared_ptr<const KvEventSnapshot> snapshot = answer.get_future().get();
   EXPECT_EQ(snapshot->sequence, engine.kv_events()->last());
   std::set<Hash128> held;
   for (const std::string& part : snapshot->parts) ApplyEncoded(part, held);
@@ -372,7 +372,7 @@ TEST(Engine, TellsNothingUnlessAskedToAndWithoutAPrefixCache) {
   options.prefix_cache = false;
   const auto without = Make(options);
   EXPECT_EQ(without->kv_events(), nullptr);
-  without->SnapshotKvEvents([](const absl::StatusOr<KvEventSnapshot>& snapshot) {
+  without->SnapshotKvEvents([](const auto& snapshot) {
     EXPECT_EQ(snapshot.status().code(), absl::StatusCode::kFailedPrecondition);
   });
 }

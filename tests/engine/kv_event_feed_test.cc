@@ -30,6 +30,21 @@ TEST(KvEventFeed, WhoReadsTooSlowlyFindsAGap) {
   EXPECT_NE(feed.Find(100), nullptr);
 }
 
+TEST(KvEventFeed, ASnapshotIsSharedUntilSomethingHappens) {
+  KvEventFeed feed;
+  feed.Publish({"a"});
+  int made = 0;
+  const auto make = [&made] { return std::vector<std::string>{std::to_string(++made)}; };
+  const auto first = feed.Snapshot(make);
+  EXPECT_EQ(first->sequence, 1u);
+  EXPECT_EQ(feed.Snapshot(make), first);
+  feed.Publish({"b"});
+  const auto second = feed.Snapshot(make);
+  EXPECT_EQ(second->sequence, 2u);
+  EXPECT_EQ(second->parts, std::vector<std::string>{"2"});
+  EXPECT_EQ(first->parts, std::vector<std::string>{"1"}) << "who reads it still has it";
+}
+
 TEST(KvEventFeed, AReaderMissesNothingWhilePublishingGoesOn) {
   constexpr uint64_t kBatches = 2000;
   KvEventFeed feed;
