@@ -29,6 +29,7 @@ struct BenchOptions {
   int64_t seed = 1;
   double speedup = 1;
   int copies = 0;
+  double local_prefill_penalty = RoutingOptions{}.local_prefill_penalty;
   double compute_weight = RoutingOptions{}.compute_weight;
   double decode_weight = RoutingOptions{}.decode_weight;
   FleetOptions fleet;
@@ -160,6 +161,7 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
   Report::Heading();
   RoutingOptions routing;
   routing.seed = options.seed;
+  routing.local_prefill_penalty = options.local_prefill_penalty;
   routing.compute_weight = options.compute_weight;
   routing.decode_weight = options.decode_weight;
   for (const NamedPolicy& policy : policies) {
@@ -243,6 +245,10 @@ int main(int argc, char** argv) {
   app.add_option("--copies", options.copies,
                  "Copies of the trace at once; 0: one for every four workers")
       ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+  app.add_option("--local-prefill-penalty", options.local_prefill_penalty,
+                 "Of the routing policies")
+      ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   app.add_option("--compute-weight", options.compute_weight, "Of the kv-aware policy")
       ->check(CLI::Range(0.0, 100.0))

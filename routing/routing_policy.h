@@ -56,7 +56,7 @@ struct RoutingOptions {
   // is the shorter work. What is more, or begins cold, costs `local_prefill_penalty` times its time
   // extra on a decode worker: the sequences that decode there wait meanwhile.
   int32_t local_continuation_tokens = 512;
-  double local_prefill_penalty = 1;
+  double local_prefill_penalty = 0.5;
   // A prompt's computing counts so many times its time: it keeps others waiting as well.
   double compute_weight = 1.5;
   // The answer's decoding among neighbours counts so many times its time.
