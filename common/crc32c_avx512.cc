@@ -44,7 +44,7 @@ struct Vector512 {
  private:
   template <uint64_t kBits>
   static __m128i Factors() {
-    using namespace crc32c_folding;
+    using crc32c_folding::kFirstFactor, crc32c_folding::kSecondFactor;
     return _mm_setr_epi32(static_cast<int>(kFirstFactor<kBits>), 0,
                           static_cast<int>(kSecondFactor<kBits>), 0);
   }

@@ -26,7 +26,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
@@ -36,6 +35,7 @@
 #include "kvtransfer/stream_connection.h"
 #include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
+#include "kvtransfer/transfer_address.h"
 #include "kvtransfer/transfer_node.h"
 #include "kvtransfer/transport.h"
 #include "kvtransfer/unix_socket.h"
@@ -50,51 +50,6 @@ constexpr uint64_t kFirstPeer = 3;
 constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descriptor left
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
-
-bool IsShmAddress(const std::string& address) { return address.starts_with("shm:"); }
-
-// Those of a receiver's addresses that a transport of these media can try, in the receiver's order.
-// InvalidArgument when one is malformed or none is of use.
-absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addresses, bool tcp,
-                                                         bool shm) {
-  std::vector<std::string> usable;
-  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
-    const bool is_shm = IsShmAddress(address);
-    RETURN_IF_ERROR(is_shm ? ParseShmAddress(address).status() : ParseTcpAddress(address).status());
-    if (is_shm ? shm : tcp) usable.push_back(address);
-  }
-  if (usable.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("address \"", addresses, "\" has no way for ",
-                                                   shm ? "shared memory" : "TCP", " alone"));
-  }
-  return usable;
-}
-
-// REQUIRES: well-formed.
-absl::StatusOr<FileDescriptor> StartConnect(const std::string& address) {
-  if (!IsShmAddress(address)) {
-    ASSIGN_OR_RETURN(const SocketAddress target, ParseTcpAddress(address));
-    return StartConnectTcp(target);
-  }
-  ASSIGN_OR_RETURN(const std::string name, ParseShmAddress(address));
-  ASSIGN_OR_RETURN(FileDescriptor socket, ConnectUnix(name));
-  RETURN_IF_ERROR(CheckSameUser(socket));
-  return socket;
-}
-
-// The address at which others reach the listener: of `host`, or its own when that is empty.
-absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
-                                                const std::string& host) {
-  ASSIGN_OR_RETURN(SocketAddress advertised, LocalAddress(listener));
-  if (!host.empty()) {
-    ASSIGN_OR_RETURN(advertised, ResolveHost(host, advertised.port()));
-  }
-  if (IsWildcard(advertised)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nobody can connect to ", advertised.host(), ": name an advertise_host"));
-  }
-  return advertised;
-}
 
 // What a SocketTransport listens at, and what it lends from.
 struct SocketParts {
