@@ -1,28 +1,40 @@
-// How fast KV blocks move between two workers' pools, beside the memory bandwidth of the same
-// machine in the same run.
+// How fast KV blocks move between two workers' pools, beside what the same machine can do in the
+// same run: memcpy of cold memory, and iperf3 over loopback.
 //
-// For loopback and TCP, for the block shapes of SmolLM2-135M and Llama-3-8B in both layouts, for 1
-// to 4,096 blocks (as many as the memory limit allows): time from the sender's announcement to the
-// receiver's kReceived, as GB/s of payload. The limit is memcpy of the same amount between two cold
-// buffers. Also the time of CRC32C over the same bytes, which each side spends once for each block.
+// The table: loopback, TCP and shared memory; block shapes of SmolLM2-135M and Llama-3-8B; both
+// layouts; 1 to 4,096 blocks (as many as the memory limit allows). Time runs from the sender's post
+// to the receiver's kReceived, checksums included. Its limit is memcpy of the same amount.
+//
+// Figures with a target (measured A, B, A, B … so that both see the same neighbours; medians):
+//   shm_to_memcpy   64 MiB of cold SmolLM2 blocks by shared memory, over memcpy of the same bytes
+//   shm_fixed_us    a request of minimal size, one at a time: what one costs beyond its bytes
+//   shm_stream_us   the same with 64 under way: what one adds where others are
+//   shm_rested_us   the same after a rest of 2 ms: with threads that must be woken
+//   wake_us         waking a rested thread of this machine and back, by futex: the part of a rested
+//                   request that is the machine's
+//   tcp_to_iperf3   cold SmolLM2 blocks over TCP, checksums at both ends, over iperf3 (its own
+//   buffer
+//                   stays in the cache)
+//   crc_share       of a copy that checks as it goes, the part that the same copy without a check
+//                   would not take
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "common/check.h"
+#include "bench/transfer_worker.h"
 #include "common/crc32c.h"
-#include "kvtransfer/transport.h"
-#include "nlohmann/json.hpp"
+#include "common/crc32c_copy.h"
 
 namespace baton {
 namespace {
@@ -38,180 +50,319 @@ const Shape kShapes[] = {
 };
 constexpr int32_t kBlockSize = 16;
 constexpr int64_t kBlockCounts[] = {1, 16, 256, 1024, 4096};
+constexpr int64_t kColdBytes = 64 << 20;
 
-double Seconds(std::chrono::steady_clock::time_point since) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+struct Medium {
+  const char* name;
+  MakeTransport make;
+};
+
+std::vector<Medium> Media() {
+  const auto name = [next = std::make_shared<int>(0)] {
+    return "bench-" + std::to_string(getpid()) + "-" + std::to_string((*next)++);
+  };
+  return {{"loopback",
+           [name, network = CreateLoopbackNetwork()](TransportOptions options) {
+             return CreateLoopbackTransport(network, name(), std::move(options));
+           }},
+          {"tcp",
+           [](TransportOptions options) {
+             return CreateTcpTransport("127.0.0.1:0", "", std::move(options));
+           }},
+          {"shm", [name](TransportOptions options) {
+             return CreateSocketTransport(
+                 {.tcp_listen = "", .tcp_advertise_host = "", .shm_name = name()},
+                 std::move(options));
+           }}};
 }
 
-class BenchWorker {
+KvLayout LayoutOf(const KvGroupSpec& group, KvLayoutKind kind, int32_t block_size, int64_t blocks) {
+  const absl::StatusOr<KvLayout> layout = KvLayout::Create(group, kind, block_size, blocks);
+  CHECK(layout.ok()) << layout.status();
+  return *layout;
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// More than any cache holds.
+class CacheFlush {
  public:
-  using Create =
-      std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions options)>;
+  void operator()() { std::memset(scrap_.data(), ++value_, scrap_.size()); }
 
-  BenchWorker(const Create& create, const KvLayout& layout, uint64_t epoch)
-      : pool_(std::make_unique_for_overwrite<std::byte[]>(layout.pool_bytes())) {
-    std::memset(pool_.get(), static_cast<int>(epoch), layout.pool_bytes());
-    TransportOptions options{
-        .fingerprint = {}, .epoch = Epoch(epoch), .pool = {pool_.get(), layout}, .waker = [this] {
-          const std::lock_guard lock(mutex_);
-          woken_ = true;
-          wake_.notify_one();
-        }};
-    auto transport = create(std::move(options));
-    CHECK(transport.ok()) << transport.status();
-    transport_ = std::move(*transport);
+ private:
+  int value_ = 0;
+  std::vector<char> scrap_ = std::vector<char>(256 << 20);
+};
+
+class Report {
+ public:
+  void Add(const std::string& name, double value, const char* unit, double limit) {
+    figures_.push_back({{"name", name},
+                        {"value", value},
+                        {"unit", unit},
+                        {"limit", limit},
+                        {"ratio", value / limit}});
   }
-
-  KvTransport& transport() { return *transport_; }
-  std::byte* pool() { return pool_.get(); }
-
-  // The transfer's terminal event; CHECKs that it succeeded.
-  void WaitForEnd() {
-    while (true) {
-      for (const TransferEvent& event : transport_->Poll()) {
-        CHECK(event.status.ok()) << event.status;
-        if (event.kind != TransferEvent::Kind::kReceiving) return;
-      }
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return woken_; });
-      woken_ = false;
-    }
+  void AddTarget(const char* name, double value, const char* unit, double target,
+                 const char* direction) {
+    std::printf("%-14s %10.3f %-6s target %s %g\n", name, value, unit, direction, target);
+    Add(name, value, unit, target);
+  }
+  void AddAbsent(const char* name, const char* why) {
+    std::printf("%-14s     absent: %s\n", name, why);
+    figures_.push_back({{"name", name}, {"value", nullptr}, {"absent", why}});
+  }
+  void Print(int64_t seed) {
+    const nlohmann::json line = {{"bench", "transfer"}, {"seed", seed}, {"figures", figures_}};
+    std::printf("%s\n", line.dump().c_str());
   }
 
  private:
-  std::unique_ptr<std::byte[]> pool_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool woken_ = false;
-  std::unique_ptr<KvTransport> transport_;
+  nlohmann::json figures_ = nlohmann::json::array();
 };
 
-// One transfer of `count` blocks; returns seconds from announcement to reception.
-double MoveOnce(BenchWorker& from, BenchWorker& to, uint64_t id, int64_t count) {
-  std::vector<BlockId> blocks;
-  for (int64_t i = 0; i < count; ++i) blocks.push_back(BlockId(static_cast<int32_t>(i)));
-  const auto tokens = static_cast<int32_t>(count * kBlockSize);
-  CHECK(to.transport().Expect({.transfer_id = id, .blocks = blocks, .tokens = tokens}).ok());
-  const TransferTicket ticket{.transfer_id = id,
-                              .receiver_epoch = to.transport().epoch(),
-                              .address = to.transport().address(),
-                              .block_count = static_cast<int32_t>(count)};
-  const auto start = std::chrono::steady_clock::now();
-  CHECK(
-      from.transport().StartSend({.sender_transfer = id, .ticket = ticket, .tokens = tokens}).ok());
-  from.transport().Announce(id, blocks, /*final=*/true, "");
-  to.WaitForEnd();
-  const double seconds = Seconds(start);
-  from.WaitForEnd();
-  return seconds;
-}
-
-template <typename F>
-double Best(int repeats, const F& f) {
-  double best = 1e9;
-  for (int i = 0; i < repeats; ++i) best = std::min(best, f());
-  return best;
-}
-
-// Bytes per second of memcpy of `bytes` (64 to 512 MiB, so that memory answers and not a cache).
+// Bytes per second of memcpy between cold buffers of the pools' kind.
 double MemcpyBandwidth(int64_t bytes) {
-  bytes = std::clamp<int64_t>(bytes, 64 << 20, 512 << 20);
-  std::vector<std::byte> from(bytes, std::byte{1});
-  std::vector<std::byte> to(bytes);
-  const double seconds = Best(3, [&] {
-    const auto start = std::chrono::steady_clock::now();
-    std::memcpy(to.data(), from.data(), bytes);
-    return Seconds(start);
-  });
-  return static_cast<double>(bytes) / seconds;
+  bytes = std::clamp<int64_t>(bytes, kColdBytes, 512 << 20);
+  const absl::StatusOr<SharedPageBuffer> from = SharedPageBuffer::Allocate(bytes, "source");
+  const absl::StatusOr<SharedPageBuffer> to = SharedPageBuffer::Allocate(bytes, "target");
+  CHECK(from.ok() && to.ok());
+  std::memset(from->data(), 1, bytes);
+  std::vector<double> seconds;
+  for (int i = 0; i < 4; ++i) {
+    const Instant start = Now();
+    std::memcpy(to->data(), from->data(), bytes);
+    if (i > 0) seconds.push_back(Seconds(start));  // the first touches the pages
+  }
+  return static_cast<double>(bytes) / Median(seconds);
 }
 
-double CrcBandwidth(int64_t bytes) {
-  std::vector<std::byte> data(bytes, std::byte{1});
-  uint32_t crc = 0;
-  const int64_t repeats = std::max<int64_t>(1, (256 << 20) / bytes);
-  const double seconds = Best(3, [&] {
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < repeats; ++i) crc = ExtendCrc32c(crc, data);
-    return Seconds(start);
-  });
-  std::fprintf(stderr, "crc32c of %lld bytes: %08x\n", static_cast<long long>(bytes), crc);
-  return static_cast<double>(bytes * repeats) / seconds;
-}
-
-void Figure(nlohmann::json& figures, const std::string& name, double value, const char* unit,
-            double limit) {
-  figures.push_back({{"name", name},
-                     {"value", value},
-                     {"unit", unit},
-                     {"limit", limit},
-                     {"ratio", value / limit}});
-}
-
-void Measure(const std::string& medium, const BenchWorker::Create& create, const Shape& shape,
-             KvLayoutKind kind, int64_t count, double crc_rate, nlohmann::json& figures) {
-  const absl::StatusOr<KvLayout> layout = KvLayout::Create(shape.group, kind, kBlockSize, count);
-  CHECK(layout.ok()) << layout.status();
-  BenchWorker from(create, *layout, 1);
-  BenchWorker to(create, *layout, 2);
+void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count,
+                double copy_rate, Report& report) {
+  const KvLayout layout = LayoutOf(shape.group, kind, kBlockSize, count);
+  TransferWorker from(medium.make, layout, 1);
+  TransferWorker to(medium.make, layout, 2);
   uint64_t id = 1;
-  MoveOnce(from, to, id++, count);  // opens the connection, touches the pages
-  const int64_t bytes = layout->pool_bytes();
-  const int repeats = static_cast<int>(std::clamp<int64_t>((256 << 20) / bytes, 3, 50));
-  const double seconds = Best(repeats, [&] { return MoveOnce(from, to, id++, count); });
+  MoveOnce(from, to, id++, count, kBlockSize);  // opens the connection, touches the pages
+  const int64_t bytes = layout.pool_bytes();
+  std::vector<double> seconds;
+  for (int64_t i = std::clamp<int64_t>((256 << 20) / bytes, 3, 50); i > 0; --i) {
+    seconds.push_back(MoveOnce(from, to, id++, count, kBlockSize));
+  }
   CHECK_EQ(std::memcmp(from.pool(), to.pool(), bytes), 0);
-  const double rate = static_cast<double>(bytes) / seconds;
-  const double copy_rate =
-      MemcpyBandwidth(bytes);  // beside it, so that both see the same neighbours
-  const double crc_share = static_cast<double>(bytes) / crc_rate / seconds;
+  const double median = Median(seconds);
+  const double rate = static_cast<double>(bytes) / median;
   const std::string layout_name(KvLayoutKindName(kind));
-  std::printf("%-9s %-8s %-12s %6lld %10.1f %10.1f %8.2f %8.2f %8.2f %9.3f\n", medium.c_str(),
-              shape.name, layout_name.c_str(), static_cast<long long>(count), bytes / 1e6,
-              seconds * 1e6, rate / 1e9, copy_rate / 1e9, rate / copy_rate, crc_share);
+  std::printf("%-9s %-8s %-12s %6lld %10.1f %10.1f %8.2f %8.2f %8.2f\n", medium.name, shape.name,
+              layout_name.c_str(), static_cast<long long>(count), bytes / 1e6, median * 1e6,
+              rate / 1e9, copy_rate / 1e9, rate / copy_rate);
   std::fflush(stdout);
-  const std::string name =
-      medium + "." + shape.name + "." + layout_name + "." + std::to_string(count) + "_blocks";
-  Figure(figures, name, rate / 1e9, "GB/s", copy_rate / 1e9);
+  report.Add(std::string(medium.name) + "." + shape.name + "." + layout_name + "." +
+                 std::to_string(count) + "_blocks",
+             rate / 1e9, "GB/s", copy_rate / 1e9);
+}
+
+void MeasureTable(int64_t max_bytes, Report& report) {
+  std::printf("%-9s %-8s %-12s %6s %10s %10s %8s %8s %8s\n", "transport", "shape", "layout",
+              "blocks", "MB", "us", "GB/s", "memcpy", "ratio");
+  const std::vector<Medium> media = Media();
+  for (const Shape& shape : kShapes) {
+    for (const int64_t count : kBlockCounts) {
+      const KvLayout layout = LayoutOf(shape.group, KvLayoutKind::kBlockMajor, kBlockSize, count);
+      if (layout.pool_bytes() > max_bytes) continue;
+      const double copy_rate = MemcpyBandwidth(layout.pool_bytes());
+      for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+        for (const Medium& medium : media) {
+          MeasureRow(medium, shape, kind, count, copy_rate, report);
+        }
+      }
+    }
+  }
+}
+
+// The copy that CopyCrc32c is, without the check.
+void StreamingCopy(std::byte* to, std::span<const std::byte> from) {
+#if defined(__x86_64__)
+  for (size_t at = 0; at < from.size(); at += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.data() + at)));
+  }
+#else
+  std::memcpy(to, from.data(), from.size());
+#endif
+}
+
+// Two pools of 64 MiB of SmolLM2 blocks, cold for every measurement.
+class ColdBlocks {
+ public:
+  explicit ColdBlocks(const Medium& medium)
+      : from_(medium.make, layout_, 1), to_(medium.make, layout_, 2) {
+    MoveFirst();
+  }
+  // With the sender's checksums as they are: taken when the blocks filled …
+  double Move() {
+    flush_();
+    return MoveOnce(from_, to_, id_++, layout_.num_blocks(), kBlockSize);
+  }
+  // … or to be taken on the way.
+  double MoveFirst() {
+    from_.ReportFull();
+    return Move();
+  }
+  double Memcpy() {
+    flush_();
+    const Instant start = Now();
+    std::memcpy(to_.pool(), from_.pool(), bytes());
+    return Seconds(start);
+  }
+  // Piece by piece, with and without checking.
+  template <typename Copy>
+  double CopyPieces(const Copy& copy) {
+    flush_();
+    const auto piece = static_cast<size_t>(layout_.piece_bytes());
+    const Instant start = Now();
+    for (int64_t at = 0; at < bytes(); at += static_cast<int64_t>(piece)) {
+      copy(to_.pool() + at, std::span<const std::byte>(from_.pool() + at, piece));
+    }
+    return Seconds(start);
+  }
+  int64_t bytes() const { return layout_.pool_bytes(); }
+
+ private:
+  static KvLayout MakeLayout() {
+    const KvLayout one = LayoutOf(kShapes[0].group, KvLayoutKind::kBlockMajor, kBlockSize, 1);
+    return LayoutOf(kShapes[0].group, KvLayoutKind::kBlockMajor, kBlockSize,
+                    kColdBytes / one.pool_bytes());
+  }
+  CacheFlush flush_;
+  const KvLayout layout_ = MakeLayout();
+  uint64_t id_ = 1;
+  TransferWorker from_;
+  TransferWorker to_;
+};
+
+void MeasureCold(int repeats, Report& report) {
+  ColdBlocks shm(Media()[2]);
+  std::vector<double> moved, moved_first, copied, summed, pieces;
+  uint32_t crc = 0;
+  for (int i = 0; i < repeats; ++i) {
+    moved_first.push_back(shm.MoveFirst());
+    moved.push_back(shm.Move());
+    copied.push_back(shm.Memcpy());
+    summed.push_back(shm.CopyPieces([&](std::byte* to, std::span<const std::byte> from) {
+      crc += CopyCrc32c(to, from, CopyStores::kStreaming);
+    }));
+    FinishStreaming();
+    pieces.push_back(shm.CopyPieces(StreamingCopy));
+  }
+  const double bytes = static_cast<double>(shm.bytes());
+  std::printf(
+      "cold 64 MiB (GB/s): shared memory %.2f, memcpy %.2f, copy with CRC32C %.2f, memcpy of "
+      "pieces "
+      "%.2f (sums %08x)\n",
+      bytes / Median(moved) / 1e9, bytes / Median(copied) / 1e9, bytes / Median(summed) / 1e9,
+      bytes / Median(pieces) / 1e9, crc);
+  report.AddTarget("shm_to_memcpy", Median(copied) / Median(moved), "", 0.95, ">=");
+  report.AddTarget("shm_first", Median(copied) / Median(moved_first), "", 0.95, ">=");
+  // The faster of the plain copies stands for the copy without a check.
+  const double plain = std::min(Median(pieces), Median(copied));
+  report.AddTarget("crc_share", std::max(0.0, 1 - plain / Median(summed)), "", 0.05, "<=");
+}
+
+// There and back between two threads that sleep, halved.
+double WakeMicroseconds() {
+  std::atomic<int> turn = 0;
+  constexpr int kRounds = 500;
+  std::thread other([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      turn.wait(2 * i);
+      turn = 2 * i + 2;
+      turn.notify_one();
+    }
+  });
+  std::vector<double> seconds;
+  for (int i = 0; i < kRounds; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const Instant start = Now();
+    turn = 2 * i + 1;
+    turn.notify_one();
+    turn.wait(2 * i + 1);
+    seconds.push_back(Seconds(start));
+  }
+  other.join();
+  return Median(seconds) / 2 * 1e6;
+}
+
+void MeasureFixed(Report& report) {
+  const KvGroupSpec small{.layers = 1, .kv_heads = 1, .head_dim = 8, .type = KvType::kF16};
+  const KvLayout layout = LayoutOf(small, KvLayoutKind::kBlockMajor, 1, 64);
+  using Wait = TransferWorker::Wait;
+  const Medium shm = Media()[2];
+  TransferWorker from(shm.make, layout, 1);
+  TransferWorker to(shm.make, layout, 2);
+  uint64_t id = 1;
+  std::vector<double> lone, stream, rested;
+  for (int i = 0; i < 5000; ++i) lone.push_back(MoveOnce(from, to, id++, 1, 1, Wait::kLooking));
+  constexpr int64_t kAtOnce = 64;
+  for (int round = 0; round < 200; ++round) {
+    const uint64_t first = id;
+    id += kAtOnce;
+    const Instant start = Now();
+    for (uint64_t i = first; i < id; ++i) PostReceive(to, i, 1, 1);
+    for (uint64_t i = first; i < id; ++i) PostSend(from, to, i, 1, 1);
+    to.WaitForEnds(kAtOnce, Wait::kSleeping);
+    from.WaitForEnds(kAtOnce, Wait::kSleeping);
+    stream.push_back(Seconds(start) / kAtOnce);
+  }
+  for (int i = 0; i < 300; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    rested.push_back(MoveOnce(from, to, id++, 1, 1));
+  }
+  report.AddTarget("shm_fixed_us", Median(lone) * 1e6, "us", 5, "<=");
+  report.AddTarget("shm_stream_us", Median(stream) * 1e6, "us", 5, "<=");
+  const double wake = WakeMicroseconds();
+  report.AddTarget("shm_rested_us", Median(rested) * 1e6, "us", 3 * wake, "three wakes:");
+  report.AddTarget("wake_us", wake, "us", wake, "=");
+}
+
+void MeasureTcp(int repeats, Report& report) {
+  std::optional<double> before = Iperf3BytesPerSecond(3);
+  ColdBlocks tcp(Media()[1]);
+  std::vector<double> moved;
+  for (int i = 0; i < repeats; ++i) moved.push_back(tcp.Move());
+  const double rate = static_cast<double>(tcp.bytes()) / Median(moved);
+  std::printf("cold 64 MiB over TCP: %.2f GB/s\n", rate / 1e9);
+  const std::optional<double> after = before ? Iperf3BytesPerSecond(3) : std::nullopt;
+  if (!before || !after) {
+    return report.AddAbsent("tcp_to_iperf3", "iperf3 is not installed (apt-get install iperf3)");
+  }
+  const double peer = (*before + *after) / 2;
+  std::printf("iperf3 before and after: %.2f and %.2f GB/s\n", *before / 1e9, *after / 1e9);
+  report.AddTarget("tcp_to_iperf3", rate / peer, "", 0.90, ">=");
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("Speed of KV transfers between two workers in this process");
   int64_t max_mib = 2048;
+  int repeats = 25;
+  bool table = true;
   app.add_option("--max-mib", max_mib, "skip pools larger than this many MiB (each; two are used)")
       ->capture_default_str();
+  app.add_option("--repeats", repeats, "measurements behind each median of the cold figures")
+      ->capture_default_str()
+      ->check(CLI::Range(3, 1000));
+  app.add_flag("--table,!--no-table", table, "all shapes, layouts and counts, before the figures");
   CLI11_PARSE(app, argc, argv);
 
-  nlohmann::json figures = nlohmann::json::array();
-  std::printf("%-9s %-8s %-12s %6s %10s %10s %8s %8s %8s %9s\n", "transport", "shape", "layout",
-              "blocks", "MB", "us", "GB/s", "memcpy", "ratio", "crc share");
-  std::shared_ptr<LoopbackNetwork> network = CreateLoopbackNetwork();
-  int next_name = 0;
-  const BenchWorker::Create loopback = [&](TransportOptions options) {
-    return CreateLoopbackTransport(network, std::to_string(next_name++), std::move(options));
-  };
-  const BenchWorker::Create tcp = [](TransportOptions options) {
-    return CreateTcpTransport("127.0.0.1:0", "", std::move(options));
-  };
-  for (const Shape& shape : kShapes) {
-    const int64_t piece_bytes =
-        int64_t{kBlockSize} * shape.group.kv_heads * shape.group.head_dim * 2;
-    const int64_t block_bytes = piece_bytes * 2 * shape.group.layers;
-    const double copy_rate = MemcpyBandwidth(256 * block_bytes);
-    const double crc_rate = CrcBandwidth(piece_bytes);
-    Figure(figures, std::string("crc32c.") + shape.name + "_piece", crc_rate / 1e9, "GB/s",
-           copy_rate / 1e9);
-    std::printf("memcpy, cold: %.2f GB/s; crc32c of a %s piece, warm: %.2f GB/s\n", copy_rate / 1e9,
-                shape.name, crc_rate / 1e9);
-    for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
-      for (const int64_t count : kBlockCounts) {
-        if (count * block_bytes > max_mib << 20) continue;
-        Measure("loopback", loopback, shape, kind, count, crc_rate, figures);
-        Measure("tcp", tcp, shape, kind, count, crc_rate, figures);
-      }
-    }
-  }
-  const nlohmann::json line = {{"bench", "transfer"}, {"seed", 0}, {"figures", figures}};
-  std::printf("%s\n", line.dump().c_str());
+  Report report;
+  if (table) MeasureTable(max_mib << 20, report);
+  MeasureCold(repeats, report);
+  MeasureFixed(report);
+  MeasureTcp(repeats, report);
+  report.Print(/*seed=*/0);
   return 0;
 }
 

@@ -76,9 +76,10 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(const EngineOpt
   if (path == LocalPath::kOneEngine) {
     ASSIGN_OR_RETURN(runner->engine_, Engine::Create(options));
   } else {
-    ASSIGN_OR_RETURN(runner->pair_, InProcessPair::Create(options, path == LocalPath::kLoopback
-                                                                       ? PairTransport::kLoopback
-                                                                       : PairTransport::kTcp));
+    const PairTransport transport = path == LocalPath::kLoopback ? PairTransport::kLoopback
+                                    : path == LocalPath::kTcp    ? PairTransport::kTcp
+                                                                 : PairTransport::kShm;
+    ASSIGN_OR_RETURN(runner->pair_, InProcessPair::Create(options, transport));
   }
   runner->encoder_.emplace(&runner->engine().tokenizer(),
                            runner->engine().model_info().chat_template);

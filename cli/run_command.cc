@@ -57,7 +57,8 @@ void AddRunCommand(CLI::App& app, int& exit_code) {
   options->settings.AddChoice<LocalPath>("transport", &options->path,
                                          {{"none", LocalPath::kOneEngine},
                                           {"loopback", LocalPath::kLoopback},
-                                          {"tcp", LocalPath::kTcp}},
+                                          {"tcp", LocalPath::kTcp},
+                                          {"shm", LocalPath::kShm}},
                                          "prefill on a second engine in this process and move the "
                                          "KV over this transport");
   AddSettings(options->settings, "Engine", *command);

@@ -35,14 +35,25 @@ bool Crc32cHardwareAvailable() {
       __builtin_cpu_supports("sse4.2") != 0 && __builtin_cpu_supports("pclmul") != 0;
   return available;
 }
+bool Crc32cAvx512Available() {
+  static const bool available =
+      Crc32cHardwareAvailable() && __builtin_cpu_supports("avx512f") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("vpclmulqdq") != 0;
+  return available;
+}
 #else
 bool Crc32cHardwareAvailable() { return false; }
+bool Crc32cAvx512Available() { return false; }
+uint32_t ExtendCrc32cAvx512(uint32_t crc, std::span<const std::byte> data) {
+  return ExtendCrc32cTable(crc, data);
+}
 uint32_t ExtendCrc32cHardware(uint32_t crc, std::span<const std::byte> data) {
   return ExtendCrc32cTable(crc, data);
 }
 #endif
 
 uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> data) {
+  if (Crc32cAvx512Available()) return ExtendCrc32cAvx512(crc, data);
   return Crc32cHardwareAvailable() ? ExtendCrc32cHardware(crc, data) : ExtendCrc32cTable(crc, data);
 }
 

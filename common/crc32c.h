@@ -1,8 +1,8 @@
 // CRC32C (Castagnoli, reflected polynomial 0x82F63B78, as in RFC 3720): what proves that a KV piece
 // or a frame arrived whole.
 //
-// Crc32c picks the hardware version at run time where the CPU has SSE4.2 and PCLMULQDQ; the table
-// version is its plain twin and gives the same values on every machine.
+// Crc32c picks the fastest version that the processor has at run time; the table version is their
+// plain twin and gives the same values on every machine.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -21,10 +21,13 @@ uint32_t Crc32c(std::string_view data);
 // The CRC of a‖data, given the CRC of a: ExtendCrc32c(Crc32c(a), b) == Crc32c(ab).
 uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> data);
 
-// The two implementations, for tests and measurements.
+// The implementations, for tests and measurements.
 uint32_t ExtendCrc32cTable(uint32_t crc, std::span<const std::byte> data);
-// REQUIRES: Crc32cHardwareAvailable().
+// SSE4.2 and PCLMULQDQ. REQUIRES: Crc32cHardwareAvailable().
 uint32_t ExtendCrc32cHardware(uint32_t crc, std::span<const std::byte> data);
 bool Crc32cHardwareAvailable();
+// AVX-512 and VPCLMULQDQ. REQUIRES: Crc32cAvx512Available().
+uint32_t ExtendCrc32cAvx512(uint32_t crc, std::span<const std::byte> data);
+bool Crc32cAvx512Available();
 
 }  // namespace baton

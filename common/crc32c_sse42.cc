@@ -1,7 +1,8 @@
 // CRC32C by the SSE4.2 instruction. One instruction takes three cycles but one can start in each,
 // so three neighbouring stretches are summed side by side and joined: crc(a‖b‖c) = crc(a)·x^(8|bc|)
 // + crc(b)·x^(8|c|) + crc(c) over GF(2) modulo the polynomial (V. Gopal et al., "Fast CRC
-// Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011).
+// Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011). Long strings go through
+// common/crc32c_folding.h with vectors of 16 bytes instead.
 #if defined(__x86_64__)
 
 #include <nmmintrin.h>
@@ -10,16 +11,13 @@
 #include <cstring>
 
 #include "common/crc32c.h"
+#include "common/crc32c_copy.h"
+#include "common/crc32c_folding.h"
 
 namespace baton {
 namespace {
 
-// x^n modulo the polynomial, reflected: bit 31 is x^0.
-constexpr uint32_t PowerOfX(uint64_t n) {
-  uint32_t value = 0x80000000;
-  for (uint64_t i = 0; i < n; ++i) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82F63B78 : 0);
-  return value;
-}
+using crc32c_folding::Eat, crc32c_folding::PowerOfX, crc32c_folding::Target;
 
 // The factor that Shift takes to move a CRC over `bytes` zero bytes. The carry-less product of two
 // reflected 32-bit values stands for their product times x, and the CRC instruction multiplies what
@@ -58,13 +56,67 @@ uint64_t EatTriples(uint64_t crc, const std::byte*& p, size_t& left) {
   return crc;
 }
 
+struct Vector128 {
+  using Value = __m128i;
+  static constexpr size_t kBytes = 16;
+
+  static Value Load(const std::byte* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  }
+  static void Store(std::byte* to, Value value) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
+  }
+  static void Stream(std::byte* to, Value value) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), value);
+  }
+  template <uint64_t kBits>
+  static Value Fold(Value lanes, Value next) {
+    const __m128i factors =
+        _mm_setr_epi32(static_cast<int>(crc32c_folding::kFirstFactor<kBits>), 0,
+                       static_cast<int>(crc32c_folding::kSecondFactor<kBits>), 0);
+    const __m128i first = _mm_clmulepi64_si128(lanes, factors, 0x00);
+    const __m128i second = _mm_clmulepi64_si128(lanes, factors, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(first, second), next);
+  }
+  static Value AddFirst(Value value, uint32_t crc) {
+    return _mm_xor_si128(value, _mm_cvtsi32_si128(static_cast<int>(crc)));
+  }
+  static uint32_t Reduce(Value a) {
+    const uint64_t crc = _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(a)));
+    return static_cast<uint32_t>(
+        _mm_crc32_u64(crc, static_cast<uint64_t>(_mm_extract_epi64(a, 1))));
+  }
+};
+
+constexpr size_t kStep = 4 * Vector128::kBytes;
+constexpr size_t kLong = 1024;
+
 }  // namespace
+
+uint32_t CopyCrc32cSse42(std::byte* to, std::span<const std::byte> from, CopyStores stores) {
+  const size_t whole = from.size() / kStep * kStep;
+  uint32_t crc = 0;
+  if (whole > 0) {
+    const bool stream =
+        stores == CopyStores::kStreaming && reinterpret_cast<uintptr_t>(to) % 16 == 0;
+    crc = ~(stream ? Eat<Vector128, Target::kStream>(~0u, to, from.data(), whole)
+                   : Eat<Vector128, Target::kStore>(~0u, to, from.data(), whole));
+  }
+  // Summed from the copy, which nobody else writes.
+  std::memcpy(to + whole, from.data() + whole, from.size() - whole);
+  return ExtendCrc32cHardware(crc, std::span<const std::byte>(to + whole, from.size() - whole));
+}
 
 uint32_t ExtendCrc32cHardware(uint32_t crc32, std::span<const std::byte> data) {
   const std::byte* p = data.data();
   size_t left = data.size();
   uint64_t crc = ~crc32;
-  crc = EatTriples<1024>(crc, p, left);
+  if (left >= kLong) {
+    const size_t whole = left / kStep * kStep;
+    crc = Eat<Vector128, Target::kNone>(static_cast<uint32_t>(crc), nullptr, p, whole);
+    p += whole;
+    left -= whole;
+  }
   crc = EatTriples<128>(crc, p, left);
   for (; left >= 8; left -= 8, p += 8) crc = _mm_crc32_u64(crc, Load(p));
   uint32_t tail = static_cast<uint32_t>(crc);

@@ -215,8 +215,9 @@ absl::Status EngineImpl::MakePool() {
   // One more: the scratch block, where padded rows write.
   ASSIGN_OR_RETURN(layout_,
                    KvLayout::Create(group, options_.layout, options_.block_size, blocks + 1));
-  ASSIGN_OR_RETURN(pool_,
-                   model_.device->Allocate(static_cast<size_t>(layout_.pool_bytes()), "KV pool"));
+  const auto bytes = static_cast<size_t>(layout_.pool_bytes());
+  ASSIGN_OR_RETURN(pool_, options_.transfer_shm ? model_.device->AllocateShared(bytes, "KV pool")
+                                                : model_.device->Allocate(bytes, "KV pool"));
   return absl::OkStatus();
 }
 
@@ -234,23 +235,27 @@ void EngineImpl::MakeFingerprint() {
 }
 
 absl::Status EngineImpl::MakeTransport() {
-  TransportOptions transport{.fingerprint = fingerprint_,
-                             .epoch = epoch_,
-                             .pool = {.base = pool_->data(), .layout = layout_},
-                             .waker = [this] {
-                               {
-                                 std::lock_guard lock(mutex_);
-                                 transfer_news_ = true;
-                               }
-                               wake_.notify_one();
-                             }};
+  TransportOptions transport{
+      .fingerprint = fingerprint_,
+      .epoch = epoch_,
+      .pool = {.base = pool_->data(), .layout = layout_, .shared_fd = pool_->shared_fd()},
+      .waker = [this] {
+        {
+          std::lock_guard lock(mutex_);
+          transfer_news_ = true;
+        }
+        wake_.notify_one();
+      }};
   if (options_.loopback != nullptr) {
     ASSIGN_OR_RETURN(transport_, CreateLoopbackTransport(options_.loopback, options_.loopback_name,
                                                          std::move(transport)));
-  } else if (!options_.transfer_listen.empty()) {
-    ASSIGN_OR_RETURN(transport_,
-                     CreateTcpTransport(options_.transfer_listen, options_.transfer_advertise,
-                                        std::move(transport)));
+  } else if (!options_.transfer_listen.empty() || options_.transfer_shm) {
+    SocketEndpoints endpoints{.tcp_listen = options_.transfer_listen,
+                              .tcp_advertise_host = options_.transfer_advertise,
+                              .shm_name = ""};
+    if (options_.transfer_shm)
+      endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
+    ASSIGN_OR_RETURN(transport_, CreateSocketTransport(endpoints, std::move(transport)));
   }
   return absl::OkStatus();
 }

@@ -49,7 +49,8 @@ struct EngineOptions {
   bool kv_events = false;  // tell of what the prefix cache holds; set by the worker's main
 
   // Transfer; set by the worker's main
-  std::string transfer_listen;  // "HOST:PORT" for TCP; empty: no transport unless `loopback` is set
+  std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
+  bool transfer_shm = false;  // over shared memory with peers on this host; the pool lies in a file
   std::string transfer_advertise;  // host that peers dial; empty: the listen host
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;

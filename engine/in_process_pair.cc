@@ -87,8 +87,10 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(const Engin
   EngineOptions one = options;
   if (transport == PairTransport::kLoopback) {
     one.loopback = CreateLoopbackNetwork();
-  } else {
+  } else if (transport == PairTransport::kTcp) {
     one.transfer_listen = "127.0.0.1:0";
+  } else {
+    one.transfer_shm = true;
   }
   one.loopback_name = "decode";
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));

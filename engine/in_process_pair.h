@@ -14,7 +14,7 @@
 
 namespace baton {
 
-enum class PairTransport : uint8_t { kLoopback, kTcp };
+enum class PairTransport : uint8_t { kLoopback, kTcp, kShm };
 
 class InProcessPair {
  public:

@@ -356,6 +356,7 @@ void WorkerCore::Step() {
   }
   if (plan.chunks.empty()) return;
   const absl::Status ran = runner_->Run(MakeInput(plan));
+  NoteWritten(plan);
   ++counters_.steps;
   if (!ran.ok()) {
     for (const ScheduledChunk& chunk : plan.chunks) Fail(HandleOf(chunk.id), ran);

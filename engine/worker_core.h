@@ -134,6 +134,7 @@ class WorkerCore {
   void NotePrefill(Request& request, int32_t computed);
   void CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row);
   void TakeToken(Request& request, const HandoffManifest& drawn);
+  void NoteWritten(const SchedulerOutput& plan);
   void AnnounceComputed(Request& request);
   void Deliver(Request& request, const HandoffManifest& drawn);
 

@@ -2,6 +2,7 @@
 // sender delivered.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/str_cat.h"
@@ -15,6 +16,23 @@ SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
 }  // namespace
 
 // ---- sending ------------------------------------------------------------------------------------
+
+// The transport may keep what it knows of blocks that do not change any more.
+void WorkerCore::NoteWritten(const SchedulerOutput& plan) {
+  if (transport_ == nullptr) return;
+  std::vector<BlockId> full;
+  std::vector<BlockId> part;
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    const std::span<const BlockId> table = cache_->BlockTable(chunk.id);
+    const int32_t end = chunk.begin + chunk.count;
+    for (int32_t block = chunk.begin / options_.block_size; block * options_.block_size < end;
+         ++block) {
+      const bool whole = (block + 1) * options_.block_size <= end;
+      (whole ? full : part).push_back(table[block]);
+    }
+  }
+  transport_->Written(full, part);
+}
 
 // Full committed blocks behind the receiver's prefix that were not announced yet.
 void WorkerCore::AnnounceComputed(Request& request) {

@@ -29,6 +29,8 @@ class DeviceBuffer {
   virtual ~DeviceBuffer() = default;
   virtual std::byte* data() const = 0;
   virtual size_t size() const = 0;  // bytes, as asked for
+  // The file that holds it from offset 0 on, for other processes to map read-only; -1: none.
+  virtual int shared_fd() const { return -1; }
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data());
@@ -66,6 +68,10 @@ class Device {
   // ResourceExhausted names `purpose` and the size.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
                                                                  std::string_view purpose) = 0;
+  // As Allocate, with a shared_fd. Its pages may be touched at once. Unimplemented where the device
+  // has no such memory.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(
+      size_t bytes, std::string_view purpose) = 0;
   // Bytes of all living buffers.
   virtual size_t allocated_bytes() const = 0;
   virtual std::unique_ptr<Stream> CreateStream() = 0;

@@ -57,11 +57,12 @@ void BlockLanding::VerifyPieces() {
   }
 }
 
-BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch)
+BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch,
+                               std::vector<uint32_t> piece_crcs)
     : dispatch_(std::move(dispatch)),
       cursor_(pool, dispatch_.block, dispatch_.frame.valid_tokens),
       remaining_(cursor_.remaining()) {
-  dispatch_.frame.piece_crcs = PieceChecksums(pool, dispatch_.block, dispatch_.frame.valid_tokens);
+  dispatch_.frame.piece_crcs = std::move(piece_crcs);
 }
 
 int BlockDeparture::Fill(std::span<iovec> out) {

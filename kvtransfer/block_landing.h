@@ -63,8 +63,9 @@ class BlockLanding {
 
 class BlockDeparture {
  public:
-  // Computes the piece CRCs. REQUIRES: the sender dispatched it. `pool` must outlive this.
-  BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch);
+  // `piece_crcs` are the block's. REQUIRES: the sender dispatched it. `pool` must outlive this.
+  BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch,
+                 std::vector<uint32_t> piece_crcs);
 
   // The next bytes; at most out.size() entries.
   int Fill(std::span<iovec> out);

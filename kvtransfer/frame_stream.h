@@ -68,6 +68,7 @@ class FrameWriter {
   // REQUIRES: !block_under_way().
   void StartBlock(BlockDeparture departure);
 
+  size_t queued_bytes() const { return queued_bytes_; }  // of frames, not payloads
   bool empty() const { return queue_.empty() && !departure_; }
   bool block_under_way() const { return departure_.has_value(); }
   BlockDeparture* departure() { return departure_ ? &*departure_ : nullptr; }

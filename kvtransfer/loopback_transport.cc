@@ -240,15 +240,15 @@ void LoopbackNetwork::Disconnect(PeerId sending, const absl::Status& why) {
 bool LoopbackNetwork::DeliverFrames(int64_t now_us) {
   bool any = false;
   for (const auto& [address, transport] : transports_) {
-    for (const auto& [peer, frame] : transport->node().TakeFrames()) {
+    for (const auto& [peer, frame] : transport->node().TakeFrames(now_us)) {
       any = true;
       const auto from = ends_.find(peer);
       if (from == ends_.end()) continue;
       const PeerId other = from->second.other;
       TransferNode& node = ends_.at(other).transport->node();
-      const absl::Status status = from->second.sends
-                                      ? node.OnFrameFromSender(other, frame, now_us)
-                                      : node.OnFrameFromReceiver(other, frame, now_us);
+      const absl::Status status =
+          from->second.sends ? node.OnFrameFromSender(other, PullMode::kRequested, frame, now_us)
+                             : node.OnFrameFromReceiver(other, frame, now_us);
       CHECK(status.ok()) << status;  // our own sessions say nothing unexpected
     }
   }
@@ -264,7 +264,8 @@ bool LoopbackNetwork::MoveBlocks(int64_t now_us) {
     std::optional<BlockDispatch> dispatch = from.sender().NextBlock(peer);
     if (!dispatch) continue;
     any = true;
-    BlockDeparture departure(from.pool(), std::move(*dispatch));
+    std::vector<uint32_t> crcs = from.checksums().Of(dispatch->block, dispatch->frame.valid_tokens);
+    BlockDeparture departure(from.pool(), std::move(*dispatch), std::move(crcs));
     const BlockFrame& frame = departure.dispatch().frame;
     const std::optional<BlockPlacement> placement = to.receiver().OnBlock(end.other, frame);
     if (!placement) continue;  // ended at the receiver; its Abort is under way

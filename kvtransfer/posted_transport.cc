@@ -82,12 +82,17 @@ void PostedTransport::CancelSend(uint64_t sender_transfer) {
   if (sending_.contains(sender_transfer)) Post(CancelSendCommand{sender_transfer});
 }
 
-void PostedTransport::Post(TransferCommand command) {
+void PostedTransport::Written(std::span<const BlockId> full, std::span<const BlockId> part) {
+  if (full.empty() && part.empty()) return;
+  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}}, /*wake=*/false);
+}
+
+void PostedTransport::Post(TransferCommand command, bool wake) {
   {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
   }
-  WakeIoThread();
+  if (wake) WakeIoThread();
 }
 
 std::vector<TransferCommand> PostedTransport::TakeCommands() {

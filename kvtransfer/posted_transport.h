@@ -37,6 +37,7 @@ class PostedTransport : public KvTransport {
   void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
                 std::string manifest) override;
   void CancelSend(uint64_t sender_transfer) override;
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override;
   std::vector<TransferEvent> Poll() override;
 
  protected:
@@ -51,7 +52,8 @@ class PostedTransport : public KvTransport {
   void Publish(std::vector<TransferEvent> events);
 
  private:
-  void Post(TransferCommand command);
+  // Without `wake` it waits for whatever wakes the I/O thread next.
+  void Post(TransferCommand command, bool wake = true);
   absl::Status CheckRoom(const absl::flat_hash_set<uint64_t>& live, const char* what) const;
 
   const KvLayout layout_;

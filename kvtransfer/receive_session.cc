@@ -54,13 +54,14 @@ ReceiveSession::ReceiveSession(const KvLayout& layout, ReceiveSpec spec, uint64_
       deadline_us_(DeadlineUs(now_us, spec_.timeout_ms)),
       window_(PullWindow(layout)) {}
 
-absl::Status ReceiveSession::OnAnnounce(PeerId peer, const AnnounceFrame& frame) {
+absl::Status ReceiveSession::OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame) {
   if (peer_ && (*peer_ != peer || sender_transfer_ != frame.sender_transfer)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("transfer %d already has a sender (its transfer %d, not %d)", id(),
                         sender_transfer_, frame.sender_transfer));
   }
   peer_ = peer;
+  pulls_ = pulls;
   sender_transfer_ = frame.sender_transfer;
   if (frame.first_block != spec_.first_block || frame.block_count != block_count() ||
       frame.tokens != spec_.tokens) {
@@ -112,6 +113,11 @@ void ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
 }
 
 std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
+  if (pulls_ == PullMode::kImplied) {
+    if (requested_ < available_) busy_.Start(now_us);
+    requested_ = available_;
+    return std::nullopt;
+  }
   const int32_t limit = std::min(available_, landed_ + window_);
   // Half a window at a time, unless that is all there is.
   if (limit == requested_ || (limit < available_ && limit - requested_ < window_ / 2)) {
@@ -124,6 +130,11 @@ std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
   requested_ = limit;
   busy_.Start(now_us);
   return pull;
+}
+
+int64_t ReceiveSession::payload_bytes() const {
+  return PieceValidBytes(layout_, 1) * PieceCount(layout_) *
+         (spec_.tokens - int64_t{spec_.first_block} * layout_.block_size());
 }
 
 TransferEvent ReceiveSession::Event(TransferEvent::Kind kind, absl::Status status) const {

@@ -3,8 +3,8 @@
 //   expected ──Announce──▶ bound to one peer ──Announce, Pull, Block …──▶ complete
 //
 // Invariants: landed <= requested <= available <= block_count; blocks are asked for and land in
-// sequence order, once each; requested - landed never exceeds the pull window. Only the peer of the
-// first Announce is listened to.
+// sequence order, once each; requested - landed never exceeds the pull window, where pulls are
+// requested. Only the peer of the first Announce is listened to.
 //
 // Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferReceiver
 // ends it.
@@ -27,6 +27,10 @@ namespace baton {
 // One connection between two workers, named by the host of the state machines. Never reused.
 using PeerId = StrongInt<struct PeerIdTag, uint64_t>;
 
+// How blocks are asked for on a link. Requested: by Pull frames, a window at a time. Implied: an
+// announcement is a request for all it names, for links on which a block costs the sender no room.
+enum class PullMode : uint8_t { kRequested, kImplied };
+
 // Whether a spec fits the pool: InvalidArgument names the field and the limit.
 absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec);
 
@@ -38,13 +42,13 @@ class ReceiveSession {
 
   // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not
   // fit the spec.
-  absl::Status OnAnnounce(PeerId peer, const AnnounceFrame& frame);
+  absl::Status OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame);
   // Where the payload lands. OutOfRange when the block was not the next asked for; InvalidArgument
   // for a wrong size or piece count.
   absl::StatusOr<BlockId> OnBlock(const BlockFrame& frame) const;
   // The block that OnBlock accepted lies verified in the pool.
   void OnBlockLanded(int64_t bytes, int64_t now_us);
-  // What to ask for now, if anything.
+  // What to ask for now, if anything. Implied pulls are not sent: nothing.
   std::optional<PullFrame> NextPull(int64_t now_us);
 
   bool complete() const { return final_ && landed_ == block_count(); }
@@ -53,6 +57,7 @@ class ReceiveSession {
   uint64_t sender_transfer() const { return sender_transfer_; }
   uint64_t serial() const { return serial_; }
   int64_t deadline_us() const { return deadline_us_; }
+  int64_t payload_bytes() const;  // of the whole transfer
   int32_t block_count() const { return static_cast<int32_t>(spec_.blocks.size()); }
 
   // An event with this session's progress.
@@ -66,6 +71,7 @@ class ReceiveSession {
   int32_t window_;
 
   std::optional<PeerId> peer_;
+  PullMode pulls_ = PullMode::kRequested;
   uint64_t sender_transfer_ = 0;
   int32_t available_ = 0;
   int32_t requested_ = 0;

@@ -74,6 +74,13 @@ AnnounceFrame SendSession::MakeAnnounce() const {
           .manifest = manifest_};
 }
 
+PullFrame SendSession::RestToPull() const {
+  return {.transfer_id = transfer_id(),
+          .sender_transfer = id(),
+          .first = spec_.ticket.first_block + pulled_,
+          .count = static_cast<int32_t>(blocks_.size()) - pulled_};
+}
+
 absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
   const int32_t first = frame.first - spec_.ticket.first_block;
   const int64_t announced = static_cast<int64_t>(blocks_.size());

@@ -44,6 +44,9 @@ class SendSession {
   // The announcement to send now: cumulative, so one frame stands for any number of calls.
   AnnounceFrame MakeAnnounce() const;
 
+  // All that is announced and not pulled yet.
+  PullFrame RestToPull() const;
+
   // From the peer. OutOfRange when the range is not the next one or not announced yet.
   absl::Status OnPull(const PullFrame& frame, int64_t now_us);
   // FailedPrecondition when it comes before everything was sent.

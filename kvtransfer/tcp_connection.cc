@@ -1,140 +1,39 @@
 #include "kvtransfer/tcp_connection.h"
 
 #include <sys/socket.h>
-#include <sys/uio.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <limits>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status_macros.h"
-#include "kvtransfer/transfer_plan.h"
 
 namespace baton {
-namespace {
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// How much one connection may move before others have their turn.
-constexpr int64_t kTurnBytes = 8 << 20;
-// A payload that comes slower than this is a stalled one.
-constexpr int64_t kMinBytesPerMs = 1024;
-
-}  // namespace
-
-TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
-                             FileDescriptor socket, int64_t now_us)
-    : node_(node),
-      options_(options),
-      peer_(peer),
-      socket_(std::move(socket)),
-      state_(State::kGreeting),
-      state_deadline_us_(now_us + options.handshake_timeout_ms * 1000) {
-  reader_.BeginGreeting();
+ssize_t TcpConnection::ReadSome(std::span<iovec> buffers) {
+  return readv(fd(), buffers.data(), static_cast<int>(buffers.size()));
 }
 
-TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
-                             FileDescriptor socket, std::string address, int64_t now_us)
-    : node_(node),
-      options_(options),
-      peer_(peer),
-      socket_(std::move(socket)),
-      address_(std::move(address)),
-      state_(State::kConnecting),
-      state_deadline_us_(now_us + options.connect_timeout_ms * 1000) {
-  reader_.BeginGreeting();
+ssize_t TcpConnection::WriteSome(std::span<iovec> buffers) {
+  msghdr message{};
+  message.msg_iov = buffers.data();
+  message.msg_iovlen = buffers.size();
+  return sendmsg(fd(), &message, MSG_NOSIGNAL);
 }
 
-absl::Status TcpConnection::Send(const Frame& frame) { return writer_.Send(frame); }
-
-absl::Status TcpConnection::OnWritable(int64_t now_us) {
-  if (state_ == State::kConnecting) {
-    RETURN_IF_ERROR(ConnectResult(socket_));
-    state_ = State::kGreeting;
-    state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
-    RETURN_IF_ERROR(Send(node_.MakeHello(address_)));
-  }
-  return Pump(now_us);
-}
-
-absl::Status TcpConnection::OnReadable(int64_t now_us) {
-  iovec buffers[kMaxIovecs];
-  for (int64_t moved = 0; moved < kTurnBytes && state_ != State::kRefused;) {
-    const int count = reader_.Fill(buffers);
-    const ssize_t got = readv(socket_.get(), buffers, count);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got < 0) return SocketError("connection lost");
-    if (got == 0) return absl::UnavailableError("connection closed by the peer");
-    moved += got;
-    last_heard_us_ = now_us;
-    const bool was_mid_frame = reader_.mid_frame();
-    ASSIGN_OR_RETURN(std::optional<Frame> frame, reader_.Advance(got));
-    if (frame) RETURN_IF_ERROR(OnFrame(*std::move(frame), now_us));
-    if (const std::optional<BlockLanding> landed = reader_.TakeLanded()) OnLanded(*landed, now_us);
-    const bool began = !was_mid_frame || frame.has_value();
-    if (!reader_.mid_frame()) {
-      frame_deadline_us_ = 0;
-    } else if (began) {
-      const int64_t bytes =
-          reader_.landing() != nullptr ? reader_.frame_bytes() : kMaxManifestBytes;
-      frame_deadline_us_ = now_us + (options_.frame_timeout_ms + bytes / kMinBytesPerMs) * 1000;
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TcpConnection::OnFrame(Frame frame, int64_t now_us) {
-  if (state_ == State::kGreeting) return OnGreeting(frame, now_us);
-  if (std::holds_alternative<PongFrame>(frame)) return absl::OkStatus();
-  if (std::holds_alternative<PingFrame>(frame)) {
-    if (pong_queued_) return absl::OkStatus();
-    pong_queued_ = true;
-    return Send(PongFrame{});
-  }
-  if (opened_by_us()) return node_.OnFrameFromReceiver(peer_, frame, now_us);
-  if (auto* block = std::get_if<BlockFrame>(&frame)) return OnBlock(std::move(*block));
-  return node_.OnFrameFromSender(peer_, frame, now_us);
-}
-
-absl::Status TcpConnection::OnGreeting(const Frame& frame, int64_t now_us) {
-  if (opened_by_us()) {
-    const auto* reply = std::get_if<HelloReplyFrame>(&frame);
-    if (reply == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("expected HelloReply, got ", FrameName(frame)));
-    }
-    RETURN_IF_ERROR(TransferNode::CheckHelloReply(*reply));
-    state_ = State::kOpen;
-    reader_.EndGreeting();
-    node_.sender().OnLinkOpen(address_, peer_, reply->epoch);
-    return absl::OkStatus();
-  }
-  const auto* hello = std::get_if<HelloFrame>(&frame);
-  if (hello == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("expected Hello, got ", FrameName(frame)));
-  }
-  const HelloReplyFrame reply = node_.AnswerHello(*hello);
-  state_ = reply.accepted ? State::kOpen : State::kRefused;
-  reader_.EndGreeting();
-  state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
-  return Send(reply);
-}
-
-absl::Status TcpConnection::OnBlock(BlockFrame frame) {
+absl::Status TcpConnection::OnPayloadFrame(Frame frame, int64_t) {
+  auto* block = std::get_if<BlockFrame>(&frame);
+  if (block == nullptr) return Unexpected(frame);
   const KvLayout& layout = node_.pool().layout;
-  if (frame.payload_bytes < 1 || frame.payload_bytes > layout.bytes_per_block()) {
+  if (block->payload_bytes < 1 || block->payload_bytes > layout.bytes_per_block()) {
     return absl::InvalidArgumentError(absl::StrFormat("Block: payload_bytes %d is outside [1, %d]",
-                                                      frame.payload_bytes,
+                                                      block->payload_bytes,
                                                       layout.bytes_per_block()));
   }
-  const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer_, frame);
+  const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), *block);
   if (placement) {
-    reader_.StartPayload(BlockLanding(node_.pool(), *placement, std::move(frame)));
+    reader_.StartPayload(BlockLanding(node_.pool(), *placement, std::move(*block)));
   } else {
-    reader_.StartPayload(BlockLanding(frame.payload_bytes));
+    reader_.StartPayload(BlockLanding(block->payload_bytes));
   }
   return absl::OkStatus();
 }
@@ -145,91 +44,13 @@ void TcpConnection::OnLanded(const BlockLanding& landing, int64_t now_us) {
                                  now_us);
 }
 
-absl::Status TcpConnection::Pump(int64_t now_us) {
-  if (state_ == State::kConnecting) return absl::OkStatus();
-  iovec buffers[kMaxIovecs];
-  for (int64_t moved = 0; moved < kTurnBytes;) {
-    if (!writer_.block_under_way() && state_ == State::kOpen) {
-      if (std::optional<BlockDispatch> next = node_.sender().NextBlock(peer_)) {
-        writer_.StartBlock(BlockDeparture(node_.pool(), *std::move(next)));
-      }
-    }
-    const int count = writer_.Fill(buffers);
-    if (count == 0) break;
-    msghdr message{};
-    message.msg_iov = buffers;
-    message.msg_iovlen = count;
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
-    if (sent < 0) return SocketError("connection lost");
-    moved += sent;
-    if (const std::optional<BlockDispatch> out = writer_.Advance(sent)) {
-      node_.sender().OnBlockSent(*out, now_us);
-    }
-    if (writer_.empty()) pong_queued_ = false;
-  }
-  if (state_ == State::kRefused && writer_.empty()) {
-    return absl::FailedPreconditionError("refused in the handshake");
+absl::Status TcpConnection::QueueBlocks(int64_t) {
+  if (writer_.block_under_way()) return absl::OkStatus();
+  if (std::optional<BlockDispatch> next = node_.sender().NextBlock(peer())) {
+    std::vector<uint32_t> crcs = node_.checksums().Of(next->block, next->frame.valid_tokens);
+    writer_.StartBlock(BlockDeparture(node_.pool(), *std::move(next), std::move(crcs)));
   }
   return absl::OkStatus();
-}
-
-bool TcpConnection::WantsToWrite() const {
-  return state_ == State::kConnecting || !writer_.empty() ||
-         (state_ == State::kOpen && node_.sender().HasBlocksFor(peer_));
-}
-
-bool TcpConnection::HasTransfers() const {
-  return opened_by_us() ? node_.sender().HasTransfersWith(peer_)
-                        : node_.receiver().HasTransfersWith(peer_);
-}
-
-absl::Status TcpConnection::OnTimer(int64_t now_us) {
-  if (state_ != State::kOpen) {
-    if (now_us < state_deadline_us_) return absl::OkStatus();
-    return absl::UnavailableError(state_ == State::kConnecting ? "no connection in time"
-                                                               : "no handshake in time");
-  }
-  if (frame_deadline_us_ != 0 && now_us >= frame_deadline_us_) {
-    return absl::UnavailableError(absl::StrFormat(
-        "the peer stalled inside a frame, %d bytes missing", reader_.frame_bytes()));
-  }
-  return WatchLife(now_us);
-}
-
-absl::Status TcpConnection::WatchLife(int64_t now_us) {
-  if (!HasTransfers()) {
-    watching_life_ = false;
-    if (!opened_by_us() && now_us - last_heard_us_ >= options_.idle_timeout_ms * 1000) {
-      return absl::UnavailableError(
-          absl::StrFormat("silent for %d ms without a transfer", options_.idle_timeout_ms));
-    }
-    return absl::OkStatus();
-  }
-  if (!watching_life_) {
-    watching_life_ = true;
-    last_heard_us_ = now_us;
-    next_ping_us_ = now_us + options_.ping_interval_ms * 1000;
-  }
-  if (now_us - last_heard_us_ >= options_.silence_timeout_ms * 1000) {
-    return absl::UnavailableError(
-        absl::StrFormat("nothing heard from the peer for %d ms", options_.silence_timeout_ms));
-  }
-  if (now_us < next_ping_us_) return absl::OkStatus();
-  next_ping_us_ = now_us + options_.ping_interval_ms * 1000;
-  return Send(PingFrame{});
-}
-
-int64_t TcpConnection::NextTimerUs() const {
-  if (state_ != State::kOpen) return state_deadline_us_;
-  int64_t next = frame_deadline_us_ != 0 ? frame_deadline_us_ : kNever;
-  if (watching_life_) {
-    next = std::min({next, next_ping_us_, last_heard_us_ + options_.silence_timeout_ms * 1000});
-  } else if (!opened_by_us()) {
-    next = std::min(next, last_heard_us_ + options_.idle_timeout_ms * 1000);
-  }
-  return next;
 }
 
 void TcpConnection::ReleaseEndedTransfers() {
@@ -240,15 +61,6 @@ void TcpConnection::ReleaseEndedTransfers() {
   if (BlockDeparture* departure = writer_.departure();
       departure != nullptr && !node_.sender().IsLive(departure->dispatch())) {
     departure->Detach();
-  }
-}
-
-void TcpConnection::Lost(const absl::Status& why) {
-  if (opened_by_us()) {
-    node_.sender().OnLinkDown(
-        address_, absl::Status(why.code(), absl::StrCat(address_, ": ", why.message())));
-  } else {
-    node_.receiver().OnPeerLost(peer_, why);
   }
 }
 

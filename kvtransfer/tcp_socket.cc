@@ -80,10 +80,6 @@ const sockaddr* Raw(const SocketAddress& address) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::string SocketAddress::host() const {
   char text[NI_MAXHOST] = "";
   getnameinfo(Raw(*this), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);

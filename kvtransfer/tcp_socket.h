@@ -1,6 +1,6 @@
 // Non-blocking TCP sockets as Status-returning functions.
 //
-// Thread safety: functions are safe from any thread; a FileDescriptor belongs to one.
+// Thread safety: functions are safe from any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,29 +8,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 
 namespace baton {
-
-// Owns a file descriptor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
 
 struct SocketAddress {
   sockaddr_storage storage{};

@@ -32,6 +32,8 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Abort", kMaxReasonBytes + 32},
     {"Ping", 0},
     {"Pong", 0},
+    {"SharedPool", 8},
+    {"SharedBlock", 4 * kMaxPieces + 96},
 }};
 constexpr size_t kHelloTypes = 2;  // the first of them
 static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
@@ -275,6 +277,27 @@ void Write(Writer&, const PingFrame&) {}
 void Read(Reader&, PingFrame&) {}
 void Write(Writer&, const PongFrame&) {}
 void Read(Reader&, PongFrame&) {}
+
+void Write(Writer& w, const SharedPoolFrame& f) { w.Number(f.num_blocks); }
+
+void Read(Reader& r, SharedPoolFrame& f) {
+  r.Number("num_blocks", f.num_blocks);
+  if (f.num_blocks < 0 || f.num_blocks > kMaxCount) {
+    r.Fail(absl::StrFormat("num_blocks %d is outside [0, %d]", f.num_blocks, kMaxCount));
+  }
+}
+
+void Write(Writer& w, const SharedBlockFrame& f) {
+  w.Number(f.pool_block);
+  w.Number(f.generation);
+  Write(w, f.block);
+}
+
+void Read(Reader& r, SharedBlockFrame& f) {
+  r.Count("pool_block", kMaxCount, f.pool_block);
+  r.Number("generation", f.generation);
+  Read(r, f.block);
+}
 
 template <size_t kIndex = 0>
 absl::StatusOr<Frame> ReadType(size_t index, std::span<const std::byte> body) {

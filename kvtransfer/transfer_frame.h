@@ -110,9 +110,26 @@ struct PongFrame {
   bool operator==(const PongFrame&) const = default;
 };
 
+// Over shared memory alone, and there from the sender: its pool's file and the file of its blocks'
+// generations came as descriptors with, or before, this frame.
+struct SharedPoolFrame {
+  int64_t num_blocks = 0;
+  bool operator==(const SharedPoolFrame&) const = default;
+};
+
+// Over shared memory alone: a Block whose payload lies in the sender's pool, there valid for as
+// long as the block's generation is this one.
+struct SharedBlockFrame {
+  BlockFrame block;
+  int32_t pool_block = 0;
+  uint64_t generation = 0;
+  bool operator==(const SharedBlockFrame&) const = default;
+};
+
 // The order is the wire's type number, counted from 1.
-using Frame = std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame,
-                           DoneFrame, AbortFrame, PingFrame, PongFrame>;
+using Frame =
+    std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame, DoneFrame,
+                 AbortFrame, PingFrame, PongFrame, SharedPoolFrame, SharedBlockFrame>;
 
 const char* FrameName(const Frame& frame);
 

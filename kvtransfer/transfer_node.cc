@@ -24,11 +24,13 @@ TransferNode::TransferNode(RegisteredPool pool, KvFingerprint fingerprint, Epoch
     : pool_(std::move(pool)),
       fingerprint_(std::move(fingerprint)),
       epoch_(epoch),
+      checksums_(pool_),
       sender_(pool_.layout),
       receiver_(pool_.layout, epoch) {}
 
 void TransferNode::Apply(TransferCommand command, int64_t now_us) {
   if (auto* expect = std::get_if<ReceiveSpec>(&command)) {
+    checksums_.Forget(expect->blocks);
     receiver_.Expect(std::move(*expect), now_us);
   } else if (auto* cancel_receive = std::get_if<CancelReceiveCommand>(&command)) {
     receiver_.Cancel(cancel_receive->transfer_id);
@@ -37,6 +39,8 @@ void TransferNode::Apply(TransferCommand command, int64_t now_us) {
   } else if (auto* announce = std::get_if<AnnounceCommand>(&command)) {
     sender_.Announce(announce->sender_transfer, announce->blocks, announce->final,
                      std::move(announce->manifest));
+  } else if (const auto* written = std::get_if<WrittenCommand>(&command)) {
+    checksums_.OnWritten(written->full, written->part);
   } else {
     sender_.Cancel(std::get<CancelSendCommand>(command).sender_transfer);
   }
@@ -72,10 +76,11 @@ absl::Status TransferNode::OnFrameFromReceiver(PeerId peer, const Frame& frame, 
   return absl::OkStatus();
 }
 
-absl::Status TransferNode::OnFrameFromSender(PeerId peer, const Frame& frame, int64_t now_us) {
+absl::Status TransferNode::OnFrameFromSender(PeerId peer, PullMode pulls, const Frame& frame,
+                                             int64_t now_us) {
   if (const auto* announce = std::get_if<AnnounceFrame>(&frame)) {
     if (apply_posted_) apply_posted_(now_us);
-    receiver_.OnAnnounce(peer, *announce, now_us);
+    receiver_.OnAnnounce(peer, pulls, *announce, now_us);
   } else if (const auto* abort = std::get_if<AbortFrame>(&frame)) {
     receiver_.OnAbort(peer, *abort);
   } else {
@@ -93,9 +98,9 @@ int64_t TransferNode::NextDeadlineUs() const {
   return std::min(receiver_.NextDeadlineUs(), sender_.NextDeadlineUs());
 }
 
-std::vector<OutgoingFrame> TransferNode::TakeFrames() {
+std::vector<OutgoingFrame> TransferNode::TakeFrames(int64_t now_us) {
   std::vector<OutgoingFrame> frames = receiver_.TakeFrames();
-  Append(frames, sender_.TakeFrames());
+  Append(frames, sender_.TakeFrames(now_us));
   return frames;
 }
 

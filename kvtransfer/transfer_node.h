@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kvtransfer/block_checksums.h"
 #include "kvtransfer/transfer_frame.h"
 #include "kvtransfer/transfer_receiver.h"
 #include "kvtransfer/transfer_sender.h"
@@ -35,9 +36,13 @@ struct AnnounceCommand {
 struct CancelSendCommand {
   uint64_t sender_transfer = 0;
 };
+struct WrittenCommand {
+  std::vector<BlockId> full;
+  std::vector<BlockId> part;
+};
 // What the engine posts.
-using TransferCommand =
-    std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand, CancelSendCommand>;
+using TransferCommand = std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand,
+                                     CancelSendCommand, WrittenCommand>;
 
 class TransferNode {
  public:
@@ -62,18 +67,19 @@ class TransferNode {
   static absl::Status CheckHelloReply(const HelloReplyFrame& reply);
 
   // A frame on an open link that this node opened (it sends blocks there) or accepted (it
-  // receives). Block, Hello, Ping and Pong are the host's; any other that does not belong to the
+  // receives). Blocks, Hello, Ping and Pong are the host's; any other that does not belong to the
   // direction is InvalidArgument and ends the link.
   absl::Status OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us);
-  absl::Status OnFrameFromSender(PeerId peer, const Frame& frame, int64_t now_us);
+  absl::Status OnFrameFromSender(PeerId peer, PullMode pulls, const Frame& frame, int64_t now_us);
 
   void OnTimer(int64_t now_us);
   int64_t NextDeadlineUs() const;
-  std::vector<OutgoingFrame> TakeFrames();
+  std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
   std::vector<TransferEvent> TakeEvents();
 
   const RegisteredPool& pool() const { return pool_; }
   Epoch epoch() const { return epoch_; }
+  BlockChecksums& checksums() { return checksums_; }
   TransferSender& sender() { return sender_; }
   TransferReceiver& receiver() { return receiver_; }
 
@@ -81,6 +87,7 @@ class TransferNode {
   const RegisteredPool pool_;
   const KvFingerprint fingerprint_;
   const Epoch epoch_;
+  BlockChecksums checksums_;
   TransferSender sender_;
   TransferReceiver receiver_;
   std::function<void(int64_t now_us)> apply_posted_;

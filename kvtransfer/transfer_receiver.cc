@@ -28,7 +28,8 @@ ReceiveSession* TransferReceiver::Find(uint64_t transfer_id, PeerId peer) {
   return it != sessions_.end() && it->second.peer() == peer ? &it->second : nullptr;
 }
 
-void TransferReceiver::OnAnnounce(PeerId peer, const AnnounceFrame& frame, int64_t now_us) {
+void TransferReceiver::OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame,
+                                  int64_t now_us) {
   const auto refuse = [&](absl::StatusCode code, std::string reason) {
     frames_.push_back({peer, AbortFrame{.transfer_id = frame.transfer_id,
                                         .sender_transfer = frame.sender_transfer,
@@ -47,7 +48,7 @@ void TransferReceiver::OnAnnounce(PeerId peer, const AnnounceFrame& frame, int64
   }
   ReceiveSession& session = it->second;
   const bool was_bound = session.peer().has_value();
-  const absl::Status status = session.OnAnnounce(peer, frame);
+  const absl::Status status = session.OnAnnounce(peer, pulls, frame);
   if (absl::IsFailedPrecondition(status)) {  // a second sender does not harm the first
     return refuse(status.code(), std::string(status.message()));
   }
@@ -70,7 +71,7 @@ std::optional<BlockPlacement> TransferReceiver::OnBlock(PeerId peer, const Block
     Fail(frame.transfer_id, block.status());
     return {};
   }
-  return BlockPlacement{session->serial(), frame.transfer_id, *block};
+  return BlockPlacement{session->serial(), frame.transfer_id, *block, session->payload_bytes()};
 }
 
 void TransferReceiver::OnBlockLanded(const BlockPlacement& placement, int64_t bytes,

@@ -37,6 +37,7 @@ struct BlockPlacement {
   uint64_t serial = 0;  // of the session; see IsLive
   uint64_t transfer_id = 0;
   BlockId block;
+  int64_t transfer_bytes = 0;  // payload of the whole transfer
 };
 
 class TransferReceiver {
@@ -48,7 +49,7 @@ class TransferReceiver {
   void Expect(ReceiveSpec spec, int64_t now_us);
   void Cancel(uint64_t transfer_id);
 
-  void OnAnnounce(PeerId peer, const AnnounceFrame& frame, int64_t now_us);
+  void OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame, int64_t now_us);
   // Nothing: no live transfer wants the payload, which must be thrown away.
   std::optional<BlockPlacement> OnBlock(PeerId peer, const BlockFrame& frame);
   // The payload of a placement landed; `verified` is DataLoss where a CRC differs. Ignored when the

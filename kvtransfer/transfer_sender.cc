@@ -47,9 +47,11 @@ void TransferSender::Introduce(const Link& link, const SendSession& session) {
   unannounced_.insert(session.id());
 }
 
-void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch) {
+void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
+                                PullMode pulls) {
   Link& link = links_[address];
   link.peer = peer;
+  link.pulls = pulls;
   link.peer_epoch = peer_epoch;
   addresses_[peer] = address;
   const std::vector<uint64_t> waiting(link.sessions.begin(), link.sessions.end());
@@ -84,10 +86,15 @@ const TransferSender::Link* TransferSender::FindLink(PeerId peer) const {
 void TransferSender::OnPull(PeerId peer, const PullFrame& frame, int64_t now_us) {
   SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
   if (session == nullptr) return;  // ended here while the pull was under way
-  const bool in_turns = session->HasBlockToSend();
-  const absl::Status status = session->OnPull(frame, now_us);
+  Pull(*FindLink(peer), *session, frame, now_us);
+}
+
+void TransferSender::Pull(Link& link, SendSession& session, const PullFrame& frame,
+                          int64_t now_us) {
+  const bool in_turns = session.HasBlockToSend();
+  const absl::Status status = session.OnPull(frame, now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
-  if (!in_turns) FindLink(peer)->turns.push_back(frame.sender_transfer);
+  if (!in_turns) link.turns.push_back(frame.sender_transfer);
 }
 
 void TransferSender::OnDone(PeerId peer, const DoneFrame& frame) {
@@ -147,12 +154,14 @@ int64_t TransferSender::NextDeadlineUs() const {
   return deadlines_.empty() ? std::numeric_limits<int64_t>::max() : deadlines_.begin()->first;
 }
 
-std::vector<OutgoingFrame> TransferSender::TakeFrames() {
-  for (const uint64_t id : unannounced_) {
-    const SendSession& session = sessions_.at(id);
-    frames_.push_back({*links_.at(session.ticket().address).peer, session.MakeAnnounce()});
+std::vector<OutgoingFrame> TransferSender::TakeFrames(int64_t now_us) {
+  for (const uint64_t id : std::exchange(unannounced_, {})) {
+    SendSession& session = sessions_.at(id);
+    Link& link = links_.at(session.ticket().address);
+    frames_.push_back({*link.peer, session.MakeAnnounce()});
+    const PullFrame rest = session.RestToPull();
+    if (link.pulls == PullMode::kImplied && rest.count > 0) Pull(link, session, rest, now_us);
   }
-  unannounced_.clear();
   return std::exchange(frames_, {});
 }
 

@@ -47,7 +47,8 @@ class TransferSender {
   // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or
   // OnLinkDown.
   std::vector<std::string> TakeConnects() { return std::exchange(connects_, {}); }
-  void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch);
+  void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
+                  PullMode pulls = PullMode::kRequested);
   // Refused, failed or lost.
   void OnLinkDown(const std::string& address, const absl::Status& why);
 
@@ -66,13 +67,14 @@ class TransferSender {
   bool HasBlocksFor(PeerId peer) const;
   // INT64_MAX when there is none.
   int64_t NextDeadlineUs() const;
-  std::vector<OutgoingFrame> TakeFrames();
+  std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
   std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:
   struct Link {
     std::optional<PeerId> peer;  // set while open
     Epoch peer_epoch{0};
+    PullMode pulls = PullMode::kRequested;
     absl::flat_hash_set<uint64_t> sessions;  // live, by sender_transfer
     std::deque<uint64_t> turns;              // those with blocks to send, in turn
   };
@@ -83,6 +85,7 @@ class TransferSender {
   // On an open link: fails a session whose ticket names another epoch, marks the others to be
   // announced.
   void Introduce(const Link& link, const SendSession& session);
+  void Pull(Link& link, SendSession& session, const PullFrame& frame, int64_t now_us);
   void Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer = true);
   void Erase(uint64_t sender_transfer);
 

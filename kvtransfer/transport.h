@@ -46,7 +46,9 @@ namespace baton {
 struct TransferTicket {
   uint64_t transfer_id = 0;  // unique within the receiver's epoch, and not to be guessed
   Epoch receiver_epoch{0};
-  std::string address;      // "tcp:HOST:PORT" or "loopback:NAME"
+  // Ways to the receiver, the best first: "shm:NAME,tcp:HOST:PORT", or one of these, or
+  // "loopback:NAME". The sender takes the first that it can open.
+  std::string address;
   int32_t first_block = 0;  // first block the receiver lacks, in sequence order
   int32_t block_count = 0;  // blocks it expects from there to the prompt's end
   int64_t timeout_ms = 0;   // from now; how long the receiver waits for the whole
@@ -56,6 +58,8 @@ struct TransferTicket {
 struct RegisteredPool {
   std::byte* base = nullptr;
   KvLayout layout;
+  int shared_fd =
+      -1;  // the file that holds it from offset 0 on (DeviceBuffer::shared_fd); -1: none
 };
 
 struct ReceiveSpec {
@@ -114,6 +118,11 @@ class KvTransport {
                         std::string manifest) = 0;
   virtual void CancelSend(uint64_t sender_transfer) = 0;
 
+  // The engine wrote to these blocks of the pool: they are whole now and stay as they are until
+  // they are named again or a transfer lands in them, or they do not. A transport may keep the
+  // checksums of whole ones, if every write is reported before the blocks can be announced.
+  virtual void Written(std::span<const BlockId> /*full*/, std::span<const BlockId> /*part*/) {}
+
   // Events since the last call, in order per transfer.
   virtual std::vector<TransferEvent> Poll() = 0;
 };
@@ -133,7 +142,8 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateLoopbackTransport(
     std::shared_ptr<LoopbackNetwork> network, std::string name, TransportOptions options);
 std::shared_ptr<LoopbackNetwork> CreateLoopbackNetwork();
 
-// How long a TCP transport waits for what. The defaults find a dead peer within about a second.
+// How long a transport over sockets waits for what. The defaults find a dead peer within about a
+// second.
 struct TcpOptions {
   int64_t connect_timeout_ms = 1000;
   int64_t handshake_timeout_ms = 1000;
@@ -152,5 +162,18 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateTcpTransport(const std::strin
                                                                 const std::string& advertise_host,
                                                                 TransportOptions options,
                                                                 TcpOptions tcp = {});
+
+// Shared memory on one host, TCP, or both behind one address.
+struct SocketEndpoints {
+  std::string tcp_listen;  // as CreateTcpTransport's; empty: no TCP
+  std::string tcp_advertise_host;
+  // Where this process is met on its host: 1 to 64 letters, digits, '-', '_' or '.', unique within
+  // the network namespace. Needs a pool with a shared_fd. Empty: no shared memory.
+  std::string shm_name;
+};
+// AlreadyExists when the name is taken.
+absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketEndpoints& endpoints,
+                                                                   TransportOptions options,
+                                                                   TcpOptions tcp = {});
 
 }  // namespace baton

@@ -21,11 +21,14 @@
 namespace baton {
 namespace {
 
+enum class TransferMedium : uint8_t { kAuto, kTcp, kShm };
+
 struct WorkerOptions {
   EngineOptions engine;
   RpcServerOptions server;
   std::string advertise = "127.0.0.1";
   std::string transfer_listen = "127.0.0.1:0";
+  TransferMedium transport = TransferMedium::kAuto;
   std::string worker_id;
   std::vector<std::string> routers;
 };
@@ -35,6 +38,13 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   settings.Add("advertise", &options.advertise, "Host name under which others reach this worker.");
   settings.Add("transfer-listen", &options.transfer_listen,
                "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
+  settings.AddChoice<TransferMedium>(
+      "transport", &options.transport,
+      {{"auto", TransferMedium::kAuto},
+       {"tcp", TransferMedium::kTcp},
+       {"shm", TransferMedium::kShm}},
+      "How KV comes from other workers: tcp, shm (shared memory, from this host alone), or auto: "
+      "shm where both are on one host, tcp otherwise.");
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; made up from role, host and process id when empty.");
@@ -106,7 +116,10 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   }
 
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
-  options.engine.transfer_listen = options.transfer_listen;
+  if (options.transport != TransferMedium::kShm) {
+    options.engine.transfer_listen = options.transfer_listen;
+  }
+  options.engine.transfer_shm = options.transport != TransferMedium::kTcp;
   options.engine.transfer_advertise = options.advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"

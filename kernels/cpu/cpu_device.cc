@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/huge_page_buffer.h"
+#include "kernels/cpu/shared_page_buffer.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace baton {
@@ -17,19 +18,24 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 
+int SharedFd(const HugePageBuffer&) { return -1; }
+int SharedFd(const SharedPageBuffer& buffer) { return buffer.fd(); }
+
 // Counts itself in the device's total for as long as it lives, also past the device.
+template <typename Pages>
 class CpuDeviceBuffer final : public DeviceBuffer {
  public:
-  CpuDeviceBuffer(HugePageBuffer buffer, std::shared_ptr<std::atomic<size_t>> total)
-      : buffer_(std::move(buffer)), total_(std::move(total)) {
-    total_->fetch_add(buffer_.size());
+  CpuDeviceBuffer(Pages pages, std::shared_ptr<std::atomic<size_t>> total)
+      : pages_(std::move(pages)), total_(std::move(total)) {
+    total_->fetch_add(pages_.size());
   }
-  ~CpuDeviceBuffer() override { total_->fetch_sub(buffer_.size()); }
-  std::byte* data() const override { return buffer_.data(); }
-  size_t size() const override { return buffer_.size(); }
+  ~CpuDeviceBuffer() override { total_->fetch_sub(pages_.size()); }
+  std::byte* data() const override { return pages_.data(); }
+  size_t size() const override { return pages_.size(); }
+  int shared_fd() const override { return SharedFd(pages_); }
 
  private:
-  HugePageBuffer buffer_;
+  Pages pages_;
   std::shared_ptr<std::atomic<size_t>> total_;
 };
 
@@ -46,8 +52,11 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
                                                          std::string_view purpose) override {
-    ASSIGN_OR_RETURN(HugePageBuffer buffer, HugePageBuffer::Allocate(bytes, purpose));
-    return std::make_unique<CpuDeviceBuffer>(std::move(buffer), allocated_bytes_);
+    return Own(HugePageBuffer::Allocate(bytes, purpose));
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(size_t bytes,
+                                                               std::string_view purpose) override {
+    return Own(SharedPageBuffer::Allocate(bytes, purpose));
   }
 
   size_t allocated_bytes() const override { return allocated_bytes_->load(); }
@@ -55,6 +64,12 @@ class CpuDevice final : public Device {
   const Ops& ops() const override { return ops_; }
 
  private:
+  template <typename Pages>
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Own(absl::StatusOr<Pages> pages) {
+    RETURN_IF_ERROR(pages.status());
+    return std::make_unique<CpuDeviceBuffer<Pages>>(*std::move(pages), allocated_bytes_);
+  }
+
   const InstructionSet set_;
   ThreadPool pool_;
   const CpuOps ops_;

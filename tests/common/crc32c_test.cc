@@ -21,7 +21,7 @@ TEST(Crc32c, GivesThePublishedValues) {
   EXPECT_EQ(ExtendCrc32cTable(0, Bytes("123456789")), 0xE3069283u);
 }
 
-TEST(Crc32c, HardwareEqualsTheTableAtEveryLengthAndAlignment) {
+TEST(Crc32c, HardwareVersionsEqualTheTableAtEveryLengthAndAlignment) {
   if (!Crc32cHardwareAvailable()) {
     EXPECT_EQ(Crc32c("abc"), ExtendCrc32cTable(0, Bytes("abc")));
     return;
@@ -34,6 +34,9 @@ TEST(Crc32c, HardwareEqualsTheTableAtEveryLengthAndAlignment) {
   auto check = [&](size_t offset, size_t length, uint32_t start) {
     const auto view = std::span<const std::byte>(data).subspan(offset, length);
     ASSERT_EQ(ExtendCrc32cHardware(start, view), ExtendCrc32cTable(start, view))
+        << "offset " << offset << " length " << length;
+    if (!Crc32cAvx512Available()) return;
+    ASSERT_EQ(ExtendCrc32cAvx512(start, view), ExtendCrc32cTable(start, view))
         << "offset " << offset << " length " << length;
   };
   for (size_t length = 0; length <= 1200; ++length) check(length % 9, length, 0);

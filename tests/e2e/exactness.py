@@ -77,7 +77,7 @@ class Runner:
 
 # Factor → values; the first value is the reference's.
 FACTORS = {
-    "transport": ["none", "loopback", "tcp"],
+    "transport": ["none", "loopback", "tcp", "shm"],
     "max-chunk-tokens": ["65536", "16", "64", "256"],
     "block-size": ["16", "1", "8", "32", "128"],
     "kv-layout": ["block-major", "layer-major"],
@@ -129,6 +129,8 @@ def selection(reference):
     yield {**mixed, "transport": "tcp", "max-chunk-tokens": "16", "block-size": "8"}
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
     yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false"}
+    yield {**mixed, "transport": "shm", "max-chunk-tokens": "16", "block-size": "8", "kv-layout": "layer-major"}
+    yield {**mixed, "transport": "shm", "kv-type": "int8", "max-chunk-tokens": "64"}
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
            "block-size": "1", "max-chunk-tokens": "64"}

@@ -12,7 +12,9 @@ import re
 from service_case import BLOCK, CHUNK, CONTEXT, ServiceTest, inspect_tokens, main, read_texts, run
 
 
-class Exactness(ServiceTest):
+class SameAnswers:
+    """Mixed into a test case of any transport."""
+
     def boundary_jobs(self):
         """Prompts that end before, at and after the boundaries of blocks and chunks, greedy and sampled."""
         lengths = [1, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * BLOCK,
@@ -63,6 +65,16 @@ class Exactness(ServiceTest):
             self.assertNotIn("prefill_worker", result, what)
             self.assertEqual(ledger["kv_bytes"], 0, what)
 
+
+class ExactnessOverTcp(SameAnswers, ServiceTest):
+    worker_arguments = (*ServiceTest.worker_arguments, "--transport=tcp")
+
+
+class ExactnessOverSharedMemory(SameAnswers, ServiceTest):
+    worker_arguments = (*ServiceTest.worker_arguments, "--transport=shm")
+
+
+class Exactness(SameAnswers, ServiceTest):
     def test_the_same_seed_gives_the_same_answer_and_another_seed_another(self):
         job = {"prompt": "The best way to spend a day is", "max_tokens": 24, "temperature": 1.2}
         results, _ = self.cluster.generate([job | {"id": "a", "seed": 1}, job | {"id": "b", "seed": 1},

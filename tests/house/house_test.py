@@ -45,12 +45,15 @@ TESTED_ELSEWHERE = {
     "kernels/cpu/vector_kernels.cc": "tests/kernels/cpu_kernels_test.cc",
     # The hardware half of one function, compared with the table half.
     "common/crc32c_sse42.cc": "tests/common/crc32c_test.cc",
-    # One rule book for two transports: tests/kvtransfer/transport_contract_test.cc runs against both.
+    "common/crc32c_avx512.cc": "tests/common/crc32c_test.cc",
+    # One rule book for all transports: tests/kvtransfer/transport_contract_test.cc runs against each.
     "kvtransfer/loopback_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
     "kvtransfer/posted_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
     "kvtransfer/transfer_node.cc": "tests/kvtransfer/transport_contract_test.cc",
     # Sockets, and bytes landing in the pool, seen through real connections.
-    "kvtransfer/tcp_socket.cc": "tests/kvtransfer/tcp_transport_test.cc",
+    "kvtransfer/tcp_socket.cc": "tests/kvtransfer/socket_transport_test.cc",
+    "kvtransfer/stream_connection.cc": "tests/kvtransfer/socket_transport_test.cc",
+    "kvtransfer/shm_connection.cc": "tests/kvtransfer/shm_hostile_sender_test.cc",
     "kvtransfer/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     "kvtransfer/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     # A session is driven by its owner, which alone creates it.

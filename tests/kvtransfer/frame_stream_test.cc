@@ -21,6 +21,9 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
   }
 
   RegisteredPool Source() { return {from_.data(), layout_}; }
+  BlockDeparture Departure(int32_t valid) {
+    return BlockDeparture(Source(), Dispatch(valid), PieceChecksums(Source(), BlockId(1), valid));
+  }
   BlockDispatch Dispatch(int32_t valid) const {
     return {.serial = 1,
             .block = BlockId(1),
@@ -86,7 +89,7 @@ TEST_P(FrameStreamTest, FramesAndBlocksArriveWholeHoweverTheBytesAreCut) {
     FrameReader reader;
     const DoneFrame done{.transfer_id = 3, .sender_transfer = 4};
     ASSERT_TRUE(writer.Send(PingFrame{}).ok());
-    writer.StartBlock(BlockDeparture(Source(), Dispatch(valid)));
+    writer.StartBlock(Departure(valid));
     ASSERT_TRUE(writer.Send(done).ok());  // waits until the block is out
     int blocks_out = 0;
     while (!writer.empty()) Give(reader, Take(writer, 1 + random() % 200, &blocks_out));
@@ -104,7 +107,7 @@ TEST_P(FrameStreamTest, FramesAndBlocksArriveWholeHoweverTheBytesAreCut) {
 TEST_P(FrameStreamTest, ADetachedDepartureSendsTheBytesOfTheMomentItWasDetached) {
   FrameWriter writer;
   FrameReader reader;
-  writer.StartBlock(BlockDeparture(Source(), Dispatch(16)));
+  writer.StartBlock(Departure(16));
   int blocks_out = 0;
   Give(reader, Take(writer, 700, &blocks_out));
   writer.departure()->Detach();
@@ -117,7 +120,7 @@ TEST_P(FrameStreamTest, ADetachedDepartureSendsTheBytesOfTheMomentItWasDetached)
 TEST_P(FrameStreamTest, ADivertedLandingWritesNoMoreAndKeepsTheStreamInStep) {
   FrameWriter writer;
   FrameReader reader;
-  writer.StartBlock(BlockDeparture(Source(), Dispatch(16)));
+  writer.StartBlock(Departure(16));
   ASSERT_TRUE(writer.Send(PongFrame{}).ok());
   int blocks_out = 0;
   Give(reader, Take(writer, 700, &blocks_out));

@@ -65,7 +65,17 @@ std::vector<Frame> Samples() {
                  .code = absl::StatusCode::kNotFound,
                  .reason = "gone"},
       PingFrame{},
-      PongFrame{}};
+      PongFrame{},
+      SharedPoolFrame{.num_blocks = INT32_MAX},
+      SharedBlockFrame{.block = {.transfer_id = 1,
+                                 .receiver_epoch = Epoch(2),
+                                 .sender_transfer = 3,
+                                 .block = 4,
+                                 .valid_tokens = 16,
+                                 .payload_bytes = 5,
+                                 .piece_crcs = {6, 7}},
+                       .pool_block = 8,
+                       .generation = ~uint64_t{9}}};
 }
 
 TEST(TransferFrame, EveryTypeComesBackAsItWas) {

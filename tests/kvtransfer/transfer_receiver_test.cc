@@ -17,8 +17,9 @@ class TransferReceiverTest : public ::testing::Test {
         {.transfer_id = id, .blocks = MakeBlocks(0, 20), .tokens = 20, .timeout_ms = timeout_ms},
         now_us_);
   }
-  void Announce(uint64_t id, int32_t available, bool final, PeerId peer = kPeer) {
-    receiver_.OnAnnounce(peer,
+  void Announce(uint64_t id, int32_t available, bool final, PeerId peer = kPeer,
+                PullMode pulls = PullMode::kRequested) {
+    receiver_.OnAnnounce(peer, pulls,
                          {.transfer_id = id,
                           .receiver_epoch = Epoch(2),
                           .sender_transfer = id + 100,
@@ -60,6 +61,20 @@ class TransferReceiverTest : public ::testing::Test {
   TransferReceiver receiver_{layout_, Epoch(2)};
   int64_t now_us_ = 1'000'000;
 };
+
+TEST_F(TransferReceiverTest, WherePullsAreImpliedNoneIsSentAndAnnouncedBlocksMayCome) {
+  Expect(1);
+  Announce(1, 2, false, kPeer, PullMode::kImplied);
+  EXPECT_TRUE(Frames<PullFrame>().empty());
+  for (int32_t i = 0; i < 2; ++i) {
+    const auto placement = Block(1, i);
+    ASSERT_TRUE(placement.has_value());
+    EXPECT_EQ(placement->transfer_bytes, 20 * layout_.bytes_per_block());
+    Land(*placement);
+  }
+  EXPECT_FALSE(Block(1, 2).has_value());  // not announced
+  EXPECT_EQ(LastEvent().status.code(), absl::StatusCode::kOutOfRange);
+}
 
 TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
   Expect(1);
@@ -163,8 +178,8 @@ TEST_F(TransferReceiverTest, ALostPeerFailsItsTransfersAndNoOthers) {
 
 TEST_F(TransferReceiverTest, AWrongEpochOrAnUnknownTransferIsAnsweredAndHarmsNothing) {
   Expect(1);
-  receiver_.OnAnnounce(kPeer, {.transfer_id = 1, .receiver_epoch = Epoch(1), .manifest = ""},
-                       now_us_);
+  receiver_.OnAnnounce(kPeer, PullMode::kRequested,
+                       {.transfer_id = 1, .receiver_epoch = Epoch(1), .manifest = ""}, now_us_);
   Announce(9, 1, false);
   const std::vector<AbortFrame> aborts = Frames<AbortFrame>();
   ASSERT_EQ(aborts.size(), 2u);

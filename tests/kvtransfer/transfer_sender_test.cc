@@ -31,7 +31,7 @@ class TransferSenderTest : public ::testing::Test {
   template <typename T>
   std::vector<T> Frames() {
     std::vector<T> found;
-    for (const OutgoingFrame& out : sender_.TakeFrames()) {
+    for (const OutgoingFrame& out : sender_.TakeFrames(now_us_)) {
       if (const T* frame = std::get_if<T>(&out.frame)) found.push_back(*frame);
     }
     return found;
@@ -63,6 +63,22 @@ TEST_F(TransferSenderTest, AsksForOneLinkAndAnnouncesOnceWhenItOpens) {
   EXPECT_TRUE(frames[0].final);
   EXPECT_EQ(frames[0].manifest, "m");
   EXPECT_EQ(frames[1].available, 0);
+}
+
+TEST_F(TransferSenderTest, WherePullsAreImpliedAnAnnouncementSendsWhatItNames) {
+  Start(1, 3);
+  sender_.OnLinkOpen(kAddress, kPeer, Epoch(2), PullMode::kImplied);
+  sender_.Announce(1, MakeBlocks(10, 2), false, "");
+  EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());  // not before it is announced
+  EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
+  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(10));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(11));
+  EXPECT_FALSE(sender_.HasBlocksFor(kPeer));
+  sender_.Announce(1, MakeBlocks(12, 1), true, "m");
+  EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
+  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(12));
+  Pull(1, 3, 1);  // nothing is left to be asked for
+  EXPECT_EQ(OnlyFailure(), absl::StatusCode::kOutOfRange);
 }
 
 TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {

@@ -2,7 +2,10 @@
 // reported.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/shared_page_buffer.h"
 #include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
@@ -59,11 +63,13 @@ class TestWorker {
 
   TestWorker(const TransportFactory& factory, const TestShape& shape, uint64_t epoch,
              uint8_t fill = 0xEE, KvFingerprint fingerprint = {}, int32_t max_transfers = 1024)
-      : layout_(MakeLayout(shape)), pool_(layout_.pool_bytes(), std::byte{fill}) {
+      : layout_(MakeLayout(shape)),
+        pool_(*SharedPageBuffer::Allocate(layout_.pool_bytes(), "test pool")) {
+    std::memset(pool_.data(), fill, pool_.size());
     TransportOptions options;
     options.fingerprint = fingerprint.model.empty() ? MakeFingerprint(shape) : fingerprint;
     options.epoch = Epoch(epoch);
-    options.pool = {pool_.data(), layout_};
+    options.pool = {pool_.data(), layout_, pool_.fd()};
     options.max_transfers = max_transfers;
     options.waker = [this] {
       const std::lock_guard lock(mutex_);
@@ -78,7 +84,7 @@ class TestWorker {
   KvTransport& transport() { return *transport_; }
   void Destroy() { transport_.reset(); }
   const KvLayout& layout() const { return layout_; }
-  std::vector<std::byte>& pool() { return pool_; }
+  SharedPageBuffer& pool() { return pool_; }
 
   // Writes bytes into a block that only (key, piece, byte) determine.
   void FillBlock(BlockId block, uint64_t key) {
@@ -124,6 +130,8 @@ class TestWorker {
   }
   const std::vector<TransferEvent>& events() const { return events_; }
 
+  RegisteredPool registered() { return {pool_.data(), layout_, pool_.fd()}; }
+
   TransferTicket Ticket(const ReceiveSpec& spec) const {
     return {.transfer_id = spec.transfer_id,
             .receiver_epoch = transport_->epoch(),
@@ -165,13 +173,19 @@ class TestWorker {
   }
 
   KvLayout layout_;
-  std::vector<std::byte> pool_;
+  SharedPageBuffer pool_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool woken_ = false;
   std::vector<TransferEvent> events_;
   std::unique_ptr<KvTransport> transport_;
 };
+
+// A name for a transport on this host that no other has, in this process or another.
+inline std::string UniqueShmName() {
+  static std::atomic<int> next = 0;
+  return "test-" + std::to_string(getpid()) + "-" + std::to_string(next++);
+}
 
 // Blocks first, first + step, … of a pool.
 inline std::vector<BlockId> MakeBlocks(int32_t first, int32_t count, int32_t step = 1) {

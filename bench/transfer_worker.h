@@ -1,0 +1,157 @@
+// A worker as a transfer benchmark needs it: a pool in shared memory, a transport, and an engine
+// thread's part played by the caller. Also how to run iperf3 beside it.
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/cpu/shared_page_buffer.h"
+#include "kvtransfer/transport.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+
+using Instant = std::chrono::steady_clock::time_point;
+inline Instant Now() { return std::chrono::steady_clock::now(); }
+inline double Seconds(Instant since) {
+  return std::chrono::duration<double>(Now() - since).count();
+}
+
+using MakeTransport =
+    std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions options)>;
+
+class TransferWorker {
+ public:
+  TransferWorker(const MakeTransport& make, const KvLayout& layout, uint64_t epoch)
+      : num_blocks_(static_cast<int32_t>(layout.num_blocks())) {
+    auto pool = SharedPageBuffer::Allocate(layout.pool_bytes(), "benchmark pool");
+    CHECK(pool.ok()) << pool.status();
+    pool_ = *std::move(pool);
+    for (size_t i = 0; i < pool_.size(); i += 8) {  // no two pieces alike
+      const uint64_t value = (i + epoch) * 0x9E3779B97F4A7C15;
+      std::memcpy(pool_.data() + i, &value, std::min<size_t>(8, pool_.size() - i));
+    }
+    auto transport = make({.fingerprint = {},
+                           .epoch = Epoch(epoch),
+                           .pool = {pool_.data(), layout, pool_.fd()},
+                           .waker = [this] {
+                             const std::lock_guard lock(mutex_);
+                             woken_ = true;
+                             wake_.notify_one();
+                           }});
+    CHECK(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+  }
+
+  // As an engine reports blocks that it has filled: their checksums are taken once.
+  void ReportFull() {
+    std::vector<BlockId> blocks;
+    for (int32_t i = 0; i < num_blocks_; ++i) blocks.push_back(BlockId(i));
+    transport_->Written(blocks, {});
+  }
+
+  KvTransport& transport() { return *transport_; }
+  std::byte* pool() { return pool_.data(); }
+
+  // Waits for `count` terminal events; CHECKs that the transfers succeeded. Sleeps as an idle
+  // engine does, or looks all the time as a busy one might between steps.
+  enum class Wait { kSleeping, kLooking };
+  void WaitForEnds(int64_t count, Wait wait) {
+    while (true) {
+      for (const TransferEvent& event : transport_->Poll()) {
+        CHECK(event.status.ok()) << event.status;
+        count -= event.kind != TransferEvent::Kind::kReceiving;
+      }
+      if (count == 0) return;
+      if (wait == Wait::kLooking) {
+        sched_yield();
+        continue;
+      }
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return woken_; });
+      woken_ = false;
+    }
+  }
+
+ private:
+  int32_t num_blocks_;
+  SharedPageBuffer pool_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool woken_ = false;
+  std::unique_ptr<KvTransport> transport_;
+};
+
+// Posts one transfer of `count` blocks from the beginning of one pool to that of the other: at the
+// receiver, and at the sender. Ids must be fresh.
+inline void PostReceive(TransferWorker& to, uint64_t id, int64_t count, int32_t block_size) {
+  std::vector<BlockId> blocks;
+  for (int64_t i = 0; i < count; ++i) blocks.push_back(BlockId(static_cast<int32_t>(i)));
+  const auto tokens = static_cast<int32_t>(count * block_size);
+  CHECK(to.transport().Expect({.transfer_id = id, .blocks = blocks, .tokens = tokens}).ok());
+}
+inline void PostSend(TransferWorker& from, TransferWorker& to, uint64_t id, int64_t count,
+                     int32_t block_size) {
+  std::vector<BlockId> blocks;
+  for (int64_t i = 0; i < count; ++i) blocks.push_back(BlockId(static_cast<int32_t>(i)));
+  const TransferTicket ticket{.transfer_id = id,
+                              .receiver_epoch = to.transport().epoch(),
+                              .address = to.transport().address(),
+                              .block_count = static_cast<int32_t>(count)};
+  CHECK(from.transport()
+            .StartSend({.sender_transfer = id,
+                        .ticket = ticket,
+                        .tokens = static_cast<int32_t>(count * block_size)})
+            .ok());
+  from.transport().Announce(id, blocks, /*final=*/true, "");
+}
+
+// Seconds from the sender's post to the receiver's terminal event.
+inline double MoveOnce(TransferWorker& from, TransferWorker& to, uint64_t id, int64_t count,
+                       int32_t block_size,
+                       TransferWorker::Wait wait = TransferWorker::Wait::kSleeping) {
+  PostReceive(to, id, count, block_size);
+  const Instant start = Now();
+  PostSend(from, to, id, count, block_size);
+  to.WaitForEnds(1, wait);
+  const double seconds = Seconds(start);
+  from.WaitForEnds(1, wait);
+  return seconds;
+}
+
+// Bytes per second that iperf3 (one stream, defaults) moves over loopback; nothing where it is not
+// installed or does not run.
+inline std::optional<double> Iperf3BytesPerSecond(int seconds) {
+  if (std::system("command -v iperf3 >/dev/null 2>&1") != 0) return std::nullopt;
+  const int port = 20'000 + getpid() % 20'000;
+  const std::string command = "iperf3 -s -1 -p " + std::to_string(port) +
+                              " >/dev/null 2>&1 & sleep 0.3; iperf3 -c 127.0.0.1 -p " +
+                              std::to_string(port) + " -J -t " + std::to_string(seconds) + "; wait";
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return std::nullopt;
+  std::string text;
+  char buffer[4096];
+  for (size_t got = 0; (got = fread(buffer, 1, sizeof(buffer), pipe)) > 0;)
+    text.append(buffer, got);
+  pclose(pipe);
+  const auto report = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto rate = nlohmann::json::json_pointer("/end/sum_received/bits_per_second");
+  if (report.is_discarded() || !report.contains(rate)) return std::nullopt;
+  return report[rate].get<double>() / 8;
+}
+
+}  // namespace baton

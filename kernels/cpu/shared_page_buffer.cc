@@ -1,0 +1,156 @@
+#include "kernels/cpu/shared_page_buffer.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "kernels/cpu/huge_page_buffer.h"
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+namespace baton {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+
+size_t PageFor(size_t bytes) { return bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes; }
+
+size_t RoundUp(size_t bytes, size_t page) {
+  return (std::max<size_t>(bytes, 1) + page - 1) / page * page;
+}
+
+absl::Status Exhausted(size_t bytes, std::string_view purpose, std::string_view why) {
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("cannot allocate %d bytes (%.1f MiB) of shared memory for %s: %s", bytes,
+                      static_cast<double>(bytes) / (1 << 20), purpose, why));
+}
+
+// Maps `size` bytes of `fd` on a boundary of `page`; null when the address space has no room.
+std::byte* MapAligned(int fd, size_t size, size_t page, int protection) {
+  const size_t reserved = size + page;
+  void* const room =
+      mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(room);
+  const size_t skip = (page - reinterpret_cast<uintptr_t>(begin) % page) % page;
+  void* const data = mmap(begin + skip, size, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (data == MAP_FAILED) {
+    munmap(begin, reserved);
+    return nullptr;
+  }
+  if (skip > 0) munmap(begin, skip);
+  if (skip < page) munmap(begin + skip + size, page - skip);
+  return begin + skip;
+}
+
+// Huge pages for the whole, as far as the kernel has them. It collapses no hole, so each gets a
+// page first.
+void Collapse(std::byte* data, size_t size) {
+  for (size_t at = 0; at < size; at += kHugePageBytes) {
+    *const_cast<volatile std::byte*>(data + at) = std::byte{0};
+  }
+  madvise(data, size, MADV_COLLAPSE);
+}
+
+}  // namespace
+
+absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Allocate(size_t bytes,
+                                                            std::string_view purpose) {
+  if (bytes > std::numeric_limits<size_t>::max() / 4) {
+    return Exhausted(bytes, purpose, "more than the address space");
+  }
+  const size_t page = PageFor(bytes);
+  const size_t size = RoundUp(bytes, page);
+  FileDescriptor file(memfd_create("baton-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
+    return Exhausted(bytes, purpose, std::strerror(errno));
+  }
+  std::byte* const data = MapAligned(file.get(), size, page, PROT_READ | PROT_WRITE);
+  if (data == nullptr) return Exhausted(bytes, purpose, std::strerror(errno));
+  SharedPageBuffer buffer(std::move(file), data, bytes, size);
+  if (fcntl(buffer.fd(), F_ADD_SEALS,
+            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+    return Exhausted(bytes, purpose, std::strerror(errno));
+  }
+  if (page == kHugePageBytes) Collapse(data, size);
+  return buffer;
+}
+
+SharedPageBuffer::~SharedPageBuffer() {
+  if (data_ != nullptr) munmap(data_, mapped_);
+}
+
+SharedPageBuffer::SharedPageBuffer(SharedPageBuffer&& other) noexcept
+    : file_(std::move(other.file_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapped_(std::exchange(other.mapped_, 0)) {}
+
+SharedPageBuffer& SharedPageBuffer::operator=(SharedPageBuffer&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
+  // Only tmpfs has seals and pages that a mapping cannot lose; a huge page file has seals alone.
+  struct statfs system;
+  struct stat info;
+  if (fstatfs(file, &system) != 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode) ||
+      system.f_type != TMPFS_MAGIC) {
+    return absl::InvalidArgumentError("the descriptor is not of a memfd");
+  }
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return absl::InvalidArgumentError("the shared file is not sealed against shrinking");
+  }
+  if (info.st_size < 0 || static_cast<size_t>(info.st_size) < bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the shared file has %d bytes, %d are needed", info.st_size, bytes));
+  }
+  // In whole pages, of which the file may end in the middle.
+  const size_t size = RoundUp(bytes, kPageBytes);
+  const std::byte* const data = MapAligned(file, size, PageFor(bytes), PROT_READ);
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("cannot map %d bytes of a shared file: %s", bytes, std::strerror(errno)));
+  }
+  return SharedPageView(data, bytes, size);
+}
+
+SharedPageView::~SharedPageView() {
+  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), mapped_);
+}
+
+SharedPageView::SharedPageView(SharedPageView&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapped_(std::exchange(other.mapped_, 0)) {}
+
+SharedPageView& SharedPageView::operator=(SharedPageView&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+}  // namespace baton

@@ -1,0 +1,73 @@
+// Memory in a file without a name (memfd), so that another process can map it: what a KV pool lies
+// in when its blocks are lent over shared memory.
+//
+// Zero-filled. Sizes from 2 MiB start on a 2 MiB boundary. The kernel gives such a file huge pages
+// only when they are collapsed (MADV_COLLAPSE), which also populates it: unlike a HugePageBuffer a
+// large one costs its whole size at once. Where collapsing fails, small pages serve as well.
+//
+// The file is sealed: it neither grows nor shrinks, so that no reader meets SIGBUS, and nobody who
+// is given the descriptor can write to it or map it writable. Only this mapping writes.
+//
+// A SharedPageView is such a file as another process sees it: read-only, and trusted with nothing.
+//
+// Thread safety: as a std::vector's.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
+
+namespace baton {
+
+class SharedPageBuffer {
+ public:
+  SharedPageBuffer() = default;
+  // ResourceExhausted names `purpose` and the size.
+  static absl::StatusOr<SharedPageBuffer> Allocate(size_t bytes, std::string_view purpose);
+  ~SharedPageBuffer();
+  SharedPageBuffer(SharedPageBuffer&& other) noexcept;
+  SharedPageBuffer& operator=(SharedPageBuffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }            // bytes, as asked for
+  size_t mapped_bytes() const { return mapped_; }  // the file's size
+  int fd() const { return file_.get(); }           // stays this buffer's
+
+ private:
+  SharedPageBuffer(FileDescriptor file, std::byte* data, size_t size, size_t mapped)
+      : file_(std::move(file)), data_(data), size_(size), mapped_(mapped) {}
+
+  FileDescriptor file_;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  size_t mapped_ = 0;
+};
+
+class SharedPageView {
+ public:
+  SharedPageView() = default;
+  // The first `bytes` bytes of a file that came from elsewhere. InvalidArgument says what is wrong
+  // with it: not a memfd, sealed too little (it could shrink under us), or too short.
+  // ResourceExhausted when it cannot be mapped. `file` may be closed afterwards.
+  static absl::StatusOr<SharedPageView> Map(int file, size_t bytes);
+  ~SharedPageView();
+  SharedPageView(SharedPageView&& other) noexcept;
+  SharedPageView& operator=(SharedPageView&& other) noexcept;
+
+  // Whoever owns the file may write to it at any time.
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  SharedPageView(const std::byte* data, size_t size, size_t mapped)
+      : data_(data), size_(size), mapped_(mapped) {}
+
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  size_t mapped_ = 0;
+};
+
+}  // namespace baton

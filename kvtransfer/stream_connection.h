@@ -1,0 +1,127 @@
+// One connection between a sender (who opened it) and a receiver (who accepted it): handshake,
+// frames, signs of life, deadlines. How blocks travel is the derived classes': within the stream
+// (tcp_connection.h) or beside it (shm_connection.h).
+//
+//   connecting ──▶ greeting (Hello, HelloReply) ──▶ open        accepted and refused: refused ──▶
+//   closed once the reply is out
+//
+// Every function that returns a Status means with an error: close this connection. The owner then
+// tells the node (transfer_node.h) by Lost.
+//
+// A connection is cut when it does not connect or greet in time, when a frame once begun does not
+// arrive in time, and, while transfers are open, when nothing at all was heard for
+// `silence_timeout_ms`; each side pings to be heard. An accepted one without transfers is cut after
+// a silence of `idle_timeout_ms`.
+//
+// Thread safety: belongs to the I/O thread.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
+#include "kvtransfer/frame_stream.h"
+#include "kvtransfer/transfer_node.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+// What a connection is made of.
+struct ConnectionParts {
+  TransferNode& node;
+  const TcpOptions& options;
+  PeerId peer;
+  FileDescriptor socket;
+  std::string address;  // of the receiver, to which it is being opened; empty: accepted
+  int64_t now_us;
+};
+
+class StreamConnection {
+ public:
+  explicit StreamConnection(ConnectionParts parts);
+  virtual ~StreamConnection() = default;
+  StreamConnection(const StreamConnection&) = delete;
+  StreamConnection& operator=(const StreamConnection&) = delete;
+
+  absl::Status OnReadable(int64_t now_us);
+  // Also the end of connecting.
+  absl::Status OnWritable(int64_t now_us);
+  absl::Status OnTimer(int64_t now_us);
+  absl::Status Send(const Frame& frame);
+  // Writes what there is, as far as the socket takes it.
+  absl::Status Pump(int64_t now_us);
+  // Whether to wait for the socket to turn writable.
+  bool WantsToWrite() const;
+  // When OnTimer has something to do at the latest.
+  int64_t NextTimerUs() const;
+
+  // Stops touching blocks of transfers that have ended.
+  virtual void ReleaseEndedTransfers() = 0;
+  // Input has arrived that the socket no longer tells of: call OnReadable again.
+  virtual bool HasUnread() const { return false; }
+  // Whether the peer answers so soon that it pays to wait for it without sleeping.
+  virtual bool AnswersAtOnce() const { return false; }
+  // The connection is closed: fails its transfers.
+  void Lost(const absl::Status& why);
+
+  PeerId peer() const { return peer_; }
+  bool opened_by_us() const { return !address_.empty(); }
+  const std::string& address() const { return address_; }
+  // The handshake has succeeded.
+  bool open() const { return state_ == State::kOpen; }
+  int fd() const { return socket_.get(); }
+  // What the socket is watched for; the owner's.
+  uint32_t watched_events = 0;
+
+ protected:
+  // ---- what differs between the media ----
+  virtual PullMode pulls() const = 0;
+  // As readv and sendmsg do: bytes moved, or -1 and errno.
+  virtual ssize_t ReadSome(std::span<iovec> buffers) = 0;
+  virtual ssize_t WriteSome(std::span<iovec> buffers) = 0;
+  // Opened by us, and the receiver has accepted.
+  virtual absl::Status OnAccepted() { return absl::OkStatus(); }
+  // A frame from the sender that only one medium has; InvalidArgument for those of the others.
+  virtual absl::Status OnPayloadFrame(Frame frame, int64_t now_us) = 0;
+  // All bytes of a payload in the stream arrived.
+  virtual void OnLanded(const BlockLanding&, int64_t) {}
+  // Gives the writer the next blocks, if it has room for them.
+  virtual absl::Status QueueBlocks(int64_t now_us) = 0;
+
+  absl::Status Unexpected(const Frame& frame) const;
+  // Counts against this turn what moved beside the stream.
+  void Moved(int64_t bytes) { turn_bytes_ += bytes; }
+
+  TransferNode& node_;
+  const PeerId peer_;
+  FileDescriptor socket_;
+  FrameReader reader_;
+  FrameWriter writer_;
+
+ private:
+  enum class State : uint8_t { kConnecting, kGreeting, kOpen, kRefused };
+
+  absl::Status OnFrame(Frame frame, int64_t now_us);
+  absl::Status OnGreeting(const Frame& frame, int64_t now_us);
+  absl::Status WatchLife(int64_t now_us);
+  bool HasTransfers() const;
+
+  const TcpOptions& options_;
+  const std::string address_;  // of the receiver; empty when accepted
+  State state_;
+  int64_t state_deadline_us_;      // for connecting and greeting
+  int64_t turn_bytes_ = 0;         // moved in the turn under way
+  int64_t frame_deadline_us_ = 0;  // 0: between frames
+  bool watching_life_ = false;
+  int64_t last_heard_us_ = 0;
+  int64_t next_ping_us_ = 0;
+  bool pong_queued_ = false;  // at most one answer waits, however many pings come
+};
+
+}  // namespace baton

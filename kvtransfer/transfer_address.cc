@@ -1,0 +1,55 @@
+#include "kvtransfer/transfer_address.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+#include "kvtransfer/unix_socket.h"
+
+namespace baton {
+
+bool IsShmAddress(const std::string& address) { return address.starts_with("shm:"); }
+
+absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addresses, bool tcp,
+                                                         bool shm) {
+  std::vector<std::string> usable;
+  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
+    const bool is_shm = IsShmAddress(address);
+    RETURN_IF_ERROR(is_shm ? ParseShmAddress(address).status() : ParseTcpAddress(address).status());
+    if (is_shm ? shm : tcp) usable.push_back(address);
+  }
+  if (usable.size() > kMaxAddresses) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "address has ", usable.size(), " ways to the receiver, at most ", kMaxAddresses));
+  }
+  if (usable.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("address \"", addresses, "\" has no way for ",
+                                                   shm ? "shared memory" : "TCP", " alone"));
+  }
+  return usable;
+}
+
+absl::StatusOr<FileDescriptor> StartConnect(const std::string& address) {
+  if (!IsShmAddress(address)) {
+    ASSIGN_OR_RETURN(const SocketAddress target, ParseTcpAddress(address));
+    return StartConnectTcp(target);
+  }
+  ASSIGN_OR_RETURN(const std::string name, ParseShmAddress(address));
+  ASSIGN_OR_RETURN(FileDescriptor socket, ConnectUnix(name));
+  RETURN_IF_ERROR(CheckSameUser(socket));
+  return socket;
+}
+
+absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
+                                                const std::string& host) {
+  ASSIGN_OR_RETURN(SocketAddress advertised, LocalAddress(listener));
+  if (!host.empty()) {
+    ASSIGN_OR_RETURN(advertised, ResolveHost(host, advertised.port()));
+  }
+  if (IsWildcard(advertised)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nobody can connect to ", advertised.host(), ": name an advertise_host"));
+  }
+  return advertised;
+}
+
+}  // namespace baton

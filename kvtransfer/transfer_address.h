@@ -1,0 +1,34 @@
+// The addresses in a ticket: ways to a receiver over sockets, the best first, separated by commas
+// ("shm:NAME,tcp:HOST:PORT").
+//
+// Thread safety: functions are safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
+#include "kvtransfer/tcp_socket.h"
+
+namespace baton {
+
+inline constexpr size_t kMaxAddresses = 8;
+
+bool IsShmAddress(const std::string& address);
+
+// Those that a transport of these media can try, in the receiver's order. InvalidArgument when one
+// is malformed, none is of use or too many are.
+absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addresses, bool tcp,
+                                                         bool shm);
+
+// Begins to connect to one of them. Errors of StartConnectTcp, ConnectUnix and CheckSameUser.
+absl::StatusOr<FileDescriptor> StartConnect(const std::string& address);
+
+// The address at which others reach the listener: of `host`, or its own when that is empty. May
+// block on a name service.
+absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
+                                                const std::string& host);
+
+}  // namespace baton

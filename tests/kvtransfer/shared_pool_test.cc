@@ -1,0 +1,159 @@
+#include "kvtransfer/shared_pool.h"
+
+#include <optional>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two pools, of 64 and of 32 blocks; the first lends to the second.
+class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
+ protected:
+  struct Pool {
+    explicit Pool(const TestShape& shape)
+        : layout(MakeLayout(shape)),
+          memory(*SharedPageBuffer::Allocate(layout.pool_bytes(), "pool")),
+          registered{memory.data(), layout, memory.fd()} {}
+    KvLayout layout;
+    SharedPageBuffer memory;
+    RegisteredPool registered;
+  };
+
+  SharedPoolTest() {
+    std::mt19937 random(kSeed);
+    for (size_t i = 0; i < ours_.memory.size(); ++i) {
+      ours_.memory.data()[i] = static_cast<std::byte>(random());
+    }
+    lent_.emplace(*LentBlocks::Create(ours_.registered));
+    view_.emplace(*PeerPool::Map(theirs_.layout, 64, lent_->pool_fd(), lent_->generations_fd()));
+  }
+
+  SharedBlockFrame Lend(uint64_t transfer, int32_t block, int32_t valid = 16) {
+    return lent_->Lend({.serial = 1,
+                        .block = BlockId(block),
+                        .frame = {.transfer_id = 7,
+                                  .receiver_epoch = Epoch(2),
+                                  .sender_transfer = transfer,
+                                  .block = 3,
+                                  .valid_tokens = valid,
+                                  .payload_bytes = BlockValidBytes(ours_.layout, valid),
+                                  .piece_crcs = {}}},
+                       checksums_);
+  }
+  absl::Status Copy(const SharedBlockFrame& frame, int32_t to) {
+    return view_->Copy(frame, theirs_.registered, BlockId(to), CopyStores::kStreaming);
+  }
+  std::byte* Piece(const Pool& pool, int32_t block, int32_t piece) {
+    return pool.memory.data() + pool.layout.PieceOffset(piece / 2, piece % 2 == 1, block);
+  }
+
+  static constexpr uint32_t kSeed = 11;
+  Pool ours_{TestShape{.layout = GetParam(), .num_blocks = 64}};
+  Pool theirs_{TestShape{.layout = GetParam(), .num_blocks = 32}};
+  BlockChecksums checksums_{ours_.registered};
+  std::optional<LentBlocks> lent_;
+  std::optional<PeerPool> view_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Each, SharedPoolTest,
+                         ::testing::Values(KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor),
+                         [](const auto& info) {
+                           return info.param == KvLayoutKind::kBlockMajor ? "BlockMajor"
+                                                                          : "LayerMajor";
+                         });
+
+TEST_P(SharedPoolTest, CopiesTheValidTokensOfABlockAndNothingElse) {
+  for (const int32_t valid : {16, 5}) {
+    std::memset(theirs_.memory.data(), 0xEE, theirs_.memory.size());
+    ASSERT_TRUE(Copy(Lend(1, 40, valid), 9).ok());
+    int64_t written = 0;
+    for (int32_t piece = 0; piece < PieceCount(ours_.layout); ++piece) {
+      const int64_t bytes = PieceValidBytes(ours_.layout, valid);
+      EXPECT_EQ(std::memcmp(Piece(ours_, 40, piece), Piece(theirs_, 9, piece), bytes), 0);
+      std::memset(Piece(theirs_, 9, piece), 0xEE, bytes);
+      written += bytes;
+    }
+    EXPECT_EQ(written, BlockValidBytes(ours_.layout, valid));
+    for (size_t i = 0; i < theirs_.memory.size(); ++i) {
+      ASSERT_EQ(theirs_.memory.data()[i], std::byte{0xEE}) << i;
+    }
+  }
+}
+
+TEST_P(SharedPoolTest, ABlockThatChangedWhileLentIsNamed) {
+  const SharedBlockFrame frame = Lend(1, 5);
+  *Piece(ours_, 5, 3) ^= std::byte{1};
+  const absl::Status status = Copy(frame, 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("block 3 layer 1 V"));
+}
+
+TEST_P(SharedPoolTest, ABlockTakenBackIsRefusedWhateverItHolds) {
+  const SharedBlockFrame frame = Lend(1, 5);
+  EXPECT_TRUE(Copy(frame, 0).ok());
+  lent_->Return(1);
+  EXPECT_EQ(Copy(frame, 0).code(), absl::StatusCode::kFailedPrecondition);
+  // Lent anew, under a new generation; the old frame stays void.
+  const SharedBlockFrame again = Lend(2, 5);
+  EXPECT_NE(again.generation, frame.generation);
+  EXPECT_TRUE(Copy(again, 0).ok());
+  EXPECT_EQ(Copy(frame, 0).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(SharedPoolTest, TheGenerationMovesOnWhenTheLastOfSeveralTransfersEnds) {
+  const SharedBlockFrame first = Lend(1, 5);
+  const SharedBlockFrame second = Lend(2, 5);
+  EXPECT_EQ(first.generation, second.generation);
+  EXPECT_EQ(first.block.piece_crcs, second.block.piece_crcs);
+  lent_->Return(1);
+  EXPECT_TRUE(Copy(second, 0).ok());
+  lent_->Return(1);  // once more: nothing of it is lent
+  EXPECT_TRUE(Copy(second, 0).ok());
+  lent_->Return(2);
+  EXPECT_EQ(Copy(second, 0).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(SharedPoolTest, TransfersOfDifferentLengthsOfABlockAreSummedApart) {
+  const SharedBlockFrame part = Lend(1, 5, 7);
+  const SharedBlockFrame whole = Lend(2, 5, 16);
+  EXPECT_NE(part.block.piece_crcs, whole.block.piece_crcs);
+  EXPECT_TRUE(Copy(part, 0).ok());
+  EXPECT_TRUE(Copy(whole, 1).ok());
+}
+
+TEST_P(SharedPoolTest, ABlockThatThePeerDoesNotHaveIsOutOfRange) {
+  SharedBlockFrame frame = Lend(1, 5);
+  for (const int32_t block : {64, -1, INT32_MAX}) {
+    frame.pool_block = block;
+    EXPECT_EQ(Copy(frame, 0).code(), absl::StatusCode::kOutOfRange) << block;
+  }
+}
+
+TEST_P(SharedPoolTest, FilesTooShortForWhatIsSaidAreRefused) {
+  const auto code = [&](int64_t blocks, int pool, int generations) {
+    return PeerPool::Map(theirs_.layout, blocks, pool, generations).status().code();
+  };
+  const int pool = lent_->pool_fd();
+  const int words = lent_->generations_fd();
+  EXPECT_EQ(code(64, pool, words), absl::StatusCode::kOk);
+  EXPECT_EQ(code(INT32_MAX, pool, words), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(0, pool, words), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(-1, pool, words), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(64, words, pool), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(64, pool, -1), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(SharedPoolTest, APoolInNoFileIsNotLent) {
+  RegisteredPool pool = ours_.registered;
+  pool.shared_fd = -1;
+  EXPECT_EQ(LentBlocks::Create(pool).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton

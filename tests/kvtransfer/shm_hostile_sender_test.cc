@@ -1,0 +1,225 @@
+// The shared-memory transport as a receiver whose peers lie, vanish, or pass files that are not
+// what they say.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/unix_socket.h"
+#include "tests/kvtransfer/hostile_peer.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = TransferEvent::Kind;
+
+constexpr int64_t kPoolBlocks = 8;
+
+// A sender's end, made by hand: a pool whose piece p of block b is filled with 'a' + p + b, as
+// MakeRawBlock has it, and generations that are all 0.
+class ShmHostileSender : public ::testing::Test {
+ protected:
+  ShmHostileSender() {
+    for (int32_t block = 0; block < 3; ++block) {
+      for (int32_t piece = 0; piece < PieceCount(layout_); ++piece) {
+        std::memset(Piece(block, piece), 'a' + piece + block, layout_.piece_bytes());
+      }
+    }
+  }
+
+  static TransportFactory Shm(TcpOptions tcp = {}) {
+    return [=](TransportOptions options) {
+      return CreateSocketTransport(
+          {.tcp_listen = "", .tcp_advertise_host = "", .shm_name = UniqueShmName()},
+          std::move(options), tcp);
+    };
+  }
+  std::byte* Piece(int32_t block, int32_t piece) {
+    return pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, block);
+  }
+  uint64_t* Generations() { return reinterpret_cast<uint64_t*>(generations_.data()); }
+
+  void Connect() {
+    FileDescriptor socket = *ConnectUnix(*ParseShmAddress(b_.transport().address()));
+    socket_ = socket.get();
+    peer_.emplace(std::move(socket));
+    peer_->Hello();
+  }
+  void SendPool(std::vector<int> files, int64_t num_blocks = kPoolBlocks) {
+    std::string bytes = EncodeFrame(SharedPoolFrame{.num_blocks = num_blocks});
+    iovec buffer{bytes.data(), bytes.size()};
+    ASSERT_EQ(SendWithFiles(socket_, std::span(&buffer, 1), files),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // As far as the announcement.
+  void Begin(uint64_t id) {
+    ASSERT_TRUE(b_.transport().Expect(Spec(id)).ok());
+    if (!peer_) {
+      Connect();
+      SendPool({pool_.fd(), generations_.fd()});
+    }
+    peer_->Send(Announcement(id));
+  }
+  SharedBlockFrame Block(uint64_t id, int32_t block) {
+    return {.block = MakeRawBlock(layout_, id, block).frame, .pool_block = block, .generation = 0};
+  }
+  absl::Status ReceiveStatus(uint64_t id) {
+    const TransferEvent event = b_.WaitReceived(id);
+    EXPECT_EQ(event.kind, Kind::kReceiveFailed);
+    EXPECT_EQ(b_.TerminalEvents(id, true), 1);
+    return event.status;
+  }
+  // The transport still serves an honest peer.
+  void ExpectAlive() {
+    peer_.reset();
+    constexpr uint64_t kId = 1000;
+    Begin(kId);
+    for (int32_t i = 0; i < 3; ++i) peer_->Send(Block(kId, i));
+    EXPECT_EQ(b_.WaitReceived(kId).kind, Kind::kReceived);
+  }
+
+  const KvLayout layout_ = MakeLayout({.num_blocks = kPoolBlocks});
+  SharedPageBuffer pool_ = *SharedPageBuffer::Allocate(layout_.pool_bytes(), "raw pool");
+  SharedPageBuffer generations_ = *SharedPageBuffer::Allocate(kPoolBlocks * 8, "raw generations");
+  TestWorker b_{Shm({.handshake_timeout_ms = 300, .frame_timeout_ms = 300}), {}, 2};
+  std::optional<RawPeer> peer_;
+  int socket_ = -1;
+};
+
+TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
+  Begin(1);
+  for (int32_t i = 0; i < 3; ++i) peer_->Send(Block(1, i));
+  EXPECT_TRUE(peer_->Read<DoneFrame>().has_value());
+  const TransferEvent event = b_.WaitReceived(1);
+  EXPECT_EQ(event.kind, Kind::kReceived) << event.status;
+  EXPECT_EQ(event.manifest, "m");
+  EXPECT_EQ(std::memcmp(b_.pool().data() + b_.layout().PieceOffset(1, true, 6), Piece(1, 3),
+                        layout_.piece_bytes()),
+            0);
+}
+
+TEST_F(ShmHostileSender, ADamagedByteIsNamedByLayerKindAndBlock) {
+  Begin(1);
+  peer_->Send(Block(1, 0));
+  *Piece(1, 4) ^= std::byte{4};
+  peer_->Send(Block(1, 1));
+  const absl::Status status = ReceiveStatus(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("block 1 layer 2 K"));
+  const auto abort = peer_->Read<AbortFrame>();
+  ASSERT_TRUE(abort.has_value());
+  EXPECT_EQ(abort->code, absl::StatusCode::kDataLoss);
+  *Piece(1, 4) ^= std::byte{4};
+  ExpectAlive();
+}
+
+TEST_F(ShmHostileSender, ABlockOfAnotherGenerationIsNotPublished) {
+  Begin(1);
+  Generations()[1] = 5;
+  peer_->Send(Block(1, 0));
+  peer_->Send(Block(1, 1));
+  const TransferEvent event = b_.WaitReceived(1);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(event.blocks_done, 1);
+  EXPECT_THAT(std::string(event.status.message()), HasSubstr("generation 0"));
+}
+
+TEST_F(ShmHostileSender, BlocksThatItDoesNotHaveOrThatWereNotAskedForFailTheTransfer) {
+  uint64_t id = 0;
+  const auto fails = [&](const std::function<void(SharedBlockFrame&)>& change) {
+    Begin(++id);
+    SharedBlockFrame frame = Block(id, 0);
+    change(frame);
+    peer_->Send(frame);
+    EXPECT_FALSE(ReceiveStatus(id).ok());
+  };
+  fails([](SharedBlockFrame& f) { f.pool_block = kPoolBlocks; });
+  fails([](SharedBlockFrame& f) { f.block.block = 1; });
+  fails([](SharedBlockFrame& f) { f.block.valid_tokens = 15; });
+  fails([](SharedBlockFrame& f) { f.block.payload_bytes -= 1; });
+  fails([](SharedBlockFrame& f) { f.block.piece_crcs.pop_back(); });
+  fails([](SharedBlockFrame& f) { f.block.receiver_epoch = Epoch(1); });
+  peer_->Send(Block(77, 0));  // of no transfer: not looked at
+  ExpectAlive();
+}
+
+TEST_F(ShmHostileSender, FilesThatCannotBeTrustedEndTheConnection) {
+  const FileDescriptor unsealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), layout_.pool_bytes()), 0);
+  const auto closes = [&](std::vector<int> files, int64_t num_blocks) {
+    Connect();
+    SendPool(std::move(files), num_blocks);
+    EXPECT_TRUE(peer_->Closed());
+  };
+  const int pool = pool_.fd();
+  const int words = generations_.fd();
+  closes({}, kPoolBlocks);
+  closes({pool}, kPoolBlocks);
+  closes({unsealed.get(), words}, kPoolBlocks);
+  closes({pool, unsealed.get()}, kPoolBlocks);
+  closes({socket_, words}, kPoolBlocks);
+  closes({words, pool}, kPoolBlocks);
+  closes({pool, words}, 0);
+  closes({pool, words}, 1000);
+  closes({pool, words}, INT32_MAX);
+  ExpectAlive();
+}
+
+TEST_F(ShmHostileSender, FramesOutOfPlaceEndTheConnection) {
+  Connect();
+  peer_->Send(Block(1, 0));  // before the pool
+  EXPECT_TRUE(peer_->Closed());
+  Connect();
+  SendPool({pool_.fd(), generations_.fd()});
+  SendPool({pool_.fd(), generations_.fd()});  // twice
+  EXPECT_TRUE(peer_->Closed());
+  Connect();
+  SendPool({pool_.fd(), generations_.fd()});
+  peer_->Send(MakeRawBlock(layout_, 1, 0).frame);  // a payload in the stream
+  EXPECT_TRUE(peer_->Closed());
+  TestWorker tcp(Tcp(), {}, 3);
+  RawPeer over_tcp(tcp.transport().address());
+  over_tcp.Hello();
+  over_tcp.Send(Block(1, 0));
+  EXPECT_TRUE(over_tcp.Closed());
+  ExpectAlive();
+}
+
+TEST_F(ShmHostileSender, AStrangerIsNotListenedTo) {
+  FileDescriptor socket = *ConnectUnix(*ParseShmAddress(b_.transport().address()));
+  RawPeer silent(std::move(socket));
+  EXPECT_TRUE(silent.Closed());  // no greeting in time
+  RawPeer garbage(*ConnectUnix(*ParseShmAddress(b_.transport().address())));
+  garbage.SendBytes(std::string(100, 'x'));
+  EXPECT_TRUE(garbage.Closed());
+  ExpectAlive();
+}
+
+TEST_F(ShmHostileSender, OneThatVanishesFailsItsTransfers) {
+  Begin(1);
+  peer_->Send(Block(1, 0));
+  b_.WaitFor(1, Kind::kReceiving);
+  peer_.reset();
+  const TransferEvent event = b_.WaitReceived(1);
+  EXPECT_EQ(event.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(event.blocks_done, 1);
+  ExpectAlive();
+}
+
+TEST_F(ShmHostileSender, OneThatFallsSilentIsGivenUp) {
+  TestWorker c(Shm({.ping_interval_ms = 20, .silence_timeout_ms = 100}), {}, 2);
+  ASSERT_TRUE(c.transport().Expect(Spec(1)).ok());
+  RawPeer silent(*ConnectUnix(*ParseShmAddress(c.transport().address())));
+  silent.Hello();
+  silent.Send(Announcement(1));
+  EXPECT_EQ(c.WaitReceived(1).status.code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,202 @@
+// The connections of transports over sockets: whom they let in, for how long, how they come back,
+// and which way they take. What they do with honest peers: transport_contract_test.cc; with hostile
+// ones: tcp_hostile_*_test.cc and shm_hostile_sender_test.cc.
+
+#include <optional>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kvtransfer/unix_socket.h"
+#include "tests/kvtransfer/hostile_peer.h"
+
+namespace baton {
+namespace {
+
+using Kind = TransferEvent::Kind;
+
+// Only the header comes: its type alone ends the connection, long before the deadline.
+TEST(SocketTransport, AStrangersFirstHeaderMustBeAHello) {
+  TestWorker b(Tcp({.handshake_timeout_ms = 3'600'000, .frame_timeout_ms = 3'600'000}), {}, 2);
+  RawPeer peer(b.transport().address());
+  peer.SendBytes(EncodeFrame(Announcement(1)).substr(0, kFrameHeaderBytes));
+  EXPECT_TRUE(peer.Closed());
+}
+
+TEST(SocketTransport, AnAcceptedConnectionIsClosedWhenIdleButNotDuringATransfer) {
+  TestWorker b(Tcp({.silence_timeout_ms = 3'600'000, .idle_timeout_ms = 50}), {}, 2);
+  RawPeer idle(b.transport().address());
+  idle.Hello();
+  EXPECT_TRUE(idle.Closed());
+  ASSERT_TRUE(b.transport().Expect(Spec(1)).ok());
+  RawPeer sends(b.transport().address());
+  const HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"};
+  sends.SendBytes(EncodeFrame(hello) + EncodeFrame(Announcement(1)));  // at once: never idle
+  ASSERT_TRUE(sends.Read<PullFrame>().has_value());
+  RawPeer later(b.transport().address());  // its end says that the idle time has passed
+  later.Hello();
+  EXPECT_TRUE(later.Closed());
+  for (int32_t i = 0; i < 3; ++i) {
+    const RawBlock raw = MakeRawBlock(b.layout(), 1, i);
+    sends.Send(raw.frame);
+    sends.SendBytes(raw.payload);
+  }
+  EXPECT_EQ(b.WaitReceived(1).kind, Kind::kReceived);
+  EXPECT_TRUE(sends.Closed());
+}
+
+TEST(SocketTransport, ConnectionsPastTheLimitAreClosed) {
+  TestWorker b(Tcp({.max_connections = 2}), {}, 2);
+  RawPeer first(b.transport().address());
+  first.Hello();
+  std::optional<RawPeer> second(b.transport().address());
+  second->Hello();
+  RawPeer third(b.transport().address());
+  EXPECT_TRUE(third.Closed());
+  second->Close();
+  // Room again once the transport has noticed.
+  bool accepted = false;
+  for (int i = 0; i < 100 && !accepted; ++i) {
+    RawPeer next(b.transport().address());
+    next.Send(HelloFrame{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"});
+    accepted = next.Read<HelloReplyFrame>().has_value();
+  }
+  EXPECT_TRUE(accepted);
+}
+
+TEST(SocketTransport, ReconnectsToAReceiverRestartedAtTheSameAddress) {
+  TestWorker a(Tcp(), {}, 1);
+  std::string listen = "127.0.0.1:0";
+  for (uint64_t epoch = 2; epoch < 6; ++epoch) {
+    TestWorker b(Tcp({}, listen), {}, epoch);
+    listen = b.transport().address().substr(4);
+    const ReceiveSpec spec = Spec(epoch);
+    ASSERT_TRUE(b.transport().Expect(spec).ok());
+    TransferTicket stale = b.Ticket(spec);
+    stale.receiver_epoch = Epoch(epoch - 1);
+    const auto start = [&](uint64_t id, const TransferTicket& ticket) {
+      ASSERT_TRUE(a.transport()
+                      .StartSend({.sender_transfer = id, .ticket = ticket, .tokens = kTokens})
+                      .ok());
+      a.transport().Announce(id, MakeBlocks(0, 3), true, "m");
+    };
+    // The first may still meet the old connection, which then turns out to be dead.
+    start(epoch * 10, stale);
+    EXPECT_EQ(a.WaitSent(epoch * 10).kind, Kind::kSendFailed);
+    start(epoch * 10 + 1, b.Ticket(spec));
+    EXPECT_EQ(a.WaitSent(epoch * 10 + 1).kind, Kind::kSent);
+    EXPECT_EQ(b.WaitReceived(epoch).kind, Kind::kReceived);
+  }
+}
+
+TEST(SocketTransport, RefusesToAdvertiseAWildcard) {
+  TransportOptions options;
+  std::byte byte{};
+  options.pool = {&byte, MakeLayout({})};
+  EXPECT_EQ(CreateTcpTransport("0.0.0.0:0", "", options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(CreateTcpTransport("0.0.0.0:0", "127.0.0.1", options).ok());
+  EXPECT_FALSE(CreateTcpTransport("127.0.0.1", "", options).ok());
+}
+
+// One transfer; false when it failed at the sender.
+bool Delivers(TestWorker& from, TestWorker& to, const std::string& address, uint64_t id) {
+  const ReceiveSpec spec = Spec(id);
+  EXPECT_TRUE(to.transport().Expect(spec).ok());
+  TransferTicket ticket = to.Ticket(spec);
+  ticket.address = address;
+  EXPECT_TRUE(from.transport()
+                  .StartSend({.sender_transfer = id, .ticket = ticket, .tokens = kTokens})
+                  .ok());
+  from.transport().Announce(id, MakeBlocks(0, 3), true, "m");
+  if (from.WaitSent(id).kind != Kind::kSent) {
+    to.transport().CancelReceive(id);
+    to.WaitReceived(id);
+    return false;
+  }
+  EXPECT_EQ(to.WaitReceived(id).kind, Kind::kReceived);
+  return true;
+}
+
+TransportFactory ShmOrTcp(const std::string& name) {
+  return [=](TransportOptions options) {
+    return CreateSocketTransport(
+        {.tcp_listen = "127.0.0.1:0", .tcp_advertise_host = "", .shm_name = name},
+        std::move(options));
+  };
+}
+
+TEST(SocketTransport, AdvertisesSharedMemoryBeforeTcp) {
+  const std::string name = UniqueShmName();
+  TestWorker b(ShmOrTcp(name), {}, 2);
+  EXPECT_TRUE(b.transport().address().starts_with("shm:" + name + ",tcp:127.0.0.1:"));
+}
+
+TEST(SocketTransport, ASenderTakesTheWayThatItKnows) {
+  TestWorker b(ShmOrTcp(UniqueShmName()), {}, 2);
+  const std::string address = b.transport().address();
+  TestWorker tcp_only(Tcp(), {}, 1);
+  EXPECT_TRUE(Delivers(tcp_only, b, address, 1));
+  TestWorker both(ShmOrTcp(UniqueShmName()), {}, 3);
+  EXPECT_TRUE(Delivers(both, b, address, 2));
+  EXPECT_TRUE(Delivers(both, b, address.substr(0, address.find(',')), 3));   // shared memory alone
+  EXPECT_TRUE(Delivers(both, b, address.substr(address.find(',') + 1), 4));  // TCP alone
+  TransferTicket shm_only{.transfer_id = 9,
+                          .receiver_epoch = Epoch(2),
+                          .address = address.substr(0, address.find(',')),
+                          .block_count = 3};
+  EXPECT_EQ(tcp_only.transport()
+                .StartSend({.sender_transfer = 9, .ticket = shm_only, .tokens = kTokens})
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SocketTransport, FallsBackToTcpWhenNobodyOfThatNameIsOnThisHost) {
+  TestWorker a(ShmOrTcp(UniqueShmName()), {}, 1);
+  TestWorker b(Tcp(), {}, 2);
+  EXPECT_TRUE(Delivers(a, b, "shm:" + UniqueShmName() + "," + b.transport().address(), 1));
+}
+
+// Somebody has the name, and does not speak.
+TEST(SocketTransport, FallsBackToTcpWhenSharedMemoryDoesNotOpen) {
+  TestWorker a(ShmOrTcp(UniqueShmName()), {}, 1);
+  TestWorker b(Tcp(), {}, 2);
+  const std::string name = UniqueShmName();
+  const absl::StatusOr<FileDescriptor> deaf = ListenUnix(name);
+  ASSERT_TRUE(deaf.ok()) << deaf.status();
+  EXPECT_TRUE(Delivers(a, b, "shm:" + name + "," + b.transport().address(), 1));
+}
+
+TEST(SocketTransport, ANameIsTakenUntilItsTransportEnds) {
+  const std::string name = UniqueShmName();
+  SharedPageBuffer pool = *SharedPageBuffer::Allocate(MakeLayout({}).pool_bytes(), "pool");
+  TransportOptions options{.fingerprint = MakeFingerprint({}),
+                           .epoch = Epoch(1),
+                           .pool = {pool.data(), MakeLayout({}), pool.fd()},
+                           .waker = {}};
+  const SocketEndpoints endpoints{.tcp_listen = "", .tcp_advertise_host = "", .shm_name = name};
+  auto first = CreateSocketTransport(endpoints, options);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(CreateSocketTransport(endpoints, options).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  first->reset();
+  EXPECT_TRUE(CreateSocketTransport(endpoints, options).ok());
+}
+
+TEST(SocketTransport, RefusesWhatItCannotListenAt) {
+  std::byte byte{};
+  TransportOptions options;
+  options.pool = {&byte, MakeLayout({})};
+  const auto code = [&](const SocketEndpoints& endpoints) {
+    return CreateSocketTransport(endpoints, options).status().code();
+  };
+  using absl::StatusCode;
+  EXPECT_EQ(code({}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.tcp_listen = "", .tcp_advertise_host = "", .shm_name = "a/b"}),
+            StatusCode::kInvalidArgument);
+  // The pool is in no file.
+  EXPECT_EQ(code({.tcp_listen = "", .tcp_advertise_host = "", .shm_name = "a"}),
+            StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton

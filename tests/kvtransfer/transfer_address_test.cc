@@ -1,0 +1,44 @@
+#include "kvtransfer/transfer_address.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(TransferAddress, KeepsTheReceiversOrderAndWhatThisSideSpeaks) {
+  const std::string both = "shm:a,tcp:1.2.3.4:5,tcp:[::1]:6";
+  EXPECT_THAT(*UsableAddresses(both, true, true),
+              ElementsAre("shm:a", "tcp:1.2.3.4:5", "tcp:[::1]:6"));
+  EXPECT_THAT(*UsableAddresses(both, true, false), ElementsAre("tcp:1.2.3.4:5", "tcp:[::1]:6"));
+  EXPECT_THAT(*UsableAddresses(both, false, true), ElementsAre("shm:a"));
+}
+
+TEST(TransferAddress, RefusesWhatIsMalformedOrOfNoUse) {
+  for (const char* addresses :
+       {"", ",", "shm:a,", "shm:a,tcp:", "shm:,tcp:1.2.3.4:5", "loopback:x", "shm:a,pigeon:7"}) {
+    EXPECT_EQ(UsableAddresses(addresses, true, true).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << addresses;
+  }
+  EXPECT_FALSE(UsableAddresses("shm:a", true, false).ok());
+  std::string many = "shm:a";
+  for (size_t i = 1; i < kMaxAddresses; ++i) many += ",shm:a";
+  EXPECT_TRUE(UsableAddresses(many, true, true).ok());
+  EXPECT_FALSE(UsableAddresses(many + ",shm:a", true, true).ok());
+  EXPECT_FALSE(UsableAddresses("tcp:1.2.3.4:5", false, true).ok());
+}
+
+TEST(TransferAddress, AdvertisesAnAddressThatOthersCanDial) {
+  const FileDescriptor listener = *ListenTcp(*ResolveHostPort("0.0.0.0:0"));
+  EXPECT_EQ(AdvertisedAddress(listener, "").status().code(), absl::StatusCode::kInvalidArgument);
+  const SocketAddress address = *AdvertisedAddress(listener, "127.0.0.1");
+  EXPECT_EQ(address.host(), "127.0.0.1");
+  EXPECT_GT(address.port(), 0);
+  EXPECT_TRUE(StartConnect(FormatTcpAddress(address)).ok());
+}
+
+}  // namespace
+}  // namespace baton
