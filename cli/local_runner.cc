@@ -3,9 +3,9 @@
 #include <chrono>
 #include <ctime>
 #include <future>
-#include <random>
 #include <utility>
 
+#include "common/entropy.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -63,11 +63,6 @@ class CollectingSink final : public RequestSink {
   std::promise<absl::StatusOr<JobResult>> end_;
 };
 
-uint64_t RandomSeed() {
-  std::random_device entropy;
-  return (uint64_t{entropy()} << 32) | entropy();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(const EngineOptions& options,
@@ -103,7 +98,7 @@ absl::StatusOr<JobResult> LocalRunner::Run(const Job& job,
   ASSIGN_OR_RETURN(request.prompt, Encode(job));
   const auto encoded = std::chrono::steady_clock::now();
   request.sampling = job.sampling;
-  if (!request.sampling.seed.has_value()) request.sampling.seed = RandomSeed();
+  if (!request.sampling.seed.has_value()) request.sampling.seed = EntropyBits();
   request.cache_namespace = MakeNamespace({.tenant = job.tenant,
                                            .cache_salt = job.cache_salt,
                                            .lora = {},

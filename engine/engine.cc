@@ -10,13 +10,13 @@
 #include <functional>
 #include <future>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/entropy.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "engine/model_loader.h"
@@ -32,11 +32,6 @@ constexpr size_t kMaxInbox = 1 << 16;
 constexpr auto kIdleCheck = std::chrono::milliseconds(50);
 constexpr auto kShutdownPoll = std::chrono::milliseconds(1);
 constexpr int64_t kMiB = 1 << 20;
-
-uint64_t EntropyBits() {
-  std::random_device entropy;
-  return (uint64_t{entropy()} << 32) | entropy();
-}
 
 Epoch NewEpoch() {
   return Epoch(EntropyBits() | 1);  // zero is "no epoch"

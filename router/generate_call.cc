@@ -1,9 +1,9 @@
 #include "router/generate_call.h"
 
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/entropy.h"
 #include "common/status_macros.h"
 #include "router/router_wire.h"
 #include "routing/affinity_policies.h"
@@ -14,11 +14,6 @@ namespace baton {
 namespace {
 
 using Kind = FlowAction::Kind;
-
-uint64_t RandomBits() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
 
 }  // namespace
 
@@ -69,10 +64,10 @@ absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
   ASSIGN_OR_RETURN(prompt_, PromptFromWire(*model, limits, request));
   ledger_.Tokenized(host_.clock->NowUs());
 
-  request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", RandomBits())
+  request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", EntropyBits())
                                              : request.request_id();
   sampling_ = request.sampling();
-  if (!sampling_.has_seed()) sampling_.set_seed(RandomBits());
+  if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
   priority_ = request.priority();
   return_prompt_ = request.include_prompt_token_ids();
   cache_namespace_ = MakeNamespace({.tenant = request.tenant(),

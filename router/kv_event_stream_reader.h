@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/fleet_index.h"
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 #include "rpc/task_pool.h"
 
 namespace baton {

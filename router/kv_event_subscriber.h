@@ -19,7 +19,7 @@
 #include "common/clock.h"
 #include "router/fleet_index.h"
 #include "router/worker_channels.h"
-#include "router/worker_registry.h"
+#include "routing/worker_registry.h"
 #include "rpc/task_pool.h"
 
 namespace baton {

@@ -3,10 +3,10 @@
 // Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
 
 #include <iostream>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/entropy.h"
 #include "common/exit_code.h"
 #include "common/settings_cli.h"
 #include "common/status_macros.h"
@@ -18,10 +18,7 @@ namespace {
 constexpr int kTickMs = 100;
 
 // So that routers of one fleet do not all draw alike.
-int64_t DrawSeed() {
-  std::random_device device;
-  return 1 + static_cast<int64_t>(device());
-}
+int64_t DrawSeed() { return 1 + static_cast<int64_t>(EntropyBits() >> 32); }
 
 absl::Status Serve(const baton::RouterOptions& options, baton::Termination& termination) {
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,

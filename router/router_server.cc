@@ -1,10 +1,10 @@
 #include "router/router_server.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 #include <vector>
 
+#include "common/entropy.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -23,9 +23,7 @@ constexpr int64_t kFramingBytes = 1 << 20;
 
 // Clients choose what is hashed: nobody may be able to aim at one place of the index.
 KeyMultipliers RandomMultipliers() {
-  std::random_device device;
-  const auto odd = [&device] { return (uint64_t{device()} << 32 | device()) | 1; };
-  return {.first = odd(), .second = odd()};
+  return {.first = EntropyBits() | 1, .second = EntropyBits() | 1};
 }
 
 }  // namespace
