@@ -23,7 +23,7 @@ void LineFit::Observe(double x, double y, double weight) {
   if (!std::isfinite(x) || !std::isfinite(y) || x < 0 || y <= 0 || !(weight > 0)) return;
   weight = std::min(weight, 1.0);
   y = std::clamp(y, options_.floor, options_.ceiling);
-  if (observed_ >= kTrustedObservations) {
+  if (options_.trusted_prior || observed_ >= kTrustedObservations) {
     const double expected = At(x);
     y = std::clamp(y, expected / options_.outlier, expected * options_.outlier);
   }
@@ -65,6 +65,10 @@ LineFit LineFit::AsPrior() const {
   LineFitOptions options = options_;
   options.intercept = At(0);
   options.slope = std::max(0.0, (At(options.typical_x) - At(0)) / options.typical_x);
+  if (observed_ >= kTrustedObservations) {
+    options.trusted_prior = true;
+    options.prior_weight = kTrustedObservations;
+  }
   return LineFit(options);
 }
 

@@ -24,9 +24,10 @@ struct LineFitOptions {
       1;             // > 0: where the prior stands; a tenth of it is the least spread that counts
   double floor = 0;  // of At(), > 0
   double ceiling = 1e300;
-  double prior_weight = 0.5;  // in observations: when so many were seen, both count alike
-  double memory = 64;         // observations after which an old one counts 1/e
-  double outlier = 4;         // > 1
+  double prior_weight = 0.5;   // in observations: when so many were seen, both count alike
+  double memory = 64;          // observations after which an old one counts 1/e
+  double outlier = 4;          // > 1
+  bool trusted_prior = false;  // outliers are measured by the prior from the first observation on
 };
 
 class LineFit {
@@ -41,7 +42,9 @@ class LineFit {
 
   double observed() const { return observed_; }  // sum of weights, without forgetting
 
-  // A new fit whose prior is this one's line: for a worker that joins a fleet.
+  // A new fit whose prior is this one's line: for a worker that joins a fleet. Once this one has
+  // seen a few observations it takes a few to leave it: a worker's first request may be slow
+  // because it is the first, and one that looked slow would not be asked again.
   LineFit AsPrior() const;
 
  private:

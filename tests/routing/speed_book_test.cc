@@ -30,7 +30,9 @@ TEST(SpeedBook, TakesANewWorkerForAnAverageOne) {
   SpeedBook book;
   for (int i = 0; i < 50; ++i) book.Learn(Local(1, 10));
   EXPECT_NEAR(book.Of(WorkerNumber(9)).PrefillUs(0, 1000), 10'000, 500);
-  book.Learn(Local(9, 30));
+  book.Learn(Local(9, 1000));  // its first request
+  EXPECT_LT(book.Of(WorkerNumber(9)).PrefillUs(0, 1000), 15'000);
+  for (int i = 0; i < 10; ++i) book.Learn(Local(9, 30));
   EXPECT_GT(book.Of(WorkerNumber(9)).PrefillUs(0, 1000), 20'000);
   EXPECT_NEAR(book.Of(WorkerNumber(1)).PrefillUs(0, 1000), 10'000, 500);
 }
