@@ -21,7 +21,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
  protected:
   TransportFactory Factory() {
     if (GetParam() != Medium::kLoopback) {
-      return [this](TransportOptions options) {
+      return [](TransportOptions options) {
         const bool tcp = GetParam() != Medium::kShm;
         const bool shm = GetParam() != Medium::kTcp;
         return CreateSocketTransport({.tcp_listen = tcp ? "127.0.0.1:0" : "",
