@@ -18,7 +18,7 @@ namespace {
 constexpr int kTickMs = 100;
 
 // So that routers of one fleet do not all draw alike.
-int64_t DrawSeed() { return 1 + static_cast<int64_t>(EntropyBits() >> 32); }
+int64_t DrawSeed() { return 1 + static_cast<int64_t>(baton::EntropyBits() >> 32); }
 
 absl::Status Serve(const baton::RouterOptions& options, baton::Termination& termination) {
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
