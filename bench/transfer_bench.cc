@@ -6,17 +6,19 @@
 // to the receiver's kReceived, checksums included. Its limit is memcpy of the same amount.
 //
 // Figures with a target (measured A, B, A, B … so that both see the same neighbours; medians):
-//   shm_to_memcpy   64 MiB of cold SmolLM2 blocks by shared memory, over memcpy of the same bytes
+//   shm_to_memcpy   64 MiB of cold SmolLM2 blocks by shared memory, over memcpy of the same bytes;
+//                   the sender's checksums were taken when the blocks filled
+//   shm_first       the same when they are taken on the way
 //   shm_fixed_us    a request of minimal size, one at a time: what one costs beyond its bytes
 //   shm_stream_us   the same with 64 under way: what one adds where others are
 //   shm_rested_us   the same after a rest of 2 ms: with threads that must be woken
-//   wake_us         waking a rested thread of this machine and back, by futex: the part of a rested
-//                   request that is the machine's
-//   tcp_to_iperf3   cold SmolLM2 blocks over TCP, checksums at both ends, over iperf3 (its own
-//   buffer
-//                   stays in the cache)
+//   wake_us         to wake a rested thread of this machine: a rested request needs at least three
+//   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked at the receiver, over iperf3
+//                   (whose own buffer stays in the cache)
 //   crc_share       of a copy that checks as it goes, the part that the same copy without a check
 //                   would not take
+//
+// tcp_to_iperf3 needs iperf3 (apt-get install iperf3); without it the figure is reported as absent.
 
 #if defined(__x86_64__)
 #include <emmintrin.h>

@@ -191,6 +191,7 @@ class FakeTransport final : public KvTransport {
   absl::Status Expect(ReceiveSpec spec) override {
     if (!next_post.ok()) return std::exchange(next_post, absl::OkStatus());
     const uint64_t id = spec.transfer_id;
+    for (const BlockId block : spec.blocks) reported_.erase(block);
     EXPECT_TRUE(receives.emplace(id, Receive{std::move(spec), 0}).second);
     return absl::OkStatus();
   }
@@ -212,6 +213,9 @@ class FakeTransport final : public KvTransport {
     for (const BlockId block : blocks) {
       send.blocks.push_back(block);
       send.slots.push_back(pool_->Slots(block));
+      const auto reported = reported_.find(block);
+      EXPECT_TRUE(reported == reported_.end() || reported->second == send.slots.back())
+          << "block " << block << " was written after it was reported as full";
     }
     send.final = final;
     send.manifest = std::move(manifest);
@@ -219,7 +223,13 @@ class FakeTransport final : public KvTransport {
   void CancelSend(uint64_t id) override {
     if (sends.contains(id)) ++sends[id].cancels;
   }
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override {
+    for (const BlockId block : part) reported_.erase(block);
+    for (const BlockId block : full) reported_[block] = pool_->Slots(block);
+  }
   std::vector<TransferEvent> Poll() override { return std::exchange(events_, {}); }
+  // Full blocks that the engine reported, and have not been written since as far as it said.
+  size_t reported_full() const { return reported_.size(); }
 
   // The prompt's KV lands, with this manifest.
   void Deliver(uint64_t id, const std::vector<TokenId>& prompt, std::string manifest) {
@@ -286,6 +296,7 @@ class FakeTransport final : public KvTransport {
 
   ChainPool* const pool_;
   std::vector<TransferEvent> events_;
+  std::map<BlockId, std::vector<uint64_t>> reported_;
 };
 
 struct SinkRecord {

@@ -246,6 +246,21 @@ TEST(WorkerCoreReceive, TheDeadlineCoversTheWait) {
 
 // ---- sending ------------------------------------------------------------------------------------
 
+// The fake checks that announced blocks are as they were when they were reported as full.
+TEST(WorkerCoreSend, BlocksAreReportedWhenTheyFillAndWhenTheyAreWrittenAnew) {
+  WorkerBench bench;
+  bench.Generate(Bytes("0123"), 1);
+  bench.Run();
+  EXPECT_EQ(bench.fake.reported_full(), 1u);
+  bench.Generate(Bytes("01"), 3);  // fills its block with the first two of its own tokens
+  bench.Run();
+  EXPECT_EQ(bench.fake.reported_full(), 2u);
+  bench.Generate(Bytes("abcdefghij"), 1);
+  bench.Run();
+  EXPECT_EQ(bench.fake.reported_full(), 4u);
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
   WorkerBench bench({.max_chunk_tokens = 8});
   const auto prompt = Bytes("0123456789abcdefghi");  // 5 blocks, the last part full
