@@ -34,11 +34,12 @@ inline constexpr uint32_t kSecondFactor = PowerOfX(kBits - 33);
 
 enum class Target : uint8_t { kNone, kStore, kStream };
 
+// `to` is null where kTarget is kNone.
 template <typename V, Target kTarget>
-typename V::Value Take([[maybe_unused]] std::byte* to, const std::byte* from) {
-  const typename V::Value value = V::Load(from);
-  if constexpr (kTarget == Target::kStore) V::Store(to, value);
-  if constexpr (kTarget == Target::kStream) V::Stream(to, value);
+typename V::Value Take([[maybe_unused]] std::byte* to, const std::byte* from, size_t at) {
+  const typename V::Value value = V::Load(from + at);
+  if constexpr (kTarget == Target::kStore) V::Store(to + at, value);
+  if constexpr (kTarget == Target::kStream) V::Stream(to + at, value);
   return value;
 }
 
@@ -47,7 +48,7 @@ typename V::Value Take([[maybe_unused]] std::byte* to, const std::byte* from) {
 template <typename V, Target kTarget>
 uint32_t Eat(uint32_t crc, std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kStep = 4 * V::kBytes;
-  const auto take = [&](size_t at) { return Take<V, kTarget>(to + at, from + at); };
+  const auto take = [&](size_t at) { return Take<V, kTarget>(to, from, at); };
   typename V::Value a = V::AddFirst(take(0), crc);
   typename V::Value b = take(V::kBytes);
   typename V::Value c = take(2 * V::kBytes);

@@ -1,6 +1,5 @@
 #include "engine/engine.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "common/entropy.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/kv_pool.h"
 #include "engine/model_loader.h"
 #include "engine/worker_core.h"
 #include "kernels/numerics.h"
@@ -122,7 +122,6 @@ class EngineImpl final : public Engine {
  private:
   using Event = std::function<void(WorkerCore&)>;
 
-  absl::Status MakePool();
   absl::Status MakeTransport();
   void MakeFingerprint();
 
@@ -161,15 +160,13 @@ class EngineImpl final : public Engine {
   void PublishKvEvents() { kv_event_feed_.Publish(cache_->TakeKvEvents()); }
   EngineStatus MakeStatus(const WorkerCore& core) const;
   EngineInspection MakeInspection(const WorkerCore& core) const;
-  int64_t ResidentPoolBytes() const;
   std::string OpPath() const;
 
   EngineOptions options_;
   const Epoch epoch_;
   SystemClock clock_;
   LoadedModel model_;
-  KvLayout layout_;
-  std::unique_ptr<DeviceBuffer> pool_;
+  KvPool pool_;
   std::unique_ptr<LlamaRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -190,32 +187,6 @@ class EngineImpl final : public Engine {
   std::thread loop_;
 };
 
-absl::Status EngineImpl::MakePool() {
-  RETURN_IF_ERROR(SettleCacheOptions(options_));
-  const KvGroupSpec group{.layers = model_.info.config.layers,
-                          .kv_heads = model_.info.config.kv_heads,
-                          .head_dim = model_.info.config.head_dim,
-                          .type = options_.kv_type};
-  ASSIGN_OR_RETURN(layout_, KvLayout::Create(group, options_.layout, options_.block_size, 1));
-  int64_t blocks = options_.kv_blocks;
-  if (blocks == 0) {
-    if (options_.kv_cache_mib == 0) options_.kv_cache_mib = DefaultKvCacheMiB();
-    blocks = std::max<int64_t>(1, options_.kv_cache_mib * kMiB / layout_.bytes_per_block());
-  }
-  if (blocks > (int64_t{1} << 30)) {
-    return absl::InvalidArgumentError(
-        StrCat("the KV pool would have ", blocks, " blocks, at most ", int64_t{1} << 30));
-  }
-  options_.kv_blocks = static_cast<int32_t>(blocks);
-  // One more: the scratch block, where padded rows write.
-  ASSIGN_OR_RETURN(layout_,
-                   KvLayout::Create(group, options_.layout, options_.block_size, blocks + 1));
-  const auto bytes = static_cast<size_t>(layout_.pool_bytes());
-  ASSIGN_OR_RETURN(pool_, options_.transfer_shm ? model_.device->AllocateShared(bytes, "KV pool")
-                                                : model_.device->Allocate(bytes, "KV pool"));
-  return absl::OkStatus();
-}
-
 void EngineImpl::MakeFingerprint() {
   fingerprint_.model = model_.info.fingerprint;
   fingerprint_.backend = "cpu";
@@ -231,10 +202,7 @@ void EngineImpl::MakeFingerprint() {
 
 absl::Status EngineImpl::MakeTransport() {
   TransportOptions transport{
-      .fingerprint = fingerprint_,
-      .epoch = epoch_,
-      .pool = {.base = pool_->data(), .layout = layout_, .shared_fd = pool_->shared_fd()},
-      .waker = [this] {
+      .fingerprint = fingerprint_, .epoch = epoch_, .pool = pool_.registered(), .waker = [this] {
         {
           std::lock_guard lock(mutex_);
           transfer_news_ = true;
@@ -250,7 +218,13 @@ absl::Status EngineImpl::MakeTransport() {
                               .shm_name = ""};
     if (options_.transfer_shm)
       endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
-    ASSIGN_OR_RETURN(transport_, CreateSocketTransport(endpoints, std::move(transport)));
+    absl::StatusOr<std::unique_ptr<KvTransport>> created =
+        CreateSocketTransport(endpoints, transport);
+    if (!created.ok() && options_.transfer_shm && FallBackToTcp(created.status(), options_)) {
+      endpoints.shm_name.clear();
+      created = CreateSocketTransport(endpoints, std::move(transport));
+    }
+    ASSIGN_OR_RETURN(transport_, std::move(created));
   }
   return absl::OkStatus();
 }
@@ -261,7 +235,7 @@ absl::Status EngineImpl::Load() {
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
   if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
-  RETURN_IF_ERROR(MakePool());
+  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.config, *model_.device, options_));
   MakeFingerprint();
   LlamaRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
@@ -272,8 +246,8 @@ absl::Status EngineImpl::Load() {
       options_.context_length, int64_t{options_.kv_blocks} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
-  ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, layout_,
-                                                pool_->data(), *model_.device, runner));
+  ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, pool_.layout(),
+                                                pool_.data(), *model_.device, runner));
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .block_size = options_.block_size,
@@ -358,7 +332,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   EngineStatus status;
   status.cache = cache_->Stats();
   status.block_size = options_.block_size;
-  status.bytes_per_block = layout_.bytes_per_block();
+  status.bytes_per_block = pool_.layout().bytes_per_block();
   status.layout = std::string(KvLayoutKindName(options_.layout));
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
@@ -380,7 +354,7 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
   EngineInspection inspection;
   inspection.op_path = OpPath();
   inspection.status = MakeStatus(core);
-  inspection.resident_pool_bytes = ResidentPoolBytes();
+  inspection.resident_pool_bytes = pool_.ResidentBytes();
   inspection.trace = cache_->trace();
   for (const RequestHandle handle : core.Handles()) {
     const SequenceId id(handle);
@@ -400,16 +374,6 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
     for (const BlockId block : cache_->BlockTable(id)) sequence.blocks.push_back(block.value());
   }
   return inspection;
-}
-
-int64_t EngineImpl::ResidentPoolBytes() const {
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  std::byte* const begin = pool_->data();
-  const size_t length = pool_->size();
-  std::vector<unsigned char> pages((length + page - 1) / page);
-  if (mincore(begin, length, pages.data()) != 0) return -1;
-  return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }) *
-         page;
 }
 
 std::string EngineImpl::OpPath() const {
@@ -434,7 +398,7 @@ std::string EngineImpl::StartupReport() const {
       model_.info.config.layers, model_.info.config.vocabulary, options_.context_length,
       model_.weights->bytes() / kMiB, model_.info.fingerprint, model_.device->Description(),
       options_.paged ? "paged" : "contiguous", options_.kv_blocks, options_.block_size, slots,
-      layout_.bytes_per_block(), layout_.pool_bytes() / kMiB,
+      pool_.layout().bytes_per_block(), pool_.layout().pool_bytes() / kMiB,
       std::string(KvTypeName(options_.kv_type)), std::string(KvLayoutKindName(options_.layout)),
       options_.prefix_cache ? "on" : "off");
 }

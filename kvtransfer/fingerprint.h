@@ -11,8 +11,8 @@
 namespace baton {
 
 // This version and the one before are spoken.
-inline constexpr uint32_t kTransferProtocolVersion = 1;
-inline constexpr uint32_t kOldestTransferProtocolVersion = 1;
+inline constexpr uint32_t kTransferProtocolVersion = 2;  // 2: tickets may list addresses
+inline constexpr uint32_t kOldestTransferProtocolVersion = 2;
 
 struct KvFingerprint {
   uint32_t protocol_version = kTransferProtocolVersion;

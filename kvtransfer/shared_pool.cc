@@ -1,5 +1,7 @@
 #include "kvtransfer/shared_pool.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <utility>
 
@@ -71,6 +73,13 @@ absl::StatusOr<PeerPool> PeerPool::Map(const KvLayout& ours, int64_t num_blocks,
                                        int generations_file) {
   ASSIGN_OR_RETURN(const KvLayout theirs,
                    KvLayout::Create(ours.group(), ours.kind(), ours.block_size(), num_blocks));
+  // A sparse file costs its owner nothing, but each mapping costs us address space.
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  if (theirs.pool_bytes() > memory) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the sender's pool of %d blocks has %d bytes, this host %d", num_blocks,
+                        theirs.pool_bytes(), memory));
+  }
   ASSIGN_OR_RETURN(SharedPageView pool,
                    SharedPageView::Map(pool_file, static_cast<size_t>(theirs.pool_bytes())));
   ASSIGN_OR_RETURN(

@@ -96,6 +96,7 @@ absl::Status ShmConnection::QueueBlocks(int64_t now_us) {
     RETURN_IF_ERROR(Send(lent_.Lend(*next, node_.checksums())));
     node_.sender().OnBlockSent(*next, now_us);
     looked_at += next->frame.payload_bytes;
+    Moved(next->frame.payload_bytes);  // sums may be taken of it: others have their turn
   }
   return absl::OkStatus();
 }

@@ -250,8 +250,11 @@ void SocketTransport::OpenLinks(int64_t now_us) {
   for (const std::string& address : node_.sender().TakeConnects()) {
     const absl::StatusOr<std::vector<std::string>> ways =
         UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm());
-    CHECK(ways.ok()) << ways.status();  // checked in the post
-    OpenLink(address, *ways, now_us);
+    if (ways.ok()) {
+      OpenLink(address, *ways, now_us);
+    } else {  // good in the post; an interface that it names may have gone since
+      node_.sender().OnLinkDown(address, ways.status());
+    }
   }
 }
 

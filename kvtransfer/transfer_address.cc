@@ -11,15 +11,21 @@ bool IsShmAddress(const std::string& address) { return address.starts_with("shm:
 
 absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addresses, bool tcp,
                                                          bool shm) {
+  // Before anything is parsed: a ticket comes from anybody.
+  if (addresses.size() > kMaxAddressBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address has ", addresses.size(), " bytes, at most ", kMaxAddressBytes));
+  }
+  const std::vector<std::string> all = absl::StrSplit(addresses, ',');
+  if (all.size() > kMaxAddresses) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address has ", all.size(), " ways to the receiver, at most ", kMaxAddresses));
+  }
   std::vector<std::string> usable;
-  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
+  for (const std::string& address : all) {
     const bool is_shm = IsShmAddress(address);
     RETURN_IF_ERROR(is_shm ? ParseShmAddress(address).status() : ParseTcpAddress(address).status());
     if (is_shm ? shm : tcp) usable.push_back(address);
-  }
-  if (usable.size() > kMaxAddresses) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "address has ", usable.size(), " ways to the receiver, at most ", kMaxAddresses));
   }
   if (usable.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("address \"", addresses, "\" has no way for ",

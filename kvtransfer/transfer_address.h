@@ -15,11 +15,12 @@
 namespace baton {
 
 inline constexpr size_t kMaxAddresses = 8;
+inline constexpr size_t kMaxAddressBytes = 512;  // of all of them; what a Hello's `node` may have
 
 bool IsShmAddress(const std::string& address);
 
-// Those that a transport of these media can try, in the receiver's order. InvalidArgument when one
-// is malformed, none is of use or too many are.
+// Those that a transport of these media can try, in the receiver's order. InvalidArgument when they
+// are too many or too long, one is malformed, or none is of use.
 absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addresses, bool tcp,
                                                          bool shm);
 

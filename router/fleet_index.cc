@@ -102,6 +102,7 @@ void FleetIndex::Remove(IndexedWorker worker) {
   std::lock_guard writer(writer_mutex_);
   if (sources_.erase(worker) == 0) return;
   index_.Cleared(worker);
+  index_.Sweep();  // room for what the others tell next
   ShowTotals();
   std::lock_guard lock(state_mutex_);
   states_.erase(worker);

@@ -99,9 +99,11 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
       return Run(flow_.OnTicket(attempt));
     case v1::DecodeEvent::kTokens:
       return Run(flow_.OnTokens(attempt));
-    case v1::DecodeEvent::kFinished:
-      finished_ = event_.finished();
-      return Run(flow_.OnDecodeFinished(attempt));
+    case v1::DecodeEvent::kFinished: {
+      RequestFlow::Actions actions = flow_.OnDecodeFinished(attempt);
+      if (!actions.empty()) finished_ = event_.finished();  // not of a call that has ended
+      return Run(std::move(actions));
+    }
     case v1::DecodeEvent::EVENT_NOT_SET:
       return;  // from a newer worker
   }
@@ -195,6 +197,7 @@ RequestFlow::Actions GenerateCall::ChooseRoute() {
        .prompt_tokens = static_cast<int32_t>(prompt_.size() + completion_.size()),
        .placement = flow_.placement(),
        .excluded = flow_.excluded(),
+       .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
        .affinity_key = affinity_key_});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);
@@ -223,10 +226,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   prefill_reported_ = false;
   ledger_.AttemptStarted();
   v1::DecodeRequest request;
-  if (flow_.resumes()) {
-    ledger_.Resumed();
-    DescribeGenerated(*request.mutable_generated());
-  }
+  if (flow_.resumes()) DescribeGenerated(*request.mutable_generated());
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
   *request.mutable_sampling() = sampling_;
@@ -266,6 +266,9 @@ void GenerateCall::SendPrefill(const FlowAction& action) {
 void GenerateCall::PrefillLocally(const FlowAction& action) {
   using LocalCall = ClientUnaryCall<v1::DecodeWorker::Stub, v1::PrefillLocallyRequest,
                                     v1::PrefillLocallyResponse>;
+  route_.plan.prefill.reset();
+  host_.core->PrefillMoved(route_.plan);
+  prefill_pending_ = true;
   v1::PrefillLocallyRequest request;
   request.set_transfer_id(ticket_.transfer_id());
   request.set_receiver_epoch(ticket_.receiver_epoch());
@@ -311,8 +314,11 @@ void GenerateCall::Finish() {
   finished = std::move(finished_);
   ledger_.Complete(host_.clock->NowUs(), prefill_reported_ ? route_.prefill_id : "",
                    route_.decode_id, finished);
-  host_.core->Learn(
-      FinishedFromLedger(route_.plan, route_.decode_batch, prefill_reported_, finished));
+  finished.mutable_ledger()->set_resumes(flow_.lost_workers());
+  if (flow_.attempt() == 1) {  // else its times are those of several attempts
+    host_.core->Learn(
+        FinishedFromLedger(route_.plan, route_.decode_batch, prefill_reported_, finished));
+  }
   Send(std::move(response));
   End(grpc::Status::OK);
   Ended(/*succeeded=*/true);

@@ -50,7 +50,7 @@ void KvEventStreamReader::StopReading(absl::Status why) {
 }
 
 void KvEventStreamReader::OnDone(const grpc::Status& status) {
-  on_end_(stopped_by_.ok() ? FromGrpcStatus(status) : stopped_by_, progressed_);
+  on_end_(stopped_by_.ok() ? FromGrpcStatus(status) : stopped_by_, progressed_ && stopped_by_.ok());
   const auto last = std::move(self_);  // may destroy this when it goes out of scope
 }
 

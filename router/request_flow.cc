@@ -124,7 +124,7 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
 }
 
 bool RequestFlow::WorthAnotherWorker(const absl::Status& status) const {
-  if (tokens_in_attempt_ && resumes_ >= max_resumes_) return false;
+  if (tokens_in_attempt_ && lost_workers_ >= max_resumes_) return false;
   if (absl::IsUnavailable(status)) return true;
   if (tokens_in_attempt_) return false;
   // A worker that refuses what another one had accepted is too small for it, or draws a line of its
@@ -136,13 +136,13 @@ bool RequestFlow::WorthAnotherWorker(const absl::Status& status) const {
 absl::Status RequestFlow::ForClient(const absl::Status& status) const {
   const bool refusal = absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
                        absl::IsInvalidArgument(status);
-  if (!tokens_forwarded_ || !refusal) return status;
+  if (!tokens_forwarded_ || tokens_in_attempt_ || !refusal) return status;
   return absl::UnavailableError(absl::StrCat(
       "the answer's decode worker was lost, and no other one went on with it: ", status.message()));
 }
 
 void RequestFlow::Resume() {
-  ++resumes_;
+  ++lost_workers_;
   failures_ = 0;
   placement_ = asked_placement_;
   queueing_locally_ = false;

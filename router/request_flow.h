@@ -91,6 +91,8 @@ class RequestFlow {
   Placement placement() const { return placement_; }
   // The client has a part of the answer: a worker goes on behind it.
   bool resumes() const { return tokens_forwarded_; }
+  // Decode workers that were lost in mid-answer.
+  int32_t lost_workers() const { return lost_workers_; }
   // Decode workers that cannot take this request.
   const absl::flat_hash_set<WorkerNumber>& excluded() const { return excluded_; }
 
@@ -121,7 +123,7 @@ class RequestFlow {
   bool queueing_locally_ = false;
   int32_t attempt_ = 0;
   int32_t failures_ = 0;  // in a row
-  int32_t resumes_ = 0;
+  int32_t lost_workers_ = 0;
   Placement asked_placement_ = Placement::kAutomatic;
   Placement placement_ = Placement::kAutomatic;
   RoutePlan plan_;

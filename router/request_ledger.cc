@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace baton {
+namespace {
+
+constexpr int64_t kMostBytesPerToken = int64_t{1} << 24;  // of KV: far beyond any model
+
+}  // namespace
 
 void RequestLedgerBuilder::TokensArrived(int64_t now_us, int32_t count) {
   if (first_token_us_ == 0) {
@@ -26,7 +31,6 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   ledger.set_total_us(now_us - received_us_);
   ledger.set_decode_worker(decode_worker);
   ledger.set_prefill_worker(prefill_worker);
-  ledger.set_resumes(resumes_);
   if (prefill_) AddPrefill(finished);
   // A worker that went on with an answer found generated tokens in its cache too.
   v1::Usage& usage = *finished.mutable_usage();
@@ -51,18 +55,27 @@ void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
 FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
                                    bool prefill_reported, const v1::Finished& finished) {
   const v1::Ledger& ledger = finished.ledger();
+  // Workers are not trusted with the fleet's speeds: a time lies within the request's, tokens
+  // within its tokens.
+  const auto time = [&](int64_t us) { return std::clamp<int64_t>(us, 0, ledger.total_us()); };
+  const int64_t length =
+      int64_t{finished.usage().prompt_tokens()} + finished.usage().completion_tokens();
+  const auto tokens = [&](int32_t count) {
+    return static_cast<int32_t>(std::clamp<int64_t>(count, 0, std::max<int64_t>(0, length)));
+  };
   FinishedRequest out{.decode = plan.decode, .prefill = plan.prefill};
   out.completion_tokens = finished.usage().completion_tokens();
   if (ledger.preemptions() > 0) return out;  // its times are those of several attempts
   out.inter_token_us = ledger.inter_token_us();
   out.decode_batch = decode_batch;
   if (plan.prefill && !prefill_reported) return out;
-  out.cached_tokens = plan.prefill ? ledger.prefill_cached_tokens() : ledger.decode_cached_tokens();
-  out.computed_tokens = ledger.computed_tokens();
-  out.queue_us = ledger.queue_us();
-  out.prefill_us = ledger.prefill_us();
-  out.kv_bytes = ledger.kv_bytes();
-  out.kv_transfer_us = ledger.kv_transfer_us();
+  out.cached_tokens =
+      tokens(plan.prefill ? ledger.prefill_cached_tokens() : ledger.decode_cached_tokens());
+  out.computed_tokens = tokens(ledger.computed_tokens());
+  out.queue_us = time(ledger.queue_us());
+  out.prefill_us = time(ledger.prefill_us());
+  out.kv_bytes = std::clamp<int64_t>(ledger.kv_bytes(), 0, kMostBytesPerToken * length);
+  out.kv_transfer_us = time(ledger.kv_transfer_us());
   out.first_token_us = ledger.first_token_us() - ledger.tokenize_us();
   return out;
 }

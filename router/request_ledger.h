@@ -19,14 +19,14 @@ class RequestLedgerBuilder {
   explicit RequestLedgerBuilder(int64_t received_us) : received_us_(received_us) {}
 
   void Tokenized(int64_t now_us) { tokenized_us_ = now_us; }
-  // A decode worker has reserved; the last call counts.
-  void Routed(int64_t now_us) { routed_us_ = now_us; }
+  // A decode worker has reserved; the last call before the first token counts.
+  void Routed(int64_t now_us) {
+    if (first_token_us_ == 0) routed_us_ = now_us;
+  }
   void TokensArrived(int64_t now_us, int32_t count);
   void PrefillReported(const v1::PrefillResponse& report) { prefill_ = report; }
   // Another decode worker is asked: what was reported before does not concern it.
   void AttemptStarted() { prefill_.reset(); }
-  // It goes on with an answer that the client has a part of.
-  void Resumed() { ++resumes_; }
 
   // Fills usage and ledger of `finished`, which holds what the decode worker knows.
   // `prefill_worker` is empty when the decode worker prefilled.
@@ -42,7 +42,6 @@ class RequestLedgerBuilder {
   int64_t first_token_us_ = 0;
   int64_t last_token_us_ = 0;
   int32_t tokens_after_first_ = 0;  // in messages behind the first
-  int32_t resumes_ = 0;
   std::optional<v1::PrefillResponse> prefill_;
 };
 

@@ -131,6 +131,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   input.prompt_tokens = question.prompt_tokens;
   input.placement = question.placement;
   input.excluded = question.excluded;
+  input.fingerprint = question.fingerprint;
   input.affinity_key = question.affinity_key;
   for (const auto& [worker, held] : units) input.cached_tokens[worker] = held * kUnitsPerHash;
   Route route;
@@ -138,6 +139,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
                    policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
   route.decode_id = decode.id;
+  route.decode_fingerprint = decode.fingerprint;
   route.decode_address = decode.address;
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
@@ -154,6 +156,11 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
 void RouterCore::WorkerDone(WorkerNumber number) {
   std::lock_guard lock(mutex_);
   registry_.RemoveActive(number);
+}
+
+void RouterCore::PrefillMoved(const RoutePlan& plan) {
+  std::lock_guard lock(mutex_);
+  registry_.AddPrefill(plan.decode, plan.work);
 }
 
 void RouterCore::PrefillDone(const RoutePlan& plan) {

@@ -29,6 +29,7 @@ namespace baton {
 struct Route {
   RoutePlan plan;
   std::string decode_id;
+  std::string decode_fingerprint;
   std::string decode_address;
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
@@ -40,6 +41,7 @@ struct RouteQuestion {
   int32_t prompt_tokens = 0;
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded;
+  std::string fingerprint = {};  // of the decode worker; empty: any
   uint64_t affinity_key = 0;
 };
 
@@ -77,6 +79,8 @@ class RouterCore {
   // Counts the request as active on both workers until WorkerDone, and its prompt as to be computed
   // until PrefillDone. Unavailable when there is no such pair.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
+  // The plan's prompt is to be computed after all, by its decode worker: the plan names no other.
+  void PrefillMoved(const RoutePlan& plan);
   // The plan's prompt was computed, or never will be.
   void PrefillDone(const RoutePlan& plan);
   // Routing reckons with the speeds that it shows.

@@ -27,7 +27,7 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
   settings.Add(
       "load-bound", &options.load_bound, 1.0, 1000.0,
       "Under the policy consistent-hash a worker has at most so many times the mean load.");
-  settings.Add("affinity-tokens", &options.affinity_tokens, 1, 1 << 24,
+  settings.Add("affinity-tokens", &options.affinity_tokens, 16, 1 << 24,
                "Requests without a session go by so many tokens of their prompt's beginning, under "
                "the policies consistent-hash and session-affinity.");
   settings.Add("max-sessions", &options.max_sessions, 1, 1 << 24,

@@ -80,7 +80,7 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
   const WorkerRecord* best_prefill = nullptr;
   Key best;
   for (const WorkerRecord& decode : fleet.workers) {
-    if (!decode.Usable() || !decode.CanDecode() || input.excluded.contains(decode.number)) continue;
+    if (!MayDecode(input, decode)) continue;
     const WorkerRecord* prefill = prefill_pool.PartnerOf(decode);
     if (must_help && prefill == nullptr) continue;
     const WorkerRecord* helper = prefill;

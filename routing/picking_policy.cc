@@ -8,11 +8,6 @@
 namespace baton {
 namespace {
 
-bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker) {
-  return worker.Usable() && worker.CanPrefill() && worker.number != decode.number &&
-         worker.report.fingerprint == decode.report.fingerprint;
-}
-
 bool HasPartner(std::span<const WorkerRecord> workers, const WorkerRecord& decode) {
   return std::any_of(workers.begin(), workers.end(), [&decode](const WorkerRecord& worker) {
     return MayPrefillFor(decode, worker);
@@ -25,7 +20,7 @@ absl::StatusOr<RoutePlan> PickingPolicy::Choose(const RoutingInput& input, const
   const bool remote = input.placement == Placement::kRemote;
   candidates_.clear();
   for (const WorkerRecord& worker : fleet.workers) {
-    if (!worker.Usable() || !worker.CanDecode() || input.excluded.contains(worker.number)) continue;
+    if (!MayDecode(input, worker)) continue;
     if (!remote || HasPartner(fleet.workers, worker)) candidates_.push_back(&worker);
   }
   if (candidates_.empty()) return NoWorkerError(input.placement);

@@ -46,6 +46,16 @@ std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options) 
   CHECK(false) << "no such policy";
 }
 
+bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
+  return worker.Usable() && worker.CanDecode() && !input.excluded.contains(worker.number) &&
+         (input.fingerprint.empty() || worker.report.fingerprint == input.fingerprint);
+}
+
+bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker) {
+  return worker.Usable() && worker.CanPrefill() && worker.number != decode.number &&
+         worker.report.fingerprint == decode.report.fingerprint;
+}
+
 absl::Status NoWorkerError(Placement placement) {
   return absl::UnavailableError(
       placement == Placement::kRemote

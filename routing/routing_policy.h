@@ -78,6 +78,9 @@ struct RoutingInput {
   absl::flat_hash_map<WorkerNumber, int32_t> cached_tokens;
   // Decode workers that refused this request already.
   absl::flat_hash_set<WorkerNumber> excluded;
+  // The decode worker must have this one; empty: any. An answer that was begun elsewhere goes on
+  // with the same bits only under the fingerprint it was begun under.
+  std::string fingerprint = {};
   // Equal for requests that should meet the same worker: a session's, or that of a shared prefix.
   uint64_t affinity_key = 0;
 };
@@ -116,6 +119,10 @@ class RoutingPolicy {
 
 // REQUIRES: load_bound >= 1, max_sessions >= 1.
 std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options);
+
+// The rule of who may be chosen, as above.
+bool MayDecode(const RoutingInput& input, const WorkerRecord& worker);
+bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker);
 
 // Why there is no plan.
 absl::Status NoWorkerError(Placement placement);

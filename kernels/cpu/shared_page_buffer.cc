@@ -112,16 +112,19 @@ SharedPageBuffer& SharedPageBuffer::operator=(SharedPageBuffer&& other) noexcept
 }
 
 absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
-  // Only tmpfs has seals and pages that a mapping cannot lose; a huge page file has seals alone.
+  // First of all: asking for seals never enters a file system, which might hang in a peer's hands.
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (seals < 0) return absl::InvalidArgumentError("the descriptor is not of a memfd");
+  if ((seals & F_SEAL_SHRINK) == 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0) {
+    return absl::InvalidArgumentError(
+        "the shared file is not sealed against shrinking and against new writers");
+  }
+  // Only tmpfs has pages that a sealed file keeps; a huge page file has seals alone.
   struct statfs system;
   struct stat info;
   if (fstatfs(file, &system) != 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode) ||
       system.f_type != TMPFS_MAGIC) {
     return absl::InvalidArgumentError("the descriptor is not of a memfd");
-  }
-  const int seals = fcntl(file, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::InvalidArgumentError("the shared file is not sealed against shrinking");
   }
   if (info.st_size < 0 || static_cast<size_t>(info.st_size) < bytes) {
     return absl::InvalidArgumentError(

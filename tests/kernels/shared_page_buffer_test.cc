@@ -69,6 +69,8 @@ TEST(SharedPageView, RefusesFilesThatCouldShrinkOrAreShortOrAreNoMemfd) {
   ASSERT_EQ(ftruncate(unsealed.get(), 8192), 0);
   EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("shrinking"));
   ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("new writers"));  // could punch holes
+  ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
   EXPECT_TRUE(SharedPageView::Map(unsealed.get(), 8192).ok());
   EXPECT_THAT(refusal(unsealed.get(), 8193), HasSubstr("8193 are needed"));
   const FileDescriptor device(open("/dev/zero", O_RDONLY | O_CLOEXEC));

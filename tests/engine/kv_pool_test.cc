@@ -1,0 +1,85 @@
+#include "engine/kv_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "engine/model_loader.h"
+#include "tests/engine/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+// Refuses shared memory, and leaves the rest to another device.
+class UnsharedDevice final : public Device {
+ public:
+  explicit UnsharedDevice(Device* device) : device_(device) {}
+  std::string Description() const override { return device_->Description(); }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
+                                                         std::string_view purpose) override {
+    return device_->Allocate(bytes, purpose);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(size_t, std::string_view) override {
+    return absl::ResourceExhaustedError("no memfd here");
+  }
+  size_t allocated_bytes() const override { return device_->allocated_bytes(); }
+  std::unique_ptr<Stream> CreateStream() override { return device_->CreateStream(); }
+  const Ops& ops() const override { return device_->ops(); }
+
+ private:
+  Device* const device_;
+};
+
+class KvPoolTest : public ::testing::Test {
+ protected:
+  EngineOptions options_ = TinyOptions();
+  LoadedModel model_ = *LoadModel(options_);
+};
+
+TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
+  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_EQ(pool->layout().num_blocks(), 101);
+  EXPECT_EQ(pool->registered().base, pool->data());
+  EXPECT_EQ(pool->registered().shared_fd, -1);
+}
+
+TEST_F(KvPoolTest, ItsSizeInMiBSettlesTheBlocks) {
+  options_.kv_blocks = 0;
+  options_.kv_cache_mib = 3;
+  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_EQ(options_.kv_blocks, (3 << 20) / pool->layout().bytes_per_block());
+}
+
+TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
+  options_.kv_blocks = 4000;
+  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const int64_t before = pool->ResidentBytes();
+  EXPECT_LT(before, pool->layout().pool_bytes());
+  std::memset(pool->data(), 1, pool->layout().pool_bytes());
+  EXPECT_GE(pool->ResidentBytes(), pool->layout().pool_bytes());
+}
+
+TEST_F(KvPoolTest, LiesInAFileForPeersOnThisHost) {
+  options_.transfer_shm = true;
+  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_GE(pool->registered().shared_fd, 0);
+}
+
+TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsEnoughWhereItWasAskedForToo) {
+  UnsharedDevice device(model_.device.get());
+  options_.transfer_shm = true;
+  EXPECT_EQ(KvPool::Create(model_.info.config, device, options_).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  options_.transfer_listen = "127.0.0.1:0";
+  const auto pool = KvPool::Create(model_.info.config, device, options_);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_FALSE(options_.transfer_shm);
+  EXPECT_EQ(pool->registered().shared_fd, -1);
+}
+
+}  // namespace
+}  // namespace baton
