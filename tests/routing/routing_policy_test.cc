@@ -34,12 +34,13 @@ const WorkerRecord* Find(const Fleet& fleet, WorkerNumber number) {
   return nullptr;
 }
 
-bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
+bool ShouldDecode(const RoutingInput& input, const WorkerRecord& worker) {
   return !worker.unreachable && !worker.report.draining &&
-         worker.report.role != WorkerRole::kPrefill && !input.excluded.contains(worker.number);
+         worker.report.role != WorkerRole::kPrefill && !input.excluded.contains(worker.number) &&
+         (input.fingerprint.empty() || worker.report.fingerprint == input.fingerprint);
 }
 
-bool MayPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
+bool ShouldPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
   return !worker.unreachable && !worker.report.draining &&
          worker.report.role != WorkerRole::kDecode && worker.number != decode.number &&
          worker.report.fingerprint == decode.report.fingerprint;
@@ -47,10 +48,10 @@ bool MayPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
 
 bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
   for (const WorkerRecord& decode : fleet.workers) {
-    if (!MayDecode(input, decode)) continue;
+    if (!ShouldDecode(input, decode)) continue;
     if (input.placement != Placement::kRemote) return true;
     for (const WorkerRecord& prefill : fleet.workers) {
-      if (MayPrefill(decode, prefill)) return true;
+      if (ShouldPrefill(decode, prefill)) return true;
     }
   }
   return false;
@@ -63,7 +64,10 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereI
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const Fleet fleet = RandomFleet(random, 10);
-    const RoutingInput input = RandomInput(random, fleet);
+    RoutingInput input = RandomInput(random, fleet);
+    if (random() % 4 == 0 && !fleet.workers.empty()) {
+      input.fingerprint = fleet.workers[random() % fleet.workers.size()].report.fingerprint;
+    }
     const auto plan = policy->Choose(input, fleet.View());
     ASSERT_EQ(plan.ok(), HasPlan(input, fleet));
     if (!plan.ok()) {
@@ -73,11 +77,11 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereI
     ++planned;
     const WorkerRecord* const decode = Find(fleet, plan->decode);
     ASSERT_NE(decode, nullptr);
-    ASSERT_TRUE(MayDecode(input, *decode));
+    ASSERT_TRUE(ShouldDecode(input, *decode));
     if (plan->prefill) {
       const WorkerRecord* const prefill = Find(fleet, *plan->prefill);
       ASSERT_NE(prefill, nullptr);
-      ASSERT_TRUE(MayPrefill(*decode, *prefill));
+      ASSERT_TRUE(ShouldPrefill(*decode, *prefill));
     }
     ASSERT_FALSE(plan->prefill && input.placement == Placement::kLocal);
     ASSERT_TRUE(plan->prefill || input.placement != Placement::kRemote);
