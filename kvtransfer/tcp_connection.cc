@@ -1,10 +1,8 @@
 #include "kvtransfer/tcp_connection.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <utility>
 
@@ -25,22 +23,23 @@ constexpr int64_t kMinBytesPerMs = 1024;
 }  // namespace
 
 TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
-                             FileDescriptor socket, int64_t now_us)
+                             std::unique_ptr<ByteStream> stream, int64_t now_us)
     : node_(node),
       options_(options),
       peer_(peer),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       state_(State::kGreeting),
       state_deadline_us_(now_us + options.handshake_timeout_ms * 1000) {
   reader_.BeginGreeting();
 }
 
 TcpConnection::TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
-                             FileDescriptor socket, std::string address, int64_t now_us)
+                             std::unique_ptr<ByteStream> stream, std::string address,
+                             int64_t now_us)
     : node_(node),
       options_(options),
       peer_(peer),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       address_(std::move(address)),
       state_(State::kConnecting),
       state_deadline_us_(now_us + options.connect_timeout_ms * 1000) {
@@ -51,7 +50,7 @@ absl::Status TcpConnection::Send(const Frame& frame) { return writer_.Send(frame
 
 absl::Status TcpConnection::OnWritable(int64_t now_us) {
   if (state_ == State::kConnecting) {
-    RETURN_IF_ERROR(ConnectResult(socket_));
+    RETURN_IF_ERROR(stream_->ConnectResult());
     state_ = State::kGreeting;
     state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
     RETURN_IF_ERROR(Send(node_.MakeHello(address_)));
@@ -63,11 +62,8 @@ absl::Status TcpConnection::OnReadable(int64_t now_us) {
   iovec buffers[kMaxIovecs];
   for (int64_t moved = 0; moved < kTurnBytes && state_ != State::kRefused;) {
     const int count = reader_.Fill(buffers);
-    const ssize_t got = readv(socket_.get(), buffers, count);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (got < 0) return SocketError("connection lost");
-    if (got == 0) return absl::UnavailableError("connection closed by the peer");
+    ASSIGN_OR_RETURN(const int64_t got, stream_->Read(std::span(buffers).first(count)));
+    if (got == 0) break;
     moved += got;
     last_heard_us_ = now_us;
     const bool was_mid_frame = reader_.mid_frame();
@@ -156,13 +152,8 @@ absl::Status TcpConnection::Pump(int64_t now_us) {
     }
     const int count = writer_.Fill(buffers);
     if (count == 0) break;
-    msghdr message{};
-    message.msg_iov = buffers;
-    message.msg_iovlen = count;
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
-    if (sent < 0) return SocketError("connection lost");
+    ASSIGN_OR_RETURN(const int64_t sent, stream_->Write(std::span(buffers).first(count)));
+    if (sent == 0) return absl::OkStatus();
     moved += sent;
     if (const std::optional<BlockDispatch> out = writer_.Advance(sent)) {
       node_.sender().OnBlockSent(*out, now_us);

@@ -1,5 +1,5 @@
-// One TCP connection between a sender (who opened it) and a receiver (who accepted it): handshake,
-// frames, signs of life, deadlines.
+// One connection between a sender (who opened it) and a receiver (who accepted it): handshake,
+// frames, signs of life, deadlines. Pure: the bytes go through a ByteStream, time is passed in.
 //
 //   connecting ──▶ greeting (Hello, HelloReply) ──▶ open        accepted and refused: refused ──▶
 //   closed once the reply is out
@@ -16,11 +16,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "kvtransfer/byte_stream.h"
 #include "kvtransfer/frame_stream.h"
-#include "kvtransfer/tcp_socket.h"
 #include "kvtransfer/transfer_node.h"
 #include "kvtransfer/transport.h"
 
@@ -29,11 +30,11 @@ namespace baton {
 class TcpConnection {
  public:
   // Accepted from a sender.
-  TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer, FileDescriptor socket,
-                int64_t now_us);
+  TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
+                std::unique_ptr<ByteStream> stream, int64_t now_us);
   // Being opened to the receiver at `address`.
-  TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer, FileDescriptor socket,
-                std::string address, int64_t now_us);
+  TcpConnection(TransferNode& node, const TcpOptions& options, PeerId peer,
+                std::unique_ptr<ByteStream> stream, std::string address, int64_t now_us);
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
 
@@ -42,9 +43,9 @@ class TcpConnection {
   absl::Status OnWritable(int64_t now_us);
   absl::Status OnTimer(int64_t now_us);
   absl::Status Send(const Frame& frame);
-  // Writes what there is, as far as the socket takes it.
+  // Writes what there is, as far as the stream takes it.
   absl::Status Pump(int64_t now_us);
-  // Whether to wait for the socket to turn writable.
+  // Whether to wait for the stream to turn writable.
   bool WantsToWrite() const;
   // When OnTimer has something to do at the latest.
   int64_t NextTimerUs() const;
@@ -56,9 +57,7 @@ class TcpConnection {
 
   PeerId peer() const { return peer_; }
   bool opened_by_us() const { return !address_.empty(); }
-  int fd() const { return socket_.get(); }
-  // What the socket is watched for; the owner's.
-  uint32_t watched_events = 0;
+  ByteStream& stream() const { return *stream_; }
 
  private:
   enum class State : uint8_t { kConnecting, kGreeting, kOpen, kRefused };
@@ -73,7 +72,7 @@ class TcpConnection {
   TransferNode& node_;
   const TcpOptions& options_;
   const PeerId peer_;
-  FileDescriptor socket_;
+  std::unique_ptr<ByteStream> stream_;
   const std::string address_;  // of the receiver; empty when accepted
   State state_;
   int64_t state_deadline_us_;  // for connecting and greeting

@@ -1,15 +1,15 @@
 // KV transfers over TCP: one I/O thread with epoll drives a TransferNode and its connections.
-// Senders open one connection for each receiver's address; receivers accept.
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <limits>
-#include <map>
+#include <cerrno>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -19,8 +19,9 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
+#include "kvtransfer/byte_stream.h"
+#include "kvtransfer/connection_set.h"
 #include "kvtransfer/posted_transport.h"
-#include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
 #include "kvtransfer/transfer_node.h"
 #include "kvtransfer/transport.h"
@@ -34,7 +35,46 @@ constexpr uint64_t kFirstPeer = 2;
 constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descriptor left
 constexpr int64_t kLongestWaitUs = 1'000'000;
 
-class TcpTransport final : public PostedTransport {
+class SocketStream final : public ByteStream {
+ public:
+  explicit SocketStream(FileDescriptor socket) : socket_(std::move(socket)) {}
+
+  absl::Status ConnectResult() override { return baton::ConnectResult(socket_); }
+
+  absl::StatusOr<int64_t> Read(std::span<const iovec> buffers) override {
+    const ssize_t got = Retry(
+        [&] { return readv(socket_.get(), buffers.data(), static_cast<int>(buffers.size())); });
+    if (got == 0) return absl::UnavailableError("connection closed by the peer");
+    return Moved(got);
+  }
+
+  absl::StatusOr<int64_t> Write(std::span<const iovec> buffers) override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(buffers.data());  // sendmsg only reads it
+    message.msg_iovlen = buffers.size();
+    return Moved(Retry([&] { return sendmsg(socket_.get(), &message, MSG_NOSIGNAL); }));
+  }
+
+  int fd() const { return socket_.get(); }
+  uint32_t watched_events = 0;  // by the owner's epoll set
+
+ private:
+  template <typename Call>
+  static ssize_t Retry(Call call) {
+    ssize_t result = call();
+    while (result < 0 && errno == EINTR) result = call();
+    return result;
+  }
+  static absl::StatusOr<int64_t> Moved(ssize_t bytes) {
+    if (bytes >= 0) return bytes;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    return SocketError("connection lost");
+  }
+
+  const FileDescriptor socket_;
+};
+
+class TcpTransport final : public PostedTransport, private ConnectionSet::Host {
  public:
   TcpTransport(const TransportOptions& options, const TcpOptions& tcp, FileDescriptor listener,
                FileDescriptor epoll, FileDescriptor wake, std::string address)
@@ -45,6 +85,7 @@ class TcpTransport final : public PostedTransport {
         epoll_(std::move(epoll)),
         wake_(std::move(wake)),
         node_(options.pool, options.fingerprint, options.epoch),
+        connections_(node_, tcp_, *this, kFirstPeer),
         thread_([this] { Run(); }) {}
 
   ~TcpTransport() override {
@@ -65,15 +106,13 @@ class TcpTransport final : public PostedTransport {
   }
 
  private:
+  absl::StatusOr<std::unique_ptr<ByteStream>> Connect(const std::string& address,
+                                                      PeerId peer) override;
+  void Watch(PeerId peer, ByteStream& stream, bool writing) override;
+
   void Run();
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptAll(int64_t now_us);
-  void OpenLinks(int64_t now_us);
-  void RunTimers(int64_t now_us);
-  void SendFrames();
-  void PumpAll(int64_t now_us);
-  void Close(PeerId peer, const absl::Status& why);
-  void Watch(TcpConnection& connection);
   void WatchListener(bool on);
   int WaitMs(int64_t now_us) const;
 
@@ -87,9 +126,7 @@ class TcpTransport final : public PostedTransport {
 
   // The I/O thread's.
   TransferNode node_;
-  std::map<PeerId, std::unique_ptr<TcpConnection>> connections_;
-  int32_t accepted_ = 0;  // of connections_
-  uint64_t next_peer_ = kFirstPeer;
+  ConnectionSet connections_;
   int64_t accept_again_us_ = 0;  // 0: the listener is watched
 
   std::thread thread_;
@@ -107,14 +144,11 @@ void TcpTransport::Run() {
     const int64_t now_us = clock_.NowUs();
     apply_posted(now_us);
     for (int i = 0; i < count; ++i) OnSocketEvent(ready[i], now_us);
-    RunTimers(now_us);
-    OpenLinks(now_us);
-    SendFrames();
-    PumpAll(now_us);
-    // Only after every block of an ended transfer is out of our hands may the engine hear of its
-    // end.
-    for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
-    Publish(node_.TakeEvents());
+    if (accept_again_us_ != 0 && now_us >= accept_again_us_) {
+      accept_again_us_ = 0;
+      WatchListener(true);
+    }
+    Publish(connections_.EndRound(now_us));
   }
 }
 
@@ -125,16 +159,9 @@ void TcpTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
     return;
   }
   if (event.data.u64 == kListenKey) return AcceptAll(now_us);
-  const auto it = connections_.find(PeerId(event.data.u64));
-  if (it == connections_.end()) return;  // closed earlier in this round
-  TcpConnection& connection = *it->second;
-  absl::Status status;
-  if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0)
-    status = connection.OnWritable(now_us);
-  if (status.ok() && (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
-    status = connection.OnReadable(now_us);
-  }
-  if (!status.ok()) Close(connection.peer(), status);
+  const bool broken = (event.events & (EPOLLERR | EPOLLHUP)) != 0;
+  connections_.OnReady(PeerId(event.data.u64), broken || (event.events & EPOLLIN) != 0,
+                       broken || (event.events & EPOLLOUT) != 0, now_us);
 }
 
 void TcpTransport::AcceptAll(int64_t now_us) {
@@ -146,87 +173,29 @@ void TcpTransport::AcceptAll(int64_t now_us) {
       return;
     }
     if (!socket->has_value()) return;
-    if (accepted_ >= tcp_.max_connections) continue;  // closes it
-    const PeerId peer(next_peer_++);
-    const auto [it, inserted] = connections_.emplace(
-        peer, std::make_unique<TcpConnection>(node_, tcp_, peer, **std::move(socket), now_us));
-    ++accepted_;
-    Watch(*it->second);
+    connections_.Accept(std::make_unique<SocketStream>(**std::move(socket)), now_us);
   }
 }
 
-void TcpTransport::OpenLinks(int64_t now_us) {
-  for (std::string& address : node_.sender().TakeConnects()) {
-    const absl::StatusOr<SocketAddress> target = ParseTcpAddress(address);
-    CHECK(target.ok()) << target.status();  // checked in the post
-    absl::StatusOr<FileDescriptor> socket = StartConnectTcp(*target);
-    if (!socket.ok()) {
-      node_.sender().OnLinkDown(address, socket.status());
-      continue;
-    }
-    const PeerId peer(next_peer_++);
-    const auto [it, inserted] = connections_.emplace(
-        peer, std::make_unique<TcpConnection>(node_, tcp_, peer, *std::move(socket),
-                                              std::move(address), now_us));
-    Watch(*it->second);
-  }
+absl::StatusOr<std::unique_ptr<ByteStream>> TcpTransport::Connect(const std::string& address,
+                                                                  PeerId) {
+  const absl::StatusOr<SocketAddress> target = ParseTcpAddress(address);
+  CHECK(target.ok()) << target.status();  // checked in the post
+  ASSIGN_OR_RETURN(FileDescriptor socket, StartConnectTcp(*target));
+  return std::make_unique<SocketStream>(std::move(socket));
 }
 
-void TcpTransport::RunTimers(int64_t now_us) {
-  node_.OnTimer(now_us);
-  if (accept_again_us_ != 0 && now_us >= accept_again_us_) {
-    accept_again_us_ = 0;
-    WatchListener(true);
-  }
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    TcpConnection& connection = *(it++)->second;  // Close erases it
-    if (const absl::Status status = connection.OnTimer(now_us); !status.ok()) {
-      Close(connection.peer(), status);
-    }
-  }
-}
-
-void TcpTransport::SendFrames() {
-  for (const auto& [peer, frame] : node_.TakeFrames()) {
-    const auto it = connections_.find(peer);
-    if (it == connections_.end()) continue;  // lost since; its transfers have failed
-    if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);
-  }
-}
-
-void TcpTransport::PumpAll(int64_t now_us) {
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    TcpConnection& connection = *(it++)->second;  // Close erases it
-    if (!connection.WantsToWrite()) {
-      Watch(connection);
-      continue;
-    }
-    const absl::Status status = connection.Pump(now_us);
-    if (status.ok()) {
-      Watch(connection);
-    } else {
-      Close(connection.peer(), status);
-    }
-  }
-}
-
-void TcpTransport::Close(PeerId peer, const absl::Status& why) {
-  const auto it = connections_.find(peer);
-  const std::unique_ptr<TcpConnection> connection = std::move(it->second);
-  connections_.erase(it);
-  if (!connection->opened_by_us()) --accepted_;
-  connection->Lost(why);  // closing the descriptor takes it out of the epoll set
-}
-
-void TcpTransport::Watch(TcpConnection& connection) {
-  const uint32_t events = EPOLLIN | (connection.WantsToWrite() ? EPOLLOUT : 0u);
-  if (events == connection.watched_events) return;
+// A descriptor leaves the epoll set when it is closed.
+void TcpTransport::Watch(PeerId peer, ByteStream& stream, bool writing) {
+  auto& socket = static_cast<SocketStream&>(stream);  // all streams here are ours
+  const uint32_t events = EPOLLIN | (writing ? EPOLLOUT : 0u);
+  if (events == socket.watched_events) return;
   epoll_event event{};
   event.events = events;
-  event.data.u64 = connection.peer().value();
-  const int operation = connection.watched_events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  CHECK_EQ(epoll_ctl(epoll_.get(), operation, connection.fd(), &event), 0);
-  connection.watched_events = events;
+  event.data.u64 = peer.value();
+  const int operation = socket.watched_events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  CHECK_EQ(epoll_ctl(epoll_.get(), operation, socket.fd(), &event), 0);
+  socket.watched_events = events;
 }
 
 void TcpTransport::WatchListener(bool on) {
@@ -237,11 +206,8 @@ void TcpTransport::WatchListener(bool on) {
 }
 
 int TcpTransport::WaitMs(int64_t now_us) const {
-  int64_t next = std::min(node_.NextDeadlineUs(), now_us + kLongestWaitUs);
+  int64_t next = std::min(connections_.NextTimerUs(), now_us + kLongestWaitUs);
   if (accept_again_us_ != 0) next = std::min(next, accept_again_us_);
-  for (const auto& [peer, connection] : connections_) {
-    next = std::min(next, connection->NextTimerUs());
-  }
   return static_cast<int>(std::max<int64_t>(0, (next - now_us + 999) / 1000));
 }
 

@@ -52,6 +52,7 @@ TESTED_ELSEWHERE = {
     # Sockets, and bytes landing in the pool, seen through real connections.
     "kvtransfer/tcp_socket.cc": "tests/kvtransfer/tcp_transport_test.cc",
     "kvtransfer/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
+    "kvtransfer/connection_set.cc": "tests/kvtransfer/tcp_transport_test.cc",
     "kvtransfer/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     # A session is driven by its owner, which alone creates it.
     "kvtransfer/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
