@@ -1,0 +1,192 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kMs = 1000;
+constexpr int64_t kFirstRequestUs = 20 * kMs;  // workers have registered by then
+constexpr int32_t kLongestPrompt = 33;
+constexpr int32_t kLongestAnswer = 14;
+constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
+
+// Prompts are often alike at the beginning and often of one length: that is what tells whether
+// blocks, tickets and manifests are mixed up.
+std::vector<TokenId> DrawPrompt(SimRandom& random) {
+  const int32_t length = kPromptLengths[random.Below(std::size(kPromptLengths))];
+  const uint64_t family = random.Below(2);
+  const auto shared = static_cast<int32_t>(random.Below(5)) * 4;
+  const uint64_t variant = random.Below(3);
+  std::vector<TokenId> prompt;
+  for (int32_t i = 0; i < length; ++i) {
+    const uint64_t source = i < shared ? family : 10 + family * 3 + variant;
+    prompt.push_back(
+        static_cast<TokenId>(MixBits(source * 1000 + static_cast<uint64_t>(i)) % kSimEndToken));
+  }
+  return prompt;
+}
+
+SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
+  SimEngineOptions engine;
+  engine.context_length = 64;
+  engine.block_size = random.OneIn(3) ? 2 : 4;
+  engine.layout = random.OneIn(3) ? KvLayoutKind::kLayerMajor : KvLayoutKind::kBlockMajor;
+  engine.cache_kind = random.OneIn(8)   ? CacheKind::kNaive
+                      : random.OneIn(8) ? CacheKind::kChunkOnly
+                                        : CacheKind::kRadix;
+  // The longest request fits alone, always: no answer ends early for want of memory.
+  const int32_t least = (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
+  engine.num_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
+  engine.max_chunk_tokens = random.OneIn(3) ? 5 : 16;
+  engine.token_budget = random.OneIn(4) ? 8 : 32;
+  engine.max_running = random.OneIn(4) ? 2 : 8;
+  engine.step_us = random.Between(50, random.OneIn(4) ? 3000 : 400);
+  return engine;
+}
+
+void DrawWorkers(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "workers");
+  scenario.roomy = random.OneIn(2);
+  const SimEngineOptions shared = DrawEngine(random, scenario.roomy);
+  const auto prefills = static_cast<int32_t>(1 + random.Below(2));
+  const auto decodes = static_cast<int32_t>(1 + random.Below(2));
+  for (int32_t i = 0; i < prefills + decodes; ++i) {
+    SimWorker::Options worker;
+    worker.role = i < prefills ? WorkerRole::kPrefill : WorkerRole::kDecode;
+    if (i >= prefills && random.OneIn(10)) worker.role = WorkerRole::kBoth;
+    worker.id = absl::StrCat(i < prefills ? "prefill" : "decode", i);
+    worker.engine = shared;
+    if (random.OneIn(12)) worker.engine = DrawEngine(random, scenario.roomy);  // another layout
+    worker.engine.step_us = shared.step_us * random.Between(1, 3);
+    scenario.workers.push_back(std::move(worker));
+  }
+  scenario.router.prefix_index_entries = 256;
+  scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;
+  scenario.router.routing.local_continuation_tokens = random.OneIn(3) ? 512 : 6;
+}
+
+ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int64_t span_us) {
+  ScenarioRequest request;
+  request.request.number = number;
+  request.request.prompt = DrawPrompt(random);
+  request.request.sampling.temperature = random.OneIn(2) ? 0.0f : 1.0f;
+  request.request.sampling.seed = random.Below(4);
+  request.request.sampling.max_tokens = static_cast<int32_t>(random.Between(1, kLongestAnswer));
+  request.request.sampling.ignore_eos = false;
+  request.request.cache_namespace = CacheNamespace(random.OneIn(6) ? 2 : 1);
+  request.request.placement = random.OneIn(8)    ? Placement::kRemote
+                              : random.OneIn(10) ? Placement::kLocal
+                                                 : Placement::kAutomatic;
+  request.start_us = kFirstRequestUs + random.Between(0, span_us);
+  request.deadline_us = random.OneIn(10) ? random.Between(1, 60) * kMs : 20'000 * kMs;
+  if (random.OneIn(8)) request.cancel_after_us = random.Between(100, 30 * kMs);
+  if (random.OneIn(12)) request.cancel_after_messages = static_cast<int32_t>(random.Between(1, 6));
+  if (random.OneIn(10)) request.read_us = random.Between(100, 50 * kMs);
+  return request;
+}
+
+void DrawRequests(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "requests");
+  const uint64_t count = 2 + random.Below(7);
+  const int64_t span_us = random.OneIn(3) ? 1000 : random.OneIn(6) ? 3000 * kMs : 40 * kMs;
+  scenario.max_unread = random.OneIn(6) ? 4 : 1000;
+  for (uint64_t i = 1; i <= count; ++i) {
+    scenario.requests.push_back(DrawRequest(random, i, span_us));
+  }
+  if (random.OneIn(12)) {  // a storm: all leave at once
+    for (ScenarioRequest& request : scenario.requests) {
+      request.cancel_after_us =
+          std::max<int64_t>(1, kFirstRequestUs + span_us + 3 * kMs - request.start_us);
+    }
+  }
+}
+
+int64_t DrawDuration(FaultKind kind, SimRandom& random) {
+  switch (kind) {
+    case FaultKind::kDelay:
+      return random.OneIn(4) ? random.Between(1, 3000) * kMs : random.Between(1, 20) * kMs;
+    case FaultKind::kKill:
+    case FaultKind::kUnnoticedRestart:
+      return random.OneIn(3) ? random.Between(1, 5000) * kMs : random.Between(1, 30) * kMs;
+    case FaultKind::kClockJump:
+      return random.OneIn(3) ? random.Between(1, 200'000) * kMs : random.Between(1, 3000) * kMs;
+    default:
+      return random.OneIn(4) ? random.Between(1, 20'000) * kMs : random.Between(1, 2500) * kMs;
+  }
+}
+
+void DrawFaults(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "faults");
+  const uint64_t count = random.Below(4);
+  const auto nodes = static_cast<int32_t>(scenario.workers.size()) + kFirstWorkerNode;
+  // Faults of message streams alone come in runs of their own: nothing excuses a failure there.
+  const bool streams_only = random.OneIn(4);
+  for (uint64_t i = 0; i < count; ++i) {
+    Fault fault;
+    fault.kind = static_cast<FaultKind>(random.Below(kFaultKinds));
+    if (streams_only) fault.kind = random.OneIn(2) ? FaultKind::kFlip : FaultKind::kTruncate;
+    fault.duration_us = DrawDuration(fault.kind, random);
+    fault.random = random.Bits();
+    fault.node = static_cast<int32_t>(
+        random.OneIn(10) ? kRouterNode : random.Between(kFirstWorkerNode, nodes - 1));
+    fault.other = static_cast<int32_t>(random.Between(kClientNode, nodes - 1));
+    if (fault.other == fault.node) fault.other = kRouterNode == fault.node ? 0 : kRouterNode;
+    if (random.OneIn(2)) {
+      fault.at_message = random.Between(10, 250);
+    } else {
+      fault.at_us = kFirstRequestUs + random.Between(0, 60 * kMs);
+    }
+    scenario.faults.push_back(fault);
+  }
+}
+
+}  // namespace
+
+int32_t Scenario::decode_workers() const {
+  return static_cast<int32_t>(std::count_if(
+      workers.begin(), workers.end(),
+      [](const SimWorker::Options& worker) { return worker.role != WorkerRole::kPrefill; }));
+}
+
+Scenario DrawScenario(uint64_t seed) {
+  Scenario scenario;
+  DrawWorkers(seed, scenario);
+  DrawRequests(seed, scenario);
+  DrawFaults(seed, scenario);
+  return scenario;
+}
+
+Scenario SmallScenario() {
+  Scenario scenario;
+  SimEngineOptions engine;
+  engine.context_length = 64;
+  engine.num_blocks = 200;
+  engine.max_chunk_tokens = 8;
+  scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
+                      {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine}};
+  scenario.router.prefix_index_entries = 256;
+  scenario.router.routing.local_prefill_tokens = 2;
+  scenario.router.routing.local_continuation_tokens = 2;
+  for (uint64_t number : {1, 2}) {
+    ScenarioRequest request;
+    request.request.number = number;
+    for (int32_t i = 0; i < 20; ++i) {
+      const uint64_t source = i < 8 ? 0 : number;
+      request.request.prompt.push_back(
+          static_cast<TokenId>(MixBits(source * 1000 + static_cast<uint64_t>(i)) % kSimEndToken));
+    }
+    request.request.sampling.temperature = 0;
+    request.request.sampling.max_tokens = 4;
+    request.request.cache_namespace = CacheNamespace(1);
+    request.start_us = kFirstRequestUs + static_cast<int64_t>(number) * 8 * kMs;
+    request.deadline_us = 20'000 * kMs;
+    scenario.requests.push_back(std::move(request));
+  }
+  return scenario;
+}
+
+}  // namespace baton
