@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kSecondUs = 1'000'000;
 constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline and any fault
+constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
 constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
 constexpr int64_t kRestUs = 3 * kSecondUs;          // a dead peer is found in 1 s, and reclaimed
 constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
@@ -18,10 +19,9 @@ constexpr size_t kStoryLines = 60;
 constexpr uint64_t kFirstFreshNumber = 100;
 constexpr size_t kFreshRequests = 6;
 
-// One request at a time, and no fault any more.
+// The same without faults.
 Scenario Calm(Scenario scenario) {
   scenario.faults.clear();
-  scenario.roomy = true;
   return scenario;
 }
 
@@ -46,11 +46,11 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
                                         [this](const Fault& fault) { CarryOut(fault); });
   network_.set_judge(faults_.get());
   router_ = std::make_unique<SimRouter>(
-      scenario.router, scenario.max_unread,
-      SimRouter::Environment{
-          .network = &network_,
-          .node = nodes_[kRouterNode].get(),
-          .worker_at = [this](const std::string& address) { return WorkerAt(address); }});
+      scenario.router, SimRouter::Environment{.network = &network_,
+                                              .node = nodes_[kRouterNode].get(),
+                                              .worker_at = [this](const std::string& address) {
+                                                return WorkerAt(address);
+                                              }});
   MakeWorkers(seed, mutant);
 }
 
@@ -250,6 +250,7 @@ void SimCluster::ServeFreshRequests() {
     fresh->cancel_after_us = 0;
     fresh->cancel_after_messages = 0;
     fresh->read_us = 0;
+    fresh->max_unread = 1000;
     fresh_clients_->Schedule(*fresh, no_excuses_);
     fresh_.push_back(std::move(fresh));
     RunUntil(queue_.now_us() + 20 * kSecondUs, [this] { return fresh_clients_->all_ended(); });
@@ -282,6 +283,7 @@ std::optional<Violation> SimCluster::Run() {
   if (violation_) return violation_;
 
   Heal();
+  RunUntil(queue_.now_us() + kSettleUs, [] { return false; });
   if (!Await(kDrainUs + kRegisterUs, [this] { return AllRegistered(); })) {
     Violate({"liveness", "workers and router do not find together again", 0, -1});
   }

@@ -11,7 +11,8 @@ namespace {
 // resumes such a request, this turns true and the failure is no longer excused.
 constexpr bool kStreamsResume = false;
 
-constexpr int64_t kGraceUs = 100'000;  // behind a deadline
+constexpr int64_t kGraceUs = 100'000;   // behind a deadline
+constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole milliseconds, rounded down
 
 // What nothing but bytes of KV on their way can suffer never costs an answer.
 bool HarmsOnlyTransfers(const Scenario& scenario, const Fault& fault) {
@@ -36,8 +37,7 @@ bool HarmsOnlyTransfers(const Scenario& scenario, const Fault& fault) {
 
 }  // namespace
 
-Excuses::Excuses(const Scenario& scenario)
-    : roomy_(scenario.roomy), clients_bounded_(scenario.max_unread < 100) {
+Excuses::Excuses(const Scenario& scenario) {
   for (const Fault& fault : scenario.faults) {
     calls_may_fail_ = calls_may_fail_ || !HarmsOnlyTransfers(scenario, fault);
     clocks_jump_ = clocks_jump_ || fault.kind == FaultKind::kClockJump;
@@ -57,8 +57,7 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const absl::Status& 
       excused = deadline_passed || clocks_jump_;
       break;
     case absl::StatusCode::kResourceExhausted:
-      excused = (clients_bounded_ && request.read_us > 0) || (remote_demanded && !roomy_) ||
-                calls_may_fail_;
+      excused = request.read_us > 0 || remote_demanded || calls_may_fail_;
       break;
     case absl::StatusCode::kUnavailable:
       excused = calls_may_fail_ || remote_demanded;
@@ -128,11 +127,11 @@ std::optional<Violation> RequestOracle::OnFinish(const FinishInfo& info) {
 }
 
 std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_t now_us,
-                                              const Excuses& excuses) {
+                                              int64_t late_us, const Excuses& excuses) {
   if (ended_) return Say("outcome", "ended twice");
   ended_ = true;
   const int64_t deadline_us = request_.start_us + request_.deadline_us;
-  if (now_us > deadline_us + kGraceUs) {
+  if (now_us - late_us > deadline_us + kGraceUs) {
     return Say("outcome", absl::StrCat("ended ", now_us - deadline_us, " us past its deadline"));
   }
   if (status.ok()) {
@@ -142,7 +141,7 @@ std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_
   if (kStreamsResume && tokens_ > 0 && absl::IsUnavailable(status)) {
     return Say("outcome", absl::StrCat("was not resumed: ", status.ToString()));
   }
-  const absl::Status excused = excuses.Judge(request_, status, now_us >= deadline_us);
+  const absl::Status excused = excuses.Judge(request_, status, now_us >= deadline_us - kRoundingUs);
   if (!excused.ok()) return Say("outcome", std::string(excused.message()));
   return std::nullopt;
 }

@@ -39,8 +39,6 @@ class Excuses {
                      bool deadline_passed) const;
 
  private:
-  const bool roomy_;
-  const bool clients_bounded_;
   bool calls_may_fail_ = false;
   bool clocks_jump_ = false;
 };
@@ -51,7 +49,8 @@ class RequestOracle {
   RequestOracle(const ScenarioRequest& request, int32_t context_length);
 
   std::optional<Violation> OnResponse(const SimResponse& response);
-  std::optional<Violation> OnEnd(const absl::Status& status, int64_t now_us,
+  // `late_us`: how much of the time since was spent by the client's own slow reading.
+  std::optional<Violation> OnEnd(const absl::Status& status, int64_t now_us, int64_t late_us,
                                  const Excuses& excuses);
   bool ended() const { return ended_; }
   bool succeeded() const { return ended_ && finished_; }

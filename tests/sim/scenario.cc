@@ -50,8 +50,8 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
 
 void DrawWorkers(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "workers");
-  scenario.roomy = random.OneIn(2);
-  const SimEngineOptions shared = DrawEngine(random, scenario.roomy);
+  const bool roomy = random.OneIn(2);
+  const SimEngineOptions shared = DrawEngine(random, roomy);
   const auto prefills = static_cast<int32_t>(1 + random.Below(2));
   const auto decodes = static_cast<int32_t>(1 + random.Below(2));
   for (int32_t i = 0; i < prefills + decodes; ++i) {
@@ -60,7 +60,7 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     if (i >= prefills && random.OneIn(10)) worker.role = WorkerRole::kBoth;
     worker.id = absl::StrCat(i < prefills ? "prefill" : "decode", i);
     worker.engine = shared;
-    if (random.OneIn(12)) worker.engine = DrawEngine(random, scenario.roomy);  // another layout
+    if (random.OneIn(12)) worker.engine = DrawEngine(random, roomy);  // another layout
     worker.engine.step_us = shared.step_us * random.Between(1, 3);
     scenario.workers.push_back(std::move(worker));
   }
@@ -85,7 +85,10 @@ ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int64_t span_us)
   request.deadline_us = random.OneIn(10) ? random.Between(1, 60) * kMs : 20'000 * kMs;
   if (random.OneIn(8)) request.cancel_after_us = random.Between(100, 30 * kMs);
   if (random.OneIn(12)) request.cancel_after_messages = static_cast<int32_t>(random.Between(1, 6));
-  if (random.OneIn(10)) request.read_us = random.Between(100, 50 * kMs);
+  if (random.OneIn(10)) {
+    request.read_us = random.Between(100, 50 * kMs);
+    if (random.OneIn(2)) request.max_unread = 4;
+  }
   return request;
 }
 
@@ -93,7 +96,6 @@ void DrawRequests(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "requests");
   const uint64_t count = 2 + random.Below(7);
   const int64_t span_us = random.OneIn(3) ? 1000 : random.OneIn(6) ? 3000 * kMs : 40 * kMs;
-  scenario.max_unread = random.OneIn(6) ? 4 : 1000;
   for (uint64_t i = 1; i <= count; ++i) {
     scenario.requests.push_back(DrawRequest(random, i, span_us));
   }

@@ -25,13 +25,12 @@ struct ScenarioRequest {
   int64_t cancel_after_us = 0;        // from the start; 0: never
   int32_t cancel_after_messages = 0;  // responses; 0: never
   int64_t read_us = 0;                // what taking one message costs the client
+  int32_t max_unread = 1000;          // what the router keeps for a client that does not read
 };
 
 struct Scenario {
   std::vector<SimWorker::Options> workers;
   RouterOptions router;
-  int32_t max_unread = 1000;
-  bool roomy = true;  // no pool is ever full
   std::vector<ScenarioRequest> requests;
   std::vector<Fault> faults;
 

@@ -21,7 +21,8 @@ void SimClients::Send(const std::shared_ptr<Client>& client) {
                          client->inbox.push_back(std::move(response));
                          ReadOne(client);
                        },
-                   .unread = client->unread};
+                   .unread = client->unread,
+                   .max_unread = wanted.max_unread};
   environment_.node->Note(wanted.request.number, "sends %d tokens, wants %d",
                           static_cast<int64_t>(wanted.request.prompt.size()),
                           *wanted.request.sampling.max_tokens);
@@ -72,9 +73,8 @@ void SimClients::Take(const std::shared_ptr<Client>& client) {
 void SimClients::End(const std::shared_ptr<Client>& client) {
   const absl::Status status = *std::exchange(client->status, std::nullopt);
   environment_.node->Note(client->request.request.number, "ends", 0, 0, status.ToString());
-  // A slow reader comes late by its own fault.
   const int64_t late_us = client->request.read_us * client->messages;
-  Say(client->oracle.OnEnd(status, now_us() - late_us, client->excuses));
+  Say(client->oracle.OnEnd(status, now_us(), late_us, client->excuses));
   client->call = nullptr;
   ++ended_;
   succeeded_ += client->oracle.succeeded() ? 1 : 0;

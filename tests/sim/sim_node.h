@@ -33,7 +33,7 @@ class SimNode {
   const Clock& clock() const { return clock_; }
   EventQueue& queue() { return queue_; }
 
-  // In this process, in `delay_us`. REQUIRES: up().
+  // In this process, in `delay_us`; never when it is down.
   void Post(int64_t delay_us, std::function<void()> event) {
     queue_.In(delay_us, [this, incarnation = incarnation_, event = std::move(event)]() mutable {
       Arrive(incarnation, std::move(event));
@@ -77,7 +77,7 @@ class SimNode {
   };
 
   void Arrive(uint64_t incarnation, std::function<void()> event) {
-    if (incarnation != incarnation_) return;
+    if (!up_ || incarnation != incarnation_) return;
     if (paused_) {
       deferred_.push_back(std::move(event));
     } else {

@@ -194,7 +194,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
 
   // False once too much waits for the client.
   bool Send(SimResponse response) {
-    if (*reader_.unread >= router_->max_unread_) {  // ends the stream, whatever End says later
+    if (*reader_.unread >= reader_.max_unread) {  // ends the stream, whatever End says later
       call_->Finish(absl::ResourceExhaustedError("the client left too much unread"));
       return false;
     }
@@ -242,8 +242,8 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   std::shared_ptr<SimCall> prefill_;
 };
 
-SimRouter::SimRouter(const RouterOptions& options, int32_t max_unread, Environment environment)
-    : options_(options), max_unread_(max_unread), environment_(std::move(environment)) {
+SimRouter::SimRouter(const RouterOptions& options, Environment environment)
+    : options_(options), environment_(std::move(environment)) {
   registry_.heartbeat = [this](WorkerReport report) { return core_->Heartbeat(std::move(report)); };
   registry_.leave = [this](const std::string& id, Epoch epoch) { core_->Leave(id, epoch); };
 }

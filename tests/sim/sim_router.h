@@ -33,6 +33,7 @@ struct SimReader {
   std::function<void(SimResponse)> on_response;
   // Messages that were sent and that the client has not taken; shared by both sides.
   std::shared_ptr<int32_t> unread = std::make_shared<int32_t>(0);
+  int32_t max_unread = 1000;  // more end the stream
 };
 
 class SimRouter {
@@ -43,7 +44,7 @@ class SimRouter {
     std::function<SimWorker*(const std::string& address)> worker_at;
   };
 
-  SimRouter(const RouterOptions& options, int32_t max_unread, Environment environment);
+  SimRouter(const RouterOptions& options, Environment environment);
   ~SimRouter();
 
   void Start();
@@ -67,7 +68,6 @@ class SimRouter {
   void Tick();
 
   const RouterOptions options_;
-  const int32_t max_unread_;
   const Environment environment_;
   SimRegistry registry_;
   std::unique_ptr<RouterCore> core_;
