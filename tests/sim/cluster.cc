@@ -294,7 +294,8 @@ std::optional<Violation> SimCluster::Run() {
 }
 
 std::string SimCluster::Story(const Violation& violation) const {
-  return history_.Tail(kStoryLines, violation.request, violation.node);
+  // What a worker did is no story without what it was asked.
+  return history_.Tail(kStoryLines, violation.request, -1);
 }
 
 }  // namespace baton

@@ -33,7 +33,7 @@ std::shared_ptr<SimCall> SimCall::Start(SimNetwork& network, int32_t client, int
 
 void SimCall::Request(const Serve& serve) {
   SimNode& server = network_.node(server_);
-  if (client_ended_) return;
+  if (client_ended_ || connection_lost_) return;
   if (!server.up()) {
     network_.Deliver(to_client_, server_, client_, 0, [call = shared_from_this()] {
       call->EndAtClient(absl::UnavailableError("connection refused"));
@@ -131,6 +131,7 @@ void SimCall::OnNodeDied(int32_t node) {
     network_.Deliver(to_server_, client_, server_, 0,
                      [call = shared_from_this()] { call->CallOff(); });
   } else {
+    connection_lost_ = true;
     on_called_off_ = nullptr;
     network_.Deliver(to_client_, server_, client_, 0, [call = shared_from_this()] {
       call->EndAtClient(absl::UnavailableError("Socket closed"));
@@ -139,6 +140,7 @@ void SimCall::OnNodeDied(int32_t node) {
 }
 
 void SimCall::OnReset() {
+  connection_lost_ = true;
   EndAtClient(absl::UnavailableError("Connection reset by peer"));
   CallOff();
 }

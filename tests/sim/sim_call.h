@@ -64,6 +64,7 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
   Ended ended_;
   SimNetwork::Lane to_server_;
   SimNetwork::Lane to_client_;
+  bool connection_lost_ = false;  // a request on its way does not reach who comes after
   bool client_ended_ = false;
   bool server_finished_ = false;
   bool called_off_ = false;

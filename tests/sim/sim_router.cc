@@ -148,8 +148,9 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     };
     decode_ = SimCall::Start(
         network(), node().id(), worker->node().id(), MessageKind::kCall, DeadlineUs(),
-        [worker, request, on_event](const std::shared_ptr<SimCall>& call) {
-          worker->Decode(call, request, on_event);
+        [worker, number = request_.number, request,
+         on_event](const std::shared_ptr<SimCall>& call) {
+          worker->Decode(call, number, request, on_event);
         },
         [self = shared_from_this(), attempt = action.attempt](absl::Status status) {
           self->OnDecodeEnd(attempt, std::move(status));
@@ -167,7 +168,9 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     SimWorker* const worker = router_->environment_.worker_at(route_.prefill_address);
     prefill_ = SimCall::Start(
         network(), node().id(), worker->node().id(), MessageKind::kCall, DeadlineUs(),
-        [worker, request](const std::shared_ptr<SimCall>& call) { worker->Prefill(call, request); },
+        [worker, number = request_.number, request](const std::shared_ptr<SimCall>& call) {
+          worker->Prefill(call, number, request);
+        },
         [self = shared_from_this(), action](absl::Status status) {
           self->OnPrefillEnd(action.attempt, action.worker, std::move(status));
         });

@@ -19,28 +19,40 @@ constexpr int64_t kDrainPollUs = 5'000;
 
 class SimWorker::DecodeSink final : public RequestSink {
  public:
-  DecodeSink(std::shared_ptr<SimCall> call, CallGate::Pass pass, std::shared_ptr<bool> alive,
-             std::function<void(SimDecodeEvent)> on_event)
-      : call_(std::move(call)),
+  DecodeSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call, CallGate::Pass pass,
+             std::shared_ptr<bool> alive, std::function<void(SimDecodeEvent)> on_event)
+      : node_(node),
+        request_(request),
+        call_(std::move(call)),
         pass_(std::move(pass)),
         alive_(std::move(alive)),
         on_event_(std::move(on_event)) {}
 
-  void OnTicket(const TransferTicket& ticket) override { Send(ticket); }
+  void OnTicket(const TransferTicket& ticket) override {
+    Note("hands out a ticket from block %d, %d blocks", ticket.first_block, ticket.block_count);
+    Send(ticket);
+  }
   void OnTokens(TokenOutput output) override { Send(std::move(output)); }
   void OnFinish(FinishInfo info) override {
+    Note("finished, %d tokens, %d cached", info.completion_tokens, info.ledger.cached_tokens);
     Send(std::move(info));
     if (*alive_) call_->Finish(absl::OkStatus());
   }
   void OnError(absl::Status status) override {
+    Note("failed", 0, 0, status.ToString());
     if (*alive_) call_->Finish(std::move(status));
   }
 
  private:
+  void Note(const char* what, int64_t a, int64_t b, std::string detail = {}) {
+    if (*alive_) node_.Note(request_, what, a, b, std::move(detail));
+  }
   void Send(SimDecodeEvent event) {
     if (*alive_) call_->Send([on_event = on_event_, event = std::move(event)] { on_event(event); });
   }
 
+  SimNode& node_;
+  const uint64_t request_;
   const std::shared_ptr<SimCall> call_;
   const CallGate::Pass pass_;
   const std::shared_ptr<bool> alive_;
@@ -49,14 +61,23 @@ class SimWorker::DecodeSink final : public RequestSink {
 
 class SimWorker::AnsweringSink final : public PrefillSink {
  public:
-  AnsweringSink(std::shared_ptr<SimCall> call, CallGate::Pass pass, std::shared_ptr<bool> alive)
-      : call_(std::move(call)), pass_(std::move(pass)), alive_(std::move(alive)) {}
+  AnsweringSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call, CallGate::Pass pass,
+                std::shared_ptr<bool> alive)
+      : node_(node),
+        request_(request),
+        call_(std::move(call)),
+        pass_(std::move(pass)),
+        alive_(std::move(alive)) {}
 
   void OnDone(absl::StatusOr<PrefillResult> result) override {
-    if (*alive_) call_->Finish(result.status());
+    if (!*alive_) return;
+    node_.Note(request_, "prefill done", 0, 0, result.status().ToString());
+    call_->Finish(result.status());
   }
 
  private:
+  SimNode& node_;
+  const uint64_t request_;
   const std::shared_ptr<SimCall> call_;
   const CallGate::Pass pass_;
   const std::shared_ptr<bool> alive_;
@@ -192,23 +213,34 @@ void SimWorker::Beat() {
 
 // ---- services -----------------------------------------------------------------------------------
 
-void SimWorker::Decode(const std::shared_ptr<SimCall>& call, GenerateRequest request,
-                       std::function<void(SimDecodeEvent)> on_event) {
+void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
+                       GenerateRequest request, std::function<void(SimDecodeEvent)> on_event) {
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return call->Finish(pass.status());
   request.timeout_ms = call->MillisecondsLeft();
+  node().Note(number, "decodes %d tokens, remote prefill %d",
+              static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
   const RequestHandle handle = engine_->Generate(
-      std::move(request),
-      std::make_shared<DecodeSink>(call, *std::move(pass), alive_, std::move(on_event)));
-  call->OnCalledOff([this, handle] { engine_->Cancel(handle); });
+      std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(pass),
+                                                       alive_, std::move(on_event)));
+  call->OnCalledOff([this, number, handle] {
+    node().Note(number, "called off");
+    engine_->Cancel(handle);
+  });
 }
 
-void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, PrefillRequest request) {
+void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
+                        PrefillRequest request) {
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return call->Finish(pass.status());
+  node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
   const RequestHandle handle = engine_->Prefill(
-      std::move(request), std::make_shared<AnsweringSink>(call, *std::move(pass), alive_));
-  call->OnCalledOff([this, handle] { engine_->Cancel(handle); });
+      std::move(request),
+      std::make_shared<AnsweringSink>(node(), number, call, *std::move(pass), alive_));
+  call->OnCalledOff([this, number, handle] {
+    node().Note(number, "called off");
+    engine_->Cancel(handle);
+  });
 }
 
 void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,

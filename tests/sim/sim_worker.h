@@ -66,10 +66,10 @@ class SimWorker {
   // A scenario that ends badly leaves the parts as they are: their own checks would hide the cause.
   void LeaveBehind();
 
-  // Services, in this process.
-  void Decode(const std::shared_ptr<SimCall>& call, GenerateRequest request,
+  // Services, in this process. `number` names the request in the history.
+  void Decode(const std::shared_ptr<SimCall>& call, uint64_t number, GenerateRequest request,
               std::function<void(SimDecodeEvent)> on_event);
-  void Prefill(const std::shared_ptr<SimCall>& call, PrefillRequest request);
+  void Prefill(const std::shared_ptr<SimCall>& call, uint64_t number, PrefillRequest request);
   void PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id, Epoch epoch);
 
  private:
