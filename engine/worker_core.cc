@@ -260,6 +260,7 @@ std::optional<int64_t> WorkerCore::CheckDeadlines() {
       next = request->deadline_us;
     }
   }
+  std::sort(late.begin(), late.end());  // the same order in every process
   for (const RequestHandle handle : late) {
     Fail(handle, absl::DeadlineExceededError("the request's deadline has passed"));
   }
