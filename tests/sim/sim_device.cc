@@ -79,7 +79,23 @@ SimRunner::SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& 
 
 SimRunner::~SimRunner() = default;
 
+namespace {
+
+// What a prefill behind a cached prefix would see if its positions began one too late.
+StepInput ShiftPositions(StepInput input) {
+  for (StepChunk& chunk : input.chunks) {
+    if (chunk.begin_slot > 0 && chunk.tokens.size() > 1) ++chunk.begin_position;
+  }
+  return input;
+}
+
+}  // namespace
+
 absl::Status SimRunner::Run(const StepInput& input) {
+  return RunStep(mutant_ == Mutant::kRopeOffByOne ? ShiftPositions(input) : input);
+}
+
+absl::Status SimRunner::RunStep(const StepInput& input) {
   int32_t tokens = 0;
   int32_t logit_rows = 0;
   int64_t widest = 0;

@@ -38,6 +38,7 @@ class SimRunner final : public ModelRunner {
     int64_t table_width;
   };
 
+  absl::Status RunStep(const StepInput& input);
   void Kernels(int32_t rows, int32_t logit_rows, int64_t table_width);
   void WriteRows(int32_t layer, int32_t rows);
   void FoldVisible(int32_t layer, int32_t rows, int64_t table_width);

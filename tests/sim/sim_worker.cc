@@ -159,7 +159,8 @@ void SimWorker::SayGoodbye() {
 }
 
 void SimWorker::AwaitCalls(int64_t until_us) {
-  if (gate_->active() > 0 && node().queue().now_us() < until_us) {
+  const bool waits = environment_.mutant != Mutant::kExitWhilePeerReads;
+  if (waits && gate_->active() > 0 && node().queue().now_us() < until_us) {
     node().Post(kDrainPollUs, [this, until_us] { AwaitCalls(until_us); });
     return;
   }
