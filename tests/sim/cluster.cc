@@ -14,6 +14,7 @@ constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of
 constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
 constexpr int64_t kRestUs = 3 * kSecondUs;          // a dead peer is found in 1 s, and reclaimed
 constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
+constexpr int64_t kLastPathUs = 30'000;             // after an isolated process is back
 constexpr int64_t kAwaitStepUs = 10'000;
 constexpr size_t kStoryLines = 60;
 constexpr uint64_t kFirstFreshNumber = 100;
@@ -126,6 +127,20 @@ void SimCluster::Partition(const Fault& fault, bool both_ways) {
   });
 }
 
+// Each path, and each direction, comes back at a time of its own.
+void SimCluster::Isolate(const Fault& fault) {
+  SimRandom times(fault.random, "isolation");
+  for (const auto& other : nodes_) {
+    for (const bool outwards : {true, false}) {
+      const int32_t from = outwards ? fault.node : other->id();
+      const int32_t to = outwards ? other->id() : fault.node;
+      if (from == to) continue;
+      const int64_t until_us = fault.duration_us + times.Between(0, kLastPathUs);
+      Partition({.node = from, .other = to, .duration_us = until_us}, /*both_ways=*/false);
+    }
+  }
+}
+
 void SimCluster::Pause(const Fault& fault) {
   SimNode& node = *nodes_.at(static_cast<size_t>(fault.node));
   node.Pause();
@@ -143,11 +158,8 @@ void SimCluster::CarryOut(const Fault& fault) {
     case FaultKind::kKill:
       return Restart(fault);
     case FaultKind::kUnnoticedRestart:
-      network_.Block(fault.node, fault.other);
-      Restart(fault);
-      queue_.In(2 * fault.duration_us + 20'000,
-                [this, fault] { network_.Unblock(fault.node, fault.other); });
-      return;
+      Isolate(fault);
+      return Restart(fault);
     case FaultKind::kTerminate:
       if (SimWorker* worker = WorkerOf(fault.node)) worker->Terminate();
       queue_.In(kDrainUs + fault.duration_us, [this, node = fault.node] { StartNode(node); });

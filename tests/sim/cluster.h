@@ -50,6 +50,7 @@ class SimCluster {
   void StartNode(int32_t node);
   void Restart(const Fault& fault);
   void Partition(const Fault& fault, bool both_ways);
+  void Isolate(const Fault& fault);
   void Pause(const Fault& fault);
 
   // Runs events until the condition holds. False: not by `until_us`, or something was violated.

@@ -17,6 +17,8 @@ FaultPlan::FaultPlan(std::vector<Fault> faults, EventQueue& queue,
   for (const Fault& fault : faults) {
     if (fault.at_message >= 0) {
       at_messages_.push_back(fault);
+    } else if (fault.at_ticket >= 0) {
+      at_tickets_.push_back(fault);
     } else {
       queue_.At(fault.at_us, [this, fault] {
         if (fault.kind <= FaultKind::kTruncate) {
@@ -65,20 +67,30 @@ Verdict FaultPlan::VerdictOf(const Fault& fault) {
   return verdict;
 }
 
+void FaultPlan::Trigger(Fault fault, int32_t from, int32_t to) {
+  if (fault.kind <= FaultKind::kTruncate) {
+    due_.push_back(fault);
+    return;
+  }
+  if (fault.node == Fault::kSender) fault.node = from;
+  if (fault.node == Fault::kReceiver) fault.node = to;
+  if (fault.other == Fault::kReceiver) fault.other = fault.node == to ? from : to;
+  queue_.In(fault.wait_us, [this, fault] { carry_out_(fault); });
+}
+
 Verdict FaultPlan::OnMessage(MessageKind kind, int32_t from, int32_t to) {
   const int64_t message = messages_++;
   if (stopped_) return {};
   while (!at_messages_.empty() && at_messages_.back().at_message <= message) {
-    Fault fault = at_messages_.back();
+    const Fault fault = at_messages_.back();
     at_messages_.pop_back();
-    if (fault.kind <= FaultKind::kTruncate) {
-      due_.push_back(fault);
-      continue;
+    Trigger(fault, from, to);
+  }
+  if (kind == MessageKind::kTicket) {
+    const int64_t ticket = tickets_++;
+    for (const Fault& fault : at_tickets_) {
+      if (fault.at_ticket == ticket) Trigger(fault, from, to);
     }
-    if (fault.node == Fault::kSender) fault.node = from;
-    if (fault.node == Fault::kReceiver) fault.node = to;
-    if (fault.other == Fault::kReceiver) fault.other = fault.node == to ? from : to;
-    queue_.In(0, [this, fault] { carry_out_(fault); });
   }
   for (auto it = due_.begin(); it != due_.end(); ++it) {
     if (!CanHappenTo(it->kind, kind)) continue;

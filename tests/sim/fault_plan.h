@@ -1,4 +1,5 @@
-// Faults of a run: which, and when (at a message, counted over the whole run, or at a time).
+// Faults of a run: which, and when: at a message, at a ticket (both counted over the whole run), or
+// at a time.
 //
 // As a MessageJudge the plan sees every message; faults of the message itself are its verdict,
 // faults of processes and paths are carried out by the cluster, as events of their own.
@@ -30,7 +31,8 @@ enum class FaultKind : uint8_t {
   // Of the path between `node` and `other`.
   kPartition,
   kOneWayPartition,  // from `node` to `other`
-  // The process dies and lives again while nobody who talks to it over this path can hear of it.
+  // The process is cut off from all others, dies, lives again, and hears what was meant for the one
+  // before.
   kUnnoticedRestart,
 };
 inline constexpr int kFaultKinds = 12;
@@ -41,8 +43,10 @@ struct Fault {
   static constexpr int32_t kReceiver = -2;
 
   FaultKind kind = FaultKind::kReset;
-  int64_t at_message = -1;  // else at_us
+  int64_t at_message = -1;  // or
+  int64_t at_ticket = -1;   // or
   int64_t at_us = 0;
+  int64_t wait_us = 0;  // behind the message or ticket; faults of processes and paths only
   int32_t node = kSender;
   int32_t other = kReceiver;
   int64_t duration_us = 0;
@@ -61,14 +65,17 @@ class FaultPlan final : public MessageJudge {
   void Stop() { stopped_ = true; }
 
  private:
+  void Trigger(Fault fault, int32_t from, int32_t to);
   static bool CanHappenTo(FaultKind fault, MessageKind message);
   static Verdict VerdictOf(const Fault& fault);
 
   std::vector<Fault> at_messages_;  // not yet due, by at_message
-  std::vector<Fault> due_;          // wait for a message of their kind
+  std::vector<Fault> at_tickets_;
+  std::vector<Fault> due_;  // wait for a message of their kind
   EventQueue& queue_;
   const std::function<void(const Fault&)> carry_out_;
   int64_t messages_ = 0;
+  int64_t tickets_ = 0;
   bool stopped_ = false;
 };
 

@@ -16,8 +16,7 @@ constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
 
 // Prompts are often alike at the beginning and often of one length: that is what tells whether
 // blocks, tickets and manifests are mixed up.
-std::vector<TokenId> DrawPrompt(SimRandom& random) {
-  const int32_t length = kPromptLengths[random.Below(std::size(kPromptLengths))];
+std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
   const uint64_t family = random.Below(2);
   const auto shared = static_cast<int32_t>(random.Below(5)) * 4;
   const uint64_t variant = random.Below(3);
@@ -69,10 +68,14 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
   scenario.router.routing.local_continuation_tokens = random.OneIn(3) ? 512 : 6;
 }
 
-ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int64_t span_us) {
+int32_t DrawLength(SimRandom& random) {
+  return kPromptLengths[random.Below(std::size(kPromptLengths))];
+}
+
+ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us) {
   ScenarioRequest request;
   request.request.number = number;
-  request.request.prompt = DrawPrompt(random);
+  request.request.prompt = DrawPrompt(random, length);
   request.request.sampling.temperature = random.OneIn(2) ? 0.0f : 1.0f;
   request.request.sampling.seed = random.Below(4);
   request.request.sampling.max_tokens = static_cast<int32_t>(random.Between(1, kLongestAnswer));
@@ -96,8 +99,10 @@ void DrawRequests(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "requests");
   const uint64_t count = 2 + random.Below(7);
   const int64_t span_us = random.OneIn(3) ? 1000 : random.OneIn(6) ? 3000 * kMs : 40 * kMs;
+  const int32_t one_length = random.OneIn(3) ? DrawLength(random) : 0;  // 0: any
   for (uint64_t i = 1; i <= count; ++i) {
-    scenario.requests.push_back(DrawRequest(random, i, span_us));
+    const int32_t length = one_length > 0 ? one_length : DrawLength(random);
+    scenario.requests.push_back(DrawRequest(random, i, length, span_us));
   }
   if (random.OneIn(12)) {  // a storm: all leave at once
     for (ScenarioRequest& request : scenario.requests) {
@@ -137,13 +142,36 @@ void DrawFaults(uint64_t seed, Scenario& scenario) {
         random.OneIn(10) ? kRouterNode : random.Between(kFirstWorkerNode, nodes - 1));
     fault.other = static_cast<int32_t>(random.Between(kClientNode, nodes - 1));
     if (fault.other == fault.node) fault.other = kRouterNode == fault.node ? 0 : kRouterNode;
-    if (random.OneIn(2)) {
+    if (random.OneIn(4)) {
+      fault.at_ticket = random.Between(0, 3);
+      fault.wait_us = random.Between(0, 1500);
+      if (random.OneIn(2)) fault.node = Fault::kSender;
+    } else if (random.OneIn(2)) {
       fault.at_message = random.Between(10, 250);
     } else {
       fault.at_us = kFirstRequestUs + random.Between(0, 60 * kMs);
     }
     scenario.faults.push_back(fault);
   }
+}
+
+// What takes too many coincidences to come about by itself: right behind a ticket its worker is
+// reborn, and requests of the same shape meet on both sides of that.
+void NarrowToRebirth(SimRandom& random, Scenario& scenario) {
+  int64_t start_us = kFirstRequestUs;
+  for (ScenarioRequest& request : scenario.requests) {
+    request.request.prompt = DrawPrompt(random, 20);
+    request.request.placement = Placement::kRemote;
+    request.start_us = start_us;
+    request.cancel_after_us = 0;
+    start_us += random.Between(200, 2000);
+  }
+  scenario.faults = {{.kind = FaultKind::kUnnoticedRestart,
+                      .at_ticket = 0,
+                      .wait_us = random.Between(50, 600),
+                      .node = Fault::kSender,
+                      .duration_us = random.Between(300, 3000),
+                      .random = random.Bits()}};
 }
 
 }  // namespace
@@ -159,6 +187,8 @@ Scenario DrawScenario(uint64_t seed) {
   DrawWorkers(seed, scenario);
   DrawRequests(seed, scenario);
   DrawFaults(seed, scenario);
+  SimRandom random(seed, "family");
+  if (random.OneIn(12)) NarrowToRebirth(random, scenario);
   return scenario;
 }
 

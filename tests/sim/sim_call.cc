@@ -26,7 +26,8 @@ std::shared_ptr<SimCall> SimCall::Start(SimNetwork& network, int32_t client, int
       call->CallOff();
     });
   }
-  const bool passed = call->Transmit(/*to_server=*/true, [call, serve] { call->Request(serve); });
+  const bool passed =
+      call->Transmit(kind, /*to_server=*/true, [call, serve] { call->Request(serve); });
   if (!passed) call->EndAtClient(absl::UnavailableError("connection reset"));
   return call;
 }
@@ -49,10 +50,10 @@ bool SimCall::ServerLives() const {
   return server_incarnation_ != 0 && server.incarnation() == server_incarnation_;
 }
 
-bool SimCall::Transmit(bool to_server, std::function<void()> arrive) {
+bool SimCall::Transmit(MessageKind kind, bool to_server, std::function<void()> arrive) {
   const int32_t from = to_server ? client_ : server_;
   const int32_t to = to_server ? server_ : client_;
-  const Verdict verdict = network_.Judge(kind_, from, to);
+  const Verdict verdict = network_.Judge(kind, from, to);
   if (verdict.action == Verdict::Action::kReset) {
     network_.queue().In(0, [call = shared_from_this()] { call->OnReset(); });
     return false;
@@ -89,12 +90,12 @@ void SimCall::CallOff() {
 void SimCall::Cancel() {
   if (client_ended_) return;
   EndAtClient(absl::CancelledError("CANCELLED"));
-  Transmit(/*to_server=*/true, [call = shared_from_this()] { call->CallOff(); });
+  Transmit(kind_, /*to_server=*/true, [call = shared_from_this()] { call->CallOff(); });
 }
 
-void SimCall::Send(std::function<void()> deliver) {
+void SimCall::Send(MessageKind kind, std::function<void()> deliver) {
   if (server_finished_ || called_off_) return;
-  Transmit(/*to_server=*/false, [call = shared_from_this(), deliver = std::move(deliver)] {
+  Transmit(kind, /*to_server=*/false, [call = shared_from_this(), deliver = std::move(deliver)] {
     SimNode& client = call->network_.node(call->client_);
     if (call->client_ended_ || client.incarnation() != call->client_incarnation_) return;
     client.Post(0, [call, deliver] {
@@ -109,7 +110,7 @@ void SimCall::Finish(absl::Status status) {
   server_finished_ = true;
   on_called_off_ = nullptr;
   if (called_off_) return;
-  Transmit(/*to_server=*/false,
+  Transmit(kind_, /*to_server=*/false,
            [call = shared_from_this(), status = std::move(status)] { call->EndAtClient(status); });
 }
 

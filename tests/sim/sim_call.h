@@ -32,7 +32,7 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
   void Cancel();
 
   // The server's. `deliver` runs in the client's process.
-  void Send(std::function<void()> deliver);
+  void Send(MessageKind kind, std::function<void()> deliver);
   void Finish(absl::Status status);
   // Runs in the server's process; at once if the call was called off already.
   void OnCalledOff(std::function<void()> called_off);
@@ -52,7 +52,7 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
   void CallOff();
   bool ServerLives() const;
   // Judged, then sent; false when the fault took the connection.
-  bool Transmit(bool to_server, std::function<void()> arrive);
+  bool Transmit(MessageKind kind, bool to_server, std::function<void()> arrive);
 
   SimNetwork& network_;
   const int32_t client_;

@@ -21,7 +21,7 @@
 
 namespace baton {
 
-enum class MessageKind : uint8_t { kCall, kHeartbeat, kStream };
+enum class MessageKind : uint8_t { kCall, kTicket, kHeartbeat, kStream };
 
 // What becomes of one message.
 struct Verdict {

@@ -202,9 +202,8 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
       return false;
     }
     ++*reader_.unread;
-    call_->Send([on_response = reader_.on_response, response = std::move(response)] {
-      on_response(response);
-    });
+    call_->Send(MessageKind::kCall, [on_response = reader_.on_response,
+                                     response = std::move(response)] { on_response(response); });
     return true;
   }
 

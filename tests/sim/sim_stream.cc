@@ -162,6 +162,7 @@ void SimSocket::Watch(std::function<void(bool, bool)> ready, bool writing) {
 }
 
 void SimStreams::Listen(const std::string& address, int32_t node, Accept accept) {
+  homes_[address] = node;
   listeners_[address] = {node, network_.node(node).incarnation(), std::move(accept)};
 }
 
@@ -172,17 +173,17 @@ void SimStreams::NodeDied(int32_t node) {
 absl::StatusOr<std::unique_ptr<SimSocket>> SimStreams::Connect(const std::string& address,
                                                                int32_t node) {
   // Where nobody has listened yet there is nobody to route to either.
-  const auto known = listeners_.find(address);
-  if (known == listeners_.end()) return absl::UnavailableError("connect: Connection refused");
+  const auto home = homes_.find(address);
+  if (home == homes_.end()) return absl::UnavailableError("connect: Connection refused");
   auto connection =
       std::make_shared<SimConnection>(network_, sizes_.Between(128, sizes_.OneIn(4) ? 512 : 8192),
                                       sizes_.Between(48, sizes_.OneIn(4) ? 128 : 2048));
   SimConnection::End& here = connection->at(0);
   here.node = node;
   here.incarnation = network_.node(node).incarnation();
-  connection->at(1).node = known->second.node;
-  network_.AddLink(node, known->second.node, connection);
-  network_.Deliver(here.lane, node, known->second.node, 0,
+  connection->at(1).node = home->second;
+  network_.AddLink(node, home->second, connection);
+  network_.Deliver(here.lane, node, home->second, 0,
                    [this, address, connection] { Arrive(address, connection); });
   return std::make_unique<SimSocket>(connection, 0);
 }

@@ -60,6 +60,7 @@ class SimStreams {
 
   SimNetwork& network_;
   SimRandom sizes_;
+  std::map<std::string, int32_t> homes_;  // node of every address that was ever listened at
   std::map<std::string, Listener> listeners_;
 };
 

@@ -48,7 +48,10 @@ class SimWorker::DecodeSink final : public RequestSink {
     if (*alive_) node_.Note(request_, what, a, b, std::move(detail));
   }
   void Send(SimDecodeEvent event) {
-    if (*alive_) call_->Send([on_event = on_event_, event = std::move(event)] { on_event(event); });
+    if (!*alive_) return;
+    const bool ticket = std::holds_alternative<TransferTicket>(event);
+    call_->Send(ticket ? MessageKind::kTicket : MessageKind::kCall,
+                [on_event = on_event_, event = std::move(event)] { on_event(event); });
   }
 
   SimNode& node_;
