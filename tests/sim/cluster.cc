@@ -144,6 +144,13 @@ void SimCluster::Isolate(const Fault& fault) {
 void SimCluster::Pause(const Fault& fault) {
   SimNode& node = *nodes_.at(static_cast<size_t>(fault.node));
   node.Pause();
+  queue_.In(SimNetwork::kKeepaliveUs, [this, &node, incarnation = node.incarnation()] {
+    if (node.incarnation() != incarnation || !node.paused()) return;
+    for (const auto& other : nodes_) {
+      network_.ResetLinks(node.id(), other->id(),
+                          [](const SimLink& link) { return link.has_keepalive(); });
+    }
+  });
   queue_.In(fault.duration_us, [&node, incarnation = node.incarnation()] {
     if (node.incarnation() == incarnation) node.Resume();
   });
@@ -306,8 +313,7 @@ std::optional<Violation> SimCluster::Run() {
 }
 
 std::string SimCluster::Story(const Violation& violation) const {
-  // What a worker did is no story without what it was asked.
-  return history_.Tail(kStoryLines, violation.request, -1);
+  return Describe(scenario_) + history_.Tail(kStoryLines, violation.request);
 }
 
 }  // namespace baton

@@ -37,13 +37,10 @@ std::string History::Line(const Entry& entry) const {
                          entry.detail.empty() ? "" : ": ", entry.detail);
 }
 
-std::string History::Tail(size_t count, uint64_t request, int32_t node) const {
+std::string History::Tail(size_t count, uint64_t request) const {
   std::deque<const Entry*> chosen;
-  const bool all = request == 0 && node < 0;
   for (auto it = entries_.rbegin(); it != entries_.rend() && chosen.size() < count; ++it) {
-    const bool wanted =
-        all || (request != 0 && it->request == request) || (node >= 0 && it->node == node);
-    if (wanted) chosen.push_front(&*it);
+    if (request == 0 || it->request == request || it->request == 0) chosen.push_front(&*it);
   }
   std::string text;
   for (const Entry* entry : chosen) text += Line(*entry);

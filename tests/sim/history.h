@@ -31,8 +31,9 @@ class History {
             int64_t b = 0, std::string detail = {});
 
   uint64_t fingerprint() const { return fingerprint_; }
-  // The last `count` events of a request, of a node, or of all (both 0 and negative: all).
-  std::string Tail(size_t count, uint64_t request, int32_t node) const;
+  // The last `count` events of a request and those of no request (what happened to processes); of
+  // all when it is 0.
+  std::string Tail(size_t count, uint64_t request) const;
 
  private:
   static constexpr size_t kKept = 20'000;

@@ -28,19 +28,28 @@ struct Violation {
   int32_t node = -1;     // -1: none
 };
 
-// Which failures a run's faults excuse.
+// Which failures, and which delays, a run's faults excuse.
 class Excuses {
  public:
-  // Of the faults, for requests of the scenario; a fresh request after them has none.
   explicit Excuses(const Scenario& scenario);
 
-  // Whether this request may end so; the reason why not otherwise.
-  absl::Status Judge(const ScenarioRequest& request, const absl::Status& end,
-                     bool deadline_passed) const;
+  // How one request ended.
+  struct End {
+    absl::Status status;
+    bool deadline_passed = false;
+    bool had_tokens = false;
+    int64_t took_us = 0;  // without the client's own slowness
+  };
+  // OK, or why this end is not excused.
+  absl::Status Judge(const ScenarioRequest& request, const End& end) const;
 
  private:
-  bool calls_may_fail_ = false;
+  bool Excused(const ScenarioRequest& request, const End& end) const;
+
+  bool calls_may_fail_ = false;     // at any time
+  bool answers_may_break_ = false;  // their worker may die behind the first token
   bool clocks_jump_ = false;
+  int64_t patience_us_ = 0;  // how long a request may take; 0: to its deadline
 };
 
 // A client's view of one request, against the literal answer.

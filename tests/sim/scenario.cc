@@ -192,6 +192,33 @@ Scenario DrawScenario(uint64_t seed) {
   return scenario;
 }
 
+std::string Describe(const Scenario& scenario) {
+  static constexpr const char* kRoles[] = {"prefill", "decode", "both"};
+  static constexpr const char* kPlacements[] = {"automatic", "remote", "local"};
+  std::string text;
+  for (size_t i = 0; i < scenario.workers.size(); ++i) {
+    const SimWorker::Options& worker = scenario.workers[i];
+    absl::StrAppend(&text, "  node ", kFirstWorkerNode + i, " ", worker.id, ": ",
+                    kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
+                    " blocks of ", worker.engine.block_size, ", at most ",
+                    worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
+                    " us\n");
+  }
+  for (const ScenarioRequest& request : scenario.requests) {
+    absl::StrAppend(&text, "  request ", request.request.number, ": at ", request.start_us,
+                    " us, deadline ", request.deadline_us, ", cancels after ",
+                    request.cancel_after_us, " us or ", request.cancel_after_messages,
+                    " messages, reads in ", request.read_us, " us, placement ",
+                    kPlacements[static_cast<int>(request.request.placement)], "\n");
+  }
+  for (const Fault& fault : scenario.faults) {
+    absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,
+                    ", ticket ", fault.at_ticket, " or ", fault.at_us, " us, node ", fault.node,
+                    " towards ", fault.other, " for ", fault.duration_us, " us\n");
+  }
+  return text;
+}
+
 Scenario SmallScenario() {
   Scenario scenario;
   SimEngineOptions engine;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "router/router_core.h"
@@ -38,6 +39,8 @@ struct Scenario {
 };
 
 Scenario DrawScenario(uint64_t seed);
+// Workers, requests and faults, a line each.
+std::string Describe(const Scenario& scenario);
 // One prefill and one decode worker, two requests that share a prefix, no faults.
 Scenario SmallScenario();
 
