@@ -7,9 +7,10 @@
 //     OnTokens → kForwardTokens … OnDecodeFinished → (the prefill worker's report is awaited for a
 //     moment, for the ledger) → kFinish
 //     a decode worker that refuses or is unreachable before the first token → kChooseRoute
-//     without it
+//     without it; its call may still be ending when the next one opens
 //     no worker left, but some only had no room for KV from elsewhere → kChooseRoute once more
-//     with placement() local: a worker queues what it prefills itself
+//     with placement() local: a worker queues what it prefills itself; where that worker dies, the
+//     next one
 //
 // Invariants, whatever the order of events:
 //  1. Exactly one terminal action, kFinish or kFail, and nothing for the client after it.
@@ -93,6 +94,7 @@ class RequestFlow {
 
   bool Current(int32_t attempt) const { return state_ == State::kDecoding && attempt == attempt_; }
   void CancelOpenCalls(Actions& actions);
+  Actions TryAnother(absl::Status status);
   bool MayQueueLocally() const;
   Actions QueueLocally();
   Actions Fail(absl::Status status);

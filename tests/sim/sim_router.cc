@@ -55,11 +55,13 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     finished_ = std::get<FinishInfo>(event_);
     Run(flow_.OnDecodeFinished(attempt));
   }
-  void OnDecodeEnd(int32_t attempt, absl::Status status) {
-    core().WorkerDone(route_.plan.decode);
-    if (prefill_expected_) core().WorkerDone(*route_.plan.prefill);
-    prefill_expected_ = false;
-    if (absl::IsUnavailable(status)) core().MarkUnreachable(route_.plan.decode);
+  void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+    core().WorkerDone(worker);
+    if (attempt == flow_.attempt() && prefill_expected_) {
+      core().WorkerDone(*route_.plan.prefill);
+      prefill_expected_ = false;
+    }
+    if (absl::IsUnavailable(status)) core().MarkUnreachable(worker);
     Note("decode ended", attempt, 0, status.ToString());
     Run(flow_.OnDecodeFailed(attempt, std::move(status)));
   }
@@ -152,8 +154,8 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
          on_event](const std::shared_ptr<SimCall>& call) {
           worker->Decode(call, number, request, on_event);
         },
-        [self = shared_from_this(), attempt = action.attempt](absl::Status status) {
-          self->OnDecodeEnd(attempt, std::move(status));
+        [self = shared_from_this(), action](absl::Status status) {
+          self->OnDecodeEnd(action.attempt, action.worker, std::move(status));
         });
   }
 
@@ -183,8 +185,9 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
         [worker, ticket = ticket_](const std::shared_ptr<SimCall>& call) {
           worker->PrefillLocally(call, ticket.transfer_id, ticket.receiver_epoch);
         },
-        [self = shared_from_this(), attempt = action.attempt](absl::Status status) {
-          self->Run(self->flow_.OnPrefillLocallyDone(attempt, std::move(status)));
+        [self = shared_from_this(), action](absl::Status status) {
+          if (absl::IsUnavailable(status)) self->core().MarkUnreachable(action.worker);
+          self->Run(self->flow_.OnPrefillLocallyDone(action.attempt, std::move(status)));
         });
   }
 
