@@ -51,11 +51,12 @@ Excuses::Excuses(const Scenario& scenario) {
         (fault.kind == FaultKind::kKill || fault.kind == FaultKind::kTerminate);
     if (decode_worker_dies) {
       dying.insert(fault.node);
+      // SIGTERM lets running answers finish.
+      answers_may_break_ = answers_may_break_ || fault.kind == FaultKind::kKill;
     } else {
       calls_may_fail_ = true;
     }
   }
-  answers_may_break_ = !dying.empty();
   // Another one takes over, if there is one.
   if (static_cast<int32_t>(dying.size()) >= scenario.decode_workers()) calls_may_fail_ = true;
   if (calls_may_fail_) patience_us_ = 0;

@@ -52,6 +52,8 @@ class SimLink {
   // A reset, seen by both ends.
   virtual void OnReset() = 0;
   virtual bool has_keepalive() const = 0;
+  // A call that this node has not answered to the end.
+  virtual bool IsServedBy(int32_t node) const = 0;
 };
 
 class SimNetwork {

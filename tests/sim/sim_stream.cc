@@ -64,6 +64,7 @@ class SimConnection final : public SimLink, public std::enable_shared_from_this<
     Break(1, "connection lost: Connection reset by peer");
   }
   bool has_keepalive() const override { return false; }
+  bool IsServedBy(int32_t) const override { return false; }
 
   SimNetwork& network;
   const int64_t window;

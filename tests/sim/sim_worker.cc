@@ -168,8 +168,9 @@ void SimWorker::AwaitCalls(int64_t until_us) {
     return;
   }
   // What is left is cut off, as by the server's shutdown.
-  environment_.network->ResetLinks(node().id(), environment_.router_node,
-                                   [](const SimLink& link) { return link.has_keepalive(); });
+  environment_.network->ResetLinks(
+      node().id(), environment_.router_node,
+      [here = node().id()](const SimLink& link) { return link.IsServedBy(here); });
   engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); });
 }
 
