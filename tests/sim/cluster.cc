@@ -20,12 +20,6 @@ constexpr size_t kStoryLines = 60;
 constexpr uint64_t kFirstFreshNumber = 100;
 constexpr size_t kFreshRequests = 6;
 
-// The same without faults.
-Scenario Calm(Scenario scenario) {
-  scenario.faults.clear();
-  return scenario;
-}
-
 }  // namespace
 
 SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
@@ -34,7 +28,7 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
       network_(queue_, seed),
       streams_(network_, seed),
       excuses_(scenario),
-      no_excuses_(Calm(scenario)) {
+      no_excuses_(scenario) {
   const auto add_node = [this](std::string name) {
     const auto id = static_cast<int32_t>(nodes_.size());
     nodes_.push_back(std::make_unique<SimNode>(queue_, history_, id, std::move(name)));
@@ -43,8 +37,14 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
   add_node("clients");
   add_node("router");
   for (const SimWorker::Options& worker : scenario.workers) add_node(worker.id);
-  faults_ = std::make_unique<FaultPlan>(scenario.faults, queue_,
-                                        [this](const Fault& fault) { CarryOut(fault); });
+  faults_ = std::make_unique<FaultPlan>(
+      scenario.faults, queue_, [this](const Fault& fault) { CarryOut(fault); },
+      [this](const Fault& fault, MessageKind message, int32_t from, int32_t to) {
+        nodes_.at(static_cast<size_t>(from))
+            ->Note(0, "fault of a message to node %d, for %d us", to, fault.duration_us,
+                   FaultName(fault.kind));
+        excuses_.OnMessageFault(fault, message, from, to);
+      });
   network_.set_judge(faults_.get());
   router_ = std::make_unique<SimRouter>(
       scenario.router, SimRouter::Environment{.network = &network_,
@@ -161,6 +161,7 @@ void SimCluster::CarryOut(const Fault& fault) {
   nodes_.at(static_cast<size_t>(fault.node))
       ->Note(0, "fault towards node %d, for %d us", fault.other, fault.duration_us,
              FaultName(fault.kind));
+  excuses_.OnFault(fault);
   switch (fault.kind) {
     case FaultKind::kKill:
       return Restart(fault);

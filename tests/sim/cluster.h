@@ -77,7 +77,7 @@ class SimCluster {
   std::unique_ptr<FaultPlan> faults_;
   std::unique_ptr<SimRouter> router_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
-  const Excuses excuses_;
+  Excuses excuses_;
   const Excuses no_excuses_;
   std::unique_ptr<SimClients> clients_;
   std::vector<std::unique_ptr<ScenarioRequest>> fresh_;

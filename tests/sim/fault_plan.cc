@@ -12,8 +12,9 @@ const char* FaultName(FaultKind kind) {
 }
 
 FaultPlan::FaultPlan(std::vector<Fault> faults, EventQueue& queue,
-                     std::function<void(const Fault&)> carry_out)
-    : queue_(queue), carry_out_(std::move(carry_out)) {
+                     std::function<void(const Fault&)> carry_out,
+                     std::function<void(const Fault&, MessageKind, int32_t, int32_t)> struck)
+    : queue_(queue), carry_out_(std::move(carry_out)), struck_(std::move(struck)) {
   for (const Fault& fault : faults) {
     if (fault.at_message >= 0) {
       at_messages_.push_back(fault);
@@ -96,6 +97,7 @@ Verdict FaultPlan::OnMessage(MessageKind kind, int32_t from, int32_t to) {
     if (!CanHappenTo(it->kind, kind)) continue;
     const Fault fault = *it;
     due_.erase(it);
+    struck_(fault, kind, from, to);
     return VerdictOf(fault);
   }
   return {};

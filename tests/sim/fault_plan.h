@@ -55,9 +55,11 @@ struct Fault {
 
 class FaultPlan final : public MessageJudge {
  public:
-  // `carry_out` gets faults of processes and paths, with their nodes named.
+  // `carry_out` gets faults of processes and paths, with their nodes named; `struck` is told of
+  // those of messages.
   FaultPlan(std::vector<Fault> faults, EventQueue& queue,
-            std::function<void(const Fault&)> carry_out);
+            std::function<void(const Fault&)> carry_out,
+            std::function<void(const Fault&, MessageKind, int32_t from, int32_t to)> struck);
 
   Verdict OnMessage(MessageKind kind, int32_t from, int32_t to) override;
   int64_t messages() const { return messages_; }
@@ -74,6 +76,7 @@ class FaultPlan final : public MessageJudge {
   std::vector<Fault> due_;  // wait for a message of their kind
   EventQueue& queue_;
   const std::function<void(const Fault&)> carry_out_;
+  const std::function<void(const Fault&, MessageKind, int32_t, int32_t)> struck_;
   int64_t messages_ = 0;
   int64_t tickets_ = 0;
   bool stopped_ = false;

@@ -1,97 +1,14 @@
 #include "tests/sim/oracle.h"
 
-#include <set>
-
 #include "absl/strings/str_cat.h"
 
 namespace baton {
 namespace {
 
-// A decode worker that dies behind the first token ends its request today. Once another worker
-// resumes such a request, this turns true and the failure is no longer excused.
-constexpr bool kStreamsResume = false;
-
 constexpr int64_t kGraceUs = 100'000;   // behind a deadline
 constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole milliseconds, rounded down
 
-constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
-constexpr int64_t kDrainUs = 5'000'000;
-
-const SimWorker::Options* WorkerAt(const Scenario& scenario, int32_t node) {
-  if (node < kFirstWorkerNode) return nullptr;  // or named only when the fault happens
-  return &scenario.workers[static_cast<size_t>(node - kFirstWorkerNode)];
-}
-
-bool IsDeath(FaultKind kind) {
-  return kind == FaultKind::kKill || kind == FaultKind::kTerminate ||
-         kind == FaultKind::kUnnoticedRestart;
-}
-
-// What only KV on its way, or a prefill worker, can suffer never costs an answer.
-bool HarmsOnlyPrefills(const Scenario& scenario, const Fault& fault) {
-  if (fault.kind == FaultKind::kFlip || fault.kind == FaultKind::kTruncate ||
-      fault.kind == FaultKind::kDuplicate) {
-    return true;
-  }
-  const SimWorker::Options* const worker = WorkerAt(scenario, fault.node);
-  return worker != nullptr && worker->role == WorkerRole::kPrefill && IsDeath(fault.kind);
-}
-
 }  // namespace
-
-Excuses::Excuses(const Scenario& scenario) {
-  std::set<int32_t> dying;  // decode workers
-  patience_us_ = kPromptUs;
-  for (const Fault& fault : scenario.faults) {
-    patience_us_ += fault.duration_us + (fault.kind == FaultKind::kTerminate ? kDrainUs : 0);
-    clocks_jump_ = clocks_jump_ || fault.kind == FaultKind::kClockJump;
-    if (HarmsOnlyPrefills(scenario, fault)) continue;
-    const bool decode_worker_dies =
-        WorkerAt(scenario, fault.node) != nullptr &&
-        (fault.kind == FaultKind::kKill || fault.kind == FaultKind::kTerminate);
-    if (decode_worker_dies) {
-      dying.insert(fault.node);
-      // SIGTERM lets running answers finish.
-      answers_may_break_ = answers_may_break_ || fault.kind == FaultKind::kKill;
-    } else {
-      calls_may_fail_ = true;
-    }
-  }
-  // Another one takes over, if there is one.
-  if (static_cast<int32_t>(dying.size()) >= scenario.decode_workers()) calls_may_fail_ = true;
-  if (calls_may_fail_) patience_us_ = 0;
-}
-
-bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
-  const bool remote_demanded = request.request.placement == Placement::kRemote;
-  switch (end.status.code()) {
-    case absl::StatusCode::kOk:
-      return true;
-    case absl::StatusCode::kCancelled:
-      return request.cancel_after_us > 0 || request.cancel_after_messages > 0;
-    case absl::StatusCode::kDeadlineExceeded:
-      return end.deadline_passed || clocks_jump_;
-    case absl::StatusCode::kResourceExhausted:
-      return request.read_us > 0 || remote_demanded || calls_may_fail_;
-    case absl::StatusCode::kUnavailable:
-      return calls_may_fail_ || remote_demanded ||
-             (answers_may_break_ && end.had_tokens && !kStreamsResume);
-    default:
-      return false;
-  }
-}
-
-absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) const {
-  if (!Excused(request, end)) {
-    return absl::InternalError(
-        absl::StrCat("no fault of this run excuses ", end.status.ToString()));
-  }
-  if (patience_us_ > 0 && end.took_us > patience_us_) {
-    return absl::InternalError(
-        absl::StrCat("took ", end.took_us, " us, this run's faults excuse ", patience_us_));
-  }
-  return absl::OkStatus();
-}
 
 RequestOracle::RequestOracle(const ScenarioRequest& request, int32_t context_length)
     : request_(request),

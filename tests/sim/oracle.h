@@ -14,6 +14,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "tests/sim/excuses.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/sim_model.h"
@@ -26,30 +27,6 @@ struct Violation {
   std::string what;
   uint64_t request = 0;  // 0: none
   int32_t node = -1;     // -1: none
-};
-
-// Which failures, and which delays, a run's faults excuse.
-class Excuses {
- public:
-  explicit Excuses(const Scenario& scenario);
-
-  // How one request ended.
-  struct End {
-    absl::Status status;
-    bool deadline_passed = false;
-    bool had_tokens = false;
-    int64_t took_us = 0;  // without the client's own slowness
-  };
-  // OK, or why this end is not excused.
-  absl::Status Judge(const ScenarioRequest& request, const End& end) const;
-
- private:
-  bool Excused(const ScenarioRequest& request, const End& end) const;
-
-  bool calls_may_fail_ = false;     // at any time
-  bool answers_may_break_ = false;  // their worker may die behind the first token
-  bool clocks_jump_ = false;
-  int64_t patience_us_ = 0;  // how long a request may take; 0: to its deadline
 };
 
 // A client's view of one request, against the literal answer.

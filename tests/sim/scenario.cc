@@ -226,7 +226,8 @@ Scenario SmallScenario() {
   engine.num_blocks = 200;
   engine.max_chunk_tokens = 8;
   scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
-                      {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine}};
+                      {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},
+                      {.id = "decode2", .role = WorkerRole::kDecode, .engine = engine}};
   scenario.router.prefix_index_entries = 256;
   scenario.router.routing.local_prefill_tokens = 2;
   scenario.router.routing.local_continuation_tokens = 2;

@@ -41,7 +41,7 @@ struct Scenario {
 Scenario DrawScenario(uint64_t seed);
 // Workers, requests and faults, a line each.
 std::string Describe(const Scenario& scenario);
-// One prefill and one decode worker, two requests that share a prefix, no faults.
+// One prefill and two decode workers, two requests that share a prefix, no faults.
 Scenario SmallScenario();
 
 }  // namespace baton
