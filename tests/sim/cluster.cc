@@ -16,7 +16,7 @@ constexpr int64_t kRestUs = 3 * kSecondUs;          // a dead peer is found in 1
 constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
 constexpr int64_t kLastPathUs = 30'000;             // after an isolated process is back
 constexpr int64_t kAwaitStepUs = 10'000;
-constexpr size_t kStoryLines = 60;
+constexpr size_t kStoryLines = 150;
 constexpr uint64_t kFirstFreshNumber = 100;
 constexpr size_t kFreshRequests = 6;
 

@@ -1,5 +1,7 @@
 #include "tests/sim/excuses.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton {
@@ -13,12 +15,22 @@ constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the re
 constexpr int64_t kDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNetwork::kKeepaliveUs - 1'000'000;
 
+constexpr int32_t kManyRequests = 16;  // more than any scenario has
+
 }  // namespace
 
 bool Excuses::Decodes(int32_t node) const {
   return node >= kFirstWorkerNode &&
          scenario_.workers[static_cast<size_t>(node - kFirstWorkerNode)].role !=
              WorkerRole::kPrefill;
+}
+
+bool Excuses::QueuesAreShort() const {
+  return std::any_of(
+      scenario_.workers.begin(), scenario_.workers.end(), [](const SimWorker::Options& worker) {
+        return worker.role != WorkerRole::kPrefill && (worker.max_active_requests < kManyRequests ||
+                                                       worker.engine.max_waiting < kManyRequests);
+      });
 }
 
 void Excuses::LoseDecodeWorker(int32_t node, bool breaks) {
@@ -77,9 +89,9 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
     case absl::StatusCode::kDeadlineExceeded:
       return end.deadline_passed || clocks_jump_;
     case absl::StatusCode::kResourceExhausted:
-      return request.read_us > 0 || remote_demanded || calls_may_fail_;
+      return request.read_us > 0 || remote_demanded || calls_may_fail_ || QueuesAreShort();
     case absl::StatusCode::kUnavailable:
-      return calls_may_fail_ || remote_demanded ||
+      return calls_may_fail_ || remote_demanded || (QueuesAreShort() && !lost_.empty()) ||
              (answers_may_break_ && end.had_tokens && !kStreamsResume);
     default:
       return false;

@@ -35,6 +35,8 @@ class Excuses {
 
  private:
   bool Decodes(int32_t node) const;
+  // A decode worker takes so few requests that it may refuse one.
+  bool QueuesAreShort() const;
   // Not there for a while; with `breaks`, its running calls end too.
   void LoseDecodeWorker(int32_t node, bool breaks);
   void OnPathFault(const Fault& fault);

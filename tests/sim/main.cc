@@ -36,12 +36,14 @@ struct Playing {
   uint64_t seed = 0;
   std::string name;
   const SimCluster* cluster = nullptr;
+  bool whole_story = false;  // not only what concerns the request
 };
 Playing playing;
 
-void Report(const Violation& violation) {
+void Report(Violation violation) {
   std::cout << playing.name << "seed " << playing.seed << ": oracle " << violation.oracle
             << " says: " << violation.what << "\n";
+  if (playing.whole_story) violation.request = 0;
   if (playing.cluster != nullptr) std::cout << playing.cluster->Story(violation);
   std::cout << std::flush;
 }
@@ -108,7 +110,7 @@ int Sweep() {
   const Scenario calm = SmallScenario();
   Totals totals;
   SimCluster counting(calm, 1, Mutant::kNone);
-  playing = {1, "small scenario, no fault, ", &counting};
+  playing = {1, "small scenario, no fault, ", &counting, true};
   if (const auto violation = counting.Run()) {
     Report(*violation);
     return 1;
@@ -185,7 +187,8 @@ int Main(int argc, char** argv) {
   app.add_option("--seeds", options.seeds, "How many seeds.");
   app.add_option("--mutant", options.mutant, "Play with this field failure built in.");
   app.add_flag("--list-mutants", list, "Say which there are, and end.");
-  app.add_flag("--verbose", options.verbose, "Name every seed before it is played.");
+  app.add_flag("--verbose", options.verbose,
+               "Name every seed before it is played, and tell what all requests did.");
   app.add_flag("--twice", options.twice, "Play every seed twice more: both runs must be the same.");
   app.add_flag("--sweep", sweep, "Every single fault at every message of the small scenario.");
   app.add_flag("--check-mutants", check_mutants, "Whether every mutant is caught.");
@@ -199,6 +202,7 @@ int Main(int argc, char** argv) {
     std::cerr << "no mutant is named \"" << options.mutant << "\"; see --list-mutants\n";
     return 2;
   }
+  playing.whole_story = options.verbose;
   return PlaySeeds(options, *mutant);
 }
 

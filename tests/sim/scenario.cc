@@ -37,6 +37,16 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
   engine.cache_kind = random.OneIn(8)   ? CacheKind::kNaive
                       : random.OneIn(8) ? CacheKind::kChunkOnly
                                         : CacheKind::kRadix;
+  engine.paged = !random.OneIn(12);
+  if (!engine.paged) engine.cache_kind = CacheKind::kNaive;
+  if (random.OneIn(8)) engine.min_prefix_tokens = 8;
+  if (random.OneIn(3))
+    engine.eviction_policy = static_cast<EvictionPolicy>(random.Below(kEvictionPolicies));
+  if (random.OneIn(6)) {
+    engine.high_water = 0.75;
+    engine.low_water = 0.5;
+  }
+  if (random.OneIn(12)) engine.max_waiting = 1;
   // The longest request fits alone, always: no answer ends early for want of memory.
   const int32_t least = (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
   engine.num_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
@@ -60,6 +70,7 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     worker.id = absl::StrCat(i < prefills ? "prefill" : "decode", i);
     worker.engine = shared;
     if (random.OneIn(12)) worker.engine = DrawEngine(random, roomy);  // another layout
+    if (random.OneIn(20)) worker.max_active_requests = 2;
     worker.engine.step_us = shared.step_us * random.Between(1, 3);
     scenario.workers.push_back(std::move(worker));
   }
@@ -81,6 +92,7 @@ ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, 
   request.request.sampling.max_tokens = static_cast<int32_t>(random.Between(1, kLongestAnswer));
   request.request.sampling.ignore_eos = false;
   request.request.cache_namespace = CacheNamespace(random.OneIn(6) ? 2 : 1);
+  if (random.OneIn(3)) request.request.priority = static_cast<int32_t>(random.Between(-1, 1));
   request.request.placement = random.OneIn(8)    ? Placement::kRemote
                               : random.OneIn(10) ? Placement::kLocal
                                                  : Placement::kAutomatic;
@@ -161,6 +173,7 @@ void NarrowToRebirth(SimRandom& random, Scenario& scenario) {
   int64_t start_us = kFirstRequestUs;
   for (ScenarioRequest& request : scenario.requests) {
     request.request.prompt = DrawPrompt(random, 20);
+    if (random.OneIn(3)) request.request.priority = static_cast<int32_t>(random.Between(-1, 1));
     request.request.placement = Placement::kRemote;
     request.start_us = start_us;
     request.cancel_after_us = 0;

@@ -47,10 +47,16 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       pool_(static_cast<size_t>(layout_.pool_bytes())),
       runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
       random_(environment_.seed, "transfer ids") {
-  cache_ = std::make_unique<KvCacheManager>(KvCacheOptions{.num_blocks = options.num_blocks,
-                                                           .block_size = options.block_size,
-                                                           .kind = options.cache_kind},
-                                            &node_.clock());
+  cache_ = std::make_unique<KvCacheManager>(
+      KvCacheOptions{.num_blocks = options.num_blocks,
+                     .block_size = options.block_size,
+                     .kind = options.cache_kind,
+                     .paged = options.paged,
+                     .min_prefix_tokens = options.min_prefix_tokens,
+                     .eviction_policy = options.eviction_policy,
+                     .high_water = options.high_water,
+                     .low_water = options.low_water},
+      &node_.clock());
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerOptions{.token_budget = options.token_budget,
                        .max_chunk_tokens = options.max_chunk_tokens,

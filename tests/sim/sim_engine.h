@@ -30,6 +30,11 @@ struct SimEngineOptions {
   int32_t context_length = 96;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
   CacheKind cache_kind = CacheKind::kRadix;
+  bool paged = true;
+  int32_t min_prefix_tokens = 0;
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  double high_water = 1.0;
+  double low_water = 1.0;
   int32_t token_budget = 32;
   int32_t max_chunk_tokens = 16;
   int32_t max_running = 8;

@@ -142,6 +142,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     request.prompt = request_.prompt;
     request.sampling = request_.sampling;
     request.cache_namespace = request_.cache_namespace;
+    request.priority = request_.priority;
     request.remote_prefill = action.remote_prefill;
     SimWorker* const worker = router_->environment_.worker_at(route_.decode_address);
     const auto on_event = [self = shared_from_this(),
@@ -166,6 +167,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     request.prompt = request_.prompt;
     request.sampling = request_.sampling;
     request.cache_namespace = request_.cache_namespace;
+    request.priority = request_.priority;
     request.ticket = ticket_;
     SimWorker* const worker = router_->environment_.worker_at(route_.prefill_address);
     prefill_ = SimCall::Start(

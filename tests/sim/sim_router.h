@@ -25,6 +25,7 @@ struct SimGenerateRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
+  int32_t priority = 0;
   Placement placement = Placement::kAutomatic;
 };
 
