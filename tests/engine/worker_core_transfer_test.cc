@@ -320,6 +320,24 @@ TEST(WorkerCoreSend, ASendThatFailsEndsThePrefillAtAnyMoment) {
   }
 }
 
+// Else the answer waits for blocks that the hand-off holds, and the hand-off for blocks.
+TEST(WorkerCoreSend, APrefillThatIsPreemptedGivesUpItsHandOff) {
+  WorkerBench bench({.num_blocks = 7, .max_chunk_tokens = 1});
+  const auto said = bench.Generate(Bytes("01234567"), 20);  // grows to the whole pool
+  while (said->tokens.size() < 3) ASSERT_TRUE(bench.Turn());
+  const auto prompt = Bytes("ABCDEFGHIJKL");
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.Run();
+  ASSERT_TRUE(record->done.has_value());
+  EXPECT_TRUE(absl::IsResourceExhausted(record->done->status())) << record->done->status();
+  EXPECT_FALSE(said->ended());
+  EXPECT_EQ(bench.fake.sends.at(2).cancels, 1);
+  bench.fake.EndSend(2, absl::CancelledError("cancelled"));
+  bench.Run();
+  EXPECT_EQ(said->tokens, bench.runner.Continuation(Bytes("01234567"), 20));
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(WorkerCoreSend, CancelEndsThePrefillAtAnyMomentAndHoldsWhatIsUnderWay) {
   for (int turns = 0; turns < 5; ++turns) {
     WorkerBench bench({.max_chunk_tokens = 4});
