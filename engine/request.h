@@ -116,7 +116,7 @@ struct PrefillResult {
 };
 
 // Called once, on the engine thread, when the receiver has everything or the prefill failed; must
-// not block.
+// not block. Aborted: the receiver is gone, or could not be reached; this worker is well.
 class PrefillSink {
  public:
   virtual ~PrefillSink() = default;

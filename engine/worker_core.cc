@@ -289,6 +289,7 @@ std::optional<int64_t> WorkerCore::CheckDeadlines() {
       next = request->deadline_us;
     }
   }
+  std::sort(late.begin(), late.end());  // the same order in every process
   for (const RequestHandle handle : late) {
     Fail(handle, absl::DeadlineExceededError("the request's deadline has passed"));
   }
@@ -321,7 +322,16 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
   }
   for (const SequenceId id : plan.preempted) {
     Request* request = Find(HandleOf(id));
-    if (request != nullptr && !request->prefills()) ++request->generation->ledger().preemptions;
+    if (request == nullptr) continue;
+    if (!request->prefills()) {
+      ++request->generation->ledger().preemptions;
+      continue;
+    }
+    // Its announced blocks stay held until the hand-off ends, and the hand-off ends only when it is
+    // computed: whoever needs the blocks and this would wait for each other. The receiver computes.
+    Fail(request->handle,
+         absl::ResourceExhaustedError(StrCat("the prefill gave way to an answer: the KV pool of ",
+                                             cache_->options().num_blocks, " blocks ran dry")));
   }
 }
 

@@ -71,7 +71,11 @@ void WorkerCore::OnSendEvent(const TransferEvent& event) {
   Release(sends_, event.id);
   if (request == nullptr) return;
   if (event.kind == TransferEvent::Kind::kSendFailed) {
-    Fail(request->handle, event.status);
+    // Unavailable is the receiver here; to who asked for the prefill it would mean this worker.
+    const bool receiver_gone = absl::IsUnavailable(event.status);
+    Fail(request->handle,
+         receiver_gone ? absl::AbortedError(StrCat("the hand-off failed: ", event.status.message()))
+                       : event.status);
     return;
   }
   request->prefill_result.kv_bytes = event.bytes;

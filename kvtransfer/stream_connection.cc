@@ -33,6 +33,8 @@ StreamConnection::StreamConnection(ConnectionParts parts)
   reader_.BeginGreeting();
 }
 
+absl::Status StreamConnection::ConnectOutcome() const { return ConnectResult(socket_); }
+
 absl::Status StreamConnection::Unexpected(const Frame& frame) const {
   return absl::InvalidArgumentError(
       absl::StrCat("unexpected ", FrameName(frame), " from the sender"));
@@ -42,7 +44,7 @@ absl::Status StreamConnection::Send(const Frame& frame) { return writer_.Send(fr
 
 absl::Status StreamConnection::OnWritable(int64_t now_us) {
   if (state_ == State::kConnecting) {
-    RETURN_IF_ERROR(ConnectResult(socket_));
+    RETURN_IF_ERROR(ConnectOutcome());
     state_ = State::kGreeting;
     state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
     RETURN_IF_ERROR(Send(node_.MakeHello(address_)));

@@ -82,6 +82,8 @@ class StreamConnection {
  protected:
   // ---- what differs between the media ----
   virtual PullMode pulls() const = 0;
+  // What connecting came to, once the stream turned writable for the first time.
+  virtual absl::Status ConnectOutcome() const;
   // As readv and sendmsg do: bytes moved, or -1 and errno.
   virtual ssize_t ReadSome(std::span<iovec> buffers) = 0;
   virtual ssize_t WriteSome(std::span<iovec> buffers) = 0;

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-class TcpConnection final : public StreamConnection {
+class TcpConnection : public StreamConnection {
  public:
   using StreamConnection::StreamConnection;
   void ReleaseEndedTransfers() override;

@@ -1,5 +1,6 @@
 #include "kvtransfer/transfer_receiver.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -97,6 +98,7 @@ void TransferReceiver::OnPeerLost(PeerId peer, const absl::Status& why) {
   for (const auto& [id, session] : sessions_) {
     if (session.peer() == peer) lost.push_back(id);
   }
+  std::sort(lost.begin(), lost.end());  // the same order in every process
   for (const uint64_t id : lost) Fail(id, why, /*tell_peer=*/false);
 }
 

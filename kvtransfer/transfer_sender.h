@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
@@ -75,8 +74,8 @@ class TransferSender {
     std::optional<PeerId> peer;  // set while open
     Epoch peer_epoch{0};
     PullMode pulls = PullMode::kRequested;
-    absl::flat_hash_set<uint64_t> sessions;  // live, by sender_transfer
-    std::deque<uint64_t> turns;              // those with blocks to send, in turn
+    std::set<uint64_t> sessions;  // live, by sender_transfer
+    std::deque<uint64_t> turns;   // those with blocks to send, in turn
   };
 
   SendSession* Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer);

@@ -7,10 +7,12 @@
 namespace baton {
 
 DecodeStream::DecodeStream(std::unique_ptr<v1::DecodeWorker::Stub> stub, v1::DecodeRequest request,
-                           int32_t attempt, std::shared_ptr<DecodeListener> listener)
+                           int32_t attempt, WorkerNumber worker,
+                           std::shared_ptr<DecodeListener> listener)
     : stub_(std::move(stub)),
       request_(std::move(request)),
       attempt_(attempt),
+      worker_(worker),
       listener_(std::move(listener)) {}
 
 void DecodeStream::Start(std::chrono::system_clock::time_point deadline) {
@@ -29,7 +31,7 @@ void DecodeStream::OnReadDone(bool ok) {
 }
 
 void DecodeStream::OnDone(const grpc::Status& status) {
-  listener_->OnDecodeEnd(attempt_, FromGrpcStatus(status));
+  listener_->OnDecodeEnd(attempt_, worker_, FromGrpcStatus(status));
   listener_ = nullptr;
   const auto last = std::move(self_);  // may destroy this when it goes out of scope
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
+#include "router/request_flow.h"
 
 namespace baton {
 
@@ -16,14 +17,14 @@ class DecodeListener {
   virtual ~DecodeListener() = default;
   virtual void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) = 0;
   // Last.
-  virtual void OnDecodeEnd(int32_t attempt, absl::Status status) = 0;
+  virtual void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) = 0;
 };
 
 class DecodeStream final : public grpc::ClientReadReactor<v1::DecodeEvent>,
                            public std::enable_shared_from_this<DecodeStream> {
  public:
   DecodeStream(std::unique_ptr<v1::DecodeWorker::Stub> stub, v1::DecodeRequest request,
-               int32_t attempt, std::shared_ptr<DecodeListener> listener);
+               int32_t attempt, WorkerNumber worker, std::shared_ptr<DecodeListener> listener);
 
   // Keeps itself alive until the call has ended.
   void Start(std::chrono::system_clock::time_point deadline);
@@ -36,6 +37,7 @@ class DecodeStream final : public grpc::ClientReadReactor<v1::DecodeEvent>,
   const std::unique_ptr<v1::DecodeWorker::Stub> stub_;
   const v1::DecodeRequest request_;
   const int32_t attempt_;
+  const WorkerNumber worker_;
   std::shared_ptr<DecodeListener> listener_;
   grpc::ClientContext context_;
   v1::DecodeEvent event_;

@@ -109,14 +109,15 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
   }
 }
 
-void GenerateCall::OnDecodeEnd(int32_t attempt, absl::Status status) {
+void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
-  // Attempts follow one another: the route is still this call's.
-  PrefillEnded();
-  host_.core->WorkerDone(route_.plan.decode);
-  if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
-  prefill_expected_ = false;
-  if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(route_.plan.decode);
+  host_.core->WorkerDone(worker);
+  if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
+    PrefillEnded();
+    if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
+    prefill_expected_ = false;
+  }
+  if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
   Run(flow_.OnDecodeFailed(attempt, std::move(status)));
 }
 
@@ -136,8 +137,9 @@ void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Stat
   Run(flow_.OnPrefillDone(attempt));
 }
 
-void GenerateCall::OnPrefillLocallyEnd(int32_t attempt, absl::Status status) {
+void GenerateCall::OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
+  if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
   Run(flow_.OnPrefillLocallyDone(attempt, std::move(status)));
 }
 
@@ -191,6 +193,7 @@ void GenerateCall::Run(RequestFlow::Actions actions) {
 }
 
 RequestFlow::Actions GenerateCall::ChooseRoute() {
+  PrefillEnded();  // of the attempt before
   const std::vector<Hash128> hashes = flow_.resumes() ? CommittedHashes() : prompt_hashes_;
   absl::StatusOr<Route> route = host_.core->ChooseRoute(
       {.prompt_hashes = hashes,
@@ -235,7 +238,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   request.set_remote_prefill(action.remote_prefill);
   decode_ = std::make_shared<DecodeStream>(
       v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
-      action.attempt, Self());
+      action.attempt, action.worker, Self());
   decode_->Start(deadline_);
 }
 
@@ -279,9 +282,9 @@ void GenerateCall::PrefillLocally(const FlowAction& action) {
   };
   LocalCall::Start(v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)),
                    std::move(request), deadline_, begin,
-                   [self = Self(), attempt = action.attempt](absl::Status status,
-                                                             const v1::PrefillLocallyResponse&) {
-                     self->OnPrefillLocallyEnd(attempt, std::move(status));
+                   [self = Self(), attempt = action.attempt, worker = action.worker](
+                       absl::Status status, const v1::PrefillLocallyResponse&) {
+                     self->OnPrefillLocallyEnd(attempt, worker, std::move(status));
                    });
 }
 

@@ -56,7 +56,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   void Start(const v1::GenerateRequest& request);
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
-  void OnDecodeEnd(int32_t attempt, absl::Status status) override;
+  void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;
 
  private:
   using PrefillCall =
@@ -65,7 +65,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   void OnCalledOff() override;
   void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
                     const v1::PrefillResponse& response);
-  void OnPrefillLocallyEnd(int32_t attempt, absl::Status status);
+  void OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status);
   void OnReportOverdue();
 
   // Tokenises and starts the flow; or ends the call with what is wrong.

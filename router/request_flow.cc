@@ -101,6 +101,11 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
   if (absl::IsCancelled(status)) {  // not by us: the worker is ending
     status = absl::UnavailableError("the decode worker ended the request");
   }
+  return TryAnother(std::move(status));
+}
+
+// `status` is why the decode worker of this attempt is given up.
+RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
   if (!WorthAnotherWorker(status)) return Fail(ForClient(status));
   if (tokens_in_attempt_) {
     Resume();
@@ -108,7 +113,10 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
     ++failures_;
   }
   if (plan_.prefill && absl::IsResourceExhausted(status)) refused_hand_off_.insert(plan_.decode);
-  const bool last_attempt = queueing_locally_ || failures_ >= max_attempts_;
+  // A worker that died over a queued request says nothing of the others that would queue it.
+  const bool died_queueing = queueing_locally_ && absl::IsUnavailable(status);
+  const bool last_attempt = died_queueing ? failures_ >= 2 * max_attempts_
+                                          : queueing_locally_ || failures_ >= max_attempts_;
   if (last_attempt && !MayQueueLocally()) return Fail(ForClient(status));
   Actions actions;
   CancelOpenCalls(actions);
@@ -185,8 +193,10 @@ RequestFlow::Actions RequestFlow::OnPrefillLocallyDone(int32_t attempt, absl::St
   const std::string message =
       absl::StrCat("the prefill failed, and so did the decode worker's own: ", status.message());
   // The request's own deadline is what both calls may have met.
-  return Fail(absl::IsDeadlineExceeded(status) ? absl::DeadlineExceededError(message)
-                                               : absl::UnavailableError(message));
+  if (absl::IsDeadlineExceeded(status)) return Fail(absl::DeadlineExceededError(message));
+  // A worker that cannot be told is gone, though its stream may not have said so yet.
+  absl::Status failure = absl::UnavailableError(message);
+  return absl::IsUnavailable(status) ? TryAnother(std::move(failure)) : Fail(std::move(failure));
 }
 
 RequestFlow::Actions RequestFlow::OnReportOverdue() {

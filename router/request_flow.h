@@ -7,9 +7,10 @@
 //     OnTokens → kForwardTokens … OnDecodeFinished → (the prefill worker's report is awaited for a
 //     moment, for the ledger) → kFinish
 //     a decode worker that refuses or is unreachable before the first token → kChooseRoute
-//     without it
+//     without it; its call may still be ending when the next one opens
 //     no worker left, but some only had no room for KV from elsewhere → kChooseRoute once more
-//     with placement() local: a worker queues what it prefills itself
+//     with placement() local: a worker queues what it prefills itself; where that worker dies, the
+//     next one
 //     a decode worker that is lost after tokens → kChooseRoute without it: the next one goes on
 //     behind what was forwarded, and the client notices nothing. At most max_resumes times, since a
 //     request may be what kills its workers.
@@ -108,6 +109,7 @@ class RequestFlow {
   void Resume();
   bool Current(int32_t attempt) const { return state_ == State::kDecoding && attempt == attempt_; }
   void CancelOpenCalls(Actions& actions);
+  Actions TryAnother(absl::Status status);
   bool MayQueueLocally() const;
   Actions QueueLocally();
   Actions Fail(absl::Status status);

@@ -329,9 +329,28 @@ TEST(WorkerCoreSend, ASendThatFailsEndsThePrefillAtAnyMoment) {
     bench.fake.EndSend(1, absl::UnavailableError("refused"));
     bench.Run();
     ASSERT_TRUE(record->done.has_value());
-    EXPECT_EQ(record->done->status().message(), "refused");
+    // Not Unavailable: that is the receiver, and a router would take it for this worker.
+    EXPECT_EQ(record->done->status(), absl::AbortedError("the hand-off failed: refused"));
     bench.ExpectAllBlocksHome();
   }
+}
+
+// Else the answer waits for blocks that the hand-off holds, and the hand-off for blocks.
+TEST(WorkerCoreSend, APrefillThatIsPreemptedGivesUpItsHandOff) {
+  WorkerBench bench({.num_blocks = 7, .max_chunk_tokens = 1});
+  const auto said = bench.Generate(Bytes("01234567"), 20);  // grows to the whole pool
+  while (said->tokens.size() < 3) ASSERT_TRUE(bench.Turn());
+  const auto prompt = Bytes("ABCDEFGHIJKL");
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.Run();
+  ASSERT_TRUE(record->done.has_value());
+  EXPECT_TRUE(absl::IsResourceExhausted(record->done->status())) << record->done->status();
+  EXPECT_FALSE(said->ended());
+  EXPECT_EQ(bench.fake.sends.at(2).cancels, 1);
+  bench.fake.EndSend(2, absl::CancelledError("cancelled"));
+  bench.Run();
+  EXPECT_EQ(said->tokens, bench.runner.Continuation(Bytes("01234567"), 20));
+  bench.ExpectAllBlocksHome();
 }
 
 TEST(WorkerCoreSend, CancelEndsThePrefillAtAnyMomentAndHoldsWhatIsUnderWay) {

@@ -72,6 +72,20 @@ TEST(RequestFlow, WhenNobodyPrefillsTheRequestIsUnavailableUnlessADeadlineEndedI
   }
 }
 
+TEST(RequestFlow, ADecodeWorkerThatCannotBeToldToPrefillIsReplaced) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  flow.OnPrefillFailed(1, absl::AbortedError("the receiver is gone"));
+  EXPECT_THAT(Kinds(flow.OnPrefillLocallyDone(1, absl::UnavailableError("refused"))),
+              ElementsAre(Kind::kCancelDecode, Kind::kChooseRoute));
+  EXPECT_TRUE(flow.excluded().contains(WorkerNumber(1)));
+  flow.OnRoute({.decode = WorkerNumber(3), .prefill = std::nullopt});
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::CancelledError("late"))), IsEmpty());
+  EXPECT_THAT(Kinds(flow.OnTokens(2)), ElementsAre(Kind::kForwardTokens));
+}
+
 TEST(RequestFlow, ARefusalTriesAnotherWorkerAndStartedIsSentOnce) {
   RequestFlow flow(2, 2);
   flow.Start();
@@ -226,6 +240,26 @@ TEST(RequestFlow, TheLastAttemptsRefusedHandOffIsQueuedToo) {
   EXPECT_EQ(flow.placement(), Placement::kLocal);
   EXPECT_THAT(Kinds(flow.OnRoute(Local())), ElementsAre(Kind::kOpenDecode));
   EXPECT_THAT(Kinds(flow.OnDecodeFinished(2)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
+}
+
+TEST(RequestFlow, WhereAWorkerDiesOverAQueuedRequestTheNextOneQueuesIt) {
+  RequestFlow flow(2, 2);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnDecodeFailed(1, absl::ResourceExhaustedError("no room"));
+  flow.OnNoRoute(absl::UnavailableError("no other"));
+  ASSERT_EQ(flow.placement(), Placement::kLocal);
+  flow.OnRoute(Local());
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(2, absl::UnavailableError("gone"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_EQ(flow.placement(), Placement::kLocal);
+  EXPECT_TRUE(flow.excluded().contains(WorkerNumber(1)));
+  flow.OnRoute({.decode = WorkerNumber(3), .prefill = std::nullopt});
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(3, absl::UnavailableError("gone too"))),
+              ElementsAre(Kind::kChooseRoute));
+  flow.OnRoute({.decode = WorkerNumber(4), .prefill = std::nullopt});
+  const auto last = flow.OnDecodeFailed(4, absl::UnavailableError("and this one"));
+  EXPECT_THAT(Kinds(last), ElementsAre(Kind::kFail));  // not for ever
 }
 
 TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {

@@ -1,0 +1,320 @@
+#include "tests/sim/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kSecondUs = 1'000'000;
+constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline and any fault
+constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
+constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
+constexpr int64_t kRestUs = 3 * kSecondUs;          // a dead peer is found in 1 s, and reclaimed
+constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
+constexpr int64_t kLastPathUs = 30'000;             // after an isolated process is back
+constexpr int64_t kAwaitStepUs = 10'000;
+constexpr size_t kStoryLines = 150;
+constexpr uint64_t kFirstFreshNumber = 100;
+constexpr size_t kFreshRequests = 6;
+
+}  // namespace
+
+SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
+    : scenario_(scenario),
+      mutant_(mutant),
+      network_(queue_, seed),
+      streams_(network_, seed),
+      excuses_(scenario),
+      no_excuses_(scenario) {
+  const auto add_node = [this](std::string name) {
+    const auto id = static_cast<int32_t>(nodes_.size());
+    nodes_.push_back(std::make_unique<SimNode>(queue_, history_, id, std::move(name)));
+    network_.Add(nodes_.back().get());
+  };
+  add_node("clients");
+  add_node("router");
+  for (const SimWorker::Options& worker : scenario.workers) add_node(worker.id);
+  faults_ = std::make_unique<FaultPlan>(
+      scenario.faults, queue_, [this](const Fault& fault) { CarryOut(fault); },
+      [this](const Fault& fault, MessageKind message, int32_t from, int32_t to) {
+        nodes_.at(static_cast<size_t>(from))
+            ->Note(0, "fault of a message to node %d, for %d us", to, fault.duration_us,
+                   FaultName(fault.kind));
+        excuses_.OnMessageFault(fault, message, from, to);
+      });
+  network_.set_judge(faults_.get());
+  router_ = std::make_unique<SimRouter>(
+      scenario.router, SimRouter::Environment{.network = &network_,
+                                              .node = nodes_[kRouterNode].get(),
+                                              .worker_at = [this](const std::string& address) {
+                                                return WorkerAt(address);
+                                              }});
+  MakeWorkers(seed, mutant);
+}
+
+SimCluster::~SimCluster() {
+  if (!violation_) return;
+  for (auto& worker : workers_) worker->LeaveBehind();
+}
+
+void SimCluster::MakeWorkers(uint64_t seed, Mutant mutant) {
+  for (size_t i = 0; i < scenario_.workers.size(); ++i) {
+    SimNode* const node = nodes_[kFirstWorkerNode + i].get();
+    workers_.push_back(std::make_unique<SimWorker>(
+        scenario_.workers[i], SimWorker::Environment{
+                                  .network = &network_,
+                                  .streams = &streams_,
+                                  .node = node,
+                                  .router_node = kRouterNode,
+                                  .registry = &router_->registry(),
+                                  .mutant = mutant,
+                                  .seed = MixBits(seed) + i,
+                                  .check =
+                                      [this](SimWorker& worker) {
+                                        if (auto broken = CheckConservation(worker, mutant_))
+                                          Violate(*broken);
+                                      },
+                                  .violation =
+                                      [this, node](const std::string& what) {
+                                        Violate({"process", what, 0, node->id()});
+                                      },
+                              }));
+  }
+}
+
+SimWorker* SimCluster::WorkerAt(const std::string& address) {
+  for (const auto& worker : workers_) {
+    if (worker->address() == address) return worker.get();
+  }
+  return nullptr;
+}
+
+SimWorker* SimCluster::WorkerOf(int32_t node) {
+  return node < kFirstWorkerNode ? nullptr
+                                 : workers_.at(static_cast<size_t>(node - kFirstWorkerNode)).get();
+}
+
+void SimCluster::Violate(const Violation& violation) {
+  if (!violation_) violation_ = violation;
+}
+
+// ---- faults -------------------------------------------------------------------------------------
+
+void SimCluster::KillNode(int32_t node) {
+  if (node == kRouterNode) router_->Kill();
+  if (SimWorker* worker = WorkerOf(node)) worker->Kill();
+}
+
+void SimCluster::StartNode(int32_t node) {
+  if (node == kRouterNode) router_->Start();
+  if (SimWorker* worker = WorkerOf(node)) worker->Start();
+}
+
+void SimCluster::Restart(const Fault& fault) {
+  KillNode(fault.node);
+  queue_.In(fault.duration_us, [this, node = fault.node] { StartNode(node); });
+}
+
+void SimCluster::Partition(const Fault& fault, bool both_ways) {
+  network_.Block(fault.node, fault.other);
+  if (both_ways) network_.Block(fault.other, fault.node);
+  queue_.In(fault.duration_us, [this, fault, both_ways] {
+    network_.Unblock(fault.node, fault.other);
+    if (both_ways) network_.Unblock(fault.other, fault.node);
+  });
+}
+
+// Each path, and each direction, comes back at a time of its own.
+void SimCluster::Isolate(const Fault& fault) {
+  SimRandom times(fault.random, "isolation");
+  for (const auto& other : nodes_) {
+    for (const bool outwards : {true, false}) {
+      const int32_t from = outwards ? fault.node : other->id();
+      const int32_t to = outwards ? other->id() : fault.node;
+      if (from == to) continue;
+      const int64_t until_us = fault.duration_us + times.Between(0, kLastPathUs);
+      Partition({.node = from, .other = to, .duration_us = until_us}, /*both_ways=*/false);
+    }
+  }
+}
+
+void SimCluster::Pause(const Fault& fault) {
+  SimNode& node = *nodes_.at(static_cast<size_t>(fault.node));
+  node.Pause();
+  queue_.In(SimNetwork::kKeepaliveUs, [this, &node, incarnation = node.incarnation()] {
+    if (node.incarnation() != incarnation || !node.paused()) return;
+    for (const auto& other : nodes_) {
+      network_.ResetLinks(node.id(), other->id(),
+                          [](const SimLink& link) { return link.has_keepalive(); });
+    }
+  });
+  queue_.In(fault.duration_us, [&node, incarnation = node.incarnation()] {
+    if (node.incarnation() == incarnation) node.Resume();
+  });
+}
+
+void SimCluster::CarryOut(const Fault& fault) {
+  if (healing_ || fault.node == kClientNode) return;
+  nodes_.at(static_cast<size_t>(fault.node))
+      ->Note(0, "fault towards node %d, for %d us", fault.other, fault.duration_us,
+             FaultName(fault.kind));
+  excuses_.OnFault(fault);
+  switch (fault.kind) {
+    case FaultKind::kKill:
+      return Restart(fault);
+    case FaultKind::kUnnoticedRestart:
+      Isolate(fault);
+      return Restart(fault);
+    case FaultKind::kTerminate:
+      if (SimWorker* worker = WorkerOf(fault.node)) worker->Terminate();
+      queue_.In(kDrainUs + fault.duration_us, [this, node = fault.node] { StartNode(node); });
+      return;
+    case FaultKind::kPause:
+      return Pause(fault);
+    case FaultKind::kClockJump:
+      return nodes_.at(static_cast<size_t>(fault.node))->JumpClock(fault.duration_us);
+    case FaultKind::kPartition:
+      return Partition(fault, /*both_ways=*/true);
+    case FaultKind::kOneWayPartition:
+      return Partition(fault, /*both_ways=*/false);
+    default:
+      return;  // of messages
+  }
+}
+
+// ---- the run ------------------------------------------------------------------------------------
+
+template <typename Condition>
+bool SimCluster::RunUntil(int64_t until_us, Condition condition) {
+  while (!violation_) {
+    if (condition()) return true;
+    if (!queue_.RunNext(until_us)) return false;
+  }
+  return false;
+}
+
+void SimCluster::Heal() {
+  healing_ = true;
+  faults_->Stop();
+  network_.UnblockAll();
+  for (const auto& node : nodes_) node->Resume();
+  router_->Start();
+}
+
+template <typename Condition>
+bool SimCluster::Await(int64_t for_us, Condition condition) {
+  const int64_t until_us = queue_.now_us() + for_us;
+  while (!violation_) {
+    if (condition()) return true;
+    if (queue_.now_us() >= until_us) return false;
+    RunUntil(queue_.now_us() + kAwaitStepUs, [] { return false; });
+  }
+  return false;
+}
+
+// Every worker that is down is started; one that drains has to end first.
+bool SimCluster::AllRegistered() {
+  int32_t decode = 0;
+  int32_t prefill = 0;
+  for (const auto& worker : workers_) {
+    worker->Start();
+    decode += worker->options().role != WorkerRole::kPrefill ? 1 : 0;
+    prefill += worker->options().role != WorkerRole::kDecode ? 1 : 0;
+  }
+  return router_->usable_workers(/*decode=*/true) == decode &&
+         router_->usable_workers(/*decode=*/false) == prefill;
+}
+
+bool SimCluster::AllIdle() const {
+  return router_->active_requests() == 0 &&
+         std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+           return worker->engine() != nullptr && worker->engine()->idle();
+         });
+}
+
+void SimCluster::ExpectRest(const char* when) {
+  Await(kRestUs, [this] { return AllIdle(); });
+  if (violation_) return;
+  for (const auto& worker : workers_) {
+    if (worker->engine() == nullptr) {
+      return Violate(
+          {"liveness", absl::StrCat(when, ": a worker is down"), 0, worker->node().id()});
+    }
+    if (auto broken = CheckAtRest(*worker)) {
+      broken->what = absl::StrCat(when, ": ", broken->what);
+      return Violate(*broken);
+    }
+  }
+  if (router_->active_requests() != 0 || router_->active_on_workers() != 0) {
+    Violate({"liveness",
+             absl::StrCat(when, ": the router counts ", router_->active_requests(), " requests, ",
+                          router_->active_on_workers(), " on workers"),
+             0, kRouterNode});
+  }
+}
+
+// The scenario's prompts once more: whatever wrong the caches took up is read now.
+void SimCluster::ServeFreshRequests() {
+  fresh_clients_ = MakeClients();
+  const size_t count = std::min(kFreshRequests, scenario_.requests.size());
+  for (size_t i = 0; i < count && !violation_; ++i) {
+    auto fresh = std::make_unique<ScenarioRequest>(scenario_.requests[i]);
+    const uint64_t number = kFirstFreshNumber + i;
+    fresh->request.number = number;
+    fresh->request.placement = i % 3 == 2 ? Placement::kLocal : Placement::kAutomatic;
+    fresh->start_us = queue_.now_us();
+    fresh->deadline_us = 10 * kSecondUs;
+    fresh->cancel_after_us = 0;
+    fresh->cancel_after_messages = 0;
+    fresh->read_us = 0;
+    fresh->max_unread = 1000;
+    fresh_clients_->Schedule(*fresh, no_excuses_);
+    fresh_.push_back(std::move(fresh));
+    RunUntil(queue_.now_us() + 20 * kSecondUs, [this] { return fresh_clients_->all_ended(); });
+    if (!violation_ && !fresh_clients_->Succeeded(number)) {
+      Violate({"liveness", "a fresh request was not served", number, -1});
+    }
+  }
+}
+
+std::unique_ptr<SimClients> SimCluster::MakeClients() {
+  return std::make_unique<SimClients>(
+      SimClients::Environment{.network = &network_,
+                              .node = nodes_[kClientNode].get(),
+                              .router = router_.get(),
+                              .context_length = scenario_.workers.front().engine.context_length,
+                              .violation = [this](const Violation& broken) { Violate(broken); }});
+}
+
+std::optional<Violation> SimCluster::Run() {
+  nodes_[kClientNode]->Start();
+  router_->Start();
+  for (const auto& worker : workers_) worker->Start();
+  clients_ = MakeClients();
+  for (const ScenarioRequest& request : scenario_.requests) clients_->Schedule(request, excuses_);
+  if (!RunUntil(kLongestRunUs, [this] { return clients_->all_ended(); })) {
+    Violate({"liveness", "requests are left without an end", 0, -1});
+  }
+  scenario_messages_ = faults_->messages();
+  succeeded_ = clients_->succeeded();
+  if (violation_) return violation_;
+
+  Heal();
+  RunUntil(queue_.now_us() + kSettleUs, [] { return false; });
+  if (!Await(kDrainUs + kRegisterUs, [this] { return AllRegistered(); })) {
+    Violate({"liveness", "workers and router do not find together again", 0, -1});
+  }
+  ExpectRest("after the scenario");
+  if (!violation_) ServeFreshRequests();
+  if (!violation_) ExpectRest("after fresh requests");
+  return violation_;
+}
+
+std::string SimCluster::Story(const Violation& violation) const {
+  return Describe(scenario_) + history_.Tail(kStoryLines, violation.request);
+}
+
+}  // namespace baton

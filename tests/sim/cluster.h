@@ -1,0 +1,91 @@
+// One run: the cluster of a scenario, played until its requests have ended and its faults are over,
+// then healed and asked to serve again.
+//
+// Everything belongs to one thread and one event queue. The same scenario and seed give the same
+// run, down to the history's fingerprint.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/fault_plan.h"
+#include "tests/sim/history.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/sim_client.h"
+#include "tests/sim/sim_network.h"
+#include "tests/sim/sim_router.h"
+#include "tests/sim/sim_stream.h"
+#include "tests/sim/sim_worker.h"
+
+namespace baton {
+
+class SimCluster {
+ public:
+  // `scenario` outlives this.
+  SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant);
+  ~SimCluster();
+
+  // The first violation, if there is one.
+  std::optional<Violation> Run();
+
+  // Messages up to the end of the scenario's own requests.
+  int64_t scenario_messages() const { return scenario_messages_; }
+  int64_t events() const { return queue_.events_run(); }
+  int64_t requests_succeeded() const { return succeeded_; }
+  uint64_t fingerprint() const { return history_.fingerprint(); }
+  // What led to the violation, readable.
+  std::string Story(const Violation& violation) const;
+
+ private:
+  SimWorker* WorkerAt(const std::string& address);
+  SimWorker* WorkerOf(int32_t node);
+  void MakeWorkers(uint64_t seed, Mutant mutant);
+
+  void CarryOut(const Fault& fault);
+  void KillNode(int32_t node);
+  void StartNode(int32_t node);
+  void Restart(const Fault& fault);
+  void Partition(const Fault& fault, bool both_ways);
+  void Isolate(const Fault& fault);
+  void Pause(const Fault& fault);
+
+  // Runs events until the condition holds. False: not by `until_us`, or something was violated.
+  template <typename Condition>
+  bool RunUntil(int64_t until_us, Condition condition);
+  void Violate(const Violation& violation);
+  void Heal();
+  // Looks now and then only: for conditions that cost something.
+  template <typename Condition>
+  bool Await(int64_t for_us, Condition condition);
+  bool AllRegistered();
+  bool AllIdle() const;
+  void ExpectRest(const char* when);
+  void ServeFreshRequests();
+  std::unique_ptr<SimClients> MakeClients();
+
+  const Scenario& scenario_;
+  const Mutant mutant_;
+  EventQueue queue_;
+  History history_;
+  SimNetwork network_;
+  SimStreams streams_;
+  std::vector<std::unique_ptr<SimNode>> nodes_;
+  std::unique_ptr<FaultPlan> faults_;
+  std::unique_ptr<SimRouter> router_;
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+  Excuses excuses_;
+  const Excuses no_excuses_;
+  std::unique_ptr<SimClients> clients_;
+  std::vector<std::unique_ptr<ScenarioRequest>> fresh_;
+  std::unique_ptr<SimClients> fresh_clients_;
+  std::optional<Violation> violation_;
+  bool healing_ = false;
+  int64_t scenario_messages_ = 0;
+  int64_t succeeded_ = 0;
+};
+
+}  // namespace baton

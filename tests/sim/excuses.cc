@@ -1,0 +1,113 @@
+#include "tests/sim/excuses.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+// A decode worker that dies behind the first token ends its request today. Once another worker
+// resumes such a request, this turns true and the failure is no longer excused.
+constexpr bool kStreamsResume = false;
+
+constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
+constexpr int64_t kDrainUs = 5'000'000;
+constexpr int64_t kBreaksCallsUs = SimNetwork::kKeepaliveUs - 1'000'000;
+
+constexpr int32_t kManyRequests = 16;  // more than any scenario has
+
+}  // namespace
+
+bool Excuses::Decodes(int32_t node) const {
+  return node >= kFirstWorkerNode &&
+         scenario_.workers[static_cast<size_t>(node - kFirstWorkerNode)].role !=
+             WorkerRole::kPrefill;
+}
+
+bool Excuses::QueuesAreShort() const {
+  return std::any_of(
+      scenario_.workers.begin(), scenario_.workers.end(), [](const SimWorker::Options& worker) {
+        return worker.role != WorkerRole::kPrefill && (worker.max_active_requests < kManyRequests ||
+                                                       worker.engine.max_waiting < kManyRequests);
+      });
+}
+
+void Excuses::LoseDecodeWorker(int32_t node, bool breaks) {
+  const bool again = !lost_.insert(node).second;
+  answers_may_break_ = answers_may_break_ || breaks || again;
+  if (static_cast<int32_t>(lost_.size()) >= scenario_.decode_workers()) calls_may_fail_ = true;
+}
+
+void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to) {
+  if (fault.kind == FaultKind::kDelay) delays_us_ += fault.duration_us;
+  if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
+  const int32_t worker = from >= kFirstWorkerNode ? from : to;
+  if (message == MessageKind::kHeartbeat) {
+    if (Decodes(worker)) LoseDecodeWorker(worker, /*breaks=*/false);
+  } else if (fault.kind == FaultKind::kReset) {
+    if (worker < kFirstWorkerNode) calls_may_fail_ = true;  // a client's
+    if (Decodes(worker)) LoseDecodeWorker(worker, /*breaks=*/true);
+  }
+}
+
+void Excuses::OnPathFault(const Fault& fault) {
+  const bool long_enough = fault.duration_us >= kBreaksCallsUs;
+  for (const auto& [one, other] : {std::pair(fault.node, fault.other), {fault.other, fault.node}}) {
+    if (one != kRouterNode) continue;
+    if (Decodes(other)) LoseDecodeWorker(other, long_enough);
+    if (other == kClientNode && long_enough) calls_may_fail_ = true;
+  }
+}
+
+void Excuses::OnFault(const Fault& fault) {
+  if (fault.kind == FaultKind::kClockJump) {
+    clocks_jump_ = clocks_jump_ || Decodes(fault.node);
+    // The router forgets workers whose last word is suddenly long ago.
+    calls_may_fail_ = calls_may_fail_ || fault.node == kRouterNode;
+    return;
+  }
+  delays_us_ += fault.duration_us + (fault.kind == FaultKind::kTerminate ? kDrainUs : 0);
+  if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWayPartition) {
+    return OnPathFault(fault);
+  }
+  if (fault.node == kRouterNode) calls_may_fail_ = true;
+  if (!Decodes(fault.node)) return;
+  const bool breaks = fault.kind == FaultKind::kPause
+                          ? fault.duration_us >= kBreaksCallsUs
+                          : fault.kind != FaultKind::kTerminate;  // lets answers finish
+  LoseDecodeWorker(fault.node, breaks);
+}
+
+bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
+  const bool remote_demanded = request.request.placement == Placement::kRemote;
+  switch (end.status.code()) {
+    case absl::StatusCode::kOk:
+      return true;
+    case absl::StatusCode::kCancelled:
+      return request.cancel_after_us > 0 || request.cancel_after_messages > 0;
+    case absl::StatusCode::kDeadlineExceeded:
+      return end.deadline_passed || clocks_jump_;
+    case absl::StatusCode::kResourceExhausted:
+      return request.read_us > 0 || remote_demanded || calls_may_fail_ || QueuesAreShort();
+    case absl::StatusCode::kUnavailable:
+      return calls_may_fail_ || remote_demanded || (QueuesAreShort() && !lost_.empty()) ||
+             (answers_may_break_ && end.had_tokens && !kStreamsResume);
+    default:
+      return false;
+  }
+}
+
+absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) const {
+  if (!Excused(request, end)) {
+    return absl::InternalError(
+        absl::StrCat("no fault of this run excuses ", end.status.ToString()));
+  }
+  if (end.took_us > kPromptUs + delays_us_) {
+    return absl::InternalError(absl::StrCat("took ", end.took_us, " us, this run's faults excuse ",
+                                            kPromptUs + delays_us_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

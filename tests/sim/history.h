@@ -1,0 +1,48 @@
+// What happened in a run: the last events, readable, and a fingerprint of all of them. Two runs of
+// one seed have the same fingerprint, or the simulation is not deterministic.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+class History {
+ public:
+  struct Entry {
+    int64_t time_us = 0;
+    int32_t node = 0;
+    uint64_t request = 0;  // 0: none
+    const char* what = "";
+    int64_t a = 0;
+    int64_t b = 0;
+    std::string detail;
+  };
+
+  void NameNode(int32_t node, std::string name);
+  const std::string& NameOf(int32_t node) const { return names_.at(static_cast<size_t>(node)); }
+
+  // `what` is a literal with up to two %d for a and b.
+  void Note(int64_t time_us, int32_t node, uint64_t request, const char* what, int64_t a = 0,
+            int64_t b = 0, std::string detail = {});
+
+  uint64_t fingerprint() const { return fingerprint_; }
+  // The last `count` events of a request and those of no request (what happened to processes); of
+  // all when it is 0.
+  std::string Tail(size_t count, uint64_t request) const;
+
+ private:
+  static constexpr size_t kKept = 20'000;
+
+  std::string Line(const Entry& entry) const;
+
+  std::vector<std::string> names_;
+  std::deque<Entry> entries_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace baton

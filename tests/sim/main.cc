@@ -1,0 +1,212 @@
+// cluster_sim: plays seeds of the cluster simulation, the exhaustive sweep, or the mutants.
+//
+//   cluster_sim --first-seed S --seeds N [--mutant NAME] [--verbose]
+//   cluster_sim --sweep            every single fault at every message of the small scenario
+//   cluster_sim --check-mutants    every mutant is caught within its number of seeds
+//   cluster_sim --list-mutants
+//
+// Exit code 1 when something was violated (or a mutant survived). A seed plays the same run
+// wherever this commit runs.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+
+#include "common/check.h"
+#include "tests/sim/cluster.h"
+
+namespace baton {
+namespace {
+
+struct Options {
+  uint64_t first_seed = 1;
+  int64_t seeds = 1000;
+  std::string mutant;
+  bool verbose = false;
+  bool twice = false;
+};
+
+// What is played now, for the report of a CHECK that fails in production code.
+struct Playing {
+  uint64_t seed = 0;
+  std::string name;
+  const SimCluster* cluster = nullptr;
+  bool whole_story = false;  // not only what concerns the request
+};
+Playing playing;
+
+void Report(Violation violation) {
+  std::cout << playing.name << "seed " << playing.seed << ": oracle " << violation.oracle
+            << " says: " << violation.what << "\n";
+  if (playing.whole_story) violation.request = 0;
+  if (playing.cluster != nullptr) std::cout << playing.cluster->Story(violation);
+  std::cout << std::flush;
+}
+
+[[noreturn]] void ReportFailedCheck() {
+  Report({"check", "a CHECK failed in production code (above)", 0, -1});
+  _exit(1);
+}
+
+struct Totals {
+  int64_t runs = 0;
+  int64_t events = 0;
+  int64_t requests = 0;
+  int64_t succeeded = 0;
+};
+
+// False: something was violated, and is reported.
+bool Play(const Scenario& scenario, uint64_t seed, Mutant mutant, Totals& totals) {
+  SimCluster cluster(scenario, seed, mutant);
+  playing.seed = seed;
+  playing.cluster = &cluster;
+  const std::optional<Violation> violation = cluster.Run();
+  if (violation) Report(*violation);
+  playing.cluster = nullptr;
+  ++totals.runs;
+  totals.events += cluster.events();
+  totals.requests += static_cast<int64_t>(scenario.requests.size());
+  totals.succeeded += cluster.requests_succeeded();
+  return !violation.has_value();
+}
+
+// Whether two runs of a seed are one.
+bool PlayTwice(const Scenario& scenario, uint64_t seed) {
+  uint64_t fingerprints[2];
+  for (uint64_t& fingerprint : fingerprints) {
+    SimCluster cluster(scenario, seed, Mutant::kNone);
+    cluster.Run();
+    fingerprint = cluster.fingerprint();
+  }
+  if (fingerprints[0] == fingerprints[1]) return true;
+  std::cout << "seed " << seed << ": two runs differ\n";
+  return false;
+}
+
+int PlaySeeds(const Options& options, Mutant mutant) {
+  const auto begin = std::chrono::steady_clock::now();
+  Totals totals;
+  for (int64_t i = 0; i < options.seeds; ++i) {
+    const uint64_t seed = options.first_seed + static_cast<uint64_t>(i);
+    const Scenario scenario = DrawScenario(seed);
+    if (options.verbose) std::cout << "seed " << seed << std::endl;
+    if (!Play(scenario, seed, mutant, totals)) return 1;
+    if (options.twice && !PlayTwice(scenario, seed)) return 1;
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  std::printf("%lld seeds, %lld of %lld requests succeeded, %lld events; %.0f seeds/s\n",
+              static_cast<long long>(totals.runs), static_cast<long long>(totals.succeeded),
+              static_cast<long long>(totals.requests), static_cast<long long>(totals.events),
+              static_cast<double>(totals.runs) / took.count());
+  return 0;
+}
+
+int Sweep() {
+  const Scenario calm = SmallScenario();
+  Totals totals;
+  SimCluster counting(calm, 1, Mutant::kNone);
+  playing = {1, "small scenario, no fault, ", &counting, true};
+  if (const auto violation = counting.Run()) {
+    Report(*violation);
+    return 1;
+  }
+  const int64_t messages = counting.scenario_messages();
+  for (int64_t message = 0; message < messages; ++message) {
+    for (int kind = 0; kind < kFaultKinds; ++kind) {
+      for (const int32_t node : {Fault::kSender, Fault::kReceiver}) {
+        Scenario scenario = calm;
+        Fault fault{.kind = static_cast<FaultKind>(kind), .at_message = message, .node = node};
+        if (fault.kind <= FaultKind::kTruncate && node == Fault::kReceiver) continue;
+        fault.duration_us = 1'500'000;
+        fault.random = MixBits(static_cast<uint64_t>(message));
+        scenario.faults.push_back(fault);
+        playing.name = std::string(FaultName(fault.kind)) + " at message " +
+                       std::to_string(message) +
+                       (node == Fault::kSender ? ", sender, " : ", receiver, ");
+        if (!Play(scenario, 1, Mutant::kNone, totals)) return 1;
+      }
+    }
+  }
+  std::printf("%lld messages, %lld runs with one fault each, %lld of %lld requests succeeded\n",
+              static_cast<long long>(messages), static_cast<long long>(totals.runs),
+              static_cast<long long>(totals.succeeded), static_cast<long long>(totals.requests));
+  return 0;
+}
+
+// In a process of its own, since a mutant may break the process. Whether it was caught.
+bool IsCaught(const MutantInfo& info) {
+  std::cout << std::flush;
+  const pid_t child = fork();
+  CHECK_GE(child, 0);
+  if (child == 0) {
+    Options options;
+    options.seeds = info.seeds;
+    playing.name = std::string(info.name) + ", ";
+    _exit(PlaySeeds(options, info.mutant));
+  }
+  int status = 0;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+int CheckMutants() {
+  int survived = 0;
+  for (const MutantInfo& info : Mutants()) {
+    if (IsCaught(info)) continue;
+    std::cout << "mutant " << info.name << " (" << info.what << ") survived " << info.seeds
+              << " seeds\n";
+    ++survived;
+  }
+  std::cout << Mutants().size() - static_cast<size_t>(survived) << " of " << Mutants().size()
+            << " mutants were caught\n";
+  return survived == 0 ? 0 : 1;
+}
+
+int ListMutants() {
+  for (const MutantInfo& info : Mutants()) {
+    std::cout << info.name << ": " << info.what << " (caught within " << info.seeds << " seeds)\n";
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  google::InitGoogleLogging(argv[0]);
+  FLAGS_logtostderr = true;
+  google::InstallFailureFunction(&ReportFailedCheck);
+  Options options;
+  bool list = false;
+  bool sweep = false;
+  bool check_mutants = false;
+  CLI::App app("Deterministic simulation of a cluster, with faults", "cluster_sim");
+  app.add_option("--first-seed", options.first_seed, "The first seed to play.");
+  app.add_option("--seeds", options.seeds, "How many seeds.");
+  app.add_option("--mutant", options.mutant, "Play with this field failure built in.");
+  app.add_flag("--list-mutants", list, "Say which there are, and end.");
+  app.add_flag("--verbose", options.verbose,
+               "Name every seed before it is played, and tell what all requests did.");
+  app.add_flag("--twice", options.twice, "Play every seed twice more: both runs must be the same.");
+  app.add_flag("--sweep", sweep, "Every single fault at every message of the small scenario.");
+  app.add_flag("--check-mutants", check_mutants, "Whether every mutant is caught.");
+  CLI11_PARSE(app, argc, argv);
+  if (list) return ListMutants();
+  if (sweep) return Sweep();
+  if (check_mutants) return CheckMutants();
+  const std::optional<Mutant> mutant =
+      options.mutant.empty() ? Mutant::kNone : MutantNamed(options.mutant);
+  if (!mutant) {
+    std::cerr << "no mutant is named \"" << options.mutant << "\"; see --list-mutants\n";
+    return 2;
+  }
+  playing.whole_story = options.verbose;
+  return PlaySeeds(options, *mutant);
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) { return baton::Main(argc, argv); }

@@ -1,0 +1,70 @@
+// A transport with one of the field failures built in (mutants.h), between a worker's core and its
+// real transport. Without a mutant it passes everything on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/transport.h"
+#include "tests/sim/mutants.h"
+
+namespace baton {
+
+class MutantTransport final : public KvTransport {
+ public:
+  struct Worker {
+    std::function<std::span<const BlockId>(uint64_t sender_transfer)> block_table;
+    std::function<void()> wake;
+  };
+
+  MutantTransport(KvTransport& inner, Mutant mutant, Worker worker)
+      : inner_(inner), mutant_(mutant), worker_(std::move(worker)) {}
+
+  std::string address() const override { return inner_.address(); }
+  Epoch epoch() const override { return inner_.epoch(); }
+  absl::Status Expect(ReceiveSpec spec) override { return inner_.Expect(std::move(spec)); }
+  void CancelReceive(uint64_t transfer_id) override;
+  absl::Status StartSend(SendSpec spec) override;
+  void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
+                std::string manifest) override;
+  void CancelSend(uint64_t sender_transfer) override;
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override {
+    inner_.Written(full, part);
+  }
+  std::vector<TransferEvent> Poll() override;
+
+ private:
+  struct Send {
+    TransferTicket ticket;
+    int32_t announced = 0;
+  };
+  struct FinalAnnouncement {
+    uint64_t sender_transfer;
+    std::vector<BlockId> blocks;
+  };
+
+  std::vector<BlockId> ShiftedBlocks(const Send& send, uint64_t sender_transfer,
+                                     std::span<const BlockId> blocks) const;
+  std::vector<BlockId> RememberedBlocks(const Send& send, std::span<const BlockId> blocks);
+  void EndEarly(TransferEvent::Kind kind, uint64_t id);
+  static bool IsReceive(TransferEvent::Kind kind);
+
+  KvTransport& inner_;
+  const Mutant mutant_;
+  const Worker worker_;
+  std::map<uint64_t, Send> sends_;
+  std::set<uint64_t> progressed_;      // receives with a block
+  std::set<uint64_t> ended_receives_;  // reported by us, not yet by the inner one
+  std::set<uint64_t> ended_sends_;
+  std::vector<TransferEvent> early_;
+  std::string manifest_slot_;
+  std::vector<FinalAnnouncement> waiting_;
+  std::map<std::pair<int32_t, int32_t>, BlockId> remembered_;  // by (block count, position)
+};
+
+}  // namespace baton

@@ -1,0 +1,53 @@
+#include "tests/sim/mutants.h"
+
+#include <array>
+
+namespace baton {
+namespace {
+
+constexpr std::array kMutants = {
+    MutantInfo{Mutant::kLateWrite, "late-write",
+               "a cancelled receive is reported as ended while bytes still land", 10000},
+    MutantInfo{Mutant::kMetadataSlotReused, "metadata-slot-reused",
+               "the manifest of the next hand-off overwrites one that has not left yet", 1000},
+    MutantInfo{Mutant::kAbortStorm, "abort-storm",
+               "cancelling a request does not reach its transfer, which sits out its timeout",
+               1000},
+    MutantInfo{Mutant::kCleanupNeedsWork, "cleanup-needs-work",
+               "the end of a transfer is seen only when a new request comes", 1000},
+    MutantInfo{Mutant::kEvictedBeforeSend, "evicted-before-send",
+               "a send counts as done when it is posted, so its blocks may be evicted", 1000},
+    MutantInfo{Mutant::kExitWhilePeerReads, "exit-while-peer-reads",
+               "SIGTERM frees the pool without waiting for transfers to end", 1000},
+    MutantInfo{Mutant::kStaleBlockReference, "stale-block-reference",
+               "a sender announces the blocks that held the prompt's prefix the last time", 1000},
+    MutantInfo{Mutant::kPaddingWritesLiveSlot, "padding-writes-live-slot",
+               "padded rows of a graph write to slot 0 of block 0", 1000},
+    MutantInfo{Mutant::kRopeOffByOne, "rope-off-by-one",
+               "a prefill that begins behind a cached prefix is one position ahead", 1000},
+    MutantInfo{Mutant::kNarrowGraphTable, "narrow-graph-table",
+               "a graph keeps the block table's width of the step that it was captured at", 1000},
+    MutantInfo{Mutant::kCheckerCountsTwice, "checker-counts-twice",
+               "the checker counts a block that is cached and in flight for both", 1000},
+    MutantInfo{Mutant::kRebornWorkerServed, "reborn-worker-served",
+               "a restarted worker has the epoch of the one before and counts transfers from 1",
+               5000},
+    MutantInfo{Mutant::kOneSidedHit, "one-sided-hit",
+               "a sender forgets that the receiver has the prefix already", 1000},
+    MutantInfo{Mutant::kCancelStrandsReservation, "cancel-strands-reservation",
+               "a cancel between reservation and prefill leaves the reservation to its timeout",
+               1000},
+};
+
+}  // namespace
+
+std::span<const MutantInfo> Mutants() { return kMutants; }
+
+std::optional<Mutant> MutantNamed(std::string_view name) {
+  for (const MutantInfo& info : kMutants) {
+    if (info.name == name) return info.mutant;
+  }
+  return std::nullopt;
+}
+
+}  // namespace baton

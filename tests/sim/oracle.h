@@ -1,0 +1,63 @@
+// What must hold in every run, and who says so when it does not:
+//   answer        a request's tokens, text, end reason and logits hash are those of the literal
+//                 function; what came before a failure is the beginning of it
+//   outcome       exactly one end, nothing after it, none after the deadline; a failure is a typed
+//                 error that this run's faults excuse
+//   conservation  every block of every pool is free, cached, owned or in flight, after every event;
+//                 at rest nothing is owned or in flight
+//   liveness      after the faults everything ends, empties, and serves again
+//   process       a process keeps the rules of its own end
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "tests/sim/excuses.h"
+#include "tests/sim/mutants.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/sim_model.h"
+#include "tests/sim/sim_worker.h"
+
+namespace baton {
+
+struct Violation {
+  std::string oracle;
+  std::string what;
+  uint64_t request = 0;  // 0: none
+  int32_t node = -1;     // -1: none
+};
+
+// A client's view of one request, against the literal answer.
+class RequestOracle {
+ public:
+  RequestOracle(const ScenarioRequest& request, int32_t context_length);
+
+  std::optional<Violation> OnResponse(const SimResponse& response);
+  // `late_us`: how much of the time since was spent by the client's own slow reading.
+  std::optional<Violation> OnEnd(const absl::Status& status, int64_t now_us, int64_t late_us,
+                                 const Excuses& excuses);
+  bool ended() const { return ended_; }
+  bool succeeded() const { return ended_ && finished_; }
+  const SimAnswer& expected() const { return expected_; }
+
+ private:
+  Violation Say(const char* oracle, std::string what) const;
+  std::optional<Violation> OnTokens(const TokenOutput& tokens);
+  std::optional<Violation> OnFinish(const FinishInfo& info);
+
+  const ScenarioRequest& request_;
+  const SimAnswer expected_;
+  bool started_ = false;
+  bool finished_ = false;
+  bool ended_ = false;
+  size_t tokens_ = 0;
+  std::string text_;
+};
+
+std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant);
+// Nothing runs, nothing waits, all blocks are free or cached.
+std::optional<Violation> CheckAtRest(SimWorker& worker);
+
+}  // namespace baton

@@ -1,0 +1,265 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kMs = 1000;
+constexpr int64_t kFirstRequestUs = 20 * kMs;  // workers have registered by then
+constexpr int32_t kLongestPrompt = 33;
+constexpr int32_t kLongestAnswer = 14;
+constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
+
+// Prompts are often alike at the beginning and often of one length: that is what tells whether
+// blocks, tickets and manifests are mixed up.
+std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
+  const uint64_t family = random.Below(2);
+  const auto shared = static_cast<int32_t>(random.Below(5)) * 4;
+  const uint64_t variant = random.Below(3);
+  std::vector<TokenId> prompt;
+  for (int32_t i = 0; i < length; ++i) {
+    const uint64_t source = i < shared ? family : 10 + family * 3 + variant;
+    prompt.push_back(
+        static_cast<TokenId>(MixBits(source * 1000 + static_cast<uint64_t>(i)) % kSimEndToken));
+  }
+  return prompt;
+}
+
+SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
+  SimEngineOptions engine;
+  engine.context_length = 64;
+  engine.block_size = random.OneIn(3) ? 2 : 4;
+  engine.layout = random.OneIn(3) ? KvLayoutKind::kLayerMajor : KvLayoutKind::kBlockMajor;
+  engine.cache_kind = random.OneIn(8)   ? CacheKind::kNaive
+                      : random.OneIn(8) ? CacheKind::kChunkOnly
+                                        : CacheKind::kRadix;
+  engine.paged = !random.OneIn(12);
+  if (!engine.paged) engine.cache_kind = CacheKind::kNaive;
+  if (random.OneIn(8)) engine.min_prefix_tokens = 8;
+  if (random.OneIn(3))
+    engine.eviction_policy = static_cast<EvictionPolicy>(random.Below(kEvictionPolicies));
+  if (random.OneIn(6)) {
+    engine.high_water = 0.75;
+    engine.low_water = 0.5;
+  }
+  if (random.OneIn(12)) engine.max_waiting = 1;
+  // The longest request fits alone, always: no answer ends early for want of memory.
+  const int32_t least = (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
+  engine.num_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
+  engine.max_chunk_tokens = random.OneIn(3) ? 5 : 16;
+  engine.token_budget = random.OneIn(4) ? 8 : 32;
+  engine.max_running = random.OneIn(4) ? 2 : 8;
+  engine.step_us = random.Between(50, random.OneIn(4) ? 3000 : 400);
+  return engine;
+}
+
+void DrawWorkers(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "workers");
+  const bool roomy = random.OneIn(2);
+  const SimEngineOptions shared = DrawEngine(random, roomy);
+  const auto prefills = static_cast<int32_t>(1 + random.Below(2));
+  const auto decodes = static_cast<int32_t>(1 + random.Below(2));
+  for (int32_t i = 0; i < prefills + decodes; ++i) {
+    SimWorker::Options worker;
+    worker.role = i < prefills ? WorkerRole::kPrefill : WorkerRole::kDecode;
+    if (i >= prefills && random.OneIn(10)) worker.role = WorkerRole::kBoth;
+    worker.id = absl::StrCat(i < prefills ? "prefill" : "decode", i);
+    worker.engine = shared;
+    if (random.OneIn(12)) worker.engine = DrawEngine(random, roomy);  // another layout
+    if (random.OneIn(20)) worker.max_active_requests = 2;
+    worker.engine.step_us = shared.step_us * random.Between(1, 3);
+    scenario.workers.push_back(std::move(worker));
+  }
+  scenario.router.prefix_index_entries = 256;
+  scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;
+  scenario.router.routing.local_continuation_tokens = random.OneIn(3) ? 512 : 6;
+}
+
+int32_t DrawLength(SimRandom& random) {
+  return kPromptLengths[random.Below(std::size(kPromptLengths))];
+}
+
+ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, int64_t span_us) {
+  ScenarioRequest request;
+  request.request.number = number;
+  request.request.prompt = DrawPrompt(random, length);
+  request.request.sampling.temperature = random.OneIn(2) ? 0.0f : 1.0f;
+  request.request.sampling.seed = random.Below(4);
+  request.request.sampling.max_tokens = static_cast<int32_t>(random.Between(1, kLongestAnswer));
+  request.request.sampling.ignore_eos = false;
+  request.request.cache_namespace = CacheNamespace(random.OneIn(6) ? 2 : 1);
+  if (random.OneIn(3)) request.request.priority = static_cast<int32_t>(random.Between(-1, 1));
+  request.request.placement = random.OneIn(8)    ? Placement::kRemote
+                              : random.OneIn(10) ? Placement::kLocal
+                                                 : Placement::kAutomatic;
+  request.start_us = kFirstRequestUs + random.Between(0, span_us);
+  request.deadline_us = random.OneIn(10) ? random.Between(1, 60) * kMs : 20'000 * kMs;
+  if (random.OneIn(8)) request.cancel_after_us = random.Between(100, 30 * kMs);
+  if (random.OneIn(12)) request.cancel_after_messages = static_cast<int32_t>(random.Between(1, 6));
+  if (random.OneIn(10)) {
+    request.read_us = random.Between(100, 50 * kMs);
+    if (random.OneIn(2)) request.max_unread = 4;
+  }
+  return request;
+}
+
+void DrawRequests(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "requests");
+  const uint64_t count = 2 + random.Below(7);
+  const int64_t span_us = random.OneIn(3) ? 1000 : random.OneIn(6) ? 3000 * kMs : 40 * kMs;
+  const int32_t one_length = random.OneIn(3) ? DrawLength(random) : 0;  // 0: any
+  for (uint64_t i = 1; i <= count; ++i) {
+    const int32_t length = one_length > 0 ? one_length : DrawLength(random);
+    scenario.requests.push_back(DrawRequest(random, i, length, span_us));
+  }
+  if (random.OneIn(12)) {  // a storm: all leave at once
+    for (ScenarioRequest& request : scenario.requests) {
+      request.cancel_after_us =
+          std::max<int64_t>(1, kFirstRequestUs + span_us + 3 * kMs - request.start_us);
+    }
+  }
+}
+
+int64_t DrawDuration(FaultKind kind, SimRandom& random) {
+  switch (kind) {
+    case FaultKind::kDelay:
+      return random.OneIn(4) ? random.Between(1, 3000) * kMs : random.Between(1, 20) * kMs;
+    case FaultKind::kKill:
+    case FaultKind::kUnnoticedRestart:
+      return random.OneIn(3) ? random.Between(1, 5000) * kMs : random.Between(1, 30) * kMs;
+    case FaultKind::kClockJump:
+      return random.OneIn(3) ? random.Between(1, 200'000) * kMs : random.Between(1, 3000) * kMs;
+    default:
+      return random.OneIn(4) ? random.Between(1, 20'000) * kMs : random.Between(1, 2500) * kMs;
+  }
+}
+
+void DrawFaults(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "faults");
+  const uint64_t count = random.Below(4);
+  const auto nodes = static_cast<int32_t>(scenario.workers.size()) + kFirstWorkerNode;
+  // Faults of message streams alone come in runs of their own: nothing excuses a failure there.
+  const bool streams_only = random.OneIn(4);
+  for (uint64_t i = 0; i < count; ++i) {
+    Fault fault;
+    fault.kind = static_cast<FaultKind>(random.Below(kFaultKinds));
+    if (streams_only) fault.kind = random.OneIn(2) ? FaultKind::kFlip : FaultKind::kTruncate;
+    fault.duration_us = DrawDuration(fault.kind, random);
+    fault.random = random.Bits();
+    fault.node = static_cast<int32_t>(
+        random.OneIn(10) ? kRouterNode : random.Between(kFirstWorkerNode, nodes - 1));
+    fault.other = static_cast<int32_t>(random.Between(kClientNode, nodes - 1));
+    if (fault.other == fault.node) fault.other = kRouterNode == fault.node ? 0 : kRouterNode;
+    if (random.OneIn(4)) {
+      fault.at_ticket = random.Between(0, 3);
+      fault.wait_us = random.Between(0, 1500);
+      if (random.OneIn(2)) fault.node = Fault::kSender;
+    } else if (random.OneIn(2)) {
+      fault.at_message = random.Between(10, 250);
+    } else {
+      fault.at_us = kFirstRequestUs + random.Between(0, 60 * kMs);
+    }
+    scenario.faults.push_back(fault);
+  }
+}
+
+// What takes too many coincidences to come about by itself: right behind a ticket its worker is
+// reborn, and requests of the same shape meet on both sides of that.
+void NarrowToRebirth(SimRandom& random, Scenario& scenario) {
+  int64_t start_us = kFirstRequestUs;
+  for (ScenarioRequest& request : scenario.requests) {
+    request.request.prompt = DrawPrompt(random, 20);
+    if (random.OneIn(3)) request.request.priority = static_cast<int32_t>(random.Between(-1, 1));
+    request.request.placement = Placement::kRemote;
+    request.start_us = start_us;
+    request.cancel_after_us = 0;
+    start_us += random.Between(200, 2000);
+  }
+  scenario.faults = {{.kind = FaultKind::kUnnoticedRestart,
+                      .at_ticket = 0,
+                      .wait_us = random.Between(50, 600),
+                      .node = Fault::kSender,
+                      .duration_us = random.Between(300, 3000),
+                      .random = random.Bits()}};
+}
+
+}  // namespace
+
+int32_t Scenario::decode_workers() const {
+  return static_cast<int32_t>(std::count_if(
+      workers.begin(), workers.end(),
+      [](const SimWorker::Options& worker) { return worker.role != WorkerRole::kPrefill; }));
+}
+
+Scenario DrawScenario(uint64_t seed) {
+  Scenario scenario;
+  DrawWorkers(seed, scenario);
+  DrawRequests(seed, scenario);
+  DrawFaults(seed, scenario);
+  SimRandom random(seed, "family");
+  if (random.OneIn(12)) NarrowToRebirth(random, scenario);
+  return scenario;
+}
+
+std::string Describe(const Scenario& scenario) {
+  static constexpr const char* kRoles[] = {"prefill", "decode", "both"};
+  static constexpr const char* kPlacements[] = {"automatic", "remote", "local"};
+  std::string text;
+  for (size_t i = 0; i < scenario.workers.size(); ++i) {
+    const SimWorker::Options& worker = scenario.workers[i];
+    absl::StrAppend(&text, "  node ", kFirstWorkerNode + i, " ", worker.id, ": ",
+                    kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
+                    " blocks of ", worker.engine.block_size, ", at most ",
+                    worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
+                    " us\n");
+  }
+  for (const ScenarioRequest& request : scenario.requests) {
+    absl::StrAppend(&text, "  request ", request.request.number, ": at ", request.start_us,
+                    " us, deadline ", request.deadline_us, ", cancels after ",
+                    request.cancel_after_us, " us or ", request.cancel_after_messages,
+                    " messages, reads in ", request.read_us, " us, placement ",
+                    kPlacements[static_cast<int>(request.request.placement)], "\n");
+  }
+  for (const Fault& fault : scenario.faults) {
+    absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,
+                    ", ticket ", fault.at_ticket, " or ", fault.at_us, " us, node ", fault.node,
+                    " towards ", fault.other, " for ", fault.duration_us, " us\n");
+  }
+  return text;
+}
+
+Scenario SmallScenario() {
+  Scenario scenario;
+  SimEngineOptions engine;
+  engine.context_length = 64;
+  engine.num_blocks = 200;
+  engine.max_chunk_tokens = 8;
+  scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
+                      {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},
+                      {.id = "decode2", .role = WorkerRole::kDecode, .engine = engine}};
+  scenario.router.prefix_index_entries = 256;
+  scenario.router.routing.local_prefill_tokens = 2;
+  scenario.router.routing.local_continuation_tokens = 2;
+  for (uint64_t number : {1, 2}) {
+    ScenarioRequest request;
+    request.request.number = number;
+    for (int32_t i = 0; i < 20; ++i) {
+      const uint64_t source = i < 8 ? 0 : number;
+      request.request.prompt.push_back(
+          static_cast<TokenId>(MixBits(source * 1000 + static_cast<uint64_t>(i)) % kSimEndToken));
+    }
+    request.request.sampling.temperature = 0;
+    request.request.sampling.max_tokens = 4;
+    request.request.cache_namespace = CacheNamespace(1);
+    request.start_us = kFirstRequestUs + static_cast<int64_t>(number) * 8 * kMs;
+    request.deadline_us = 20'000 * kMs;
+    scenario.requests.push_back(std::move(request));
+  }
+  return scenario;
+}
+
+}  // namespace baton

@@ -1,0 +1,75 @@
+// A call between two simulated processes, as gRPC gives it: messages in order, a status at the end,
+// cancellation, a deadline known to both sides, and UNAVAILABLE when the connection or the process
+// at the other end is gone.
+//
+// Rules, as of gRPC's client and callback server:
+//  1. The client hears its end once (unless it died first), and no message after it.
+//  2. The server hears that it was called off at most once, and never after it has finished.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tests/sim/sim_network.h"
+
+namespace baton {
+
+class SimCall final : public SimLink, public std::enable_shared_from_this<SimCall> {
+ public:
+  using Serve = std::function<void(const std::shared_ptr<SimCall>&)>;
+  using Ended = std::function<void(absl::Status)>;
+
+  // From `client` to `server`. `deadline_us` is of the event queue; 0: none. `serve` runs in the
+  // server's process when the call arrives there.
+  static std::shared_ptr<SimCall> Start(SimNetwork& network, int32_t client, int32_t server,
+                                        MessageKind kind, int64_t deadline_us, Serve serve,
+                                        Ended ended);
+
+  // The client's.
+  void Cancel();
+
+  // The server's. `deliver` runs in the client's process.
+  void Send(MessageKind kind, std::function<void()> deliver);
+  void Finish(absl::Status status);
+  // Runs in the server's process; at once if the call was called off already.
+  void OnCalledOff(std::function<void()> called_off);
+  // 0: none.
+  int64_t MillisecondsLeft() const;
+
+  void OnNodeDied(int32_t node) override;
+  void OnReset() override;
+  bool has_keepalive() const override { return true; }
+  bool IsServedBy(int32_t node) const override { return node == server_ && !server_finished_; }
+
+ private:
+  SimCall(SimNetwork& network, int32_t client, int32_t server, MessageKind kind,
+          int64_t deadline_us, Ended ended);
+
+  void Request(const Serve& serve);
+  void EndAtClient(const absl::Status& status);
+  void CallOff();
+  bool ServerLives() const;
+  // Judged, then sent; false when the fault took the connection.
+  bool Transmit(MessageKind kind, bool to_server, std::function<void()> arrive);
+
+  SimNetwork& network_;
+  const int32_t client_;
+  const int32_t server_;
+  const MessageKind kind_;
+  const int64_t deadline_us_;
+  const uint64_t client_incarnation_;
+  uint64_t server_incarnation_ = 0;  // 0: not reached yet
+  Ended ended_;
+  SimNetwork::Lane to_server_;
+  SimNetwork::Lane to_client_;
+  bool connection_lost_ = false;  // a request on its way does not reach who comes after
+  bool client_ended_ = false;
+  bool server_finished_ = false;
+  bool called_off_ = false;
+  std::function<void()> on_called_off_;
+};
+
+}  // namespace baton

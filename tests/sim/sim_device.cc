@@ -1,0 +1,189 @@
+#include "tests/sim/sim_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+class HeapBuffer final : public DeviceBuffer {
+ public:
+  explicit HeapBuffer(size_t bytes) : memory_(bytes / 8 + 8) {}
+  std::byte* data() const override {
+    return reinterpret_cast<std::byte*>(const_cast<uint64_t*>(memory_.data()));
+  }
+  size_t size() const override { return memory_.size() * 8; }
+
+ private:
+  std::vector<uint64_t> memory_;
+};
+
+// Copies at once; the simulation's ops are no ops of kernels/ops.h, so there is nothing to capture.
+class ImmediateStream final : public Stream {
+ public:
+  void BeginCapture() override {}
+  std::unique_ptr<OpGraph> EndCapture() override { return nullptr; }
+  bool capturing() const override { return false; }
+  void Launch(const OpGraph&) override {}
+  void Copy(void* destination, const void* source, size_t bytes) override {
+    std::memcpy(destination, source, bytes);
+  }
+  void Synchronize() override {}
+};
+
+LlamaConfig MakeConfig() {
+  LlamaConfig config;
+  config.layers = kSimLayers;
+  config.hidden = 1;
+  config.query_heads = 1;
+  config.kv_heads = 1;
+  config.head_dim = kSimHeadDim;
+  config.feed_forward = 1;
+  config.vocabulary = kSimVocabulary;
+  config.rope_frequencies = {1.0};
+  return config;
+}
+
+// The narrowest bucket that holds so many decode rows.
+int32_t BucketFor(int32_t rows) { return rows <= 2 ? 2 : (rows + 3) / 4 * 4; }
+
+}  // namespace
+
+class SimRunner::HeapDevice final : public Device {
+ public:
+  std::string Description() const override { return "simulated"; }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes, std::string_view) override {
+    return std::make_unique<HeapBuffer>(bytes);
+  }
+  size_t allocated_bytes() const override { return 0; }
+  std::unique_ptr<Stream> CreateStream() override { return std::make_unique<ImmediateStream>(); }
+  const Ops& ops() const override { LOG(FATAL) << "the simulated device has no ops"; }
+};
+
+KvGroupSpec SimKvGroup() {
+  return {.layers = kSimLayers, .kv_heads = 1, .head_dim = kSimHeadDim, .type = KvType::kF32};
+}
+
+SimRunner::SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& limits,
+                     Mutant mutant)
+    : layout_(layout),
+      pool_(pool),
+      mutant_(mutant),
+      config_(MakeConfig()),
+      device_(std::make_unique<HeapDevice>()),
+      buffers_(*StepBuffers::Create(config_, layout_, limits, *device_)),
+      stream_(device_->CreateStream()) {}
+
+SimRunner::~SimRunner() = default;
+
+namespace {
+
+// What a prefill behind a cached prefix would see if its positions began one too late.
+StepInput ShiftPositions(StepInput input) {
+  for (StepChunk& chunk : input.chunks) {
+    if (chunk.begin_slot > 0 && chunk.tokens.size() > 1) ++chunk.begin_position;
+  }
+  return input;
+}
+
+}  // namespace
+
+absl::Status SimRunner::Run(const StepInput& input) {
+  return RunStep(mutant_ == Mutant::kRopeOffByOne ? ShiftPositions(input) : input);
+}
+
+absl::Status SimRunner::RunStep(const StepInput& input) {
+  int32_t tokens = 0;
+  int32_t logit_rows = 0;
+  int64_t widest = 0;
+  bool decode = true;
+  for (const StepChunk& chunk : input.chunks) {
+    tokens += static_cast<int32_t>(chunk.tokens.size());
+    logit_rows += chunk.logit_rows;
+    widest = std::max(widest, static_cast<int64_t>(chunk.block_table.size()));
+    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1;
+  }
+  if (!decode) {
+    buffers_->Upload(input, tokens, logit_rows, *stream_);
+    Kernels(tokens, logit_rows, buffers_->table_stride);
+    return absl::OkStatus();
+  }
+  const int32_t bucket = BucketFor(tokens);
+  buffers_->Upload(input, bucket, bucket, *stream_);
+  if (mutant_ == Mutant::kPaddingWritesLiveSlot) {
+    for (int32_t row = tokens; row < bucket; ++row) buffers_->slot_mapping[row] = 0;
+  }
+  const int64_t width = mutant_ == Mutant::kNarrowGraphTable ? widest : buffers_->table_stride;
+  const auto [graph, captured] = graphs_.try_emplace(bucket, Graph{width});
+  Kernels(bucket, bucket, graph->second.table_width);
+  return absl::OkStatus();
+}
+
+std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
+  const int64_t block = slot >> layout_.block_size_log2();
+  const int64_t offset = slot & (layout_.block_size() - 1);
+  return pool_ + layout_.PieceOffset(layer, value, block) +
+         offset * layout_.token_stride() * static_cast<int64_t>(sizeof(float));
+}
+
+void SimRunner::WriteRows(int32_t layer, int32_t rows) {
+  for (int32_t row = 0; row < rows; ++row) {
+    const int64_t slot = buffers_->slot_mapping[row];
+    if (slot < 0) continue;
+    const SimRows written = SimRowsOf(layer, hidden_[row]);
+    std::memcpy(RowAt(layer, false, slot), written.key.data(), sizeof(SimRow));
+    std::memcpy(RowAt(layer, true, slot), written.value.data(), sizeof(SimRow));
+  }
+}
+
+// Rows of one sequence follow each other and see one slot more each: a fold goes on from row to
+// row.
+void SimRunner::FoldVisible(int32_t layer, int32_t rows, int64_t table_width) {
+  int32_t sequence = -1;
+  int32_t folded = 0;
+  uint64_t fold = 0;
+  for (int32_t row = 0; row < rows; ++row) {
+    const int32_t end = buffers_->visible[row * kMaxVisibleRanges].end;
+    if (buffers_->sequence_of_token[row] != sequence || end < folded) {
+      sequence = buffers_->sequence_of_token[row];
+      folded = 0;
+      fold = 0;
+    }
+    const int32_t* const table = buffers_->block_tables + sequence * buffers_->table_stride;
+    for (; folded < end; ++folded) {
+      const int64_t entry = std::min<int64_t>(folded >> layout_.block_size_log2(), table_width - 1);
+      const int64_t slot =
+          int64_t{table[entry]} * layout_.block_size() + (folded & (layout_.block_size() - 1));
+      SimRows read;
+      std::memcpy(read.key.data(), RowAt(layer, false, slot), sizeof(SimRow));
+      std::memcpy(read.value.data(), RowAt(layer, true, slot), sizeof(SimRow));
+      fold = SimFold(fold, read);
+    }
+    hidden_[row] = fold;
+  }
+}
+
+void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width) {
+  hidden_.resize(static_cast<size_t>(rows));
+  for (int32_t row = 0; row < rows; ++row) {
+    hidden_[row] =
+        SimEmbedding(buffers_->token_ids[row], buffers_->positions[row * kPositionComponents]);
+  }
+  for (int32_t layer = 0; layer < kSimLayers; ++layer) {
+    WriteRows(layer, rows);
+    FoldVisible(layer, rows, table_width);
+  }
+  for (int32_t i = 0; i < logit_rows; ++i) {
+    SimLogits(hidden_[buffers_->logit_indices[i]],
+              {buffers_->logits + int64_t{i} * kSimVocabulary, kSimVocabulary});
+  }
+}
+
+std::span<const float> SimRunner::Logits(int32_t row) const {
+  return {buffers_->logits + int64_t{row} * kSimVocabulary, kSimVocabulary};
+}
+
+}  // namespace baton

@@ -1,0 +1,58 @@
+// A simulated device: plain memory, copies that happen at once, and a ModelRunner over production's
+// step buffers.
+//
+// The runner does what LlamaRunner does around its ops (pad a decode step to a bucket, upload
+// tables, positions and slot mapping, then run from the device's copies alone); the ops are those
+// of sim_model.h. Nothing but the buffers and the pool tells it what a sequence is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "cache/kv_cache_spec.h"
+#include "model/llama_config.h"
+#include "model/model_runner.h"
+#include "model/step_buffers.h"
+#include "tests/sim/mutants.h"
+#include "tests/sim/sim_model.h"
+
+namespace baton {
+
+KvGroupSpec SimKvGroup();
+
+class SimRunner final : public ModelRunner {
+ public:
+  // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block.
+  SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& limits, Mutant mutant);
+  ~SimRunner() override;
+
+  absl::Status Run(const StepInput& input) override;
+  std::span<const float> Logits(int32_t row) const override;
+
+ private:
+  class HeapDevice;
+  // What a captured graph has baked in.
+  struct Graph {
+    int64_t table_width;
+  };
+
+  absl::Status RunStep(const StepInput& input);
+  void Kernels(int32_t rows, int32_t logit_rows, int64_t table_width);
+  void WriteRows(int32_t layer, int32_t rows);
+  void FoldVisible(int32_t layer, int32_t rows, int64_t table_width);
+  std::byte* RowAt(int32_t layer, bool value, int64_t slot) const;
+
+  const KvLayout layout_;
+  std::byte* const pool_;
+  const Mutant mutant_;
+  const LlamaConfig config_;
+  const std::unique_ptr<HeapDevice> device_;
+  std::unique_ptr<StepBuffers> buffers_;
+  std::unique_ptr<Stream> stream_;
+  std::map<int32_t, Graph> graphs_;  // by bucket
+  std::vector<uint64_t> hidden_;     // of every row
+};
+
+}  // namespace baton

@@ -1,0 +1,191 @@
+#include "tests/sim/sim_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr int64_t kWakeUs = 3;  // until a loop that was woken runs
+constexpr int64_t kShutdownPollUs = 1000;
+
+KvLayout MakeLayout(const SimEngineOptions& options) {
+  return *KvLayout::Create(SimKvGroup(), options.layout, options.block_size,
+                           options.num_blocks + 1);  // the scratch block
+}
+
+StepLimits LimitsOf(const SimEngineOptions& options) {
+  return {.max_tokens = options.token_budget + 8,
+          .max_sequences = options.max_running + 8,
+          .max_logit_rows = options.max_running + 8,
+          .max_context = options.context_length + options.block_size};
+}
+
+}  // namespace
+
+KvFingerprint SimFingerprint(const SimEngineOptions& options) {
+  KvFingerprint fingerprint;
+  fingerprint.model = "simulated";
+  fingerprint.backend = "simulated";
+  fingerprint.numerics_revision = 1;
+  fingerprint.kv_type = "f32";
+  fingerprint.layout = std::string(KvLayoutKindName(options.layout));
+  fingerprint.block_size = options.block_size;
+  fingerprint.layers = kSimLayers;
+  fingerprint.kv_heads = 1;
+  fingerprint.head_dim = kSimHeadDim;
+  fingerprint.rope = "none";
+  return fingerprint;
+}
+
+SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, Epoch epoch,
+                     const std::string& transfer_address)
+    : options_(options),
+      environment_(std::move(environment)),
+      node_(*environment_.node),
+      layout_(MakeLayout(options)),
+      pool_(static_cast<size_t>(layout_.pool_bytes())),
+      runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
+      random_(environment_.seed, "transfer ids") {
+  cache_ = std::make_unique<KvCacheManager>(
+      KvCacheOptions{.num_blocks = options.num_blocks,
+                     .block_size = options.block_size,
+                     .kind = options.cache_kind,
+                     .paged = options.paged,
+                     .min_prefix_tokens = options.min_prefix_tokens,
+                     .eviction_policy = options.eviction_policy,
+                     .high_water = options.high_water,
+                     .low_water = options.low_water},
+      &node_.clock());
+  scheduler_ = std::make_unique<Scheduler>(
+      SchedulerOptions{.token_budget = options.token_budget,
+                       .max_chunk_tokens = options.max_chunk_tokens,
+                       .max_running = options.max_running,
+                       .max_waiting = options.max_waiting,
+                       .insert_chunks = options.cache_kind == CacheKind::kRadix},
+      cache_.get());
+  const bool reborn = environment_.mutant == Mutant::kRebornWorkerServed;
+  const bool needs_work = environment_.mutant == Mutant::kCleanupNeedsWork;
+  transport_ = std::make_unique<SimTransport>(
+      node_, *environment_.streams, transfer_address,
+      TransportOptions{.fingerprint = SimFingerprint(options),
+                       .epoch = reborn ? Epoch(1) : epoch,
+                       .pool = {.base = pool_.data(), .layout = layout_},
+                       .waker = [this, needs_work] {
+                         if (!needs_work) Wake();
+                       }});
+  mutant_transport_ = std::make_unique<MutantTransport>(
+      *transport_, environment_.mutant,
+      MutantTransport::Worker{
+          .block_table = [this](uint64_t handle) { return cache_->BlockTable(SequenceId(handle)); },
+          .wake = [this] { Wake(); }});
+  core_ = std::make_unique<WorkerCore>(
+      WorkerCoreOptions{.vocabulary = kSimVocabulary,
+                        .context_length = options.context_length,
+                        .block_size = options.block_size,
+                        .hash_logits = true},
+      cache_.get(), scheduler_.get(), &runner_, mutant_transport_.get(), &SimTokenizer(),
+      &node_.clock(),
+      [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });
+}
+
+RequestHandle SimEngine::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
+  const RequestHandle handle = next_handle_++;
+  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
+    core.AddGenerate(handle, request, sink);
+  });
+  return handle;
+}
+
+RequestHandle SimEngine::Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) {
+  const RequestHandle handle = next_handle_++;
+  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
+    core.AddPrefill(handle, request, sink);
+  });
+  return handle;
+}
+
+void SimEngine::Cancel(RequestHandle handle) {
+  Post([handle](WorkerCore& core) { core.Cancel(handle); });
+}
+
+void SimEngine::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                               std::function<void(absl::Status)> done) {
+  Post([transfer_id, receiver_epoch, done = std::move(done)](WorkerCore& core) {
+    done(core.PrefillLocally(transfer_id, receiver_epoch));
+  });
+}
+
+void SimEngine::Post(Event event) {
+  inbox_.push_back(std::move(event));
+  Wake();
+}
+
+void SimEngine::Wake() {
+  if (turn_posted_ || stepping_ || stopping_) return;
+  turn_posted_ = true;
+  node_.Post(kWakeUs, [this] { Turn(); });
+}
+
+void SimEngine::Turn() {
+  turn_posted_ = false;
+  SetDeadlineTimer();
+  for (const Event& event : std::exchange(inbox_, {})) event(*core_);
+  core_->PollTransfers();
+  environment_.after_event();
+  if (stopping_ || !core_->has_work()) return;
+  stepping_ = true;
+  const int32_t tokens = std::min(options_.token_budget, 16 * (1 + scheduler_->running_count()));
+  node_.Post(options_.step_us * (16 + tokens) / 16, [this] { Step(); });
+}
+
+void SimEngine::Step() {
+  stepping_ = false;
+  if (stopping_) return;
+  core_->Step();
+  environment_.after_event();
+  Wake();
+}
+
+void SimEngine::SetDeadlineTimer() {
+  const std::optional<int64_t> next_us = core_->CheckDeadlines();
+  if (!next_us || (deadline_timer_us_ != 0 && deadline_timer_us_ <= *next_us)) return;
+  deadline_timer_us_ = *next_us;
+  const int64_t delay_us = std::max<int64_t>(0, *next_us - node_.clock().NowUs());
+  node_.Post(delay_us, [this, due = *next_us] {
+    if (deadline_timer_us_ != due) return;
+    deadline_timer_us_ = 0;
+    Wake();
+  });
+}
+
+void SimEngine::Shutdown(std::function<void()> done) {
+  for (const Event& event : std::exchange(inbox_, {})) event(*core_);
+  core_->PollTransfers();
+  stopping_ = true;
+  core_->Shutdown(absl::CancelledError("the worker is shutting down"));
+  if (environment_.mutant == Mutant::kExitWhilePeerReads) return done();
+  PollUntilIdle(done);
+}
+
+void SimEngine::PollUntilIdle(const std::function<void()>& done) {
+  core_->PollTransfers();
+  environment_.after_event();
+  if (core_->idle()) return done();
+  node_.Post(kShutdownPollUs, [this, done] { PollUntilIdle(done); });
+}
+
+void SimEngine::Abandon() {
+  stopping_ = true;
+  inbox_.clear();
+  core_->Shutdown(absl::CancelledError("killed"));
+  transport_->Abandon();
+  core_->PollTransfers();
+}
+
+int32_t SimEngine::queued() const {
+  return scheduler_->waiting_count() + scheduler_->running_count() +
+         scheduler_->waiting_for_kv_count();
+}
+
+}  // namespace baton

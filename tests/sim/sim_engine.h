@@ -1,0 +1,112 @@
+// One incarnation of a simulated worker's engine: production's WorkerCore, Scheduler,
+// KvCacheManager and transfer sessions over a simulated device, with the event queue in place of
+// the loop thread.
+//
+// Turns follow EngineImpl's loop: deadlines, inbox, transfers, one step. A step takes time, and
+// what came in meanwhile waits for the next turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/kv_cache_manager.h"
+#include "engine/worker_core.h"
+#include "kvtransfer/fingerprint.h"
+#include "scheduler/scheduler.h"
+#include "tests/sim/mutant_transport.h"
+#include "tests/sim/mutants.h"
+#include "tests/sim/sim_device.h"
+#include "tests/sim/sim_transport.h"
+
+namespace baton {
+
+struct SimEngineOptions {
+  int32_t num_blocks = 64;
+  int32_t block_size = 4;
+  int32_t context_length = 96;
+  KvLayoutKind layout = KvLayoutKind::kBlockMajor;
+  CacheKind cache_kind = CacheKind::kRadix;
+  bool paged = true;
+  int32_t min_prefix_tokens = 0;
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  double high_water = 1.0;
+  double low_water = 1.0;
+  int32_t token_budget = 32;
+  int32_t max_chunk_tokens = 16;
+  int32_t max_running = 8;
+  int32_t max_waiting = 64;
+  int64_t step_us = 300;  // and as much again for every 16 tokens
+};
+
+class SimEngine {
+ public:
+  struct Environment {
+    SimNode* node;
+    SimStreams* streams;
+    Mutant mutant = Mutant::kNone;
+    uint64_t seed = 0;                  // of this incarnation's random bits
+    std::function<void()> after_event;  // everything has settled; checks run here
+  };
+
+  SimEngine(const SimEngineOptions& options, Environment environment, Epoch epoch,
+            const std::string& transfer_address);
+  // REQUIRES: idle(), or Abandon was called.
+  ~SimEngine() = default;
+
+  RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
+  RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink);
+  void Cancel(RequestHandle handle);
+  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                      std::function<void(absl::Status)> done);
+
+  // Ends every request; `done` runs once no transfer touches a block any more.
+  void Shutdown(std::function<void()> done);
+  // The process was killed: nothing of it runs again. Brings the parts into a state in which they
+  // can be destroyed; sinks must be deaf by now.
+  void Abandon();
+
+  bool idle() const { return core_->idle() && inbox_.empty(); }
+  int32_t queued() const;
+  int32_t available_blocks() const { return cache_->available_blocks(); }
+  const KvCacheManager& cache() const { return *cache_; }
+  const Scheduler& scheduler() const { return *scheduler_; }
+  const WorkerCore& core() const { return *core_; }
+
+ private:
+  using Event = std::function<void(WorkerCore&)>;
+
+  void Post(Event event);
+  void Wake();
+  void Turn();
+  void Step();
+  void SetDeadlineTimer();
+  void PollUntilIdle(const std::function<void()>& done);
+
+  const SimEngineOptions options_;
+  const Environment environment_;
+  SimNode& node_;
+  const KvLayout layout_;
+  std::vector<std::byte> pool_;
+  SimRunner runner_;
+  SimRandom random_;
+  std::unique_ptr<KvCacheManager> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<SimTransport> transport_;
+  std::unique_ptr<MutantTransport> mutant_transport_;
+  std::unique_ptr<WorkerCore> core_;
+  std::vector<Event> inbox_;
+  RequestHandle next_handle_ = 1;
+  bool turn_posted_ = false;
+  bool stepping_ = false;
+  bool stopping_ = false;
+  int64_t deadline_timer_us_ = 0;  // of the node's clock; 0: none set
+};
+
+// What workers of one scenario share with each other.
+KvFingerprint SimFingerprint(const SimEngineOptions& options);
+
+}  // namespace baton

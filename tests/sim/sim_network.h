@@ -1,0 +1,113 @@
+// The simulated network: latency, partitions, and what ends with a process or a path.
+//
+// What TCP promises is kept: inside one lane (a direction of one connection or call) nothing is
+// lost, doubled or reordered; what a partition holds back arrives when it heals. Connections break
+// instead: with the process at the other end, by a reset, or (calls) when keepalive has found
+// nobody for kKeepaliveUs. Between lanes there is no order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/event_queue.h"
+#include "tests/sim/sim_node.h"
+#include "tests/sim/sim_random.h"
+
+namespace baton {
+
+enum class MessageKind : uint8_t { kCall, kTicket, kHeartbeat, kStream };
+
+// What becomes of one message.
+struct Verdict {
+  enum class Action : uint8_t {
+    kPass,
+    kReset,      // the connection breaks instead
+    kDuplicate,  // heartbeats only: what a client that tries again does
+    kFlip,       // streams only: one bit
+    kTruncate,   // streams only: a part arrives, then the connection breaks
+  };
+  Action action = Action::kPass;
+  int64_t delay_us = 0;  // on top, also of what follows in the lane
+  uint64_t random = 0;   // which bit, how much
+};
+
+// Sees every message in order; faults are its business.
+class MessageJudge {
+ public:
+  virtual ~MessageJudge() = default;
+  virtual Verdict OnMessage(MessageKind kind, int32_t from, int32_t to) = 0;
+};
+
+// What breaks with a process or a path.
+class SimLink {
+ public:
+  virtual ~SimLink() = default;
+  virtual void OnNodeDied(int32_t node) = 0;
+  // A reset, seen by both ends.
+  virtual void OnReset() = 0;
+  virtual bool has_keepalive() const = 0;
+  // A call that this node has not answered to the end.
+  virtual bool IsServedBy(int32_t node) const = 0;
+};
+
+class SimNetwork {
+ public:
+  static constexpr int64_t kKeepaliveUs = 15'000'000;
+
+  struct Lane {
+    int64_t last_us = 0;
+  };
+
+  SimNetwork(EventQueue& queue, uint64_t seed) : queue_(queue), latencies_(seed, "latency") {}
+
+  void Add(SimNode* node) { nodes_.push_back(node); }
+  SimNode& node(int32_t id) { return *nodes_.at(static_cast<size_t>(id)); }
+  EventQueue& queue() { return queue_; }
+  void set_judge(MessageJudge* judge) { judge_ = judge; }
+  Verdict Judge(MessageKind kind, int32_t from, int32_t to) {
+    return judge_ == nullptr ? Verdict() : judge_->OnMessage(kind, from, to);
+  }
+
+  int64_t Latency() { return latencies_.Between(40, latencies_.OneIn(20) ? 3000 : 200); }
+  // Runs `arrive` at the receiver's kernel, behind everything sent before in this lane.
+  void Deliver(Lane& lane, int32_t from, int32_t to, int64_t extra_us,
+               std::function<void()> arrive);
+
+  bool blocked(int32_t from, int32_t to) const { return blocked_.contains({from, to}); }
+  void Block(int32_t from, int32_t to);
+  void Unblock(int32_t from, int32_t to);
+  void UnblockAll();
+
+  void AddLink(int32_t a, int32_t b, const std::shared_ptr<SimLink>& link);
+  void NodeDied(int32_t node);
+  // Resets every link between the two that `wanted` accepts.
+  void ResetLinks(int32_t a, int32_t b, const std::function<bool(const SimLink&)>& wanted);
+
+ private:
+  using Path = std::pair<int32_t, int32_t>;
+  struct KnownLink {
+    int32_t a;
+    int32_t b;
+    std::weak_ptr<SimLink> link;
+  };
+  void Arrive(Path path, std::function<void()> arrive);
+  std::vector<std::shared_ptr<SimLink>> LinksOf(
+      const std::function<bool(const KnownLink&)>& wanted);
+
+  EventQueue& queue_;
+  SimRandom latencies_;
+  std::vector<SimNode*> nodes_;
+  MessageJudge* judge_ = nullptr;
+  std::map<Path, uint64_t> blocked_;  // to the serial of the block
+  uint64_t next_block_ = 1;
+  std::map<Path, std::deque<std::function<void()>>> held_;
+  std::vector<KnownLink> links_;
+};
+
+}  // namespace baton

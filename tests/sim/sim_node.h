@@ -1,0 +1,98 @@
+// A simulated process: incarnations that start and die, a pause (SIGSTOP), and a clock of its own.
+//
+// What happens in a process is posted to it: an event of an incarnation that died never runs, and
+// events of a paused process wait, in order, until it goes on. Its kernel (the network's buffers)
+// works on meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "tests/sim/event_queue.h"
+#include "tests/sim/history.h"
+
+namespace baton {
+
+class SimNode {
+ public:
+  SimNode(EventQueue& queue, History& history, int32_t id, std::string name)
+      : queue_(queue), history_(history), id_(id), clock_(queue) {
+    history.NameNode(id, std::move(name));
+  }
+  SimNode(const SimNode&) = delete;
+  SimNode& operator=(const SimNode&) = delete;
+
+  int32_t id() const { return id_; }
+  bool up() const { return up_; }
+  bool paused() const { return paused_; }
+  uint64_t incarnation() const { return incarnation_; }
+  const Clock& clock() const { return clock_; }
+  EventQueue& queue() { return queue_; }
+
+  // In this process, in `delay_us`; never when it is down.
+  void Post(int64_t delay_us, std::function<void()> event) {
+    queue_.In(delay_us, [this, incarnation = incarnation_, event = std::move(event)]() mutable {
+      Arrive(incarnation, std::move(event));
+    });
+  }
+
+  void Start() {
+    up_ = true;
+    ++incarnation_;
+  }
+  void Die() {
+    up_ = false;
+    paused_ = false;
+    ++incarnation_;
+    deferred_.clear();
+  }
+  void Pause() { paused_ = up_; }
+  void Resume() {
+    if (!paused_) return;
+    paused_ = false;
+    for (auto& event : std::exchange(deferred_, {})) Post(0, std::move(event));
+  }
+  // What a machine that was suspended or migrated sees: a steady clock jumps ahead, never back.
+  void JumpClock(int64_t ahead_us) { clock_.ahead_us += ahead_us; }
+
+  void Note(uint64_t request, const char* what, int64_t a = 0, int64_t b = 0,
+            std::string detail = {}) {
+    history_.Note(queue_.now_us(), id_, request, what, a, b, std::move(detail));
+  }
+
+ private:
+  class NodeClock final : public Clock {
+   public:
+    explicit NodeClock(const EventQueue& queue) : queue_(queue) {}
+    int64_t NowUs() const override { return kStartUs + queue_.now_us() + ahead_us; }
+    int64_t ahead_us = 0;
+
+   private:
+    static constexpr int64_t kStartUs = 1'000'000;
+    const EventQueue& queue_;
+  };
+
+  void Arrive(uint64_t incarnation, std::function<void()> event) {
+    if (!up_ || incarnation != incarnation_) return;
+    if (paused_) {
+      deferred_.push_back(std::move(event));
+    } else {
+      event();
+    }
+  }
+
+  EventQueue& queue_;
+  History& history_;
+  const int32_t id_;
+  NodeClock clock_;
+  bool up_ = false;
+  bool paused_ = false;
+  uint64_t incarnation_ = 0;
+  std::deque<std::function<void()>> deferred_;
+};
+
+}  // namespace baton

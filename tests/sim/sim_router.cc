@@ -1,0 +1,326 @@
+#include "tests/sim/sim_router.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+using Kind = FlowAction::Kind;
+
+constexpr int64_t kTickUs = 100'000;
+
+}  // namespace
+
+// The host of one RequestFlow: what GenerateCall is in production.
+class SimRouter::Generation final : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(SimRouter* router, std::shared_ptr<SimCall> call, SimGenerateRequest request,
+             SimReader reader)
+      : router_(router),
+        call_(std::move(call)),
+        request_(std::move(request)),
+        reader_(std::move(reader)),
+        hashes_(ChainedHashes(request_.cache_namespace, UnitsFromTokens(request_.prompt))),
+        flow_(router->options_.decode_attempts, router->options_.max_resumes) {
+    core().RequestStarted();
+  }
+
+  void Start() {
+    call_->OnCalledOff([self = shared_from_this()] {
+      self->Run(self->flow_.OnClientGone(absl::CancelledError("cancelled by the client")));
+    });
+    Run(flow_.Start(request_.placement));
+  }
+
+ private:
+  RouterCore& core() { return *router_->core_; }
+  SimNode& node() { return router_->node(); }
+  SimNetwork& network() { return *router_->environment_.network; }
+  int64_t DeadlineUs() const {
+    const int64_t left_ms = call_->MillisecondsLeft();
+    return left_ms == 0 ? 0 : router_->node().queue().now_us() + left_ms * 1000;
+  }
+
+  // ---- events ----
+
+  void OnDecodeEvent(int32_t attempt, SimDecodeEvent event) {
+    event_ = std::move(event);
+    if (std::holds_alternative<TransferTicket>(event_)) {
+      ticket_ = std::get<TransferTicket>(event_);
+      return Run(flow_.OnTicket(attempt));
+    }
+    if (std::holds_alternative<TokenOutput>(event_)) return Run(flow_.OnTokens(attempt));
+    RequestFlow::Actions actions = flow_.OnDecodeFinished(attempt);
+    if (!actions.empty()) finished_ = std::get<FinishInfo>(event_);
+    Run(std::move(actions));
+  }
+  void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+    core().WorkerDone(worker);
+    if (attempt == flow_.attempt()) {
+      PrefillEnded();
+      if (prefill_expected_) core().WorkerDone(*route_.plan.prefill);
+      prefill_expected_ = false;
+    }
+    if (absl::IsUnavailable(status)) core().MarkUnreachable(worker);
+    Note("decode ended", attempt, 0, status.ToString());
+    Run(flow_.OnDecodeFailed(attempt, std::move(status)));
+  }
+  void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+    core().WorkerDone(worker);
+    if (attempt == flow_.attempt()) PrefillEnded();
+    Note("prefill ended", attempt, 0, status.ToString());
+    if (!status.ok()) {
+      if (absl::IsUnavailable(status)) core().MarkUnreachable(worker);
+      return Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+    }
+    prefill_reported_ = prefill_reported_ || attempt == flow_.attempt();
+    Run(flow_.OnPrefillDone(attempt));
+  }
+
+  // ---- actions ----
+
+  void Run(RequestFlow::Actions actions) {
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const FlowAction action = actions[i];
+      Note(FlowActionName(action.kind), action.attempt, action.worker.value());
+      switch (action.kind) {
+        case Kind::kChooseRoute:
+          actions = ChooseRoute();
+          i = static_cast<size_t>(-1);
+          break;
+        case Kind::kSendStarted:
+          Send(SimStarted());
+          break;
+        case Kind::kOpenDecode:
+          OpenDecode(action);
+          break;
+        case Kind::kSendPrefill:
+          SendPrefill(action);
+          break;
+        case Kind::kForwardTokens:
+          ForwardTokens();
+          break;
+        case Kind::kPrefillLocally:
+          PrefillLocally(action);
+          break;
+        case Kind::kCancelDecode:
+          decode_->Cancel();
+          break;
+        case Kind::kCancelPrefill:
+          prefill_->Cancel();
+          break;
+        case Kind::kAwaitReport:
+          node().Post(router_->options_.report_wait_ms * 1000,
+                      [self = shared_from_this()] { self->Run(self->flow_.OnReportOverdue()); });
+          break;
+        case Kind::kFinish:
+          RememberPrefixes();
+          Send(finished_);
+          End(absl::OkStatus());
+          break;
+        case Kind::kFail:
+          End(action.status);
+          break;
+      }
+    }
+  }
+
+  RequestFlow::Actions ChooseRoute() {
+    PrefillEnded();
+    const std::vector<Hash128> hashes = flow_.resumes() ? CommittedHashes() : hashes_;
+    absl::StatusOr<Route> route = core().ChooseRoute(
+        {.prompt_hashes = hashes,
+         .prompt_tokens = static_cast<int32_t>(request_.prompt.size() + generated_.tokens.size()),
+         .placement = flow_.placement(),
+         .excluded = flow_.excluded(),
+         .fingerprint = flow_.resumes() ? route_.decode_fingerprint : ""});
+    if (!route.ok()) return flow_.OnNoRoute(route.status());
+    route_ = *std::move(route);
+    prefill_pending_ = true;
+    prefill_expected_ = route_.plan.prefill.has_value();
+    return flow_.OnRoute(route_.plan);
+  }
+
+  void OpenDecode(const FlowAction& action) {
+    prefill_reported_ = false;
+    GenerateRequest request;
+    request.request_id = absl::StrCat("r", request_.number);
+    request.prompt = request_.prompt;
+    request.generated = generated_;
+    request.sampling = request_.sampling;
+    request.cache_namespace = request_.cache_namespace;
+    request.priority = request_.priority;
+    request.remote_prefill = action.remote_prefill;
+    SimWorker* const worker = router_->environment_.worker_at(route_.decode_address);
+    const auto on_event = [self = shared_from_this(),
+                           attempt = action.attempt](SimDecodeEvent event) {
+      self->OnDecodeEvent(attempt, std::move(event));
+    };
+    decode_ = SimCall::Start(
+        network(), node().id(), worker->node().id(), MessageKind::kCall, DeadlineUs(),
+        [worker, number = request_.number, request,
+         on_event](const std::shared_ptr<SimCall>& call) {
+          worker->Decode(call, number, request, on_event);
+        },
+        [self = shared_from_this(), action](absl::Status status) {
+          self->OnDecodeEnd(action.attempt, action.worker, std::move(status));
+        });
+  }
+
+  void SendPrefill(const FlowAction& action) {
+    prefill_expected_ = false;  // OnPrefillEnd counts it off
+    PrefillRequest request;
+    request.request_id = absl::StrCat("r", request_.number);
+    request.prompt = request_.prompt;
+    request.generated = generated_;
+    request.sampling = request_.sampling;
+    request.cache_namespace = request_.cache_namespace;
+    request.priority = request_.priority;
+    request.ticket = ticket_;
+    SimWorker* const worker = router_->environment_.worker_at(route_.prefill_address);
+    prefill_ = SimCall::Start(
+        network(), node().id(), worker->node().id(), MessageKind::kCall, DeadlineUs(),
+        [worker, number = request_.number, request](const std::shared_ptr<SimCall>& call) {
+          worker->Prefill(call, number, request);
+        },
+        [self = shared_from_this(), action](absl::Status status) {
+          self->OnPrefillEnd(action.attempt, action.worker, std::move(status));
+        });
+  }
+
+  void PrefillLocally(const FlowAction& action) {
+    route_.plan.prefill.reset();
+    core().PrefillMoved(route_.plan);
+    prefill_pending_ = true;
+    SimWorker* const worker = router_->environment_.worker_at(route_.decode_address);
+    SimCall::Start(
+        network(), node().id(), worker->node().id(), MessageKind::kCall, DeadlineUs(),
+        [worker, ticket = ticket_](const std::shared_ptr<SimCall>& call) {
+          worker->PrefillLocally(call, ticket.transfer_id, ticket.receiver_epoch);
+        },
+        [self = shared_from_this(), action](absl::Status status) {
+          if (absl::IsUnavailable(status)) self->core().MarkUnreachable(action.worker);
+          self->Run(self->flow_.OnPrefillLocallyDone(action.attempt, std::move(status)));
+        });
+  }
+
+  void ForwardTokens() {
+    PrefillEnded();
+    const TokenOutput tokens = std::get<TokenOutput>(event_);
+    generated_.tokens.insert(generated_.tokens.end(), tokens.token_ids.begin(),
+                             tokens.token_ids.end());
+    generated_.logits_hash = tokens.logits_hash;
+    if (Send(tokens)) return;
+    Run(flow_.OnClientGone(absl::ResourceExhaustedError("the client does not read its answer")));
+  }
+
+  // False once too much waits for the client.
+  bool Send(SimResponse response) {
+    if (*reader_.unread >= reader_.max_unread) {  // ends the stream, whatever End says later
+      call_->Finish(absl::ResourceExhaustedError("the client left too much unread"));
+      return false;
+    }
+    ++*reader_.unread;
+    call_->Send(MessageKind::kCall, [on_response = reader_.on_response,
+                                     response = std::move(response)] { on_response(response); });
+    return true;
+  }
+
+  void End(const absl::Status& status) {
+    Note("ends", 0, 0, status.ToString());
+    call_->Finish(status);
+    core().RequestEnded(status.ok() || absl::IsCancelled(status));
+  }
+
+  void RememberPrefixes() {
+    if (prefill_reported_) core().Remember(*route_.plan.prefill, hashes_);
+    core().Remember(route_.plan.decode, CommittedHashes());
+  }
+
+  std::vector<Hash128> CommittedHashes() const {
+    std::vector<TokenId> committed = request_.prompt;
+    if (!generated_.tokens.empty()) {
+      committed.insert(committed.end(), generated_.tokens.begin(), generated_.tokens.end() - 1);
+    }
+    return ChainedHashes(request_.cache_namespace, UnitsFromTokens(committed));
+  }
+
+  void PrefillEnded() {
+    if (prefill_pending_) core().PrefillDone(route_.plan);
+    prefill_pending_ = false;
+  }
+
+  void Note(const char* what, int64_t a = 0, int64_t b = 0, std::string detail = {}) {
+    node().Note(request_.number, what, a, b, std::move(detail));
+  }
+
+  SimRouter* const router_;
+  const std::shared_ptr<SimCall> call_;
+  const SimGenerateRequest request_;
+  const SimReader reader_;
+  const std::vector<Hash128> hashes_;
+  RequestFlow flow_;
+  Route route_;
+  bool prefill_expected_ = false;
+  bool prefill_pending_ = false;
+  bool prefill_reported_ = false;
+  SimDecodeEvent event_;
+  TransferTicket ticket_;
+  FinishInfo finished_;
+  GeneratedPart generated_;
+  std::shared_ptr<SimCall> decode_;
+  std::shared_ptr<SimCall> prefill_;
+};
+
+SimRouter::SimRouter(const RouterOptions& options, Environment environment)
+    : options_(options), environment_(std::move(environment)) {
+  registry_.heartbeat = [this](WorkerReport report) { return core_->Heartbeat(std::move(report)); };
+  registry_.leave = [this](const std::string& id, Epoch epoch) { core_->Leave(id, epoch); };
+}
+
+SimRouter::~SimRouter() = default;
+
+void SimRouter::Start() {
+  if (node().up()) return;
+  node().Start();
+  node().Note(0, "started");
+  core_ = std::make_unique<RouterCore>(options_, &node().clock());
+  Tick();
+}
+
+void SimRouter::Kill() {
+  if (!node().up()) return;
+  node().Note(0, "killed");
+  environment_.network->NodeDied(node().id());
+  node().Die();
+  core_.reset();
+}
+
+void SimRouter::Tick() {
+  core_->Tick();
+  node().Post(kTickUs, [this] { Tick(); });
+}
+
+void SimRouter::Generate(const std::shared_ptr<SimCall>& call, const SimGenerateRequest& request,
+                         const SimReader& reader) {
+  std::make_shared<Generation>(this, call, request, reader)->Start();
+}
+
+int32_t SimRouter::active_on_workers() const {
+  int32_t active = 0;
+  for (const WorkerRecord& worker : core_->Workers()) active += worker.active;
+  return active;
+}
+
+int32_t SimRouter::usable_workers(bool decode) const {
+  if (core_ == nullptr) return 0;
+  int32_t usable = 0;
+  for (const WorkerRecord& worker : core_->Workers()) {
+    usable += worker.Usable() && (decode ? worker.CanDecode() : worker.CanPrefill()) ? 1 : 0;
+  }
+  return usable;
+}
+
+}  // namespace baton

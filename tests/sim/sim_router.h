@@ -1,0 +1,77 @@
+// A simulated router: production's RouterCore (registry, index, policy) and RequestFlow, hosted as
+// generate_call.cc hosts them, without gRPC and tokenising.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "router/request_flow.h"
+#include "router/router_core.h"
+#include "tests/sim/sim_call.h"
+#include "tests/sim/sim_worker.h"
+
+namespace baton {
+
+struct SimStarted {};
+// What a Generate call's stream carries.
+using SimResponse = std::variant<SimStarted, TokenOutput, FinishInfo>;
+
+struct SimGenerateRequest {
+  uint64_t number = 0;  // names it in the history
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  CacheNamespace cache_namespace{0};
+  int32_t priority = 0;
+  Placement placement = Placement::kAutomatic;
+};
+
+// How a client takes what it is sent.
+struct SimReader {
+  std::function<void(SimResponse)> on_response;
+  // Messages that were sent and that the client has not taken; shared by both sides.
+  std::shared_ptr<int32_t> unread = std::make_shared<int32_t>(0);
+  int32_t max_unread = 1000;  // more end the stream
+};
+
+class SimRouter {
+ public:
+  struct Environment {
+    SimNetwork* network;
+    SimNode* node;
+    std::function<SimWorker*(const std::string& address)> worker_at;
+  };
+
+  SimRouter(const RouterOptions& options, Environment environment);
+  ~SimRouter();
+
+  void Start();
+  void Kill();
+  SimNode& node() { return *environment_.node; }
+
+  // Services, in this process.
+  void Generate(const std::shared_ptr<SimCall>& call, const SimGenerateRequest& request,
+                const SimReader& reader);
+  const SimRegistry& registry() const { return registry_; }
+  int32_t active_requests() const {
+    return core_ == nullptr ? 0 : core_->counters().active_requests;
+  }
+  // Requests that the registry counts on its workers; zero at rest, or one was counted wrong.
+  int32_t active_on_workers() const;
+  int32_t usable_workers(bool decode) const;
+
+ private:
+  class Generation;
+
+  void Tick();
+
+  const RouterOptions options_;
+  const Environment environment_;
+  SimRegistry registry_;
+  std::unique_ptr<RouterCore> core_;
+};
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+// The simulated host of production's TransferNode and ConnectionSet: what TcpTransport does with
+// epoll and a thread, done with the event queue.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/posted_transport.h"
+#include "kvtransfer/transfer_node.h"
+#include "kvtransfer/transport.h"
+#include "tests/sim/connection_set.h"
+#include "tests/sim/sim_stream.h"
+
+namespace baton {
+
+class SimTransport final : public PostedTransport, private ConnectionSet::Host {
+ public:
+  // In the process that `node` runs now; listens at `address` until it dies.
+  SimTransport(SimNode& node, SimStreams& streams, std::string address,
+               const TransportOptions& options);
+
+  std::string address() const override { return address_; }
+
+  // The process is gone, and nothing of it runs any more: ends every transfer of `live`, so that
+  // what is left of its engine can be taken apart.
+  void Abandon();
+
+ protected:
+  absl::Status CheckAddress(const std::string& address) const override;
+  void WakeIoThread() override;
+
+ private:
+  struct Readiness {
+    bool readable = false;
+    bool writable = false;
+  };
+
+  absl::StatusOr<std::unique_ptr<ByteStream>> Connect(const std::string& address,
+                                                      PeerId peer) override;
+  void Watch(PeerId peer, ByteStream& stream, bool writing) override;
+
+  void ApplyPosted(int64_t now_us);
+  void PostRound();
+  void Round();
+  void SetTimer();
+
+  SimNode& node_;
+  SimStreams& streams_;
+  const std::string address_;
+  const TcpOptions tcp_;
+  TransferNode transfers_;
+  ConnectionSet connections_;
+  std::map<PeerId, Readiness> ready_;
+  std::vector<std::unique_ptr<SimSocket>> accepted_;
+  bool round_posted_ = false;
+  bool abandoned_ = false;
+  int64_t timer_us_ = 0;  // of the node's clock; 0: none set
+};
+
+}  // namespace baton

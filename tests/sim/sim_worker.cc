@@ -1,0 +1,257 @@
+#include "tests/sim/sim_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rpc/rpc_server_options.h"
+
+namespace baton {
+namespace {
+
+// As in worker_rpc/heartbeat_client.
+constexpr int64_t kHeartbeatIntervalUs = 1'000'000;
+constexpr int64_t kHeartbeatRetryUs = 200'000;
+constexpr int64_t kHeartbeatTimeoutUs = 1'000'000;
+constexpr int64_t kGoodbyeTimeoutUs = 500'000;
+constexpr int64_t kDrainPollUs = 5'000;
+
+}  // namespace
+
+class SimWorker::DecodeSink final : public RequestSink {
+ public:
+  DecodeSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call, CallGate::Pass pass,
+             std::shared_ptr<bool> alive, std::function<void(SimDecodeEvent)> on_event)
+      : node_(node),
+        request_(request),
+        call_(std::move(call)),
+        pass_(std::move(pass)),
+        alive_(std::move(alive)),
+        on_event_(std::move(on_event)) {}
+
+  void OnTicket(const TransferTicket& ticket) override {
+    Note("hands out a ticket from block %d, %d blocks", ticket.first_block, ticket.block_count);
+    Send(ticket);
+  }
+  void OnTokens(TokenOutput output) override { Send(std::move(output)); }
+  void OnFinish(FinishInfo info) override {
+    Note("finished, %d tokens, %d cached", info.completion_tokens, info.ledger.cached_tokens);
+    Send(std::move(info));
+    if (*alive_) call_->Finish(absl::OkStatus());
+  }
+  void OnError(absl::Status status) override {
+    Note("failed", 0, 0, status.ToString());
+    if (*alive_) call_->Finish(std::move(status));
+  }
+
+ private:
+  void Note(const char* what, int64_t a, int64_t b, std::string detail = {}) {
+    if (*alive_) node_.Note(request_, what, a, b, std::move(detail));
+  }
+  void Send(SimDecodeEvent event) {
+    if (!*alive_) return;
+    const bool ticket = std::holds_alternative<TransferTicket>(event);
+    call_->Send(ticket ? MessageKind::kTicket : MessageKind::kCall,
+                [on_event = on_event_, event = std::move(event)] { on_event(event); });
+  }
+
+  SimNode& node_;
+  const uint64_t request_;
+  const std::shared_ptr<SimCall> call_;
+  const CallGate::Pass pass_;
+  const std::shared_ptr<bool> alive_;
+  const std::function<void(SimDecodeEvent)> on_event_;
+};
+
+class SimWorker::AnsweringSink final : public PrefillSink {
+ public:
+  AnsweringSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call, CallGate::Pass pass,
+                std::shared_ptr<bool> alive)
+      : node_(node),
+        request_(request),
+        call_(std::move(call)),
+        pass_(std::move(pass)),
+        alive_(std::move(alive)) {}
+
+  void OnDone(absl::StatusOr<PrefillResult> result) override {
+    if (!*alive_) return;
+    node_.Note(request_, "prefill done", 0, 0, result.status().ToString());
+    call_->Finish(result.status());
+  }
+
+ private:
+  SimNode& node_;
+  const uint64_t request_;
+  const std::shared_ptr<SimCall> call_;
+  const CallGate::Pass pass_;
+  const std::shared_ptr<bool> alive_;
+};
+
+SimWorker::SimWorker(Options options, Environment environment)
+    : options_(std::move(options)),
+      environment_(std::move(environment)),
+      epochs_(environment_.seed, "epochs of " + options_.id) {}
+
+SimWorker::~SimWorker() {
+  if (engine_ != nullptr) Kill();
+}
+
+// ---- life ---------------------------------------------------------------------------------------
+
+void SimWorker::Start() {
+  if (node().up()) return;
+  node().Start();
+  draining_ = false;
+  epoch_ = Epoch(epochs_.Bits() | 1);
+  alive_ = std::make_shared<bool>(true);
+  gate_ = std::make_unique<CallGate>(options_.max_active_requests);
+  engine_ = std::make_unique<SimEngine>(
+      options_.engine,
+      SimEngine::Environment{.node = environment_.node,
+                             .streams = environment_.streams,
+                             .mutant = environment_.mutant,
+                             .seed = epochs_.Bits(),
+                             .after_event = [this] { environment_.check(*this); }},
+      epoch_, "tcp:" + options_.id + ":9000");
+  node().Note(0, "started");
+  Beat();
+}
+
+void SimWorker::Kill() {
+  if (!node().up()) return;
+  node().Note(0, "killed");
+  EndProcess();
+}
+
+void SimWorker::EndProcess() {
+  *alive_ = false;
+  environment_.network->NodeDied(node().id());
+  environment_.streams->NodeDied(node().id());
+  node().Die();
+  if (environment_.mutant != Mutant::kNone) return LeaveBehind();
+  engine_->Abandon();
+  engine_.reset();
+  gate_.reset();
+}
+
+void SimWorker::LeaveBehind() {
+  if (alive_ != nullptr) *alive_ = false;
+  static_cast<void>(engine_.release());
+  static_cast<void>(gate_.release());
+}
+
+void SimWorker::Terminate() {
+  if (!node().up() || draining_) return;
+  node().Note(0, "SIGTERM");
+  draining_ = true;
+  SayGoodbye();
+}
+
+void SimWorker::SayGoodbye() {
+  SimCall::Start(
+      *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,
+      node().queue().now_us() + kGoodbyeTimeoutUs,
+      [registry = environment_.registry, id = options_.id,
+       epoch = epoch_](const std::shared_ptr<SimCall>& call) {
+        registry->leave(id, epoch);
+        call->Finish(absl::OkStatus());
+      },
+      [this](const absl::Status&) {
+        gate_->Close();
+        AwaitCalls(node().queue().now_us() + RpcServerOptions().drain_ms * 1000);
+      });
+}
+
+void SimWorker::AwaitCalls(int64_t until_us) {
+  const bool waits = environment_.mutant != Mutant::kExitWhilePeerReads;
+  if (waits && gate_->active() > 0 && node().queue().now_us() < until_us) {
+    node().Post(kDrainPollUs, [this, until_us] { AwaitCalls(until_us); });
+    return;
+  }
+  // What is left is cut off, as by the server's shutdown.
+  environment_.network->ResetLinks(
+      node().id(), environment_.router_node,
+      [here = node().id()](const SimLink& link) { return link.IsServedBy(here); });
+  engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); });
+}
+
+void SimWorker::Exit() {
+  node().Note(0, "exits");
+  if (!engine_->core().idle()) {
+    environment_.violation("the pool is freed while a peer may still read or write it");
+  }
+  EndProcess();
+}
+
+// ---- heartbeats ---------------------------------------------------------------------------------
+
+WorkerReport SimWorker::Report() const {
+  WorkerReport report;
+  report.id = options_.id;
+  report.address = address();
+  report.role = options_.role;
+  report.epoch = epoch_;
+  report.model = "simulated";
+  report.model_name = "simulated";
+  report.fingerprint = SimFingerprint(options_.engine).ToString();
+  report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
+  report.draining = draining_;
+  report.queued = engine_->queued();
+  report.block_size = options_.engine.block_size;
+  report.available_blocks = engine_->available_blocks();
+  return report;
+}
+
+void SimWorker::Beat() {
+  if (draining_) return;
+  SimCall::Start(
+      *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,
+      node().queue().now_us() + kHeartbeatTimeoutUs,
+      [registry = environment_.registry, report = Report()](const std::shared_ptr<SimCall>& call) {
+        // A refusal is an answer; only a failed call is tried again sooner.
+        registry->heartbeat(report).IgnoreError();
+        call->Finish(absl::OkStatus());
+      },
+      [this](const absl::Status& status) {
+        node().Post(status.ok() ? kHeartbeatIntervalUs : kHeartbeatRetryUs, [this] { Beat(); });
+      });
+}
+
+// ---- services -----------------------------------------------------------------------------------
+
+void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
+                       GenerateRequest request, std::function<void(SimDecodeEvent)> on_event) {
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return call->Finish(pass.status());
+  request.timeout_ms = call->MillisecondsLeft();
+  node().Note(number, "decodes %d tokens, remote prefill %d",
+              static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
+  const RequestHandle handle = engine_->Generate(
+      std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(pass),
+                                                       alive_, std::move(on_event)));
+  call->OnCalledOff([this, number, handle] {
+    node().Note(number, "called off");
+    engine_->Cancel(handle);
+  });
+}
+
+void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
+                        PrefillRequest request) {
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return call->Finish(pass.status());
+  node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
+  const RequestHandle handle = engine_->Prefill(
+      std::move(request),
+      std::make_shared<AnsweringSink>(node(), number, call, *std::move(pass), alive_));
+  call->OnCalledOff([this, number, handle] {
+    node().Note(number, "called off");
+    engine_->Cancel(handle);
+  });
+}
+
+void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,
+                               Epoch epoch) {
+  engine_->PrefillLocally(transfer_id, epoch,
+                          [call](absl::Status status) { call->Finish(std::move(status)); });
+}
+
+}  // namespace baton

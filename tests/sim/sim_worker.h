@@ -1,0 +1,96 @@
+// A simulated worker: incarnations of an engine behind the services of decode_service.cc and
+// prefill_service.cc, heartbeats, and the drain of worker_program.cc, without gRPC.
+//
+// Its id and addresses stay the same over restarts; its epoch does not.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+
+#include "engine/request.h"
+#include "router/router_core.h"
+#include "rpc/call_gate.h"
+#include "tests/sim/sim_call.h"
+#include "tests/sim/sim_engine.h"
+
+namespace baton {
+
+// What a Decode call's stream carries.
+using SimDecodeEvent = std::variant<TransferTicket, TokenOutput, FinishInfo>;
+
+// Where workers report. Both run in the router's process.
+struct SimRegistry {
+  std::function<absl::Status(WorkerReport)> heartbeat;
+  std::function<void(const std::string& id, Epoch epoch)> leave;
+};
+
+class SimWorker {
+ public:
+  struct Options {
+    std::string id;
+    WorkerRole role = WorkerRole::kDecode;
+    SimEngineOptions engine;
+    int32_t max_active_requests = 1024;
+  };
+  struct Environment {
+    SimNetwork* network;
+    SimStreams* streams;
+    SimNode* node;
+    int32_t router_node;
+    const SimRegistry* registry;  // the router's services
+    Mutant mutant = Mutant::kNone;
+    uint64_t seed = 0;
+    std::function<void(SimWorker&)> check;              // after every event of the engine
+    std::function<void(const std::string&)> violation;  // this process broke a rule itself
+  };
+
+  SimWorker(Options options, Environment environment);
+  ~SimWorker();
+
+  void Start();
+  // kill −9.
+  void Kill();
+  // SIGTERM: drains, then exits.
+  void Terminate();
+
+  const std::string& id() const { return options_.id; }
+  std::string address() const { return options_.id + ":7000"; }
+  const Options& options() const { return options_; }
+  SimNode& node() { return *environment_.node; }
+  // Null while the worker is down.
+  const SimEngine* engine() const { return engine_.get(); }
+  // A scenario that ends badly leaves the parts as they are: their own checks would hide the cause.
+  void LeaveBehind();
+
+  // Services, in this process. `number` names the request in the history.
+  void Decode(const std::shared_ptr<SimCall>& call, uint64_t number, GenerateRequest request,
+              std::function<void(SimDecodeEvent)> on_event);
+  void Prefill(const std::shared_ptr<SimCall>& call, uint64_t number, PrefillRequest request);
+  void PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id, Epoch epoch);
+
+ private:
+  class DecodeSink;
+  class AnsweringSink;
+
+  void Beat();
+  WorkerReport Report() const;
+  void SayGoodbye();
+  void AwaitCalls(int64_t until_us);
+  void Exit();
+  void EndProcess();
+
+  const Options options_;
+  const Environment environment_;
+  SimRandom epochs_;
+  Epoch epoch_{0};
+  std::unique_ptr<CallGate> gate_;
+  std::unique_ptr<SimEngine> engine_;
+  std::shared_ptr<bool> alive_;  // of this incarnation, for its sinks
+  bool draining_ = false;
+};
+
+}  // namespace baton
