@@ -235,6 +235,7 @@ absl::Status EngineImpl::Load() {
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
   if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
+  RETURN_IF_ERROR(SettleCacheOptions(options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.config, *model_.device, options_));
   MakeFingerprint();
   LlamaRunnerOptions runner;

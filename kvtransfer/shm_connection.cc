@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "kvtransfer/unix_socket.h"
 
@@ -84,7 +85,9 @@ absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t
       placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
   const absl::Status copied = peer_pool_->Copy(frame, node_.pool(), placement->block, stores);
   Moved(frame.block.payload_bytes);
-  node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, now_us);
+  // A turn's time stands still; the copy's is what the transfer took.
+  const int64_t landed_us = std::max(now_us, SystemClock().NowUs());
+  node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, landed_us);
   return absl::OkStatus();
 }
 

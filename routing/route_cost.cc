@@ -71,8 +71,12 @@ double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefil
 }
 
 bool RouteCost::ComputesLocally(const WorkerRecord& decode, const WorkerRecord& prefill) const {
-  return Uncached(decode) <= options_.local_prefill_tokens ||
-         LocalUs(decode, &prefill) <= RemoteUs(decode, prefill);
+  if (Uncached(decode) <= options_.local_prefill_tokens) return true;
+  // A next turn stays where the turns before are, unless those who wait there cost more than what
+  // the prefill worker would have to compute again.
+  const double waits_us = static_cast<double>(decode.BacklogUs(fleet_.now_us));
+  if (Continues(decode, prefill) && waits_us <= PrefillUs(prefill)) return true;
+  return LocalUs(decode, &prefill) <= RemoteUs(decode, prefill);
 }
 
 bool RouteCost::Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const {

@@ -103,7 +103,7 @@ class LosingAWorker(ServiceTest):
                  **({"temperature": 0} if kind == "greedy" else
                     {"temperature": 1.1, "seed": 11 + i, "frequency_penalty": 0.4})}
                 for i, kind in enumerate(("greedy", "sampled", "greedy", "sampled"))]
-        want = run(jobs)
+        want, _ = run(jobs)
         for end in (signal.SIGKILL, signal.SIGTERM):
             worker = self.start_worker("decode")
             salted = [job | {"cache_salt": str(end)} for job in jobs]

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace baton {
 namespace {
 
 v1::Finished Finished() {
   v1::Finished finished;
+  finished.mutable_usage()->set_prompt_tokens(332);
   finished.mutable_usage()->set_completion_tokens(50);
   v1::Ledger& ledger = *finished.mutable_ledger();
   ledger.set_tokenize_us(5);
@@ -19,6 +22,7 @@ v1::Finished Finished() {
   ledger.set_kv_bytes(4096);
   ledger.set_kv_transfer_us(60);
   ledger.set_inter_token_us(9);
+  ledger.set_total_us(2000);
   return finished;
 }
 
@@ -44,6 +48,25 @@ TEST(RequestLedger, RoutingLearnsFromAPrefillWhereItWas) {
   EXPECT_EQ(local.prefill, std::nullopt);
   EXPECT_EQ(local.cached_tokens, 16);
   EXPECT_EQ(local.prefill_us, 800);
+}
+
+// A worker that says odd things must not teach the fleet odd speeds.
+TEST(RequestLedger, RoutingLearnsNothingBeyondTheRequestItself) {
+  v1::Finished finished = Finished();
+  v1::Ledger& ledger = *finished.mutable_ledger();
+  ledger.set_queue_us(std::numeric_limits<int64_t>::min());
+  ledger.set_prefill_us(std::numeric_limits<int64_t>::max());
+  ledger.set_kv_transfer_us(-1);
+  ledger.set_kv_bytes(std::numeric_limits<int64_t>::max());
+  ledger.set_computed_tokens(std::numeric_limits<int32_t>::max());
+  ledger.set_prefill_cached_tokens(-5);
+  const FinishedRequest odd = FinishedFromLedger(Plan(WorkerNumber(2)), 3, true, finished);
+  EXPECT_EQ(odd.queue_us, 0);
+  EXPECT_EQ(odd.prefill_us, 2000);
+  EXPECT_EQ(odd.kv_transfer_us, 0);
+  EXPECT_EQ(odd.kv_bytes, int64_t{382} << 24);
+  EXPECT_EQ(odd.computed_tokens, 382);
+  EXPECT_EQ(odd.cached_tokens, 0);
 }
 
 TEST(RequestLedger, RoutingLearnsNothingOfAPrefillThatNobodyReported) {

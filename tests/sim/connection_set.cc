@@ -36,7 +36,7 @@ void ConnectionSet::OnReady(PeerId peer, bool readable, bool writable, int64_t n
 std::vector<TransferEvent> ConnectionSet::EndRound(int64_t now_us) {
   RunTimers(now_us);
   OpenLinks(now_us);
-  SendFrames();
+  SendFrames(now_us);
   PumpAll(now_us);
   for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
   return node_.TakeEvents();
@@ -67,8 +67,8 @@ void ConnectionSet::RunTimers(int64_t now_us) {
   }
 }
 
-void ConnectionSet::SendFrames() {
-  for (const auto& [peer, frame] : node_.TakeFrames()) {
+void ConnectionSet::SendFrames(int64_t now_us) {
+  for (const auto& [peer, frame] : node_.TakeFrames(now_us)) {
     const auto it = connections_.find(peer);
     if (it == connections_.end()) continue;  // lost since; its transfers have failed
     if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);

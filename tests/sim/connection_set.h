@@ -54,7 +54,7 @@ class ConnectionSet {
   ConnectionParts Parts(PeerId peer, std::string address, int64_t now_us) const;
   void RunTimers(int64_t now_us);
   void OpenLinks(int64_t now_us);
-  void SendFrames();
+  void SendFrames(int64_t now_us);
   void PumpAll(int64_t now_us);
   void Close(PeerId peer, const absl::Status& why);
   void Watch(const StreamedConnection& connection);

@@ -7,10 +7,6 @@
 namespace baton {
 namespace {
 
-// A decode worker that dies behind the first token ends its request today. Once another worker
-// resumes such a request, this turns true and the failure is no longer excused.
-constexpr bool kStreamsResume = false;
-
 constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
 constexpr int64_t kDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNetwork::kKeepaliveUs - 1'000'000;
@@ -33,9 +29,25 @@ bool Excuses::QueuesAreShort() const {
       });
 }
 
-void Excuses::LoseDecodeWorker(int32_t node, bool breaks) {
-  const bool again = !lost_.insert(node).second;
-  answers_may_break_ = answers_may_break_ || breaks || again;
+// An answer goes on only where its KV would be the same.
+bool Excuses::NobodyGoesOn() const {
+  return std::any_of(lost_.begin(), lost_.end(), [this](int32_t lost) {
+    const SimWorker::Options& gone = scenario_.workers[lost - kFirstWorkerNode];
+    for (size_t i = 0; i < scenario_.workers.size(); ++i) {
+      const SimWorker::Options& other = scenario_.workers[i];
+      const int32_t node = kFirstWorkerNode + static_cast<int32_t>(i);
+      if (Decodes(node) && !lost_.contains(node) &&
+          other.engine.block_size == gone.engine.block_size &&
+          other.engine.layout == gone.engine.layout) {
+        return false;
+      }
+    }
+    return true;
+  });
+}
+
+void Excuses::LoseDecodeWorker(int32_t node) {
+  lost_.insert(node);
   if (static_cast<int32_t>(lost_.size()) >= scenario_.decode_workers()) calls_may_fail_ = true;
 }
 
@@ -44,10 +56,10 @@ void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t fr
   if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;
   if (message == MessageKind::kHeartbeat) {
-    if (Decodes(worker)) LoseDecodeWorker(worker, /*breaks=*/false);
+    if (Decodes(worker)) LoseDecodeWorker(worker);
   } else if (fault.kind == FaultKind::kReset) {
     if (worker < kFirstWorkerNode) calls_may_fail_ = true;  // a client's
-    if (Decodes(worker)) LoseDecodeWorker(worker, /*breaks=*/true);
+    if (Decodes(worker)) LoseDecodeWorker(worker);
   }
 }
 
@@ -55,7 +67,7 @@ void Excuses::OnPathFault(const Fault& fault) {
   const bool long_enough = fault.duration_us >= kBreaksCallsUs;
   for (const auto& [one, other] : {std::pair(fault.node, fault.other), {fault.other, fault.node}}) {
     if (one != kRouterNode) continue;
-    if (Decodes(other)) LoseDecodeWorker(other, long_enough);
+    if (Decodes(other)) LoseDecodeWorker(other);
     if (other == kClientNode && long_enough) calls_may_fail_ = true;
   }
 }
@@ -72,11 +84,7 @@ void Excuses::OnFault(const Fault& fault) {
     return OnPathFault(fault);
   }
   if (fault.node == kRouterNode) calls_may_fail_ = true;
-  if (!Decodes(fault.node)) return;
-  const bool breaks = fault.kind == FaultKind::kPause
-                          ? fault.duration_us >= kBreaksCallsUs
-                          : fault.kind != FaultKind::kTerminate;  // lets answers finish
-  LoseDecodeWorker(fault.node, breaks);
+  if (Decodes(fault.node)) LoseDecodeWorker(fault.node);
 }
 
 bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
@@ -92,7 +100,7 @@ bool Excuses::Excused(const ScenarioRequest& request, const End& end) const {
       return request.read_us > 0 || remote_demanded || calls_may_fail_ || QueuesAreShort();
     case absl::StatusCode::kUnavailable:
       return calls_may_fail_ || remote_demanded || (QueuesAreShort() && !lost_.empty()) ||
-             (answers_may_break_ && end.had_tokens && !kStreamsResume);
+             (end.had_tokens && NobodyGoesOn());
     default:
       return false;
   }

@@ -37,17 +37,18 @@ class Excuses {
   bool Decodes(int32_t node) const;
   // A decode worker takes so few requests that it may refuse one.
   bool QueuesAreShort() const;
-  // Not there for a while; with `breaks`, its running calls end too.
-  void LoseDecodeWorker(int32_t node, bool breaks);
+  // Not there for a while.
+  void LoseDecodeWorker(int32_t node);
+  // A decode worker was lost, and every other one that could go on with its answers was too.
+  bool NobodyGoesOn() const;
   void OnPathFault(const Fault& fault);
   bool Excused(const ScenarioRequest& request, const End& end) const;
 
   const Scenario& scenario_;
-  std::set<int32_t> lost_;          // decode workers
-  bool calls_may_fail_ = false;     // at any time
-  bool answers_may_break_ = false;  // behind the first token
-  bool clocks_jump_ = false;        // of decode workers
-  int64_t delays_us_ = 0;           // of all faults together
+  std::set<int32_t> lost_;       // decode workers
+  bool calls_may_fail_ = false;  // at any time
+  bool clocks_jump_ = false;     // of decode workers
+  int64_t delays_us_ = 0;        // of all faults together
 };
 
 }  // namespace baton

@@ -74,7 +74,7 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     worker.engine.step_us = shared.step_us * random.Between(1, 3);
     scenario.workers.push_back(std::move(worker));
   }
-  scenario.router.prefix_index_entries = 256;
+  scenario.router.index_units = 256;
   scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;
   scenario.router.routing.local_continuation_tokens = random.OneIn(3) ? 512 : 6;
 }
@@ -241,7 +241,7 @@ Scenario SmallScenario() {
   scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
                       {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},
                       {.id = "decode2", .role = WorkerRole::kDecode, .engine = engine}};
-  scenario.router.prefix_index_entries = 256;
+  scenario.router.index_units = 256;
   scenario.router.routing.local_prefill_tokens = 2;
   scenario.router.routing.local_continuation_tokens = 2;
   for (uint64_t number : {1, 2}) {

@@ -58,6 +58,9 @@ class SimRunner::HeapDevice final : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes, std::string_view) override {
     return std::make_unique<HeapBuffer>(bytes);
   }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(size_t, std::string_view) override {
+    return absl::UnimplementedError("simulated memory is not shared");
+  }
   size_t allocated_bytes() const override { return 0; }
   std::unique_ptr<Stream> CreateStream() override { return std::make_unique<ImmediateStream>(); }
   const Ops& ops() const override { LOG(FATAL) << "the simulated device has no ops"; }
