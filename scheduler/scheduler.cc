@@ -260,21 +260,39 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
   std::stable_sort(prefills.begin(), prefills.end(), [](const Prefill& a, const Prefill& b) {
     return a.sequence->spec.priority > b.sequence->spec.priority;
   });
+  std::vector<int32_t> share = ShareOut(prefills, budget);
+  if (!AdmitThoseWithAShare(prefills, share, output)) {
+    // Nobody passes one for whom there is no room; what they would have had is for those that run,
+    // who may be the ones to make room.
+    std::erase_if(prefills, [](const Prefill& prefill) {
+      return prefill.sequence->phase == SequencePhase::kWaiting;
+    });
+    share = ShareOut(prefills, budget);
+  }
+  for (size_t i = 0; i < prefills.size(); ++i) {
+    const Sequence& sequence = *prefills[i].sequence;
+    const bool runs = sequence.phase == SequencePhase::kRunning;
+    if (runs && share[i] > 0) AddChunk(sequence, share[i], output);
+  }
+}
+
+std::vector<int32_t> Scheduler::ShareOut(std::span<const Prefill> prefills, int32_t budget) const {
   std::vector<PrefillDemand> line;
   for (const Prefill& prefill : prefills) {
     line.push_back({.priority = prefill.sequence->spec.priority, .remaining = prefill.remaining});
   }
-  const std::vector<int32_t> share = SharePrefillBudget(line, budget, options_.max_chunk_tokens);
-  bool admits = true;  // nobody passes one for whom there is no room
+  return SharePrefillBudget(line, budget, options_.max_chunk_tokens);
+}
+
+// False when there was no room for one of them; it and those behind it still wait.
+bool Scheduler::AdmitThoseWithAShare(std::span<const Prefill> prefills,
+                                     std::span<const int32_t> share, SchedulerOutput& output) {
   for (size_t i = 0; i < prefills.size(); ++i) {
     Sequence& sequence = *prefills[i].sequence;
-    if (share[i] == 0) continue;
-    if (sequence.phase == SequencePhase::kWaiting) {
-      admits = admits && Admit(sequence, output);
-      if (!admits) continue;
-    }
-    AddChunk(sequence, share[i], output);
+    if (share[i] == 0 || sequence.phase != SequencePhase::kWaiting) continue;
+    if (!Admit(sequence, output)) return false;
   }
+  return true;
 }
 
 std::vector<Scheduler::Prefill> Scheduler::PrefillsInProgress() const {

@@ -159,6 +159,9 @@ class Scheduler {
   void SchedulePrefills(SchedulerOutput& output);
   std::vector<Prefill> PrefillsInProgress() const;
   void AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const;
+  std::vector<int32_t> ShareOut(std::span<const Prefill> prefills, int32_t budget) const;
+  bool AdmitThoseWithAShare(std::span<const Prefill> prefills, std::span<const int32_t> share,
+                            SchedulerOutput& output);
   bool Admit(Sequence& sequence, SchedulerOutput& output);
   void AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const;
   int32_t admitted_count() const { return running_count() + waiting_for_kv_; }

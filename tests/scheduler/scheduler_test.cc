@@ -193,6 +193,29 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
   bench.ExpectTokens(4, 4);
 }
 
+// The same, and the head would take the whole budget: who runs has to go on, or no run ever comes
+// free.
+TEST(Scheduler, WhatAHeadWithoutARunCannotUseGoesToThoseThatRun) {
+  KvCacheOptions pool = Pool(20);
+  pool.paged = false;
+  pool.kind = CacheKind::kNaive;
+  SchedulerBench bench(pool, Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(4), 4).ok());  // 2 blocks
+  bench.Step();
+  ASSERT_TRUE(bench.Add(2, Prompt(20, 100), 4, /*priority=*/-1).ok());  // 6 blocks behind them
+  bench.Step();
+  bench.Cancel(SequenceId(1));
+  ASSERT_TRUE(bench.Add(3, Prompt(40, 300), 12).ok());  // 13 blocks, the longest run has 12
+  while (!bench.outputs().contains(SequenceId(2))) {
+    const SchedulerOutput output = bench.Step();
+    ASSERT_EQ(output.chunks.size(), 1u);
+    EXPECT_EQ(output.chunks[0].id, SequenceId(2));
+  }
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(2, 4);
+  bench.ExpectTokens(3, 12);
+}
+
 TEST(Scheduler, AdmissionLeavesABlockForEachSequenceToGrow) {
   for (const int32_t blocks : {8, 9}) {
     SchedulerBench bench(Pool(blocks), Budget(64));

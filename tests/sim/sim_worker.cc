@@ -250,8 +250,10 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
 
 void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,
                                Epoch epoch) {
-  engine_->PrefillLocally(transfer_id, epoch,
-                          [call](absl::Status status) { call->Finish(std::move(status)); });
+  engine_->PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
+    node().Note(0, "asked to prefill locally", 0, 0, status.ToString());
+    call->Finish(status);
+  });
 }
 
 }  // namespace baton
