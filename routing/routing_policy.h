@@ -53,8 +53,9 @@ struct RoutingOptions {
   // At most so many uncached tokens are always computed on the decode worker.
   int32_t local_prefill_tokens = 16;
   // At most so many uncached tokens are a next turn, computed where the turns before are unless
-  // that is the shorter work. What is more, or begins cold, costs `local_prefill_penalty` times its
-  // time extra on a decode worker: the sequences that decode there wait meanwhile.
+  // those who wait there take longer than the prefill worker. What is more, or begins cold, costs
+  // `local_prefill_penalty` times its time extra on a decode worker: the sequences that decode there
+  // wait meanwhile.
   int32_t local_continuation_tokens = 512;
   double local_prefill_penalty = 0.5;
   // A prompt's computing counts so many times its time: it keeps others waiting as well.

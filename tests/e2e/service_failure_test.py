@@ -129,13 +129,14 @@ class LosingAWorker(ServiceTest):
         want = run([job])[0]["it"]["token_ids"]
         self.assertEqual(self.refusal(job, "--placement", "remote")["code"], "UNAVAILABLE")
         worker = self.start_worker("prefill")
-        before = self.cluster.generate([job])[0]["it"]
+        remote = ("--placement", "remote")  # whatever the worker's speed seems to be
+        before = self.cluster.generate([job], *remote)[0]["it"]
         self.assertEqual(before.get("prefill_worker"), "late")
         self.assertEqual(before["token_ids"], want)
 
         # Killed while it computes a long prompt: the decode worker takes the prompt over.
         long_job = job | {"prompt_token_ids": self.prompt(2500, 900)}
-        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
+        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-", *remote), text=True,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL)
         client.stdin.write(json.dumps(long_job) + "\n")

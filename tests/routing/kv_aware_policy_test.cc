@@ -283,12 +283,28 @@ class NaiveCost {
       return us + Backlog(decode) + compute +
              (charged ? options_.local_prefill_penalty * compute : 0);
     }
-    us += Room(*prefill) + Backlog(*prefill) + options_.compute_weight * Compute(*prefill);
-    if (prefill->report.role == WorkerRole::kPrefill) {
-      us += prefill->others * fleet_.speeds.prefill_us();
-    }
-    return us + speeds.TransferUs(Lacks(decode) * decode.report.kv_bytes_per_token) +
-           speeds.HandOffUs();
+    return us + Prefill(*prefill) +
+           speeds.TransferUs(Lacks(decode) * decode.report.kv_bytes_per_token) + speeds.HandOffUs();
+  }
+  double Prefill(const WorkerRecord& worker) const {
+    const double us = Room(worker) + Backlog(worker) + options_.compute_weight * Compute(worker);
+    return worker.report.role == WorkerRole::kPrefill
+               ? us + worker.others * fleet_.speeds.prefill_us()
+               : us;
+  }
+  // The prompt is a next turn of what lies on `decode`.
+  bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const {
+    const int64_t here = Lacks(decode);
+    const int64_t there = Lacks(prefill);
+    return here <= options_.local_continuation_tokens &&
+           (here < there || (here == there && 2 * here <= input_.prompt_tokens));
+  }
+  double Backlog(const WorkerRecord& worker) const {
+    double us = 0;
+    for (const PrefillWork& work : worker.prompts) us += static_cast<double>(work.us);
+    if (worker.prompts.empty()) return 0;
+    const auto elapsed = static_cast<double>(fleet_.now_us - worker.prefilling_since_us);
+    return us - std::min(elapsed, static_cast<double>(worker.prompts[0].us));
   }
   int64_t Lacks(const WorkerRecord& worker) const {
     const auto found = input_.cached_tokens.find(worker.number);
@@ -300,13 +316,6 @@ class NaiveCost {
   double Compute(const WorkerRecord& worker) const {
     return fleet_.speeds.Of(worker.number)
         .PrefillUs(input_.prompt_tokens - Lacks(worker), input_.prompt_tokens);
-  }
-  double Backlog(const WorkerRecord& worker) const {
-    double us = 0;
-    for (const PrefillWork& work : worker.prompts) us += static_cast<double>(work.us);
-    if (worker.prompts.empty()) return 0;
-    const auto elapsed = static_cast<double>(fleet_.now_us - worker.prefilling_since_us);
-    return us - std::min(elapsed, static_cast<double>(worker.prompts[0].us));
   }
   double Room(const WorkerRecord& worker) const {
     return worker.report.available_blocks * worker.report.block_size < Lacks(worker) ? 3e14 : 0;
@@ -339,15 +348,15 @@ double LeastCost(const RoutingOptions& options, const RoutingInput& input, const
     if (partner == nullptr && input.placement == Placement::kRemote) continue;
     const double remote = partner == nullptr ? std::numeric_limits<double>::infinity()
                                              : cost.Of(decode, partner, false);
-    bool charged = partner != nullptr && decode.report.role == WorkerRole::kDecode;
-    if (charged && here <= options.local_continuation_tokens) {
-      const int64_t there = cost.Lacks(*partner);
-      charged = !(here < there || (here == there && 2 * here <= input.prompt_tokens));
-    }
+    const bool charged = partner != nullptr && decode.report.role == WorkerRole::kDecode &&
+                         !cost.Continues(decode, *partner);
     const double local = cost.Of(decode, nullptr, charged);
+    // A next turn stays, unless the wait there is longer than all that the partner would do.
+    const bool stays = partner != nullptr && cost.Continues(decode, *partner) &&
+                       cost.Backlog(decode) <= cost.Prefill(*partner);
     if (input.placement == Placement::kRemote) {
       least = std::min(least, remote);
-    } else if (here <= options.local_prefill_tokens) {
+    } else if (here <= options.local_prefill_tokens || stays) {
       least = std::min(least, local);
     } else {
       least = std::min({least, local, remote});
