@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 scripts/install_packages.sh --test
 export BATON_TEST_MODEL
 BATON_TEST_MODEL=$(scripts/fetch_model.sh)
-scripts/build.sh release
-ctest --test-dir build/release --output-on-failure --no-tests=error "$@"
+scripts/build.sh release tests
+ctest --test-dir build/release --parallel 2 --output-on-failure --no-tests=error "$@"
