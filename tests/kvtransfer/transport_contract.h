@@ -1,0 +1,105 @@
+// Every transport as a parameter of the tests of what all of them promise (kvtransfer/transport.h).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/transport.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
+
+namespace baton {
+
+enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp };
+
+class TransportContract : public ::testing::TestWithParam<Medium> {
+ protected:
+  TransportFactory Factory() {
+    if (GetParam() != Medium::kLoopback) {
+      return [](TransportOptions options) {
+        const bool tcp = GetParam() != Medium::kShm;
+        const bool shm = GetParam() != Medium::kTcp;
+        return CreateSocketTransport({.tcp_listen = tcp ? "127.0.0.1:0" : "",
+                                      .tcp_advertise_host = "",
+                                      .shm_name = shm ? UniqueShmName() : ""},
+                                     std::move(options));
+      };
+    }
+    return [this](TransportOptions options) {
+      return CreateLoopbackTransport(network_, "worker" + std::to_string(next_name_++),
+                                     std::move(options));
+    };
+  }
+
+  // One transfer from end to end, `chunk` blocks announced at a time.
+  void Transfer(TestWorker& from, TestWorker& to, uint64_t id, int32_t tokens, int32_t first_block,
+                int32_t chunk) {
+    const int32_t count = BlocksForTokens(to.layout(), tokens) - first_block;
+    const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
+    const ReceiveSpec spec{.transfer_id = id,
+                           .first_block = first_block,
+                           .blocks = MakeBlocks(1, count, 1),
+                           .tokens = tokens};
+    ASSERT_TRUE(to.transport().Expect(spec).ok());
+    for (int32_t i = 0; i < count; ++i) {
+      from.FillBlock(source[i], id * 100 + i);
+      to.FillRaw(spec.blocks[i], std::byte{0xEE});
+    }
+    ASSERT_TRUE(
+        from.transport()
+            .StartSend({.sender_transfer = id + 7000, .ticket = to.Ticket(spec), .tokens = tokens})
+            .ok());
+    const std::string manifest = "manifest of " + std::to_string(id);
+    for (int32_t at = 0; at < count || at == 0; at += chunk) {
+      const int32_t n = std::min(chunk, count - at);
+      const bool final = at + n == count;
+      from.transport().Announce(id + 7000, std::span(source).subspan(at, n), final,
+                                final ? manifest : "");
+      if (!final) to.WaitFor(id, TransferEvent::Kind::kReceiving);
+      if (final) break;
+    }
+    const TransferEvent received = to.WaitReceived(id);
+    ASSERT_EQ(received.kind, TransferEvent::Kind::kReceived) << received.status;
+    EXPECT_EQ(received.manifest, manifest);
+    EXPECT_EQ(received.blocks_done, count);
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t valid = ValidTokens(to.layout(), tokens, first_block + i);
+      EXPECT_EQ(to.Differences(spec.blocks[i], id * 100 + i, valid), 0) << "block " << i;
+      bytes += BlockValidBytes(to.layout(), valid);
+    }
+    EXPECT_EQ(received.bytes, bytes);
+    const TransferEvent sent = from.WaitSent(id + 7000);
+    EXPECT_EQ(sent.kind, TransferEvent::Kind::kSent) << sent.status;
+    EXPECT_EQ(sent.bytes, bytes);
+    EXPECT_EQ(to.TerminalEvents(id, true), 1);
+    EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
+  }
+
+  std::shared_ptr<LoopbackNetwork> network_ = CreateLoopbackNetwork();
+  int next_name_ = 0;
+};
+
+inline std::string MediumName(const ::testing::TestParamInfo<Medium>& info) {
+  switch (info.param) {
+    case Medium::kLoopback:
+      return "Loopback";
+    case Medium::kTcp:
+      return "Tcp";
+    case Medium::kShm:
+      return "Shm";
+    case Medium::kShmOrTcp:
+      break;
+  }
+  return "ShmOrTcp";
+}
+
+inline auto EveryMedium() {
+  return ::testing::Values(Medium::kLoopback, Medium::kTcp, Medium::kShm, Medium::kShmOrTcp);
+}
+
+}  // namespace baton
