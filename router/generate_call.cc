@@ -220,7 +220,15 @@ void GenerateCall::SendStarted() {
   Send(std::move(response));
 }
 
-void GenerateCall::DescribeGenerated(v1::GeneratedPart& generated) const {
+template <typename WorkerRequest>
+void GenerateCall::Describe(WorkerRequest& request) const {
+  request.set_request_id(request_id_);
+  request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
+  *request.mutable_sampling() = sampling_;
+  request.set_cache_namespace(cache_namespace_.value());
+  request.set_priority(priority_);
+  if (!flow_.resumes()) return;
+  v1::GeneratedPart& generated = *request.mutable_generated();
   generated.mutable_token_ids()->Add(completion_.begin(), completion_.end());
   generated.set_logits_hash(logits_hash_);
 }
@@ -229,12 +237,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   prefill_reported_ = false;
   ledger_.AttemptStarted();
   v1::DecodeRequest request;
-  if (flow_.resumes()) DescribeGenerated(*request.mutable_generated());
-  request.set_request_id(request_id_);
-  request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
-  *request.mutable_sampling() = sampling_;
-  request.set_cache_namespace(cache_namespace_.value());
-  request.set_priority(priority_);
+  Describe(request);
   request.set_remote_prefill(action.remote_prefill);
   decode_ = std::make_shared<DecodeStream>(
       v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
@@ -245,12 +248,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
 void GenerateCall::SendPrefill(const FlowAction& action) {
   prefill_expected_ = false;  // OnPrefillEnd counts it off
   v1::PrefillRequest request;
-  if (flow_.resumes()) DescribeGenerated(*request.mutable_generated());
-  request.set_request_id(request_id_);
-  request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
-  *request.mutable_sampling() = sampling_;
-  request.set_cache_namespace(cache_namespace_.value());
-  request.set_priority(priority_);
+  Describe(request);
   *request.mutable_ticket() = ticket_;
   const auto begin = [](v1::PrefillWorker::Stub& stub, grpc::ClientContext* context,
                         const v1::PrefillRequest* wire, v1::PrefillResponse* response,

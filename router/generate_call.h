@@ -79,7 +79,9 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   // Prompt and answer as far as their KV may lie in caches: without the last token, which was
   // sampled and never fed.
   std::vector<Hash128> CommittedHashes() const;
-  void DescribeGenerated(v1::GeneratedPart& generated) const;
+  // What decode and prefill worker are told alike, with what the client has when it resumes.
+  template <typename WorkerRequest>
+  void Describe(WorkerRequest& request) const;
   void SendStarted();
   void OpenDecode(const FlowAction& action);
   void SendPrefill(const FlowAction& action);

@@ -2,24 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <random>
+
+#include "tests/model/immediate_stream.h"
 
 namespace baton {
 namespace {
-
-// Copies at once.
-class CopyStream final : public Stream {
- public:
-  void BeginCapture() override {}
-  std::unique_ptr<OpGraph> EndCapture() override { return nullptr; }
-  bool capturing() const override { return false; }
-  void Launch(const OpGraph&) override {}
-  void Copy(void* destination, const void* source, size_t bytes) override {
-    std::memcpy(destination, source, bytes);
-  }
-  void Synchronize() override {}
-};
 
 std::vector<BlockId> Table(std::initializer_list<int32_t> ids) {
   std::vector<BlockId> table;
@@ -30,7 +18,7 @@ std::vector<BlockId> Table(std::initializer_list<int32_t> ids) {
 struct Fixture {
   Fixture(int32_t rows, int64_t stride)
       : device(rows * stride, 0), mirror(device.data(), rows, stride) {}
-  CopyStream stream;
+  ImmediateStream stream;
   std::vector<int32_t> device;
   BlockTableMirror mirror;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "tests/model/immediate_stream.h"
 
 namespace baton {
 namespace {
@@ -19,19 +20,6 @@ class HeapBuffer final : public DeviceBuffer {
 
  private:
   std::vector<uint64_t> memory_;
-};
-
-// Copies at once; the simulation's ops are no ops of kernels/ops.h, so there is nothing to capture.
-class ImmediateStream final : public Stream {
- public:
-  void BeginCapture() override {}
-  std::unique_ptr<OpGraph> EndCapture() override { return nullptr; }
-  bool capturing() const override { return false; }
-  void Launch(const OpGraph&) override {}
-  void Copy(void* destination, const void* source, size_t bytes) override {
-    std::memcpy(destination, source, bytes);
-  }
-  void Synchronize() override {}
 };
 
 LlamaConfig MakeConfig() {
