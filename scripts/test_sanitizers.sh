@@ -7,6 +7,6 @@ cd "$(dirname "$0")/.."
 scripts/install_packages.sh --test
 [ $# -eq 0 ] && set -- asan tsan
 for preset in "$@"; do
-  scripts/build.sh "$preset"
-  TSAN_OPTIONS=halt_on_error=1 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error
+  scripts/build.sh "$preset" tests
+  TSAN_OPTIONS=halt_on_error=1 ctest --test-dir "build/$preset" --parallel 2 --output-on-failure --no-tests=error
 done
