@@ -5,11 +5,12 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "bench/bench_model.h"
 #include "bench/measured_peaks.h"
-#include "common/settings_cli.h"
+#include "common/command_line.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace baton {
@@ -151,15 +152,15 @@ int Run(const EngineOptions& options, bool quick, const std::string& only) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  CLI::App app("Prefill and decode speed of a whole model");
+  baton::CommandLine line("Prefill and decode speed of a whole model");
   baton::EngineOptions options;
   baton::SettingList settings;
   bool quick = false;
   std::string only;
-  app.add_flag("--quick", quick, "Only prefill_512 and decode_1");
-  app.add_option("--only", only, "Only figures whose name begins so, for example decode_16");
+  line.AddFlag("--quick", &quick, "Only prefill_512 and decode_1");
+  line.Add("--only", &only, "Only figures whose name begins so, for example decode_16");
   baton::RegisterSettings(options, settings);
-  baton::AddSettings(settings, "Engine", app);
-  CLI11_PARSE(app, argc, argv);
+  line.AddSettings(settings, "Engine");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   return baton::Run(options, quick, only);
 }

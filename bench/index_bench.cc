@@ -20,12 +20,12 @@
 #include <optional>
 #include <thread>
 
-#include "CLI/CLI.hpp"
 #include "absl/container/flat_hash_set.h"
 #include "bench/cache_trace.h"
 #include "bench/random_access.h"
 #include "cache/index/global_index.h"
 #include "common/check.h"
+#include "common/command_line.h"
 
 namespace baton {
 namespace {
@@ -47,15 +47,15 @@ double Quantile(std::vector<double>& values, double q) {
 struct BenchOptions {
   std::string trace;
   size_t synthetic = 0;
-  uint32_t workers = 16;
+  int32_t workers = 16;
   uint64_t seed = 1;
-  uint32_t laps = 0;
+  int32_t laps = 0;
   int runs = 9;
 };
 
 GlobalIndexOptions IndexOptions(const BenchOptions& options) {
   // Whatever the workers' pools can hold, which a router knows when they register.
-  const size_t pools = size_t{options.workers} * FleetReplay::Options{}.capacity;
+  const size_t pools = static_cast<size_t>(options.workers) * FleetReplay::Options{}.capacity;
   return {.max_blocks = pools + 4096, .expected_blocks = pools, .multipliers = {}};
 }
 
@@ -221,7 +221,7 @@ void Latencies(const IndexWorkload& workload, const BenchOptions& options, doubl
 void Check(const IndexWorkload& workload, const BenchOptions& options, Figures& figures) {
   GlobalIndex index(IndexOptions(options));
   Replay replay(workload, index);
-  LiteralFleet model(workload, options.workers);
+  LiteralFleet model(workload, static_cast<uint32_t>(options.workers));
   const uint64_t every = std::max<uint64_t>(1, workload.count_of[0] / 5000);
   uint64_t matches = 0;
   int64_t compared = 0;
@@ -306,8 +306,9 @@ int Run(const BenchOptions& options) {
   }
   absl::flat_hash_set<uint64_t> distinct;
   for (const TraceRequest& request : trace) distinct.insert(request.begin(), request.end());
-  FleetReplay::Options fleet{
-      .workers = options.workers, .laps = options.laps, .seed = options.seed};
+  FleetReplay::Options fleet{.workers = static_cast<uint32_t>(options.workers),
+                             .laps = static_cast<uint32_t>(options.laps),
+                             .seed = options.seed};
   if (fleet.laps == 0) {
     fleet.laps = static_cast<uint32_t>(2 * fleet.workers * fleet.capacity / distinct.size() + 1);
   }
@@ -358,28 +359,26 @@ int Run(const BenchOptions& options) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  baton::CommandLine line(
       "The global index under a fleet's events. The trace has a JSON object a line, as published "
       "with Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", \"hash_ids\": "
       "[..]}; "
       "one of its blocks is one unit here.");
   baton::BenchOptions options;
-  auto* const trace = app.add_option("--trace", options.trace, "Trace to replay");
-  app.add_option(
-         "--synthetic", options.synthetic,
-         "Without a trace: so many requests of made-up conversations that resemble Mooncake's "
-         "conversation trace, drawn from --seed. Default: 12000")
-      ->excludes(trace)
-      ->check(CLI::Range(1, 10'000'000));
-  app.add_option("--workers", options.workers, "Mock workers")->check(CLI::Range(1, 4096));
-  app.add_option("--seed", options.seed, "Changes hashes, and a made-up trace");
-  app.add_option("--laps", options.laps,
-                 "Times the trace is played, each with other blocks. Default: until the workers' "
-                 "caches were filled twice")
-      ->check(CLI::Range(1, 10'000));
-  app.add_option("--runs", options.runs, "Runs whose median is block_ops_per_s")
-      ->check(CLI::Range(1, 1000));
-  CLI11_PARSE(app, argc, argv);
+  const baton::CommandLine::Option trace = line.Add("--trace", &options.trace, "Trace to replay");
+  line.Add("--synthetic", &options.synthetic,
+           "Without a trace: so many requests of made-up conversations that resemble Mooncake's "
+           "conversation trace, drawn from --seed. Default: 12000")
+      .Excludes(trace)
+      .Range(1, 10'000'000);
+  line.Add("--workers", &options.workers, "Mock workers").Range(1, 4096);
+  line.Add("--seed", &options.seed, "Changes hashes, and a made-up trace");
+  line.Add("--laps", &options.laps,
+           "Times the trace is played, each with other blocks. Default: until the workers' "
+           "caches were filled twice")
+      .Range(1, 10'000);
+  line.Add("--runs", &options.runs, "Runs whose median is block_ops_per_s").Range(1, 1000);
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.synthetic == 0) options.synthetic = 12'000;
   return baton::Run(options);
 }

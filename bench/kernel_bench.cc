@@ -11,14 +11,15 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "bench/measured_peaks.h"
 #include "common/check.h"
+#include "common/command_line.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/half.h"
@@ -389,10 +390,10 @@ void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  CLI::App app("Times the CPU kernels on the shapes of SmolLM2-135M.");
+  baton::CommandLine line("Times the CPU kernels on the shapes of SmolLM2-135M.");
   uint64_t seed = 1;
-  app.add_option("--seed", seed, "seed of all weights and activations");
-  CLI11_PARSE(app, argc, argv);
+  line.Add("--seed", &seed, "seed of all weights and activations");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   nlohmann::json figures = nlohmann::json::array();
   for (auto set : {baton::InstructionSet::kAvx2, baton::InstructionSet::kAvx512}) {
     if (!baton::IsSupported(set)) continue;

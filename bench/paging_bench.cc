@@ -7,9 +7,10 @@
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench/bench_model.h"
-#include "common/settings_cli.h"
+#include "common/command_line.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -141,11 +142,11 @@ int Run(const EngineOptions& options) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  CLI::App app("The cost of paging and of KV writes");
+  baton::CommandLine line("The cost of paging and of KV writes");
   baton::EngineOptions options;
   baton::SettingList settings;
   baton::RegisterSettings(options, settings);
-  baton::AddSettings(settings, "Engine", app);
-  CLI11_PARSE(app, argc, argv);
+  line.AddSettings(settings, "Engine");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   return baton::Run(options);
 }

@@ -10,14 +10,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "cache/radix_tree.h"
 #include "common/check.h"
+#include "common/command_line.h"
 #include "common/settings.h"
-#include "common/settings_cli.h"
 
 namespace baton {
 namespace {
@@ -289,13 +290,13 @@ int Run(const BenchOptions& options) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  CLI::App app("The cost of the prefix tree: match, insert, eviction");
+  baton::CommandLine line("The cost of the prefix tree: match, insert, eviction");
   baton::BenchOptions options;
   baton::SettingList settings;
   settings.Add("seed", &options.seed, 0, INT64_MAX, "of the random prompts");
   settings.Add("block-size", &options.block_size, 1, 128, "tokens in a block");
   settings.Add("most-nodes", &options.most_nodes, 1'000, 10'000'000, "largest tree to evict from");
-  baton::AddSettings(settings, "Benchmark", app);
-  CLI11_PARSE(app, argc, argv);
+  line.AddSettings(settings, "Benchmark");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   return baton::Run(options);
 }

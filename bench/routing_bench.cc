@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "bench/fleet_simulation.h"
 #include "bench/peer_policies.h"
 #include "bench/timed_trace.h"
+#include "common/command_line.h"
 
 namespace baton {
 namespace {
@@ -218,45 +218,42 @@ int Run(BenchOptions options) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  baton::CommandLine line(
       "Routing policies in simulated time. The trace has a JSON object a line, as published with "
       "Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", \"hash_ids\": [..]}.");
   baton::BenchOptions options;
-  auto* const trace = app.add_option("--trace", options.trace, "Trace to replay");
-  auto* const synthetic =
-      app.add_option("--synthetic", options.synthetic, "Instead: so many requests like a trace's")
-          ->check(CLI::Range(1, 10'000'000));
-  trace->excludes(synthetic);
-  app.add_option("--workers", options.fleet.workers, "Workers")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  app.add_option("--prefill-workers", options.fleet.prefill_workers,
-                 "So many of them only prefill, the others only decode; 0: all do both")
-      ->check(CLI::Range(0, 4095))
-      ->capture_default_str();
-  app.add_option("--capacity", options.fleet.capacity, "Blocks of a worker's cache")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of what is drawn")->capture_default_str();
-  app.add_option("--policy", options.policy, "One policy's name, or all")->capture_default_str();
-  app.add_option("--speedup", options.speedup, "Divides the trace's times")
-      ->check(CLI::Range(0.001, 1e6))
-      ->capture_default_str();
-  app.add_option("--copies", options.copies,
-                 "Copies of the trace at once; 0: one for every four workers")
-      ->check(CLI::Range(0, 10'000))
-      ->capture_default_str();
-  app.add_option("--local-prefill-penalty", options.local_prefill_penalty,
-                 "Of the routing policies")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  app.add_option("--compute-weight", options.compute_weight, "Of the kv-aware policy")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  app.add_option("--decode-weight", options.decode_weight, "Of the kv-aware policy")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  baton::CommandLine::Option trace = line.Add("--trace", &options.trace, "Trace to replay");
+  const baton::CommandLine::Option synthetic =
+      line.Add("--synthetic", &options.synthetic, "Instead: so many requests like a trace's")
+          .Range(1, 10'000'000);
+  trace.Excludes(synthetic);
+  line.Add("--workers", &options.fleet.workers, "Workers").Range(1, 4096).ShowDefault();
+  line.Add("--prefill-workers", &options.fleet.prefill_workers,
+           "So many of them only prefill, the others only decode; 0: all do both")
+      .Range(0, 4095)
+      .ShowDefault();
+  line.Add("--capacity", &options.fleet.capacity, "Blocks of a worker's cache")
+      .Range(1, 1 << 24)
+      .ShowDefault();
+  line.Add("--seed", &options.seed, "Of what is drawn").ShowDefault();
+  line.Add("--policy", &options.policy, "One policy's name, or all").ShowDefault();
+  line.Add("--speedup", &options.speedup, "Divides the trace's times")
+      .Range(0.001, 1e6)
+      .ShowDefault();
+  line.Add("--copies", &options.copies,
+           "Copies of the trace at once; 0: one for every four workers")
+      .Range(0, 10'000)
+      .ShowDefault();
+  line.Add("--local-prefill-penalty", &options.local_prefill_penalty, "Of the routing policies")
+      .Range(0.0, 100.0)
+      .ShowDefault();
+  line.Add("--compute-weight", &options.compute_weight, "Of the kv-aware policy")
+      .Range(0.0, 100.0)
+      .ShowDefault();
+  line.Add("--decode-weight", &options.decode_weight, "Of the kv-aware policy")
+      .Range(0.0, 100.0)
+      .ShowDefault();
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.trace.empty() && options.synthetic == 0) options.synthetic = 10'000;
   return baton::Run(std::move(options));
 }

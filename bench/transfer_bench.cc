@@ -3,8 +3,9 @@
 //
 // The table: loopback, TCP and shared memory; block shapes of SmolLM2-135M and Llama-3-8B; both
 // layouts; 1 to 4,096 blocks (as many as the memory limit allows). Time runs from the sender's post
-// to the receiver's kReceived, checksums included. Its limit is memcpy of at least 64 MiB: where less
-// is moved, blocks stay in the caches between repeats and a ratio above 1 says no more than that.
+// to the receiver's kReceived, checksums included. Its limit is memcpy of at least 64 MiB: where
+// less is moved, blocks stay in the caches between repeats and a ratio above 1 says no more than
+// that.
 //
 // Figures with a target (measured A, B, A, B … so that both see the same neighbours; medians):
 //   shm_to_memcpy   64 MiB of cold SmolLM2 blocks by shared memory, over memcpy of the same bytes;
@@ -30,12 +31,13 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "bench/transfer_worker.h"
+#include "common/command_line.h"
 #include "common/crc32c.h"
 #include "common/crc32c_copy.h"
 
@@ -348,17 +350,16 @@ void MeasureTcp(int repeats, Report& report) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Speed of KV transfers between two workers in this process");
+  CommandLine line("Speed of KV transfers between two workers in this process");
   int64_t max_mib = 2048;
-  int repeats = 25;
+  int32_t repeats = 25;
   bool table = true;
-  app.add_option("--max-mib", max_mib, "skip pools larger than this many MiB (each; two are used)")
-      ->capture_default_str();
-  app.add_option("--repeats", repeats, "measurements behind each median of the cold figures")
-      ->capture_default_str()
-      ->check(CLI::Range(3, 1000));
-  app.add_flag("--table,!--no-table", table, "all shapes, layouts and counts, before the figures");
-  CLI11_PARSE(app, argc, argv);
+  SettingList settings;
+  settings.Add("max-mib", &max_mib, 0, 1 << 20, "Larger pools are skipped (each; two are used).");
+  settings.Add("repeats", &repeats, 3, 1000, "Measurements behind a median of the cold figures.");
+  settings.Add("table", &table, "All shapes, layouts and counts, before the figures.");
+  line.AddSettings(settings, "Benchmark");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   Report report;
   if (table) MeasureTable(max_mib << 20, report);

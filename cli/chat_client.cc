@@ -103,15 +103,14 @@ int Chat(const ChatOptions& options) {
 
 }  // namespace
 
-void AddChatCommand(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("chat", "Talk with the model through a router");
+void AddChatCommand(CommandLine& line) {
+  CommandLine& command = line.AddCommand("chat", "Talk with the model through a router");
   auto options = std::make_shared<ChatOptions>();
-  command->add_option("--router", options->client.router, "HOST:PORT of the router")
-      ->capture_default_str();
-  command->add_option("--system", options->system, "A system message to begin with");
-  command->add_flag("--ledger", options->ledger, "Print each answer's latency ledger");
-  AddSamplingFlags(*command, options->sampling);
-  command->callback([options, &exit_code] { exit_code = Chat(*options); });
+  command.Add("--router", &options->client.router, "HOST:PORT of the router").ShowDefault();
+  command.Add("--system", &options->system, "A system message to begin with");
+  command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
+  AddSamplingFlags(command, options->sampling);
+  command.OnRun([options] { return Chat(*options); });
 }
 
 }  // namespace baton

@@ -2,19 +2,19 @@
 // inspect worker, up. Built only with gRPC. Exit codes: common/exit_code.h.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "common/command_line.h"
 
 namespace baton {
 
 inline constexpr char kDefaultRouter[] = "127.0.0.1:8090";
 
 // Adds all of them; `inspect` gets `inspect worker`.
-void AddClientCommands(CLI::App& app, CLI::App& inspect, int& exit_code);
+void AddClientCommands(CommandLine& line, CommandLine& inspect);
 
-void AddGenerateCommand(CLI::App& app, int& exit_code);
-void AddChatCommand(CLI::App& app, int& exit_code);
-void AddStatusCommand(CLI::App& app, int& exit_code);
-void AddInspectWorkerCommand(CLI::App& inspect, int& exit_code);
-void AddUpCommand(CLI::App& app, int& exit_code);
+void AddGenerateCommand(CommandLine& line);
+void AddChatCommand(CommandLine& line);
+void AddStatusCommand(CommandLine& line);
+void AddInspectWorkerCommand(CommandLine& inspect);
+void AddUpCommand(CommandLine& line);
 
 }  // namespace baton

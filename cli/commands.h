@@ -1,19 +1,17 @@
-// The subcommands of `baton`. Each Add… function adds its flags to `app` and a callback that runs
-// it and writes the exit code.
+// The commands of `baton`. Each Add… function adds one to `line`, with its flags and what it runs.
 // Exit codes: common/exit_code.h.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "absl/status/status.h"
+#include "common/command_line.h"
 
 namespace baton {
 
 // Local commands: no gRPC.
-void AddRunCommand(CLI::App& app, int& exit_code);
-void AddPerplexityCommand(CLI::App& app, int& exit_code);
+void AddRunCommand(CommandLine& line);
+void AddPerplexityCommand(CommandLine& line);
 // Returns the `inspect` command, to which `inspect worker` can be added.
-CLI::App* AddInspectCommand(CLI::App& app, int& exit_code);
+CommandLine& AddInspectCommand(CommandLine& line);
 
 // Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
 int ReportError(const absl::Status& status);

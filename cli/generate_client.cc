@@ -1,7 +1,9 @@
 // `baton generate`: one prompt, or a file of jobs, through a router.
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "cli/client_commands.h"
@@ -36,28 +38,30 @@ int Generate(GenerateOptions& options) {
 
 }  // namespace
 
-void AddGenerateCommand(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("generate", "Answer through a router");
+void AddGenerateCommand(CommandLine& line) {
+  CommandLine& command = line.AddCommand("generate", "Answer through a router");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("--router", options->client.router, "HOST:PORT of the router")
-      ->capture_default_str();
+  command.Add("--router", &options->client.router, "HOST:PORT of the router").ShowDefault();
   command
-      ->add_option("--timeout-ms", options->client.timeout_ms,
-                   "Deadline of each request in milliseconds; 0: none")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      .Add("--timeout-ms", &options->client.timeout_ms,
+           "Deadline of each request in milliseconds; 0: none")
+      .NotNegative()
+      .ShowDefault();
   static const std::map<std::string, v1::PrefillPlacement> kPlacements = {
       {"auto", v1::PREFILL_PLACEMENT_UNSPECIFIED},
       {"remote", v1::PREFILL_PLACEMENT_REMOTE},
       {"local", v1::PREFILL_PLACEMENT_LOCAL}};
   command
-      ->add_option_function<std::string>(
+      .AddParsed(
           "--placement",
-          [options](const std::string& name) { options->client.placement = kPlacements.at(name); },
+          [options](const std::string& name) {
+            options->client.placement = kPlacements.at(name);
+            return absl::OkStatus();
+          },
           "Where prompts are computed: auto, remote (a prefill worker), local (the decode worker)")
-      ->check(CLI::IsMember({"auto", "remote", "local"}));
-  AddJobFlags(*command, options->jobs);
-  command->callback([options, &exit_code] { exit_code = Generate(*options); });
+      .OneOf({"auto", "remote", "local"});
+  AddJobFlags(command, options->jobs);
+  command.OnRun([options] { return Generate(*options); });
 }
 
 }  // namespace baton

@@ -12,7 +12,8 @@
 #include "cli/commands.h"
 #include "cli/inspection_table.h"
 #include "cli/local_runner.h"
-#include "common/settings_cli.h"
+#include "common/command_line.h"
+#include "common/settings.h"
 #include "common/status_macros.h"
 #include "engine/model_loader.h"
 
@@ -126,35 +127,30 @@ int InspectBlocks(const EngineOptions& options, const Job& job) {
 
 }  // namespace
 
-CLI::App* AddInspectCommand(CLI::App& app, int& exit_code) {
-  CLI::App* inspect =
-      app.add_subcommand("inspect", "Look into a model file, a tokenisation or a pool");
-  inspect->require_subcommand(1);
+CommandLine& AddInspectCommand(CommandLine& line) {
+  CommandLine& inspect =
+      line.AddCommand("inspect", "Look into a model file, a tokenisation or a pool");
 
-  CLI::App* model =
-      inspect->add_subcommand("model", "Metadata, tensors and hyper-parameters of a file");
+  CommandLine& model =
+      inspect.AddCommand("model", "Metadata, tensors and hyper-parameters of a file");
   auto model_path = std::make_shared<std::string>();
-  model->add_option("--model", *model_path, "GGUF file; else the default model");
-  model->callback([model_path, &exit_code] { exit_code = InspectModel(*model_path); });
+  model.Add("--model", model_path.get(), "GGUF file; else the default model");
+  model.OnRun([model_path] { return InspectModel(*model_path); });
 
-  CLI::App* tokens = inspect->add_subcommand(
+  CommandLine& tokens = inspect.AddCommand(
       "tokens", "Token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
   auto tokens_path = std::make_shared<std::string>();
   auto text = std::make_shared<std::optional<std::string>>();
-  tokens->add_option("--model", *tokens_path, "GGUF file; else the default model");
-  tokens->add_option_function<std::string>(
-      "--text", [text](const std::string& value) { *text = value; }, "Text to show token by token");
-  tokens->callback([tokens_path, text, &exit_code] {
+  tokens.Add("--model", tokens_path.get(), "GGUF file; else the default model");
+  tokens.Add("--text", text.get(), "Text to show token by token");
+  tokens.OnRun([tokens_path, text] {
     const auto tokenizer = LoadTokenizer(*tokens_path);
-    if (!tokenizer.ok()) {
-      exit_code = ReportError(tokenizer.status());
-    } else {
-      exit_code = text->has_value() ? InspectText(**tokenizer, **text)
-                                    : InspectLines(**tokenizer, std::cin);
-    }
+    if (!tokenizer.ok()) return ReportError(tokenizer.status());
+    return text->has_value() ? InspectText(**tokenizer, **text)
+                             : InspectLines(**tokenizer, std::cin);
   });
 
-  CLI::App* blocks = inspect->add_subcommand(
+  CommandLine& blocks = inspect.AddCommand(
       "blocks",
       "Run a prompt in this process and show block tables, pool accounting and allocations");
   struct BlocksOptions {
@@ -166,18 +162,12 @@ CLI::App* AddInspectCommand(CLI::App& app, int& exit_code) {
   options->job.id = "inspect";
   options->job.sampling.max_tokens = 64;
   options->job.sampling.temperature = 0;
-  blocks
-      ->add_option_function<std::string>(
-          "--prompt", [options](const std::string& value) { options->job.prompt = value; },
-          "Text to continue")
-      ->required();
-  blocks->add_option_function<int32_t>(
-      "--max-tokens", [options](const int32_t& value) { options->job.sampling.max_tokens = value; },
-      "Tokens to generate; 64 by default");
+  blocks.Add("--prompt", &options->job.prompt, "Text to continue").Required();
+  blocks.Add("--max-tokens", &options->job.sampling.max_tokens,
+             "Tokens to generate; 64 by default");
   RegisterSettings(options->engine, options->settings);
-  AddSettings(options->settings, "Engine", *blocks);
-  blocks->callback(
-      [options, &exit_code] { exit_code = InspectBlocks(options->engine, options->job); });
+  blocks.AddSettings(options->settings, "Engine");
+  blocks.OnRun([options] { return InspectBlocks(options->engine, options->job); });
   return inspect;
 }
 

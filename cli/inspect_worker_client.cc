@@ -80,12 +80,11 @@ int InspectWorker(const std::string& address) {
 
 }  // namespace
 
-void AddInspectWorkerCommand(CLI::App& inspect, int& exit_code) {
-  CLI::App* command = inspect.add_subcommand("worker", "Block tables and pool of a running worker");
+void AddInspectWorkerCommand(CommandLine& inspect) {
+  CommandLine& command = inspect.AddCommand("worker", "Block tables and pool of a running worker");
   auto address = std::make_shared<std::string>();
-  command->add_option("--worker", *address, "HOST:PORT of the worker (see `baton status`)")
-      ->required();
-  command->callback([address, &exit_code] { exit_code = InspectWorker(*address); });
+  command.Add("--worker", address.get(), "HOST:PORT of the worker (see `baton status`)").Required();
+  command.OnRun([address] { return InspectWorker(*address); });
 }
 
 }  // namespace baton

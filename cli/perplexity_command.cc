@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "common/settings_cli.h"
+#include "common/command_line.h"
+#include "common/exit_code.h"
+#include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "engine/perplexity.h"
@@ -59,6 +61,10 @@ absl::StatusOr<PerplexityResult> Measure(const PerplexityOptions& options) {
 }
 
 int Run(const PerplexityOptions& options) {
+  if (options.tokens_path.empty() && options.text_path.empty()) {
+    std::fprintf(stderr, "baton: name a text: --tokens or --text (see --help)\n");
+    return kExitUsage;
+  }
   const absl::StatusOr<PerplexityResult> result = Measure(options);
   std::fprintf(stderr, "\r     \r");
   if (!result.ok()) return ReportError(result.status());
@@ -75,23 +81,17 @@ int Run(const PerplexityOptions& options) {
 
 }  // namespace
 
-void AddPerplexityCommand(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("perplexity", "Mean negative log-likelihood and perplexity of a text");
+void AddPerplexityCommand(CommandLine& line) {
+  CommandLine& command =
+      line.AddCommand("perplexity", "Mean negative log-likelihood and perplexity of a text");
   auto options = std::make_shared<PerplexityOptions>();
-  CLI::Option* tokens =
-      command->add_option("--tokens", options->tokens_path, "File with a JSON array of token ids");
-  CLI::Option* text = command->add_option("--text", options->text_path, "Text file");
-  tokens->excludes(text);
-  command->add_flag("--json", options->json, "Print one JSON object");
+  CommandLine::Option tokens =
+      command.Add("--tokens", &options->tokens_path, "File with a JSON array of token ids");
+  tokens.Excludes(command.Add("--text", &options->text_path, "Text file"));
+  command.AddFlag("--json", &options->json, "Print one JSON object");
   RegisterSettings(options->engine, options->settings);
-  AddSettings(options->settings, "Engine", *command);
-  command->callback([options, &exit_code] {
-    if (options->tokens_path.empty() && options->text_path.empty()) {
-      throw CLI::RequiredError("--tokens or --text");
-    }
-    exit_code = Run(*options);
-  });
+  command.AddSettings(options->settings, "Engine");
+  command.OnRun([options] { return Run(*options); });
 }
 
 }  // namespace baton

@@ -9,8 +9,9 @@
 #include "cli/commands.h"
 #include "cli/job_flags.h"
 #include "cli/local_runner.h"
+#include "common/command_line.h"
 #include "common/exit_code.h"
-#include "common/settings_cli.h"
+#include "common/settings.h"
 #include "common/termination.h"
 
 namespace baton {
@@ -49,10 +50,10 @@ int Run(RunOptions& options) {
 
 }  // namespace
 
-void AddRunCommand(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("run", "Answer in this process, without a service");
+void AddRunCommand(CommandLine& line) {
+  CommandLine& command = line.AddCommand("run", "Answer in this process, without a service");
   auto options = std::make_shared<RunOptions>();
-  AddJobFlags(*command, options->jobs);
+  AddJobFlags(command, options->jobs);
   RegisterSettings(options->engine, options->settings);
   options->settings.AddChoice<LocalPath>("transport", &options->path,
                                          {{"none", LocalPath::kOneEngine},
@@ -61,9 +62,9 @@ void AddRunCommand(CLI::App& app, int& exit_code) {
                                           {"shm", LocalPath::kShm}},
                                          "prefill on a second engine in this process and move the "
                                          "KV over this transport");
-  AddSettings(options->settings, "Engine", *command);
-  command->add_flag("--verbose", options->verbose, "Print effective settings and the pool first");
-  command->callback([options, &exit_code] { exit_code = Run(*options); });
+  command.AddSettings(options->settings, "Engine");
+  command.AddFlag("--verbose", &options->verbose, "Print effective settings and the pool first");
+  command.OnRun([options] { return Run(*options); });
 }
 
 }  // namespace baton

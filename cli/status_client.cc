@@ -149,21 +149,20 @@ int Status(const StatusOptions& options) {
 
 }  // namespace
 
-void AddStatusCommand(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("status", "Show workers, pools and queues");
+void AddStatusCommand(CommandLine& line) {
+  CommandLine& command = line.AddCommand("status", "Show workers, pools and queues");
   auto options = std::make_shared<StatusOptions>();
-  command->add_option("--router", options->client.router, "HOST:PORT of the router")
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "Print one JSON object");
-  command->callback([options, &exit_code] { exit_code = Status(*options); });
+  command.Add("--router", &options->client.router, "HOST:PORT of the router").ShowDefault();
+  command.AddFlag("--json", &options->json, "Print one JSON object");
+  command.OnRun([options] { return Status(*options); });
 }
 
-void AddClientCommands(CLI::App& app, CLI::App& inspect, int& exit_code) {
-  AddGenerateCommand(app, exit_code);
-  AddChatCommand(app, exit_code);
-  AddStatusCommand(app, exit_code);
-  AddUpCommand(app, exit_code);
-  AddInspectWorkerCommand(inspect, exit_code);
+void AddClientCommands(CommandLine& line, CommandLine& inspect) {
+  AddGenerateCommand(line);
+  AddChatCommand(line);
+  AddStatusCommand(line);
+  AddUpCommand(line);
+  AddInspectWorkerCommand(inspect);
 }
 
 }  // namespace baton

@@ -176,30 +176,28 @@ int Up(const UpOptions& options) {
 
 }  // namespace
 
-void AddUpCommand(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void AddUpCommand(CommandLine& line) {
+  CommandLine& command = line.AddCommand(
       "up", "Start a router and workers on this machine and keep them in the foreground");
   auto options = std::make_shared<UpOptions>();
-  command->add_option("--model", options->model, "GGUF file; else the default model");
-  command->add_option("--prefill-workers", options->prefill_workers, "How many")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
-  command->add_option("--decode-workers", options->decode_workers, "How many")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  command.Add("--model", &options->model, "GGUF file; else the default model");
+  command.Add("--prefill-workers", &options->prefill_workers, "How many")
+      .Range(0, 64)
+      .ShowDefault();
+  command.Add("--decode-workers", &options->decode_workers, "How many").Range(1, 64).ShowDefault();
   command
-      ->add_option("--router-address", options->router_address,
-                   "HOST:PORT for the router; port 0 picks a free one")
-      ->capture_default_str();
+      .Add("--router-address", &options->router_address,
+           "HOST:PORT for the router; port 0 picks a free one")
+      .ShowDefault();
   command
-      ->add_option("--ready-timeout-ms", options->ready_timeout_ms,
-                   "Give up when not ready after so long, in milliseconds")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--worker-argument", options->worker_arguments,
-                      "Passed on to every worker, as in --worker-argument=--block-size=32");
-  command->add_option("--router-argument", options->router_arguments, "Passed on to the router");
-  command->callback([options, &exit_code] { exit_code = Up(*options); });
+      .Add("--ready-timeout-ms", &options->ready_timeout_ms,
+           "Give up when not ready after so long, in milliseconds")
+      .Positive()
+      .ShowDefault();
+  command.Add("--worker-argument", &options->worker_arguments,
+              "Passed on to every worker, as in --worker-argument=--block-size=32");
+  command.Add("--router-argument", &options->router_arguments, "Passed on to the router");
+  command.OnRun([options] { return Up(*options); });
 }
 
 }  // namespace baton

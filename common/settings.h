@@ -1,8 +1,8 @@
 // Settings with a name, a default, a range and a sentence: declared once, used for --help, for
 // checking and for the list of effective values that every process prints at start.
 //
-// A SettingList holds references to the fields it sets; they must outlive it. Command-line parsing
-// is common/settings_cli.h (CLI11).
+// A SettingList holds references to the fields it sets; they must outlive it. Command lines
+// take them: common/command_line.h.
 //
 // Thread safety: belongs to one thread.
 #pragma once

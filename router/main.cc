@@ -3,12 +3,16 @@
 // Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
 
 #include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/command_line.h"
 #include "common/entropy.h"
 #include "common/exit_code.h"
-#include "common/settings_cli.h"
+#include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
 #include "router/router_server.h"
@@ -51,14 +55,9 @@ int main(int argc, char** argv) {
   options.server.listen = "127.0.0.1:8090";
   baton::SettingList settings;
   RegisterSettings(options, settings);
-  CLI::App app("Takes requests, chooses workers, streams answers.", "baton-router");
-  app.footer(baton::kExitCodeHelp);
-  baton::AddSettings(settings, "Router", app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? baton::kExitSuccess : baton::kExitUsage;
-  }
+  baton::CommandLine line("Takes requests, chooses workers, streams answers.", "baton-router");
+  line.AddSettings(settings, "Router");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   if (options.routing.seed == 0) options.routing.seed = DrawSeed();
   std::cerr << "baton-router\n" << settings.EffectiveValues();

@@ -3,14 +3,15 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/command_line.h"
 #include "common/exit_code.h"
 #include "common/settings.h"
-#include "common/settings_cli.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
 #include "engine/engine_options.h"
@@ -103,17 +104,11 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options, worker_settings);
   RegisterSettings(options.engine, engine_settings);
 
-  CLI::App app(program.description, program.name);
-  app.footer(kExitCodeHelp);
-  app.add_option("--router", options.routers,
-                 "HOST:PORT of a router to register with; repeatable.");
-  AddSettings(worker_settings, "Service", app);
-  AddSettings(engine_settings, "Engine", app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
-  }
+  CommandLine line(program.description, program.name);
+  line.Add("--router", &options.routers, "HOST:PORT of a router to register with; repeatable.");
+  line.AddSettings(worker_settings, "Service");
+  line.AddSettings(engine_settings, "Engine");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   if (options.transport != TransferMedium::kShm) {

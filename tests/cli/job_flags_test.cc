@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/command_line.h"
 
 namespace baton {
 namespace {
@@ -15,22 +18,28 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-SamplingParams Parse(std::vector<std::string> arguments) {
-  CLI::App app;
+// What the flags come to, or what is said of a wrong one.
+absl::StatusOr<SamplingParams> ParseFlags(const std::vector<std::string>& arguments) {
+  CommandLine line("A test.");
   SamplingParams sampling;
-  AddSamplingFlags(app, sampling);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-  app.parse(std::move(arguments));
+  AddSamplingFlags(line, sampling);
+  std::vector<const char*> argv = {"test"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  ::testing::internal::CaptureStderr();
+  const std::optional<int> ended = line.Parse(static_cast<int>(argv.size()), argv.data());
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  if (ended) return absl::InvalidArgumentError(said);
   return sampling;
 }
 
+SamplingParams Parse(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<SamplingParams> sampling = ParseFlags(arguments);
+  EXPECT_TRUE(sampling.ok()) << sampling.status();
+  return sampling.value_or(SamplingParams());
+}
+
 std::string Refusal(const std::vector<std::string>& arguments) {
-  try {
-    Parse(arguments);
-  } catch (const CLI::ParseError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return std::string(ParseFlags(arguments).status().message());
 }
 
 TEST(JobFlags, WhatIsNotGivenKeepsItsDefault) {

@@ -10,14 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "common/check.h"
+#include "common/command_line.h"
 #include "tests/sim/cluster.h"
 
 namespace baton {
@@ -190,17 +191,18 @@ int Main(int argc, char** argv) {
   bool list = false;
   bool sweep = false;
   bool check_mutants = false;
-  CLI::App app("Deterministic simulation of a cluster, with faults", "cluster_sim");
-  app.add_option("--first-seed", options.first_seed, "The first seed to play.");
-  app.add_option("--seeds", options.seeds, "How many seeds.");
-  app.add_option("--mutant", options.mutant, "Play with this field failure built in.");
-  app.add_flag("--list-mutants", list, "Say which there are, and end.");
-  app.add_flag("--verbose", options.verbose,
+  CommandLine line("Deterministic simulation of a cluster, with faults", "cluster_sim");
+  line.Add("--first-seed", &options.first_seed, "The first seed to play.");
+  line.Add("--seeds", &options.seeds, "How many seeds.");
+  line.Add("--mutant", &options.mutant, "Play with this field failure built in.");
+  line.AddFlag("--list-mutants", &list, "Say which there are, and end.");
+  line.AddFlag("--verbose", &options.verbose,
                "Name every seed before it is played, and tell what all requests did.");
-  app.add_flag("--twice", options.twice, "Play every seed twice more: both runs must be the same.");
-  app.add_flag("--sweep", sweep, "Every single fault at every message of the small scenario.");
-  app.add_flag("--check-mutants", check_mutants, "Whether every mutant is caught.");
-  CLI11_PARSE(app, argc, argv);
+  line.AddFlag("--twice", &options.twice,
+               "Play every seed twice more: both runs must be the same.");
+  line.AddFlag("--sweep", &sweep, "Every single fault at every message of the small scenario.");
+  line.AddFlag("--check-mutants", &check_mutants, "Whether every mutant is caught.");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (list) return ListMutants();
   if (sweep) return Sweep();
   if (check_mutants) return CheckMutants();

@@ -1,0 +1,108 @@
+// The command line of a program: options, settings, and commands with their own.
+//
+//   CommandLine line("Serves models.");
+//   CommandLine& serve = line.AddCommand("serve", "Serve one");
+//   serve.Add("--port", &port, "Port to listen on").Range(1, 65535).ShowDefault();
+//   serve.OnRun([&] { return Serve(port); });
+//   return line.Run(argc, argv);
+//
+// Parsing is CLI11's, which this header keeps out of whoever includes it: it takes many seconds to
+// compile. Every help text ends with the exit codes of common/exit_code.h; an error names option
+// and value on standard error and ends the program with kExitUsage.
+//
+// Fields must outlive the parse. They keep their values where their options are not given. Names
+// are written with their dashes ("--port"); a name given twice in one command is a bug.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/settings.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace baton {
+
+class CommandLine {
+ public:
+  // A handle: copies mean the same option, which lives as long as its CommandLine.
+  class Option {
+   public:
+    // Under this heading of the help.
+    Option& Group(const std::string& name);
+    Option& Required();
+    // Never together with `other`, in whichever order.
+    Option& Excludes(const Option& other);
+    // What may be given, both ends included. A value outside is a usage error.
+    Option& Range(int minimum, int maximum);
+    Option& Range(double minimum, double maximum);
+    Option& NotNegative();
+    Option& Positive();
+    Option& OneOf(const std::vector<std::string>& values);
+    // The help shows the field's value of now.
+    Option& ShowDefault();
+    // Of a list: one value for each time the option is named. Else it takes all up to the next one.
+    Option& TakesOne();
+
+   private:
+    friend class CommandLine;
+    explicit Option(CLI::Option* option) : option_(option) {}
+    CLI::Option* option_;  // never null
+  };
+
+  // The message of a status that is not OK follows the option's name: "--seed: is x, must be …".
+  using Parser = std::function<absl::Status(const std::string& text)>;
+
+  // `name` is what the help calls the program; argv[0] when empty.
+  explicit CommandLine(const std::string& description, const std::string& name = "");
+
+  // A command of this one, which from then on cannot be run without naming one of its commands.
+  // Lives as long as this.
+  CommandLine& AddCommand(const std::string& name, const std::string& description);
+
+  // T: std::string, int32_t, int64_t, uint64_t, float or double; or a vector of std::string or
+  // int32_t, whose option can be repeated. A uint64_t takes no sign.
+  template <typename T>
+  Option Add(const std::string& name, T* field, const std::string& help);
+  // T: std::string, int32_t, uint64_t. Absent where the option is not given.
+  template <typename T>
+  Option Add(const std::string& name, std::optional<T>* field, const std::string& help);
+  // True when named.
+  Option AddFlag(const std::string& name, bool* field, const std::string& help);
+  // `parse` sees the text as given; with AddParsedList, which can be repeated, each of the texts.
+  Option AddParsed(const std::string& name, Parser parse, const std::string& help);
+  Option AddParsedList(const std::string& name, Parser parse, const std::string& help);
+  // "--name VALUE" each; for flags "--name" and "--no-name".
+  void AddSettings(const SettingList& settings, const std::string& group);
+
+  // What Run() runs where this command is the one named; returns the exit code. Set for every
+  // command that has none below it, and for none else.
+  void OnRun(std::function<int()> run) { run_ = std::move(run); }
+  // Of a program with commands: parses, runs what is named, returns the exit code.
+  int Run(int argc, const char* const* argv);
+  // Of one without: nothing when all is well, or the exit code with which to end now, since the
+  // line is wrong or asked for help alone.
+  std::optional<int> Parse(int argc, const char* const* argv);
+
+ private:
+  explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
+  // The command that the parsed line names.
+  const CommandLine& Named() const;
+
+  std::shared_ptr<CLI::App> app_;  // shared with the commands below, which are part of it
+  std::vector<std::unique_ptr<CommandLine>> commands_;
+  std::function<int()> run_;
+};
+
+}  // namespace baton

@@ -1,0 +1,262 @@
+#include "common/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/exit_code.h"
+#include "common/settings.h"
+
+namespace baton {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+using Arguments = std::vector<std::string>;
+
+// Of `program` followed by the arguments, which must outlive it.
+std::vector<const char*> Argv(const Arguments& arguments) {
+  std::vector<const char*> argv = {"program"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return argv;
+}
+
+std::optional<int> Parse(CommandLine& line, const Arguments& arguments) {
+  const std::vector<const char*> argv = Argv(arguments);
+  return line.Parse(static_cast<int>(argv.size()), argv.data());
+}
+
+int RunLine(CommandLine& line, const Arguments& arguments) {
+  const std::vector<const char*> argv = Argv(arguments);
+  return line.Run(static_cast<int>(argv.size()), argv.data());
+}
+
+// What a wrong line is told; it must end with the code for one.
+std::string Refusal(CommandLine& line, const Arguments& arguments) {
+  ::testing::internal::CaptureStderr();
+  const std::optional<int> ended = Parse(line, arguments);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(ended, kExitUsage) << said;
+  return said;
+}
+
+std::string Help(CommandLine& line, const Arguments& arguments = {"--help"}) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse(line, arguments), kExitSuccess);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(CommandLine, EveryTypeOfFieldTakesItsValueAndKeepsItWhereNothingIsGiven) {
+  std::string text = "before";
+  int32_t small = -1;
+  int64_t large = 0;
+  uint64_t bits = 0;
+  float narrow = 0;
+  double wide = 0;
+  bool flag = false;
+  bool untouched = false;
+  std::optional<std::string> maybe_text;
+  std::optional<int32_t> maybe_small;
+  std::optional<uint64_t> maybe_bits;
+  std::optional<int32_t> absent;
+  CommandLine line("A test.");
+  line.Add("--text", &text, "");
+  line.Add("--small", &small, "");
+  line.Add("--large", &large, "");
+  line.Add("--bits", &bits, "");
+  line.Add("--narrow", &narrow, "");
+  line.Add("--wide", &wide, "");
+  line.AddFlag("--flag", &flag, "");
+  line.AddFlag("--untouched", &untouched, "");
+  line.Add("--maybe-text", &maybe_text, "");
+  line.Add("--maybe-small", &maybe_small, "");
+  line.Add("--maybe-bits", &maybe_bits, "");
+  line.Add("--absent", &absent, "");
+  EXPECT_EQ(Parse(line, {"--small=-7", "--large", "-5000000000", "--bits=18446744073709551615",
+                         "--narrow", "0.5", "--wide=1e300", "--flag", "--maybe-text", "",
+                         "--maybe-small", "3", "--maybe-bits=010"}),
+            std::nullopt);
+  EXPECT_EQ(text, "before");
+  EXPECT_EQ(small, -7);
+  EXPECT_EQ(large, -5'000'000'000);
+  EXPECT_EQ(bits, 18446744073709551615u);
+  EXPECT_EQ(narrow, 0.5f);
+  EXPECT_EQ(wide, 1e300);
+  EXPECT_TRUE(flag);
+  EXPECT_FALSE(untouched);
+  EXPECT_EQ(maybe_text, "");
+  EXPECT_EQ(maybe_small, 3);
+  EXPECT_EQ(maybe_bits, 10u);
+  EXPECT_EQ(absent, std::nullopt);
+}
+
+TEST(CommandLine, WhatIsNoNumberOrTooLargeForTheFieldIsRefusedWithOptionAndValue) {
+  int32_t small = 4;
+  uint64_t bits = 4;
+  CommandLine line("A test.");
+  line.Add("--small", &small, "");
+  line.Add("--bits", &bits, "");
+  EXPECT_THAT(Refusal(line, {"--small", "x"}), AllOf(HasSubstr("--small"), HasSubstr("x")));
+  EXPECT_THAT(Refusal(line, {"--small", "3000000000"}), HasSubstr("3000000000"));
+  for (const char* text : {"-1", "+1", "", "1.5", "18446744073709551616"}) {
+    EXPECT_THAT(Refusal(line, {std::string("--bits=") + text, "--small=5"}), HasSubstr("--bits"));
+  }
+  EXPECT_THAT(Refusal(line, {"--bits", "-1"}), HasSubstr("--bits: is -1, must be 0 to 2^64-1"));
+  EXPECT_EQ(bits, 4u);
+}
+
+TEST(CommandLine, ARangeHoldsItsEndsAndNothingPastThem) {
+  int32_t count = 0;
+  double share = 0;
+  uint64_t blocks = 0;
+  int64_t timeout = 0;
+  int64_t size = 1;
+  CommandLine line("A test.");
+  line.Add("--count", &count, "").Range(1, 64);
+  line.Add("--share", &share, "").Range(0.0, 1.0);
+  line.Add("--blocks", &blocks, "").Range(1, 1 << 24);
+  line.Add("--timeout", &timeout, "").NotNegative();
+  line.Add("--size", &size, "").Positive();
+  EXPECT_EQ(Parse(line, {"--count=1", "--share=1", "--blocks=1", "--timeout=0", "--size=1"}),
+            std::nullopt);
+  EXPECT_EQ(Parse(line, {"--count=64", "--share=0", "--blocks=16777216"}), std::nullopt);
+  EXPECT_THAT(Refusal(line, {"--count=0"}), AllOf(HasSubstr("--count"), HasSubstr("1 to 64")));
+  EXPECT_THAT(Refusal(line, {"--count=65"}), HasSubstr("65"));
+  EXPECT_THAT(Refusal(line, {"--share=1.001"}), HasSubstr("--share"));
+  EXPECT_THAT(Refusal(line, {"--blocks=0"}), HasSubstr("--blocks"));
+  EXPECT_THAT(Refusal(line, {"--timeout=-1"}), HasSubstr("--timeout"));
+  EXPECT_THAT(Refusal(line, {"--size=0"}), HasSubstr("--size"));
+}
+
+TEST(CommandLine, RepeatedOptionsCollectAndTakeOneEachWhereToldTo) {
+  std::vector<std::string> many;
+  std::vector<std::string> one_each;
+  std::vector<int32_t> ids;
+  CommandLine line("A test.");
+  line.Add("--many", &many, "");
+  line.Add("--one", &one_each, "").TakesOne();
+  line.Add("--id", &ids, "").TakesOne();
+  EXPECT_EQ(Parse(line, {"--many", "a", "b", "--one", "c d", "--one=e", "--id=1", "--id", "2",
+                         "--many=f"}),
+            std::nullopt);
+  EXPECT_THAT(many, ElementsAre("a", "b", "f"));
+  EXPECT_THAT(one_each, ElementsAre("c d", "e"));
+  EXPECT_THAT(ids, ElementsAre(1, 2));
+  EXPECT_THAT(Refusal(line, {"--one", "c", "d"}), HasSubstr("d"));
+}
+
+TEST(CommandLine, AParsersErrorFollowsTheOptionsName) {
+  Arguments seen;
+  const auto refuse_x = [&seen](const std::string& text) {
+    seen.push_back(text);
+    return text == "x" ? absl::InvalidArgumentError("is x, must be another") : absl::OkStatus();
+  };
+  CommandLine line("A test.");
+  line.AddParsed("--single", refuse_x, "");
+  line.AddParsedList("--list", refuse_x, "").TakesOne();
+  EXPECT_EQ(Parse(line, {"--list", "a", "--list=b", "--single", "c"}), std::nullopt);
+  EXPECT_THAT(seen, UnorderedElementsAre("a", "b", "c"));
+  EXPECT_THAT(Refusal(line, {"--single", "x"}), HasSubstr("--single: is x, must be another"));
+  EXPECT_THAT(Refusal(line, {"--list", "a", "--list", "x"}),
+              HasSubstr("--list: is x, must be another"));
+}
+
+TEST(CommandLine, RequiredExcludedChosenAndUnknownOptionsAreChecked) {
+  std::string a;
+  std::string b;
+  std::string c;
+  CommandLine line("A test.");
+  CommandLine::Option option_a = line.Add("--a", &a, "").Required();
+  line.Add("--b", &b, "").Excludes(option_a);
+  line.Add("--c", &c, "").OneOf({"red", "green"});
+  EXPECT_EQ(Parse(line, {"--a", "1", "--c", "green"}), std::nullopt);
+  EXPECT_THAT(Refusal(line, {"--c", "red"}), HasSubstr("--a is required"));
+  EXPECT_THAT(Refusal(line, {"--a", "1", "--b", "2"}),
+              AllOf(HasSubstr("--a"), HasSubstr("--b"), HasSubstr("excludes")));
+  EXPECT_THAT(Refusal(line, {"--a=1", "--c=blue"}), AllOf(HasSubstr("blue"), HasSubstr("red")));
+  EXPECT_THAT(Refusal(line, {"--a=1", "--d"}), HasSubstr("--d"));
+  EXPECT_THAT(Refusal(line, {"--a"}), HasSubstr("--a"));
+}
+
+TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
+  int32_t blocks = 16;
+  bool cache = true;
+  SettingList settings;
+  settings.Add("blocks", &blocks, 1, 128, "How many.");
+  settings.Add("cache", &cache, "Whether to keep.");
+  CommandLine line("A test.");
+  line.AddSettings(settings, "Pool");
+  EXPECT_EQ(Parse(line, {"--blocks", "32", "--no-cache"}), std::nullopt);
+  EXPECT_EQ(blocks, 32);
+  EXPECT_FALSE(cache);
+  EXPECT_EQ(Parse(line, {"--cache"}), std::nullopt);
+  EXPECT_TRUE(cache);
+  EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
+              StartsWith("--blocks: \"129\" is not in the range 1–128\n"));
+  EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1–128."),
+                                HasSubstr("Default: 16."), HasSubstr("--no-cache")));
+}
+
+TEST(CommandLine, HelpShowsGroupsDefaultsWhereAskedForAndExitCodes) {
+  int32_t shown = 4711;
+  uint64_t bits = 1234;
+  int32_t hidden = 815;
+  CommandLine line("What it does.", "its-name");
+  line.Add("--shown", &shown, "First.").Group("Numbers").ShowDefault();
+  line.Add("--bits", &bits, "Second.").ShowDefault();
+  line.Add("--hidden", &hidden, "Third.");
+  EXPECT_THAT(Help(line),
+              AllOf(HasSubstr("What it does."), HasSubstr("its-name"), HasSubstr("Numbers:"),
+                    HasSubstr("4711"), HasSubstr("UINT=1234"), HasSubstr("Third."),
+                    Not(HasSubstr("815")), HasSubstr(kExitCodeHelp)));
+}
+
+TEST(CommandLine, TheCommandThatIsNamedRunsAndNoOther) {
+  Arguments ran;
+  int32_t value = 0;
+  CommandLine line("A test.");
+  CommandLine& outer = line.AddCommand("outer", "Has commands");
+  CommandLine& inner = outer.AddCommand("inner", "Runs");
+  inner.Add("--value", &value, "");
+  inner.OnRun([&] {
+    ran.push_back("inner");
+    return value;
+  });
+  line.AddCommand("other", "Runs too").OnRun([&] {
+    ran.push_back("other");
+    return 0;
+  });
+  EXPECT_EQ(RunLine(line, {"outer", "inner", "--value", "7"}), 7);
+  EXPECT_EQ(RunLine(line, {"other"}), 0);
+  EXPECT_THAT(ran, ElementsAre("inner", "other"));
+  EXPECT_THAT(Refusal(line, {}), HasSubstr("subcommand is required"));
+  EXPECT_THAT(Refusal(line, {"outer"}), HasSubstr("subcommand is required"));
+  EXPECT_THAT(Refusal(line, {"nothing"}), Not(HasSubstr("inner")));
+  EXPECT_THAT(Refusal(line, {"other", "--value", "7"}), HasSubstr("--value"));
+  EXPECT_THAT(ran, ElementsAre("inner", "other"));
+}
+
+TEST(CommandLine, HelpOfACommandAndOfAllCommandsRunsNothing) {
+  CommandLine line("A test.");
+  line.AddCommand("one", "The first").OnRun([]() -> int { throw "it ran"; });
+  line.AddCommand("two", "The second").OnRun([]() -> int { throw "it ran"; });
+  EXPECT_THAT(Help(line, {"--help-all"}), AllOf(HasSubstr("The first"), HasSubstr("The second")));
+  EXPECT_THAT(
+      Help(line, {"one", "--help"}),
+      AllOf(HasSubstr("The first"), Not(HasSubstr("The second")), HasSubstr(kExitCodeHelp)));
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(RunLine(line, {"one", "--help"}), kExitSuccess);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("The first"));
+}
+
+}  // namespace
+}  // namespace baton
