@@ -163,8 +163,10 @@ CommandLine::Option CommandLine::AddParsedList(const std::string& name, Parser p
 void CommandLine::AddSettings(const SettingList& settings, const std::string& group) {
   for (const Setting& setting : settings.settings()) {
     std::string help = setting.help;
-    if (!setting.range.empty() && !setting.is_flag)
+    if (!help.ends_with('.')) help += '.';
+    if (!setting.range.empty() && !setting.is_flag) {
       absl::StrAppend(&help, " Range: ", setting.range, ".");
+    }
     if (!setting.default_value.empty()) {
       absl::StrAppend(&help, " Default: ", setting.default_value, ".");
     }
