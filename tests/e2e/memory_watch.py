@@ -1,6 +1,5 @@
 """Resident memory of a service's processes over time, for soak.py."""
 
-import os
 import pathlib
 import statistics
 import sys
@@ -13,50 +12,72 @@ from baton.v1 import worker_pb2, worker_pb2_grpc
 from cluster import children_of
 
 SAMPLE_INTERVAL_S = 5
+SHARED_POOL = "memfd:baton-shared"
+
+
+def resident_of(pid):
+    """Bytes: (in shared KV pools, this process's and its peers'; elsewhere)."""
+    shared = elsewhere = 0
+    name = ""
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        field, _, value = line.partition(" ")
+        if not field.endswith(":"):
+            name = value  # of a mapping: its addresses come first
+        elif field == "Rss:":
+            size = int(value.split()[0]) * 1024
+            if SHARED_POOL in name:
+                shared += size
+            else:
+                elsewhere += size
+    return shared, elsewhere
+
+
+def worker_name(pid):
+    arguments = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return arguments[arguments.index("--worker-id") + 1] if "--worker-id" in arguments else "router"
 
 
 class MemoryWatch(threading.Thread):
-    """Resident memory of every process over time; a worker's without the pool that it fills as it goes."""
+    """Resident memory of every process over time: in KV pools, and beside them. A process fills its pool as it goes, and maps those of
+    peers on its host, so only what is beside them can leak; and of pools there may be no more than there are workers."""
 
     def __init__(self, cluster):
         super().__init__(name="memory", daemon=True)
-        self.samples = {}  # process → [(seconds, whole MiB, MiB beside the pool)]
+        self.samples = {}  # process → [(seconds, MiB beside the pools, MiB in pools)]
         self.stopped = threading.Event()
         self.begin = time.monotonic()
-        [self.router_pid] = [pid for pid, name in children_of(cluster.process.pid).items()
-                             if name == "baton-router"]
-        self.channels = {name: grpc.insecure_channel(worker["address"])
-                         for name, worker in cluster.workers().items()}
+        workers = cluster.workers()
+        self.pools_mib = sum(int(worker["pool"]["total_blocks"]) * int(worker["pool"]["bytes_per_block"])
+                             for worker in workers.values()) / 2**20
+        self.pids = {worker_name(pid): pid for pid in children_of(cluster.process.pid)}
+        self.channels = {name: grpc.insecure_channel(worker["address"]) for name, worker in workers.items()}
 
     def run(self):
         while not self.stopped.wait(SAMPLE_INTERVAL_S):
-            self.sample()
+            for name, pid in self.pids.items():
+                try:
+                    self.sample(name, pid)
+                except (OSError, grpc.RpcError) as error:
+                    print(f"no sample of {name}: {error}", file=sys.stderr)
         for channel in self.channels.values():
             channel.close()
 
-    def sample(self):
-        def note(name, resident, pool):
-            self.samples.setdefault(name, []).append(
-                (time.monotonic() - self.begin, resident / 2**20, (resident - pool) / 2**20))
-        pages = int(pathlib.Path(f"/proc/{self.router_pid}/statm").read_text().split()[1])
-        note("router", pages * os.sysconf("SC_PAGESIZE"), 0)
-        for name, channel in self.channels.items():
-            stub = worker_pb2_grpc.WorkerStub(channel)
-            try:
-                pool = stub.Inspect(worker_pb2.InspectRequest(), timeout=30).resident_pool_bytes
-                status = stub.GetWorkerStatus(worker_pb2.GetWorkerStatusRequest(), timeout=30)
-            except grpc.RpcError as error:
-                print(f"no sample of {name}: {error.code().name} {error.details()}", file=sys.stderr)
-                continue
-            note(name, status.resident_bytes, pool)
+    def sample(self, name, pid):
+        in_pools, elsewhere = resident_of(pid)
+        if in_pools == 0 and name in self.channels:  # its pool is no shared memory
+            stub = worker_pb2_grpc.WorkerStub(self.channels[name])
+            in_pools = stub.Inspect(worker_pb2.InspectRequest(), timeout=30).resident_pool_bytes
+            elsewhere -= in_pools
+        self.samples.setdefault(name, []).append(
+            (time.monotonic() - self.begin, elsewhere / 2**20, in_pools / 2**20))
 
     def report(self):
-        """[(process, MiB in its first minute, in its last, whole MiB in its last)]; medians."""
+        """[(process, MiB beside the pools in its first minute, in its last, MiB in pools in its last)]; medians."""
         rows = []
         for name, samples in sorted(self.samples.items()):
             last_s = samples[-1][0]
-            first = [own for at, _, own in samples if at <= 60]
-            last = [own for at, _, own in samples if at >= last_s - 60]
-            whole = [whole for at, whole, _ in samples if at >= last_s - 60]
-            rows.append((name, *(statistics.median(values) for values in (first, last, whole))))
+            first = [own for at, own, _ in samples if at <= 60]
+            last = [own for at, own, _ in samples if at >= last_s - 60]
+            pools = [pools for at, _, pools in samples if at >= last_s - 60]
+            rows.append((name, *(statistics.median(values) for values in (first, last, pools))))
         return rows

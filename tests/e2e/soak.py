@@ -301,9 +301,12 @@ class Soak:
                 self.problems.append(f"{outcome.wanted} ended with {outcome.ended}: {outcome.detail}")
         if self.options.seconds < 180:
             return  # too short to tell growth from warming up
-        for name, first, last, _ in self.memory.report():
+        for name, first, last, pools in self.memory.report():
             if last - first > MAX_GROWTH_MIB:
-                self.problems.append(f"{name} grew from {first:.0f} to {last:.0f} MiB beside its pool")
+                self.problems.append(f"{name} grew from {first:.0f} to {last:.0f} MiB beside the pools")
+            if pools > self.memory.pools_mib + MAX_GROWTH_MIB:
+                self.problems.append(f"{name} has {pools:.0f} MiB of pools, but there are only "
+                                     f"{self.memory.pools_mib:.0f} MiB")
 
     def check_answers(self):
         """What many clients got is what one process alone computes."""
@@ -352,10 +355,10 @@ class Soak:
         yield "preemptions", total("preemptions"), ""
         yield "evicted blocks", sum(int(pool["evicted_blocks"]) for pool in pools), ""
         yield "answers repeated with baton run", self.checked, ""
-        for name, first_mib, last_mib, whole in self.memory.report():
-            yield f"{name} RSS beside its pool, first minute", first_mib, "MiB"
-            yield f"{name} RSS beside its pool, last minute", last_mib, "MiB"
-            yield f"{name} RSS, last minute", whole, "MiB"
+        for name, first_mib, last_mib, pools_mib in self.memory.report():
+            yield f"{name} RSS beside the pools, first minute", first_mib, "MiB"
+            yield f"{name} RSS beside the pools, last minute", last_mib, "MiB"
+            yield f"{name} RSS in pools, its own and peers', last minute", pools_mib, "MiB"
 
     def report(self):
         figures = list(self.figures())
