@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# index_bench and, beside it in the same run, Dynamo's radix tree from PyPI on the same trace.
+#   scripts/index_peer.sh TRACE [WORKERS]     TRACE: JSON lines as Mooncake's; WORKERS: 16 by default
+set -euo pipefail
+cd "$(dirname "$0")/.."
+trace=${1:?a trace: JSON lines with hash_ids, as Mooncake\'s}
+workers=${2:-16}
+venv=build/peer-venv
+scripts/build.sh release index_bench
+if ! "$venv/bin/python" -c 'import dynamo._core' 2>/dev/null; then
+  echo "index_peer: installing ai-dynamo-runtime into $venv …" >&2
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check ai-dynamo-runtime==1.6.1
+fi
+build/release/bin/index_bench --trace "$trace" --workers "$workers" | grep -v '^{'
+echo
+"$venv/bin/python" tests/oracle/dynamo_peer.py --trace "$trace" --workers "$workers"
