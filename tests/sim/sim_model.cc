@@ -88,16 +88,16 @@ SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& s
   while (static_cast<int32_t>(answer.tokens.size()) < most) {
     SimLogits(hidden, logits);
     const int32_t position = prompt_tokens + static_cast<int32_t>(answer.tokens.size());
-    const absl::StatusOr<HandoffManifest> drawn = source.Draw(logits, position, sampler);
+    const absl::StatusOr<DrawnToken> drawn = source.Draw(logits, position, sampler);
     CHECK(drawn.ok()) << drawn.status();
     source.Accept(*drawn);
-    answer.tokens.push_back(drawn->first_token);
-    if (drawn->first_token == kSimEndToken) {
+    answer.tokens.push_back(drawn->token);
+    if (drawn->token == kSimEndToken) {
       answer.reason = FinishReason::kStop;
       break;
     }
-    answer.text += static_cast<char>('0' + drawn->first_token);
-    hidden = model.Append(drawn->first_token);
+    answer.text += static_cast<char>('0' + drawn->token);
+    hidden = model.Append(drawn->token);
   }
   answer.logits_hash = source.logits_hash();
   return answer;
