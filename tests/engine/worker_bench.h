@@ -99,11 +99,12 @@ class WorkerBench {
   }
   std::shared_ptr<PrefillRecord> Prefill(std::vector<TokenId> prompt, const TransferTicket& ticket,
                                          const SamplingParams& sampling = Greedy(),
-                                         GeneratedPart generated = {}) {
+                                         GeneratedPart generated = {}, int32_t n = 1) {
     auto record = std::make_shared<PrefillRecord>();
     PrefillRequest request;
     request.request_id = "prefill";
     request.prompt = std::move(prompt);
+    request.n = n;
     request.generated = std::move(generated);
     request.sampling = sampling;
     request.ticket = ticket;
