@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/choices.h"
 #include "common/exit_code.h"
 
 namespace baton {
@@ -65,6 +66,10 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->group("Jobs");
+  app.add_option("--n", flags.job.n, "Answers to the prompt; the next one has the next seed")
+      ->check(CLI::Range(1, kMaxChoices))
+      ->capture_default_str()
+      ->group("Sampling");
   app.add_flag("--json", flags.options.json, "Print one JSON object a result")->group("Jobs");
   AddSamplingFlags(app, flags.job.sampling);
 }

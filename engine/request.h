@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
+#include "common/choices.h"
 #include "common/strong_int.h"
 #include "kvtransfer/transport.h"
 #include "model/sampler.h"
@@ -28,14 +29,6 @@ struct GeneratedPart {
   uint64_t logits_hash = 0;     // see FinishInfo, up to the last of them
   bool finished = false;        // the client has its end too: nobody is to go on with it
 };
-
-// Answers to one prompt that a request may ask for.
-inline constexpr int32_t kMaxChoices = 16;
-// Choice i of a request is, bit for bit, the answer of a request of its own with this seed.
-// Modulo 2^64.
-constexpr uint64_t SeedOfChoice(uint64_t seed, int32_t choice) {
-  return seed + static_cast<uint64_t>(choice);
-}
 
 struct GenerateRequest {
   std::string request_id;  // the caller's name, for logs and `inspect`

@@ -156,11 +156,12 @@ TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
   const auto asked = workers_[1]->engine().generated();
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_EQ(asked[0].prompt.size(), 200u);
-  EXPECT_EQ(asked[0].generated.tokens, (std::vector<TokenId>{'a', 'b', 'c'}));
-  EXPECT_EQ(asked[0].generated.logits_hash, 102u);
+  ASSERT_EQ(asked[0].generated.size(), 1u);
+  EXPECT_EQ(asked[0].generated[0].tokens, (std::vector<TokenId>{'a', 'b', 'c'}));
+  EXPECT_EQ(asked[0].generated[0].logits_hash, 102u);
   const auto prefilled = workers_[2]->engine().prefilled();
   ASSERT_EQ(prefilled.size(), 1u);
-  EXPECT_EQ(prefilled[0].generated.tokens, asked[0].generated.tokens);
+  EXPECT_EQ(prefilled[0].generated.tokens, asked[0].generated[0].tokens);
   EXPECT_EQ(prefilled[0].generated.logits_hash, 102u);
 }
 

@@ -74,7 +74,7 @@ class LiteralModel {
 }  // namespace
 
 SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& sampling,
-                        int32_t context_length) {
+                        int32_t context_length, int32_t choice) {
   const auto prompt_tokens = static_cast<int32_t>(prompt.size());
   const int32_t most =
       std::min(sampling.max_tokens.value_or(context_length), context_length - prompt_tokens);
@@ -82,7 +82,7 @@ SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& s
   uint64_t hidden = 0;
   for (const TokenId token : prompt) hidden = model.Append(token);
   Sampler sampler({kSimEndToken});
-  TokenSource source(sampling, prompt, /*hash_logits=*/true);
+  TokenSource source(sampling, prompt, /*hash_logits=*/true, choice);
   SimAnswer answer;
   std::array<float, kSimVocabulary> logits;
   while (static_cast<int32_t>(answer.tokens.size()) < most) {
