@@ -1,5 +1,6 @@
 #include "router/generate_call.h"
 
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -318,8 +319,9 @@ void GenerateCall::AwaitReport() {
 void GenerateCall::ForwardTokens() {
   PrefillEnded();
   v1::Tokens& tokens = *event_.mutable_tokens();
-  const absl::Status taken =
-      choices_.TakeTokens(tokens.choice(), tokens.token_ids(), event_.logits_hash());
+  const std::span<const TokenId> ids(tokens.token_ids().data(),
+                                     static_cast<size_t>(tokens.token_ids_size()));
+  const absl::Status taken = choices_.TakeTokens(tokens.choice(), ids, event_.logits_hash());
   if (!taken.ok()) return Run(flow_.OnClientGone(taken));
   ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size(), tokens.choice());
   v1::GenerateResponse response;
