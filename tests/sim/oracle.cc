@@ -15,8 +15,8 @@ constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole millisecond
 RequestOracle::RequestOracle(const ScenarioRequest& request, int32_t context_length)
     : request_(request) {
   for (int32_t i = 0; i < request.request.n; ++i) {
-    choices_.push_back({.expected = LiteralAnswer(request.request.prompt, request.request.sampling,
-                                                  context_length, i)});
+    choices_.emplace_back().expected =
+        LiteralAnswer(request.request.prompt, request.request.sampling, context_length, i);
   }
 }
 
