@@ -231,7 +231,8 @@ std::string Describe(const Scenario& scenario) {
                     " us, deadline ", request.deadline_us, ", cancels after ",
                     request.cancel_after_us, " us or ", request.cancel_after_messages,
                     " messages, reads in ", request.read_us, " us, placement ",
-                    kPlacements[static_cast<int>(request.request.placement)], "\n");
+                    kPlacements[static_cast<int>(request.request.placement)], ", ",
+                    request.request.n, " choices\n");
   }
   for (const Fault& fault : scenario.faults) {
     absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,
