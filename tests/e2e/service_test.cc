@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/e2e/service_fixture.h"
 
 namespace baton {
@@ -58,6 +59,18 @@ TEST_F(ServiceTest, EachChoiceHasItsTextAndItsEndWithTheWholeLedger) {
   EXPECT_TRUE(decode.engine().generated()[0].generated.empty());
   EXPECT_TRUE(prefill.engine().Eventually([](auto& e) { return e.prefilled_count() == 1; }));
   EXPECT_EQ(prefill.engine().prefilled()[0].n, 3);
+}
+
+TEST_F(ServiceTest, ANumberOfChoicesOutOfRangeIsRefusedByName) {
+  AddDecode();
+  for (const int32_t n : {0, -1, 17, INT32_MAX}) {
+    v1::GenerateRequest request;
+    request.set_prompt("short");
+    request.set_n(n);
+    const Answer answer = Generate(request);
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(answer.status.error_message(), absl::StrCat("n is ", n, "; [1, 16] is allowed"));
+  }
 }
 
 TEST_F(ServiceTest, AShortPromptAndAKnownPrefixArePrefilledOnTheDecodeWorker) {
