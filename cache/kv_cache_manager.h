@@ -38,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/block_allocator.h"
+#include "cache/block_copy.h"
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
 #include "cache/index/kv_event_batcher.h"
@@ -68,14 +69,6 @@ struct KvCacheOptions {
   double low_water = 1.0;
   bool kv_events = false;     // tell of what is cached (TakeKvEvents); of kind radix alone
   bool record_trace = false;  // keep an allocation trace for `inspect` (bounded)
-};
-
-// Slots [0, tokens) of block `from` are to be copied into block `to`.
-struct BlockCopy {
-  BlockId from;
-  BlockId to;
-  int32_t tokens;
-  bool operator==(const BlockCopy&) const = default;
 };
 
 struct KvCacheStats {

@@ -67,17 +67,18 @@ bool Answer(RouterClient& client, AnswerInterrupter& interrupter, const ChatOpti
   job.sampling = options.sampling;
   std::string answer;
   interrupter.set_answering(true);
-  const absl::StatusOr<JobResult> result = client.Run(job, [&answer](std::string_view text) {
-    answer += text;
-    std::cout << text << std::flush;
-  });
+  const absl::StatusOr<std::vector<JobResult>> results =
+      client.Run(job, [&answer](std::string_view text) {
+        answer += text;
+        std::cout << text << std::flush;
+      });
   interrupter.set_answering(false);
   std::cout << std::endl;
-  if (!result.ok() && !absl::IsCancelled(result.status())) {
-    std::cerr << "baton: " << result.status() << "\n";
+  if (!results.ok() && !absl::IsCancelled(results.status())) {
+    std::cerr << "baton: " << results.status() << "\n";
     return false;
   }
-  if (result.ok() && options.ledger) std::cerr << LedgerTable(*result);
+  if (results.ok() && options.ledger) std::cerr << LedgerTable(results->front());
   history.push_back({.role = "assistant", .content = std::move(answer), .name = std::nullopt});
   return true;
 }

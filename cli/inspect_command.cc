@@ -110,15 +110,15 @@ int InspectBlocks(const EngineOptions& options, const Job& job) {
   if (!runner.ok()) return ReportError(runner.status());
   Engine& engine = (*runner)->engine();
   std::printf("%s", engine.StartupReport().c_str());
-  std::future<absl::StatusOr<JobResult>> running =
+  std::future<absl::StatusOr<std::vector<JobResult>>> running =
       std::async(std::launch::async, [&] { return (*runner)->Run(job, [](std::string_view) {}); });
   std::vector<SequenceInspection> last_seen;
   while (running.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
     std::vector<SequenceInspection> sequences = engine.Inspect().sequences;
     if (!sequences.empty() && !sequences[0].blocks.empty()) last_seen = std::move(sequences);
   }
-  const absl::StatusOr<JobResult> result = running.get();
-  if (!result.ok()) return ReportError(result.status());
+  const absl::StatusOr<std::vector<JobResult>> results = running.get();
+  if (!results.ok()) return ReportError(results.status());
   EngineInspection inspection = engine.Inspect();
   inspection.sequences = std::move(last_seen);
   std::printf("%s", InspectionTable(inspection).c_str());

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/choices.h"
 #include "common/exit_code.h"
 
 namespace baton {
@@ -43,6 +44,10 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Range(1, 1024)
       .ShowDefault()
       .Group("Jobs");
+  line.Add("--n", &flags.job.n, "Answers to the prompt; the next one has the next seed")
+      .Range(1, kMaxChoices)
+      .ShowDefault()
+      .Group("Sampling");
   line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
 }

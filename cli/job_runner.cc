@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/ledger_table.h"
 #include "cli/line_reader.h"
 #include "common/exit_code.h"
@@ -64,7 +65,26 @@ class JobLines {
   std::chrono::steady_clock::time_point last_progress_ = std::chrono::steady_clock::now();
 };
 
-std::string PlainResult(const JobResult& result) { return "[" + result.id + "] " + result.text; }
+std::string ChoiceTitle(const JobResult& result) {
+  return absl::StrCat("choice ", *result.choice, " (", result.finish_reason, ")");
+}
+
+std::string PlainResult(const JobResult& result) {
+  if (!result.choice) return "[" + result.id + "] " + result.text;
+  return absl::StrCat("[", result.id, "] ", ChoiceTitle(result), ": ", result.text);
+}
+
+void PrintForPeople(const std::vector<JobResult>& results) {
+  for (const JobResult& result : results) {
+    if (result.choice) {
+      std::printf("=== %s ===\n%s", ChoiceTitle(result).c_str(), result.text.c_str());
+      std::fprintf(stderr, "\n%s", ChoiceTitle(result).c_str());
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+    std::fprintf(stderr, "\n%s", LedgerTable(result).c_str());
+  }
+}
 
 absl::Status TooLong(int64_t number) {
   return absl::InvalidArgumentError(
@@ -84,36 +104,41 @@ void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& optio
       lines.Print(ErrorLine(JobId(line, number), job.status()), true);
       continue;
     }
-    const absl::StatusOr<JobResult> result = runner.Run(*job, [](std::string_view) {});
-    if (!result.ok()) {
-      lines.Print(ErrorLine(job->id, result.status()), true);
-    } else {
-      lines.Print(options.json ? ResultLine(*result) : PlainResult(*result), false);
+    const absl::StatusOr<std::vector<JobResult>> results =
+        runner.Run(*job, [](std::string_view) {});
+    if (!results.ok()) {
+      lines.Print(ErrorLine(job->id, results.status()), true);
+      continue;
     }
+    std::vector<std::string> choices;
+    for (const JobResult& result : *results) {
+      choices.push_back(options.json ? ResultLine(result) : PlainResult(result));
+    }
+    lines.Print(absl::StrJoin(choices, "\n"), false);
   }
 }
 
 }  // namespace
 
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) {
-  const absl::StatusOr<JobResult> result = runner.Run(job, [&](std::string_view text) {
-    if (options.json) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  });
-  if (!result.ok()) {
+  const absl::StatusOr<std::vector<JobResult>> results =
+      runner.Run(job, [&](std::string_view text) {
+        if (options.json) return;
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fflush(stdout);
+      });
+  if (!results.ok()) {
     if (options.json) {
-      std::printf("%s\n", ErrorLine(job.id, result.status()).c_str());
+      std::printf("%s\n", ErrorLine(job.id, results.status()).c_str());
     } else {
-      std::fprintf(stderr, "baton: %s\n", ErrorText(result.status()).c_str());
+      std::fprintf(stderr, "baton: %s\n", ErrorText(results.status()).c_str());
     }
-    return ExitCodeOf(result.status());
+    return ExitCodeOf(results.status());
   }
   if (options.json) {
-    std::printf("%s\n", ResultLine(*result).c_str());
+    for (const JobResult& result : *results) std::printf("%s\n", ResultLine(result).c_str());
   } else {
-    std::printf("\n");
-    std::fprintf(stderr, "\n%s", LedgerTable(*result).c_str());
+    PrintForPeople(*results);
   }
   return kExitSuccess;
 }

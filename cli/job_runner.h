@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,9 +22,10 @@ namespace baton {
 class JobRunner {
  public:
   virtual ~JobRunner() = default;
-  // Blocks until the job has ended. `on_text` gets the answer as it comes.
-  virtual absl::StatusOr<JobResult> Run(const Job& job,
-                                        const std::function<void(std::string_view)>& on_text) = 0;
+  // Blocks until the job has ended. Returns its choices, in order. `on_text` gets the answer as it
+  // comes, where the job asks for one alone.
+  virtual absl::StatusOr<std::vector<JobResult>> Run(
+      const Job& job, const std::function<void(std::string_view)>& on_text) = 0;
   // Ends everything that runs, and whatever comes later, with Cancelled.
   virtual void Interrupt() = 0;
 };
@@ -34,7 +36,8 @@ struct RunJobsOptions {
 };
 
 // Answers one job: text on standard output as it comes and the ledger on standard error, or a
-// result line. Returns the exit code of the job's status.
+// result line. Several choices come at the end, each under a line of its own, or a result line
+// each. Returns the exit code of the job's status.
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
 
 // Answers every line of `input`, results in the order in which they end; progress on standard

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/choices.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -153,11 +154,11 @@ absl::Status SetLogprobs(const Json& job, SamplingParams& sampling) {
   return SetInteger("logprobs", *logprobs, sampling.logprobs);
 }
 
-// One answer a job.
-absl::Status CheckAnswers(const std::string& field, const Json& value, Job&) {
-  ASSIGN_OR_RETURN(const int32_t answers, ToInteger<int32_t>(field, value));
-  if (answers == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"n\" is ", answers, "; a job has 1 answer"));
+absl::Status SetChoices(const std::string& field, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.n, ToInteger<int32_t>(field, value));
+  if (job.n >= 1 && job.n <= kMaxChoices) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"n\" is ", job.n, "; [1, ", kMaxChoices, "] is allowed"));
 }
 
 absl::Status SetStop(const std::string&, const Json& value, Job& job) {
@@ -218,7 +219,7 @@ constexpr JobField kFields[] = {
     {"session_id", SetText<&Job::session_id>},
     {"priority", [](const std::string& field, const Json& value,
                     Job& job) { return SetInteger(field, value, job.priority); }},
-    {"n", CheckAnswers},
+    {"n", SetChoices},
     {"temperature", SetSamplingNumber<&S::temperature>},
     {"top_p", SetSamplingNumber<&S::top_p>},
     {"min_p", SetSamplingNumber<&S::min_p>},
@@ -335,6 +336,7 @@ std::string JobId(std::string_view line, int64_t line_number) {
 std::string ResultLine(const JobResult& result) {
   nlohmann::ordered_json json;
   json["id"] = result.id;
+  if (result.choice) json["choice"] = *result.choice;
   json["prompt_token_ids"] = result.prompt_token_ids;
   json["token_ids"] = result.token_ids;
   json["text"] = result.text;

@@ -2,10 +2,10 @@
 // object a line.
 //
 // A job: {"id", one of "prompt" | "prompt_token_ids" | "messages", sampling fields named as in
-// OpenAI's API}. null is as good as absent; "max_completion_tokens" is "max_tokens"; "n" is 1;
-// "logprobs" is a number of alternatives, or true, with that number in "top_logprobs" (else 0).
-// Strict: an unknown field, a wrong type or a value out of range is an error that names line and
-// field. What a line holds past the limits below is never kept.
+// OpenAI's API}. null is as good as absent; "max_completion_tokens" is "max_tokens"; "n" is a
+// number of answers; "logprobs" is a number of alternatives, or true, with that number in
+// "top_logprobs" (else 0). Strict: an unknown field, a wrong type or a value out of range is an
+// error that names line and field. What a line holds past the limits below is never kept.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -34,11 +34,12 @@ struct Job {
   std::optional<std::string> prompt;
   std::optional<std::vector<TokenId>> prompt_token_ids;
   std::optional<std::vector<ChatMessage>> messages;
+  int32_t n = 1;  // choices, 1–kMaxChoices
   SamplingParams sampling;
   std::string tenant;
   std::string cache_salt;
   std::string session_id;  // for the router; one process ignores it
-  int32_t priority = 0;  // −100–100
+  int32_t priority = 0;    // −100–100
 };
 
 // `line_number` is for messages; a job without an id gets it as its id.
@@ -51,8 +52,10 @@ struct JobTokenDetail {
   std::vector<TokenLogprob> top;
 };
 
+// One choice.
 struct JobResult {
   std::string id;
+  std::optional<int32_t> choice;  // where the job asked for several
   std::vector<TokenId> prompt_token_ids;
   std::vector<TokenId> token_ids;
   std::string text;

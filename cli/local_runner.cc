@@ -14,53 +14,54 @@ namespace {
 // Gathers one request's answers and wakes the thread that waits for the end.
 class CollectingSink final : public RequestSink {
  public:
-  explicit CollectingSink(const std::function<void(std::string_view)>& on_text)
-      : on_text_(on_text) {}
+  CollectingSink(int32_t n, const std::function<void(std::string_view)>& on_text)
+      : on_text_(on_text), results_(static_cast<size_t>(n)) {}
 
   void OnTicket(const TransferTicket&) override {}
   void OnTokens(TokenOutput output) override {
-    result_.token_ids.insert(result_.token_ids.end(), output.token_ids.begin(),
-                             output.token_ids.end());
+    JobResult& result = results_[static_cast<size_t>(output.choice)];
+    result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(),
+                            output.token_ids.end());
     for (TokenDetail& detail : output.logprobs) {
-      result_.logprobs.push_back({detail.logprob, std::move(detail.top)});
+      result.logprobs.push_back({detail.logprob, std::move(detail.top)});
     }
-    AddText(output.text);
+    AddText(result, output.text);
   }
   void OnFinish(FinishInfo info) override {
-    AddText(info.text);
-    result_.finish_reason = FinishReasonName(info.reason);
-    result_.prompt_tokens = info.prompt_tokens;
-    result_.completion_tokens = info.completion_tokens;
-    result_.logits_hash = info.logits_hash;
+    JobResult& result = results_[static_cast<size_t>(info.choice)];
+    AddText(result, info.text);
+    result.finish_reason = FinishReasonName(info.reason);
+    result.prompt_tokens = info.prompt_tokens;
+    result.completion_tokens = info.completion_tokens;
+    result.logits_hash = info.logits_hash;
     const RequestLedger& l = info.ledger;
-    result_.cached_tokens = l.kv_bytes > 0 ? l.prefill_cached_tokens : l.cached_tokens;
-    result_.ledger = {{"queue_us", l.queue_us},
-                      {"prefill_us", l.prefill_us},
-                      {"prefill_chunks", l.prefill_chunks},
-                      {"kv_bytes", l.kv_bytes},
-                      {"kv_transfer_us", l.kv_transfer_us},
-                      {"admit_us", l.admit_us},
-                      {"first_token_us", l.first_token_us},
-                      {"inter_token_us", l.inter_token_us},
-                      {"total_us", l.total_us},
-                      {"computed_tokens", l.computed_tokens},
-                      {"preemptions", l.preemptions}};
-    end_.set_value(std::move(result_));
+    result.cached_tokens = l.kv_bytes > 0 ? l.prefill_cached_tokens : l.cached_tokens;
+    result.ledger = {{"queue_us", l.queue_us},
+                     {"prefill_us", l.prefill_us},
+                     {"prefill_chunks", l.prefill_chunks},
+                     {"kv_bytes", l.kv_bytes},
+                     {"kv_transfer_us", l.kv_transfer_us},
+                     {"admit_us", l.admit_us},
+                     {"first_token_us", l.first_token_us},
+                     {"inter_token_us", l.inter_token_us},
+                     {"total_us", l.total_us},
+                     {"computed_tokens", l.computed_tokens},
+                     {"preemptions", l.preemptions}};
+    if (info.last) end_.set_value(std::move(results_));
   }
   void OnError(absl::Status status) override { end_.set_value(std::move(status)); }
 
-  std::future<absl::StatusOr<JobResult>> End() { return end_.get_future(); }
+  std::future<absl::StatusOr<std::vector<JobResult>>> End() { return end_.get_future(); }
 
  private:
-  void AddText(const std::string& text) {
-    if (text.empty()) return;
-    result_.text += text;
-    on_text_(text);
+  void AddText(JobResult& result, const std::string& text) {
+    result.text += text;
+    if (!text.empty() && results_.size() == 1) on_text_(text);
   }
 
   const std::function<void(std::string_view)>& on_text_;
-  JobResult result_;
-  std::promise<absl::StatusOr<JobResult>> end_;
+  std::vector<JobResult> results_;
+  std::promise<absl::StatusOr<std::vector<JobResult>>> end_;
 };
 
 }  // namespace
@@ -90,13 +91,14 @@ absl::StatusOr<std::vector<TokenId>> LocalRunner::Encode(const Job& job) {
   return encoder_->EncodeMessages(*job.messages, /*add_generation_prompt=*/true, local);
 }
 
-absl::StatusOr<JobResult> LocalRunner::Run(const Job& job,
-                                           const std::function<void(std::string_view)>& on_text) {
+absl::StatusOr<std::vector<JobResult>> LocalRunner::Run(
+    const Job& job, const std::function<void(std::string_view)>& on_text) {
   const auto begin = std::chrono::steady_clock::now();
   GenerateRequest request;
   request.request_id = job.id;
   ASSIGN_OR_RETURN(request.prompt, Encode(job));
   const auto encoded = std::chrono::steady_clock::now();
+  request.n = job.n;
   request.sampling = job.sampling;
   if (!request.sampling.seed.has_value()) request.sampling.seed = EntropyBits();
   request.cache_namespace = MakeNamespace({.tenant = job.tenant,
@@ -105,8 +107,8 @@ absl::StatusOr<JobResult> LocalRunner::Run(const Job& job,
                                            .model_revision = engine().model_info().fingerprint});
   request.priority = job.priority;
   const std::vector<TokenId> prompt = request.prompt;
-  auto sink = std::make_shared<CollectingSink>(on_text);
-  std::future<absl::StatusOr<JobResult>> end = sink->End();
+  auto sink = std::make_shared<CollectingSink>(job.n, on_text);
+  std::future<absl::StatusOr<std::vector<JobResult>>> end = sink->End();
   RequestHandle handle = 0;
   {
     std::lock_guard lock(mutex_);
@@ -115,19 +117,23 @@ absl::StatusOr<JobResult> LocalRunner::Run(const Job& job,
                               : engine_->Generate(std::move(request), sink);
     running_.insert(handle);
   }
-  absl::StatusOr<JobResult> result = end.get();
+  absl::StatusOr<std::vector<JobResult>> results = end.get();
   {
     std::lock_guard lock(mutex_);
     running_.erase(handle);
   }
-  if (!result.ok()) return result;
-  result->id = job.id;
-  result->prompt_token_ids = prompt;
-  result->ledger.insert(
-      result->ledger.begin(),
-      {"tokenize_us",
-       std::chrono::duration_cast<std::chrono::microseconds>(encoded - begin).count()});
-  return result;
+  if (!results.ok()) return results;
+  for (size_t i = 0; i < results->size(); ++i) {
+    JobResult& result = (*results)[i];
+    result.id = job.id;
+    if (job.n > 1) result.choice = static_cast<int32_t>(i);
+    result.prompt_token_ids = prompt;
+    result.ledger.insert(
+        result.ledger.begin(),
+        {"tokenize_us",
+         std::chrono::duration_cast<std::chrono::microseconds>(encoded - begin).count()});
+  }
+  return results;
 }
 
 void LocalRunner::Interrupt() {

@@ -21,8 +21,8 @@ class LocalRunner final : public JobRunner {
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(const EngineOptions& options,
                                                              LocalPath path);
 
-  absl::StatusOr<JobResult> Run(const Job& job,
-                                const std::function<void(std::string_view)>& on_text) override;
+  absl::StatusOr<std::vector<JobResult>> Run(
+      const Job& job, const std::function<void(std::string_view)>& on_text) override;
   void Interrupt() override;
 
   // The engine that decodes.

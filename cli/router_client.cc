@@ -72,6 +72,7 @@ v1::GenerateRequest RequestToWire(const Job& job, v1::PrefillPlacement placement
   out.set_cache_salt(job.cache_salt);
   out.set_session_id(job.session_id);
   out.set_priority(job.priority);
+  out.set_n(job.n);
   out.set_placement(placement);
   out.set_include_prompt_token_ids(true);
   return out;
@@ -116,24 +117,40 @@ void TakeTokens(const v1::Tokens& tokens, JobResult& result) {
   }
 }
 
-// Takes one event into the result; returns the text that it brought.
-std::string TakeEvent(const v1::GenerateResponse& response, JobResult& result) {
-  switch (response.event_case()) {
-    case v1::GenerateResponse::kStarted: {
-      const auto& ids = response.started().prompt_token_ids();
-      result.prompt_token_ids.assign(ids.begin(), ids.end());
-      return "";
-    }
-    case v1::GenerateResponse::kTokens:
-      TakeTokens(response.tokens(), result);
-      return response.tokens().text();
-    case v1::GenerateResponse::kFinished:
-      TakeFinished(response.finished(), result);
-      return response.finished().text();
-    case v1::GenerateResponse::EVENT_NOT_SET:
-      return "";
+// Takes one event into the results; returns the text that it brought. Internal: of a choice that
+// was not asked for.
+absl::StatusOr<std::string> TakeEvent(const v1::GenerateResponse& response,
+                                      std::vector<JobResult>& results) {
+  const auto result_of = [&](int32_t choice) -> absl::StatusOr<JobResult*> {
+    if (choice >= 0 && static_cast<size_t>(choice) < results.size()) return &results[choice];
+    return absl::InternalError(
+        StrCat("the router spoke of choice ", choice, " of ", results.size()));
+  };
+  std::string text;
+  if (response.has_started()) {
+    const auto& ids = response.started().prompt_token_ids();
+    for (JobResult& result : results) result.prompt_token_ids.assign(ids.begin(), ids.end());
+  } else if (response.has_tokens()) {
+    ASSIGN_OR_RETURN(JobResult * result, result_of(response.tokens().choice()));
+    TakeTokens(response.tokens(), *result);
+    text = response.tokens().text();
+    result->text += text;
+  } else if (response.has_finished()) {
+    ASSIGN_OR_RETURN(JobResult * result, result_of(response.finished().choice()));
+    TakeFinished(response.finished(), *result);
+    text = response.finished().text();
+    result->text += text;
   }
-  return "";
+  return text;
+}
+
+std::vector<JobResult> EmptyResults(const Job& job) {
+  std::vector<JobResult> results(static_cast<size_t>(job.n));
+  for (int32_t i = 0; i < job.n; ++i) {
+    results[i].id = job.id;
+    if (job.n > 1) results[i].choice = i;
+  }
+  return results;
 }
 
 }  // namespace
@@ -141,8 +158,8 @@ std::string TakeEvent(const v1::GenerateResponse& response, JobResult& result) {
 RouterClient::RouterClient(const RouterClientOptions& options)
     : options_(options), stub_(v1::Inference::NewStub(MakeChannel(options.router))) {}
 
-absl::StatusOr<JobResult> RouterClient::Run(const Job& job,
-                                            const std::function<void(std::string_view)>& on_text) {
+absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
+    const Job& job, const std::function<void(std::string_view)>& on_text) {
   RETURN_IF_ERROR(CheckTexts(job));
   grpc::ClientContext context;
   if (options_.timeout_ms > 0) context.set_deadline(DeadlineIn(options_.timeout_ms));
@@ -151,25 +168,32 @@ absl::StatusOr<JobResult> RouterClient::Run(const Job& job,
     if (interrupted_) return absl::CancelledError("interrupted");
     running_.insert(&context);
   }
-  JobResult result;
-  result.id = job.id;
+  std::vector<JobResult> results = EmptyResults(job);
   const auto reader = stub_->Generate(&context, RequestToWire(job, options_.placement));
   v1::GenerateResponse response;
+  absl::Status understood;
   while (reader->Read(&response)) {
-    const std::string text = TakeEvent(response, result);
-    result.text += text;
-    if (!text.empty()) on_text(text);
+    const absl::StatusOr<std::string> text = TakeEvent(response, results);
+    if (!text.ok()) {
+      understood = text.status();
+      context.TryCancel();
+    } else if (!text->empty() && job.n == 1) {
+      on_text(*text);
+    }
   }
   const grpc::Status status = reader->Finish();
   {
     std::lock_guard lock(mutex_);
     running_.erase(&context);
   }
+  RETURN_IF_ERROR(understood);
   if (!status.ok()) return FromGrpcStatus(status);
-  if (result.finish_reason.empty()) {
-    return absl::InternalError("the router ended the stream without finishing");
+  for (const JobResult& result : results) {
+    if (result.finish_reason.empty()) {
+      return absl::InternalError("the router ended the stream without finishing");
+    }
   }
-  return result;
+  return results;
 }
 
 void RouterClient::Interrupt() {

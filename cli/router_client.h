@@ -26,8 +26,8 @@ class RouterClient final : public JobRunner {
  public:
   explicit RouterClient(const RouterClientOptions& options);
 
-  absl::StatusOr<JobResult> Run(const Job& job,
-                                const std::function<void(std::string_view)>& on_text) override;
+  absl::StatusOr<std::vector<JobResult>> Run(
+      const Job& job, const std::function<void(std::string_view)>& on_text) override;
   void Interrupt() override;
   // Ends what runs; later jobs run.
   void InterruptRunning();

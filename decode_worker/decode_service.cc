@@ -14,7 +14,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kTicketAndFinish = 2;
+constexpr size_t kTicket = 1;
+constexpr size_t kFinish = 1;
 
 // Milliseconds to the call's deadline, at least 1; 0: it has none.
 int64_t MillisecondsLeft(const grpc::CallbackServerContext& context) {
@@ -45,9 +46,7 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
     pass_ = *std::move(pass);
     absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
     if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
-    const absl::Status fits =
-        CheckPromptSize(wire.prompt_token_ids_size(), wire.generated().token_ids_size(),
-                        engine_->options().context_length);
+    const absl::Status fits = CheckSize(wire, engine_->options().context_length);
     if (!fits.ok()) return End(ToGrpcStatus(fits));
     GenerateRequest request =
         GenerateRequestFromWire(v1::DecodeRequest(wire), *std::move(sampling));
@@ -67,8 +66,10 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
     SendOrCancel(std::move(event));
   }
   void OnFinish(FinishInfo info) override {
+    const bool last = info.last;
     v1::DecodeEvent event;
     *event.mutable_finished() = FinishedToWire(std::move(info));
+    if (!last) return SendOrCancel(std::move(event));
     Send(std::move(event));
     End(grpc::Status::OK);
   }
@@ -95,7 +96,9 @@ DecodeService::DecodeService(Engine* engine, CallGate* gate) : engine_(engine), 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
   const auto tokens = static_cast<size_t>(engine_->model_info().config.context_length);
-  auto call = std::make_shared<DecodeCall>(engine_, gate_, tokens + kTicketAndFinish);
+  const auto choices = static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));
+  const size_t messages = kTicket + choices * (tokens + kFinish);
+  auto call = std::make_shared<DecodeCall>(engine_, gate_, messages);
   call->Hold();
   call->Start(*request, MillisecondsLeft(*context), call);
   return call.get();

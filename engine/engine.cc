@@ -58,7 +58,8 @@ class EngineImpl final : public Engine {
   absl::Status Load();
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
-    const RequestHandle handle = next_handle_.fetch_add(1);
+    const int32_t choices = std::clamp(request.n, 1, kMaxChoices);
+    const RequestHandle handle = next_handle_.fetch_add(static_cast<RequestHandle>(choices));
     const absl::Status posted =
         Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
           core.AddGenerate(handle, std::move(request), std::move(sink));
@@ -361,9 +362,10 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
     const SequenceId id(handle);
     SequenceInspection& sequence = inspection.sequences.emplace_back();
     sequence.sequence_id = handle;
-    sequence.request_id = core.RequestName(handle);
+    const WorkerCore::Liveness request = core.Describe(handle);
+    sequence.request_id = request.name;
     if (!scheduler_->Contains(id)) {
-      sequence.phase = "delivering";
+      sequence.phase = request.delivers ? "delivering" : "waiting for its prompt";
       continue;
     }
     static constexpr const char* kPhases[] = {"waiting", "waiting for KV", "running"};

@@ -15,28 +15,30 @@ const char* FinishReasonName(FinishReason reason) {
 }
 
 TokenSource::TokenSource(const SamplingParams& params, std::span<const TokenId> prompt,
-                         bool hash_logits)
-    : params_(params), state_(prompt), hash_logits_(hash_logits) {}
+                         bool hash_logits, int32_t choice)
+    : params_(params), state_(prompt), hash_logits_(hash_logits) {
+  params_.seed = SeedOfChoice(params.seed.value_or(0), choice);
+}
 
-absl::StatusOr<HandoffManifest> TokenSource::Draw(std::span<const float> logits, int32_t position,
-                                                  Sampler& sampler) {
-  HandoffManifest drawn;
+absl::StatusOr<DrawnToken> TokenSource::Draw(std::span<const float> logits, int32_t position,
+                                             Sampler& sampler) {
+  DrawnToken drawn;
   if (hash_logits_) {
     drawn.logits_hash = XXH3_64bits_withSeed(logits.data(), logits.size_bytes(), logits_hash_);
   }
   ASSIGN_OR_RETURN(SampleResult result,
                    sampler.Sample(logits, params_, state_,
-                                  DrawKey{.seed = params_.seed.value_or(0),
+                                  DrawKey{.seed = *params_.seed,
                                           .sample = 0,
                                           .position = static_cast<uint64_t>(position)}));
-  drawn.first_token = result.token;
+  drawn.token = result.token;
   drawn.detail.logprob = result.logprob.value_or(0.0f);
   drawn.detail.top = std::move(result.top_logprobs);
   return drawn;
 }
 
-void TokenSource::Accept(const HandoffManifest& drawn) {
-  state_.Accept(drawn.first_token);
+void TokenSource::Accept(const DrawnToken& drawn) {
+  state_.Accept(drawn.token);
   if (hash_logits_) logits_hash_ = drawn.logits_hash;
 }
 
@@ -46,12 +48,14 @@ void TokenSource::Resume(const GeneratedPart& generated) {
 }
 
 Generation::Generation(const GenerateRequest& request, int32_t length_limit,
-                       const Tokenizer& tokenizer, bool hash_logits, int64_t arrival_us)
+                       const Tokenizer& tokenizer, bool hash_logits, int64_t arrival_us,
+                       int32_t choice)
     : tokenizer_(tokenizer),
       params_(request.sampling),
-      source_(request.sampling, request.prompt, hash_logits),
+      source_(request.sampling, request.prompt, hash_logits, choice),
       detokenizer_(tokenizer),
       stop_matcher_(request.sampling.stop),
+      choice_(choice),
       prompt_tokens_(static_cast<int32_t>(request.prompt.size())),
       length_limit_(length_limit),
       arrival_us_(arrival_us) {}
@@ -75,11 +79,12 @@ std::optional<FinishReason> Generation::Count(TokenId token, int64_t now_us, std
   return std::nullopt;
 }
 
-Generation::Emission Generation::Accept(const HandoffManifest& drawn, int64_t now_us) {
+Generation::Emission Generation::Accept(const DrawnToken& drawn, int64_t now_us) {
   source_.Accept(drawn);
   Emission emission;
-  emission.finished = Count(drawn.first_token, now_us, emission.output.text);
-  emission.output.token_ids.push_back(drawn.first_token);
+  emission.output.choice = choice_;
+  emission.finished = Count(drawn.token, now_us, emission.output.text);
+  emission.output.token_ids.push_back(drawn.token);
   emission.output.logits_hash = source_.logits_hash();
   if (params_.logprobs.has_value()) emission.output.logprobs.push_back(drawn.detail);
   return emission;
@@ -103,6 +108,7 @@ absl::StatusOr<std::optional<FinishReason>> Generation::Resume(const GeneratedPa
 
 FinishInfo Generation::Finish(FinishReason reason, int64_t now_us) {
   FinishInfo info;
+  info.choice = choice_;
   info.reason = reason;
   const StopMatcher::Result rest = stop_matcher_.Append(detokenizer_.Finish());
   info.text = rest.emit + stop_matcher_.Flush();

@@ -1,4 +1,4 @@
-// One request's way from logits to text: sampling, stop conditions, detokenising, the ledger.
+// One answer's way from logits to text: sampling, stop conditions, detokenising, the ledger.
 //
 // It lives in the worker, so that a request ends at the same token wherever it runs. Pure; belongs
 // to the engine thread.
@@ -20,18 +20,19 @@
 
 namespace baton {
 
-// The samples of one request, in order: draws a token from a row of logits and remembers what
+// The samples of one answer, in order: draws a token from a row of logits and remembers what
 // penalties need.
 class TokenSource {
  public:
-  TokenSource(const SamplingParams& params, std::span<const TokenId> prompt, bool hash_logits);
+  TokenSource(const SamplingParams& params, std::span<const TokenId> prompt, bool hash_logits,
+              int32_t choice = 0);
 
   // `position`: the slot that the new token will take. The draw is keyed by (seed, position), so it
   // does not matter who draws.
-  absl::StatusOr<HandoffManifest> Draw(std::span<const float> logits, int32_t position,
-                                       Sampler& sampler);
+  absl::StatusOr<DrawnToken> Draw(std::span<const float> logits, int32_t position,
+                                  Sampler& sampler);
   // Takes over a token that was drawn, here or by a peer.
-  void Accept(const HandoffManifest& drawn);
+  void Accept(const DrawnToken& drawn);
   // Goes on behind what was drawn elsewhere. REQUIRES: nothing drawn yet.
   void Resume(const GeneratedPart& generated);
 
@@ -48,7 +49,7 @@ class Generation {
  public:
   // `length_limit`: prompt and generated tokens may not exceed it. The tokenizer outlives this.
   Generation(const GenerateRequest& request, int32_t length_limit, const Tokenizer& tokenizer,
-             bool hash_logits, int64_t arrival_us);
+             bool hash_logits, int64_t arrival_us, int32_t choice = 0);
 
   struct Emission {
     TokenOutput output;
@@ -61,7 +62,7 @@ class Generation {
   absl::StatusOr<std::optional<FinishReason>> Resume(const GeneratedPart& generated,
                                                      int64_t now_us);
   // Counts the token, turns it into text and decides whether the request ends with it.
-  Emission Accept(const HandoffManifest& drawn, int64_t now_us);
+  Emission Accept(const DrawnToken& drawn, int64_t now_us);
   // The end: flushes held-back text and closes the ledger.
   FinishInfo Finish(FinishReason reason, int64_t now_us);
 
@@ -78,6 +79,7 @@ class Generation {
   TokenSource source_;
   StreamingDetokenizer detokenizer_;
   StopMatcher stop_matcher_;
+  int32_t choice_;
   int32_t prompt_tokens_;
   int32_t length_limit_;
   int32_t completion_tokens_ = 0;

@@ -1,14 +1,19 @@
 #include "engine/handoff_manifest.h"
 
 #include <cstring>
+#include <span>
 #include <type_traits>
 
+#include "common/check.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 
 namespace baton {
 namespace {
 
-constexpr uint32_t kManifestVersion = 1;
+// Versions.
+constexpr uint32_t kOneToken = 1;
+constexpr uint32_t kSeveralTokens = 2;
 constexpr uint32_t kMaxAlternatives = 64;
 
 template <typename T>
@@ -34,6 +39,44 @@ class Reader {
   std::string_view bytes_;
 };
 
+void PutAlternatives(std::string& out, const TokenDetail& detail) {
+  Put(out, static_cast<uint32_t>(detail.top.size()));
+  for (const TokenLogprob& entry : detail.top) {
+    Put(out, entry.token);
+    Put(out, entry.logprob);
+  }
+}
+
+bool GetAlternatives(Reader& reader, TokenDetail& detail) {
+  uint32_t count = 0;
+  if (!reader.Get(count) || count > kMaxAlternatives) return false;
+  detail.top.resize(count);
+  for (TokenLogprob& entry : detail.top) {
+    if (!reader.Get(entry.token) || !reader.Get(entry.logprob)) return false;
+  }
+  return true;
+}
+
+bool GetPrefill(Reader& reader, PrefillResult& prefill) {
+  return reader.Get(prefill.cached_tokens) && reader.Get(prefill.computed_tokens) &&
+         reader.Get(prefill.chunks) && reader.Get(prefill.queue_us) &&
+         reader.Get(prefill.prefill_us);
+}
+
+// What version 2 has behind version 1: a number of further tokens, and these.
+bool GetFurtherTokens(Reader& reader, std::vector<DrawnToken>& drawn) {
+  uint32_t further = 0;
+  if (!reader.Get(further) || further < 1 || further >= kMaxChoices) return false;
+  for (uint32_t i = 0; i < further; ++i) {
+    DrawnToken& next = drawn.emplace_back();
+    if (!reader.Get(next.token) || !reader.Get(next.logits_hash) ||
+        !reader.Get(next.detail.logprob) || !GetAlternatives(reader, next.detail)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 absl::Status CheckToken(TokenId token, int32_t vocabulary) {
   if (token >= 0 && token < vocabulary) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -43,20 +86,26 @@ absl::Status CheckToken(TokenId token, int32_t vocabulary) {
 }  // namespace
 
 std::string EncodeManifest(const HandoffManifest& manifest) {
+  CHECK(!manifest.drawn.empty() && manifest.drawn.size() <= kMaxChoices) << manifest.drawn.size();
+  const DrawnToken& first = manifest.drawn.front();
   std::string out;
-  Put(out, kManifestVersion);
-  Put(out, manifest.first_token);
-  Put(out, manifest.logits_hash);
-  Put(out, manifest.detail.logprob);
+  Put(out, manifest.drawn.size() == 1 ? kOneToken : kSeveralTokens);
+  Put(out, first.token);
+  Put(out, first.logits_hash);
+  Put(out, first.detail.logprob);
   Put(out, manifest.prefill.cached_tokens);
   Put(out, manifest.prefill.computed_tokens);
   Put(out, manifest.prefill.chunks);
   Put(out, manifest.prefill.queue_us);
   Put(out, manifest.prefill.prefill_us);
-  Put(out, static_cast<uint32_t>(manifest.detail.top.size()));
-  for (const TokenLogprob& entry : manifest.detail.top) {
-    Put(out, entry.token);
-    Put(out, entry.logprob);
+  PutAlternatives(out, first.detail);
+  if (manifest.drawn.size() == 1) return out;
+  Put(out, static_cast<uint32_t>(manifest.drawn.size() - 1));
+  for (const DrawnToken& next : std::span(manifest.drawn).subspan(1)) {
+    Put(out, next.token);
+    Put(out, next.logits_hash);
+    Put(out, next.detail.logprob);
+    PutAlternatives(out, next.detail);
   }
   return out;
 }
@@ -67,29 +116,25 @@ absl::StatusOr<HandoffManifest> DecodeManifest(std::string_view bytes, int32_t v
   Reader reader(bytes);
   uint32_t version = 0;
   if (!reader.Get(version)) return damaged;
-  if (version != kManifestVersion) {
-    return absl::DataLossError(
-        StrCat("hand-off manifest has version ", version, ", expected ", kManifestVersion));
+  if (version != kOneToken && version != kSeveralTokens) {
+    return absl::DataLossError(StrCat("hand-off manifest has version ", version, ", expected ",
+                                      kOneToken, " or ", kSeveralTokens));
   }
   HandoffManifest manifest;
-  uint32_t alternatives = 0;
-  if (!reader.Get(manifest.first_token) || !reader.Get(manifest.logits_hash) ||
-      !reader.Get(manifest.detail.logprob) || !reader.Get(manifest.prefill.cached_tokens) ||
-      !reader.Get(manifest.prefill.computed_tokens) || !reader.Get(manifest.prefill.chunks) ||
-      !reader.Get(manifest.prefill.queue_us) || !reader.Get(manifest.prefill.prefill_us) ||
-      !reader.Get(alternatives) || alternatives > kMaxAlternatives) {
+  DrawnToken& first = manifest.drawn.emplace_back();
+  if (!reader.Get(first.token) || !reader.Get(first.logits_hash) ||
+      !reader.Get(first.detail.logprob) || !GetPrefill(reader, manifest.prefill) ||
+      !GetAlternatives(reader, first.detail)) {
     return damaged;
   }
-  if (absl::Status status = CheckToken(manifest.first_token, vocabulary); !status.ok()) {
-    return status;
-  }
-  for (uint32_t i = 0; i < alternatives; ++i) {
-    TokenLogprob entry;
-    if (!reader.Get(entry.token) || !reader.Get(entry.logprob)) return damaged;
-    if (absl::Status status = CheckToken(entry.token, vocabulary); !status.ok()) return status;
-    manifest.detail.top.push_back(entry);
-  }
+  if (version == kSeveralTokens && !GetFurtherTokens(reader, manifest.drawn)) return damaged;
   if (!reader.done()) return damaged;
+  for (const DrawnToken& drawn : manifest.drawn) {
+    RETURN_IF_ERROR(CheckToken(drawn.token, vocabulary));
+    for (const TokenLogprob& entry : drawn.detail.top) {
+      RETURN_IF_ERROR(CheckToken(entry.token, vocabulary));
+    }
+  }
   return manifest;
 }
 

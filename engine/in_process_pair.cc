@@ -51,12 +51,17 @@ class InProcessPair::RequestSinkOfPair final : public RequestSink {
         decode_(decode),
         prefill_request_{.request_id = request.request_id,
                          .prompt = request.prompt,
-                         .generated = request.generated,
+                         .n = request.n,
+                         .generated = {},
                          .sampling = request.sampling,
                          .cache_namespace = request.cache_namespace,
                          .priority = request.priority,
                          .ticket = {}},
-        sink_(std::move(sink)) {}
+        sink_(std::move(sink)) {
+    if (request.n == 1 && !request.generated.empty()) {
+      prefill_request_.generated = request.generated.front();
+    }
+  }
 
   void OnTicket(const TransferTicket& ticket) override {
     prefill_request_.ticket = ticket;

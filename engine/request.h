@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
+#include "common/choices.h"
 #include "common/strong_int.h"
 #include "kvtransfer/transport.h"
 #include "model/sampler.h"
@@ -26,13 +27,15 @@ using RequestHandle = uint64_t;
 struct GeneratedPart {
   std::vector<TokenId> tokens;  // all that the client has
   uint64_t logits_hash = 0;     // see FinishInfo, up to the last of them
+  bool finished = false;        // the client has its end too: nobody is to go on with it
 };
 
 struct GenerateRequest {
   std::string request_id;  // the caller's name, for logs and `inspect`
   std::vector<TokenId> prompt;
-  GeneratedPart generated;
-  SamplingParams sampling;  // validated by the engine; seed set
+  int32_t n = 1;                         // choices, 1–kMaxChoices
+  std::vector<GeneratedPart> generated;  // empty, or one for each choice
+  SamplingParams sampling;               // validated by the engine; seed set
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;         // −100–100
   bool remote_prefill = false;  // hand out a ticket and wait for a peer's KV
@@ -45,6 +48,7 @@ struct TokenDetail {
 };
 
 struct TokenOutput {
+  int32_t choice = 0;
   std::vector<TokenId> token_ids;
   std::string text;                   // whole characters only
   std::vector<TokenDetail> logprobs;  // one a token when asked for
@@ -66,7 +70,7 @@ struct RequestLedger {
   int64_t inter_token_us = 0;  // mean
   int64_t total_us = 0;
   int32_t cached_tokens = 0;    // found in this worker's prefix cache
-  int32_t computed_tokens = 0;  // prompt tokens computed here
+  int32_t computed_tokens = 0;  // prompt tokens computed here, once for all choices
   int32_t preemptions = 0;
   // The prefill worker's cache, when the prompt was computed there; queue, prefill and
   // computed_tokens are then that worker's.
@@ -74,6 +78,8 @@ struct RequestLedger {
 };
 
 struct FinishInfo {
+  int32_t choice = 0;
+  bool last = true;  // no other choice goes on: the request has ended
   FinishReason reason = FinishReason::kStop;
   std::string text;  // text held back until now
   int32_t prompt_tokens = 0;
@@ -83,8 +89,8 @@ struct FinishInfo {
   RequestLedger ledger;
 };
 
-// Receives one request's answers. Called on the engine thread, in order; must not block. Exactly
-// one of OnFinish and OnError ends it.
+// Receives one request's answers. Called on the engine thread, in order; must not block. OnFinish
+// ends a choice, and the last one the request; or OnError ends it, with all choices that go on.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
@@ -98,7 +104,8 @@ class RequestSink {
 struct PrefillRequest {
   std::string request_id;
   std::vector<TokenId> prompt;
-  GeneratedPart generated;  // computed behind the prompt; the first token comes after them
+  int32_t n = 1;            // choices: so many first tokens are drawn
+  GeneratedPart generated;  // computed behind the prompt; the first token comes after them. n is 1
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;

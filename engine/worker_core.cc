@@ -10,9 +10,6 @@
 namespace baton {
 namespace {
 
-// Longer is as good as never, and must not overflow in microseconds.
-constexpr int64_t kLongestTimeoutMs = int64_t{365} * 24 * 3600 * 1000;
-
 SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
 RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
@@ -39,9 +36,10 @@ WorkerCore::Request* WorkerCore::Find(RequestHandle handle) {
   return found == requests_.end() ? nullptr : found->second.get();
 }
 
-std::string WorkerCore::RequestName(RequestHandle handle) const {
-  const auto found = requests_.find(handle);
-  return found == requests_.end() ? std::string() : found->second->name;
+WorkerCore::Liveness WorkerCore::Describe(RequestHandle handle) const {
+  const Request& request = *requests_.at(handle);
+  return {.name = request.name,
+          .delivers = !request.unforked && !scheduler_->Contains(IdOf(handle))};
 }
 
 std::vector<RequestHandle> WorkerCore::Handles() const {
@@ -64,77 +62,52 @@ absl::Status WorkerCore::CheckTokens(const char* field, std::span<const TokenId>
   return absl::OkStatus();
 }
 
-absl::Status WorkerCore::Validate(std::span<const TokenId> prompt, const GeneratedPart& generated,
+absl::Status WorkerCore::Validate(std::span<const TokenId> prompt, int32_t n,
+                                  std::span<const GeneratedPart> generated,
                                   const SamplingParams& sampling) const {
+  if (n < 1 || n > kMaxChoices) {
+    return absl::InvalidArgumentError(StrCat("n is ", n, "; [1, ", kMaxChoices, "] is allowed"));
+  }
   if (prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
   if (static_cast<int64_t>(prompt.size()) >= options_.context_length) {
     return absl::InvalidArgumentError(StrCat("the prompt has ", prompt.size(),
                                              " tokens, the context of ", options_.context_length,
                                              " leaves no room for an answer"));
   }
-  if (prompt.size() + generated.tokens.size() > static_cast<size_t>(options_.context_length)) {
-    return absl::InvalidArgumentError(
-        StrCat("a prompt of ", prompt.size(), " tokens and ", generated.tokens.size(),
-               " generated ones exceed the context of ", options_.context_length));
-  }
   RETURN_IF_ERROR(CheckTokens("prompt_token_ids", prompt));
-  RETURN_IF_ERROR(CheckTokens("generated_token_ids", generated.tokens));
+  for (const GeneratedPart& part : generated) {
+    if (prompt.size() + part.tokens.size() > static_cast<size_t>(options_.context_length)) {
+      return absl::InvalidArgumentError(
+          StrCat("a prompt of ", prompt.size(), " tokens and ", part.tokens.size(),
+                 " generated ones exceed the context of ", options_.context_length));
+    }
+    RETURN_IF_ERROR(CheckTokens("generated_token_ids", part.tokens));
+  }
   return baton::Validate(sampling, options_.vocabulary);
 }
 
 void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
                              std::shared_ptr<RequestSink> sink) {
   ++counters_.requests;
-  auto request = std::make_unique<Request>();
-  request->handle = handle;
-  request->name = generate.request_id;
-  request->sink = std::move(sink);
-  request->resumed_tokens = static_cast<int32_t>(generate.generated.tokens.size());
-  request->arrival_us = clock_->NowUs();
-  if (generate.timeout_ms > 0) {
-    request->deadline_us =
-        request->arrival_us + std::min(generate.timeout_ms, kLongestTimeoutMs) * 1000;
+  absl::StatusOr<NewChoices> choices = MakeChoices(handle, generate, sink);
+  if (!choices.ok()) return Reject(*sink, choices.status());
+  if (!choices->live.empty()) {
+    const absl::Status admitted =
+        Admit(DescribeSequence(*choices, generate), generate.remote_prefill);
+    if (!admitted.ok()) return Reject(*sink, admitted);
+    Request& computes = *choices->live.front();
+    for (auto& choice : choices->live) requests_.emplace(choice->handle, std::move(choice));
+    if (generate.remote_prefill) {
+      if (absl::Status status = ExpectKv(computes); !status.ok()) {
+        return Fail(computes.handle, status);
+      }
+    }
   }
-  if (absl::Status status = Validate(generate.prompt, generate.generated, generate.sampling);
-      !status.ok()) {
-    Reject(*request, status);
-    return;
-  }
-  const int64_t wanted = static_cast<int64_t>(generate.prompt.size()) +
-                         generate.sampling.max_tokens.value_or(options_.context_length);
-  const int32_t length_limit =
-      static_cast<int32_t>(std::min<int64_t>(wanted, options_.context_length));
-  request->generation = std::make_unique<Generation>(generate, length_limit, *tokenizer_,
-                                                     options_.hash_logits, request->arrival_us);
-  const absl::StatusOr<std::optional<FinishReason>> finished =
-      request->generation->Resume(generate.generated, request->arrival_us);
-  if (!finished.ok()) {
-    Reject(*request, finished.status());
-    return;
-  }
-  if (finished->has_value()) {  // the worker before was lost between the last token and the end
-    request->sink->OnFinish(request->generation->Finish(**finished, request->arrival_us));
-    return;
-  }
-  generate.prompt.insert(generate.prompt.end(), generate.generated.tokens.begin(),
-                         generate.generated.tokens.end());
-  request->prompt_tokens = static_cast<int32_t>(generate.prompt.size());
-  if (absl::Status status = Admit(*request, generate, length_limit); !status.ok()) {
-    Reject(*request, status);
-    return;
-  }
-  Request& live = *requests_.emplace(handle, std::move(request)).first->second;
-  if (!generate.remote_prefill) return;
-  if (absl::Status status = ExpectKv(live); !status.ok()) Fail(handle, status);
+  for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
 }
 
-absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int32_t length_limit) {
-  SequenceSpec spec{.id = IdOf(request.handle),
-                    .tokens = generate.prompt,
-                    .cache_namespace = generate.cache_namespace,
-                    .max_tokens = length_limit,
-                    .priority = generate.priority};
-  if (!generate.remote_prefill) return scheduler_->Add(std::move(spec));
+absl::Status WorkerCore::Admit(SequenceSpec spec, bool remote_prefill) {
+  if (!remote_prefill) return scheduler_->Add(std::move(spec));
   if (transport_ == nullptr) {
     return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
   }
@@ -184,14 +157,19 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
                             std::shared_ptr<PrefillSink> sink) {
   ++counters_.requests;
   auto request = std::make_unique<Request>();
-  request->handle = handle;
+  request->handle = request->first = handle;
   request->name = prefill.request_id;
   request->prefill_sink = std::move(sink);
   request->resumed_tokens = static_cast<int32_t>(prefill.generated.tokens.size());
   request->prompt_tokens = static_cast<int32_t>(prefill.prompt.size()) + request->resumed_tokens;
   request->ticket = prefill.ticket;
   request->arrival_us = clock_->NowUs();
-  absl::Status status = Validate(prefill.prompt, prefill.generated, prefill.sampling);
+  absl::Status status =
+      Validate(prefill.prompt, prefill.n, std::span(&prefill.generated, 1), prefill.sampling);
+  if (status.ok() && prefill.n > 1 && request->resumed_tokens > 0) {
+    status = absl::InvalidArgumentError(
+        StrCat("n is ", prefill.n, "; with generated tokens 1 is allowed"));
+  }
   const int32_t blocks = cache_->BlocksFor(request->prompt_tokens);
   if (status.ok() && transport_ == nullptr) {
     status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
@@ -204,9 +182,10 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
                                                " do not end at the prompt's ", blocks, " blocks"));
   }
   if (status.ok()) {
-    request->first_token =
-        std::make_unique<TokenSource>(prefill.sampling, prefill.prompt, options_.hash_logits);
-    request->first_token->Resume(prefill.generated);
+    for (int32_t i = 0; i < prefill.n; ++i) {
+      request->first_tokens.emplace_back(prefill.sampling, prefill.prompt, options_.hash_logits, i)
+          .Resume(prefill.generated);
+    }
     prefill.prompt.insert(prefill.prompt.end(), prefill.generated.tokens.begin(),
                           prefill.generated.tokens.end());
     status = scheduler_->Add({.id = IdOf(handle),
@@ -236,24 +215,31 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
 
 // ---- requests end -------------------------------------------------------------------------------
 
-void WorkerCore::Reject(Request& request, const absl::Status& status) {
+void WorkerCore::Reject(RequestSink& sink, const absl::Status& status) {
   ++counters_.failures;
-  if (request.prefills()) {
-    request.prefill_sink->OnDone(status);
-  } else {
-    request.sink->OnError(status);
-  }
+  sink.OnError(status);
 }
 
+void WorkerCore::Reject(Request& request, const absl::Status& status) {
+  if (!request.prefills()) return Reject(*request.sink, status);
+  ++counters_.failures;
+  request.prefill_sink->OnDone(status);
+}
+
+// With one choice all of them.
 void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
   Request* request = Find(handle);
   if (request == nullptr) return;
   Reject(*request, status);
-  End(handle, /*keep_cached=*/true);
+  for (const Request* choice : ChoicesOf(request->first)) {
+    End(choice->handle, /*keep_cached=*/true);
+  }
 }
 
 void WorkerCore::Complete(Request& request, FinishReason reason) {
-  request.sink->OnFinish(request.generation->Finish(reason, clock_->NowUs()));
+  FinishInfo info = request.generation->Finish(reason, clock_->NowUs());
+  info.last = ChoicesOf(request.first).size() == 1;
+  request.sink->OnFinish(std::move(info));
   End(request.handle, /*keep_cached=*/true);
 }
 
@@ -274,7 +260,9 @@ void WorkerCore::End(RequestHandle handle, bool keep_cached) {
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
-  Fail(handle, absl::CancelledError("the request was cancelled"));
+  const std::vector<Request*> choices = ChoicesOf(handle);
+  if (choices.empty()) return;
+  Fail(choices.front()->handle, absl::CancelledError("the request was cancelled"));
 }
 
 std::optional<int64_t> WorkerCore::CheckDeadlines() {
@@ -365,7 +353,8 @@ void WorkerCore::Step() {
     }
   }
   if (plan.chunks.empty()) return;
-  const absl::Status ran = runner_->Run(MakeInput(plan));
+  absl::Status ran = runner_->CopyBlocks(cache_->TakeCopies());
+  if (ran.ok()) ran = runner_->Run(MakeInput(plan));
   NoteWritten(plan);
   ++counters_.steps;
   if (!ran.ok()) {
@@ -405,26 +394,30 @@ void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row) 
   if (request->prefills()) AnnounceComputed(*request);
   if (!chunk.samples) return;
 
-  TokenSource& source = request->prefills() ? *request->first_token : request->generation->source();
-  absl::StatusOr<HandoffManifest> drawn =
-      source.Draw(runner_->Logits(logits_row), chunk.begin + chunk.count, sampler_);
-  if (!drawn.ok()) {
-    Fail(request->handle, drawn.status());
-  } else if (request->prefills()) {
-    drawn->prefill = request->prefill_result;
-    Deliver(*request, *drawn);
-  } else {
-    TakeToken(*request, *drawn);
-  }
+  const std::span<const float> logits = runner_->Logits(logits_row);
+  const int32_t position = chunk.begin + chunk.count;
+  const absl::Status drawn = request->prefills() ? DrawForPeer(*request, logits, position)
+                             : request->unforked ? DrawChoices(*request, logits, position)
+                                                 : DrawNext(*request, logits, position);
+  if (!drawn.ok()) Fail(HandleOf(chunk.id), drawn);
 }
 
-void WorkerCore::TakeToken(Request& request, const HandoffManifest& drawn) {
+// `position`: the slot that the new token will take.
+absl::Status WorkerCore::DrawNext(Request& request, std::span<const float> logits,
+                                  int32_t position) {
+  ASSIGN_OR_RETURN(const DrawnToken drawn,
+                   request.generation->source().Draw(logits, position, sampler_));
+  TakeToken(request, drawn);
+  return absl::OkStatus();
+}
+
+void WorkerCore::TakeToken(Request& request, const DrawnToken& drawn) {
   Generation::Emission emission = request.generation->Accept(drawn, clock_->NowUs());
   request.sink->OnTokens(std::move(emission.output));
   if (emission.finished.has_value()) {
     Complete(request, *emission.finished);
   } else {
-    scheduler_->AppendToken(IdOf(request.handle), drawn.first_token);
+    scheduler_->AppendToken(IdOf(request.handle), drawn.token);
   }
 }
 

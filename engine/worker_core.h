@@ -9,7 +9,9 @@
 //  1. Every request gets exactly one terminal call on its sink.
 //  2. A transfer's blocks are held from the post until its terminal event was polled, also when its
 //     request ended earlier.
-//  3. Requests that wait for KV continue whatever happens to the transfer: with its blocks, or by
+//  3. The choices of a request (answers to its prompt) share its computation, by forks, and then
+//     are sequences of their own. The request ends with the last of them; a failure ends them all.
+//  4. Requests that wait for KV continue whatever happens to the transfer: with its blocks, or by
 //     computing them here.
 //
 // Thread safety: belongs to the engine thread.
@@ -60,7 +62,8 @@ class WorkerCore {
              const Clock* clock, std::function<uint64_t()> random_bits);
   ~WorkerCore();
 
-  // Handles are unique and rising.
+  // Handles are unique and rising; a request has one for each of its choices, the first of which
+  // names it: the next request's is request.n further on.
   void AddGenerate(RequestHandle handle, GenerateRequest request,
                    std::shared_ptr<RequestSink> sink);
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
@@ -84,19 +87,28 @@ class WorkerCore {
   int32_t active_transfers() const {
     return static_cast<int32_t>(receives_.size() + sends_.size());
   }
-  // The caller's name of a live request; empty if unknown.
-  std::string RequestName(RequestHandle handle) const;
-  std::vector<RequestHandle> Handles() const;
+  // What a live request, or one of its choices, is and does.
+  struct Liveness {
+    std::string name;       // the caller's
+    bool delivers = false;  // its sequence has ended; else it has one, or will be forked from one
+  };
+  Liveness Describe(RequestHandle handle) const;  // REQUIRES: live
+  std::vector<RequestHandle> Handles() const;     // of live ones
 
  private:
-  // A live request: either generates or prefills for a peer.
+  // A live request: either prefills for a peer or generates, and then it is one of its choices.
   struct Request {
     RequestHandle handle = 0;
+    RequestHandle first = 0;  // of the request's choices, also when that one has ended
+    int32_t n = 1;
+    int32_t choice = 0;
+    bool unforked = false;      // the first choice that goes on computes the prompt for all
+    std::vector<TokenId> tail;  // of an unforked one: generated elsewhere
     std::string name;
     std::shared_ptr<RequestSink> sink;  // generates
     std::unique_ptr<Generation> generation;
     std::shared_ptr<PrefillSink> prefill_sink;  // prefills for a peer
-    std::unique_ptr<TokenSource> first_token;
+    std::vector<TokenSource> first_tokens;      // by choice
     PrefillResult prefill_result;
     TransferTicket ticket;         // prefills: the receiver's
     uint64_t transfer_id = 0;      // generates: of the KV it waits for; 0: none
@@ -116,14 +128,26 @@ class WorkerCore {
     bool cancelled = false;
   };
 
-  absl::Status Validate(std::span<const TokenId> prompt, const GeneratedPart& generated,
+  // The choices of a request that is new here.
+  struct NewChoices {
+    std::vector<std::unique_ptr<Request>> live;
+    std::vector<FinishInfo> finished;  // their worker was lost between last token and end
+  };
+
+  absl::Status Validate(std::span<const TokenId> prompt, int32_t n,
+                        std::span<const GeneratedPart> generated,
                         const SamplingParams& sampling) const;
   absl::Status CheckTokens(const char* field, std::span<const TokenId> tokens) const;
-  absl::Status Admit(Request& request, GenerateRequest& generate, int32_t length_limit);
+  absl::StatusOr<NewChoices> MakeChoices(RequestHandle handle, const GenerateRequest& generate,
+                                         std::shared_ptr<RequestSink> sink);
+  SequenceSpec DescribeSequence(NewChoices& choices, GenerateRequest& generate) const;
+  absl::Status Admit(SequenceSpec spec, bool remote_prefill);
+  int32_t LengthLimit(const GenerateRequest& generate) const;
   absl::Status ExpectKv(Request& request);
   uint64_t NewTransferId();
   void ComputeLocally(Request& request, int32_t landed_blocks);
 
+  void Reject(RequestSink& sink, const absl::Status& status);
   void Reject(Request& request, const absl::Status& status);
   void Fail(RequestHandle handle, const absl::Status& status);
   void Complete(Request& request, FinishReason reason);
@@ -133,10 +157,14 @@ class WorkerCore {
   StepInput MakeInput(const SchedulerOutput& plan) const;
   void NotePrefill(Request& request, int32_t computed);
   void CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row);
-  void TakeToken(Request& request, const HandoffManifest& drawn);
+  absl::Status DrawNext(Request& request, std::span<const float> logits, int32_t position);
+  absl::Status DrawChoices(Request& request, std::span<const float> logits, int32_t position);
+  absl::Status DrawForPeer(Request& request, std::span<const float> logits, int32_t position);
+  void TakeToken(Request& request, const DrawnToken& drawn);
+  void Fork(Request& request, std::span<const DrawnToken> first_tokens);
   void NoteWritten(const SchedulerOutput& plan);
   void AnnounceComputed(Request& request);
-  void Deliver(Request& request, const HandoffManifest& drawn);
+  void Deliver(Request& request, const HandoffManifest& manifest);
 
   void OnReceiveEvent(TransferEvent& event);
   void OnKvReceived(Request& request, const TransferEvent& event);
@@ -144,6 +172,8 @@ class WorkerCore {
   void Release(absl::flat_hash_map<uint64_t, TransferHold>& holds, uint64_t id);
 
   Request* Find(RequestHandle handle);
+  // The live ones, in order, of the request that `first` names.
+  std::vector<Request*> ChoicesOf(RequestHandle first);
 
   const WorkerCoreOptions options_;
   KvCacheManager* const cache_;

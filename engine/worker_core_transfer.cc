@@ -50,7 +50,7 @@ void WorkerCore::AnnounceComputed(Request& request) {
 
 // The prompt is computed: announces the rest, a part-full last block included, with the manifest.
 // The sequence ends here; the blocks stay held.
-void WorkerCore::Deliver(Request& request, const HandoffManifest& drawn) {
+void WorkerCore::Deliver(Request& request, const HandoffManifest& manifest) {
   const SequenceId id = IdOf(request.handle);
   const auto hold = sends_.find(request.handle);
   CHECK(hold != sends_.end()) << "request " << request.handle << " outlived its transfer";
@@ -59,7 +59,7 @@ void WorkerCore::Deliver(Request& request, const HandoffManifest& drawn) {
   const std::span<const BlockId> blocks = cache_->BlockTable(id).subspan(begin, end - begin);
   cache_->HoldForTransfer(blocks);
   hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
-  transport_->Announce(request.handle, blocks, /*final=*/true, EncodeManifest(drawn));
+  transport_->Announce(request.handle, blocks, /*final=*/true, EncodeManifest(manifest));
   request.announced_blocks += end - begin;
   scheduler_->Finish(id, /*keep_cached=*/true);
 }
@@ -116,7 +116,7 @@ absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epo
 void WorkerCore::OnKvReceived(Request& request, const TransferEvent& event) {
   const absl::StatusOr<HandoffManifest> manifest =
       DecodeManifest(event.manifest, options_.vocabulary);
-  if (!manifest.ok()) {
+  if (!manifest.ok() || manifest->drawn.size() != static_cast<size_t>(request.n)) {
     ComputeLocally(request, 0);  // a sender that cannot say what it did is not believed
     return;
   }
@@ -132,7 +132,11 @@ void WorkerCore::OnKvReceived(Request& request, const TransferEvent& event) {
   request.prefill_begin_us = landed_us;  // not queued any more, also after a preemption
   scheduler_->KvArrived(IdOf(request.handle), request.prompt_tokens);
   ledger.admit_us = clock_->NowUs() - landed_us;
-  TakeToken(request, *manifest);
+  if (request.unforked) {
+    Fork(request, manifest->drawn);
+  } else {
+    TakeToken(request, manifest->drawn.front());
+  }
 }
 
 void WorkerCore::OnReceiveEvent(TransferEvent& event) {

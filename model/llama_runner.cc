@@ -223,6 +223,22 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
   return absl::OkStatus();
 }
 
+// Leading slots of a piece are contiguous, scales and all.
+absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
+  const int64_t bytes_per_token = layout_.token_stride() * KvTypeBytes(layout_.group().type);
+  for (const BlockCopy& copy : copies) {
+    for (int32_t layer = 0; layer < config_.layers; ++layer) {
+      for (const bool value : {false, true}) {
+        stream_->Copy(pool_ + layout_.PieceOffset(layer, value, copy.to.value()),
+                      pool_ + layout_.PieceOffset(layer, value, copy.from.value()),
+                      static_cast<size_t>(copy.tokens * bytes_per_token));
+      }
+    }
+  }
+  stream_->Synchronize();
+  return absl::OkStatus();
+}
+
 std::span<const float> LlamaRunner::Logits(int32_t row) const {
   return {buffers_->logits + int64_t{row} * config_.vocabulary,
           static_cast<size_t>(config_.vocabulary)};

@@ -45,6 +45,7 @@ class LlamaRunner final : public ModelRunner {
                                                              const LlamaRunnerOptions& options);
 
   absl::Status Run(const StepInput& input) override;
+  absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
   std::span<const float> Logits(int32_t row) const override;
 
   int64_t graph_replays() const { return graph_replays_; }

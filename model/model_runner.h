@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cache/block_copy.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -35,6 +36,9 @@ class ModelRunner {
   // REQUIRES: tokens in the vocabulary, tables in the pool, totals within the limits the runner was
   // made for. After it returns all KV of the step is written. Internal: the device failed.
   virtual absl::Status Run(const StepInput& input) = 0;
+  // Copies the KV of blocks' leading slots, all layers, one after the other: what forks that write
+  // need. Done when it returns. REQUIRES: blocks in the pool. Internal: the device failed.
+  virtual absl::Status CopyBlocks(std::span<const BlockCopy> copies) = 0;
   // Row `row` of the last step's logits [vocabulary], counted over all chunks' logit_rows in order.
   // Valid until the next Run.
   virtual std::span<const float> Logits(int32_t row) const = 0;

@@ -1,5 +1,6 @@
 #include "router/generate_call.h"
 
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -14,6 +15,14 @@ namespace baton {
 namespace {
 
 using Kind = FlowAction::Kind;
+
+v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
+  v1::GeneratedPart part;
+  part.mutable_token_ids()->Add(choice.tokens.begin(), choice.tokens.end());
+  part.set_logits_hash(choice.logits_hash);
+  part.set_finished(choice.finished);
+  return part;
+}
 
 }  // namespace
 
@@ -69,6 +78,7 @@ absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
   sampling_ = request.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
   priority_ = request.priority();
+  choices_ = AnswerChoices(ChoicesFromWire(request));
   return_prompt_ = request.include_prompt_token_ids();
   cache_namespace_ = MakeNamespace({.tenant = request.tenant(),
                                     .cache_salt = request.cache_salt(),
@@ -99,11 +109,8 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
       return Run(flow_.OnTicket(attempt));
     case v1::DecodeEvent::kTokens:
       return Run(flow_.OnTokens(attempt));
-    case v1::DecodeEvent::kFinished: {
-      RequestFlow::Actions actions = flow_.OnDecodeFinished(attempt);
-      if (!actions.empty()) finished_ = event_.finished();  // not of a call that has ended
-      return Run(std::move(actions));
-    }
+    case v1::DecodeEvent::kFinished:
+      return Run(flow_.OnChoiceFinished(attempt));
     case v1::DecodeEvent::EVENT_NOT_SET:
       return;  // from a newer worker
   }
@@ -128,13 +135,15 @@ void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Stat
   if (attempt == flow_.attempt()) PrefillEnded();
   if (!status.ok()) {
     if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
-    return Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+    Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+    return SendEnds();
   }
   if (attempt == flow_.attempt()) {
     prefill_reported_ = true;
     ledger_.PrefillReported(response);
   }
   Run(flow_.OnPrefillDone(attempt));
+  SendEnds();
 }
 
 void GenerateCall::OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
@@ -170,6 +179,9 @@ void GenerateCall::Run(RequestFlow::Actions actions) {
       case Kind::kForwardTokens:
         ForwardTokens();
         break;
+      case Kind::kForwardFinished:
+        ForwardFinished(action.attempt);
+        break;
       case Kind::kPrefillLocally:
         PrefillLocally(action);
         break;
@@ -193,11 +205,15 @@ void GenerateCall::Run(RequestFlow::Actions actions) {
 }
 
 RequestFlow::Actions GenerateCall::ChooseRoute() {
-  PrefillEnded();  // of the attempt before
-  const std::vector<Hash128> hashes = flow_.resumes() ? CommittedHashes() : prompt_hashes_;
+  PrefillEnded();  // of the attempt before, as are these
+  SendEnds();
+  // Several choices part at the prompt's end.
+  const bool goes_on = flow_.resumes() && choices_.n() == 1;
+  const std::vector<Hash128> hashes =
+      goes_on ? CommittedHashes(choices_.all().front()) : prompt_hashes_;
   absl::StatusOr<Route> route = host_.core->ChooseRoute(
       {.prompt_hashes = hashes,
-       .prompt_tokens = static_cast<int32_t>(prompt_.size() + completion_.size()),
+       .prompt_tokens = static_cast<int32_t>(choices_.TokensToGoOn(prompt_)),
        .placement = flow_.placement(),
        .excluded = flow_.excluded(),
        .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
@@ -227,10 +243,7 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   *request.mutable_sampling() = sampling_;
   request.set_cache_namespace(cache_namespace_.value());
   request.set_priority(priority_);
-  if (!flow_.resumes()) return;
-  v1::GeneratedPart& generated = *request.mutable_generated();
-  generated.mutable_token_ids()->Add(completion_.begin(), completion_.end());
-  generated.set_logits_hash(logits_hash_);
+  request.set_n(choices_.n());
 }
 
 void GenerateCall::OpenDecode(const FlowAction& action) {
@@ -239,6 +252,11 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   v1::DecodeRequest request;
   Describe(request);
   request.set_remote_prefill(action.remote_prefill);
+  if (flow_.resumes()) {
+    for (const AnswerChoices::Choice& choice : choices_.all()) {
+      *request.add_generated() = PartToWire(choice);
+    }
+  }
   decode_ = std::make_shared<DecodeStream>(
       v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
       action.attempt, action.worker, Self());
@@ -250,6 +268,9 @@ void GenerateCall::SendPrefill(const FlowAction& action) {
   v1::PrefillRequest request;
   Describe(request);
   *request.mutable_ticket() = ticket_;
+  if (flow_.resumes() && choices_.n() == 1) {
+    *request.mutable_generated() = PartToWire(choices_.all().front());
+  }
   const auto begin = [](v1::PrefillWorker::Stub& stub, grpc::ClientContext* context,
                         const v1::PrefillRequest* wire, v1::PrefillResponse* response,
                         std::function<void(grpc::Status)> done) {
@@ -298,9 +319,11 @@ void GenerateCall::AwaitReport() {
 void GenerateCall::ForwardTokens() {
   PrefillEnded();
   v1::Tokens& tokens = *event_.mutable_tokens();
-  logits_hash_ = event_.logits_hash();
-  ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size());
-  completion_.insert(completion_.end(), tokens.token_ids().begin(), tokens.token_ids().end());
+  const std::span<const TokenId> ids(tokens.token_ids().data(),
+                                     static_cast<size_t>(tokens.token_ids_size()));
+  const absl::Status taken = choices_.TakeTokens(tokens.choice(), ids, event_.logits_hash());
+  if (!taken.ok()) return Run(flow_.OnClientGone(taken));
+  ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size(), tokens.choice());
   v1::GenerateResponse response;
   *response.mutable_tokens() = std::move(tokens);
   if (!Send(std::move(response))) {
@@ -308,19 +331,34 @@ void GenerateCall::ForwardTokens() {
   }
 }
 
+void GenerateCall::ForwardFinished(int32_t attempt) {
+  const absl::Status taken = choices_.TakeFinish(event_.finished().choice());
+  if (!taken.ok()) return Run(flow_.OnClientGone(taken));
+  ends_.push_back(std::move(*event_.mutable_finished()));
+  if (choices_.all_finished()) return Run(flow_.OnDecodeFinished(attempt));
+  SendEnds();
+}
+
+void GenerateCall::SendEnds() {
+  if (flow_.report_pending()) return;
+  for (v1::Finished& end : std::exchange(ends_, {})) {
+    ledger_.Complete(host_.clock->NowUs(), prefill_reported_ ? route_.prefill_id : "",
+                     route_.decode_id, end);
+    end.mutable_ledger()->set_resumes(flow_.lost_workers());
+    last_end_ = end;
+    v1::GenerateResponse response;
+    *response.mutable_finished() = std::move(end);
+    Send(std::move(response));
+  }
+}
+
 void GenerateCall::Finish() {
   RememberPrefixes();  // before the client knows: its next turn may come at once
-  v1::GenerateResponse response;
-  v1::Finished& finished = *response.mutable_finished();
-  finished = std::move(finished_);
-  ledger_.Complete(host_.clock->NowUs(), prefill_reported_ ? route_.prefill_id : "",
-                   route_.decode_id, finished);
-  finished.mutable_ledger()->set_resumes(flow_.lost_workers());
+  SendEnds();
   if (flow_.attempt() == 1) {  // else its times are those of several attempts
     host_.core->Learn(
-        FinishedFromLedger(route_.plan, route_.decode_batch, prefill_reported_, finished));
+        FinishedFromLedger(route_.plan, route_.decode_batch, prefill_reported_, last_end_));
   }
-  Send(std::move(response));
   End(grpc::Status::OK);
   Ended(/*succeeded=*/true);
 }
@@ -342,15 +380,14 @@ void GenerateCall::PrefillEnded() {
 
 void GenerateCall::RememberPrefixes() {
   if (prefill_reported_) host_.core->Remember(*route_.plan.prefill, prompt_hashes_);
-  host_.core->Remember(route_.plan.decode, CommittedHashes());
+  for (const AnswerChoices::Choice& choice : choices_.all()) {
+    host_.core->Remember(route_.plan.decode, CommittedHashes(choice));
+  }
 }
 
-std::vector<Hash128> GenerateCall::CommittedHashes() const {
-  std::vector<TokenId> committed = prompt_;
-  if (!completion_.empty()) {
-    committed.insert(committed.end(), completion_.begin(), completion_.end() - 1);
-  }
-  return ChainedHashes(cache_namespace_, UnitsFromTokens(committed));
+std::vector<Hash128> GenerateCall::CommittedHashes(const AnswerChoices::Choice& choice) const {
+  return ChainedHashes(cache_namespace_,
+                       UnitsFromTokens(AnswerChoices::Committed(prompt_, choice)));
 }
 
 }  // namespace baton

@@ -3,8 +3,8 @@
 // stream, the decode worker's stream, the prefill worker's answer and an alarm; each is fed to the
 // flow under one lock, and the flow's actions are carried out at once.
 //
-// What waits for a slow client is bounded: a decode worker sends at most one message a token, and
-// max_tokens and the context bound those.
+// What waits for a slow client is bounded: a decode worker sends at most one message a token of a
+// choice, and max_tokens and the context bound those.
 //
 // Lock order: this call's lock, then RouterCore's or the stream writer's. No gRPC function called
 // here runs a callback on the spot.
@@ -24,6 +24,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/clock.h"
+#include "router/answer_choices.h"
 #include "router/decode_stream.h"
 #include "router/request_flow.h"
 #include "router/request_ledger.h"
@@ -76,10 +77,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   // All below: REQUIRES state_mutex_.
   void Run(RequestFlow::Actions actions);
   RequestFlow::Actions ChooseRoute();
-  // Prompt and answer as far as their KV may lie in caches: without the last token, which was
-  // sampled and never fed.
-  std::vector<Hash128> CommittedHashes() const;
-  // What decode and prefill worker are told alike, with what the client has when it resumes.
+  std::vector<Hash128> CommittedHashes(const AnswerChoices::Choice& choice) const;
+  // What decode and prefill worker are told alike.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
   void SendStarted();
@@ -88,6 +87,9 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   void PrefillLocally(const FlowAction& action);
   void AwaitReport();
   void ForwardTokens();
+  void ForwardFinished(int32_t attempt);
+  // To the client, with their ledgers: the ends of choices that came and were not sent yet.
+  void SendEnds();
   void Finish();
   void Fail(const absl::Status& status);
   void Ended(bool succeeded);
@@ -106,8 +108,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   std::string request_id_;
   std::vector<TokenId> prompt_;
   std::vector<Hash128> prompt_hashes_;
-  std::vector<TokenId> completion_;
-  uint64_t logits_hash_ = 0;  // of completion_, as the workers chain it
+  AnswerChoices choices_{1};
   v1::SamplingParams sampling_;
   CacheNamespace cache_namespace_{0};
   uint64_t affinity_key_ = 0;
@@ -120,7 +121,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   bool prefill_pending_ = false;  // counted as to be computed
   v1::DecodeEvent event_;         // the one being handled
   v1::TransferTicket ticket_;
-  v1::Finished finished_;
+  std::vector<v1::Finished> ends_;  // of choices, to be sent
+  v1::Finished last_end_;           // as it was sent
   std::shared_ptr<DecodeStream> decode_;
   std::shared_ptr<PrefillCall> prefill_;
   std::unique_ptr<grpc::Alarm> report_alarm_;

@@ -1,8 +1,10 @@
 #include "router/inference_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "common/choices.h"
 #include "common/status_macros.h"
 #include "router/router_wire.h"
 #include "rpc/status_conversion.h"
@@ -11,7 +13,8 @@
 namespace baton {
 namespace {
 
-constexpr size_t kStartedAndFinished = 2;
+constexpr size_t kStarted = 1;
+constexpr size_t kFinished = 1;
 
 grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -37,8 +40,10 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   const auto model = host_.core->model();
   const size_t tokens =
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
-  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), tokens + kStartedAndFinished,
-                                             context->deadline());
+  const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(*request), 1, kMaxChoices));
+  const size_t messages = kStarted + choices * (tokens + kFinished);
+  auto call =
+      std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context->deadline());
   call->Hold();
   call->Start(*request);
   return call.get();

@@ -20,6 +20,8 @@ const char* FlowActionName(FlowAction::Kind kind) {
       return "send-prefill";
     case Kind::kForwardTokens:
       return "forward-tokens";
+    case Kind::kForwardFinished:
+      return "forward-finished";
     case Kind::kPrefillLocally:
       return "prefill-locally";
     case Kind::kCancelDecode:
@@ -81,6 +83,12 @@ RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
   if (!Current(attempt)) return {};
   tokens_forwarded_ = tokens_in_attempt_ = true;
   return {{.kind = Kind::kForwardTokens}};
+}
+
+RequestFlow::Actions RequestFlow::OnChoiceFinished(int32_t attempt) {
+  if (!Current(attempt)) return {};
+  tokens_forwarded_ = tokens_in_attempt_ = true;
+  return {{.kind = Kind::kForwardFinished, .attempt = attempt_}};
 }
 
 RequestFlow::Actions RequestFlow::OnDecodeFinished(int32_t attempt) {

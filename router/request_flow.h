@@ -4,7 +4,8 @@
 //   Start → kChooseRoute → OnRoute → kSendStarted, kOpenDecode
 //     remote: OnTicket → kSendPrefill; it fails → kPrefillLocally (a ticket is for one prefill
 //     worker only)
-//     OnTokens → kForwardTokens … OnDecodeFinished → (the prefill worker's report is awaited for a
+//     OnTokens → kForwardTokens, OnChoiceFinished → kForwardFinished … behind the last choice's
+//     OnDecodeFinished → (the prefill worker's report is awaited for a
 //     moment, for the ledger) → kFinish
 //     a decode worker that refuses or is unreachable before the first token → kChooseRoute
 //     without it; its call may still be ending when the next one opens
@@ -38,16 +39,17 @@ namespace baton {
 
 struct FlowAction {
   enum class Kind : uint8_t {
-    kChooseRoute,     // by placement(), without excluded(); answer with OnRoute or OnNoRoute
-    kSendStarted,     // to the client
-    kOpenDecode,      // on `worker`, attempt `attempt`, with `remote_prefill`
-    kSendPrefill,     // to `worker`, with the ticket just received
-    kForwardTokens,   // the tokens just received, to the client
-    kPrefillLocally,  // tell the decode worker that no KV will come
-    kCancelDecode,    // the call of `attempt`
+    kChooseRoute,      // by placement(), without excluded(); answer with OnRoute or OnNoRoute
+    kSendStarted,      // to the client
+    kOpenDecode,       // on `worker`, attempt `attempt`, with `remote_prefill`
+    kSendPrefill,      // to `worker`, with the ticket just received
+    kForwardTokens,    // the tokens just received, to the client
+    kForwardFinished,  // the end of a choice just received, as soon as report_pending() is over
+    kPrefillLocally,   // tell the decode worker that no KV will come
+    kCancelDecode,     // the call of `attempt`
     kCancelPrefill,
     kAwaitReport,  // call OnReportOverdue after a moment
-    kFinish,       // the client gets `finished`; the request succeeded
+    kFinish,       // the client gets every end it has not got; the request succeeded
     kFail,         // the client gets `status`
   };
   Kind kind;
@@ -73,6 +75,7 @@ class RequestFlow {
   // `attempt` is that of the kOpenDecode which the event belongs to.
   Actions OnTicket(int32_t attempt);
   Actions OnTokens(int32_t attempt);
+  Actions OnChoiceFinished(int32_t attempt);
   Actions OnDecodeFinished(int32_t attempt);                     // the worker's last message
   Actions OnDecodeFailed(int32_t attempt, absl::Status status);  // the call ended without one
 
@@ -92,6 +95,8 @@ class RequestFlow {
   Placement placement() const { return placement_; }
   // The client has a part of the answer: a worker goes on behind it.
   bool resumes() const { return tokens_forwarded_; }
+  // The prefill worker's report, a part of each choice's ledger, may still come.
+  bool report_pending() const { return prefill_ == PrefillState::kOpen && !ended(); }
   // Decode workers that were lost in mid-answer.
   int32_t lost_workers() const { return lost_workers_; }
   // Decode workers that cannot take this request.

@@ -9,13 +9,15 @@ constexpr int64_t kMostBytesPerToken = int64_t{1} << 24;  // of KV: far beyond a
 
 }  // namespace
 
-void RequestLedgerBuilder::TokensArrived(int64_t now_us, int32_t count) {
-  if (first_token_us_ == 0) {
-    first_token_us_ = now_us;
+void RequestLedgerBuilder::TokensArrived(int64_t now_us, int32_t count, int32_t choice) {
+  if (first_token_us_ == 0) first_token_us_ = now_us;
+  Progress& progress = progress_[choice];
+  if (progress.first_token_us == 0) {
+    progress.first_token_us = now_us;
   } else {
-    tokens_after_first_ += count;
+    progress.tokens_after_first += count;
   }
-  last_token_us_ = now_us;
+  progress.last_token_us = now_us;
 }
 
 void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_worker,
@@ -25,9 +27,13 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   const int64_t tokenized_us = std::max(tokenized_us_, received_us_);
   ledger.set_tokenize_us(tokenized_us - received_us_);
   ledger.set_route_us(std::max<int64_t>(0, routed_us_ - tokenized_us));
-  ledger.set_first_token_us(first_token_us_ == 0 ? 0 : first_token_us_ - received_us_);
+  const auto found = progress_.find(finished.choice());
+  const Progress progress = found == progress_.end() ? Progress() : found->second;
+  const int64_t decode_us = progress.last_token_us - progress.first_token_us;
+  ledger.set_first_token_us(progress.first_token_us == 0 ? 0
+                                                         : progress.first_token_us - received_us_);
   ledger.set_inter_token_us(
-      tokens_after_first_ == 0 ? 0 : (last_token_us_ - first_token_us_) / tokens_after_first_);
+      progress.tokens_after_first == 0 ? 0 : decode_us / progress.tokens_after_first);
   ledger.set_total_us(now_us - received_us_);
   ledger.set_decode_worker(decode_worker);
   ledger.set_prefill_worker(prefill_worker);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -23,12 +24,12 @@ class RequestLedgerBuilder {
   void Routed(int64_t now_us) {
     if (first_token_us_ == 0) routed_us_ = now_us;
   }
-  void TokensArrived(int64_t now_us, int32_t count);
+  void TokensArrived(int64_t now_us, int32_t count, int32_t choice = 0);
   void PrefillReported(const v1::PrefillResponse& report) { prefill_ = report; }
   // Another decode worker is asked: what was reported before does not concern it.
   void AttemptStarted() { prefill_.reset(); }
 
-  // Fills usage and ledger of `finished`, which holds what the decode worker knows.
+  // Fills usage and ledger of `finished`, which holds what the decode worker knows of its choice.
   // `prefill_worker` is empty when the decode worker prefilled.
   void Complete(int64_t now_us, const std::string& prefill_worker, const std::string& decode_worker,
                 v1::Finished& finished) const;
@@ -39,9 +40,13 @@ class RequestLedgerBuilder {
   const int64_t received_us_;
   int64_t tokenized_us_ = 0;
   int64_t routed_us_ = 0;
-  int64_t first_token_us_ = 0;
-  int64_t last_token_us_ = 0;
-  int32_t tokens_after_first_ = 0;  // in messages behind the first
+  struct Progress {
+    int64_t first_token_us = 0;
+    int64_t last_token_us = 0;
+    int32_t tokens_after_first = 0;  // in messages behind the first
+  };
+  int64_t first_token_us_ = 0;            // of all choices
+  std::map<int32_t, Progress> progress_;  // by choice
   std::optional<v1::PrefillResponse> prefill_;
 };
 

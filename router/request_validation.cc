@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/choices.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -51,6 +52,12 @@ absl::Status CheckTokenId(const RequestLimits& limits, int64_t position, int32_t
   if (id >= 0 && id < limits.vocabulary) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("prompt_token_ids[", position, "] is ", id,
                                                  "; ids are 0–", limits.vocabulary - 1));
+}
+
+absl::Status CheckChoices(int32_t n) {
+  if (n >= 1 && n <= kMaxChoices) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("n is ", n, "; [1, ", kMaxChoices, "] is allowed"));
 }
 
 absl::Status CheckPriority(int32_t priority) {

@@ -45,6 +45,7 @@ absl::Status CheckPromptBytes(const RequestLimits& limits, int64_t bytes);
 // context: the answer then ends there.)
 absl::Status CheckPromptTokens(const RequestLimits& limits, int64_t prompt_tokens);
 absl::Status CheckTokenId(const RequestLimits& limits, int64_t position, int32_t id);
+absl::Status CheckChoices(int32_t n);
 absl::Status CheckPriority(int32_t priority);
 absl::Status CheckSampling(const SamplingFields& fields);
 

@@ -130,6 +130,8 @@ SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire) {
   return out;
 }
 
+int32_t ChoicesFromWire(const v1::GenerateRequest& wire) { return wire.has_n() ? wire.n() : 1; }
+
 absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
   switch (wire) {
     case v1::PREFILL_PLACEMENT_UNSPECIFIED:
@@ -199,6 +201,7 @@ absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_by
   RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
   RETURN_IF_ERROR(CheckPriority(wire.priority()));
+  RETURN_IF_ERROR(CheckChoices(ChoicesFromWire(wire)));
   RETURN_IF_ERROR(CheckSampling(SamplingFieldsFromWire(wire.sampling())));
   RETURN_IF_ERROR(CheckMessagesFromWire(wire.messages(), max_prompt_bytes));
   if (wire.has_prompt_token_ids()) {

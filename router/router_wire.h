@@ -22,6 +22,7 @@ namespace baton {
 absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire);
 ModelDescription ModelFromWire(v1::TokenizerDescription&& wire);
 SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire);
+int32_t ChoicesFromWire(const v1::GenerateRequest& wire);
 absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire);
 
 RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes);

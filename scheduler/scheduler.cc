@@ -18,8 +18,8 @@ constexpr int32_t kAdmissionWindow = 8;
 }  // namespace
 
 bool Scheduler::Order::operator<(const Order& other) const {
-  return std::tuple(other.priority, !resumes, arrival) <
-         std::tuple(priority, !other.resumes, other.arrival);
+  return std::tuple(other.priority, !resumes, arrival, fork) <
+         std::tuple(priority, !other.resumes, other.arrival, other.fork);
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options, KvCacheManager* cache)
@@ -68,9 +68,9 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   return absl::OkStatus();
 }
 
-Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase) {
+Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase, Order order) {
   auto sequence = std::make_unique<Sequence>();
-  sequence->order = {.priority = spec.priority, .resumes = false, .arrival = arrivals_++};
+  sequence->order = order;
   sequence->phase = phase;
   sequence->spec = std::move(spec);
   Sequence& remembered = *sequence;
@@ -86,7 +86,8 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
     return absl::ResourceExhaustedError(
         StrCat("the queue holds ", waiting_count(), " sequences, at most ", options_.max_waiting));
   }
-  Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting);
+  const Order order{.priority = spec.priority, .arrival = arrivals_++};
+  Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting, order);
   waiting_.emplace(sequence.order, &sequence);
   return absl::OkStatus();
 }
@@ -108,19 +109,33 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
                                                cache_->available_blocks(), " of ",
                                                cache_->num_blocks(), " can be had"));
   }
+  const int32_t left = cache_->available_blocks() - needed;
+  if (!RoomForForks(spec, admitted_count(), left)) {
+    return absl::ResourceExhaustedError(
+        StrCat(spec.forks, " forks need as many of the ", max_running_ - admitted_count() - 1,
+               " places left of ", max_running_, ", and ", spec.forks + spec.fork_blocks,
+               " of the ", left, " blocks left"));
+  }
   return absl::OkStatus();
+}
+
+bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const {
+  if (spec.forks == 0 || admitted == 0) return true;
+  return admitted + 1 + spec.forks <= max_running_ && spec.forks + spec.fork_blocks <= available;
 }
 
 absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
   RETURN_IF_ERROR(CheckCanEverFit(spec));
   RETURN_IF_ERROR(CheckRoomForHandOff(spec));
   const SequenceId id = spec.id;
-  const Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaitingForKv);
+  const Order order{.priority = spec.priority, .arrival = arrivals_++};
+  const Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaitingForKv, order);
   if (absl::Status status = TakeBlocks(sequence); !status.ok()) {
     sequences_.erase(id);
     return status;
   }
   ++waiting_for_kv_;
+  promised_forks_ += sequence.spec.forks;
   return absl::OkStatus();
 }
 
@@ -145,6 +160,37 @@ void Scheduler::AppendToken(SequenceId id, TokenId token) {
   blocked_at_.reset();
 }
 
+void Scheduler::AppendTokens(SequenceId id, std::span<const TokenId> tokens) {
+  Sequence& sequence = Get(id);
+  sequence.spec.tokens.insert(sequence.spec.tokens.end(), tokens.begin(), tokens.end());
+  blocked_at_.reset();
+  if (sequence.phase == SequencePhase::kRunning && !cache_->Reserve(id, sequence.known()).ok()) {
+    Requeue(sequence);
+  }
+}
+
+void Scheduler::Fork(SequenceId parent, SequenceId child) {
+  Sequence& from = Get(parent);
+  CHECK(from.phase == SequencePhase::kRunning) << "sequence " << parent << " does not run";
+  CHECK_EQ(from.known(), cache_->committed(parent)) << "sequence " << parent;
+  if (from.spec.forks > 0) {
+    --from.spec.forks;
+    --promised_forks_;
+  }
+  SequenceSpec spec = from.spec;
+  spec.id = child;
+  spec.forks = spec.fork_blocks = 0;
+  Order order = from.order;
+  order.fork = ++from.forked;
+  const bool place = running_count() + waiting_for_kv_ < max_running_;
+  const bool shares = place && cache_->Fork(parent, child).ok();
+  order.resumes = !shares;
+  Sequence& fork =
+      Remember(std::move(spec), shares ? SequencePhase::kRunning : SequencePhase::kWaiting, order);
+  (shares ? running_ : waiting_).emplace(order, &fork);
+  if (!shares) ++preempted_waiting_;
+}
+
 void Scheduler::Finish(SequenceId id, bool keep_cached) {
   const Sequence& sequence = Get(id);
   switch (sequence.phase) {
@@ -159,7 +205,10 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
       running_.erase(sequence.order);
       break;
   }
-  if (sequence.phase != SequencePhase::kWaiting) cache_->Release(id, keep_cached);
+  if (sequence.phase != SequencePhase::kWaiting) {
+    promised_forks_ -= sequence.spec.forks;
+    cache_->Release(id, keep_cached);
+  }
   sequences_.erase(id);
   blocked_at_.reset();
 }
@@ -240,14 +289,19 @@ Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output)
 }
 
 void Scheduler::Preempt(Sequence& sequence, SchedulerOutput& output) {
+  Requeue(sequence);
+  ++preemptions_;
+  output.preempted.push_back(sequence.spec.id);
+}
+
+void Scheduler::Requeue(Sequence& sequence) {
   running_.erase(sequence.order);
+  promised_forks_ -= sequence.spec.forks;
   cache_->Preempt(sequence.spec.id);
   sequence.phase = SequencePhase::kWaiting;
   sequence.order.resumes = true;
   waiting_.emplace(sequence.order, &sequence);
   ++preempted_waiting_;
-  ++preemptions_;
-  output.preempted.push_back(sequence.spec.id);
 }
 
 void Scheduler::SchedulePrefills(SchedulerOutput& output) {
@@ -310,7 +364,7 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
   int32_t available = cache_->available_blocks() - admitted;
   int32_t looked_at = 0;
   for (const auto& [order, sequence] : waiting_) {
-    if (admitted == max_running_ || looked_at++ == kAdmissionWindow) return;
+    if (admitted >= max_running_ || looked_at++ == kAdmissionWindow) return;
     if (CannotGrow(*sequence)) {
       output.exhausted.push_back(sequence->spec.id);
       continue;
@@ -319,11 +373,11 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
     const CacheNamespace cache_namespace = sequence->spec.cache_namespace;
     const SequenceId id = sequence->spec.id;
     available -= cache_->BlocksToAdmit(cache_namespace, units, sequence->spec.max_tokens, id);
-    if (available < 0) return;
+    if (available < 0 || !RoomForForks(sequence->spec, admitted, available)) return;
     const int32_t matched = cache_->PeekMatch(cache_namespace, units, id);
     prefills.push_back({.sequence = sequence, .remaining = sequence->known() - matched});
-    ++admitted;
-    --available;
+    admitted += 1 + sequence->spec.forks;
+    available -= 1 + sequence->spec.forks + sequence->spec.fork_blocks;
   }
 }
 
@@ -344,6 +398,7 @@ bool Scheduler::Admit(Sequence& sequence, SchedulerOutput& output) {
   waiting_.erase(sequence.order);
   if (std::exchange(sequence.order.resumes, false)) --preempted_waiting_;
   sequence.phase = SequencePhase::kRunning;
+  promised_forks_ += sequence.spec.forks;
   running_.emplace(sequence.order, &sequence);
   output.admitted.push_back(sequence.spec.id);
   return true;

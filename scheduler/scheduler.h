@@ -19,6 +19,11 @@
 // sequence in kWaitingForKv may give blocks back; else it is reported in `exhausted`, in every step
 // until it is finished: it ends with finish reason `length`.
 //
+// A sequence may be announced as one that others will be forked from (several answers to one
+// prompt). Room for them is kept from its admission on: a place among the running ones each, a
+// block to grow, and the blocks that they need at once. Where nobody else is admitted it need not
+// wait for that room: forks that find none wait in the queue, as if preempted.
+//
 // Cost of a step: O(max_running * log) plus a constant number of waiting sequences, whatever the
 // queue's length. After vLLM V1's scheduler.
 //
@@ -57,8 +62,10 @@ struct SequenceSpec {
   SequenceId id;
   std::vector<TokenId> tokens;  // the prompt
   CacheNamespace cache_namespace;
-  int32_t max_tokens = 0;  // largest length, prompt included
-  int32_t priority = 0;    // higher first
+  int32_t max_tokens = 0;   // largest length, prompt included
+  int32_t priority = 0;     // higher first
+  int32_t forks = 0;        // sequences that will be forked from it
+  int32_t fork_blocks = 0;  // that all of these will need at once, beside one each to grow
 };
 
 struct ScheduledChunk {
@@ -111,6 +118,15 @@ class Scheduler {
   // Appends a sampled token (known, not committed). One past max_tokens makes the sequence
   // `exhausted`.
   void AppendToken(SequenceId id, TokenId token);
+  // Appends tokens that were sampled elsewhere, with the blocks for all of them; where there are
+  // none, the sequence waits at the head of its priority. Between steps only. REQUIRES: not waiting
+  // for KV.
+  void AppendTokens(SequenceId id, std::span<const TokenId> tokens);
+  // Starts `child` behind the same tokens, sharing the blocks of `parent`; where it cannot (no
+  // place among the running, contiguous mode), it waits at the head of its priority and computes
+  // them again. Between steps only. REQUIRES: the parent runs, all its tokens are committed, child
+  // is new.
+  void Fork(SequenceId parent, SequenceId child);
   // Ends a sequence in any phase: the one exit; see KvCacheManager::Release.
   void Finish(SequenceId id, bool keep_cached);
 
@@ -131,12 +147,14 @@ class Scheduler {
     int32_t priority = 0;
     bool resumes = false;  // preempted before: ahead of its priority's newer ones
     uint64_t arrival = 0;
+    int32_t fork = 0;  // forks have their parent's arrival
     bool operator<(const Order& other) const;
   };
   struct Sequence {
     SequenceSpec spec;  // its tokens grow
     SequencePhase phase = SequencePhase::kWaiting;
     Order order;
+    int32_t forked = 0;
     int32_t known() const { return static_cast<int32_t>(spec.tokens.size()); }
   };
   struct Prefill {
@@ -149,13 +167,16 @@ class Scheduler {
   const Sequence& Get(SequenceId id) const;
   absl::Status CheckCanEverFit(const SequenceSpec& spec) const;
   absl::Status CheckRoomForHandOff(const SequenceSpec& spec) const;
-  Sequence& Remember(SequenceSpec spec, SequencePhase phase);
+  Sequence& Remember(SequenceSpec spec, SequencePhase phase, Order order);
+  // Whether its forks have room too, beside `admitted` others and of the blocks that are left.
+  bool RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const;
   absl::Status TakeBlocks(const Sequence& sequence);
   bool CannotGrow(const Sequence& sequence) const;
 
   void ScheduleDecodes(SchedulerOutput& output);
   Room MakeRoom(Sequence& sequence, SchedulerOutput& output);
   void Preempt(Sequence& sequence, SchedulerOutput& output);
+  void Requeue(Sequence& sequence);
   void SchedulePrefills(SchedulerOutput& output);
   std::vector<Prefill> PrefillsInProgress() const;
   void AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const;
@@ -164,7 +185,7 @@ class Scheduler {
                             SchedulerOutput& output);
   bool Admit(Sequence& sequence, SchedulerOutput& output);
   void AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const;
-  int32_t admitted_count() const { return running_count() + waiting_for_kv_; }
+  int32_t admitted_count() const { return running_count() + waiting_for_kv_ + promised_forks_; }
 
   const SchedulerOptions options_;
   const int32_t max_running_;
@@ -174,6 +195,7 @@ class Scheduler {
   std::map<Order, Sequence*> running_;
   int32_t waiting_for_kv_ = 0;
   int32_t preempted_waiting_ = 0;
+  int32_t promised_forks_ = 0;  // of admitted sequences
   int64_t preemptions_ = 0;
   uint64_t arrivals_ = 0;
   // The pool as it was when a Schedule produced nothing. Any event resets it.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace baton {
 namespace {
@@ -14,8 +15,13 @@ std::vector<TokenId> TokenIdsFromWire(const google::protobuf::RepeatedField<int3
 }
 
 GeneratedPart GeneratedFromWire(const v1::GeneratedPart& wire) {
-  return {.tokens = TokenIdsFromWire(wire.token_ids()), .logits_hash = wire.logits_hash()};
+  return {.tokens = TokenIdsFromWire(wire.token_ids()),
+          .logits_hash = wire.logits_hash(),
+          .finished = wire.finished()};
 }
+
+// Routers that know of one choice alone say nothing.
+int32_t ChoicesFromWire(int32_t n) { return n == 0 ? 1 : n; }
 
 const char* AllocationKindName(AllocationEvent::Kind kind) {
   switch (kind) {
@@ -59,6 +65,20 @@ absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire) 
   return out;
 }
 
+absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
+  // Before anything is done so many times.
+  if (wire.generated_size() > kMaxChoices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("generated has ", wire.generated_size(), " parts, at most ", kMaxChoices));
+  }
+  RETURN_IF_ERROR(CheckPromptSize(wire.prompt_token_ids_size(), 0, context_length));
+  for (const v1::GeneratedPart& part : wire.generated()) {
+    RETURN_IF_ERROR(
+        CheckPromptSize(wire.prompt_token_ids_size(), part.token_ids_size(), context_length));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
                              int32_t context_length) {
   if (prompt_tokens >= context_length) {
@@ -76,7 +96,10 @@ GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams
   GenerateRequest out;
   out.request_id = std::move(*wire.mutable_request_id());
   out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
-  out.generated = GeneratedFromWire(wire.generated());
+  out.n = ChoicesFromWire(wire.n());
+  for (const v1::GeneratedPart& part : wire.generated()) {
+    out.generated.push_back(GeneratedFromWire(part));
+  }
   out.sampling = std::move(sampling);
   out.cache_namespace = CacheNamespace(wire.cache_namespace());
   out.priority = wire.priority();
@@ -89,6 +112,7 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
   PrefillRequest out;
   out.request_id = std::move(*wire.mutable_request_id());
   out.prompt = TokenIdsFromWire(wire.prompt_token_ids());
+  out.n = ChoicesFromWire(wire.n());
   out.generated = GeneratedFromWire(wire.generated());
   out.sampling = std::move(sampling);
   out.cache_namespace = CacheNamespace(wire.cache_namespace());
@@ -137,6 +161,7 @@ v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint) {
 
 v1::Tokens TokensToWire(TokenOutput output) {
   v1::Tokens out;
+  out.set_choice(output.choice);
   out.mutable_token_ids()->Add(output.token_ids.begin(), output.token_ids.end());
   out.set_text(std::move(output.text));
   for (const TokenDetail& detail : output.logprobs) {
@@ -163,6 +188,7 @@ v1::Finished FinishedToWire(FinishInfo info) {
   usage->set_cached_tokens(info.ledger.kv_bytes > 0 ? info.ledger.prefill_cached_tokens
                                                     : info.ledger.cached_tokens);
   out.set_logits_hash(info.logits_hash);
+  out.set_choice(info.choice);
   const RequestLedger& ledger = info.ledger;
   v1::Ledger* wire = out.mutable_ledger();
   wire->set_queue_us(ledger.queue_us);

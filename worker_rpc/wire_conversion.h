@@ -22,6 +22,8 @@ absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
 // fits there: asked before they are copied. InvalidArgument names the numbers.
 absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
                              int32_t context_length);
+// The same of every part of a request for choices, of which there are so many at most.
+absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length);
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
 

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace baton {
 namespace {
@@ -15,15 +17,18 @@ using ::testing::HasSubstr;
 // Answers every job with its prompt, or with an error when the prompt names one.
 class EchoRunner final : public JobRunner {
  public:
-  absl::StatusOr<JobResult> Run(const Job& job,
-                                const std::function<void(std::string_view)>& on_text) override {
+  absl::StatusOr<std::vector<JobResult>> Run(
+      const Job& job, const std::function<void(std::string_view)>& on_text) override {
     if (job.prompt == "invalid") return absl::InvalidArgumentError("no such thing");
     if (job.prompt == "unavailable") return absl::UnavailableError("nobody there");
-    on_text(*job.prompt);
-    JobResult result;
-    result.id = job.id;
-    result.text = *job.prompt;
-    return result;
+    if (job.n == 1) on_text(*job.prompt);
+    std::vector<JobResult> results(static_cast<size_t>(job.n));
+    for (int32_t i = 0; i < job.n; ++i) {
+      results[i].id = job.id;
+      results[i].text = *job.prompt;
+      if (job.n > 1) results[i].choice = i;
+    }
+    return results;
   }
   void Interrupt() override {}
 };
@@ -55,6 +60,29 @@ TEST(JobRunner, TheExitCodeOfOneJobSaysWhatWasWrong) {
   EXPECT_EQ(RunOne("invalid", output), 2);
   EXPECT_THAT(output, HasSubstr("INVALID_ARGUMENT"));
   EXPECT_EQ(RunOne("unavailable", output), 1);
+}
+
+TEST(JobRunner, EveryChoiceHasALineOfItsOwn) {
+  std::string output;
+  EXPECT_EQ(RunLines(R"({"id":"a","prompt":"hello","n":3})", output), 0);
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 3);
+  EXPECT_THAT(output, AllOf(HasSubstr(R"("id":"a","choice":0)"), HasSubstr(R"("choice":2)")));
+  EXPECT_EQ(RunLines(R"({"id":"a","prompt":"hello"})", output), 0);
+  EXPECT_THAT(output, ::testing::Not(HasSubstr("choice")));
+}
+
+TEST(JobRunner, ChoicesAreTitledForPeople) {
+  EchoRunner runner;
+  Job job;
+  job.id = "it";
+  job.prompt = "hello";
+  job.n = 2;
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunOneJob(runner, job, {.concurrency = 1, .json = false}), 0);
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("=== choice 0 ()"), HasSubstr("=== choice 1 () ===\nhello\n")));
 }
 
 TEST(JobRunner, OneBadLineOfManyMakesTheExitCodeOne) {

@@ -71,7 +71,9 @@ TEST(Jobs, WhatOpenAiClientsSendIsUnderstood) {
   EXPECT_EQ(sampling(R"("logprobs":false)").logprobs, std::nullopt);
   EXPECT_THAT(Refusal(R"({"prompt":"a","max_completion_tokens":9,"max_tokens":8})"),
               HasSubstr("one limit, but are 8 and 9"));
-  EXPECT_THAT(Refusal(R"({"prompt":"a","n":2})"), HasSubstr("\"n\" is 2"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","n":0})"), HasSubstr("\"n\" is 0; [1, 16] is allowed"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","n":17})"), HasSubstr("\"n\" is 17"));
+  EXPECT_EQ(ParseJob(R"({"prompt":"a","n":16})", 1)->n, 16);
   EXPECT_THAT(Refusal(R"({"prompt":"a","n":true})"), HasSubstr("\"n\" must be a whole number"));
   for (const char* logprobs : {"", "\"logprobs\":3,", "\"logprobs\":false,"}) {
     EXPECT_THAT(Refusal(absl::StrCat("{\"prompt\":\"a\",", logprobs, "\"top_logprobs\":5}")),

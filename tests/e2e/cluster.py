@@ -135,13 +135,15 @@ class Cluster:
 
 
 def answer(command, jobs):
-    """Feeds jobs to `baton run` or `baton generate`; returns ({id: result}, exit code)."""
+    """Feeds jobs to `baton run` or `baton generate`; returns ({id: result}, exit code). Where a job asks for several choices
+    their ids are "ID/0", "ID/1", …"""
     lines = [job if isinstance(job, str) else json.dumps(job) for job in jobs]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
     results = {}
     for line in done.stdout.splitlines():
         result = json.loads(line)
-        results[result["id"]] = result
-    if len(results) != len(jobs):
-        raise RuntimeError(f"{len(results)} of {len(jobs)} answers; {command}: {done.stderr[-2000:]}")
+        results[result["id"] + (f"/{result['choice']}" if "choice" in result else "")] = result
+    answered = {result["id"] for result in results.values()}
+    if len(answered) != len(jobs):
+        raise RuntimeError(f"{len(answered)} of {len(jobs)} answers; {command}: {done.stderr[-2000:]}")
     return results, done.returncode

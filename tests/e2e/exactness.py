@@ -66,11 +66,13 @@ class Runner:
             if "error" in result:
                 raise RuntimeError(f"{flags}: {result}")
             name, round_number = result["id"].rsplit("#", 1)
+            if "choice" in result:
+                name += f"/{result['choice']}"
             preempted += result["ledger"].get("preemptions", 0)
             if int(round_number) == repeat - 1:
                 results[name] = (result["token_ids"], result["logits_hash"])
                 cached += result["usage"]["cached_tokens"]
-        if len(results) != len(jobs):
+        if len(results) != sum(job.get("n", 1) for job in jobs):
             raise RuntimeError(f"{flags}: {len(results)} of {len(jobs)} answers; {process.stderr[-2000:]}")
         return results, cached, preempted
 
@@ -203,6 +205,17 @@ def main():
         failures.append("small pool: nothing was preempted")
     compare("small pool", got, want, failures)
     print(f"  small pool: {len(got)} answers, {preempted} preemptions", flush=True)
+    # Several answers to a prompt equal requests with the seeds behind its own.
+    sampled = [dict(job, temperature=1.1, seed=90) for job in jobs if 14 < len(job["prompt_token_ids"]) < 130][:5]
+    alone = [dict(job, id=f"{job['id']}/{i}", seed=job["seed"] + i) for job in sampled for i in range(4)]
+    want, _, _ = runner.run(alone, flags_of(reference))
+    for flags in (flags_of(reference), ["--transport", "tcp", "--max-chunk-tokens", "16", "--block-size", "8"],
+                  ["--kv-blocks", "24", "--concurrency", "2"],
+                  flags_of({**reference, "paged": "false", "kv-layout": "layer-major"}),
+                  ["--transport", "shm", "--kv-layout", "layer-major", "--concurrency", "5"]):
+        got, _, _ = runner.run([dict(job, n=4) for job in sampled], flags)
+        compare(f"choices {' '.join(flags)}", got, want, failures)
+        print(f"  choices {' '.join(flags)}: {len(got)} answers", flush=True)
     if len({json.dumps(sorted(answers.items())) for answers in wanted.values()}) < len(wanted):
         failures.append(f"two of the KV types {list(wanted)} gave the same logits everywhere")
     for failure in failures:

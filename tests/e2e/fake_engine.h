@@ -167,24 +167,31 @@ class FakeEngine final : public Engine {
   bool Answer(RequestHandle handle) {
     std::shared_ptr<RequestSink> sink;
     FinishInfo finish;
-    int32_t begin = 0;
+    GenerateRequest request;
     {
       std::lock_guard lock(mutex_);
       const auto found = live_.find(handle);
       if (found == live_.end()) return false;
       sink = found->second.second;
-      begin = static_cast<int32_t>(found->second.first.generated.tokens.size());
-      finish.prompt_tokens = static_cast<int32_t>(found->second.first.prompt.size());
+      request = found->second.first;
+      finish.prompt_tokens = static_cast<int32_t>(request.prompt.size());
       if (script_.finish) live_.erase(found);
     }
-    for (int32_t i = begin; i < script_.tokens; ++i) {
-      sink->OnTokens({.token_ids = {'a' + i},
-                      .text = std::string(1, static_cast<char>('a' + i)),
-                      .logprobs = {},
-                      .logits_hash = 100 + static_cast<uint64_t>(i)});
-    }
+    if (request.generated.empty()) request.generated.resize(static_cast<size_t>(request.n));
     finish.completion_tokens = script_.tokens;
-    if (script_.finish) sink->OnFinish(std::move(finish));
+    for (int32_t choice = 0; choice < request.n; ++choice) {
+      const GeneratedPart& part = request.generated[choice];
+      for (auto i = static_cast<int32_t>(part.tokens.size()); i < script_.tokens; ++i) {
+        sink->OnTokens({.choice = choice,
+                        .token_ids = {'a' + i},
+                        .text = std::string(1, static_cast<char>('a' + i)),
+                        .logprobs = {},
+                        .logits_hash = 100 + static_cast<uint64_t>(i)});
+      }
+      finish.choice = choice;
+      finish.last = choice + 1 == request.n;
+      if (script_.finish && !part.finished) sink->OnFinish(finish);
+    }
     return true;
   }
 

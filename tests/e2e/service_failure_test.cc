@@ -156,12 +156,46 @@ TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
   const auto asked = workers_[1]->engine().generated();
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_EQ(asked[0].prompt.size(), 200u);
-  EXPECT_EQ(asked[0].generated.tokens, (std::vector<TokenId>{'a', 'b', 'c'}));
-  EXPECT_EQ(asked[0].generated.logits_hash, 102u);
+  ASSERT_EQ(asked[0].generated.size(), 1u);
+  EXPECT_EQ(asked[0].generated[0].tokens, (std::vector<TokenId>{'a', 'b', 'c'}));
+  EXPECT_EQ(asked[0].generated[0].logits_hash, 102u);
   const auto prefilled = workers_[2]->engine().prefilled();
   ASSERT_EQ(prefilled.size(), 1u);
-  EXPECT_EQ(prefilled[0].generated.tokens, asked[0].generated.tokens);
+  EXPECT_EQ(prefilled[0].generated.tokens, asked[0].generated[0].tokens);
   EXPECT_EQ(prefilled[0].generated.logits_hash, 102u);
+}
+
+// The next worker is told of each choice what the client has; the prefill worker, nothing.
+TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWithEveryChoice) {
+  FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
+  std::thread killer([this, &lost] {
+    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+    FakeWorker& other = AddDecode({.tokens = 5});
+    AddPrefill(other);
+    lost.Die();
+  });
+  v1::GenerateRequest request = LongPrompt();
+  request.set_n(2);
+  const Answer answer = Generate(request);
+  killer.join();
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.texts, (std::map<int32_t, std::string>{{0, "abcde"}, {1, "abcde"}}));
+  EXPECT_EQ(answer.started_count, 1);
+  ASSERT_EQ(answer.ends.size(), 2u);
+  EXPECT_EQ(answer.ends[0].ledger().resumes(), 1);
+  const auto asked = workers_[1]->engine().generated();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].n, 2);
+  ASSERT_EQ(asked[0].generated.size(), 2u);
+  for (const GeneratedPart& part : asked[0].generated) {
+    EXPECT_EQ(part.tokens, (std::vector<TokenId>{'a', 'b', 'c'}));
+    EXPECT_EQ(part.logits_hash, 102u);
+    EXPECT_FALSE(part.finished);
+  }
+  const auto prefilled = workers_[2]->engine().prefilled();
+  ASSERT_EQ(prefilled.size(), 1u);
+  EXPECT_EQ(prefilled[0].n, 2);
+  EXPECT_TRUE(prefilled[0].generated.tokens.empty());
 }
 
 TEST_F(ServiceFailureTest, AWorkerThatDiesInMidStreamWithoutAnotherIsUnavailable) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -70,6 +71,9 @@ struct Answer {
   std::vector<int32_t> ids;
   v1::Finished finished;
   bool has_finished = false;
+  // Where several choices were asked for; text, ids and finished are of all in the order of coming.
+  std::map<int32_t, std::string> texts;
+  std::vector<v1::Finished> ends;
 };
 
 class ServiceTest : public ::testing::Test {
@@ -171,10 +175,12 @@ class ServiceTest : public ::testing::Test {
       }
       if (response.has_tokens()) {
         answer.text += response.tokens().text();
+        answer.texts[response.tokens().choice()] += response.tokens().text();
         for (const int32_t id : response.tokens().token_ids()) answer.ids.push_back(id);
       }
       if (response.has_finished()) {
         answer.finished = response.finished();
+        answer.ends.push_back(response.finished());
         answer.has_finished = true;
       }
     }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/e2e/service_fixture.h"
 
 namespace baton {
@@ -37,6 +38,39 @@ TEST_F(ServiceTest, ARemotePrefillStreamsAnAnswerWithItsLedger) {
   EXPECT_TRUE(prefill.engine().Eventually([](auto& e) { return e.prefilled_count() == 1; }));
   EXPECT_TRUE(decode.engine().generated()[0].remote_prefill);
   EXPECT_EQ(decode.engine().generated()[0].sampling.seed, 7u);
+}
+
+TEST_F(ServiceTest, EachChoiceHasItsTextAndItsEndWithTheWholeLedger) {
+  FakeWorker& decode = AddDecode();
+  FakeWorker& prefill = AddPrefill(decode);
+  v1::GenerateRequest request = LongPrompt();
+  request.set_n(3);
+  const Answer answer = Generate(request);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.texts, (std::map<int32_t, std::string>{{0, "abc"}, {1, "abc"}, {2, "abc"}}));
+  ASSERT_EQ(answer.ends.size(), 3u);
+  for (int32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answer.ends[i].choice(), i);
+    EXPECT_EQ(answer.ends[i].usage().completion_tokens(), 3);
+    EXPECT_EQ(answer.ends[i].ledger().prefill_worker(), "worker-2");
+    EXPECT_EQ(answer.ends[i].ledger().prefill_chunks(), 2);
+  }
+  EXPECT_EQ(decode.engine().generated()[0].n, 3);
+  EXPECT_TRUE(decode.engine().generated()[0].generated.empty());
+  EXPECT_TRUE(prefill.engine().Eventually([](auto& e) { return e.prefilled_count() == 1; }));
+  EXPECT_EQ(prefill.engine().prefilled()[0].n, 3);
+}
+
+TEST_F(ServiceTest, ANumberOfChoicesOutOfRangeIsRefusedByName) {
+  AddDecode();
+  for (const int32_t n : {0, -1, 17, INT32_MAX}) {
+    v1::GenerateRequest request;
+    request.set_prompt("short");
+    request.set_n(n);
+    const Answer answer = Generate(request);
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(answer.status.error_message(), absl::StrCat("n is ", n, "; [1, 16] is allowed"));
+  }
 }
 
 TEST_F(ServiceTest, AShortPromptAndAKnownPrefixArePrefilledOnTheDecodeWorker) {

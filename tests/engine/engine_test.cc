@@ -81,6 +81,38 @@ TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
   EXPECT_EQ(status.cache.blocks.owned + status.cache.blocks.in_transfer, 0);
 }
 
+TEST(Engine, ChoicesAreTheAnswersOfRequestsWithTheNextSeeds) {
+  const auto plain = Make(TinyOptions());
+  GenerateRequest request = TinyRequest(21, 14, 7);
+  std::vector<SinkRecord> alone;
+  for (uint64_t i = 0; i < 4; ++i) {
+    request.sampling.seed = 7 + i;
+    alone.push_back(Ask(*plain, request));
+  }
+  request.sampling.seed = 7;
+  request.n = 4;
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    for (const int32_t blocks : {100, 6}) {
+      EngineOptions options = TinyOptions();
+      options.layout = layout;
+      options.block_size = 8;
+      options.kv_blocks = blocks;
+      const auto engine = Make(options);
+      const SinkRecord record = Ask(*engine, request);
+      ASSERT_TRUE(record.last_finished) << *record.error;
+      for (int32_t i = 0; i < 4; ++i) {
+        const SinkRecord& choice = i == 0 ? record : record.others.at(i);
+        EXPECT_EQ(choice.tokens, alone[i].tokens);
+        EXPECT_EQ(choice.finish->logits_hash, alone[i].finish->logits_hash);
+      }
+      const EngineStatus status = engine->Inspect().status;
+      EXPECT_EQ(status.cache.blocks.owned, 0);
+      EXPECT_EQ(status.preemptions > 0, blocks == 6);
+      EXPECT_EQ(status.prefill_tokens == 21, blocks == 100);
+    }
+  }
+}
+
 TEST(Engine, CancelEndsARequestAndFreesItsBlocks) {
   const auto engine = Make(TinyOptions());
   auto sink = std::make_shared<WaitingSink>();

@@ -101,12 +101,22 @@ class FakeRunner final : public ModelRunner {
   absl::Status next_status;                  // of the next Run, once
   std::optional<TokenId> poison;             // logits behind it are NaN
   std::vector<std::vector<int32_t>> counts;  // tokens of every chunk of every step
+  int64_t copied_blocks = 0;
 
   absl::Status Run(const StepInput& input) override {
     if (!next_status.ok()) return std::exchange(next_status, absl::OkStatus());
     rows_.clear();
     counts.emplace_back();
     for (const StepChunk& chunk : input.chunks) RunChunk(chunk);
+    return absl::OkStatus();
+  }
+  absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {
+    for (const BlockCopy& copy : copies) {
+      ++copied_blocks;
+      for (int32_t i = 0; i < copy.tokens; ++i) {
+        pool_->Set(copy.to, i, pool_->Get(copy.from, i));
+      }
+    }
     return absl::OkStatus();
   }
   std::span<const float> Logits(int32_t row) const override {
@@ -313,7 +323,11 @@ struct SinkRecord {
   std::vector<Progress> progress;
   std::optional<FinishInfo> finish;
   std::optional<absl::Status> error;
-  bool ended() const { return finish.has_value() || error.has_value(); }
+  // This one is of choice 0, and of the request; the others are of what came for them.
+  std::map<int32_t, SinkRecord> others;
+  bool last_finished = false;
+  bool ended() const { return last_finished || error.has_value(); }
+  SinkRecord& Choice(int32_t choice) { return choice == 0 ? *this : others[choice]; }
 };
 
 class RecordingSink final : public RequestSink {
@@ -326,15 +340,20 @@ class RecordingSink final : public RequestSink {
   }
   void OnTokens(TokenOutput output) override {
     EXPECT_FALSE(record_->ended()) << "tokens behind the end";
-    record_->tokens.insert(record_->tokens.end(), output.token_ids.begin(), output.token_ids.end());
-    record_->text += output.text;
-    for (TokenDetail& detail : output.logprobs) record_->logprobs.push_back(std::move(detail));
-    record_->progress.push_back({record_->tokens.size(), record_->text.size(), output.logits_hash});
+    SinkRecord& choice = record_->Choice(output.choice);
+    EXPECT_FALSE(choice.finish.has_value()) << "tokens behind the choice's end";
+    choice.tokens.insert(choice.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    choice.text += output.text;
+    for (TokenDetail& detail : output.logprobs) choice.logprobs.push_back(std::move(detail));
+    choice.progress.push_back({choice.tokens.size(), choice.text.size(), output.logits_hash});
   }
   void OnFinish(FinishInfo info) override {
     EXPECT_FALSE(record_->ended()) << "a second end";
-    record_->text += info.text;
-    record_->finish = std::move(info);
+    SinkRecord& choice = record_->Choice(info.choice);
+    EXPECT_FALSE(choice.finish.has_value()) << "a second end of the choice";
+    choice.text += info.text;
+    record_->last_finished = info.last;
+    choice.finish = std::move(info);
   }
   void OnError(absl::Status status) override {
     EXPECT_FALSE(record_->ended()) << "a second end";

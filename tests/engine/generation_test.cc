@@ -22,9 +22,9 @@ class GenerationTest : public ::testing::Test {
     request.prompt = Bytes(text);
     return request;
   }
-  static HandoffManifest Token(TokenId token) {
-    HandoffManifest drawn;
-    drawn.first_token = token;
+  static DrawnToken Token(TokenId token) {
+    DrawnToken drawn;
+    drawn.token = token;
     return drawn;
   }
   // Feeds tokens until the generation ends; the text of the answer.
@@ -107,7 +107,7 @@ TEST_F(GenerationTest, SplitCharactersComeOutWhole) {
 }
 
 TEST_F(GenerationTest, ReportsLogProbabilitiesOnlyWhenAskedTo) {
-  HandoffManifest drawn = Token('x');
+  DrawnToken drawn = Token('x');
   drawn.detail = {.logprob = -1, .top = {{.token = 'x', .logprob = -1}}};
   EXPECT_TRUE(Make().Accept(drawn, 0).output.logprobs.empty());
   request_.sampling.logprobs = 1;
@@ -197,7 +197,7 @@ TEST(TokenSource, ChainsTheHashAcrossAHandOff) {
 
 TEST(TokenSource, HasNoHashWhereHashingIsOffWhateverAPeerSent) {
   TokenSource source({}, std::vector<TokenId>{1}, false);
-  HandoffManifest drawn;
+  DrawnToken drawn;
   drawn.logits_hash = 7;
   source.Accept(drawn);
   EXPECT_EQ(source.logits_hash(), 0u);
@@ -214,8 +214,8 @@ TEST(TokenSource, DrawsTheSameWhoeverDraws) {
   for (int32_t position = 1; position < 20; ++position) {
     const auto here = TokenSource(params, prompt, false).Draw(row, position, sampler);
     const auto there = TokenSource(params, prompt, true).Draw(row, position, other);
-    EXPECT_EQ(here->first_token, there->first_token);
-    drawn.push_back(here->first_token);
+    EXPECT_EQ(here->token, there->token);
+    drawn.push_back(here->token);
   }
   EXPECT_GT(std::set<TokenId>(drawn.begin(), drawn.end()).size(), 5u);  // the position matters
 }

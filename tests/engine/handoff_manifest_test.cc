@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 namespace baton {
@@ -12,12 +13,15 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kVocabulary = 100;
 
-HandoffManifest FullManifest() {
+HandoffManifest FullManifest(int32_t choices = 1) {
   HandoffManifest manifest;
-  manifest.first_token = 42;
-  manifest.logits_hash = 0x0123456789abcdefull;
-  manifest.detail.logprob = -1.5f;
-  manifest.detail.top = {{.token = 42, .logprob = -1.5f}, {.token = 0, .logprob = -2.5f}};
+  for (int32_t i = 0; i < choices; ++i) {
+    DrawnToken& drawn = manifest.drawn.emplace_back();
+    drawn.token = 42 + i;
+    drawn.logits_hash = 0x0123456789abcdefull + static_cast<uint64_t>(i);
+    drawn.detail.logprob = -1.5f - static_cast<float>(i);
+    drawn.detail.top = {{.token = 42, .logprob = -1.5f}, {.token = i, .logprob = -2.5f}};
+  }
   manifest.prefill.cached_tokens = 16;
   manifest.prefill.computed_tokens = 17;
   manifest.prefill.chunks = 3;
@@ -27,65 +31,97 @@ HandoffManifest FullManifest() {
 }
 
 TEST(HandoffManifest, DecodesToWhatWasEncoded) {
-  const HandoffManifest manifest = FullManifest();
-  const auto decoded = DecodeManifest(EncodeManifest(manifest), kVocabulary);
-  ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(decoded->first_token, manifest.first_token);
-  EXPECT_EQ(decoded->logits_hash, manifest.logits_hash);
-  EXPECT_EQ(decoded->detail.logprob, manifest.detail.logprob);
-  EXPECT_EQ(decoded->detail.top, manifest.detail.top);
-  EXPECT_EQ(decoded->prefill.cached_tokens, 16);
-  EXPECT_EQ(decoded->prefill.computed_tokens, 17);
-  EXPECT_EQ(decoded->prefill.chunks, 3);
-  EXPECT_EQ(decoded->prefill.queue_us, 400);
-  EXPECT_EQ(decoded->prefill.prefill_us, 500);
+  for (const int32_t choices : {1, 2, kMaxChoices}) {
+    SCOPED_TRACE(choices);
+    const HandoffManifest manifest = FullManifest(choices);
+    const auto decoded = DecodeManifest(EncodeManifest(manifest), kVocabulary);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    ASSERT_EQ(decoded->drawn.size(), manifest.drawn.size());
+    for (int32_t i = 0; i < choices; ++i) {
+      EXPECT_EQ(decoded->drawn[i].token, manifest.drawn[i].token);
+      EXPECT_EQ(decoded->drawn[i].logits_hash, manifest.drawn[i].logits_hash);
+      EXPECT_EQ(decoded->drawn[i].detail.logprob, manifest.drawn[i].detail.logprob);
+      EXPECT_EQ(decoded->drawn[i].detail.top, manifest.drawn[i].detail.top);
+    }
+    EXPECT_EQ(decoded->prefill.cached_tokens, 16);
+    EXPECT_EQ(decoded->prefill.computed_tokens, 17);
+    EXPECT_EQ(decoded->prefill.chunks, 3);
+    EXPECT_EQ(decoded->prefill.queue_us, 400);
+    EXPECT_EQ(decoded->prefill.prefill_us, 500);
+  }
 }
 
 TEST(HandoffManifest, RefusesEveryOtherLength) {
-  const std::string bytes = EncodeManifest(FullManifest());
-  for (size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_EQ(DecodeManifest(bytes.substr(0, length), kVocabulary).status().code(),
-              absl::StatusCode::kDataLoss)
-        << length;
+  for (const int32_t choices : {1, 3}) {
+    SCOPED_TRACE(choices);
+    const std::string bytes = EncodeManifest(FullManifest(choices));
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_EQ(DecodeManifest(bytes.substr(0, length), kVocabulary).status().code(),
+                absl::StatusCode::kDataLoss)
+          << length;
+    }
+    EXPECT_EQ(DecodeManifest(bytes + '\0', kVocabulary).status().code(),
+              absl::StatusCode::kDataLoss);
   }
-  EXPECT_EQ(DecodeManifest(bytes + '\0', kVocabulary).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(HandoffManifest, OneTokenIsWrittenAsBeforeThereWereSeveral) {
+  const std::string one = EncodeManifest(FullManifest(1));
+  EXPECT_EQ(one[0], 1);
+  const std::string two = EncodeManifest(FullManifest(2));
+  EXPECT_EQ(two[0], 2);
+  EXPECT_EQ(two.substr(1, one.size() - 1), one.substr(1));
+}
+
+TEST(HandoffManifest, RefusesMoreTokensThanAnyRequestMayHave) {
+  const size_t before = EncodeManifest(FullManifest(1)).size();
+  for (const uint32_t further : {0u, 1u, uint32_t{kMaxChoices}, 0xFFFFFFFFu}) {
+    std::string bytes = EncodeManifest(FullManifest(3));
+    std::memcpy(bytes.data() + before, &further, sizeof(further));
+    EXPECT_EQ(DecodeManifest(bytes, kVocabulary).status().code(), absl::StatusCode::kDataLoss)
+        << further;
+  }
 }
 
 TEST(HandoffManifest, NamesAnotherVersion) {
   std::string bytes = EncodeManifest(FullManifest());
   bytes[0] = 9;
   EXPECT_THAT(DecodeManifest(bytes, kVocabulary).status().message(),
-              HasSubstr("version 9, expected 1"));
+              HasSubstr("version 9, expected 1 or 2"));
 }
 
 TEST(HandoffManifest, RefusesTokensOutsideTheVocabulary) {
   for (const TokenId token : {-1, kVocabulary}) {
     HandoffManifest manifest = FullManifest();
-    manifest.first_token = token;
+    manifest.drawn[0].token = token;
     EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), kVocabulary).status().code(),
               absl::StatusCode::kInvalidArgument);
     manifest = FullManifest();
-    manifest.detail.top[1].token = token;
+    manifest.drawn[0].detail.top[1].token = token;
     EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), kVocabulary).status().message(),
                 HasSubstr("outside the vocabulary of 100"));
+    manifest = FullManifest(3);
+    manifest.drawn[2].token = token;
+    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), kVocabulary).status().code(),
+              absl::StatusCode::kInvalidArgument);
   }
 }
 
 TEST(HandoffManifest, RefusesMoreAlternativesThanAnyRequestMayHave) {
   HandoffManifest manifest = FullManifest();
-  manifest.detail.top.assign(1000, {.token = 1, .logprob = 0});
+  manifest.drawn[0].detail.top.assign(1000, {.token = 1, .logprob = 0});
   EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), kVocabulary).status().code(),
             absl::StatusCode::kDataLoss);
 }
 
 // Whatever a peer sends: a status, or a manifest that is valid.
 TEST(HandoffManifest, SurvivesDamage) {
-  const std::string whole = EncodeManifest(FullManifest());
+  const std::string wholes[] = {EncodeManifest(FullManifest(1)), EncodeManifest(FullManifest(4))};
   int accepted = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    std::string bytes = whole;
+    std::string bytes = wholes[seed % 2];
     for (uint32_t flips = 1 + random() % 4; flips > 0; --flips) {
       bytes[random() % bytes.size()] ^= static_cast<char>(1u << (random() % 8));
     }
@@ -93,8 +129,11 @@ TEST(HandoffManifest, SurvivesDamage) {
     const auto decoded = DecodeManifest(bytes, kVocabulary);
     if (!decoded.ok()) continue;
     ++accepted;
-    EXPECT_TRUE(decoded->first_token >= 0 && decoded->first_token < kVocabulary);
-    EXPECT_LE(decoded->detail.top.size(), 64u);
+    EXPECT_TRUE(!decoded->drawn.empty() && decoded->drawn.size() <= kMaxChoices);
+    for (const DrawnToken& drawn : decoded->drawn) {
+      EXPECT_TRUE(drawn.token >= 0 && drawn.token < kVocabulary);
+      EXPECT_LE(drawn.detail.top.size(), 64u);
+    }
   }
   EXPECT_GT(accepted, 0);  // damage to figures alone is not noticed here; the transport's CRC does
 }

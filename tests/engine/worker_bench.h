@@ -81,7 +81,10 @@ class WorkerBench {
   // Posts a request; its handle is last_handle.
   std::shared_ptr<SinkRecord> Generate(GenerateRequest request) {
     auto record = std::make_shared<SinkRecord>();
-    core->AddGenerate(++last_handle, std::move(request), std::make_shared<RecordingSink>(record));
+    ++last_handle;
+    const int32_t n = request.n;
+    core->AddGenerate(last_handle, std::move(request), std::make_shared<RecordingSink>(record));
+    last_handle += static_cast<RequestHandle>(std::clamp(n, 1, kMaxChoices)) - 1;
     return record;
   }
   std::shared_ptr<SinkRecord> Generate(std::vector<TokenId> prompt,
@@ -96,11 +99,12 @@ class WorkerBench {
   }
   std::shared_ptr<PrefillRecord> Prefill(std::vector<TokenId> prompt, const TransferTicket& ticket,
                                          const SamplingParams& sampling = Greedy(),
-                                         GeneratedPart generated = {}) {
+                                         GeneratedPart generated = {}, int32_t n = 1) {
     auto record = std::make_shared<PrefillRecord>();
     PrefillRequest request;
     request.request_id = "prefill";
     request.prompt = std::move(prompt);
+    request.n = n;
     request.generated = std::move(generated);
     request.sampling = sampling;
     request.ticket = ticket;
@@ -124,8 +128,9 @@ class WorkerBench {
   }
   std::string Manifest(const std::vector<TokenId>& prompt) const {
     HandoffManifest manifest;
-    manifest.first_token = runner.Continuation(prompt, 1)[0];
-    manifest.logits_hash = 99;
+    DrawnToken& drawn = manifest.drawn.emplace_back();
+    drawn.token = runner.Continuation(prompt, 1)[0];
+    drawn.logits_hash = 99;
     manifest.prefill.cached_tokens = 1;
     manifest.prefill.computed_tokens = 2;
     manifest.prefill.chunks = 3;

@@ -1,8 +1,12 @@
 // WorkerCore under seeded random events in any order. What must hold: one end a request, no wrong
-// token whoever computed its KV, no block lost or given away too early, and always an end.
+// token whoever computed its KV, every choice as if it were alone, no block lost or given away too
+// early, and always an end.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "engine/worker_core.h"
 #include "tests/engine/worker_bench.h"
@@ -17,20 +21,47 @@ class RandomWorker {
   }
 
   void Play(int events) {
-    for (int i = 0; i < events; ++i) PlayOne();
+    for (int i = 0; i < events; ++i) {
+      PlayOne();
+      ASSERT_TRUE(bench_.cache.CheckConservation().ok()) << bench_.cache.CheckConservation();
+    }
     Drain();
     CheckEnds();
     bench_.ExpectAllBlocksHome();
   }
   int64_t preemptions() const { return bench_.scheduler.preemption_count(); }
   int finished() const { return finished_; }
+  int finished_forks() const { return finished_forks_; }
 
  private:
   struct Generated {
-    std::vector<TokenId> prompt;
-    int32_t max_tokens;
+    GenerateRequest request;
     std::shared_ptr<SinkRecord> record;
   };
+  // What a choice must say, computed without any KV, as far as `count` tokens.
+  struct Literal {
+    std::vector<DrawnToken> drawn;
+    uint64_t logits_hash = 0;
+  };
+  Literal Say(const GenerateRequest& request, int32_t choice, size_t count) {
+    TokenSource source(request.sampling, request.prompt, /*hash_logits=*/true, choice);
+    uint64_t chain = 0;
+    for (const TokenId token : request.prompt) chain = ChainPool::Chain(chain, token);
+    Literal said;
+    while (said.drawn.size() < count) {
+      const auto length = static_cast<int32_t>(request.prompt.size() + said.drawn.size());
+      said.drawn.push_back(*source.Draw(bench_.runner.Row(chain, length), length, sampler_));
+      source.Accept(said.drawn.back());
+      chain = ChainPool::Chain(chain, said.drawn.back().token);
+    }
+    said.logits_hash = source.logits_hash();
+    return said;
+  }
+  static std::vector<TokenId> Tokens(const Literal& said) {
+    std::vector<TokenId> tokens;
+    for (const DrawnToken& drawn : said.drawn) tokens.push_back(drawn.token);
+    return tokens;
+  }
 
   uint32_t Pick(uint32_t below) { return random_() % below; }
 
@@ -81,16 +112,50 @@ class RandomWorker {
   }
 
   void AddGenerate(bool remote) {
-    const auto prompt = Prompt();
     const auto max_tokens = static_cast<int32_t>(1 + Pick(30));
-    GenerateRequest request = WorkerBench::Request(prompt, max_tokens);
+    GenerateRequest request = WorkerBench::Request(Prompt(), max_tokens);
     request.remote_prefill = remote;
     request.priority = static_cast<int32_t>(Pick(2));
+    if (Pick(3) == 0) request.n = static_cast<int32_t>(2 + Pick(3));
+    if (request.n > 1) request.sampling.temperature = Pick(4) == 0 ? 0.0f : 3.0f;
+    request.sampling.seed = Pick(1000);
+    request.sampling.ignore_eos = true;
+    if (Pick(4) == 0) AddGeneratedParts(request);
     if (Pick(8) == 0) request.timeout_ms = 1 + Pick(10);
     if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
-    generated_.push_back({prompt, max_tokens, bench_.Generate(std::move(request))});
+    generated_.push_back({request, bench_.Generate(request)});
     bench_.fake.next_post = absl::OkStatus();
-    if (generated_.back().record->ticket) prompts_[bench_.last_handle] = prompt;
+    const auto& ticket = generated_.back().record->ticket;
+    if (ticket) requests_[ticket->transfer_id] = request;
+  }
+
+  // Another worker had it before: some choices have tokens, some have ended, one goes on.
+  void AddGeneratedParts(GenerateRequest& request) {
+    const auto most = static_cast<uint32_t>(*request.sampling.max_tokens);
+    for (int32_t i = 0; i < request.n; ++i) {
+      const Literal said = Say(request, i, i == 0 ? Pick(most) : Pick(most + 1));
+      request.generated.push_back({.tokens = Tokens(said),
+                                   .logits_hash = said.logits_hash,
+                                   .finished = said.drawn.size() == most && Pick(2) == 0});
+    }
+  }
+
+  // The tokens that the transfer carries, and the manifest with the next one of each choice.
+  static std::vector<TokenId> Shipped(const GenerateRequest& request) {
+    std::vector<TokenId> tokens = request.prompt;
+    if (request.n == 1 && !request.generated.empty()) {
+      const auto& generated = request.generated[0].tokens;
+      tokens.insert(tokens.end(), generated.begin(), generated.end());
+    }
+    return tokens;
+  }
+  std::string Manifest(const GenerateRequest& request) {
+    HandoffManifest manifest;
+    const size_t before = Shipped(request).size() - request.prompt.size();
+    for (int32_t i = 0; i < request.n; ++i) {
+      manifest.drawn.push_back(Say(request, i, before + 1).drawn.back());
+    }
+    return EncodeManifest(manifest);
   }
 
   void EndSomeReceive() {
@@ -98,18 +163,19 @@ class RandomWorker {
     auto it = bench_.fake.receives.begin();
     std::advance(it, Pick(static_cast<uint32_t>(bench_.fake.receives.size())));
     const uint64_t id = it->first;
-    const auto& prompt = prompts_.at(id);
+    const GenerateRequest& request = requests_.at(id);
+    const std::vector<TokenId> shipped = Shipped(request);
     switch (Pick(5)) {
       case 0:
         return bench_.fake.Progress(id);
       case 1:
         return bench_.fake.FailReceive(
             id, absl::UnavailableError("lost"),
-            static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)), prompt);
+            static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)), shipped);
       case 2:
-        return bench_.fake.Deliver(id, prompt, bench_.Manifest(prompt).substr(1));
+        return bench_.fake.Deliver(id, shipped, Manifest(request).substr(1));
       default:
-        return bench_.fake.Deliver(id, prompt, bench_.Manifest(prompt));
+        return bench_.fake.Deliver(id, shipped, Manifest(request));
     }
   }
 
@@ -143,42 +209,59 @@ class RandomWorker {
   void CheckEnds() {
     for (const Generated& one : generated_) {
       ASSERT_TRUE(one.record->ended());
-      const auto expected =
-          bench_.runner.Continuation(one.prompt, static_cast<int32_t>(one.record->tokens.size()));
-      EXPECT_EQ(one.record->tokens, expected);
-      if (!one.record->finish) continue;
-      ++finished_;
-      EXPECT_EQ(one.record->finish->reason, FinishReason::kLength);
-      const auto said = static_cast<int32_t>(one.record->tokens.size());
-      const int32_t pool = bench_.cache.options().num_blocks * bench_.cache.options().block_size;
-      const bool pool_was_full = static_cast<int32_t>(one.prompt.size()) + said > pool / 2;
-      EXPECT_TRUE(said == one.max_tokens || pool_was_full) << said << " of " << one.max_tokens;
+      for (int32_t i = 0; i < one.request.n; ++i) CheckChoice(one, i);
     }
     for (const auto& prefill : prefills_) EXPECT_TRUE(prefill->done.has_value());
     EXPECT_EQ(bench_.core->counters().requests,
               static_cast<int64_t>(generated_.size() + prefills_.size()));
   }
 
+  void CheckChoice(const Generated& one, int32_t number) {
+    const SinkRecord& choice = one.record->Choice(number);
+    const GeneratedPart before =
+        one.request.generated.empty() ? GeneratedPart() : one.request.generated[number];
+    const size_t said = before.tokens.size() + choice.tokens.size();
+    std::vector<TokenId> tokens = before.tokens;
+    tokens.insert(tokens.end(), choice.tokens.begin(), choice.tokens.end());
+    const Literal expected = Say(one.request, number, said);
+    EXPECT_EQ(tokens, Tokens(expected));
+    EXPECT_TRUE(one.record->error.has_value() || before.finished || choice.finish.has_value());
+    if (!choice.finish) return;
+    ++finished_;
+    if (number > 0) ++finished_forks_;
+    EXPECT_EQ(choice.finish->logits_hash, expected.logits_hash);
+    EXPECT_EQ(choice.finish->reason, FinishReason::kLength);
+    const int32_t pool = bench_.cache.options().num_blocks * bench_.cache.options().block_size;
+    const bool pool_was_full = one.request.prompt.size() + said > static_cast<size_t>(pool / 2);
+    EXPECT_TRUE(said == static_cast<size_t>(*one.request.sampling.max_tokens) || pool_was_full)
+        << said << " of " << *one.request.sampling.max_tokens;
+  }
+
   std::mt19937 random_;
   WorkerBench bench_;
   std::vector<Generated> generated_;
   std::vector<std::shared_ptr<PrefillRecord>> prefills_;
-  std::map<uint64_t, std::vector<TokenId>> prompts_;
+  std::map<uint64_t, GenerateRequest> requests_;  // by the transfer that they wait for
+  Sampler sampler_{{kEndToken}};
   int finished_ = 0;
+  int finished_forks_ = 0;
 };
 
 void PlaySeeds(const BenchOptions& options, bool expect_preemptions) {
   int64_t preemptions = 0;
   int finished = 0;
+  int finished_forks = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     RandomWorker worker(seed, options);
     worker.Play(400);
     preemptions += worker.preemptions();
     finished += worker.finished();
+    finished_forks += worker.finished_forks();
     if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(finished, 1000);
+  EXPECT_GT(finished_forks, 300);
   EXPECT_EQ(preemptions > 0, expect_preemptions);
 }
 
@@ -197,6 +280,10 @@ TEST(WorkerCoreRandom, WithAPoolThatRunsDryAndNoPrefixCache) {
 
 TEST(WorkerCoreRandom, WithBlocksOfOneToken) {
   PlaySeeds({.num_blocks = 60, .block_size = 1, .max_chunk_tokens = 9}, true);
+}
+
+TEST(WorkerCoreRandom, WithFewPlaces) {
+  PlaySeeds({.num_blocks = 16, .token_budget = 3, .max_chunk_tokens = 5, .max_running = 3}, true);
 }
 
 TEST(WorkerCoreRandom, WithContiguousRuns) {

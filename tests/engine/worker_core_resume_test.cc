@@ -55,7 +55,7 @@ TEST(WorkerCoreResume, AnotherWorkerGoesOnBehindAnyToken) {
       SCOPED_TRACE(messages);
       WorkerBench second({.token_budget = 8, .max_chunk_tokens = 5});
       GenerateRequest request = Sampled(seed);
-      request.generated = Beginning(*whole, messages);
+      request.generated = {Beginning(*whole, messages)};
       const auto rest = second.Generate(std::move(request));
       second.Run();
       ExpectTheRest(*whole, *rest, messages);
@@ -77,12 +77,12 @@ TEST(WorkerCoreResume, APrefillWorkerComputesWhatWasGeneratedToo) {
       SCOPED_TRACE(messages);
       GenerateRequest request = Sampled(seed);
       request.cache_namespace = CacheNamespace(1 + seed * 100 + messages);  // nothing is cached
-      request.generated = Beginning(*whole, messages);
+      request.generated = {Beginning(*whole, messages)};
       request.remote_prefill = true;
       const auto rest = decodes.Generate(request);
       ASSERT_TRUE(rest->ticket.has_value());
       const auto prefill =
-          prefills.Prefill(request.prompt, *rest->ticket, request.sampling, request.generated);
+          prefills.Prefill(request.prompt, *rest->ticket, request.sampling, request.generated[0]);
       RunBoth(prefills, decodes);
       ExpectTheRest(*whole, *rest, messages);
       EXPECT_TRUE(prefill->done.has_value() && prefill->done->ok());
@@ -103,7 +103,8 @@ TEST(WorkerCoreResume, AnAnswerThatHadEndedIsOnlyFinished) {
   first.Run();
 
   WorkerBench second;
-  request.generated = {.tokens = whole->tokens, .logits_hash = whole->progress.back().logits_hash};
+  request.generated = {
+      {.tokens = whole->tokens, .logits_hash = whole->progress.back().logits_hash}};
   const auto rest = second.Generate(std::move(request));
   ExpectTheRest(*whole, *rest, whole->progress.size());
   EXPECT_EQ(second.core->counters().steps, 0);
@@ -113,7 +114,7 @@ TEST(WorkerCoreResume, AnAnswerThatHadEndedIsOnlyFinished) {
 TEST(WorkerCoreResume, TheLedgerCountsItsPrefillUpToTheFirstNewToken) {
   WorkerBench bench;
   GenerateRequest request = WorkerBench::Request(Bytes("0123456789"), 8);
-  request.generated.tokens = Bytes("abcde");
+  request.generated = {{.tokens = Bytes("abcde")}};
   const auto rest = bench.Generate(std::move(request));
   bench.Run();
   EXPECT_EQ(rest->finish->ledger.computed_tokens, 15);
@@ -126,7 +127,7 @@ TEST(WorkerCoreResume, RefusesAPartThatCannotBeOne) {
   WorkerBench bench({.context_length = 40});
   const auto refusal = [&](GeneratedPart generated) {
     GenerateRequest request = WorkerBench::Request(Bytes("0123456789"), 20);
-    request.generated = generated;
+    request.generated = {generated};
     const auto record = bench.Generate(std::move(request));
     bench.Run();
     const auto prefill = bench.Prefill(Bytes("0123456789"), bench.Ticket(10), {}, generated);

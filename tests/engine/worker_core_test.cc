@@ -20,7 +20,7 @@ TEST(WorkerCore, AnswersWithWhatTheModelSays) {
   WorkerBench bench;
   const auto prompt = Bytes("once upon a time");
   const auto record = bench.Generate(prompt, 20);
-  EXPECT_EQ(bench.core->RequestName(1), "name");
+  EXPECT_EQ(bench.core->Describe(1).name, "name");
   EXPECT_THAT(bench.core->Handles(), ElementsAre(1));
   bench.Run();
   ASSERT_TRUE(record->finish.has_value());
@@ -34,7 +34,7 @@ TEST(WorkerCore, AnswersWithWhatTheModelSays) {
   EXPECT_EQ(bench.core->counters().steps, 20);
   EXPECT_EQ(bench.core->counters().prefill_tokens, 16);
   EXPECT_EQ(bench.core->counters().decode_tokens, 19);
-  EXPECT_EQ(bench.core->RequestName(1), "");
+  EXPECT_TRUE(bench.core->Handles().empty());
   bench.ExpectAllBlocksHome();
 }
 

@@ -40,7 +40,7 @@ TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
   EXPECT_FALSE(record->done.has_value()) << "not before the receiver has it";
   const auto manifest = DecodeManifest(bench.fake.sends[1].manifest, kFakeVocabulary);
   ASSERT_TRUE(manifest.ok());
-  EXPECT_EQ(manifest->first_token, bench.runner.Continuation(prompt, 1)[0]);
+  EXPECT_EQ(manifest->drawn.at(0).token, bench.runner.Continuation(prompt, 1)[0]);
   EXPECT_EQ(manifest->prefill.chunks, 3);
   EXPECT_EQ(manifest->prefill.computed_tokens, 19);
   EXPECT_EQ(bench.cache.blocks_in_transfer(), 4);

@@ -237,6 +237,31 @@ TEST(LlamaRunner, PositionsMayDifferFromSlots) {
   for (size_t t = 0; t < plain.size(); ++t) EXPECT_NEAR(plain[t], shifted[t], 1e-3) << t;
 }
 
+// A sequence whose part-full block is a copy says what the one that it was copied from says.
+TEST(LlamaRunner, CopiedSlotsHoldAllThatATokenNeeds) {
+  const TinyModel model("f32");
+  const auto tokens = TinyTokens(30, 15);
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+      TinyRunner runner(model, {.layout = layout, .type = type});
+      runner.Decode(0, std::span(tokens).first(27), 1, 64);
+      const std::span<const BlockId> from = runner.Chunk(0, tokens, 0, 0).block_table;
+      const std::span<const BlockId> to = runner.Chunk(1, tokens, 0, 0).block_table;
+      ASSERT_TRUE(
+          runner.runner
+              ->CopyBlocks(std::vector<BlockCopy>{{.from = from[0], .to = to[0], .tokens = 16},
+                                                  {.from = from[1], .to = to[1], .tokens = 11}})
+              .ok());
+      StepInput input;
+      for (const int32_t sequence : {0, 1}) {
+        input.chunks.push_back(runner.Chunk(sequence, std::span(tokens).subspan(27, 3), 27, 1));
+      }
+      ASSERT_TRUE(runner.runner->Run(input).ok());
+      EXPECT_EQ(runner.Row(0), runner.Row(1));
+    }
+  }
+}
+
 TEST(LlamaRunner, UploadsOnlyWhatChangesInTheTables) {
   const TinyModel model("q4_1");
   TinyRunner runner(model, {});

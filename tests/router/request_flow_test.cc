@@ -45,6 +45,33 @@ TEST(RequestFlow, ALocalPrefillNeedsNoTicket) {
   EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
 }
 
+TEST(RequestFlow, ChoicesEndOneAfterTheOther) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Remote());
+  flow.OnTicket(1);
+  flow.OnTokens(1);
+  EXPECT_THAT(Kinds(flow.OnChoiceFinished(1)), ElementsAre(Kind::kForwardFinished));
+  EXPECT_TRUE(flow.report_pending());
+  flow.OnPrefillDone(1);
+  EXPECT_FALSE(flow.report_pending());
+  EXPECT_THAT(Kinds(flow.OnChoiceFinished(1)), ElementsAre(Kind::kForwardFinished));
+  EXPECT_THAT(Kinds(flow.OnDecodeFinished(1)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
+  EXPECT_THAT(Kinds(flow.OnChoiceFinished(1)), IsEmpty());
+}
+
+// A worker that only ends a choice has given something too: the next one goes on behind that.
+TEST(RequestFlow, TheEndOfAChoiceIsAPartOfTheAnswer) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Local());
+  flow.OnChoiceFinished(1);
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::UnavailableError("lost"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_TRUE(flow.resumes());
+  EXPECT_EQ(flow.lost_workers(), 1);
+}
+
 TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
   RequestFlow flow(3, 2);
   flow.Start();
@@ -325,7 +352,7 @@ class Host {
 
   void RandomEvent() {
     const auto attempt = static_cast<int32_t>(random_() % 4);
-    switch (random_() % 10) {
+    switch (random_() % 11) {
       case 0:
         return Do(flow_.OnTicket(attempt));
       case 1:
@@ -347,6 +374,8 @@ class Host {
       case 8:
         return Do(flow_.OnReportOverdue());
       case 9:
+        return Do(flow_.OnChoiceFinished(attempt));
+      case 10:
         if (random_() % 8 != 0) return;
         return Do(flow_.OnClientGone(absl::CancelledError("bye")));
     }
@@ -404,6 +433,7 @@ class Host {
           prefill_open_ = false;
           break;
         case Kind::kForwardTokens:
+        case Kind::kForwardFinished:
           EXPECT_EQ(started_, 1);
           break;
         case Kind::kFinish:

@@ -50,6 +50,24 @@ TEST(RequestLedger, RoutingLearnsFromAPrefillWhereItWas) {
   EXPECT_EQ(local.prefill_us, 800);
 }
 
+TEST(RequestLedger, EachChoiceHasTimesOfItsOwn) {
+  RequestLedgerBuilder builder(1000);
+  builder.Tokenized(1100);
+  builder.TokensArrived(2000, 1, 0);
+  builder.TokensArrived(2500, 1, 1);
+  builder.TokensArrived(2600, 1, 0);
+  builder.TokensArrived(3500, 2, 1);
+  v1::Finished finished;
+  finished.set_choice(1);
+  builder.Complete(4000, "", "decode", finished);
+  EXPECT_EQ(finished.ledger().first_token_us(), 1500);
+  EXPECT_EQ(finished.ledger().inter_token_us(), 500);
+  finished.set_choice(0);
+  builder.Complete(4000, "", "decode", finished);
+  EXPECT_EQ(finished.ledger().first_token_us(), 1000);
+  EXPECT_EQ(finished.ledger().inter_token_us(), 600);
+}
+
 // A worker that says odd things must not teach the fleet odd speeds.
 TEST(RequestLedger, RoutingLearnsNothingBeyondTheRequestItself) {
   v1::Finished finished = Finished();

@@ -71,6 +71,11 @@ TEST(RequestValidation, EverySamplingFieldIsChecked) {
 TEST(RequestValidation, PriorityAndIdentifiersAreBounded) {
   EXPECT_TRUE(CheckPriority(-100).ok());
   Message(CheckPriority(101));
+  EXPECT_TRUE(CheckChoices(1).ok());
+  EXPECT_TRUE(CheckChoices(16).ok());
+  for (const int32_t n : {0, -1, 17}) {
+    EXPECT_THAT(Message(CheckChoices(n)), HasSubstr("[1, 16] is allowed"));
+  }
   EXPECT_TRUE(CheckIdentifier("tenant", std::string(10, 'x'), 10).ok());
   EXPECT_THAT(Message(CheckIdentifier("tenant", std::string(11, 'x'), 10)), HasSubstr("tenant"));
 }

@@ -8,6 +8,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
+constexpr int64_t kChoiceUs = 250'000;    // more of it for each choice beside a request's first
 constexpr int64_t kDrainUs = 5'000'000;
 constexpr int64_t kBreaksCallsUs = SimNetwork::kKeepaliveUs - 1'000'000;
 
@@ -111,9 +112,13 @@ absl::Status Excuses::Judge(const ScenarioRequest& request, const End& end) cons
     return absl::InternalError(
         absl::StrCat("no fault of this run excuses ", end.status.ToString()));
   }
-  if (end.took_us > kPromptUs + delays_us_) {
-    return absl::InternalError(absl::StrCat("took ", end.took_us, " us, this run's faults excuse ",
-                                            kPromptUs + delays_us_));
+  int64_t excused_us = kPromptUs + delays_us_;
+  for (const ScenarioRequest& other : scenario_.requests) {
+    excused_us += kChoiceUs * (other.request.n - 1);
+  }
+  if (end.took_us > excused_us) {
+    return absl::InternalError(
+        absl::StrCat("took ", end.took_us, " us, this run's faults excuse ", excused_us));
   }
   return absl::OkStatus();
 }

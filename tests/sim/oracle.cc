@@ -1,5 +1,7 @@
 #include "tests/sim/oracle.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton {
@@ -11,8 +13,22 @@ constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole millisecond
 }  // namespace
 
 RequestOracle::RequestOracle(const ScenarioRequest& request, int32_t context_length)
-    : request_(request),
-      expected_(LiteralAnswer(request.request.prompt, request.request.sampling, context_length)) {}
+    : request_(request) {
+  for (int32_t i = 0; i < request.request.n; ++i) {
+    choices_.emplace_back().expected =
+        LiteralAnswer(request.request.prompt, request.request.sampling, context_length, i);
+  }
+}
+
+RequestOracle::Choice* RequestOracle::Find(int32_t choice) {
+  if (choice < 0 || choice >= request_.request.n) return nullptr;
+  return choices_[choice].finished ? nullptr : &choices_[choice];
+}
+
+bool RequestOracle::finished() const {
+  return std::all_of(choices_.begin(), choices_.end(),
+                     [](const Choice& choice) { return choice.finished; });
+}
 
 Violation RequestOracle::Say(const char* oracle, std::string what) const {
   return {oracle, absl::StrCat("request ", request_.request.number, ": ", what),
@@ -27,41 +43,49 @@ std::optional<Violation> RequestOracle::OnResponse(const SimResponse& response) 
     return std::nullopt;
   }
   if (!started_) return Say("outcome", "a message before the start");
-  if (finished_) return Say("outcome", "a message behind the last one");
+  if (finished()) return Say("outcome", "a message behind the last one");
   if (const auto* tokens = std::get_if<TokenOutput>(&response)) return OnTokens(*tokens);
   return OnFinish(std::get<FinishInfo>(response));
 }
 
-std::optional<Violation> RequestOracle::OnTokens(const TokenOutput& tokens) {
-  for (const TokenId token : tokens.token_ids) {
-    if (tokens_ >= expected_.tokens.size()) {
-      return Say("answer", absl::StrCat("token ", tokens_, " is ", token, ", the answer has only ",
-                                        expected_.tokens.size()));
+std::optional<Violation> RequestOracle::OnTokens(const TokenOutput& output) {
+  Choice* const choice = Find(output.choice);
+  if (choice == nullptr) return Say("outcome", absl::StrCat("tokens of choice ", output.choice));
+  const std::vector<TokenId>& expected = choice->expected.tokens;
+  for (const TokenId token : output.token_ids) {
+    if (choice->tokens >= expected.size()) {
+      return Say("answer", absl::StrCat("choice ", output.choice, "'s token ", choice->tokens,
+                                        " is ", token, ", the answer has only ", expected.size()));
     }
-    if (token != expected_.tokens[tokens_]) {
-      return Say("answer", absl::StrCat("token ", tokens_, " is ", token, ", fault-free it is ",
-                                        expected_.tokens[tokens_]));
+    if (token != expected[choice->tokens]) {
+      return Say("answer",
+                 absl::StrCat("choice ", output.choice, "'s token ", choice->tokens, " is ", token,
+                              ", fault-free it is ", expected[choice->tokens]));
     }
-    ++tokens_;
+    ++choice->tokens;
   }
-  text_ += tokens.text;
+  choice->text += output.text;
   return std::nullopt;
 }
 
 std::optional<Violation> RequestOracle::OnFinish(const FinishInfo& info) {
-  finished_ = true;
-  text_ += info.text;
-  if (tokens_ != expected_.tokens.size()) {
+  Choice* const choice = Find(info.choice);
+  if (choice == nullptr) return Say("outcome", absl::StrCat("an end of choice ", info.choice));
+  const SimAnswer& expected = choice->expected;
+  choice->finished = true;
+  choice->text += info.text;
+  if (choice->tokens != expected.tokens.size()) {
+    return Say("answer", absl::StrCat("choice ", info.choice, " finished after ", choice->tokens,
+                                      " tokens of ", expected.tokens.size()));
+  }
+  if (choice->text != expected.text) {
     return Say("answer",
-               absl::StrCat("finished after ", tokens_, " tokens of ", expected_.tokens.size()));
+               absl::StrCat("text \"", choice->text, "\", fault-free \"", expected.text, "\""));
   }
-  if (text_ != expected_.text) {
-    return Say("answer", absl::StrCat("text \"", text_, "\", fault-free \"", expected_.text, "\""));
-  }
-  if (info.reason != expected_.reason) {
+  if (info.reason != expected.reason) {
     return Say("answer", absl::StrCat("finish reason ", FinishReasonName(info.reason)));
   }
-  if (info.logits_hash != expected_.logits_hash) {
+  if (info.logits_hash != expected.logits_hash) {
     return Say("answer", "the sampled logits differ, though the tokens do not");
   }
   return std::nullopt;
@@ -75,11 +99,13 @@ std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_
   if (now_us - late_us > deadline_us + kGraceUs) {
     return Say("outcome", absl::StrCat("ended ", now_us - deadline_us, " us past its deadline"));
   }
-  if (status.ok() && !finished_) return Say("outcome", "ended well without a last message");
+  if (status.ok() && !finished()) return Say("outcome", "ended well without a last message");
+  const bool had_tokens = std::any_of(choices_.begin(), choices_.end(),
+                                      [](const Choice& choice) { return choice.tokens > 0; });
   const absl::Status excused =
       excuses.Judge(request_, {.status = status,
                                .deadline_passed = now_us >= deadline_us - kRoundingUs,
-                               .had_tokens = tokens_ > 0,
+                               .had_tokens = had_tokens,
                                .took_us = now_us - late_us - request_.start_us});
   if (!excused.ok()) return Say("outcome", std::string(excused.message()));
   return std::nullopt;

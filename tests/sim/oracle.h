@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tests/sim/excuses.h"
@@ -39,21 +40,27 @@ class RequestOracle {
   std::optional<Violation> OnEnd(const absl::Status& status, int64_t now_us, int64_t late_us,
                                  const Excuses& excuses);
   bool ended() const { return ended_; }
-  bool succeeded() const { return ended_ && finished_; }
-  const SimAnswer& expected() const { return expected_; }
+  bool succeeded() const { return ended_ && finished(); }
 
  private:
   Violation Say(const char* oracle, std::string what) const;
   std::optional<Violation> OnTokens(const TokenOutput& tokens);
   std::optional<Violation> OnFinish(const FinishInfo& info);
 
+  struct Choice {
+    SimAnswer expected;
+    bool finished = false;
+    size_t tokens = 0;
+    std::string text;
+  };
+  // None: it is none of the request's, or has finished.
+  Choice* Find(int32_t choice);
+  bool finished() const;
+
   const ScenarioRequest& request_;
-  const SimAnswer expected_;
+  std::vector<Choice> choices_;
   bool started_ = false;
-  bool finished_ = false;
   bool ended_ = false;
-  size_t tokens_ = 0;
-  std::string text_;
 };
 
 std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant);

@@ -107,6 +107,14 @@ ScenarioRequest DrawRequest(SimRandom& random, uint64_t number, int32_t length, 
   return request;
 }
 
+void DrawChoices(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "choices");
+  if (!random.OneIn(3)) return;
+  for (ScenarioRequest& request : scenario.requests) {
+    request.request.n = static_cast<int32_t>(random.Between(1, 4));
+  }
+}
+
 void DrawRequests(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "requests");
   const uint64_t count = 2 + random.Below(7);
@@ -116,6 +124,7 @@ void DrawRequests(uint64_t seed, Scenario& scenario) {
     const int32_t length = one_length > 0 ? one_length : DrawLength(random);
     scenario.requests.push_back(DrawRequest(random, i, length, span_us));
   }
+  DrawChoices(seed, scenario);
   if (random.OneIn(12)) {  // a storm: all leave at once
     for (ScenarioRequest& request : scenario.requests) {
       request.cancel_after_us =
@@ -222,7 +231,8 @@ std::string Describe(const Scenario& scenario) {
                     " us, deadline ", request.deadline_us, ", cancels after ",
                     request.cancel_after_us, " us or ", request.cancel_after_messages,
                     " messages, reads in ", request.read_us, " us, placement ",
-                    kPlacements[static_cast<int>(request.request.placement)], "\n");
+                    kPlacements[static_cast<int>(request.request.placement)], ", ",
+                    request.request.n, " choices\n");
   }
   for (const Fault& fault : scenario.faults) {
     absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,

@@ -173,6 +173,20 @@ void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width) {
   }
 }
 
+absl::Status SimRunner::CopyBlocks(std::span<const BlockCopy> copies) {
+  const int64_t block_size = layout_.block_size();
+  for (const BlockCopy& copy : copies) {
+    for (int32_t layer = 0; layer < kSimLayers; ++layer) {
+      for (const bool value : {false, true}) {
+        std::memcpy(RowAt(layer, value, copy.to.value() * block_size),
+                    RowAt(layer, value, copy.from.value() * block_size),
+                    static_cast<size_t>(copy.tokens) * sizeof(SimRow));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::span<const float> SimRunner::Logits(int32_t row) const {
   return {buffers_->logits + int64_t{row} * kSimVocabulary, kSimVocabulary};
 }

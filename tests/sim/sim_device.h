@@ -29,6 +29,7 @@ class SimRunner final : public ModelRunner {
   ~SimRunner() override;
 
   absl::Status Run(const StepInput& input) override;
+  absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
   std::span<const float> Logits(int32_t row) const override;
 
  private:

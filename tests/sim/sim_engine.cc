@@ -90,7 +90,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
 }
 
 RequestHandle SimEngine::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
-  const RequestHandle handle = next_handle_++;
+  const RequestHandle handle = next_handle_;
+  next_handle_ += static_cast<RequestHandle>(request.n);
   Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
     core.AddGenerate(handle, request, sink);
   });

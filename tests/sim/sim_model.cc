@@ -74,7 +74,7 @@ class LiteralModel {
 }  // namespace
 
 SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& sampling,
-                        int32_t context_length) {
+                        int32_t context_length, int32_t choice) {
   const auto prompt_tokens = static_cast<int32_t>(prompt.size());
   const int32_t most =
       std::min(sampling.max_tokens.value_or(context_length), context_length - prompt_tokens);
@@ -82,22 +82,22 @@ SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& s
   uint64_t hidden = 0;
   for (const TokenId token : prompt) hidden = model.Append(token);
   Sampler sampler({kSimEndToken});
-  TokenSource source(sampling, prompt, /*hash_logits=*/true);
+  TokenSource source(sampling, prompt, /*hash_logits=*/true, choice);
   SimAnswer answer;
   std::array<float, kSimVocabulary> logits;
   while (static_cast<int32_t>(answer.tokens.size()) < most) {
     SimLogits(hidden, logits);
     const int32_t position = prompt_tokens + static_cast<int32_t>(answer.tokens.size());
-    const absl::StatusOr<HandoffManifest> drawn = source.Draw(logits, position, sampler);
+    const absl::StatusOr<DrawnToken> drawn = source.Draw(logits, position, sampler);
     CHECK(drawn.ok()) << drawn.status();
     source.Accept(*drawn);
-    answer.tokens.push_back(drawn->first_token);
-    if (drawn->first_token == kSimEndToken) {
+    answer.tokens.push_back(drawn->token);
+    if (drawn->token == kSimEndToken) {
       answer.reason = FinishReason::kStop;
       break;
     }
-    answer.text += static_cast<char>('0' + drawn->first_token);
-    hidden = model.Append(drawn->first_token);
+    answer.text += static_cast<char>('0' + drawn->token);
+    hidden = model.Append(drawn->token);
   }
   answer.logits_hash = source.logits_hash();
   return answer;

@@ -48,6 +48,6 @@ struct SimAnswer {
   uint64_t logits_hash = 0;
 };
 SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& sampling,
-                        int32_t context_length);
+                        int32_t context_length, int32_t choice = 0);
 
 }  // namespace baton

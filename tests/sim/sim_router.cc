@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "router/answer_choices.h"
 
 namespace baton {
 namespace {
@@ -23,7 +24,8 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
         request_(std::move(request)),
         reader_(std::move(reader)),
         hashes_(ChainedHashes(request_.cache_namespace, UnitsFromTokens(request_.prompt))),
-        flow_(router->options_.decode_attempts, router->options_.max_resumes) {
+        flow_(router->options_.decode_attempts, router->options_.max_resumes),
+        choices_(request_.n) {
     core().RequestStarted();
   }
 
@@ -52,9 +54,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
       return Run(flow_.OnTicket(attempt));
     }
     if (std::holds_alternative<TokenOutput>(event_)) return Run(flow_.OnTokens(attempt));
-    RequestFlow::Actions actions = flow_.OnDecodeFinished(attempt);
-    if (!actions.empty()) finished_ = std::get<FinishInfo>(event_);
-    Run(std::move(actions));
+    Run(flow_.OnChoiceFinished(attempt));
   }
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
     core().WorkerDone(worker);
@@ -73,10 +73,12 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     Note("prefill ended", attempt, 0, status.ToString());
     if (!status.ok()) {
       if (absl::IsUnavailable(status)) core().MarkUnreachable(worker);
-      return Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+      Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+      return SendEnds();
     }
     prefill_reported_ = prefill_reported_ || attempt == flow_.attempt();
     Run(flow_.OnPrefillDone(attempt));
+    SendEnds();
   }
 
   // ---- actions ----
@@ -102,6 +104,9 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
         case Kind::kForwardTokens:
           ForwardTokens();
           break;
+        case Kind::kForwardFinished:
+          ForwardFinished(action.attempt);
+          break;
         case Kind::kPrefillLocally:
           PrefillLocally(action);
           break;
@@ -117,7 +122,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
           break;
         case Kind::kFinish:
           RememberPrefixes();
-          Send(finished_);
+          SendEnds();
           End(absl::OkStatus());
           break;
         case Kind::kFail:
@@ -129,10 +134,12 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
 
   RequestFlow::Actions ChooseRoute() {
     PrefillEnded();
-    const std::vector<Hash128> hashes = flow_.resumes() ? CommittedHashes() : hashes_;
+    SendEnds();
+    const bool goes_on = flow_.resumes() && request_.n == 1;
+    const std::vector<Hash128> hashes = goes_on ? CommittedHashes(choices_.all().front()) : hashes_;
     absl::StatusOr<Route> route = core().ChooseRoute(
         {.prompt_hashes = hashes,
-         .prompt_tokens = static_cast<int32_t>(request_.prompt.size() + generated_.tokens.size()),
+         .prompt_tokens = static_cast<int32_t>(choices_.TokensToGoOn(request_.prompt)),
          .placement = flow_.placement(),
          .excluded = flow_.excluded(),
          .fingerprint = flow_.resumes() ? route_.decode_fingerprint : ""});
@@ -148,7 +155,12 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     GenerateRequest request;
     request.request_id = absl::StrCat("r", request_.number);
     request.prompt = request_.prompt;
-    request.generated = generated_;
+    request.n = request_.n;
+    if (flow_.resumes()) {
+      for (const AnswerChoices::Choice& choice : choices_.all()) {
+        request.generated.push_back(Part(choice));
+      }
+    }
     request.sampling = request_.sampling;
     request.cache_namespace = request_.cache_namespace;
     request.priority = request_.priority;
@@ -174,7 +186,8 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     PrefillRequest request;
     request.request_id = absl::StrCat("r", request_.number);
     request.prompt = request_.prompt;
-    request.generated = generated_;
+    request.n = request_.n;
+    if (flow_.resumes() && request_.n == 1) request.generated = Part(choices_.all().front());
     request.sampling = request_.sampling;
     request.cache_namespace = request_.cache_namespace;
     request.priority = request_.priority;
@@ -209,11 +222,30 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   void ForwardTokens() {
     PrefillEnded();
     const TokenOutput tokens = std::get<TokenOutput>(event_);
-    generated_.tokens.insert(generated_.tokens.end(), tokens.token_ids.begin(),
-                             tokens.token_ids.end());
-    generated_.logits_hash = tokens.logits_hash;
+    const absl::Status taken =
+        choices_.TakeTokens(tokens.choice, tokens.token_ids, tokens.logits_hash);
+    if (!taken.ok()) return Run(flow_.OnClientGone(taken));
     if (Send(tokens)) return;
     Run(flow_.OnClientGone(absl::ResourceExhaustedError("the client does not read its answer")));
+  }
+
+  void ForwardFinished(int32_t attempt) {
+    const FinishInfo info = std::get<FinishInfo>(event_);
+    const absl::Status taken = choices_.TakeFinish(info.choice);
+    if (!taken.ok()) return Run(flow_.OnClientGone(taken));
+    ends_.push_back(info);
+    if (choices_.all_finished()) return Run(flow_.OnDecodeFinished(attempt));
+    SendEnds();
+  }
+
+  void SendEnds() {
+    if (flow_.report_pending()) return;
+    for (const FinishInfo& end : std::exchange(ends_, {})) Send(end);
+  }
+
+  static GeneratedPart Part(const AnswerChoices::Choice& choice) {
+    return {
+        .tokens = choice.tokens, .logits_hash = choice.logits_hash, .finished = choice.finished};
   }
 
   // False once too much waits for the client.
@@ -236,15 +268,14 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
 
   void RememberPrefixes() {
     if (prefill_reported_) core().Remember(*route_.plan.prefill, hashes_);
-    core().Remember(route_.plan.decode, CommittedHashes());
+    for (const AnswerChoices::Choice& choice : choices_.all()) {
+      core().Remember(route_.plan.decode, CommittedHashes(choice));
+    }
   }
 
-  std::vector<Hash128> CommittedHashes() const {
-    std::vector<TokenId> committed = request_.prompt;
-    if (!generated_.tokens.empty()) {
-      committed.insert(committed.end(), generated_.tokens.begin(), generated_.tokens.end() - 1);
-    }
-    return ChainedHashes(request_.cache_namespace, UnitsFromTokens(committed));
+  std::vector<Hash128> CommittedHashes(const AnswerChoices::Choice& choice) const {
+    return ChainedHashes(request_.cache_namespace,
+                         UnitsFromTokens(AnswerChoices::Committed(request_.prompt, choice)));
   }
 
   void PrefillEnded() {
@@ -262,14 +293,14 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   const SimReader reader_;
   const std::vector<Hash128> hashes_;
   RequestFlow flow_;
+  AnswerChoices choices_;
   Route route_;
   bool prefill_expected_ = false;
   bool prefill_pending_ = false;
   bool prefill_reported_ = false;
   SimDecodeEvent event_;
   TransferTicket ticket_;
-  FinishInfo finished_;
-  GeneratedPart generated_;
+  std::vector<FinishInfo> ends_;
   std::shared_ptr<SimCall> decode_;
   std::shared_ptr<SimCall> prefill_;
 };

@@ -23,6 +23,7 @@ using SimResponse = std::variant<SimStarted, TokenOutput, FinishInfo>;
 struct SimGenerateRequest {
   uint64_t number = 0;  // names it in the history
   std::vector<TokenId> prompt;
+  int32_t n = 1;  // choices
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;

@@ -35,8 +35,9 @@ class SimWorker::DecodeSink final : public RequestSink {
   void OnTokens(TokenOutput output) override { Send(std::move(output)); }
   void OnFinish(FinishInfo info) override {
     Note("finished, %d tokens, %d cached", info.completion_tokens, info.ledger.cached_tokens);
+    const bool last = info.last;
     Send(std::move(info));
-    if (*alive_) call_->Finish(absl::OkStatus());
+    if (*alive_ && last) call_->Finish(absl::OkStatus());
   }
   void OnError(absl::Status status) override {
     Note("failed", 0, 0, status.ToString());

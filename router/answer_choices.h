@@ -1,0 +1,48 @@
+// What a client has of each choice of an answer: what another worker goes on behind when the one
+// that generates is lost.
+//
+// Workers are not trusted: what they say of a choice that is none, or has ended, is an error.
+//
+// Thread safety: belongs to its request.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/strong_int.h"
+
+namespace baton {
+
+class AnswerChoices {
+ public:
+  struct Choice {
+    std::vector<TokenId> tokens;
+    uint64_t logits_hash = 0;  // of the tokens, as the workers chain it
+    bool finished = false;
+  };
+
+  explicit AnswerChoices(int32_t n) : choices_(static_cast<size_t>(n)) {}
+
+  int32_t n() const { return static_cast<int32_t>(choices_.size()); }
+  const std::vector<Choice>& all() const { return choices_; }
+  bool all_finished() const;
+
+  // Internal: no such choice goes on.
+  absl::Status TakeTokens(int32_t choice, std::span<const TokenId> tokens, uint64_t logits_hash);
+  absl::Status TakeFinish(int32_t choice);
+
+  // Tokens whose KV another worker needs: the prompt's, and those of the choices that go on.
+  int64_t TokensToGoOn(std::span<const TokenId> prompt) const;
+  // The prompt and a choice as far as their KV may lie in caches: without the last token, which was
+  // sampled and never fed.
+  static std::vector<TokenId> Committed(std::span<const TokenId> prompt, const Choice& choice);
+
+ private:
+  absl::Status CheckGoesOn(int32_t choice) const;
+
+  std::vector<Choice> choices_;
+};
+
+}  // namespace baton

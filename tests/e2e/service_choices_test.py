@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Several answers to one prompt through the real service: each is that of a request of its own, and they share the prompt.
+
+  service_choices_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k killed]
+
+Standard library only.
+"""
+
+import json
+import pathlib
+import signal
+import subprocess
+import threading
+
+from cluster import busy, wait_until
+from service_case import ARGUMENTS, BLOCK, CHUNK, SEEN_TIMEOUT_S, ServiceTest, main, run
+
+
+def several(job, n):
+    """The job for n choices, and the jobs of its choices."""
+    return job | {"n": n}, [job | {"id": f"{job['id']}/{i}", "seed": job["seed"] + i}
+                            for i in range(n)]
+
+
+class Choices(ServiceTest):
+    # One thread: also on a large machine there is time to see the work.
+    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=256", "--threads=1")
+
+    def job(self, length, **fields):
+        return {"id": "it", "prompt_token_ids": self.prompt(length), "max_tokens": 20, "seed": 70,
+                "temperature": 1.1, "frequency_penalty": 0.3, "stop": [" and"], **fields}
+
+    def test_choices_equal_requests_with_the_next_seeds(self):
+        # In the middle of a block, at its end, and across chunks.
+        for length in (BLOCK - 3, 2 * BLOCK, 2 * CHUNK + 5):
+            job, alone = several(self.job(length), 4)
+            want, code = run(alone)
+            self.assertEqual(code, 0)
+            self.assertEqual(len({tuple(result["token_ids"]) for result in want.values()}), 4)
+            self.assert_same_answers(run([job])[0], want, "baton run")
+            for placement in ("remote", "local"):
+                salted = job | {"cache_salt": f"{placement}{length}"}
+                got, code = self.cluster.generate([salted], "--placement", placement)
+                self.assertEqual(code, 0)
+                self.assert_same_answers(got, want, f"{placement}, {length} tokens")
+                for i, name in enumerate(sorted(got)):
+                    self.check_figures(got[name], want[name], i, length, placement)
+        self.cluster.wait_at_rest()
+
+    def check_figures(self, result, want, choice, length, placement):
+        self.assertEqual(result["choice"], choice)
+        for field in ("prompt_tokens", "completion_tokens"):
+            self.assertEqual(result["usage"][field], want["usage"][field])
+        self.assertEqual(result["ledger"]["computed_tokens"], length)
+        self.assertEqual(result.get("prefill_worker"), "prefill-0" if placement == "remote" else None)
+
+    def long_choices(self, length, n):
+        job = self.job(length, n=n, max_tokens=400, ignore_eos=True, stop=["never to be said"])
+        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL)
+        client.stdin.write(json.dumps(job) + "\n")
+        client.stdin.close()
+        self.addCleanup(client.stdout.close)
+        return client
+
+    def test_they_share_the_prompts_blocks_and_a_cancelled_request_leaves_nothing(self):
+        before = self.cluster.wait_at_rest()
+        client = self.long_choices(60 * BLOCK, 4)
+
+        def all_run():
+            worker = self.cluster.workers()["decode-0"]
+            return worker if int(worker["running"]) == 4 else None
+        worker = wait_until(all_run, SEEN_TIMEOUT_S, "four sequences in the batch")
+        # Apart they would hold 240 and more.
+        self.assertGreaterEqual(worker["pool"]["owned_blocks"], 60)
+        self.assertLess(worker["pool"]["owned_blocks"], 60 + 4 * 26)
+        client.send_signal(signal.SIGINT)
+        client.wait()
+        after = self.cluster.wait_at_rest()
+        computed = sum(int(after[name]["prefill_tokens"]) - int(before[name]["prefill_tokens"])
+                       for name in after)
+        self.assertLessEqual(computed, 60 * BLOCK)
+
+    def test_a_killed_client_frees_the_blocks_of_all(self):
+        client = self.long_choices(50, 3)
+        self.wait_for_work("DECODE")
+        client.kill()
+        client.wait()
+        self.cluster.wait_at_rest()
+
+    def test_a_number_out_of_range_is_refused_with_the_range(self):
+        for n in (0, -1, 17):
+            error = self.refusal(self.job(5, n=n))
+            self.assertEqual(error["code"], "INVALID_ARGUMENT")
+            self.assertIn(f"is {n}; [1, 16]", error["message"])
+
+    def test_people_see_a_title_above_each(self):
+        command = [argument for argument in self.cluster.generate_command() if argument != "--json"]
+        done = subprocess.run([*command, "--prompt", "Once upon", "--n", "2", "--max-tokens", "3"],
+                              capture_output=True, text=True, timeout=SEEN_TIMEOUT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?s)^=== choice 0 \(\w+\) ===\n.*\n=== choice 1 \(\w+\) ===\n")
+
+
+class LosingADecodeWorker(ServiceTest):
+    """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
+    worker_arguments = ("--kv-blocks=512", "--threads=1", "--hash-logits")
+
+    def start_worker(self):
+        worker = subprocess.Popen(
+            [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model,
+             "--router", self.cluster.router, "--worker-id", "late", *self.worker_arguments],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (worker.kill(), worker.wait()))
+        wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
+        return worker
+
+    def test_choices_go_on_elsewhere_each_from_where_it_was(self):
+        fields = {"max_tokens": 300, "seed": 5, "temperature": 1.1, "ignore_eos": True,
+                  "frequency_penalty": 0.4, "logprobs": 1}
+        # The stop string ends some choices before the worker is lost.
+        pairs = [several({"id": f"{i}", "prompt_token_ids": self.prompt(45 + 9 * i, 60 * i),
+                          "stop": ["."] if i % 2 else ["never to be said"], **fields}, 3)
+                 for i in range(4)]
+        want, _ = run([job for _, alone in pairs for job in alone])
+        for placement in ("remote", "local"):
+            worker = self.start_worker()
+            got = {}
+            client = threading.Thread(target=lambda: got.update(self.cluster.generate(
+                [job | {"cache_salt": placement} for job, _ in pairs], "--placement", placement,
+                concurrency=len(pairs))[0]))
+            client.start()
+            wait_until(lambda: int(self.cluster.workers()["late"]["decode_tokens"]) > 60,
+                       SEEN_TIMEOUT_S, "answers under way on the late worker")
+            worker.kill()
+            client.join()
+            self.assert_same_answers(got, want, placement)
+            self.assertTrue(any(result["ledger"]["resumes"] == 1 for result in got.values()))
+            for name, result in got.items():
+                self.assertEqual(result["usage"]["completion_tokens"], len(result["token_ids"]))
+                self.assertEqual(len(result["logprobs"]), len(result["token_ids"]), name)
+            worker.wait()
+            wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
+            workers = self.cluster.wait_at_rest()
+            self.assertFalse(any(busy(worker) for worker in workers.values()))
+
+
+if __name__ == "__main__":
+    main(__doc__)
