@@ -30,6 +30,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
       tokenizer_(tokenizer),
       clock_(clock),
       random_bits_(std::move(random_bits)),
+      pulls_({.lease_ms = options.pull_lease_ms, .longest_ms = options.transfer_timeout_ms}, cache,
+             transport, clock, [this] { return NewTransferId(); }),
       sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}) {}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
@@ -143,7 +145,7 @@ absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int3
 
 uint64_t WorkerCore::NewTransferId() {
   uint64_t id = 0;
-  while (id == 0 || receives_.contains(id)) id = random_bits_();
+  while (id == 0 || receives_.contains(id) || pulls_.IsReceiving(id)) id = random_bits_();
   return id;
 }
 
@@ -275,12 +277,13 @@ void WorkerCore::End(RequestHandle handle, bool keep_cached) {
 
 void WorkerCore::Cancel(RequestHandle handle) {
   Fail(handle, absl::CancelledError("the request was cancelled"));
+  pulls_.Cancel(handle);
 }
 
 std::optional<int64_t> WorkerCore::CheckDeadlines() {
   const int64_t now_us = clock_->NowUs();
   std::vector<RequestHandle> late;
-  std::optional<int64_t> next;
+  std::optional<int64_t> next = pulls_.EndLeases();
   for (const auto& [handle, request] : requests_) {
     if (request->deadline_us == 0) continue;
     if (request->deadline_us <= now_us) {
@@ -298,6 +301,7 @@ std::optional<int64_t> WorkerCore::CheckDeadlines() {
 
 void WorkerCore::Shutdown(const absl::Status& status) {
   for (const RequestHandle handle : Handles()) Fail(handle, status);
+  pulls_.Shutdown(status);
 }
 
 // ---- steps --------------------------------------------------------------------------------------
@@ -351,6 +355,7 @@ StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) const {
 
 void WorkerCore::Step() {
   const SchedulerOutput plan = scheduler_->Schedule();
+  YieldLeases(plan);
   NoteScheduled(plan);
   for (const SequenceId id : plan.exhausted) {
     Request* request = Find(HandleOf(id));

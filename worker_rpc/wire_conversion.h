@@ -25,6 +25,9 @@ absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
 
+PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire);
+SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire);
+
 TransferTicket TicketFromWire(const v1::TransferTicket& wire);
 v1::TransferTicket TicketToWire(const TransferTicket& ticket);
 v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint);
