@@ -253,7 +253,7 @@ TEST_F(KvAwarePolicyTest, APullIsNamedOnlyWhenAskedForAndCheaperThanComputing) {
   input_.placement = Placement::kRemote;
   input_.cached_tokens[WorkerNumber(2)] = 3000;
   EXPECT_EQ(Choose()->pull, std::nullopt);
-  options_.suggest_pulls = true;
+  options_.pull_prefixes = true;
   const auto plan = Choose();
   EXPECT_EQ(plan->pull, (PrefixPull{.from = WorkerNumber(2), .tokens = 3000}));
   EXPECT_LT(plan->work.us, fleet_.speeds.Of(WorkerNumber(1)).PrefillUs(0, 4000) / 2);

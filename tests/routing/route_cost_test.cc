@@ -92,7 +92,7 @@ TEST_F(RouteCostTest, APoolWithoutRoomIsTheLastChoice) {
 }
 
 TEST_F(RouteCostTest, APullReplacesComputingWhereItIsFaster) {
-  options_.suggest_pulls = true;
+  options_.pull_prefixes = true;
   input_.cached_tokens[decode().number] = 900;
   const auto plan = Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); });
   EXPECT_EQ(plan.pull, (PrefixPull{.from = decode().number, .tokens = 900}));
@@ -103,7 +103,7 @@ TEST_F(RouteCostTest, APullReplacesComputingWhereItIsFaster) {
 }
 
 TEST_F(RouteCostTest, ThePullIsFromTheWorkerThatHoldsMost) {
-  options_.suggest_pulls = true;
+  options_.pull_prefixes = true;
   fleet_.Add(WorkerRole::kDecode);
   fleet_.Add(WorkerRole::kDecode);
   input_.cached_tokens = {{WorkerNumber(2), 600}, {WorkerNumber(3), 900}, {WorkerNumber(4), 900}};
