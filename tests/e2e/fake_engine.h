@@ -268,23 +268,18 @@ class FakeEngine final : public Engine {
     sink->OnDone(std::move(result));
   }
   // What happens when this engine is to send a prefix; by default it has nothing.
-  void OnSend(std::function<absl::StatusOr<int32_t>(const SendPrefixRequest&)> send) {
-    send_ = std::move(send);
-  }
-  void SendPrefix(SendPrefixRequest request,
-                  std::function<void(absl::StatusOr<int32_t>)> done) override {
+  using SendDone = std::function<void(absl::StatusOr<int32_t>)>;
+  using Send = std::function<void(const SendPrefixRequest&, const SendDone& done)>;
+  void OnSend(Send send) { send_ = std::move(send); }
+  void SendPrefix(SendPrefixRequest request, SendDone done) override {
     {
       std::lock_guard lock(mutex_);
       sent_.push_back(request);
       changed_.notify_all();
     }
     if (send_ == nullptr) return done(absl::NotFoundError("nothing is cached"));
-    if (absl::StatusOr<int32_t> tokens = send_(request); tokens.status().code() != kNoAnswer) {
-      done(std::move(tokens));
-    }
+    send_(request, done);
   }
-  // From OnSend: the call is left without an answer.
-  static constexpr absl::StatusCode kNoAnswer = absl::StatusCode::kDataLoss;
 
   KvEventFeed* kv_events() override { return script_.prefix_cache ? &kv_event_feed_ : nullptr; }
   // In parts of one hash.
@@ -335,7 +330,7 @@ class FakeEngine final : public Engine {
   KvFingerprint fingerprint_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::function<void(const TransferTicket&)> deliver_;
-  std::function<absl::StatusOr<int32_t>(const SendPrefixRequest&)> send_;
+  Send send_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

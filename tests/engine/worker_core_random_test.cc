@@ -43,7 +43,11 @@ class RandomWorker {
   }
 
   void PlayOne() {
-    switch (Pick(12)) {
+    switch (Pick(14)) {
+      case 12:
+        return PullSomePrefix();
+      case 13:
+        return SendSomePrefix();
       case 0:
         return AddGenerate(false);
       case 1:
@@ -93,12 +97,36 @@ class RandomWorker {
     if (generated_.back().record->ticket) prompts_[bench_.last_handle] = prompt;
   }
 
+  void PullSomePrefix() {
+    std::vector<TokenId> prefix = Prompt();
+    std::replace(prefix.begin(), prefix.end(), TokenId{'!'}, TokenId{'A'});
+    if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
+    pulls_.push_back(bench_.Pull(prefix, 1 + Pick(10)));
+    bench_.fake.next_post = absl::OkStatus();
+    if (pulls_.back()->ticket) prompts_[bench_.last_handle] = prefix;
+  }
+
+  void SendSomePrefix() {
+    const auto prefix = Prompt();
+    const auto blocks = static_cast<int32_t>(prefix.size()) / bench_.cache.options().block_size;
+    TransferTicket ticket = bench_.Ticket(0);
+    ticket.first_block = static_cast<int32_t>(Pick(blocks + 1));
+    ticket.block_count = blocks - ticket.first_block;
+    if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
+    bench_.SendPrefix(prefix, ticket, bench_.cache.options().block_size).IgnoreError();
+    bench_.fake.next_post = absl::OkStatus();
+  }
+
   void EndSomeReceive() {
     if (bench_.fake.receives.empty()) return;
     auto it = bench_.fake.receives.begin();
     std::advance(it, Pick(static_cast<uint32_t>(bench_.fake.receives.size())));
     const uint64_t id = it->first;
     const auto& prompt = prompts_.at(id);
+    if (it->second.spec.may_end_early && Pick(3) == 0) {  // the source has less
+      return bench_.fake.Deliver(id, prompt, "",
+                                 static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)));
+    }
     switch (Pick(5)) {
       case 0:
         return bench_.fake.Progress(id);
@@ -131,7 +159,10 @@ class RandomWorker {
       if (Pick(3) == 0) EndSomeReceive();
       if (Pick(3) == 0) EndSomeSend();
       const bool events = bench_.core->active_transfers() > 0;
-      if (!worked && !events && !bench_.core->has_work()) break;
+      if (worked || events || bench_.core->has_work()) continue;
+      bench_.clock.AdvanceUs(1'000'000);  // leases end by themselves
+      bench_.core->CheckDeadlines();
+      if (!bench_.core->has_work()) break;
     }
     EXPECT_TRUE(bench_.core->idle())
         << "stalls with " << bench_.core->Handles().size() << " requests, "
@@ -155,6 +186,7 @@ class RandomWorker {
       EXPECT_TRUE(said == one.max_tokens || pool_was_full) << said << " of " << one.max_tokens;
     }
     for (const auto& prefill : prefills_) EXPECT_TRUE(prefill->done.has_value());
+    for (const auto& pull : pulls_) EXPECT_TRUE(pull->done.has_value());
     EXPECT_EQ(bench_.core->counters().requests,
               static_cast<int64_t>(generated_.size() + prefills_.size()));
   }
@@ -163,6 +195,7 @@ class RandomWorker {
   WorkerBench bench_;
   std::vector<Generated> generated_;
   std::vector<std::shared_ptr<PrefillRecord>> prefills_;
+  std::vector<std::shared_ptr<PullRecord>> pulls_;
   std::map<uint64_t, std::vector<TokenId>> prompts_;
   int finished_ = 0;
 };

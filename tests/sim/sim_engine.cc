@@ -76,9 +76,13 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                        }});
   mutant_transport_ = std::make_unique<MutantTransport>(
       *transport_, environment_.mutant,
-      MutantTransport::Worker{
-          .block_table = [this](uint64_t handle) { return cache_->BlockTable(SequenceId(handle)); },
-          .wake = [this] { Wake(); }});
+      MutantTransport::Worker{.block_table =
+                                  [this](uint64_t handle) {
+                                    const SequenceId id(handle);  // none: a pulled prefix is sent
+                                    return cache_->Contains(id) ? cache_->BlockTable(id)
+                                                                : std::span<const BlockId>();
+                                  },
+                              .wake = [this] { Wake(); }});
   core_ = std::make_unique<WorkerCore>(
       WorkerCoreOptions{.vocabulary = kSimVocabulary,
                         .context_length = options.context_length,
@@ -103,6 +107,22 @@ RequestHandle SimEngine::Prefill(PrefillRequest request, std::shared_ptr<Prefill
     core.AddPrefill(handle, request, sink);
   });
   return handle;
+}
+
+RequestHandle SimEngine::PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) {
+  const RequestHandle handle = next_handle_++;
+  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
+    core.PullPrefix(handle, request, sink);
+  });
+  return handle;
+}
+
+void SimEngine::SendPrefix(SendPrefixRequest request,
+                           std::function<void(absl::StatusOr<int32_t>)> done) {
+  const RequestHandle handle = next_handle_++;
+  Post([handle, request = std::move(request), done = std::move(done)](WorkerCore& core) {
+    done(core.SendPrefix(handle, request));
+  });
 }
 
 void SimEngine::Cancel(RequestHandle handle) {
@@ -132,6 +152,7 @@ void SimEngine::Turn() {
   SetDeadlineTimer();
   for (const Event& event : std::exchange(inbox_, {})) event(*core_);
   core_->PollTransfers();
+  SetDeadlineTimer();  // leases that have just begun
   environment_.after_event();
   if (stopping_ || !core_->has_work()) return;
   stepping_ = true;
