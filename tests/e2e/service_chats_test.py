@@ -28,7 +28,7 @@ class Chat:
 
     def job(self, turn):
         return {"id": f"{self.name}-{turn}", "prompt_token_ids": self.history + self.questions[turn],
-                "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True, "cache_salt": "chats"}
+                "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True, "cache_salt": self.name[0]}
 
     def take(self, turn, result):
         # The last token of an answer was never fed: nobody has its KV.
@@ -42,20 +42,19 @@ class Chats(ServiceTest):
     prefill, decode = 2, 2
     worker_arguments = ("--hash-logits", "--threads=1", "--kv-blocks=2048")
 
-    def chats(self, salt):
-        return [Chat(f"{salt}{user}", [self.prompt(QUESTION + 7 * (turn % 3) + (200 if turn == 0 else 0),
+    def chats(self, letter):
+        """Those of one letter are alike, and share no cache with those of another."""
+        return [Chat(f"{letter}{user}", [self.prompt(QUESTION + 7 * (turn % 3) + (200 if turn == 0 else 0),
                                                    1000 * user + 97 * turn) for turn in range(TURNS)])
                 for user in range(USERS)]
 
-    def play(self, chats, *arguments, between_turns=None, salt="chats"):
+    def play(self, chats, *arguments):
         """All users at once, each one turn after the other."""
         failures = []
 
         def user(chat):
             for turn in range(TURNS):
-                if between_turns is not None:
-                    between_turns(turn)
-                job = chat.job(turn) | {"cache_salt": salt}
+                job = chat.job(turn)
                 results, code = self.cluster.generate([job], *arguments)
                 if code != 0:
                     failures.append((job["id"], results))
@@ -103,7 +102,7 @@ class Chats(ServiceTest):
 
 class PulledByPrefillWorkers(Chats):
     """Every turn is computed on a prefill worker, whoever decoded the turns before."""
-    router_arguments = ("--pull-weight=0",)
+    router_arguments = ("--pull-weight=0", "--pull-least-ms=30000")
 
     def test_ten_turns_compute_only_what_is_new(self):
         chats = self.chats("r")

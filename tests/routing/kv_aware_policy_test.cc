@@ -83,12 +83,16 @@ TEST_F(KvAwarePolicyTest, TheDecodeWorkerWithTheLongestPrefixWins) {
 }
 
 TEST_F(KvAwarePolicyTest, LoadOutweighsAShortPrefix) {
+  options_.pull_prefixes = false;
   Add(WorkerRole::kDecode);
   Add(WorkerRole::kDecode).others = 40;
   input_.cached_tokens[WorkerNumber(2)] = 512;
   EXPECT_EQ(Choose()->decode, WorkerNumber(1));
   input_.cached_tokens[WorkerNumber(2)] = 960;
   EXPECT_EQ(Choose()->decode, WorkerNumber(2));
+  options_.pull_prefixes = true;  // the other one need not compute it
+  EXPECT_EQ(Choose()->decode, WorkerNumber(1));
+  EXPECT_EQ(Choose()->pull->from, WorkerNumber(2));
 }
 
 TEST_F(KvAwarePolicyTest, TheLocalLimitCountsUncachedTokensOfTheChosenWorker) {
@@ -202,6 +206,7 @@ TEST_F(KvAwarePolicyTest, AColdBurstSpreadsOverWorkersOfBothRoles) {
 }
 
 TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComputing) {
+  options_.pull_prefixes = false;
   for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
   input_.placement = Placement::kRemote;
@@ -217,6 +222,21 @@ TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComput
   EXPECT_EQ(first_five, std::set<WorkerNumber>{WorkerNumber(2)});
   EXPECT_EQ(all.size(), 4u);
   EXPECT_GT(fleet_.At(WorkerNumber(2)).assigned, 40);  // and the holder still does most
+}
+
+TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsAtOnceWhereThePrefixCanBePulled) {
+  for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
+  Add(WorkerRole::kDecode);
+  input_.placement = Placement::kRemote;
+  input_.cached_tokens[WorkerNumber(2)] = 900;
+  for (int i = 0; i < 40; ++i) {
+    const RoutePlan plan = *Choose();
+    EXPECT_EQ(plan.pull.has_value(), plan.prefill != WorkerNumber(2));
+    fleet_.Send(plan);
+  }
+  for (uint32_t prefill = 1; prefill <= 4; ++prefill) {
+    EXPECT_GE(fleet_.At(WorkerNumber(prefill)).assigned, 8);
+  }
 }
 
 // A prefix that everybody asks for, with caches that remember: as its holder saturates, others come

@@ -112,12 +112,12 @@ TEST_F(RouteCostTest, APullReplacesComputingWhereItCostsLess) {
 }
 
 TEST_F(RouteCostTest, AFewBlocksOfASmallModelAreWorthAPull) {
-  input_.prompt_tokens = 80;
-  input_.cached_tokens[decode().number] = 64;  // four blocks of 16
+  input_.prompt_tokens = 40;
+  input_.cached_tokens[decode().number] = 32;  // two blocks of 16
   const auto pull = [this] {
     return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); }).pull;
   };
-  EXPECT_EQ(pull()->tokens, 64);
+  EXPECT_EQ(pull()->tokens, 32);
   for (int i = 0; i < 50; ++i) {
     fleet_.speeds.Learn(FinishedPull{.receiver = prefill().number,
                                      .us = 10'000'000,

@@ -170,7 +170,9 @@ void SimEngine::Step() {
 
 void SimEngine::SetDeadlineTimer() {
   const std::optional<int64_t> next_us = core_->CheckDeadlines();
-  if (!next_us || (deadline_timer_us_ != 0 && deadline_timer_us_ <= *next_us)) return;
+  // A timer whose time has passed was set before the clock jumped.
+  const bool is_set = deadline_timer_us_ > node_.clock().NowUs();
+  if (!next_us || (is_set && deadline_timer_us_ <= *next_us)) return;
   deadline_timer_us_ = *next_us;
   const int64_t delay_us = std::max<int64_t>(0, *next_us - node_.clock().NowUs());
   node_.Post(delay_us, [this, due = *next_us] {
