@@ -7,6 +7,8 @@ Prints a table of every turn: its prompt, what of it is new since the answer bef
 and from whom. Tokens must be those of one process that caches nothing. Standard library only.
 """
 
+import concurrent.futures
+import itertools
 import pathlib
 import subprocess
 import threading
@@ -144,43 +146,52 @@ class AsRouted(Chats):
 
 
 class LosingASource(Chats):
-    """A decode worker that holds conversations is killed while prefill workers pull from it, again and again."""
+    """Two of three decode workers are killed and replaced, again and again, while prefill workers pull from them."""
     prefill, decode = 2, 1
-    router_arguments = ("--pull-weight=0",)
+    router_arguments = ("--pull-weight=0", "--routing-policy=round-robin")  # every turn elsewhere
+
+    def start_worker(self, name):
+        worker = subprocess.Popen(
+            [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model,
+             "--router", self.cluster.router, "--worker-id", name, *self.worker_arguments],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (worker.kill(), worker.wait()))
+        return worker
+
+    def kill_holders(self, chats_are_over):
+        """Kills whichever of its two workers has something cached, and starts another; returns how many it killed."""
+        names = (f"late-{i}" for i in itertools.count())
+        late = {name: self.start_worker(name) for name in itertools.islice(names, 2)}
+        for name in late:
+            wait_until(lambda: name in self.cluster.workers(), SEEN_TIMEOUT_S, f"the worker {name}")
+        self.late_are_there.set()
+        killed = 0
+        while not chats_are_over.wait(0.5):
+            workers = self.cluster.workers()
+            for name in [name for name in late if name in workers and workers[name]["pool"]["cached_blocks"] > 0]:
+                late[name].kill()
+                late[name].wait()
+                del late[name]
+                killed += 1
+                another = next(names)
+                late[another] = self.start_worker(another)
+        return killed
 
     def test_every_answer_is_right_when_sources_are_killed(self):
-        lives = []
-
-        def start():
-            worker = subprocess.Popen(
-                [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model,
-                 "--router", self.cluster.router, "--worker-id", f"late-{len(lives)}",
-                 *self.worker_arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            self.addCleanup(lambda: (worker.kill(), worker.wait()))
-            lives.append(worker)
-            name = f"late-{len(lives) - 1}"
-            wait_until(lambda: name in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
-            return worker
-
-        start()
+        self.late_are_there, chats_are_over = threading.Event(), threading.Event()
         chats = self.chats("k")
-        done = threading.Event()
-
-        def kill_some():
-            while not done.wait(2):
-                lives[-1].kill()
-                lives[-1].wait()
-                start()
-
-        killer = threading.Thread(target=kill_some)
-        killer.start()
-        try:
-            self.play(chats, "--placement", "remote")
-        finally:
-            done.set()
-            killer.join()
-        self.table(chats, f"sources killed {len(lives) - 1} times")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            killer = pool.submit(self.kill_holders, chats_are_over)
+            try:
+                self.assertTrue(self.late_are_there.wait(SEEN_TIMEOUT_S))
+                self.play(chats, "--placement", "remote")
+            finally:
+                chats_are_over.set()
+            killed = killer.result()
+        self.table(chats, f"sources killed {killed} times")
+        self.assertGreater(killed, 0)
         self.assert_as_one_process_says(chats, "with killed sources")
+        self.cluster.wait_at_rest()
 
 
 if __name__ == "__main__":
