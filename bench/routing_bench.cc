@@ -161,6 +161,7 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
   Report::Heading();
   RoutingOptions routing;
   routing.seed = options.seed;
+  routing.pull_prefixes = false;  // nobody carries them out here
   routing.local_prefill_penalty = options.local_prefill_penalty;
   routing.compute_weight = options.compute_weight;
   routing.decode_weight = options.decode_weight;

@@ -66,8 +66,11 @@ absl::Status KvCacheManager::BeginRun(SequenceKv& kv, int32_t max_tokens) {
 
 void KvCacheManager::BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units,
                                 int32_t priority) {
-  RadixMatch match =
-      tree_.Match(kv.cache_namespace, units, MaxMatchBlocks(units), MinMatchBlocks(), priority);
+  Adopt(kv,
+        tree_.Match(kv.cache_namespace, units, MaxMatchBlocks(units), MinMatchBlocks(), priority));
+}
+
+void KvCacheManager::Adopt(SequenceKv& kv, RadixMatch match) {
   allocator_.Fork(match.blocks, BlockHolder::kSequence);
   kv.lock = std::move(match.lock);
   kv.table = std::move(match.blocks);

@@ -130,6 +130,19 @@ class KvCacheManager {
                                 std::span<const CacheUnit> units, int32_t max_tokens,
                                 int32_t priority = 0);
 
+  // Starts a sequence for a prefix that comes from another worker's cache: `units` in whole blocks.
+  // Locks what is cached of them already, which counts as no lookup, and reserves the rest; both
+  // numbers and nothing taken when that would leave fewer than `spare_blocks` to be had
+  // (ResourceExhausted). FailedPrecondition where requests share no prefixes. Returns the tokens
+  // that are cached; the rest is committed as it comes, then InsertCommitted and Release as ever.
+  // REQUIRES: id is new; units.size() is a multiple of the block size.
+  absl::StatusOr<int32_t> BeginImport(SequenceId id, CacheNamespace cache_namespace,
+                                      std::span<const CacheUnit> units, int32_t spare_blocks);
+  // The cached blocks of the longest prefix of `units`, from block `first_block` on, each with a
+  // transfer's hold: for another worker's cache. Counts as a use of the prefix, not as a lookup.
+  std::vector<BlockId> HoldPrefix(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                                  int32_t first_block);
+
   // Makes room for `tokens` slots in total, evicting as needed. ResourceExhausted, with both
   // numbers and nothing taken, when the pool cannot give them. May add a copy to TakeCopies.
   absl::Status Reserve(SequenceId id, int32_t tokens);
@@ -236,6 +249,7 @@ class KvCacheManager {
   int32_t MinMatchBlocks() const { return BlocksFor(options_.min_prefix_tokens); }
   absl::Status BeginRun(SequenceKv& kv, int32_t max_tokens);
   void BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units, int32_t priority);
+  void Adopt(SequenceKv& kv, RadixMatch match);
   // Whether the next write of this sequence hits a part-full block that another sequence holds.
   bool WritesSharedBlock(const SequenceKv& kv) const;
   void CopyOnWrite(SequenceKv& kv);

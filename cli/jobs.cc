@@ -348,6 +348,7 @@ std::string ResultLine(const JobResult& result) {
   for (const auto& [name, figure] : result.ledger) ledger[name] = figure;
   json["ledger"] = std::move(ledger);
   if (!result.prefill_worker.empty()) json["prefill_worker"] = result.prefill_worker;
+  if (!result.pull_source.empty()) json["pull_source"] = result.pull_source;
   if (!result.decode_worker.empty()) json["decode_worker"] = result.decode_worker;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
   if (result.logits_hash != 0)

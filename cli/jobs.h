@@ -68,6 +68,7 @@ struct JobResult {
   // Figures by name, in the order of the request's path; times end in "_us".
   std::vector<std::pair<std::string, int64_t>> ledger;
   std::string prefill_worker;  // empty: the decode worker, or this process
+  std::string pull_source;     // had a part of the prompt cached; empty: nothing was pulled
   std::string decode_worker;
 };
 

@@ -80,6 +80,10 @@ std::string NoteFor(std::string_view name, const JobResult& result) {
   if (name == "route_us" && !result.decode_worker.empty()) {
     return absl::StrCat("to ", result.decode_worker);
   }
+  if (name == "pull_us") {
+    const int64_t tokens = FigureOrZero(result, "pulled_tokens");
+    return tokens == 0 ? "nothing came" : absl::StrCat(tokens, " tokens from ", result.pull_source);
+  }
   if (name == "prefill_us") return PrefillNote(result);
   if (name == "kv_transfer_us") return TransferNote(result);
   if (name == "inter_token_us" && FigureOrZero(result, "inter_token_us") > 0) {
@@ -99,6 +103,7 @@ std::string LedgerTable(const JobResult& result) {
   constexpr Row kRows[] = {
       {"tokenize_us", "tokenise"},
       {"route_us", "route"},
+      {"pull_us", "pull"},
       {"queue_us", "queue"},
       {"prefill_us", "prefill"},
       {"kv_transfer_us", "KV transfer"},
@@ -110,7 +115,7 @@ std::string LedgerTable(const JobResult& result) {
   std::string out = "latency ledger\n";
   for (const Row& row : kRows) {
     const std::optional<int64_t> us = Figure(result, row.name);
-    if (!us) continue;
+    if (!us || (*us == 0 && std::string_view(row.name) == "pull_us")) continue;
     const std::string note = NoteFor(row.name, result);
     absl::StrAppendFormat(&out, "  %-12s %10s%s%s\n", row.title, Duration(*us),
                           note.empty() ? "" : "   ", note);

@@ -86,6 +86,7 @@ void TakeFinished(const v1::Finished& finished, JobResult& result) {
   result.completion_tokens = finished.usage().completion_tokens();
   result.logits_hash = finished.logits_hash();
   result.prefill_worker = wire.prefill_worker();
+  result.pull_source = wire.pull_source();
   result.decode_worker = wire.decode_worker();
   result.ledger = {{"tokenize_us", wire.tokenize_us()},
                    {"route_us", wire.route_us()},
@@ -102,7 +103,9 @@ void TakeFinished(const v1::Finished& finished, JobResult& result) {
                    {"prefill_cached_tokens", wire.prefill_cached_tokens()},
                    {"computed_tokens", wire.computed_tokens()},
                    {"preemptions", wire.preemptions()},
-                   {"resumes", wire.resumes()}};
+                   {"resumes", wire.resumes()},
+                   {"pull_us", wire.pull_us()},
+                   {"pulled_tokens", wire.pulled_tokens()}};
 }
 
 void TakeTokens(const v1::Tokens& tokens, JobResult& result) {

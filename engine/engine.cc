@@ -91,6 +91,26 @@ class EngineImpl final : public Engine {
     if (!posted.ok()) done(posted);
   }
 
+  RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
+    const RequestHandle handle = next_handle_.fetch_add(1);
+    const absl::Status posted =
+        Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
+          core.PullPrefix(handle, std::move(request), std::move(sink));
+        });
+    if (!posted.ok()) sink->OnDone(posted);
+    return handle;
+  }
+
+  void SendPrefix(SendPrefixRequest request,
+                  std::function<void(absl::StatusOr<int32_t>)> done) override {
+    const RequestHandle handle = next_handle_.fetch_add(1);
+    const absl::Status posted =
+        Post([handle, request = std::move(request), done](WorkerCore& core) {
+          done(core.SendPrefix(handle, request));
+        });
+    if (!posted.ok()) done(posted);
+  }
+
   KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
 
   void SnapshotKvEvents(KvEventSnapshotDone done) override {
@@ -275,7 +295,8 @@ absl::Status EngineImpl::Load() {
                         .context_length = options_.context_length,
                         .block_size = options_.block_size,
                         .hash_logits = options_.hash_logits,
-                        .transfer_timeout_ms = options_.transfer_timeout_ms},
+                        .transfer_timeout_ms = options_.transfer_timeout_ms,
+                        .pull_lease_ms = options_.pull_lease_ms},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
   PublishStatus();

@@ -83,6 +83,15 @@ class Engine {
   virtual void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                               std::function<void(absl::Status)> done) = 0;
 
+  // Brings a prefix from another worker's cache into this one's. Refusals reach the sink; Cancel
+  // ends it.
+  virtual RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) = 0;
+  // Sends what is cached here of a prefix to who asked for it, and goes on with that on its own.
+  // `done` runs as PrefillLocally's, with the tokens that the receiver will have
+  // (PrefixPulls::Send).
+  virtual void SendPrefix(SendPrefixRequest request,
+                          std::function<void(absl::StatusOr<int32_t>)> done) = 0;
+
   // What comes into and goes from this engine's prefix cache; null when it keeps none, or tells of
   // none (EngineOptions::kv_events). An event is published at the latest with the step in which it
   // happened.

@@ -102,6 +102,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "report a hash of all sampled logits with every answer, to compare runs bit for bit");
   settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
                "how long a request waits for KV from a peer before it is computed here");
+  settings.Add("pull-lease-ms", &options.pull_lease_ms, 0, 60'000,
+               "how long a prefix that was pulled from another worker is kept for the request for "
+               "which it came, in milliseconds");
 }
 
 }  // namespace baton

@@ -55,6 +55,7 @@ struct EngineOptions {
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
+  int64_t pull_lease_ms = 1000;  // of a prefix pulled from another worker (prefix_pull.h)
 };
 
 // Makes layout, prefix_cache and cache_kind say what is in effect: contiguous sequences exclude

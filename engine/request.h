@@ -122,6 +122,39 @@ struct PrefillResult {
   int64_t kv_transfer_us = 0;
 };
 
+// A prompt's prefix that is to come into this worker's cache from another's (prefix_pull.h).
+struct PullRequest {
+  std::vector<TokenId> tokens;  // a part-full last block of them is left out
+  CacheNamespace cache_namespace{0};
+  int64_t timeout_ms = 0;  // 0: as long as any transfer may take
+};
+
+struct PullResult {
+  int32_t tokens = 0;         // of the prefix, cached here now
+  int32_t pulled_tokens = 0;  // of them, came with this pull
+  int64_t kv_bytes = 0;
+  int64_t kv_transfer_us = 0;
+};
+
+// Called on the engine thread; must not block.
+class PullSink {
+ public:
+  virtual ~PullSink() = default;
+  // What the source needs to send; at most once, before OnDone. `block_size` is this worker's. None
+  // when nothing is missing, or when the prefix is on its way already.
+  virtual void OnTicket(const TransferTicket& ticket, int32_t block_size) = 0;
+  // Once, at the end. An error: nothing came.
+  virtual void OnDone(absl::StatusOr<PullResult> result) = 0;
+};
+
+// What is asked of the source of a pull.
+struct SendPrefixRequest {
+  std::vector<TokenId> tokens;  // as in the PullRequest
+  CacheNamespace cache_namespace{0};
+  TransferTicket ticket;   // the receiver's
+  int32_t block_size = 0;  // the receiver's
+};
+
 // Called once, on the engine thread, when the receiver has everything or the prefill failed; must
 // not block. Aborted: the receiver is gone, or could not be reached; this worker is well.
 class PrefillSink {

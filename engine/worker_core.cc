@@ -27,6 +27,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
       tokenizer_(tokenizer),
       clock_(clock),
       random_bits_(std::move(random_bits)),
+      pulls_({.lease_ms = options.pull_lease_ms, .longest_ms = options.transfer_timeout_ms}, cache,
+             transport, clock, [this] { return NewTransferId(); }),
       sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}) {}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
@@ -116,7 +118,7 @@ absl::Status WorkerCore::Admit(SequenceSpec spec, bool remote_prefill) {
 
 uint64_t WorkerCore::NewTransferId() {
   uint64_t id = 0;
-  while (id == 0 || receives_.contains(id)) id = random_bits_();
+  while (id == 0 || receives_.contains(id) || pulls_.IsReceiving(id)) id = random_bits_();
   return id;
 }
 
@@ -260,6 +262,7 @@ void WorkerCore::End(RequestHandle handle, bool keep_cached) {
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
+  pulls_.Cancel(handle);
   const std::vector<Request*> choices = ChoicesOf(handle);
   if (choices.empty()) return;
   Fail(choices.front()->handle, absl::CancelledError("the request was cancelled"));
@@ -268,7 +271,7 @@ void WorkerCore::Cancel(RequestHandle handle) {
 std::optional<int64_t> WorkerCore::CheckDeadlines() {
   const int64_t now_us = clock_->NowUs();
   std::vector<RequestHandle> late;
-  std::optional<int64_t> next;
+  std::optional<int64_t> next = pulls_.EndLeases();
   for (const auto& [handle, request] : requests_) {
     if (request->deadline_us == 0) continue;
     if (request->deadline_us <= now_us) {
@@ -286,6 +289,7 @@ std::optional<int64_t> WorkerCore::CheckDeadlines() {
 
 void WorkerCore::Shutdown(const absl::Status& status) {
   for (const RequestHandle handle : Handles()) Fail(handle, status);
+  pulls_.Shutdown(status);
 }
 
 // ---- steps --------------------------------------------------------------------------------------
@@ -339,6 +343,7 @@ StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) const {
 
 void WorkerCore::Step() {
   const SchedulerOutput plan = scheduler_->Schedule();
+  YieldLeases(plan);
   NoteScheduled(plan);
   for (const SequenceId id : plan.exhausted) {
     Request* request = Find(HandleOf(id));

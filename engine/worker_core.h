@@ -29,6 +29,7 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/generation.h"
+#include "engine/prefix_pull.h"
 #include "engine/request.h"
 #include "kvtransfer/transport.h"
 #include "model/model_runner.h"
@@ -43,6 +44,7 @@ struct WorkerCoreOptions {
   int32_t block_size = 16;
   bool hash_logits = false;
   int64_t transfer_timeout_ms = 120'000;
+  int64_t pull_lease_ms = 1000;  // PrefixPullOptions
 };
 
 struct WorkerCounters {
@@ -69,9 +71,14 @@ class WorkerCore {
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
   void Cancel(RequestHandle handle);
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
+  // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull
+  // too.
+  void PullPrefix(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink);
+  absl::StatusOr<int32_t> SendPrefix(RequestHandle handle, const SendPrefixRequest& request);
 
   void PollTransfers();
-  // Ends what is past its deadline. Returns the earliest deadline left, if any.
+  // Ends what is past its deadline, leases of pulled prefixes too. Returns the earliest one left,
+  // if any.
   std::optional<int64_t> CheckDeadlines();
 
   bool has_work() const { return scheduler_->has_work(); }
@@ -81,11 +88,13 @@ class WorkerCore {
   // Ends every request with `status`; transfers are cancelled and must still be polled until
   // idle().
   void Shutdown(const absl::Status& status);
-  bool idle() const { return requests_.empty() && receives_.empty() && sends_.empty(); }
+  bool idle() const {
+    return requests_.empty() && receives_.empty() && sends_.empty() && pulls_.idle();
+  }
 
   const WorkerCounters& counters() const { return counters_; }
   int32_t active_transfers() const {
-    return static_cast<int32_t>(receives_.size() + sends_.size());
+    return static_cast<int32_t>(receives_.size() + sends_.size()) + pulls_.active_transfers();
   }
   // What a live request, or one of its choices, is and does.
   struct Liveness {
@@ -145,6 +154,8 @@ class WorkerCore {
   int32_t LengthLimit(const GenerateRequest& generate) const;
   absl::Status ExpectKv(Request& request);
   uint64_t NewTransferId();
+  absl::Status CheckPrefix(std::span<const TokenId> tokens) const;
+  void YieldLeases(const SchedulerOutput& plan);
   void ComputeLocally(Request& request, int32_t landed_blocks);
 
   void Reject(RequestSink& sink, const absl::Status& status);
@@ -187,6 +198,7 @@ class WorkerCore {
   absl::flat_hash_map<uint64_t, TransferHold> receives_;  // by transfer_id
   absl::flat_hash_map<uint64_t, TransferHold>
       sends_;  // by sender_transfer, which is the request's handle
+  PrefixPulls pulls_;
   WorkerCounters counters_;
   Sampler sampler_;
 };

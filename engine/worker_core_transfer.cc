@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "engine/worker_core.h"
 
@@ -159,6 +160,41 @@ void WorkerCore::OnReceiveEvent(TransferEvent& event) {
   }
 }
 
+// ---- prefixes -----------------------------------------------------------------------------------
+
+absl::Status WorkerCore::CheckPrefix(std::span<const TokenId> tokens) const {
+  if (static_cast<int64_t>(tokens.size()) <= options_.context_length) {
+    return CheckTokens("token_ids", tokens);
+  }
+  return absl::InvalidArgumentError(StrCat(
+      "a prefix of ", tokens.size(), " tokens exceeds the context of ", options_.context_length));
+}
+
+void WorkerCore::PullPrefix(RequestHandle handle, PullRequest request,
+                            std::shared_ptr<PullSink> sink) {
+  if (absl::Status status = CheckPrefix(request.tokens); !status.ok()) {
+    sink->OnDone(std::move(status));
+    return;
+  }
+  // A block for each sequence that is here, so that it can grow.
+  const int32_t spare_blocks = scheduler_->waiting_count() + scheduler_->running_count() +
+                               scheduler_->waiting_for_kv_count();
+  pulls_.Pull(handle, std::move(request), std::move(sink), spare_blocks);
+}
+
+absl::StatusOr<int32_t> WorkerCore::SendPrefix(RequestHandle handle,
+                                               const SendPrefixRequest& request) {
+  RETURN_IF_ERROR(CheckPrefix(request.tokens));
+  return pulls_.Send(handle, request);
+}
+
+// Sequences that find no room come before prefixes that somebody may ask for.
+void WorkerCore::YieldLeases(const SchedulerOutput& plan) {
+  if (!pulls_.has_leases()) return;
+  const bool stuck = scheduler_->waiting_count() > 0 && plan.admitted.empty();
+  if (stuck || plan.chunks.empty() || !plan.preempted.empty()) pulls_.DropLeases();
+}
+
 void WorkerCore::Release(absl::flat_hash_map<uint64_t, TransferHold>& holds, uint64_t id) {
   const auto hold = holds.find(id);
   cache_->ReleaseTransferHold(hold->second.blocks);
@@ -168,6 +204,7 @@ void WorkerCore::Release(absl::flat_hash_map<uint64_t, TransferHold>& holds, uin
 void WorkerCore::PollTransfers() {
   if (transport_ == nullptr) return;
   for (TransferEvent& event : transport_->Poll()) {
+    if (pulls_.OnEvent(event)) continue;
     switch (event.kind) {
       case TransferEvent::Kind::kReceiving:
       case TransferEvent::Kind::kReceived:

@@ -75,7 +75,7 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, PullMode pulls, const Annou
                                                       frame.available, available_, block_count()));
   }
   if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
-  if (frame.final && frame.available != block_count()) {
+  if (frame.final && frame.available != block_count() && !spec_.may_end_early) {
     return absl::InvalidArgumentError(
         absl::StrFormat("final announcement with %d of %d blocks", frame.available, block_count()));
   }

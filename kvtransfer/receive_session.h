@@ -51,7 +51,7 @@ class ReceiveSession {
   // What to ask for now, if anything. Implied pulls are not sent: nothing.
   std::optional<PullFrame> NextPull(int64_t now_us);
 
-  bool complete() const { return final_ && landed_ == block_count(); }
+  bool complete() const { return final_ && landed_ == available_; }
   const std::optional<PeerId>& peer() const { return peer_; }
   uint64_t id() const { return spec_.transfer_id; }
   uint64_t sender_transfer() const { return sender_transfer_; }

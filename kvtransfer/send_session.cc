@@ -48,7 +48,7 @@ absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool fina
   }
   const size_t count = blocks_.size() + blocks.size();
   const size_t limit = spec_.ticket.block_count;
-  if (count > limit || (final && count != limit)) {
+  if (count > limit || (final && count != limit && !spec_.may_end_early)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d blocks announced%s, the ticket asks for %d", count, final ? " at the end" : "", limit));
   }
@@ -95,7 +95,7 @@ absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
 }
 
 absl::Status SendSession::OnDone() const {
-  if (final_ && sent_ == spec_.ticket.block_count) return absl::OkStatus();
+  if (final_ && sent_ == static_cast<int32_t>(blocks_.size())) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("receiver says done after %d of %d blocks%s", sent_, spec_.ticket.block_count,
                       final_ ? "" : ", before the final announcement"));

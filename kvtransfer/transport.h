@@ -68,6 +68,9 @@ struct ReceiveSpec {
   std::vector<BlockId> blocks;  // where block first_block + i of the sequence lands
   int32_t tokens = 0;  // slots the sequence's prompt fills; the last block may be part full
   int64_t timeout_ms = 30'000;
+  // The sender may have fewer blocks than are asked for: its final announcement says how many, and
+  // with these the transfer is complete. Both sides agree on it beforehand.
+  bool may_end_early = false;
 };
 
 struct SendSpec {
@@ -75,12 +78,13 @@ struct SendSpec {
   TransferTicket ticket;
   int32_t tokens = 0;  // as in ReceiveSpec
   int64_t timeout_ms = 30'000;
+  bool may_end_early = false;  // as in ReceiveSpec
 };
 
 struct TransferEvent {
   enum class Kind : uint8_t {
     kReceiving,      // some blocks landed and were verified; `blocks_done` so far
-    kReceived,       // all did; `manifest` is valid
+    kReceived,       // all that the sender had did; `manifest` is valid
     kReceiveFailed,  // `status` says why
     kSent,           // the receiver acknowledged everything
     kSendFailed,

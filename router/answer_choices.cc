@@ -45,6 +45,12 @@ int64_t AnswerChoices::TokensToGoOn(std::span<const TokenId> prompt) const {
   return tokens;
 }
 
+std::vector<TokenId> AnswerChoices::CommonTokens(std::span<const TokenId> prompt) const {
+  std::vector<TokenId> tokens(prompt.begin(), prompt.end());
+  if (n() == 1) tokens.insert(tokens.end(), choices_[0].tokens.begin(), choices_[0].tokens.end());
+  return tokens;
+}
+
 std::vector<TokenId> AnswerChoices::Committed(std::span<const TokenId> prompt,
                                               const Choice& choice) {
   std::vector<TokenId> committed(prompt.begin(), prompt.end());

@@ -35,6 +35,8 @@ class AnswerChoices {
 
   // Tokens whose KV another worker needs: the prompt's, and those of the choices that go on.
   int64_t TokensToGoOn(std::span<const TokenId> prompt) const;
+  // What all choices begin with: the prompt, and of a single choice its tokens.
+  std::vector<TokenId> CommonTokens(std::span<const TokenId> prompt) const;
   // The prompt and a choice as far as their KV may lie in caches: without the last token, which was
   // sampled and never fed.
   static std::vector<TokenId> Committed(std::span<const TokenId> prompt, const Choice& choice);

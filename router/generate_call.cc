@@ -170,6 +170,12 @@ void GenerateCall::Run(RequestFlow::Actions actions) {
       case Kind::kSendStarted:
         SendStarted();
         break;
+      case Kind::kPull:
+        Pull(action);
+        break;
+      case Kind::kCancelPull:
+        CancelPull();
+        break;
       case Kind::kOpenDecode:
         OpenDecode(action);
         break;
@@ -223,6 +229,7 @@ RequestFlow::Actions GenerateCall::ChooseRoute() {
   prefill_expected_ = route_.plan.prefill.has_value();
   prefill_pending_ = true;
   ledger_.Routed(host_.clock->NowUs());
+  ledger_.Pulled(0, 0, "");
   return flow_.OnRoute(route_.plan);
 }
 

@@ -26,6 +26,7 @@
 #include "common/clock.h"
 #include "router/answer_choices.h"
 #include "router/decode_stream.h"
+#include "router/pull_call.h"
 #include "router/request_flow.h"
 #include "router/request_ledger.h"
 #include "router/router_core.h"
@@ -64,6 +65,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
       ClientUnaryCall<v1::PrefillWorker::Stub, v1::PrefillRequest, v1::PrefillResponse>;
 
   void OnCalledOff() override;
+  void OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcome& outcome);
   void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
                     const v1::PrefillResponse& response);
   void OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status);
@@ -82,6 +84,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
   void SendStarted();
+  void Pull(const FlowAction& action);
+  void CancelPull();
   void OpenDecode(const FlowAction& action);
   void SendPrefill(const FlowAction& action);
   void PrefillLocally(const FlowAction& action);
@@ -123,6 +127,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   v1::TransferTicket ticket_;
   std::vector<v1::Finished> ends_;  // of choices, to be sent
   v1::Finished last_end_;           // as it was sent
+  std::shared_ptr<PullCall> pull_;
   std::shared_ptr<DecodeStream> decode_;
   std::shared_ptr<PrefillCall> prefill_;
   std::unique_ptr<grpc::Alarm> report_alarm_;

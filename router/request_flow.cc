@@ -14,6 +14,10 @@ const char* FlowActionName(FlowAction::Kind kind) {
       return "choose-route";
     case Kind::kSendStarted:
       return "send-started";
+    case Kind::kPull:
+      return "pull";
+    case Kind::kCancelPull:
+      return "cancel-pull";
     case Kind::kOpenDecode:
       return "open-decode";
     case Kind::kSendPrefill:
@@ -48,19 +52,33 @@ RequestFlow::Actions RequestFlow::Start(Placement placement) {
 RequestFlow::Actions RequestFlow::OnRoute(const RoutePlan& plan) {
   if (state_ != State::kRouting) return {};
   plan_ = plan;
-  state_ = State::kDecoding;
   prefill_ = PrefillState::kNone;
-  decode_open_ = true;
   tokens_in_attempt_ = false;
   ++attempt_;
   Actions actions;
   if (!started_sent_) actions.push_back({.kind = Kind::kSendStarted});
   started_sent_ = true;
-  actions.push_back({.kind = Kind::kOpenDecode,
-                     .attempt = attempt_,
-                     .worker = plan.decode,
-                     .remote_prefill = plan.prefill.has_value()});
+  if (plan.pull) {
+    state_ = State::kPulling;
+    actions.push_back({.kind = Kind::kPull, .attempt = attempt_, .worker = plan.prefiller()});
+  } else {
+    actions.push_back(OpenDecode());
+  }
   return actions;
+}
+
+RequestFlow::Actions RequestFlow::OnPullEnded(int32_t attempt) {
+  if (state_ != State::kPulling || attempt != attempt_) return {};
+  return {OpenDecode()};
+}
+
+FlowAction RequestFlow::OpenDecode() {
+  state_ = State::kDecoding;
+  decode_open_ = true;
+  return {.kind = Kind::kOpenDecode,
+          .attempt = attempt_,
+          .worker = plan_.decode,
+          .remote_prefill = plan_.prefill.has_value()};
 }
 
 RequestFlow::Actions RequestFlow::OnNoRoute(absl::Status status) {
@@ -222,6 +240,8 @@ RequestFlow::Actions RequestFlow::OnClientGone(absl::Status status) {
 }
 
 void RequestFlow::CancelOpenCalls(Actions& actions) {
+  if (state_ == State::kPulling)
+    actions.push_back({.kind = Kind::kCancelPull, .attempt = attempt_});
   if (decode_open_) actions.push_back({.kind = Kind::kCancelDecode, .attempt = attempt_});
   decode_open_ = false;
   if (prefill_ == PrefillState::kOpen) {

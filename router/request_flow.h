@@ -2,6 +2,7 @@
 // all I/O.
 //
 //   Start → kChooseRoute → OnRoute → kSendStarted, kOpenDecode
+//     a plan with a pull: kPull first; when it has ended, however it ended, kOpenDecode
 //     remote: OnTicket → kSendPrefill; it fails → kPrefillLocally (a ticket is for one prefill
 //     worker only)
 //     OnTokens → kForwardTokens, OnChoiceFinished → kForwardFinished … behind the last choice's
@@ -18,7 +19,8 @@
 //
 // Invariants, whatever the order of events:
 //  1. Exactly one terminal action, kFinish or kFail, and nothing for the client after it.
-//  2. A call that was opened (kOpenDecode, kSendPrefill) and has not ended by itself is cancelled
+//  2. A call that was opened (kPull, kOpenDecode, kSendPrefill) and has not ended by itself is
+//  cancelled
 //     before the request ends; so is a decode call behind its last message, which a worker may
 //     never close.
 //  3. Events of an earlier attempt, and events after the end, are ignored.
@@ -41,11 +43,13 @@ struct FlowAction {
   enum class Kind : uint8_t {
     kChooseRoute,      // by placement(), without excluded(); answer with OnRoute or OnNoRoute
     kSendStarted,      // to the client
+    kPull,             // carry out the plan's pull, to `worker`
     kOpenDecode,       // on `worker`, attempt `attempt`, with `remote_prefill`
     kSendPrefill,      // to `worker`, with the ticket just received
     kForwardTokens,    // the tokens just received, to the client
     kForwardFinished,  // the end of a choice just received, as soon as report_pending() is over
     kPrefillLocally,   // tell the decode worker that no KV will come
+    kCancelPull,       // and forget the route: no call to its workers will follow
     kCancelDecode,     // the call of `attempt`
     kCancelPrefill,
     kAwaitReport,  // call OnReportOverdue after a moment
@@ -72,7 +76,8 @@ class RequestFlow {
   Actions OnRoute(const RoutePlan& plan);
   Actions OnNoRoute(absl::Status status);
 
-  // `attempt` is that of the kOpenDecode which the event belongs to.
+  // `attempt` is that of the kPull or kOpenDecode which the event belongs to.
+  Actions OnPullEnded(int32_t attempt);  // whatever came of it
   Actions OnTicket(int32_t attempt);
   Actions OnTokens(int32_t attempt);
   Actions OnChoiceFinished(int32_t attempt);
@@ -89,7 +94,7 @@ class RequestFlow {
   Actions OnClientGone(absl::Status status);
 
   bool ended() const { return state_ == State::kEnded; }
-  // Of the latest kOpenDecode; 0 before the first.
+  // Of the latest route; 0 before the first.
   int32_t attempt() const { return attempt_; }
   // Where the next route has to prefill.
   Placement placement() const { return placement_; }
@@ -103,7 +108,7 @@ class RequestFlow {
   const absl::flat_hash_set<WorkerNumber>& excluded() const { return excluded_; }
 
  private:
-  enum class State : uint8_t { kNew, kRouting, kDecoding, kAwaitingReport, kEnded };
+  enum class State : uint8_t { kNew, kRouting, kPulling, kDecoding, kAwaitingReport, kEnded };
   enum class PrefillState : uint8_t { kNone, kOpen, kReported, kLocal };
 
   // Whether another worker may do what this one failed at.
@@ -114,6 +119,7 @@ class RequestFlow {
   void Resume();
   bool Current(int32_t attempt) const { return state_ == State::kDecoding && attempt == attempt_; }
   void CancelOpenCalls(Actions& actions);
+  FlowAction OpenDecode();
   Actions TryAnother(absl::Status status);
   bool MayQueueLocally() const;
   Actions QueueLocally();

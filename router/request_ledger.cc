@@ -26,7 +26,7 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   v1::Ledger& ledger = *finished.mutable_ledger();
   const int64_t tokenized_us = std::max(tokenized_us_, received_us_);
   ledger.set_tokenize_us(tokenized_us - received_us_);
-  ledger.set_route_us(std::max<int64_t>(0, routed_us_ - tokenized_us));
+  ledger.set_route_us(std::max<int64_t>(0, routed_us_ - tokenized_us - pull_us_));
   const auto found = progress_.find(finished.choice());
   const Progress progress = found == progress_.end() ? Progress() : found->second;
   const int64_t decode_us = progress.last_token_us - progress.first_token_us;
@@ -37,6 +37,9 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   ledger.set_total_us(now_us - received_us_);
   ledger.set_decode_worker(decode_worker);
   ledger.set_prefill_worker(prefill_worker);
+  ledger.set_pull_us(pull_us_);
+  ledger.set_pulled_tokens(pulled_tokens_);
+  ledger.set_pull_source(pull_source_);
   if (prefill_) AddPrefill(finished);
   // A worker that went on with an answer found generated tokens in its cache too.
   v1::Usage& usage = *finished.mutable_usage();
@@ -82,7 +85,7 @@ FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
   out.prefill_us = time(ledger.prefill_us());
   out.kv_bytes = std::clamp<int64_t>(ledger.kv_bytes(), 0, kMostBytesPerToken * length);
   out.kv_transfer_us = time(ledger.kv_transfer_us());
-  out.first_token_us = ledger.first_token_us() - ledger.tokenize_us();
+  out.first_token_us = ledger.first_token_us() - ledger.tokenize_us() - time(ledger.pull_us());
   return out;
 }
 

@@ -25,6 +25,12 @@ class RequestLedgerBuilder {
     if (first_token_us_ == 0) routed_us_ = now_us;
   }
   void TokensArrived(int64_t now_us, int32_t count, int32_t choice = 0);
+  // A pull for the attempt under way has ended; `tokens` 0: nothing came.
+  void Pulled(int64_t us, int32_t tokens, const std::string& source) {
+    pull_us_ = us;
+    pulled_tokens_ = tokens;
+    pull_source_ = tokens > 0 ? source : "";
+  }
   void PrefillReported(const v1::PrefillResponse& report) { prefill_ = report; }
   // Another decode worker is asked: what was reported before does not concern it.
   void AttemptStarted() { prefill_.reset(); }
@@ -47,6 +53,9 @@ class RequestLedgerBuilder {
   };
   int64_t first_token_us_ = 0;            // of all choices
   std::map<int32_t, Progress> progress_;  // by choice
+  int64_t pull_us_ = 0;
+  int32_t pulled_tokens_ = 0;
+  std::string pull_source_;
   std::optional<v1::PrefillResponse> prefill_;
 };
 

@@ -150,6 +150,11 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     route.prefill_address = prefill.address;
     registry_.AddActive(*route.plan.prefill);
   }
+  if (route.plan.pull) {
+    const WorkerReport& source = registry_.Find(route.plan.pull->from)->report;
+    route.pull_source_id = source.id;
+    route.pull_source_address = source.address;
+  }
   return route;
 }
 
@@ -173,6 +178,11 @@ void RouterCore::Learn(const FinishedRequest& request) {
   if (registry_.Find(request.decode) == nullptr) return;
   if (request.prefill && registry_.Find(*request.prefill) == nullptr) return;
   speeds_.Learn(request);
+}
+
+void RouterCore::Learn(const FinishedPull& pull) {
+  std::lock_guard lock(mutex_);
+  if (registry_.Find(pull.receiver) != nullptr) speeds_.Learn(pull);
 }
 
 void RouterCore::MarkUnreachable(WorkerNumber number) {

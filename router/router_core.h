@@ -33,7 +33,13 @@ struct Route {
   std::string decode_address;
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
-  int32_t decode_batch = 0;  // sequences on the decode worker, this one included
+  int32_t decode_batch = 0;    // sequences on the decode worker, this one included
+  std::string pull_source_id;  // empty unless the plan has a pull
+  std::string pull_source_address;
+
+  const std::string& prefiller_address() const {
+    return plan.prefill ? prefill_address : decode_address;
+  }
 };
 
 struct RouteQuestion {
@@ -85,6 +91,7 @@ class RouterCore {
   void PrefillDone(const RoutePlan& plan);
   // Routing reckons with the speeds that it shows.
   void Learn(const FinishedRequest& request);
+  void Learn(const FinishedPull& pull);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
   // The worker has just cached the prefix with these hashes: counts until its events say so, for a

@@ -32,9 +32,12 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
                "the policies consistent-hash and session-affinity.");
   settings.Add("max-sessions", &options.max_sessions, 1, 1 << 24,
                "Sessions that the policy session-affinity remembers.");
-  settings.Add("suggest-pulls", &options.suggest_pulls,
-               "Plans name the worker from which a missing prefix can be had for less than "
-               "computing it. Nothing acts on that yet.");
+  settings.Add(
+      "pull-prefixes", &options.pull_prefixes,
+      "What the worker that computes a prompt lacks of it is pulled from a worker that has "
+      "it cached, when that costs less than computing it.");
+  settings.Add("pull-weight", &options.pull_weight, 0.0, 1000.0,
+               "The estimated time of a pull counts so many times.");
 }
 
 }  // namespace
@@ -65,6 +68,13 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add(
       "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
       "How long a finished answer waits for its prefill worker's figures, in milliseconds.");
+  settings.Add("pull-patience", &options.pull_patience, 1.0, 1000.0,
+               "A pull that takes so many times its estimated time is given up, and the prompt "
+               "computed.");
+  settings.Add(
+      "pull-least-ms", &options.pull_least_ms, int64_t{1}, int64_t{600'000},
+      "How long a pull is waited for at least, in milliseconds: workers answer between two "
+      "steps.");
   settings.Add("min-prefill-workers", &options.min_prefill_workers, 0, 1 << 20,
                "The router is ready only with so many prefill workers.");
   settings.Add("min-decode-workers", &options.min_decode_workers, 1, 1 << 20,

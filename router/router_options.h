@@ -25,6 +25,8 @@ struct RouterOptions {
   int32_t decode_attempts = 3;
   int32_t max_resumes = 8;        // of one answer
   int64_t report_wait_ms = 1000;  // for a prefill worker's figures after the answer has ended
+  double pull_patience = 10;      // times the estimate
+  int64_t pull_least_ms = 250;    // whatever the estimate says
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
 };

@@ -24,14 +24,27 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
     const int32_t cached = found == input.cached_tokens.end() ? 0 : found->second;
     known_.push_back({std::clamp(cached, 0, most), &fleet.speeds->Of(worker.number)});
   }
-  if (!options.suggest_pulls) return;
+  if (!options.pull_prefixes) return;
   for (const WorkerRecord& worker : fleet.workers) {
-    if (worker.Usable() && Cached(worker) > 0) holders_.push_back(&worker);
+    if (worker.Usable() && Cached(worker) > 0) Offer(worker);
   }
-  std::sort(holders_.begin(), holders_.end(), [this](const auto* a, const auto* b) {
-    return std::tuple(-Cached(*a), a->Load(), a->number) <
-           std::tuple(-Cached(*b), b->Load(), b->number);
-  });
+}
+
+void RouteCost::Offer(const WorkerRecord& worker) {
+  const auto before = [this](const WorkerRecord& a, const WorkerRecord& b) {
+    return std::tuple(-Cached(a), a.Load(), a.number) < std::tuple(-Cached(b), b.Load(), b.number);
+  };
+  const std::string_view fingerprint = worker.report.fingerprint;
+  auto found = std::find_if(holders_.begin(), holders_.end(),
+                            [&](const Holders& one) { return one.fingerprint == fingerprint; });
+  if (found == holders_.end()) {
+    holders_.push_back({.fingerprint = fingerprint, .most = &worker});
+  } else if (before(worker, *found->most)) {
+    found->second = found->most;
+    found->most = &worker;
+  } else if (found->second == nullptr || before(worker, *found->second)) {
+    found->second = &worker;
+  }
 }
 
 int64_t RouteCost::Uncached(const WorkerRecord& worker) const {
@@ -43,8 +56,7 @@ bool RouteCost::HasRoom(const WorkerRecord& worker) const {
 }
 
 double RouteCost::PrefillUs(const WorkerRecord& worker) const {
-  double us = static_cast<double>(worker.BacklogUs(fleet_.now_us)) +
-              options_.compute_weight * ComputeUs(worker);
+  double us = static_cast<double>(worker.BacklogUs(fleet_.now_us)) + CostOf(WayOn(worker));
   // On a worker that only prefills, what other routers sent there waits to be computed as well.
   if (!worker.CanDecode()) us += worker.others * fleet_.speeds->prefill_us();
   if (!HasRoom(worker)) us += kNoRoomUs;
@@ -64,10 +76,11 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
   double us = static_cast<double>(decode.BacklogUs(fleet_.now_us)) + DecodeUs(decode);
-  const double compute_us = options_.compute_weight * ComputeUs(decode);
-  us += compute_us;
+  const Way way = WayOn(decode);
+  us += CostOf(way);
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
-  return charged ? us + options_.local_prefill_penalty * compute_us : us;
+  if (!charged) return us;
+  return us + options_.local_prefill_penalty * options_.compute_weight * way.compute_us;
 }
 
 bool RouteCost::ComputesLocally(const WorkerRecord& decode, const WorkerRecord& prefill) const {
@@ -87,33 +100,38 @@ bool RouteCost::Continues(const WorkerRecord& decode, const WorkerRecord& prefil
   return here < there || (here == there && 2 * here <= input_.prompt_tokens);
 }
 
-double RouteCost::ComputeUs(const WorkerRecord& worker) const {
+RouteCost::Way RouteCost::WayOn(const WorkerRecord& worker) const {
   const WorkerSpeeds& speeds = *Of(worker).speeds;
-  if (const auto pull = Pull(worker)) {
-    return PullUs(worker, pull->tokens - Cached(worker)) +
-           speeds.PrefillUs(pull->tokens, input_.prompt_tokens);
-  }
-  return speeds.PrefillUs(input_.prompt_tokens - Uncached(worker), input_.prompt_tokens);
+  const int64_t here = Cached(worker);
+  const Way alone{.pull = std::nullopt,
+                  .compute_us = speeds.PrefillUs(input_.prompt_tokens - Uncached(worker),
+                                                 input_.prompt_tokens)};
+  const WorkerRecord* const source = SourceFor(worker);
+  if (source == nullptr || Cached(*source) <= here) return alone;
+  const int64_t there = Cached(*source);
+  const Way pulling{.pull = PrefixPull{.from = source->number,
+                                       .tokens = static_cast<int32_t>(there),
+                                       .us = static_cast<int64_t>(PullUs(worker, there - here))},
+                    .compute_us = speeds.PrefillUs(there, input_.prompt_tokens)};
+  return CostOf(pulling) < CostOf(alone) ? pulling : alone;
 }
 
-std::optional<PrefixPull> RouteCost::Pull(const WorkerRecord& worker) const {
-  const auto is_source = [&worker](const WorkerRecord* holder) {
-    return holder->number != worker.number &&
-           holder->report.fingerprint == worker.report.fingerprint;
-  };
-  const auto holder = std::find_if(holders_.begin(), holders_.end(), is_source);
-  if (holder == holders_.end()) return std::nullopt;
-  const int64_t here = Cached(worker);
-  const int64_t there = Cached(**holder);
-  if (there <= here) return std::nullopt;
-  const double compute_us = Of(worker).speeds->PrefillUs(here, there);
-  if (PullUs(worker, there - here) >= compute_us) return std::nullopt;
-  return PrefixPull{.from = (*holder)->number, .tokens = static_cast<int32_t>(there)};
+double RouteCost::CostOf(const Way& way) const {
+  const double us = options_.compute_weight * way.compute_us;
+  return way.pull ? us + options_.pull_weight * static_cast<double>(way.pull->us) : us;
+}
+
+const WorkerRecord* RouteCost::SourceFor(const WorkerRecord& worker) const {
+  for (const Holders& holders : holders_) {
+    if (holders.fingerprint != worker.report.fingerprint) continue;
+    return holders.most->number == worker.number ? holders.second : holders.most;
+  }
+  return nullptr;
 }
 
 double RouteCost::PullUs(const WorkerRecord& worker, int64_t tokens) const {
   const WorkerSpeeds& speeds = *Of(worker).speeds;
-  return speeds.TransferUs(KvBytes(worker, tokens)) + speeds.HandOffUs();
+  return speeds.TransferUs(KvBytes(worker, tokens)) + speeds.PullUs();
 }
 
 int64_t RouteCost::KvBytes(const WorkerRecord& worker, int64_t tokens) const {
@@ -125,8 +143,9 @@ RoutePlan RouteCost::Plan(const WorkerRecord& decode, const WorkerRecord* prefil
   const WorkerRecord& prefiller = prefill != nullptr ? *prefill : decode;
   RoutePlan plan{.decode = decode.number, .prefill = std::nullopt};
   if (prefill != nullptr) plan.prefill = prefill->number;
-  plan.pull = Pull(prefiller);
-  plan.work = {.tokens = Uncached(prefiller), .us = static_cast<int64_t>(ComputeUs(prefiller))};
+  const Way way = WayOn(prefiller);
+  plan.pull = way.pull;
+  plan.work = {.tokens = Uncached(prefiller), .us = static_cast<int64_t>(way.compute_us)};
   return plan;
 }
 

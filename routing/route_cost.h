@@ -11,7 +11,8 @@
 //
 // A pool that cannot hold the prompt makes a worker the last choice, but still one: the report may
 // be old. Where a missing prefix can be pulled from another worker's cache for less than computing
-// it, and pulls are to be suggested, the pull's time counts instead.
+// it, the pull's time counts instead. It keeps nobody waiting but its own request, so it has a
+// weight of its own, and is no part of the work that the worker is given.
 //
 // The form follows NVIDIA Dynamo's router (overlap against load) with weights replaced by measured
 // speeds, so that nothing has to be tuned to the hardware.
@@ -23,7 +24,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <string_view>
 
 #include "absl/container/inlined_vector.h"
 #include "routing/routing_policy.h"
@@ -65,17 +66,29 @@ class RouteCost {
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
-  // Its computation alone, with the cheapest way to the missing prefix.
-  double ComputeUs(const WorkerRecord& worker) const;
-  std::optional<PrefixPull> Pull(const WorkerRecord& worker) const;
+  // The cheapest way to the prompt's KV on a worker.
+  struct Way {
+    std::optional<PrefixPull> pull;
+    double compute_us;  // of what is not pulled
+  };
+  Way WayOn(const WorkerRecord& worker) const;
+  double CostOf(const Way& way) const;
+  const WorkerRecord* SourceFor(const WorkerRecord& worker) const;
   double PullUs(const WorkerRecord& worker, int64_t tokens) const;
   int64_t KvBytes(const WorkerRecord& worker, int64_t tokens) const;
 
   const RoutingOptions& options_;
   const RoutingInput& input_;
   const FleetView& fleet_;
-  absl::InlinedVector<Known, 64> known_;      // in the fleet's order
-  std::vector<const WorkerRecord*> holders_;  // most cached tokens first; only for pulls
+  absl::InlinedVector<Known, 64> known_;  // in the fleet's order
+  // The two workers of one fingerprint that have most of the prompt: nobody pulls from itself.
+  struct Holders {
+    std::string_view fingerprint;
+    const WorkerRecord* most = nullptr;
+    const WorkerRecord* second = nullptr;
+  };
+  void Offer(const WorkerRecord& worker);
+  absl::InlinedVector<Holders, 2> holders_;  // only for pulls
 };
 
 }  // namespace baton

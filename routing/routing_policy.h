@@ -54,8 +54,8 @@ struct RoutingOptions {
   int32_t local_prefill_tokens = 16;
   // At most so many uncached tokens are a next turn, computed where the turns before are unless
   // those who wait there take longer than the prefill worker. What is more, or begins cold, costs
-  // `local_prefill_penalty` times its time extra on a decode worker: the sequences that decode there
-  // wait meanwhile.
+  // `local_prefill_penalty` times its time extra on a decode worker: the sequences that decode
+  // there wait meanwhile.
   int32_t local_continuation_tokens = 512;
   double local_prefill_penalty = 0.5;
   // A prompt's computing counts so many times its time: it keeps others waiting as well.
@@ -68,8 +68,10 @@ struct RoutingOptions {
   int32_t affinity_tokens = 1024;
   // Session affinity: keys that are remembered, the ones used last.
   int32_t max_sessions = 1 << 16;
-  // Name in the plan where a missing prefix can be had for less than computing it.
-  bool suggest_pulls = false;
+  // A missing prefix is pulled from a worker that has it when that costs less than computing it,
+  // where a pull's estimated time counts pull_weight times.
+  bool pull_prefixes = true;
+  double pull_weight = 1;
 };
 
 struct RoutingInput {
@@ -86,11 +88,12 @@ struct RoutingInput {
   uint64_t affinity_key = 0;
 };
 
-// The prompt's first `tokens` tokens are in the cache of `from`, and pulling what is missing there
-// to the worker that computes the prompt takes less time than computing it.
+// The prompt's first `tokens` tokens are in the cache of `from`, and pulling what is missing of
+// them at the worker that computes the prompt costs less than computing it there.
 struct PrefixPull {
   WorkerNumber from{0};
   int32_t tokens = 0;
+  int64_t us = 0;  // what it is expected to take
 
   bool operator==(const PrefixPull&) const = default;
 };
@@ -98,7 +101,7 @@ struct PrefixPull {
 struct RoutePlan {
   WorkerNumber decode;
   std::optional<WorkerNumber> prefill;  // none: the decode worker prefills
-  std::optional<PrefixPull> pull = {};  // only with RoutingOptions::suggest_pulls
+  std::optional<PrefixPull> pull = {};  // only with RoutingOptions::pull_prefixes
   PrefillWork work = {};                // of the worker that prefills
 
   WorkerNumber prefiller() const { return prefill.value_or(decode); }

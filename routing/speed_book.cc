@@ -27,6 +27,16 @@ void SpeedBook::Learn(const FinishedRequest& request) {
   if (request.prefill_us > 0) MoveMean(prefill_us_, request.prefill_us);
 }
 
+void SpeedBook::Learn(const FinishedPull& pull) {
+  LearnPull(fleet_, pull);
+  LearnPull(At(pull.receiver), pull);
+}
+
+void SpeedBook::LearnPull(WorkerSpeeds& speeds, const FinishedPull& pull) {
+  speeds.ObserveTransfer(pull.kv_bytes, pull.kv_transfer_us);
+  speeds.ObservePull(pull.us - static_cast<int64_t>(speeds.TransferUs(pull.kv_bytes)));
+}
+
 void SpeedBook::LearnPrefill(WorkerSpeeds& speeds, const FinishedRequest& request) const {
   speeds.ObservePrefill(request.cached_tokens, request.computed_tokens, request.prefill_us);
 }

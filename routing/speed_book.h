@@ -29,9 +29,18 @@ struct FinishedRequest {
   int64_t decode_batch = 0;  // sequences on the decode worker when it was routed, with itself
 };
 
+// What a pull of a cached prefix came to, also one that failed.
+struct FinishedPull {
+  WorkerNumber receiver{0};
+  int64_t us = 0;  // from the router's decision to the receiver's answer
+  int64_t kv_bytes = 0;
+  int64_t kv_transfer_us = 0;
+};
+
 class SpeedBook {
  public:
   void Learn(const FinishedRequest& request);
+  void Learn(const FinishedPull& pull);
   void Forget(WorkerNumber number);
 
   const WorkerSpeeds& Of(WorkerNumber number) const;
@@ -44,6 +53,7 @@ class SpeedBook {
   void LearnPrefill(WorkerSpeeds& speeds, const FinishedRequest& request) const;
   void LearnHandOff(WorkerSpeeds& speeds, const FinishedRequest& request) const;
   void LearnDecode(WorkerSpeeds& speeds, const FinishedRequest& request) const;
+  static void LearnPull(WorkerSpeeds& speeds, const FinishedPull& pull);
 
   WorkerSpeeds fleet_;
   absl::flat_hash_map<WorkerNumber, WorkerSpeeds> of_worker_;

@@ -19,11 +19,14 @@ constexpr LineFitOptions kStep{
 // The ceiling keeps a slow day from sending every prompt to decode workers.
 constexpr LineFitOptions kHandOff{
     .intercept = 4000, .slope = 0, .typical_x = 1, .floor = 100, .ceiling = 20'000};
+// So does this one's: a pull that is not tried teaches nothing.
+constexpr LineFitOptions kPull{
+    .intercept = 4000, .slope = 0, .typical_x = 1, .floor = 100, .ceiling = 20'000};
 
 }  // namespace
 
 WorkerSpeeds::WorkerSpeeds()
-    : prefill_(kPrefill), transfer_(kTransfer), step_(kStep), hand_off_(kHandOff) {}
+    : prefill_(kPrefill), transfer_(kTransfer), step_(kStep), hand_off_(kHandOff), pull_(kPull) {}
 
 void WorkerSpeeds::ObservePrefill(int64_t cached, int64_t computed, int64_t prefill_us) {
   if (cached < 0 || computed <= 0) return;
@@ -49,6 +52,10 @@ void WorkerSpeeds::ObserveHandOff(int64_t hand_off_us) {
   hand_off_.Observe(0, static_cast<double>(std::max<int64_t>(1, hand_off_us)));
 }
 
+void WorkerSpeeds::ObservePull(int64_t pull_us) {
+  pull_.Observe(0, static_cast<double>(std::max<int64_t>(1, pull_us)));
+}
+
 double WorkerSpeeds::PrefillUs(int64_t cached, int64_t total) const {
   if (total <= cached) return 0;
   const auto tokens = static_cast<double>(total - cached);
@@ -65,12 +72,15 @@ double WorkerSpeeds::StepUs(int64_t batch) const {
 
 double WorkerSpeeds::HandOffUs() const { return hand_off_.At(0); }
 
+double WorkerSpeeds::PullUs() const { return pull_.At(0); }
+
 WorkerSpeeds WorkerSpeeds::AsPrior() const {
   WorkerSpeeds out;
   out.prefill_ = prefill_.AsPrior();
   out.transfer_ = transfer_.AsPrior();
   out.step_ = step_.AsPrior();
   out.hand_off_ = hand_off_.AsPrior();
+  out.pull_ = pull_.AsPrior();
   return out;
 }
 

@@ -1,11 +1,12 @@
 // How fast a worker is, learned from its finished requests: what routing turns tokens, bytes and
 // neighbours into microseconds with.
 //
-// Four lines, each a LineFit:
+// Five lines, each a LineFit:
 //   prefill     us a token against the token's position (attention reads all before it)
 //   transfer    us against bytes
 //   decode      us a step against the sequences in the batch
 //   hand-off    us between prefill's end and the first token that neither is: calls, tickets
+//   pull        us that a pull of a cached prefix takes beside its bytes: calls, waiting for steps
 // The priors are those of a small model on a few CPU cores; a request or two replace them.
 //
 // Pure; not thread-safe: belongs to its host.
@@ -28,6 +29,7 @@ class WorkerSpeeds {
   // A sequence that decoded among `batch` sequences (itself included) took so long for a token.
   void ObserveStep(int64_t batch, int64_t step_us);
   void ObserveHandOff(int64_t hand_off_us);
+  void ObservePull(int64_t pull_us);  // without its bytes' time
 
   // Computing tokens [cached, total) of a prompt. 0 when there are none.
   double PrefillUs(int64_t cached, int64_t total) const;
@@ -35,6 +37,7 @@ class WorkerSpeeds {
   double TransferUs(int64_t bytes) const;
   double StepUs(int64_t batch) const;
   double HandOffUs() const;
+  double PullUs() const;  // without its bytes' time
 
   // Prefills that were learned from.
   double observed() const { return prefill_.observed(); }
@@ -47,6 +50,7 @@ class WorkerSpeeds {
   LineFit transfer_;
   LineFit step_;
   LineFit hand_off_;
+  LineFit pull_;
 };
 
 }  // namespace baton

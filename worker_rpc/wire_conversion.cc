@@ -121,6 +121,19 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
   return out;
 }
 
+PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
+  return {.tokens = TokenIdsFromWire(wire.token_ids()),
+          .cache_namespace = CacheNamespace(wire.cache_namespace()),
+          .timeout_ms = wire.timeout_ms()};
+}
+
+SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
+  return {.tokens = TokenIdsFromWire(wire.token_ids()),
+          .cache_namespace = CacheNamespace(wire.cache_namespace()),
+          .ticket = TicketFromWire(wire.ticket().ticket()),
+          .block_size = wire.ticket().block_size()};
+}
+
 TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
   TransferTicket out;
   out.transfer_id = wire.transfer_id();

@@ -27,6 +27,9 @@ absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length);
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
 
+PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire);
+SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire);
+
 TransferTicket TicketFromWire(const v1::TransferTicket& wire);
 v1::TransferTicket TicketToWire(const TransferTicket& ticket);
 v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint);

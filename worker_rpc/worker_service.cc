@@ -9,6 +9,7 @@
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
 #include "worker_rpc/kv_event_stream.h"
+#include "worker_rpc/prefix_pull_calls.h"
 
 namespace baton {
 namespace {
@@ -64,6 +65,17 @@ grpc::ServerWriteReactor<v1::KvEventBatch>* WorkerService::StreamKvEvents(
   stream->Hold();
   stream->Start(*request, kv_event_streams_.Enter());
   return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::PullPrefixEvent>* WorkerService::PullPrefix(
+    grpc::CallbackServerContext*, const v1::PullPrefixRequest* request) {
+  return StartPull(engine_, *request, pulls_.Enter());
+}
+
+grpc::ServerUnaryReactor* WorkerService::SendPrefix(grpc::CallbackServerContext*,
+                                                    const v1::SendPrefixRequest* request,
+                                                    v1::SendPrefixResponse* response) {
+  return StartSend(engine_, *request, response);
 }
 
 void WorkerService::SetAddress(const std::string& address) {

@@ -18,6 +18,8 @@ int64_t ResidentBytes();
 
 // Readers of KV events at a time: one for each router, and those whose end was not noticed yet.
 inline constexpr int32_t kMaxKvEventStreams = 64;
+// Pulls that this worker is asked for at a time.
+inline constexpr int32_t kMaxPulls = 1024;
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:
@@ -35,6 +37,11 @@ class WorkerService final : public v1::Worker::CallbackService {
                                     v1::InspectResponse* response) override;
   grpc::ServerWriteReactor<v1::KvEventBatch>* StreamKvEvents(
       grpc::CallbackServerContext* context, const v1::StreamKvEventsRequest* request) override;
+  grpc::ServerWriteReactor<v1::PullPrefixEvent>* PullPrefix(
+      grpc::CallbackServerContext* context, const v1::PullPrefixRequest* request) override;
+  grpc::ServerUnaryReactor* SendPrefix(grpc::CallbackServerContext* context,
+                                       const v1::SendPrefixRequest* request,
+                                       v1::SendPrefixResponse* response) override;
 
   // The address is known once the server listens.
   void SetAddress(const std::string& address);
@@ -48,6 +55,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   WorkerIdentity identity_;
   bool draining_ = false;
   CallGate kv_event_streams_{kMaxKvEventStreams};
+  CallGate pulls_{kMaxPulls};
   TaskPool tasks_;  // last: its tasks use all of the above
 };
 

@@ -44,6 +44,8 @@ class FakeEngine final : public Engine {
     bool finish = true;                                // or stay silent behind the tokens
     bool hold_hand_overs = false;                      // answer them in AnswerHandOvers
     bool prefix_cache = true;
+    absl::Status pull_refusal = absl::OkStatus();
+    bool pull_has_all = false;  // the prefix is there already
     size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
     std::string chat_template = "";
@@ -136,6 +138,7 @@ class FakeEngine final : public Engine {
       }
       changed_.notify_all();
     }
+    EndPull(handle, absl::CancelledError("cancelled"));
     if (sink != nullptr) sink->OnError(absl::CancelledError("cancelled"));
     if (prefill_sink != nullptr) prefill_sink->OnDone(absl::CancelledError("cancelled"));
   }
@@ -209,6 +212,14 @@ class FakeEngine final : public Engine {
     std::lock_guard lock(mutex_);
     return prefilled_;
   }
+  std::vector<PullRequest> pulled() {
+    std::lock_guard lock(mutex_);
+    return pulled_;
+  }
+  std::vector<SendPrefixRequest> sent() {
+    std::lock_guard lock(mutex_);
+    return sent_;
+  }
   int prefilled_locally() {
     std::lock_guard lock(mutex_);
     return prefilled_locally_;
@@ -229,6 +240,54 @@ class FakeEngine final : public Engine {
     }
     Publish({.kind = KvEvent::Kind::kRemoved, .parent = {}, .hashes = hashes});
   }
+  RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
+    std::unique_lock lock(mutex_);
+    const RequestHandle handle = next_handle_++;
+    pulled_.push_back(request);
+    changed_.notify_all();
+    live_pulls_[handle] = sink;
+    lock.unlock();
+    if (!script_.pull_refusal.ok()) {
+      EndPull(handle, script_.pull_refusal);
+    } else if (script_.pull_has_all) {
+      EndPull(handle, PullResult{.tokens = static_cast<int32_t>(request.tokens.size())});
+    } else {
+      sink->OnTicket({.transfer_id = handle,
+                      .receiver_epoch = epoch_,
+                      .address = "tcp:127.0.0.1:1",
+                      .first_block = 0,
+                      .block_count = static_cast<int32_t>(request.tokens.size()) / 16,
+                      .timeout_ms = request.timeout_ms},
+                     16);
+    }
+    return handle;
+  }
+  // Ends a pull that got its ticket; nothing when it has ended.
+  void EndPull(RequestHandle handle, absl::StatusOr<PullResult> result) {
+    std::shared_ptr<PullSink> sink;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = live_pulls_.find(handle);
+      if (found == live_pulls_.end()) return;
+      sink = found->second;
+      live_pulls_.erase(found);
+    }
+    sink->OnDone(std::move(result));
+  }
+  // What happens when this engine is to send a prefix; by default it has nothing.
+  using SendDone = std::function<void(absl::StatusOr<int32_t>)>;
+  using Send = std::function<void(const SendPrefixRequest&, const SendDone& done)>;
+  void OnSend(Send send) { send_ = std::move(send); }
+  void SendPrefix(SendPrefixRequest request, SendDone done) override {
+    {
+      std::lock_guard lock(mutex_);
+      sent_.push_back(request);
+      changed_.notify_all();
+    }
+    if (send_ == nullptr) return done(absl::NotFoundError("nothing is cached"));
+    send_(request, done);
+  }
+
   KvEventFeed* kv_events() override { return script_.prefix_cache ? &kv_event_feed_ : nullptr; }
   // In parts of one hash.
   void SnapshotKvEvents(KvEventSnapshotDone done) override {
@@ -264,6 +323,9 @@ class FakeEngine final : public Engine {
   size_t prefilled_count() const { return prefilled_.size(); }
   size_t cancelled_count() const { return cancelled_.size(); }
   size_t hand_over_count() const { return hand_overs_.size(); }
+  size_t pulled_count() const { return pulled_.size(); }
+  size_t live_pull_count() const { return live_pulls_.size(); }
+  size_t sent_count() const { return sent_.size(); }
 
  private:
   void Publish(const KvEvent& event) { kv_event_feed_.Publish({EncodeKvEvents({&event, 1})}); }
@@ -275,12 +337,16 @@ class FakeEngine final : public Engine {
   KvFingerprint fingerprint_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::function<void(const TransferTicket&)> deliver_;
+  Send send_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   RequestHandle next_handle_ = 1;
   std::map<RequestHandle, std::pair<GenerateRequest, std::shared_ptr<RequestSink>>> live_;
   std::map<RequestHandle, std::shared_ptr<PrefillSink>> live_prefills_;
+  std::map<RequestHandle, std::shared_ptr<PullSink>> live_pulls_;
+  std::vector<PullRequest> pulled_;
+  std::vector<SendPrefixRequest> sent_;
   std::vector<GenerateRequest> generated_;
   std::vector<PrefillRequest> prefilled_;
   std::vector<RequestHandle> cancelled_;

@@ -48,11 +48,13 @@ class ServiceTest(unittest.TestCase):
     """One `baton up` for all tests of a class."""
     prefill, decode = 1, 1
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=1024")
+    router_arguments = ()
 
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(
-            Cluster(ARGUMENTS.bin, ARGUMENTS.model, cls.prefill, cls.decode, cls.worker_arguments))
+            Cluster(ARGUMENTS.bin, ARGUMENTS.model, cls.prefill, cls.decode, cls.worker_arguments,
+                    cls.router_arguments))
         cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def prompt(self, length, start=0):

@@ -241,13 +241,16 @@ class FakeTransport final : public KvTransport {
   // Full blocks that the engine reported, and have not been written since as far as it said.
   size_t reported_full() const { return reported_.size(); }
 
-  // The prompt's KV lands, with this manifest.
-  void Deliver(uint64_t id, const std::vector<TokenId>& prompt, std::string manifest) {
+  // The prompt's KV lands, with this manifest; where the sender may end early, `blocks` of it.
+  void Deliver(uint64_t id, const std::vector<TokenId>& prompt, std::string manifest,
+               std::optional<int32_t> blocks = std::nullopt) {
     const ReceiveSpec spec = Take(receives, id).spec;
-    WriteChain(spec, prompt, static_cast<int32_t>(spec.blocks.size()));
+    EXPECT_TRUE(spec.may_end_early || !blocks.has_value());
+    const int32_t landed = blocks.value_or(static_cast<int32_t>(spec.blocks.size()));
+    WriteChain(spec, prompt, landed);
     events_.push_back({.kind = TransferEvent::Kind::kReceived,
                        .id = id,
-                       .blocks_done = static_cast<int32_t>(spec.blocks.size()),
+                       .blocks_done = landed,
                        .manifest = std::move(manifest),
                        .status = {},
                        .bytes = 1000,
@@ -363,6 +366,28 @@ class RecordingSink final : public RequestSink {
 
  private:
   const std::shared_ptr<SinkRecord> record_;
+};
+
+struct PullRecord {
+  std::optional<TransferTicket> ticket;
+  std::optional<absl::StatusOr<PullResult>> done;
+};
+
+class RecordingPullSink final : public PullSink {
+ public:
+  explicit RecordingPullSink(std::shared_ptr<PullRecord> record) : record_(std::move(record)) {}
+  void OnTicket(const TransferTicket& ticket, int32_t) override {
+    EXPECT_FALSE(record_->ticket.has_value()) << "a second ticket";
+    EXPECT_FALSE(record_->done.has_value()) << "a ticket behind the end";
+    record_->ticket = ticket;
+  }
+  void OnDone(absl::StatusOr<PullResult> result) override {
+    EXPECT_FALSE(record_->done.has_value()) << "a second end";
+    record_->done = std::move(result);
+  }
+
+ private:
+  const std::shared_ptr<PullRecord> record_;
 };
 
 struct PrefillRecord {

@@ -112,6 +112,33 @@ class WorkerBench {
                      std::make_shared<RecordingPrefillSink>(record));
     return record;
   }
+  std::shared_ptr<PullRecord> Pull(std::vector<TokenId> tokens, int64_t timeout_ms = 1000) {
+    auto record = std::make_shared<PullRecord>();
+    core->PullPrefix(++last_handle,
+                     {.tokens = std::move(tokens),
+                      .cache_namespace = CacheNamespace(0),
+                      .timeout_ms = timeout_ms},
+                     std::make_shared<RecordingPullSink>(record));
+    return record;
+  }
+  // Of tokens [0, size) to whom the ticket is from.
+  absl::StatusOr<int32_t> SendPrefix(std::vector<TokenId> tokens, const TransferTicket& ticket,
+                                     int32_t block_size = 4) {
+    return core->SendPrefix(++last_handle, {.tokens = std::move(tokens),
+                                            .cache_namespace = CacheNamespace(0),
+                                            .ticket = ticket,
+                                            .block_size = block_size});
+  }
+  // Answers the prompt, which is cached then with its answer.
+  void Cache(const std::vector<TokenId>& prompt, int32_t answer = 1) {
+    const auto record = Generate(prompt, answer);
+    Run();
+    ASSERT_TRUE(record->finish.has_value());
+  }
+  int32_t CachedTokens(std::vector<TokenId> tokens) const {
+    tokens.push_back(0);  // a match stops before the last
+    return cache.PeekMatch(CacheNamespace(0), UnitsFromTokens(tokens));
+  }
   static SamplingParams Greedy() {
     SamplingParams params;
     params.temperature = 0;

@@ -74,7 +74,11 @@ class RandomWorker {
   }
 
   void PlayOne() {
-    switch (Pick(12)) {
+    switch (Pick(14)) {
+      case 12:
+        return PullSomePrefix();
+      case 13:
+        return SendSomePrefix();
       case 0:
         return AddGenerate(false);
       case 1:
@@ -126,7 +130,7 @@ class RandomWorker {
     generated_.push_back({request, bench_.Generate(request)});
     bench_.fake.next_post = absl::OkStatus();
     const auto& ticket = generated_.back().record->ticket;
-    if (ticket) requests_[ticket->transfer_id] = request;
+    if (ticket) deliveries_[ticket->transfer_id] = {Shipped(request), Manifest(request)};
   }
 
   // Another worker had it before: some choices have tokens, some have ended, one goes on.
@@ -158,13 +162,38 @@ class RandomWorker {
     return EncodeManifest(manifest);
   }
 
+  void PullSomePrefix() {
+    std::vector<TokenId> prefix = Prompt();
+    std::replace(prefix.begin(), prefix.end(), TokenId{'!'}, TokenId{'A'});
+    if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
+    pulls_.push_back(bench_.Pull(prefix, 1 + Pick(10)));
+    bench_.fake.next_post = absl::OkStatus();
+    const auto& ticket = pulls_.back()->ticket;
+    if (ticket) deliveries_[ticket->transfer_id] = {prefix, bench_.Manifest(prefix)};
+  }
+
+  void SendSomePrefix() {
+    const auto prefix = Prompt();
+    const auto blocks = static_cast<int32_t>(prefix.size()) / bench_.cache.options().block_size;
+    TransferTicket ticket = bench_.Ticket(0);
+    ticket.first_block = static_cast<int32_t>(Pick(blocks + 1));
+    ticket.block_count = blocks - ticket.first_block;
+    if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
+    bench_.SendPrefix(prefix, ticket, bench_.cache.options().block_size).IgnoreError();
+    bench_.fake.next_post = absl::OkStatus();
+  }
+
   void EndSomeReceive() {
     if (bench_.fake.receives.empty()) return;
     auto it = bench_.fake.receives.begin();
     std::advance(it, Pick(static_cast<uint32_t>(bench_.fake.receives.size())));
     const uint64_t id = it->first;
-    const GenerateRequest& request = requests_.at(id);
-    const std::vector<TokenId> shipped = Shipped(request);
+    const std::vector<TokenId>& shipped = deliveries_.at(id).shipped;
+    const std::string& manifest = deliveries_.at(id).manifest;
+    if (it->second.spec.may_end_early && Pick(3) == 0) {  // the source has less
+      return bench_.fake.Deliver(id, shipped, "",
+                                 static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)));
+    }
     switch (Pick(5)) {
       case 0:
         return bench_.fake.Progress(id);
@@ -173,9 +202,9 @@ class RandomWorker {
             id, absl::UnavailableError("lost"),
             static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)), shipped);
       case 2:
-        return bench_.fake.Deliver(id, shipped, Manifest(request).substr(1));
+        return bench_.fake.Deliver(id, shipped, manifest.substr(1));
       default:
-        return bench_.fake.Deliver(id, shipped, Manifest(request));
+        return bench_.fake.Deliver(id, shipped, manifest);
     }
   }
 
@@ -197,7 +226,10 @@ class RandomWorker {
       if (Pick(3) == 0) EndSomeReceive();
       if (Pick(3) == 0) EndSomeSend();
       const bool events = bench_.core->active_transfers() > 0;
-      if (!worked && !events && !bench_.core->has_work()) break;
+      if (worked || events || bench_.core->has_work()) continue;
+      bench_.clock.AdvanceUs(1'000'000);  // leases end by themselves
+      bench_.core->CheckDeadlines();
+      if (!bench_.core->has_work()) break;
     }
     EXPECT_TRUE(bench_.core->idle())
         << "stalls with " << bench_.core->Handles().size() << " requests, "
@@ -212,6 +244,7 @@ class RandomWorker {
       for (int32_t i = 0; i < one.request.n; ++i) CheckChoice(one, i);
     }
     for (const auto& prefill : prefills_) EXPECT_TRUE(prefill->done.has_value());
+    for (const auto& pull : pulls_) EXPECT_TRUE(pull->done.has_value());
     EXPECT_EQ(bench_.core->counters().requests,
               static_cast<int64_t>(generated_.size() + prefills_.size()));
   }
@@ -241,7 +274,12 @@ class RandomWorker {
   WorkerBench bench_;
   std::vector<Generated> generated_;
   std::vector<std::shared_ptr<PrefillRecord>> prefills_;
-  std::map<uint64_t, GenerateRequest> requests_;  // by the transfer that they wait for
+  struct Delivery {
+    std::vector<TokenId> shipped;
+    std::string manifest;
+  };
+  std::map<uint64_t, Delivery> deliveries_;  // by the transfer that waits for it
+  std::vector<std::shared_ptr<PullRecord>> pulls_;
   Sampler sampler_{{kEndToken}};
   int finished_ = 0;
   int finished_forks_ = 0;

@@ -66,7 +66,7 @@ TESTED_ELSEWHERE = {
 PURE_ROUTER = ["request_flow", "request_validation", "served_model", "router_core", "router_options", "fleet_index",
                "predicted_prefixes"]
 # Files of router/ that speak wire types, beside *_service.
-ROUTER_EDGES = ["decode_stream", "generate_call", "heartbeat_board", "kv_event_stream_reader", "model_fetcher", "request_ledger", "router_wire",
+ROUTER_EDGES = ["decode_stream", "generate_call", "generate_call_pull", "heartbeat_board", "kv_event_stream_reader", "model_fetcher", "pull_call", "request_ledger", "router_wire",
                 "worker_channels"]
 
 UNDONE = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")

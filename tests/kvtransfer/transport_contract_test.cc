@@ -58,6 +58,37 @@ TEST_P(TransportContract, CarriesTheManifestAloneWhenNoBlockIsMissing) {
   Transfer(a, b, 1, 16 * 4, 4, 1);
 }
 
+TEST_P(TransportContract, EndsEarlyOnlyWhereBothSidesAgreedToIt) {
+  for (const bool agreed : {true, false}) {
+    TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
+    const ReceiveSpec spec{.transfer_id = 9,
+                           .first_block = 2,
+                           .blocks = MakeBlocks(1, 6, 1),
+                           .tokens = 16 * 8,
+                           .may_end_early = agreed};
+    ASSERT_TRUE(b.transport().Expect(spec).ok());
+    const std::vector<BlockId> source = MakeBlocks(20, 4, -1);
+    for (int32_t i = 0; i < 4; ++i) a.FillBlock(source[i], 900 + i);
+    ASSERT_TRUE(a.transport()
+                    .StartSend({.sender_transfer = 5,
+                                .ticket = b.Ticket(spec),
+                                .tokens = spec.tokens,
+                                .may_end_early = true})
+                    .ok());
+    a.transport().Announce(5, source, /*final=*/true, "");
+    const TransferEvent received = b.WaitReceived(9);
+    if (!agreed) {
+      EXPECT_EQ(received.kind, Kind::kReceiveFailed);
+      EXPECT_EQ(a.WaitSent(5).kind, Kind::kSendFailed);
+      continue;
+    }
+    ASSERT_EQ(received.kind, Kind::kReceived) << received.status;
+    EXPECT_EQ(received.blocks_done, 4);
+    for (int32_t i = 0; i < 4; ++i) EXPECT_EQ(b.Differences(spec.blocks[i], 900 + i, 16), 0);
+    EXPECT_EQ(a.WaitSent(5).kind, Kind::kSent);
+  }
+}
+
 TEST_P(TransportContract, CarriesChunksAnnouncedOneByOne) {
   TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
   Transfer(a, b, 1, 16 * 20 + 1, 0, 1);

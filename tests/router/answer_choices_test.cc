@@ -42,5 +42,14 @@ TEST(AnswerChoices, TheLastTokenOfAChoiceWasNeverFed) {
   EXPECT_EQ(AnswerChoices::Committed(Tokens{1, 2}, {.tokens = {3, 4}}), (Tokens{1, 2, 3}));
 }
 
+TEST(AnswerChoices, BeginAlikeUpToThePromptsEndUnlessThereIsOne) {
+  AnswerChoices one(1);
+  EXPECT_TRUE(one.TakeTokens(0, Tokens{5, 6}, 0).ok());
+  EXPECT_EQ(one.CommonTokens(Tokens{1, 2}), (Tokens{1, 2, 5, 6}));
+  AnswerChoices two(2);
+  EXPECT_TRUE(two.TakeTokens(0, Tokens{5, 6}, 0).ok());
+  EXPECT_EQ(two.CommonTokens(Tokens{1, 2}), (Tokens{1, 2}));
+}
+
 }  // namespace
 }  // namespace baton

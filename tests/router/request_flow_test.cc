@@ -18,6 +18,12 @@ using ::testing::IsEmpty;
 constexpr RoutePlan Remote() { return {.decode = WorkerNumber(1), .prefill = WorkerNumber(2)}; }
 constexpr RoutePlan Local() { return {.decode = WorkerNumber(1), .prefill = std::nullopt}; }
 
+RoutePlan Pulling() {
+  RoutePlan plan = Remote();
+  plan.pull = PrefixPull{.from = WorkerNumber(3), .tokens = 16};
+  return plan;
+}
+
 std::vector<Kind> Kinds(const RequestFlow::Actions& actions) {
   std::vector<Kind> out;
   for (const FlowAction& action : actions) out.push_back(action.kind);
@@ -345,6 +351,44 @@ TEST(RequestFlow, AClientThatLeavesCancelsBothWorkers) {
   EXPECT_THAT(Kinds(flow.OnClientGone(absl::CancelledError("bye"))), IsEmpty());
 }
 
+TEST(RequestFlow, APullComesBeforeTheWorkersHearOfTheRequest) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  const auto pulling = flow.OnRoute(Pulling());
+  EXPECT_THAT(Kinds(pulling), ElementsAre(Kind::kSendStarted, Kind::kPull));
+  EXPECT_EQ(pulling[1].worker, WorkerNumber(2)) << "to the worker that prefills";
+  EXPECT_EQ(flow.attempt(), 1);
+  EXPECT_THAT(Kinds(flow.OnTokens(1)), IsEmpty());
+  EXPECT_THAT(Kinds(flow.OnPullEnded(0)), IsEmpty()) << "of an earlier attempt";
+  const auto opened = flow.OnPullEnded(1);
+  EXPECT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode));
+  EXPECT_TRUE(opened[0].remote_prefill);
+  EXPECT_EQ(opened[0].attempt, 1);
+  EXPECT_THAT(Kinds(flow.OnPullEnded(1)), IsEmpty());
+  EXPECT_THAT(Kinds(flow.OnTicket(1)), ElementsAre(Kind::kSendPrefill));
+}
+
+TEST(RequestFlow, AClientThatLeavesWhileItsPrefixComesCancelsThePullAlone) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Pulling());
+  EXPECT_THAT(Kinds(flow.OnClientGone(absl::CancelledError("bye"))),
+              ElementsAre(Kind::kCancelPull, Kind::kFail));
+  EXPECT_THAT(Kinds(flow.OnPullEnded(1)), IsEmpty());
+}
+
+TEST(RequestFlow, AResumedRequestMayPullToo) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Local());
+  flow.OnTokens(1);
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::UnavailableError("lost"))),
+              ElementsAre(Kind::kChooseRoute));
+  EXPECT_THAT(Kinds(flow.OnRoute(Pulling())), ElementsAre(Kind::kPull));
+  EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::UnavailableError("lost"))), IsEmpty());
+  EXPECT_THAT(Kinds(flow.OnPullEnded(2)), ElementsAre(Kind::kOpenDecode));
+}
+
 // A host that carries out whatever the flow says and remembers which calls are open.
 class Host {
  public:
@@ -352,7 +396,11 @@ class Host {
 
   void RandomEvent() {
     const auto attempt = static_cast<int32_t>(random_() % 4);
-    switch (random_() % 11) {
+    switch (random_() % 13) {
+      case 11:
+      case 12:
+        if (attempt == flow_.attempt()) pull_open_ = false;
+        return Do(flow_.OnPullEnded(attempt));
       case 0:
         return Do(flow_.OnTicket(attempt));
       case 1:
@@ -384,6 +432,7 @@ class Host {
 
   void Check() const {
     EXPECT_EQ(terminal_, 1);
+    EXPECT_FALSE(pull_open_);
     EXPECT_FALSE(decode_open_);
     EXPECT_FALSE(prefill_open_);
     EXPECT_LE(started_, 1);
@@ -411,11 +460,21 @@ class Host {
       switch (action.kind) {
         case Kind::kChooseRoute:
           if (random_() % 4 == 0) return Do(flow_.OnNoRoute(absl::UnavailableError("nobody")));
+          if (random_() % 3 == 0) return Do(flow_.OnRoute(Pulling()));
           return Do(flow_.OnRoute(random_() % 2 == 0 ? Remote() : Local()));
+        case Kind::kPull:
+          EXPECT_FALSE(pull_open_ || decode_open_ || prefill_open_);
+          pull_open_ = true;
+          break;
+        case Kind::kCancelPull:
+          EXPECT_TRUE(pull_open_);
+          pull_open_ = false;
+          break;
         case Kind::kSendStarted:
           ++started_;
           break;
         case Kind::kOpenDecode:
+          EXPECT_FALSE(pull_open_);
           EXPECT_FALSE(decode_open_);
           EXPECT_FALSE(prefill_open_) << "the attempt before still prefills";
           decode_open_ = true;
@@ -449,6 +508,7 @@ class Host {
 
   std::mt19937_64& random_;
   RequestFlow flow_;
+  bool pull_open_ = false;
   bool decode_open_ = false;
   bool prefill_open_ = false;
   int started_ = 0;

@@ -83,12 +83,16 @@ TEST_F(KvAwarePolicyTest, TheDecodeWorkerWithTheLongestPrefixWins) {
 }
 
 TEST_F(KvAwarePolicyTest, LoadOutweighsAShortPrefix) {
+  options_.pull_prefixes = false;
   Add(WorkerRole::kDecode);
   Add(WorkerRole::kDecode).others = 40;
   input_.cached_tokens[WorkerNumber(2)] = 512;
   EXPECT_EQ(Choose()->decode, WorkerNumber(1));
   input_.cached_tokens[WorkerNumber(2)] = 960;
   EXPECT_EQ(Choose()->decode, WorkerNumber(2));
+  options_.pull_prefixes = true;  // the other one need not compute it
+  EXPECT_EQ(Choose()->decode, WorkerNumber(1));
+  EXPECT_EQ(Choose()->pull->from, WorkerNumber(2));
 }
 
 TEST_F(KvAwarePolicyTest, TheLocalLimitCountsUncachedTokensOfTheChosenWorker) {
@@ -202,6 +206,7 @@ TEST_F(KvAwarePolicyTest, AColdBurstSpreadsOverWorkersOfBothRoles) {
 }
 
 TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComputing) {
+  options_.pull_prefixes = false;
   for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
   input_.placement = Placement::kRemote;
@@ -217,6 +222,21 @@ TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComput
   EXPECT_EQ(first_five, std::set<WorkerNumber>{WorkerNumber(2)});
   EXPECT_EQ(all.size(), 4u);
   EXPECT_GT(fleet_.At(WorkerNumber(2)).assigned, 40);  // and the holder still does most
+}
+
+TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsAtOnceWhereThePrefixCanBePulled) {
+  for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
+  Add(WorkerRole::kDecode);
+  input_.placement = Placement::kRemote;
+  input_.cached_tokens[WorkerNumber(2)] = 900;
+  for (int i = 0; i < 40; ++i) {
+    const RoutePlan plan = *Choose();
+    EXPECT_EQ(plan.pull.has_value(), plan.prefill != WorkerNumber(2));
+    fleet_.Send(plan);
+  }
+  for (uint32_t prefill = 1; prefill <= 4; ++prefill) {
+    EXPECT_GE(fleet_.At(WorkerNumber(prefill)).assigned, 8);
+  }
 }
 
 // A prefix that everybody asks for, with caches that remember: as its holder saturates, others come
@@ -246,16 +266,19 @@ TEST_F(KvAwarePolicyTest, AHotPrefixReplicatesWhenItsHolderSaturates) {
   EXPECT_LE(fleet_.At(WorkerNumber(1)).prompts.size(), 20u);
 }
 
-TEST_F(KvAwarePolicyTest, APullIsNamedOnlyWhenAskedForAndCheaperThanComputing) {
+TEST_F(KvAwarePolicyTest, APullIsNamedOnlyWhenAllowedAndCheaperThanComputing) {
   Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
   input_.prompt_tokens = 4000;
   input_.placement = Placement::kRemote;
   input_.cached_tokens[WorkerNumber(2)] = 3000;
+  options_.pull_prefixes = false;
   EXPECT_EQ(Choose()->pull, std::nullopt);
-  options_.suggest_pulls = true;
+  options_.pull_prefixes = true;
   const auto plan = Choose();
-  EXPECT_EQ(plan->pull, (PrefixPull{.from = WorkerNumber(2), .tokens = 3000}));
+  ASSERT_TRUE(plan->pull.has_value());
+  EXPECT_EQ(plan->pull->from, WorkerNumber(2));
+  EXPECT_EQ(plan->pull->tokens, 3000);
   EXPECT_LT(plan->work.us, fleet_.speeds.Of(WorkerNumber(1)).PrefillUs(0, 4000) / 2);
   input_.cached_tokens[WorkerNumber(2)] = 8;  // not worth a call
   EXPECT_EQ(Choose()->pull, std::nullopt);
@@ -279,15 +302,15 @@ class NaiveCost {
                 speeds.StepUs(decode.active + decode.others + 1);
     us += Room(decode);
     if (prefill == nullptr) {
-      const double compute = options_.compute_weight * Compute(decode);
-      return us + Backlog(decode) + compute +
-             (charged ? options_.local_prefill_penalty * compute : 0);
+      const Way way = WayOn(decode);
+      return us + Backlog(decode) + way.cost +
+             (charged ? options_.local_prefill_penalty * way.computing : 0);
     }
     return us + Prefill(*prefill) +
            speeds.TransferUs(Lacks(decode) * decode.report.kv_bytes_per_token) + speeds.HandOffUs();
   }
   double Prefill(const WorkerRecord& worker) const {
-    const double us = Room(worker) + Backlog(worker) + options_.compute_weight * Compute(worker);
+    const double us = Room(worker) + Backlog(worker) + WayOn(worker).cost;
     return worker.report.role == WorkerRole::kPrefill
                ? us + worker.others * fleet_.speeds.prefill_us()
                : us;
@@ -313,9 +336,34 @@ class NaiveCost {
   }
 
  private:
-  double Compute(const WorkerRecord& worker) const {
-    return fleet_.speeds.Of(worker.number)
-        .PrefillUs(input_.prompt_tokens - Lacks(worker), input_.prompt_tokens);
+  // Weighted: computing all that is missing, or pulling from who has most and computing the rest.
+  struct Way {
+    double cost;
+    double computing;
+  };
+  Way WayOn(const WorkerRecord& worker) const {
+    const WorkerSpeeds& speeds = fleet_.speeds.Of(worker.number);
+    const auto computing = [&](int64_t lacks) {
+      return options_.compute_weight *
+             speeds.PrefillUs(input_.prompt_tokens - lacks, input_.prompt_tokens);
+    };
+    const Way alone{computing(Lacks(worker)), computing(Lacks(worker))};
+    const WorkerRecord* source = nullptr;
+    const auto key = [this](const WorkerRecord& one) {
+      return std::tuple(Lacks(one), one.active + one.others, one.number);
+    };
+    for (const WorkerRecord& one : fleet_.workers) {
+      if (!one.Usable() || one.number == worker.number || Lacks(one) >= Lacks(worker)) continue;
+      if (one.report.fingerprint != worker.report.fingerprint) continue;
+      if (source == nullptr || key(one) < key(*source)) source = &one;
+    }
+    if (source == nullptr) return alone;
+    const int64_t tokens = Lacks(worker) - Lacks(*source);
+    const double pull_us =
+        speeds.TransferUs(tokens * worker.report.kv_bytes_per_token) + speeds.PullUs();
+    const Way pulling{options_.pull_weight * std::floor(pull_us) + computing(Lacks(*source)),
+                      computing(Lacks(*source))};
+    return pulling.cost < alone.cost ? pulling : alone;
   }
   double Room(const WorkerRecord& worker) const {
     return worker.report.available_blocks * worker.report.block_size < Lacks(worker) ? 3e14 : 0;

@@ -91,19 +91,46 @@ TEST_F(RouteCostTest, APoolWithoutRoomIsTheLastChoice) {
   EXPECT_LT(cost_us(), crowded);
 }
 
-TEST_F(RouteCostTest, APullReplacesComputingWhereItIsFaster) {
-  options_.suggest_pulls = true;
+TEST_F(RouteCostTest, APullReplacesComputingWhereItCostsLess) {
   input_.cached_tokens[decode().number] = 900;
-  const auto plan = Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); });
-  EXPECT_EQ(plan.pull, (PrefixPull{.from = decode().number, .tokens = 900}));
-  EXPECT_EQ(plan.work.tokens, 1000);
+  const auto plan = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); });
+  };
   const WorkerSpeeds& speeds = fleet_.speeds.Of(prefill().number);
-  EXPECT_EQ(plan.work.us, static_cast<int64_t>(speeds.TransferUs(900 * 23'040) +
-                                               speeds.HandOffUs() + speeds.PrefillUs(900, 1000)));
+  const auto us = static_cast<int64_t>(speeds.TransferUs(900 * 23'040) + speeds.PullUs());
+  EXPECT_EQ(plan().pull, (PrefixPull{.from = decode().number, .tokens = 900, .us = us}));
+  EXPECT_EQ(plan().work.tokens, 1000);
+  EXPECT_EQ(plan().work.us, static_cast<int64_t>(speeds.PrefillUs(900, 1000)))
+      << "a pull keeps no other prompt waiting";
+  options_.pull_weight = 1000;
+  EXPECT_EQ(plan().pull, std::nullopt);
+  options_.pull_weight = 0;
+  input_.cached_tokens[decode().number] = 1;
+  EXPECT_EQ(plan().pull->tokens, 1);
+  options_.pull_prefixes = false;
+  EXPECT_EQ(plan().pull, std::nullopt);
+}
+
+TEST_F(RouteCostTest, AFewBlocksOfASmallModelAreWorthAPull) {
+  input_.prompt_tokens = 40;
+  input_.cached_tokens[decode().number] = 32;  // two blocks of 16
+  const auto pull = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); }).pull;
+  };
+  EXPECT_EQ(pull()->tokens, 32);
+  for (int i = 0; i < 50; ++i) {
+    fleet_.speeds.Learn(FinishedPull{.receiver = prefill().number,
+                                     .us = 10'000'000,
+                                     .kv_bytes = 1 << 20,
+                                     .kv_transfer_us = 1000});
+  }
+  EXPECT_EQ(pull(), std::nullopt) << "pulls are slow here";
+  input_.prompt_tokens = 300;
+  input_.cached_tokens[decode().number] = 256;
+  EXPECT_TRUE(pull().has_value()) << "but how slow they seem to be has a limit";
 }
 
 TEST_F(RouteCostTest, ThePullIsFromTheWorkerThatHoldsMost) {
-  options_.suggest_pulls = true;
   fleet_.Add(WorkerRole::kDecode);
   fleet_.Add(WorkerRole::kDecode);
   input_.cached_tokens = {{WorkerNumber(2), 600}, {WorkerNumber(3), 900}, {WorkerNumber(4), 900}};

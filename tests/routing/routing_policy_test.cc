@@ -58,7 +58,7 @@ bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
 }
 
 TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereIsOne) {
-  const auto policy = Make({.suggest_pulls = true});
+  const auto policy = Make({.pull_prefixes = true});
   int planned = 0;
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

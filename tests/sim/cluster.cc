@@ -49,6 +49,7 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
   router_ = std::make_unique<SimRouter>(
       scenario.router, SimRouter::Environment{.network = &network_,
                                               .node = nodes_[kRouterNode].get(),
+                                              .pulls = scenario.pulls,
                                               .worker_at = [this](const std::string& address) {
                                                 return WorkerAt(address);
                                               }});

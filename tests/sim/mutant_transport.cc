@@ -21,6 +21,13 @@ void MutantTransport::EndEarly(Kind kind, uint64_t id) {
   worker_.wake();
 }
 
+absl::Status MutantTransport::Expect(ReceiveSpec spec) {
+  if (spec.may_end_early) {
+    pulled_blocks_[spec.transfer_id] = static_cast<int32_t>(spec.blocks.size());
+  }
+  return inner_.Expect(std::move(spec));
+}
+
 void MutantTransport::CancelReceive(uint64_t transfer_id) {
   if (mutant_ == Mutant::kAbortStorm) return;
   if (mutant_ == Mutant::kLateWrite) return EndEarly(Kind::kReceiveFailed, transfer_id);
@@ -86,6 +93,10 @@ std::vector<TransferEvent> MutantTransport::Poll() {
   std::vector<TransferEvent> events = std::exchange(early_, {});
   for (TransferEvent& event : inner_.Poll()) {
     if (event.kind == Kind::kReceiving) progressed_.insert(event.id);
+    if (mutant_ == Mutant::kUnverifiedPull && event.kind == Kind::kReceiveFailed &&
+        pulled_blocks_.contains(event.id)) {
+      event.blocks_done = pulled_blocks_[event.id];
+    }
     const auto& ended = IsReceive(event.kind) ? ended_receives_ : ended_sends_;
     if (!ended.contains(event.id)) events.push_back(std::move(event));
   }

@@ -27,7 +27,7 @@ class MutantTransport final : public KvTransport {
 
   std::string address() const override { return inner_.address(); }
   Epoch epoch() const override { return inner_.epoch(); }
-  absl::Status Expect(ReceiveSpec spec) override { return inner_.Expect(std::move(spec)); }
+  absl::Status Expect(ReceiveSpec spec) override;
   void CancelReceive(uint64_t transfer_id) override;
   absl::Status StartSend(SendSpec spec) override;
   void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
@@ -58,8 +58,9 @@ class MutantTransport final : public KvTransport {
   const Mutant mutant_;
   const Worker worker_;
   std::map<uint64_t, Send> sends_;
-  std::set<uint64_t> progressed_;      // receives with a block
-  std::set<uint64_t> ended_receives_;  // reported by us, not yet by the inner one
+  std::map<uint64_t, int32_t> pulled_blocks_;  // asked for, by pulls
+  std::set<uint64_t> progressed_;              // receives with a block
+  std::set<uint64_t> ended_receives_;          // reported by us, not yet by the inner one
   std::set<uint64_t> ended_sends_;
   std::vector<TransferEvent> early_;
   std::string manifest_slot_;

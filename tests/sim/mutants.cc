@@ -37,6 +37,8 @@ constexpr std::array kMutants = {
     MutantInfo{Mutant::kCancelStrandsReservation, "cancel-strands-reservation",
                "a cancel between reservation and prefill leaves the reservation to its timeout",
                1000},
+    MutantInfo{Mutant::kUnverifiedPull, "unverified-pull",
+               "a pull that fails caches all of its blocks, whether they came or not", 1000},
 };
 
 }  // namespace

@@ -211,6 +211,9 @@ Scenario DrawScenario(uint64_t seed) {
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
   if (random.OneIn(12)) NarrowToRebirth(random, scenario);
+  SimRandom pulls(seed, "pulls");
+  if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
+  scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
   return scenario;
 }
 
@@ -218,6 +221,9 @@ std::string Describe(const Scenario& scenario) {
   static constexpr const char* kRoles[] = {"prefill", "decode", "both"};
   static constexpr const char* kPlacements[] = {"automatic", "remote", "local"};
   std::string text;
+  if (scenario.pulls != 0) {
+    absl::StrAppend(&text, "  pulls are tried, for ", scenario.router.pull_least_ms, " ms\n");
+  }
   for (size_t i = 0; i < scenario.workers.size(); ++i) {
     const SimWorker::Options& worker = scenario.workers[i];
     absl::StrAppend(&text, "  node ", kFirstWorkerNode + i, " ", worker.id, ": ",
@@ -254,6 +260,7 @@ Scenario SmallScenario() {
   scenario.router.index_units = 256;
   scenario.router.routing.local_prefill_tokens = 2;
   scenario.router.routing.local_continuation_tokens = 2;
+  scenario.pulls = 1;
   for (uint64_t number : {1, 2}) {
     ScenarioRequest request;
     request.request.number = number;

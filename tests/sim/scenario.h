@@ -32,6 +32,7 @@ struct ScenarioRequest {
 struct Scenario {
   std::vector<SimWorker::Options> workers;
   RouterOptions router;
+  uint64_t pulls = 0;  // who pulls from whom is drawn from it; 0: nobody does
   std::vector<ScenarioRequest> requests;
   std::vector<Fault> faults;
 

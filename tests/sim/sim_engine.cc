@@ -76,9 +76,13 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                        }});
   mutant_transport_ = std::make_unique<MutantTransport>(
       *transport_, environment_.mutant,
-      MutantTransport::Worker{
-          .block_table = [this](uint64_t handle) { return cache_->BlockTable(SequenceId(handle)); },
-          .wake = [this] { Wake(); }});
+      MutantTransport::Worker{.block_table =
+                                  [this](uint64_t handle) {
+                                    const SequenceId id(handle);  // none: a pulled prefix is sent
+                                    return cache_->Contains(id) ? cache_->BlockTable(id)
+                                                                : std::span<const BlockId>();
+                                  },
+                              .wake = [this] { Wake(); }});
   core_ = std::make_unique<WorkerCore>(
       WorkerCoreOptions{.vocabulary = kSimVocabulary,
                         .context_length = options.context_length,
@@ -104,6 +108,22 @@ RequestHandle SimEngine::Prefill(PrefillRequest request, std::shared_ptr<Prefill
     core.AddPrefill(handle, request, sink);
   });
   return handle;
+}
+
+RequestHandle SimEngine::PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) {
+  const RequestHandle handle = next_handle_++;
+  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
+    core.PullPrefix(handle, request, sink);
+  });
+  return handle;
+}
+
+void SimEngine::SendPrefix(SendPrefixRequest request,
+                           std::function<void(absl::StatusOr<int32_t>)> done) {
+  const RequestHandle handle = next_handle_++;
+  Post([handle, request = std::move(request), done = std::move(done)](WorkerCore& core) {
+    done(core.SendPrefix(handle, request));
+  });
 }
 
 void SimEngine::Cancel(RequestHandle handle) {
@@ -133,6 +153,7 @@ void SimEngine::Turn() {
   SetDeadlineTimer();
   for (const Event& event : std::exchange(inbox_, {})) event(*core_);
   core_->PollTransfers();
+  SetDeadlineTimer();  // leases that have just begun
   environment_.after_event();
   if (stopping_ || !core_->has_work()) return;
   stepping_ = true;
@@ -150,7 +171,9 @@ void SimEngine::Step() {
 
 void SimEngine::SetDeadlineTimer() {
   const std::optional<int64_t> next_us = core_->CheckDeadlines();
-  if (!next_us || (deadline_timer_us_ != 0 && deadline_timer_us_ <= *next_us)) return;
+  // A timer whose time has passed was set before the clock jumped.
+  const bool is_set = deadline_timer_us_ > node_.clock().NowUs();
+  if (!next_us || (is_set && deadline_timer_us_ <= *next_us)) return;
   deadline_timer_us_ = *next_us;
   const int64_t delay_us = std::max<int64_t>(0, *next_us - node_.clock().NowUs());
   node_.Post(delay_us, [this, due = *next_us] {

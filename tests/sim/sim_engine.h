@@ -59,6 +59,8 @@ class SimEngine {
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink);
+  RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink);
+  void SendPrefix(SendPrefixRequest request, std::function<void(absl::StatusOr<int32_t>)> done);
   void Cancel(RequestHandle handle);
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                       std::function<void(absl::Status)> done);

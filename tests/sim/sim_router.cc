@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "router/answer_choices.h"
+#include "tests/sim/sim_pull.h"
 
 namespace baton {
 namespace {
@@ -95,6 +96,12 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
         case Kind::kSendStarted:
           Send(SimStarted());
           break;
+        case Kind::kPull:
+          Pull(action);
+          break;
+        case Kind::kCancelPull:
+          CancelPull();
+          break;
         case Kind::kOpenDecode:
           OpenDecode(action);
           break;
@@ -145,9 +152,47 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
          .fingerprint = flow_.resumes() ? route_.decode_fingerprint : ""});
     if (!route.ok()) return flow_.OnNoRoute(route.status());
     route_ = *std::move(route);
+    router_->DrawPull(request_.number,
+                      static_cast<int32_t>(choices_.CommonTokens(request_.prompt).size()) - 1,
+                      route_);
     prefill_pending_ = true;
     prefill_expected_ = route_.plan.prefill.has_value();
     return flow_.OnRoute(route_.plan);
+  }
+
+  void Pull(const FlowAction& action) {
+    PullRequest request{.tokens = choices_.CommonTokens(request_.prompt),
+                        .cache_namespace = request_.cache_namespace,
+                        .timeout_ms = router_->options_.pull_least_ms};
+    request.tokens.resize(static_cast<size_t>(route_.plan.pull->tokens));
+    const int64_t give_up_us = node().queue().now_us() + request.timeout_ms * 1000;
+    const int64_t deadline_us = DeadlineUs();
+    const auto worker_at = router_->environment_.worker_at;
+    pull_ =
+        SimPull::Start({.network = &network(),
+                        .router = node().id(),
+                        .receiver = worker_at(route_.prefiller_address()),
+                        .source = worker_at(route_.pull_source_address),
+                        .number = request_.number},
+                       request, deadline_us == 0 ? give_up_us : std::min(give_up_us, deadline_us),
+                       [self = shared_from_this(), attempt = action.attempt](
+                           const SimPull::Outcome& outcome) { self->OnPullEnd(attempt, outcome); });
+  }
+
+  void OnPullEnd(int32_t attempt, const SimPull::Outcome& outcome) {
+    Note("pull ended", attempt, 0, outcome.status.ToString());
+    if (attempt != flow_.attempt() || flow_.ended()) return;
+    if (outcome.receiver_gone) core().MarkUnreachable(route_.plan.prefiller());
+    if (outcome.source_gone) core().MarkUnreachable(route_.plan.pull->from);
+    Run(flow_.OnPullEnded(attempt));
+  }
+
+  void CancelPull() {
+    pull_->Cancel();
+    PrefillEnded();
+    core().WorkerDone(route_.plan.decode);
+    if (prefill_expected_) core().WorkerDone(*route_.plan.prefill);
+    prefill_expected_ = false;
   }
 
   void OpenDecode(const FlowAction& action) {
@@ -301,6 +346,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   SimDecodeEvent event_;
   TransferTicket ticket_;
   std::vector<FinishInfo> ends_;
+  std::shared_ptr<SimPull> pull_;
   std::shared_ptr<SimCall> decode_;
   std::shared_ptr<SimCall> prefill_;
 };
@@ -332,6 +378,26 @@ void SimRouter::Kill() {
 void SimRouter::Tick() {
   core_->Tick();
   node().Post(kTickUs, [this] { Tick(); });
+}
+
+void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
+  if (environment_.pulls == 0 || tokens < 1) return;
+  SimRandom random(environment_.pulls, absl::StrCat("pull of ", request));
+  if (random.OneIn(4)) return;
+  std::vector<const WorkerRecord*> sources;
+  const std::vector<WorkerRecord> workers = core_->Workers();
+  for (const WorkerRecord& worker : workers) {
+    const bool equal = worker.report.fingerprint == route.decode_fingerprint;
+    if (worker.number != route.plan.prefiller() && (equal || random.OneIn(8))) {
+      sources.push_back(&worker);
+    }
+  }
+  if (sources.empty()) return;
+  const WorkerRecord& source = *sources[random.Below(sources.size())];
+  if (random.OneIn(3)) tokens = static_cast<int32_t>(random.Between(1, tokens));
+  route.plan.pull = PrefixPull{.from = source.number, .tokens = tokens};
+  route.pull_source_id = source.report.id;
+  route.pull_source_address = source.report.address;
 }
 
 void SimRouter::Generate(const std::shared_ptr<SimCall>& call, const SimGenerateRequest& request,

@@ -43,6 +43,7 @@ class SimRouter {
   struct Environment {
     SimNetwork* network;
     SimNode* node;
+    uint64_t pulls = 0;  // Scenario::pulls
     std::function<SimWorker*(const std::string& address)> worker_at;
   };
 
@@ -68,6 +69,9 @@ class SimRouter {
   class Generation;
 
   void Tick();
+  // In place of the index, which is told nothing here: any worker may have any prefix, as far as
+  // the router knows, and hints are often wrong.
+  void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
 
   const RouterOptions options_;
   const Environment environment_;

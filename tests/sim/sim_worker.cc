@@ -87,6 +87,39 @@ class SimWorker::AnsweringSink final : public PrefillSink {
   const std::shared_ptr<bool> alive_;
 };
 
+class SimWorker::PullingSink final : public PullSink {
+ public:
+  PullingSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
+              std::shared_ptr<bool> alive, std::function<void(SimPullTicket)> on_ticket)
+      : node_(node),
+        request_(request),
+        call_(std::move(call)),
+        alive_(std::move(alive)),
+        on_ticket_(std::move(on_ticket)) {}
+
+  void OnTicket(const TransferTicket& ticket, int32_t block_size) override {
+    if (!*alive_) return;
+    node_.Note(request_, "pulls from block %d on, %d blocks", ticket.first_block,
+               ticket.block_count);
+    call_->Send(
+        MessageKind::kCall,
+        [on_ticket = on_ticket_, sent = SimPullTicket{ticket, block_size}] { on_ticket(sent); });
+  }
+  void OnDone(absl::StatusOr<PullResult> result) override {
+    if (!*alive_) return;
+    node_.Note(request_, "pull done, %d tokens, %d pulled", result.ok() ? result->tokens : 0,
+               result.ok() ? result->pulled_tokens : 0, result.status().ToString());
+    call_->Finish(result.status());
+  }
+
+ private:
+  SimNode& node_;
+  const uint64_t request_;
+  const std::shared_ptr<SimCall> call_;
+  const std::shared_ptr<bool> alive_;
+  const std::function<void(SimPullTicket)> on_ticket_;
+};
+
 SimWorker::SimWorker(Options options, Environment environment)
     : options_(std::move(options)),
       environment_(std::move(environment)),
@@ -255,6 +288,27 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
     node().Note(0, "asked to prefill locally", 0, 0, status.ToString());
     call->Finish(status);
   });
+}
+
+void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
+                           PullRequest request, std::function<void(SimPullTicket)> on_ticket) {
+  const RequestHandle handle = engine_->PullPrefix(
+      std::move(request),
+      std::make_shared<PullingSink>(node(), number, call, alive_, std::move(on_ticket)));
+  call->OnCalledOff([this, number, handle] {
+    node().Note(number, "pull called off");
+    engine_->Cancel(handle);
+  });
+}
+
+void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
+                           SendPrefixRequest request) {
+  engine_->SendPrefix(std::move(request),
+                      [this, number, call](const absl::StatusOr<int32_t>& tokens) {
+                        node().Note(number, "sends a prefix of %d tokens", tokens.value_or(0), 0,
+                                    tokens.status().ToString());
+                        call->Finish(tokens.status());
+                      });
 }
 
 }  // namespace baton

@@ -22,6 +22,11 @@ namespace baton {
 // What a Decode call's stream carries.
 using SimDecodeEvent = std::variant<TransferTicket, TokenOutput, FinishInfo>;
 
+struct SimPullTicket {
+  TransferTicket ticket;
+  int32_t block_size = 0;
+};
+
 // Where workers report. Both run in the router's process.
 struct SimRegistry {
   std::function<absl::Status(WorkerReport)> heartbeat;
@@ -71,10 +76,14 @@ class SimWorker {
               std::function<void(SimDecodeEvent)> on_event);
   void Prefill(const std::shared_ptr<SimCall>& call, uint64_t number, PrefillRequest request);
   void PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id, Epoch epoch);
+  void PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, PullRequest request,
+                  std::function<void(SimPullTicket)> on_ticket);
+  void SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, SendPrefixRequest request);
 
  private:
   class DecodeSink;
   class AnsweringSink;
+  class PullingSink;
 
   void Beat();
   WorkerReport Report() const;

@@ -1,0 +1,260 @@
+#include "engine/prefix_pull.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+PrefixPulls::PrefixPulls(const PrefixPullOptions& options, KvCacheManager* cache,
+                         KvTransport* transport, const Clock* clock,
+                         std::function<uint64_t()> new_transfer_id)
+    : options_(options),
+      cache_(cache),
+      transport_(transport),
+      clock_(clock),
+      new_transfer_id_(std::move(new_transfer_id)),
+      block_size_(cache->options().block_size) {}
+
+PrefixPulls::~PrefixPulls() { CHECK(idle()) << "pulls die with live transfers or leases"; }
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+void PrefixPulls::Pull(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink,
+                       int32_t spare_blocks) {
+  request.tokens.resize(request.tokens.size() / block_size_ * block_size_);
+  const absl::Status status = Begin(handle, request, sink, spare_blocks);
+  if (!status.ok()) sink->OnDone(status);
+}
+
+// An error: nothing was taken, and the sink was not called.
+absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request,
+                                const std::shared_ptr<PullSink>& sink, int32_t spare_blocks) {
+  if (transport_ == nullptr) {
+    return absl::FailedPreconditionError("this worker has no KV transport to receive a prefix");
+  }
+  std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
+  if (const std::optional<uint64_t> transfer_id = OnItsWay(request.cache_namespace, units)) {
+    imports_.at(*transfer_id).waiters.push_back({handle, sink});
+    transfer_of_.emplace(handle, *transfer_id);
+    return absl::OkStatus();
+  }
+  if (static_cast<int64_t>(imports_.size()) >= options_.max_transfers) {
+    return absl::ResourceExhaustedError(
+        StrCat(imports_.size(), " prefixes are being pulled, at most ", options_.max_transfers));
+  }
+  RETURN_IF_ERROR(MakeRoom(static_cast<int64_t>(units.size()) / block_size_));
+  const SequenceId id(handle);
+  ASSIGN_OR_RETURN(const int32_t matched,
+                   cache_->BeginImport(id, request.cache_namespace, units, spare_blocks));
+  const std::vector<BlockId> table(cache_->BlockTable(id).begin(), cache_->BlockTable(id).end());
+  if (matched == static_cast<int32_t>(units.size())) {
+    LeaseOut(table);
+    cache_->Release(id, /*keep=*/true);
+    sink->OnDone(PullResult{.tokens = matched});
+    return absl::OkStatus();
+  }
+  Import import{.sequence = id,
+                .cache_namespace = request.cache_namespace,
+                .units = std::move(units),
+                .blocks = {table.begin() + matched / block_size_, table.end()},
+                .waiters = {{handle, sink}}};
+  absl::Status status = Expect(std::move(import), request.timeout_ms);
+  if (!status.ok()) cache_->Release(id, /*keep=*/true);
+  return status;
+}
+
+absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
+  ReceiveSpec spec;
+  spec.transfer_id = new_transfer_id_();
+  spec.first_block = cache_->matched(import.sequence) / block_size_;
+  spec.blocks = import.blocks;
+  spec.tokens = static_cast<int32_t>(import.units.size());
+  spec.timeout_ms =
+      timeout_ms > 0 ? std::min(timeout_ms, options_.longest_ms) : options_.longest_ms;
+  spec.may_end_early = true;
+  const TransferTicket ticket{.transfer_id = spec.transfer_id,
+                              .receiver_epoch = transport_->epoch(),
+                              .address = transport_->address(),
+                              .first_block = spec.first_block,
+                              .block_count = static_cast<int32_t>(spec.blocks.size()),
+                              .timeout_ms = spec.timeout_ms};
+  RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
+  cache_->HoldForTransfer(import.blocks);
+  pulled_blocks_ += static_cast<int64_t>(import.blocks.size());
+  const Waiter first = import.waiters.front();
+  transfer_of_.emplace(first.handle, ticket.transfer_id);
+  imports_.emplace(ticket.transfer_id, std::move(import));
+  first.sink->OnTicket(ticket, block_size_);
+  return absl::OkStatus();
+}
+
+// The transfer that brings all of these, if there is one.
+std::optional<uint64_t> PrefixPulls::OnItsWay(CacheNamespace cache_namespace,
+                                              std::span<const CacheUnit> units) const {
+  for (const auto& [id, import] : imports_) {
+    if (import.waiters.empty() || import.cache_namespace != cache_namespace) continue;
+    if (import.units.size() < units.size() || units.empty()) continue;
+    if (std::equal(units.begin(), units.end(), import.units.begin())) return id;
+  }
+  return std::nullopt;
+}
+
+// Older leases give way to a new pull.
+absl::Status PrefixPulls::MakeRoom(int64_t blocks) {
+  const int64_t most = cache_->num_blocks() / 2;
+  while (pulled_blocks_ + blocks > most && !leases_.empty()) EndFirstLease();
+  if (pulled_blocks_ + blocks <= most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat("a prefix of ", blocks, " blocks; ", pulled_blocks_,
+                                             " are being pulled, at most ", most));
+}
+
+bool PrefixPulls::OnEvent(const TransferEvent& event) {
+  switch (event.kind) {
+    case TransferEvent::Kind::kReceiving:
+      return imports_.contains(event.id);
+    case TransferEvent::Kind::kReceived:
+    case TransferEvent::Kind::kReceiveFailed: {
+      auto node = imports_.extract(event.id);
+      if (node.empty()) return false;
+      Finish(std::move(node.mapped()), event);
+      return true;
+    }
+    case TransferEvent::Kind::kSent:
+    case TransferEvent::Kind::kSendFailed: {
+      auto node = exports_.extract(event.id);
+      if (node.empty()) return false;
+      cache_->ReleaseTransferHold(node.mapped());
+      return true;
+    }
+  }
+  return false;
+}
+
+// The blocks that landed are verified, whatever became of the rest.
+void PrefixPulls::Finish(Import import, const TransferEvent& event) {
+  cache_->ReleaseTransferHold(import.blocks);
+  pulled_blocks_ -= static_cast<int64_t>(import.blocks.size());
+  const SequenceId id = import.sequence;
+  const int32_t landed = event.blocks_done * block_size_;
+  if (landed > 0) {
+    cache_->Commit(id, std::span(import.units).subspan(cache_->matched(id), landed));
+    cache_->InsertCommitted(id);
+  }
+  const int32_t tokens = cache_->committed(id);
+  if (!import.waiters.empty()) LeaseOut(cache_->BlockTable(id).first(tokens / block_size_));
+  cache_->Release(id, /*keep=*/true);
+  const bool came = landed > 0 || event.kind == TransferEvent::Kind::kReceived;
+  for (const Waiter& waiter : import.waiters) {
+    transfer_of_.erase(waiter.handle);
+    if (came) {
+      waiter.sink->OnDone(PullResult{.tokens = tokens,
+                                     .pulled_tokens = landed,
+                                     .kv_bytes = event.bytes,
+                                     .kv_transfer_us = event.busy_us});
+    } else {
+      waiter.sink->OnDone(event.status);
+    }
+  }
+}
+
+void PrefixPulls::Cancel(RequestHandle handle) {
+  const auto found = transfer_of_.find(handle);
+  if (found == transfer_of_.end()) return;
+  const uint64_t transfer_id = found->second;
+  transfer_of_.erase(found);
+  Import& import = imports_.at(transfer_id);
+  const auto waiter = std::find_if(import.waiters.begin(), import.waiters.end(),
+                                   [&](const Waiter& one) { return one.handle == handle; });
+  const std::shared_ptr<PullSink> sink = std::move(waiter->sink);
+  import.waiters.erase(waiter);
+  if (import.waiters.empty()) transport_->CancelReceive(transfer_id);
+  sink->OnDone(absl::CancelledError("the pull was cancelled"));
+}
+
+// ---- leases -------------------------------------------------------------------------------------
+
+void PrefixPulls::LeaseOut(std::span<const BlockId> blocks) {
+  if (options_.lease_ms == 0 || blocks.empty()) return;
+  cache_->HoldForTransfer(blocks);
+  pulled_blocks_ += static_cast<int64_t>(blocks.size());
+  leases_.push_back({.until_us = clock_->NowUs() + options_.lease_ms * 1000,
+                     .blocks = {blocks.begin(), blocks.end()}});
+}
+
+void PrefixPulls::EndFirstLease() {
+  const std::vector<BlockId> blocks = std::move(leases_.front().blocks);
+  leases_.pop_front();
+  pulled_blocks_ -= static_cast<int64_t>(blocks.size());
+  cache_->ReleaseTransferHold(blocks);
+}
+
+std::optional<int64_t> PrefixPulls::EndLeases() {
+  const int64_t now_us = clock_->NowUs();
+  while (!leases_.empty() && leases_.front().until_us <= now_us) EndFirstLease();
+  if (leases_.empty()) return std::nullopt;
+  return leases_.front().until_us;
+}
+
+void PrefixPulls::DropLeases() {
+  while (!leases_.empty()) EndFirstLease();
+}
+
+// ---- sending ------------------------------------------------------------------------------------
+
+absl::StatusOr<int32_t> PrefixPulls::Send(RequestHandle handle, const SendPrefixRequest& request) {
+  const TransferTicket& ticket = request.ticket;
+  if (transport_ == nullptr) {
+    return absl::FailedPreconditionError("this worker has no KV transport to send a prefix");
+  }
+  if (request.block_size != block_size_) {
+    return absl::FailedPreconditionError(
+        StrCat("block_size: ours ", block_size_, ", the receiver's ", request.block_size));
+  }
+  if (static_cast<int64_t>(exports_.size()) >= options_.max_transfers) {
+    return absl::ResourceExhaustedError(
+        StrCat(exports_.size(), " prefixes are being sent, at most ", options_.max_transfers));
+  }
+  const auto whole = static_cast<int32_t>(request.tokens.size()) / block_size_;
+  if (ticket.first_block < 0 || ticket.block_count < 1 ||
+      int64_t{ticket.first_block} + ticket.block_count != whole) {
+    return absl::InvalidArgumentError(StrCat("ticket.first_block ", ticket.first_block,
+                                             " and block_count ", ticket.block_count,
+                                             " do not end at the prefix's ", whole, " blocks"));
+  }
+  const std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
+  const std::vector<BlockId> blocks =
+      cache_->HoldPrefix(request.cache_namespace,
+                         std::span(units).first(size_t(whole) * block_size_), ticket.first_block);
+  if (blocks.empty()) {
+    return absl::NotFoundError(StrCat("nothing behind the prefix's first ",
+                                      ticket.first_block * block_size_, " tokens is cached here"));
+  }
+  const absl::Status started = transport_->StartSend({.sender_transfer = handle,
+                                                      .ticket = ticket,
+                                                      .tokens = whole * block_size_,
+                                                      .timeout_ms = options_.longest_ms,
+                                                      .may_end_early = true});
+  if (!started.ok()) {
+    cache_->ReleaseTransferHold(blocks);
+    return started;
+  }
+  exports_.emplace(handle, blocks);
+  transport_->Announce(handle, blocks, /*final=*/true, {});
+  return (ticket.first_block + static_cast<int32_t>(blocks.size())) * block_size_;
+}
+
+void PrefixPulls::Shutdown(const absl::Status& status) {
+  DropLeases();
+  transfer_of_.clear();
+  for (auto& [id, import] : imports_) {
+    transport_->CancelReceive(id);
+    for (const Waiter& waiter : std::exchange(import.waiters, {})) waiter.sink->OnDone(status);
+  }
+  for (const auto& [handle, blocks] : exports_) transport_->CancelSend(handle);
+}
+
+}  // namespace baton

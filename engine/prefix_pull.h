@@ -1,0 +1,131 @@
+// A prompt's prefix from the cache of one worker into the cache of another, apart from any request.
+//
+//   receiver: Pull → OnTicket → (blocks land, are verified) → inserted, leased → OnDone
+//   source:   Send → the cached blocks are held and announced → let go when the transfer has ended
+//
+// A pull only ever makes the receiver's next match longer. Whatever goes wrong, what had landed and
+// was verified by then stays cached, and the request that comes computes the rest.
+//
+// Rules:
+//  1. Only whole blocks travel, and only between pools of one block size; fingerprints are compared
+//     by the transport's handshake.
+//  2. A pull takes blocks that are free or cached and used by nobody, never those of a request; it
+//     leaves one to spare for each sequence that is here. All pulls and leases together have at
+//     most half of the pool.
+//  3. What was pulled is leased: locked for a moment, so that the request for which it came still
+//     finds it. Leases end by time, and before that when a sequence finds no room. They count as
+//     transfers do, so a sequence that could have their blocks waits and is not cut short.
+//  4. Who asks for a prefix that is on its way already waits for that transfer, and no second one
+//  is
+//     begun. It goes on as long as one of those who wait is there.
+//  5. Every Pull gets one OnDone. Blocks of a transfer are held until its terminal event.
+//
+// Thread safety: belongs to the engine thread; sinks are called on it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/kv_cache_manager.h"
+#include "common/clock.h"
+#include "engine/request.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct PrefixPullOptions {
+  int64_t lease_ms = 1000;       // 0: none
+  int64_t longest_ms = 120'000;  // of a transfer, whatever it asks for
+  int32_t max_transfers = 256;   // coming in, and going out
+};
+
+class PrefixPulls {
+ public:
+  // All outlive this; `transport` may be null: then every pull is refused. `new_transfer_id` gives
+  // ids that no other transfer to this worker has, and that cannot be guessed.
+  PrefixPulls(const PrefixPullOptions& options, KvCacheManager* cache, KvTransport* transport,
+              const Clock* clock, std::function<uint64_t()> new_transfer_id);
+  // REQUIRES: idle().
+  ~PrefixPulls();
+
+  // Takes `request` in. `spare_blocks` are left to sequences. Refusals reach the sink:
+  // ResourceExhausted (no room, too many), FailedPrecondition (no transport, no shared prefixes).
+  // REQUIRES: handle is nobody's.
+  void Pull(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink,
+            int32_t spare_blocks);
+  // Sends what is cached here of the prefix. Returns its tokens, with what the receiver has before.
+  // NotFound: nothing that the receiver lacks. InvalidArgument: a ticket that does not fit the
+  // prefix, FailedPrecondition: another block size. REQUIRES: handle is nobody's.
+  absl::StatusOr<int32_t> Send(RequestHandle handle, const SendPrefixRequest& request);
+  // Ends a pull's wait with Cancelled. Ignored for other handles.
+  void Cancel(RequestHandle handle);
+
+  // False: the event is of no transfer of this.
+  bool OnEvent(const TransferEvent& event);
+  bool IsReceiving(uint64_t transfer_id) const { return imports_.contains(transfer_id); }
+
+  // Ends the leases whose time has come. Returns when the next one ends.
+  std::optional<int64_t> EndLeases();
+  // Somebody needs the room now.
+  void DropLeases();
+  bool has_leases() const { return !leases_.empty(); }
+
+  // Ends every wait with `status`, every lease, and cancels the transfers, which must still be
+  // polled until idle().
+  void Shutdown(const absl::Status& status);
+  bool idle() const { return imports_.empty() && exports_.empty() && leases_.empty(); }
+  int32_t active_transfers() const {
+    return static_cast<int32_t>(imports_.size() + exports_.size());
+  }
+
+ private:
+  struct Waiter {
+    RequestHandle handle;
+    std::shared_ptr<PullSink> sink;
+  };
+  struct Import {
+    SequenceId sequence;  // owns its blocks; named after who asked first
+    CacheNamespace cache_namespace;
+    std::vector<CacheUnit> units;  // whole blocks
+    std::vector<BlockId> blocks;   // that the transfer writes
+    std::vector<Waiter> waiters;   // none left: cancelled
+  };
+  struct Lease {
+    int64_t until_us;
+    std::vector<BlockId> blocks;
+  };
+  using Imports = std::map<uint64_t, Import>;
+
+  absl::Status Begin(RequestHandle handle, const PullRequest& request,
+                     const std::shared_ptr<PullSink>& sink, int32_t spare_blocks);
+  absl::Status Expect(Import import, int64_t timeout_ms);
+  std::optional<uint64_t> OnItsWay(CacheNamespace cache_namespace,
+                                   std::span<const CacheUnit> units) const;
+  absl::Status MakeRoom(int64_t blocks);
+  void Finish(Import import, const TransferEvent& event);
+  void LeaseOut(std::span<const BlockId> blocks);
+  void EndFirstLease();
+
+  const PrefixPullOptions options_;
+  KvCacheManager* const cache_;
+  KvTransport* const transport_;
+  const Clock* const clock_;
+  const std::function<uint64_t()> new_transfer_id_;
+  const int32_t block_size_;
+  Imports imports_;                                                   // by transfer id
+  absl::flat_hash_map<RequestHandle, uint64_t> transfer_of_;          // of those who wait
+  absl::flat_hash_map<RequestHandle, std::vector<BlockId>> exports_;  // by sender_transfer
+  std::deque<Lease> leases_;                                          // the first ends first
+  int64_t pulled_blocks_ = 0;                                         // of imports and leases
+};
+
+}  // namespace baton

@@ -1,0 +1,52 @@
+// What a Generate call does before its workers hear of it: a pull of the prompt's cached prefix to
+// the worker that will compute the rest.
+#include <utility>
+
+#include "router/generate_call.h"
+
+namespace baton {
+
+void GenerateCall::Pull(const FlowAction& action) {
+  const PrefixPull& pull = *route_.plan.pull;
+  v1::PullPrefixRequest request;
+  const std::vector<TokenId> tokens = choices_.CommonTokens(prompt_);
+  request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  request.mutable_token_ids()->Truncate(pull.tokens);
+  request.set_cache_namespace(cache_namespace_.value());
+  request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
+  pull_ = std::make_shared<PullCall>(
+      host_.channels->Get(route_.prefiller_address()),
+      host_.channels->Get(route_.pull_source_address), std::move(request),
+      [self = Self(), attempt = action.attempt, began_us = host_.clock->NowUs()](
+          const PullOutcome& outcome) { self->OnPullEnd(attempt, began_us, outcome); });
+  pull_->Start(deadline_);
+}
+
+// The request ends before its workers heard of it.
+void GenerateCall::CancelPull() {
+  pull_->Cancel();
+  PrefillEnded();
+  host_.core->WorkerDone(route_.plan.decode);
+  if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
+  prefill_expected_ = false;
+}
+
+void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcome& outcome) {
+  std::lock_guard lock(state_mutex_);
+  if (attempt != flow_.attempt() || flow_.ended()) return;
+  const RoutePlan& plan = route_.plan;
+  const int64_t us = host_.clock->NowUs() - began_us;
+  if (outcome.receiver_gone) host_.core->MarkUnreachable(plan.prefiller());
+  if (outcome.source_gone) host_.core->MarkUnreachable(plan.pull->from);
+  if (outcome.prefix.kv_bytes() > 0 || absl::IsDeadlineExceeded(outcome.status)) {
+    host_.core->Learn(FinishedPull{.receiver = plan.prefiller(),
+                                   .us = us,
+                                   .kv_bytes = outcome.prefix.kv_bytes(),
+                                   .kv_transfer_us = outcome.prefix.kv_transfer_us()});
+  }
+  ledger_.Pulled(us, outcome.prefix.pulled_tokens(), route_.pull_source_id);
+  ledger_.Routed(host_.clock->NowUs());
+  Run(flow_.OnPullEnded(attempt));
+}
+
+}  // namespace baton

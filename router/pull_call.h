@@ -1,0 +1,69 @@
+// One pull at the router (engine/prefix_pull.h): asks the receiver to take a prefix in and, with
+// its ticket, the source to send it.
+//
+// A pull may fail in any way: the request that waits for it computes instead. So it has a deadline
+// of its own, a few times what it was expected to take.
+//
+// Thread safety: Start and Cancel from any thread. `done` runs once, on a gRPC thread.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "router/router_options.h"
+#include "routing/routing_policy.h"
+#include "rpc/client_unary_call.h"
+
+namespace baton {
+
+struct PullOutcome {
+  absl::Status status;      // OK: the receiver has said what is cached there
+  v1::PulledPrefix prefix;  // empty unless OK
+  bool receiver_gone = false;
+  bool source_gone = false;
+};
+
+// How long a pull is waited for.
+int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull);
+
+class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
+                       public std::enable_shared_from_this<PullCall> {
+ public:
+  using Done = std::function<void(const PullOutcome&)>;
+
+  PullCall(const std::shared_ptr<grpc::Channel>& receiver,
+           const std::shared_ptr<grpc::Channel>& source, v1::PullPrefixRequest request, Done done);
+
+  // For request.timeout_ms, or until `deadline` when that is sooner. Keeps itself alive until then.
+  void Start(std::chrono::system_clock::time_point deadline);
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  using SendCall = ClientUnaryCall<v1::Worker::Stub, v1::SendPrefixRequest, v1::SendPrefixResponse>;
+
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+  void AskSource(const v1::PullTicket& ticket);
+  void OnSourceAnswered(const absl::Status& status);
+
+  const std::unique_ptr<v1::Worker::Stub> receiver_;
+  std::unique_ptr<v1::Worker::Stub> source_;  // until it was asked
+  const v1::PullPrefixRequest request_;
+  Done done_;
+  std::chrono::system_clock::time_point deadline_;
+  grpc::ClientContext context_;
+  v1::PullPrefixEvent event_;
+  PullOutcome outcome_;
+  std::shared_ptr<SendCall> send_;
+  std::mutex mutex_;
+  absl::Status source_status_;  // guarded by mutex_
+  std::shared_ptr<PullCall> self_;
+};
+
+}  // namespace baton

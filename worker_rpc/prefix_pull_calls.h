@@ -1,0 +1,26 @@
+// The gRPC edge of pulls (engine/prefix_pull.h): both ends of a prefix on its way from one worker's
+// cache to another's.
+//
+// The stream of a pull and the engine's part in it end together, whoever ends first. A send goes on
+// by itself: its call has ended by then.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "engine/engine.h"
+#include "rpc/call_gate.h"
+
+namespace baton {
+
+// `engine` must outlive the calls. A pass that was refused is the call's answer.
+grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(Engine* engine,
+                                                         const v1::PullPrefixRequest& request,
+                                                         absl::StatusOr<CallGate::Pass> pass);
+grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest& request,
+                                    v1::SendPrefixResponse* response);
+
+}  // namespace baton
