@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct StepChunk {
 
 struct StepInput {
   std::vector<StepChunk> chunks;
+  // Asked now and then in the middle of a long step: true when nobody wants its result any more.
+  // May be empty.
+  std::function<bool()> abandoned = nullptr;
 };
 
 class ModelRunner {
@@ -34,6 +38,7 @@ class ModelRunner {
 
   // REQUIRES: tokens in the vocabulary, tables in the pool, totals within the limits the runner was
   // made for. After it returns all KV of the step is written. Internal: the device failed.
+  // Cancelled: it was abandoned, and what lies in the slots of its tokens is undefined.
   virtual absl::Status Run(const StepInput& input) = 0;
   // Row `row` of the last step's logits [vocabulary], counted over all chunks' logit_rows in order.
   // Valid until the next Run.
