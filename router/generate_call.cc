@@ -109,9 +109,17 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
   }
 }
 
+void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
+  std::lock_guard lock(state_mutex_);
+  if (decode_ != nullptr && worker == route_.plan.decode && flow_.MayLoseDecode())
+    decode_->Cancel();
+  if (prefill_ != nullptr && worker == prefill_worker_) prefill_->Cancel();
+}
+
 void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
   host_.core->WorkerDone(worker);
+  host_.watch->Detach(worker, this);
   if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
     PrefillEnded();
     if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
@@ -125,6 +133,7 @@ void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Stat
                                 const v1::PrefillResponse& response) {
   std::lock_guard lock(state_mutex_);
   host_.core->WorkerDone(worker);
+  host_.watch->Detach(worker, this);
   if (attempt == flow_.attempt()) PrefillEnded();
   if (!status.ok()) {
     if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
@@ -242,11 +251,14 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   decode_ = std::make_shared<DecodeStream>(
       v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
       action.attempt, action.worker, Self());
+  host_.watch->Attach({action.worker, route_.decode_epoch, route_.decode_address}, Self());
   decode_->Start(deadline_);
 }
 
 void GenerateCall::SendPrefill(const FlowAction& action) {
   prefill_expected_ = false;  // OnPrefillEnd counts it off
+  prefill_worker_ = action.worker;
+  host_.watch->Attach({action.worker, route_.prefill_epoch, route_.prefill_address}, Self());
   v1::PrefillRequest request;
   Describe(request);
   *request.mutable_ticket() = ticket_;

@@ -29,6 +29,7 @@
 #include "router/request_ledger.h"
 #include "router/router_core.h"
 #include "router/worker_channels.h"
+#include "router/worker_watch.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
@@ -41,11 +42,14 @@ struct GenerateHost {
   const RouterOptions* options;
   RouterCore* core;
   WorkerChannels* channels;
+  WorkerWatch* watch;
   TaskPool* text_tasks;
   const Clock* clock;
 };
 
-class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public DecodeListener {
+class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
+                           public DecodeListener,
+                           public SilenceListener {
  public:
   GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
                std::chrono::system_clock::time_point deadline);
@@ -57,6 +61,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;
+  // Breaks off the calls there, as if the worker had ended them.
+  void OnWorkerSilent(WorkerNumber worker) override;
 
  private:
   using PrefillCall =
@@ -123,6 +129,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   v1::Finished finished_;
   std::shared_ptr<DecodeStream> decode_;
   std::shared_ptr<PrefillCall> prefill_;
+  WorkerNumber prefill_worker_{0};  // of prefill_
   std::unique_ptr<grpc::Alarm> report_alarm_;
 };
 

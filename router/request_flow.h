@@ -92,6 +92,8 @@ class RequestFlow {
   Placement placement() const { return placement_; }
   // The client has a part of the answer: a worker goes on behind it.
   bool resumes() const { return tokens_forwarded_; }
+  // An attempt is under way that others could take over, were its decode worker given up.
+  bool MayLoseDecode() const;
   // Decode workers that were lost in mid-answer.
   int32_t lost_workers() const { return lost_workers_; }
   // Decode workers that cannot take this request.

@@ -141,6 +141,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   route.decode_id = decode.id;
   route.decode_fingerprint = decode.fingerprint;
   route.decode_address = decode.address;
+  route.decode_epoch = decode.epoch;
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
   registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
@@ -148,6 +149,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;
     route.prefill_address = prefill.address;
+    route.prefill_epoch = prefill.epoch;
     registry_.AddActive(*route.plan.prefill);
   }
   return route;
@@ -178,6 +180,11 @@ void RouterCore::Learn(const FinishedRequest& request) {
 void RouterCore::MarkUnreachable(WorkerNumber number) {
   std::lock_guard lock(mutex_);
   registry_.MarkUnreachable(number);
+}
+
+std::vector<WorkerNumber> RouterCore::SetSilent(const absl::flat_hash_set<WorkerNumber>& silent) {
+  std::lock_guard lock(mutex_);
+  return registry_.SetSilent(silent);
 }
 
 void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {

@@ -31,8 +31,10 @@ struct Route {
   std::string decode_id;
   std::string decode_fingerprint;
   std::string decode_address;
+  Epoch decode_epoch{0};
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
+  Epoch prefill_epoch{0};
   int32_t decode_batch = 0;  // sequences on the decode worker, this one included
 };
 
@@ -87,6 +89,8 @@ class RouterCore {
   void Learn(const FinishedRequest& request);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
+  // As WorkerRegistry::SetSilent.
+  std::vector<WorkerNumber> SetSilent(const absl::flat_hash_set<WorkerNumber>& silent);
   // The worker has just cached the prefix with these hashes: counts until its events say so, for a
   // moment. Ignored when its events are not followed.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);

@@ -125,6 +125,31 @@ void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = true;
 }
 
+bool WorkerRegistry::HasStandIn(const WorkerRecord& worker,
+                                const absl::flat_hash_set<WorkerNumber>& silent) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& other) {
+    return other.CanDecode() && !other.unreachable && !other.report.draining &&
+           !silent.contains(other.number) &&
+           (!worker.CanDecode() || other.report.fingerprint == worker.report.fingerprint);
+  });
+}
+
+std::vector<WorkerNumber> WorkerRegistry::SetSilent(
+    const absl::flat_hash_set<WorkerNumber>& silent) {
+  std::vector<WorkerNumber> dispensable;
+  for (WorkerRecord& worker : workers_) {
+    worker.silent = silent.contains(worker.number) && HasStandIn(worker, silent);
+    if (worker.silent) dispensable.push_back(worker.number);
+  }
+  const bool anybody =
+      std::any_of(workers_.begin(), workers_.end(),
+                  [](const WorkerRecord& worker) { return worker.Usable() && worker.CanDecode(); });
+  for (const WorkerNumber number : silent) {
+    if (anybody && Find(number) == nullptr) dispensable.push_back(number);
+  }
+  return dispensable;
+}
+
 void WorkerRegistry::Expire() {
   const int64_t oldest_us = clock_->NowUs() - options_.expiry_us;
   for (size_t i = workers_.size(); i-- > 0;) {

@@ -11,6 +11,7 @@
 
 #include "router/request_flow.h"
 #include "router/router_core.h"
+#include "router/worker_watch.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_worker.h"
 
@@ -67,11 +68,15 @@ class SimRouter {
   class Generation;
 
   void Tick();
+  // As router/worker_prober does.
+  void ProbeRound();
+  void Probe(const WorkerWatch::Target& target);
 
   const RouterOptions options_;
   const Environment environment_;
   SimRegistry registry_;
   std::unique_ptr<RouterCore> core_;
+  std::unique_ptr<WorkerWatch> watch_;
 };
 
 }  // namespace baton
