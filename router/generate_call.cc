@@ -26,6 +26,7 @@ GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t
       flow_(host.options->decode_attempts, host.options->max_resumes),
       ledger_(host.clock->NowUs()) {
   host_.core->RequestStarted();
+  waiting_since_us_ = host_.core->Waits();
 }
 
 GenerateCall::~GenerateCall() = default;
@@ -309,6 +310,7 @@ void GenerateCall::AwaitReport() {
 
 void GenerateCall::ForwardTokens() {
   PrefillEnded();
+  WaitsNoMore();
   v1::Tokens& tokens = *event_.mutable_tokens();
   logits_hash_ = event_.logits_hash();
   ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size());
@@ -344,7 +346,13 @@ void GenerateCall::Fail(const absl::Status& status) {
 
 void GenerateCall::Ended(bool succeeded) {
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
+  WaitsNoMore();
   host_.core->RequestEnded(succeeded);
+}
+
+void GenerateCall::WaitsNoMore() {
+  if (waiting_since_us_) host_.core->WaitsNoMore(*waiting_since_us_);
+  waiting_since_us_.reset();
 }
 
 void GenerateCall::PrefillEnded() {

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   void Finish();
   void Fail(const absl::Status& status);
   void Ended(bool succeeded);
+  void WaitsNoMore();
   void RememberPrefixes();
   // The prompt does not wait on its worker any more.
   void PrefillEnded();
@@ -120,6 +122,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   int32_t priority_ = 0;
   Placement placement_ = Placement::kAutomatic;
   bool return_prompt_ = false;
+  std::optional<int64_t> waiting_since_us_;  // for the first token
   Route route_;
   bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
   bool prefill_reported_ = false;

@@ -202,6 +202,23 @@ size_t RouterCore::predicted_units() const {
   return predicted_.size();
 }
 
+absl::Status RouterCore::MayWait(int64_t left_us) const {
+  std::lock_guard lock(mutex_);
+  return waiting_.MayJoin(clock_->NowUs(), left_us);
+}
+
+int64_t RouterCore::Waits() {
+  std::lock_guard lock(mutex_);
+  const int64_t now_us = clock_->NowUs();
+  waiting_.Join(now_us);
+  return now_us;
+}
+
+void RouterCore::WaitsNoMore(int64_t since_us) {
+  std::lock_guard lock(mutex_);
+  waiting_.Leave(since_us);
+}
+
 void RouterCore::RequestStarted() {
   std::lock_guard lock(mutex_);
   ++counters_.active_requests;

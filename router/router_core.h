@@ -19,6 +19,7 @@
 #include "router/predicted_prefixes.h"
 #include "router/router_options.h"
 #include "router/served_model.h"
+#include "router/waiting_line.h"
 #include "routing/routing_policy.h"
 #include "routing/speed_book.h"
 #include "routing/worker_registry.h"
@@ -95,6 +96,12 @@ class RouterCore {
   // moment. Ignored when its events are not followed.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
+  // Whether a request with `left_us` to its deadline has a chance: WaitingLine::MayJoin.
+  absl::Status MayWait(int64_t left_us) const;
+  // It waits for its first token from now on; returns what WaitsNoMore is told.
+  int64_t Waits();
+  void WaitsNoMore(int64_t since_us);
+
   void RequestStarted();
   void RequestEnded(bool succeeded);
   RouterCounters counters() const;
@@ -116,6 +123,7 @@ class RouterCore {
   const std::unique_ptr<RoutingPolicy> policy_;
   SpeedBook speeds_;
   std::shared_ptr<const ServedModel> model_;
+  WaitingLine waiting_;
   RouterCounters counters_;
 };
 

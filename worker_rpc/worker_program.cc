@@ -23,9 +23,9 @@ namespace {
 
 enum class TransferMedium : uint8_t { kAuto, kTcp, kShm };
 
-// A router that is gone or frozen holds blocks here until its connection is cut: 1.5 seconds.
-constexpr int32_t kKeepaliveMs = 500;
-constexpr int32_t kKeepaliveTimeoutMs = 1000;
+// A router that is gone or frozen holds blocks here until its connection is cut: 1.3 seconds.
+constexpr int32_t kKeepaliveMs = 400;
+constexpr int32_t kKeepaliveTimeoutMs = 900;
 
 struct WorkerOptions {
   EngineOptions engine;

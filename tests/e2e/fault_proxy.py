@@ -160,7 +160,7 @@ class FaultProxy:
             connection.writers[TO_SERVER] = target[1]
             self.connections.add(connection)
             await asyncio.gather(connection.pass_on(TO_SERVER, reader), connection.pass_on(TO_CLIENT, target[0]))
-        except (OSError, Cut):
+        except (OSError, Cut, asyncio.CancelledError):
             pass
         finally:
             self.connections.discard(connection)

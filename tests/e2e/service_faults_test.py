@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import unittest
 
 from cluster import wait_until
 from fault_proxy import CORRUPT, RESET, TO_CLIENT, TO_SERVER, TRUNCATE
@@ -42,19 +43,21 @@ class Strike:
         return strike
 
 
-class FaultsTest(ServiceTest):
-    """One fleet for all tests of a class; it is whole again after each."""
-    roles = {"prefill": 1, "decode": 2}
+def setUpModule():
     # A small budget for draining: what has not ended by then goes on elsewhere.
-    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1",
-                        "--drain-ms=300")
-    wanted = {}
+    fleet = Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
+                  ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1", "--drain-ms=300"))
+    FaultsTest.cluster = FaultsTest.fleet = unittest.enterModuleContext(fleet)
+    FaultsTest.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+
+
+class FaultsTest(ServiceTest):
+    """One fleet for all tests; it is whole again after each."""
+    wanted = {}  # the reference's answers, by how many requests there are
 
     @classmethod
     def setUpClass(cls):
-        cls.cluster = cls.fleet = cls.enterClassContext(
-            Fleet(ARGUMENTS.bin, ARGUMENTS.model, cls.roles, cls.worker_arguments))
-        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+        """The module's fleet is the class's."""
 
     def jobs(self, salt, count=3):
         """Requests that are answered alike each time, from no cache."""

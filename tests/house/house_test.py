@@ -63,7 +63,7 @@ TESTED_ELSEWHERE = {
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.
 PURE_ROUTER = ["request_flow", "request_validation", "served_model", "router_core", "router_options", "fleet_index",
-               "predicted_prefixes", "worker_watch"]
+               "predicted_prefixes", "worker_watch", "waiting_line"]
 # Files of router/ that speak wire types, beside *_service.
 ROUTER_EDGES = ["decode_stream", "generate_call", "heartbeat_board", "kv_event_stream_reader", "model_fetcher", "request_ledger", "router_wire",
                 "worker_channels", "worker_prober"]

@@ -9,7 +9,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kSecondUs = 1'000'000;
-constexpr int64_t kWorkerKeepaliveUs = 1'500'000;   // as in worker_rpc/worker_program
+constexpr int64_t kWorkerKeepaliveUs = 1'300'000;   // as in worker_rpc/worker_program
 constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline and any fault
 constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
 constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
