@@ -10,6 +10,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
+constexpr int64_t kLongestTickUs = 1'000'000;         // Tick comes every 100 ms
 constexpr int64_t kPredictionUs = 2'000'000;          // events need milliseconds
 
 }  // namespace
@@ -22,7 +23,8 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeyMult
               .multipliers = multipliers}),
       registry_({.model = options.pin_model,
                  .expiry_us = options.worker_expiry_ms * 1000,
-                 .max_workers = options.max_workers},
+                 .max_workers = options.max_workers,
+                 .longest_look_us = kLongestTickUs},
                 clock),
       predicted_(kMostPredictions, kPredictionUs),
       policy_(MakeRoutingPolicy(options.routing)) {}

@@ -151,7 +151,15 @@ std::vector<WorkerNumber> WorkerRegistry::SetSilent(
 }
 
 void WorkerRegistry::Expire() {
-  const int64_t oldest_us = clock_->NowUs() - options_.expiry_us;
+  const int64_t look_us = clock_->NowUs();
+  const int64_t asleep_us = look_us - last_look_us_ - options_.longest_look_us;
+  if (options_.longest_look_us > 0 && asleep_us > 0) {
+    for (WorkerRecord& worker : workers_) {
+      worker.last_heard_us = std::min(worker.last_heard_us + asleep_us, look_us);
+    }
+  }
+  last_look_us_ = look_us;
+  const int64_t oldest_us = look_us - options_.expiry_us;
   for (size_t i = workers_.size(); i-- > 0;) {
     if (workers_[i].last_heard_us < oldest_us) RemoveAt(i);
   }

@@ -98,6 +98,9 @@ struct RegistryOptions {
   int64_t expiry_us = 3'000'000;
   int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
   int32_t max_workers = 4096;
+  // Expire is called more often than this; what is longer, this process did not run, and heard
+  // nobody for that reason. 0: it does not matter when it is called.
+  int64_t longest_look_us = 0;
 };
 
 class WorkerRegistry {
@@ -120,7 +123,7 @@ class WorkerRegistry {
   // elsewhere: prompts on any decode worker, answers on one with equal KV. Of a worker that has
   // left the registry nothing is known but that it is not needed when there is a usable one.
   std::vector<WorkerNumber> SetSilent(const absl::flat_hash_set<WorkerNumber>& silent);
-  // Forgets who has not been heard of.
+  // Forgets who has not been heard of while this process ran.
   void Expire();
   // Incarnations that went since the last call, however they went.
   std::vector<WorkerNumber> TakeDeparted();
@@ -159,6 +162,7 @@ class WorkerRegistry {
   const RegistryOptions options_;
   const Clock* const clock_;
   uint32_t next_number_ = 1;
+  int64_t last_look_us_ = 0;
   std::vector<WorkerRecord> workers_;
   std::vector<WorkerNumber> departed_;
   std::string fleet_model_;
