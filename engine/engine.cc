@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/clock.h"
@@ -79,8 +80,17 @@ class EngineImpl final : public Engine {
   }
 
   void Cancel(RequestHandle handle) override {
+    {
+      std::lock_guard lock(cancelled_mutex_);
+      cancelled_.insert(handle);
+    }
+    const auto cancel = [this, handle](WorkerCore& core) {
+      core.Cancel(handle);
+      std::lock_guard lock(cancelled_mutex_);
+      cancelled_.erase(handle);
+    };
     // An engine that stops ends every request anyway.
-    Post([handle](WorkerCore& core) { core.Cancel(handle); }, /*always=*/true).IgnoreError();
+    Post(cancel, /*always=*/true).IgnoreError();
   }
 
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
@@ -199,6 +209,8 @@ class EngineImpl final : public Engine {
   std::vector<Event> inbox_;    // guarded by mutex_
   bool transfer_news_ = false;  // guarded by mutex_
   bool stopping_ = false;       // guarded by mutex_
+  std::mutex cancelled_mutex_;
+  absl::flat_hash_set<RequestHandle> cancelled_;  // on their way to the loop; by cancelled_mutex_
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
@@ -299,6 +311,10 @@ absl::Status EngineImpl::Load() {
                         .pull_lease_ms = options_.pull_lease_ms},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
+  core_->set_is_cancelled([this](RequestHandle handle) {
+    std::lock_guard lock(cancelled_mutex_);
+    return cancelled_.contains(handle);
+  });
   PublishStatus();
   loop_ = std::thread([this] { Loop(); });
   return absl::OkStatus();

@@ -51,7 +51,7 @@ struct EngineOptions {
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
   bool transfer_shm = false;  // over shared memory with peers on this host; the pool lies in a file
-  std::string transfer_advertise;  // host that peers dial; empty: the listen host
+  std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as it listens
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;

@@ -327,7 +327,18 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
   }
 }
 
-StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) const {
+absl::Status WorkerCore::WhyUnwanted(RequestHandle handle) {
+  const Request* request = Find(handle);
+  if (request == nullptr || is_cancelled_(handle)) {
+    return absl::CancelledError("the request was cancelled");
+  }
+  if (request->deadline_us != 0 && request->deadline_us <= clock_->NowUs()) {
+    return absl::DeadlineExceededError("the request's deadline has passed");
+  }
+  return absl::OkStatus();
+}
+
+StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) {
   StepInput input;
   input.chunks.reserve(plan.chunks.size());
   for (const ScheduledChunk& chunk : plan.chunks) {
@@ -338,6 +349,10 @@ StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) const {
          .block_table = cache_->BlockTable(chunk.id),
          .logit_rows = chunk.samples ? 1 : 0});
   }
+  input.abandoned = [this, &plan] {
+    return std::none_of(plan.chunks.begin(), plan.chunks.end(),
+                        [this](const auto& chunk) { return WhyUnwanted(HandleOf(chunk.id)).ok(); });
+  };
   return input;
 }
 
@@ -363,7 +378,10 @@ void WorkerCore::Step() {
   NoteWritten(plan);
   ++counters_.steps;
   if (!ran.ok()) {
-    for (const ScheduledChunk& chunk : plan.chunks) Fail(HandleOf(chunk.id), ran);
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      const absl::Status unwanted = WhyUnwanted(HandleOf(chunk.id));
+      Fail(HandleOf(chunk.id), unwanted.ok() ? ran : unwanted);
+    }
     return;
   }
   scheduler_->CommitStep(plan);

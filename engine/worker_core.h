@@ -70,6 +70,11 @@ class WorkerCore {
                    std::shared_ptr<RequestSink> sink);
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
   void Cancel(RequestHandle handle);
+  // Tells of cancellations that are on their way here, so that a step whose every request is
+  // cancelled, or past its deadline, ends early. Asked in the middle of steps.
+  void set_is_cancelled(std::function<bool(RequestHandle)> is_cancelled) {
+    is_cancelled_ = std::move(is_cancelled);
+  }
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
   // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull
   // too.
@@ -164,8 +169,10 @@ class WorkerCore {
   void Complete(Request& request, FinishReason reason);
   void End(RequestHandle handle, bool keep_cached);
 
+  // Why nobody wants what the request would yet say; OK when somebody does.
+  absl::Status WhyUnwanted(RequestHandle handle);
   void NoteScheduled(const SchedulerOutput& plan);
-  StepInput MakeInput(const SchedulerOutput& plan) const;
+  StepInput MakeInput(const SchedulerOutput& plan);
   void NotePrefill(Request& request, int32_t computed);
   void CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row);
   absl::Status DrawNext(Request& request, std::span<const float> logits, int32_t position);
@@ -194,6 +201,7 @@ class WorkerCore {
   const Tokenizer* const tokenizer_;
   const Clock* const clock_;
   const std::function<uint64_t()> random_bits_;
+  std::function<bool(RequestHandle)> is_cancelled_ = [](RequestHandle) { return false; };
   absl::flat_hash_map<RequestHandle, std::unique_ptr<Request>> requests_;
   absl::flat_hash_map<uint64_t, TransferHold> receives_;  // by transfer_id
   absl::flat_hash_map<uint64_t, TransferHold>

@@ -6,6 +6,16 @@
 #include "kvtransfer/unix_socket.h"
 
 namespace baton {
+namespace {
+
+// "HOST:PORT" or "[::1]:PORT", but not "::1".
+bool NamesPort(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  return text[colon - 1] == ']' || text.find(':') == colon;
+}
+
+}  // namespace
 
 bool IsShmAddress(const std::string& address) { return address.starts_with("shm:"); }
 
@@ -46,16 +56,18 @@ absl::StatusOr<FileDescriptor> StartConnect(const std::string& address) {
 }
 
 absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
-                                                const std::string& host) {
-  ASSIGN_OR_RETURN(SocketAddress advertised, LocalAddress(listener));
-  if (!host.empty()) {
-    ASSIGN_OR_RETURN(advertised, ResolveHost(host, advertised.port()));
+                                                const std::string& advertised) {
+  ASSIGN_OR_RETURN(SocketAddress address, LocalAddress(listener));
+  if (NamesPort(advertised)) {
+    ASSIGN_OR_RETURN(address, ResolveHostPort(advertised));
+  } else if (!advertised.empty()) {
+    ASSIGN_OR_RETURN(address, ResolveHost(advertised, address.port()));
   }
-  if (IsWildcard(advertised)) {
+  if (IsWildcard(address)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("nobody can connect to ", advertised.host(), ": name an advertise_host"));
+        absl::StrCat("nobody can connect to ", address.host(), ": name an advertise_host"));
   }
-  return advertised;
+  return address;
 }
 
 }  // namespace baton

@@ -27,9 +27,9 @@ absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addr
 // Begins to connect to one of them. Errors of StartConnectTcp, ConnectUnix and CheckSameUser.
 absl::StatusOr<FileDescriptor> StartConnect(const std::string& address);
 
-// The address at which others reach the listener: of `host`, or its own when that is empty. May
-// block on a name service.
+// The address at which others reach the listener: `advertised` is "HOST:PORT", or a host beside the
+// listener's port, or empty: the listener's own. May block on a name service.
 absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
-                                                const std::string& host);
+                                                const std::string& advertised);
 
 }  // namespace baton

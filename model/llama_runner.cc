@@ -162,7 +162,8 @@ void LlamaRunner::EnqueueLogits(int64_t logit_rows) {
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-void LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows) {
+bool LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows,
+                          const std::function<bool()>& abandoned) {
   StepBuffers& b = *buffers_;
   ops_.EmbedTokens(
       *stream_,
@@ -174,9 +175,11 @@ void LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows) {
                               .tokens = tokens,
                               .half = static_cast<int64_t>(config_.rope_frequencies.size())});
   for (int32_t i = 0; i < config_.layers; ++i) {
+    if (abandoned && abandoned()) return false;
     EnqueueLayer(weights_.layers()[i], LayerView(i), tokens);
   }
   if (logit_rows > 0) EnqueueLogits(logit_rows);
+  return true;
 }
 
 int32_t LlamaRunner::Bucket(int32_t rows) const {
@@ -189,7 +192,7 @@ const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   std::unique_ptr<OpGraph>& graph = graphs_[bucket];
   if (graph == nullptr) {
     stream_->BeginCapture();
-    Enqueue(bucket, bucket);
+    Enqueue(bucket, bucket, nullptr);
     graph = stream_->EndCapture();
   }
   return *graph;
@@ -208,6 +211,7 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
   const int32_t bucket = decode && options_.graph ? Bucket(tokens) : 0;
+  bool whole = true;
   if (bucket > 0) {
     // Blocks were allocated before; tables and lengths go to their fixed places, then the graph
     // runs.
@@ -216,11 +220,11 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
     ++graph_replays_;
   } else {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Enqueue(tokens, logit_rows);
+    whole = Enqueue(tokens, logit_rows, input.abandoned);
     ++eager_steps_;
   }
   stream_->Synchronize();
-  return absl::OkStatus();
+  return whole ? absl::OkStatus() : absl::CancelledError("the step was abandoned");
 }
 
 // Leading slots of a piece are contiguous, scales and all.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,7 +57,8 @@ class LlamaRunner final : public ModelRunner {
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
               std::byte* pool, Device& device, const LlamaRunnerOptions& options);
 
-  void Enqueue(int64_t tokens, int64_t logit_rows);
+  // False: abandoned between two layers.
+  bool Enqueue(int64_t tokens, int64_t logit_rows, const std::function<bool()>& abandoned);
   void EnqueueLayer(const LlamaLayerWeights& layer, const KvLayerView& kv, int64_t tokens);
   void EnqueueAttention(const KvLayerView& kv, int64_t tokens);
   void EnqueueLogits(int64_t logit_rows);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct StepChunk {
 
 struct StepInput {
   std::vector<StepChunk> chunks;
+  // Asked now and then in the middle of a long step: true when nobody wants its result any more.
+  // May be empty.
+  std::function<bool()> abandoned = nullptr;
 };
 
 class ModelRunner {
@@ -35,6 +39,7 @@ class ModelRunner {
 
   // REQUIRES: tokens in the vocabulary, tables in the pool, totals within the limits the runner was
   // made for. After it returns all KV of the step is written. Internal: the device failed.
+  // Cancelled: it was abandoned, and what lies in the slots of its tokens is undefined.
   virtual absl::Status Run(const StepInput& input) = 0;
   // Copies the KV of blocks' leading slots, all layers, one after the other: what forks that write
   // need. Done when it returns. REQUIRES: blocks in the pool. Internal: the device failed.

@@ -35,6 +35,7 @@ GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t
       flow_(host.options->decode_attempts, host.options->max_resumes),
       ledger_(host.clock->NowUs()) {
   host_.core->RequestStarted();
+  waiting_since_us_ = host_.core->Waits();
 }
 
 GenerateCall::~GenerateCall() = default;
@@ -116,9 +117,17 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
   }
 }
 
+void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
+  std::lock_guard lock(state_mutex_);
+  if (decode_ != nullptr && worker == route_.plan.decode && flow_.MayLoseDecode())
+    decode_->Cancel();
+  if (prefill_ != nullptr && worker == prefill_worker_) prefill_->Cancel();
+}
+
 void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
   host_.core->WorkerDone(worker);
+  host_.watch->Detach(worker, this);
   if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
     PrefillEnded();
     if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
@@ -132,6 +141,7 @@ void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Stat
                                 const v1::PrefillResponse& response) {
   std::lock_guard lock(state_mutex_);
   host_.core->WorkerDone(worker);
+  host_.watch->Detach(worker, this);
   if (attempt == flow_.attempt()) PrefillEnded();
   if (!status.ok()) {
     if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
@@ -267,11 +277,14 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   decode_ = std::make_shared<DecodeStream>(
       v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
       action.attempt, action.worker, Self());
+  host_.watch->Attach({action.worker, route_.decode_epoch, route_.decode_address}, Self());
   decode_->Start(deadline_);
 }
 
 void GenerateCall::SendPrefill(const FlowAction& action) {
   prefill_expected_ = false;  // OnPrefillEnd counts it off
+  prefill_worker_ = action.worker;
+  host_.watch->Attach({action.worker, route_.prefill_epoch, route_.prefill_address}, Self());
   v1::PrefillRequest request;
   Describe(request);
   *request.mutable_ticket() = ticket_;
@@ -325,6 +338,7 @@ void GenerateCall::AwaitReport() {
 
 void GenerateCall::ForwardTokens() {
   PrefillEnded();
+  WaitsNoMore();
   v1::Tokens& tokens = *event_.mutable_tokens();
   const std::span<const TokenId> ids(tokens.token_ids().data(),
                                      static_cast<size_t>(tokens.token_ids_size()));
@@ -377,7 +391,13 @@ void GenerateCall::Fail(const absl::Status& status) {
 
 void GenerateCall::Ended(bool succeeded) {
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
+  WaitsNoMore();
   host_.core->RequestEnded(succeeded);
+}
+
+void GenerateCall::WaitsNoMore() {
+  if (waiting_since_us_) host_.core->WaitsNoMore(*waiting_since_us_);
+  waiting_since_us_.reset();
 }
 
 void GenerateCall::PrefillEnded() {

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "router/request_ledger.h"
 #include "router/router_core.h"
 #include "router/worker_channels.h"
+#include "router/worker_watch.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
@@ -43,11 +45,14 @@ struct GenerateHost {
   const RouterOptions* options;
   RouterCore* core;
   WorkerChannels* channels;
+  WorkerWatch* watch;
   TaskPool* text_tasks;
   const Clock* clock;
 };
 
-class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public DecodeListener {
+class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
+                           public DecodeListener,
+                           public SilenceListener {
  public:
   GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
                std::chrono::system_clock::time_point deadline);
@@ -59,6 +64,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;
+  // Breaks off the calls there, as if the worker had ended them.
+  void OnWorkerSilent(WorkerNumber worker) override;
 
  private:
   using PrefillCall =
@@ -97,6 +104,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   void Finish();
   void Fail(const absl::Status& status);
   void Ended(bool succeeded);
+  void WaitsNoMore();
   void RememberPrefixes();
   // The prompt does not wait on its worker any more.
   void PrefillEnded();
@@ -119,6 +127,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   int32_t priority_ = 0;
   Placement placement_ = Placement::kAutomatic;
   bool return_prompt_ = false;
+  std::optional<int64_t> waiting_since_us_;  // for the first token
   Route route_;
   bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
   bool prefill_reported_ = false;
@@ -130,6 +139,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>, public Dec
   std::shared_ptr<PullCall> pull_;
   std::shared_ptr<DecodeStream> decode_;
   std::shared_ptr<PrefillCall> prefill_;
+  WorkerNumber prefill_worker_{0};  // of prefill_
   std::unique_ptr<grpc::Alarm> report_alarm_;
 };
 

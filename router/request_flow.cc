@@ -157,6 +157,11 @@ RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
   return actions;
 }
 
+bool RequestFlow::MayLoseDecode() const {
+  if (state_ != State::kDecoding) return false;
+  return tokens_in_attempt_ ? lost_workers_ < max_resumes_ : failures_ + 1 < max_attempts_;
+}
+
 bool RequestFlow::WorthAnotherWorker(const absl::Status& status) const {
   if (tokens_in_attempt_ && lost_workers_ >= max_resumes_) return false;
   if (absl::IsUnavailable(status)) return true;

@@ -102,6 +102,8 @@ class RequestFlow {
   bool resumes() const { return tokens_forwarded_; }
   // The prefill worker's report, a part of each choice's ledger, may still come.
   bool report_pending() const { return prefill_ == PrefillState::kOpen && !ended(); }
+  // An attempt is under way that others could take over, were its decode worker given up.
+  bool MayLoseDecode() const;
   // Decode workers that were lost in mid-answer.
   int32_t lost_workers() const { return lost_workers_; }
   // Decode workers that cannot take this request.

@@ -10,6 +10,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
+constexpr int64_t kLongestTickUs = 1'000'000;         // Tick comes every 100 ms
 constexpr int64_t kPredictionUs = 2'000'000;          // events need milliseconds
 
 }  // namespace
@@ -22,7 +23,8 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeyMult
               .multipliers = multipliers}),
       registry_({.model = options.pin_model,
                  .expiry_us = options.worker_expiry_ms * 1000,
-                 .max_workers = options.max_workers},
+                 .max_workers = options.max_workers,
+                 .longest_look_us = kLongestTickUs},
                 clock),
       predicted_(kMostPredictions, kPredictionUs),
       policy_(MakeRoutingPolicy(options.routing)) {}
@@ -141,6 +143,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   route.decode_id = decode.id;
   route.decode_fingerprint = decode.fingerprint;
   route.decode_address = decode.address;
+  route.decode_epoch = decode.epoch;
   registry_.AddActive(route.plan.decode);
   route.decode_batch = registry_.Find(route.plan.decode)->Load();
   registry_.AddPrefill(route.plan.prefiller(), route.plan.work);
@@ -148,6 +151,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     const WorkerReport& prefill = registry_.Find(*route.plan.prefill)->report;
     route.prefill_id = prefill.id;
     route.prefill_address = prefill.address;
+    route.prefill_epoch = prefill.epoch;
     registry_.AddActive(*route.plan.prefill);
   }
   if (route.plan.pull) {
@@ -190,6 +194,11 @@ void RouterCore::MarkUnreachable(WorkerNumber number) {
   registry_.MarkUnreachable(number);
 }
 
+std::vector<WorkerNumber> RouterCore::SetSilent(const absl::flat_hash_set<WorkerNumber>& silent) {
+  std::lock_guard lock(mutex_);
+  return registry_.SetSilent(silent);
+}
+
 void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) {
   if (!index_.IsFollowed(number)) return;
   size_t known = 0;
@@ -203,6 +212,23 @@ void RouterCore::Remember(WorkerNumber number, std::span<const Hash128> hashes) 
 size_t RouterCore::predicted_units() const {
   std::lock_guard lock(mutex_);
   return predicted_.size();
+}
+
+absl::Status RouterCore::MayWait(int64_t left_us) const {
+  std::lock_guard lock(mutex_);
+  return waiting_.MayJoin(clock_->NowUs(), left_us);
+}
+
+int64_t RouterCore::Waits() {
+  std::lock_guard lock(mutex_);
+  const int64_t now_us = clock_->NowUs();
+  waiting_.Join(now_us);
+  return now_us;
+}
+
+void RouterCore::WaitsNoMore(int64_t since_us) {
+  std::lock_guard lock(mutex_);
+  waiting_.Leave(since_us);
 }
 
 void RouterCore::RequestStarted() {

@@ -19,6 +19,7 @@
 #include "router/predicted_prefixes.h"
 #include "router/router_options.h"
 #include "router/served_model.h"
+#include "router/waiting_line.h"
 #include "routing/routing_policy.h"
 #include "routing/speed_book.h"
 #include "routing/worker_registry.h"
@@ -31,8 +32,10 @@ struct Route {
   std::string decode_id;
   std::string decode_fingerprint;
   std::string decode_address;
+  Epoch decode_epoch{0};
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
+  Epoch prefill_epoch{0};
   int32_t decode_batch = 0;    // sequences on the decode worker, this one included
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
@@ -94,9 +97,17 @@ class RouterCore {
   void Learn(const FinishedPull& pull);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
+  // As WorkerRegistry::SetSilent.
+  std::vector<WorkerNumber> SetSilent(const absl::flat_hash_set<WorkerNumber>& silent);
   // The worker has just cached the prefix with these hashes: counts until its events say so, for a
   // moment. Ignored when its events are not followed.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
+
+  // Whether a request with `left_us` to its deadline has a chance: WaitingLine::MayJoin.
+  absl::Status MayWait(int64_t left_us) const;
+  // It waits for its first token from now on; returns what WaitsNoMore is told.
+  int64_t Waits();
+  void WaitsNoMore(int64_t since_us);
 
   void RequestStarted();
   void RequestEnded(bool succeeded);
@@ -119,6 +130,7 @@ class RouterCore {
   const std::unique_ptr<RoutingPolicy> policy_;
   SpeedBook speeds_;
   std::shared_ptr<const ServedModel> model_;
+  WaitingLine waiting_;
   RouterCounters counters_;
 };
 

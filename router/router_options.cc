@@ -52,6 +52,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   RegisterRoutingSettings(options.routing, settings);
   settings.Add("worker-expiry-ms", &options.worker_expiry_ms, int64_t{100}, int64_t{3'600'000},
                "A worker that was silent for so long is gone, in milliseconds.");
+  settings.Add("worker-silence-ms", &options.worker_silence_ms, int64_t{40}, int64_t{600'000},
+               "A worker that has answered no probe for so long is given up, in milliseconds: what "
+               "it was doing goes on elsewhere. Four probes are sent in that time.");
   settings.Add("max-workers", &options.max_workers, 1, 1 << 20, "Workers that may register.");
   settings.Add("max-prompt-bytes", &options.max_prompt_bytes, int64_t{1}, int64_t{16} << 20,
                "Longest text of a prompt or conversation, in bytes.");

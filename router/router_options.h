@@ -18,6 +18,7 @@ struct RouterOptions {
   RoutingOptions routing;
   std::string pin_model;  // name or fingerprint; empty: the first worker's
   int64_t worker_expiry_ms = 3000;
+  int64_t worker_silence_ms = 900;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;
   int32_t index_units = 1 << 22;

@@ -39,6 +39,7 @@ RouterServer::RouterServer(const RouterOptions& options)
       inference_service_({.options = &options_,
                           .core = &core_,
                           .channels = &channels_,
+                          .watch = &watch_,
                           .text_tasks = &text_tasks_,
                           .clock = &clock_},
                          &gate_, &board_) {}
@@ -52,6 +53,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOp
       out->server_,
       RpcServer::Start(server, {&out->registry_service_, &out->inference_service_},
                        {v1::Registry::service_full_name(), v1::Inference::service_full_name()}));
+  out->prober_ = std::make_unique<WorkerProber>(&out->core_, &out->channels_, &out->watch_,
+                                                options.worker_silence_ms);
   return out;
 }
 

@@ -13,6 +13,8 @@
 #include "router/kv_event_subscriber.h"
 #include "router/registry_service.h"
 #include "router/router_options.h"
+#include "router/worker_prober.h"
+#include "router/worker_watch.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
 
@@ -40,6 +42,7 @@ class RouterServer {
   const SystemClock clock_;
   RouterCore core_;
   WorkerChannels channels_;
+  WorkerWatch watch_;
   HeartbeatBoard board_;
   CallGate gate_;
   ModelFetcher fetcher_;
@@ -48,6 +51,7 @@ class RouterServer {
   TaskPool text_tasks_;
   InferenceService inference_service_;
   std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<WorkerProber> prober_;
   bool serving_ = false;
   bool shut_down_ = false;
 };

@@ -125,8 +125,41 @@ void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = true;
 }
 
+bool WorkerRegistry::HasStandIn(const WorkerRecord& worker,
+                                const absl::flat_hash_set<WorkerNumber>& silent) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& other) {
+    return other.CanDecode() && !other.unreachable && !other.report.draining &&
+           !silent.contains(other.number) &&
+           (!worker.CanDecode() || other.report.fingerprint == worker.report.fingerprint);
+  });
+}
+
+std::vector<WorkerNumber> WorkerRegistry::SetSilent(
+    const absl::flat_hash_set<WorkerNumber>& silent) {
+  std::vector<WorkerNumber> dispensable;
+  for (WorkerRecord& worker : workers_) {
+    worker.silent = silent.contains(worker.number) && HasStandIn(worker, silent);
+    if (worker.silent) dispensable.push_back(worker.number);
+  }
+  const bool anybody =
+      std::any_of(workers_.begin(), workers_.end(),
+                  [](const WorkerRecord& worker) { return worker.Usable() && worker.CanDecode(); });
+  for (const WorkerNumber number : silent) {
+    if (anybody && Find(number) == nullptr) dispensable.push_back(number);
+  }
+  return dispensable;
+}
+
 void WorkerRegistry::Expire() {
-  const int64_t oldest_us = clock_->NowUs() - options_.expiry_us;
+  const int64_t look_us = clock_->NowUs();
+  const int64_t asleep_us = look_us - last_look_us_ - options_.longest_look_us;
+  if (options_.longest_look_us > 0 && asleep_us > 0) {
+    for (WorkerRecord& worker : workers_) {
+      worker.last_heard_us = std::min(worker.last_heard_us + asleep_us, look_us);
+    }
+  }
+  last_look_us_ = look_us;
+  const int64_t oldest_us = look_us - options_.expiry_us;
   for (size_t i = workers_.size(); i-- > 0;) {
     if (workers_[i].last_heard_us < oldest_us) RemoveAt(i);
   }

@@ -16,6 +16,9 @@
 //    restarted is back two heartbeats later.
 //  - A heartbeat that is refused changes nothing.
 //  - An unreachable worker (a call to it failed) gets no new requests until its next heartbeat.
+//  - A silent worker (it does not answer probes) gets none until it answers, where another one
+//  could
+//    take its place: what nobody else could do anyway may as well wait for it.
 //
 // Thread safety: the host's lock.
 #pragma once
@@ -26,6 +29,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/index/indexed_worker.h"
@@ -69,6 +73,7 @@ struct WorkerRecord {
   WorkerReport report;
   int64_t last_heard_us = 0;
   bool unreachable = false;
+  bool silent = false;
   int32_t active = 0;    // requests of this router that run there now
   int32_t others = 0;    // sequences of other routers there, at the last heartbeat
   int64_t assigned = 0;  // requests of this router, ever
@@ -79,7 +84,7 @@ struct WorkerRecord {
 
   bool CanPrefill() const { return report.role != WorkerRole::kDecode; }
   bool CanDecode() const { return report.role != WorkerRole::kPrefill; }
-  bool Usable() const { return !unreachable && !report.draining; }
+  bool Usable() const { return !unreachable && !silent && !report.draining; }
   // What it has to do. This router's own part is exact at any time; a finished request does not
   // count until the next heartbeat says so.
   int32_t Load() const { return active + others; }
@@ -93,6 +98,9 @@ struct RegistryOptions {
   int64_t expiry_us = 3'000'000;
   int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
   int32_t max_workers = 4096;
+  // Expire is called more often than this; what is longer, this process did not run, and heard
+  // nobody for that reason. 0: it does not matter when it is called.
+  int64_t longest_look_us = 0;
 };
 
 class WorkerRegistry {
@@ -111,7 +119,11 @@ class WorkerRegistry {
   // Ignored when that incarnation is not there.
   void Leave(const std::string& id, Epoch epoch);
   void MarkUnreachable(WorkerNumber number);
-  // Forgets who has not been heard of.
+  // Those that do not answer; all others do. Returns those of them whose requests can go on
+  // elsewhere: prompts on any decode worker, answers on one with equal KV. Of a worker that has
+  // left the registry nothing is known but that it is not needed when there is a usable one.
+  std::vector<WorkerNumber> SetSilent(const absl::flat_hash_set<WorkerNumber>& silent);
+  // Forgets who has not been heard of while this process ran.
   void Expire();
   // Incarnations that went since the last call, however they went.
   std::vector<WorkerNumber> TakeDeparted();
@@ -133,6 +145,8 @@ class WorkerRegistry {
  private:
   using Incarnation = std::pair<std::string, Epoch>;
   WorkerRecord* FindMutable(WorkerNumber number);
+  bool HasStandIn(const WorkerRecord& worker,
+                  const absl::flat_hash_set<WorkerNumber>& silent) const;
   WorkerRecord* FindIncarnation(const std::string& id, Epoch epoch);
   absl::Status Check(const WorkerReport& report) const;
   absl::Status CheckPinned(const WorkerReport& report) const;
@@ -148,6 +162,7 @@ class WorkerRegistry {
   const RegistryOptions options_;
   const Clock* const clock_;
   uint32_t next_number_ = 1;
+  int64_t last_look_us_ = 0;
   std::vector<WorkerRecord> workers_;
   std::vector<WorkerNumber> departed_;
   std::string fleet_model_;

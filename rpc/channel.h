@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// Both sides use these together: a server that sees pings more often than it allows closes the
-// connection.
+// A client's pings, and what a server allows of them: one that sees them more often closes the
+// connection. How often a server pings is its own setting (rpc_server_options.h).
 inline constexpr int32_t kKeepaliveTimeMs = 10'000;
 inline constexpr int32_t kKeepaliveTimeoutMs = 5'000;
 inline constexpr int32_t kMinimumPingIntervalMs = 5'000;

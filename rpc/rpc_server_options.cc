@@ -1,5 +1,7 @@
 #include "rpc/rpc_server_options.h"
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -13,6 +15,12 @@ void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
                "Requests that run at once; more are refused with RESOURCE_EXHAUSTED.");
   settings.Add("rpc-memory-mib", &options.memory_mib, int64_t{64}, int64_t{1} << 20,
                "Memory that gRPC may use for its buffers, in MiB.");
+  settings.Add("keepalive-ms", &options.keepalive_ms, 100, 3'600'000,
+               "A connection that was silent for so long is asked whether its peer lives, in "
+               "milliseconds.");
+  settings.Add("keepalive-timeout-ms", &options.keepalive_timeout_ms, 100, 3'600'000,
+               "A connection whose peer does not answer that for so long is cut and its requests "
+               "cancelled, in milliseconds.");
   settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
                "How long a shutdown waits for running requests, in milliseconds.");
 }
@@ -27,6 +35,14 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
   }
   out.host = text.substr(0, colon);
   return out;
+}
+
+HostPort AdvertisedHostPort(const std::string& text, int32_t port) {
+  absl::StatusOr<HostPort> named = ParseHostPort(text);
+  const bool bare_ipv6 =
+      named.ok() && named->host.find(':') != std::string::npos && named->host.back() != ']';
+  if (!named.ok() || bare_ipv6) return {.host = text, .port = port};
+  return *std::move(named);
 }
 
 }  // namespace baton

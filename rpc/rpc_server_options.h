@@ -19,6 +19,10 @@ struct RpcServerOptions {
   int64_t memory_mib = 1024;              // for gRPC's own buffers
   int32_t max_receive_bytes = 16 << 20;   // of one message; set by programs, no user setting
   int64_t drain_ms = 5000;                // how long shutdown waits for running requests
+  // Life of the peers: a connection on which nothing came for keepalive_ms is asked, and cut when
+  // there is no answer for keepalive_timeout_ms; its calls are then cancelled.
+  int32_t keepalive_ms = 10'000;
+  int32_t keepalive_timeout_ms = 5'000;
 };
 void RegisterSettings(RpcServerOptions& options, SettingList& settings);
 
@@ -28,5 +32,9 @@ struct HostPort {
   int32_t port = 0;
 };
 absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
+
+// Where others are to connect: `text` is "HOST:PORT", or a host alone ("[::1]", "::1") beside
+// `port`.
+HostPort AdvertisedHostPort(const std::string& text, int32_t port);
 
 }  // namespace baton

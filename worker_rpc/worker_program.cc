@@ -24,11 +24,16 @@ namespace {
 
 enum class TransferMedium : uint8_t { kAuto, kTcp, kShm };
 
+// A router that is gone or frozen holds blocks here until its connection is cut: 1.3 seconds.
+constexpr int32_t kKeepaliveMs = 400;
+constexpr int32_t kKeepaliveTimeoutMs = 900;
+
 struct WorkerOptions {
   EngineOptions engine;
   RpcServerOptions server;
   std::string advertise = "127.0.0.1";
   std::string transfer_listen = "127.0.0.1:0";
+  std::string transfer_advertise;
   TransferMedium transport = TransferMedium::kAuto;
   std::string worker_id;
   std::vector<std::string> routers;
@@ -36,9 +41,14 @@ struct WorkerOptions {
 
 void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
-  settings.Add("advertise", &options.advertise, "Host name under which others reach this worker.");
+  settings.Add("advertise", &options.advertise,
+               "HOST or HOST:PORT under which others reach this worker; without a port the one it "
+               "listens on.");
   settings.Add("transfer-listen", &options.transfer_listen,
                "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
+  settings.Add("transfer-advertise", &options.transfer_advertise,
+               "HOST or HOST:PORT under which other workers reach it for KV transfers; the host of "
+               "--advertise when empty.");
   settings.AddChoice<TransferMedium>(
       "transport", &options.transport,
       {{"auto", TransferMedium::kAuto},
@@ -73,7 +83,8 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
   ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
                    RpcServer::Start(options.server, {&worker_service, role_service.get()},
                                     {v1::Worker::service_full_name(), program.service_name}));
-  const std::string address = absl::StrCat(options.advertise, ":", server->port());
+  const HostPort advertised = AdvertisedHostPort(options.advertise, server->port());
+  const std::string address = absl::StrCat(advertised.host, ":", advertised.port);
   worker_service.SetAddress(address);
   server->SetServing(true);
 
@@ -99,6 +110,8 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   FLAGS_logtostderr = true;
   Termination termination;
   WorkerOptions options;
+  options.server.keepalive_ms = kKeepaliveMs;
+  options.server.keepalive_timeout_ms = kKeepaliveTimeoutMs;
   SettingList worker_settings;
   SettingList engine_settings;
   RegisterSettings(options, worker_settings);
@@ -115,7 +128,9 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
     options.engine.transfer_listen = options.transfer_listen;
   }
   options.engine.transfer_shm = options.transport != TransferMedium::kTcp;
-  options.engine.transfer_advertise = options.advertise;
+  options.engine.transfer_advertise = options.transfer_advertise.empty()
+                                          ? AdvertisedHostPort(options.advertise, 0).host
+                                          : options.transfer_advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"
             << worker_settings.EffectiveValues() << engine_settings.EffectiveValues() << std::flush;

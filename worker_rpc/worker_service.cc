@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
 #include "worker_rpc/kv_event_stream.h"
@@ -40,6 +41,18 @@ WorkerService::WorkerService(Engine* engine, WorkerIdentity identity)
     : engine_(engine),
       identity_(std::move(identity)),
       tasks_(/*threads=*/1, kMaxQueuedQuestions, "questions about this worker") {}
+
+grpc::ServerUnaryReactor* WorkerService::Ping(grpc::CallbackServerContext* context,
+                                              const v1::PingRequest* request, v1::PingResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Epoch meant(request->epoch());
+  reactor->Finish(
+      meant.value() == 0 || meant == engine_->epoch()
+          ? grpc::Status::OK
+          : ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
+                "epoch ", meant.value(), " has ended; this is epoch ", engine_->epoch().value()))));
+  return reactor;
+}
 
 grpc::ServerUnaryReactor* WorkerService::GetWorkerStatus(grpc::CallbackServerContext*,
                                                          const v1::GetWorkerStatusRequest*,

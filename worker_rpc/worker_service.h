@@ -26,6 +26,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   // `engine` must outlive the service.
   WorkerService(Engine* engine, WorkerIdentity identity);
 
+  grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context,
+                                 const v1::PingRequest* request,
+                                 v1::PingResponse* response) override;
   grpc::ServerUnaryReactor* GetWorkerStatus(grpc::CallbackServerContext* context,
                                             const v1::GetWorkerStatusRequest* request,
                                             v1::WorkerStatus* response) override;

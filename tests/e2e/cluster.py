@@ -62,47 +62,15 @@ def busy(worker):
     return {name: count for name, count in counts.items() if count != 0}
 
 
-class Cluster:
-    """Router and workers; a context manager. Its log is kept in `log_path` until it has ended."""
+class Service:
+    """A running service, to ask and to use; `router` is set by who starts it."""
 
-    def __init__(self, bin_dir, model, prefill=1, decode=1, worker_arguments=(),
-                 router_arguments=()):
+    def __init__(self, bin_dir):
         self.baton = os.path.join(bin_dir, "baton")
-        log, self.log_path = tempfile.mkstemp(prefix="baton-up-", suffix=".log")
-        command = [self.baton, "up", "--model", model, "--router-address", "127.0.0.1:0",
-                   "--prefill-workers", str(prefill), "--decode-workers", str(decode),
-                   *(f"--worker-argument={argument}" for argument in worker_arguments),
-                   *(f"--router-argument={argument}" for argument in router_arguments)]
-        # A session of its own: a signal to this script's terminal is not one to the service.
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
-                                        start_new_session=True)
-        os.close(log)
-        line = self.process.stdout.readline().split()
-        if len(line) != 2 or line[0] != "ready":
-            self.process.kill()
-            raise RuntimeError(f"baton up said {line}; its log: {self.log()}")
-        self.router = line[1]
+        self.router = None
 
     def __enter__(self):
         return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.end()
-        self.process.stdout.close()
-        os.unlink(self.log_path)
-
-    def log(self):
-        return pathlib.Path(self.log_path).read_text()[-4000:]
-
-    def end(self, signal_number=signal.SIGINT):
-        """Ends it as Ctrl-C does; returns the exit code."""
-        self.process.send_signal(signal_number)
-        try:
-            return self.process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()  # the kernel then kills its children
-            raise
 
     def status(self):
         done = subprocess.run([self.baton, "status", "--router", self.router, "--json"],
@@ -134,6 +102,46 @@ class Cluster:
         """Answers jobs (objects, or lines as they are); returns ({id: result}, exit code)."""
         return answer(self.generate_command("--jobs", "-", "--concurrency", str(concurrency),
                                             *arguments), jobs)
+
+
+class Cluster(Service):
+    """Router and workers; a context manager. Its log is kept in `log_path` until it has ended."""
+
+    def __init__(self, bin_dir, model, prefill=1, decode=1, worker_arguments=(),
+                 router_arguments=()):
+        super().__init__(bin_dir)
+        log, self.log_path = tempfile.mkstemp(prefix="baton-up-", suffix=".log")
+        command = [self.baton, "up", "--model", model, "--router-address", "127.0.0.1:0",
+                   "--prefill-workers", str(prefill), "--decode-workers", str(decode),
+                   *(f"--worker-argument={argument}" for argument in worker_arguments),
+                   *(f"--router-argument={argument}" for argument in router_arguments)]
+        # A session of its own: a signal to this script's terminal is not one to the service.
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
+                                        start_new_session=True)
+        os.close(log)
+        line = self.process.stdout.readline().split()
+        if len(line) != 2 or line[0] != "ready":
+            self.process.kill()
+            raise RuntimeError(f"baton up said {line}; its log: {self.log()}")
+        self.router = line[1]
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.end()
+        self.process.stdout.close()
+        os.unlink(self.log_path)
+
+    def log(self):
+        return pathlib.Path(self.log_path).read_text()[-4000:]
+
+    def end(self, signal_number=signal.SIGINT):
+        """Ends it as Ctrl-C does; returns the exit code."""
+        self.process.send_signal(signal_number)
+        try:
+            return self.process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # the kernel then kills its children
+            raise
 
 
 def answer(command, jobs):

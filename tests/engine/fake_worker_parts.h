@@ -99,12 +99,15 @@ class FakeRunner final : public ModelRunner {
     return static_cast<TokenId>('a' + chain % 26);
   };
   absl::Status next_status;                  // of the next Run, once
+  std::function<void()> during_step;         // what happens meanwhile
   std::optional<TokenId> poison;             // logits behind it are NaN
   std::vector<std::vector<int32_t>> counts;  // tokens of every chunk of every step
   int64_t copied_blocks = 0;
 
   absl::Status Run(const StepInput& input) override {
     if (!next_status.ok()) return std::exchange(next_status, absl::OkStatus());
+    if (during_step) during_step();
+    if (input.abandoned && input.abandoned()) return absl::CancelledError("abandoned");
     rows_.clear();
     counts.emplace_back();
     for (const StepChunk& chunk : input.chunks) RunChunk(chunk);

@@ -220,6 +220,40 @@ TEST(WorkerCore, CancelEndsARequestInEveryPhaseAndGivesItsBlocksBack) {
   }
 }
 
+TEST(WorkerCore, AStepEndsEarlyOnceNobodyWantsItsResult) {
+  WorkerBench bench;
+  GenerateRequest request = WorkerBench::Request(Bytes("too late for this"), 10);
+  request.timeout_ms = 1;
+  const auto late = bench.Generate(request);
+  const RequestHandle late_handle = bench.last_handle;
+  const auto cancelled = bench.Generate(Bytes("and this one is not wanted"), 10);
+  RequestHandle on_its_way = 0;
+  bench.core->set_is_cancelled([&](RequestHandle handle) { return handle == on_its_way; });
+  bench.runner.during_step = [&] {
+    bench.clock.AdvanceUs(1000);
+    on_its_way = late_handle + 1;
+    bench.runner.during_step = nullptr;
+  };
+  bench.Turn();
+  EXPECT_EQ(late->error->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(cancelled->error->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(bench.core->counters().prefill_tokens, 0);
+  bench.core->Cancel(on_its_way);  // arrives late
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCore, AStepGoesOnWhileOneOfItsRequestsIsWanted) {
+  WorkerBench bench;
+  const auto prompt = Bytes("wanted");
+  const auto wanted = bench.Generate(prompt, 5);
+  bench.Generate(Bytes("not wanted"), 5);
+  bench.core->set_is_cancelled(
+      [unwanted = bench.last_handle](RequestHandle handle) { return handle == unwanted; });
+  bench.Run();
+  EXPECT_EQ(wanted->tokens, bench.runner.Continuation(prompt, 5));
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(WorkerCore, ADeadlineEndsItsRequestAlone) {
   WorkerBench bench;
   GenerateRequest request = WorkerBench::Request(Bytes("late"), 100);

@@ -64,10 +64,10 @@ TESTED_ELSEWHERE = {
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.
 PURE_ROUTER = ["request_flow", "request_validation", "served_model", "router_core", "router_options", "fleet_index",
-               "predicted_prefixes"]
+               "predicted_prefixes", "worker_watch", "waiting_line"]
 # Files of router/ that speak wire types, beside *_service.
 ROUTER_EDGES = ["decode_stream", "generate_call", "generate_call_pull", "heartbeat_board", "kv_event_stream_reader", "model_fetcher", "pull_call", "request_ledger", "router_wire",
-                "worker_channels"]
+                "worker_channels", "worker_prober"]
 
 UNDONE = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|home/\w+|root|Users)/")

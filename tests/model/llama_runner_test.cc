@@ -197,6 +197,24 @@ TEST(LlamaRunner, AChunkYieldsTheLogitsOfItsLastRows) {
   for (int32_t row = 0; row < 5; ++row) EXPECT_EQ(runner.Row(row), expected[row]) << row;
 }
 
+TEST(LlamaRunner, AStepThatNobodyWantsEndsBetweenLayersAndLeavesNothingBehind) {
+  const TinyModel model("q8_0");
+  const auto tokens = TinyTokens(30, 9);
+  const Rows expected = TinyRunner(model, {}).Decode(0, tokens, 1, 64);
+  for (int32_t layers = 0; layers < model.config.layers; ++layers) {
+    TinyRunner runner(model, {});
+    StepInput input;
+    input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
+    int32_t asked = 0;
+    input.abandoned = [&] { return asked++ == layers; };
+    EXPECT_EQ(runner.runner->Run(input).code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(asked, layers + 1);
+    input.abandoned = [] { return false; };
+    ASSERT_TRUE(runner.runner->Run(input).ok());
+    EXPECT_EQ(runner.Row(0), expected[0]);
+  }
+}
+
 TEST(LlamaRunner, MixedBatchesGiveEachItsOwnRows) {
   const TinyModel model("q4_0");
   const auto first = TinyTokens(33, 10);

@@ -165,7 +165,10 @@ TEST_F(RouterCoreTest, AWorkerThatComesBackAsAnotherHoldsNothing) {
   const KnownPrompt prompt;
   Tell(core_, Number(0), prompt.hashes);
   EXPECT_EQ(core_.index().Status().memberships, prompt.hashes.size());
-  clock_.AdvanceUs(2'500'000);
+  for (int i = 0; i < 5; ++i) {
+    clock_.AdvanceUs(500'000);
+    core_.Tick();
+  }
   WorkerReport again = Report("a");
   again.epoch = Epoch(2);
   ASSERT_TRUE(core_.Heartbeat(again).ok());
@@ -173,6 +176,19 @@ TEST_F(RouterCoreTest, AWorkerThatComesBackAsAnotherHoldsNothing) {
   EXPECT_EQ(core_.index().Status().memberships, 0u);
   ASSERT_EQ(core_.index().Status().workers.size(), 1u);
   EXPECT_EQ(core_.index().Status().workers[0].epoch, Epoch(2));
+}
+
+TEST_F(RouterCoreTest, ARouterThatStoodStillDoesNotForgetItsWorkers) {
+  ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+  core_.Tick();
+  clock_.AdvanceUs(60'000'000);
+  core_.Tick();
+  EXPECT_EQ(core_.Workers().size(), 1u);
+  for (int i = 0; i < 4; ++i) {
+    clock_.AdvanceUs(900'000);
+    core_.Tick();
+  }
+  EXPECT_TRUE(core_.Workers().empty());
 }
 
 std::shared_ptr<const ServedModel> Model() {

@@ -8,6 +8,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 class WorkerRegistryTest : public ::testing::Test {
  protected:
@@ -193,6 +195,35 @@ TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainAfterAHeartbeat) {
   EXPECT_FALSE(registry_.workers()[0].Usable());
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   EXPECT_TRUE(registry_.workers()[0].Usable());
+}
+
+TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) {
+  WorkerReport other = Report("b", 1);
+  WorkerReport prefill = Report("p", 1);
+  prefill.role = WorkerRole::kPrefill;
+  for (const WorkerReport& report : {Report("a", 1), other, prefill}) {
+    ASSERT_TRUE(registry_.Heartbeat(report).ok());
+  }
+  const WorkerNumber a = NumberOf("a");
+  const WorkerNumber b = NumberOf("b");
+  const WorkerNumber p = NumberOf("p");
+  EXPECT_THAT(registry_.SetSilent({a, p}), UnorderedElementsAre(a, p));
+  EXPECT_FALSE(registry_.Find(a)->Usable());
+  EXPECT_FALSE(registry_.Find(p)->Usable());
+  EXPECT_TRUE(registry_.Find(b)->Usable());
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  EXPECT_FALSE(registry_.Find(a)->Usable()) << "its heartbeats come through, and nothing else";
+
+  EXPECT_THAT(registry_.SetSilent({a, b, p}), IsEmpty()) << "nobody is left to do it";
+  EXPECT_TRUE(registry_.Find(a)->Usable());
+  EXPECT_THAT(registry_.SetSilent({}), IsEmpty());
+
+  other.fingerprint = "another layout";
+  ASSERT_TRUE(registry_.Heartbeat(other).ok());
+  EXPECT_THAT(registry_.SetSilent({a}), IsEmpty()) << "b cannot go on with a's answers";
+  EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p));
+  registry_.Leave("p", Epoch(1));
+  EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p)) << "of calls that still run there";
 }
 
 TEST_F(WorkerRegistryTest, FieldsWithoutSenseAreRefused) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace baton {
 namespace {
 
@@ -15,6 +17,18 @@ TEST(ParseHostPort, RefusesWhatIsNotOne) {
   for (const char* text : {"", "80", ":80", "a:", "a:b", "a:-1", "a:65536"}) {
     EXPECT_EQ(ParseHostPort(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
+}
+
+TEST(AdvertisedHostPort, TakesThePortThatIsNamedAndElseTheOneThatIsServed) {
+  const auto at = [](const char* text) {
+    const HostPort advertised = AdvertisedHostPort(text, 7);
+    return advertised.host + " " + std::to_string(advertised.port);
+  };
+  EXPECT_EQ(at("worker-3"), "worker-3 7");
+  EXPECT_EQ(at("gateway:9000"), "gateway 9000");
+  EXPECT_EQ(at("[::1]"), "[::1] 7");
+  EXPECT_EQ(at("[::1]:80"), "[::1] 80");
+  EXPECT_EQ(at("fe80::1"), "fe80::1 7");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kSecondUs = 1'000'000;
+constexpr int64_t kWorkerKeepaliveUs = 1'300'000;   // as in worker_rpc/worker_program
 constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline and any fault
 constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
 constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
@@ -36,7 +37,10 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
   };
   add_node("clients");
   add_node("router");
-  for (const SimWorker::Options& worker : scenario.workers) add_node(worker.id);
+  for (const SimWorker::Options& worker : scenario.workers) {
+    add_node(worker.id);
+    nodes_.back()->set_keepalive_us(kWorkerKeepaliveUs);
+  }
   faults_ = std::make_unique<FaultPlan>(
       scenario.faults, queue_, [this](const Fault& fault) { CarryOut(fault); },
       [this](const Fault& fault, MessageKind message, int32_t from, int32_t to) {
@@ -145,13 +149,18 @@ void SimCluster::Isolate(const Fault& fault) {
 void SimCluster::Pause(const Fault& fault) {
   SimNode& node = *nodes_.at(static_cast<size_t>(fault.node));
   node.Pause();
-  queue_.In(SimNetwork::kKeepaliveUs, [this, &node, incarnation = node.incarnation()] {
-    if (node.incarnation() != incarnation || !node.paused()) return;
-    for (const auto& other : nodes_) {
-      network_.ResetLinks(node.id(), other->id(),
-                          [](const SimLink& link) { return link.has_keepalive(); });
-    }
-  });
+  // A server's keepalive finds a client that is paused; a client's, which all have alike, a server.
+  const auto cut = [this, &node](const SimNode& other, int32_t server, int64_t after_us) {
+    queue_.In(after_us, [this, &node, &other, server, incarnation = node.incarnation()] {
+      if (node.incarnation() != incarnation || !node.paused()) return;
+      network_.ResetLinks(node.id(), other.id(),
+                          [server](const SimLink& link) { return link.server() == server; });
+    });
+  };
+  for (const auto& other : nodes_) {
+    cut(*other, other->id(), other->keepalive_us());
+    cut(*other, node.id(), SimNode::kKeepaliveUs);
+  }
   queue_.In(fault.duration_us, [&node, incarnation = node.incarnation()] {
     if (node.incarnation() == incarnation) node.Resume();
   });

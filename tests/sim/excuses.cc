@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kPromptUs = 3'000'000;  // a dead peer is found in 1 s; the rest is work
 constexpr int64_t kChoiceUs = 250'000;    // more of it for each choice beside a request's first
 constexpr int64_t kDrainUs = 5'000'000;
-constexpr int64_t kBreaksCallsUs = SimNetwork::kKeepaliveUs - 1'000'000;
+constexpr int64_t kBreaksCallsUs = SimNode::kKeepaliveUs - 1'000'000;
 
 constexpr int32_t kManyRequests = 16;  // more than any scenario has
 

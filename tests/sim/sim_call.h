@@ -41,7 +41,7 @@ class SimCall final : public SimLink, public std::enable_shared_from_this<SimCal
 
   void OnNodeDied(int32_t node) override;
   void OnReset() override;
-  bool has_keepalive() const override { return true; }
+  int32_t server() const override { return server_; }
   bool IsServedBy(int32_t node) const override { return node == server_ && !server_finished_; }
 
  private:

@@ -25,11 +25,14 @@ void SimNetwork::Block(int32_t from, int32_t to) {
   const Path path(from, to);
   const uint64_t serial = next_block_++;
   blocked_[path] = serial;
-  queue_.In(kKeepaliveUs, [this, path, serial] {
-    const auto found = blocked_.find(path);
-    if (found == blocked_.end() || found->second != serial) return;
-    ResetLinks(path.first, path.second, [](const SimLink& link) { return link.has_keepalive(); });
-  });
+  for (const int32_t server : {from, to}) {
+    queue_.In(node(server).keepalive_us(), [this, path, serial, server] {
+      const auto found = blocked_.find(path);
+      if (found == blocked_.end() || found->second != serial) return;
+      ResetLinks(path.first, path.second,
+                 [server](const SimLink& link) { return link.server() == server; });
+    });
+  }
 }
 
 void SimNetwork::Unblock(int32_t from, int32_t to) {

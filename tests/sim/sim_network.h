@@ -2,8 +2,8 @@
 //
 // What TCP promises is kept: inside one lane (a direction of one connection or call) nothing is
 // lost, doubled or reordered; what a partition holds back arrives when it heals. Connections break
-// instead: with the process at the other end, by a reset, or (calls) when keepalive has found
-// nobody for kKeepaliveUs. Between lanes there is no order.
+// instead: with the process at the other end, by a reset, or (calls) when the server's keepalive
+// has found nobody. Between lanes there is no order.
 #pragma once
 
 #include <cstdint>
@@ -51,15 +51,15 @@ class SimLink {
   virtual void OnNodeDied(int32_t node) = 0;
   // A reset, seen by both ends.
   virtual void OnReset() = 0;
-  virtual bool has_keepalive() const = 0;
+  // The node that serves it and whose keepalive it has; kNone: it watches over its life itself.
+  static constexpr int32_t kNone = -1;
+  virtual int32_t server() const = 0;
   // A call that this node has not answered to the end.
   virtual bool IsServedBy(int32_t node) const = 0;
 };
 
 class SimNetwork {
  public:
-  static constexpr int64_t kKeepaliveUs = 15'000'000;
-
   struct Lane {
     int64_t last_us = 0;
   };

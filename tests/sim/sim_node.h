@@ -19,6 +19,8 @@ namespace baton {
 
 class SimNode {
  public:
+  static constexpr int64_t kKeepaliveUs = 15'000'000;
+
   SimNode(EventQueue& queue, History& history, int32_t id, std::string name)
       : queue_(queue), history_(history), id_(id), clock_(queue) {
     history.NameNode(id, std::move(name));
@@ -31,6 +33,9 @@ class SimNode {
   bool paused() const { return paused_; }
   uint64_t incarnation() const { return incarnation_; }
   const Clock& clock() const { return clock_; }
+  // After how long its server cuts a connection on which nobody answers.
+  int64_t keepalive_us() const { return keepalive_us_; }
+  void set_keepalive_us(int64_t keepalive_us) { keepalive_us_ = keepalive_us; }
   EventQueue& queue() { return queue_; }
 
   // In this process, in `delay_us`; never when it is down.
@@ -88,6 +93,7 @@ class SimNode {
   EventQueue& queue_;
   History& history_;
   const int32_t id_;
+  int64_t keepalive_us_ = kKeepaliveUs;
   NodeClock clock_;
   bool up_ = false;
   bool paused_ = false;

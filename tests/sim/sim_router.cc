@@ -16,7 +16,8 @@ constexpr int64_t kTickUs = 100'000;
 }  // namespace
 
 // The host of one RequestFlow: what GenerateCall is in production.
-class SimRouter::Generation final : public std::enable_shared_from_this<Generation> {
+class SimRouter::Generation final : public SilenceListener,
+                                    public std::enable_shared_from_this<Generation> {
  public:
   Generation(SimRouter* router, std::shared_ptr<SimCall> call, SimGenerateRequest request,
              SimReader reader)
@@ -37,8 +38,16 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     Run(flow_.Start(request_.placement));
   }
 
+  void OnWorkerSilent(WorkerNumber worker) override {
+    Note("its worker is silent", 0, worker.value());
+    if (decode_ != nullptr && worker == route_.plan.decode && flow_.MayLoseDecode())
+      decode_->Cancel();
+    if (prefill_ != nullptr && worker == prefill_worker_) prefill_->Cancel();
+  }
+
  private:
   RouterCore& core() { return *router_->core_; }
+  WorkerWatch& watch() { return *router_->watch_; }
   SimNode& node() { return router_->node(); }
   SimNetwork& network() { return *router_->environment_.network; }
   int64_t DeadlineUs() const {
@@ -59,6 +68,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   }
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
     core().WorkerDone(worker);
+    watch().Detach(worker, this);
     if (attempt == flow_.attempt()) {
       PrefillEnded();
       if (prefill_expected_) core().WorkerDone(*route_.plan.prefill);
@@ -70,6 +80,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   }
   void OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
     core().WorkerDone(worker);
+    watch().Detach(worker, this);
     if (attempt == flow_.attempt()) PrefillEnded();
     Note("prefill ended", attempt, 0, status.ToString());
     if (!status.ok()) {
@@ -211,6 +222,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
     request.priority = request_.priority;
     request.remote_prefill = action.remote_prefill;
     SimWorker* const worker = router_->environment_.worker_at(route_.decode_address);
+    watch().Attach({action.worker, route_.decode_epoch, route_.decode_address}, shared_from_this());
     const auto on_event = [self = shared_from_this(),
                            attempt = action.attempt](SimDecodeEvent event) {
       self->OnDecodeEvent(attempt, std::move(event));
@@ -228,6 +240,9 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
 
   void SendPrefill(const FlowAction& action) {
     prefill_expected_ = false;  // OnPrefillEnd counts it off
+    prefill_worker_ = action.worker;
+    watch().Attach({action.worker, route_.prefill_epoch, route_.prefill_address},
+                   shared_from_this());
     PrefillRequest request;
     request.request_id = absl::StrCat("r", request_.number);
     request.prompt = request_.prompt;
@@ -349,6 +364,7 @@ class SimRouter::Generation final : public std::enable_shared_from_this<Generati
   std::shared_ptr<SimPull> pull_;
   std::shared_ptr<SimCall> decode_;
   std::shared_ptr<SimCall> prefill_;
+  WorkerNumber prefill_worker_{0};
 };
 
 SimRouter::SimRouter(const RouterOptions& options, Environment environment)
@@ -364,7 +380,9 @@ void SimRouter::Start() {
   node().Start();
   node().Note(0, "started");
   core_ = std::make_unique<RouterCore>(options_, &node().clock());
+  watch_ = std::make_unique<WorkerWatch>();
   Tick();
+  ProbeRound();
 }
 
 void SimRouter::Kill() {
@@ -373,6 +391,7 @@ void SimRouter::Kill() {
   environment_.network->NodeDied(node().id());
   node().Die();
   core_.reset();
+  watch_.reset();
 }
 
 void SimRouter::Tick() {
@@ -398,6 +417,33 @@ void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
   route.plan.pull = PrefixPull{.from = source.number, .tokens = tokens};
   route.pull_source_id = source.report.id;
   route.pull_source_address = source.report.address;
+}
+
+void SimRouter::ProbeRound() {
+  for (const WorkerWatch::Target& target : watch_->Round(core_->Workers())) Probe(target);
+  for (const WorkerNumber worker : core_->SetSilent(watch_->Silent())) {
+    for (const auto& listener : watch_->ListenersOf(worker)) listener->OnWorkerSilent(worker);
+  }
+  node().Post(options_.worker_silence_ms * 1000 / WorkerWatch::kRoundsToSilence,
+              [this] { ProbeRound(); });
+}
+
+// Not judged: a fault of one of many probes is nothing, and they shall not dilute the others.
+void SimRouter::Probe(const WorkerWatch::Target& target) {
+  SimWorker* const worker = environment_.worker_at(target.address);
+  SimNetwork* const network = environment_.network;
+  const auto heard = [this, incarnation = node().incarnation(), number = target.number] {
+    if (node().incarnation() != incarnation) return;
+    node().Post(0, [this, number] { watch_->OnAnswer(number); });
+  };
+  const auto answer = [this, worker, network, heard, epoch = target.epoch] {
+    if (worker->epoch() != epoch) return;
+    SimNetwork::Lane back;
+    network->Deliver(back, worker->node().id(), node().id(), 0, heard);
+  };
+  SimNetwork::Lane there;
+  network->Deliver(there, node().id(), worker->node().id(), 0,
+                   [worker, answer] { worker->node().Post(0, answer); });
 }
 
 void SimRouter::Generate(const std::shared_ptr<SimCall>& call, const SimGenerateRequest& request,

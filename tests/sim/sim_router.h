@@ -11,6 +11,7 @@
 
 #include "router/request_flow.h"
 #include "router/router_core.h"
+#include "router/worker_watch.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_worker.h"
 
@@ -72,11 +73,15 @@ class SimRouter {
   // In place of the index, which is told nothing here: any worker may have any prefix, as far as
   // the router knows, and hints are often wrong.
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
+  // As router/worker_prober does.
+  void ProbeRound();
+  void Probe(const WorkerWatch::Target& target);
 
   const RouterOptions options_;
   const Environment environment_;
   SimRegistry registry_;
   std::unique_ptr<RouterCore> core_;
+  std::unique_ptr<WorkerWatch> watch_;
 };
 
 }  // namespace baton

@@ -63,7 +63,7 @@ class SimConnection final : public SimLink, public std::enable_shared_from_this<
     Break(0, "connection lost: Connection reset by peer");
     Break(1, "connection lost: Connection reset by peer");
   }
-  bool has_keepalive() const override { return false; }
+  int32_t server() const override { return kNone; }
   bool IsServedBy(int32_t) const override { return false; }
 
   SimNetwork& network;

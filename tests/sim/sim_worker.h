@@ -63,6 +63,7 @@ class SimWorker {
   void Terminate();
 
   const std::string& id() const { return options_.id; }
+  Epoch epoch() const { return epoch_; }
   std::string address() const { return options_.id + ":7000"; }
   const Options& options() const { return options_; }
   SimNode& node() { return *environment_.node; }

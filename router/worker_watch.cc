@@ -1,0 +1,77 @@
+#include "router/worker_watch.h"
+
+#include <utility>
+
+namespace baton {
+
+std::vector<WorkerWatch::Target> WorkerWatch::Round(const std::vector<WorkerRecord>& workers) {
+  std::lock_guard lock(mutex_);
+  for (auto& [number, watched] : watched_) watched.registered = false;
+  for (const WorkerRecord& worker : workers) {
+    Watched& watched = watched_[worker.number];
+    watched.registered = true;
+    watched.target = {worker.number, worker.report.epoch, worker.report.address};
+  }
+  absl::erase_if(watched_, [](const auto& entry) {
+    return !entry.second.registered && entry.second.listeners.empty();
+  });
+  std::vector<Target> to_probe;
+  to_probe.reserve(watched_.size());
+  for (auto& [number, watched] : watched_) {
+    if (watched.answered) {
+      watched.missed = 0;
+    } else if (watched.probed) {
+      ++watched.missed;
+    }
+    watched.answered = false;
+    watched.probed = true;
+    to_probe.push_back(watched.target);
+  }
+  return to_probe;
+}
+
+void WorkerWatch::OnAnswer(WorkerNumber number) {
+  std::lock_guard lock(mutex_);
+  const auto found = watched_.find(number);
+  if (found != watched_.end()) found->second.answered = true;
+}
+
+absl::flat_hash_set<WorkerNumber> WorkerWatch::Silent() const {
+  std::lock_guard lock(mutex_);
+  absl::flat_hash_set<WorkerNumber> silent;
+  for (const auto& [number, watched] : watched_) {
+    if (watched.missed >= kMissedProbes) silent.insert(number);
+  }
+  return silent;
+}
+
+void WorkerWatch::Attach(const Target& target, const std::shared_ptr<SilenceListener>& listener) {
+  std::lock_guard lock(mutex_);
+  Watched& watched = watched_[target.number];
+  watched.target = target;
+  auto& [known, times] = watched.listeners[listener.get()];
+  known = listener;
+  ++times;
+}
+
+void WorkerWatch::Detach(WorkerNumber number, const SilenceListener* listener) {
+  std::lock_guard lock(mutex_);
+  const auto watched = watched_.find(number);
+  if (watched == watched_.end()) return;
+  const auto found = watched->second.listeners.find(listener);
+  if (found == watched->second.listeners.end()) return;
+  if (--found->second.second == 0) watched->second.listeners.erase(found);
+}
+
+std::vector<std::shared_ptr<SilenceListener>> WorkerWatch::ListenersOf(WorkerNumber number) const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<SilenceListener>> out;
+  const auto watched = watched_.find(number);
+  if (watched == watched_.end()) return out;
+  for (const auto& [address, listener] : watched->second.listeners) {
+    if (auto live = listener.first.lock()) out.push_back(std::move(live));
+  }
+  return out;
+}
+
+}  // namespace baton

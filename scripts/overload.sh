@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Ten times the sustained rate, clients that do not read, storms of cancellations: see tests/e2e/overload.py.
+#   scripts/overload.sh [--seconds 60] [--factor 10] [--seed N] …
+set -euo pipefail
+cd "$(dirname "$0")/.."
+me=overload bin=build/release/bin venv=build/venv
+source scripts/python_client_env.sh
+PYTHONPATH="$venv/stubs" exec "$venv/bin/python" tests/e2e/overload.py --bin "$bin" "$@"

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Ten times the rate that the service sustains, clients that do not read, and storms of cancellations.
+
+  scripts/overload.sh [--seconds 60] [--factor 10] [--seed N]      (makes the Python environment and runs this)
+
+Three phases: as many clients as saturate the service, one request after the other (peak); requests at `factor` times that
+rate, whatever becomes of them, while others do not read what they asked for and others again call off at once (overload);
+after a pause of 5 seconds the clients of the first phase again (recovery). Every request has a deadline: an answer counts
+(goodput) when it is whole before that.
+
+Prints `name value` lines. Exit code 1 when a request ended in another way than it may, a process has grown, or blocks or
+requests are left behind; never for a time or a rate.
+"""
+
+import argparse
+import asyncio
+import collections
+import os
+import pathlib
+import random
+import sys
+import time
+
+import grpc
+from baton.v1 import inference_pb2 as pb
+from baton.v1 import inference_pb2_grpc as pb_grpc
+
+from cluster import Cluster, busy, children_of, default_model
+
+ANSWER_TOKENS = 16
+PROMPT_TOKENS = 64
+NON_READERS = 4
+CANCEL_SHARE = 0.2
+RECOVERY_PAUSE_S = 5
+MAX_GROWTH_MIB = 600  # router or worker beside its pool: far below what one message for every refused request would be
+ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
+
+
+class Tally:
+    """What became of the requests of a phase."""
+
+    def __init__(self):
+        self.ends = collections.Counter()
+        self.details = {}
+        self.refusals_ms = []
+
+    def add(self, code, milliseconds, detail):
+        self.ends[code] += 1
+        self.details.setdefault(code, detail)
+        if code == "RESOURCE_EXHAUSTED":
+            self.refusals_ms.append(milliseconds)
+
+    def refusal_ms(self, share):
+        values = sorted(self.refusals_ms)
+        return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+class Overload:
+    def __init__(self, options, cluster):
+        self.options, self.cluster = options, cluster
+        self.rng = random.Random(options.seed)
+        self.problems = []
+        self.vocabulary = 0
+
+    def request(self, max_tokens=ANSWER_TOKENS):
+        ids = [self.rng.randrange(100, self.vocabulary) for _ in range(PROMPT_TOKENS)]
+        return pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=ids),
+                                  sampling=pb.SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True))
+
+    async def ask(self, stub, tally, cancel_after_s=None):
+        begin = time.monotonic()
+        call = stub.Generate(self.request(), timeout=self.options.deadline_s)
+        if cancel_after_s is not None:
+            asyncio.get_running_loop().call_later(cancel_after_s, call.cancel)
+        code, detail = "OK", ""
+        try:
+            async for _ in call:
+                pass
+        except grpc.aio.AioRpcError as error:
+            code, detail = error.code().name, error.details()
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+        tally.add(code, (time.monotonic() - begin) * 1000, detail)
+
+    async def closed_loop(self, stub, seconds):
+        """Answers a second of `clients` clients that always wait for one."""
+        tally, end = Tally(), time.monotonic() + seconds
+        async def client():
+            while time.monotonic() < end:
+                await self.ask(stub, tally)
+        begin = time.monotonic()
+        await asyncio.gather(*(client() for _ in range(self.options.clients)))
+        self.check(tally, {"OK"}, "a saturating load")
+        return tally.ends["OK"] / (time.monotonic() - begin)
+
+    async def open_loop(self, stub, rate, seconds):
+        tally, tasks, begin = Tally(), set(), time.monotonic()
+        sent = 0
+        while (elapsed := time.monotonic() - begin) < seconds:
+            while sent < elapsed * rate:
+                sent += 1
+                storm = self.rng.random() < CANCEL_SHARE
+                task = asyncio.ensure_future(self.ask(stub, tally, self.rng.uniform(0, 0.05) if storm else None))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            await asyncio.sleep(0.002)
+        in_time = tally.ends["OK"] / (time.monotonic() - begin)
+        await asyncio.gather(*tasks)
+        self.check(tally, ALLOWED, "overload")
+        return tally, sent / seconds, in_time
+
+    async def do_not_read(self, stubs):
+        """Calls whose answers are left where they are."""
+        calls = [stub.Generate(self.request(max_tokens=2000)) for stub in stubs]
+        await asyncio.sleep(self.options.seconds)
+        for call in calls:
+            call.cancel()
+
+    def check(self, tally, allowed, what):
+        for code, count in tally.ends.items():
+            if code not in allowed:
+                self.problems.append(f"{what}: {count} requests ended with {code}: {tally.details[code]}")
+
+    def resident_mib(self):
+        def of(pid):
+            return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+        return {f"{name}-{pid}": of(pid) for pid, name in children_of(self.cluster.process.pid).items()}
+
+    async def watch_memory(self, most):
+        while True:
+            for name, mib in self.resident_mib().items():
+                most[name] = max(most.get(name, 0), mib)
+            await asyncio.sleep(0.5)
+
+    async def run(self):
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(self.cluster.router, options=options) as channel:
+            stub = pb_grpc.InferenceStub(channel)
+            self.vocabulary = (await stub.GetModel(pb.GetModelRequest())).vocabulary
+            await self.closed_loop(stub, 2)  # warms up
+            peak = await self.closed_loop(stub, self.options.seconds)
+            yield "peak_goodput_per_s", peak
+            before, most = self.resident_mib(), {}
+            watch = asyncio.ensure_future(self.watch_memory(most))
+            idle = [grpc.aio.insecure_channel(self.cluster.router, options=options) for _ in range(NON_READERS)]
+            not_reading = asyncio.ensure_future(self.do_not_read([pb_grpc.InferenceStub(c) for c in idle]))
+            tally, offered, kept = await self.open_loop(stub, self.options.factor * peak, self.options.seconds)
+            await not_reading
+            for held in idle:
+                await held.close()
+            yield "offered_per_s", offered
+            yield "overload_goodput_per_s", kept
+            yield "overload_goodput_share", kept / peak
+            for code in sorted(ALLOWED):
+                yield f"overload_{code}", tally.ends[code]
+            yield "refusal_p50_ms", tally.refusal_ms(0.5)
+            yield "refusal_p99_ms", tally.refusal_ms(0.99)
+            await asyncio.sleep(RECOVERY_PAUSE_S)
+            yield "recovered_share", await self.closed_loop(stub, self.options.seconds) / peak
+            watch.cancel()
+            for name, mib in before.items():
+                yield f"{name}_growth_mib", most[name] - mib
+                if most[name] - mib > MAX_GROWTH_MIB:
+                    self.problems.append(f"{name} grew from {mib:.0f} to {most[name]:.0f} MiB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True, help="folder of the built programs")
+    parser.add_argument("--model", default=default_model(), help="GGUF file")
+    parser.add_argument("--seconds", type=int, default=60, help="of each phase")
+    parser.add_argument("--factor", type=float, default=10, help="times the sustained rate")
+    parser.add_argument("--clients", type=int, default=16, help="that saturate the service")
+    parser.add_argument("--deadline-s", type=float, default=20, help="of every request")
+    parser.add_argument("--kv-blocks", type=int, default=2048, help="pool of each worker")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
+    options = parser.parse_args()
+    with Cluster(options.bin, options.model, 1, 1, [f"--kv-blocks={options.kv_blocks}"]) as cluster:
+        overload = Overload(options, cluster)
+        async def play():
+            async for name, value in overload.run():
+                print(f"{name} {value:.2f}", flush=True)
+        asyncio.run(play())
+        for name, worker in cluster.wait_at_rest().items():
+            if busy(worker):
+                overload.problems.append(f"{name} still has {busy(worker)}")
+    for problem in overload.problems:
+        print(f"PROBLEM: {problem}")
+    print(f"problems {len(overload.problems)}\nseed {options.seed}")
+    sys.exit(1 if overload.problems else 0)
+
+
+if __name__ == "__main__":
+    main()

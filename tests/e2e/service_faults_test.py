@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""The real service under faults that strike at named messages: frozen and killed processes, partitions in one direction,
+connections that break, lie or crawl. Every answer is compared with what one process alone computes.
+
+  service_faults_test.py --bin build/release/bin [--model M.gguf] [--long] [unittest's own arguments, such as -k frozen]
+
+Prints how long things took as `name value` lines; no test depends on them. Standard library only.
+"""
+
+import signal
+import sys
+import threading
+import time
+import unittest
+
+from cluster import wait_until
+from fault_proxy import CORRUPT, RESET, TO_CLIENT, TO_SERVER, TRUNCATE
+from fleet import Fleet
+from service_case import ARGUMENTS, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
+
+LONG = "--long" in sys.argv
+ANSWER_TOKENS = 48
+
+
+def report(name, value):
+    print(f"{name} {value:.1f}", file=sys.stderr)
+
+
+class Strike:
+    """An action at the first of several places that it comes to; remembers where and when."""
+
+    def __init__(self, action):
+        self.action, self.where, self.at_s = action, None, None
+        self.struck = threading.Event()
+
+    def at(self, where):
+        def strike(unit):
+            if self.where is not None:
+                return None
+            self.where, self.at_s = where, time.monotonic()
+            self.struck.set()
+            return self.action(where, unit)
+        return strike
+
+
+def setUpModule():
+    # A small budget for draining: what has not ended by then goes on elsewhere.
+    fleet = Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
+                  ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1", "--drain-ms=300"))
+    FaultsTest.cluster = FaultsTest.fleet = unittest.enterModuleContext(fleet)
+    FaultsTest.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
+
+
+class FaultsTest(ServiceTest):
+    """One fleet for all tests; it is whole again after each."""
+    wanted = {}  # the reference's answers, by how many requests there are
+
+    @classmethod
+    def setUpClass(cls):
+        """The module's fleet is the class's."""
+
+    def jobs(self, salt, count=3):
+        """Requests that are answered alike each time, from no cache."""
+        jobs = [{"id": f"job-{i}", "prompt_token_ids": self.prompt(70 + 40 * i, 60 * i), "max_tokens": ANSWER_TOKENS,
+                 "ignore_eos": True, **({"temperature": 0} if i % 2 == 0 else
+                                        {"temperature": 1.1, "seed": 5 + i, "frequency_penalty": 0.4})}
+                for i in range(count)]
+        if count not in self.wanted:
+            self.wanted[count] = run(jobs)[0]
+        return [job | {"cache_salt": salt} for job in jobs]
+
+    def decode_workers(self):
+        return [worker for worker in self.fleet.by_name.values() if worker.role == "decode"]
+
+    def answer_all(self, salt, *arguments, count=3):
+        jobs = self.jobs(salt, count)
+        got, _ = self.fleet.generate(jobs, *arguments, concurrency=count)
+        self.assert_same_answers(got, self.wanted[count], salt)
+        return got
+
+    def strike_at(self, message, nth, action, channel="grpc", role="decode"):
+        strike = Strike(action)
+        for worker in self.fleet.by_name.values():
+            if worker.role == role:
+                getattr(worker, channel).when(message, nth, strike.at(worker))
+        return strike
+
+    def forget_triggers(self):
+        for worker in self.fleet.by_name.values():
+            for proxy in (worker.grpc, worker.kv):
+                proxy.forget()
+                proxy.heal()
+
+    def tearDown(self):
+        self.forget_triggers()
+        self.fleet.wait_at_rest()
+
+
+class Silence(FaultsTest):
+    """Somebody stands still or is not heard, with every connection whole."""
+
+    def check_answers_go_on(self, name, fault, heal):
+        others_s = []
+        def lose(worker, _):
+            for other in self.decode_workers():
+                if other is not worker:
+                    other.grpc.when("Decode>", 1, lambda _: others_s.append(time.monotonic()))
+            fault(worker)
+        strike = self.strike_at("Decode<", 12, lose)
+        got = self.answer_all(name)
+        self.assertTrue(strike.struck.is_set())
+        self.assertTrue(any(result["ledger"]["resumes"] > 0 for result in got.values()))
+        report(f"{name}_redispatch_ms", (others_s[0] - strike.at_s) * 1000)
+        heal(strike.where)
+        self.fleet.wait_reclaimed(strike.where)
+        self.forget_triggers()
+        self.fleet.wait_at_rest()
+        self.answer_all(name + ", and again")
+
+    def test_answers_of_a_frozen_decode_worker_go_on_elsewhere(self):
+        self.check_answers_go_on("frozen_decode", lambda worker: worker.process.signal(signal.SIGSTOP),
+                                 lambda worker: worker.process.thaw())
+
+    def test_answers_of_a_decode_worker_that_is_not_heard_go_on_elsewhere(self):
+        self.check_answers_go_on("unheard_decode", lambda worker: worker.grpc.stall(TO_CLIENT),
+                                 lambda worker: worker.grpc.heal())
+
+    def test_answers_of_a_decode_worker_that_hears_nothing_go_on_elsewhere(self):
+        def deafen(worker):
+            worker.grpc.stall(TO_SERVER)
+        # What it says still arrives: its answers may end before it is given up, so more are sent to it afterwards.
+        strike = self.strike_at("Decode<", 2, lambda worker, _: deafen(worker))
+        self.answer_all("deaf_decode", count=6)
+        self.assertTrue(strike.struck.is_set())
+        begin = time.monotonic()
+        self.answer_all("deaf_decode, later")
+        report("deaf_decode_later_ms", (time.monotonic() - begin) * 1000)
+        report("deaf_decode_reclaim_ms", self.fleet.wait_reclaimed(strike.where))
+
+    def test_prompts_of_a_frozen_prefill_worker_are_computed_elsewhere(self):
+        for channel, role, message, nth in (("grpc", "prefill", "Prefill>", 1), ("kv", "decode", "Announce>", 1),
+                                            ("kv", "decode", "Block>", 2)):
+            name = f"frozen_prefill_at_{message[:-1]}"
+            strike = self.strike_at(message, nth, lambda *_: self.fleet["prefill-0"].process.signal(signal.SIGSTOP),
+                                    channel, role)
+            self.answer_all(name, "--placement", "remote")
+            self.assertTrue(strike.struck.is_set())
+            report(f"{name}_answered_ms", (time.monotonic() - strike.at_s) * 1000)
+            self.fleet["prefill-0"].process.thaw()
+            self.forget_triggers()
+            self.fleet.wait_reclaimed(self.fleet["prefill-0"])
+            wait_until(lambda: self.fleet.status()["ready"], SEEN_TIMEOUT_S, "a ready router")
+            self.wait_for_a_remote_prefill()
+
+    def wait_for_a_remote_prefill(self):
+        """The router believes a worker that it gave up only when that has answered."""
+        job = {"id": "it", "prompt_token_ids": self.prompt(40), "max_tokens": 1}
+        wait_until(lambda: "error" not in self.fleet.generate([job], "--placement", "remote")[0]["it"], SEEN_TIMEOUT_S,
+                   "a prefill worker that is used")
+
+    def test_a_deadline_is_kept_when_everybody_stands_still(self):
+        strike = self.strike_at("Decode<", 3, lambda *_: [worker.process.signal(signal.SIGSTOP)
+                                                          for worker in self.fleet.by_name.values()])
+        jobs = [job | {"max_tokens": 4000} for job in self.jobs("deadline")]
+        begin = time.monotonic()
+        got, code = self.fleet.generate(jobs, "--timeout-ms", "3000", concurrency=3)
+        report("deadline_overrun_ms", (time.monotonic() - begin) * 1000 - 3000)
+        for worker in self.fleet.by_name.values():
+            worker.process.thaw()
+        self.assertTrue(strike.struck.is_set())
+        self.assertEqual(code, 1)
+        self.assertEqual({result["error"]["code"] for result in got.values()}, {"DEADLINE_EXCEEDED"})
+
+    def test_a_frozen_routers_requests_give_their_blocks_back(self):
+        strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGSTOP))
+        got = {}
+        client = threading.Thread(target=lambda: got.update(
+            self.fleet.generate([job | {"max_tokens": 3000} for job in self.jobs("frozen router")], "--timeout-ms",
+                                "60000", concurrency=3)[0]))
+        client.start()
+        self.assertTrue(strike.struck.wait(SEEN_TIMEOUT_S))
+        for worker in self.fleet.by_name.values():
+            self.fleet.wait_reclaimed(worker)
+        report("frozen_router_reclaim_ms", (time.monotonic() - strike.at_s) * 1000)
+        self.fleet.router_process.thaw()
+        client.join()
+        for result in got.values():
+            self.assertIn(result.get("error", {}).get("code", "OK"), ("OK", "UNAVAILABLE", "DEADLINE_EXCEEDED"))
+        self.fleet.wait_registered()
+        self.answer_all("after a frozen router")
+
+
+class Kills(FaultsTest):
+    """kill -9 at every step that a request takes, seen at the messages between the processes."""
+    # Victim, and where it happens: before this message passes.
+    STEPS = (("decode", "grpc", "decode", "Decode>", 1), ("decode", "grpc", "decode", "Decode<", 1),
+             ("decode", "grpc", "decode", "Decode<", 2), ("decode", "grpc", "decode", "Decode<", 40),
+             ("decode", "grpc", "decode", "Decode$", 1), ("decode", "kv", "decode", "HelloReply<", 1),
+             ("decode", "kv", "decode", "Pull<", 1), ("decode", "kv", "decode", "Block>", 2),
+             ("decode", "kv", "decode", "Done<", 1), ("prefill", "grpc", "prefill", "Prefill>", 1),
+             ("prefill", "grpc", "prefill", "Prefill<", 1), ("prefill", "kv", "decode", "Hello>", 1),
+             ("prefill", "kv", "decode", "Announce>", 1), ("prefill", "kv", "decode", "Block>", 3))
+
+    def test_a_worker_killed_at_any_step_costs_no_answer(self):
+        for victim, channel, role, message, nth in self.STEPS if LONG else self.STEPS[1::2]:
+            with self.subTest(victim=victim, message=message, nth=nth):
+                def kill(worker, _):
+                    self.killed = worker if victim == "decode" else self.fleet["prefill-0"]
+                    self.killed.process.signal(signal.SIGKILL)
+                strike = self.strike_at(message, nth, kill, channel, role)
+                self.answer_all(f"{victim} killed at {message} {nth}", "--placement", "remote", count=2)
+                self.assertTrue(strike.struck.is_set())
+                self.forget_triggers()
+                self.killed.process.popen.wait()
+                self.fleet.restart(self.killed)
+
+    def test_a_killed_router_leaves_no_blocks_behind(self):
+        strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGKILL))
+        got, code = self.fleet.generate([job | {"max_tokens": 400} for job in self.jobs("killed router")], concurrency=3)
+        self.assertTrue(strike.struck.is_set())
+        self.assertEqual(code, 1)
+        self.assertEqual({result["error"]["code"] for result in got.values()}, {"UNAVAILABLE"})
+        for worker in self.fleet.by_name.values():
+            report(f"killed_router_reclaim_{worker.name}_ms", self.fleet.wait_reclaimed(worker))
+        self.fleet.router_process.popen.wait()
+        self.fleet.start_router()
+        self.fleet.wait_registered()
+        self.answer_all("after a killed router")
+
+
+class Transfers(FaultsTest):
+    """What happens to KV on its way; no fault of it may change a token, or cost an answer."""
+
+    def check(self, name, message, nth, action):
+        with self.subTest(fault=name, message=message):
+            strike = self.strike_at(message, nth, action, "kv")
+            self.answer_all(f"{name} at {message} {nth}", "--placement", "remote", count=2)
+            self.assertTrue(strike.struck.is_set())
+            self.forget_triggers()
+
+    def test_damaged_cut_and_half_sent_messages(self):
+        messages = ("Hello>", "HelloReply<", "Announce>", "Pull<", "Block>", "Done<")
+        for name, fault in (("corrupt", CORRUPT), ("reset", RESET), ("truncate", TRUNCATE)):
+            for message in messages if LONG else messages[::2] if fault is not CORRUPT else messages[1::3]:
+                for worker in self.decode_workers():
+                    worker.kv.reset()  # so that there is a greeting
+                self.check(name, message, 1, lambda _, unit, fault=fault: fault(unit))
+        self.check("corrupt", "Block>", 3, lambda _, unit: CORRUPT(unit))
+
+    def test_partitions_of_one_direction(self):
+        for direction in (TO_CLIENT, TO_SERVER):
+            self.check("stall", "Block>", 2, lambda worker, _, direction=direction: worker.kv.stall(direction))
+
+    def test_slow_paths(self):
+        for worker in self.decode_workers():
+            worker.kv.delay(0.02)
+            worker.kv.cap(4 << 20)
+        self.answer_all("slow path", "--placement", "remote")
+
+
+class RollingRestart(FaultsTest):
+    def test_restarting_every_worker_in_turn_costs_no_answer(self):
+        failures, answered, stop = [], [], threading.Event()
+        def load(number):
+            while not stop.is_set():
+                try:
+                    answered.append(self.answer_all(f"load {number} {len(answered)}", count=2))
+                except AssertionError as error:
+                    failures.append(error)
+        clients = [threading.Thread(target=load, args=(number,)) for number in range(2)]
+        self.jobs("the reference", 2)
+        for client in clients:
+            client.start()
+        for worker in list(self.fleet.by_name.values()):
+            seen = len(answered)
+            wait_until(lambda: len(answered) > seen or failures, SEEN_TIMEOUT_S, "answers under load")
+            self.assertEqual(worker.process.end(), 0)
+            self.fleet.restart(worker)
+        stop.set()
+        for client in clients:
+            client.join()
+        report("rolling_restart_answers", 2 * len(answered))
+        self.assertEqual(failures, [])
+
+
+if __name__ == "__main__":
+    if LONG:
+        sys.argv.remove("--long")
+    main(__doc__)
