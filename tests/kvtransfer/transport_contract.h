@@ -10,15 +10,17 @@
 #include <vector>
 
 #include "kvtransfer/transport.h"
+#include "tests/kvtransfer/fake_nccl_script.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 
-enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp };
+enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp, kNccl };
 
 class TransportContract : public ::testing::TestWithParam<Medium> {
  protected:
   TransportFactory Factory() {
+    if (GetParam() == Medium::kNccl) return Nccl(PatientNccl());
     if (GetParam() != Medium::kLoopback) {
       return [](TransportOptions options) {
         const bool tcp = GetParam() != Medium::kShm;
@@ -93,13 +95,16 @@ inline std::string MediumName(const ::testing::TestParamInfo<Medium>& info) {
     case Medium::kShm:
       return "Shm";
     case Medium::kShmOrTcp:
+      return "ShmOrTcp";
+    case Medium::kNccl:
       break;
   }
-  return "ShmOrTcp";
+  return "Nccl";
 }
 
 inline auto EveryMedium() {
-  return ::testing::Values(Medium::kLoopback, Medium::kTcp, Medium::kShm, Medium::kShmOrTcp);
+  return ::testing::Values(Medium::kLoopback, Medium::kTcp, Medium::kShm, Medium::kShmOrTcp,
+                           Medium::kNccl);
 }
 
 }  // namespace baton
