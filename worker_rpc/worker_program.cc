@@ -21,7 +21,7 @@
 namespace baton {
 namespace {
 
-enum class TransferMedium : uint8_t { kAuto, kTcp, kShm };
+enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
 
 struct WorkerOptions {
   EngineOptions engine;
@@ -42,9 +42,11 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
       "transport", &options.transport,
       {{"auto", TransferMedium::kAuto},
        {"tcp", TransferMedium::kTcp},
-       {"shm", TransferMedium::kShm}},
-      "How KV comes from other workers: tcp, shm (shared memory, from this host alone), or auto: "
-      "shm where both are on one host, tcp otherwise.");
+       {"shm", TransferMedium::kShm},
+       {"nccl", TransferMedium::kNccl}},
+      "How KV comes from other workers: tcp, shm (shared memory, from this host alone), nccl (GPU "
+      "to GPU where both workers have NCCL and a device, tcp otherwise), or auto: shm where both "
+      "are on one host, tcp otherwise.");
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; made up from role, host and process id when empty.");
@@ -119,7 +121,9 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   if (options.transport != TransferMedium::kShm) {
     options.engine.transfer_listen = options.transfer_listen;
   }
-  options.engine.transfer_shm = options.transport != TransferMedium::kTcp;
+  options.engine.transfer_shm =
+      options.transport == TransferMedium::kAuto || options.transport == TransferMedium::kShm;
+  options.engine.transfer_nccl = options.transport == TransferMedium::kNccl;
   options.engine.transfer_advertise = options.advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"

@@ -74,6 +74,42 @@ class ExactnessOverSharedMemory(SameAnswers, ServiceTest):
     worker_arguments = (*ServiceTest.worker_arguments, "--transport=shm")
 
 
+class ExactnessOverNccl(SameAnswers, ServiceTest):
+    """Between real processes, over a library that stands in for NCCL and CUDA and moves bytes in host memory."""
+
+    worker_arguments = (*ServiceTest.worker_arguments, "--transport=nccl")
+
+    @classmethod
+    def setUpClass(cls):
+        library = pathlib.Path(cls.bin_dir).resolve().parent / "tests" / "libfake_nccl.so"
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("libnccl.so.2", "libcudart.so.13"):
+                (pathlib.Path(directory) / name).symlink_to(library)
+            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
+                super().setUpClass()
+
+    def tearDown(self):
+        self.assertNotIn("not by NCCL", self.cluster.log())
+        super().tearDown()
+
+
+class ExactnessWithoutNccl(SameAnswers, ServiceTest):
+    """Asked for NCCL where there is none: everything goes over TCP, and the log says why."""
+
+    worker_arguments = ExactnessOverNccl.worker_arguments
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as directory:  # files that are no libraries hide those that may be there
+            for name in ("libnccl.so.2", "libcudart.so.13", "libcudart.so.12"):
+                (pathlib.Path(directory) / name).write_bytes(b"")
+            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
+                super().setUpClass()
+
+    def test_the_log_says_why(self):
+        self.assertIn("KV goes by TCP, not by NCCL: UNAVAILABLE: no library", self.cluster.log())
+
+
 class Exactness(SameAnswers, ServiceTest):
     def test_the_same_seed_gives_the_same_answer_and_another_seed_another(self):
         job = {"prompt": "The best way to spend a day is", "max_tokens": 24, "temperature": 1.2}
