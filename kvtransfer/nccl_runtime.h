@@ -4,7 +4,9 @@
 // NCCL never sees the pool: a batch of blocks is gathered into staging memory, sent and received
 // from there, and scattered into blocks that nothing reads yet. Both copies end within the call, on
 // the I/O thread, so a transfer may end at any time without waiting for NCCL, and a batch that is
-// late writes to staging memory alone.
+// late writes to staging memory alone. A device that never finishes a copy holds up that thread: a
+// copy into the pool cannot be taken back, and the blocks are not the engine's again before it
+// ends.
 //
 // Thread safety: belongs to the I/O thread, but for Open and the constructor.
 #pragma once

@@ -42,6 +42,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
                 int32_t chunk) {
     const int32_t count = BlocksForTokens(to.layout(), tokens) - first_block;
     const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
+    const int64_t by_nccl = GetParam() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const ReceiveSpec spec{.transfer_id = id,
                            .first_block = first_block,
                            .blocks = MakeBlocks(1, count, 1),
@@ -80,6 +81,9 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
     EXPECT_EQ(sent.bytes, bytes);
     EXPECT_EQ(to.TerminalEvents(id, true), 1);
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
+    if (GetParam() == Medium::kNccl) {
+      EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
+    }
   }
 
   std::shared_ptr<LoopbackNetwork> network_ = CreateLoopbackNetwork();
