@@ -251,6 +251,7 @@ absl::Status EngineImpl::MakeTransport() {
                               .shm_name = ""};
     if (options_.transfer_shm)
       endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
+    if (options_.transfer_nccl) endpoints.nccl.emplace();
     absl::StatusOr<std::unique_ptr<KvTransport>> created =
         CreateSocketTransport(endpoints, transport);
     if (!created.ok() && options_.transfer_shm && FallBackToTcp(created.status(), options_)) {

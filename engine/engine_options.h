@@ -51,6 +51,7 @@ struct EngineOptions {
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
   bool transfer_shm = false;  // over shared memory with peers on this host; the pool lies in a file
+  bool transfer_nccl = false;      // payload over NCCL beside TCP, where both sides can
   std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as it listens
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;

@@ -11,7 +11,9 @@
 namespace baton {
 
 // This version and the one before are spoken.
-inline constexpr uint32_t kTransferProtocolVersion = 2;  // 2: tickets may list addresses
+// 2: tickets may list addresses. 3: payload may go over NCCL.
+inline constexpr uint32_t kTransferProtocolVersion = 3;
+inline constexpr uint32_t kNcclProtocolVersion = 3;
 inline constexpr uint32_t kOldestTransferProtocolVersion = 2;
 
 struct KvFingerprint {

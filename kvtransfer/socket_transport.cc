@@ -1,123 +1,46 @@
-// KV transfers over sockets: one I/O thread with epoll drives a TransferNode and its connections,
-// over TCP, over Unix sockets beside shared memory, or both. Senders open one connection for each
-// receiver's address; receivers accept.
-//
-// After shared memory was in use the thread looks around for a moment before it sleeps: the answer
-// of a peer on the same host is there sooner than a sleeper could be woken. It yields between
-// looks, so a processor that others need is not held.
+#include "kvtransfer/socket_transport.h"
 
 #include <sched.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <limits>
-#include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/clock.h"
-#include "common/status_macros.h"
-#include "kvtransfer/posted_transport.h"
-#include "kvtransfer/shared_pool.h"
 #include "kvtransfer/shm_connection.h"
-#include "kvtransfer/stream_connection.h"
 #include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
 #include "kvtransfer/transfer_address.h"
-#include "kvtransfer/transfer_node.h"
-#include "kvtransfer/transport.h"
 #include "kvtransfer/unix_socket.h"
 
 namespace baton {
 namespace {
 
-constexpr uint64_t kWakeKey = 0;
-constexpr uint64_t kTcpListenKey = 1;
-constexpr uint64_t kShmListenKey = 2;
-constexpr uint64_t kFirstPeer = 3;
 constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descriptor left
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
 
-// What a SocketTransport listens at, and what it lends from.
-struct SocketParts {
-  std::string address;
-  FileDescriptor tcp_listener;     // none: no TCP
-  FileDescriptor shm_listener;     // none: no shared memory
-  std::optional<LentBlocks> lent;  // with shm_listener
-  FileDescriptor epoll;
-  FileDescriptor wake;
-};
+}  // namespace
 
-class SocketTransport final : public PostedTransport {
- public:
-  SocketTransport(const TransportOptions& options, const TcpOptions& tcp, SocketParts parts)
-      : PostedTransport(options),
-        tcp_(tcp),
-        parts_(std::move(parts)),
-        node_(options.pool, options.fingerprint, options.epoch),
-        thread_([this] { Run(); }) {}
+SocketTransport::SocketTransport(const TransportOptions& options, const TcpOptions& tcp,
+                                 SocketParts parts)
+    : PostedTransport(options),
+      tcp_(tcp),
+      parts_(std::move(parts)),
+      node_(options.pool, options.fingerprint, options.epoch) {
+  if (parts_.nccl) parts_.nccl->Start([this] { WakeIoThread(); });
+  thread_ = std::thread([this] { Run(); });
+}
 
-  ~SocketTransport() override {
-    stop_ = true;
-    WakeIoThread();
-    thread_.join();
-  }
-
-  std::string address() const override { return parts_.address; }
-
- protected:
-  absl::Status CheckAddress(const std::string& address) const override;
-  void WakeIoThread() override;
-
- private:
-  void Run();
-  void OnSocketEvent(const epoll_event& event, int64_t now_us);
-  void AcceptAll(uint64_t key, int64_t now_us);
-  void OpenLinks(int64_t now_us);
-  bool OpenLink(const std::string& address, std::span<const std::string> ways, int64_t now_us);
-  StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
-  void RunTimers(int64_t now_us);
-  void SendFrames(int64_t now_us);
-  void ReadOn(int64_t now_us);
-  void PumpAll(int64_t now_us);
-  void Close(PeerId peer, const absl::Status& why);
-  void Watch(StreamConnection& connection);
-  void WatchListeners(bool on);
-  bool TakesShm() const { return parts_.lent.has_value(); }
-  int Wait(std::span<epoll_event> ready);
-  int WaitMs(int64_t now_us) const;
-
-  const TcpOptions tcp_;
-  SocketParts parts_;  // `lent` is the I/O thread's
-  const SystemClock clock_;
-  std::atomic<bool> stop_ = false;
-  std::atomic<bool> posted_ = false;    // something happened that the I/O thread has not seen
-  std::atomic<bool> sleeping_ = false;  // it must be woken to see it
-
-  // The I/O thread's.
-  TransferNode node_;
-  std::map<PeerId, std::unique_ptr<StreamConnection>> connections_;
-  std::map<PeerId, std::vector<std::string>> other_ways_;  // to try when this one does not open
-  int64_t look_until_us_ = 0;                              // before sleeping
-  int32_t accepted_ = 0;                                   // of connections_
-  uint64_t next_peer_ = kFirstPeer;
-  int64_t accept_again_us_ = 0;  // 0: the listener is watched
-
-  std::thread thread_;
-};
+SocketTransport::~SocketTransport() {
+  stop_ = true;
+  WakeIoThread();
+  thread_.join();
+  connections_.clear();  // aborts their communicators
+  if (parts_.nccl) parts_.nccl->Stop();
+}
 
 absl::Status SocketTransport::CheckAddress(const std::string& address) const {
   return UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status();
@@ -142,6 +65,7 @@ void SocketTransport::Run() {
     apply_posted(now_us);
     for (int i = 0; i < count; ++i) OnSocketEvent(ready[i], now_us);
     ReadOn(now_us);
+    DeliverNcclReports(now_us);
     RunTimers(now_us);
     OpenLinks(now_us);
     SendFrames(now_us);
@@ -210,6 +134,17 @@ void SocketTransport::ReadOn(int64_t now_us) {
   }
 }
 
+void SocketTransport::DeliverNcclReports(int64_t now_us) {
+  if (parts_.nccl == nullptr) return;
+  for (const NcclReport& report : parts_.nccl->TakeReports()) {
+    const auto it = nccl_connections_.find(report.comm.peer);
+    if (it == nccl_connections_.end()) continue;  // closed meanwhile
+    if (const absl::Status status = it->second->OnReport(report, now_us); !status.ok()) {
+      Close(report.comm.peer, status);
+    }
+  }
+}
+
 StreamConnection& SocketTransport::Add(bool shm, FileDescriptor socket, std::string address,
                                        int64_t now_us) {
   const PeerId peer(next_peer_++);
@@ -222,6 +157,10 @@ StreamConnection& SocketTransport::Add(bool shm, FileDescriptor socket, std::str
   std::unique_ptr<StreamConnection>& added = connections_[peer];
   if (shm) {
     added = std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);
+  } else if (parts_.nccl) {
+    auto connection = std::make_unique<NcclConnection>(std::move(parts), *parts_.nccl);
+    nccl_connections_[peer] = connection.get();
+    added = std::move(connection);
   } else {
     added = std::make_unique<TcpConnection>(std::move(parts));
   }
@@ -323,6 +262,7 @@ void SocketTransport::Close(PeerId peer, const absl::Status& why) {
   // Closing the descriptor takes it out of the epoll set.
   const std::unique_ptr<StreamConnection> connection = std::move(it->second);
   connections_.erase(it);
+  nccl_connections_.erase(peer);
   if (!connection->opened_by_us()) --accepted_;
   const auto ways = other_ways_.find(peer);
   const std::vector<std::string> others =
@@ -364,77 +304,6 @@ int SocketTransport::WaitMs(int64_t now_us) const {
     next = std::min(next, connection->HasUnread() ? now_us : connection->NextTimerUs());
   }
   return static_cast<int>(std::max<int64_t>(0, (next - now_us + 999) / 1000));
-}
-
-absl::Status AddToEpoll(const FileDescriptor& epoll, const FileDescriptor& fd, uint64_t key) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = key;
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) return SocketError("epoll_ctl");
-  return absl::OkStatus();
-}
-
-absl::Status CheckTcpOptions(const TcpOptions& tcp) {
-  for (const auto& [name, value] :
-       {std::pair<const char*, int64_t>{"connect_timeout_ms", tcp.connect_timeout_ms},
-        {"handshake_timeout_ms", tcp.handshake_timeout_ms},
-        {"frame_timeout_ms", tcp.frame_timeout_ms},
-        {"ping_interval_ms", tcp.ping_interval_ms},
-        {"silence_timeout_ms", tcp.silence_timeout_ms},
-        {"idle_timeout_ms", tcp.idle_timeout_ms},
-        {"max_connections", tcp.max_connections}}) {
-    if (value < 1) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " ", value, ", at least 1 needed"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketEndpoints& endpoints,
-                                                                   TransportOptions options,
-                                                                   TcpOptions tcp) {
-  RETURN_IF_ERROR(CheckTransportOptions(options));
-  RETURN_IF_ERROR(CheckTcpOptions(tcp));
-  SocketParts parts;
-  std::vector<std::string> addresses;
-  if (!endpoints.shm_name.empty()) {
-    addresses.push_back(FormatShmAddress(endpoints.shm_name));
-    RETURN_IF_ERROR(ParseShmAddress(addresses.back()).status());
-    ASSIGN_OR_RETURN(parts.lent, LentBlocks::Create(options.pool));
-    ASSIGN_OR_RETURN(parts.shm_listener, ListenUnix(endpoints.shm_name));
-  }
-  if (!endpoints.tcp_listen.empty()) {
-    ASSIGN_OR_RETURN(const SocketAddress wanted, ResolveHostPort(endpoints.tcp_listen));
-    ASSIGN_OR_RETURN(parts.tcp_listener, ListenTcp(wanted));
-    ASSIGN_OR_RETURN(const SocketAddress advertised,
-                     AdvertisedAddress(parts.tcp_listener, endpoints.tcp_advertise_host));
-    addresses.push_back(FormatTcpAddress(advertised));
-  }
-  if (addresses.empty())
-    return absl::InvalidArgumentError("neither tcp_listen nor shm_name is set");
-  parts.address = absl::StrJoin(addresses, ",");
-  parts.epoll = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (parts.epoll.get() < 0) return SocketError("epoll_create1");
-  parts.wake = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (parts.wake.get() < 0) return SocketError("eventfd");
-  for (const auto& [fd, key] :
-       {std::pair(&parts.wake, kWakeKey), std::pair(&parts.tcp_listener, kTcpListenKey),
-        std::pair(&parts.shm_listener, kShmListenKey)}) {
-    if (fd->get() >= 0) RETURN_IF_ERROR(AddToEpoll(parts.epoll, *fd, key));
-  }
-  return std::make_unique<SocketTransport>(options, tcp, std::move(parts));
-}
-
-absl::StatusOr<std::unique_ptr<KvTransport>> CreateTcpTransport(const std::string& listen_address,
-                                                                const std::string& advertise_host,
-                                                                TransportOptions options,
-                                                                TcpOptions tcp) {
-  if (listen_address.empty()) return absl::InvalidArgumentError("listen_address is empty");
-  return CreateSocketTransport(
-      {.tcp_listen = listen_address, .tcp_advertise_host = advertise_host, .shm_name = ""},
-      std::move(options), tcp);
 }
 
 }  // namespace baton

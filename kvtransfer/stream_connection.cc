@@ -40,6 +40,13 @@ absl::Status StreamConnection::Unexpected(const Frame& frame) const {
       absl::StrCat("unexpected ", FrameName(frame), " from the sender"));
 }
 
+absl::Status StreamConnection::OnPayloadAnswer(Frame frame, int64_t) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("unexpected ", FrameName(frame), " from the receiver"));
+}
+
+int64_t StreamConnection::NextPayloadTimerUs() const { return kNever; }
+
 absl::Status StreamConnection::Send(const Frame& frame) { return writer_.Send(frame); }
 
 absl::Status StreamConnection::OnWritable(int64_t now_us) {
@@ -87,8 +94,11 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
     pong_queued_ = true;
     return Send(PongFrame{});
   }
-  if (opened_by_us()) return node_.OnFrameFromReceiver(peer_, frame, now_us);
-  const bool payload = std::holds_alternative<BlockFrame>(frame) ||
+  if (opened_by_us()) {
+    return IsNcclFrame(frame) ? OnPayloadAnswer(std::move(frame), now_us)
+                              : node_.OnFrameFromReceiver(peer_, frame, now_us);
+  }
+  const bool payload = IsNcclFrame(frame) || std::holds_alternative<BlockFrame>(frame) ||
                        std::holds_alternative<SharedPoolFrame>(frame) ||
                        std::holds_alternative<SharedBlockFrame>(frame);
   if (payload) return OnPayloadFrame(std::move(frame), now_us);
@@ -117,7 +127,8 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   state_ = reply.accepted ? State::kOpen : State::kRefused;
   reader_.EndGreeting();
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
-  return Send(reply);
+  RETURN_IF_ERROR(Send(reply));
+  return reply.accepted ? OnGreeted(*hello) : absl::OkStatus();
 }
 
 absl::Status StreamConnection::Pump(int64_t now_us) {
@@ -145,7 +156,7 @@ absl::Status StreamConnection::Pump(int64_t now_us) {
 
 bool StreamConnection::WantsToWrite() const {
   return state_ == State::kConnecting || !writer_.empty() ||
-         (state_ == State::kOpen && node_.sender().HasBlocksFor(peer_));
+         (state_ == State::kOpen && HasBlocksToQueue());
 }
 
 bool StreamConnection::HasTransfers() const {
@@ -163,6 +174,7 @@ absl::Status StreamConnection::OnTimer(int64_t now_us) {
     return absl::UnavailableError(absl::StrFormat(
         "the peer stalled inside a frame, %d bytes missing", reader_.frame_bytes()));
   }
+  RETURN_IF_ERROR(OnPayloadTimer(now_us));
   return WatchLife(now_us);
 }
 
@@ -191,7 +203,8 @@ absl::Status StreamConnection::WatchLife(int64_t now_us) {
 
 int64_t StreamConnection::NextTimerUs() const {
   if (state_ != State::kOpen) return state_deadline_us_;
-  int64_t next = frame_deadline_us_ != 0 ? frame_deadline_us_ : kNever;
+  int64_t next = NextPayloadTimerUs();
+  if (frame_deadline_us_ != 0) next = std::min(next, frame_deadline_us_);
   if (watching_life_) {
     next = std::min({next, next_ping_us_, last_heard_us_ + options_.silence_timeout_ms * 1000});
   } else if (!opened_by_us()) {

@@ -1,6 +1,6 @@
 // One connection between a sender (who opened it) and a receiver (who accepted it): handshake,
 // frames, signs of life, deadlines. How blocks travel is the derived classes': within the stream
-// (tcp_connection.h) or beside it (shm_connection.h).
+// (tcp_connection.h) or beside it (shm_connection.h, nccl_connection.h).
 //
 //   connecting ──▶ greeting (Hello, HelloReply) ──▶ open        accepted and refused: refused ──▶
 //   closed once the reply is out
@@ -89,12 +89,21 @@ class StreamConnection {
   virtual ssize_t WriteSome(std::span<iovec> buffers) = 0;
   // Opened by us, and the receiver has accepted.
   virtual absl::Status OnAccepted() { return absl::OkStatus(); }
+  // Accepted by us, and so is the sender, who said this.
+  virtual absl::Status OnGreeted(const HelloFrame&) { return absl::OkStatus(); }
   // A frame from the sender that only one medium has; InvalidArgument for those of the others.
   virtual absl::Status OnPayloadFrame(Frame frame, int64_t now_us) = 0;
+  // The same from the receiver.
+  virtual absl::Status OnPayloadAnswer(Frame frame, int64_t now_us);
+  // What a medium waits for beside the stream; while the connection is open.
+  virtual absl::Status OnPayloadTimer(int64_t) { return absl::OkStatus(); }
+  virtual int64_t NextPayloadTimerUs() const;
   // All bytes of a payload in the stream arrived.
   virtual void OnLanded(const BlockLanding&, int64_t) {}
   // Gives the writer the next blocks, if it has room for them.
   virtual absl::Status QueueBlocks(int64_t now_us) = 0;
+  // Whether QueueBlocks has something to do.
+  virtual bool HasBlocksToQueue() const { return node_.sender().HasBlocksFor(peer_); }
 
   absl::Status Unexpected(const Frame& frame) const;
   // Counts against this turn what moved beside the stream.

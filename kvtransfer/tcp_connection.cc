@@ -44,11 +44,25 @@ void TcpConnection::OnLanded(const BlockLanding& landing, int64_t now_us) {
                                  now_us);
 }
 
+absl::Status TcpConnection::OnPayloadAnswer(Frame frame, int64_t now_us) {
+  if (std::holds_alternative<NcclOfferFrame>(frame)) {
+    return Send(NcclStopFrame{.closed = true,
+                              .landed = 0,
+                              .code = absl::StatusCode::kUnimplemented,
+                              .reason = "the sender does without NCCL"});
+  }
+  return StreamConnection::OnPayloadAnswer(std::move(frame), now_us);
+}
+
+void TcpConnection::StartBlock(BlockDispatch dispatch) {
+  std::vector<uint32_t> crcs = node_.checksums().Of(dispatch.block, dispatch.frame.valid_tokens);
+  writer_.StartBlock(BlockDeparture(node_.pool(), std::move(dispatch), std::move(crcs)));
+}
+
 absl::Status TcpConnection::QueueBlocks(int64_t) {
   if (writer_.block_under_way()) return absl::OkStatus();
   if (std::optional<BlockDispatch> next = node_.sender().NextBlock(peer())) {
-    std::vector<uint32_t> crcs = node_.checksums().Of(next->block, next->frame.valid_tokens);
-    writer_.StartBlock(BlockDeparture(node_.pool(), *std::move(next), std::move(crcs)));
+    StartBlock(*std::move(next));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
 // A connection on which blocks travel within the stream: out of pool memory and into blocks that
-// nothing reads yet, without a copy in between.
+// nothing reads yet, without a copy in between. An offer of NCCL is refused.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once
@@ -18,8 +18,12 @@ class TcpConnection : public StreamConnection {
   ssize_t ReadSome(std::span<iovec> buffers) override;
   ssize_t WriteSome(std::span<iovec> buffers) override;
   absl::Status OnPayloadFrame(Frame frame, int64_t now_us) override;
+  absl::Status OnPayloadAnswer(Frame frame, int64_t now_us) override;
   void OnLanded(const BlockLanding& landing, int64_t now_us) override;
   absl::Status QueueBlocks(int64_t now_us) override;
+
+  // REQUIRES: no block is under way in the stream.
+  void StartBlock(BlockDispatch dispatch);
 };
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
+#include "kvtransfer/frame_fields.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -34,102 +35,20 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Pong", 0},
     {"SharedPool", 8},
     {"SharedBlock", 4 * kMaxPieces + 96},
+    {"NcclOffer", 16},
+    {"NcclJoin", kNcclUniqueIdBytes + 4},
+    {"NcclReady", 0},
+    {"NcclBatch", kMaxBatchBlocks*(4 * kMaxPieces + 64) + 16},
+    {"NcclLanded", 8},
+    {"NcclStop", kMaxReasonBytes + 32},
 }};
 constexpr size_t kHelloTypes = 2;  // the first of them
 static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
 static_assert(kTypes[1].max_body_bytes <= kMaxGreetingBytes);
 
-class Writer {
- public:
-  template <typename T>
-  void Number(T value) {
-    auto bits = static_cast<std::make_unsigned_t<T>>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>(bits & 0xFF));
-      if constexpr (sizeof(T) > 1) bits >>= 8;
-    }
-  }
-  void Text(std::string_view text) {
-    Number(static_cast<uint32_t>(text.size()));
-    out_.append(text);
-  }
-  std::string& out() { return out_; }
-
- private:
-  std::string out_;
-};
-
-// Reads fields in order; after the first error everything reads as zero and status() says which
-// field it was.
-class Reader {
- public:
-  Reader(const char* frame, std::span<const std::byte> bytes) : frame_(frame), bytes_(bytes) {}
-
-  template <typename T>
-  void Number(std::string_view field, T& value) {
-    value = 0;
-    if (!Need(field, sizeof(T))) return;
-    std::make_unsigned_t<T> bits = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      bits |= static_cast<std::make_unsigned_t<T>>(
-          static_cast<std::make_unsigned_t<T>>(bytes_[at_ + i]) << (8 * i));
-    }
-    value = static_cast<T>(bits);
-    at_ += sizeof(T);
-  }
-  // A count or index: no negative value, at most `limit`.
-  void Count(std::string_view field, int64_t limit, int32_t& value) {
-    Number(field, value);
-    if (status_.ok() && (value < 0 || value > limit)) {
-      Fail(absl::StrFormat("%s %d is outside [0, %d]", field, value, limit));
-      value = 0;
-    }
-  }
-  void Flag(std::string_view field, bool& value) {
-    uint8_t byte;
-    Number(field, byte);
-    if (byte > 1) Fail(absl::StrFormat("%s is %d, not 0 or 1", field, byte));
-    value = byte == 1;
-  }
-  void Text(std::string_view field, size_t limit, std::string& value) {
-    uint32_t size;
-    Number(field, size);
-    if (status_.ok() && size > limit) {
-      Fail(absl::StrFormat("%s has %d bytes, the limit is %d", field, size, limit));
-    }
-    if (!Need(field, size)) return;
-    value.assign(reinterpret_cast<const char*>(bytes_.data() + at_), size);
-    at_ += size;
-  }
-  void Fail(const std::string& what) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(frame_, ": ", what));
-  }
-  void SkipRest() { at_ = bytes_.size(); }
-  absl::Status Finish() {
-    if (status_.ok() && at_ != bytes_.size()) {
-      Fail(absl::StrFormat("%d bytes follow the last field", bytes_.size() - at_));
-    }
-    return status_;
-  }
-  bool ok() const { return status_.ok(); }
-
- private:
-  bool Need(std::string_view field, size_t bytes) {
-    if (status_.ok() && bytes_.size() - at_ < bytes) {
-      Fail(absl::StrFormat("%s needs %d bytes, %d are left", field, bytes, bytes_.size() - at_));
-    }
-    return status_.ok();
-  }
-
-  const char* frame_;
-  std::span<const std::byte> bytes_;
-  size_t at_ = 0;
-  absl::Status status_;
-};
-
 constexpr int64_t kMaxCount = INT32_MAX;
 
-void Write(Writer& w, const HelloFrame& f) {
+void Write(FieldWriter& w, const HelloFrame& f) {
   const KvFingerprint& p = f.fingerprint;
   w.Number(p.protocol_version);
   for (const std::string* text : {&p.model, &p.backend, &p.kv_type, &p.layout, &p.rope, &f.node}) {
@@ -140,7 +59,7 @@ void Write(Writer& w, const HelloFrame& f) {
   w.Number(f.epoch.value());
 }
 
-void Read(Reader& r, HelloFrame& f) {
+void Read(FieldReader& r, HelloFrame& f) {
   KvFingerprint& p = f.fingerprint;
   r.Number("protocol_version", p.protocol_version);
   if (p.protocol_version < kOldestTransferProtocolVersion ||
@@ -165,13 +84,13 @@ void Read(Reader& r, HelloFrame& f) {
   f.epoch = Epoch(epoch);
 }
 
-void Write(Writer& w, const HelloReplyFrame& f) {
+void Write(FieldWriter& w, const HelloReplyFrame& f) {
   w.Number(static_cast<uint8_t>(f.accepted));
   w.Number(f.epoch.value());
   w.Text(std::string_view(f.reason).substr(0, kMaxReasonBytes));
 }
 
-void Read(Reader& r, HelloReplyFrame& f) {
+void Read(FieldReader& r, HelloReplyFrame& f) {
   r.Flag("accepted", f.accepted);
   uint64_t epoch;
   r.Number("epoch", epoch);
@@ -179,7 +98,7 @@ void Read(Reader& r, HelloReplyFrame& f) {
   r.Text("reason", kMaxReasonBytes, f.reason);
 }
 
-void Write(Writer& w, const AnnounceFrame& f) {
+void Write(FieldWriter& w, const AnnounceFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.receiver_epoch.value());
   w.Number(f.sender_transfer);
@@ -188,7 +107,7 @@ void Write(Writer& w, const AnnounceFrame& f) {
   w.Text(f.manifest);
 }
 
-void Read(Reader& r, AnnounceFrame& f) {
+void Read(FieldReader& r, AnnounceFrame& f) {
   r.Number("transfer_id", f.transfer_id);
   uint64_t epoch;
   r.Number("receiver_epoch", epoch);
@@ -202,21 +121,21 @@ void Read(Reader& r, AnnounceFrame& f) {
   r.Text("manifest", kMaxManifestBytes, f.manifest);
 }
 
-void Write(Writer& w, const PullFrame& f) {
+void Write(FieldWriter& w, const PullFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.sender_transfer);
   w.Number(f.first);
   w.Number(f.count);
 }
 
-void Read(Reader& r, PullFrame& f) {
+void Read(FieldReader& r, PullFrame& f) {
   r.Number("transfer_id", f.transfer_id);
   r.Number("sender_transfer", f.sender_transfer);
   r.Count("first", kMaxCount, f.first);
   r.Count("count", kMaxCount - f.first, f.count);
 }
 
-void Write(Writer& w, const BlockFrame& f) {
+void Write(FieldWriter& w, const BlockFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.receiver_epoch.value());
   w.Number(f.sender_transfer);
@@ -227,7 +146,7 @@ void Write(Writer& w, const BlockFrame& f) {
   for (const uint32_t crc : f.piece_crcs) w.Number(crc);
 }
 
-void Read(Reader& r, BlockFrame& f) {
+void Read(FieldReader& r, BlockFrame& f) {
   r.Number("transfer_id", f.transfer_id);
   uint64_t epoch;
   r.Number("receiver_epoch", epoch);
@@ -244,66 +163,132 @@ void Read(Reader& r, BlockFrame& f) {
   for (uint32_t& crc : f.piece_crcs) r.Number("piece_crc", crc);
 }
 
-void Write(Writer& w, const DoneFrame& f) {
+void Write(FieldWriter& w, const DoneFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.sender_transfer);
 }
 
-void Read(Reader& r, DoneFrame& f) {
+void Read(FieldReader& r, DoneFrame& f) {
   r.Number("transfer_id", f.transfer_id);
   r.Number("sender_transfer", f.sender_transfer);
 }
 
-void Write(Writer& w, const AbortFrame& f) {
-  w.Number(f.transfer_id);
-  w.Number(f.sender_transfer);
-  w.Number(static_cast<uint8_t>(f.code));
-  w.Text(std::string_view(f.reason).substr(0, kMaxReasonBytes));
+void WriteReason(FieldWriter& w, absl::StatusCode code, std::string_view reason) {
+  w.Number(static_cast<uint8_t>(code));
+  w.Text(reason.substr(0, kMaxReasonBytes));
 }
 
-void Read(Reader& r, AbortFrame& f) {
-  r.Number("transfer_id", f.transfer_id);
-  r.Number("sender_transfer", f.sender_transfer);
-  uint8_t code;
-  r.Number("code", code);
-  if (r.ok() && (code == 0 || code > static_cast<uint8_t>(absl::StatusCode::kUnauthenticated))) {
-    r.Fail(absl::StrFormat("code %d is outside [1, 16]", code));
+void ReadReason(FieldReader& r, absl::StatusCode& code, std::string& reason) {
+  uint8_t number;
+  r.Number("code", number);
+  if (r.ok() &&
+      (number == 0 || number > static_cast<uint8_t>(absl::StatusCode::kUnauthenticated))) {
+    r.Fail(absl::StrFormat("code %d is outside [1, 16]", number));
   }
-  f.code = static_cast<absl::StatusCode>(code);
-  r.Text("reason", kMaxReasonBytes, f.reason);
+  code = static_cast<absl::StatusCode>(number);
+  r.Text("reason", kMaxReasonBytes, reason);
 }
 
-void Write(Writer&, const PingFrame&) {}
-void Read(Reader&, PingFrame&) {}
-void Write(Writer&, const PongFrame&) {}
-void Read(Reader&, PongFrame&) {}
+void Write(FieldWriter& w, const AbortFrame& f) {
+  w.Number(f.transfer_id);
+  w.Number(f.sender_transfer);
+  WriteReason(w, f.code, f.reason);
+}
 
-void Write(Writer& w, const SharedPoolFrame& f) { w.Number(f.num_blocks); }
+void Read(FieldReader& r, AbortFrame& f) {
+  r.Number("transfer_id", f.transfer_id);
+  r.Number("sender_transfer", f.sender_transfer);
+  ReadReason(r, f.code, f.reason);
+}
 
-void Read(Reader& r, SharedPoolFrame& f) {
+void Write(FieldWriter&, const PingFrame&) {}
+void Read(FieldReader&, PingFrame&) {}
+void Write(FieldWriter&, const PongFrame&) {}
+void Read(FieldReader&, PongFrame&) {}
+
+void Write(FieldWriter& w, const SharedPoolFrame& f) { w.Number(f.num_blocks); }
+
+void Read(FieldReader& r, SharedPoolFrame& f) {
   r.Number("num_blocks", f.num_blocks);
   if (f.num_blocks < 0 || f.num_blocks > kMaxCount) {
     r.Fail(absl::StrFormat("num_blocks %d is outside [0, %d]", f.num_blocks, kMaxCount));
   }
 }
 
-void Write(Writer& w, const SharedBlockFrame& f) {
+void Write(FieldWriter& w, const SharedBlockFrame& f) {
   w.Number(f.pool_block);
   w.Number(f.generation);
   Write(w, f.block);
 }
 
-void Read(Reader& r, SharedBlockFrame& f) {
+void Read(FieldReader& r, SharedBlockFrame& f) {
   r.Count("pool_block", kMaxCount, f.pool_block);
   r.Number("generation", f.generation);
   Read(r, f.block);
+}
+
+void Write(FieldWriter& w, const NcclOfferFrame& f) {
+  w.Number(f.nccl_version);
+  w.Number(f.window);
+  w.Number(f.batch_bytes);
+}
+
+void Read(FieldReader& r, NcclOfferFrame& f) {
+  r.Number("nccl_version", f.nccl_version);
+  r.Count("window", kMaxNcclWindow, f.window);
+  r.Number("batch_bytes", f.batch_bytes);
+  if (r.ok() && (f.window == 0 || f.batch_bytes < 1 || f.batch_bytes > kMaxNcclBatchBytes)) {
+    r.Fail(absl::StrFormat("window %d or batch_bytes %d is outside [1, %d] or [1, %d]", f.window,
+                           f.batch_bytes, kMaxNcclWindow, kMaxNcclBatchBytes));
+  }
+}
+
+void Write(FieldWriter& w, const NcclJoinFrame& f) { w.Text(f.unique_id); }
+
+void Read(FieldReader& r, NcclJoinFrame& f) {
+  r.Text("unique_id", kNcclUniqueIdBytes, f.unique_id);
+  if (r.ok() && f.unique_id.size() != kNcclUniqueIdBytes) {
+    r.Fail(
+        absl::StrFormat("unique_id has %d bytes, not %d", f.unique_id.size(), kNcclUniqueIdBytes));
+  }
+}
+
+void Write(FieldWriter&, const NcclReadyFrame&) {}
+void Read(FieldReader&, NcclReadyFrame&) {}
+
+void Write(FieldWriter& w, const NcclBatchFrame& f) {
+  w.Number(f.sequence);
+  w.Number(static_cast<int32_t>(f.blocks.size()));
+  for (const BlockFrame& block : f.blocks) Write(w, block);
+}
+
+void Read(FieldReader& r, NcclBatchFrame& f) {
+  r.Number("sequence", f.sequence);
+  int32_t blocks;
+  r.Count("block count", kMaxBatchBlocks, blocks);
+  for (int32_t i = 0; i < blocks && r.ok(); ++i) Read(r, f.blocks.emplace_back());
+}
+
+void Write(FieldWriter& w, const NcclLandedFrame& f) { w.Number(f.batches); }
+void Read(FieldReader& r, NcclLandedFrame& f) { r.Number("batches", f.batches); }
+
+void Write(FieldWriter& w, const NcclStopFrame& f) {
+  w.Number(static_cast<uint8_t>(f.closed));
+  w.Number(f.landed);
+  WriteReason(w, f.code, f.reason);
+}
+
+void Read(FieldReader& r, NcclStopFrame& f) {
+  r.Flag("closed", f.closed);
+  r.Number("landed", f.landed);
+  ReadReason(r, f.code, f.reason);
 }
 
 template <size_t kIndex = 0>
 absl::StatusOr<Frame> ReadType(size_t index, std::span<const std::byte> body) {
   if constexpr (kIndex < std::variant_size_v<Frame>) {
     if (index != kIndex) return ReadType<kIndex + 1>(index, body);
-    Reader reader(kTypes[index].name, body);
+    FieldReader reader(kTypes[index].name, body);
     std::variant_alternative_t<kIndex, Frame> frame;
     Read(reader, frame);
     RETURN_IF_ERROR(reader.Finish());
@@ -316,11 +301,22 @@ absl::StatusOr<Frame> ReadType(size_t index, std::span<const std::byte> body) {
 
 const char* FrameName(const Frame& frame) { return kTypes[frame.index()].name; }
 
+bool IsNcclFrame(const Frame& frame) {
+  return std::visit(
+      [](const auto& f) {
+        using F = std::decay_t<decltype(f)>;
+        return std::is_same_v<F, NcclOfferFrame> || std::is_same_v<F, NcclJoinFrame> ||
+               std::is_same_v<F, NcclReadyFrame> || std::is_same_v<F, NcclBatchFrame> ||
+               std::is_same_v<F, NcclLandedFrame> || std::is_same_v<F, NcclStopFrame>;
+      },
+      frame);
+}
+
 std::string EncodeFrame(const Frame& frame) {
-  Writer body;
+  FieldWriter body;
   std::visit([&](const auto& f) { Write(body, f); }, frame);
   CHECK_LE(body.out().size(), kTypes[frame.index()].max_body_bytes) << FrameName(frame);
-  Writer w;
+  FieldWriter w;
   w.out().reserve(kFrameHeaderBytes + body.out().size());
   w.Number(kMagic);
   w.Number(kFormat);
@@ -335,7 +331,7 @@ std::string EncodeFrame(const Frame& frame) {
 
 absl::StatusOr<FrameHeader> DecodeFrameHeader(std::span<const std::byte> bytes) {
   CHECK_EQ(bytes.size(), kFrameHeaderBytes);
-  Reader r("frame header", bytes);
+  FieldReader r("frame header", bytes);
   uint32_t magic, header_crc;
   uint8_t format;
   uint16_t zero;

@@ -35,6 +35,10 @@ inline constexpr size_t kMaxFingerprintText = 512;  // each of its strings
 inline constexpr size_t kMaxReasonBytes = 1024;
 inline constexpr size_t kMaxPieces = 4096;  // layers * 2
 inline constexpr size_t kMaxGreetingBytes = 8 << 10;
+inline constexpr size_t kNcclUniqueIdBytes = 128;
+inline constexpr int32_t kMaxBatchBlocks = 64;  // in a NcclBatch
+inline constexpr int32_t kMaxNcclWindow = 16;   // batches under way
+inline constexpr int64_t kMaxNcclBatchBytes = int64_t{1} << 30;
 
 // First frame of a connection, from the side that opened it (the sender of blocks).
 struct HelloFrame {
@@ -126,12 +130,62 @@ struct SharedBlockFrame {
   bool operator==(const SharedBlockFrame&) const = default;
 };
 
+// ---- payload over NCCL, beside the TCP stream that carries these (nccl_channel.h). Only between
+// ---- peers of protocol version 3 and later: the receiver offers when the sender's Hello says so.
+
+// Receiver: batches may come over this version of NCCL, at most `window` of at most `batch_bytes`
+// each before they are acknowledged.
+struct NcclOfferFrame {
+  uint32_t nccl_version = 0;
+  int32_t window = 0;
+  int64_t batch_bytes = 0;
+  bool operator==(const NcclOfferFrame&) const = default;
+};
+
+// Sender: accepts. It is rank 0 of the communicator with this unique id, the receiver rank 1.
+struct NcclJoinFrame {
+  std::string unique_id;  // kNcclUniqueIdBytes
+  bool operator==(const NcclJoinFrame&) const = default;
+};
+
+// Receiver: the communicator stands, and nothing is under way in it.
+struct NcclReadyFrame {
+  bool operator==(const NcclReadyFrame&) const = default;
+};
+
+// Sender: the next operation of the communicator carries the payloads of these blocks, one behind
+// the other.
+struct NcclBatchFrame {
+  uint64_t sequence = 0;  // counted from 0 in a communicator
+  std::vector<BlockFrame> blocks;
+  bool operator==(const NcclBatchFrame&) const = default;
+};
+
+// Receiver: so many batches, from the communicator's first on, have landed or need no resending.
+struct NcclLandedFrame {
+  uint64_t batches = 0;
+  bool operator==(const NcclLandedFrame&) const = default;
+};
+
+// Either side: batches end here, for now or (`closed`) with the communicator; also the refusal of
+// an offer. The receiver says in it which batches landed; what did not comes over TCP.
+struct NcclStopFrame {
+  bool closed = false;
+  uint64_t landed = 0;  // from the receiver
+  absl::StatusCode code = absl::StatusCode::kCancelled;
+  std::string reason;
+  bool operator==(const NcclStopFrame&) const = default;
+};
+
 // The order is the wire's type number, counted from 1.
-using Frame =
-    std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame, DoneFrame,
-                 AbortFrame, PingFrame, PongFrame, SharedPoolFrame, SharedBlockFrame>;
+using Frame = std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame,
+                           DoneFrame, AbortFrame, PingFrame, PongFrame, SharedPoolFrame,
+                           SharedBlockFrame, NcclOfferFrame, NcclJoinFrame, NcclReadyFrame,
+                           NcclBatchFrame, NcclLandedFrame, NcclStopFrame>;
 
 const char* FrameName(const Frame& frame);
+// Whether it is one of NCCL's.
+bool IsNcclFrame(const Frame& frame);
 
 struct FrameHeader {
   uint8_t type = 0;

@@ -22,7 +22,7 @@
 namespace baton {
 namespace {
 
-enum class TransferMedium : uint8_t { kAuto, kTcp, kShm };
+enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
 
 // A router that is gone or frozen holds blocks here until its connection is cut: 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
@@ -53,9 +53,11 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
       "transport", &options.transport,
       {{"auto", TransferMedium::kAuto},
        {"tcp", TransferMedium::kTcp},
-       {"shm", TransferMedium::kShm}},
-      "How KV comes from other workers: tcp, shm (shared memory, from this host alone), or auto: "
-      "shm where both are on one host, tcp otherwise.");
+       {"shm", TransferMedium::kShm},
+       {"nccl", TransferMedium::kNccl}},
+      "How KV comes from other workers: tcp, shm (shared memory, from this host alone), nccl (GPU "
+      "to GPU where both workers have NCCL and a device, tcp otherwise), or auto: shm where both "
+      "are on one host, tcp otherwise.");
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; made up from role, host and process id when empty.");
@@ -127,7 +129,9 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   if (options.transport != TransferMedium::kShm) {
     options.engine.transfer_listen = options.transfer_listen;
   }
-  options.engine.transfer_shm = options.transport != TransferMedium::kTcp;
+  options.engine.transfer_shm =
+      options.transport == TransferMedium::kAuto || options.transport == TransferMedium::kShm;
+  options.engine.transfer_nccl = options.transport == TransferMedium::kNccl;
   options.engine.transfer_advertise = options.transfer_advertise.empty()
                                           ? AdvertisedHostPort(options.advertise, 0).host
                                           : options.transfer_advertise;

@@ -7,9 +7,13 @@ What must be equal is equal to `baton run`: token ids, text, and the hash over a
 only.
 """
 
+import os
+import pathlib
 import re
+import tempfile
+import unittest.mock
 
-from service_case import BLOCK, CHUNK, CONTEXT, ServiceTest, inspect_tokens, main, read_texts, run
+from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, ServiceTest, inspect_tokens, main, read_texts, run
 
 
 class SameAnswers:
@@ -72,6 +76,43 @@ class ExactnessOverTcp(SameAnswers, ServiceTest):
 
 class ExactnessOverSharedMemory(SameAnswers, ServiceTest):
     worker_arguments = (*ServiceTest.worker_arguments, "--transport=shm")
+
+
+class ExactnessOverNccl(SameAnswers, ServiceTest):
+    """Between real processes, over a library that stands in for NCCL and CUDA and moves bytes in host memory."""
+
+    worker_arguments = (*ServiceTest.worker_arguments, "--transport=nccl")
+
+    @classmethod
+    def setUpClass(cls):
+        library = pathlib.Path(ARGUMENTS.bin).resolve().parent / "tests" / "libfake_nccl.so"
+        with tempfile.TemporaryDirectory() as directory:
+            for name in ("libnccl.so.2", "libcudart.so.13"):
+                (pathlib.Path(directory) / name).symlink_to(library)
+            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
+                super().setUpClass()
+
+    def tearDown(self):
+        self.assertNotIn("not by NCCL", pathlib.Path(self.cluster.log_path).read_text())
+        super().tearDown()
+
+
+class ExactnessWithoutNccl(SameAnswers, ServiceTest):
+    """Asked for NCCL where there is none: everything goes over TCP, and the log says why."""
+
+    worker_arguments = ExactnessOverNccl.worker_arguments
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as directory:  # files that are no libraries hide those that may be there
+            for name in ("libnccl.so.2", "libcudart.so.13", "libcudart.so.12"):
+                (pathlib.Path(directory) / name).write_bytes(b"")
+            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=directory):
+                super().setUpClass()
+
+    def test_the_log_says_why(self):
+        log = pathlib.Path(self.cluster.log_path).read_text()
+        self.assertEqual(log.count("KV goes by TCP, not by NCCL: UNAVAILABLE: no library"), 2)  # once a worker
 
 
 class Exactness(SameAnswers, ServiceTest):

@@ -75,7 +75,17 @@ std::vector<Frame> Samples() {
                                  .payload_bytes = 5,
                                  .piece_crcs = {6, 7}},
                        .pool_block = 8,
-                       .generation = ~uint64_t{9}}};
+                       .generation = ~uint64_t{9}},
+      NcclOfferFrame{.nccl_version = 22809, .window = 2, .batch_bytes = 4 << 20},
+      NcclJoinFrame{.unique_id = std::string(kNcclUniqueIdBytes, '\x7f')},
+      NcclReadyFrame{},
+      NcclBatchFrame{
+          .sequence = 7,
+          .blocks = {BlockFrame{.transfer_id = 1, .payload_bytes = 5, .piece_crcs = {6, 7}},
+                     BlockFrame{.transfer_id = 2, .payload_bytes = 9, .piece_crcs = {8}}}},
+      NcclLandedFrame{.batches = 8},
+      NcclStopFrame{
+          .closed = true, .landed = 3, .code = absl::StatusCode::kUnavailable, .reason = "no GPU"}};
 }
 
 TEST(TransferFrame, EveryTypeComesBackAsItWas) {
@@ -119,8 +129,9 @@ TEST(TransferFrame, RandomBodiesWithRightChecksumsNeverDoMoreThanFail) {
   int decoded = 0;
   for (int round = 0; round < 20'000; ++round) {
     const std::vector<Frame> samples = Samples();
-    const std::string bytes = EncodeFrame(samples[random() % 7]);
+    const std::string bytes = EncodeFrame(samples[random() % samples.size()]);
     std::string body = bytes.substr(kFrameHeaderBytes);
+    if (body.empty()) continue;
     for (int i = 0; i < 3; ++i) body[random() % body.size()] = static_cast<char>(random());
     const auto frame = Decode(WithBody(bytes, body));
     if (!frame.ok()) continue;
@@ -141,6 +152,25 @@ TEST(TransferFrame, LengthsPastALimitAreNamed) {
   body[body.size() - 3] = 4;  // reason length 1025
   EXPECT_THAT(std::string(Decode(WithBody(abort, body + std::string(40, 'r'))).status().message()),
               HasSubstr("Abort: reason has 1025 bytes, the limit is 1024"));
+}
+
+TEST(TransferFrame, NcclCountsAndSizesPastTheirLimitsAreNamed) {
+  const auto refusal = [](const Frame& frame, size_t at, uint8_t value) {
+    const std::string bytes = EncodeFrame(frame);
+    std::string body = bytes.substr(kFrameHeaderBytes);
+    body[at] = static_cast<char>(value);
+    return std::string(Decode(WithBody(bytes, body)).status().message());
+  };
+  const NcclOfferFrame offer{.nccl_version = 22809, .window = 2, .batch_bytes = 4};
+  EXPECT_THAT(refusal(offer, 4, 17), HasSubstr("window 17 is outside [0, 16]"));
+  EXPECT_THAT(refusal(offer, 4, 0), HasSubstr("window 0 or batch_bytes 4 is outside"));
+  EXPECT_THAT(refusal(offer, 8, 0), HasSubstr("batch_bytes 0 is outside"));
+  EXPECT_THAT(refusal(offer, 15, 0xFF), HasSubstr("is outside"));  // negative
+  EXPECT_THAT(refusal(NcclBatchFrame{}, 8, 65), HasSubstr("block count 65 is outside [0, 64]"));
+  const std::string join = EncodeFrame(NcclJoinFrame{.unique_id = std::string(128, 'u')});
+  const std::string short_id = std::string("\x7f\0\0\0", 4) + std::string(127, 'u');
+  EXPECT_THAT(std::string(Decode(WithBody(join, short_id)).status().message()),
+              HasSubstr("unique_id has 127 bytes, not 128"));
 }
 
 TEST(TransferFrame, AVersionNotSpokenIsReadableWhateverFollows) {

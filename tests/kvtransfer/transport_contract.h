@@ -10,15 +10,17 @@
 #include <vector>
 
 #include "kvtransfer/transport.h"
+#include "tests/kvtransfer/fake_nccl_script.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
 
-enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp };
+enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp, kNccl };
 
 class TransportContract : public ::testing::TestWithParam<Medium> {
  protected:
   TransportFactory Factory() {
+    if (GetParam() == Medium::kNccl) return Nccl(PatientNccl());
     if (GetParam() != Medium::kLoopback) {
       return [](TransportOptions options) {
         const bool tcp = GetParam() != Medium::kShm;
@@ -40,6 +42,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
                 int32_t chunk) {
     const int32_t count = BlocksForTokens(to.layout(), tokens) - first_block;
     const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
+    const int64_t by_nccl = GetParam() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const ReceiveSpec spec{.transfer_id = id,
                            .first_block = first_block,
                            .blocks = MakeBlocks(1, count, 1),
@@ -78,6 +81,9 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
     EXPECT_EQ(sent.bytes, bytes);
     EXPECT_EQ(to.TerminalEvents(id, true), 1);
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
+    if (GetParam() == Medium::kNccl) {
+      EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
+    }
   }
 
   std::shared_ptr<LoopbackNetwork> network_ = CreateLoopbackNetwork();
@@ -93,13 +99,16 @@ inline std::string MediumName(const ::testing::TestParamInfo<Medium>& info) {
     case Medium::kShm:
       return "Shm";
     case Medium::kShmOrTcp:
+      return "ShmOrTcp";
+    case Medium::kNccl:
       break;
   }
-  return "ShmOrTcp";
+  return "Nccl";
 }
 
 inline auto EveryMedium() {
-  return ::testing::Values(Medium::kLoopback, Medium::kTcp, Medium::kShm, Medium::kShmOrTcp);
+  return ::testing::Values(Medium::kLoopback, Medium::kTcp, Medium::kShm, Medium::kShmOrTcp,
+                           Medium::kNccl);
 }
 
 }  // namespace baton

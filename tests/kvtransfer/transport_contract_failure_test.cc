@@ -201,7 +201,8 @@ TEST_P(TransportFailureContract, AnAddressNobodyListensAtFailsTheTransfer) {
   const std::map<Medium, std::string> nobody = {{Medium::kLoopback, "loopback:nobody"},
                                                 {Medium::kTcp, "tcp:127.0.0.1:1"},
                                                 {Medium::kShm, "shm:nobody"},
-                                                {Medium::kShmOrTcp, "shm:nobody,tcp:127.0.0.1:1"}};
+                                                {Medium::kShmOrTcp, "shm:nobody,tcp:127.0.0.1:1"},
+                                                {Medium::kNccl, "tcp:127.0.0.1:1"}};
   ticket.address = nobody.at(GetParam());
   ASSERT_TRUE(a.transport().StartSend({.sender_transfer = 1, .ticket = ticket, .tokens = 32}).ok());
   EXPECT_EQ(a.WaitSent(1).status.code(), absl::StatusCode::kUnavailable);

@@ -1,0 +1,108 @@
+// The fields of a frame's body, little-endian: FieldWriter appends them, FieldReader takes them out
+// again and trusts none (transfer_frame.h).
+//
+// Thread safety: each belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace baton {
+
+class FieldWriter {
+ public:
+  template <typename T>
+  void Number(T value) {
+    auto bits = static_cast<std::make_unsigned_t<T>>(value);
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      out_.push_back(static_cast<char>(bits & 0xFF));
+      if constexpr (sizeof(T) > 1) bits >>= 8;
+    }
+  }
+  void Text(std::string_view text) {
+    Number(static_cast<uint32_t>(text.size()));
+    out_.append(text);
+  }
+  std::string& out() { return out_; }
+
+ private:
+  std::string out_;
+};
+
+// Reads fields in order; after the first error everything reads as zero and status() says which
+// field it was.
+class FieldReader {
+ public:
+  FieldReader(const char* frame, std::span<const std::byte> bytes) : frame_(frame), bytes_(bytes) {}
+
+  template <typename T>
+  void Number(std::string_view field, T& value) {
+    value = 0;
+    if (!Need(field, sizeof(T))) return;
+    std::make_unsigned_t<T> bits = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      bits |= static_cast<std::make_unsigned_t<T>>(
+          static_cast<std::make_unsigned_t<T>>(bytes_[at_ + i]) << (8 * i));
+    }
+    value = static_cast<T>(bits);
+    at_ += sizeof(T);
+  }
+  // A count or index: no negative value, at most `limit`.
+  void Count(std::string_view field, int64_t limit, int32_t& value) {
+    Number(field, value);
+    if (status_.ok() && (value < 0 || value > limit)) {
+      Fail(absl::StrFormat("%s %d is outside [0, %d]", field, value, limit));
+      value = 0;
+    }
+  }
+  void Flag(std::string_view field, bool& value) {
+    uint8_t byte;
+    Number(field, byte);
+    if (byte > 1) Fail(absl::StrFormat("%s is %d, not 0 or 1", field, byte));
+    value = byte == 1;
+  }
+  void Text(std::string_view field, size_t limit, std::string& value) {
+    uint32_t size;
+    Number(field, size);
+    if (status_.ok() && size > limit) {
+      Fail(absl::StrFormat("%s has %d bytes, the limit is %d", field, size, limit));
+    }
+    if (!Need(field, size)) return;
+    value.assign(reinterpret_cast<const char*>(bytes_.data() + at_), size);
+    at_ += size;
+  }
+  void Fail(const std::string& what) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(frame_, ": ", what));
+  }
+  void SkipRest() { at_ = bytes_.size(); }
+  absl::Status Finish() {
+    if (status_.ok() && at_ != bytes_.size()) {
+      Fail(absl::StrFormat("%d bytes follow the last field", bytes_.size() - at_));
+    }
+    return status_;
+  }
+  bool ok() const { return status_.ok(); }
+
+ private:
+  bool Need(std::string_view field, size_t bytes) {
+    if (status_.ok() && bytes_.size() - at_ < bytes) {
+      Fail(absl::StrFormat("%s needs %d bytes, %d are left", field, bytes, bytes_.size() - at_));
+    }
+    return status_.ok();
+  }
+
+  const char* frame_;
+  std::span<const std::byte> bytes_;
+  size_t at_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace baton

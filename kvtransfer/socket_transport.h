@@ -1,0 +1,103 @@
+// KV transfers over sockets: one I/O thread with epoll drives a TransferNode and its connections,
+// over TCP, over Unix sockets beside shared memory, or both. Senders open one connection for each
+// receiver's address; receivers accept.
+//
+// After shared memory was in use the thread looks around for a moment before it sleeps: the answer
+// of a peer on the same host is there sooner than a sleeper could be woken. It yields between
+// looks, so a processor that others need is not held.
+//
+// Thread safety: as KvTransport; made by CreateSocketTransport.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/file_descriptor.h"
+#include "kvtransfer/nccl_connection.h"
+#include "kvtransfer/nccl_runtime.h"
+#include "kvtransfer/posted_transport.h"
+#include "kvtransfer/shared_pool.h"
+#include "kvtransfer/stream_connection.h"
+#include "kvtransfer/transfer_node.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+// What a SocketTransport listens at, and what it lends from.
+struct SocketParts {
+  std::string address;
+  FileDescriptor tcp_listener;        // none: no TCP
+  FileDescriptor shm_listener;        // none: no shared memory
+  std::optional<LentBlocks> lent;     // with shm_listener
+  std::unique_ptr<NcclRuntime> nccl;  // not started; none: no NCCL
+  FileDescriptor epoll;               // watches the listeners and `wake`
+  FileDescriptor wake;
+};
+
+// What an epoll event is about: one of these, or a peer.
+inline constexpr uint64_t kWakeKey = 0;
+inline constexpr uint64_t kTcpListenKey = 1;
+inline constexpr uint64_t kShmListenKey = 2;
+inline constexpr uint64_t kFirstPeer = 3;
+
+class SocketTransport final : public PostedTransport {
+ public:
+  SocketTransport(const TransportOptions& options, const TcpOptions& tcp, SocketParts parts);
+  ~SocketTransport() override;
+
+  std::string address() const override { return parts_.address; }
+
+ protected:
+  absl::Status CheckAddress(const std::string& address) const override;
+  void WakeIoThread() override;
+
+ private:
+  void Run();
+  void OnSocketEvent(const epoll_event& event, int64_t now_us);
+  void AcceptAll(uint64_t key, int64_t now_us);
+  void OpenLinks(int64_t now_us);
+  bool OpenLink(const std::string& address, std::span<const std::string> ways, int64_t now_us);
+  StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
+  void DeliverNcclReports(int64_t now_us);
+  void RunTimers(int64_t now_us);
+  void SendFrames(int64_t now_us);
+  void ReadOn(int64_t now_us);
+  void PumpAll(int64_t now_us);
+  void Close(PeerId peer, const absl::Status& why);
+  void Watch(StreamConnection& connection);
+  void WatchListeners(bool on);
+  bool TakesShm() const { return parts_.lent.has_value(); }
+  int Wait(std::span<epoll_event> ready);
+  int WaitMs(int64_t now_us) const;
+
+  const TcpOptions tcp_;
+  SocketParts parts_;  // `lent` and `nccl` are the I/O thread's
+  const SystemClock clock_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> posted_ = false;    // something happened that the I/O thread has not seen
+  std::atomic<bool> sleeping_ = false;  // it must be woken to see it
+
+  // The I/O thread's.
+  TransferNode node_;
+  std::map<PeerId, std::unique_ptr<StreamConnection>> connections_;
+  std::map<PeerId, NcclConnection*> nccl_connections_;     // of them
+  std::map<PeerId, std::vector<std::string>> other_ways_;  // to try when this one does not open
+  int64_t look_until_us_ = 0;                              // before sleeping
+  int32_t accepted_ = 0;                                   // of connections_
+  uint64_t next_peer_ = kFirstPeer;
+  int64_t accept_again_us_ = 0;  // 0: the listener is watched
+
+  std::thread thread_;
+};
+
+}  // namespace baton

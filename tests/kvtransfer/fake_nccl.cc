@@ -1,0 +1,377 @@
+#include "tests/kvtransfer/fake_nccl.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/file_descriptor.h"
+#include "kvtransfer/nccl_api.h"
+
+namespace baton {
+
+// A stream runs nothing by itself: copies are over when they return, and communicators say how many
+// of the operations that were put on it have ended.
+struct CudaStreamTag {
+  std::atomic<int64_t> put = 0;
+  std::atomic<int64_t> ended = 0;
+};
+struct CudaEventTag {
+  CudaStreamTag* stream = nullptr;
+  int64_t behind = 0;  // so many operations
+};
+
+namespace {
+
+FakeNccl fake;
+
+void Pause() { std::this_thread::sleep_for(std::chrono::microseconds(200)); }
+
+struct Operation {
+  std::byte* memory = nullptr;
+  size_t bytes = 0;
+  CudaStreamTag* stream = nullptr;
+};
+
+// Calls between ncclGroupStart and ncclGroupEnd.
+thread_local std::vector<std::pair<NcclComm*, Operation>> group;
+
+sockaddr_un AddressOf(const NcclUniqueId& id, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // Abstract: the first byte of the name is zero.
+  std::memcpy(address.sun_path + 1, id.internal, 64);
+  length = offsetof(sockaddr_un, sun_path) + 1 + 64;
+  return address;
+}
+
+}  // namespace
+
+struct NcclComm {
+  NcclComm(int rank, const NcclUniqueId& id)
+      : rank(rank), id(id), side(fake.sides[rank]), owner(std::this_thread::get_id()) {
+    ++side.created;
+    thread = std::thread([this] { Run(); });
+  }
+
+  void Abort() {
+    {
+      const std::lock_guard lock(mutex);
+      aborted = true;
+    }
+    thread.join();
+    for (const Operation& operation : waiting) operation.stream->ended += 1;
+    ++side.aborted;
+  }
+
+  NcclResult State() {
+    const std::lock_guard lock(mutex);
+    if (state == kNcclSuccess && side.async_error != 0) {
+      state = static_cast<NcclResult>(side.async_error.load());
+    }
+    if (state != kNcclSuccess || operations.empty()) return state;
+    if (polls_left-- > 0) return kNcclInProgress;
+    for (Operation& operation : operations) {
+      ++operation.stream->put;
+      waiting.push_back(operation);
+    }
+    operations.clear();
+    return kNcclSuccess;
+  }
+
+  NcclResult Add(const Operation& operation) {
+    const std::lock_guard lock(mutex);
+    if (state != kNcclSuccess) return state == kNcclInProgress ? kNcclInvalidUsage : state;
+    operations.push_back(operation);
+    polls_left = side.issue_polls;
+    return kNcclInProgress;
+  }
+
+  void CheckThread() {
+    if (std::this_thread::get_id() != owner) ++fake.calls_from_two_threads;
+  }
+
+  const int rank;
+  const NcclUniqueId id;
+  FakeNcclSide& side;
+  const std::thread::id owner;
+
+ private:
+  void Run() {
+    while (side.create_hangs && !Aborted()) Pause();
+    if (side.create_async_result != 0) {
+      return SetState(static_cast<NcclResult>(side.create_async_result.load()));
+    }
+    if (!Meet()) return;
+    SetState(kNcclSuccess);
+    while (!Aborted()) {
+      if (const auto operation = Next()) {
+        if (!Do(*operation)) return SetState(kNcclRemoteError);
+      } else {
+        Pause();
+      }
+    }
+  }
+
+  // Rank 0 listens, rank 1 connects.
+  bool Meet() {
+    socklen_t length;
+    const sockaddr_un address = AddressOf(id, length);
+    const auto* where = reinterpret_cast<const sockaddr*>(&address);
+    FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (rank == 0) {
+      if (bind(fd.get(), where, length) != 0 || listen(fd.get(), 1) != 0) {
+        SetState(kNcclSystemError);
+        return false;
+      }
+    }
+    while (!Aborted()) {
+      if (rank == 0) {
+        link = FileDescriptor(accept4(fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (link.get() >= 0) return true;
+      } else if (connect(fd.get(), where, length) == 0) {
+        link = std::move(fd);
+        return true;
+      }
+      Pause();
+    }
+    return false;
+  }
+
+  std::optional<Operation> Next() {
+    const std::lock_guard lock(mutex);
+    if (waiting.empty()) return std::nullopt;
+    return waiting.front();
+  }
+
+  // False when the communicator is of no use any more.
+  bool Do(Operation operation) {
+    const int64_t number = side.operations++;
+    while (side.hangs_at_operation >= 0 && number >= side.hangs_at_operation) {
+      if (Aborted()) return true;
+      Pause();
+    }
+    if (number == side.fails_at_operation) return false;
+    const bool dies = number == side.dies_at_operation;
+    std::vector<std::byte> spoiled;
+    if (rank == 0 && number == side.spoils_at_operation) {
+      spoiled.assign(operation.memory, operation.memory + operation.bytes);
+      spoiled[operation.bytes / 2] ^= std::byte{1};
+      operation.memory = spoiled.data();
+    }
+    uint64_t count = operation.bytes;
+    if (!Move(reinterpret_cast<std::byte*>(&count), sizeof(count))) return Aborted();
+    if (count != operation.bytes) return false;
+    if (!Move(operation.memory, dies ? count / 2 : count)) return Aborted();
+    if (dies) {
+      link = FileDescriptor();
+      return false;
+    }
+    side.bytes += static_cast<int64_t>(count);
+    const std::lock_guard lock(mutex);
+    operation.stream->ended += 1;
+    waiting.pop_front();
+    return true;
+  }
+
+  bool Move(std::byte* memory, size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t moved = rank == 0 ? send(link.get(), memory, bytes, MSG_NOSIGNAL)
+                                      : recv(link.get(), memory, bytes, 0);
+      if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR)) return false;
+      if (moved > 0) {
+        memory += moved;
+        bytes -= static_cast<size_t>(moved);
+        continue;
+      }
+      if (Aborted()) return false;
+      pollfd wait{link.get(), static_cast<short>(rank == 0 ? POLLOUT : POLLIN), 0};
+      poll(&wait, 1, 1);
+    }
+    return true;
+  }
+
+  bool Aborted() {
+    const std::lock_guard lock(mutex);
+    return aborted;
+  }
+  void SetState(NcclResult to) {
+    const std::lock_guard lock(mutex);
+    state = to;
+  }
+
+  std::mutex mutex;
+  // Guarded by mutex.
+  NcclResult state = kNcclInProgress;
+  bool aborted = false;
+  int polls_left = 0;
+  std::vector<Operation> operations;  // not on the stream yet
+  std::deque<Operation> waiting;      // on it; the first may be under way
+
+  FileDescriptor link;
+  std::thread thread;
+};
+
+namespace {
+
+NcclResult Enqueue(std::byte* memory, size_t bytes, int peer, NcclComm* comm, CudaStream stream) {
+  comm->CheckThread();
+  if (peer == comm->rank) return kNcclInvalidArgument;
+  if (comm->side.issue_result != 0) return static_cast<NcclResult>(comm->side.issue_result.load());
+  group.push_back({comm, {memory, bytes, stream}});
+  return kNcclSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) FakeNccl* FakeNcclOfThisLibrary() { return &fake; }
+
+NcclResult ncclGetVersion(int* version) {
+  *version = fake.version;
+  return kNcclSuccess;
+}
+
+NcclResult ncclGetUniqueId(NcclUniqueId* id) {
+  static std::atomic<int> next = 0;
+  std::memset(id->internal, 0, sizeof(id->internal));
+  const std::string name = "fake-nccl-" + std::to_string(getpid()) + "-" +
+                           std::to_string(reinterpret_cast<uintptr_t>(&fake)) + "-" +
+                           std::to_string(next++);
+  std::memcpy(id->internal, name.data(), name.size());
+  return static_cast<NcclResult>(fake.unique_id_result.load());
+}
+
+NcclResult ncclCommInitRankConfig(NcclComm** comm, int ranks, NcclUniqueId id, int rank,
+                                  NcclConfig* config) {
+  const bool usable = ranks == 2 && rank >= 0 && rank < 2 && config->magic == 0xcafebeef &&
+                      config->size == sizeof(NcclConfig) && config->blocking == 0;
+  if (!usable) return kNcclInvalidArgument;
+  FakeNcclSide& side = fake.sides[rank];
+  ++side.create_calls;
+  while (side.create_call_hangs) Pause();
+  if (side.create_result != 0) return static_cast<NcclResult>(side.create_result.load());
+  *comm = new NcclComm(rank, id);
+  return kNcclInProgress;
+}
+
+NcclResult ncclCommGetAsyncError(NcclComm* comm, NcclResult* error) {
+  comm->CheckThread();
+  *error = comm->State();
+  return kNcclSuccess;
+}
+
+NcclResult ncclCommAbort(NcclComm* comm) {
+  comm->CheckThread();
+  comm->Abort();
+  delete comm;
+  return kNcclSuccess;
+}
+
+NcclResult ncclGroupStart() {
+  group.clear();
+  return kNcclSuccess;
+}
+
+NcclResult ncclGroupEnd() {
+  NcclResult result = kNcclSuccess;
+  for (const auto& [comm, operation] : group) result = comm->Add(operation);
+  group.clear();
+  return result;
+}
+
+NcclResult ncclSend(const void* from, size_t count, NcclDataType, int peer, NcclComm* comm,
+                    CudaStream stream) {
+  return Enqueue(static_cast<std::byte*>(const_cast<void*>(from)), count, peer, comm, stream);
+}
+
+#ifndef FAKE_NCCL_WITHOUT_RECV
+NcclResult ncclRecv(void* to, size_t count, NcclDataType, int peer, NcclComm* comm,
+                    CudaStream stream) {
+  return Enqueue(static_cast<std::byte*>(to), count, peer, comm, stream);
+}
+#endif
+
+const char* ncclGetErrorString(NcclResult result) {
+  return result == kNcclRemoteError ? "fake remote error" : "fake error";
+}
+
+CudaResult cudaGetDeviceCount(int* count) {
+  *count = fake.devices;
+  return fake.devices > 0 ? kCudaSuccess : static_cast<CudaResult>(100);
+}
+
+CudaResult cudaSetDevice(int) { return kCudaSuccess; }
+
+CudaResult cudaMalloc(void** memory, size_t bytes) {
+  *memory = ::operator new(bytes);
+  fake.allocated += static_cast<int64_t>(bytes);
+  return kCudaSuccess;
+}
+
+CudaResult cudaFree(void* memory) {
+  ::operator delete(memory);
+  return kCudaSuccess;
+}
+
+CudaResult cudaMemcpyAsync(void* to, const void* from, size_t bytes, CudaCopyKind, CudaStream) {
+  if (fake.copy_result != 0) return static_cast<CudaResult>(fake.copy_result.load());
+  std::memcpy(to, from, bytes);
+  return kCudaSuccess;
+}
+
+CudaResult cudaStreamCreateWithFlags(CudaStream* stream, unsigned int) {
+  *stream = new CudaStreamTag;
+  return kCudaSuccess;
+}
+
+CudaResult cudaStreamDestroy(CudaStream stream) {
+  delete stream;
+  return kCudaSuccess;
+}
+
+CudaResult cudaStreamQuery(CudaStream stream) {
+  return stream->ended >= stream->put ? kCudaSuccess : kCudaNotReady;
+}
+
+CudaResult cudaStreamSynchronize(CudaStream) { return kCudaSuccess; }
+
+CudaResult cudaEventCreateWithFlags(CudaEvent* event, unsigned int) {
+  *event = new CudaEventTag;
+  return kCudaSuccess;
+}
+
+CudaResult cudaEventDestroy(CudaEvent event) {
+  delete event;
+  return kCudaSuccess;
+}
+
+CudaResult cudaEventRecord(CudaEvent event, CudaStream stream) {
+  event->stream = stream;
+  event->behind = stream->put;
+  return kCudaSuccess;
+}
+
+CudaResult cudaEventQuery(CudaEvent event) {
+  return event->stream->ended >= event->behind ? kCudaSuccess : kCudaNotReady;
+}
+
+const char* cudaGetErrorString(CudaResult result) {
+  return result == 100 ? "no fake device" : "fake CUDA error";
+}
+
+}  // extern "C"
+}  // namespace baton

@@ -1,0 +1,89 @@
+// The fake NCCL of this process (fake_nccl.h), and transports that use it.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kvtransfer/transport.h"
+#include "tests/kvtransfer/fake_nccl.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
+
+namespace baton {
+
+inline std::string FakeNcclPath(const std::string& name = "fake_nccl") {
+  return std::string(BATON_FAKE_NCCL_DIR "/lib") + name + ".so";
+}
+
+// What the library does, for all who use it in this process.
+inline FakeNccl& TheFakeNccl() {
+  void* const library = dlopen(FakeNcclPath().c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library, nullptr) << dlerror();
+  return *reinterpret_cast<FakeNcclFunction>(dlsym(library, kFakeNcclSymbol))();
+}
+
+inline void ResetFakeNccl() {
+  FakeNccl& fake = TheFakeNccl();
+  for (FakeNcclSide& side : fake.sides) {
+    side.create_result = side.create_async_result = side.issue_polls = 0;
+    side.issue_result = side.async_error = 0;
+    side.create_hangs = side.create_call_hangs = false;
+    side.hangs_at_operation = side.fails_at_operation = -1;
+    side.dies_at_operation = side.spoils_at_operation = -1;
+    side.operations = side.bytes = 0;
+    side.create_calls = side.created = side.aborted = 0;
+  }
+  fake.version = 22809;
+  fake.devices = 1;
+  fake.unique_id_result = fake.copy_result = 0;
+  fake.calls_from_two_threads = 0;
+}
+
+// Waits for NCCL as long as a test can.
+inline NcclOptions PatientNccl() {
+  NcclOptions options;
+  options.nccl_libraries = options.cuda_libraries = {FakeNcclPath()};
+  options.patience_ms = options.create_timeout_ms = options.batch_timeout_ms = 3'600'000;
+  return options;
+}
+
+inline TransportFactory Nccl(NcclOptions nccl, TcpOptions tcp = {},
+                             std::string listen = "127.0.0.1:0") {
+  return [=](TransportOptions options) {
+    return CreateSocketTransport(
+        {.tcp_listen = listen, .tcp_advertise_host = "", .shm_name = "", .nccl = nccl},
+        std::move(options), tcp);
+  };
+}
+
+// Why payload went by TCP, as a transport told it.
+class Fallbacks {
+ public:
+  NcclOptions Into(NcclOptions options) {
+    options.on_fallback = [this](const absl::Status& why) {
+      const std::lock_guard lock(mutex_);
+      seen_.push_back(why);
+    };
+    return options;
+  }
+  std::vector<absl::Status> seen() {
+    const std::lock_guard lock(mutex_);
+    return seen_;
+  }
+  bool Has(absl::StatusCode code) {
+    for (const absl::Status& status : seen()) {
+      if (status.code() == code) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<absl::Status> seen_;
+};
+
+}  // namespace baton

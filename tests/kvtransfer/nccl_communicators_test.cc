@@ -1,0 +1,186 @@
+#include "kvtransfer/nccl_communicators.h"
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kvtransfer/fake_nccl_script.h"
+
+namespace baton {
+namespace {
+
+using Kind = NcclReport::Kind;
+using ::testing::HasSubstr;
+
+// Two nodes, polled in turn by this thread.
+class NcclCommunicatorsTest : public ::testing::Test {
+ protected:
+  struct Node {
+    Node(const NcclApi& nccl, const CudaApi& cuda, const NcclCommunicators::Limits& limits)
+        : all(nccl, cuda, limits) {}
+    int64_t Count(NcclCommId id, Kind kind) const {
+      int64_t count = 0;
+      for (const NcclReport& r : seen) count += r.comm == id && r.kind == kind;
+      return count;
+    }
+    const NcclReport& Find(NcclCommId id, Kind kind) const {
+      for (const NcclReport& r : seen) {
+        if (r.comm == id && r.kind == kind) return r;
+      }
+      ADD_FAILURE() << "nothing reported";
+      return seen.front();
+    }
+    NcclCommunicators all;
+    std::vector<NcclReport> seen;
+  };
+
+  NcclCommunicatorsTest() { ResetFakeNccl(); }
+  ~NcclCommunicatorsTest() override {
+    EXPECT_EQ(fake_.calls_from_two_threads, 0);
+    ResetFakeNccl();
+  }
+
+  void Poll() {
+    for (Node* node : {&a_, &b_}) {
+      for (NcclReport& report : node->all.Poll()) node->seen.push_back(std::move(report));
+    }
+  }
+  bool PollUntil(const std::function<bool()>& what) {
+    for (int i = 0; i < 30'000; ++i) {
+      Poll();
+      if (what()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+  void Begin(NcclCommId id) {
+    a_.all.Create(id, kNcclSenderRank, "");
+    Poll();
+    b_.all.Create(id, kNcclReceiverRank, a_.Find(id, Kind::kUniqueId).unique_id);
+  }
+  void Make(NcclCommId id) {
+    Begin(id);
+    ASSERT_TRUE(PollUntil(
+        [&] { return a_.Count(id, Kind::kReady) == 1 && b_.Count(id, Kind::kReady) == 1; }));
+  }
+  void Fill(NcclCommId id, int32_t slot, int value, size_t bytes) {
+    std::memset(a_.Find(id, Kind::kReady).slots[slot], value, bytes);
+    std::memset(b_.Find(id, Kind::kReady).slots[slot], 0, bytes);
+  }
+  int At(NcclCommId id, int32_t slot, size_t at) {
+    return std::to_integer<int>(b_.Find(id, Kind::kReady).slots[slot][at]);
+  }
+
+  FakeNccl& fake_ = TheFakeNccl();
+  const NcclApi nccl_ = *LoadNccl({FakeNcclPath()});
+  const CudaApi cuda_ = *LoadCuda({FakeNcclPath()});
+  const NcclCommunicators::Limits limits_{.communicators = 3, .slots = 2, .slot_bytes = 4096};
+  Node a_{nccl_, cuda_, limits_}, b_{nccl_, cuda_, limits_};
+  const NcclCommId one_{PeerId(1), 1}, two_{PeerId(2), 1};
+};
+
+TEST_F(NcclCommunicatorsTest, OperationsEndInOrderWithTheirBytes) {
+  fake_.sides[0].issue_polls = fake_.sides[1].issue_polls = 2;
+  Make(one_);
+  for (int round = 0; round < 3; ++round) {
+    for (int32_t slot = 0; slot < 2; ++slot) {
+      Fill(one_, slot, 10 * round + slot + 1, 4096);
+      const int64_t bytes = slot == 0 ? 4096 : 7;
+      a_.all.Post(one_, slot, bytes);
+      b_.all.Post(one_, slot, bytes);
+    }
+    ASSERT_TRUE(PollUntil([&] {
+      return b_.Count(one_, Kind::kDone) == 2 * (round + 1) &&
+             a_.Count(one_, Kind::kDone) == 2 * (round + 1);
+    }));
+    EXPECT_EQ(At(one_, 0, 4095), 10 * round + 1);
+    EXPECT_EQ(At(one_, 1, 6), 10 * round + 2);
+    EXPECT_EQ(At(one_, 1, 7), 0);
+  }
+  EXPECT_FALSE(a_.all.busy());
+}
+
+TEST_F(NcclCommunicatorsTest, OneThatHangsHoldsUpNoOther) {
+  Make(one_);
+  fake_.sides[0].hangs_at_operation = 0;
+  a_.all.Post(one_, 0, 100);
+  b_.all.Post(one_, 0, 100);
+  ASSERT_TRUE(PollUntil([&] { return fake_.sides[0].operations == 1; }));
+  fake_.sides[0].create_hangs = true;
+  Begin({PeerId(3), 1});
+  fake_.sides[0].create_hangs = false;
+  Make(two_);
+  EXPECT_TRUE(a_.all.busy());
+  EXPECT_EQ(a_.Count(one_, Kind::kDone), 0);
+  fake_.sides[0].hangs_at_operation = -1;
+  EXPECT_TRUE(PollUntil([&] { return b_.Count(one_, Kind::kDone) == 1; }));
+}
+
+TEST_F(NcclCommunicatorsTest, AbortEndsWhatIsUnderWayAndItsMemoryServesTheNext) {
+  Make(one_);
+  const int64_t allocated = fake_.allocated;
+  fake_.sides[0].hangs_at_operation = 0;
+  a_.all.Post(one_, 0, 100);
+  b_.all.Post(one_, 0, 100);
+  ASSERT_TRUE(PollUntil([&] { return fake_.sides[0].operations == 1; }));
+  a_.all.Abort(one_);
+  b_.all.Abort(one_);
+  a_.all.Abort(one_);        // once more says nothing
+  a_.all.Post(one_, 0, 10);  // nor does what comes too late
+  EXPECT_EQ(fake_.sides[0].aborted, 1);
+  EXPECT_EQ(a_.all.size(), 0u);
+  fake_.sides[0].hangs_at_operation = -1;
+  Make(two_);
+  EXPECT_EQ(fake_.allocated, allocated);
+  Fill(two_, 0, 9, 100);
+  a_.all.Post(two_, 0, 100);
+  b_.all.Post(two_, 0, 100);
+  ASSERT_TRUE(PollUntil([&] { return b_.Count(two_, Kind::kDone) == 1; }));
+  EXPECT_EQ(At(two_, 0, 99), 9);
+}
+
+TEST_F(NcclCommunicatorsTest, WhatFailsIsReportedOnceAndWaitsToBeAborted) {
+  fake_.sides[0].create_async_result = kNcclSystemError;
+  a_.all.Create(one_, kNcclSenderRank, "");
+  ASSERT_TRUE(PollUntil([&] { return a_.Count(one_, Kind::kFailed) == 1; }));
+  EXPECT_EQ(a_.Find(one_, Kind::kFailed).status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(a_.Find(one_, Kind::kFailed).status.message()),
+              HasSubstr("communicator in the making: fake error (2)"));
+  for (int i = 0; i < 10; ++i) Poll();
+  EXPECT_EQ(a_.Count(one_, Kind::kFailed), 1);
+  EXPECT_EQ(fake_.sides[0].aborted, 0);
+  EXPECT_FALSE(a_.all.busy());
+  a_.all.Abort(one_);
+  EXPECT_EQ(fake_.sides[0].aborted, 1);
+}
+
+TEST_F(NcclCommunicatorsTest, AnErrorThatComesByItselfIsReported) {
+  Make(one_);
+  fake_.sides[1].async_error = kNcclRemoteError;
+  ASSERT_TRUE(PollUntil([&] { return b_.Count(one_, Kind::kFailed) == 1; }));
+  EXPECT_EQ(a_.Count(one_, Kind::kFailed), 0);
+}
+
+TEST_F(NcclCommunicatorsTest, MoreThanTheLimitAreRefused) {
+  for (uint64_t i = 1; i <= 4; ++i) a_.all.Create({PeerId(i), 1}, kNcclSenderRank, "");
+  Poll();
+  EXPECT_EQ(a_.Count({PeerId(3), 1}, Kind::kFailed), 0);
+  EXPECT_EQ(a_.Find({PeerId(4), 1}, Kind::kFailed).status,
+            absl::ResourceExhaustedError("3 communicators exist, the limit"));
+}
+
+TEST_F(NcclCommunicatorsTest, ItsEndAbortsThemAll) {
+  {
+    NcclCommunicators all(nccl_, cuda_, limits_);
+    all.Create(one_, kNcclSenderRank, "");
+    all.Create(two_, kNcclSenderRank, "");
+  }
+  EXPECT_EQ(fake_.sides[0].created, 2);
+  EXPECT_EQ(fake_.sides[0].aborted, 2);
+}
+
+}  // namespace
+}  // namespace baton
