@@ -368,6 +368,8 @@ void WorkerCore::Step() {
            absl::ResourceExhaustedError(StrCat("the KV pool of ", cache_->options().num_blocks,
                                                " blocks cannot hold the prompt of ",
                                                request->prompt_tokens, " tokens now")));
+    } else if (request->unforked) {
+      for (Request* choice : ChoicesOf(request->first)) Complete(*choice, FinishReason::kLength);
     } else {
       Complete(*request, FinishReason::kLength);
     }

@@ -377,8 +377,8 @@ void GenerateCall::Finish() {
   RememberPrefixes();  // before the client knows: its next turn may come at once
   SendEnds();
   if (flow_.attempt() == 1) {  // else its times are those of several attempts
-    host_.core->Learn(
-        FinishedFromLedger(route_.plan, route_.decode_batch, prefill_reported_, last_end_));
+    const int32_t decode_batch = route_.decode_batch + choices_.n() - 1;
+    host_.core->Learn(FinishedFromLedger(route_.plan, decode_batch, prefill_reported_, last_end_));
   }
   End(grpc::Status::OK);
   Ended(/*succeeded=*/true);

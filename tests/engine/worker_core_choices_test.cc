@@ -158,6 +158,19 @@ TEST(WorkerCoreChoices, APoolThatRunsDryPreemptsThemAndTheyLoseNothing) {
   }
 }
 
+TEST(WorkerCoreChoices, APoolThatCannotHoldThePromptAnyMoreEndsThemAll) {
+  WorkerBench bench;
+  const auto record = bench.Generate(Sampled(3));
+  ASSERT_TRUE(bench.cache.Resize(2).ok());
+  bench.Run();
+  EXPECT_TRUE(record->last_finished);
+  for (int32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(record->Choice(i).finish->reason, FinishReason::kLength);
+    EXPECT_EQ(record->Choice(i).finish->completion_tokens, 0);
+  }
+  EXPECT_TRUE(bench.core->idle());
+}
+
 TEST(WorkerCoreChoices, MoreThanMayRunAtOnceTakeTurns) {
   WorkerBench bench({.max_running = 2});
   const GenerateRequest request = Sampled(5);
