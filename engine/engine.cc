@@ -20,6 +20,7 @@
 #include "common/str_cat.h"
 #include "engine/kv_pool.h"
 #include "engine/model_loader.h"
+#include "engine/pool_resizer.h"
 #include "engine/worker_core.h"
 #include "kernels/numerics.h"
 #include "model/llama_runner.h"
@@ -88,6 +89,12 @@ class EngineImpl final : public Engine {
       done(core.PrefillLocally(transfer_id, receiver_epoch));
     });
     if (!posted.ok()) done(posted);
+  }
+
+  absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
+    using Result = absl::StatusOr<PoolSize>;
+    return Ask<Result>([this, blocks](WorkerCore& core) { return resizer_->Resize(core, blocks); },
+                       absl::UnavailableError("the engine is shutting down"));
   }
 
   KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
@@ -169,6 +176,7 @@ class EngineImpl final : public Engine {
   KvPool pool_;
   std::unique_ptr<LlamaRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
+  std::unique_ptr<PoolResizer> resizer_;
   std::unique_ptr<Scheduler> scheduler_;
   KvFingerprint fingerprint_;
 
@@ -244,13 +252,14 @@ absl::Status EngineImpl::Load() {
   runner.limits.max_logit_rows = options_.max_running;
   // No sequence is longer than the pool.
   runner.limits.max_context = static_cast<int32_t>(std::min<int64_t>(
-      options_.context_length, int64_t{options_.kv_blocks} * options_.block_size));
+      options_.context_length, int64_t{pool_.max_blocks()} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
   ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, pool_.layout(),
                                                 pool_.data(), *model_.device, runner));
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
+                     .max_blocks = pool_.max_blocks(),
                      .block_size = options_.block_size,
                      .kind = options_.cache_kind,
                      .paged = options_.paged,
@@ -261,6 +270,7 @@ absl::Status EngineImpl::Load() {
                      .kv_events = options_.kv_events,
                      .record_trace = true},
       &clock_);
+  resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
   scheduler_ =
       std::make_unique<Scheduler>(SchedulerOptions{.token_budget = options_.token_budget,
                                                    .max_chunk_tokens = options_.max_chunk_tokens,
@@ -308,10 +318,12 @@ void EngineImpl::Loop() {
     for (const Event& event : events) event(*core_);
     events.clear();
     core_->PollTransfers();
+    resizer_->GiveBackRetired();
     PublishKvEvents();
     PublishStatus();
     if (running && core_->has_work()) {
       core_->Step();
+      resizer_->GiveBackRetired();
       PublishKvEvents();
       PublishStatus();
     }
@@ -338,6 +350,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
   status.prefix_cache = options_.prefix_cache;
+  status.pool = resizer_->Size();
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();
   status.waiting_for_kv = scheduler_->waiting_for_kv_count();
@@ -368,6 +381,7 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
     }
     static constexpr const char* kPhases[] = {"waiting", "waiting for KV", "running"};
     sequence.phase = kPhases[static_cast<int>(scheduler_->phase(id))];
+    sequence.priority = scheduler_->priority(id);
     sequence.tokens = static_cast<int32_t>(scheduler_->tokens(id).size());
     if (!cache_->Contains(id)) continue;
     sequence.committed = cache_->committed(id);
@@ -388,20 +402,15 @@ std::string EngineImpl::OpPath() const {
 }
 
 std::string EngineImpl::StartupReport() const {
-  const int64_t slots = int64_t{options_.kv_blocks} * options_.block_size;
   return absl::StrFormat(
       "model %s from %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint "
       "%s\n"
       "device %s\n"
-      "KV pool: %s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved, %s, %s, "
-      "prefix cache %s\n",
+      "KV pool: %s, prefix cache %s\n",
       model_.info.config.name, model_.info.path, model_.info.architecture,
       model_.info.config.layers, model_.info.config.vocabulary, options_.context_length,
       model_.weights->bytes() / kMiB, model_.info.fingerprint, model_.device->Description(),
-      options_.paged ? "paged" : "contiguous", options_.kv_blocks, options_.block_size, slots,
-      pool_.layout().bytes_per_block(), pool_.layout().pool_bytes() / kMiB,
-      std::string(KvTypeName(options_.kv_type)), std::string(KvLayoutKindName(options_.layout)),
-      options_.prefix_cache ? "on" : "off");
+      pool_.Description(options_), options_.prefix_cache ? "on" : "off");
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {

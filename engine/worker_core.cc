@@ -331,7 +331,7 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
     // computed: whoever needs the blocks and this would wait for each other. The receiver computes.
     Fail(request->handle,
          absl::ResourceExhaustedError(StrCat("the prefill gave way to an answer: the KV pool of ",
-                                             cache_->options().num_blocks, " blocks ran dry")));
+                                             cache_->num_blocks(), " blocks ran dry")));
   }
 }
 
@@ -353,16 +353,7 @@ void WorkerCore::Step() {
   const SchedulerOutput plan = scheduler_->Schedule();
   NoteScheduled(plan);
   for (const SequenceId id : plan.exhausted) {
-    Request* request = Find(HandleOf(id));
-    if (request == nullptr) continue;
-    if (request->prefills()) {
-      Fail(request->handle,
-           absl::ResourceExhaustedError(StrCat("the KV pool of ", cache_->options().num_blocks,
-                                               " blocks cannot hold the prompt of ",
-                                               request->prompt_tokens, " tokens now")));
-    } else {
-      Complete(*request, FinishReason::kLength);
-    }
+    if (Request* request = Find(HandleOf(id)); request != nullptr) EndExhausted(*request);
   }
   if (plan.chunks.empty()) return;
   const absl::Status ran = runner_->Run(MakeInput(plan));

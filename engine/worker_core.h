@@ -66,6 +66,10 @@ class WorkerCore {
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
   void Cancel(RequestHandle handle);
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
+  // Grows or shrinks the pool (KvCacheManager::Resize), between steps. Who waits and can never fit
+  // the new one ends: with ResourceExhausted, or, preempted in mid-answer, with finish reason
+  // `length`.
+  absl::Status Resize(int32_t blocks);
 
   void PollTransfers();
   // Ends what is past its deadline. Returns the earliest deadline left, if any.
@@ -127,6 +131,7 @@ class WorkerCore {
   void Reject(Request& request, const absl::Status& status);
   void Fail(RequestHandle handle, const absl::Status& status);
   void Complete(Request& request, FinishReason reason);
+  void EndExhausted(Request& request);
   void End(RequestHandle handle, bool keep_cached);
 
   void NoteScheduled(const SchedulerOutput& plan);

@@ -168,6 +168,8 @@ bool Scheduler::Contains(SequenceId id) const { return sequences_.contains(id); 
 
 SequencePhase Scheduler::phase(SequenceId id) const { return Get(id).phase; }
 
+int32_t Scheduler::priority(SequenceId id) const { return Get(id).spec.priority; }
+
 std::span<const TokenId> Scheduler::tokens(SequenceId id) const { return Get(id).spec.tokens; }
 
 int32_t Scheduler::waiting_count() const { return static_cast<int32_t>(waiting_.size()); }
@@ -211,10 +213,30 @@ void Scheduler::ScheduleDecodes(SchedulerOutput& output) {
   }
 }
 
-// More tokens than the sequence may have, or than the whole pool can hold.
+// More tokens than the sequence may have, or than the whole pool can hold. (A contiguous one has
+// all that it may have from the beginning.)
 bool Scheduler::CannotGrow(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
-         cache_->BlocksFor(sequence.known()) > cache_->num_blocks();
+         (cache_->options().paged && cache_->BlocksFor(sequence.known()) > cache_->num_blocks());
+}
+
+int32_t Scheduler::BlocksToBegin(SequenceId id) const {
+  const Sequence& sequence = Get(id);
+  return cache_->BlocksFor(cache_->options().paged ? sequence.known() : sequence.spec.max_tokens);
+}
+
+bool Scheduler::CanNeverBegin(const Sequence& sequence) const {
+  return sequence.known() > sequence.spec.max_tokens ||
+         BlocksToBegin(sequence.spec.id) > cache_->num_blocks();
+}
+
+std::vector<SequenceId> Scheduler::PoolResized() {
+  blocked_at_.reset();
+  std::vector<SequenceId> out;
+  for (const auto& [order, sequence] : waiting_) {
+    if (CanNeverBegin(*sequence)) out.push_back(sequence->spec.id);
+  }
+  return out;
 }
 
 Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output) {
@@ -311,7 +333,7 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
   int32_t looked_at = 0;
   for (const auto& [order, sequence] : waiting_) {
     if (admitted == max_running_ || looked_at++ == kAdmissionWindow) return;
-    if (CannotGrow(*sequence)) {
+    if (CanNeverBegin(*sequence)) {
       output.exhausted.push_back(sequence->spec.id);
       continue;
     }

@@ -17,7 +17,10 @@ class RandomWorker {
   }
 
   void Play(int events) {
-    for (int i = 0; i < events; ++i) PlayOne();
+    for (int i = 0; i < events; ++i) {
+      PlayOne();
+      if (bench_.cache.options().max_blocks > 0) ResizeSometimes();
+    }
     Drain();
     CheckEnds();
     bench_.ExpectAllBlocksHome();
@@ -78,6 +81,17 @@ class RandomWorker {
       default:
         if (bench_.core->has_work()) bench_.core->Step();
     }
+  }
+
+  // The pool changes its size now and then; what retires is gone as soon as nobody holds it.
+  void ResizeSometimes() {
+    if (Pick(10) == 0) {
+      bench_.Resize(static_cast<int32_t>(4 + Pick(bench_.cache.max_blocks() - 3)));
+      smallest_ = std::min(smallest_, bench_.cache.num_blocks());
+    }
+    bench_.DiscardRetired();
+    const absl::Status sound = bench_.cache.CheckConservation();
+    ASSERT_TRUE(sound.ok()) << sound;
   }
 
   void AddGenerate(bool remote) {
@@ -150,7 +164,7 @@ class RandomWorker {
       ++finished_;
       EXPECT_EQ(one.record->finish->reason, FinishReason::kLength);
       const auto said = static_cast<int32_t>(one.record->tokens.size());
-      const int32_t pool = bench_.cache.options().num_blocks * bench_.cache.options().block_size;
+      const int32_t pool = smallest_ * bench_.cache.options().block_size;
       const bool pool_was_full = static_cast<int32_t>(one.prompt.size()) + said > pool / 2;
       EXPECT_TRUE(said == one.max_tokens || pool_was_full) << said << " of " << one.max_tokens;
     }
@@ -165,6 +179,7 @@ class RandomWorker {
   std::vector<std::shared_ptr<PrefillRecord>> prefills_;
   std::map<uint64_t, std::vector<TokenId>> prompts_;
   int finished_ = 0;
+  int32_t smallest_ = bench_.cache.num_blocks();  // that the pool has been
 };
 
 void PlaySeeds(const BenchOptions& options, bool expect_preemptions) {
@@ -197,6 +212,28 @@ TEST(WorkerCoreRandom, WithAPoolThatRunsDryAndNoPrefixCache) {
 
 TEST(WorkerCoreRandom, WithBlocksOfOneToken) {
   PlaySeeds({.num_blocks = 60, .block_size = 1, .max_chunk_tokens = 9}, true);
+}
+
+TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinks) {
+  PlaySeeds({.num_blocks = 14, .max_blocks = 40, .token_budget = 12, .max_chunk_tokens = 5}, true);
+}
+
+TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinksAndNoPrefixCache) {
+  PlaySeeds({.num_blocks = 14,
+             .max_blocks = 40,
+             .token_budget = 12,
+             .max_chunk_tokens = 5,
+             .prefix_cache = false},
+            true);
+}
+
+TEST(WorkerCoreRandom, WithContiguousRunsInAPoolThatGrowsAndShrinks) {
+  PlaySeeds({.num_blocks = 30,
+             .max_blocks = 60,
+             .max_chunk_tokens = 9,
+             .prefix_cache = false,
+             .paged = false},
+            false);
 }
 
 TEST(WorkerCoreRandom, WithContiguousRuns) {
