@@ -134,11 +134,22 @@ absl::Status WorkerCore::Admit(Request& request, GenerateRequest& generate, int3
                     .cache_namespace = generate.cache_namespace,
                     .max_tokens = length_limit,
                     .priority = generate.priority};
-  if (!generate.remote_prefill) return scheduler_->Add(std::move(spec));
+  if (!generate.remote_prefill) return Queue(std::move(spec));
   if (transport_ == nullptr) {
     return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
   }
   return scheduler_->AddWaitingForKv(std::move(spec));
+}
+
+// A full queue is no refuge from who matters more.
+absl::Status WorkerCore::Queue(SequenceSpec spec) {
+  if (const std::optional<SequenceId> displaced = scheduler_->ToDisplace(spec); displaced) {
+    Fail(HandleOf(*displaced), absl::ResourceExhaustedError(
+                                   StrCat("the queue of ", scheduler_->waiting_count(),
+                                          " sequences is full, and one of priority ", spec.priority,
+                                          " came; this had ", scheduler_->priority(*displaced))));
+  }
+  return scheduler_->Add(std::move(spec));
 }
 
 uint64_t WorkerCore::NewTransferId() {
@@ -209,11 +220,11 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
     request->first_token->Resume(prefill.generated);
     prefill.prompt.insert(prefill.prompt.end(), prefill.generated.tokens.begin(),
                           prefill.generated.tokens.end());
-    status = scheduler_->Add({.id = IdOf(handle),
-                              .tokens = std::move(prefill.prompt),
-                              .cache_namespace = prefill.cache_namespace,
-                              .max_tokens = request->prompt_tokens,
-                              .priority = prefill.priority});
+    status = Queue({.id = IdOf(handle),
+                    .tokens = std::move(prefill.prompt),
+                    .cache_namespace = prefill.cache_namespace,
+                    .max_tokens = request->prompt_tokens,
+                    .priority = prefill.priority});
   }
   if (!status.ok()) {
     Reject(*request, status);

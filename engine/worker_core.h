@@ -124,6 +124,7 @@ class WorkerCore {
                         const SamplingParams& sampling) const;
   absl::Status CheckTokens(const char* field, std::span<const TokenId> tokens) const;
   absl::Status Admit(Request& request, GenerateRequest& generate, int32_t length_limit);
+  absl::Status Queue(SequenceSpec spec);
   absl::Status ExpectKv(Request& request);
   uint64_t NewTransferId();
   void ComputeLocally(Request& request, int32_t landed_blocks);

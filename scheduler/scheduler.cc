@@ -91,6 +91,15 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
   return absl::OkStatus();
 }
 
+std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const {
+  if (waiting_.empty() || waiting_count() < options_.max_waiting) return std::nullopt;
+  const auto& [order, last] = *waiting_.rbegin();
+  if (order.resumes || order.priority >= spec.priority || !CheckCanEverFit(spec).ok()) {
+    return std::nullopt;
+  }
+  return last->spec.id;
+}
+
 absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
   if (admitted_count() >= max_running_) {
     return absl::ResourceExhaustedError(
@@ -99,6 +108,11 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
   if (preempted_waiting_ > 0) {
     return absl::ResourceExhaustedError(
         StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
+  }
+  if (!waiting_.empty() && waiting_.begin()->first.priority > spec.priority) {
+    return absl::ResourceExhaustedError(StrCat("a sequence of priority ",
+                                               waiting_.begin()->first.priority,
+                                               " waits, this one has ", spec.priority));
   }
   const int32_t needed =
       cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens) +

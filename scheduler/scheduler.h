@@ -91,9 +91,14 @@ class Scheduler {
   // can never fit the pool (both numbers), empty, or max_tokens < prompt.
   absl::Status Add(SequenceSpec spec);
 
+  // Who has to leave a full queue so that Add can take `spec`: the last in it, when that one is of
+  // lower priority and has not begun. None when there is room, nobody matters less, or Add would
+  // refuse `spec` for itself.
+  std::optional<SequenceId> ToDisplace(const SequenceSpec& spec) const;
+
   // Admits a sequence at once and outside the queue, with its blocks reserved for the whole prompt,
   // in phase kWaitingForKv: the decode side of a hand-off. Returns nothing taken and
-  // ResourceExhausted when there is no room. After
+  // ResourceExhausted when there is no room, or somebody of higher priority waits for it. After
   // success matched()/BlockTable() of the cache tell what is missing.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has landed and was verified. The sequence runs from there (it

@@ -32,6 +32,7 @@ struct BenchOptions {
   bool prefix_cache = true;
   bool paged = true;
   bool hash_logits = true;
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
 };
 
 class WorkerBench {
@@ -47,7 +48,8 @@ class WorkerBench {
                .max_blocks = options.max_blocks,
                .block_size = options.block_size,
                .kind = options.prefix_cache ? CacheKind::kRadix : CacheKind::kNaive,
-               .paged = options.paged},
+               .paged = options.paged,
+               .eviction_policy = options.eviction_policy},
               &clock),
         scheduler({.token_budget = options.token_budget,
                    .max_chunk_tokens = options.max_chunk_tokens,
