@@ -191,7 +191,8 @@ void KvCacheManager::End(SequenceId id, bool forget) {
   } else {
     kv.lock.Drop();
   }
-  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(num_blocks()));
+  earlier_.erase(id);
+  RetireCached();
   Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(kv.table.size()));
   KeepWaterMarks(id, kv.committed);
 }
@@ -214,6 +215,7 @@ absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
   kv.private_units = from.private_units;
   if (from.lock) kv.lock = tree_.Duplicate(from.lock);
   allocator_.Fork(kv.table, BlockHolder::kSequence);
+  if (earlier_.contains(parent)) earlier_.insert(child);  // it has blocks of that time
   const int32_t committed = kv.committed, blocks = static_cast<int32_t>(kv.table.size());
   sequences_.emplace(child, std::move(kv));
   Trace(AllocationEvent::Kind::kMatch, child, committed, blocks);
@@ -272,6 +274,7 @@ void KvCacheManager::ReleaseTransferHold(std::span<const BlockId> blocks) {
     allocator_.ReleaseHold(block, BlockHolder::kTransfer);
     if (allocator_.holds(block, BlockHolder::kTransfer) == 0) tree_.UnpinBlock(block);
   }
+  RetireCached();
 }
 
 // ---- the pool -----------------------------------------------------------------------------------
@@ -286,8 +289,36 @@ absl::Status KvCacheManager::Resize(int32_t blocks) {
         StrCat("a pool of ", blocks, " blocks; [1, ", allocator_.capacity(), "] is allowed"));
   }
   allocator_.Resize(blocks);
-  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(blocks));
+  earlier_.clear();
+  for (const auto& [id, kv] : sequences_) earlier_.insert(id);
+  forgot_popular_ = false;
+  RetireCached();
   return absl::OkStatus();
+}
+
+// Frees what is cached behind the end of the pool and nobody uses. What is still cached there when
+// no earlier sequence lives is used by later ones, and cut off from those to come; nothing new can
+// come to be cached there then.
+void KvCacheManager::RetireCached() {
+  if (allocator_.retiring() == 0) return;
+  tree_.EvictFrom(BlockId(num_blocks()));
+  if (!earlier_.empty() || forgot_popular_) return;
+  forgot_popular_ = true;
+  for (int32_t i = num_blocks(); i < max_blocks(); ++i) {
+    if (!tree_.ContainsBlock(BlockId(i))) continue;
+    tree_.Clear();
+    return;
+  }
+}
+
+std::vector<BlockRange> KvCacheManager::RetiredBlocks() const {
+  std::vector<BlockRange> runs;
+  for (int32_t i = num_blocks(); i < max_blocks(); ++i) {
+    if (!allocator_.is_free(BlockId(i))) continue;
+    if (runs.empty() || runs.back().end < i) runs.push_back({.begin = i, .end = i});
+    runs.back().end = i + 1;
+  }
+  return runs;
 }
 
 int32_t KvCacheManager::blocks_in_transfer() const { return allocator_.Account().in_transfer; }

@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/block_allocator.h"
@@ -69,6 +70,12 @@ struct KvCacheOptions {
   double low_water = 1.0;
   bool kv_events = false;     // tell of what is cached (TakeKvEvents); of kind radix alone
   bool record_trace = false;  // keep an allocation trace for `inspect` (bounded)
+};
+
+struct BlockRange {
+  int32_t begin = 0;
+  int32_t end = 0;  // exclusive
+  bool operator==(const BlockRange&) const = default;
 };
 
 struct KvCacheStats {
@@ -191,11 +198,18 @@ class KvCacheManager {
   void ReleaseTransferHold(std::span<const BlockId> blocks);
 
   int32_t num_blocks() const { return allocator_.limit(); }
+  int32_t max_blocks() const { return allocator_.capacity(); }
   // Grows or shrinks the pool to `blocks`. Shrinking gives up free and cached blocks behind the new
   // end at once, those in use when their users are done: retiring_blocks counts these, and at zero
-  // the memory there is idle. InvalidArgument, with the range, outside [1, max_blocks].
+  // the memory there is idle. Sequences that begin later may match a prefix behind the end as long
+  // as one of the earlier sequences lives; with the last of these the whole cache is forgotten if
+  // it still reaches behind the end, so that no prefix can keep blocks from retiring by being
+  // popular. InvalidArgument, with the range, outside [1, max_blocks].
   absl::Status Resize(int32_t blocks);
   int32_t retiring_blocks() const { return allocator_.retiring(); }
+  // Blocks [begin, end) behind the end of the pool that nobody holds, in runs: their memory may go.
+  // O(blocks behind the end).
+  std::vector<BlockRange> RetiredBlocks() const;
   // How many blocks a new sequence could get: free + evictable, less what retires.
   int32_t available_blocks() const;
   int32_t blocks_in_transfer() const;
@@ -256,6 +270,7 @@ class KvCacheManager {
   void DropCopiesInto(std::span<const BlockId> blocks);
   void InsertFullBlocks(SequenceId id);
   void End(SequenceId id, bool forget);
+  void RetireCached();
   void MakeFree(SequenceId id, int32_t committed, int32_t blocks);
   void KeepWaterMarks(SequenceId id, int32_t committed);
   void Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens, int32_t blocks);
@@ -270,6 +285,8 @@ class KvCacheManager {
   KvCacheStats totals_;                                    // the ever-growing figures
   std::vector<AllocationEvent> trace_;
   std::vector<BlockCopy> copies_;
+  absl::flat_hash_set<SequenceId> earlier_;  // live ones from before the last Resize
+  bool forgot_popular_ = false;              // since then
 };
 
 }  // namespace baton

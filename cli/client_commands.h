@@ -1,5 +1,5 @@
 // The commands that talk to a router or a worker, or start them all: generate, chat, status,
-// inspect worker, up. Built only with gRPC. Exit codes: common/exit_code.h.
+// inspect worker, resize, up. Built only with gRPC. Exit codes: common/exit_code.h.
 #pragma once
 
 #include "common/command_line.h"
@@ -16,5 +16,6 @@ void AddChatCommand(CommandLine& line);
 void AddStatusCommand(CommandLine& line);
 void AddInspectWorkerCommand(CommandLine& inspect);
 void AddUpCommand(CommandLine& line);
+void AddResizeCommand(CommandLine& line);
 
 }  // namespace baton

@@ -37,6 +37,10 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   cache.blocks.cached = pool.cached_blocks();
   cache.blocks.owned = pool.owned_blocks();
   cache.blocks.in_transfer = pool.in_flight_blocks();
+  out.status.pool = {.before = pool.limit_blocks(),
+                     .limit = pool.limit_blocks(),
+                     .reserved = pool.reserved_blocks(),
+                     .retiring = pool.retiring_blocks()};
   cache.lookups = pool.lookups();
   cache.hits = pool.hits();
   cache.lookup_tokens = pool.lookup_tokens();
@@ -54,7 +58,8 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
                              .tokens = sequence.tokens(),
                              .committed = sequence.committed(),
                              .matched = sequence.matched(),
-                             .blocks = {sequence.blocks().begin(), sequence.blocks().end()}});
+                             .blocks = {sequence.blocks().begin(), sequence.blocks().end()},
+                             .priority = sequence.priority()});
   }
   for (const v1::AllocationEvent& event : wire.trace()) {
     out.trace.push_back({.time_us = 0,

@@ -18,6 +18,9 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
       cache.blocks.total, inspection.status.block_size, cache.blocks.free, cache.blocks.never_used,
       cache.blocks.cached, cache.evictable, cache.blocks.owned, cache.blocks.in_transfer,
       inspection.resident_pool_bytes);
+  absl::StrAppendFormat(&out, "size: limit %d blocks, %d reserved, %d retiring\n",
+                        inspection.status.pool.limit, inspection.status.pool.reserved,
+                        inspection.status.pool.retiring);
   const int64_t unused = cache.reserved_slots - cache.committed_slots;
   absl::StrAppendFormat(&out, "fragmentation: %d of %d reserved slots not yet filled (%.1f %%)\n",
                         unused, cache.reserved_slots,
@@ -34,9 +37,10 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
 void AddSequences(const EngineInspection& inspection, std::string& out) {
   for (const SequenceInspection& sequence : inspection.sequences) {
     absl::StrAppendFormat(
-        &out, "sequence %d (%s): %s, %d tokens, %d committed, %d matched, blocks [%s]\n",
-        sequence.sequence_id, sequence.request_id, sequence.phase, sequence.tokens,
-        sequence.committed, sequence.matched, absl::StrJoin(sequence.blocks, " "));
+        &out,
+        "sequence %d (%s): %s, priority %d, %d tokens, %d committed, %d matched, blocks [%s]\n",
+        sequence.sequence_id, sequence.request_id, sequence.phase, sequence.priority,
+        sequence.tokens, sequence.committed, sequence.matched, absl::StrJoin(sequence.blocks, " "));
   }
 }
 

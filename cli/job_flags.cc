@@ -48,6 +48,11 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Range(1, kMaxChoices)
       .ShowDefault()
       .Group("Sampling");
+  line.Add("--priority", &flags.job.priority,
+           "Of --prompt or --chat: higher goes first and gives way last; -100 to 100")
+      .Range(-100, 100)
+      .ShowDefault()
+      .Group("Jobs");
   line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
   AddSamplingFlags(line, flags.job.sampling);
 }

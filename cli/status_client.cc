@@ -76,6 +76,11 @@ void PrintTable(const v1::GetStatusResponse& status) {
         worker.waiting_for_kv(), pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
         pool.total_blocks(), HitPercent(pool), worker.resident_bytes() >> 20,
         worker.draining() ? "  draining" : "");
+    if (pool.reserved_blocks() > pool.limit_blocks() || pool.retiring_blocks() > 0) {
+      std::cout << absl::StrFormat("  pool: limit %d of %d reserved blocks, %d retiring\n",
+                                   pool.limit_blocks(), pool.reserved_blocks(),
+                                   pool.retiring_blocks());
+    }
   }
   PrintIndex(status.index());
 }
@@ -163,6 +168,7 @@ void AddClientCommands(CommandLine& line, CommandLine& inspect) {
   AddStatusCommand(line);
   AddUpCommand(line);
   AddInspectWorkerCommand(inspect);
+  AddResizeCommand(line);
 }
 
 }  // namespace baton

@@ -1,7 +1,5 @@
 #include "engine/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,8 +19,9 @@
 #include "common/str_cat.h"
 #include "engine/kv_pool.h"
 #include "engine/model_loader.h"
+#include "engine/peer_transport.h"
+#include "engine/pool_resizer.h"
 #include "engine/worker_core.h"
-#include "kernels/numerics.h"
 #include "model/llama_runner.h"
 #include "model/llama_weights.h"
 
@@ -121,6 +120,12 @@ class EngineImpl final : public Engine {
     if (!posted.ok()) done(posted);
   }
 
+  absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
+    using Result = absl::StatusOr<PoolSize>;
+    return Ask<Result>([this, blocks](WorkerCore& core) { return resizer_->Resize(core, blocks); },
+                       absl::UnavailableError("the engine is shutting down"));
+  }
+
   KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
 
   void SnapshotKvEvents(KvEventSnapshotDone done) override {
@@ -152,9 +157,6 @@ class EngineImpl final : public Engine {
 
  private:
   using Event = std::function<void(WorkerCore&)>;
-
-  absl::Status MakeTransport();
-  void MakeFingerprint();
 
   // ResourceExhausted when the inbox is full, Unavailable when the engine stops; `always` is for
   // events that only ever free or report something. What was posted is run, also when the engine
@@ -200,6 +202,7 @@ class EngineImpl final : public Engine {
   KvPool pool_;
   std::unique_ptr<LlamaRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
+  std::unique_ptr<PoolResizer> resizer_;
   std::unique_ptr<Scheduler> scheduler_;
   KvFingerprint fingerprint_;
 
@@ -220,49 +223,6 @@ class EngineImpl final : public Engine {
   std::thread loop_;
 };
 
-void EngineImpl::MakeFingerprint() {
-  fingerprint_.model = model_.info.fingerprint;
-  fingerprint_.backend = "cpu";
-  fingerprint_.numerics_revision = kNumericsRevision;
-  fingerprint_.kv_type = std::string(KvTypeName(options_.kv_type));
-  fingerprint_.layout = std::string(KvLayoutKindName(options_.layout));
-  fingerprint_.block_size = options_.block_size;
-  fingerprint_.layers = model_.info.config.layers;
-  fingerprint_.kv_heads = model_.info.config.kv_heads;
-  fingerprint_.head_dim = model_.info.config.head_dim;
-  fingerprint_.rope = model_.info.config.rope;
-}
-
-absl::Status EngineImpl::MakeTransport() {
-  TransportOptions transport{
-      .fingerprint = fingerprint_, .epoch = epoch_, .pool = pool_.registered(), .waker = [this] {
-        {
-          std::lock_guard lock(mutex_);
-          transfer_news_ = true;
-        }
-        wake_.notify_one();
-      }};
-  if (options_.loopback != nullptr) {
-    ASSIGN_OR_RETURN(transport_, CreateLoopbackTransport(options_.loopback, options_.loopback_name,
-                                                         std::move(transport)));
-  } else if (!options_.transfer_listen.empty() || options_.transfer_shm) {
-    SocketEndpoints endpoints{.tcp_listen = options_.transfer_listen,
-                              .tcp_advertise_host = options_.transfer_advertise,
-                              .shm_name = ""};
-    if (options_.transfer_shm)
-      endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
-    if (options_.transfer_nccl) endpoints.nccl.emplace();
-    absl::StatusOr<std::unique_ptr<KvTransport>> created =
-        CreateSocketTransport(endpoints, transport);
-    if (!created.ok() && options_.transfer_shm && FallBackToTcp(created.status(), options_)) {
-      endpoints.shm_name.clear();
-      created = CreateSocketTransport(endpoints, std::move(transport));
-    }
-    ASSIGN_OR_RETURN(transport_, std::move(created));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status EngineImpl::Load() {
   ASSIGN_OR_RETURN(model_, LoadModel(options_));
   options_.model = model_.info.path;
@@ -271,20 +231,21 @@ absl::Status EngineImpl::Load() {
   if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.config, *model_.device, options_));
-  MakeFingerprint();
+  fingerprint_ = FingerprintOf(model_.info, options_);
   LlamaRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
   runner.limits.max_sequences = options_.max_running;
   runner.limits.max_logit_rows = options_.max_running;
   // No sequence is longer than the pool.
   runner.limits.max_context = static_cast<int32_t>(std::min<int64_t>(
-      options_.context_length, int64_t{options_.kv_blocks} * options_.block_size));
+      options_.context_length, int64_t{pool_.max_blocks()} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
   ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, pool_.layout(),
                                                 pool_.data(), *model_.device, runner));
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
+                     .max_blocks = pool_.max_blocks(),
                      .block_size = options_.block_size,
                      .kind = options_.cache_kind,
                      .paged = options_.paged,
@@ -295,6 +256,7 @@ absl::Status EngineImpl::Load() {
                      .kv_events = options_.kv_events,
                      .record_trace = true},
       &clock_);
+  resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
   scheduler_ =
       std::make_unique<Scheduler>(SchedulerOptions{.token_budget = options_.token_budget,
                                                    .max_chunk_tokens = options_.max_chunk_tokens,
@@ -302,7 +264,18 @@ absl::Status EngineImpl::Load() {
                                                    .max_waiting = options_.max_waiting,
                                                    .insert_chunks = options_.prefix_cache},
                                   cache_.get());
-  RETURN_IF_ERROR(MakeTransport());
+  const auto wake = [this] {
+    {
+      std::lock_guard lock(mutex_);
+      transfer_news_ = true;
+    }
+    wake_.notify_one();
+  };
+  ASSIGN_OR_RETURN(
+      transport_,
+      CreatePeerTransport(
+          {.fingerprint = fingerprint_, .epoch = epoch_, .pool = pool_.registered(), .waker = wake},
+          options_));
   core_ = std::make_unique<WorkerCore>(
       WorkerCoreOptions{.vocabulary = model_.info.config.vocabulary,
                         .context_length = options_.context_length,
@@ -347,10 +320,12 @@ void EngineImpl::Loop() {
     for (const Event& event : events) event(*core_);
     events.clear();
     core_->PollTransfers();
+    resizer_->GiveBackRetired();
     PublishKvEvents();
     PublishStatus();
     if (running && core_->has_work()) {
       core_->Step();
+      resizer_->GiveBackRetired();
       PublishKvEvents();
       PublishStatus();
     }
@@ -377,6 +352,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
   status.prefix_cache = options_.prefix_cache;
+  status.pool = resizer_->Size();
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();
   status.waiting_for_kv = scheduler_->waiting_for_kv_count();
@@ -408,6 +384,7 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
     }
     static constexpr const char* kPhases[] = {"waiting", "waiting for KV", "running"};
     sequence.phase = kPhases[static_cast<int>(scheduler_->phase(id))];
+    sequence.priority = scheduler_->priority(id);
     sequence.tokens = static_cast<int32_t>(scheduler_->tokens(id).size());
     if (!cache_->Contains(id)) continue;
     sequence.committed = cache_->committed(id);
@@ -428,20 +405,15 @@ std::string EngineImpl::OpPath() const {
 }
 
 std::string EngineImpl::StartupReport() const {
-  const int64_t slots = int64_t{options_.kv_blocks} * options_.block_size;
   return absl::StrFormat(
       "model %s from %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint "
       "%s\n"
       "device %s\n"
-      "KV pool: %s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved, %s, %s, "
-      "prefix cache %s\n",
+      "KV pool: %s, prefix cache %s\n",
       model_.info.config.name, model_.info.path, model_.info.architecture,
       model_.info.config.layers, model_.info.config.vocabulary, options_.context_length,
       model_.weights->bytes() / kMiB, model_.info.fingerprint, model_.device->Description(),
-      options_.paged ? "paged" : "contiguous", options_.kv_blocks, options_.block_size, slots,
-      pool_.layout().bytes_per_block(), pool_.layout().pool_bytes() / kMiB,
-      std::string(KvTypeName(options_.kv_type)), std::string(KvLayoutKindName(options_.layout)),
-      options_.prefix_cache ? "on" : "off");
+      pool_.Description(options_), options_.prefix_cache ? "on" : "off");
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {

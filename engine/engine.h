@@ -20,6 +20,7 @@
 #include "engine/engine_options.h"
 #include "engine/kv_event_feed.h"
 #include "engine/model_info.h"
+#include "engine/pool_size.h"
 #include "engine/request.h"
 #include "kvtransfer/fingerprint.h"
 #include "text/tokenizer.h"
@@ -34,6 +35,7 @@ struct EngineStatus {
   std::string kv_type;
   bool paged = true;
   bool prefix_cache = true;
+  PoolSize pool;  // `before` is as `limit`
   int32_t waiting = 0;
   int32_t running = 0;
   int32_t waiting_for_kv = 0;
@@ -54,6 +56,7 @@ struct SequenceInspection {
   int32_t committed = 0;
   int32_t matched = 0;
   std::vector<int32_t> blocks;
+  int32_t priority = 0;
 };
 
 struct EngineInspection {
@@ -91,6 +94,13 @@ class Engine {
   // (PrefixPulls::Send).
   virtual void SendPrefix(SendPrefixRequest request,
                           std::function<void(absl::StatusOr<int32_t>)> done) = 0;
+  // Grows or shrinks the KV pool while it serves, between two steps. Cached prefixes behind the new
+  // end are forgotten, what is in use there retires with its last user, and memory goes back to the
+  // system with it. Requests that wait and can never fit any more are refused (ResourceExhausted);
+  // those that run give way or end as in a pool that runs dry. Waits for the step that runs.
+  // FailedPrecondition: the pool keeps its size (EngineOptions::kv_cache_max_mib is 0).
+  // InvalidArgument, with the range: outside [1, reserved]. ResourceExhausted: no memory.
+  virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;
 
   // What comes into and goes from this engine's prefix cache; null when it keeps none, or tells of
   // none (EngineOptions::kv_events). An event is published at the latest with the step in which it

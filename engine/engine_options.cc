@@ -51,6 +51,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "size of the KV pool; 0: 1024, or a quarter of the memory that is free if less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, 1 << 30,
                "size of the KV pool in blocks; 0: from --kv-cache-mib");
+  settings.Add(
+      "kv-cache-max-mib", &options.kv_cache_max_mib, 0, 1 << 24,
+      "address range to reserve, in which `baton resize` grows and shrinks the KV pool while "
+      "it serves; 0: the pool keeps its size");
   settings.AddChoice<KvType>("kv-type", &options.kv_type,
                              {{"f16", KvType::kF16},
                               {"bf16", KvType::kBF16},

@@ -24,9 +24,10 @@ struct EngineOptions {
   std::string instruction_set = "auto";  // auto, plain, avx2, avx512
 
   // KV pool
-  int32_t block_size = 16;   // tokens
-  int64_t kv_cache_mib = 0;  // 0: 1 GiB, or less where memory is short
-  int32_t kv_blocks = 0;     // exact pool size in blocks; 0: from kv_cache_mib
+  int32_t block_size = 16;       // tokens
+  int64_t kv_cache_mib = 0;      // 0: 1 GiB, or less where memory is short
+  int32_t kv_blocks = 0;         // exact pool size in blocks; 0: from kv_cache_mib
+  int64_t kv_cache_max_mib = 0;  // how far Engine::Resize may grow it; 0: it keeps its size
   KvType kv_type = KvType::kF16;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
   bool paged = true;         // false: one contiguous run a sequence (layer-major, no prefix cache)

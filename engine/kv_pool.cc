@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
@@ -16,6 +19,35 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kMaxBlocks = int64_t{1} << 30;
+
+// What the kernel reckons it could give without swapping; -1 when it does not say.
+int64_t AvailableMemoryBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  int64_t kib = 0;
+  while (file >> name >> kib) {
+    if (name == "MemAvailable:") return kib * 1024;
+    std::getline(file, unit);
+  }
+  return -1;
+}
+
+// The largest number of blocks that the pool may come to have.
+absl::StatusOr<int64_t> MaxBlocks(const EngineOptions& options, int64_t blocks,
+                                  int64_t bytes_per_block) {
+  if (options.kv_cache_max_mib == 0) return blocks;
+  const int64_t memory_mib = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kMiB;
+  if (options.kv_cache_max_mib > memory_mib) {
+    return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
+                                             ", this host has ", memory_mib, " MiB of memory"));
+  }
+  const int64_t most = options.kv_cache_max_mib * kMiB / bytes_per_block;
+  if (most < blocks) {
+    return absl::InvalidArgumentError(StrCat("kv-cache-max-mib ", options.kv_cache_max_mib, " is ",
+                                             most, " blocks, the pool begins with ", blocks));
+  }
+  return most;
+}
 
 }  // namespace
 
@@ -28,26 +60,87 @@ absl::StatusOr<KvPool> KvPool::Create(const LlamaConfig& config, Device& device,
   const auto layout_of = [&](int64_t blocks) {
     return KvLayout::Create(group, options.layout, options.block_size, blocks);
   };
+  ASSIGN_OR_RETURN(const KvLayout one, layout_of(1));
   int64_t blocks = options.kv_blocks;
   if (blocks == 0) {
     if (options.kv_cache_mib == 0) options.kv_cache_mib = DefaultKvCacheMiB();
-    ASSIGN_OR_RETURN(const KvLayout one, layout_of(1));
     blocks = std::max<int64_t>(1, options.kv_cache_mib * kMiB / one.bytes_per_block());
   }
-  if (blocks > kMaxBlocks) {
+  ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(options, blocks, one.bytes_per_block()));
+  if (most > kMaxBlocks) {
     return absl::InvalidArgumentError(
-        StrCat("the KV pool would have ", blocks, " blocks, at most ", kMaxBlocks));
+        StrCat("the KV pool would have ", most, " blocks, at most ", kMaxBlocks));
   }
   options.kv_blocks = static_cast<int32_t>(blocks);
-  ASSIGN_OR_RETURN(const KvLayout layout, layout_of(blocks + 1));
+  ASSIGN_OR_RETURN(const KvLayout layout, layout_of(most + 1));
+  if (options.kv_cache_max_mib > 0) return Reserve(layout, device, options);
   const auto bytes = static_cast<size_t>(layout.pool_bytes());
   if (options.transfer_shm) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> shared = device.AllocateShared(bytes, "KV pool");
-    if (shared.ok()) return KvPool(layout, *std::move(shared));
+    if (shared.ok()) return KvPool(layout, *std::move(shared), /*resizable=*/false);
     if (!FallBackToTcp(shared.status(), options)) return shared.status();
   }
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> memory, device.Allocate(bytes, "KV pool"));
-  return KvPool(layout, std::move(memory));
+  return KvPool(layout, std::move(memory), /*resizable=*/false);
+}
+
+absl::StatusOr<KvPool> KvPool::Reserve(const KvLayout& layout, Device& device,
+                                       EngineOptions& options) {
+  const auto bytes = static_cast<size_t>(layout.pool_bytes());
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> memory =
+      device.Reserve(bytes, "KV pool", options.transfer_shm);
+  if (!memory.ok() && options.transfer_shm && FallBackToTcp(memory.status(), options)) {
+    memory = device.Reserve(bytes, "KV pool", /*shared=*/false);
+  }
+  RETURN_IF_ERROR(memory.status());
+  KvPool pool(layout, *std::move(memory), /*resizable=*/true);
+  RETURN_IF_ERROR(pool.Populate(0, options.kv_blocks));
+  return pool;
+}
+
+// Calls do_range(offset, bytes) for what blocks [begin, end) are in memory.
+template <typename Do>
+void KvPool::ForEachRange(int32_t begin, int32_t end, Do do_range) const {
+  if (layout_.kind() == KvLayoutKind::kBlockMajor) {
+    const int64_t stride = layout_.bytes_per_block();
+    do_range(begin * stride, (end - begin) * stride);
+    return;
+  }
+  for (int32_t layer = 0; layer < layout_.group().layers; ++layer) {
+    for (const bool value : {false, true}) {
+      do_range(layout_.PieceOffset(layer, value, begin), (end - begin) * layout_.piece_bytes());
+    }
+  }
+}
+
+absl::Status KvPool::Populate(int32_t begin, int32_t end) {
+  const int64_t bytes = (end - begin) * layout_.bytes_per_block();
+  const int64_t available = AvailableMemoryBytes();
+  if (available >= 0 && bytes > available) {
+    return absl::ResourceExhaustedError(StrCat(end - begin, " blocks more need ", bytes / kMiB,
+                                               " MiB, this host has ", available / kMiB,
+                                               " MiB available"));
+  }
+  ForEachRange(begin, end, [&](int64_t offset, int64_t size) {
+    memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
+  });
+  return absl::OkStatus();
+}
+
+void KvPool::Discard(int32_t begin, int32_t end) {
+  ForEachRange(begin, end, [&](int64_t offset, int64_t size) {
+    memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
+  });
+}
+
+std::string KvPool::Description(const EngineOptions& options) const {
+  return absl::StrFormat(
+      "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s",
+      options.paged ? "paged" : "contiguous", options.kv_blocks, options.block_size,
+      int64_t{options.kv_blocks} * options.block_size, layout_.bytes_per_block(),
+      layout_.pool_bytes() / kMiB,
+      resizable_ ? StrCat(" to grow to ", max_blocks(), " blocks") : std::string(),
+      std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)));
 }
 
 int64_t KvPool::ResidentBytes() const {

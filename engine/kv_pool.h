@@ -1,14 +1,19 @@
 // The memory of a worker's KV cache: how many blocks there are, how they lie, and whether peers on
 // this host may read it.
 //
-// Invariant: it has one block more than the cache, the last: the scratch block, where padded rows
-// write.
+// Invariant: it has one block more than the cache may have, the last: the scratch block, where
+// padded rows write.
 //
-// Thread safety: immutable once made; who writes into it is the engine's matter.
+// A pool that grows and shrinks (kv_cache_max_mib) has the address range of its largest size from
+// the beginning, so no pointer into it ever moves; memory comes and goes by block.
+//
+// Thread safety: what says so belongs to the engine thread, the rest is immutable once made; who
+// writes into it is the engine's matter.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,23 +29,40 @@ class KvPool {
  public:
   KvPool() = default;
   // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
-  // and FallBackToTcp allows it. InvalidArgument: too many blocks. ResourceExhausted: no memory.
+  // and FallBackToTcp allows it. InvalidArgument: too many blocks, or a largest size below the
+  // first or above the host's memory. ResourceExhausted: no memory.
   static absl::StatusOr<KvPool> Create(const LlamaConfig& config, Device& device,
                                        EngineOptions& options);
 
   const KvLayout& layout() const { return layout_; }
+  // The blocks that the address range has for the cache.
+  int32_t max_blocks() const { return static_cast<int32_t>(layout_.num_blocks() - 1); }
+  bool resizable() const { return resizable_; }
+  // Before the cache grows to blocks [begin, end) more: ResourceExhausted, with both figures, when
+  // the host has less memory to give. Engine thread.
+  absl::Status Populate(int32_t begin, int32_t end);
+  // Gives the memory of blocks [begin, end) back. REQUIRES: resizable; nobody reads or writes them.
+  // Engine thread.
+  void Discard(int32_t begin, int32_t end);
   std::byte* data() const { return memory_->data(); }
   RegisteredPool registered() const {
     return {.base = data(), .layout = layout_, .shared_fd = memory_->shared_fd()};
   }
+  // Kind, blocks, bytes and layout, for people.
+  std::string Description(const EngineOptions& options) const;
   // Of its address range, how much memory is really there; -1 when the system does not say.
   int64_t ResidentBytes() const;
 
  private:
-  KvPool(const KvLayout& layout, std::unique_ptr<DeviceBuffer> memory)
-      : layout_(layout), memory_(std::move(memory)) {}
+  KvPool(const KvLayout& layout, std::unique_ptr<DeviceBuffer> memory, bool resizable)
+      : layout_(layout), resizable_(resizable), memory_(std::move(memory)) {}
+  static absl::StatusOr<KvPool> Reserve(const KvLayout& layout, Device& device,
+                                        EngineOptions& options);
+  template <typename Do>
+  void ForEachRange(int32_t begin, int32_t end, Do do_range) const;
 
   KvLayout layout_;
+  bool resizable_ = false;
   std::unique_ptr<DeviceBuffer> memory_;
 };
 

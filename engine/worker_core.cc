@@ -109,11 +109,22 @@ void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
 }
 
 absl::Status WorkerCore::Admit(SequenceSpec spec, bool remote_prefill) {
-  if (!remote_prefill) return scheduler_->Add(std::move(spec));
+  if (!remote_prefill) return Queue(std::move(spec));
   if (transport_ == nullptr) {
     return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
   }
   return scheduler_->AddWaitingForKv(std::move(spec));
+}
+
+// A full queue is no refuge from who matters more.
+absl::Status WorkerCore::Queue(SequenceSpec spec) {
+  if (const std::optional<SequenceId> displaced = scheduler_->ToDisplace(spec); displaced) {
+    Fail(HandleOf(*displaced), absl::ResourceExhaustedError(
+                                   StrCat("the queue of ", scheduler_->waiting_count(),
+                                          " sequences is full, and one of priority ", spec.priority,
+                                          " came; this had ", scheduler_->priority(*displaced))));
+  }
+  return scheduler_->Add(std::move(spec));
 }
 
 uint64_t WorkerCore::NewTransferId() {
@@ -190,11 +201,11 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
     }
     prefill.prompt.insert(prefill.prompt.end(), prefill.generated.tokens.begin(),
                           prefill.generated.tokens.end());
-    status = scheduler_->Add({.id = IdOf(handle),
-                              .tokens = std::move(prefill.prompt),
-                              .cache_namespace = prefill.cache_namespace,
-                              .max_tokens = request->prompt_tokens,
-                              .priority = prefill.priority});
+    status = Queue({.id = IdOf(handle),
+                    .tokens = std::move(prefill.prompt),
+                    .cache_namespace = prefill.cache_namespace,
+                    .max_tokens = request->prompt_tokens,
+                    .priority = prefill.priority});
   }
   if (!status.ok()) {
     Reject(*request, status);
@@ -323,7 +334,7 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
     // computed: whoever needs the blocks and this would wait for each other. The receiver computes.
     Fail(request->handle,
          absl::ResourceExhaustedError(StrCat("the prefill gave way to an answer: the KV pool of ",
-                                             cache_->options().num_blocks, " blocks ran dry")));
+                                             cache_->num_blocks(), " blocks ran dry")));
   }
 }
 
@@ -361,18 +372,7 @@ void WorkerCore::Step() {
   YieldLeases(plan);
   NoteScheduled(plan);
   for (const SequenceId id : plan.exhausted) {
-    Request* request = Find(HandleOf(id));
-    if (request == nullptr) continue;
-    if (request->prefills()) {
-      Fail(request->handle,
-           absl::ResourceExhaustedError(StrCat("the KV pool of ", cache_->options().num_blocks,
-                                               " blocks cannot hold the prompt of ",
-                                               request->prompt_tokens, " tokens now")));
-    } else if (request->unforked) {
-      for (Request* choice : ChoicesOf(request->first)) Complete(*choice, FinishReason::kLength);
-    } else {
-      Complete(*request, FinishReason::kLength);
-    }
+    if (Request* request = Find(HandleOf(id)); request != nullptr) EndExhausted(*request);
   }
   if (plan.chunks.empty()) return;
   absl::Status ran = runner_->CopyBlocks(cache_->TakeCopies());

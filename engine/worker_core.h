@@ -80,6 +80,10 @@ class WorkerCore {
   // too.
   void PullPrefix(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink);
   absl::StatusOr<int32_t> SendPrefix(RequestHandle handle, const SendPrefixRequest& request);
+  // Grows or shrinks the pool (KvCacheManager::Resize), between steps. Who waits and can never fit
+  // the new one ends: with ResourceExhausted, or, preempted in mid-answer, with finish reason
+  // `length`.
+  absl::Status Resize(int32_t blocks);
 
   void PollTransfers();
   // Ends what is past its deadline, leases of pulled prefixes too. Returns the earliest one left,
@@ -157,6 +161,7 @@ class WorkerCore {
   SequenceSpec DescribeSequence(NewChoices& choices, GenerateRequest& generate) const;
   absl::Status Admit(SequenceSpec spec, bool remote_prefill);
   int32_t LengthLimit(const GenerateRequest& generate) const;
+  absl::Status Queue(SequenceSpec spec);
   absl::Status ExpectKv(Request& request);
   uint64_t NewTransferId();
   absl::Status CheckPrefix(std::span<const TokenId> tokens) const;
@@ -167,6 +172,7 @@ class WorkerCore {
   void Reject(Request& request, const absl::Status& status);
   void Fail(RequestHandle handle, const absl::Status& status);
   void Complete(Request& request, FinishReason reason);
+  void EndExhausted(Request& request);
   void End(RequestHandle handle, bool keep_cached);
 
   // Why nobody wants what the request would yet say; OK when somebody does.

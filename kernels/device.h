@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace baton {
@@ -31,6 +32,11 @@ class DeviceBuffer {
   virtual size_t size() const = 0;  // bytes, as asked for
   // The file that holds it from offset 0 on, for other processes to map read-only; -1: none.
   virtual int shared_fd() const { return -1; }
+  // Of a buffer that Device::Reserve made: a range that is about to be used, in large pages where
+  // they must be asked for; and one whose bytes nobody needs any more and that reads as zeros from
+  // now on, where memory goes back to the system in whole pages. Of others: nothing happens.
+  virtual void Populate(size_t /*offset*/, size_t /*bytes*/) {}
+  virtual void Discard(size_t /*offset*/, size_t /*bytes*/) {}
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data());
@@ -72,6 +78,13 @@ class Device {
   // has no such memory.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(
       size_t bytes, std::string_view purpose) = 0;
+  // An address range for a buffer that will grow and shrink in it, with a shared_fd if `shared`;
+  // it may be larger than what memory there is. Unimplemented where the device has none.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(size_t /*bytes*/,
+                                                                std::string_view /*purpose*/,
+                                                                bool /*shared*/) {
+    return absl::UnimplementedError("this device has no memory that grows and shrinks");
+  }
   // Bytes of all living buffers.
   virtual size_t allocated_bytes() const = 0;
   virtual std::unique_ptr<Stream> CreateStream() = 0;

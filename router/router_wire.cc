@@ -75,7 +75,9 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.draining = status.draining();
   const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
   out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
-  const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks();
+  // A pool that shrank owes what still retires.
+  const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks() -
+                            status.pool().retiring_blocks();
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
   out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);

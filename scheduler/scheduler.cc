@@ -50,24 +50,6 @@ const Scheduler::Sequence& Scheduler::Get(SequenceId id) const {
 
 // ---- sequences come and go ----------------------------------------------------------------------
 
-absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
-  if (spec.tokens.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  const int64_t prompt = static_cast<int64_t>(spec.tokens.size());
-  if (prompt > spec.max_tokens) {
-    return absl::InvalidArgumentError(
-        StrCat("a prompt of ", prompt, " tokens exceeds max_tokens ", spec.max_tokens));
-  }
-  const KvCacheOptions& pool = cache_->options();
-  const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
-  const int32_t blocks = cache_->BlocksFor(tokens);
-  if (blocks > cache_->num_blocks()) {
-    return absl::InvalidArgumentError(StrCat(tokens, " tokens need ", blocks, " blocks of ",
-                                             pool.block_size, " tokens, the pool has ",
-                                             cache_->num_blocks()));
-  }
-  return absl::OkStatus();
-}
-
 Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase, Order order) {
   auto sequence = std::make_unique<Sequence>();
   sequence->order = order;
@@ -90,38 +72,6 @@ absl::Status Scheduler::Add(SequenceSpec spec) {
   Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting, order);
   waiting_.emplace(sequence.order, &sequence);
   return absl::OkStatus();
-}
-
-absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
-  if (admitted_count() >= max_running_) {
-    return absl::ResourceExhaustedError(
-        StrCat(admitted_count(), " sequences are admitted, at most ", max_running_));
-  }
-  if (preempted_waiting_ > 0) {
-    return absl::ResourceExhaustedError(
-        StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
-  }
-  const int32_t needed =
-      cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens) +
-      admitted_count();
-  if (needed > cache_->available_blocks()) {
-    return absl::ResourceExhaustedError(StrCat(needed, " blocks needed, ",
-                                               cache_->available_blocks(), " of ",
-                                               cache_->num_blocks(), " can be had"));
-  }
-  const int32_t left = cache_->available_blocks() - needed;
-  if (!RoomForForks(spec, admitted_count(), left)) {
-    return absl::ResourceExhaustedError(
-        StrCat(spec.forks, " forks need as many of the ", max_running_ - admitted_count() - 1,
-               " places left of ", max_running_, ", and ", spec.forks + spec.fork_blocks,
-               " of the ", left, " blocks left"));
-  }
-  return absl::OkStatus();
-}
-
-bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const {
-  if (spec.forks == 0 || admitted == 0) return true;
-  return admitted + 1 + spec.forks <= max_running_ && spec.forks + spec.fork_blocks <= available;
 }
 
 absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
@@ -217,6 +167,8 @@ bool Scheduler::Contains(SequenceId id) const { return sequences_.contains(id); 
 
 SequencePhase Scheduler::phase(SequenceId id) const { return Get(id).phase; }
 
+int32_t Scheduler::priority(SequenceId id) const { return Get(id).spec.priority; }
+
 std::span<const TokenId> Scheduler::tokens(SequenceId id) const { return Get(id).spec.tokens; }
 
 int32_t Scheduler::waiting_count() const { return static_cast<int32_t>(waiting_.size()); }
@@ -258,12 +210,6 @@ void Scheduler::ScheduleDecodes(SchedulerOutput& output) {
     if (room == Room::kPreemptedItself) return;
     if (room == Room::kReady) AddChunk(sequence, 1, output);
   }
-}
-
-// More tokens than the sequence may have, or than the whole pool can hold.
-bool Scheduler::CannotGrow(const Sequence& sequence) const {
-  return sequence.known() > sequence.spec.max_tokens ||
-         cache_->BlocksFor(sequence.known()) > cache_->num_blocks();
 }
 
 Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output) {
@@ -365,7 +311,7 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
   int32_t looked_at = 0;
   for (const auto& [order, sequence] : waiting_) {
     if (admitted >= max_running_ || looked_at++ == kAdmissionWindow) return;
-    if (CannotGrow(*sequence)) {
+    if (CanNeverBegin(*sequence)) {
       output.exhausted.push_back(sequence->spec.id);
       continue;
     }

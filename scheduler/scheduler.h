@@ -98,16 +98,29 @@ class Scheduler {
   // can never fit the pool (both numbers), empty, or max_tokens < prompt.
   absl::Status Add(SequenceSpec spec);
 
+  // Who has to leave a full queue so that Add can take `spec`: the last in it, when that one is of
+  // lower priority and has not begun. None when there is room, nobody matters less, or Add would
+  // refuse `spec` for itself.
+  std::optional<SequenceId> ToDisplace(const SequenceSpec& spec) const;
+
   // Admits a sequence at once and outside the queue, with its blocks reserved for the whole prompt,
   // in phase kWaitingForKv: the decode side of a hand-off. Returns nothing taken and
-  // ResourceExhausted when there is no room. After success matched()/BlockTable() of the cache tell
-  // what is missing.
+  // ResourceExhausted when there is no room, or somebody of higher priority waits for it. After
+  // success matched()/BlockTable() of the cache tell what is missing.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has landed and was verified. The sequence runs from there (it
   // recomputes whatever is not committed: a failed transfer reports what it has, or matched()).
   // When the whole prompt is committed, the first token came with it: AppendToken it before
   // Schedule.
   void KvArrived(SequenceId id, int32_t committed);
+
+  // The pool's size has changed. Returns who waits in the queue and can never be admitted any more,
+  // in its order: it is for the caller to Finish them. (Running ones that the pool can no longer
+  // hold become `exhausted` once they have to grow.)
+  std::vector<SequenceId> PoolResized();
+  // Blocks that an admission needs to be possible at all: of all known tokens, or in contiguous
+  // mode of the largest length.
+  int32_t BlocksToBegin(SequenceId id) const;
 
   // An output without chunks means that nothing can run until an event (or a transfer) ends the
   // wait. A step that is never committed is scheduled again.
@@ -132,6 +145,7 @@ class Scheduler {
 
   bool Contains(SequenceId id) const;
   SequencePhase phase(SequenceId id) const;
+  int32_t priority(SequenceId id) const;
   std::span<const TokenId> tokens(SequenceId id) const;  // valid until the sequence changes
   int32_t waiting_count() const;
   int32_t running_count() const;
@@ -172,6 +186,7 @@ class Scheduler {
   bool RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const;
   absl::Status TakeBlocks(const Sequence& sequence);
   bool CannotGrow(const Sequence& sequence) const;
+  bool CanNeverBegin(const Sequence& sequence) const;
 
   void ScheduleDecodes(SchedulerOutput& output);
   Room MakeRoom(Sequence& sequence, SchedulerOutput& output);

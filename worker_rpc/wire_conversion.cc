@@ -1,5 +1,7 @@
 #include "worker_rpc/wire_conversion.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,7 @@ namespace baton {
 namespace {
 
 constexpr int kMaxLogitBiasEntries = 1024;
+constexpr int64_t kMiB = 1 << 20;
 
 std::vector<TokenId> TokenIdsFromWire(const google::protobuf::RepeatedField<int32_t>& ids) {
   return {ids.begin(), ids.end()};
@@ -254,6 +257,39 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_evictable_blocks(cache.evictable);
   out.set_never_used_blocks(cache.blocks.never_used);
   out.set_radix_nodes(cache.radix_nodes);
+  out.set_limit_blocks(status.pool.limit);
+  out.set_reserved_blocks(status.pool.reserved);
+  out.set_retiring_blocks(status.pool.retiring);
+  return out;
+}
+
+absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, int64_t bytes_per_block) {
+  if (wire.blocks() < 0 || wire.kv_cache_mib() < 0 ||
+      (wire.blocks() > 0) == (wire.kv_cache_mib() > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("blocks is ", wire.blocks(),
+                                                   " and kv_cache_mib ", wire.kv_cache_mib(),
+                                                   "; one of the two must be above 0"));
+  }
+  if (wire.blocks() > 0) return wire.blocks();
+  if (wire.kv_cache_mib() > std::numeric_limits<int64_t>::max() / kMiB) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv_cache_mib is ", wire.kv_cache_mib(), ", more than can be counted"));
+  }
+  const int64_t blocks = wire.kv_cache_mib() * kMiB / std::max<int64_t>(1, bytes_per_block);
+  if (blocks < 1 || blocks > std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_cache_mib ", wire.kv_cache_mib(), " is ",
+                                                   blocks, " blocks of ", bytes_per_block,
+                                                   " bytes"));
+  }
+  return static_cast<int32_t>(blocks);
+}
+
+v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size) {
+  v1::ResizePoolResponse out;
+  out.set_before(size.before);
+  out.set_limit(size.limit);
+  out.set_reserved(size.reserved);
+  out.set_retiring(size.retiring);
   return out;
 }
 
@@ -272,6 +308,7 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
     wire->set_tokens(sequence.tokens);
     wire->set_committed(sequence.committed);
     wire->set_matched(sequence.matched);
+    wire->set_priority(sequence.priority);
     wire->mutable_blocks()->Add(sequence.blocks.begin(), sequence.blocks.end());
   }
   for (const AllocationEvent& event : inspection.trace) {

@@ -39,6 +39,11 @@ v1::Finished FinishedToWire(FinishInfo info);
 v1::PrefillResponse PrefillResultToWire(const PrefillResult& result);
 
 v1::PoolStatus PoolToWire(const EngineStatus& status);
+// The size in blocks that is asked for. InvalidArgument unless exactly one of the request's fields
+// is positive and none negative, or when it is less than a block or more than can be counted.
+absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, int64_t bytes_per_block);
+v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size);
+
 v1::InspectResponse InspectionToWire(const EngineInspection& inspection);
 v1::TokenizerDescription TokenizerToWire(const ModelInfo& model);
 

@@ -72,6 +72,25 @@ grpc::ServerUnaryReactor* WorkerService::Inspect(grpc::CallbackServerContext*,
   return AnswerLater(tasks_, response, [this] { return InspectionToWire(engine_->Inspect()); });
 }
 
+grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*,
+                                                    const v1::ResizePoolRequest* request,
+                                                    v1::ResizePoolResponse* response) {
+  const absl::StatusOr<int32_t> blocks =
+      BlocksFromWire(*request, engine_->Status().bytes_per_block);
+  auto call = std::make_shared<UnaryCall<v1::ResizePoolResponse>>(response);
+  call->Hold();
+  const absl::Status posted = !blocks.ok() ? blocks.status() : tasks_.Post([this, call, blocks] {
+    const absl::StatusOr<PoolSize> size = engine_->Resize(*blocks);
+    if (size.ok()) {
+      call->Answer(PoolSizeToWire(*size));
+    } else {
+      call->Fail(ToGrpcStatus(size.status()));
+    }
+  });
+  if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
+  return call.get();
+}
+
 grpc::ServerWriteReactor<v1::KvEventBatch>* WorkerService::StreamKvEvents(
     grpc::CallbackServerContext*, const v1::StreamKvEventsRequest* request) {
   auto stream = std::make_shared<KvEventStream>(engine_);

@@ -38,6 +38,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* Inspect(grpc::CallbackServerContext* context,
                                     const v1::InspectRequest* request,
                                     v1::InspectResponse* response) override;
+  grpc::ServerUnaryReactor* ResizePool(grpc::CallbackServerContext* context,
+                                       const v1::ResizePoolRequest* request,
+                                       v1::ResizePoolResponse* response) override;
   grpc::ServerWriteReactor<v1::KvEventBatch>* StreamKvEvents(
       grpc::CallbackServerContext* context, const v1::StreamKvEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::PullPrefixEvent>* PullPrefix(

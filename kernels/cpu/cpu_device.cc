@@ -21,21 +21,34 @@ constexpr int kMaxThreads = 256;
 int SharedFd(const HugePageBuffer&) { return -1; }
 int SharedFd(const SharedPageBuffer& buffer) { return buffer.fd(); }
 
+// Anonymous memory gets its pages, huge ones too, as it is written to.
+void PopulatePages(HugePageBuffer&, size_t, size_t) {}
+void PopulatePages(SharedPageBuffer& buffer, size_t offset, size_t bytes) {
+  buffer.Populate(offset, bytes);
+}
+
 // Counts itself in the device's total for as long as it lives, also past the device.
 template <typename Pages>
 class CpuDeviceBuffer final : public DeviceBuffer {
  public:
-  CpuDeviceBuffer(Pages pages, std::shared_ptr<std::atomic<size_t>> total)
-      : pages_(std::move(pages)), total_(std::move(total)) {
+  CpuDeviceBuffer(Pages pages, bool reserved, std::shared_ptr<std::atomic<size_t>> total)
+      : pages_(std::move(pages)), reserved_(reserved), total_(std::move(total)) {
     total_->fetch_add(pages_.size());
   }
   ~CpuDeviceBuffer() override { total_->fetch_sub(pages_.size()); }
   std::byte* data() const override { return pages_.data(); }
   size_t size() const override { return pages_.size(); }
   int shared_fd() const override { return SharedFd(pages_); }
+  void Populate(size_t offset, size_t bytes) override {
+    if (reserved_) PopulatePages(pages_, offset, bytes);
+  }
+  void Discard(size_t offset, size_t bytes) override {
+    if (reserved_) pages_.Discard(offset, bytes);
+  }
 
  private:
   Pages pages_;
+  const bool reserved_;
   std::shared_ptr<std::atomic<size_t>> total_;
 };
 
@@ -52,11 +65,16 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
                                                          std::string_view purpose) override {
-    return Own(HugePageBuffer::Allocate(bytes, purpose));
+    return Own(HugePageBuffer::Allocate(bytes, purpose), /*reserved=*/false);
   }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShared(size_t bytes,
                                                                std::string_view purpose) override {
-    return Own(SharedPageBuffer::Allocate(bytes, purpose));
+    return Own(SharedPageBuffer::Allocate(bytes, purpose), /*reserved=*/false);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(size_t bytes, std::string_view purpose,
+                                                        bool shared) override {
+    if (shared) return Own(SharedPageBuffer::Reserve(bytes, purpose), /*reserved=*/true);
+    return Own(HugePageBuffer::Reserve(bytes, purpose), /*reserved=*/true);
   }
 
   size_t allocated_bytes() const override { return allocated_bytes_->load(); }
@@ -65,9 +83,9 @@ class CpuDevice final : public Device {
 
  private:
   template <typename Pages>
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Own(absl::StatusOr<Pages> pages) {
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Own(absl::StatusOr<Pages> pages, bool reserved) {
     RETURN_IF_ERROR(pages.status());
-    return std::make_unique<CpuDeviceBuffer<Pages>>(*std::move(pages), allocated_bytes_);
+    return std::make_unique<CpuDeviceBuffer<Pages>>(*std::move(pages), reserved, allocated_bytes_);
   }
 
   const InstructionSet set_;

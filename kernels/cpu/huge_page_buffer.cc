@@ -27,6 +27,15 @@ absl::Status Exhausted(size_t bytes, std::string_view purpose, std::string_view 
 }  // namespace
 
 absl::StatusOr<HugePageBuffer> HugePageBuffer::Allocate(size_t bytes, std::string_view purpose) {
+  return Map(bytes, purpose, 0);
+}
+
+absl::StatusOr<HugePageBuffer> HugePageBuffer::Reserve(size_t bytes, std::string_view purpose) {
+  return Map(bytes, purpose, MAP_NORESERVE);
+}
+
+absl::StatusOr<HugePageBuffer> HugePageBuffer::Map(size_t bytes, std::string_view purpose,
+                                                   int flags) {
   if (bytes > std::numeric_limits<size_t>::max() / 2) {
     return Exhausted(bytes, purpose, "more than the address space");
   }
@@ -34,7 +43,7 @@ absl::StatusOr<HugePageBuffer> HugePageBuffer::Allocate(size_t bytes, std::strin
   const size_t size = (std::max<size_t>(bytes, 1) + page - 1) / page * page;
   const size_t reserved = page == kPageBytes ? size : size + page;  // room to align
   void* mapping =
-      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (mapping == MAP_FAILED) return Exhausted(bytes, purpose, std::strerror(errno));
 
   auto* begin = static_cast<std::byte*>(mapping);
@@ -61,6 +70,17 @@ HugePageBuffer& HugePageBuffer::operator=(HugePageBuffer&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(mapped_, other.mapped_);
   return *this;
+}
+
+void HugePageBuffer::Discard(size_t offset, size_t bytes) {
+  const PageRange pages = WholePagesIn(offset, bytes);
+  if (pages.bytes > 0) madvise(data_ + pages.offset, pages.bytes, MADV_DONTNEED);
+}
+
+PageRange WholePagesIn(size_t offset, size_t bytes) {
+  const size_t begin = (offset + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const size_t end = (offset + bytes) / kPageBytes * kPageBytes;
+  return {.offset = begin, .bytes = end > begin ? end - begin : 0};
 }
 
 std::string TransparentHugePageMode() {

@@ -4,6 +4,9 @@
 // boundary and ask for transparent huge pages (MADV_HUGEPAGE); smaller ones start on a 4 KiB
 // boundary.
 //
+// A reserved buffer is an address range alone, which may be larger than the host's memory: what is
+// written to becomes memory, and Discard gives it back.
+//
 // Thread safety: as a std::vector's.
 #pragma once
 
@@ -23,6 +26,8 @@ class HugePageBuffer {
   HugePageBuffer() = default;
   // ResourceExhausted names `purpose` and the size. 0 bytes give an empty buffer that is not null.
   static absl::StatusOr<HugePageBuffer> Allocate(size_t bytes, std::string_view purpose);
+  // The same, yet without a claim on memory. The error means that the address space has no room.
+  static absl::StatusOr<HugePageBuffer> Reserve(size_t bytes, std::string_view purpose);
   ~HugePageBuffer();
   HugePageBuffer(HugePageBuffer&& other) noexcept;
   HugePageBuffer& operator=(HugePageBuffer&& other) noexcept;
@@ -30,8 +35,12 @@ class HugePageBuffer {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }            // bytes, as asked for
   size_t mapped_bytes() const { return mapped_; }  // in whole pages
+  // Gives the memory of the whole pages in [offset, offset + bytes) back; they read as zeros.
+  // REQUIRES: in the buffer, and nobody reads or writes there meanwhile.
+  void Discard(size_t offset, size_t bytes);
 
  private:
+  static absl::StatusOr<HugePageBuffer> Map(size_t bytes, std::string_view purpose, int flags);
   HugePageBuffer(std::byte* data, size_t size, size_t mapped)
       : data_(data), size_(size), mapped_(mapped) {}
 
@@ -39,6 +48,13 @@ class HugePageBuffer {
   size_t size_ = 0;
   size_t mapped_ = 0;
 };
+
+// The whole 4 KiB pages in [offset, offset + bytes): where they begin, and how many bytes they are.
+struct PageRange {
+  size_t offset = 0;
+  size_t bytes = 0;
+};
+PageRange WholePagesIn(size_t offset, size_t bytes);
 
 // What the kernel says of transparent huge pages: "always", "madvise", "never" or "unknown".
 std::string TransparentHugePageMode();

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "common/status_macros.h"
 #include "kernels/cpu/huge_page_buffer.h"
 
 #ifndef MADV_COLLAPSE
@@ -60,19 +61,31 @@ std::byte* MapAligned(int fd, size_t size, size_t page, int protection) {
   return begin + skip;
 }
 
-// Huge pages for the whole, as far as the kernel has them. It collapses no hole, so each gets a
-// page first.
+// Huge pages for all of it, as far as the kernel has them. It collapses no hole, so each gets a
+// page first: a read is enough for that.
 void Collapse(std::byte* data, size_t size) {
   for (size_t at = 0; at < size; at += kHugePageBytes) {
-    *const_cast<volatile std::byte*>(data + at) = std::byte{0};
+    static_cast<void>(*const_cast<const volatile std::byte*>(data + at));
   }
   madvise(data, size, MADV_COLLAPSE);
 }
 
+// The same file, open for reading alone, and no longer to be opened for writing by other users.
+FileDescriptor ReadOnly(int file) {
+  if (fchmod(file, S_IRUSR) != 0) return FileDescriptor();
+  return FileDescriptor(
+      open(absl::StrFormat("/proc/self/fd/%d", file).c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+bool OpenForReadingAlone(int file) {
+  const int flags = fcntl(file, F_GETFL);
+  return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
+}
+
 }  // namespace
 
-absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Allocate(size_t bytes,
-                                                            std::string_view purpose) {
+absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Create(size_t bytes, std::string_view purpose,
+                                                          int seals) {
   if (bytes > std::numeric_limits<size_t>::max() / 4) {
     return Exhausted(bytes, purpose, "more than the address space");
   }
@@ -85,12 +98,36 @@ absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Allocate(size_t bytes,
   std::byte* const data = MapAligned(file.get(), size, page, PROT_READ | PROT_WRITE);
   if (data == nullptr) return Exhausted(bytes, purpose, std::strerror(errno));
   SharedPageBuffer buffer(std::move(file), data, bytes, size);
-  if (fcntl(buffer.fd(), F_ADD_SEALS,
-            F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+  if (fcntl(buffer.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | seals) != 0) {
     return Exhausted(bytes, purpose, std::strerror(errno));
   }
-  if (page == kHugePageBytes) Collapse(data, size);
   return buffer;
+}
+
+absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Allocate(size_t bytes,
+                                                            std::string_view purpose) {
+  ASSIGN_OR_RETURN(SharedPageBuffer buffer, Create(bytes, purpose, F_SEAL_FUTURE_WRITE));
+  if (PageFor(bytes) == kHugePageBytes) Collapse(buffer.data_, buffer.mapped_);
+  return buffer;
+}
+
+absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Reserve(size_t bytes, std::string_view purpose) {
+  ASSIGN_OR_RETURN(SharedPageBuffer buffer, Create(bytes, purpose, 0));
+  buffer.file_ = ReadOnly(buffer.fd());
+  if (buffer.fd() < 0) return Exhausted(bytes, purpose, std::strerror(errno));
+  return buffer;
+}
+
+void SharedPageBuffer::Populate(size_t offset, size_t bytes) {
+  if (PageFor(size_) != kHugePageBytes || bytes == 0) return;
+  const size_t begin = offset / kHugePageBytes * kHugePageBytes;
+  const size_t end = RoundUp(offset + bytes, kHugePageBytes);
+  Collapse(data_ + begin, std::min(end, mapped_) - begin);
+}
+
+void SharedPageBuffer::Discard(size_t offset, size_t bytes) {
+  const PageRange pages = WholePagesIn(offset, bytes);
+  if (pages.bytes > 0) madvise(data_ + pages.offset, pages.bytes, MADV_REMOVE);
 }
 
 SharedPageBuffer::~SharedPageBuffer() {
@@ -115,7 +152,8 @@ absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
   // First of all: asking for seals never enters a file system, which might hang in a peer's hands.
   const int seals = fcntl(file, F_GET_SEALS);
   if (seals < 0) return absl::InvalidArgumentError("the descriptor is not of a memfd");
-  if ((seals & F_SEAL_SHRINK) == 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0) {
+  if ((seals & F_SEAL_SHRINK) == 0 ||
+      ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 && !OpenForReadingAlone(file))) {
     return absl::InvalidArgumentError(
         "the shared file is not sealed against shrinking and against new writers");
   }

@@ -8,6 +8,11 @@
 // The file is sealed: it neither grows nor shrinks, so that no reader meets SIGBUS, and nobody who
 // is given the descriptor can write to it or map it writable. Only this mapping writes.
 //
+// A reserved buffer is sealed against growing and shrinking alone, because the kernel takes no page
+// out of a file that is sealed against writers. Its descriptor is open for reading only and its
+// mode lets no other user open it anew, so that only a process of the same user (who could as well
+// change this process) is trusted not to write. Pages behind what is populated cost nothing.
+//
 // A SharedPageView is such a file as another process sees it: read-only, and trusted with nothing.
 //
 // Thread safety: as a std::vector's.
@@ -27,6 +32,9 @@ class SharedPageBuffer {
   SharedPageBuffer() = default;
   // ResourceExhausted names `purpose` and the size.
   static absl::StatusOr<SharedPageBuffer> Allocate(size_t bytes, std::string_view purpose);
+  // An address range of which Populate and Discard decide what costs memory. Errors as Allocate;
+  // also where /proc is not mounted.
+  static absl::StatusOr<SharedPageBuffer> Reserve(size_t bytes, std::string_view purpose);
   ~SharedPageBuffer();
   SharedPageBuffer(SharedPageBuffer&& other) noexcept;
   SharedPageBuffer& operator=(SharedPageBuffer&& other) noexcept;
@@ -35,8 +43,14 @@ class SharedPageBuffer {
   size_t size() const { return size_; }            // bytes, as asked for
   size_t mapped_bytes() const { return mapped_; }  // the file's size
   int fd() const { return file_.get(); }           // stays this buffer's
+  // Has huge pages made for [offset, offset + bytes) and what shares a huge page with it, where the
+  // kernel can. What was written there stays. REQUIRES: reserved; in the buffer.
+  void Populate(size_t offset, size_t bytes);
+  // As HugePageBuffer's. REQUIRES: reserved. Other mappings read zeros there too.
+  void Discard(size_t offset, size_t bytes);
 
  private:
+  static absl::StatusOr<SharedPageBuffer> Create(size_t bytes, std::string_view purpose, int seals);
   SharedPageBuffer(FileDescriptor file, std::byte* data, size_t size, size_t mapped)
       : file_(std::move(file)), data_(data), size_(size), mapped_(mapped) {}
 
@@ -50,7 +64,8 @@ class SharedPageView {
  public:
   SharedPageView() = default;
   // The first `bytes` bytes of a file that came from elsewhere. InvalidArgument says what is wrong
-  // with it: not a memfd, sealed too little (it could shrink under us), or too short.
+  // with it: not a memfd, sealed too little (it could shrink under us, or we could write to it), or
+  // too short.
   // ResourceExhausted when it cannot be mapped. `file` may be closed afterwards.
   static absl::StatusOr<SharedPageView> Map(int file, size_t bytes);
   ~SharedPageView();

@@ -108,5 +108,49 @@ TEST_F(KvCacheManagerTest, APoolGrowsAndShrinksWhileSequencesLive) {
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
+TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseBehindTheEndThatNobodyHolds) {
+  KvCacheOptions options = Options(10);
+  options.max_blocks = 12;
+  KvCacheManager cache(options, &clock_);
+  EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{10, 12}));
+  Run(cache, kA, Units(16));
+  Run(cache, kB, Units(8, 100));
+  const std::vector<BlockId> read(cache.BlockTable(kA).begin() + 2, cache.BlockTable(kA).end());
+  cache.HoldForTransfer(read);
+  ASSERT_TRUE(cache.Resize(1).ok());
+  EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{6, 12}));
+  cache.Release(kA, false);
+  EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{1, 2}, BlockRange{6, 12}))
+      << "a transfer reads 2 and 3, kB has 4 and 5";
+  cache.ReleaseTransferHold(read);
+  cache.Release(kB, true);
+  EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{1, 12}));
+  EXPECT_EQ(cache.retiring_blocks(), 0);
+  ASSERT_TRUE(cache.Resize(12).ok());
+  EXPECT_THAT(cache.RetiredBlocks(), testing::IsEmpty());
+}
+
+TEST_F(KvCacheManagerTest, APopularPrefixDoesNotKeepItsBlocksFromRetiring) {
+  KvCacheManager cache(Options(40), &clock_);
+  const SequenceId filler(99);
+  Run(cache, filler, Units(80, 1000));  // the popular prefix lies behind its 20 blocks
+  Run(cache, kA, Units(9));
+  cache.InsertCommitted(kA);
+  cache.Release(filler, false);
+  ASSERT_TRUE(cache.Resize(20).ok());
+  EXPECT_EQ(cache.retiring_blocks(), 3);
+  // Each next user begins before the one before it ends.
+  int64_t id = 2;
+  for (; cache.retiring_blocks() > 0; ++id) {
+    ASSERT_LT(id, 10) << "it never retires";
+    Run(cache, SequenceId(id), Units(9));
+    cache.Release(SequenceId(id - 1), true);
+    ASSERT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+  }
+  EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{20, 40}));
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "computed anew, in front of the end";
+  cache.Release(SequenceId(id - 1), true);
+}
+
 }  // namespace
 }  // namespace baton

@@ -122,6 +122,10 @@ class FakeEngine final : public Engine {
     return next_handle_++;
   }
 
+  absl::StatusOr<PoolSize> Resize(int32_t) override {
+    return absl::FailedPreconditionError("a fake pool");
+  }
+
   void Cancel(RequestHandle handle) override {
     std::shared_ptr<RequestSink> sink;
     std::shared_ptr<PrefillSink> prefill_sink;

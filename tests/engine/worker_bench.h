@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -21,6 +22,7 @@ namespace baton {
 
 struct BenchOptions {
   int32_t num_blocks = 64;
+  int32_t max_blocks = 0;  // 0: as many
   int32_t block_size = 4;
   int32_t context_length = 128;
   int32_t token_budget = 64;
@@ -30,6 +32,7 @@ struct BenchOptions {
   bool prefix_cache = true;
   bool paged = true;
   bool hash_logits = true;
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
 };
 
 class WorkerBench {
@@ -38,13 +41,15 @@ class WorkerBench {
   explicit WorkerBench(const BenchOptions& options = {},
                        std::shared_ptr<LoopbackNetwork> network = nullptr,
                        const std::string& name = "worker")
-      : pool(options.num_blocks + 1, options.block_size),
+      : pool(std::max(options.num_blocks, options.max_blocks) + 1, options.block_size),
         runner(&pool),
         fake(&pool),
         cache({.num_blocks = options.num_blocks,
+               .max_blocks = options.max_blocks,
                .block_size = options.block_size,
                .kind = options.prefix_cache ? CacheKind::kRadix : CacheKind::kNaive,
-               .paged = options.paged},
+               .paged = options.paged,
+               .eviction_policy = options.eviction_policy},
               &clock),
         scheduler({.token_budget = options.token_budget,
                    .max_chunk_tokens = options.max_chunk_tokens,
@@ -179,6 +184,20 @@ class WorkerBench {
   void Run(int most = 10'000) {
     int turns = 0;
     while (Turn()) ASSERT_LT(++turns, most) << "spins";
+  }
+
+  // As the engine does it: what nobody holds behind the pool's end is gone.
+  void Resize(int32_t blocks) {
+    const absl::Status resized = core->Resize(blocks);
+    EXPECT_TRUE(resized.ok()) << resized;
+    DiscardRetired();
+  }
+  void DiscardRetired() {
+    for (const BlockRange& retired : cache.RetiredBlocks()) {
+      for (int32_t block = retired.begin; block < retired.end; ++block) {
+        for (int32_t i = 0; i < pool.layout().block_size(); ++i) pool.Set(BlockId(block), i, 0);
+      }
+    }
   }
 
   void ExpectAllBlocksHome() {

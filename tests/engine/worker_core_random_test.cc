@@ -24,6 +24,7 @@ class RandomWorker {
     for (int i = 0; i < events; ++i) {
       PlayOne();
       ASSERT_TRUE(bench_.cache.CheckConservation().ok()) << bench_.cache.CheckConservation();
+      if (bench_.cache.options().max_blocks > 0) ResizeSometimes();
     }
     Drain();
     CheckEnds();
@@ -113,6 +114,17 @@ class RandomWorker {
       default:
         if (bench_.core->has_work()) bench_.core->Step();
     }
+  }
+
+  // The pool changes its size now and then; what retires is gone as soon as nobody holds it.
+  void ResizeSometimes() {
+    if (Pick(10) == 0) {
+      bench_.Resize(static_cast<int32_t>(4 + Pick(bench_.cache.max_blocks() - 3)));
+      smallest_ = std::min(smallest_, bench_.cache.num_blocks());
+    }
+    bench_.DiscardRetired();
+    const absl::Status sound = bench_.cache.CheckConservation();
+    ASSERT_TRUE(sound.ok()) << sound;
   }
 
   void AddGenerate(bool remote) {
@@ -264,7 +276,7 @@ class RandomWorker {
     if (number > 0) ++finished_forks_;
     EXPECT_EQ(choice.finish->logits_hash, expected.logits_hash);
     EXPECT_EQ(choice.finish->reason, FinishReason::kLength);
-    const int32_t pool = bench_.cache.options().num_blocks * bench_.cache.options().block_size;
+    const int32_t pool = smallest_ * bench_.cache.options().block_size;
     const bool pool_was_full = one.request.prompt.size() + said > static_cast<size_t>(pool / 2);
     EXPECT_TRUE(said == static_cast<size_t>(*one.request.sampling.max_tokens) || pool_was_full)
         << said << " of " << *one.request.sampling.max_tokens;
@@ -283,6 +295,7 @@ class RandomWorker {
   Sampler sampler_{{kEndToken}};
   int finished_ = 0;
   int finished_forks_ = 0;
+  int32_t smallest_ = bench_.cache.num_blocks();  // that the pool has been
 };
 
 void PlaySeeds(const BenchOptions& options, bool expect_preemptions) {
@@ -322,6 +335,28 @@ TEST(WorkerCoreRandom, WithBlocksOfOneToken) {
 
 TEST(WorkerCoreRandom, WithFewPlaces) {
   PlaySeeds({.num_blocks = 16, .token_budget = 3, .max_chunk_tokens = 5, .max_running = 3}, true);
+}
+
+TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinks) {
+  PlaySeeds({.num_blocks = 14, .max_blocks = 40, .token_budget = 12, .max_chunk_tokens = 5}, true);
+}
+
+TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinksAndNoPrefixCache) {
+  PlaySeeds({.num_blocks = 14,
+             .max_blocks = 40,
+             .token_budget = 12,
+             .max_chunk_tokens = 5,
+             .prefix_cache = false},
+            true);
+}
+
+TEST(WorkerCoreRandom, WithContiguousRunsInAPoolThatGrowsAndShrinks) {
+  PlaySeeds({.num_blocks = 30,
+             .max_blocks = 60,
+             .max_chunk_tokens = 9,
+             .prefix_cache = false,
+             .paged = false},
+            false);
 }
 
 TEST(WorkerCoreRandom, WithContiguousRuns) {

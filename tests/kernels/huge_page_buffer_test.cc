@@ -35,6 +35,25 @@ TEST(HugePageBuffer, ZeroBytesAreABufferToo) {
   EXPECT_NE(buffer->data(), nullptr);
 }
 
+TEST(HugePageBuffer, AReservedOneGivesWholePagesBack) {
+  HugePageBuffer buffer = *HugePageBuffer::Reserve(3 * kHugePageBytes, "a range");
+  buffer.data()[4095] = buffer.data()[4096] = buffer.data()[12287] = buffer.data()[12288] =
+      std::byte{7};
+  buffer.Discard(100, 12300);
+  EXPECT_EQ(buffer.data()[4095], std::byte{7}) << "shares its page with what stays";
+  EXPECT_EQ(buffer.data()[4096], std::byte{0});
+  EXPECT_EQ(buffer.data()[12287], std::byte{0});
+  EXPECT_EQ(buffer.data()[12288], std::byte{7}) << "ends in the middle of a page";
+}
+
+TEST(HugePageBuffer, CountsWholePages) {
+  EXPECT_EQ(WholePagesIn(0, 4095).bytes, 0u);
+  EXPECT_EQ(WholePagesIn(0, 4096).bytes, 4096u);
+  EXPECT_EQ(WholePagesIn(1, 8190).bytes, 0u);
+  EXPECT_EQ(WholePagesIn(1, 8191).bytes, 4096u);
+  EXPECT_EQ(WholePagesIn(1, 8191).offset, 4096u);
+}
+
 TEST(HugePageBuffer, MovesItsMemory) {
   auto first = HugePageBuffer::Allocate(100, "first");
   auto second = HugePageBuffer::Allocate(200, "second");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -51,6 +52,47 @@ TEST(SharedPageBuffer, WhoHasTheFileCanNeitherResizeNorWriteIt) {
   EXPECT_NE(fallocate(buffer.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
   buffer.data()[5] = std::byte{1};  // its owner can
   EXPECT_EQ(buffer.data()[5], std::byte{1});
+}
+
+int64_t FileBytes(const SharedPageBuffer& buffer) {
+  struct stat info = {};
+  EXPECT_EQ(fstat(buffer.fd(), &info), 0);
+  return int64_t{info.st_blocks} * 512;
+}
+
+TEST(SharedPageBuffer, OfAReservedOneNobodyElseCanWriteTheFileEither) {
+  SharedPageBuffer buffer = *SharedPageBuffer::Reserve(3 * kHugePageBytes, "test");
+  EXPECT_NE(ftruncate(buffer.fd(), 4096), 0);
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd(), 0), MAP_FAILED);
+  EXPECT_LT(write(buffer.fd(), "x", 1), 0);
+  EXPECT_NE(fallocate(buffer.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  void* const view = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, buffer.fd(), 0);
+  ASSERT_NE(view, MAP_FAILED);
+  EXPECT_NE(mprotect(view, 4096, PROT_READ | PROT_WRITE), 0);
+  EXPECT_NE(madvise(view, 4096, MADV_REMOVE), 0);
+  munmap(view, 4096);
+  struct stat info = {};
+  ASSERT_EQ(fstat(buffer.fd(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0400u) << "no other user opens it anew";
+}
+
+TEST(SharedPageBuffer, AReservedOneCostsWhatIsPopulatedAndGivesItBack) {
+  const size_t size = 8 * kHugePageBytes;
+  SharedPageBuffer buffer = *SharedPageBuffer::Reserve(size, "test");
+  const SharedPageView view = *SharedPageView::Map(buffer.fd(), size);
+  EXPECT_EQ(FileBytes(buffer), 0);
+  buffer.Populate(0, 2 * kHugePageBytes);
+  EXPECT_LE(FileBytes(buffer), int64_t{2 * kHugePageBytes});
+  std::memset(buffer.data(), 5, 4 * kHugePageBytes);
+  EXPECT_GE(FileBytes(buffer), int64_t{4 * kHugePageBytes});
+  buffer.Populate(kHugePageBytes / 2, 5 * kHugePageBytes);
+  EXPECT_EQ(view.data()[kHugePageBytes - 1], std::byte{5}) << "populating keeps what was written";
+  EXPECT_EQ(view.data()[kHugePageBytes], std::byte{5});
+
+  buffer.Discard(kHugePageBytes, size - kHugePageBytes);
+  EXPECT_LE(FileBytes(buffer), int64_t{kHugePageBytes});
+  EXPECT_EQ(view.data()[kHugePageBytes - 1], std::byte{5});
+  EXPECT_EQ(view.data()[kHugePageBytes], std::byte{0});
 }
 
 TEST(SharedPageBuffer, AnAbsurdSizeIsRefusedByName) {

@@ -18,7 +18,7 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
   struct Pool {
     explicit Pool(const TestShape& shape)
         : layout(MakeLayout(shape)),
-          memory(*SharedPageBuffer::Allocate(layout.pool_bytes(), "pool")),
+          memory(*SharedPageBuffer::Reserve(layout.pool_bytes(), "pool")),
           registered{memory.data(), layout, memory.fd()} {}
     KvLayout layout;
     SharedPageBuffer memory;
@@ -104,6 +104,16 @@ TEST_P(SharedPoolTest, ABlockTakenBackIsRefusedWhateverItHolds) {
   EXPECT_NE(again.generation, frame.generation);
   EXPECT_TRUE(Copy(again, 0).ok());
   EXPECT_EQ(Copy(frame, 0).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A pool that shrinks takes memory from under who maps it: no fault, and no KV.
+TEST_P(SharedPoolTest, ABlockWhoseMemoryIsGoneIsRefused) {
+  const SharedBlockFrame lent = Lend(1, 5);
+  const SharedBlockFrame returned = Lend(2, 6);
+  lent_->Return(2);
+  ours_.memory.Discard(0, ours_.memory.size());
+  EXPECT_EQ(Copy(returned, 0).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Copy(lent, 0).code(), absl::StatusCode::kDataLoss) << "zeros, and a sender that erred";
 }
 
 TEST_P(SharedPoolTest, TheGenerationMovesOnWhenTheLastOfSeveralTransfersEnds) {

@@ -161,6 +161,33 @@ TEST(Scheduler, AHigherPriorityIsAdmittedFirst) {
   EXPECT_THAT(bench.Step().admitted, ElementsAre(SequenceId(2)));
 }
 
+TEST(Scheduler, OnlyWhoMattersMoreDisplacesTheLastOfAFullQueue) {
+  SchedulerOptions options = Budget(64, /*max_running=*/1);
+  options.max_waiting = 2;
+  SchedulerBench bench(Pool(10), options);
+  ASSERT_TRUE(bench.Add(1, Prompt(8), 16, 0).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.Add(2, Prompt(8, 100), 1, 1).ok());
+  EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(8), 1, 5)), std::nullopt)
+      << "there is room";
+  ASSERT_TRUE(bench.Add(3, Prompt(8, 200), 1, 0).ok());
+  EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(8), 1, 0)), std::nullopt);
+  EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(8), 1, 1)), SequenceId(3));
+  EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(1000), 1, 1)), std::nullopt)
+      << "it would be refused anyway";
+}
+
+TEST(Scheduler, AHandOffDoesNotPassWhoMattersMoreAndWaits) {
+  SchedulerBench bench(Pool(10), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());
+  bench.Step();
+  ASSERT_TRUE(bench.Add(2, Prompt(32, 100), 1, 1).ok());  // waits for blocks
+  EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
+              HasSubstr("a sequence of priority 1 waits, this one has 0"));
+  EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(4, 200), 1, 1)).ok());
+  bench.scheduler().Finish(SequenceId(4), false);
+}
+
 TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());

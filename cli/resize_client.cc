@@ -1,0 +1,57 @@
+// `baton resize`: grows or shrinks the KV pool of a running worker.
+
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "cli/client_commands.h"
+#include "cli/commands.h"
+#include "rpc/channel.h"
+#include "rpc/status_conversion.h"
+
+namespace baton {
+namespace {
+
+// A step that runs is waited for, and memory has to be had.
+constexpr int64_t kResizeTimeoutMs = 60'000;
+
+struct ResizeOptions {
+  std::string worker;
+  int64_t kv_cache_mib = 0;
+  int32_t blocks = 0;
+};
+
+int Resize(const ResizeOptions& options) {
+  const auto stub = v1::Worker::NewStub(MakeChannel(options.worker));
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(kResizeTimeoutMs));
+  v1::ResizePoolRequest request;
+  request.set_kv_cache_mib(options.kv_cache_mib);
+  request.set_blocks(options.blocks);
+  v1::ResizePoolResponse size;
+  const grpc::Status status = stub->ResizePool(&context, request, &size);
+  if (!status.ok()) return ReportError(FromGrpcStatus(status));
+  std::cout << absl::StrFormat("%d blocks, had %d; %d reserved, %d retiring\n", size.limit(),
+                               size.before(), size.reserved(), size.retiring());
+  return 0;
+}
+
+}  // namespace
+
+void AddResizeCommand(CommandLine& line) {
+  CommandLine& command = line.AddCommand(
+      "resize", "Grow or shrink the KV pool of a running worker (one with --kv-cache-max-mib)");
+  auto options = std::make_shared<ResizeOptions>();
+  command.Add("--worker", &options->worker, "HOST:PORT of the worker (see `baton status`)")
+      .Required();
+  CommandLine::Option mib =
+      command.Add("--kv-cache-mib", &options->kv_cache_mib, "The new size in MiB");
+  CommandLine::Option blocks = command.Add("--blocks", &options->blocks, "The new size in blocks");
+  mib.Positive().Excludes(blocks);
+  blocks.Positive();
+  command.OnRun([options] { return Resize(*options); });
+}
+
+}  // namespace baton

@@ -1,0 +1,52 @@
+#include "engine/peer_transport.h"
+
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/entropy.h"
+#include "engine/kv_pool.h"
+#include "kernels/numerics.h"
+
+namespace baton {
+
+KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options) {
+  KvFingerprint fingerprint;
+  fingerprint.model = model.fingerprint;
+  fingerprint.backend = "cpu";
+  fingerprint.numerics_revision = kNumericsRevision;
+  fingerprint.kv_type = std::string(KvTypeName(options.kv_type));
+  fingerprint.layout = std::string(KvLayoutKindName(options.layout));
+  fingerprint.block_size = options.block_size;
+  fingerprint.layers = model.config.layers;
+  fingerprint.kv_heads = model.config.kv_heads;
+  fingerprint.head_dim = model.config.head_dim;
+  fingerprint.rope = model.config.rope;
+  return fingerprint;
+}
+
+absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOptions transport,
+                                                                 EngineOptions& options) {
+  if (options.loopback != nullptr) {
+    return CreateLoopbackTransport(options.loopback, options.loopback_name, std::move(transport));
+  }
+  if (options.transfer_listen.empty() && !options.transfer_shm) return nullptr;
+  SocketEndpoints endpoints{.tcp_listen = options.transfer_listen,
+                            .tcp_advertise_host = options.transfer_advertise,
+                            .shm_name = ""};
+  if (options.transfer_shm) {
+    endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
+  }
+  if (options.transfer_nccl) endpoints.nccl.emplace();
+  absl::StatusOr<std::unique_ptr<KvTransport>> created =
+      CreateSocketTransport(endpoints, transport);
+  if (!created.ok() && options.transfer_shm && FallBackToTcp(created.status(), options)) {
+    endpoints.shm_name.clear();
+    created = CreateSocketTransport(endpoints, std::move(transport));
+  }
+  return created;
+}
+
+}  // namespace baton

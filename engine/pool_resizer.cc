@@ -1,0 +1,46 @@
+#include "engine/pool_resizer.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
+  const int32_t before = cache_->num_blocks();
+  if (!pool_->resizable()) {
+    return absl::FailedPreconditionError(
+        StrCat("the KV pool keeps its ", before,
+               " blocks: start the worker with --kv-cache-max-mib to change that"));
+  }
+  if (blocks > before && blocks <= pool_->max_blocks()) {
+    RETURN_IF_ERROR(pool_->Populate(before, blocks));
+  }
+  RETURN_IF_ERROR(core.Resize(blocks));
+  retiring_ = -1;  // free blocks behind the end count as news
+  GiveBackRetired();
+  PoolSize size = Size();
+  size.before = before;
+  LOG(INFO) << "the KV pool has " << size.limit << " blocks, it had " << before << "; "
+            << size.retiring << " retire, " << size.reserved << " are reserved";
+  return size;
+}
+
+void PoolResizer::GiveBackRetired() {
+  const int32_t retiring = cache_->retiring_blocks();
+  if (std::exchange(retiring_, retiring) == retiring) return;
+  for (const BlockRange& retired : cache_->RetiredBlocks()) {
+    pool_->Discard(retired.begin, retired.end);
+  }
+}
+
+PoolSize PoolResizer::Size() const {
+  return {.before = cache_->num_blocks(),
+          .limit = cache_->num_blocks(),
+          .reserved = cache_->max_blocks(),
+          .retiring = cache_->retiring_blocks()};
+}
+
+}  // namespace baton

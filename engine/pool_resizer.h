@@ -1,0 +1,38 @@
+// Grows and shrinks a worker's KV pool while it serves: the cache's accounting and the memory
+// behind it, in the right order.
+//
+// Invariant: memory goes back only where nobody holds a block: no sequence, no cached prefix, no
+// transfer. Growing has its memory before any block of it is handed out.
+//
+// Thread safety: belongs to the engine thread, between steps.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "cache/kv_cache_manager.h"
+#include "engine/kv_pool.h"
+#include "engine/pool_size.h"
+#include "engine/worker_core.h"
+
+namespace baton {
+
+class PoolResizer {
+ public:
+  // Both must outlive this.
+  PoolResizer(KvPool* pool, KvCacheManager* cache) : pool_(pool), cache_(cache) {}
+
+  // Engine::Resize.
+  absl::StatusOr<PoolSize> Resize(WorkerCore& core, int32_t blocks);
+  // Gives back what has retired since the last call. To be called when holds may have ended; costs
+  // nothing when none behind the end of the pool has.
+  void GiveBackRetired();
+  PoolSize Size() const;
+
+ private:
+  KvPool* const pool_;
+  KvCacheManager* const cache_;
+  int32_t retiring_ = 0;  // blocks, when memory was last given back
+};
+
+}  // namespace baton

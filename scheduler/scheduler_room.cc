@@ -1,0 +1,99 @@
+// Who may come in, and who never can: a scheduler's tests of room.
+#include <optional>
+
+#include "common/str_cat.h"
+#include "scheduler/scheduler.h"
+
+namespace baton {
+
+absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
+  if (spec.tokens.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
+  const int64_t prompt = static_cast<int64_t>(spec.tokens.size());
+  if (prompt > spec.max_tokens) {
+    return absl::InvalidArgumentError(
+        StrCat("a prompt of ", prompt, " tokens exceeds max_tokens ", spec.max_tokens));
+  }
+  const KvCacheOptions& pool = cache_->options();
+  const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
+  const int32_t blocks = cache_->BlocksFor(tokens);
+  if (blocks > cache_->num_blocks()) {
+    return absl::InvalidArgumentError(StrCat(tokens, " tokens need ", blocks, " blocks of ",
+                                             pool.block_size, " tokens, the pool has ",
+                                             cache_->num_blocks()));
+  }
+  return absl::OkStatus();
+}
+
+std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const {
+  if (waiting_.empty() || waiting_count() < options_.max_waiting) return std::nullopt;
+  const auto& [order, last] = *waiting_.rbegin();
+  if (order.resumes || order.priority >= spec.priority || !CheckCanEverFit(spec).ok()) {
+    return std::nullopt;
+  }
+  return last->spec.id;
+}
+
+absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
+  if (admitted_count() >= max_running_) {
+    return absl::ResourceExhaustedError(
+        StrCat(admitted_count(), " sequences are admitted, at most ", max_running_));
+  }
+  if (preempted_waiting_ > 0) {
+    return absl::ResourceExhaustedError(
+        StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
+  }
+  if (!waiting_.empty() && waiting_.begin()->first.priority > spec.priority) {
+    return absl::ResourceExhaustedError(StrCat("a sequence of priority ",
+                                               waiting_.begin()->first.priority,
+                                               " waits, this one has ", spec.priority));
+  }
+  const int32_t needed =
+      cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens) +
+      admitted_count();
+  if (needed > cache_->available_blocks()) {
+    return absl::ResourceExhaustedError(StrCat(needed, " blocks needed, ",
+                                               cache_->available_blocks(), " of ",
+                                               cache_->num_blocks(), " can be had"));
+  }
+  const int32_t left = cache_->available_blocks() - needed;
+  if (!RoomForForks(spec, admitted_count(), left)) {
+    return absl::ResourceExhaustedError(
+        StrCat(spec.forks, " forks need as many of the ", max_running_ - admitted_count() - 1,
+               " places left of ", max_running_, ", and ", spec.forks + spec.fork_blocks,
+               " of the ", left, " blocks left"));
+  }
+  return absl::OkStatus();
+}
+
+bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const {
+  if (spec.forks == 0 || admitted == 0) return true;
+  return admitted + 1 + spec.forks <= max_running_ && spec.forks + spec.fork_blocks <= available;
+}
+
+// More tokens than the sequence may have, or than the whole pool can hold. (A contiguous one has
+// all that it may have from the beginning.)
+bool Scheduler::CannotGrow(const Sequence& sequence) const {
+  return sequence.known() > sequence.spec.max_tokens ||
+         (cache_->options().paged && cache_->BlocksFor(sequence.known()) > cache_->num_blocks());
+}
+
+int32_t Scheduler::BlocksToBegin(SequenceId id) const {
+  const Sequence& sequence = Get(id);
+  return cache_->BlocksFor(cache_->options().paged ? sequence.known() : sequence.spec.max_tokens);
+}
+
+bool Scheduler::CanNeverBegin(const Sequence& sequence) const {
+  return sequence.known() > sequence.spec.max_tokens ||
+         BlocksToBegin(sequence.spec.id) > cache_->num_blocks();
+}
+
+std::vector<SequenceId> Scheduler::PoolResized() {
+  blocked_at_.reset();
+  std::vector<SequenceId> out;
+  for (const auto& [order, sequence] : waiting_) {
+    if (CanNeverBegin(*sequence)) out.push_back(sequence->spec.id);
+  }
+  return out;
+}
+
+}  // namespace baton
