@@ -61,6 +61,9 @@ TESTED_ELSEWHERE = {
     # A session is driven by its owner, which alone creates it.
     "kvtransfer/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
     "kvtransfer/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",
+    # The scheduler's and the engine's decisions, seen through them.
+    "scheduler/scheduler_room.cc": "tests/scheduler/scheduler_test.cc",
+    "engine/peer_transport.cc": "tests/engine/engine_test.cc",
 }
 
 # Files of router/ that decide, and know nothing of gRPC, directly or through another header.
