@@ -121,6 +121,7 @@ class EngineImpl final : public Engine {
   }
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
+    RETURN_IF_ERROR(resizer_->Prepare(Status().pool.limit, blocks));
     using Result = absl::StatusOr<PoolSize>;
     return Ask<Result>([this, blocks](WorkerCore& core) { return resizer_->Resize(core, blocks); },
                        absl::UnavailableError("the engine is shutting down"));

@@ -113,7 +113,7 @@ void KvPool::ForEachRange(int32_t begin, int32_t end, Do do_range) const {
   }
 }
 
-absl::Status KvPool::Populate(int32_t begin, int32_t end) {
+absl::Status KvPool::Populate(int32_t begin, int32_t end) const {
   const int64_t bytes = (end - begin) * layout_.bytes_per_block();
   const int64_t available = AvailableMemoryBytes();
   if (available >= 0 && bytes > available) {

@@ -7,8 +7,8 @@
 // A pool that grows and shrinks (kv_cache_max_mib) has the address range of its largest size from
 // the beginning, so no pointer into it ever moves; memory comes and goes by block.
 //
-// Thread safety: what says so belongs to the engine thread, the rest is immutable once made; who
-// writes into it is the engine's matter.
+// Thread safety: Discard belongs to the engine thread, the rest is immutable once made; who writes
+// into it is the engine's matter.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class KvPool {
   int32_t max_blocks() const { return static_cast<int32_t>(layout_.num_blocks() - 1); }
   bool resizable() const { return resizable_; }
   // Before the cache grows to blocks [begin, end) more: ResourceExhausted, with both figures, when
-  // the host has less memory to give. Engine thread.
-  absl::Status Populate(int32_t begin, int32_t end);
+  // the host has less memory to give. What is in them stays. Any thread.
+  absl::Status Populate(int32_t begin, int32_t end) const;
   // Gives the memory of blocks [begin, end) back. REQUIRES: resizable; nobody reads or writes them.
   // Engine thread.
   void Discard(int32_t begin, int32_t end);

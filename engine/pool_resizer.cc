@@ -8,15 +8,19 @@
 
 namespace baton {
 
+absl::Status PoolResizer::Prepare(int32_t limit, int32_t blocks) const {
+  if (!pool_->resizable() || blocks <= limit || blocks > pool_->max_blocks()) {
+    return absl::OkStatus();
+  }
+  return pool_->Populate(limit, blocks);
+}
+
 absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
   const int32_t before = cache_->num_blocks();
   if (!pool_->resizable()) {
     return absl::FailedPreconditionError(
         StrCat("the KV pool keeps its ", before,
                " blocks: start the worker with --kv-cache-max-mib to change that"));
-  }
-  if (blocks > before && blocks <= pool_->max_blocks()) {
-    RETURN_IF_ERROR(pool_->Populate(before, blocks));
   }
   RETURN_IF_ERROR(core.Resize(blocks));
   retiring_ = -1;  // free blocks behind the end count as news

@@ -2,9 +2,9 @@
 // behind it, in the right order.
 //
 // Invariant: memory goes back only where nobody holds a block: no sequence, no cached prefix, no
-// transfer. Growing has its memory before any block of it is handed out.
+// transfer.
 //
-// Thread safety: belongs to the engine thread, between steps.
+// Thread safety: belongs to the engine thread, between steps, but for Prepare.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,11 @@ class PoolResizer {
   // Both must outlive this.
   PoolResizer(KvPool* pool, KvCacheManager* cache) : pool_(pool), cache_(cache) {}
 
+  // Has memory made for a pool of `limit` blocks that will have `blocks`, which for shared memory
+  // may take seconds: so that steps go on meanwhile, whoever asks for more does this first, on a
+  // thread of its own. (Memory that is discarded in between comes back as it is used.)
+  // ResourceExhausted, with both figures: the host has less.
+  absl::Status Prepare(int32_t limit, int32_t blocks) const;
   // Engine::Resize.
   absl::StatusOr<PoolSize> Resize(WorkerCore& core, int32_t blocks);
   // Gives back what has retired since the last call. To be called when holds may have ended; costs

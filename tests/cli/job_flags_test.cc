@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -71,6 +72,21 @@ TEST(JobFlags, ALogitBiasThatIsNoneIsRefusedByItsText) {
 TEST(JobFlags, ASeedHasAllOf64BitsAndNoSign) {
   EXPECT_EQ(Parse({"--seed", "18446744073709551615"}).seed, 18446744073709551615u);
   EXPECT_THAT(Refusal({"--seed", "-1"}), HasSubstr("must be 0 to 2^64-1"));
+}
+
+TEST(JobFlags, APriorityIsTheJobsAndHasARange) {
+  for (const auto& [text, ok] : {std::pair{"-3", true}, {"100", true}, {"101", false}}) {
+    CommandLine line("A test.");
+    JobFlags flags;
+    AddJobFlags(line, flags);
+    const char* const argv[] = {"test", "--prompt", "x", "--priority", text};
+    ::testing::internal::CaptureStderr();
+    const std::optional<int> ended = line.Parse(5, argv);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(!ended.has_value(), ok) << said;
+    EXPECT_EQ(flags.job.priority, ok ? std::stoi(text) : 0);
+    EXPECT_THAT(said, HasSubstr(ok ? "" : "101"));
+  }
 }
 
 }  // namespace
