@@ -1,5 +1,6 @@
 // What a Generate call does before its workers hear of it: a pull of the prompt's cached prefix to
 // the worker that will compute the rest.
+#include <algorithm>
 #include <utility>
 
 #include "router/generate_call.h"
@@ -39,12 +40,10 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
   if (outcome.receiver_gone) host_.core->MarkUnreachable(plan.prefiller());
   if (outcome.source_gone) host_.core->MarkUnreachable(plan.pull->from);
   if (outcome.prefix.kv_bytes() > 0 || absl::IsDeadlineExceeded(outcome.status)) {
-    host_.core->Learn(FinishedPull{.receiver = plan.prefiller(),
-                                   .us = us,
-                                   .kv_bytes = outcome.prefix.kv_bytes(),
-                                   .kv_transfer_us = outcome.prefix.kv_transfer_us()});
+    host_.core->Learn(FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix));
   }
-  ledger_.Pulled(us, outcome.prefix.pulled_tokens(), route_.pull_source_id);
+  ledger_.Pulled(us, std::clamp(outcome.prefix.pulled_tokens(), 0, plan.pull->tokens),
+                 route_.pull_source_id);
   ledger_.Routed(host_.clock->NowUs());
   Run(flow_.OnPullEnded(attempt));
 }

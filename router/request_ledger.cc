@@ -89,4 +89,13 @@ FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
   return out;
 }
 
+FinishedPull FinishedFromPull(WorkerNumber receiver, int64_t us, int32_t asked,
+                              const v1::PulledPrefix& told) {
+  return {
+      .receiver = receiver,
+      .us = us,
+      .kv_bytes = std::clamp<int64_t>(told.kv_bytes(), 0, kMostBytesPerToken * asked),
+      .kv_transfer_us = std::clamp<int64_t>(told.kv_transfer_us(), 0, std::max<int64_t>(0, us))};
+}
+
 }  // namespace baton

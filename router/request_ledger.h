@@ -65,4 +65,8 @@ class RequestLedgerBuilder {
 FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
                                    bool prefill_reported, const v1::Finished& finished);
 
+// What routing learns from a pull of `asked` tokens that took `us` here, as `receiver` tells of it.
+FinishedPull FinishedFromPull(WorkerNumber receiver, int64_t us, int32_t asked,
+                              const v1::PulledPrefix& told);
+
 }  // namespace baton

@@ -87,6 +87,39 @@ TEST(RequestLedger, RoutingLearnsNothingBeyondTheRequestItself) {
   EXPECT_EQ(odd.cached_tokens, 0);
 }
 
+TEST(RequestLedger, APullIsToldOfAndIsNoPartOfRoutingOrOfTheHandOff) {
+  RequestLedgerBuilder builder(1000);
+  builder.Tokenized(1005);
+  builder.Pulled(400, 48, "decode-0");
+  builder.Routed(1505);
+  builder.TokensArrived(2005, 1);
+  v1::Finished finished = Finished();
+  builder.Complete(3000, "prefill-0", "decode-1", finished);
+  EXPECT_EQ(finished.ledger().pull_us(), 400);
+  EXPECT_EQ(finished.ledger().pulled_tokens(), 48);
+  EXPECT_EQ(finished.ledger().pull_source(), "decode-0");
+  EXPECT_EQ(finished.ledger().route_us(), 100);
+  EXPECT_EQ(FinishedFromLedger(Plan(WorkerNumber(2)), 1, true, finished).first_token_us, 600);
+  builder.Pulled(300, 0, "decode-0");  // another attempt, and nothing came
+  builder.Complete(3000, "prefill-0", "decode-1", finished);
+  EXPECT_EQ(finished.ledger().pull_us(), 300);
+  EXPECT_EQ(finished.ledger().pull_source(), "");
+}
+
+TEST(RequestLedger, RoutingLearnsNothingBeyondThePullItself) {
+  v1::PulledPrefix told;
+  told.set_kv_bytes(std::numeric_limits<int64_t>::max());
+  told.set_kv_transfer_us(std::numeric_limits<int64_t>::max());
+  const FinishedPull most = FinishedFromPull(WorkerNumber(2), 500, 16, told);
+  EXPECT_LE(most.kv_bytes, int64_t{16} << 24);
+  EXPECT_EQ(most.kv_transfer_us, 500);
+  told.set_kv_bytes(-1);
+  told.set_kv_transfer_us(-1);
+  const FinishedPull least = FinishedFromPull(WorkerNumber(2), 500, 16, told);
+  EXPECT_EQ(least.kv_bytes, 0);
+  EXPECT_EQ(least.kv_transfer_us, 0);
+}
+
 TEST(RequestLedger, RoutingLearnsNothingOfAPrefillThatNobodyReported) {
   const FinishedRequest lost = FinishedFromLedger(Plan(WorkerNumber(2)), 3, false, Finished());
   EXPECT_EQ(lost.prefill_us, 0);

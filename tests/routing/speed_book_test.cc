@@ -55,6 +55,21 @@ TEST(SpeedBook, APrefillIsLearnedOfTheWorkerThatDidIt) {
   EXPECT_NEAR(book.Of(WorkerNumber(1)).HandOffUs(), 7000, 500);
 }
 
+TEST(SpeedBook, APullTeachesWhatItTookBesideItsBytesAndTheBytesToo) {
+  SpeedBook book;
+  const FinishedPull pull{
+      .receiver = WorkerNumber(2), .us = 12'000, .kv_bytes = 10 << 20, .kv_transfer_us = 10'000};
+  for (int i = 0; i < 100; ++i) book.Learn(pull);
+  EXPECT_NEAR(book.Of(WorkerNumber(2)).TransferUs(10 << 20), 10'000, 500);
+  EXPECT_NEAR(book.Of(WorkerNumber(2)).PullUs(), 2000, 500);
+  EXPECT_NEAR(book.Of(WorkerNumber(7)).PullUs(), 2000, 500) << "a worker that is new in this fleet";
+  for (int i = 0; i < 100; ++i) {  // it never ends
+    book.Learn(FinishedPull{.receiver = WorkerNumber(2), .us = 30'000'000});
+  }
+  EXPECT_GT(book.Of(WorkerNumber(2)).PullUs(), 10'000);
+  EXPECT_LE(book.Of(WorkerNumber(2)).PullUs(), 20'000);
+}
+
 TEST(SpeedBook, ForgetsAWorkerThatIsGone) {
   SpeedBook book;
   for (int i = 0; i < 50; ++i) book.Learn(Local(1, 10));
