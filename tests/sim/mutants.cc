@@ -37,6 +37,10 @@ constexpr std::array kMutants = {
     MutantInfo{Mutant::kCancelStrandsReservation, "cancel-strands-reservation",
                "a cancel between reservation and prefill leaves the reservation to its timeout",
                1000},
+    MutantInfo{
+        Mutant::kForkWithoutCopy, "fork-without-copy",
+        "a choice that writes into a shared block gets one of its own, but not what was in it",
+        500},
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ enum class Mutant : uint8_t {
   kRebornWorkerServed,
   kOneSidedHit,
   kCancelStrandsReservation,
+  kForkWithoutCopy,
 };
 
 struct MutantInfo {
