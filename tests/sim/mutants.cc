@@ -39,6 +39,10 @@ constexpr std::array kMutants = {
                1000},
     MutantInfo{Mutant::kUnverifiedPull, "unverified-pull",
                "a pull that fails caches all of its blocks, whether they came or not", 1000},
+    MutantInfo{
+        Mutant::kForkWithoutCopy, "fork-without-copy",
+        "a choice that writes into a shared block gets one of its own, but not what was in it",
+        500},
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ enum class Mutant : uint8_t {
   kOneSidedHit,
   kCancelStrandsReservation,
   kUnverifiedPull,
+  kForkWithoutCopy,
 };
 
 struct MutantInfo {

@@ -174,6 +174,7 @@ void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width) {
 }
 
 absl::Status SimRunner::CopyBlocks(std::span<const BlockCopy> copies) {
+  if (mutant_ == Mutant::kForkWithoutCopy) return absl::OkStatus();
   const int64_t block_size = layout_.block_size();
   for (const BlockCopy& copy : copies) {
     for (int32_t layer = 0; layer < kSimLayers; ++layer) {
