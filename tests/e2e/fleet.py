@@ -75,10 +75,12 @@ class Worker:
         self.grpc = FaultProxy(("127.0.0.1", self.port), GrpcTap)
         self.kv = FaultProxy(("127.0.0.1", self.transfer_port), TransferTap)
         self.process = None
+        self.last_epoch, self.ended_epochs = None, set()
 
     def start(self):
         if self.process is not None:
             self.process.close()
+            self.ended_epochs.add(self.last_epoch)
         self.process = Process(
             [os.path.join(self.fleet.bin, f"baton-{self.role}-worker"), "--model", self.fleet.model, "--router",
              self.fleet.router, "--worker-id", self.name, "--listen", f"127.0.0.1:{self.port}", "--advertise",
@@ -143,17 +145,29 @@ class Fleet(Service):
         return self.router_process.log()
 
     def wait_registered(self):
+        """Until the router knows exactly the processes that are there."""
         def registered():
             status = self.status()
-            return status.get("ready") and {w["worker_id"] for w in status["workers"]} == set(self.by_name)
-        wait_until(registered, START_TIMEOUT_S, "all workers registered")
+            epochs = {worker["worker_id"]: worker["epoch"] for worker in status["workers"]}
+            return (status.get("ready") and epochs.keys() == self.by_name.keys() and
+                    all(epoch not in self.by_name[name].ended_epochs for name, epoch in epochs.items()) and epochs)
+        for name, epoch in wait_until(registered, START_TIMEOUT_S, "all workers registered").items():
+            self.by_name[name].last_epoch = epoch
 
-    def restart(self, worker):
-        """After a kill: as it was before, under another epoch."""
-        before = {name: w["epoch"] for name, w in self.workers().items()}.get(worker.name)
-        worker.start()
-        wait_until(lambda: self.workers().get(worker.name, {}).get("epoch") not in (None, before), START_TIMEOUT_S,
-                   f"{worker.name} registered again")
+    def make_whole(self):
+        """Heals every path, forgets what was to strike, and starts again who is dead."""
+        for worker in self.by_name.values():
+            for proxy in (worker.grpc, worker.kv):
+                proxy.forget()
+                proxy.heal()
+        if self.router_process.popen.poll() is not None:
+            self.start_router()
+        self.router_process.thaw()
+        for worker in self.by_name.values():
+            if worker.process.popen.poll() is not None:
+                worker.start()
+            worker.process.thaw()
+        self.wait_registered()
 
     def wait_reclaimed(self, worker):
         """Until no request and no transfer holds a block there; returns the milliseconds that took."""

@@ -69,6 +69,17 @@ class FaultsTest(ServiceTest):
             self.wanted[count] = run(jobs)[0]
         return [job | {"cache_salt": salt} for job in jobs]
 
+    def wait_for_a_remote_prefill(self):
+        """The router believes a worker that it gave up only when that has answered."""
+        job = {"id": "it", "prompt_token_ids": self.prompt(40), "max_tokens": 1}
+        wait_until(lambda: "error" not in self.fleet.generate([job], "--placement", "remote")[0]["it"], SEEN_TIMEOUT_S,
+                   "a prefill worker that is used")
+
+    def cut_transfers(self):
+        """So that the next one begins with a greeting."""
+        for worker in self.decode_workers():
+            worker.kv.reset()
+
     def decode_workers(self):
         return [worker for worker in self.fleet.by_name.values() if worker.role == "decode"]
 
@@ -85,14 +96,8 @@ class FaultsTest(ServiceTest):
                 getattr(worker, channel).when(message, nth, strike.at(worker))
         return strike
 
-    def forget_triggers(self):
-        for worker in self.fleet.by_name.values():
-            for proxy in (worker.grpc, worker.kv):
-                proxy.forget()
-                proxy.heal()
-
     def tearDown(self):
-        self.forget_triggers()
+        self.fleet.make_whole()
         self.fleet.wait_at_rest()
 
 
@@ -113,8 +118,7 @@ class Silence(FaultsTest):
         report(f"{name}_redispatch_ms", (others_s[0] - strike.at_s) * 1000)
         heal(strike.where)
         self.fleet.wait_reclaimed(strike.where)
-        self.forget_triggers()
-        self.fleet.wait_at_rest()
+        self.fleet.make_whole()
         self.answer_all(name + ", and again")
 
     def test_answers_of_a_frozen_decode_worker_go_on_elsewhere(self):
@@ -146,17 +150,9 @@ class Silence(FaultsTest):
             self.answer_all(name, "--placement", "remote")
             self.assertTrue(strike.struck.is_set())
             report(f"{name}_answered_ms", (time.monotonic() - strike.at_s) * 1000)
-            self.fleet["prefill-0"].process.thaw()
-            self.forget_triggers()
+            self.fleet.make_whole()
             self.fleet.wait_reclaimed(self.fleet["prefill-0"])
-            wait_until(lambda: self.fleet.status()["ready"], SEEN_TIMEOUT_S, "a ready router")
             self.wait_for_a_remote_prefill()
-
-    def wait_for_a_remote_prefill(self):
-        """The router believes a worker that it gave up only when that has answered."""
-        job = {"id": "it", "prompt_token_ids": self.prompt(40), "max_tokens": 1}
-        wait_until(lambda: "error" not in self.fleet.generate([job], "--placement", "remote")[0]["it"], SEEN_TIMEOUT_S,
-                   "a prefill worker that is used")
 
     def test_a_deadline_is_kept_when_everybody_stands_still(self):
         strike = self.strike_at("Decode<", 3, lambda *_: [worker.process.signal(signal.SIGSTOP)
@@ -207,12 +203,18 @@ class Kills(FaultsTest):
                 def kill(worker, _):
                     self.killed = worker if victim == "decode" else self.fleet["prefill-0"]
                     self.killed.process.signal(signal.SIGKILL)
+                self.cut_transfers()
                 strike = self.strike_at(message, nth, kill, channel, role)
-                self.answer_all(f"{victim} killed at {message} {nth}", "--placement", "remote", count=2)
-                self.assertTrue(strike.struck.is_set())
-                self.forget_triggers()
-                self.killed.process.popen.wait()
-                self.fleet.restart(self.killed)
+                try:
+                    # Of two requests the second might come when there is no prefill worker, and insist on one.
+                    self.answer_all(f"{victim} killed at {message} {nth}", "--placement", "remote",
+                                    count=1 if victim == "prefill" else 2)
+                    self.assertTrue(strike.struck.is_set())
+                finally:
+                    if strike.struck.is_set():
+                        self.killed.process.popen.wait()
+                    self.fleet.make_whole()
+                    self.wait_for_a_remote_prefill()
 
     def test_a_killed_router_leaves_no_blocks_behind(self):
         strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGKILL))
@@ -223,8 +225,7 @@ class Kills(FaultsTest):
         for worker in self.fleet.by_name.values():
             report(f"killed_router_reclaim_{worker.name}_ms", self.fleet.wait_reclaimed(worker))
         self.fleet.router_process.popen.wait()
-        self.fleet.start_router()
-        self.fleet.wait_registered()
+        self.fleet.make_whole()
         self.answer_all("after a killed router")
 
 
@@ -234,16 +235,17 @@ class Transfers(FaultsTest):
     def check(self, name, message, nth, action):
         with self.subTest(fault=name, message=message):
             strike = self.strike_at(message, nth, action, "kv")
-            self.answer_all(f"{name} at {message} {nth}", "--placement", "remote", count=2)
-            self.assertTrue(strike.struck.is_set())
-            self.forget_triggers()
+            try:
+                self.answer_all(f"{name} at {message} {nth}", "--placement", "remote", count=2)
+                self.assertTrue(strike.struck.is_set())
+            finally:
+                self.fleet.make_whole()
 
     def test_damaged_cut_and_half_sent_messages(self):
         messages = ("Hello>", "HelloReply<", "Announce>", "Pull<", "Block>", "Done<")
         for name, fault in (("corrupt", CORRUPT), ("reset", RESET), ("truncate", TRUNCATE)):
             for message in messages if LONG else messages[::2] if fault is not CORRUPT else messages[1::3]:
-                for worker in self.decode_workers():
-                    worker.kv.reset()  # so that there is a greeting
+                self.cut_transfers()
                 self.check(name, message, 1, lambda _, unit, fault=fault: fault(unit))
         self.check("corrupt", "Block>", 3, lambda _, unit: CORRUPT(unit))
 
@@ -271,14 +273,17 @@ class RollingRestart(FaultsTest):
         self.jobs("the reference", 2)
         for client in clients:
             client.start()
-        for worker in list(self.fleet.by_name.values()):
-            seen = len(answered)
-            wait_until(lambda: len(answered) > seen or failures, SEEN_TIMEOUT_S, "answers under load")
-            self.assertEqual(worker.process.end(), 0)
-            self.fleet.restart(worker)
-        stop.set()
-        for client in clients:
-            client.join()
+        try:
+            for worker in self.fleet.by_name.values():
+                seen = len(answered)
+                wait_until(lambda: len(answered) > seen or failures, SEEN_TIMEOUT_S, "answers under load")
+                self.assertEqual(worker.process.end(), 0)
+                worker.start()
+                self.fleet.wait_registered()
+        finally:
+            stop.set()
+            for client in clients:
+                client.join()
         report("rolling_restart_answers", 2 * len(answered))
         self.assertEqual(failures, [])
 
