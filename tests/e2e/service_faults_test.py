@@ -171,7 +171,7 @@ class Silence(FaultsTest):
         strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGSTOP))
         got = {}
         client = threading.Thread(target=lambda: got.update(
-            self.fleet.generate([job | {"max_tokens": 3000} for job in self.jobs("frozen router")], "--timeout-ms",
+            self.fleet.generate([job | {"max_tokens": 600} for job in self.jobs("frozen router")], "--timeout-ms",
                                 "60000", concurrency=3)[0]))
         client.start()
         self.assertTrue(strike.struck.wait(SEEN_TIMEOUT_S))
