@@ -61,6 +61,7 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
                 .cache_namespace = request.cache_namespace,
                 .units = std::move(units),
                 .blocks = {table.begin() + matched / block_size_, table.end()},
+                .ticket = {},
                 .waiters = {{handle, sink}}};
   absl::Status status = Expect(std::move(import), request.timeout_ms);
   if (!status.ok()) cache_->Release(id, /*keep=*/true);
@@ -85,6 +86,7 @@ absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
   RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
   cache_->HoldForTransfer(import.blocks);
   pulled_blocks_ += static_cast<int64_t>(import.blocks.size());
+  import.ticket = ticket;
   const Waiter first = import.waiters.front();
   transfer_of_.emplace(first.handle, ticket.transfer_id);
   imports_.emplace(ticket.transfer_id, std::move(import));
@@ -148,6 +150,10 @@ void PrefixPulls::Finish(Import import, const TransferEvent& event) {
   if (!import.waiters.empty()) LeaseOut(cache_->BlockTable(id).first(tokens / block_size_));
   cache_->Release(id, /*keep=*/true);
   const bool came = landed > 0 || event.kind == TransferEvent::Kind::kReceived;
+  // "Unavailable" would be said of this worker, and it is the source that is gone.
+  const absl::Status why = absl::IsUnavailable(event.status)
+                               ? absl::AbortedError(StrCat("the source: ", event.status.message()))
+                               : event.status;
   for (const Waiter& waiter : import.waiters) {
     transfer_of_.erase(waiter.handle);
     if (came) {
@@ -156,7 +162,7 @@ void PrefixPulls::Finish(Import import, const TransferEvent& event) {
                                      .kv_bytes = event.bytes,
                                      .kv_transfer_us = event.busy_us});
     } else {
-      waiter.sink->OnDone(event.status);
+      waiter.sink->OnDone(why);
     }
   }
 }
@@ -169,9 +175,16 @@ void PrefixPulls::Cancel(RequestHandle handle) {
   Import& import = imports_.at(transfer_id);
   const auto waiter = std::find_if(import.waiters.begin(), import.waiters.end(),
                                    [&](const Waiter& one) { return one.handle == handle; });
+  const bool had_ticket = waiter == import.waiters.begin();
   const std::shared_ptr<PullSink> sink = std::move(waiter->sink);
   import.waiters.erase(waiter);
-  if (import.waiters.empty()) transport_->CancelReceive(transfer_id);
+  if (import.waiters.empty()) {
+    transport_->CancelReceive(transfer_id);
+  } else if (had_ticket) {
+    // Its source may never have heard of it. A second sender does no harm: the transport refuses
+    // it.
+    import.waiters.front().sink->OnTicket(import.ticket, block_size_);
+  }
   sink->OnDone(absl::CancelledError("the pull was cancelled"));
 }
 

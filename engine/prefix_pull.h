@@ -97,7 +97,8 @@ class PrefixPulls {
     CacheNamespace cache_namespace;
     std::vector<CacheUnit> units;  // whole blocks
     std::vector<BlockId> blocks;   // that the transfer writes
-    std::vector<Waiter> waiters;   // none left: cancelled
+    TransferTicket ticket;
+    std::vector<Waiter> waiters;  // the first was given the ticket; none left: cancelled
   };
   struct Lease {
     int64_t until_us;

@@ -108,25 +108,6 @@ void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
   for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
 }
 
-absl::Status WorkerCore::Admit(SequenceSpec spec, bool remote_prefill) {
-  if (!remote_prefill) return Queue(std::move(spec));
-  if (transport_ == nullptr) {
-    return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
-  }
-  return scheduler_->AddWaitingForKv(std::move(spec));
-}
-
-// A full queue is no refuge from who matters more.
-absl::Status WorkerCore::Queue(SequenceSpec spec) {
-  if (const std::optional<SequenceId> displaced = scheduler_->ToDisplace(spec); displaced) {
-    Fail(HandleOf(*displaced), absl::ResourceExhaustedError(
-                                   StrCat("the queue of ", scheduler_->waiting_count(),
-                                          " sequences is full, and one of priority ", spec.priority,
-                                          " came; this had ", scheduler_->priority(*displaced))));
-  }
-  return scheduler_->Add(std::move(spec));
-}
-
 uint64_t WorkerCore::NewTransferId() {
   uint64_t id = 0;
   while (id == 0 || receives_.contains(id) || pulls_.IsReceiving(id)) id = random_bits_();
@@ -340,7 +321,7 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
 
 absl::Status WorkerCore::WhyUnwanted(RequestHandle handle) {
   const Request* request = Find(handle);
-  if (request == nullptr || is_cancelled_(handle)) {
+  if (request == nullptr || is_cancelled_(request->first)) {
     return absl::CancelledError("the request was cancelled");
   }
   if (request->deadline_us != 0 && request->deadline_us <= clock_->NowUs()) {

@@ -1,4 +1,4 @@
-// WorkerCore in a pool that changes its size, or has run dry.
+// WorkerCore where room is short: who may come in, and a pool that changes its size or has run dry.
 #include <algorithm>
 
 #include "common/status_macros.h"
@@ -6,6 +6,30 @@
 #include "engine/worker_core.h"
 
 namespace baton {
+
+absl::Status WorkerCore::Admit(SequenceSpec spec, bool remote_prefill) {
+  if (!remote_prefill) return Queue(std::move(spec));
+  if (transport_ == nullptr) {
+    return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
+  }
+  // Leases give way: nobody waits for what they hold.
+  if (!pulls_.has_leases()) return scheduler_->AddWaitingForKv(std::move(spec));
+  absl::Status admitted = scheduler_->AddWaitingForKv(spec);
+  if (!absl::IsResourceExhausted(admitted)) return admitted;
+  pulls_.DropLeases();
+  return scheduler_->AddWaitingForKv(std::move(spec));
+}
+
+// A full queue is no refuge from who matters more.
+absl::Status WorkerCore::Queue(SequenceSpec spec) {
+  if (const std::optional<SequenceId> displaced = scheduler_->ToDisplace(spec); displaced) {
+    Fail(displaced->value(), absl::ResourceExhaustedError(
+                                 StrCat("the queue of ", scheduler_->waiting_count(),
+                                        " sequences is full, and one of priority ", spec.priority,
+                                        " came; this had ", scheduler_->priority(*displaced))));
+  }
+  return scheduler_->Add(std::move(spec));
+}
 
 absl::Status WorkerCore::Resize(int32_t blocks) {
   RETURN_IF_ERROR(cache_->Resize(blocks));

@@ -119,6 +119,10 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
 
 void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
   std::lock_guard lock(state_mutex_);
+  const bool pulls = pull_ != nullptr && route_.plan.pull.has_value();
+  if (pulls && (worker == route_.plan.prefiller() || worker == route_.plan.pull->from)) {
+    pull_->Cancel();  // the answer goes on without
+  }
   if (decode_ != nullptr && worker == route_.plan.decode && flow_.MayLoseDecode())
     decode_->Cancel();
   if (prefill_ != nullptr && worker == prefill_worker_) prefill_->Cancel();

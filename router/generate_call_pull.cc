@@ -1,6 +1,7 @@
 // What a Generate call does before its workers hear of it: a pull of the prompt's cached prefix to
 // the worker that will compute the rest.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "router/generate_call.h"
@@ -15,11 +16,19 @@ void GenerateCall::Pull(const FlowAction& action) {
   request.mutable_token_ids()->Truncate(pull.tokens);
   request.set_cache_namespace(cache_namespace_.value());
   request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
+  const WorkerNumber receiver = route_.plan.prefiller();
+  const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;
+  host_.watch->Attach({receiver, receiver_epoch, route_.prefiller_address()}, Self());
+  host_.watch->Attach({pull.from, route_.pull_source_epoch, route_.pull_source_address}, Self());
   pull_ = std::make_shared<PullCall>(
       host_.channels->Get(route_.prefiller_address()),
       host_.channels->Get(route_.pull_source_address), std::move(request),
-      [self = Self(), attempt = action.attempt, began_us = host_.clock->NowUs()](
-          const PullOutcome& outcome) { self->OnPullEnd(attempt, began_us, outcome); });
+      [self = Self(), attempt = action.attempt, began_us = host_.clock->NowUs(), receiver,
+       source = pull.from](const PullOutcome& outcome) {
+        self->host_.watch->Detach(receiver, self.get());
+        self->host_.watch->Detach(source, self.get());
+        self->OnPullEnd(attempt, began_us, outcome);
+      });
   pull_->Start(deadline_);
 }
 
@@ -39,7 +48,10 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
   const int64_t us = host_.clock->NowUs() - began_us;
   if (outcome.receiver_gone) host_.core->MarkUnreachable(plan.prefiller());
   if (outcome.source_gone) host_.core->MarkUnreachable(plan.pull->from);
-  if (outcome.prefix.kv_bytes() > 0 || absl::IsDeadlineExceeded(outcome.status)) {
+  // The client's own deadline says nothing of the pull.
+  const bool too_slow =
+      absl::IsDeadlineExceeded(outcome.status) && std::chrono::system_clock::now() < deadline_;
+  if (outcome.prefix.kv_bytes() > 0 || too_slow) {
     host_.core->Learn(FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix));
   }
   ledger_.Pulled(us, std::clamp(outcome.prefix.pulled_tokens(), 0, plan.pull->tokens),

@@ -158,6 +158,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     const WorkerReport& source = registry_.Find(route.plan.pull->from)->report;
     route.pull_source_id = source.id;
     route.pull_source_address = source.address;
+    route.pull_source_epoch = source.epoch;
   }
   return route;
 }

@@ -39,6 +39,7 @@ struct Route {
   int32_t decode_batch = 0;    // sequences on the decode worker, this one included
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
+  Epoch pull_source_epoch{0};
 
   const std::string& prefiller_address() const {
     return plan.prefill ? prefill_address : decode_address;

@@ -17,9 +17,11 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
   const int32_t blocks = cache_->BlocksFor(tokens);
   if (blocks > cache_->num_blocks()) {
-    return absl::InvalidArgumentError(StrCat(tokens, " tokens need ", blocks, " blocks of ",
-                                             pool.block_size, " tokens, the pool has ",
-                                             cache_->num_blocks()));
+    const std::string why = StrCat(tokens, " tokens need ", blocks, " blocks of ", pool.block_size,
+                                   " tokens, the pool has ", cache_->num_blocks());
+    if (blocks > cache_->max_blocks()) return absl::InvalidArgumentError(why);
+    // It has shrunk and may grow again; another worker may have room.
+    return absl::ResourceExhaustedError(StrCat(why, " of ", cache_->max_blocks(), " now"));
   }
   return absl::OkStatus();
 }

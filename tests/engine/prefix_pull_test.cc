@@ -123,6 +123,9 @@ TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
   bench.core->Cancel(1);  // the others still want it
   EXPECT_EQ(first->done->status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(bench.fake.receives.at(IdOf(*first)).cancels, 0);
+  ASSERT_TRUE(same->ticket.has_value()) << "its source may never have been asked";
+  EXPECT_EQ(IdOf(*same), IdOf(*first));
+  EXPECT_FALSE(shorter->ticket.has_value());
   bench.fake.Deliver(IdOf(*first), kPrompt, "");
   bench.core->PollTransfers();
   EXPECT_EQ((*same->done)->tokens, 32);
@@ -130,6 +133,7 @@ TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
   EXPECT_FALSE(other->done.has_value());
   bench.fake.FailReceive(IdOf(*other), absl::UnavailableError("lost"));
   bench.core->PollTransfers();
+  EXPECT_EQ(other->done->status().code(), absl::StatusCode::kAborted) << "this worker is not gone";
   EndLeases(bench);
   bench.ExpectAllBlocksHome();
 }

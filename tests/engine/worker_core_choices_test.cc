@@ -163,11 +163,9 @@ TEST(WorkerCoreChoices, APoolThatCannotHoldThePromptAnyMoreEndsThemAll) {
   const auto record = bench.Generate(Sampled(3));
   ASSERT_TRUE(bench.cache.Resize(2).ok());
   bench.Run();
-  EXPECT_TRUE(record->last_finished);
-  for (int32_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(record->Choice(i).finish->reason, FinishReason::kLength);
-    EXPECT_EQ(record->Choice(i).finish->completion_tokens, 0);
-  }
+  ASSERT_TRUE(record->error.has_value());
+  EXPECT_EQ(record->error->code(), absl::StatusCode::kResourceExhausted);
+  for (int32_t i = 0; i < 3; ++i) EXPECT_FALSE(record->Choice(i).finish.has_value());
   EXPECT_TRUE(bench.core->idle());
 }
 

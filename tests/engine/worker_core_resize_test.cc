@@ -25,7 +25,7 @@ TEST(WorkerCoreResize, WhoWaitsAndCanNeverFitIsRefusedWithBothNumbers) {
   EXPECT_EQ(runs->tokens.size(), 4u);
   EXPECT_EQ(fits->tokens.size(), 4u);
   const auto late = bench.Generate(Bytes("qrstuvwxyzqrstuvwxyz"), 4);
-  EXPECT_EQ(late->error->code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(late->error->code(), absl::StatusCode::kResourceExhausted);
   bench.ExpectAllBlocksHome();
 }
 
