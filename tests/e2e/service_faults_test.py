@@ -165,7 +165,9 @@ class Silence(FaultsTest):
             worker.process.thaw()
         self.assertTrue(strike.struck.is_set())
         self.assertEqual(code, 1)
-        self.assertEqual({result["error"]["code"] for result in got.values()}, {"DEADLINE_EXCEEDED"})
+        # Unavailable: an attempt had failed, and then nobody was there to take the request over.
+        for result in got.values():
+            self.assertIn(result["error"]["code"], ("DEADLINE_EXCEEDED", "UNAVAILABLE"))
 
     def test_a_frozen_routers_requests_give_their_blocks_back(self):
         strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGSTOP))
