@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What scripts/test.sh leaves out because it takes minutes: several choices, faults, overload, resizing and priorities on real processes. CI runs
+# What scripts/test.sh leaves out because it takes minutes: several choices, long chats, faults, overload, resizing and priorities on real processes. CI runs
 # both.
 #   scripts/test_heavy.sh [ctest arguments …]
 set -euo pipefail
