@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -53,28 +52,12 @@ absl::StatusOr<HugePageBuffer> HugePageBuffer::Map(size_t bytes, std::string_vie
   if (tail > 0) munmap(begin + skip + size, tail);
   // Advice: a kernel without huge pages refuses, and small pages serve as well.
   if (page == kHugePageBytes) madvise(begin + skip, size, MADV_HUGEPAGE);
-  return HugePageBuffer(begin + skip, bytes, size);
-}
-
-HugePageBuffer::~HugePageBuffer() {
-  if (data_ != nullptr) munmap(data_, mapped_);
-}
-
-HugePageBuffer::HugePageBuffer(HugePageBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      mapped_(std::exchange(other.mapped_, 0)) {}
-
-HugePageBuffer& HugePageBuffer::operator=(HugePageBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(mapped_, other.mapped_);
-  return *this;
+  return HugePageBuffer(MappedMemory(begin + skip, bytes, size));
 }
 
 void HugePageBuffer::Discard(size_t offset, size_t bytes) {
   const PageRange pages = WholePagesIn(offset, bytes);
-  if (pages.bytes > 0) madvise(data_ + pages.offset, pages.bytes, MADV_DONTNEED);
+  if (pages.bytes > 0) madvise(data() + pages.offset, pages.bytes, MADV_DONTNEED);
 }
 
 PageRange WholePagesIn(size_t offset, size_t bytes) {

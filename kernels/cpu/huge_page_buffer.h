@@ -14,8 +14,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "kernels/cpu/mapped_memory.h"
 
 namespace baton {
 
@@ -28,25 +30,19 @@ class HugePageBuffer {
   static absl::StatusOr<HugePageBuffer> Allocate(size_t bytes, std::string_view purpose);
   // The same, yet without a claim on memory. The error means that the address space has no room.
   static absl::StatusOr<HugePageBuffer> Reserve(size_t bytes, std::string_view purpose);
-  ~HugePageBuffer();
-  HugePageBuffer(HugePageBuffer&& other) noexcept;
-  HugePageBuffer& operator=(HugePageBuffer&& other) noexcept;
 
-  std::byte* data() const { return data_; }
-  size_t size() const { return size_; }            // bytes, as asked for
-  size_t mapped_bytes() const { return mapped_; }  // in whole pages
+  std::byte* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }            // bytes, as asked for
+  size_t mapped_bytes() const { return memory_.mapped(); }  // in whole pages
   // Gives the memory of the whole pages in [offset, offset + bytes) back; they read as zeros.
   // REQUIRES: in the buffer, and nobody reads or writes there meanwhile.
   void Discard(size_t offset, size_t bytes);
 
  private:
   static absl::StatusOr<HugePageBuffer> Map(size_t bytes, std::string_view purpose, int flags);
-  HugePageBuffer(std::byte* data, size_t size, size_t mapped)
-      : data_(data), size_(size), mapped_(mapped) {}
+  explicit HugePageBuffer(MappedMemory memory) : memory_(std::move(memory)) {}
 
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
-  size_t mapped_ = 0;
+  MappedMemory memory_;
 };
 
 // The whole 4 KiB pages in [offset, offset + bytes): where they begin, and how many bytes they are.

@@ -97,7 +97,7 @@ absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Create(size_t bytes, std::str
   }
   std::byte* const data = MapAligned(file.get(), size, page, PROT_READ | PROT_WRITE);
   if (data == nullptr) return Exhausted(bytes, purpose, std::strerror(errno));
-  SharedPageBuffer buffer(std::move(file), data, bytes, size);
+  SharedPageBuffer buffer(std::move(file), MappedMemory(data, bytes, size));
   if (fcntl(buffer.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | seals) != 0) {
     return Exhausted(bytes, purpose, std::strerror(errno));
   }
@@ -107,7 +107,7 @@ absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Create(size_t bytes, std::str
 absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Allocate(size_t bytes,
                                                             std::string_view purpose) {
   ASSIGN_OR_RETURN(SharedPageBuffer buffer, Create(bytes, purpose, F_SEAL_FUTURE_WRITE));
-  if (PageFor(bytes) == kHugePageBytes) Collapse(buffer.data_, buffer.mapped_);
+  if (PageFor(bytes) == kHugePageBytes) Collapse(buffer.data(), buffer.mapped_bytes());
   return buffer;
 }
 
@@ -119,33 +119,15 @@ absl::StatusOr<SharedPageBuffer> SharedPageBuffer::Reserve(size_t bytes, std::st
 }
 
 void SharedPageBuffer::Populate(size_t offset, size_t bytes) {
-  if (PageFor(size_) != kHugePageBytes || bytes == 0) return;
+  if (PageFor(size()) != kHugePageBytes || bytes == 0) return;
   const size_t begin = offset / kHugePageBytes * kHugePageBytes;
   const size_t end = RoundUp(offset + bytes, kHugePageBytes);
-  Collapse(data_ + begin, std::min(end, mapped_) - begin);
+  Collapse(data() + begin, std::min(end, mapped_bytes()) - begin);
 }
 
 void SharedPageBuffer::Discard(size_t offset, size_t bytes) {
   const PageRange pages = WholePagesIn(offset, bytes);
-  if (pages.bytes > 0) madvise(data_ + pages.offset, pages.bytes, MADV_REMOVE);
-}
-
-SharedPageBuffer::~SharedPageBuffer() {
-  if (data_ != nullptr) munmap(data_, mapped_);
-}
-
-SharedPageBuffer::SharedPageBuffer(SharedPageBuffer&& other) noexcept
-    : file_(std::move(other.file_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      mapped_(std::exchange(other.mapped_, 0)) {}
-
-SharedPageBuffer& SharedPageBuffer::operator=(SharedPageBuffer&& other) noexcept {
-  std::swap(file_, other.file_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(mapped_, other.mapped_);
-  return *this;
+  if (pages.bytes > 0) madvise(data() + pages.offset, pages.bytes, MADV_REMOVE);
 }
 
 absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
@@ -170,28 +152,12 @@ absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
   }
   // In whole pages, of which the file may end in the middle.
   const size_t size = RoundUp(bytes, kPageBytes);
-  const std::byte* const data = MapAligned(file, size, PageFor(bytes), PROT_READ);
+  std::byte* const data = MapAligned(file, size, PageFor(bytes), PROT_READ);
   if (data == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("cannot map %d bytes of a shared file: %s", bytes, std::strerror(errno)));
   }
-  return SharedPageView(data, bytes, size);
-}
-
-SharedPageView::~SharedPageView() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), mapped_);
-}
-
-SharedPageView::SharedPageView(SharedPageView&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      mapped_(std::exchange(other.mapped_, 0)) {}
-
-SharedPageView& SharedPageView::operator=(SharedPageView&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(mapped_, other.mapped_);
-  return *this;
+  return SharedPageView(MappedMemory(data, bytes, size));
 }
 
 }  // namespace baton

@@ -24,6 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/file_descriptor.h"
+#include "kernels/cpu/mapped_memory.h"
 
 namespace baton {
 
@@ -35,14 +36,11 @@ class SharedPageBuffer {
   // An address range of which Populate and Discard decide what costs memory. Errors as Allocate;
   // also where /proc is not mounted.
   static absl::StatusOr<SharedPageBuffer> Reserve(size_t bytes, std::string_view purpose);
-  ~SharedPageBuffer();
-  SharedPageBuffer(SharedPageBuffer&& other) noexcept;
-  SharedPageBuffer& operator=(SharedPageBuffer&& other) noexcept;
 
-  std::byte* data() const { return data_; }
-  size_t size() const { return size_; }            // bytes, as asked for
-  size_t mapped_bytes() const { return mapped_; }  // the file's size
-  int fd() const { return file_.get(); }           // stays this buffer's
+  std::byte* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }            // bytes, as asked for
+  size_t mapped_bytes() const { return memory_.mapped(); }  // the file's size
+  int fd() const { return file_.get(); }                    // stays this buffer's
   // Has huge pages made for [offset, offset + bytes) and what shares a huge page with it, where the
   // kernel can. What was written there stays. REQUIRES: reserved; in the buffer.
   void Populate(size_t offset, size_t bytes);
@@ -51,13 +49,11 @@ class SharedPageBuffer {
 
  private:
   static absl::StatusOr<SharedPageBuffer> Create(size_t bytes, std::string_view purpose, int seals);
-  SharedPageBuffer(FileDescriptor file, std::byte* data, size_t size, size_t mapped)
-      : file_(std::move(file)), data_(data), size_(size), mapped_(mapped) {}
+  SharedPageBuffer(FileDescriptor file, MappedMemory memory)
+      : file_(std::move(file)), memory_(std::move(memory)) {}
 
   FileDescriptor file_;
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
-  size_t mapped_ = 0;
+  MappedMemory memory_;
 };
 
 class SharedPageView {
@@ -68,21 +64,15 @@ class SharedPageView {
   // too short.
   // ResourceExhausted when it cannot be mapped. `file` may be closed afterwards.
   static absl::StatusOr<SharedPageView> Map(int file, size_t bytes);
-  ~SharedPageView();
-  SharedPageView(SharedPageView&& other) noexcept;
-  SharedPageView& operator=(SharedPageView&& other) noexcept;
 
   // Whoever owns the file may write to it at any time.
-  const std::byte* data() const { return data_; }
-  size_t size() const { return size_; }
+  const std::byte* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }
 
  private:
-  SharedPageView(const std::byte* data, size_t size, size_t mapped)
-      : data_(data), size_(size), mapped_(mapped) {}
+  explicit SharedPageView(MappedMemory memory) : memory_(std::move(memory)) {}
 
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-  size_t mapped_ = 0;
+  MappedMemory memory_;
 };
 
 }  // namespace baton
