@@ -59,23 +59,19 @@ class EngineImpl final : public Engine {
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
     const int32_t choices = std::clamp(request.n, 1, kMaxChoices);
-    const RequestHandle handle = next_handle_.fetch_add(static_cast<RequestHandle>(choices));
-    const absl::Status posted =
-        Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
+    return PostUnderHandle(
+        [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
           core.AddGenerate(handle, std::move(request), std::move(sink));
-        });
-    if (!posted.ok()) sink->OnError(posted);
-    return handle;
+        },
+        [sink](const absl::Status& why) { sink->OnError(why); }, choices);
   }
 
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
-    const RequestHandle handle = next_handle_.fetch_add(1);
-    const absl::Status posted =
-        Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
+    return PostUnderHandle(
+        [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
           core.AddPrefill(handle, std::move(request), std::move(sink));
-        });
-    if (!posted.ok()) sink->OnDone(posted);
-    return handle;
+        },
+        [sink](const absl::Status& why) { sink->OnDone(why); });
   }
 
   void Cancel(RequestHandle handle) override {
@@ -101,23 +97,20 @@ class EngineImpl final : public Engine {
   }
 
   RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
-    const RequestHandle handle = next_handle_.fetch_add(1);
-    const absl::Status posted =
-        Post([handle, request = std::move(request), sink](WorkerCore& core) mutable {
+    return PostUnderHandle(
+        [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
           core.PullPrefix(handle, std::move(request), std::move(sink));
-        });
-    if (!posted.ok()) sink->OnDone(posted);
-    return handle;
+        },
+        [sink](const absl::Status& why) { sink->OnDone(why); });
   }
 
   void SendPrefix(SendPrefixRequest request,
                   std::function<void(absl::StatusOr<int32_t>)> done) override {
-    const RequestHandle handle = next_handle_.fetch_add(1);
-    const absl::Status posted =
-        Post([handle, request = std::move(request), done](WorkerCore& core) {
+    PostUnderHandle(
+        [request = std::move(request), done](WorkerCore& core, RequestHandle handle) {
           done(core.SendPrefix(handle, request));
-        });
-    if (!posted.ok()) done(posted);
+        },
+        done);
   }
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
@@ -174,6 +167,17 @@ class EngineImpl final : public Engine {
     }
     wake_.notify_one();
     return absl::OkStatus();
+  }
+
+  // Posts event(core, handle) with the first of `handles` new handles, which it returns; what is
+  // not posted is answered with refuse(why).
+  template <typename NamedEvent, typename Refuse>
+  RequestHandle PostUnderHandle(NamedEvent event, const Refuse& refuse, int32_t handles = 1) {
+    const RequestHandle handle = next_handle_.fetch_add(static_cast<RequestHandle>(handles));
+    const absl::Status posted =
+        Post([handle, event = std::move(event)](WorkerCore& core) mutable { event(core, handle); });
+    if (!posted.ok()) refuse(posted);
+    return handle;
   }
 
   // Always returns: what was posted is run, and what is not posted is answered with `otherwise`.
