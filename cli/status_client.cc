@@ -71,11 +71,12 @@ void PrintTable(const v1::GetStatusResponse& status) {
   for (const v1::WorkerStatus& worker : status.workers()) {
     const v1::PoolStatus& pool = worker.pool();
     std::cout << absl::StrFormat(
-        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7s %9d%s\n", worker.worker_id(),
+        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7s %9d%s%s%s\n", worker.worker_id(),
         RoleName(worker.role()), worker.address(), worker.waiting(), worker.running(),
         worker.waiting_for_kv(), pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
         pool.total_blocks(), HitPercent(pool), worker.resident_bytes() >> 20,
-        worker.draining() ? "  draining" : "");
+        worker.draining() ? "  draining" : "", worker.unreachable() ? "  unreachable" : "",
+        worker.silent() ? "  silent" : "");
     if (pool.reserved_blocks() > pool.limit_blocks() || pool.retiring_blocks() > 0) {
       std::cout << absl::StrFormat("  pool: limit %d of %d reserved blocks, %d retiring\n",
                                    pool.limit_blocks(), pool.reserved_blocks(),

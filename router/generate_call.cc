@@ -279,8 +279,8 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
     }
   }
   decode_ = std::make_shared<DecodeStream>(
-      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)), std::move(request),
-      action.attempt, action.worker, Self());
+      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address, route_.decode_epoch)),
+      std::move(request), action.attempt, action.worker, Self());
   host_.watch->Attach({action.worker, route_.decode_epoch, route_.decode_address}, Self());
   decode_->Start(deadline_);
 }
@@ -300,13 +300,13 @@ void GenerateCall::SendPrefill(const FlowAction& action) {
                         std::function<void(grpc::Status)> done) {
     stub.async()->Prefill(context, wire, response, std::move(done));
   };
-  prefill_ =
-      PrefillCall::Start(v1::PrefillWorker::NewStub(host_.channels->Get(route_.prefill_address)),
-                         std::move(request), deadline_, begin,
-                         [self = Self(), attempt = action.attempt, worker = action.worker](
-                             absl::Status status, const v1::PrefillResponse& response) {
-                           self->OnPrefillEnd(attempt, worker, std::move(status), response);
-                         });
+  prefill_ = PrefillCall::Start(
+      v1::PrefillWorker::NewStub(host_.channels->Get(route_.prefill_address, route_.prefill_epoch)),
+      std::move(request), deadline_, begin,
+      [self = Self(), attempt = action.attempt, worker = action.worker](
+          absl::Status status, const v1::PrefillResponse& response) {
+        self->OnPrefillEnd(attempt, worker, std::move(status), response);
+      });
 }
 
 void GenerateCall::PrefillLocally(const FlowAction& action) {
@@ -323,12 +323,13 @@ void GenerateCall::PrefillLocally(const FlowAction& action) {
                         std::function<void(grpc::Status)> done) {
     stub.async()->PrefillLocally(context, wire, response, std::move(done));
   };
-  LocalCall::Start(v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address)),
-                   std::move(request), deadline_, begin,
-                   [self = Self(), attempt = action.attempt, worker = action.worker](
-                       absl::Status status, const v1::PrefillLocallyResponse&) {
-                     self->OnPrefillLocallyEnd(attempt, worker, std::move(status));
-                   });
+  LocalCall::Start(
+      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address, route_.decode_epoch)),
+      std::move(request), deadline_, begin,
+      [self = Self(), attempt = action.attempt, worker = action.worker](
+          absl::Status status, const v1::PrefillLocallyResponse&) {
+        self->OnPrefillLocallyEnd(attempt, worker, std::move(status));
+      });
 }
 
 void GenerateCall::AwaitReport() {

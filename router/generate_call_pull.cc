@@ -21,8 +21,8 @@ void GenerateCall::Pull(const FlowAction& action) {
   host_.watch->Attach({receiver, receiver_epoch, route_.prefiller_address()}, Self());
   host_.watch->Attach({pull.from, route_.pull_source_epoch, route_.pull_source_address}, Self());
   pull_ = std::make_shared<PullCall>(
-      host_.channels->Get(route_.prefiller_address()),
-      host_.channels->Get(route_.pull_source_address), std::move(request),
+      host_.channels->Get(route_.prefiller_address(), receiver_epoch),
+      host_.channels->Get(route_.pull_source_address, route_.pull_source_epoch), std::move(request),
       [self = Self(), attempt = action.attempt, began_us = host_.clock->NowUs(), receiver,
        source = pull.from](const PullOutcome& outcome) {
         self->host_.watch->Detach(receiver, self.get());

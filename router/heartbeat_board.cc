@@ -14,7 +14,10 @@ std::vector<v1::WorkerStatus> HeartbeatBoard::Of(const std::vector<WorkerRecord>
   std::vector<v1::WorkerStatus> out;
   for (const WorkerRecord& worker : workers) {
     const auto found = by_worker_id_.find(worker.report.id);
-    if (found != by_worker_id_.end()) out.push_back(found->second);
+    if (found == by_worker_id_.end()) continue;
+    v1::WorkerStatus& status = out.emplace_back(found->second);
+    status.set_unreachable(worker.unreachable);
+    status.set_silent(worker.silent);
   }
   return out;
 }

@@ -16,7 +16,7 @@ namespace baton {
 class HeartbeatBoard {
  public:
   void Put(const v1::WorkerStatus& status);
-  // The statuses of `workers`.
+  // The statuses of `workers`, with the router's own view of each.
   std::vector<v1::WorkerStatus> Of(const std::vector<WorkerRecord>& workers) const;
   // Forgets all others.
   void KeepOnly(const std::vector<WorkerRecord>& workers);

@@ -28,16 +28,16 @@ ModelFetcher::~ModelFetcher() {
 void ModelFetcher::MaybeFetch() {
   std::lock_guard lock(mutex_);
   if (fetching_ || stopping_) return;
-  const std::string address = core_->ModelSource(failures_);
-  if (address.empty()) return;
+  const std::optional<WorkerRecord> source = core_->ModelSource(failures_);
+  if (!source) return;
   fetching_ = true;
   const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
                         const v1::GetTokenizerRequest* request, v1::TokenizerDescription* response,
                         std::function<void(grpc::Status)> done) {
     stub.async()->GetTokenizer(context, request, response, std::move(done));
   };
-  call_ = Call::Start(v1::Worker::NewStub(channels_->Get(address)), v1::GetTokenizerRequest(),
-                      DeadlineIn(kFetchTimeoutMs), begin,
+  call_ = Call::Start(v1::Worker::NewStub(channels_->Get(source->report.address, source->report.epoch)),
+                      v1::GetTokenizerRequest(), DeadlineIn(kFetchTimeoutMs), begin,
                       [this](const absl::Status& status, v1::TokenizerDescription description) {
                         OnDescription(status, std::move(description));
                       });

@@ -64,13 +64,13 @@ std::vector<WorkerRecord> RouterCore::Workers() const {
   return registry_.workers();
 }
 
-std::string RouterCore::ModelSource(uint64_t turn) const {
+std::optional<WorkerRecord> RouterCore::ModelSource(uint64_t turn) const {
   std::lock_guard lock(mutex_);
   const std::string& wanted = registry_.fleet_model();
   if (wanted.empty() || (model_ != nullptr && model_->description().fingerprint == wanted))
-    return "";
+    return std::nullopt;
   const std::vector<WorkerRecord>& workers = registry_.workers();
-  return workers[turn % workers.size()].report.address;
+  return workers[turn % workers.size()];
 }
 
 absl::Status RouterCore::SetModel(std::shared_ptr<const ServedModel> model) {
@@ -193,6 +193,11 @@ void RouterCore::Learn(const FinishedPull& pull) {
 void RouterCore::MarkUnreachable(WorkerNumber number) {
   std::lock_guard lock(mutex_);
   registry_.MarkUnreachable(number);
+}
+
+void RouterCore::MarkReachable(WorkerNumber number) {
+  std::lock_guard lock(mutex_);
+  registry_.MarkReachable(number);
 }
 
 std::vector<WorkerNumber> RouterCore::SetSilent(const absl::flat_hash_set<WorkerNumber>& silent) {

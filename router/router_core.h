@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -73,9 +74,9 @@ class RouterCore {
   void Tick();
   std::vector<WorkerRecord> Workers() const;
 
-  // The address of a worker to ask for the fleet's model, another one for the next `turn`; empty
-  // when it is known or nobody is there.
-  std::string ModelSource(uint64_t turn) const;
+  // A worker to ask for the fleet's model, another one for the next `turn`; nullopt when it is
+  // known or nobody is there.
+  std::optional<WorkerRecord> ModelSource(uint64_t turn) const;
   // FailedPrecondition when the fleet serves another one by now.
   absl::Status SetModel(std::shared_ptr<const ServedModel> model);
   // Unavailable until a worker has told.
@@ -98,6 +99,7 @@ class RouterCore {
   void Learn(const FinishedPull& pull);
   void WorkerDone(WorkerNumber number);
   void MarkUnreachable(WorkerNumber number);
+  void MarkReachable(WorkerNumber number);
   // As WorkerRegistry::SetSilent.
   std::vector<WorkerNumber> SetSilent(const absl::flat_hash_set<WorkerNumber>& silent);
   // The worker has just cached the prefix with these hashes: counts until its events say so, for a

@@ -64,9 +64,7 @@ bool RouterServer::Tick() {
   core_.Tick();
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();
-  absl::flat_hash_set<std::string> addresses;
-  for (const WorkerRecord& worker : workers) addresses.insert(worker.report.address);
-  channels_.KeepOnly(addresses);
+  channels_.KeepOnly(workers);
   board_.KeepOnly(workers);
   subscriber_.Tick(workers);
   if (const bool ready = core_.ready(); ready != serving_) {

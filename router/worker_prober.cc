@@ -60,10 +60,13 @@ void WorkerProber::Probe(const WorkerWatch::Target& target) {
   std::lock_guard lock(mutex_);  // the answer comes on another thread, and finds the probe
   const int64_t id = next_probe_++;
   probes_[id] = PingCall::Start(
-      v1::Worker::NewStub(channels_->Get(target.address)), std::move(request),
+      v1::Worker::NewStub(channels_->Get(target.address, target.epoch)), std::move(request),
       DeadlineIn(silence_ms_), begin,
       [this, id, number = target.number](const absl::Status& status, const v1::PingResponse&) {
-        if (IsAnswer(status)) watch_->OnAnswer(number);
+        if (IsAnswer(status)) {
+          watch_->OnAnswer(number);
+          core_->MarkReachable(number);
+        }
         std::lock_guard lock(mutex_);
         probes_.erase(id);
         if (probes_.empty()) changed_.notify_all();

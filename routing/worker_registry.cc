@@ -111,7 +111,6 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   worker->others = std::max(0, report.queued - worker->active);
   worker->report = std::move(report);
   worker->last_heard_us = clock_->NowUs();
-  worker->unreachable = false;
   return absl::OkStatus();
 }
 
@@ -123,6 +122,10 @@ void WorkerRegistry::Leave(const std::string& id, Epoch epoch) {
 
 void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = true;
+}
+
+void WorkerRegistry::MarkReachable(WorkerNumber number) {
+  if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = false;
 }
 
 bool WorkerRegistry::HasStandIn(const WorkerRecord& worker,

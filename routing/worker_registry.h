@@ -15,7 +15,8 @@
 //    it is refused. So nobody evicts a worker that lives, and a worker that was killed and
 //    restarted is back two heartbeats later.
 //  - A heartbeat that is refused changes nothing.
-//  - An unreachable worker (a call to it failed) gets no new requests until its next heartbeat.
+//  - An unreachable worker (a call to it failed) gets no new requests until it answers a probe:
+//    that its heartbeats come does not say that calls get there.
 //  - A silent worker (it does not answer probes) gets none until it answers, where another one
 //  could
 //    take its place: what nobody else could do anyway may as well wait for it.
@@ -119,6 +120,7 @@ class WorkerRegistry {
   // Ignored when that incarnation is not there.
   void Leave(const std::string& id, Epoch epoch);
   void MarkUnreachable(WorkerNumber number);
+  void MarkReachable(WorkerNumber number);
   // Those that do not answer; all others do. Returns those of them whose requests can go on
   // elsewhere: prompts on any decode worker, answers on one with equal KV. Of a worker that has
   // left the registry nothing is known but that it is not needed when there is a usable one.

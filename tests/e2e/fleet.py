@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 from cluster import REST_TIMEOUT_S, START_TIMEOUT_S, Service, wait_until
@@ -145,14 +146,18 @@ class Fleet(Service):
         return self.router_process.log()
 
     def wait_registered(self):
-        """Until the router knows exactly the processes that are there."""
+        """Until the router knows exactly the processes that are there, and has reached each."""
         def registered():
             status = self.status()
             epochs = {worker["worker_id"]: worker["epoch"] for worker in status["workers"]}
             return (status.get("ready") and epochs.keys() == self.by_name.keys() and
+                    not any(worker.get("unreachable") or worker.get("silent") for worker in status["workers"]) and
                     all(epoch not in self.by_name[name].ended_epochs for name, epoch in epochs.items()) and epochs)
         for name, epoch in wait_until(registered, START_TIMEOUT_S, "all workers registered").items():
             self.by_name[name].last_epoch = epoch
+
+    def decode_workers(self):
+        return [worker for worker in self.by_name.values() if worker.role == "decode"]
 
     def make_whole(self):
         """Heals every path, forgets what was to strike, and starts again who is dead."""
@@ -169,8 +174,33 @@ class Fleet(Service):
             worker.process.thaw()
         self.wait_registered()
 
+    def strike_at(self, message, nth, action, channel="grpc", role="decode"):
+        """`action(worker, unit)` before the n-th such message passes at the first worker of that role to see it."""
+        strike = Strike(action)
+        for worker in self.by_name.values():
+            if worker.role == role:
+                getattr(worker, channel).when(message, nth, strike.at(worker))
+        return strike
+
     def wait_reclaimed(self, worker):
         """Until no request and no transfer holds a block there; returns the milliseconds that took."""
         begin = time.monotonic()
         wait_until(lambda: worker.inspect() == (0, 0), REST_TIMEOUT_S, f"all blocks of {worker.name} back")
         return (time.monotonic() - begin) * 1000
+
+
+class Strike:
+    """An action at the first of several places that it comes to; remembers where and when."""
+
+    def __init__(self, action):
+        self.action, self.where, self.at_s = action, None, None
+        self.struck = threading.Event()
+
+    def at(self, where):
+        def strike(unit):
+            if self.where is not None:
+                return None
+            self.where, self.at_s = where, time.monotonic()
+            self.struck.set()
+            return self.action(where, unit)
+        return strike

@@ -7,13 +7,12 @@ Standard library only.
 """
 
 import json
-import pathlib
 import signal
 import subprocess
-import threading
 
 from cluster import busy, wait_until
-from service_case import ARGUMENTS, BLOCK, CHUNK, SEEN_TIMEOUT_S, ServiceTest, main, run
+from fleet import Fleet
+from service_case import ARGUMENTS, BLOCK, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
 
 def several(job, n):
@@ -104,20 +103,15 @@ class Choices(ServiceTest):
 
 
 class LosingADecodeWorker(ServiceTest):
-    """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
-    worker_arguments = ("--kv-blocks=512", "--threads=1", "--hash-logits")
-
-    def start_worker(self):
-        worker = subprocess.Popen(
-            [str(pathlib.Path(ARGUMENTS.bin) / "baton-decode-worker"), "--model", ARGUMENTS.model,
-             "--router", self.cluster.router, "--worker-id", "late", *self.worker_arguments],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(lambda: (worker.kill(), worker.wait()))
-        wait_until(lambda: "late" in self.cluster.workers(), SEEN_TIMEOUT_S, "the late worker")
-        return worker
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.fleet = cls.enterClassContext(
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
+                  ("--kv-blocks=512", "--threads=1", "--hash-logits")))
+        cls.text_ids = [id for ids in inspect_tokens(read_texts()) for id in ids]
 
     def test_choices_go_on_elsewhere_each_from_where_it_was(self):
-        fields = {"max_tokens": 300, "seed": 5, "temperature": 1.1, "ignore_eos": True,
+        fields = {"max_tokens": 150, "seed": 5, "temperature": 1.1, "ignore_eos": True,
                   "frequency_penalty": 0.4, "logprobs": 1}
         # The stop string ends some choices before the worker is lost.
         pairs = [several({"id": f"{i}", "prompt_token_ids": self.prompt(45 + 9 * i, 60 * i),
@@ -125,25 +119,17 @@ class LosingADecodeWorker(ServiceTest):
                  for i in range(4)]
         want, _ = run([job for _, alone in pairs for job in alone])
         for placement in ("remote", "local"):
-            worker = self.start_worker()
-            got = {}
-            client = threading.Thread(target=lambda: got.update(self.cluster.generate(
-                [job | {"cache_salt": placement} for job, _ in pairs], "--placement", placement,
-                concurrency=len(pairs))[0]))
-            client.start()
-            wait_until(lambda: int(self.cluster.workers()["late"]["decode_tokens"]) > 60,
-                       SEEN_TIMEOUT_S, "answers under way on the late worker")
-            worker.kill()
-            client.join()
+            strike = self.fleet.strike_at("Decode<", 60, lambda worker, _: worker.process.kill())
+            got, _ = self.fleet.generate([job | {"cache_salt": placement} for job, _ in pairs],
+                                         "--placement", placement, concurrency=len(pairs))
+            self.assertTrue(strike.struck.is_set())
             self.assert_same_answers(got, want, placement)
             self.assertTrue(any(result["ledger"]["resumes"] == 1 for result in got.values()))
             for name, result in got.items():
                 self.assertEqual(result["usage"]["completion_tokens"], len(result["token_ids"]))
                 self.assertEqual(len(result["logprobs"]), len(result["token_ids"]), name)
-            worker.wait()
-            wait_until(lambda: "late" not in self.cluster.workers(), SEEN_TIMEOUT_S, "the worker gone")
-            workers = self.cluster.wait_at_rest()
-            self.assertFalse(any(busy(worker) for worker in workers.values()))
+            self.fleet.make_whole()
+            self.fleet.wait_at_rest()
 
 
 if __name__ == "__main__":

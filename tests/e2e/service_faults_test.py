@@ -7,6 +7,7 @@ connections that break, lie or crawl. Every answer is compared with what one pro
 Prints how long things took as `name value` lines; no test depends on them. Standard library only.
 """
 
+import itertools
 import signal
 import sys
 import threading
@@ -26,23 +27,6 @@ def report(name, value):
     print(f"{name} {value:.1f}", file=sys.stderr)
 
 
-class Strike:
-    """An action at the first of several places that it comes to; remembers where and when."""
-
-    def __init__(self, action):
-        self.action, self.where, self.at_s = action, None, None
-        self.struck = threading.Event()
-
-    def at(self, where):
-        def strike(unit):
-            if self.where is not None:
-                return None
-            self.where, self.at_s = where, time.monotonic()
-            self.struck.set()
-            return self.action(where, unit)
-        return strike
-
-
 def setUpModule():
     # A small budget for draining: what has not ended by then goes on elsewhere.
     fleet = Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
@@ -54,6 +38,7 @@ def setUpModule():
 class FaultsTest(ServiceTest):
     """One fleet for all tests; it is whole again after each."""
     wanted = {}  # the reference's answers, by how many requests there are
+    salts = itertools.count()
 
     @classmethod
     def setUpClass(cls):
@@ -67,34 +52,18 @@ class FaultsTest(ServiceTest):
                 for i in range(count)]
         if count not in self.wanted:
             self.wanted[count] = run(jobs)[0]
-        return [job | {"cache_salt": salt} for job in jobs]
-
-    def wait_for_a_remote_prefill(self):
-        """The router believes a worker that it gave up only when that has answered."""
-        job = {"id": "it", "prompt_token_ids": self.prompt(40), "max_tokens": 1}
-        wait_until(lambda: "error" not in self.fleet.generate([job], "--placement", "remote")[0]["it"], SEEN_TIMEOUT_S,
-                   "a prefill worker that is used")
+        return [job | {"cache_salt": f"{salt} {next(self.salts)}"} for job in jobs]
 
     def cut_transfers(self):
         """So that the next one begins with a greeting."""
-        for worker in self.decode_workers():
+        for worker in self.fleet.decode_workers():
             worker.kv.reset()
-
-    def decode_workers(self):
-        return [worker for worker in self.fleet.by_name.values() if worker.role == "decode"]
 
     def answer_all(self, salt, *arguments, count=3):
         jobs = self.jobs(salt, count)
         got, _ = self.fleet.generate(jobs, *arguments, concurrency=count)
         self.assert_same_answers(got, self.wanted[count], salt)
         return got
-
-    def strike_at(self, message, nth, action, channel="grpc", role="decode"):
-        strike = Strike(action)
-        for worker in self.fleet.by_name.values():
-            if worker.role == role:
-                getattr(worker, channel).when(message, nth, strike.at(worker))
-        return strike
 
     def tearDown(self):
         self.fleet.make_whole()
@@ -107,11 +76,11 @@ class Silence(FaultsTest):
     def check_answers_go_on(self, name, fault, heal):
         others_s = []
         def lose(worker, _):
-            for other in self.decode_workers():
+            for other in self.fleet.decode_workers():
                 if other is not worker:
                     other.grpc.when("Decode>", 1, lambda _: others_s.append(time.monotonic()))
             fault(worker)
-        strike = self.strike_at("Decode<", 12, lose)
+        strike = self.fleet.strike_at("Decode<", 12, lose)
         got = self.answer_all(name)
         self.assertTrue(strike.struck.is_set())
         self.assertTrue(any(result["ledger"]["resumes"] > 0 for result in got.values()))
@@ -133,7 +102,7 @@ class Silence(FaultsTest):
         def deafen(worker):
             worker.grpc.stall(TO_SERVER)
         # What it says still arrives: its answers may end before it is given up, so more are sent to it afterwards.
-        strike = self.strike_at("Decode<", 2, lambda worker, _: deafen(worker))
+        strike = self.fleet.strike_at("Decode<", 2, lambda worker, _: deafen(worker))
         self.answer_all("deaf_decode", count=6)
         self.assertTrue(strike.struck.is_set())
         begin = time.monotonic()
@@ -145,17 +114,16 @@ class Silence(FaultsTest):
         for channel, role, message, nth in (("grpc", "prefill", "Prefill>", 1), ("kv", "decode", "Announce>", 1),
                                             ("kv", "decode", "Block>", 2)):
             name = f"frozen_prefill_at_{message[:-1]}"
-            strike = self.strike_at(message, nth, lambda *_: self.fleet["prefill-0"].process.signal(signal.SIGSTOP),
-                                    channel, role)
+            strike = self.fleet.strike_at(
+                message, nth, lambda *_: self.fleet["prefill-0"].process.signal(signal.SIGSTOP), channel, role)
             self.answer_all(name, "--placement", "remote")
             self.assertTrue(strike.struck.is_set())
             report(f"{name}_answered_ms", (time.monotonic() - strike.at_s) * 1000)
             self.fleet.make_whole()
             self.fleet.wait_reclaimed(self.fleet["prefill-0"])
-            self.wait_for_a_remote_prefill()
 
     def test_a_deadline_is_kept_when_everybody_stands_still(self):
-        strike = self.strike_at("Decode<", 3, lambda *_: [worker.process.signal(signal.SIGSTOP)
+        strike = self.fleet.strike_at("Decode<", 3, lambda *_: [worker.process.signal(signal.SIGSTOP)
                                                           for worker in self.fleet.by_name.values()])
         jobs = [job | {"max_tokens": 4000} for job in self.jobs("deadline")]
         begin = time.monotonic()
@@ -170,7 +138,7 @@ class Silence(FaultsTest):
             self.assertIn(result["error"]["code"], ("DEADLINE_EXCEEDED", "UNAVAILABLE"))
 
     def test_a_frozen_routers_requests_give_their_blocks_back(self):
-        strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGSTOP))
+        strike = self.fleet.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGSTOP))
         got = {}
         client = threading.Thread(target=lambda: got.update(
             self.fleet.generate([job | {"max_tokens": 600} for job in self.jobs("frozen router")], "--timeout-ms",
@@ -206,7 +174,7 @@ class Kills(FaultsTest):
                     self.killed = worker if victim == "decode" else self.fleet["prefill-0"]
                     self.killed.process.signal(signal.SIGKILL)
                 self.cut_transfers()
-                strike = self.strike_at(message, nth, kill, channel, role)
+                strike = self.fleet.strike_at(message, nth, kill, channel, role)
                 try:
                     # Of two requests the second might come when there is no prefill worker, and insist on one.
                     self.answer_all(f"{victim} killed at {message} {nth}", "--placement", "remote",
@@ -216,10 +184,9 @@ class Kills(FaultsTest):
                     if strike.struck.is_set():
                         self.killed.process.popen.wait()
                     self.fleet.make_whole()
-                    self.wait_for_a_remote_prefill()
 
     def test_a_killed_router_leaves_no_blocks_behind(self):
-        strike = self.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGKILL))
+        strike = self.fleet.strike_at("Decode<", 12, lambda *_: self.fleet.router_process.signal(signal.SIGKILL))
         got, code = self.fleet.generate([job | {"max_tokens": 400} for job in self.jobs("killed router")], concurrency=3)
         self.assertTrue(strike.struck.is_set())
         self.assertEqual(code, 1)
@@ -236,7 +203,7 @@ class Transfers(FaultsTest):
 
     def check(self, name, message, nth, action):
         with self.subTest(fault=name, message=message):
-            strike = self.strike_at(message, nth, action, "kv")
+            strike = self.fleet.strike_at(message, nth, action, "kv")
             try:
                 self.answer_all(f"{name} at {message} {nth}", "--placement", "remote", count=2)
                 self.assertTrue(strike.struck.is_set())
@@ -256,7 +223,7 @@ class Transfers(FaultsTest):
             self.check("stall", "Block>", 2, lambda worker, _, direction=direction: worker.kv.stall(direction))
 
     def test_slow_paths(self):
-        for worker in self.decode_workers():
+        for worker in self.fleet.decode_workers():
             worker.kv.delay(0.02)
             worker.kv.cap(4 << 20)
         self.answer_all("slow path", "--placement", "remote")

@@ -27,11 +27,11 @@ WorkerReport Report(const std::string& id, WorkerRole role = WorkerRole::kDecode
 TEST(RouterCore, EveryTurnAsksAnotherWorkerForTheModel) {
   const SystemClock clock;
   RouterCore core(RouterOptions(), &clock);
-  EXPECT_EQ(core.ModelSource(0), "");
+  EXPECT_FALSE(core.ModelSource(0));
   for (const char* id : {"a", "b"}) ASSERT_TRUE(core.Heartbeat(Report(id)).ok());
-  EXPECT_EQ(core.ModelSource(0), "a:1");
-  EXPECT_EQ(core.ModelSource(1), "b:1");
-  EXPECT_EQ(core.ModelSource(2), "a:1");
+  EXPECT_EQ(core.ModelSource(0)->report.address, "a:1");
+  EXPECT_EQ(core.ModelSource(1)->report.address, "b:1");
+  EXPECT_EQ(core.ModelSource(2)->report.address, "a:1");
 }
 
 // 64 units of a prompt with one token more.

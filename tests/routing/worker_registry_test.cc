@@ -189,11 +189,13 @@ TEST_F(WorkerRegistryTest, ANewWorkerAtAnAddressEndsTheOneThatIsSilentThere) {
   EXPECT_EQ(registry_.workers()[0].report.id, "b");
 }
 
-TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainAfterAHeartbeat) {
+TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainWhenItHasAnswered) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   registry_.MarkUnreachable(NumberOf("a"));
   EXPECT_FALSE(registry_.workers()[0].Usable());
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  EXPECT_FALSE(registry_.workers()[0].Usable()) << "it speaks, but calls may not get there";
+  registry_.MarkReachable(NumberOf("a"));
   EXPECT_TRUE(registry_.workers()[0].Usable());
 }
 

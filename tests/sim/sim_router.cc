@@ -434,7 +434,10 @@ void SimRouter::Probe(const WorkerWatch::Target& target) {
   SimNetwork* const network = environment_.network;
   const auto heard = [this, incarnation = node().incarnation(), number = target.number] {
     if (node().incarnation() != incarnation) return;
-    node().Post(0, [this, number] { watch_->OnAnswer(number); });
+    node().Post(0, [this, number] {
+      watch_->OnAnswer(number);
+      core_->MarkReachable(number);
+    });
   };
   const auto answer = [this, worker, network, heard, epoch = target.epoch] {
     if (worker->epoch() != epoch) return;
