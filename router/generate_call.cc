@@ -343,7 +343,7 @@ void GenerateCall::AwaitReport() {
 
 void GenerateCall::ForwardTokens() {
   PrefillEnded();
-  WaitsNoMore();
+  WaitsNoMore(/*served=*/true);
   v1::Tokens& tokens = *event_.mutable_tokens();
   const std::span<const TokenId> ids(tokens.token_ids().data(),
                                      static_cast<size_t>(tokens.token_ids_size()));
@@ -396,12 +396,12 @@ void GenerateCall::Fail(const absl::Status& status) {
 
 void GenerateCall::Ended(bool succeeded) {
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
-  WaitsNoMore();
+  WaitsNoMore(/*served=*/false);
   host_.core->RequestEnded(succeeded);
 }
 
-void GenerateCall::WaitsNoMore() {
-  if (waiting_since_us_) host_.core->WaitsNoMore(*waiting_since_us_);
+void GenerateCall::WaitsNoMore(bool served) {
+  if (waiting_since_us_) host_.core->WaitsNoMore(*waiting_since_us_, served);
   waiting_since_us_.reset();
 }
 

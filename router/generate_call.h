@@ -104,7 +104,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   void Finish();
   void Fail(const absl::Status& status);
   void Ended(bool succeeded);
-  void WaitsNoMore();
+  void WaitsNoMore(bool served);
   void RememberPrefixes();
   // The prompt does not wait on its worker any more.
   void PrefillEnded();

@@ -58,8 +58,9 @@ void KvEventSubscriber::Begin(const WorkerRecord& worker, Subscription& subscrip
   const absl::StatusOr<KvEventPosition> position = index_->Position(worker.number);
   if (!position.ok()) return;  // the index learns of it with its next tick
   subscription.stream = std::make_shared<KvEventStreamReader>(
-      v1::Worker::NewStub(channels_->Get(worker.report.address, worker.report.epoch)), worker.number, index_,
-      &index_writer_, [this, number = worker.number](const absl::Status& status, bool progressed) {
+      v1::Worker::NewStub(channels_->Get(worker.report.address, worker.report.epoch)),
+      worker.number, index_, &index_writer_,
+      [this, number = worker.number](const absl::Status& status, bool progressed) {
         OnEnd(number, status, progressed);
       });
   ++open_streams_;

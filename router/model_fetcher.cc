@@ -36,11 +36,12 @@ void ModelFetcher::MaybeFetch() {
                         std::function<void(grpc::Status)> done) {
     stub.async()->GetTokenizer(context, request, response, std::move(done));
   };
-  call_ = Call::Start(v1::Worker::NewStub(channels_->Get(source->report.address, source->report.epoch)),
-                      v1::GetTokenizerRequest(), DeadlineIn(kFetchTimeoutMs), begin,
-                      [this](const absl::Status& status, v1::TokenizerDescription description) {
-                        OnDescription(status, std::move(description));
-                      });
+  call_ =
+      Call::Start(v1::Worker::NewStub(channels_->Get(source->report.address, source->report.epoch)),
+                  v1::GetTokenizerRequest(), DeadlineIn(kFetchTimeoutMs), begin,
+                  [this](const absl::Status& status, v1::TokenizerDescription description) {
+                    OnDescription(status, std::move(description));
+                  });
 }
 
 void ModelFetcher::OnDescription(const absl::Status& status, v1::TokenizerDescription description) {

@@ -232,9 +232,13 @@ int64_t RouterCore::Waits() {
   return now_us;
 }
 
-void RouterCore::WaitsNoMore(int64_t since_us) {
+void RouterCore::WaitsNoMore(int64_t since_us, bool served) {
   std::lock_guard lock(mutex_);
-  waiting_.Leave(since_us);
+  if (served) {
+    waiting_.Served(since_us, clock_->NowUs());
+  } else {
+    waiting_.GaveUp(since_us);
+  }
 }
 
 void RouterCore::RequestStarted() {

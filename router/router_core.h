@@ -108,9 +108,10 @@ class RouterCore {
 
   // Whether a request with `left_us` to its deadline has a chance: WaitingLine::MayJoin.
   absl::Status MayWait(int64_t left_us) const;
-  // It waits for its first token from now on; returns what WaitsNoMore is told.
+  // It waits for its first token from now on; returns what WaitsNoMore is told, with whether it has
+  // got it.
   int64_t Waits();
-  void WaitsNoMore(int64_t since_us);
+  void WaitsNoMore(int64_t since_us, bool served);
 
   void RequestStarted();
   void RequestEnded(bool succeeded);

@@ -2,14 +2,16 @@
 // wait in vain: under overload work goes to requests that can still be answered in time, and the
 // others know at once.
 //
-// How long a newcomer will wait is estimated by how long the first in the line has waited: no
-// knowledge of machines or prompts is needed. Requests without a deadline wait as long as it takes.
+// How long a newcomer will wait is estimated by how many wait already and how fast a line of late
+// got its first tokens; before that is known, by how long the first has waited. No knowledge of
+// machines or prompts is needed. Requests without a deadline wait as long as it takes.
 //
 // Thread safety: the host's lock.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
@@ -18,19 +20,30 @@ namespace baton {
 
 class WaitingLine {
  public:
-  // So many may wait whatever the first one's time: it may have a long prompt.
+  // So many may wait whatever is known of the time: they may have short prompts behind a long one.
+  // Only so many are a line, whose pace says what the machines can do.
   static constexpr size_t kAlwaysAdmitted = 16;
+  // First tokens that make a pace; later ones count for as much as this many before them.
+  static constexpr int32_t kPaceTokens = 16;
 
   // `left_us`: to the newcomer's deadline. ResourceExhausted when it would spend more than half of
   // that waiting.
   absl::Status MayJoin(int64_t now_us, int64_t left_us) const;
-  void Join(int64_t now_us) { joined_us_.insert(now_us); }
-  // `joined_us` as in Join.
-  void Leave(int64_t joined_us);
+  void Join(int64_t now_us);
+  // `joined_us` as in Join: it has its first token, or will never get one.
+  void Served(int64_t joined_us, int64_t now_us);
+  void GaveUp(int64_t joined_us);
   size_t size() const { return joined_us_.size(); }
 
  private:
+  bool IsLine() const { return joined_us_.size() >= kAlwaysAdmitted; }
+
   absl::btree_multiset<int64_t> joined_us_;
+  // Of the present line: when it was last served, or formed.
+  std::optional<int64_t> served_us_;
+  // Of all lines.
+  int32_t paced_ = 0;   // at most kPaceTokens
+  double pace_us_ = 0;  // from one first token to the next
 };
 
 }  // namespace baton

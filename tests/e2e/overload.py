@@ -3,10 +3,13 @@
 
   scripts/overload.sh [--seconds 60] [--factor 10] [--seed N]      (makes the Python environment and runs this)
 
-Three phases: as many clients as saturate the service, one request after the other (peak); requests at `factor` times that
-rate, whatever becomes of them, while others do not read what they asked for and others again call off at once (overload);
-after a pause of 5 seconds the clients of the first phase again (recovery). Every request has a deadline: an answer counts
-(goodput) when it is whole before that.
+Three phases, each beside clients that do not read what they asked for: as many clients as saturate the service, one request
+after the other (peak); requests at `factor` times that rate, whatever becomes of them, of which many call off at once
+(overload); after a pause of 5 seconds the clients of the first phase again (recovery). Every request has a deadline: an
+answer counts (goodput) when it is whole before that.
+
+Server and load share the machine, so what the load itself costs is printed (`…_load_cpus`), and it sends bytes that were made
+beforehand.
 
 Prints `name value` lines. Exit code 1 when a request ended in another way than it may, a process has grown, or blocks or
 requests are left behind; never for a time or a rate.
@@ -15,6 +18,8 @@ requests are left behind; never for a time or a rate.
 import argparse
 import asyncio
 import collections
+import contextlib
+import itertools
 import os
 import pathlib
 import random
@@ -32,6 +37,7 @@ PROMPT_TOKENS = 64
 NON_READERS = 4
 CANCEL_SHARE = 0.2
 RECOVERY_PAUSE_S = 5
+PROMPTS = 1024  # made beforehand, taken in turn
 MAX_GROWTH_MIB = 600  # router or worker beside its pool: far below what one message for every refused request would be
 ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
 
@@ -60,16 +66,23 @@ class Overload:
         self.options, self.cluster = options, cluster
         self.rng = random.Random(options.seed)
         self.problems = []
-        self.vocabulary = 0
+        self.requests = None  # bytes, for ever
 
-    def request(self, max_tokens=ANSWER_TOKENS):
-        ids = [self.rng.randrange(100, self.vocabulary) for _ in range(PROMPT_TOKENS)]
-        return pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=ids),
-                                  sampling=pb.SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True))
+    def make_requests(self, vocabulary):
+        def request():
+            ids = [self.rng.randrange(100, vocabulary) for _ in range(PROMPT_TOKENS)]
+            # No prefix is ever there already, also of those that come again.
+            return pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=ids), cache_salt="0000",
+                                      sampling=pb.SamplingParams(max_tokens=ANSWER_TOKENS, temperature=0, ignore_eos=True))
+        made = [request() for _ in range(PROMPTS)]
+        for turn in itertools.count():
+            for one in made:
+                one.cache_salt = f"{turn:04}"
+                yield one.SerializeToString()
 
-    async def ask(self, stub, tally, cancel_after_s=None):
+    async def ask(self, generate, tally, cancel_after_s=None):
         begin = time.monotonic()
-        call = stub.Generate(self.request(), timeout=self.options.deadline_s)
+        call = generate(next(self.requests), timeout=self.options.deadline_s)
         if cancel_after_s is not None:
             asyncio.get_running_loop().call_later(cancel_after_s, call.cancel)
         code, detail = "OK", ""
@@ -82,25 +95,25 @@ class Overload:
             code = "CANCELLED"
         tally.add(code, (time.monotonic() - begin) * 1000, detail)
 
-    async def closed_loop(self, stub, seconds):
+    async def closed_loop(self, generate, seconds):
         """Answers a second of `clients` clients that always wait for one."""
         tally, end = Tally(), time.monotonic() + seconds
         async def client():
             while time.monotonic() < end:
-                await self.ask(stub, tally)
+                await self.ask(generate, tally)
         begin = time.monotonic()
         await asyncio.gather(*(client() for _ in range(self.options.clients)))
         self.check(tally, {"OK"}, "a saturating load")
         return tally.ends["OK"] / (time.monotonic() - begin)
 
-    async def open_loop(self, stub, rate, seconds):
+    async def open_loop(self, generate, rate, seconds):
         tally, tasks, begin = Tally(), set(), time.monotonic()
         sent = 0
         while (elapsed := time.monotonic() - begin) < seconds:
             while sent < elapsed * rate:
                 sent += 1
                 storm = self.rng.random() < CANCEL_SHARE
-                task = asyncio.ensure_future(self.ask(stub, tally, self.rng.uniform(0, 0.05) if storm else None))
+                task = asyncio.ensure_future(self.ask(generate, tally, self.rng.uniform(0, 0.05) if storm else None))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             await asyncio.sleep(0.002)
@@ -109,12 +122,16 @@ class Overload:
         self.check(tally, ALLOWED, "overload")
         return tally, sent / seconds, in_time
 
-    async def do_not_read(self, stubs):
-        """Calls whose answers are left where they are."""
-        calls = [stub.Generate(self.request(max_tokens=2000)) for stub in stubs]
-        await asyncio.sleep(self.options.seconds)
-        for call in calls:
-            call.cancel()
+    async def beside_non_readers(self, phase):
+        """The phase's result, while others leave their answers where they are: the same work in each phase."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        request = pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[1]),
+                                     sampling=pb.SamplingParams(max_tokens=2000, temperature=0, ignore_eos=True))
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(NON_READERS):
+                channel = await stack.enter_async_context(grpc.aio.insecure_channel(self.cluster.router, options=options))
+                stack.callback(pb_grpc.InferenceStub(channel).Generate(request).cancel)
+            return await phase
 
     def check(self, tally, allowed, what):
         for code, count in tally.ends.items():
@@ -136,18 +153,19 @@ class Overload:
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(self.cluster.router, options=options) as channel:
             stub = pb_grpc.InferenceStub(channel)
-            self.vocabulary = (await stub.GetModel(pb.GetModelRequest())).vocabulary
-            await self.closed_loop(stub, 2)  # warms up
-            peak = await self.closed_loop(stub, self.options.seconds)
+            self.requests = self.make_requests((await stub.GetModel(pb.GetModelRequest())).vocabulary)
+            generate = channel.unary_stream("/baton.v1.Inference/Generate")
+            await self.closed_loop(generate, 2)  # warms up
+            cpu_s = time.process_time()
+            peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
             yield "peak_goodput_per_s", peak
+            yield "peak_load_cpus", (time.process_time() - cpu_s) / self.options.seconds
             before, most = self.resident_mib(), {}
             watch = asyncio.ensure_future(self.watch_memory(most))
-            idle = [grpc.aio.insecure_channel(self.cluster.router, options=options) for _ in range(NON_READERS)]
-            not_reading = asyncio.ensure_future(self.do_not_read([pb_grpc.InferenceStub(c) for c in idle]))
-            tally, offered, kept = await self.open_loop(stub, self.options.factor * peak, self.options.seconds)
-            await not_reading
-            for held in idle:
-                await held.close()
+            cpu_s = time.process_time()
+            tally, offered, kept = await self.beside_non_readers(
+                self.open_loop(generate, self.options.factor * peak, self.options.seconds))
+            yield "overload_load_cpus", (time.process_time() - cpu_s) / self.options.seconds
             yield "offered_per_s", offered
             yield "overload_goodput_per_s", kept
             yield "overload_goodput_share", kept / peak
@@ -156,7 +174,8 @@ class Overload:
             yield "refusal_p50_ms", tally.refusal_ms(0.5)
             yield "refusal_p99_ms", tally.refusal_ms(0.99)
             await asyncio.sleep(RECOVERY_PAUSE_S)
-            yield "recovered_share", await self.closed_loop(stub, self.options.seconds) / peak
+            recovered = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
+            yield "recovered_share", recovered / peak
             watch.cancel()
             for name, mib in before.items():
                 yield f"{name}_growth_mib", most[name] - mib

@@ -31,7 +31,7 @@ TEST(WaitingLine, TheFirstCountsUntilItLeaves) {
   line.Join(0);
   for (size_t i = 0; i < WaitingLine::kAlwaysAdmitted; ++i) line.Join(900);
   EXPECT_FALSE(line.MayJoin(1000, 1000).ok());
-  line.Leave(0);
+  line.GaveUp(0);
   EXPECT_TRUE(line.MayJoin(1000, 1000).ok());
 }
 
@@ -41,10 +41,53 @@ TEST(WaitingLine, AFewMayAlwaysWait) {
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
   line.Join(0);
   EXPECT_FALSE(line.MayJoin(1'000'000, 1).ok());
-  line.Leave(77);  // never joined
+  line.GaveUp(77);  // never joined
   EXPECT_EQ(line.size(), WaitingLine::kAlwaysAdmitted);
-  line.Leave(0);
+  line.GaveUp(0);
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
+}
+
+// A line of `size` that is served every 100 ms until its pace is known.
+WaitingLine PacedLine(size_t size) {
+  WaitingLine line;
+  int64_t now_us = 0;
+  for (size_t i = 0; i < WaitingLine::kAlwaysAdmitted; ++i) line.Join(now_us);
+  for (int32_t i = 0; i < WaitingLine::kPaceTokens; ++i) {
+    now_us += 100'000;
+    line.Join(now_us);
+    line.Served(i == 0 ? 0 : now_us - 100'000, now_us);
+  }
+  while (line.size() < size) line.Join(now_us);
+  return line;
+}
+
+TEST(WaitingLine, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
+  const WaitingLine line = PacedLine(50);
+  const absl::Status refused = line.MayJoin(1'600'000, 9'000'000);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(::testing::HasSubstr("50 requests wait"),
+                               ::testing::HasSubstr("one more for about 5000 ms")));
+  EXPECT_TRUE(line.MayJoin(1'600'000, 11'000'000).ok());
+}
+
+TEST(WaitingLine, TimeWithoutALineIsNoPace) {
+  WaitingLine line = PacedLine(WaitingLine::kAlwaysAdmitted);
+  line.Served(0, 1'700'000);  // no line any more
+  const int64_t later_us = 900'000'000;
+  while (line.size() < 40) line.Join(later_us);
+  line.Served(later_us, later_us + 100'000);
+  EXPECT_TRUE(line.MayJoin(later_us + 100'000, 8'500'000).ok());
+  EXPECT_FALSE(line.MayJoin(later_us + 100'000, 7'000'000).ok());
+}
+
+TEST(WaitingLine, ThoseWhoGiveUpAreNoPace) {
+  WaitingLine line;
+  for (int64_t i = 0; i < 100; ++i) line.Join(i);
+  for (int64_t i = 0; i < 60; ++i) line.GaveUp(i);
+  EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the first of them has waited 0.94 ms";
+  line.Served(60, 1'000'000);
+  EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok()) << "and now it is one second";
 }
 
 }  // namespace
