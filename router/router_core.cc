@@ -237,7 +237,7 @@ void RouterCore::WaitsNoMore(int64_t since_us, bool served) {
   if (served) {
     waiting_.Served(since_us, clock_->NowUs());
   } else {
-    waiting_.GaveUp(since_us);
+    waiting_.GaveUp(since_us, clock_->NowUs());
   }
 }
 

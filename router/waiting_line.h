@@ -11,7 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <deque>
 
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
@@ -23,8 +23,10 @@ class WaitingLine {
   // So many may wait whatever is known of the time: they may have short prompts behind a long one.
   // Only so many are a line, whose pace says what the machines can do.
   static constexpr size_t kAlwaysAdmitted = 16;
-  // First tokens that make a pace; later ones count for as much as this many before them.
-  static constexpr int32_t kPaceTokens = 16;
+  // First tokens that make a pace, and that it is the mean of. They come in bunches: a step
+  // computes several prompts.
+  static constexpr size_t kFewestPaced = 16;
+  static constexpr size_t kMostPaced = 64;
 
   // `left_us`: to the newcomer's deadline. ResourceExhausted when it would spend more than half of
   // that waiting.
@@ -32,18 +34,20 @@ class WaitingLine {
   void Join(int64_t now_us);
   // `joined_us` as in Join: it has its first token, or will never get one.
   void Served(int64_t joined_us, int64_t now_us);
-  void GaveUp(int64_t joined_us);
+  void GaveUp(int64_t joined_us, int64_t now_us);
   size_t size() const { return joined_us_.size(); }
 
  private:
   bool IsLine() const { return joined_us_.size() >= kAlwaysAdmitted; }
+  // A clock that runs only while there is a line.
+  int64_t LineUs(int64_t now_us) const {
+    return lines_before_us_ + (IsLine() ? now_us - line_since_us_ : 0);
+  }
 
   absl::btree_multiset<int64_t> joined_us_;
-  // Of the present line: when it was last served, or formed.
-  std::optional<int64_t> served_us_;
-  // Of all lines.
-  int32_t paced_ = 0;   // at most kPaceTokens
-  double pace_us_ = 0;  // from one first token to the next
+  int64_t lines_before_us_ = 0;  // how long earlier lines were there
+  int64_t line_since_us_ = 0;    // when the present one formed
+  std::deque<int64_t> served_;   // by LineUs, the last ones
 };
 
 }  // namespace baton

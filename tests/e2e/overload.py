@@ -159,16 +159,21 @@ class Overload:
             cpu_s = time.process_time()
             peak = await self.beside_non_readers(self.closed_loop(generate, self.options.seconds))
             yield "peak_goodput_per_s", peak
-            yield "peak_load_cpus", (time.process_time() - cpu_s) / self.options.seconds
+            peak_load_cpus = (time.process_time() - cpu_s) / self.options.seconds
+            yield "peak_load_cpus", peak_load_cpus
             before, most = self.resident_mib(), {}
             watch = asyncio.ensure_future(self.watch_memory(most))
             cpu_s = time.process_time()
             tally, offered, kept = await self.beside_non_readers(
                 self.open_loop(generate, self.options.factor * peak, self.options.seconds))
-            yield "overload_load_cpus", (time.process_time() - cpu_s) / self.options.seconds
+            load_cpus = (time.process_time() - cpu_s) / self.options.seconds
+            yield "overload_load_cpus", load_cpus
             yield "offered_per_s", offered
             yield "overload_goodput_per_s", kept
             yield "overload_goodput_share", kept / peak
+            # Of the peak on the CPUs that the load left.
+            cpus = len(os.sched_getaffinity(0))
+            yield "overload_goodput_share_per_cpu", kept / peak * (cpus - peak_load_cpus) / (cpus - load_cpus)
             for code in sorted(ALLOWED):
                 yield f"overload_{code}", tally.ends[code]
             yield "refusal_p50_ms", tally.refusal_ms(0.5)

@@ -31,7 +31,7 @@ TEST(WaitingLine, TheFirstCountsUntilItLeaves) {
   line.Join(0);
   for (size_t i = 0; i < WaitingLine::kAlwaysAdmitted; ++i) line.Join(900);
   EXPECT_FALSE(line.MayJoin(1000, 1000).ok());
-  line.GaveUp(0);
+  line.GaveUp(0, 1000);
   EXPECT_TRUE(line.MayJoin(1000, 1000).ok());
 }
 
@@ -41,9 +41,9 @@ TEST(WaitingLine, AFewMayAlwaysWait) {
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
   line.Join(0);
   EXPECT_FALSE(line.MayJoin(1'000'000, 1).ok());
-  line.GaveUp(77);  // never joined
+  line.GaveUp(77, 1);  // never joined
   EXPECT_EQ(line.size(), WaitingLine::kAlwaysAdmitted);
-  line.GaveUp(0);
+  line.GaveUp(0, 1);
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
 }
 
@@ -52,7 +52,7 @@ WaitingLine PacedLine(size_t size) {
   WaitingLine line;
   int64_t now_us = 0;
   for (size_t i = 0; i < WaitingLine::kAlwaysAdmitted; ++i) line.Join(now_us);
-  for (int32_t i = 0; i < WaitingLine::kPaceTokens; ++i) {
+  for (size_t i = 0; i < WaitingLine::kFewestPaced; ++i) {
     now_us += 100'000;
     line.Join(now_us);
     line.Served(i == 0 ? 0 : now_us - 100'000, now_us);
@@ -84,7 +84,7 @@ TEST(WaitingLine, TimeWithoutALineIsNoPace) {
 TEST(WaitingLine, ThoseWhoGiveUpAreNoPace) {
   WaitingLine line;
   for (int64_t i = 0; i < 100; ++i) line.Join(i);
-  for (int64_t i = 0; i < 60; ++i) line.GaveUp(i);
+  for (int64_t i = 0; i < 60; ++i) line.GaveUp(i, 100);
   EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the first of them has waited 0.94 ms";
   line.Served(60, 1'000'000);
   EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok()) << "and now it is one second";
