@@ -36,6 +36,7 @@ struct WorkerOptions {
   std::string transfer_advertise;
   TransferMedium transport = TransferMedium::kAuto;
   std::string worker_id;
+  int32_t nice = 0;
   std::vector<std::string> routers;
 };
 
@@ -61,6 +62,11 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   settings.Add(
       "worker-id", &options.worker_id,
       "Name of this worker in the cluster; made up from role, host and process id when empty.");
+  settings.Add(
+      "nice", &options.nice, 0, 19,
+      "How much CPU priority to give up, as nice(1) does. `baton up` gives decode workers 6 where "
+      "prefill workers share the machine: what waits meanwhile is decoded in larger "
+      "batches.");
 }
 
 std::string MakeWorkerId(const std::string& prefix) {
@@ -125,6 +131,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   line.AddSettings(engine_settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
+  (void)nice(options.nice);  // before there are threads, which inherit it
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   if (options.transport != TransferMedium::kShm) {
     options.engine.transfer_listen = options.transfer_listen;
