@@ -14,8 +14,8 @@
 //     by `state`. So a look-up finds whatever is there all the time it runs.
 //  2. At most half of the places are taken, 7 in two buckets. A full bucket costs a second cache
 //     line and a branch that the processor guesses wrong; with 5 entries to a bucket one insertion
-//     in six met a full one, and the index spent a third of its time there. With 3.5 it is one in
-//     twenty, for 5.5 bytes more an entry.
+//     in six met a full one, and the index spent a quarter of its time on them. With 3.5 it is one
+//     in twenty, for 5.5 bytes more an entry.
 //
 // Thread safety: one writer; look-ups on any thread. A reader takes a View, uses it, and afterwards
 // asks IsCurrent: if not, a rebuild took the memory away meanwhile and what was read means nothing.

@@ -50,7 +50,7 @@ void PrefixWalk::StopAll(const std::vector<uint64_t>& words) {
   match_.groups_.push_back({.units = static_cast<int32_t>(at_),
                             .first_word = static_cast<uint32_t>(match_.words_.size()),
                             .words = static_cast<uint32_t>(words.size())});
-  for (const uint64_t word : words) match_.words_.push_back(word);
+  match_.words_.insert(match_.words_.end(), words.begin(), words.end());
 }
 
 bool PrefixWalk::StepInline(const uint64_t* run, int entries, uint32_t offset, uint32_t count) {
