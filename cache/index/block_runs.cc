@@ -50,6 +50,10 @@ std::optional<BlockRuns::Found> BlockRuns::Find(const BlockTable::View& view,
   return found;
 }
 
+std::optional<BlockLocation> BlockRuns::Guess(const Hash128& hash) const {
+  return BlockTable::Find(table_.view(), KeyOf(hash), [](const BlockLocation&) { return true; });
+}
+
 uint32_t BlockRuns::Common(const Found& found, std::span<const Hash128> hashes) const {
   const uint32_t most = std::min<uint64_t>(found.head.length() - found.at.offset, hashes.size());
   uint32_t same = 1;
@@ -76,14 +80,20 @@ uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128>
   BlockTable::Row row(table_);
   const KeyMultipliers multipliers = multipliers_;
   RunHashes to = store_.HashesOf(line);
+  std::array<uint64_t, 2 * kAhead> bits;  // of the hashes whose table lines are on the way
+  const auto fetch = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; ++i) {
+      bits[i % bits.size()] = multipliers.BitsOf(hashes[i]);
+      row.Prefetch(BlockTable::Key(bits[i % bits.size()]));
+    }
+  };
+  fetch(0, std::min(count, kAhead));
   for (uint32_t begin = 0; begin < count; begin += kAhead) {
     const uint32_t end = std::min(count, begin + kAhead);
-    for (uint32_t i = end; i < std::min(count, end + kAhead); ++i) {
-      row.Prefetch(multipliers.KeyOf(hashes[i]));
-    }
+    fetch(end, std::min(count, end + kAhead));
     for (uint32_t i = begin; i < end; ++i) {
       const Hash128 hash = hashes[i];
-      const BlockTable::Key key = multipliers.KeyOf(hash);
+      const BlockTable::Key key(bits[i % bits.size()]);
       uint64_t* const home = row.HomeOf(key);
       if (BlockTable::Row::MayHave(home, key)) [[unlikely]] {
         if (IsKnown(hash, {.line = line, .offset = first + i})) return i;
@@ -186,6 +196,12 @@ void BlockRuns::EraseFromTable(uint32_t line, uint32_t begin, uint32_t end) {
     BlockTable::Row row(table_);
     const KeyMultipliers multipliers = multipliers_;
     const RunHashes hashes = store_.HashesOf(line);
+    // Of a short stretch the index has fetched the table's lines when it learned of the event.
+    if (end - begin > kAhead) {
+      for (uint32_t i = begin; i < begin + kAhead; ++i) {
+        row.Prefetch(multipliers.KeyOf(hashes.Get(i)));
+      }
+    }
     for (uint32_t i = begin; i < end; ++i) {
       if (i + kAhead < end) row.Prefetch(multipliers.KeyOf(hashes.Get(i + kAhead)));
       row.Erase(multipliers.KeyOf(hashes.Get(i)), {.line = line, .offset = i});

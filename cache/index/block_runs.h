@@ -37,9 +37,8 @@ struct KeyMultipliers {
   uint64_t first = 0x9e3779b97f4a7c15;
   uint64_t second = 0xc2b2ae3d27d4eb4f;
 
-  BlockTable::Key KeyOf(const Hash128& hash) const {
-    return BlockTable::Key(hash.low * first + hash.high * second);
-  }
+  uint64_t BitsOf(const Hash128& hash) const { return hash.low * first + hash.high * second; }
+  BlockTable::Key KeyOf(const Hash128& hash) const { return BlockTable::Key(BitsOf(hash)); }
 };
 
 class BlockRuns {
@@ -64,10 +63,14 @@ class BlockRuns {
   // ---- the writer ----
   std::optional<Found> Find(const Hash128& hash) const { return Find(table_.view(), hash); }
   void Prefetch(const Hash128& hash) const { BlockTable::Prefetch(table_.view(), KeyOf(hash)); }
+  // Where a block probably is, by the table alone, which spares the cache lines of its run. May be
+  // the place of another block (with evenly distributed hashes one in 10^5), and a place where
+  // there is none.
+  std::optional<BlockLocation> Guess(const Hash128& hash) const;
 
   // Takes in leading blocks of `hashes` that are new, held by `holder`; `after` is where the block
-  // before them is. At least one, unless memory or max_blocks is used up. REQUIRES: the first hash
-  // is not known.
+  // before them may be: a hint. At least one, unless memory or max_blocks is used up. REQUIRES: the
+  // first hash is not known.
   uint32_t AddNew(HolderId holder, const std::optional<BlockLocation>& after,
                   std::span<const Hash128> hashes);
   // Adds and removes holders of known blocks; as RunHolders says. May move blocks.

@@ -10,8 +10,14 @@ namespace {
 
 constexpr size_t kMostPrefetched = 64;     // of one call's hashes
 constexpr size_t kAhead = 32;              // hashes whose cache lines are asked for ahead
-constexpr size_t kWorthFindingParent = 8;  // longer chains begin a run of their own
+constexpr size_t kWorthFindingParent = 2;  // longer chains begin a run of their own
 constexpr int kChunksPerEvent = 64;        // swept while there is something to sweep
+
+// [begin, end) of the hashes, as far as there are so many.
+std::span<const Hash128> Part(std::span<const Hash128> hashes, size_t begin, size_t end) {
+  end = std::min(end, hashes.size());
+  return begin < end ? hashes.subspan(begin, end - begin) : std::span<const Hash128>();
+}
 
 }  // namespace
 
@@ -53,11 +59,9 @@ void GlobalIndex::Stored(IndexedWorker worker, CacheTier tier, const std::option
     refused_ += hashes.size();
     return;
   }
-  PrefetchTable(hashes.first(std::min(kAhead, hashes.size())));
+  PrefetchTable(Part(hashes, 0, kAhead));
   std::optional<BlockLocation> before;
-  if (parent && hashes.size() <= kWorthFindingParent) {
-    if (const auto found = runs_.Find(*parent)) before = found->at;
-  }
+  if (parent && hashes.size() <= kWorthFindingParent) before = runs_.Guess(*parent);
   int64_t added = 0;
   for (size_t i = 0; i < hashes.size();) {
     const auto rest = hashes.subspan(i);
@@ -85,11 +89,20 @@ void GlobalIndex::Removed(IndexedWorker worker, CacheTier tier, std::span<const 
   const Event event(*this);
   const auto holder = holders_.Find(worker, tier);
   if (!holder) return;
-  PrefetchTable(hashes);
-  PrefetchRuns(hashes);
   const RunStore& store = runs_.store();
   int64_t removed = 0;
+  size_t fetched_table = 0;
+  size_t fetched_runs = 0;
   for (size_t i = 0; i < hashes.size();) {
+    // A run is fetched by what the table says, so the table's lines are asked for still earlier.
+    fetched_table = std::max(fetched_table, i);
+    fetched_runs = std::max(fetched_runs, i);
+    for (; fetched_table < std::min(i + 2 * kAhead, hashes.size()); fetched_table += kAhead) {
+      PrefetchTable(Part(hashes, fetched_table, fetched_table + kAhead));
+    }
+    for (; fetched_runs < std::min(i + kAhead, hashes.size()); fetched_runs += kAhead) {
+      PrefetchRuns(Part(hashes, fetched_runs, fetched_runs + kAhead));
+    }
     const auto found = runs_.Find(hashes[i]);
     if (!found) {
       ++i;
@@ -178,9 +191,9 @@ bool GlobalIndex::TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) 
   const uint64_t events = events_.load(std::memory_order_acquire);
   match.assignments_ = holders_.assignments();
   const BlockTable::View view = runs_.table().view();
-  PrefixWalk walk(holders_, match);
-  // Many sequences begin alike and part after a unit.
+  // Many sequences begin alike and part after a unit: the wait for this line is all they cost.
   if (hashes.size() > 1) BlockTable::Prefetch(view, runs_.KeyOf(hashes[1]));
+  PrefixWalk walk(holders_, match);
   for (size_t at = 0; at < hashes.size();) {
     const auto found = runs_.Find(view, hashes[at]);
     if (!found) break;

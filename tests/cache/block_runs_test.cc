@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -35,6 +36,28 @@ TEST(BlockRuns, BlocksStoredTogetherLieTogether) {
   other[9].high ^= 1;
   EXPECT_EQ(runs.Common(*found, std::span(other).subspan(5)), 4u);
   EXPECT_FALSE(runs.Find(other[9]).has_value());
+}
+
+TEST(BlockRuns, AGuessNeedsTheTableAlone) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 40);
+  ASSERT_EQ(runs.AddNew(3, {}, std::span(hashes).first(20)), 20u);
+  for (size_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(runs.Guess(hashes[i]), runs.Find(hashes[i])->at);
+    EXPECT_EQ(runs.Guess(hashes[20 + i]), std::nullopt);
+  }
+}
+
+TEST(BlockRuns, AWrongPlaceBeforeNewBlocksLosesNothing) {
+  BlockRuns runs = Small();
+  const auto hashes = Hashes(1, 8);
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    // Always said to follow the first block, which ends a run but at the beginning.
+    const auto after = i == 0 ? std::nullopt : runs.Guess(hashes[0]);
+    ASSERT_EQ(runs.AddNew(3, after, std::span(hashes).subspan(i, 1)), 1u);
+  }
+  for (const Hash128& hash : hashes) EXPECT_TRUE(runs.Find(hash).has_value());
+  EXPECT_EQ(runs.blocks(), hashes.size());
 }
 
 TEST(BlockRuns, TakesInNewBlocksUpToTheFirstKnownOne) {

@@ -87,7 +87,7 @@ TEST(BlockTable, GivesMemoryBackWhenEmptied) {
   for (uint32_t i = 0; i < 50'000; ++i) {
     Insert(table, i * 0x9e3779b97f4a7c15, {.line = i, .offset = 0});
   }
-  EXPECT_LT(table.bytes(), 50'000u * 64 / 3);
+  EXPECT_LT(table.bytes(), 50'000u * 64 / 2);
   for (uint32_t i = 0; i < 50'000; ++i) {
     Erase(table, i * 0x9e3779b97f4a7c15, {.line = i, .offset = 0});
   }

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "tests/cache/global_index_events.h"
 
@@ -136,6 +137,28 @@ TEST(GlobalIndex, AChainMuchLongerThanARunIsOneAnswer) {
   index.Stored(kB, kDevice, {}, std::span(chain).first(4321));
   EXPECT_THAT(index.MatchWorkers(chain),
               ElementsAre(HeldPrefix{kA, kDevice, 5000}, HeldPrefix{kB, kDevice, 4321}));
+}
+
+TEST(GlobalIndex, ALongEventOfManyRunsTakesEveryBlockAway) {
+  GlobalIndex index(Small());
+  const auto chain = Chain(0, 700);
+  const auto unknown = Chain(5'000, 300);
+  for (size_t i = 0; i < chain.size(); i += 7) {
+    index.Stored(kA, kDevice, {}, std::span(chain).subspan(i, 7));
+  }
+  index.Stored(kB, kDevice, {}, chain);
+  // Backwards, as caches evict, with hashes between them that nobody holds.
+  std::vector<Hash128> gone;
+  for (size_t i = chain.size(); i-- > 100;) {
+    gone.push_back(chain[i]);
+    if (i % 2 == 0) gone.push_back(unknown[i % unknown.size()]);
+  }
+  index.Removed(kA, kDevice, gone);
+  EXPECT_EQ(index.units(kA), 100u);
+  EXPECT_THAT(index.MatchWorkers(chain),
+              ElementsAre(HeldPrefix{kB, kDevice, 700}, HeldPrefix{kA, kDevice, 100}));
+  index.Removed(kB, kDevice, chain);
+  EXPECT_EQ(index.blocks(), 100u);
 }
 
 TEST(GlobalIndex, BlocksStoredOneByOneShareRuns) {
