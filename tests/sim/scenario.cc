@@ -214,6 +214,7 @@ Scenario DrawScenario(uint64_t seed) {
   SimRandom pulls(seed, "pulls");
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
+  if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is found sooner
   return scenario;
 }
 
