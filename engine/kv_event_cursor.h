@@ -23,8 +23,8 @@ class KvEventCursor {
   struct Message {
     uint64_t sequence = 0;  // of the batch; of the last one that is in the snapshot
     uint32_t part = 0;
-    uint32_t parts = 0;                         // of a snapshot; 0: a batch
-    std::shared_ptr<const std::string> events;  // encoded (cache/index/kv_event.h)
+    uint32_t parts = 0;                                   // of a snapshot; 0: a batch
+    std::shared_ptr<const std::string> events = nullptr;  // encoded (cache/index/kv_event.h)
   };
 
   // Begins behind batch `sequence`; at the beginning when the feed never gave that number: it is a

@@ -6,7 +6,8 @@
 //   conservation  every block of every pool is free, cached, owned or in flight, after every event;
 //                 at rest nothing is owned or in flight
 //   liveness      after the faults everything ends, empties, and serves again
-//   process       a process keeps the rules of its own end
+//   index         at rest the router's index says what the caches hold; no batch of events is
+//   refused process       a process keeps the rules of its own end
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMs = 1000;
-constexpr int64_t kFirstRequestUs = 20 * kMs;  // workers have registered by then
+constexpr int64_t kFirstRequestUs = 120 * kMs;  // workers have registered and are followed
 constexpr int32_t kLongestPrompt = 33;
 constexpr int32_t kLongestAnswer = 14;
 constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
@@ -147,6 +147,16 @@ int64_t DrawDuration(FaultKind kind, SimRandom& random) {
   }
 }
 
+// Readers that are a moment late find the batch gone, or none ever does.
+void DrawKvEvents(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "KV events");
+  const bool most_tell = random.OneIn(2);
+  for (SimWorker::Options& worker : scenario.workers) {
+    if (most_tell == random.OneIn(12)) continue;
+    worker.engine.kept_event_bytes = random.OneIn(2) ? 1 : random.OneIn(2) ? 300 : 1 << 20;
+  }
+}
+
 void DrawFaults(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "faults");
   const uint64_t count = random.Below(4);
@@ -207,6 +217,7 @@ int32_t Scenario::decode_workers() const {
 Scenario DrawScenario(uint64_t seed) {
   Scenario scenario;
   DrawWorkers(seed, scenario);
+  DrawKvEvents(seed, scenario);
   DrawRequests(seed, scenario);
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
@@ -231,7 +242,7 @@ std::string Describe(const Scenario& scenario) {
                     kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
                     " blocks of ", worker.engine.block_size, ", at most ",
                     worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
-                    " us\n");
+                    " us, keeps ", worker.engine.kept_event_bytes, " bytes of KV events\n");
   }
   for (const ScenarioRequest& request : scenario.requests) {
     absl::StrAppend(&text, "  request ", request.request.number, ": at ", request.start_us,
@@ -255,6 +266,7 @@ Scenario SmallScenario() {
   engine.context_length = 64;
   engine.num_blocks = 200;
   engine.max_chunk_tokens = 8;
+  engine.kept_event_bytes = 1;
   scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
                       {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},
                       {.id = "decode2", .role = WorkerRole::kDecode, .engine = engine}};

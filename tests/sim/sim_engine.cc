@@ -46,7 +46,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       layout_(MakeLayout(options)),
       pool_(static_cast<size_t>(layout_.pool_bytes())),
       runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
-      random_(environment_.seed, "transfer ids") {
+      random_(environment_.seed, "transfer ids"),
+      kv_events_(static_cast<size_t>(options.kept_event_bytes)) {
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options.num_blocks,
                      .block_size = options.block_size,
@@ -55,7 +56,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                      .min_prefix_tokens = options.min_prefix_tokens,
                      .eviction_policy = options.eviction_policy,
                      .high_water = options.high_water,
-                     .low_water = options.low_water},
+                     .low_water = options.low_water,
+                     .kv_events = options.kept_event_bytes > 0},
       &node_.clock());
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerOptions{.token_budget = options.token_budget,
@@ -137,6 +139,13 @@ void SimEngine::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
   });
 }
 
+void SimEngine::SnapshotKvEvents(std::function<void(std::shared_ptr<const KvEventSnapshot>)> done) {
+  Post([this, done = std::move(done)](WorkerCore&) {
+    PublishKvEvents();
+    done(kv_events_.Snapshot([this] { return cache_->SnapshotKvEvents(); }));
+  });
+}
+
 void SimEngine::Post(Event event) {
   inbox_.push_back(std::move(event));
   Wake();
@@ -153,6 +162,7 @@ void SimEngine::Turn() {
   SetDeadlineTimer();
   for (const Event& event : std::exchange(inbox_, {})) event(*core_);
   core_->PollTransfers();
+  PublishKvEvents();
   SetDeadlineTimer();  // leases that have just begun
   environment_.after_event();
   if (stopping_ || !core_->has_work()) return;
@@ -165,6 +175,7 @@ void SimEngine::Step() {
   stepping_ = false;
   if (stopping_) return;
   core_->Step();
+  PublishKvEvents();
   environment_.after_event();
   Wake();
 }

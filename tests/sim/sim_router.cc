@@ -395,6 +395,12 @@ void SimRouter::Start() {
   node().Note(0, "started");
   core_ = std::make_unique<RouterCore>(options_, &node().clock());
   watch_ = std::make_unique<WorkerWatch>();
+  subscriber_ = std::make_unique<SimKvEventSubscriber>(
+      SimKvEventSubscriber::Environment{.network = environment_.network,
+                                        .node = environment_.node,
+                                        .index = &core_->index(),
+                                        .worker_at = environment_.worker_at,
+                                        .refused = environment_.refused});
   Tick();
   ProbeRound();
 }
@@ -404,12 +410,14 @@ void SimRouter::Kill() {
   node().Note(0, "killed");
   environment_.network->NodeDied(node().id());
   node().Die();
+  subscriber_.reset();
   core_.reset();
   watch_.reset();
 }
 
 void SimRouter::Tick() {
   core_->Tick();
+  subscriber_->Tick(core_->Workers());
   node().Post(kTickUs, [this] { Tick(); });
 }
 
