@@ -336,6 +336,9 @@ std::optional<Violation> SimCluster::Run() {
   for (const auto& worker : workers_) worker->Start();
   clients_ = MakeClients();
   for (const ScenarioRequest& request : scenario_.requests) clients_->Schedule(request, excuses_);
+  for (const ScenarioResize& resize : scenario_.resizes) {
+    queue_.At(resize.at_us, [this, resize] { WorkerOf(resize.node)->Resize(resize.blocks); });
+  }
   if (!RunUntil(kLongestRunUs, [this] { return clients_->all_ended(); })) {
     Violate({"liveness", "requests are left without an end", 0, -1});
   }

@@ -29,6 +29,11 @@ std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
   return prompt;
 }
 
+// The longest request fits alone, always: no answer ends early for want of memory.
+int32_t LeastBlocks(const SimEngineOptions& engine) {
+  return (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
+}
+
 SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
   SimEngineOptions engine;
   engine.context_length = 64;
@@ -47,8 +52,7 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
     engine.low_water = 0.5;
   }
   if (random.OneIn(12)) engine.max_waiting = 1;
-  // The longest request fits alone, always: no answer ends early for want of memory.
-  const int32_t least = (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
+  const int32_t least = LeastBlocks(engine);
   engine.num_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
   engine.max_chunk_tokens = random.OneIn(3) ? 5 : 16;
   engine.token_budget = random.OneIn(4) ? 8 : 32;
@@ -157,6 +161,25 @@ void DrawKvEvents(uint64_t seed, Scenario& scenario) {
   }
 }
 
+void DrawResizes(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "resizes");
+  if (!random.OneIn(3)) return;
+  for (size_t i = 0; i < scenario.workers.size(); ++i) {
+    SimEngineOptions& engine = scenario.workers[i].engine;
+    engine.max_blocks = engine.num_blocks * static_cast<int32_t>(random.Between(1, 2));
+    for (uint64_t count = random.Below(5); count > 0; --count) {
+      // Often as small as may be: then much retires.
+      const bool smallest = random.OneIn(2);
+      const int32_t least = LeastBlocks(engine);
+      scenario.resizes.push_back(
+          {.at_us = kFirstRequestUs + random.Between(0, random.OneIn(2) ? 60 * kMs : 10 * kMs),
+           .node = kFirstWorkerNode + static_cast<int32_t>(i),
+           .blocks =
+               smallest ? least : static_cast<int32_t>(random.Between(least, engine.max_blocks))});
+    }
+  }
+}
+
 void DrawFaults(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "faults");
   const uint64_t count = random.Below(4);
@@ -218,6 +241,7 @@ Scenario DrawScenario(uint64_t seed) {
   Scenario scenario;
   DrawWorkers(seed, scenario);
   DrawKvEvents(seed, scenario);
+  DrawResizes(seed, scenario);
   DrawRequests(seed, scenario);
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
@@ -251,6 +275,10 @@ std::string Describe(const Scenario& scenario) {
                     " messages, reads in ", request.read_us, " us, placement ",
                     kPlacements[static_cast<int>(request.request.placement)], ", ",
                     request.request.n, " choices\n");
+  }
+  for (const ScenarioResize& resize : scenario.resizes) {
+    absl::StrAppend(&text, "  node ", resize.node, " is resized to ", resize.blocks, " blocks at ",
+                    resize.at_us, " us\n");
   }
   for (const Fault& fault : scenario.faults) {
     absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,

@@ -27,6 +27,7 @@ namespace baton {
 
 struct SimEngineOptions {
   int32_t num_blocks = 64;
+  int32_t max_blocks = 0;  // how far the pool may grow; 0: not at all
   int32_t block_size = 4;
   int32_t context_length = 96;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
@@ -67,6 +68,9 @@ class SimEngine {
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                       std::function<void(absl::Status)> done);
 
+  // Grows or shrinks the pool between two steps, as Engine::Resize does.
+  void Resize(int32_t blocks);
+
   // Null: this worker cannot tell.
   KvEventFeed* kv_events() { return cache_->publishes() ? &kv_events_ : nullptr; }
   const KvEventFeed* kv_events() const { return cache_->publishes() ? &kv_events_ : nullptr; }
@@ -93,6 +97,8 @@ class SimEngine {
   void Wake();
   void Turn();
   void Step();
+  void GiveBackRetired();
+  void Spoil(int32_t block);
   void PublishKvEvents() { kv_events_.Publish(cache_->TakeKvEvents()); }
   void SetDeadlineTimer();
   void PollUntilIdle(const std::function<void()>& done);
@@ -112,6 +118,7 @@ class SimEngine {
   std::unique_ptr<WorkerCore> core_;
   std::vector<Event> inbox_;
   RequestHandle next_handle_ = 1;
+  int32_t retiring_ = 0;  // blocks, when memory was last given back
   bool turn_posted_ = false;
   bool stepping_ = false;
   bool stopping_ = false;

@@ -182,6 +182,12 @@ void SimWorker::Terminate() {
   SayGoodbye();
 }
 
+void SimWorker::Resize(int32_t blocks) {
+  if (!node().up() || node().paused() || draining_) return;
+  node().Note(0, "resizes its pool of %d blocks to %d", engine_->cache().num_blocks(), blocks);
+  engine_->Resize(blocks);
+}
+
 void SimWorker::SayGoodbye() {
   SimCall::Start(
       *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,

@@ -63,6 +63,8 @@ class SimWorker {
   void Kill();
   // SIGTERM: drains, then exits.
   void Terminate();
+  // An operator's wish; nothing while the worker is down or drains.
+  void Resize(int32_t blocks);
 
   const std::string& id() const { return options_.id; }
   Epoch epoch() const { return epoch_; }
