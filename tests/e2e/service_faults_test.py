@@ -298,7 +298,8 @@ class Pulls(FaultsTest):
         cls.cluster = cls.fleet = cls.enterClassContext(
             Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
                   ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1"),
-                  ("--pull-weight=0", "--pull-least-ms=600000")))
+                  # Every turn elsewhere.
+                  ("--pull-weight=0", "--pull-least-ms=600000", "--routing-policy=round-robin")))
 
     def memberships(self):
         return int(self.fleet.status()["index"]["memberships"])
