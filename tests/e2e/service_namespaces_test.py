@@ -15,6 +15,7 @@ from namespaces import NamespacedFleet
 from service_case import ARGUMENTS, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
 PROMPT = 1200  # its prefill, and so its transfer, takes many chunks
+ATTEMPTS = 20
 ROLES = {"prefill": "prefill", "decode-0": "decode", "decode-1": "decode"}
 
 
@@ -43,21 +44,28 @@ class Drops(ServiceTest):
         """The decode worker that has all KV of a prompt, and answers."""
         return self.decode_worker_where(lambda owned, in_flight: owned > 0 and in_flight == 0)
 
-    def check(self, salt, moment, drop):
-        """`drop(host)` as soon as `moment` names a host; then the answer, and once the paths are healed, rest."""
+    def strike(self, salt, moment, drop):
+        """Asks, and calls `drop(host)` as soon as `moment` names a host; returns whether it did before the answer came."""
         got = {}
         client = threading.Thread(target=lambda: got.update(self.fleet.generate([self.job(salt)], "--placement", "remote")[0]))
         client.start()
         try:
-            drop(wait_until(moment, SEEN_TIMEOUT_S, "the moment to strike"))
+            host = wait_until(lambda: moment() or got, SEEN_TIMEOUT_S, "the moment to strike, or an answer")
+            if struck := host is not got:
+                drop(host)
             client.join()
         finally:
             self.fleet.heal()
         self.assert_same_answers(got, self.wanted, salt)
+        return struck
+
+    def check(self, salt, moment, drop):
+        # On a busy machine the moment may pass unseen.
+        attempts = (self.strike(f"{salt} {attempt}", moment, drop) for attempt in range(ATTEMPTS))
+        self.assertTrue(any(attempts), f"{salt}: the moment to strike never came")
         self.fleet.wait_whole()
         workers = self.fleet.wait_at_rest()
         self.assertFalse(any(busy(worker) for worker in workers.values()))
-        return got["it"]
 
     def test_between_sender_and_receiver_in_mid_transfer(self):
         sender = self.fleet["prefill"]
