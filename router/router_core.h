@@ -118,6 +118,7 @@ class RouterCore {
   RouterCounters counters() const;
 
   FleetIndex& index() { return index_; }
+  const FleetIndex& index() const { return index_; }
   size_t predicted_units() const;
 
  private:

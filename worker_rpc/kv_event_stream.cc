@@ -1,8 +1,6 @@
 #include "worker_rpc/kv_event_stream.h"
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "rpc/status_conversion.h"
 
@@ -10,6 +8,16 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxUnread = 2;  // it sends one at a time
+
+v1::KvEventBatch ToWire(Epoch epoch, const KvEventCursor::Message& message) {
+  v1::KvEventBatch wire;
+  wire.set_epoch(epoch.value());
+  wire.set_sequence(message.sequence);
+  wire.set_part(message.part);
+  wire.set_parts(message.parts);
+  wire.set_events(*message.events);
+  return wire;
+}
 
 }  // namespace
 
@@ -31,13 +39,11 @@ void KvEventStream::Start(const v1::StreamKvEventsRequest& request,
   subscription_ = feed->Subscribe([weak = Weak()] {
     if (const std::shared_ptr<KvEventStream> stream = weak.lock()) stream->Pump();
   });
-  const uint64_t last = feed->last();
   const bool same_epoch = request.epoch() == engine_->epoch().value();
-  // Numbers that were never given are a reader's mistake.
-  sequence_ = same_epoch && request.sequence() <= last ? request.sequence() : 0;
+  cursor_.emplace(feed, same_epoch ? request.sequence() : 0);
   v1::KvEventBatch first;
   first.set_epoch(engine_->epoch().value());
-  first.set_sequence(last);
+  first.set_sequence(feed->last());
   sending_ = Send(std::move(first));
 }
 
@@ -66,12 +72,11 @@ void KvEventStream::Pump() {
   {
     std::lock_guard lock(mutex_);
     if (sending_ || awaits_snapshot_ || subscription_ == 0) return;
-    if (std::optional<v1::KvEventBatch> next = NextLocked()) {
-      sending_ = Send(*std::move(next));
+    if (const std::optional<KvEventCursor::Message> next = cursor_->Next()) {
+      sending_ = Send(ToWire(engine_->epoch(), *next));
       return;
     }
-    if (!needs_snapshot_) return;
-    needs_snapshot_ = false;
+    if (!cursor_->needs_snapshot()) return;
     awaits_snapshot_ = true;
   }
   engine_->SnapshotKvEvents([weak = Weak()](auto snapshot) {
@@ -81,40 +86,12 @@ void KvEventStream::Pump() {
   });
 }
 
-std::optional<v1::KvEventBatch> KvEventStream::NextLocked() {
-  v1::KvEventBatch next;
-  next.set_epoch(engine_->epoch().value());
-  if (snapshot_ != nullptr) {
-    const std::vector<std::string>& parts = snapshot_->parts;
-    next.set_sequence(snapshot_->sequence);
-    next.set_part(static_cast<uint32_t>(next_part_));
-    next.set_parts(static_cast<uint32_t>(parts.size()));
-    next.set_events(parts[next_part_++]);
-    if (next_part_ == parts.size()) {
-      sequence_ = snapshot_->sequence;
-      snapshot_ = nullptr;
-      next_part_ = 0;
-    }
-    return next;
-  }
-  if (needs_snapshot_) return std::nullopt;
-  const KvEventFeed& feed = *engine_->kv_events();
-  const KvEventLog::Batch batch = feed.Find(sequence_ + 1);
-  if (batch == nullptr) {
-    needs_snapshot_ = feed.last() > sequence_ && feed.Find(sequence_ + 1) == nullptr;
-    return std::nullopt;
-  }
-  next.set_sequence(++sequence_);
-  next.set_events(*batch);
-  return next;
-}
-
 void KvEventStream::OnSnapshot(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot) {
   if (!snapshot.ok()) return End(ToGrpcStatus(snapshot.status()));
   {
     std::lock_guard lock(mutex_);
     awaits_snapshot_ = false;
-    snapshot_ = *std::move(snapshot);
+    cursor_->Take(*std::move(snapshot));
   }
   Pump();
 }

@@ -1,6 +1,5 @@
 // One reader of this worker's KV events: sends it one message after the other, each when the one
-// before was written, from the engine's feed or, where that has gone on without the reader, from a
-// snapshot.
+// before was written; which, KvEventCursor says.
 //
 // What waits for a slow reader is one message, and the snapshot that it is at; readers that are at
 // the same one share it.
@@ -18,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
+#include "engine/kv_event_cursor.h"
 #include "rpc/call_gate.h"
 #include "rpc/stream_writer.h"
 
@@ -40,8 +40,6 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
   void StopListening();
   // Sends what comes next, if that is there and nothing is being sent.
   void Pump();
-  // REQUIRES: mutex_. Nothing: there is no news, or a snapshot is needed first.
-  std::optional<v1::KvEventBatch> NextLocked();
   void OnSnapshot(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot);
 
   Engine* const engine_;
@@ -49,11 +47,8 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
   CallGate::Pass pass_;
   uint64_t subscription_ = 0;     // 0: none
   bool sending_ = false;          // until OnDrained
-  bool needs_snapshot_ = false;   // and has not asked for it
   bool awaits_snapshot_ = false;  // the engine was asked
-  uint64_t sequence_ = 0;         // the reader has, once all is read, batches 1 to this one
-  std::shared_ptr<const KvEventSnapshot> snapshot_;  // being sent; null: none
-  size_t next_part_ = 0;                             // of it
+  std::optional<KvEventCursor> cursor_;
 };
 
 }  // namespace baton

@@ -17,7 +17,7 @@ import unittest
 from cluster import wait_until
 from fault_proxy import CORRUPT, RESET, TO_CLIENT, TO_SERVER, TRUNCATE
 from fleet import Fleet
-from service_case import ARGUMENTS, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
+from service_case import ARGUMENTS, BLOCK, CHUNK, SEEN_TIMEOUT_S, ServiceTest, inspect_tokens, main, read_texts, run
 
 LONG = "--long" in sys.argv
 ANSWER_TOKENS = 48
@@ -255,6 +255,43 @@ class RollingRestart(FaultsTest):
                 client.join()
         report("rolling_restart_answers", 2 * len(answered))
         self.assertEqual(failures, [])
+
+
+class Pulls(FaultsTest):
+    """A pull is waited for longer than a client waits: only silence ends it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.fleet = cls.enterClassContext(
+            Fleet(ARGUMENTS.bin, ARGUMENTS.model, {"prefill": 1, "decode": 2},
+                  ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=512", "--threads=1"),
+                  # Every turn elsewhere.
+                  ("--pull-weight=0", "--pull-least-ms=600000", "--routing-policy=round-robin")))
+
+    def memberships(self):
+        return int(self.fleet.status()["index"]["memberships"])
+
+    def test_a_pull_ends_when_its_source_or_its_receiver_falls_silent(self):
+        first = {"id": "it", "prompt_token_ids": self.prompt(200), "max_tokens": 120, "temperature": 0, "ignore_eos": True}
+        for role, message in (("decode", "SendPrefix>"), ("prefill", "PullPrefix<")):
+            with self.subTest(silent=role):
+                chat = first | {"cache_salt": f"{role} {next(self.salts)}"}
+                known = self.memberships()
+                answer = self.fleet.generate([chat], "--placement", "remote")[0]["it"]
+                committed = chat["prompt_token_ids"] + answer["token_ids"][:-1]
+                # The prefill worker has the prompt, the decode worker the answer too, and the router knows.
+                held = len(chat["prompt_token_ids"]) // BLOCK + len(committed) // BLOCK
+                wait_until(lambda: self.memberships() >= known + held, SEEN_TIMEOUT_S, "the answer in the index")
+                turn = chat | {"prompt_token_ids": committed + self.prompt(40, 500), "max_tokens": 20}
+                wanted, _ = run([turn])
+                strike = self.fleet.strike_at(message, 1, lambda worker, _: worker.process.signal(signal.SIGSTOP),
+                                              role=role)
+                got, _ = self.fleet.generate([turn], "--timeout-ms", "120000")
+                self.assertTrue(strike.struck.is_set())
+                self.assert_same_answers(got, wanted, message)
+                self.assertEqual(got["it"]["ledger"]["pulled_tokens"], 0)
+                self.fleet.make_whole()
+                self.fleet.wait_at_rest()
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 // Hostile bytes through the frame stream: whatever arrives, FrameReader must return frames or an
-// error, in bounded memory, and what it accepts must encode to the same bytes again. The first byte
-// says how the rest is cut into reads; the second, whether CRCs are repaired so that the fuzzer
-// reaches the fields behind them.
+// error, in bounded memory, and what it accepts must be the same once encoded and decoded again.
+// The seeds are a stream of each kind of frame. The first byte says how the rest is cut into reads;
+// the second, whether CRCs are repaired so that the fuzzer reaches the fields behind them.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "common/check.h"
 #include "common/crc32c.h"
 #include "kvtransfer/frame_stream.h"
+#include "tests/fuzz/seed_corpus.h"
 
 namespace baton {
 namespace {
@@ -30,6 +33,15 @@ std::string Repaired(uint8_t type, const std::string& body) {
   return frame + body;
 }
 
+Frame Decoded(const std::string& encoded) {
+  const auto bytes = std::as_bytes(std::span(encoded.data(), encoded.size()));
+  const auto header = DecodeFrameHeader(bytes.first(kFrameHeaderBytes));
+  CHECK(header.ok()) << header.status();
+  auto frame = DecodeFrameBody(*header, bytes.subspan(kFrameHeaderBytes));
+  CHECK(frame.ok()) << frame.status();
+  return *std::move(frame);
+}
+
 void Run(const std::string& stream, size_t step) {
   FrameReader reader;
   for (size_t at = 0; at < stream.size();) {
@@ -44,16 +56,75 @@ void Run(const std::string& stream, size_t step) {
       reader.TakeLanded();
       continue;
     }
-    const std::string again = EncodeFrame(**frame);
-    CHECK_LE(again.size(), kFrameHeaderBytes + (2 << 20));
+    CHECK(Decoded(EncodeFrame(**frame)) == **frame) << FrameName(**frame);
     if (const auto* block = std::get_if<BlockFrame>(&**frame)) {
       if (block->payload_bytes > 0) reader.StartPayload(BlockLanding(block->payload_bytes));
     }
   }
 }
 
+// One of each kind.
+std::vector<Frame> Examples() {
+  const BlockFrame block{.transfer_id = 1,
+                         .receiver_epoch = Epoch(2),
+                         .sender_transfer = 3,
+                         .block = 0,
+                         .valid_tokens = 4,
+                         .payload_bytes = 8,
+                         .piece_crcs = {5, 6}};
+  const std::vector<Frame> examples = {
+      HelloFrame{.fingerprint = {}, .epoch = Epoch(1), .node = "sender"},
+      HelloReplyFrame{.accepted = true, .epoch = Epoch(2), .reason = ""},
+      AnnounceFrame{.transfer_id = 1,
+                    .receiver_epoch = Epoch(2),
+                    .sender_transfer = 3,
+                    .block_count = 2,
+                    .tokens = 8,
+                    .available = 2,
+                    .final = true,
+                    .manifest = "m"},
+      PullFrame{.transfer_id = 1, .sender_transfer = 3, .first = 0, .count = 2},
+      block,
+      DoneFrame{.transfer_id = 1, .sender_transfer = 3},
+      AbortFrame{.transfer_id = 1, .sender_transfer = 3, .reason = "gone"},
+      PingFrame{},
+      PongFrame{},
+      SharedPoolFrame{.num_blocks = 9},
+      SharedBlockFrame{.block = block, .pool_block = 3, .generation = 4},
+      NcclOfferFrame{.nccl_version = 22809, .window = 2, .batch_bytes = 1 << 20},
+      NcclJoinFrame{.unique_id = std::string(kNcclUniqueIdBytes, 'u')},
+      NcclReadyFrame{},
+      NcclBatchFrame{.sequence = 0, .blocks = {block, block}},
+      NcclLandedFrame{.batches = 1},
+      NcclStopFrame{.closed = true, .landed = 1, .reason = "late"}};
+  for (size_t i = 0; i < examples.size(); ++i) CHECK_EQ(examples[i].index(), i);
+  CHECK_EQ(examples.size(), std::variant_size_v<Frame>);
+  return examples;
+}
+
+std::vector<FuzzSeed> Seeds() {
+  std::vector<FuzzSeed> seeds;
+  for (const Frame& frame : Examples()) {
+    const auto* block = std::get_if<BlockFrame>(&frame);
+    const std::string payload(block == nullptr ? 0 : static_cast<size_t>(block->payload_bytes),
+                              'p');
+    const std::string stream = EncodeFrame(frame) + payload;
+    seeds.push_back({FrameName(frame), std::string("\xff\0\0", 3) + stream + stream});
+    // Its body alone, to be changed with CRCs that are right all the same.
+    std::string repaired = {'\xff', '\1', static_cast<char>(frame.index() + 1)};
+    seeds.push_back({std::string(FrameName(frame)) + "-body",
+                     repaired + EncodeFrame(frame).substr(kFrameHeaderBytes)});
+  }
+  return seeds;
+}
+
 }  // namespace
 }  // namespace baton
+
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  baton::WriteSeeds(*argc, *argv, baton::Seeds());
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;

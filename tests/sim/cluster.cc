@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/index_oracle.h"
 
 namespace baton {
 namespace {
@@ -14,6 +15,7 @@ constexpr int64_t kLongestRunUs = 300 * kSecondUs;  // far behind any deadline a
 constexpr int64_t kSettleUs = 1'200'000;            // a tick and a heartbeat of everybody
 constexpr int64_t kRegisterUs = 10 * kSecondUs;     // heartbeats, and taking over an address
 constexpr int64_t kRestUs = 3 * kSecondUs;          // a dead peer is found in 1 s, and reclaimed
+constexpr int64_t kQuietUs = 500'000;               // in which nothing may happen
 constexpr int64_t kDrainUs = 8 * kSecondUs;         // a worker that was told to end has done so
 constexpr int64_t kLastPathUs = 30'000;             // after an isolated process is back
 constexpr int64_t kAwaitStepUs = 10'000;
@@ -51,12 +53,14 @@ SimCluster::SimCluster(const Scenario& scenario, uint64_t seed, Mutant mutant)
       });
   network_.set_judge(faults_.get());
   router_ = std::make_unique<SimRouter>(
-      scenario.router, SimRouter::Environment{.network = &network_,
-                                              .node = nodes_[kRouterNode].get(),
-                                              .pulls = scenario.pulls,
-                                              .worker_at = [this](const std::string& address) {
-                                                return WorkerAt(address);
-                                              }});
+      scenario.router,
+      SimRouter::Environment{
+          .network = &network_,
+          .node = nodes_[kRouterNode].get(),
+          .pulls = scenario.pulls,
+          .worker_at = [this](const std::string& address) { return WorkerAt(address); },
+          .refused = [this](const std::string& id,
+                            const absl::Status& why) { OnRefusedEvents(id, why); }});
   MakeWorkers(seed, mutant);
 }
 
@@ -100,6 +104,12 @@ SimWorker* SimCluster::WorkerAt(const std::string& address) {
 SimWorker* SimCluster::WorkerOf(int32_t node) {
   return node < kFirstWorkerNode ? nullptr
                                  : workers_.at(static_cast<size_t>(node - kFirstWorkerNode)).get();
+}
+
+// A worker numbers its batches without a gap, and a stream loses none.
+void SimCluster::OnRefusedEvents(const std::string& worker_id, const absl::Status& why) {
+  Violate({"index", absl::StrCat("what ", worker_id, " tells of its cache: ", why.ToString()), 0,
+           kRouterNode});
 }
 
 void SimCluster::Violate(const Violation& violation) {
@@ -245,8 +255,14 @@ bool SimCluster::AllIdle() const {
          });
 }
 
+std::vector<SimWorker*> SimCluster::Workers() const {
+  std::vector<SimWorker*> workers;
+  for (const auto& worker : workers_) workers.push_back(worker.get());
+  return workers;
+}
+
 void SimCluster::ExpectRest(const char* when) {
-  Await(kRestUs, [this] { return AllIdle(); });
+  Await(kRestUs, [this] { return AllIdle() && IsIndexCurrent(*router_, Workers()); });
   if (violation_) return;
   for (const auto& worker : workers_) {
     if (worker->engine() == nullptr) {
@@ -264,6 +280,21 @@ void SimCluster::ExpectRest(const char* when) {
                           router_->active_on_workers(), " on workers"),
              0, kRouterNode});
   }
+  if (auto broken = CheckIndex(*router_, Workers(), scenario_.requests)) {
+    broken->what = absl::StrCat(when, ": ", broken->what);
+    Violate(*broken);
+  }
+}
+
+// Where nothing is cached any more or less, nothing is told.
+void SimCluster::ExpectQuiet() {
+  const int64_t snapshots = SnapshotsTaken(*router_);
+  RunUntil(queue_.now_us() + kQuietUs, [] { return false; });
+  if (violation_ || SnapshotsTaken(*router_) == snapshots) return;
+  Violate({"liveness",
+           absl::StrCat("snapshots of caches come again and again: ", snapshots,
+                        ", a moment later ", SnapshotsTaken(*router_)),
+           0, kRouterNode});
 }
 
 // The scenario's prompts once more: whatever wrong the caches took up is read now.
@@ -305,6 +336,9 @@ std::optional<Violation> SimCluster::Run() {
   for (const auto& worker : workers_) worker->Start();
   clients_ = MakeClients();
   for (const ScenarioRequest& request : scenario_.requests) clients_->Schedule(request, excuses_);
+  for (const ScenarioResize& resize : scenario_.resizes) {
+    queue_.At(resize.at_us, [this, resize] { WorkerOf(resize.node)->Resize(resize.blocks); });
+  }
   if (!RunUntil(kLongestRunUs, [this] { return clients_->all_ended(); })) {
     Violate({"liveness", "requests are left without an end", 0, -1});
   }
@@ -320,6 +354,7 @@ std::optional<Violation> SimCluster::Run() {
   ExpectRest("after the scenario");
   if (!violation_) ServeFreshRequests();
   if (!violation_) ExpectRest("after fresh requests");
+  if (!violation_) ExpectQuiet();
   return violation_;
 }
 

@@ -57,13 +57,16 @@ class SimCluster {
   template <typename Condition>
   bool RunUntil(int64_t until_us, Condition condition);
   void Violate(const Violation& violation);
+  void OnRefusedEvents(const std::string& worker_id, const absl::Status& why);
   void Heal();
   // Looks now and then only: for conditions that cost something.
   template <typename Condition>
   bool Await(int64_t for_us, Condition condition);
   bool AllRegistered();
   bool AllIdle() const;
+  std::vector<SimWorker*> Workers() const;
   void ExpectRest(const char* when);
+  void ExpectQuiet();
   void ServeFreshRequests();
   std::unique_ptr<SimClients> MakeClients();
 

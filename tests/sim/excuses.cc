@@ -53,6 +53,7 @@ void Excuses::LoseDecodeWorker(int32_t node) {
 }
 
 void Excuses::OnMessageFault(const Fault& fault, MessageKind message, int32_t from, int32_t to) {
+  if (message == MessageKind::kEvents) return;  // nobody waits for them
   if (fault.kind == FaultKind::kDelay) delays_us_ += fault.duration_us;
   if (message == MessageKind::kStream || fault.kind == FaultKind::kDuplicate) return;
   const int32_t worker = from >= kFirstWorkerNode ? from : to;

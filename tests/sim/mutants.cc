@@ -43,6 +43,11 @@ constexpr std::array kMutants = {
         Mutant::kForkWithoutCopy, "fork-without-copy",
         "a choice that writes into a shared block gets one of its own, but not what was in it",
         500},
+    MutantInfo{
+        Mutant::kSyntheticEventId, "synthetic-event-id",
+        "a snapshot of a cache is numbered by its parts, so the next batch of KV events looks "
+        "like a gap again",
+        1000},
 };
 
 }  // namespace

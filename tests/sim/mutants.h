@@ -30,6 +30,7 @@ enum class Mutant : uint8_t {
   kCancelStrandsReservation,
   kUnverifiedPull,
   kForkWithoutCopy,
+  kSyntheticEventId,
 };
 
 struct MutantInfo {

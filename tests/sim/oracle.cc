@@ -138,6 +138,12 @@ std::optional<Violation> CheckAtRest(SimWorker& worker) {
                                   blocks.in_transfer, " in flight"),
                      0, node};
   }
+  if (engine.cache().retiring_blocks() != 0) {
+    return Violation{"conservation",
+                     absl::StrCat("at rest ", engine.cache().retiring_blocks(),
+                                  " blocks behind the end of the pool are not free"),
+                     0, node};
+  }
   if (!engine.idle() || engine.queued() != 0) {
     return Violation{"liveness",
                      absl::StrCat("at rest the engine has ", engine.queued(), " sequences and ",

@@ -4,9 +4,10 @@
 //   outcome       exactly one end, nothing after it, none after the deadline; a failure is a typed
 //                 error that this run's faults excuse
 //   conservation  every block of every pool is free, cached, owned or in flight, after every event;
-//                 at rest nothing is owned or in flight
+//                 at rest nothing is owned or in flight, nor held behind the end of a shrunk pool
 //   liveness      after the faults everything ends, empties, and serves again
-//   process       a process keeps the rules of its own end
+//   index         at rest the router's index says what the caches hold; no batch of events is
+//   refused process       a process keeps the rules of its own end
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMs = 1000;
-constexpr int64_t kFirstRequestUs = 20 * kMs;  // workers have registered by then
+constexpr int64_t kFirstRequestUs = 120 * kMs;  // workers have registered and are followed
 constexpr int32_t kLongestPrompt = 33;
 constexpr int32_t kLongestAnswer = 14;
 constexpr int32_t kPromptLengths[] = {1, 4, 9, 16, 17, 20, 20, 24, 32, 33};
@@ -27,6 +27,11 @@ std::vector<TokenId> DrawPrompt(SimRandom& random, int32_t length) {
         static_cast<TokenId>(MixBits(source * 1000 + static_cast<uint64_t>(i)) % kSimEndToken));
   }
   return prompt;
+}
+
+// The longest request fits alone, always: no answer ends early for want of memory.
+int32_t LeastBlocks(const SimEngineOptions& engine) {
+  return (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
 }
 
 SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
@@ -47,8 +52,7 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
     engine.low_water = 0.5;
   }
   if (random.OneIn(12)) engine.max_waiting = 1;
-  // The longest request fits alone, always: no answer ends early for want of memory.
-  const int32_t least = (kLongestPrompt + kLongestAnswer) / engine.block_size + 2;
+  const int32_t least = LeastBlocks(engine);
   engine.num_blocks = roomy ? 16 * least : least + static_cast<int32_t>(random.Below(8));
   engine.max_chunk_tokens = random.OneIn(3) ? 5 : 16;
   engine.token_budget = random.OneIn(4) ? 8 : 32;
@@ -147,6 +151,35 @@ int64_t DrawDuration(FaultKind kind, SimRandom& random) {
   }
 }
 
+// Readers that are a moment late find the batch gone, or none ever does.
+void DrawKvEvents(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "KV events");
+  const bool most_tell = random.OneIn(2);
+  for (SimWorker::Options& worker : scenario.workers) {
+    if (most_tell == random.OneIn(12)) continue;
+    worker.engine.kept_event_bytes = random.OneIn(2) ? 1 : random.OneIn(2) ? 300 : 1 << 20;
+  }
+}
+
+void DrawResizes(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "resizes");
+  if (!random.OneIn(3)) return;
+  for (size_t i = 0; i < scenario.workers.size(); ++i) {
+    SimEngineOptions& engine = scenario.workers[i].engine;
+    engine.max_blocks = engine.num_blocks * static_cast<int32_t>(random.Between(1, 2));
+    for (uint64_t count = random.Below(5); count > 0; --count) {
+      // Often as small as may be: then much retires.
+      const bool smallest = random.OneIn(2);
+      const int32_t least = LeastBlocks(engine);
+      scenario.resizes.push_back(
+          {.at_us = kFirstRequestUs + random.Between(0, random.OneIn(2) ? 60 * kMs : 10 * kMs),
+           .node = kFirstWorkerNode + static_cast<int32_t>(i),
+           .blocks =
+               smallest ? least : static_cast<int32_t>(random.Between(least, engine.max_blocks))});
+    }
+  }
+}
+
 void DrawFaults(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "faults");
   const uint64_t count = random.Below(4);
@@ -207,6 +240,8 @@ int32_t Scenario::decode_workers() const {
 Scenario DrawScenario(uint64_t seed) {
   Scenario scenario;
   DrawWorkers(seed, scenario);
+  DrawKvEvents(seed, scenario);
+  DrawResizes(seed, scenario);
   DrawRequests(seed, scenario);
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
@@ -214,6 +249,7 @@ Scenario DrawScenario(uint64_t seed) {
   SimRandom pulls(seed, "pulls");
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
+  if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is found sooner
   return scenario;
 }
 
@@ -230,7 +266,7 @@ std::string Describe(const Scenario& scenario) {
                     kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
                     " blocks of ", worker.engine.block_size, ", at most ",
                     worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
-                    " us\n");
+                    " us, keeps ", worker.engine.kept_event_bytes, " bytes of KV events\n");
   }
   for (const ScenarioRequest& request : scenario.requests) {
     absl::StrAppend(&text, "  request ", request.request.number, ": at ", request.start_us,
@@ -239,6 +275,10 @@ std::string Describe(const Scenario& scenario) {
                     " messages, reads in ", request.read_us, " us, placement ",
                     kPlacements[static_cast<int>(request.request.placement)], ", ",
                     request.request.n, " choices\n");
+  }
+  for (const ScenarioResize& resize : scenario.resizes) {
+    absl::StrAppend(&text, "  node ", resize.node, " is resized to ", resize.blocks, " blocks at ",
+                    resize.at_us, " us\n");
   }
   for (const Fault& fault : scenario.faults) {
     absl::StrAppend(&text, "  fault ", FaultName(fault.kind), ": at message ", fault.at_message,
@@ -254,6 +294,7 @@ Scenario SmallScenario() {
   engine.context_length = 64;
   engine.num_blocks = 200;
   engine.max_chunk_tokens = 8;
+  engine.kept_event_bytes = 1;
   scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
                       {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},
                       {.id = "decode2", .role = WorkerRole::kDecode, .engine = engine}};

@@ -29,12 +29,20 @@ struct ScenarioRequest {
   int32_t max_unread = 1000;          // what the router keeps for a client that does not read
 };
 
+// A worker's pool grows or shrinks.
+struct ScenarioResize {
+  int64_t at_us = 0;
+  int32_t node = 0;
+  int32_t blocks = 0;
+};
+
 struct Scenario {
   std::vector<SimWorker::Options> workers;
   RouterOptions router;
   uint64_t pulls = 0;  // who pulls from whom is drawn from it; 0: nobody does
   std::vector<ScenarioRequest> requests;
   std::vector<Fault> faults;
+  std::vector<ScenarioResize> resizes;  // excuse nothing: every request still fits
 
   int32_t decode_workers() const;
 };

@@ -1,17 +1,22 @@
 #include "tests/sim/sim_engine.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+
+#include "common/check.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kWakeUs = 3;  // until a loop that was woken runs
 constexpr int64_t kShutdownPollUs = 1000;
+constexpr std::byte kGone{0xDB};  // in memory that was given back
 
 KvLayout MakeLayout(const SimEngineOptions& options) {
-  return *KvLayout::Create(SimKvGroup(), options.layout, options.block_size,
-                           options.num_blocks + 1);  // the scratch block
+  return *KvLayout::Create(
+      SimKvGroup(), options.layout, options.block_size,
+      std::max(options.num_blocks, options.max_blocks) + 1);  // the scratch block
 }
 
 StepLimits LimitsOf(const SimEngineOptions& options) {
@@ -46,16 +51,19 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       layout_(MakeLayout(options)),
       pool_(static_cast<size_t>(layout_.pool_bytes())),
       runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
-      random_(environment_.seed, "transfer ids") {
+      random_(environment_.seed, "transfer ids"),
+      kv_events_(static_cast<size_t>(options.kept_event_bytes)) {
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options.num_blocks,
+                     .max_blocks = options.max_blocks,
                      .block_size = options.block_size,
                      .kind = options.cache_kind,
                      .paged = options.paged,
                      .min_prefix_tokens = options.min_prefix_tokens,
                      .eviction_policy = options.eviction_policy,
                      .high_water = options.high_water,
-                     .low_water = options.low_water},
+                     .low_water = options.low_water,
+                     .kv_events = options.kept_event_bytes > 0},
       &node_.clock());
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerOptions{.token_budget = options.token_budget,
@@ -137,6 +145,41 @@ void SimEngine::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
   });
 }
 
+void SimEngine::Resize(int32_t blocks) {
+  Post([this, blocks](WorkerCore& core) {
+    const absl::Status resized = core.Resize(blocks);
+    CHECK(resized.ok()) << resized;
+    retiring_ = -1;  // free blocks behind the end count as news
+    GiveBackRetired();
+  });
+}
+
+// As engine/pool_resizer. The memory that comes back one day holds anything.
+void SimEngine::GiveBackRetired() {
+  const int32_t retiring = cache_->retiring_blocks();
+  if (std::exchange(retiring_, retiring) == retiring) return;
+  for (const BlockRange& retired : cache_->RetiredBlocks()) {
+    for (int32_t block = retired.begin; block < retired.end; ++block) Spoil(block);
+  }
+}
+
+void SimEngine::Spoil(int32_t block) {
+  for (int32_t layer = 0; layer < layout_.group().layers; ++layer) {
+    for (const bool value : {false, true}) {
+      const auto begin = static_cast<size_t>(layout_.PieceOffset(layer, value, block));
+      const auto bytes = static_cast<size_t>(layout_.piece_bytes());
+      std::ranges::fill(std::span(pool_).subspan(begin, bytes), kGone);
+    }
+  }
+}
+
+void SimEngine::SnapshotKvEvents(std::function<void(std::shared_ptr<const KvEventSnapshot>)> done) {
+  Post([this, done = std::move(done)](WorkerCore&) {
+    PublishKvEvents();
+    done(kv_events_.Snapshot([this] { return cache_->SnapshotKvEvents(); }));
+  });
+}
+
 void SimEngine::Post(Event event) {
   inbox_.push_back(std::move(event));
   Wake();
@@ -153,6 +196,8 @@ void SimEngine::Turn() {
   SetDeadlineTimer();
   for (const Event& event : std::exchange(inbox_, {})) event(*core_);
   core_->PollTransfers();
+  GiveBackRetired();
+  PublishKvEvents();
   SetDeadlineTimer();  // leases that have just begun
   environment_.after_event();
   if (stopping_ || !core_->has_work()) return;
@@ -165,6 +210,8 @@ void SimEngine::Step() {
   stepping_ = false;
   if (stopping_) return;
   core_->Step();
+  GiveBackRetired();
+  PublishKvEvents();
   environment_.after_event();
   Wake();
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cache/kv_cache_manager.h"
+#include "engine/kv_event_feed.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/fingerprint.h"
 #include "scheduler/scheduler.h"
@@ -26,6 +27,7 @@ namespace baton {
 
 struct SimEngineOptions {
   int32_t num_blocks = 64;
+  int32_t max_blocks = 0;  // how far the pool may grow; 0: not at all
   int32_t block_size = 4;
   int32_t context_length = 96;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
@@ -39,7 +41,8 @@ struct SimEngineOptions {
   int32_t max_chunk_tokens = 16;
   int32_t max_running = 8;
   int32_t max_waiting = 64;
-  int64_t step_us = 300;  // and as much again for every 16 tokens
+  int64_t kept_event_bytes = 0;  // of KV events, for readers; 0: it cannot tell any
+  int64_t step_us = 300;         // and as much again for every 16 tokens
 };
 
 class SimEngine {
@@ -65,6 +68,15 @@ class SimEngine {
   void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                       std::function<void(absl::Status)> done);
 
+  // Grows or shrinks the pool between two steps, as Engine::Resize does.
+  void Resize(int32_t blocks);
+
+  // Null: this worker cannot tell.
+  KvEventFeed* kv_events() { return cache_->publishes() ? &kv_events_ : nullptr; }
+  const KvEventFeed* kv_events() const { return cache_->publishes() ? &kv_events_ : nullptr; }
+  // `done` gets all that is cached, between two steps. REQUIRES: it can tell.
+  void SnapshotKvEvents(std::function<void(std::shared_ptr<const KvEventSnapshot>)> done);
+
   // Ends every request; `done` runs once no transfer touches a block any more.
   void Shutdown(std::function<void()> done);
   // The process was killed: nothing of it runs again. Brings the parts into a state in which they
@@ -85,6 +97,9 @@ class SimEngine {
   void Wake();
   void Turn();
   void Step();
+  void GiveBackRetired();
+  void Spoil(int32_t block);
+  void PublishKvEvents() { kv_events_.Publish(cache_->TakeKvEvents()); }
   void SetDeadlineTimer();
   void PollUntilIdle(const std::function<void()>& done);
 
@@ -96,12 +111,14 @@ class SimEngine {
   SimRunner runner_;
   SimRandom random_;
   std::unique_ptr<KvCacheManager> cache_;
+  KvEventFeed kv_events_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<MutantTransport> mutant_transport_;
   std::unique_ptr<WorkerCore> core_;
   std::vector<Event> inbox_;
   RequestHandle next_handle_ = 1;
+  int32_t retiring_ = 0;  // blocks, when memory was last given back
   bool turn_posted_ = false;
   bool stepping_ = false;
   bool stopping_ = false;

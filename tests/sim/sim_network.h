@@ -21,7 +21,13 @@
 
 namespace baton {
 
-enum class MessageKind : uint8_t { kCall, kTicket, kHeartbeat, kStream };
+enum class MessageKind : uint8_t {
+  kCall,
+  kTicket,
+  kHeartbeat,
+  kEvents,  // of a worker's cache
+  kStream,
+};
 
 // What becomes of one message.
 struct Verdict {

@@ -40,6 +40,10 @@ class SimRouter::Generation final : public SilenceListener,
 
   void OnWorkerSilent(WorkerNumber worker) override {
     Note("its worker is silent", 0, worker.value());
+    const bool pulls = pull_ != nullptr && route_.plan.pull.has_value();
+    if (pulls && (worker == route_.plan.prefiller() || worker == route_.plan.pull->from)) {
+      pull_->Cancel();  // the answer goes on without
+    }
     if (decode_ != nullptr && worker == route_.plan.decode && flow_.MayLoseDecode())
       decode_->Cancel();
     if (prefill_ != nullptr && worker == prefill_worker_) prefill_->Cancel();
@@ -179,6 +183,12 @@ class SimRouter::Generation final : public SilenceListener,
     const int64_t give_up_us = node().queue().now_us() + request.timeout_ms * 1000;
     const int64_t deadline_us = DeadlineUs();
     const auto worker_at = router_->environment_.worker_at;
+    const WorkerNumber receiver = route_.plan.prefiller();
+    const WorkerNumber source = route_.plan.pull->from;
+    const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;
+    watch().Attach({receiver, receiver_epoch, route_.prefiller_address()}, shared_from_this());
+    watch().Attach({source, route_.pull_source_epoch, route_.pull_source_address},
+                   shared_from_this());
     pull_ =
         SimPull::Start({.network = &network(),
                         .router = node().id(),
@@ -186,8 +196,12 @@ class SimRouter::Generation final : public SilenceListener,
                         .source = worker_at(route_.pull_source_address),
                         .number = request_.number},
                        request, deadline_us == 0 ? give_up_us : std::min(give_up_us, deadline_us),
-                       [self = shared_from_this(), attempt = action.attempt](
-                           const SimPull::Outcome& outcome) { self->OnPullEnd(attempt, outcome); });
+                       [self = shared_from_this(), attempt = action.attempt, receiver,
+                        source](const SimPull::Outcome& outcome) {
+                         self->watch().Detach(receiver, self.get());
+                         self->watch().Detach(source, self.get());
+                         self->OnPullEnd(attempt, outcome);
+                       });
   }
 
   void OnPullEnd(int32_t attempt, const SimPull::Outcome& outcome) {
@@ -381,6 +395,12 @@ void SimRouter::Start() {
   node().Note(0, "started");
   core_ = std::make_unique<RouterCore>(options_, &node().clock());
   watch_ = std::make_unique<WorkerWatch>();
+  subscriber_ = std::make_unique<SimKvEventSubscriber>(
+      SimKvEventSubscriber::Environment{.network = environment_.network,
+                                        .node = environment_.node,
+                                        .index = &core_->index(),
+                                        .worker_at = environment_.worker_at,
+                                        .refused = environment_.refused});
   Tick();
   ProbeRound();
 }
@@ -390,12 +410,14 @@ void SimRouter::Kill() {
   node().Note(0, "killed");
   environment_.network->NodeDied(node().id());
   node().Die();
+  subscriber_.reset();
   core_.reset();
   watch_.reset();
 }
 
 void SimRouter::Tick() {
   core_->Tick();
+  subscriber_->Tick(core_->Workers());
   node().Post(kTickUs, [this] { Tick(); });
 }
 
@@ -417,6 +439,7 @@ void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
   route.plan.pull = PrefixPull{.from = source.number, .tokens = tokens};
   route.pull_source_id = source.report.id;
   route.pull_source_address = source.report.address;
+  route.pull_source_epoch = source.report.epoch;
 }
 
 void SimRouter::ProbeRound() {

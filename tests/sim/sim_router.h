@@ -13,6 +13,7 @@
 #include "router/router_core.h"
 #include "router/worker_watch.h"
 #include "tests/sim/sim_call.h"
+#include "tests/sim/sim_kv_event_subscriber.h"
 #include "tests/sim/sim_worker.h"
 
 namespace baton {
@@ -46,6 +47,8 @@ class SimRouter {
     SimNode* node;
     uint64_t pulls = 0;  // Scenario::pulls
     std::function<SimWorker*(const std::string& address)> worker_at;
+    // The index refused a worker's own words.
+    std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
   };
 
   SimRouter(const RouterOptions& options, Environment environment);
@@ -65,13 +68,15 @@ class SimRouter {
   // Requests that the registry counts on its workers; zero at rest, or one was counted wrong.
   int32_t active_on_workers() const;
   int32_t usable_workers(bool decode) const;
+  std::vector<WorkerRecord> workers() const { return core_->Workers(); }
+  const FleetIndex& index() const { return core_->index(); }
 
  private:
   class Generation;
 
   void Tick();
-  // In place of the index, which is told nothing here: any worker may have any prefix, as far as
-  // the router knows, and hints are often wrong.
+  // Over what the index says: any worker may have any prefix, as far as the router knows, and hints
+  // are often wrong.
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
   // As router/worker_prober does.
   void ProbeRound();
@@ -82,6 +87,7 @@ class SimRouter {
   SimRegistry registry_;
   std::unique_ptr<RouterCore> core_;
   std::unique_ptr<WorkerWatch> watch_;
+  std::unique_ptr<SimKvEventSubscriber> subscriber_;
 };
 
 }  // namespace baton

@@ -161,6 +161,7 @@ void SimWorker::EndProcess() {
   environment_.network->NodeDied(node().id());
   environment_.streams->NodeDied(node().id());
   node().Die();
+  kv_event_streams_.clear();
   if (environment_.mutant != Mutant::kNone) return LeaveBehind();
   engine_->Abandon();
   engine_.reset();
@@ -169,6 +170,7 @@ void SimWorker::EndProcess() {
 
 void SimWorker::LeaveBehind() {
   if (alive_ != nullptr) *alive_ = false;
+  kv_event_streams_.clear();
   static_cast<void>(engine_.release());
   static_cast<void>(gate_.release());
 }
@@ -178,6 +180,12 @@ void SimWorker::Terminate() {
   node().Note(0, "SIGTERM");
   draining_ = true;
   SayGoodbye();
+}
+
+void SimWorker::Resize(int32_t blocks) {
+  if (!node().up() || node().paused() || draining_) return;
+  node().Note(0, "resizes its pool of %d blocks to %d", engine_->cache().num_blocks(), blocks);
+  engine_->Resize(blocks);
 }
 
 void SimWorker::SayGoodbye() {
@@ -309,6 +317,19 @@ void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
                                     tokens.status().ToString());
                         call->Finish(tokens.status());
                       });
+}
+
+void SimWorker::StreamKvEvents(const std::shared_ptr<SimCall>& call,
+                               const KvEventPosition& position,
+                               SimKvEventStream::OnMessage on_message) {
+  if (engine_->kv_events() == nullptr) {
+    return call->Finish(absl::FailedPreconditionError("this worker cannot tell"));
+  }
+  const auto stream = std::make_shared<SimKvEventStream>(
+      node(), *engine_, epoch_, environment_.mutant, call, std::move(on_message));
+  kv_event_streams_.insert(stream);
+  stream->Start(position.epoch == epoch_ ? position.sequence : 0);
+  call->OnCalledOff([this, weak = std::weak_ptr(stream)] { kv_event_streams_.erase(weak.lock()); });
 }
 
 }  // namespace baton

@@ -12,10 +12,12 @@
 #include <variant>
 
 #include "engine/request.h"
+#include "router/fleet_index.h"
 #include "router/router_core.h"
 #include "rpc/call_gate.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_engine.h"
+#include "tests/sim/sim_kv_event_stream.h"
 
 namespace baton {
 
@@ -61,6 +63,8 @@ class SimWorker {
   void Kill();
   // SIGTERM: drains, then exits.
   void Terminate();
+  // An operator's wish; nothing while the worker is down or drains.
+  void Resize(int32_t blocks);
 
   const std::string& id() const { return options_.id; }
   Epoch epoch() const { return epoch_; }
@@ -80,6 +84,8 @@ class SimWorker {
   void PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, PullRequest request,
                   std::function<void(SimPullTicket)> on_ticket);
   void SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, SendPrefixRequest request);
+  void StreamKvEvents(const std::shared_ptr<SimCall>& call, const KvEventPosition& position,
+                      SimKvEventStream::OnMessage on_message);
 
  private:
   class DecodeSink;
@@ -99,6 +105,7 @@ class SimWorker {
   Epoch epoch_{0};
   std::unique_ptr<CallGate> gate_;
   std::unique_ptr<SimEngine> engine_;
+  std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
   std::shared_ptr<bool> alive_;  // of this incarnation, for its sinks
   bool draining_ = false;
 };

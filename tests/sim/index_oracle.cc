@@ -1,0 +1,101 @@
+#include "tests/sim/index_oracle.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cache/index/global_index.h"
+#include "cache/index/kv_event.h"
+#include "cache/index/kv_event_follower.h"
+#include "common/check.h"
+
+namespace baton {
+namespace {
+
+// The number under which the router knows what runs there now.
+std::optional<WorkerNumber> NumberOf(const SimRouter& router, const SimWorker& worker) {
+  for (const WorkerRecord& record : router.workers()) {
+    if (record.report.epoch == worker.epoch()) return record.number;
+  }
+  return std::nullopt;
+}
+
+std::optional<FollowedWorker> Followed(const FleetIndexStatus& status,
+                                       std::optional<WorkerNumber> number) {
+  for (const FollowedWorker& followed : status.workers) {
+    if (followed.worker == number) return followed;
+  }
+  return std::nullopt;
+}
+
+const KvEventFeed* FeedOf(const SimWorker& worker) {
+  return worker.engine() == nullptr ? nullptr : worker.engine()->kv_events();
+}
+
+bool IsCurrent(const std::optional<FollowedWorker>& followed, const KvEventFeed& feed) {
+  return followed && followed->followed && followed->sequence == feed.last();
+}
+
+// What the worker's tree holds, put into an index that saw nothing else.
+void TellLiterally(const SimWorker& worker, IndexedWorker number, GlobalIndex& index) {
+  for (const std::string& part : worker.engine()->cache().SnapshotKvEvents()) {
+    const absl::StatusOr<std::vector<KvEvent>> events = DecodeKvEvents(part);
+    CHECK(events.ok()) << events.status();
+    for (const KvEvent& event : *events) ApplyKvEvent(number, event, index);
+  }
+}
+
+}  // namespace
+
+bool IsIndexCurrent(const SimRouter& router, std::span<SimWorker* const> workers) {
+  const FleetIndexStatus status = router.index().Status();
+  return std::all_of(workers.begin(), workers.end(), [&](const SimWorker* worker) {
+    const KvEventFeed* const feed = FeedOf(*worker);
+    return feed == nullptr || IsCurrent(Followed(status, NumberOf(router, *worker)), *feed);
+  });
+}
+
+std::optional<Violation> CheckIndex(const SimRouter& router, std::span<SimWorker* const> workers,
+                                    std::span<const ScenarioRequest> requests) {
+  const FleetIndexStatus status = router.index().Status();
+  GlobalIndex literal({.max_blocks = status.max_units, .expected_blocks = 0, .multipliers = {}});
+  for (const SimWorker* worker : workers) {
+    const KvEventFeed* const feed = FeedOf(*worker);
+    if (feed == nullptr) continue;
+    const std::optional<WorkerNumber> number = NumberOf(router, *worker);
+    const std::optional<FollowedWorker> followed = Followed(status, number);
+    if (!IsCurrent(followed, *feed)) {
+      return Violation{
+          "liveness",
+          absl::StrCat("the index is not current: ", worker->id(), " told ", feed->last(),
+                       " batches, ", followed ? followed->sequence : 0, " were taken in, ",
+                       followed ? followed->trouble : "and nobody follows it"),
+          0, kRouterNode};
+    }
+    TellLiterally(*worker, *number, literal);
+    if (followed->units != literal.units(*number)) {
+      return Violation{"index",
+                       absl::StrCat("the index has ", followed->units, " units of ", worker->id(),
+                                    ", which holds ", literal.units(*number)),
+                       0, kRouterNode};
+    }
+  }
+  for (const ScenarioRequest& request : requests) {
+    const std::vector<Hash128> hashes =
+        ChainedHashes(request.request.cache_namespace, UnitsFromTokens(request.request.prompt));
+    if (router.index().Match(hashes) != literal.MatchWorkers(hashes)) {
+      return Violation{"index", "the index does not say who holds the prompt's prefix",
+                       request.request.number, kRouterNode};
+    }
+  }
+  return std::nullopt;
+}
+
+int64_t SnapshotsTaken(const SimRouter& router) {
+  int64_t taken = 0;
+  for (const FollowedWorker& worker : router.index().Status().workers) taken += worker.snapshots;
+  return taken;
+}
+
+}  // namespace baton

@@ -1,0 +1,55 @@
+// The simulated router's end of the workers' streams of KV events: what KvEventSubscriber and
+// KvEventStreamReader are in production, for the same FleetIndex.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "router/fleet_index.h"
+#include "routing/worker_registry.h"
+#include "tests/sim/sim_call.h"
+#include "tests/sim/sim_worker.h"
+
+namespace baton {
+
+class SimKvEventSubscriber {
+ public:
+  struct Environment {
+    SimNetwork* network;
+    SimNode* node;  // the router's
+    FleetIndex* index;
+    std::function<SimWorker*(const std::string& address)> worker_at;
+    // The index refused what the worker itself said.
+    std::function<void(const std::string& worker_id, const absl::Status& why)> refused;
+  };
+
+  explicit SimKvEventSubscriber(Environment environment) : environment_(std::move(environment)) {}
+
+  void Tick(const std::vector<WorkerRecord>& workers);
+
+ private:
+  struct Stream {
+    std::shared_ptr<SimCall> call;
+    absl::Status stopped_by;  // what was wrong with a message
+    bool progressed = false;
+  };
+  struct Subscription {
+    std::shared_ptr<Stream> stream;  // null: none at present
+    int64_t retry_at_us = 0;
+    int64_t backoff_us = 0;
+    bool cannot_tell = false;
+    bool present = false;
+  };
+  void Begin(const WorkerRecord& worker, Subscription& subscription);
+  void Take(const WorkerRecord& worker, Stream& stream, const SimKvEventMessage& sent);
+  void OnEnd(WorkerNumber number, Stream& stream, absl::Status status);
+
+  const Environment environment_;
+  std::map<WorkerNumber, Subscription> subscriptions_;
+};
+
+}  // namespace baton
