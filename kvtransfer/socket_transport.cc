@@ -19,6 +19,8 @@ namespace baton {
 namespace {
 
 constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descriptor left
+// Connections taken in one turn: who connects all the time does not keep the others waiting.
+constexpr int32_t kAcceptsAtOnce = 16;
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
 
@@ -109,7 +111,7 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
     [[maybe_unused]] const ssize_t got = read(parts_.wake.get(), &count, sizeof(count));
     return;
   }
-  if (event.data.u64 < kFirstPeer) return AcceptAll(event.data.u64, now_us);
+  if (event.data.u64 < kFirstPeer) return AcceptSome(event.data.u64, now_us);
   const auto it = connections_.find(PeerId(event.data.u64));
   if (it == connections_.end()) return;  // closed earlier in this round
   StreamConnection& connection = *it->second;
@@ -167,9 +169,9 @@ StreamConnection& SocketTransport::Add(bool shm, FileDescriptor socket, std::str
   return *added;
 }
 
-void SocketTransport::AcceptAll(uint64_t key, int64_t now_us) {
+void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
   const bool shm = key == kShmListenKey;
-  while (true) {
+  for (int32_t turn = 0; turn < kAcceptsAtOnce; ++turn) {
     absl::StatusOr<std::optional<FileDescriptor>> socket =
         shm ? AcceptUnix(parts_.shm_listener) : AcceptTcp(parts_.tcp_listener);
     if (!socket.ok()) {

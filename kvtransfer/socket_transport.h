@@ -64,7 +64,7 @@ class SocketTransport final : public PostedTransport {
  private:
   void Run();
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
-  void AcceptAll(uint64_t key, int64_t now_us);
+  void AcceptSome(uint64_t key, int64_t now_us);
   void OpenLinks(int64_t now_us);
   bool OpenLink(const std::string& address, std::span<const std::string> ways, int64_t now_us);
   StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
