@@ -107,7 +107,6 @@ GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams
   out.cache_namespace = CacheNamespace(wire.cache_namespace());
   out.priority = wire.priority();
   out.remote_prefill = wire.remote_prefill();
-  out.block_size = wire.block_size();
   out.timeout_ms = wire.timeout_ms();
   return out;
 }
