@@ -17,6 +17,8 @@
 //   wake_us         to wake a rested thread of this machine: a rested request needs at least three
 //   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked at the receiver, over iperf3
 //                   (whose own buffer stays in the cache)
+//   reshape.*       64 MiB of cold SmolLM2 tokens between pools that are cut differently, over the
+//                   same between equal ones (block-major, 16 tokens)
 //   crc_share       of a copy that checks as it goes, the part that the faster of memcpy and a copy
 //                   by 16-byte streaming stores would not take; negative where the check is free
 //
@@ -87,21 +89,6 @@ KvLayout LayoutOf(const KvGroupSpec& group, KvLayoutKind kind, int32_t block_siz
   return *layout;
 }
 
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
-// More than any cache holds.
-class CacheFlush {
- public:
-  void operator()() { std::memset(scrap_.data(), ++value_, scrap_.size()); }
-
- private:
-  int value_ = 0;
-  std::vector<char> scrap_ = std::vector<char>(256 << 20);
-};
-
 class Report {
  public:
   void Add(const std::string& name, double value, const char* unit, double limit) {
@@ -151,11 +138,11 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
   TransferWorker from(medium.make, layout, 1);
   TransferWorker to(medium.make, layout, 2);
   uint64_t id = 1;
-  MoveOnce(from, to, id++, count, kBlockSize);  // opens the connection, touches the pages
+  MoveOnce(from, to, id++, count * kBlockSize);  // opens the connection, touches the pages
   const int64_t bytes = layout.pool_bytes();
   std::vector<double> seconds;
   for (int64_t i = std::clamp<int64_t>((256 << 20) / bytes, 3, 50); i > 0; --i) {
-    seconds.push_back(MoveOnce(from, to, id++, count, kBlockSize));
+    seconds.push_back(MoveOnce(from, to, id++, count * kBlockSize));
   }
   CHECK_EQ(std::memcmp(from.pool(), to.pool(), bytes), 0);
   const double median = Median(seconds);
@@ -210,7 +197,7 @@ class ColdBlocks {
   // With the sender's checksums as they are: taken when the blocks filled …
   double Move() {
     flush_();
-    return MoveOnce(from_, to_, id_++, layout_.num_blocks(), kBlockSize);
+    return MoveOnce(from_, to_, id_++, layout_.num_blocks() * kBlockSize);
   }
   // … or to be taken on the way.
   double MoveFirst() {
@@ -310,21 +297,21 @@ void MeasureFixed(Report& report) {
   TransferWorker to(shm.make, layout, 2);
   uint64_t id = 1;
   std::vector<double> lone, stream, rested;
-  for (int i = 0; i < 5000; ++i) lone.push_back(MoveOnce(from, to, id++, 1, 1, Wait::kLooking));
+  for (int i = 0; i < 5000; ++i) lone.push_back(MoveOnce(from, to, id++, 1, Wait::kLooking));
   constexpr int64_t kAtOnce = 64;
   for (int round = 0; round < 200; ++round) {
     const uint64_t first = id;
     id += kAtOnce;
     const Instant start = Now();
-    for (uint64_t i = first; i < id; ++i) PostReceive(to, i, 1, 1);
-    for (uint64_t i = first; i < id; ++i) PostSend(from, to, i, 1, 1);
+    for (uint64_t i = first; i < id; ++i) PostReceive(to, i, 1);
+    for (uint64_t i = first; i < id; ++i) PostSend(from, to, i, 1);
     to.WaitForEnds(kAtOnce, Wait::kSleeping);
     from.WaitForEnds(kAtOnce, Wait::kSleeping);
     stream.push_back(Seconds(start) / kAtOnce);
   }
   for (int i = 0; i < 300; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    rested.push_back(MoveOnce(from, to, id++, 1, 1));
+    rested.push_back(MoveOnce(from, to, id++, 1));
   }
   report.AddTarget("shm_fixed_us", Median(lone) * 1e6, "us", 5, "<=");
   report.AddTarget("shm_stream_us", Median(stream) * 1e6, "us", 5, "<=");
@@ -349,6 +336,54 @@ void MeasureTcp(int repeats, Report& report) {
   report.AddTarget("tcp_to_iperf3", rate / peer, "", 0.90, ">=");
 }
 
+// Pools of 64 MiB that are cut differently, cold, beside equal ones in turn.
+void MeasureReshape(int repeats, Report& report) {
+  const KvGroupSpec& group = kShapes[0].group;
+  constexpr KvGeometry kEqual{KvLayoutKind::kBlockMajor, kBlockSize};
+  const std::pair<KvGeometry, KvGeometry> cuts[] = {
+      {kEqual, kEqual},
+      {{KvLayoutKind::kLayerMajor, kBlockSize}, kEqual},
+      {kEqual, {KvLayoutKind::kBlockMajor, 2 * kBlockSize}},
+      {{KvLayoutKind::kBlockMajor, 2 * kBlockSize}, kEqual},
+      {{KvLayoutKind::kLayerMajor, 64}, kEqual},
+      {{KvLayoutKind::kBlockMajor, 128}, {KvLayoutKind::kLayerMajor, 1}}};
+  const int64_t tokens =
+      kColdBytes / LayoutOf(group, KvLayoutKind::kBlockMajor, 1, 1).pool_bytes() / 128 * 128;
+  const auto name_of = [](const KvGeometry& cut) {
+    return std::string(KvLayoutKindName(cut.layout)) + "." + std::to_string(cut.block_size);
+  };
+  CacheFlush flush;
+  for (const Medium& medium : Media()) {
+    struct Pair {
+      TransferWorker from, to;
+      uint64_t id = 1;
+      std::vector<double> seconds = {};
+    };
+    std::vector<std::unique_ptr<Pair>> pairs;
+    for (const auto& [from, to] : cuts) {
+      const auto layout = [&](const KvGeometry& cut) {
+        return LayoutOf(group, cut.layout, cut.block_size, tokens / cut.block_size);
+      };
+      pairs.push_back(std::unique_ptr<Pair>(new Pair{TransferWorker(medium.make, layout(from), 1),
+                                                     TransferWorker(medium.make, layout(to), 2)}));
+      pairs.back()->from.ReportFull();
+      MoveOnce(pairs.back()->from, pairs.back()->to, pairs.back()->id++, tokens);
+    }
+    for (int i = 0; i < repeats; ++i) {
+      for (const auto& pair : pairs) {
+        flush();
+        pair->seconds.push_back(MoveOnce(pair->from, pair->to, pair->id++, tokens));
+      }
+    }
+    for (size_t i = 1; i < pairs.size(); ++i) {
+      const std::string name = std::string("reshape.") + medium.name + "." +
+                               name_of(cuts[i].first) + "_to_" + name_of(cuts[i].second);
+      report.AddTarget(name.c_str(), Median(pairs[0]->seconds) / Median(pairs[i]->seconds), "", 1,
+                       "of equal pools");
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   CommandLine line("Speed of KV transfers between two workers in this process");
   int64_t max_mib = 2048;
@@ -366,6 +401,7 @@ int Main(int argc, char** argv) {
   MeasureCold(repeats, report);
   MeasureFixed(report);
   MeasureTcp(repeats, report);
+  MeasureReshape(std::min(repeats, 9), report);
   report.Print(/*seed=*/0);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -20,6 +21,7 @@
 
 #include "common/check.h"
 #include "kernels/cpu/shared_page_buffer.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "nlohmann/json.hpp"
 
@@ -34,10 +36,25 @@ inline double Seconds(Instant since) {
 using MakeTransport =
     std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions options)>;
 
+inline double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// More than any cache holds.
+class CacheFlush {
+ public:
+  void operator()() { std::memset(scrap_.data(), ++value_, scrap_.size()); }
+
+ private:
+  int value_ = 0;
+  std::vector<char> scrap_ = std::vector<char>(256 << 20);
+};
+
 class TransferWorker {
  public:
   TransferWorker(const MakeTransport& make, const KvLayout& layout, uint64_t epoch)
-      : num_blocks_(static_cast<int32_t>(layout.num_blocks())) {
+      : layout_(layout) {
     auto pool = SharedPageBuffer::Allocate(layout.pool_bytes(), "benchmark pool");
     CHECK(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
@@ -45,7 +62,10 @@ class TransferWorker {
       const uint64_t value = (i + epoch) * 0x9E3779B97F4A7C15;
       std::memcpy(pool_.data() + i, &value, std::min<size_t>(8, pool_.size() - i));
     }
-    auto transport = make({.fingerprint = {},
+    KvFingerprint fingerprint;
+    fingerprint.layout = std::string(KvLayoutKindName(layout.kind()));
+    fingerprint.block_size = layout.block_size();
+    auto transport = make({.fingerprint = std::move(fingerprint),
                            .epoch = Epoch(epoch),
                            .pool = {pool_.data(), layout, pool_.fd()},
                            .waker = [this] {
@@ -59,13 +79,16 @@ class TransferWorker {
 
   // As an engine reports blocks that it has filled: their checksums are taken once.
   void ReportFull() {
-    std::vector<BlockId> blocks;
-    for (int32_t i = 0; i < num_blocks_; ++i) blocks.push_back(BlockId(i));
-    transport_->Written(blocks, {});
+    transport_->Written(FirstBlocks(static_cast<int32_t>(layout_.num_blocks())), {});
   }
 
   KvTransport& transport() { return *transport_; }
+  const KvLayout& layout() const { return layout_; }
   std::byte* pool() { return pool_.data(); }
+  // Those that so many tokens fill, from the pool's beginning.
+  std::vector<BlockId> BlocksOf(int32_t tokens) const {
+    return FirstBlocks(BlocksForTokens(layout_.block_size(), tokens));
+  }
 
   // Waits for `count` terminal events; CHECKs that the transfers succeeded. Sleeps as an idle
   // engine does, or looks all the time as a busy one might between steps.
@@ -88,7 +111,13 @@ class TransferWorker {
   }
 
  private:
-  int32_t num_blocks_;
+  static std::vector<BlockId> FirstBlocks(int32_t count) {
+    std::vector<BlockId> blocks;
+    for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(i));
+    return blocks;
+  }
+
+  const KvLayout layout_;
   SharedPageBuffer pool_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -96,37 +125,30 @@ class TransferWorker {
   std::unique_ptr<KvTransport> transport_;
 };
 
-// Posts one transfer of `count` blocks from the beginning of one pool to that of the other: at the
+// Posts one transfer of `tokens` from the beginning of one pool to that of the other: at the
 // receiver, and at the sender. Ids must be fresh.
-inline void PostReceive(TransferWorker& to, uint64_t id, int64_t count, int32_t block_size) {
-  std::vector<BlockId> blocks;
-  for (int64_t i = 0; i < count; ++i) blocks.push_back(BlockId(static_cast<int32_t>(i)));
-  const auto tokens = static_cast<int32_t>(count * block_size);
-  CHECK(to.transport().Expect({.transfer_id = id, .blocks = blocks, .tokens = tokens}).ok());
+inline void PostReceive(TransferWorker& to, uint64_t id, int32_t tokens) {
+  CHECK(to.transport()
+            .Expect({.transfer_id = id, .blocks = to.BlocksOf(tokens), .tokens = tokens})
+            .ok());
 }
-inline void PostSend(TransferWorker& from, TransferWorker& to, uint64_t id, int64_t count,
-                     int32_t block_size) {
-  std::vector<BlockId> blocks;
-  for (int64_t i = 0; i < count; ++i) blocks.push_back(BlockId(static_cast<int32_t>(i)));
+inline void PostSend(TransferWorker& from, TransferWorker& to, uint64_t id, int32_t tokens) {
   const TransferTicket ticket{.transfer_id = id,
                               .receiver_epoch = to.transport().epoch(),
                               .address = to.transport().address(),
-                              .block_count = static_cast<int32_t>(count)};
-  CHECK(from.transport()
-            .StartSend({.sender_transfer = id,
-                        .ticket = ticket,
-                        .tokens = static_cast<int32_t>(count * block_size)})
-            .ok());
-  from.transport().Announce(id, blocks, /*final=*/true, "");
+                              .block_count = static_cast<int32_t>(to.BlocksOf(tokens).size()),
+                              .block_size = to.layout().block_size()};
+  CHECK(
+      from.transport().StartSend({.sender_transfer = id, .ticket = ticket, .tokens = tokens}).ok());
+  from.transport().Announce(id, from.BlocksOf(tokens), /*final=*/true, "");
 }
 
 // Seconds from the sender's post to the receiver's terminal event.
-inline double MoveOnce(TransferWorker& from, TransferWorker& to, uint64_t id, int64_t count,
-                       int32_t block_size,
+inline double MoveOnce(TransferWorker& from, TransferWorker& to, uint64_t id, int64_t tokens,
                        TransferWorker::Wait wait = TransferWorker::Wait::kSleeping) {
-  PostReceive(to, id, count, block_size);
+  PostReceive(to, id, static_cast<int32_t>(tokens));
   const Instant start = Now();
-  PostSend(from, to, id, count, block_size);
+  PostSend(from, to, id, static_cast<int32_t>(tokens));
   to.WaitForEnds(1, wait);
   const double seconds = Seconds(start);
   from.WaitForEnds(1, wait);

@@ -18,8 +18,10 @@ enum class LocalPath : uint8_t { kOneEngine, kLoopback, kTcp, kShm };
 
 class LocalRunner final : public JobRunner {
  public:
-  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(const EngineOptions& options,
-                                                             LocalPath path);
+  // `prefill_pool` as InProcessPair's.
+  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
+      const EngineOptions& options, LocalPath path,
+      std::optional<KvGeometry> prefill_pool = std::nullopt);
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;

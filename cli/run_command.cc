@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "cli/commands.h"
@@ -22,13 +23,22 @@ struct RunOptions {
   SettingList settings;
   JobFlags jobs;
   LocalPath path = LocalPath::kOneEngine;
+  int32_t prefill_block_size = 0;                   // 0: as the other engine's
+  std::optional<KvLayoutKind> prefill_layout = {};  // none: as the other engine's
+
+  std::optional<KvGeometry> PrefillPool() const {
+    if (prefill_block_size == 0 && !prefill_layout) return std::nullopt;
+    return KvGeometry{
+        .layout = prefill_layout.value_or(engine.layout),
+        .block_size = prefill_block_size > 0 ? prefill_block_size : engine.block_size};
+  }
   bool verbose = false;
 };
 
 int Run(RunOptions& options) {
   Termination termination;
   absl::StatusOr<std::unique_ptr<LocalRunner>> runner =
-      LocalRunner::Create(options.engine, options.path);
+      LocalRunner::Create(options.engine, options.path, options.PrefillPool());
   if (!runner.ok()) return ReportError(runner.status());
   if (options.verbose) {
     options.engine = (*runner)->engine().options();
@@ -62,6 +72,15 @@ void AddRunCommand(CommandLine& line) {
                                           {"shm", LocalPath::kShm}},
                                          "prefill on a second engine in this process and move the "
                                          "KV over this transport");
+  options->settings.Add("prefill-block-size", &options->prefill_block_size, 0, kMaxBlockSize,
+                        "with --transport: tokens in a KV block of the engine that prefills; 0: "
+                        "--block-size");
+  options->settings.AddChoice<std::optional<KvLayoutKind>>(
+      "prefill-kv-layout", &options->prefill_layout,
+      {{"same", std::nullopt},
+       {"block-major", KvLayoutKind::kBlockMajor},
+       {"layer-major", KvLayoutKind::kLayerMajor}},
+      "with --transport: layout of the pool of the engine that prefills; same: --kv-layout");
   command.AddSettings(options->settings, "Engine");
   command.AddFlag("--verbose", &options->verbose, "Print effective settings and the pool first");
   command.OnRun([options] { return Run(*options); });

@@ -41,6 +41,8 @@ struct UpOptions {
   std::string router_address = kDefaultRouter;
   int64_t ready_timeout_ms = 120'000;
   std::vector<std::string> worker_arguments;
+  std::vector<std::string> prefill_arguments;
+  std::vector<std::string> decode_arguments;
   std::vector<std::string> router_arguments;
 };
 
@@ -125,17 +127,19 @@ class Cluster {
       arguments.emplace_back("--model");
       arguments.push_back(options_.model);
     }
-    if (role == "decode" && options_.prefill_workers > 0 && !AsksForNice()) {
+    const std::vector<std::string>& of_role =
+        role == "prefill" ? options_.prefill_arguments : options_.decode_arguments;
+    for (const std::vector<std::string>* more : {&options_.worker_arguments, &of_role}) {
+      arguments.insert(arguments.end(), more->begin(), more->end());
+    }
+    if (role == "decode" && options_.prefill_workers > 0 && !AsksForNice(arguments)) {
       arguments.push_back(absl::StrCat("--nice=", kDecodeNiceBesidePrefill));
     }
-    arguments.insert(arguments.end(), options_.worker_arguments.begin(),
-                     options_.worker_arguments.end());
     return Start(name, arguments, /*capture=*/false);
   }
 
-  bool AsksForNice() const {
-    const std::vector<std::string>& asked = options_.worker_arguments;
-    return std::any_of(asked.begin(), asked.end(),
+  static bool AsksForNice(const std::vector<std::string>& arguments) {
+    return std::any_of(arguments.begin(), arguments.end(),
                        [](const std::string& argument) { return argument.starts_with("--nice"); });
   }
 
@@ -211,6 +215,10 @@ void AddUpCommand(CommandLine& line) {
       .ShowDefault();
   command.Add("--worker-argument", &options->worker_arguments,
               "Passed on to every worker, as in --worker-argument=--block-size=32");
+  command.Add("--prefill-argument", &options->prefill_arguments,
+              "Passed on to every prefill worker, behind those for all");
+  command.Add("--decode-argument", &options->decode_arguments,
+              "Passed on to every decode worker, behind those for all");
   command.Add("--router-argument", &options->router_arguments, "Passed on to the router");
   command.OnRun([options] { return Up(*options); });
 }

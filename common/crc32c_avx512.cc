@@ -66,15 +66,15 @@ uint32_t ExtendCrc32cAvx512(uint32_t crc, std::span<const std::byte> data) {
   return ExtendCrc32cHardware(crc, data.subspan(whole));
 }
 
-uint32_t CopyCrc32cAvx512(std::byte* to, std::span<const std::byte> from, CopyStores stores) {
+uint32_t CopyCrc32cAvx512(std::byte* to, std::span<const std::byte> from, CopyStores stores,
+                          uint32_t crc) {
   using crc32c_folding::Eat, crc32c_folding::Target;
   const size_t whole = from.size() / kStep * kStep;
-  uint32_t crc = 0;
   if (whole > 0) {
     const bool stream =
         stores == CopyStores::kStreaming && reinterpret_cast<uintptr_t>(to) % 64 == 0;
-    crc = ~(stream ? Eat<Vector512, Target::kStream>(~0u, to, from.data(), whole)
-                   : Eat<Vector512, Target::kStore>(~0u, to, from.data(), whole));
+    crc = ~(stream ? Eat<Vector512, Target::kStream>(~crc, to, from.data(), whole)
+                   : Eat<Vector512, Target::kStore>(~crc, to, from.data(), whole));
   }
   // Summed from the copy, which nobody else writes.
   std::memcpy(to + whole, from.data() + whole, from.size() - whole);

@@ -93,14 +93,14 @@ constexpr size_t kLong = 1024;
 
 }  // namespace
 
-uint32_t CopyCrc32cSse42(std::byte* to, std::span<const std::byte> from, CopyStores stores) {
+uint32_t CopyCrc32cSse42(std::byte* to, std::span<const std::byte> from, CopyStores stores,
+                         uint32_t crc) {
   const size_t whole = from.size() / kStep * kStep;
-  uint32_t crc = 0;
   if (whole > 0) {
     const bool stream =
         stores == CopyStores::kStreaming && reinterpret_cast<uintptr_t>(to) % 16 == 0;
-    crc = ~(stream ? Eat<Vector128, Target::kStream>(~0u, to, from.data(), whole)
-                   : Eat<Vector128, Target::kStore>(~0u, to, from.data(), whole));
+    crc = ~(stream ? Eat<Vector128, Target::kStream>(~crc, to, from.data(), whole)
+                   : Eat<Vector128, Target::kStore>(~crc, to, from.data(), whole));
   }
   // Summed from the copy, which nobody else writes.
   std::memcpy(to + whole, from.data() + whole, from.size() - whole);

@@ -1,9 +1,11 @@
 #include "engine/in_process_pair.h"
 
+#include <limits>
 #include <mutex>
 #include <utility>
 
 #include "common/status_macros.h"
+#include "common/str_cat.h"
 
 namespace baton {
 // The way to the prefill engine, closed before that engine ends: a ticket may come out of the
@@ -86,8 +88,8 @@ InProcessPair::~InProcessPair() {
   prefill_.reset();
 }
 
-absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(const EngineOptions& options,
-                                                                     PairTransport transport) {
+absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
+    const EngineOptions& options, PairTransport transport, std::optional<KvGeometry> prefill_pool) {
   auto pair = std::make_unique<InProcessPair>();
   EngineOptions one = options;
   if (transport == PairTransport::kLoopback) {
@@ -100,6 +102,19 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(const Engin
   one.loopback_name = "decode";
   ASSIGN_OR_RETURN(pair->decode_, Engine::Create(one));
   one.loopback_name = "prefill";
+  if (prefill_pool) {
+    RETURN_IF_ERROR(CheckBlockSize("the prefill engine's block_size", prefill_pool->block_size));
+    one.layout = prefill_pool->layout;
+    one.block_size = prefill_pool->block_size;
+    const int64_t slots = int64_t{options.kv_blocks} * options.block_size;
+    const int64_t blocks = (slots + one.block_size - 1) / one.block_size;
+    if (blocks > std::numeric_limits<int32_t>::max()) {
+      return absl::InvalidArgumentError(
+          StrCat("the prefill engine's pool of ", blocks, " blocks of ", one.block_size,
+                 " tokens has more than ", std::numeric_limits<int32_t>::max()));
+    }
+    one.kv_blocks = static_cast<int32_t>(blocks);
+  }
   ASSIGN_OR_RETURN(pair->prefill_, Engine::Create(one));
   pair->door_ = std::make_shared<PrefillDoor>(pair->prefill_.get());
   return pair;

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "kvtransfer/fingerprint.h"
 
 namespace baton {
 
@@ -23,9 +25,11 @@ class InProcessPair {
   // does.
   ~InProcessPair();
 
-  // Both engines run with `options`; the model is loaded twice.
-  static absl::StatusOr<std::unique_ptr<InProcessPair>> Create(const EngineOptions& options,
-                                                               PairTransport transport);
+  // Both engines run with `options`, the prefill engine with a pool that is cut as `prefill_pool`
+  // says and holds as much; the model is loaded twice.
+  static absl::StatusOr<std::unique_ptr<InProcessPair>> Create(
+      const EngineOptions& options, PairTransport transport,
+      std::optional<KvGeometry> prefill_pool = std::nullopt);
 
   // As Engine::Generate; the sink sees no ticket.
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kvtransfer/transfer_plan.h"
 
 namespace baton {
 
@@ -82,6 +83,7 @@ absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
                               .address = transport_->address(),
                               .first_block = spec.first_block,
                               .block_count = static_cast<int32_t>(spec.blocks.size()),
+                              .block_size = block_size_,
                               .timeout_ms = spec.timeout_ms};
   RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
   cache_->HoldForTransfer(import.blocks);
@@ -90,7 +92,7 @@ absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
   const Waiter first = import.waiters.front();
   transfer_of_.emplace(first.handle, ticket.transfer_id);
   imports_.emplace(ticket.transfer_id, std::move(import));
-  first.sink->OnTicket(ticket, block_size_);
+  first.sink->OnTicket(ticket);
   return absl::OkStatus();
 }
 
@@ -183,7 +185,7 @@ void PrefixPulls::Cancel(RequestHandle handle) {
   } else if (had_ticket) {
     // Its source may never have heard of it. A second sender does no harm: the transport refuses
     // it.
-    import.waiters.front().sink->OnTicket(import.ticket, block_size_);
+    import.waiters.front().sink->OnTicket(import.ticket);
   }
   sink->OnDone(absl::CancelledError("the pull was cancelled"));
 }
@@ -223,41 +225,59 @@ absl::StatusOr<int32_t> PrefixPulls::Send(RequestHandle handle, const SendPrefix
   if (transport_ == nullptr) {
     return absl::FailedPreconditionError("this worker has no KV transport to send a prefix");
   }
-  if (request.block_size != block_size_) {
-    return absl::FailedPreconditionError(
-        StrCat("block_size: ours ", block_size_, ", the receiver's ", request.block_size));
-  }
   if (static_cast<int64_t>(exports_.size()) >= options_.max_transfers) {
     return absl::ResourceExhaustedError(
         StrCat(exports_.size(), " prefixes are being sent, at most ", options_.max_transfers));
   }
-  const auto whole = static_cast<int32_t>(request.tokens.size()) / block_size_;
-  if (ticket.first_block < 0 || ticket.block_count < 1 ||
-      int64_t{ticket.first_block} + ticket.block_count != whole) {
-    return absl::InvalidArgumentError(StrCat("ticket.first_block ", ticket.first_block,
-                                             " and block_count ", ticket.block_count,
-                                             " do not end at the prefix's ", whole, " blocks"));
-  }
-  const std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
-  const std::vector<BlockId> blocks =
-      cache_->HoldPrefix(request.cache_namespace,
-                         std::span(units).first(size_t(whole) * block_size_), ticket.first_block);
-  if (blocks.empty()) {
-    return absl::NotFoundError(StrCat("nothing behind the prefix's first ",
-                                      ticket.first_block * block_size_, " tokens is cached here"));
-  }
+  ASSIGN_OR_RETURN(const Export sent, HoldForTicket(request));
   const absl::Status started = transport_->StartSend({.sender_transfer = handle,
                                                       .ticket = ticket,
-                                                      .tokens = whole * block_size_,
+                                                      .tokens = sent.asked_tokens,
                                                       .timeout_ms = options_.longest_ms,
                                                       .may_end_early = true});
   if (!started.ok()) {
-    cache_->ReleaseTransferHold(blocks);
+    cache_->ReleaseTransferHold(sent.blocks);
     return started;
   }
-  exports_.emplace(handle, blocks);
-  transport_->Announce(handle, blocks, /*final=*/true, {});
-  return (ticket.first_block + static_cast<int32_t>(blocks.size())) * block_size_;
+  exports_.emplace(handle, sent.blocks);
+  transport_->Announce(handle, sent.blocks, /*final=*/true, {});
+  return sent.tokens;
+}
+
+// The receiver gets whole blocks of its own, out of whole ones of ours.
+absl::StatusOr<PrefixPulls::Export> PrefixPulls::HoldForTicket(const SendPrefixRequest& request) {
+  const TransferTicket& ticket = request.ticket;
+  if (ticket.block_size != 0) {
+    RETURN_IF_ERROR(CheckBlockSize("ticket.block_size", ticket.block_size));
+  }
+  const int32_t theirs = ticket.block_size == 0 ? block_size_ : ticket.block_size;
+  const auto length = static_cast<int32_t>(request.tokens.size());
+  if (ticket.first_block < 0 || ticket.block_count < 1 ||
+      int64_t{ticket.first_block} + ticket.block_count != length / theirs) {
+    return absl::InvalidArgumentError(
+        StrCat("ticket.first_block ", ticket.first_block, " and block_count ", ticket.block_count,
+               " do not end at the prefix's ", length / theirs, " blocks"));
+  }
+  const int32_t have = ticket.first_block * theirs;
+  Export sent{.asked_tokens = length / theirs * theirs, .tokens = have, .blocks = {}};
+  const SequenceBlocks range = SenderBlocks(ticket, sent.asked_tokens, block_size_);
+  const int32_t end = std::min(range.first + range.count, length / block_size_);
+  if (end > range.first) {
+    const std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
+    sent.blocks = cache_->HoldPrefix(request.cache_namespace,
+                                     std::span(units).first(static_cast<size_t>(end) * block_size_),
+                                     range.first);
+    const int32_t held = (range.first + static_cast<int32_t>(sent.blocks.size())) * block_size_;
+    sent.tokens = std::max(have, std::min(held, sent.asked_tokens) / theirs * theirs);
+  }
+  // What fills no further block of the receiver stays here.
+  const int32_t wanted =
+      sent.tokens > have ? BlocksForTokens(block_size_, sent.tokens) - range.first : 0;
+  cache_->ReleaseTransferHold(std::span(sent.blocks).subspan(static_cast<size_t>(wanted)));
+  sent.blocks.resize(static_cast<size_t>(wanted));
+  if (wanted > 0) return sent;
+  return absl::NotFoundError(
+      StrCat("nothing behind the prefix's first ", have, " tokens is cached here"));
 }
 
 void PrefixPulls::Shutdown(const absl::Status& status) {

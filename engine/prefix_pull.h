@@ -7,8 +7,8 @@
 // was verified by then stays cached, and the request that comes computes the rest.
 //
 // Rules:
-//  1. Only whole blocks travel, and only between pools of one block size; fingerprints are compared
-//     by the transport's handshake.
+//  1. Only whole blocks are taken over, out of whole blocks of the source, whose size may be
+//     another; fingerprints are compared by the transport's handshake.
 //  2. A pull takes blocks that are free or cached and used by nobody, never those of a request; it
 //     leaves one to spare for each sequence that is here. All pulls and leases together have at
 //     most half of the pool.
@@ -63,8 +63,8 @@ class PrefixPulls {
   void Pull(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink,
             int32_t spare_blocks);
   // Sends what is cached here of the prefix. Returns its tokens, with what the receiver has before.
-  // NotFound: nothing that the receiver lacks. InvalidArgument: a ticket that does not fit the
-  // prefix, FailedPrecondition: another block size. REQUIRES: handle is nobody's.
+  // NotFound: nothing that fills a block that the receiver lacks. InvalidArgument: a ticket that
+  // does not fit the prefix. REQUIRES: handle is nobody's.
   absl::StatusOr<int32_t> Send(RequestHandle handle, const SendPrefixRequest& request);
   // Ends a pull's wait with Cancelled. Ignored for other handles.
   void Cancel(RequestHandle handle);
@@ -100,6 +100,11 @@ class PrefixPulls {
     TransferTicket ticket;
     std::vector<Waiter> waiters;  // the first was given the ticket; none left: cancelled
   };
+  struct Export {
+    int32_t asked_tokens;         // of the prefix, by the ticket
+    int32_t tokens;               // of them, that the receiver will have
+    std::vector<BlockId> blocks;  // held
+  };
   struct Lease {
     int64_t until_us;
     std::vector<BlockId> blocks;
@@ -113,6 +118,7 @@ class PrefixPulls {
                                    std::span<const CacheUnit> units) const;
   absl::Status MakeRoom(int64_t blocks);
   void Finish(Import import, const TransferEvent& event);
+  absl::StatusOr<Export> HoldForTicket(const SendPrefixRequest& request);
   void LeaseOut(std::span<const BlockId> blocks);
   void EndFirstLease();
 

@@ -140,9 +140,9 @@ struct PullResult {
 class PullSink {
  public:
   virtual ~PullSink() = default;
-  // What the source needs to send; at most once, before OnDone. `block_size` is this worker's. None
-  // when nothing is missing, or when the prefix is on its way already.
-  virtual void OnTicket(const TransferTicket& ticket, int32_t block_size) = 0;
+  // What the source needs to send; at most once, before OnDone. None when nothing is missing, or
+  // when the prefix is on its way already.
+  virtual void OnTicket(const TransferTicket& ticket) = 0;
   // Once, at the end. An error: nothing came.
   virtual void OnDone(absl::StatusOr<PullResult> result) = 0;
 };
@@ -151,8 +151,7 @@ class PullSink {
 struct SendPrefixRequest {
   std::vector<TokenId> tokens;  // as in the PullRequest
   CacheNamespace cache_namespace{0};
-  TransferTicket ticket;   // the receiver's
-  int32_t block_size = 0;  // the receiver's
+  TransferTicket ticket;  // the receiver's
 };
 
 // Called once, on the engine thread, when the receiver has everything or the prefill failed; must

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kvtransfer/send_session.h"
 
 namespace baton {
 namespace {
@@ -140,6 +141,7 @@ absl::Status WorkerCore::ExpectKv(Request& request) {
                               .address = transport_->address(),
                               .first_block = first_block,
                               .block_count = needed - first_block,
+                              .block_size = options_.block_size,
                               .timeout_ms = options_.transfer_timeout_ms};
   receives_.emplace(transfer_id, std::move(hold));
   request.transfer_id = transfer_id;
@@ -164,18 +166,14 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
     status = absl::InvalidArgumentError(
         StrCat("n is ", prefill.n, "; with generated tokens 1 is allowed"));
   }
-  const int32_t blocks = cache_->BlocksFor(request->prompt_tokens);
   if (status.ok() && transport_ == nullptr) {
     status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
   }
-  const TransferTicket& ticket = request->ticket;
-  if (status.ok() && (ticket.first_block < 0 || ticket.block_count < 0 ||
-                      int64_t{ticket.first_block} + ticket.block_count != blocks)) {
-    status = absl::InvalidArgumentError(StrCat("ticket.first_block ", ticket.first_block,
-                                               " and block_count ", ticket.block_count,
-                                               " do not end at the prompt's ", blocks, " blocks"));
+  if (status.ok()) {
+    status = CheckTicket(request->ticket, request->prompt_tokens, options_.block_size);
   }
   if (status.ok()) {
+    request->to_send = SenderBlocks(request->ticket, request->prompt_tokens, options_.block_size);
     for (int32_t i = 0; i < prefill.n; ++i) {
       request->first_tokens.emplace_back(prefill.sampling, prefill.prompt, options_.hash_logits, i)
           .Resume(prefill.generated);

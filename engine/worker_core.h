@@ -31,6 +31,7 @@
 #include "engine/generation.h"
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "model/model_runner.h"
 #include "scheduler/scheduler.h"
@@ -132,7 +133,8 @@ class WorkerCore {
     uint64_t transfer_id = 0;      // generates: of the KV it waits for; 0: none
     int32_t prompt_tokens = 0;     // to prefill: with what was generated elsewhere
     int32_t resumed_tokens = 0;    // of them, generated elsewhere
-    int32_t announced_blocks = 0;  // in sequence order, from ticket.first_block on
+    SequenceBlocks to_send;        // prefills: our blocks that hold what the receiver lacks
+    int32_t announced_blocks = 0;  // of them
     int64_t arrival_us = 0;
     int64_t deadline_us = 0;       // 0: none
     int64_t prefill_begin_us = 0;  // when it left the queue for the first time; 0: not yet

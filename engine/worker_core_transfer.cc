@@ -38,7 +38,7 @@ void WorkerCore::NoteWritten(const SchedulerOutput& plan) {
 // Full committed blocks behind the receiver's prefix that were not announced yet.
 void WorkerCore::AnnounceComputed(Request& request) {
   const int32_t full = cache_->committed(IdOf(request.handle)) / options_.block_size;
-  const int32_t begin = request.ticket.first_block + request.announced_blocks;
+  const int32_t begin = request.to_send.first + request.announced_blocks;
   const auto hold = sends_.find(request.handle);
   if (full <= begin || hold == sends_.end() || hold->second.cancelled) return;
   const std::span<const BlockId> blocks =
@@ -55,7 +55,7 @@ void WorkerCore::Deliver(Request& request, const HandoffManifest& manifest) {
   const SequenceId id = IdOf(request.handle);
   const auto hold = sends_.find(request.handle);
   CHECK(hold != sends_.end()) << "request " << request.handle << " outlived its transfer";
-  const int32_t begin = request.ticket.first_block + request.announced_blocks;
+  const int32_t begin = request.to_send.first + request.announced_blocks;
   const int32_t end = cache_->BlocksFor(request.prompt_tokens);
   const std::span<const BlockId> blocks = cache_->BlockTable(id).subspan(begin, end - begin);
   cache_->HoldForTransfer(blocks);

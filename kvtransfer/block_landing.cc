@@ -16,9 +16,11 @@ constexpr size_t kScrapBytes = 64 << 10;
 
 BlockLanding::BlockLanding(const RegisteredPool& pool, BlockPlacement placement, BlockFrame frame)
     : pool_(&pool),
-      placement_(placement),
+      placement_(std::move(placement)),
       frame_(std::move(frame)),
-      cursor_(std::in_place, pool, placement.block, frame_.valid_tokens),
+      dropped_(static_cast<size_t>(
+          BlockValidBytes(pool.layout, placement_->parts.front().payload_token))),
+      cursor_(std::in_place, LandingRuns(pool, placement_->parts, dropped_)),
       remaining_(frame_.payload_bytes) {}
 
 int BlockLanding::Fill(std::span<iovec> out) {
@@ -40,15 +42,22 @@ void BlockLanding::Divert() {
   cursor_.reset();
 }
 
+// Of the sender's piece, wherever its bytes went.
+uint32_t BlockLanding::PieceChecksum(int32_t piece) const {
+  const size_t bytes = dropped_.size() / static_cast<size_t>(PieceCount(pool_->layout));
+  uint32_t crc = Crc32c(std::span(dropped_).subspan(static_cast<size_t>(piece) * bytes, bytes));
+  for (const LandingPart& part : placement_->parts) {
+    crc = ExtendCrc32c(crc, PartOfPiece(*pool_, part, piece));
+  }
+  return crc;
+}
+
 void BlockLanding::VerifyPieces() {
-  const KvLayout& layout = pool_->layout;
-  const int64_t bytes = PieceValidBytes(layout, frame_.valid_tokens);
+  const int64_t bytes = PieceValidBytes(pool_->layout, frame_.valid_tokens);
   const int64_t arrived = frame_.payload_bytes - remaining_;
   for (; static_cast<int64_t>(verified_pieces_ + 1) * bytes <= arrived; ++verified_pieces_) {
     const auto piece = static_cast<int32_t>(verified_pieces_);
-    const int64_t offset = layout.PieceOffset(piece / 2, piece % 2 == 1, placement_->block.value());
-    const uint32_t crc =
-        Crc32c(std::span<const std::byte>(pool_->base + offset, static_cast<size_t>(bytes)));
+    const uint32_t crc = PieceChecksum(piece);
     if (crc != frame_.piece_crcs[piece] && verified_.ok()) {
       verified_ = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame_.transfer_id,
@@ -60,7 +69,7 @@ void BlockLanding::VerifyPieces() {
 BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch,
                                std::vector<uint32_t> piece_crcs)
     : dispatch_(std::move(dispatch)),
-      cursor_(pool, dispatch_.block, dispatch_.frame.valid_tokens),
+      cursor_(BlockRuns(pool, dispatch_.block, dispatch_.frame.valid_tokens)),
       remaining_(cursor_.remaining()) {
   dispatch_.frame.piece_crcs = std::move(piece_crcs);
 }

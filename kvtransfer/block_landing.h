@@ -1,6 +1,8 @@
 // A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), driven
 // by whoever moves the bytes.
 //
+// A landing scatters the sender's block over blocks of the receiver where their sizes differ.
+//
 // Both can be cut loose from the pool in the middle of a block, because a byte stream has to be
 // continued: Divert sends the rest of a landing to scrap memory, Detach copies the rest of a
 // departure out of the pool. After either the pool is no longer touched.
@@ -50,10 +52,12 @@ class BlockLanding {
 
  private:
   void VerifyPieces();
+  uint32_t PieceChecksum(int32_t piece) const;
 
   const RegisteredPool* pool_ = nullptr;
   std::optional<BlockPlacement> placement_;
   BlockFrame frame_;
+  std::vector<std::byte> dropped_;  // what the receiver has already, [piece][bytes]
   std::optional<BlockCursor> cursor_;
   int64_t remaining_ = 0;
   size_t verified_pieces_ = 0;

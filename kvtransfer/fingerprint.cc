@@ -1,7 +1,10 @@
 #include "kvtransfer/fingerprint.h"
 
+#include <bit>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/status_macros.h"
 
 namespace baton {
 namespace {
@@ -15,10 +18,31 @@ absl::Status Differ(const char* field, const T& ours, const T& theirs) {
 
 std::string KvFingerprint::ToString() const {
   return absl::StrFormat(
-      "protocol_version=%d model=%s backend=%s numerics_revision=%d kv_type=%s layout=%s "
-      "block_size=%d layers=%d kv_heads=%d head_dim=%d rope=%s",
-      protocol_version, model, backend, numerics_revision, kv_type, layout, block_size, layers,
-      kv_heads, head_dim, rope);
+      "protocol_version=%d model=%s backend=%s numerics_revision=%d kv_type=%s layers=%d "
+      "kv_heads=%d head_dim=%d rope=%s",
+      protocol_version, model, backend, numerics_revision, kv_type, layers, kv_heads, head_dim,
+      rope);
+}
+
+absl::Status CheckBlockSize(std::string_view what, int64_t block_size) {
+  if (block_size >= kMinBlockSize && block_size <= kMaxBlockSize &&
+      std::has_single_bit(static_cast<uint64_t>(block_size))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat("%s %d is no power of two in [%d, %d]", what,
+                                                    block_size, kMinBlockSize, kMaxBlockSize));
+}
+
+absl::StatusOr<KvGeometry> GeometryOf(const KvFingerprint& fingerprint) {
+  RETURN_IF_ERROR(CheckBlockSize("block_size", fingerprint.block_size));
+  for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    if (fingerprint.layout == KvLayoutKindName(kind)) {
+      return KvGeometry{.layout = kind, .block_size = fingerprint.block_size};
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "layout \"%s\" is neither %s nor %s", fingerprint.layout,
+      KvLayoutKindName(KvLayoutKind::kBlockMajor), KvLayoutKindName(KvLayoutKind::kLayerMajor)));
 }
 
 absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& theirs) {
@@ -34,14 +58,16 @@ absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& the
     return Differ("numerics_revision", ours.numerics_revision, theirs.numerics_revision);
   }
   if (ours.kv_type != theirs.kv_type) return Differ("kv_type", ours.kv_type, theirs.kv_type);
-  if (ours.layout != theirs.layout) return Differ("layout", ours.layout, theirs.layout);
-  if (ours.block_size != theirs.block_size) {
-    return Differ("block_size", ours.block_size, theirs.block_size);
-  }
   if (ours.layers != theirs.layers) return Differ("layers", ours.layers, theirs.layers);
   if (ours.kv_heads != theirs.kv_heads) return Differ("kv_heads", ours.kv_heads, theirs.kv_heads);
   if (ours.head_dim != theirs.head_dim) return Differ("head_dim", ours.head_dim, theirs.head_dim);
   if (ours.rope != theirs.rope) return Differ("rope", ours.rope, theirs.rope);
+  RETURN_IF_ERROR(GeometryOf(theirs).status());
+  if (theirs.protocol_version >= kReshapeProtocolVersion) return absl::OkStatus();
+  if (ours.layout != theirs.layout) return Differ("layout", ours.layout, theirs.layout);
+  if (ours.block_size != theirs.block_size) {
+    return Differ("block_size", ours.block_size, theirs.block_size);
+  }
   return absl::OkStatus();
 }
 

@@ -1,20 +1,25 @@
-// What two workers must agree on before one reads the other's KV.
+// What two workers must agree on before one reads the other's KV, and what it may differ in: how
+// their pools are cut into blocks.
 //
 // Thread safety: plain data.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/kv_cache_spec.h"
 
 namespace baton {
 
 // This version and the one before are spoken.
-// 2: tickets may list addresses. 3: payload may go over NCCL.
-inline constexpr uint32_t kTransferProtocolVersion = 3;
-inline constexpr uint32_t kNcclProtocolVersion = 3;
-inline constexpr uint32_t kOldestTransferProtocolVersion = 2;
+// 2: tickets may list addresses. 3: payload may go over NCCL. 4: pools may be cut differently;
+// blocks on the wire are then the sender's, and a ticket says in which blocks it counts.
+inline constexpr uint32_t kTransferProtocolVersion = 4;
+inline constexpr uint32_t kReshapeProtocolVersion = 4;
+inline constexpr uint32_t kOldestTransferProtocolVersion = 3;
 
 struct KvFingerprint {
   uint32_t protocol_version = kTransferProtocolVersion;
@@ -30,11 +35,27 @@ struct KvFingerprint {
   std::string rope;  // canonical text of the RoPE parameters
 
   bool operator==(const KvFingerprint&) const = default;
-  // One line, for registries that only compare for equality.
+  // All that must be equal, which layout and block_size need not be. One line, for registries that
+  // only compare.
   std::string ToString() const;
 };
 
-// FailedPrecondition names the first field that differs and both values.
+// How a pool is cut up.
+struct KvGeometry {
+  KvLayoutKind layout = KvLayoutKind::kBlockMajor;
+  int32_t block_size = 0;  // tokens
+
+  bool operator==(const KvGeometry&) const = default;
+};
+
+// Ok for a power of two in [1, 128]; InvalidArgument names `what`, the value and the limit.
+absl::Status CheckBlockSize(std::string_view what, int64_t block_size);
+
+// InvalidArgument for a layout that nobody knows, or a block size out of range.
+absl::StatusOr<KvGeometry> GeometryOf(const KvFingerprint& fingerprint);
+
+// FailedPrecondition names the first field that differs and both values; InvalidArgument a geometry
+// of theirs that cannot be. Geometries may differ from protocol version 4 on.
 absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& theirs);
 
 }  // namespace baton

@@ -54,6 +54,7 @@ class LoopbackNetwork {
     LoopbackTransport* transport;
     PeerId other;
     bool sends;
+    SenderLink from = {};  // of a receiving end
   };
 
   void Run(const std::stop_token& stop);
@@ -214,8 +215,8 @@ void LoopbackNetwork::Connect(LoopbackTransport& sender, const std::string& addr
         address, absl::UnavailableError(absl::StrCat("nothing listens at ", address)));
     return;
   }
-  const HelloReplyFrame reply =
-      receiver->second->node().AnswerHello(sender.node().MakeHello(sender.address()));
+  const HelloFrame hello = sender.node().MakeHello(sender.address());
+  const HelloReplyFrame reply = receiver->second->node().AnswerHello(hello);
   const absl::Status accepted = TransferNode::CheckHelloReply(reply);
   if (!accepted.ok()) {
     sender.node().sender().OnLinkDown(address, accepted);
@@ -224,7 +225,8 @@ void LoopbackNetwork::Connect(LoopbackTransport& sender, const std::string& addr
   const PeerId sending(next_peer_++);
   const PeerId receiving(next_peer_++);
   ends_.emplace(sending, End{&sender, receiving, true});
-  ends_.emplace(receiving, End{receiver->second, sending, false});
+  ends_.emplace(receiving, End{receiver->second, sending, false,
+                               SenderLink{.block_size = hello.fingerprint.block_size}});
   sender.node().sender().OnLinkOpen(address, sending, reply.epoch);
 }
 
@@ -245,10 +247,11 @@ bool LoopbackNetwork::DeliverFrames(int64_t now_us) {
       const auto from = ends_.find(peer);
       if (from == ends_.end()) continue;
       const PeerId other = from->second.other;
-      TransferNode& node = ends_.at(other).transport->node();
-      const absl::Status status =
-          from->second.sends ? node.OnFrameFromSender(other, PullMode::kRequested, frame, now_us)
-                             : node.OnFrameFromReceiver(other, frame, now_us);
+      const End& to = ends_.at(other);
+      TransferNode& node = to.transport->node();
+      const absl::Status status = from->second.sends
+                                      ? node.OnFrameFromSender(other, to.from, frame, now_us)
+                                      : node.OnFrameFromReceiver(other, frame, now_us);
       CHECK(status.ok()) << status;  // our own sessions say nothing unexpected
     }
   }

@@ -19,7 +19,13 @@ NcclConnection::NcclConnection(ConnectionParts parts, NcclRuntime& nccl)
                 nccl.driver()) {}
 
 absl::Status NcclConnection::OnGreeted(const HelloFrame& hello) {
-  if (hello.fingerprint.protocol_version < kNcclProtocolVersion) return absl::OkStatus();
+  const int32_t ours = node_.pool().layout.block_size();
+  if (hello.fingerprint.block_size != ours) {
+    nccl_.ReportFallback(absl::UnimplementedError(
+        absl::StrFormat("block_size: ours %d, theirs %d; NCCL moves blocks of one size", ours,
+                        hello.fingerprint.block_size)));
+    return absl::OkStatus();
+  }
   receives_.Offer();
   return Flush(0);
 }
@@ -134,8 +140,9 @@ void NcclConnection::Land(const NcclReceiveChannel::Arrival& arrival, int64_t no
   for (const BlockFrame& frame : arrival.blocks) {
     const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), frame);
     if (placement) {
-      absl::Status landed = nccl_.Scatter(staged, placement->block, frame.valid_tokens);
-      if (landed.ok()) landed = Verify(placement->block, frame);
+      const BlockId block = placement->parts.front().block;  // all of it: sizes are equal
+      absl::Status landed = nccl_.Scatter(staged, block, frame.valid_tokens);
+      if (landed.ok()) landed = Verify(block, frame);
       node_.receiver().OnBlockLanded(*placement, frame.payload_bytes, landed, now_us);
     }
     staged += frame.payload_bytes;

@@ -84,10 +84,10 @@ absl::Status NcclRuntime::CopyBlock(BlockId block, int32_t valid_tokens, const C
   CudaResult result = cuda_.SetDevice(options_.device);  // each thread has its own
   if (result != kCudaSuccess) return CudaError(cuda_, "cudaSetDevice", result);
   int64_t done = 0;
-  for (const ByteRun& run : BlockRuns(pool_.layout, block, valid_tokens)) {
-    result = copy_run(pool_.base + run.offset, done, static_cast<size_t>(run.bytes));
+  for (const iovec& run : BlockRuns(pool_, block, valid_tokens)) {
+    result = copy_run(static_cast<std::byte*>(run.iov_base), done, run.iov_len);
     if (result != kCudaSuccess) break;
-    done += run.bytes;
+    done += static_cast<int64_t>(run.iov_len);
   }
   // Also after an error: what was enqueued must not outlast this call.
   const CudaResult ended = cuda_.StreamSynchronize(copies_);

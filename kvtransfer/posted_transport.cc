@@ -17,6 +17,14 @@ using Kind = TransferEvent::Kind;
 absl::Status CheckTransportOptions(const TransportOptions& options) {
   RETURN_IF_ERROR(CheckFingerprintFits(options.fingerprint));
   if (options.pool.base == nullptr) return absl::InvalidArgumentError("pool.base is null");
+  const KvGeometry cut{options.pool.layout.kind(), options.pool.layout.block_size()};
+  ASSIGN_OR_RETURN(const KvGeometry told, GeometryOf(options.fingerprint));
+  if (told != cut) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("fingerprint: %s blocks of %d tokens, the pool's are %s of %d",
+                        KvLayoutKindName(told.layout), told.block_size,
+                        KvLayoutKindName(cut.layout), cut.block_size));
+  }
   const int64_t pieces = PieceCount(options.pool.layout);
   if (pieces > static_cast<int64_t>(kMaxPieces)) {
     return absl::InvalidArgumentError(

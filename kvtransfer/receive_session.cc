@@ -15,8 +15,9 @@ namespace {
 // share a connection fairly.
 constexpr int64_t kWindowBytes = 8 << 20;
 
-int32_t PullWindow(const KvLayout& layout) {
-  return static_cast<int32_t>(std::clamp<int64_t>(kWindowBytes / layout.bytes_per_block(), 4, 256));
+// In blocks of so many bytes.
+int32_t PullWindow(int64_t block_bytes) {
+  return static_cast<int32_t>(std::clamp<int64_t>(kWindowBytes / block_bytes, 4, 256));
 }
 
 }  // namespace
@@ -26,7 +27,7 @@ absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec) {
   if (spec.tokens < 1) {
     return absl::InvalidArgumentError(absl::StrFormat("tokens %d, at least 1 needed", spec.tokens));
   }
-  const int64_t whole = BlocksForTokens(layout, spec.tokens);
+  const int64_t whole = BlocksForTokens(layout.block_size(), spec.tokens);
   const int64_t named = int64_t{spec.first_block} + static_cast<int64_t>(spec.blocks.size());
   if (spec.first_block < 0 || named != whole) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -51,33 +52,37 @@ ReceiveSession::ReceiveSession(const KvLayout& layout, ReceiveSpec spec, uint64_
     : layout_(layout),
       spec_(std::move(spec)),
       serial_(serial),
-      deadline_us_(DeadlineUs(now_us, spec_.timeout_ms)),
-      window_(PullWindow(layout)) {}
+      deadline_us_(DeadlineUs(now_us, spec_.timeout_ms)) {}
 
-absl::Status ReceiveSession::OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame) {
+absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
+                                        const AnnounceFrame& frame) {
   if (peer_ && (*peer_ != peer || sender_transfer_ != frame.sender_transfer)) {
     return absl::FailedPreconditionError(
         absl::StrFormat("transfer %d already has a sender (its transfer %d, not %d)", id(),
                         sender_transfer_, frame.sender_transfer));
   }
-  peer_ = peer;
-  pulls_ = pulls;
-  sender_transfer_ = frame.sender_transfer;
-  if (frame.first_block != spec_.first_block || frame.block_count != block_count() ||
-      frame.tokens != spec_.tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("announced first_block %d, block_count %d, tokens %d; expected %d, %d, %d",
-                        frame.first_block, frame.block_count, frame.tokens, spec_.first_block,
-                        block_count(), spec_.tokens));
+  if (!peer_) {
+    link_ = link;
+    theirs_ = BlocksHolding(first_token(), spec_.tokens, link.block_size);
+    window_ = PullWindow(BlockValidBytes(layout_, link.block_size));
   }
-  if (frame.available < available_ || frame.available > block_count()) {
+  peer_ = peer;
+  sender_transfer_ = frame.sender_transfer;
+  if (frame.first_block != theirs_.first || frame.block_count != theirs_.count ||
+      frame.tokens != spec_.tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "announced first_block %d, block_count %d, tokens %d; expected %d, %d, %d of block size %d",
+        frame.first_block, frame.block_count, frame.tokens, theirs_.first, theirs_.count,
+        spec_.tokens, link_.block_size));
+  }
+  if (frame.available < available_ || frame.available > theirs_.count) {
     return absl::InvalidArgumentError(absl::StrFormat("available %d is outside [%d, %d]",
-                                                      frame.available, available_, block_count()));
+                                                      frame.available, available_, theirs_.count));
   }
   if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
-  if (frame.final && frame.available != block_count() && !spec_.may_end_early) {
+  if (frame.final && frame.available != theirs_.count && !spec_.may_end_early) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("final announcement with %d of %d blocks", frame.available, block_count()));
+        absl::StrFormat("final announcement with %d of %d blocks", frame.available, theirs_.count));
   }
   available_ = frame.available;
   final_ = frame.final;
@@ -85,13 +90,13 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, PullMode pulls, const Annou
   return absl::OkStatus();
 }
 
-absl::StatusOr<BlockId> ReceiveSession::OnBlock(const BlockFrame& frame) const {
-  const int32_t next = spec_.first_block + landed_;
+absl::StatusOr<LandingParts> ReceiveSession::OnBlock(const BlockFrame& frame) const {
+  const int32_t next = theirs_.first + landed_;
   if (landed_ == requested_ || frame.block != next) {
     return absl::OutOfRangeError(absl::StrFormat("got block %d, asked for [%d, %d)", frame.block,
-                                                 next, spec_.first_block + requested_));
+                                                 next, theirs_.first + requested_));
   }
-  const int32_t valid = ValidTokens(layout_, spec_.tokens, frame.block);
+  const int32_t valid = ValidTokens(link_.block_size, spec_.tokens, frame.block);
   if (frame.valid_tokens != valid) {
     return absl::InvalidArgumentError(absl::StrFormat("block %d has valid_tokens %d, expected %d",
                                                       frame.block, frame.valid_tokens, valid));
@@ -103,7 +108,8 @@ absl::StatusOr<BlockId> ReceiveSession::OnBlock(const BlockFrame& frame) const {
         absl::StrFormat("block %d has %d bytes in %d pieces, expected %d in %d", frame.block,
                         frame.payload_bytes, frame.piece_crcs.size(), bytes, PieceCount(layout_)));
   }
-  return spec_.blocks[landed_];
+  return PlaceTokens(frame.block * link_.block_size, valid, static_cast<int32_t>(first_token()),
+                     layout_.block_size(), spec_.blocks);
 }
 
 void ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
@@ -113,7 +119,7 @@ void ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
 }
 
 std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
-  if (pulls_ == PullMode::kImplied) {
+  if (link_.pulls == PullMode::kImplied) {
     if (requested_ < available_) busy_.Start(now_us);
     requested_ = available_;
     return std::nullopt;
@@ -125,7 +131,7 @@ std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
   }
   PullFrame pull{.transfer_id = id(),
                  .sender_transfer = sender_transfer_,
-                 .first = spec_.first_block + requested_,
+                 .first = theirs_.first + requested_,
                  .count = limit - requested_};
   requested_ = limit;
   busy_.Start(now_us);
@@ -134,14 +140,21 @@ std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
 
 int64_t ReceiveSession::payload_bytes() const {
   return PieceValidBytes(layout_, 1) * PieceCount(layout_) *
-         (spec_.tokens - int64_t{spec_.first_block} * layout_.block_size());
+         std::max<int64_t>(0, spec_.tokens - int64_t{theirs_.first} * link_.block_size);
+}
+
+int32_t ReceiveSession::BlocksDone() const {
+  if (landed_ == 0) return 0;
+  const int64_t end = int64_t{theirs_.first + landed_} * link_.block_size;
+  if (end >= spec_.tokens) return block_count();
+  return std::max(0, static_cast<int32_t>(end / layout_.block_size()) - spec_.first_block);
 }
 
 TransferEvent ReceiveSession::Event(TransferEvent::Kind kind, absl::Status status) const {
   TransferEvent event;
   event.kind = kind;
   event.id = id();
-  event.blocks_done = landed_;
+  event.blocks_done = BlocksDone();
   if (kind == TransferEvent::Kind::kReceived) event.manifest = manifest_;
   event.status = std::move(status);
   event.bytes = bytes_;

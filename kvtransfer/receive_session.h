@@ -2,7 +2,10 @@
 //
 //   expected ──Announce──▶ bound to one peer ──Announce, Pull, Block …──▶ complete
 //
-// Invariants: landed <= requested <= available <= block_count; blocks are asked for and land in
+// What is announced, asked for and lands are the sender's blocks, of its size, which the first
+// announcement's link tells. Events count in the receiver's.
+//
+// Invariants: landed <= requested <= available <= sender's blocks; blocks are asked for and land in
 // sequence order, once each; requested - landed never exceeds the pull window, where pulls are
 // requested. Only the peer of the first Announce is listened to.
 //
@@ -20,6 +23,7 @@
 #include "common/strong_int.h"
 #include "kvtransfer/busy_time.h"
 #include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -30,6 +34,12 @@ using PeerId = StrongInt<struct PeerIdTag, uint64_t>;
 // How blocks are asked for on a link. Requested: by Pull frames, a window at a time. Implied: an
 // announcement is a request for all it names, for links on which a block costs the sender no room.
 enum class PullMode : uint8_t { kRequested, kImplied };
+
+// What a receiver knows of the link that a sender speaks on.
+struct SenderLink {
+  PullMode pulls = PullMode::kRequested;
+  int32_t block_size = 0;  // of the sender's pool, as it said in its Hello; checked there
+};
 
 // Whether a spec fits the pool: InvalidArgument names the field and the limit.
 absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec);
@@ -42,10 +52,10 @@ class ReceiveSession {
 
   // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not
   // fit the spec.
-  absl::Status OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame);
+  absl::Status OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame);
   // Where the payload lands. OutOfRange when the block was not the next asked for; InvalidArgument
   // for a wrong size or piece count.
-  absl::StatusOr<BlockId> OnBlock(const BlockFrame& frame) const;
+  absl::StatusOr<LandingParts> OnBlock(const BlockFrame& frame) const;
   // The block that OnBlock accepted lies verified in the pool.
   void OnBlockLanded(int64_t bytes, int64_t now_us);
   // What to ask for now, if anything. Implied pulls are not sent: nothing.
@@ -57,21 +67,26 @@ class ReceiveSession {
   uint64_t sender_transfer() const { return sender_transfer_; }
   uint64_t serial() const { return serial_; }
   int64_t deadline_us() const { return deadline_us_; }
-  int64_t payload_bytes() const;  // of the whole transfer
+  int64_t payload_bytes() const;  // of the whole transfer; REQUIRES: peer()
   int32_t block_count() const { return static_cast<int32_t>(spec_.blocks.size()); }
 
   // An event with this session's progress.
   TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
 
  private:
+  int64_t first_token() const { return int64_t{spec_.first_block} * layout_.block_size(); }
+  // Blocks of ours whose tokens have all landed, from first_block on.
+  int32_t BlocksDone() const;
+
   const KvLayout& layout_;
   ReceiveSpec spec_;
   uint64_t serial_;
   int64_t deadline_us_;
-  int32_t window_;
 
   std::optional<PeerId> peer_;
-  PullMode pulls_ = PullMode::kRequested;
+  SenderLink link_;
+  SequenceBlocks theirs_;  // the sender's blocks that hold what we lack
+  int32_t window_ = 0;
   uint64_t sender_transfer_ = 0;
   int32_t available_ = 0;
   int32_t requested_ = 0;

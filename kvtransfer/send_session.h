@@ -1,6 +1,8 @@
 // One transfer, seen by its sender: what is computed, what was announced, asked for and sent.
 //
-// Invariants: sent <= dispatched <= pulled <= announced <= block_count; blocks go out in sequence
+// Its blocks are the sender's own, those that hold what the ticket asks for (SenderBlocks).
+//
+// Invariants: sent <= dispatched <= pulled <= announced <= their count; blocks go out in sequence
 // order, once each; the receiver's Done counts only when everything was announced as final and
 // sent.
 //
@@ -18,9 +20,14 @@
 #include "common/strong_int.h"
 #include "kvtransfer/busy_time.h"
 #include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
+
+// Whether a ticket asks for a sequence of so many tokens up to its end, in blocks of a size that
+// there is; one that does not tell has blocks of `block_size`. InvalidArgument names the field.
+absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t block_size);
 
 // Whether a spec fits the pool's block size: InvalidArgument names the field. The address is the
 // transport's to judge.
@@ -68,6 +75,7 @@ class SendSession {
  private:
   const KvLayout* layout_;
   SendSpec spec_;
+  SequenceBlocks range_;  // of our blocks, that the ticket asks for
   uint64_t serial_;
   int64_t deadline_us_;
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/crc32c.h"
 #include "common/status_macros.h"
-#include "kvtransfer/transfer_plan.h"
 
 namespace baton {
 namespace {
@@ -69,10 +69,10 @@ void LentBlocks::Return(uint64_t sender_transfer) {
   lent_to_.erase(lent);
 }
 
-absl::StatusOr<PeerPool> PeerPool::Map(const KvLayout& ours, int64_t num_blocks, int pool_file,
-                                       int generations_file) {
-  ASSIGN_OR_RETURN(const KvLayout theirs,
-                   KvLayout::Create(ours.group(), ours.kind(), ours.block_size(), num_blocks));
+absl::StatusOr<PeerPool> PeerPool::Map(const KvLayout& ours, const KvGeometry& geometry,
+                                       int64_t num_blocks, int pool_file, int generations_file) {
+  ASSIGN_OR_RETURN(const KvLayout theirs, KvLayout::Create(ours.group(), geometry.layout,
+                                                           geometry.block_size, num_blocks));
   // A sparse file costs its owner nothing, but each mapping costs us address space.
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
   if (theirs.pool_bytes() > memory) {
@@ -97,8 +97,24 @@ absl::Status PeerPool::CheckGeneration(const SharedBlockFrame& frame) const {
       frame.block.transfer_id, frame.block.block, frame.generation, frame.pool_block, now));
 }
 
-absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const RegisteredPool& to, BlockId block,
-                            CopyStores stores) const {
+// The bytes that are not wanted are summed where they lie: nothing is stored of them.
+uint32_t PeerPool::CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_t bytes,
+                             const RegisteredPool& to, std::span<const LandingPart> parts,
+                             CopyStores stores) const {
+  const std::span from(
+      pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, frame.pool_block), bytes);
+  auto at = static_cast<size_t>(PieceValidBytes(layout_, parts.front().payload_token));
+  uint32_t crc = Crc32c(from.first(at));
+  for (const LandingPart& part : parts) {
+    const std::span<std::byte> target = PartOfPiece(to, part, piece);
+    crc = CopyCrc32c(target.data(), from.subspan(at, target.size()), stores, crc);
+    at += target.size();
+  }
+  return crc;
+}
+
+absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const RegisteredPool& to,
+                            std::span<const LandingPart> parts, CopyStores stores) const {
   if (frame.pool_block < 0 || frame.pool_block >= layout_.num_blocks()) {
     return absl::OutOfRangeError(absl::StrFormat("block %d is outside the sender's pool of %d",
                                                  frame.pool_block, layout_.num_blocks()));
@@ -109,10 +125,7 @@ absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const RegisteredPool&
   AcquireFence();
   absl::Status damage;
   for (int32_t piece = 0; piece < PieceCount(layout_) && damage.ok(); ++piece) {
-    const std::byte* from =
-        pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, frame.pool_block);
-    std::byte* target = to.base + to.layout.PieceOffset(piece / 2, piece % 2 == 1, block.value());
-    const uint32_t crc = CopyCrc32c(target, std::span(from, bytes), stores);
+    const uint32_t crc = CopyPiece(frame, piece, bytes, to, parts, stores);
     if (crc != frame.block.piece_crcs[piece]) {
       damage = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.block.transfer_id,

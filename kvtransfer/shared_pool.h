@@ -19,7 +19,9 @@
 // Thread safety: each belongs to one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -29,8 +31,10 @@
 #include "common/strong_int.h"
 #include "kernels/cpu/shared_page_buffer.h"
 #include "kvtransfer/block_checksums.h"
+#include "kvtransfer/fingerprint.h"
 #include "kvtransfer/send_session.h"
 #include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -69,21 +73,26 @@ class LentBlocks {
 
 class PeerPool {
  public:
-  // A pool of `num_blocks` blocks that are otherwise like `ours`. Errors as SharedPageView::Map.
-  static absl::StatusOr<PeerPool> Map(const KvLayout& ours, int64_t num_blocks, int pool_file,
-                                      int generations_file);
+  // A pool of `num_blocks` blocks, cut as `geometry` says and otherwise like `ours`. Errors as
+  // KvLayout::Create and SharedPageView::Map; InvalidArgument where this host has less memory.
+  static absl::StatusOr<PeerPool> Map(const KvLayout& ours, const KvGeometry& geometry,
+                                      int64_t num_blocks, int pool_file, int generations_file);
 
-  // Copies the block's valid tokens into `block` of `to`, and checks them: OutOfRange for a block
+  // Copies the block's valid tokens into `parts` of `to`, and checks them: OutOfRange for a block
   // that the peer does not have, FailedPrecondition when its generation is not the frame's,
   // DataLoss naming block, layer and K or V where a CRC differs. After an error the target holds
   // garbage. REQUIRES: the receiver placed the frame there, so its sizes are right.
-  absl::Status Copy(const SharedBlockFrame& frame, const RegisteredPool& to, BlockId block,
-                    CopyStores stores) const;
+  absl::Status Copy(const SharedBlockFrame& frame, const RegisteredPool& to,
+                    std::span<const LandingPart> parts, CopyStores stores) const;
 
  private:
   PeerPool(const KvLayout& layout, SharedPageView pool, SharedPageView generations)
       : layout_(layout), pool_(std::move(pool)), generations_(std::move(generations)) {}
   absl::Status CheckGeneration(const SharedBlockFrame& frame) const;
+  // Copies one piece, and returns the CRC of all its `bytes`.
+  uint32_t CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_t bytes,
+                     const RegisteredPool& to, std::span<const LandingPart> parts,
+                     CopyStores stores) const;
 
   KvLayout layout_;
   SharedPageView pool_;

@@ -72,8 +72,8 @@ absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
                                                    " are needed, once in a connection"));
   }
   const std::vector<FileDescriptor> files = std::exchange(files_, {});
-  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.pool().layout, frame.num_blocks, files[0].get(),
-                                             files[1].get()));
+  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.pool().layout, sender_geometry(),
+                                             frame.num_blocks, files[0].get(), files[1].get()));
   return absl::OkStatus();
 }
 
@@ -83,7 +83,7 @@ absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t
   if (!placement) return absl::OkStatus();  // ended here; the sender learns it from an Abort
   const CopyStores stores =
       placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
-  const absl::Status copied = peer_pool_->Copy(frame, node_.pool(), placement->block, stores);
+  const absl::Status copied = peer_pool_->Copy(frame, node_.pool(), placement->parts, stores);
   Moved(frame.block.payload_bytes);
   // A turn's time stands still; the copy's is what the transfer took.
   const int64_t landed_us = std::max(now_us, SystemClock().NowUs());

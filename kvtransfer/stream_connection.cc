@@ -102,7 +102,8 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
                        std::holds_alternative<SharedPoolFrame>(frame) ||
                        std::holds_alternative<SharedBlockFrame>(frame);
   if (payload) return OnPayloadFrame(std::move(frame), now_us);
-  return node_.OnFrameFromSender(peer_, pulls(), frame, now_us);
+  return node_.OnFrameFromSender(
+      peer_, {.pulls = pulls(), .block_size = sender_geometry_.block_size}, frame, now_us);
 }
 
 absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
@@ -124,6 +125,9 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
     return absl::InvalidArgumentError(absl::StrCat("expected Hello, got ", FrameName(frame)));
   }
   const HelloReplyFrame reply = node_.AnswerHello(*hello);
+  if (reply.accepted) {
+    ASSIGN_OR_RETURN(sender_geometry_, GeometryOf(hello->fingerprint));
+  }
   state_ = reply.accepted ? State::kOpen : State::kRefused;
   reader_.EndGreeting();
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;

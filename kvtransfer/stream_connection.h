@@ -106,6 +106,8 @@ class StreamConnection {
   virtual bool HasBlocksToQueue() const { return node_.sender().HasBlocksFor(peer_); }
 
   absl::Status Unexpected(const Frame& frame) const;
+  // How the sender's pool is cut. REQUIRES: accepted by us, and open.
+  const KvGeometry& sender_geometry() const { return sender_geometry_; }
   // Counts against this turn what moved beside the stream.
   void Moved(int64_t bytes) { turn_bytes_ += bytes; }
 
@@ -124,7 +126,8 @@ class StreamConnection {
   bool HasTransfers() const;
 
   const TcpOptions& options_;
-  const std::string address_;  // of the receiver; empty when accepted
+  const std::string address_;   // of the receiver; empty when accepted
+  KvGeometry sender_geometry_;  // set once a sender's Hello was accepted
   State state_;
   int64_t state_deadline_us_;      // for connecting and greeting
   int64_t turn_bytes_ = 0;         // moved in the turn under way

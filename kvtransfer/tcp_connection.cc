@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kvtransfer/transfer_plan.h"
 
 namespace baton {
 
@@ -23,15 +24,14 @@ ssize_t TcpConnection::WriteSome(std::span<iovec> buffers) {
 absl::Status TcpConnection::OnPayloadFrame(Frame frame, int64_t) {
   auto* block = std::get_if<BlockFrame>(&frame);
   if (block == nullptr) return Unexpected(frame);
-  const KvLayout& layout = node_.pool().layout;
-  if (block->payload_bytes < 1 || block->payload_bytes > layout.bytes_per_block()) {
-    return absl::InvalidArgumentError(absl::StrFormat("Block: payload_bytes %d is outside [1, %d]",
-                                                      block->payload_bytes,
-                                                      layout.bytes_per_block()));
+  const int64_t most = BlockValidBytes(node_.pool().layout, sender_geometry().block_size);
+  if (block->payload_bytes < 1 || block->payload_bytes > most) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("Block: payload_bytes %d is outside [1, %d]", block->payload_bytes, most));
   }
-  const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), *block);
+  std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), *block);
   if (placement) {
-    reader_.StartPayload(BlockLanding(node_.pool(), *placement, std::move(*block)));
+    reader_.StartPayload(BlockLanding(node_.pool(), *std::move(placement), std::move(*block)));
   } else {
     reader_.StartPayload(BlockLanding(block->payload_bytes));
   }

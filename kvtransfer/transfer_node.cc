@@ -76,11 +76,11 @@ absl::Status TransferNode::OnFrameFromReceiver(PeerId peer, const Frame& frame, 
   return absl::OkStatus();
 }
 
-absl::Status TransferNode::OnFrameFromSender(PeerId peer, PullMode pulls, const Frame& frame,
-                                             int64_t now_us) {
+absl::Status TransferNode::OnFrameFromSender(PeerId peer, const SenderLink& link,
+                                             const Frame& frame, int64_t now_us) {
   if (const auto* announce = std::get_if<AnnounceFrame>(&frame)) {
     if (apply_posted_) apply_posted_(now_us);
-    receiver_.OnAnnounce(peer, pulls, *announce, now_us);
+    receiver_.OnAnnounce(peer, link, *announce, now_us);
   } else if (const auto* abort = std::get_if<AbortFrame>(&frame)) {
     receiver_.OnAbort(peer, *abort);
   } else {

@@ -70,7 +70,8 @@ class TransferNode {
   // receives). Blocks, Hello, Ping and Pong are the host's; any other that does not belong to the
   // direction is InvalidArgument and ends the link.
   absl::Status OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us);
-  absl::Status OnFrameFromSender(PeerId peer, PullMode pulls, const Frame& frame, int64_t now_us);
+  absl::Status OnFrameFromSender(PeerId peer, const SenderLink& link, const Frame& frame,
+                                 int64_t now_us);
 
   void OnTimer(int64_t now_us);
   int64_t NextDeadlineUs() const;

@@ -1,6 +1,7 @@
 #include "kvtransfer/transfer_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -8,13 +9,57 @@
 
 namespace baton {
 
-int32_t BlocksForTokens(const KvLayout& layout, int32_t tokens) {
-  return static_cast<int32_t>((int64_t{tokens} + layout.block_size() - 1) / layout.block_size());
+namespace {
+
+// One run where it goes on in memory.
+void AppendRun(std::vector<iovec>& runs, std::span<std::byte> bytes) {
+  if (bytes.empty()) return;
+  if (!runs.empty() &&
+      static_cast<std::byte*>(runs.back().iov_base) + runs.back().iov_len == bytes.data()) {
+    runs.back().iov_len += bytes.size();
+  } else {
+    runs.push_back({bytes.data(), bytes.size()});
+  }
 }
 
-int32_t ValidTokens(const KvLayout& layout, int32_t tokens, int32_t block) {
-  const int64_t left = int64_t{tokens} - int64_t{block} * layout.block_size();
-  return static_cast<int32_t>(std::min<int64_t>(left, layout.block_size()));
+}  // namespace
+
+int32_t BlocksForTokens(int32_t block_size, int32_t tokens) {
+  return static_cast<int32_t>((int64_t{tokens} + block_size - 1) / block_size);
+}
+
+int32_t ValidTokens(int32_t block_size, int32_t tokens, int32_t block) {
+  const int64_t left = int64_t{tokens} - int64_t{block} * block_size;
+  return static_cast<int32_t>(std::min<int64_t>(left, block_size));
+}
+
+SequenceBlocks BlocksHolding(int64_t first_token, int32_t tokens, int32_t block_size) {
+  const int32_t end = BlocksForTokens(block_size, tokens);
+  if (first_token >= tokens) return {.first = end, .count = 0};
+  const auto first = static_cast<int32_t>(first_token / block_size);
+  return {.first = first, .count = end - first};
+}
+
+SequenceBlocks SenderBlocks(const TransferTicket& ticket, int32_t tokens, int32_t block_size) {
+  const int32_t theirs = ticket.block_size == 0 ? block_size : ticket.block_size;
+  return BlocksHolding(int64_t{ticket.first_block} * theirs, tokens, block_size);
+}
+
+LandingParts PlaceTokens(int32_t begin, int32_t tokens, int32_t first_token, int32_t block_size,
+                         std::span<const BlockId> blocks) {
+  LandingParts parts;
+  const int32_t end = begin + tokens;
+  for (int32_t at = std::max(begin, first_token); at < end;) {
+    const int32_t index = (at - first_token) / block_size;
+    const int32_t slot = (at - first_token) % block_size;
+    const int32_t count = std::min(end - at, block_size - slot);
+    parts.push_back({.block = blocks[static_cast<size_t>(index)],
+                     .block_token = slot,
+                     .payload_token = at - begin,
+                     .tokens = count});
+    at += count;
+  }
+  return parts;
 }
 
 int32_t PieceCount(const KvLayout& layout) { return layout.group().layers * 2; }
@@ -31,18 +76,33 @@ std::string PieceName(int32_t piece) {
   return absl::StrCat("layer ", piece / 2, piece % 2 == 0 ? " K" : " V");
 }
 
-std::vector<ByteRun> BlockRuns(const KvLayout& layout, BlockId block, int32_t valid_tokens) {
-  CHECK(block.value() >= 0 && block.value() < layout.num_blocks());
-  CHECK(valid_tokens >= 1 && valid_tokens <= layout.block_size());
-  const int64_t bytes = PieceValidBytes(layout, valid_tokens);
-  std::vector<ByteRun> runs;
-  for (int32_t piece = 0; piece < PieceCount(layout); ++piece) {
-    const int64_t offset = layout.PieceOffset(piece / 2, piece % 2 == 1, block.value());
-    if (!runs.empty() && runs.back().offset + runs.back().bytes == offset) {
-      runs.back().bytes += bytes;
-    } else {
-      runs.push_back({offset, bytes});
-    }
+std::span<std::byte> PartOfPiece(const RegisteredPool& pool, const LandingPart& part,
+                                 int32_t piece) {
+  const KvLayout& layout = pool.layout;
+  std::byte* const at = pool.base +
+                        layout.PieceOffset(piece / 2, piece % 2 == 1, part.block.value()) +
+                        PieceValidBytes(layout, part.block_token);
+  return {at, static_cast<size_t>(PieceValidBytes(layout, part.tokens))};
+}
+
+std::vector<iovec> BlockRuns(const RegisteredPool& pool, BlockId block, int32_t valid_tokens) {
+  const LandingPart whole{.block = block, .tokens = valid_tokens};
+  return LandingRuns(pool, std::span(&whole, 1), {});
+}
+
+std::vector<iovec> LandingRuns(const RegisteredPool& pool, std::span<const LandingPart> parts,
+                               std::span<std::byte> dropped) {
+  const int32_t pieces = PieceCount(pool.layout);
+  for (const LandingPart& part : parts) {
+    CHECK(part.block.value() >= 0 && part.block.value() < pool.layout.num_blocks());
+    CHECK(part.tokens >= 1 && part.block_token >= 0 &&
+          part.block_token + part.tokens <= pool.layout.block_size());
+  }
+  std::vector<iovec> runs;
+  const size_t dropped_bytes = dropped.size() / static_cast<size_t>(pieces);  // of each piece
+  for (int32_t piece = 0; piece < pieces; ++piece) {
+    AppendRun(runs, dropped.subspan(static_cast<size_t>(piece) * dropped_bytes, dropped_bytes));
+    for (const LandingPart& part : parts) AppendRun(runs, PartOfPiece(pool, part, piece));
   }
   return runs;
 }
@@ -59,16 +119,15 @@ std::vector<uint32_t> PieceChecksums(const RegisteredPool& pool, BlockId block,
   return checksums;
 }
 
-BlockCursor::BlockCursor(const RegisteredPool& pool, BlockId block, int32_t valid_tokens)
-    : base_(pool.base),
-      runs_(BlockRuns(pool.layout, block, valid_tokens)),
-      remaining_(BlockValidBytes(pool.layout, valid_tokens)) {}
+BlockCursor::BlockCursor(std::vector<iovec> runs) : runs_(std::move(runs)) {
+  for (const iovec& run : runs_) remaining_ += static_cast<int64_t>(run.iov_len);
+}
 
 int BlockCursor::Fill(std::span<iovec> out) const {
   int filled = 0;
-  int64_t skip = run_done_;
+  size_t skip = run_done_;
   for (size_t i = run_; i < runs_.size() && filled < static_cast<int>(out.size()); ++i) {
-    out[filled++] = {base_ + runs_[i].offset + skip, static_cast<size_t>(runs_[i].bytes - skip)};
+    out[filled++] = {static_cast<std::byte*>(runs_[i].iov_base) + skip, runs_[i].iov_len - skip};
     skip = 0;
   }
   return filled;
@@ -77,11 +136,11 @@ int BlockCursor::Fill(std::span<iovec> out) const {
 void BlockCursor::Advance(int64_t bytes) {
   CHECK_LE(bytes, remaining_);
   remaining_ -= bytes;
-  while (bytes > 0) {
-    const int64_t step = std::min(bytes, runs_[run_].bytes - run_done_);
-    bytes -= step;
+  for (auto left = static_cast<size_t>(bytes); left > 0;) {
+    const size_t step = std::min(left, runs_[run_].iov_len - run_done_);
+    left -= step;
     run_done_ += step;
-    if (run_done_ == runs_[run_].bytes) {
+    if (run_done_ == runs_[run_].iov_len) {
       ++run_;
       run_done_ = 0;
     }

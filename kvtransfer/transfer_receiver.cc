@@ -29,7 +29,7 @@ ReceiveSession* TransferReceiver::Find(uint64_t transfer_id, PeerId peer) {
   return it != sessions_.end() && it->second.peer() == peer ? &it->second : nullptr;
 }
 
-void TransferReceiver::OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame,
+void TransferReceiver::OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame,
                                   int64_t now_us) {
   const auto refuse = [&](absl::StatusCode code, std::string reason) {
     frames_.push_back({peer, AbortFrame{.transfer_id = frame.transfer_id,
@@ -49,7 +49,7 @@ void TransferReceiver::OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFra
   }
   ReceiveSession& session = it->second;
   const bool was_bound = session.peer().has_value();
-  const absl::Status status = session.OnAnnounce(peer, pulls, frame);
+  const absl::Status status = session.OnAnnounce(peer, link, frame);
   if (absl::IsFailedPrecondition(status)) {  // a second sender does not harm the first
     return refuse(status.code(), std::string(status.message()));
   }
@@ -67,12 +67,13 @@ std::optional<BlockPlacement> TransferReceiver::OnBlock(PeerId peer, const Block
                                 frame.block, frame.receiver_epoch.value())));
     return {};
   }
-  const absl::StatusOr<BlockId> block = session->OnBlock(frame);
-  if (!block.ok()) {
-    Fail(frame.transfer_id, block.status());
+  absl::StatusOr<LandingParts> parts = session->OnBlock(frame);
+  if (!parts.ok()) {
+    Fail(frame.transfer_id, parts.status());
     return {};
   }
-  return BlockPlacement{session->serial(), frame.transfer_id, *block, session->payload_bytes()};
+  return BlockPlacement{session->serial(), frame.transfer_id, *std::move(parts),
+                        session->payload_bytes()};
 }
 
 void TransferReceiver::OnBlockLanded(const BlockPlacement& placement, int64_t bytes,

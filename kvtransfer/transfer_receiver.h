@@ -23,6 +23,7 @@
 #include "common/strong_int.h"
 #include "kvtransfer/receive_session.h"
 #include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -36,7 +37,7 @@ struct OutgoingFrame {
 struct BlockPlacement {
   uint64_t serial = 0;  // of the session; see IsLive
   uint64_t transfer_id = 0;
-  BlockId block;
+  LandingParts parts;          // one, at its block's beginning, where block sizes are equal
   int64_t transfer_bytes = 0;  // payload of the whole transfer
 };
 
@@ -49,7 +50,7 @@ class TransferReceiver {
   void Expect(ReceiveSpec spec, int64_t now_us);
   void Cancel(uint64_t transfer_id);
 
-  void OnAnnounce(PeerId peer, PullMode pulls, const AnnounceFrame& frame, int64_t now_us);
+  void OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame, int64_t now_us);
   // Nothing: no live transfer wants the payload, which must be thrown away.
   std::optional<BlockPlacement> OnBlock(PeerId peer, const BlockFrame& frame);
   // The payload of a placement landed; `verified` is DataLoss where a CRC differs. Ignored when the

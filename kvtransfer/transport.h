@@ -7,6 +7,12 @@
 // bytes land in blocks that nothing reads yet, every piece's CRC32C and identity are verified, and
 // only then does an event publish them.
 //
+// The two pools may differ in block size and layout, and in nothing else (fingerprint.h). Each side
+// counts in its own blocks. What travels are whole blocks of the sender, from the one that has the
+// first missing token; the receiver's landing scatters their tokens over its blocks, leaves out
+// those that it has, and reports a block as done when all its tokens are (transfer_plan.h). NCCL
+// moves blocks of one size alone, whatever their layouts: between others the payload goes by TCP.
+//
 //   receiver: Expect → events kReceiving* → kReceived | kReceiveFailed
 //   sender:   StartSend → Announce* (the last with `final`) → kSent | kSendFailed
 //
@@ -52,6 +58,7 @@ struct TransferTicket {
   std::string address;
   int32_t first_block = 0;  // first block the receiver lacks, in sequence order
   int32_t block_count = 0;  // blocks it expects from there to the prompt's end
+  int32_t block_size = 0;   // tokens of these blocks, the receiver's; 0: as the sender's
   int64_t timeout_ms = 0;   // from now; how long the receiver waits for the whole
 };
 
@@ -92,7 +99,7 @@ struct TransferEvent {
   };
   Kind kind;
   uint64_t id = 0;          // transfer_id or sender_transfer
-  int32_t blocks_done = 0;  // leading blocks, from first_block on; verified, at a receiver
+  int32_t blocks_done = 0;  // own leading blocks of the transfer; verified, at a receiver
   std::string manifest;
   absl::Status status;
   int64_t bytes = 0;    // payload moved so far
@@ -117,8 +124,9 @@ class KvTransport {
   // Sender. InvalidArgument names a bad address or ticket field. Connecting happens behind the
   // post.
   virtual absl::Status StartSend(SendSpec spec) = 0;
-  // Blocks first_block + already announced … of the sequence are computed and lie in `blocks`. With
-  // `final`, no more follow and `manifest` completes the hand-off.
+  // The next blocks of SenderBlocks (transfer_plan.h), which begin at first_block where block sizes
+  // are equal, are computed and lie in `blocks`. With `final`, no more follow and `manifest`
+  // completes the hand-off.
   virtual void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
                         std::string manifest) = 0;
   virtual void CancelSend(uint64_t sender_transfer) = 0;

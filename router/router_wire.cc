@@ -17,11 +17,11 @@ constexpr int64_t kMaxTenantBytes = 256;
 constexpr int64_t kMaxPromptTokenIds = 1 << 20;
 const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
 
+// Without how the pool is cut, in which workers may differ.
 std::string FingerprintText(const v1::KvFingerprint& wire) {
   return absl::StrCat(wire.protocol_version(), "|", wire.model(), "|", wire.backend(), "|",
-                      wire.numerics_revision(), "|", wire.kv_type(), "|", wire.layout(), "|",
-                      wire.block_size(), "|", wire.layers(), "|", wire.kv_heads(), "|",
-                      wire.head_dim(), "|", wire.rope());
+                      wire.numerics_revision(), "|", wire.kv_type(), "|", wire.layers(), "|",
+                      wire.kv_heads(), "|", wire.head_dim(), "|", wire.rope());
 }
 
 absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
@@ -72,6 +72,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.model = wire.fingerprint().model();
   out.model_name = status.model_name().substr(0, WorkerRegistry::kMaxNameBytes);
   out.fingerprint = FingerprintText(wire.fingerprint());
+  out.pool_layout = wire.fingerprint().layout();
   out.draining = status.draining();
   const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
   out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));

@@ -1,7 +1,7 @@
 #include "routing/kv_aware_policy.h"
 
 #include <array>
-#include <string_view>
+#include <optional>
 #include <tuple>
 
 #include "absl/container/inlined_vector.h"
@@ -16,10 +16,14 @@ Key KeyOf(double cost_us, const WorkerRecord& worker) {
   return {cost_us, worker.assigned, worker.number};
 }
 
-// The two prefill workers of one fingerprint that would be done first: the second is for the decode
-// worker that is the first.
+bool PoolsAreCutAlike(const WorkerRecord& a, const WorkerRecord& b) {
+  return a.report.block_size == b.report.block_size && a.report.pool_layout == b.report.pool_layout;
+}
+
+// The two prefill workers of one fingerprint, with pools that are cut alike, that would be done
+// first: the second is for the decode worker that is the first.
 struct Partners {
-  std::string_view fingerprint;
+  const WorkerRecord* like;  // one of them
   std::array<const WorkerRecord*, 2> workers = {};
   std::array<Key, 2> keys = {};
 
@@ -35,8 +39,10 @@ struct Partners {
       keys[1] = key;
     }
   }
-  const WorkerRecord* For(const WorkerRecord& decode) const {
-    return workers[0] != nullptr && workers[0]->number == decode.number ? workers[1] : workers[0];
+  // Its place in `workers`; empty when there is none.
+  std::optional<size_t> For(const WorkerRecord& decode) const {
+    const size_t place = workers[0]->number == decode.number ? 1 : 0;
+    return workers[place] == nullptr ? std::nullopt : std::optional<size_t>(place);
   }
 };
 
@@ -45,28 +51,38 @@ class PrefillPool {
   PrefillPool(const RouteCost& cost, std::span<const WorkerRecord> workers) {
     for (const WorkerRecord& worker : workers) {
       if (!worker.Usable() || !worker.CanPrefill()) continue;
-      Partners* partners = Find(worker.report.fingerprint);
-      if (partners == nullptr) {
-        partners = &by_fingerprint_.emplace_back();
-        partners->fingerprint = worker.report.fingerprint;
-      }
-      partners->Offer(worker, cost.PrefillUs(worker));
+      PartnersLike(worker).Offer(worker, cost.PrefillUs(worker));
     }
   }
-  // Null when there is none.
-  const WorkerRecord* PartnerOf(const WorkerRecord& decode) {
-    const Partners* const partners = Find(decode.report.fingerprint);
-    return partners == nullptr ? nullptr : partners->For(decode);
+  // Null when there is none. Of two that would be done at once, the one whose pool is cut like the
+  // decode worker's: its blocks land whole.
+  const WorkerRecord* PartnerOf(const WorkerRecord& decode) const {
+    const WorkerRecord* best = nullptr;
+    std::tuple<double, bool, int64_t, WorkerNumber> best_key;
+    for (const Partners& partners : kinds_) {
+      if (partners.like->report.fingerprint != decode.report.fingerprint) continue;
+      const std::optional<size_t> place = partners.For(decode);
+      if (!place) continue;
+      const auto& [cost_us, assigned, number] = partners.keys[*place];
+      const std::tuple key(cost_us, !PoolsAreCutAlike(*partners.like, decode), assigned, number);
+      if (best != nullptr && best_key <= key) continue;
+      best = partners.workers[*place];
+      best_key = key;
+    }
+    return best;
   }
 
  private:
-  Partners* Find(std::string_view fingerprint) {
-    for (Partners& partners : by_fingerprint_) {
-      if (partners.fingerprint == fingerprint) return &partners;
+  Partners& PartnersLike(const WorkerRecord& worker) {
+    for (Partners& partners : kinds_) {
+      if (partners.like->report.fingerprint == worker.report.fingerprint &&
+          PoolsAreCutAlike(*partners.like, worker)) {
+        return partners;
+      }
     }
-    return nullptr;
+    return kinds_.emplace_back(Partners{.like = &worker});
   }
-  absl::InlinedVector<Partners, 2> by_fingerprint_;
+  absl::InlinedVector<Partners, 2> kinds_;
 };
 
 }  // namespace
@@ -75,7 +91,7 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
   const RouteCost cost(options_, input, fleet);
   const bool may_help = input.placement != Placement::kLocal;
   const bool must_help = input.placement == Placement::kRemote;
-  PrefillPool prefill_pool(cost, may_help ? fleet.workers : std::span<const WorkerRecord>());
+  const PrefillPool prefill_pool(cost, may_help ? fleet.workers : std::span<const WorkerRecord>());
   const WorkerRecord* best_decode = nullptr;
   const WorkerRecord* best_prefill = nullptr;
   Key best;

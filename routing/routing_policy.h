@@ -4,7 +4,8 @@
 // A policy is one way to choose among the workers that may be chosen; who may be is the same for
 // all of them:
 //  - A decode worker that is usable (reachable, not draining) and has not refused this request.
-//  - A prefill worker that is usable, is not the decode worker, and has the same fingerprint.
+//  - A prefill worker that is usable, is not the decode worker, and has the same fingerprint. Their
+//    pools may be cut differently.
 //  - The decode worker computes the prompt itself when the caller says so, when there is no such
 //    prefill worker, or when that takes less time than having it computed elsewhere and shipped
 //    (route_cost.h), whatever the policy.

@@ -50,9 +50,12 @@ struct WorkerReport {
   std::string address;  // HOST:PORT
   WorkerRole role = WorkerRole::kDecode;
   Epoch epoch{0};
-  std::string model;         // fingerprint of the model alone
-  std::string model_name;    // as its file says it
-  std::string fingerprint;   // of all that two workers must agree on; compared for equality
+  std::string model;       // fingerprint of the model alone
+  std::string model_name;  // as its file says it
+  // Of all that two workers must agree on, for a hand-off and for going on with an answer; compared
+  // for equality. How a pool is cut is no part of it: pool_layout and block_size.
+  std::string fingerprint;
+  std::string pool_layout;
   bool prefix_cache = true;  // keeps finished sequences' KV
   bool draining = false;
   int32_t queued = 0;              // sequences waiting, running and waiting for KV

@@ -38,10 +38,9 @@ class PullStream final : public StreamWriter<v1::PullPrefixEvent>, public PullSi
     engine_call_.Started(engine_->PullPrefix(PullRequestFromWire(request), std::move(self)));
   }
 
-  void OnTicket(const TransferTicket& ticket, int32_t block_size) override {
+  void OnTicket(const TransferTicket& ticket) override {
     v1::PullPrefixEvent event;
     *event.mutable_ticket()->mutable_ticket() = TicketToWire(ticket);
-    event.mutable_ticket()->set_block_size(block_size);
     Send(std::move(event));
   }
   void OnDone(absl::StatusOr<PullResult> result) override {

@@ -133,8 +133,7 @@ PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
 SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
           .cache_namespace = CacheNamespace(wire.cache_namespace()),
-          .ticket = TicketFromWire(wire.ticket().ticket()),
-          .block_size = wire.ticket().block_size()};
+          .ticket = TicketFromWire(wire.ticket().ticket())};
 }
 
 TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
@@ -144,6 +143,7 @@ TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
   out.address = wire.address();
   out.first_block = wire.first_block();
   out.block_count = wire.block_count();
+  out.block_size = wire.block_size();
   out.timeout_ms = wire.timeout_ms();
   return out;
 }
@@ -155,6 +155,7 @@ v1::TransferTicket TicketToWire(const TransferTicket& ticket) {
   out.set_address(ticket.address);
   out.set_first_block(ticket.first_block);
   out.set_block_count(ticket.block_count);
+  out.set_block_size(ticket.block_size);
   out.set_timeout_ms(ticket.timeout_ms);
   return out;
 }

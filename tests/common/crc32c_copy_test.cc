@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-using Copy = uint32_t (*)(std::byte*, std::span<const std::byte>, CopyStores);
+using Copy = uint32_t (*)(std::byte*, std::span<const std::byte>, CopyStores, uint32_t);
 
 std::vector<std::pair<const char*, Copy>> Versions() {
   std::vector<std::pair<const char*, Copy>> versions = {{"plain", CopyCrc32cPlain},
@@ -33,11 +33,12 @@ TEST(CopyCrc32c, EveryVersionCopiesAllAndNothingElseAndSumsIt) {
       room.data() + (kMargin - reinterpret_cast<uintptr_t>(room.data()) % kMargin);
   const auto check = [&](size_t length, size_t from, size_t to) {
     const std::span<const std::byte> source(data.data() + from, length);
-    const uint32_t want = ExtendCrc32cTable(0, source);
+    const uint32_t before = static_cast<uint32_t>(random()) % 2 * 0x12345678;
+    const uint32_t want = ExtendCrc32cTable(before, source);
     for (const auto& [name, copy] : Versions()) {
       for (const CopyStores stores : {CopyStores::kCached, CopyStores::kStreaming}) {
         std::fill(room.begin(), room.end(), std::byte{0xA5});
-        ASSERT_EQ(copy(target + to, source, stores), want) << name << " " << length;
+        ASSERT_EQ(copy(target + to, source, stores, before), want) << name << " " << length;
         FinishStreaming();
         ASSERT_TRUE(std::equal(source.begin(), source.end(), target + to)) << name << " " << length;
         ASSERT_EQ(std::count(target, target + to, std::byte{0xA5}), static_cast<int64_t>(to));

@@ -140,6 +140,16 @@ def selection(reference):
         yield {**mixed, "kv-type": "int8", "instruction-set": set_name, "max-chunk-tokens": "64",
                "transport": "none" if set_name == "plain" else "tcp", "block-size": "8"}
     yield {**mixed, "kv-type": "int8", "transport": "loopback", "kv-layout": "layer-major", "max-chunk-tokens": "16"}
+    # Pools that are cut differently at the two ends; with shared prefixes, so that hits begin inside a sender's block.
+    yield {**reference, "transport": "tcp", "prefill-block-size": "32", "prefill-kv-layout": "layer-major"}
+    yield {**mixed, "transport": "tcp", "max-chunk-tokens": "64", "block-size": "32", "prefill-block-size": "16",
+           "prefill-kv-layout": "layer-major"}
+    yield {**mixed, "transport": "shm", "max-chunk-tokens": "16", "block-size": "32", "kv-layout": "layer-major",
+           "prefill-block-size": "16", "prefill-kv-layout": "block-major"}
+    yield {**mixed, "transport": "shm", "max-chunk-tokens": "64", "block-size": "8", "prefill-block-size": "128"}
+    yield {**mixed, "transport": "loopback", "max-chunk-tokens": "16", "block-size": "64", "prefill-block-size": "1"}
+    yield {**mixed, "kv-type": "int8", "transport": "tcp", "block-size": "16", "prefill-block-size": "32",
+           "prefill-kv-layout": "layer-major"}
     yield {**mixed, "kv-type": "int8", "paged": "false", "prefix-cache": "false", "threads": "1"}
 
 

@@ -261,8 +261,8 @@ class FakeEngine final : public Engine {
                       .address = "tcp:127.0.0.1:1",
                       .first_block = 0,
                       .block_count = static_cast<int32_t>(request.tokens.size()) / 16,
-                      .timeout_ms = request.timeout_ms},
-                     16);
+                      .block_size = 16,
+                      .timeout_ms = request.timeout_ms});
     }
     return handle;
   }

@@ -72,7 +72,7 @@ TEST_F(ServicePullTest, WhatThePrefillWorkerLacksComesBeforeItIsAsked) {
   ASSERT_EQ(source().sent().size(), 1u);
   EXPECT_EQ(source().sent()[0].tokens, pulled.tokens);
   EXPECT_EQ(source().sent()[0].cache_namespace, pulled.cache_namespace);
-  EXPECT_EQ(source().sent()[0].block_size, 16);
+  EXPECT_EQ(source().sent()[0].ticket.block_size, 16);
   EXPECT_EQ(source().sent()[0].ticket.receiver_epoch, receiver().epoch());
 }
 

@@ -78,6 +78,16 @@ class ExactnessOverSharedMemory(SameAnswers, ServiceTest):
     worker_arguments = (*ServiceTest.worker_arguments, "--transport=shm")
 
 
+class ExactnessBetweenBlockSizesOverTcp(SameAnswers, ServiceTest):
+    worker_arguments = ExactnessOverTcp.worker_arguments
+    prefill_arguments = ("--block-size=32", "--kv-layout=layer-major")
+
+
+class ExactnessBetweenBlockSizesOverSharedMemory(SameAnswers, ServiceTest):
+    worker_arguments = ExactnessOverSharedMemory.worker_arguments
+    prefill_arguments = ("--block-size=8", "--kv-layout=layer-major")
+
+
 class ExactnessOverNccl(SameAnswers, ServiceTest):
     """Between real processes, over a library that stands in for NCCL and CUDA and moves bytes in host memory."""
 
@@ -221,7 +231,7 @@ class WithoutPrefixCache(ServiceTest):
 
 class ManyAtOnce(ServiceTest):
     prefill, decode = 2, 2
-    worker_arguments = ("--hash-logits", "--kv-blocks=512")
+    worker_arguments = ("--hash-logits")
 
     def test_turn_two_goes_where_turn_one_is_and_computes_only_what_is_new(self):
         conversations = {}

@@ -379,7 +379,7 @@ struct PullRecord {
 class RecordingPullSink final : public PullSink {
  public:
   explicit RecordingPullSink(std::shared_ptr<PullRecord> record) : record_(std::move(record)) {}
-  void OnTicket(const TransferTicket& ticket, int32_t) override {
+  void OnTicket(const TransferTicket& ticket) override {
     EXPECT_FALSE(record_->ticket.has_value()) << "a second ticket";
     EXPECT_FALSE(record_->done.has_value()) << "a ticket behind the end";
     record_->ticket = ticket;

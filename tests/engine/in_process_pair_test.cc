@@ -44,6 +44,37 @@ TEST_P(InProcessPairTest, SaysBitForBitWhatOneEngineSays) {
   EXPECT_EQ((*pair)->decode().Inspect().status.cache.blocks.in_transfer, 0);
 }
 
+TEST_P(InProcessPairTest, SaysTheSameWhereThePoolsAreCutDifferently) {
+  EngineOptions options = TinyOptions();
+  options.max_chunk_tokens = 24;
+  const auto single = Engine::Create(options);
+  ASSERT_TRUE(single.ok());
+  for (const KvGeometry& pool : {KvGeometry{KvLayoutKind::kLayerMajor, options.block_size},
+                                 KvGeometry{KvLayoutKind::kBlockMajor, options.block_size * 2},
+                                 KvGeometry{KvLayoutKind::kLayerMajor, options.block_size / 4}}) {
+    const auto pair = InProcessPair::Create(options, GetParam(), pool);
+    ASSERT_TRUE(pair.ok());
+    EXPECT_EQ((*pair)->prefill().options().block_size, pool.block_size);
+    EXPECT_EQ((*pair)->prefill().options().layout, pool.layout);
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      const GenerateRequest request = TinyRequest(static_cast<int32_t>(15 + seed * 17), 8, seed);
+      const SinkRecord one = Ask(**single, request);
+      const SinkRecord two = Ask(**pair, request);
+      ASSERT_TRUE(one.finish.has_value() && two.finish.has_value()) << seed;
+      EXPECT_EQ(two.tokens, one.tokens);
+      EXPECT_EQ(two.finish->logits_hash, one.finish->logits_hash);
+    }
+    EXPECT_EQ((*pair)->decode().Inspect().status.prefill_tokens, 0);
+  }
+  for (const int32_t block_size : {0, 12, 256}) {
+    EXPECT_EQ(InProcessPair::Create(options, GetParam(),
+                                    KvGeometry{KvLayoutKind::kBlockMajor, block_size})
+                  .status()
+                  .code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_P(InProcessPairTest, EndsWithRequestsInEveryState) {
   for (int waits = 0; waits < 4; ++waits) {
     std::vector<std::shared_ptr<WaitingSink>> sinks;

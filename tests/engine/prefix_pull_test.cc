@@ -306,14 +306,17 @@ TEST(PrefixPull, WhatTheSourceSendsIsNotEvictedBeforeTheTransferEnds) {
 
 TEST(PrefixPull, TheSourceRefusesWhatItCannotSendAndHoldsNothing) {
   WorkerBench bench;
-  const auto code = [&](std::vector<TokenId> tokens, const TransferTicket& ticket,
-                        int32_t block_size = 4) {
-    return bench.SendPrefix(std::move(tokens), ticket, block_size).status().code();
+  const auto code = [&](std::vector<TokenId> tokens, const TransferTicket& ticket) {
+    return bench.SendPrefix(std::move(tokens), ticket).status().code();
   };
   EXPECT_EQ(code(kPrefix, bench.Ticket(32)), absl::StatusCode::kNotFound) << "evicted meanwhile";
   bench.Cache(kPrompt);
-  EXPECT_EQ(code(kPrefix, bench.Ticket(32), 8), absl::StatusCode::kFailedPrecondition);
   TransferTicket hostile = bench.Ticket(32);
+  for (const int32_t block_size : {-4, 3, 256, 1 << 30}) {
+    hostile.block_size = block_size;
+    EXPECT_EQ(code(kPrefix, hostile), absl::StatusCode::kInvalidArgument) << block_size;
+  }
+  hostile = bench.Ticket(32);
   hostile.first_block = -1;
   EXPECT_EQ(code(kPrefix, hostile), absl::StatusCode::kInvalidArgument);
   hostile = bench.Ticket(32);
@@ -387,6 +390,53 @@ TEST_F(PrefixPullPair, ASourceWithLessEndsTheTransferEarly) {
   EXPECT_EQ((*pull->done)->tokens, 16);
   ExpectSays(kPrompt, 16);
   ExpectAllHome();
+}
+
+TEST_F(PrefixPullPair, WholeBlocksComeOutOfWholeBlocksOfAnotherSize) {
+  struct Case {
+    int32_t theirs, ours;
+    int32_t has, cached;  // tokens of the prompt: at the source, and at the receiver
+    int32_t gets;         // -1: nothing is sent
+  };
+  for (const Case& c : {Case{8, 4, 33, 0, 32}, Case{4, 8, 33, 0, 32}, Case{16, 4, 33, 6, 32},
+                        Case{4, 16, 29, 0, 16}, Case{4, 16, 13, 0, -1}, Case{32, 4, 25, 0, -1},
+                        Case{2, 8, 33, 17, 32}, Case{32, 8, 33, 17, 32}, Case{8, 4, 29, 0, 24}}) {
+    SCOPED_TRACE(testing::Message() << c.theirs << " to " << c.ours << ", " << c.has << " there, "
+                                    << c.cached << " here");
+    WorkerBench source({.num_blocks = 256 / c.theirs, .block_size = c.theirs}, network_, "other");
+    WorkerBench receiver({.num_blocks = 256 / c.ours, .block_size = c.ours}, network_, "another");
+    source.Cache({kPrompt.begin(), kPrompt.begin() + c.has});
+    if (c.cached > 0) receiver.Cache({kPrompt.begin(), kPrompt.begin() + c.cached});
+    const auto pull = receiver.Pull(kPrefix);
+    ASSERT_TRUE(pull->ticket.has_value());
+    const absl::StatusOr<int32_t> sent = source.SendPrefix(kPrefix, *pull->ticket);
+    if (c.gets < 0) {
+      EXPECT_EQ(sent.status().code(), absl::StatusCode::kNotFound);
+      EXPECT_EQ(source.cache.blocks_in_transfer(), 0);
+      receiver.core->Cancel(receiver.last_handle);
+    } else {
+      ASSERT_TRUE(sent.ok()) << sent.status();
+      EXPECT_EQ(*sent, c.gets);
+    }
+    for (int i = 0; i < 100'000 && !pull->done.has_value(); ++i) {
+      source.Turn();
+      receiver.Turn();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    ASSERT_TRUE(pull->done.has_value());
+    if (c.gets >= 0) {
+      ASSERT_TRUE(pull->done->ok()) << pull->done->status();
+      EXPECT_EQ((*pull->done)->tokens, c.gets);
+    }
+    const auto answer = receiver.Generate(kPrompt, 6);
+    receiver.Run();
+    EXPECT_EQ(answer->tokens, receiver.runner.Continuation(kPrompt, 6));
+    EXPECT_EQ(answer->finish->ledger.cached_tokens, std::max(c.gets, 0));
+    EndLeases(receiver);
+    RunBoth(source, receiver);
+    source.ExpectAllBlocksHome();
+    receiver.ExpectAllBlocksHome();
+  }
 }
 
 TEST_F(PrefixPullPair, ATicketOfAnotherIncarnationBringsNothing) {

@@ -59,7 +59,10 @@ class WorkerBench {
                   &cache),
         tokenizer(MakeByteTokenizer()) {
     if (network != nullptr) {
-      TransportOptions transport{.fingerprint = {},
+      KvFingerprint fingerprint;
+      fingerprint.layout = std::string(KvLayoutKindName(pool.layout().kind()));
+      fingerprint.block_size = options.block_size;
+      TransportOptions transport{.fingerprint = std::move(fingerprint),
                                  .epoch = Epoch(name.size()),
                                  .pool = {.base = pool.base(), .layout = pool.layout()},
                                  .waker = [] {}};
@@ -127,12 +130,10 @@ class WorkerBench {
     return record;
   }
   // Of tokens [0, size) to whom the ticket is from.
-  absl::StatusOr<int32_t> SendPrefix(std::vector<TokenId> tokens, const TransferTicket& ticket,
-                                     int32_t block_size = 4) {
-    return core->SendPrefix(++last_handle, {.tokens = std::move(tokens),
-                                            .cache_namespace = CacheNamespace(0),
-                                            .ticket = ticket,
-                                            .block_size = block_size});
+  absl::StatusOr<int32_t> SendPrefix(std::vector<TokenId> tokens, const TransferTicket& ticket) {
+    return core->SendPrefix(
+        ++last_handle,
+        {.tokens = std::move(tokens), .cache_namespace = CacheNamespace(0), .ticket = ticket});
   }
   // Answers the prompt, which is cached then with its answer.
   void Cache(const std::vector<TokenId>& prompt, int32_t answer = 1) {

@@ -46,6 +46,62 @@ TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
   }
 }
 
+// Also where one side has a prefix that ends inside a block of the other.
+TEST(WorkerCoreHandOff, WorkersWithBlocksOfDifferentSizesSayWhatOneSays) {
+  const auto network = CreateLoopbackNetwork();
+  for (const auto& [theirs, ours] : std::vector<std::pair<int32_t, int32_t>>{
+           {4, 16}, {16, 4}, {1, 32}, {32, 1}, {8, 4}, {4, 8}}) {
+    SCOPED_TRACE(testing::Message() << theirs << " to " << ours);
+    for (const int32_t chunk : {3, 64}) {
+      WorkerBench prefills(
+          {.num_blocks = 512 / theirs, .block_size = theirs, .max_chunk_tokens = chunk}, network,
+          "prefill");
+      WorkerBench decodes({.num_blocks = 512 / ours, .block_size = ours}, network, "decode");
+      const std::string common = "what both of them begin with, 42 tokens of it";
+      decodes.Cache(Bytes(common.substr(0, 37)));  // ends inside a block at either side
+      prefills.Cache(Bytes(common.substr(0, 21)));
+      std::vector<std::pair<std::vector<TokenId>, std::shared_ptr<SinkRecord>>> answers;
+      for (const size_t length : {3, 16, 31, 32, 33, 40}) {
+        const std::vector<TokenId> prompt =
+            Bytes(common.substr(0, length) + std::string(length % 7, 'x'));
+        const auto record = decodes.GenerateRemote(prompt, 6);
+        ASSERT_TRUE(record->ticket.has_value());
+        EXPECT_EQ(record->ticket->block_size, ours);
+        prefills.Prefill(prompt, *record->ticket);
+        answers.emplace_back(prompt, record);
+      }
+      const auto computed_before = decodes.core->counters().prefill_tokens;
+      RunBoth(prefills, decodes);
+      for (const auto& [prompt, record] : answers) {
+        ASSERT_TRUE(record->finish.has_value()) << prompt.size();
+        EXPECT_EQ(record->tokens, decodes.runner.Continuation(prompt, 6)) << prompt.size();
+      }
+      EXPECT_EQ(decodes.core->counters().prefill_tokens, computed_before) << "computed there";
+      prefills.ExpectAllBlocksHome();
+      decodes.ExpectAllBlocksHome();
+    }
+  }
+}
+
+// What landed before the sender was gone is kept, as far as it fills blocks here.
+TEST(WorkerCoreHandOff, HalfABlockOfALostSenderIsComputed) {
+  const auto network = CreateLoopbackNetwork();
+  WorkerBench prefills({.num_blocks = 64, .block_size = 4, .max_chunk_tokens = 4}, network,
+                       "prefill");
+  WorkerBench decodes({.num_blocks = 16, .block_size = 16}, network, "decode");
+  const auto prompt = Bytes("0123456789abcdefghijklmnopqrstuvwxyz");
+  const auto record = decodes.GenerateRemote(prompt, 5);
+  const auto prefill = prefills.Prefill(prompt, *record->ticket);
+  for (int i = 0; i < 7; ++i) prefills.Turn();
+  prefills.core->Shutdown(absl::CancelledError("over"));
+  EXPECT_TRUE(decodes.core->PrefillLocally(1, decodes.loopback->epoch()).ok());
+  RunBoth(prefills, decodes);
+  ASSERT_TRUE(record->finish.has_value());
+  EXPECT_EQ(record->tokens, decodes.runner.Continuation(prompt, 5));
+  prefills.ExpectAllBlocksHome();
+  decodes.ExpectAllBlocksHome();
+}
+
 TEST(WorkerCoreHandOff, AReceiverThatGaveUpFailsTheSenderAndBothGoOn) {
   const auto network = CreateLoopbackNetwork();
   WorkerBench prefills({.max_chunk_tokens = 4}, network, "prefill");

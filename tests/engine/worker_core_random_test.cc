@@ -191,7 +191,7 @@ class RandomWorker {
     ticket.first_block = static_cast<int32_t>(Pick(blocks + 1));
     ticket.block_count = blocks - ticket.first_block;
     if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
-    bench_.SendPrefix(prefix, ticket, bench_.cache.options().block_size).IgnoreError();
+    bench_.SendPrefix(prefix, ticket).IgnoreError();
     bench_.fake.next_post = absl::OkStatus();
   }
 

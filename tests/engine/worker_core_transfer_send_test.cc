@@ -152,7 +152,7 @@ TEST(WorkerCoreSend, RefusesTicketsThatDoNotFitThePrompt) {
     ticket.block_count = count;
     const auto record = bench.Prefill(Bytes("0123456789abcdef"), ticket);
     ASSERT_TRUE(record->done.has_value());
-    EXPECT_THAT(record->done->status().message(), HasSubstr("prompt's 4 blocks"));
+    EXPECT_THAT(record->done->status().message(), HasSubstr("fill 4 blocks"));
   }
   EXPECT_FALSE(bench.Prefill({}, ticket)->done->ok());
   EXPECT_TRUE(bench.fake.sends.empty());

@@ -35,7 +35,33 @@ TEST(KvFingerprint, SpeaksWithTheNextProtocolVersionButNotTheOneAfter) {
   EXPECT_FALSE(CheckCompatible(MakeFingerprint({}), theirs).ok());
 }
 
-TEST(KvFingerprint, ToStringTellsAllFieldsApart) {
+TEST(KvFingerprint, PoolsMayBeCutDifferentlyBetweenThoseWhoKnowOfIt) {
+  for (const TestShape& shape : {TestShape{.layout = KvLayoutKind::kLayerMajor},
+                                 TestShape{.block_size = 1}, TestShape{.block_size = 128}}) {
+    KvFingerprint theirs = MakeFingerprint(shape);
+    EXPECT_TRUE(CheckCompatible(MakeFingerprint({}), theirs).ok());
+    theirs.protocol_version = kReshapeProtocolVersion - 1;
+    EXPECT_EQ(CheckCompatible(MakeFingerprint({}), theirs).code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(KvFingerprint, AGeometryThatCannotBeIsNamed) {
+  KvFingerprint theirs = MakeFingerprint({});
+  for (const int32_t block_size : {INT32_MIN, -1, 0, 3, 129, 256, INT32_MAX}) {
+    theirs.block_size = block_size;
+    const absl::Status status = CheckCompatible(MakeFingerprint({}), theirs);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(std::to_string(block_size)));
+    EXPECT_FALSE(GeometryOf(theirs).ok());
+  }
+  theirs = MakeFingerprint({});
+  theirs.layout = "";
+  EXPECT_EQ(CheckCompatible(MakeFingerprint({}), theirs).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(KvFingerprint, ToStringTellsAllFieldsApartThatMustBeEqual) {
   const std::string base = MakeFingerprint({}).ToString();
   const std::function<void(KvFingerprint&)> changes[] = {
       [](KvFingerprint& f) { f.protocol_version = 9; },
@@ -43,8 +69,6 @@ TEST(KvFingerprint, ToStringTellsAllFieldsApart) {
       [](KvFingerprint& f) { f.backend = "x"; },
       [](KvFingerprint& f) { f.numerics_revision = 9; },
       [](KvFingerprint& f) { f.kv_type = "x"; },
-      [](KvFingerprint& f) { f.layout = "x"; },
-      [](KvFingerprint& f) { f.block_size = 9; },
       [](KvFingerprint& f) { f.layers = 9; },
       [](KvFingerprint& f) { f.kv_heads = 9; },
       [](KvFingerprint& f) { f.head_dim = 9; },
@@ -55,6 +79,8 @@ TEST(KvFingerprint, ToStringTellsAllFieldsApart) {
     EXPECT_NE(other.ToString(), base);
     EXPECT_FALSE(other == MakeFingerprint({}));
   }
+  EXPECT_EQ(MakeFingerprint({.layout = KvLayoutKind::kLayerMajor, .block_size = 32}).ToString(),
+            base);
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
       if (frame->has_value()) {
         frames_.push_back(**frame);
         if (auto* block = std::get_if<BlockFrame>(&**frame)) {
-          reader.StartPayload(BlockLanding(target_, {1, 8, BlockId(2)}, std::move(*block)));
+          const LandingPart whole{.block = BlockId(2), .tokens = block->valid_tokens};
+          reader.StartPayload(BlockLanding(target_, {1, 8, {whole}}, std::move(*block)));
         }
       }
       if (auto landed = reader.TakeLanded()) landed_.push_back(landed->verified());

@@ -45,7 +45,7 @@ struct RawBlock {
 };
 
 inline RawBlock MakeRawBlock(const KvLayout& layout, uint64_t id, int32_t block) {
-  const int32_t valid = ValidTokens(layout, kTokens, block);
+  const int32_t valid = ValidTokens(layout.block_size(), kTokens, block);
   RawBlock raw{{.transfer_id = id,
                 .receiver_epoch = Epoch(2),
                 .sender_transfer = 1,

@@ -147,12 +147,28 @@ TEST_F(NcclConnectionTest, WithoutALibraryPayloadGoesByTcpAndTheReasonIsToldOnce
   EXPECT_THAT(std::string(fallbacks_.seen()[0].message()), HasSubstr("that-nobody-has"));
 }
 
-TEST_F(NcclConnectionTest, APeerOfTheOlderProtocolIsOfferedNothing) {
-  KvFingerprint older = MakeFingerprint({});
-  older.protocol_version = kNcclProtocolVersion - 1;
-  TestWorker a(Nccl(PatientNccl()), {}, 1, 0, older), b(Nccl(PatientNccl()), {}, 2);
-  Deliver(a, b, 1);
+TEST_F(NcclConnectionTest, BlocksOfAnotherSizeGoByTcpAndTheReasonIsTold) {
+  TestWorker a(Nccl(PatientNccl()), {.block_size = 32}, 1);
+  TestWorker b(Nccl(fallbacks_.Into(PatientNccl())), {}, 2);
+  const ReceiveSpec spec{.transfer_id = 1, .blocks = MakeBlocks(0, 4), .tokens = 64};
+  ASSERT_TRUE(b.transport().Expect(spec).ok());
+  ASSERT_TRUE(
+      a.transport().StartSend({.sender_transfer = 1, .ticket = b.Ticket(spec), .tokens = 64}).ok());
+  a.transport().Announce(1, MakeBlocks(0, 2), true, "m");
+  const TransferEvent received = b.WaitReceived(1);
+  EXPECT_EQ(received.kind, Kind::kReceived) << received.status;
   EXPECT_EQ(sender().created, 0);
+  ASSERT_EQ(fallbacks_.seen().size(), 1u);
+  EXPECT_EQ(fallbacks_.seen()[0],
+            absl::UnimplementedError("block_size: ours 16, theirs 32; NCCL moves blocks of one "
+                                     "size"));
+}
+
+TEST_F(NcclConnectionTest, BlocksOfAnotherLayoutGoThroughACommunicator) {
+  TestWorker a(Nccl(PatientNccl()), {.layout = KvLayoutKind::kLayerMajor}, 1);
+  TestWorker b(Nccl(PatientNccl()), {}, 2);
+  Deliver(a, b, 1);
+  EXPECT_EQ(receiver().bytes, Bytes(a, 4));
 }
 
 TEST_F(NcclConnectionTest, ASenderWithoutNcclRefusesTheOffer) {

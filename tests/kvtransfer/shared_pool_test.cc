@@ -31,7 +31,8 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
       ours_.memory.data()[i] = static_cast<std::byte>(random());
     }
     lent_.emplace(*LentBlocks::Create(ours_.registered));
-    view_.emplace(*PeerPool::Map(theirs_.layout, 64, lent_->pool_fd(), lent_->generations_fd()));
+    view_.emplace(
+        *PeerPool::Map(theirs_.layout, kGeometry, 64, lent_->pool_fd(), lent_->generations_fd()));
   }
 
   SharedBlockFrame Lend(uint64_t transfer, int32_t block, int32_t valid = 16) {
@@ -47,13 +48,15 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
                        checksums_);
   }
   absl::Status Copy(const SharedBlockFrame& frame, int32_t to) {
-    return view_->Copy(frame, theirs_.registered, BlockId(to), CopyStores::kStreaming);
+    const LandingPart whole{.block = BlockId(to), .tokens = frame.block.valid_tokens};
+    return view_->Copy(frame, theirs_.registered, std::span(&whole, 1), CopyStores::kStreaming);
   }
   std::byte* Piece(const Pool& pool, int32_t block, int32_t piece) {
     return pool.memory.data() + pool.layout.PieceOffset(piece / 2, piece % 2 == 1, block);
   }
 
   static constexpr uint32_t kSeed = 11;
+  const KvGeometry kGeometry{.layout = GetParam(), .block_size = 16};
   Pool ours_{TestShape{.layout = GetParam(), .num_blocks = 64}};
   Pool theirs_{TestShape{.layout = GetParam(), .num_blocks = 32}};
   BlockChecksums checksums_{ours_.registered};
@@ -84,6 +87,30 @@ TEST_P(SharedPoolTest, CopiesTheValidTokensOfABlockAndNothingElse) {
       ASSERT_EQ(theirs_.memory.data()[i], std::byte{0xEE}) << i;
     }
   }
+}
+
+TEST_P(SharedPoolTest, PartsOfABlockGoWhereTheyBelongAndTheRestIsOnlySummed) {
+  std::memset(theirs_.memory.data(), 0xEE, theirs_.memory.size());
+  const LandingPart parts[] = {
+      {.block = BlockId(9), .block_token = 12, .payload_token = 3, .tokens = 4},
+      {.block = BlockId(2), .block_token = 0, .payload_token = 7, .tokens = 6}};
+  SharedBlockFrame frame = Lend(1, 40, 13);
+  ASSERT_TRUE(view_->Copy(frame, theirs_.registered, parts, CopyStores::kStreaming).ok());
+  for (int32_t piece = 0; piece < PieceCount(ours_.layout); ++piece) {
+    for (const LandingPart& part : parts) {
+      const std::byte* const from =
+          Piece(ours_, 40, piece) + PieceValidBytes(ours_.layout, part.payload_token);
+      const std::span<std::byte> to = PartOfPiece(theirs_.registered, part, piece);
+      ASSERT_EQ(std::memcmp(from, to.data(), to.size()), 0);
+      std::memset(to.data(), 0xEE, to.size());
+    }
+  }
+  for (size_t i = 0; i < theirs_.memory.size(); ++i) {
+    ASSERT_EQ(theirs_.memory.data()[i], std::byte{0xEE}) << i;
+  }
+  *Piece(ours_, 40, 3) ^= std::byte{1};  // of a token that lands nowhere
+  EXPECT_EQ(view_->Copy(frame, theirs_.registered, parts, CopyStores::kCached).code(),
+            absl::StatusCode::kDataLoss);
 }
 
 TEST_P(SharedPoolTest, ABlockThatChangedWhileLentIsNamed) {
@@ -147,7 +174,7 @@ TEST_P(SharedPoolTest, ABlockThatThePeerDoesNotHaveIsOutOfRange) {
 
 TEST_P(SharedPoolTest, FilesTooShortForWhatIsSaidAreRefused) {
   const auto code = [&](int64_t blocks, int pool, int generations) {
-    return PeerPool::Map(theirs_.layout, blocks, pool, generations).status().code();
+    return PeerPool::Map(theirs_.layout, kGeometry, blocks, pool, generations).status().code();
   };
   const int pool = lent_->pool_fd();
   const int words = lent_->generations_fd();

@@ -91,6 +91,7 @@ TEST(SocketTransport, ReconnectsToAReceiverRestartedAtTheSameAddress) {
 TEST(SocketTransport, RefusesToAdvertiseAWildcard) {
   TransportOptions options;
   std::byte byte{};
+  options.fingerprint = MakeFingerprint({});
   options.pool = {&byte, MakeLayout({})};
   EXPECT_EQ(CreateTcpTransport("0.0.0.0:0", "", options).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -185,6 +186,7 @@ TEST(SocketTransport, ANameIsTakenUntilItsTransportEnds) {
 TEST(SocketTransport, RefusesWhatItCannotListenAt) {
   std::byte byte{};
   TransportOptions options;
+  options.fingerprint = MakeFingerprint({});
   options.pool = {&byte, MakeLayout({})};
   const auto code = [&](const SocketEndpoints& endpoints) {
     return CreateSocketTransport(endpoints, options).status().code();

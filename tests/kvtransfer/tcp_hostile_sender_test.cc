@@ -251,6 +251,31 @@ TEST_F(HostileSender, GarbageEndsTheConnectionOnly) {
   ExpectAlive();
 }
 
+TEST_F(HostileSender, APoolThatCannotBeIsRefusedByNameOnTheWire) {
+  const auto reason = [this](const std::function<void(KvFingerprint&)>& change) {
+    RawPeer peer(b_.transport().address());
+    KvFingerprint other = MakeFingerprint({});
+    change(other);
+    peer.Send(HelloFrame{.fingerprint = other, .epoch = Epoch(1), .node = "raw"});
+    const auto reply = peer.Read<HelloReplyFrame>();
+    EXPECT_TRUE(reply.has_value() && !reply->accepted);
+    EXPECT_TRUE(peer.Closed());
+    return reply.has_value() ? reply->reason : "";
+  };
+  EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 0; }),
+            "block_size 0 is no power of two in [1, 128]");
+  EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = -16; }),
+            "block_size -16 is no power of two in [1, 128]");
+  EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 24; }),
+            "block_size 24 is no power of two in [1, 128]");
+  EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 256; }),
+            "block_size 256 is no power of two in [1, 128]");
+  EXPECT_EQ(reason([](KvFingerprint& f) { f.layout = "diagonal"; }),
+            "layout \"diagonal\" is neither block-major nor layer-major");
+  EXPECT_EQ(reason([](KvFingerprint& f) { f.layers = INT32_MAX; }),
+            "layers: ours 3, theirs 2147483647");
+}
+
 TEST_F(HostileSender, AnotherFingerprintIsRefusedByNameOnTheWire) {
   RawPeer peer(b_.transport().address());
   KvFingerprint other = MakeFingerprint({});

@@ -19,7 +19,7 @@ class TransferReceiverTest : public ::testing::Test {
   }
   void Announce(uint64_t id, int32_t available, bool final, PeerId peer = kPeer,
                 PullMode pulls = PullMode::kRequested) {
-    receiver_.OnAnnounce(peer, pulls,
+    receiver_.OnAnnounce(peer, {.pulls = pulls, .block_size = 1},
                          {.transfer_id = id,
                           .receiver_epoch = Epoch(2),
                           .sender_transfer = id + 100,
@@ -89,7 +89,7 @@ TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
   for (int32_t i = 0; i < 20; ++i) {
     const auto placement = Block(1, i);
     ASSERT_TRUE(placement.has_value());
-    EXPECT_EQ(placement->block, BlockId(i));
+    EXPECT_EQ(placement->parts, (LandingParts{{.block = BlockId(i), .tokens = 1}}));
     now_us_ += 10;
     Land(*placement);
   }
@@ -178,7 +178,7 @@ TEST_F(TransferReceiverTest, ALostPeerFailsItsTransfersAndNoOthers) {
 
 TEST_F(TransferReceiverTest, AWrongEpochOrAnUnknownTransferIsAnsweredAndHarmsNothing) {
   Expect(1);
-  receiver_.OnAnnounce(kPeer, PullMode::kRequested,
+  receiver_.OnAnnounce(kPeer, {.block_size = 1},
                        {.transfer_id = 1, .receiver_epoch = Epoch(1), .manifest = ""}, now_us_);
   Announce(9, 1, false);
   const std::vector<AbortFrame> aborts = Frames<AbortFrame>();

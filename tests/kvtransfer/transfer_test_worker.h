@@ -138,6 +138,7 @@ class TestWorker {
             .address = transport_->address(),
             .first_block = spec.first_block,
             .block_count = static_cast<int32_t>(spec.blocks.size()),
+            .block_size = layout_.block_size(),
             .timeout_ms = spec.timeout_ms};
   }
 

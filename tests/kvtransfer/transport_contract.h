@@ -40,7 +40,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
   // One transfer from end to end, `chunk` blocks announced at a time.
   void Transfer(TestWorker& from, TestWorker& to, uint64_t id, int32_t tokens, int32_t first_block,
                 int32_t chunk) {
-    const int32_t count = BlocksForTokens(to.layout(), tokens) - first_block;
+    const int32_t count = BlocksForTokens(to.layout().block_size(), tokens) - first_block;
     const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
     const int64_t by_nccl = GetParam() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const ReceiveSpec spec{.transfer_id = id,
@@ -71,7 +71,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
     EXPECT_EQ(received.blocks_done, count);
     int64_t bytes = 0;
     for (int32_t i = 0; i < count; ++i) {
-      const int32_t valid = ValidTokens(to.layout(), tokens, first_block + i);
+      const int32_t valid = ValidTokens(to.layout().block_size(), tokens, first_block + i);
       EXPECT_EQ(to.Differences(spec.blocks[i], id * 100 + i, valid), 0) << "block " << i;
       bytes += BlockValidBytes(to.layout(), valid);
     }

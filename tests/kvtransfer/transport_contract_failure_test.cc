@@ -69,11 +69,12 @@ TEST_P(TransportFailureContract, WrongEpochIsRefused) {
 
 TEST_P(TransportFailureContract, HandshakeNamesTheFieldThatDiffers) {
   TestWorker b(Factory(), {}, 2);
-  const auto refused = [&](const char* field, const std::function<void(KvFingerprint&)>& change) {
+  const auto refused = [&](const char* field, const std::function<void(KvFingerprint&)>& change,
+                           const TestShape& shape = {}) {
     SCOPED_TRACE(field);
-    KvFingerprint fingerprint = MakeFingerprint({});
+    KvFingerprint fingerprint = MakeFingerprint(shape);
     change(fingerprint);
-    TestWorker a(Factory(), {}, 1, 0, fingerprint);
+    TestWorker a(Factory(), shape, 1, 0, fingerprint);
     const TransferTicket ticket{.transfer_id = 1,
                                 .receiver_epoch = Epoch(2),
                                 .address = b.transport().address(),
@@ -90,8 +91,10 @@ TEST_P(TransportFailureContract, HandshakeNamesTheFieldThatDiffers) {
   refused("backend", [](KvFingerprint& f) { f.backend = "cuda"; });
   refused("numerics_revision", [](KvFingerprint& f) { f.numerics_revision = 2; });
   refused("kv_type", [](KvFingerprint& f) { f.kv_type = "f32"; });
-  refused("layout", [](KvFingerprint& f) { f.layout = "layer-major"; });
-  refused("block_size", [](KvFingerprint& f) { f.block_size = 32; });
+  // Who speaks the version before knows nothing of pools that are cut differently.
+  const auto older = [](KvFingerprint& f) { f.protocol_version = kReshapeProtocolVersion - 1; };
+  refused("layout", older, {.layout = KvLayoutKind::kLayerMajor});
+  refused("block_size", older, {.block_size = 32});
   refused("layers", [](KvFingerprint& f) { f.layers = 4; });
   refused("kv_heads", [](KvFingerprint& f) { f.kv_heads = 1; });
   refused("head_dim", [](KvFingerprint& f) { f.head_dim = 16; });

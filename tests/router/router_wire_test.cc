@@ -49,6 +49,26 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   }
 }
 
+TEST(RouterWire, HowAPoolIsCutIsToldBesideTheFingerprint) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->mutable_pool()->set_block_size(16);
+  request.mutable_fingerprint()->set_model("abc");
+  request.mutable_fingerprint()->set_layout("block-major");
+  request.mutable_fingerprint()->set_block_size(16);
+  const absl::StatusOr<WorkerReport> one = ReportFromWire(request);
+  request.mutable_status()->mutable_pool()->set_block_size(32);
+  request.mutable_fingerprint()->set_layout("layer-major");
+  request.mutable_fingerprint()->set_block_size(32);
+  const absl::StatusOr<WorkerReport> other = ReportFromWire(request);
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(one->fingerprint, other->fingerprint);
+  EXPECT_EQ(other->pool_layout, "layer-major");
+  EXPECT_EQ(other->block_size, 32);
+  request.mutable_fingerprint()->set_kv_type("int8");
+  EXPECT_NE(ReportFromWire(request)->fingerprint, one->fingerprint);
+}
+
 TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();

@@ -17,6 +17,7 @@ struct Fleet {
     record.report.id = "worker-" + std::to_string(workers.size() + 1);
     record.report.role = role;
     record.report.fingerprint = fingerprint;
+    record.report.pool_layout = "block-major";
     record.report.block_size = 16;
     record.report.available_blocks = 1000;
     record.report.kv_bytes_per_token = 23'040;

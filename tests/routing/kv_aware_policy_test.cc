@@ -75,6 +75,24 @@ TEST_F(KvAwarePolicyTest, OnlyEqualFingerprintsArePaired) {
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
+TEST_F(KvAwarePolicyTest, PoolsThatAreCutDifferentlyArePairedWhereNothingElseServesBetter) {
+  Add(WorkerRole::kPrefill).report.block_size = 32;
+  Add(WorkerRole::kPrefill).report.pool_layout = "layer-major";
+  Add(WorkerRole::kDecode);
+  input_.placement = Placement::kRemote;
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
+  Add(WorkerRole::kPrefill);
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(4)) << "its blocks land whole";
+  fleet_.At(WorkerNumber(4)).pending = {.tokens = 1000, .us = 100'000};
+  fleet_.At(WorkerNumber(4)).prompts = {{.tokens = 1000, .us = 100'000}};
+  fleet_.At(WorkerNumber(4)).prefilling_since_us = fleet_.now_us;
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1)) << "it would be done first";
+  Add(WorkerRole::kDecode).report.pool_layout = "layer-major";
+  input_.excluded.insert(WorkerNumber(3));
+  EXPECT_EQ(Choose()->decode, WorkerNumber(5));
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(2));
+}
+
 TEST_F(KvAwarePolicyTest, TheDecodeWorkerWithTheLongestPrefixWins) {
   Add(WorkerRole::kDecode);
   Add(WorkerRole::kDecode);

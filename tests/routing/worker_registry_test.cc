@@ -220,7 +220,7 @@ TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) 
   EXPECT_TRUE(registry_.Find(a)->Usable());
   EXPECT_THAT(registry_.SetSilent({}), IsEmpty());
 
-  other.fingerprint = "another layout";
+  other.fingerprint = "another model";
   ASSERT_TRUE(registry_.Heartbeat(other).ok());
   EXPECT_THAT(registry_.SetSilent({a}), IsEmpty()) << "b cannot go on with a's answers";
   EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p));

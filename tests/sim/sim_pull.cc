@@ -13,7 +13,7 @@ std::shared_ptr<SimPull> SimPull::Start(const Parties& parties, const PullReques
 }
 
 void SimPull::Begin() {
-  const auto on_ticket = [self = shared_from_this()](const SimPullTicket& ticket) {
+  const auto on_ticket = [self = shared_from_this()](const TransferTicket& ticket) {
     self->AskSource(ticket);
   };
   stream_ = SimCall::Start(
@@ -26,11 +26,9 @@ void SimPull::Begin() {
       [self = shared_from_this()](const absl::Status& status) { self->OnEnd(status); });
 }
 
-void SimPull::AskSource(const SimPullTicket& ticket) {
-  SendPrefixRequest request{.tokens = request_.tokens,
-                            .cache_namespace = request_.cache_namespace,
-                            .ticket = ticket.ticket,
-                            .block_size = ticket.block_size};
+void SimPull::AskSource(const TransferTicket& ticket) {
+  SendPrefixRequest request{
+      .tokens = request_.tokens, .cache_namespace = request_.cache_namespace, .ticket = ticket};
   send_ = SimCall::Start(
       *parties_.network, parties_.router, parties_.source->node().id(), MessageKind::kCall,
       deadline_us_,

@@ -41,7 +41,7 @@ class SimPull final : public std::enable_shared_from_this<SimPull> {
         done_(std::move(done)) {}
 
   void Begin();
-  void AskSource(const SimPullTicket& ticket);
+  void AskSource(const TransferTicket& ticket);
   void OnEnd(const absl::Status& status);
 
   const Parties parties_;

@@ -90,20 +90,18 @@ class SimWorker::AnsweringSink final : public PrefillSink {
 class SimWorker::PullingSink final : public PullSink {
  public:
   PullingSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
-              std::shared_ptr<bool> alive, std::function<void(SimPullTicket)> on_ticket)
+              std::shared_ptr<bool> alive, std::function<void(TransferTicket)> on_ticket)
       : node_(node),
         request_(request),
         call_(std::move(call)),
         alive_(std::move(alive)),
         on_ticket_(std::move(on_ticket)) {}
 
-  void OnTicket(const TransferTicket& ticket, int32_t block_size) override {
+  void OnTicket(const TransferTicket& ticket) override {
     if (!*alive_) return;
     node_.Note(request_, "pulls from block %d on, %d blocks", ticket.first_block,
                ticket.block_count);
-    call_->Send(
-        MessageKind::kCall,
-        [on_ticket = on_ticket_, sent = SimPullTicket{ticket, block_size}] { on_ticket(sent); });
+    call_->Send(MessageKind::kCall, [on_ticket = on_ticket_, ticket] { on_ticket(ticket); });
   }
   void OnDone(absl::StatusOr<PullResult> result) override {
     if (!*alive_) return;
@@ -117,7 +115,7 @@ class SimWorker::PullingSink final : public PullSink {
   const uint64_t request_;
   const std::shared_ptr<SimCall> call_;
   const std::shared_ptr<bool> alive_;
-  const std::function<void(SimPullTicket)> on_ticket_;
+  const std::function<void(TransferTicket)> on_ticket_;
 };
 
 SimWorker::SimWorker(Options options, Environment environment)
@@ -234,7 +232,9 @@ WorkerReport SimWorker::Report() const {
   report.epoch = epoch_;
   report.model = "simulated";
   report.model_name = "simulated";
-  report.fingerprint = SimFingerprint(options_.engine).ToString();
+  const KvFingerprint fingerprint = SimFingerprint(options_.engine);
+  report.fingerprint = fingerprint.ToString();
+  report.pool_layout = fingerprint.layout;
   report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
   report.draining = draining_;
   report.queued = engine_->queued();
@@ -299,7 +299,7 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
 }
 
 void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
-                           PullRequest request, std::function<void(SimPullTicket)> on_ticket) {
+                           PullRequest request, std::function<void(TransferTicket)> on_ticket) {
   const RequestHandle handle = engine_->PullPrefix(
       std::move(request),
       std::make_shared<PullingSink>(node(), number, call, alive_, std::move(on_ticket)));

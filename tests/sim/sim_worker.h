@@ -24,11 +24,6 @@ namespace baton {
 // What a Decode call's stream carries.
 using SimDecodeEvent = std::variant<TransferTicket, TokenOutput, FinishInfo>;
 
-struct SimPullTicket {
-  TransferTicket ticket;
-  int32_t block_size = 0;
-};
-
 // Where workers report. Both run in the router's process.
 struct SimRegistry {
   std::function<absl::Status(WorkerReport)> heartbeat;
@@ -82,7 +77,7 @@ class SimWorker {
   void Prefill(const std::shared_ptr<SimCall>& call, uint64_t number, PrefillRequest request);
   void PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id, Epoch epoch);
   void PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, PullRequest request,
-                  std::function<void(SimPullTicket)> on_ticket);
+                  std::function<void(TransferTicket)> on_ticket);
   void SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number, SendPrefixRequest request);
   void StreamKvEvents(const std::shared_ptr<SimCall>& call, const KvEventPosition& position,
                       SimKvEventStream::OnMessage on_message);
