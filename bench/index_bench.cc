@@ -27,6 +27,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "bench/cache_trace.h"
+#include "bench/index_operations.h"
 #include "bench/random_access.h"
 #include "cache/index/global_index.h"
 #include "common/check.h"
@@ -51,6 +52,7 @@ double Quantile(std::vector<double>& values, double q) {
 
 struct BenchOptions {
   std::string trace;
+  std::string dump_operations;
   size_t synthetic = 0;
   int32_t workers = 16;
   uint64_t seed = 1;
@@ -370,6 +372,14 @@ int Run(const BenchOptions& options) {
       static_cast<double>(workload.count_of[1]), static_cast<double>(workload.count_of[2]),
       "figure", "value", "unit", "limit", "ratio");
 
+  if (!options.dump_operations.empty()) {
+    if (const absl::Status written = WriteOperations(workload, options.dump_operations);
+        !written.ok()) {
+      std::cerr << written << "\n";
+      return 2;
+    }
+  }
+
   Figures figures;
   Shape shape{};
   const Rates rates = Throughput(workload, options, &shape);
@@ -430,6 +440,8 @@ int main(int argc, char** argv) {
            "Times the trace is played, each with other blocks. Default: until the workers' "
            "caches were filled twice")
       .Range(1, 10'000);
+  line.Add("--dump-operations", &options.dump_operations,
+           "Writes the operations to this file, one JSON object a line, for a peer to replay");
   line.Add("--runs", &options.runs, "Runs whose median is block_ops_per_s").Range(1, 1000);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.synthetic == 0) options.synthetic = 12'000;
