@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/block_copy.h"
 #include "common/check.h"
 #include "engine/engine_options.h"
 #include "engine/model_loader.h"
@@ -64,6 +65,14 @@ class BenchModel {
     for (int32_t s = 0; s < count; ++s) input.chunks.push_back(Chunk(s, slot, 1, 1));
     CHECK(runner_->Run(input).ok());
   }
+
+  // What a fork does before it first writes: the first `tokens` slots of a part-full block into
+  // another one, all layers.
+  void CopyBlock(BlockId from, BlockId to, int32_t tokens) {
+    const BlockCopy copy{.from = from, .to = to, .tokens = tokens};
+    CHECK(runner_->CopyBlocks({&copy, 1}).ok());
+  }
+  int32_t blocks_per_sequence() const { return blocks_; }
 
  private:
   static constexpr int32_t kChunk = 512;
