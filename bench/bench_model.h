@@ -17,7 +17,7 @@ class BenchModel {
  public:
   // Room for `sequences` sequences of `context` slots each, in consecutive blocks.
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
-      : model_(model), options_(std::move(options)) {
+      : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
     const LlamaConfig& config = model.info.config;
     const KvGroupSpec group{.layers = config.layers,
@@ -85,7 +85,6 @@ class BenchModel {
             .logit_rows = logit_rows};
   }
 
-  const LoadedModel& model_;
   EngineOptions options_;
   int32_t blocks_ = 0;
   std::unique_ptr<DeviceBuffer> pool_;
