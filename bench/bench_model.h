@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/block_copy.h"
 #include "common/check.h"
 #include "engine/engine_options.h"
 #include "engine/model_loader.h"
@@ -16,7 +17,7 @@ class BenchModel {
  public:
   // Room for `sequences` sequences of `context` slots each, in consecutive blocks.
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
-      : model_(model), options_(std::move(options)) {
+      : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
     const LlamaConfig& config = model.info.config;
     const KvGroupSpec group{.layers = config.layers,
@@ -65,6 +66,14 @@ class BenchModel {
     CHECK(runner_->Run(input).ok());
   }
 
+  // What a fork does before it first writes: the first `tokens` slots of a part-full block into
+  // another one, all layers.
+  void CopyBlock(BlockId from, BlockId to, int32_t tokens) {
+    const BlockCopy copy{.from = from, .to = to, .tokens = tokens};
+    CHECK(runner_->CopyBlocks({&copy, 1}).ok());
+  }
+  int32_t blocks_per_sequence() const { return blocks_; }
+
  private:
   static constexpr int32_t kChunk = 512;
 
@@ -76,7 +85,6 @@ class BenchModel {
             .logit_rows = logit_rows};
   }
 
-  const LoadedModel& model_;
   EngineOptions options_;
   int32_t blocks_ = 0;
   std::unique_ptr<DeviceBuffer> pool_;

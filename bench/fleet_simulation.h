@@ -1,13 +1,19 @@
 // A fleet in simulated time under a routing policy: the production policy, worker registry, speed
 // book and global index over simulated workers. The router knows what it knows in production:
 // caches' events, its own requests, ledgers of finished ones.
+//
+// A plan's pull comes before its prompt is queued: what the source has and the receiver lacks takes
+// its bytes' time between two workers and a call, and is in the receiver's cache afterwards. A
+// source serves any number of pulls at full bandwidth, and its own work does not suffer.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <queue>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,10 +38,13 @@ struct FleetFigures {
   double cached_tokens = 0;
   double computed_tokens = 0;
   double local_prefills = 0;
+  double pulls = 0;
+  double pulled_tokens = 0;
   double max_over_mean_load = 0;         // work, of the whole run
   double window_max_over_mean_load = 0;  // the same in windows of a minute, their mean
   double decisions_per_s = 0;
-  std::vector<double> first_token_ms;
+  std::vector<double> first_token_ms;  // by request, in the trace's order
+  std::vector<int32_t> prefilled_by;   // by request
   std::vector<double> inter_token_ms;
 };
 
@@ -51,6 +60,8 @@ class FleetSimulation {
         index_({.max_blocks = IndexBlocks(), .expected_blocks = IndexBlocks(), .multipliers = {}}),
         context_(static_cast<size_t>(options.workers) + 1),
         requests_(trace->requests().size()) {
+    figures_.first_token_ms.resize(requests_.size());
+    figures_.prefilled_by.resize(requests_.size());
     for (int32_t i = 0; i < options.workers; ++i) {
       workers_.emplace_back(&options_.model, options.capacity);
       Register(i);
@@ -72,10 +83,16 @@ class FleetSimulation {
         const Event event = events_.top();
         events_.pop();
         AdvanceTo(event.at_us);
-        if (event.request) {
-          KvArrived(*event.request);
-        } else {
-          StepEnded(event.worker);
+        switch (event.kind) {
+          case EventKind::kStepEnds:
+            StepEnded(event.worker);
+            break;
+          case EventKind::kKvArrives:
+            KvArrived(event.request);
+            break;
+          case EventKind::kPrefixArrives:
+            PrefixArrived(event.request);
+            break;
         }
       }
     }
@@ -84,16 +101,26 @@ class FleetSimulation {
     return std::move(figures_);
   }
 
+  // Workers whose caches have all of these blocks.
+  int32_t Holders(std::span<const uint32_t> blocks) {
+    return static_cast<int32_t>(
+        std::count_if(workers_.begin(), workers_.end(), [blocks](SimulatedWorker& worker) {
+          return worker.cache().Leading(blocks) == blocks.size();
+        }));
+  }
+
  private:
   static constexpr int64_t kForever = int64_t{1} << 60;
   static constexpr int64_t kWindowUs = 60'000'000;
   static constexpr int32_t kPoolBlocks = 1 << 24;
 
+  enum class EventKind : uint8_t { kStepEnds, kKvArrives, kPrefixArrives };
   struct Event {
     int64_t at_us;
     uint64_t order;
     int32_t worker;
-    std::optional<uint32_t> request;  // whose KV arrives; none: a step ends
+    EventKind kind;
+    uint32_t request = 0;  // whose KV or prefix arrives
     bool operator<(const Event& other) const {
       return std::pair(at_us, order) > std::pair(other.at_us, other.order);
     }
@@ -102,6 +129,9 @@ class FleetSimulation {
     RoutePlan plan;
     int32_t batch = 0;
     SimulatedWorker::Prompt prompt;
+    size_t pulled_blocks = 0;  // that the prefix has with them
+    int64_t pull_bytes = 0;
+    int64_t pull_us = 0;
     int64_t kv_bytes = 0;
     int64_t prefilled_us = 0;
     int64_t first_token_us = 0;
@@ -159,9 +189,57 @@ class FleetSimulation {
     if (plan->prefill) registry_.AddActive(*plan->prefill);
     registry_.AddPrefill(plan->prefiller(), plan->work);
     context_[plan->decode.value()] += request.prompt_tokens;
-    const int32_t worker = WorkerOf(plan->prefiller());
-    workers_[worker].Prefill(number, request.prompt_tokens, Now());
+    figures_.prefilled_by[number] = WorkerOf(plan->prefiller());
+    if (plan->pull) {
+      Pull(number);
+    } else {
+      Queue(number);
+    }
+  }
+
+  void Queue(uint32_t number) {
+    const int32_t worker = WorkerOf(requests_[number].plan.prefiller());
+    workers_[worker].Prefill(number, trace_->requests()[number].prompt_tokens, Now());
     Wake(worker);
+  }
+
+  int64_t ShippingUs(int64_t bytes) const {
+    return static_cast<int64_t>(static_cast<double>(bytes) / options_.model.bytes_per_us);
+  }
+
+  void Pull(uint32_t number) {
+    Running& running = requests_[number];
+    const auto blocks = trace_->Blocks(trace_->requests()[number]);
+    const int32_t receiver = WorkerOf(running.plan.prefiller());
+    LruCache& source = workers_[WorkerOf(running.plan.pull->from)].cache();
+    const auto asked =
+        static_cast<size_t>(running.plan.pull->tokens + kTraceBlockTokens - 1) / kTraceBlockTokens;
+    running.pulled_blocks = std::min(asked, source.Leading(blocks));
+    source.Use(blocks.first(running.pulled_blocks));
+    const size_t here = workers_[receiver].cache().Leading(blocks);
+    const size_t missing = running.pulled_blocks - std::min(running.pulled_blocks, here);
+    const int64_t tokens = static_cast<int64_t>(missing) * kTraceBlockTokens;
+    running.pull_bytes = tokens * options_.model.kv_bytes_per_token;
+    running.pull_us = ShippingUs(running.pull_bytes) + options_.model.call_us;
+    ++figures_.pulls;
+    figures_.pulled_tokens += static_cast<double>(tokens);
+    Schedule(running.pull_us, receiver, EventKind::kPrefixArrives, number);
+  }
+
+  void PrefixArrived(uint32_t number) {
+    const Running& running = requests_[number];
+    const auto& request = trace_->requests()[number];
+    Keep(WorkerOf(running.plan.prefiller()), trace_->Blocks(request).first(running.pulled_blocks),
+         trace_->Hashes(request));
+    speeds_.Learn(FinishedPull{.receiver = running.plan.prefiller(),
+                               .us = running.pull_us,
+                               .kv_bytes = running.pull_bytes,
+                               .kv_transfer_us = ShippingUs(running.pull_bytes)});
+    Queue(number);
+  }
+
+  void Schedule(int64_t in_us, int32_t worker, EventKind kind, uint32_t request = 0) {
+    events_.push({Now() + in_us, order_++, worker, kind, request});
   }
 
   void Wake(int32_t worker) {
@@ -169,7 +247,7 @@ class FleetSimulation {
     if (it.stepping()) return;
     const int64_t end_us = it.BeginStep(
         Now(), [this, worker](uint32_t number) { return CachedTokens(worker, number); });
-    if (end_us > 0) events_.push({end_us, order_++, worker, std::nullopt});
+    if (end_us > 0) Schedule(end_us - Now(), worker, EventKind::kStepEnds);
   }
 
   void StepEnded(int32_t worker) {
@@ -200,11 +278,9 @@ class FleetSimulation {
     const int32_t decode = WorkerOf(running.plan.decode);
     const int32_t lacking = prompt.tokens - CachedTokens(decode, prompt.request);
     running.kv_bytes = lacking * options_.model.kv_bytes_per_token;
-    const auto shipped_us =
-        prompt.started_us +
-        static_cast<int64_t>(static_cast<double>(running.kv_bytes) / options_.model.bytes_per_us);
+    const int64_t shipped_us = prompt.started_us + ShippingUs(running.kv_bytes);
     const int64_t arrival_us = std::max(Now(), shipped_us) + options_.model.call_us;
-    events_.push({arrival_us, order_++, decode, prompt.request});
+    Schedule(arrival_us - Now(), decode, EventKind::kKvArrives, prompt.request);
   }
 
   void KvArrived(uint32_t number) {
@@ -214,11 +290,12 @@ class FleetSimulation {
     Wake(decode);
   }
 
-  // The prompt's blocks are in the cache now, and the index hears of it.
   void Keep(int32_t worker, uint32_t number) {
     const auto& request = trace_->requests()[number];
-    const auto blocks = trace_->Blocks(request);
-    const auto hashes = trace_->Hashes(request);
+    Keep(worker, trace_->Blocks(request), trace_->Hashes(request));
+  }
+  // These blocks are in the cache now, and the index hears of it.
+  void Keep(int32_t worker, std::span<const uint32_t> blocks, std::span<const Hash128> hashes) {
     LruCache& cache = workers_[worker].cache();
     const IndexedWorker name(static_cast<uint32_t>(worker + 1));
     std::vector<std::pair<size_t, size_t>> stored;
@@ -240,7 +317,7 @@ class FleetSimulation {
     const auto& request = trace_->requests()[number];
     Running& running = requests_[number];
     running.first_token_us = Now();
-    figures_.first_token_ms.push_back(static_cast<double>(Now() - request.at_us) / 1e3);
+    figures_.first_token_ms[number] = static_cast<double>(Now() - request.at_us) / 1e3;
     if (request.output_tokens <= 1) return Finish(number);
     workers_[WorkerOf(running.plan.decode)].Decode(number, request.prompt_tokens,
                                                    request.output_tokens - 1);
@@ -264,9 +341,8 @@ class FleetSimulation {
     finished.queue_us = prompt.started_us - prompt.queued_us;
     finished.prefill_us = running.prefilled_us - prompt.started_us;
     finished.kv_bytes = running.kv_bytes;
-    finished.kv_transfer_us =
-        static_cast<int64_t>(static_cast<double>(running.kv_bytes) / options_.model.bytes_per_us);
-    finished.first_token_us = running.first_token_us - request.at_us;
+    finished.kv_transfer_us = ShippingUs(running.kv_bytes);
+    finished.first_token_us = running.first_token_us - request.at_us - running.pull_us;
     finished.completion_tokens = request.output_tokens;
     finished.inter_token_us = gaps > 0 ? decoding_us / gaps : 0;
     finished.decode_batch = running.batch;

@@ -1,14 +1,19 @@
 // The global index under the events of a fleet: a trace of requests through mock workers with LRU
 // caches, store, remove and match mixed as they come.
 //
-// An operation is one block: asked for by a match (whether it is found or not), stored or removed.
-// Hashes are given; computing them is a figure of its own. The clock runs from the first operation
-// to the last one's end, everything applied: there is no queue to drain.
+// An operation is one block. `block_ops_per_s` counts all blocks stored, removed and asked for by a
+// match, although the walk stops at the first that nobody holds; `found_block_ops_per_s` is the
+// same time and counts of a match only the blocks that were found. Hashes are given; computing them
+// is a figure of its own. The clock runs from the first operation to the last one's end, everything
+// applied: there is no queue to drain.
 //
 // The limit is memory: a stored or removed block needs its table line and a quarter of a line of
 // hashes, a match about three lines and a quarter for each block found. `random_lines_per_s` is
 // measured in the same run: independent reads of random cache lines in as much memory as the index
 // takes, which is as fast as misses can overlap.
+//
+// `match_*` is Match, the answer by holder numbers; `route_match_*` is what a router asks for each
+// request, MatchWorkers: the answer as a sorted list of workers in memory of its own.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,6 +27,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "bench/cache_trace.h"
+#include "bench/index_operations.h"
 #include "bench/random_access.h"
 #include "cache/index/global_index.h"
 #include "common/check.h"
@@ -46,6 +52,7 @@ double Quantile(std::vector<double>& values, double q) {
 
 struct BenchOptions {
   std::string trace;
+  std::string dump_operations;
   size_t synthetic = 0;
   int32_t workers = 16;
   uint64_t seed = 1;
@@ -74,6 +81,9 @@ class Replay {
     }
   }
   void Match(const IndexOperation& op) { index_.Match(workload_.HashesOf(op), match_); }
+  std::vector<HeldPrefix> RouteMatch(const IndexOperation& op) const {
+    return index_.MatchWorkers(workload_.HashesOf(op));
+  }
   void Do(const IndexOperation& op) { op.kind == Kind::kMatch ? Match(op) : Event(op); }
   // In order. The operations' own memory is fetched some before they are due, as it would be warm
   // from being received or hashed; the index learns of nothing in advance.
@@ -185,6 +195,41 @@ Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, Sha
   return {Quantile(by_clock, 0.5), Quantile(by_cpu_time, 0.5)};
 }
 
+// Blocks that matches find: those before the first that nobody holds.
+uint64_t FoundBlocks(const IndexWorkload& workload, const BenchOptions& options) {
+  GlobalIndex index(IndexOptions(options));
+  Replay replay(workload, index);
+  uint64_t found = 0;
+  for (const IndexOperation& op : workload.operations) {
+    replay.Do(op);
+    if (op.kind != Kind::kMatch) continue;
+    int32_t most = 0;
+    replay.match().ForEach([&](HolderId, int32_t units) { most = std::max(most, units); });
+    found += static_cast<uint64_t>(most);
+  }
+  return found;
+}
+
+// Seconds of each match as a router asks for it, in its place among the events.
+std::vector<double> RouteMatches(const IndexWorkload& workload, const BenchOptions& options) {
+  GlobalIndex index(IndexOptions(options));
+  Replay replay(workload, index);
+  std::vector<double> seconds;
+  volatile uint64_t touched = 0;
+  for (const IndexOperation& op : workload.operations) {
+    for (const Hash128& hash : workload.HashesOf(op)) touched = touched ^ hash.low;
+    if (op.kind != Kind::kMatch) {
+      replay.Event(op);
+      continue;
+    }
+    const auto start = Clock::now();
+    const std::vector<HeldPrefix> holders = replay.RouteMatch(op);
+    seconds.push_back(Seconds(start));
+    touched = touched + holders.size();
+  }
+  return seconds;
+}
+
 // Every operation timed on its own, its hashes being in the cache as they are when they were just
 // computed or received. The clock's own time is in all of them.
 void Latencies(const IndexWorkload& workload, const BenchOptions& options, double line_s,
@@ -209,6 +254,9 @@ void Latencies(const IndexWorkload& workload, const BenchOptions& options, doubl
   // for.
   figures.Add("match_p50_us", Quantile(match_s, 0.5) * 1e6, "us", 3 * line_s * 1e6);
   figures.Add("match_p99_us", Quantile(match_s, 0.99) * 1e6, "us", 3 * line_s * 1e6);
+  std::vector<double> route_s = RouteMatches(workload, options);
+  figures.Add("route_match_p50_us", Quantile(route_s, 0.5) * 1e6, "us");
+  figures.Add("route_match_p99_us", Quantile(route_s, 0.99) * 1e6, "us");
   figures.Add("clock_us", clock * 1e6, "us");
   const char* const names[] = {"matched_ns_per_block", "stored_ns_per_block",
                                "removed_ns_per_block"};
@@ -324,20 +372,35 @@ int Run(const BenchOptions& options) {
       static_cast<double>(workload.count_of[1]), static_cast<double>(workload.count_of[2]),
       "figure", "value", "unit", "limit", "ratio");
 
+  if (!options.dump_operations.empty()) {
+    if (const absl::Status written = WriteOperations(workload, options.dump_operations);
+        !written.ok()) {
+      std::cerr << written << "\n";
+      return 2;
+    }
+  }
+
   Figures figures;
   Shape shape{};
   const Rates rates = Throughput(workload, options, &shape);
   const RandomAccess memory = MeasureRandomAccess(static_cast<size_t>(shape.bytes), options.seed);
-  // A quarter of a line of hashes for every block that is stored, removed or found (about half of
-  // those asked for), a table line for every change, three lines for every match.
+  // A quarter of a line of hashes for every block that is stored, removed or found, a table line
+  // for every change, three lines for every match.
   const auto blocks = static_cast<double>(workload.blocks());
-  const double lines = (1.25 * static_cast<double>(workload.blocks_of[1] + workload.blocks_of[2]) +
-                        0.125 * static_cast<double>(workload.blocks_of[0]) +
-                        3.0 * static_cast<double>(workload.count_of[0])) /
-                       blocks;
+  const uint64_t found = FoundBlocks(workload, options);
+  const double lines =
+      (1.25 * static_cast<double>(workload.blocks_of[1] + workload.blocks_of[2]) +
+       0.25 * static_cast<double>(found) + 3.0 * static_cast<double>(workload.count_of[0])) /
+      blocks;
   figures.Add("block_ops_per_s", rates.by_clock, "1/s", memory.lines_per_s / lines);
+  const double found_share =
+      static_cast<double>(found + workload.blocks_of[1] + workload.blocks_of[2]) / blocks;
+  figures.Add("found_block_ops_per_s", rates.by_clock * found_share, "1/s",
+              memory.lines_per_s / lines * found_share);
   figures.Add("block_ops_per_cpu_s", rates.by_cpu_time, "1/s", memory.lines_per_s / lines);
   figures.Add("lines_per_block_op", lines, "lines");
+  figures.Add("found_share_of_matched_blocks",
+              static_cast<double>(found) / static_cast<double>(workload.blocks_of[0]), "share");
   figures.Add("random_lines_per_s", memory.lines_per_s, "1/s");
   figures.Add("random_line_latency_us", memory.line_s * 1e6, "us");
   Latencies(workload, options, memory.line_s, figures);
@@ -377,6 +440,8 @@ int main(int argc, char** argv) {
            "Times the trace is played, each with other blocks. Default: until the workers' "
            "caches were filled twice")
       .Range(1, 10'000);
+  line.Add("--dump-operations", &options.dump_operations,
+           "Writes the operations to this file, one JSON object a line, for a peer to replay");
   line.Add("--runs", &options.runs, "Runs whose median is block_ops_per_s").Range(1, 1000);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.synthetic == 0) options.synthetic = 12'000;

@@ -1,5 +1,7 @@
 // Routing policies under a trace of requests: what share of the possible cache hits they get, how
-// even the load stays, and how long a first token takes, in simulated time.
+// even the load stays, and how long a first token takes, in simulated time. Or under one of the
+// scenarios of routing_scenarios.h: on how many workers its prompts were computed, how evenly, and
+// how many hold what they share afterwards.
 //
 // The limits: one cache that never forgets (hits, uncached tokens), equal loads, and for first
 // tokens an idle worker that has all those hits.
@@ -16,6 +18,7 @@
 
 #include "bench/fleet_simulation.h"
 #include "bench/peer_policies.h"
+#include "bench/routing_scenarios.h"
 #include "bench/timed_trace.h"
 #include "common/command_line.h"
 
@@ -26,6 +29,8 @@ struct BenchOptions {
   std::string trace;
   size_t synthetic = 0;
   std::string policy = "all";
+  std::string scenario;
+  bool pull_prefixes = false;
   int64_t seed = 1;
   double speedup = 1;
   int copies = 0;
@@ -97,9 +102,9 @@ std::vector<NamedPolicy> AllPolicies() {
 class Report {
  public:
   static void Heading() {
-    std::printf("%-18s %9s %9s %9s %9s %10s %10s %10s %9s %6s %11s\n", "policy", "hit share",
+    std::printf("%-18s %9s %9s %9s %9s %10s %10s %10s %9s %6s %7s %11s\n", "policy", "hit share",
                 "max/mean", "in 1 min", "uncached", "TTFT p50", "TTFT p99", "TTFT mean",
-                "token gap", "local", "decisions/s");
+                "token gap", "local", "pulled", "decisions/s");
   }
   // Under the policy's name, and for the default policy under plain names as well.
   void Add(const std::string& policy, bool is_default, const FleetFigures& run,
@@ -109,10 +114,10 @@ class Report {
     const double p50 = Quantile(run.first_token_ms, 0.5);
     const double p99 = Quantile(run.first_token_ms, 0.99);
     const double gap = Mean(run.inter_token_ms);
-    std::printf("%-18s %9.4f %9.3f %9.3f %9.0f %10.1f %10.1f %10.1f %9.2f %6.3f %11.0f\n",
+    std::printf("%-18s %9.4f %9.3f %9.3f %9.0f %10.1f %10.1f %10.1f %9.2f %6.3f %7.3f %11.0f\n",
                 policy.c_str(), hit_share, run.max_over_mean_load, run.window_max_over_mean_load,
                 uncached, p50, p99, Mean(run.first_token_ms), gap, run.local_prefills / requests,
-                run.decisions_per_s);
+                run.pulls / requests, run.decisions_per_s);
     std::fflush(stdout);
     std::string suffix = "_" + policy;
     std::replace(suffix.begin(), suffix.end(), '-', '_');
@@ -128,8 +133,40 @@ class Report {
       Figure("ttft_mean_ms" + end, Mean(run.first_token_ms), "ms", {});
       Figure("inter_token_mean_ms" + end, gap, "ms", {});
       Figure("local_prefill_share" + end, run.local_prefills / requests, "share", {});
+      Figure("pull_share" + end, run.pulls / requests, "share", {});
+      Figure("pulled_tokens_per_request" + end, run.pulled_tokens / requests, "tokens", {});
       Figure("decisions_per_s" + end, run.decisions_per_s, "1/s", {});
     }
+  }
+  static void ScenarioHeading() {
+    std::printf("%-18s %8s %9s %8s %10s %10s %10s %8s\n", "policy", "workers", "max/mean",
+                "holders", "TTFT p50", "TTFT p99", "TTFT mean", "pulls");
+  }
+  // Of the prompts from `first` on, which share some blocks that `holders` workers have at the end.
+  void AddScenario(std::string name, const std::string& policy, const FleetFigures& run,
+                   size_t first, int32_t workers, int32_t holders, double alone_ms) {
+    std::vector<double> prompts(static_cast<size_t>(workers));
+    for (size_t i = first; i < run.prefilled_by.size(); ++i) ++prompts[run.prefilled_by[i]];
+    const auto used = static_cast<double>(
+        std::count_if(prompts.begin(), prompts.end(), [](double count) { return count > 0; }));
+    const double uneven = *std::max_element(prompts.begin(), prompts.end()) / Mean(prompts);
+    const std::vector<double> first_token_ms(run.first_token_ms.begin() + first,
+                                             run.first_token_ms.end());
+    const double p50 = Quantile(first_token_ms, 0.5);
+    const double p99 = Quantile(first_token_ms, 0.99);
+    std::printf("%-18s %8.0f %9.3f %8d %10.1f %10.1f %10.1f %8.0f\n", policy.c_str(), used, uneven,
+                holders, p50, p99, Mean(first_token_ms), run.pulls);
+    std::fflush(stdout);
+    name += "_";
+    std::string end = "_" + policy;
+    for (std::string* part : {&name, &end}) std::replace(part->begin(), part->end(), '-', '_');
+    Figure(name + "workers" + end, used, "workers", workers);
+    Figure(name + "max_over_mean_prompts" + end, uneven, "ratio", 1);
+    Figure(name + "holders" + end, holders, "workers", {});
+    Figure(name + "ttft_p50_ms" + end, p50, "ms", alone_ms);
+    Figure(name + "ttft_p99_ms" + end, p99, "ms", alone_ms);
+    Figure(name + "ttft_mean_ms" + end, Mean(first_token_ms), "ms", {});
+    Figure(name + "pulls" + end, run.pulls, "pulls", {});
   }
   void PrintJson(int64_t seed) const {
     const nlohmann::json line = {{"bench", "routing"}, {"seed", seed}, {"figures", figures_}};
@@ -149,6 +186,16 @@ class Report {
   nlohmann::json figures_ = nlohmann::json::array();
 };
 
+RoutingOptions PolicyOptions(const BenchOptions& options) {
+  RoutingOptions routing;
+  routing.seed = options.seed;
+  routing.pull_prefixes = options.pull_prefixes;
+  routing.local_prefill_penalty = options.local_prefill_penalty;
+  routing.compute_weight = options.compute_weight;
+  routing.decode_weight = options.decode_weight;
+  return routing;
+}
+
 void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
               const std::vector<NamedPolicy>& policies) {
   const Limits limits = LimitsOf(trace, options.fleet.model);
@@ -159,12 +206,7 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
       limits.uncached_tokens_per_request, limits.first_token_p50_ms, limits.first_token_p99_ms);
   Report report;
   Report::Heading();
-  RoutingOptions routing;
-  routing.seed = options.seed;
-  routing.pull_prefixes = false;  // nobody carries them out here
-  routing.local_prefill_penalty = options.local_prefill_penalty;
-  routing.compute_weight = options.compute_weight;
-  routing.decode_weight = options.decode_weight;
+  const RoutingOptions routing = PolicyOptions(options);
   for (const NamedPolicy& policy : policies) {
     FleetSimulation fleet(options.fleet, &trace);
     const auto it = policy.make(routing, fleet.context_tokens());
@@ -172,6 +214,38 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
     report.Add(policy.name, is_default, fleet.Run(*it), limits, requests);
   }
   report.PrintJson(options.seed);
+}
+
+int Play(const BenchOptions& options, const std::vector<NamedPolicy>& policies) {
+  const int32_t workers = options.fleet.workers;
+  const auto seed = static_cast<uint64_t>(options.seed);
+  const std::optional<RoutingScenario> scenario = MakeScenario(options.scenario, workers, seed);
+  if (!scenario) {
+    std::cerr << "no scenario " << options.scenario << "; there are cold-burst, hot-prefix\n";
+    return 2;
+  }
+  const SimulatedTrace trace(scenario->requests, /*copies=*/1, options.speedup, seed);
+  const auto& last = trace.requests().back();
+  const auto shared = trace.Blocks(last).first(scenario->shared_blocks);
+  const double alone_ms =
+      options.fleet.model.PrefillUs(scenario->cached_tokens, last.prompt_tokens) / 1e3;
+  std::printf(
+      "%s: %zu prompts that share %zu blocks of %d tokens, %d workers, %d of them for prefill "
+      "alone; alone on a worker with its hits: %.1f ms; seed %lld\n\n",
+      options.scenario.c_str(), trace.requests().size() - scenario->first, shared.size(),
+      kTraceBlockTokens, workers, options.fleet.prefill_workers, alone_ms,
+      static_cast<long long>(options.seed));
+  Report report;
+  Report::ScenarioHeading();
+  for (const NamedPolicy& policy : policies) {
+    FleetSimulation fleet(options.fleet, &trace);
+    const auto it = policy.make(PolicyOptions(options), fleet.context_tokens());
+    const FleetFigures run = fleet.Run(*it);
+    report.AddScenario(options.scenario, policy.name, run, scenario->first, workers,
+                       fleet.Holders(shared), alone_ms);
+  }
+  report.PrintJson(options.seed);
+  return 0;
 }
 
 int Run(BenchOptions options) {
@@ -190,6 +264,7 @@ int Run(BenchOptions options) {
               << " leave none to decode\n";
     return 2;
   }
+  if (!options.scenario.empty()) return Play(options, policies);
   std::vector<TimedRequest> requests;
   if (options.trace.empty()) {
     requests = MakeTimedTrace(options.synthetic, static_cast<uint64_t>(options.seed));
@@ -228,6 +303,11 @@ int main(int argc, char** argv) {
       line.Add("--synthetic", &options.synthetic, "Instead: so many requests like a trace's")
           .Range(1, 10'000'000);
   trace.Excludes(synthetic);
+  line.Add("--scenario", &options.scenario, "Instead: cold-burst or hot-prefix")
+      .Excludes(trace)
+      .Excludes(synthetic);
+  line.AddFlag("--pull-prefixes", &options.pull_prefixes,
+               "Prefixes that another worker has may be pulled from it");
   line.Add("--workers", &options.fleet.workers, "Workers").Range(1, 4096).ShowDefault();
   line.Add("--prefill-workers", &options.fleet.prefill_workers,
            "So many of them only prefill, the others only decode; 0: all do both")

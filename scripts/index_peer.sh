@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# index_bench and, beside it in the same run, Dynamo's radix tree from PyPI on the same trace.
+# index_bench and, beside it in the same run, Dynamo's radix tree from PyPI on the same operations. The last line is one JSON
+# object with the figures of both, the peer's named peer_*.
 #   scripts/index_peer.sh TRACE [WORKERS]     TRACE: JSON lines as Mooncake's; WORKERS: 16 by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +13,10 @@ if ! "$venv/bin/python" -c 'import dynamo._core' 2>/dev/null; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet --disable-pip-version-check ai-dynamo-runtime==1.6.1
 fi
-build/release/bin/index_bench --trace "$trace" --workers "$workers" | grep -v '^{'
+scratch=$(mktemp -d)
+trap 'rm -r "$scratch"' EXIT
+build/release/bin/index_bench --trace "$trace" --workers "$workers" --dump-operations "$scratch/operations" \
+  > "$scratch/ours"
+sed '$d' "$scratch/ours"
 echo
-"$venv/bin/python" tests/oracle/dynamo_peer.py --trace "$trace" --workers "$workers"
+"$venv/bin/python" tests/oracle/dynamo_peer.py --operations "$scratch/operations" --beside "$scratch/ours"

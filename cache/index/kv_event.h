@@ -23,13 +23,25 @@
 // reads it is a KvEventFollower, who writes it a KvEventBatcher.
 //
 // How this maps to others' events:
-//   vLLM (KVEventBatch): BlockStored(block_hashes, parent_block_hash, medium) is stored, once its
-//     hashes are ours (it hashes with its own function, over its block size, and sends token ids to
-//     rehash from); BlockRemoved(block_hashes, medium) is removed; AllBlocksCleared is cleared.
-//     Medium GPU is device, CPU host.
+//   vLLM (KVEventBatch, msgpack over ZeroMQ, as of autumn 2026): BlockStored(block_hashes,
+//     parent_block_hash, token_ids, block_size, medium, lora_name, extra_keys, group_idx) is
+//     stored, once its hashes are ours: it hashes with its own function over its own block size, so
+//     token_ids are hashed anew, under the namespace that lora_name (before it: lora_id) and the
+//     cache salt in extra_keys give. BlockRemoved(block_hashes, medium) is removed, by the hash
+//     that its BlockStored had; AllBlocksCleared is cleared. Medium GPU, or none, is device, CPU
+//     host; what a connector names a disk is disk. A group_idx of another than the full-attention
+//     group has no place here yet. data_parallel_rank: each rank is a worker of its own. The number
+//     before a batch (8 bytes, big-endian, from 0) is the sequence number less one. A gap is asked
+//     for again at the replay socket by its first number, out of the last buffer_steps batches
+//     (10,000); what is no longer there is lost, where ours sends a snapshot. There is no epoch: a
+//     number that is smaller than expected is a restart, to be taken as cleared and an epoch of our
+//     own.
 //   Dynamo (RouterEvent): KvCacheStoreData(parent_hash, blocks{block_hash, tokens_hash}) is stored,
-//     the parent and block hashes being chained ones; KvCacheRemoveData is removed; Cleared is
-//     cleared; event_id is the sequence number.
+//     the parent and block hashes being chained ones of 64 bits; KvCacheRemoveData is removed;
+//     Cleared is cleared, of one (worker_id, dp_rank), which is a worker here; event_id is the
+//     sequence number. storage_tier device, host_pinned and disk are device, host and disk;
+//     external (a shared store) belongs to no worker. LoRA is in the hashes, as here. No epoch: a
+//     new worker_id is one.
 //
 // Thread safety: values and functions.
 #pragma once

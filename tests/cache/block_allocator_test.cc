@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "tests/cache/random_operations.h"
+
 namespace baton {
 namespace {
 
@@ -285,14 +287,16 @@ class AllocatorDriver {
 };
 
 TEST(BlockAllocator, AgreesWithALiteralModelOverRandomOperations) {
-  for (uint32_t seed = 1; seed <= 20; ++seed) {
+  constexpr int kSeeds = 20, kSteps = 100'000;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     AllocatorDriver driver(seed);
-    for (int step = 0; step < 20'000; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       driver.Step();
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
     }
   }
+  ReportRandomOperations(kSeeds * kSteps);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+#include "tests/cache/random_operations.h"
+
 namespace baton {
 namespace {
 
@@ -36,7 +38,8 @@ TEST(EvictionQueue, AgreesWithAnOrderedMapOverRandomOperations) {
   std::map<std::pair<uint64_t, uint64_t>, int32_t> by_key;
   std::map<int32_t, std::pair<uint64_t, uint64_t>> by_node;
   uint64_t used = 0;
-  for (int step = 0; step < 200'000; ++step) {
+  constexpr int kSteps = 500'000;
+  for (int step = 0; step < kSteps; ++step) {
     const int32_t node = random() % 200;
     if (const auto it = by_node.find(node); it != by_node.end()) {
       const auto [rank, tick] = it->second;
@@ -56,6 +59,7 @@ TEST(EvictionQueue, AgreesWithAnOrderedMapOverRandomOperations) {
       ASSERT_EQ(queue.First(), by_key.begin()->second);
     }
   }
+  ReportRandomOperations(kSteps);
 }
 
 }  // namespace

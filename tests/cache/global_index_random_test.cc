@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/cache/global_index_events.h"
+#include "tests/cache/random_operations.h"
 
 namespace baton {
 namespace {
@@ -17,7 +18,8 @@ class GlobalIndexAgainstModel : public testing::TestWithParam<IndexLoad> {};
 
 TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
   const IndexLoad& load = GetParam();
-  for (uint32_t seed = 1; seed <= 3; ++seed) {
+  constexpr int kSeeds = 10;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << load.name << ", seed " << seed);
     GlobalIndex index(
         {.max_blocks = 1 << 16, .multipliers = load.eight_bits ? kEightBits : KeyMultipliers{}});
@@ -45,6 +47,7 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
     EXPECT_EQ(index.blocks(), 0u);
     EXPECT_LE(index.bytes() - index.free_bytes(), kLeastBytes);
   }
+  ReportRandomOperations(int64_t{kSeeds} * load.events);
 }
 
 // Workers come and go while runs are cut up into chunks that were freed where a sweep has been
@@ -53,7 +56,8 @@ TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBa
   constexpr IndexedWorker kOther{1000};
   constexpr uint32_t kOtherChains = 2000;  // most of the memory that is swept
   constexpr uint32_t kChains = 12, kUnits = 40, kWorkers = 12, kWorkersOfAChain = 3;
-  for (uint32_t seed = 1; seed <= 15; ++seed) {
+  constexpr int kSeeds = 20, kEvents = 20'000;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     GlobalIndex index(Small());
@@ -63,7 +67,7 @@ TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBa
     for (uint32_t i = 0; i < kOtherChains; ++i) index.Stored(kOther, kDevice, {}, other(i));
     HolderId highest = 0;
     uint32_t given = 0;
-    for (int i = 0; i < 20'000; ++i) {
+    for (int i = 0; i < kEvents; ++i) {
       const uint64_t name = random() % kChains;
       const auto chain = Chain(name * kUnits, kUnits);
       const IndexedWorker worker((name + random() % kWorkersOfAChain) % kWorkers);
@@ -100,6 +104,7 @@ TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBa
     index.Cleared(kOther);
     EXPECT_EQ(index.memberships(), model.memberships());
   }
+  ReportRandomOperations(kSeeds * kEvents);
 }
 
 INSTANTIATE_TEST_SUITE_P(

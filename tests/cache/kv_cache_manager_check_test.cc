@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cache/kv_cache_manager.h"
+#include "tests/cache/random_operations.h"
 
 namespace baton {
 namespace {
@@ -214,7 +215,8 @@ class Lives {
 };
 
 TEST(KvCacheManagerCheck, EverySequenceFindsItsOwnKvAndEveryBlockIsAccountedFor) {
-  for (uint32_t seed = 1; seed <= 30; ++seed) {
+  constexpr int kSeeds = 30, kSteps = 50'000;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     KvCacheOptions options;
     options.num_blocks = 8 + 7 * (seed % 5);
@@ -230,11 +232,12 @@ TEST(KvCacheManagerCheck, EverySequenceFindsItsOwnKvAndEveryBlockIsAccountedFor)
     options.min_prefix_tokens = seed % 3 == 0 ? 5 : 0;
     options.record_trace = seed % 2 == 0;
     Lives lives(seed, options);
-    for (int step = 0; step < 8'000; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       lives.Step();
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
     }
   }
+  ReportRandomOperations(kSeeds * kSteps);
 }
 
 }  // namespace

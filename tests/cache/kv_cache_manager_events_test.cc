@@ -6,6 +6,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "tests/cache/literal_event_model.h"
+#include "tests/cache/random_operations.h"
 
 namespace baton {
 namespace {
@@ -158,16 +159,18 @@ class KvCacheManagerEvents : public testing::TestWithParam<int32_t> {};
 
 TEST_P(KvCacheManagerEvents, TellExactlyWhatSequencesFind) {
   const int32_t block_size = GetParam();
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  constexpr int kSeeds = 60, kSteps = 500;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "block size " << block_size << ", seed " << seed);
     EventDriver driver(block_size, seed);
-    for (int step = 0; step < 250; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       driver.Step();
       ASSERT_EQ(driver.Told(), driver.Findable()) << "step " << step;
       ASSERT_FALSE(HasFailure());
     }
     EXPECT_TRUE(driver.cache().CheckConservation().ok()) << driver.cache().CheckConservation();
   }
+  ReportRandomOperations(kSeeds * kSteps);
 }
 
 INSTANTIATE_TEST_SUITE_P(BlockSizes, KvCacheManagerEvents,

@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+#include "tests/cache/random_operations.h"
+
 namespace baton {
 namespace {
 
@@ -31,13 +33,15 @@ TEST(RadixChildrenDeathTest, ErasingWhatIsNotThereIsABug) {
 
 // Few tags make long probe runs that wrap around and move when something is erased.
 TEST(RadixChildren, AgreesWithAMapOverRandomOperations) {
-  for (const uint32_t tags : {1u, 3u, 40u, 0u}) {
+  constexpr uint32_t kTags[] = {1, 3, 40, 0};
+  constexpr int kSteps = 60'000;
+  for (const uint32_t tags : kTags) {
     const uint32_t seed = 11 + tags;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", tags " << tags);
     std::mt19937 random(seed);
     RadixChildren children;
     std::map<int32_t, uint32_t> model;  // tag by node
-    for (int step = 0; step < 60'000; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       const int32_t node = random() % 60;
       if (const auto it = model.find(node); it != model.end()) {
         children.Erase(it->second, node);
@@ -59,6 +63,7 @@ TEST(RadixChildren, AgreesWithAMapOverRandomOperations) {
       }
     }
   }
+  ReportRandomOperations(std::ssize(kTags) * kSteps);
 }
 
 }  // namespace

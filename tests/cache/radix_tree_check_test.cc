@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "cache/radix_tree.h"
+#include "tests/cache/random_operations.h"
 
 namespace baton {
 namespace {
@@ -364,16 +365,18 @@ class RadixDriver {
 };
 
 TEST(RadixTreeCheck, AgreesWithALiteralModelOverRandomOperationsUnderEveryPolicy) {
-  for (uint32_t seed = 1; seed <= 6 * kEvictionPolicies; ++seed) {
+  constexpr int kSeeds = 6 * kEvictionPolicies, kSteps = 15'000;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     const auto policy = static_cast<EvictionPolicy>(seed % kEvictionPolicies);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", policy " << static_cast<int>(policy));
     RadixDriver driver(seed, policy, 1 << (seed % 3), 20 + 10 * (seed % 4));
-    for (int step = 0; step < 5'000; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       driver.Step();
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
     }
     driver.UnlockAll();
   }
+  ReportRandomOperations(kSeeds * kSteps);
 }
 
 }  // namespace

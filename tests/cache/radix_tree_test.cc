@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <regex>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace baton {
 namespace {
@@ -215,7 +219,12 @@ class WorkedExamples : public testing::Test {
     return static_cast<int32_t>(tree_.Match(kSpace, units, INT32_MAX).blocks.size());
   }
 
-  BlockAllocator allocator_{256};
+  // The tree's dump: its nodes without uses, priorities and locks.
+  std::string Shape() const {
+    return std::regex_replace(tree_.Dump(100), std::regex("namespace.*\n| uses.*"), "");
+  }
+
+  BlockAllocator allocator_{4096};
   RadixTree tree_{1, &allocator_};
 };
 
@@ -266,6 +275,109 @@ TEST_F(WorkedExamples, TheThirdUsers25TokensMatchInsideTheEdgeOf69) {
   // The source's own tree finds none of them, since no sequence ended there.
   Cache(Range(1000, 69));
   EXPECT_EQ(Matched(Join({Range(1000, 25), {12345, 67890}, Range(5000, 8)})), 25);
+}
+
+TEST_F(WorkedExamples, TheSecondTurnReuses69Of80Tokens) {
+  const auto turn1 = Join({Range(1000, 42), Range(2000, 25), {151645, 198}});
+  const auto turn2 = Join({turn1, {151644, 872, 198}, Range(3000, 8)});
+  ASSERT_EQ(turn1.size(), 69u);
+  ASSERT_EQ(turn2.size(), 80u);
+  Cache(turn1);
+  EXPECT_EQ(Matched(turn2), 69);
+  EXPECT_DOUBLE_EQ(69.0 / turn2.size(), 0.8625);
+  // The source caches the end of the message too, whose KV nobody wrote: the last token that was
+  // sampled was never fed, and the line break is the template's.
+  tree_.Clear();
+  Cache({turn1.begin(), turn1.end() - 2});
+  EXPECT_EQ(Matched(turn2), 67);
+}
+
+TEST_F(WorkedExamples, ThreeSequencesSplitTheirEdgesTwice) {
+  Cache({1, 2, 3, 4, 5});
+  EXPECT_EQ(Shape(), "  5 blocks [1 2 3 4 ...]\n");
+  Cache({1, 2, 3, 6, 7});
+  EXPECT_EQ(Shape(),
+            "  3 blocks [1 2 3]\n"
+            "    2 blocks [4 5]\n"
+            "    2 blocks [6 7]\n");
+  Cache({1, 2, 8, 9, 10});
+  EXPECT_EQ(Shape(),
+            "  2 blocks [1 2]\n"
+            "    1 blocks [3]\n"
+            "      2 blocks [4 5]\n"
+            "      2 blocks [6 7]\n"
+            "    3 blocks [8 9 10]\n");
+  EXPECT_EQ(tree_.Stats().splits, 2);
+  EXPECT_EQ(Matched({1, 2, 3, 4, 5, 6}), 5);
+  EXPECT_EQ(Matched({1, 2, 8, 9, 10, 100}), 5);
+  EXPECT_EQ(Matched({1, 2, 3}), 3) << "the source finds none: no sequence ended there";
+}
+
+// A prompt of 100 text tokens and two images, then one with another second image, chunk by chunk.
+TEST_F(WorkedExamples, ChunksOf512HitUntilTheImagesPartAt1124) {
+  const auto text_and_image = Join({Range(1, 100), Range(10'000, 1024)});
+  const auto first = Join({text_and_image, Range(20'000, 768)});
+  const auto second = Join({text_and_image, Range(30'000, 896)});
+  Cache(first);
+  const auto matched_of_chunk = [&](int32_t end) {
+    return Matched({second.begin(), second.begin() + end});
+  };
+  EXPECT_EQ(matched_of_chunk(512), 512);
+  EXPECT_EQ(matched_of_chunk(1024), 1024);
+  EXPECT_EQ(matched_of_chunk(1536), 1124);
+  Cache(second);
+  EXPECT_EQ(Shape(),
+            "  512 blocks [1 2 3 4 ...]\n"
+            "    512 blocks [10412 10413 10414 10415 ...]\n"
+            "      100 blocks [10924 10925 10926 10927 ...]\n"
+            "        768 blocks [20000 20001 20002 20003 ...]\n"
+            "        896 blocks [30000 30001 30002 30003 ...]\n")
+      << "each chunk's lock ends a node";
+}
+
+TEST(WorkedExamplesInBlocks, AMatchOf1124IsOf1120InBlocksOf16) {
+  BlockAllocator allocator(256);
+  RadixTree tree(16, &allocator);
+  const auto text_and_image = Join({Range(1, 100), Range(10'000, 1024)});
+  const auto first = Join({text_and_image, Range(20'000, 768)});
+  const auto second = Join({text_and_image, Range(30'000, 896)});
+  const auto whole = std::span(first).first(first.size() / 16 * 16);
+  std::vector<BlockId> own;
+  ASSERT_TRUE(allocator.Allocate(whole.size() / 16, BlockHolder::kSequence, own));
+  std::vector<BlockId> blocks = own;
+  RadixLock lock = tree.Match(kSpace, whole, 0).lock;
+  tree.Insert(lock, whole, blocks);
+  allocator.ReleaseHolds(own, BlockHolder::kSequence);
+  EXPECT_EQ(tree.Match(kSpace, std::span(second).first(512), INT32_MAX).blocks.size() * 16, 512);
+  EXPECT_EQ(tree.Match(kSpace, std::span(second).first(1024), INT32_MAX).blocks.size() * 16, 1024);
+  EXPECT_EQ(tree.Match(kSpace, std::span(second).first(1536), INT32_MAX).blocks.size() * 16, 1120);
+}
+
+TEST(BigramKeys, LocksCountPairs) {
+  constexpr int32_t kPairs = 4;  // a block
+  BlockAllocator allocator(8);
+  RadixTree tree(kPairs, &allocator);
+  const std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto pairs_of = [&tokens](size_t count) {
+    return BigramUnitsFromTokens(std::span(tokens).first(count));
+  };
+  const std::vector<CacheUnit> all = pairs_of(9);
+  ASSERT_EQ(all.size(), 8u) << "nine tokens are eight pairs: two blocks";
+  std::vector<BlockId> own;
+  ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, own));
+  std::vector<BlockId> blocks = own;
+  RadixLock inserted = tree.Match(kSpace, all, 0).lock;
+  EXPECT_EQ(tree.Insert(inserted, all, blocks), 0);
+  allocator.ReleaseHolds(own, BlockHolder::kSequence);
+  EXPECT_EQ(tree.protected_blocks(), 2);
+  inserted.Drop();
+  // Eight tokens have both blocks' tokens, but the second block lacks its last pair.
+  const RadixMatch match = tree.Match(kSpace, pairs_of(8), INT32_MAX);
+  EXPECT_EQ(match.blocks.size(), 1u);
+  EXPECT_EQ(tree.protected_blocks(), 1);
+  EXPECT_EQ(tree.Evict(2), 1) << "the pairs behind the lock";
+  EXPECT_EQ(tree.Peek(kSpace, all, INT32_MAX).blocks, 1);
+  EXPECT_TRUE(tree.CheckInvariants().ok()) << tree.CheckInvariants();
 }
 
 }  // namespace

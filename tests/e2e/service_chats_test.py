@@ -100,11 +100,15 @@ class Chats(ServiceTest):
         known.update((tuple(job["prompt_token_ids"]), results[job["id"]]) for job in jobs)
         self.assert_same_answers(got, {prompt: known[prompt] for prompt in got}, what)
 
+    @staticmethod
+    def turns_that_compute_more(chats):
+        """(user, turn, new, computed) of the turns that do not compute what is new, give or take a block."""
+        turns = [(chat.name, turn, one["new"], one["result"]["ledger"]["computed_tokens"])
+                 for chat in chats for turn, one in enumerate(chat.turns, 1)]
+        return [turn for turn in turns if abs(turn[3] - turn[2]) > BLOCK]
+
     def assert_only_new_tokens_are_computed(self, chats):
-        for chat in chats:
-            for turn, one in enumerate(chat.turns):
-                computed = one["result"]["ledger"]["computed_tokens"]
-                self.assertLessEqual(abs(computed - one["new"]), BLOCK, f"{chat.name}, turn {turn + 1}: {one}")
+        self.assertEqual(self.turns_that_compute_more(chats), [])
 
 
 class PulledByPrefillWorkers(Chats):
@@ -135,12 +139,17 @@ class PulledByPrefillWorkers(Chats):
 
 
 class AsRouted(Chats):
-    """Nothing is forced: wherever the router computes a turn, its answer is right."""
+    """The default configuration: nothing is forced, and answers are right wherever the router computes a turn.
+
+    It computes what is new. Now and then it computes more, where a pull would cost more by its estimate or comes too
+    late, both of which depend on the machine's load; but in at most one turn of five."""
 
     def test_ten_turns_as_the_router_likes(self):
         chats = self.chats("a")
         self.play(chats)
         self.table(chats, "as routed")
+        more = self.turns_that_compute_more(chats)
+        self.assertLessEqual(len(more), USERS * TURNS // 5, more)
         self.assert_as_one_process_says(chats, "as routed")
         self.cluster.wait_at_rest()
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -112,6 +115,58 @@ TEST(RouterCore, ChoosesByThePolicyOfItsOptions) {
   const RouteQuestion question{.prompt_hashes = {}, .prompt_tokens = 1000, .excluded = {}};
   for (const char* want : {"a", "b", "a"}) {
     EXPECT_EQ(core.ChooseRoute(question)->decode_id, want);
+  }
+}
+
+// Whoever may not read another tenant's cache may not learn of it by time either: the route, and
+// what is pulled for it, would tell.
+TEST(RouterCore, AnotherTenantsWarmPromptChangesNoRouteOfMine) {
+  using Plan =
+      std::tuple<WorkerNumber, std::optional<WorkerNumber>, std::optional<PrefixPull>, PrefillWork>;
+  const std::vector<CacheUnit> units(64 * kUnitsPerHash, CacheUnit{7});
+  const auto hashes_of = [&units](const char* tenant) {
+    return ChainedHashes(
+        MakeNamespace({.tenant = tenant, .cache_salt = "", .lora = "", .model_revision = "model"}),
+        units);
+  };
+  const std::vector<Hash128> mine = hashes_of("mine");
+  const std::vector<Hash128> theirs = hashes_of("theirs");
+  for (const auto& [name, policy] : RoutingPolicyNames()) {
+    SCOPED_TRACE(name);
+    const auto plans = [&, policy = policy](std::span<const Hash128> warm) {
+      ManualClock clock;
+      RouterOptions options;
+      options.routing.policy = policy;
+      options.routing.pull_weight = 0;  // whatever there is would be pulled
+      RouterCore core(options, &clock);
+      for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(core.Heartbeat(Report(id)).ok());
+      EXPECT_TRUE(core.Heartbeat(Report("prefill", WorkerRole::kPrefill)).ok());
+      core.Tick();
+      const WorkerNumber holder = core.Workers().at(1).number;
+      Tell(core, holder, {warm.begin(), warm.end()});
+      core.Remember(holder, warm);
+      std::vector<Plan> chosen;
+      for (int i = 0; i < 8; ++i) {
+        const auto placement = i % 2 == 0 ? Placement::kAutomatic : Placement::kLocal;
+        const absl::StatusOr<Route> route =
+            core.ChooseRoute({.prompt_hashes = mine,
+                              .prompt_tokens = static_cast<int32_t>(units.size()) + 1,
+                              .placement = placement,
+                              .excluded = {},
+                              .affinity_key = 5});
+        EXPECT_TRUE(route.ok()) << route.status();
+        if (!route.ok()) continue;
+        const RoutePlan& plan = route->plan;
+        chosen.push_back({plan.decode, plan.prefill, plan.pull, plan.work});
+      }
+      return chosen;
+    };
+    const std::vector<Plan> cold = plans({});
+    EXPECT_EQ(plans(theirs), cold);
+    for (const Plan& plan : cold) EXPECT_FALSE(std::get<std::optional<PrefixPull>>(plan));
+    if (policy == RoutingPolicyKind::kKvAware) {
+      EXPECT_NE(plans(mine), cold) << "what is mine does change it";
+    }
   }
 }
 
