@@ -242,7 +242,11 @@ class KvCacheManager {
   std::string DumpCache(int64_t max_nodes) const { return tree_.Dump(max_nodes); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
   const std::vector<AllocationEvent>& trace() const { return trace_; }
+  // Recounts allocator, tree and tables against each other: Internal, with the numbers, names what
+  // differs. O(blocks + nodes).
   absl::Status CheckConservation() const;
+  // The same for transfers' holds: `held` names each block as often as its transfers hold it.
+  absl::Status CheckTransferHolds(std::span<const BlockId> held) const;
   const KvCacheOptions& options() const { return options_; }
 
  private:

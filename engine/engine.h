@@ -46,6 +46,7 @@ struct EngineStatus {
   int64_t preemptions = 0;
   int64_t requests = 0;
   int64_t failures = 0;
+  std::string conservation_error;  // IdleRecount; empty while all is well
 };
 
 struct SequenceInspection {
@@ -74,7 +75,8 @@ class Engine {
   // Cancels what runs (sinks see Cancelled), waits for the transport, joins the loop.
   virtual ~Engine() = default;
 
-  // Validation errors and refusals reach the sink (OnError), never throw, never block.
+  // Validation errors and refusals reach the sink (OnError), never throw, never block. Unavailable
+  // for good, as for prefills, pulls and sends, once a recount of the blocks has failed.
   virtual RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) = 0;
   virtual RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) = 0;
   // Ends a request and frees its blocks at once; its sink sees Cancelled. Unknown or ended handles

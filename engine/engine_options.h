@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -58,6 +59,9 @@ struct EngineOptions {
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
   int64_t pull_lease_ms = 1000;  // of a prefix pulled from another worker (prefix_pull.h)
+
+  // Asked beside the engine's own recount (idle_recount.h): how a test breaks the accounting.
+  std::function<absl::Status()> also_recount = [] { return absl::OkStatus(); };
 };
 
 // Makes layout, prefix_cache and cache_kind say what is in effect: contiguous sequences exclude
