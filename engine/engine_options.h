@@ -34,8 +34,8 @@ struct EngineOptions {
   bool paged = true;         // false: one contiguous run a sequence (layer-major, no prefix cache)
   bool prefix_cache = true;  // false: cache_kind is naive
   CacheKind cache_kind = CacheKind::kRadix;
-  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
-  double high_water = 0.9;  // shares of the pool; KvCacheOptions
+  EvictionPolicy eviction_policy = EvictionPolicy::kPriority;  // LRU among equals
+  double high_water = 0.9;                                     // shares of the pool; KvCacheOptions
   double low_water = 0.8;
   int32_t min_prefix_tokens = 0;
 
