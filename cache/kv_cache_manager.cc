@@ -14,7 +14,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
     : options_(options),
       clock_(clock),
       allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
-      tree_(options.block_size, &allocator_, options.eviction_policy) {
+      tree_(options.block_size, &allocator_, options.eviction_policy, options.hash_seed) {
   CHECK_GE(options.num_blocks, 1);
   if (publishes()) tree_.PublishTo(&events_);
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&

@@ -64,6 +64,7 @@ struct KvCacheOptions {
   bool paged = true;              // false: kind is naive
   int32_t min_prefix_tokens = 0;  // a shorter match counts as none
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  uint64_t hash_seed = 0;  // of the prefix tree: random where clients may be hostile
   // Shares of the pool in use: above the first, cached blocks are evicted until the second is
   // reached or none is left. 1: only when a sequence needs them.
   double high_water = 1.0;

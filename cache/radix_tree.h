@@ -114,10 +114,12 @@ struct RadixStats {
 
 class RadixTree {
  public:
-  // REQUIRES: block_size >= 1; allocator outlives the tree. A narrow hash_mask makes hashes
-  // collide: for tests that nothing depends on them but speed.
+  // REQUIRES: block_size >= 1; allocator outlives the tree. `hash_seed` is nobody's to guess where
+  // clients may be hostile (ChildTag). A narrow hash_mask makes hashes collide: for tests that
+  // nothing depends on them but speed.
   RadixTree(int32_t block_size, BlockAllocator* allocator,
-            EvictionPolicy policy = EvictionPolicy::kLru, uint32_t hash_mask = UINT32_MAX);
+            EvictionPolicy policy = EvictionPolicy::kLru, uint64_t hash_seed = 0,
+            uint32_t hash_mask = UINT32_MAX);
   // Gives every block back. REQUIRES: no lock is left.
   ~RadixTree();
   RadixTree(const RadixTree&) = delete;
@@ -297,6 +299,7 @@ class RadixTree {
   const int32_t block_size_;
   BlockAllocator* const allocator_;
   const EvictionPolicy policy_;
+  const uint64_t hash_seed_;
   const uint32_t hash_mask_;
   // By block id, so that no node owns memory of its own size and a split copies no units. Memory is
   // touched as ids are used.

@@ -262,6 +262,7 @@ absl::Status EngineImpl::Load() {
                      .paged = options_.paged,
                      .min_prefix_tokens = options_.min_prefix_tokens,
                      .eviction_policy = options_.eviction_policy,
+                     .hash_seed = EntropyBits(),
                      .high_water = options_.high_water,
                      .low_water = options_.low_water,
                      .kv_events = options_.kv_events,
