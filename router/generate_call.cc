@@ -262,7 +262,8 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
   *request.mutable_sampling() = sampling_;
-  request.set_cache_namespace(cache_namespace_.value());
+  request.set_cache_namespace(cache_namespace_.low());
+  request.set_cache_namespace_high(cache_namespace_.high());
   request.set_priority(priority_);
   request.set_n(choices_.n());
 }

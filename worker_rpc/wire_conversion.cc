@@ -104,7 +104,7 @@ GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams
     out.generated.push_back(GeneratedFromWire(part));
   }
   out.sampling = std::move(sampling);
-  out.cache_namespace = CacheNamespace(wire.cache_namespace());
+  out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
   out.priority = wire.priority();
   out.remote_prefill = wire.remote_prefill();
   out.timeout_ms = wire.timeout_ms();
@@ -118,7 +118,7 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
   out.n = ChoicesFromWire(wire.n());
   out.generated = GeneratedFromWire(wire.generated());
   out.sampling = std::move(sampling);
-  out.cache_namespace = CacheNamespace(wire.cache_namespace());
+  out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
   out.priority = wire.priority();
   out.ticket = TicketFromWire(wire.ticket());
   return out;
@@ -126,13 +126,13 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
 
 PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .cache_namespace = CacheNamespace(wire.cache_namespace()),
+          .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
           .timeout_ms = wire.timeout_ms()};
 }
 
 SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .cache_namespace = CacheNamespace(wire.cache_namespace()),
+          .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
           .ticket = TicketFromWire(wire.ticket().ticket()),
           .block_size = wire.ticket().block_size()};
 }
