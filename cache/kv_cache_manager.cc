@@ -292,6 +292,7 @@ absl::Status KvCacheManager::Resize(int32_t blocks) {
   earlier_.clear();
   for (const auto& [id, kv] : sequences_) earlier_.insert(id);
   forgot_popular_ = false;
+  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(blocks));
   RetireCached();
   return absl::OkStatus();
 }
@@ -301,7 +302,7 @@ absl::Status KvCacheManager::Resize(int32_t blocks) {
 // come to be cached there then.
 void KvCacheManager::RetireCached() {
   if (allocator_.retiring() == 0) return;
-  tree_.EvictFrom(BlockId(num_blocks()));
+  if (tree_.HasUnlockedBehind()) tree_.EvictFrom(BlockId(num_blocks()));
   if (!earlier_.empty() || forgot_popular_) return;
   forgot_popular_ = true;
   for (int32_t i = num_blocks(); i < max_blocks(); ++i) {

@@ -320,6 +320,7 @@ void RadixTree::UnlockPath(NodeIndex index) {
     if (--node.locks > 0) continue;
     evictable_blocks_ += node.size();
     protected_blocks_ -= node.size();
+    NoteUnlockedBehind(node);
     if (node.is_root) {
       RemoveRootIfUnused(at);
     } else {

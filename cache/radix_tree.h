@@ -156,6 +156,9 @@ class RadixTree {
   // Frees the unlocked blocks with an id of at least `first`, and what continues them: a pool that
   // shrinks. Returns how many. O(nodes + blocks).
   int32_t EvictFrom(BlockId first);
+  // Whether blocks with an id of at least the last EvictFrom's `first` were unlocked since: else
+  // another call with it finds none of them. False before the first call.
+  bool HasUnlockedBehind() const { return has_unlocked_behind_; }
   // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
   // are freed with their last lock. Returns how many were freed at once.
   int32_t Clear();
@@ -251,6 +254,7 @@ class RadixTree {
   void LockPath(NodeIndex node, NewUse use);
   void MoveLockDown(RadixLock& lock, NodeIndex node);
   void UnlockPath(NodeIndex node);
+  void NoteUnlockedBehind(const Node& node);
   bool IsEvictable(const Node& node) const {
     return !node.is_root && node.child_count == 0 && node.locks == 0;
   }
@@ -312,6 +316,8 @@ class RadixTree {
   std::vector<NodeIndex> node_of_block_;               // by block id, kNone: not in the tree
   absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;  // the node that the pin locked
   EvictionQueue eviction_queue_;
+  std::optional<BlockId> evicted_from_;  // the last EvictFrom's `first`
+  bool has_unlocked_behind_ = false;
   uint32_t generation_ = 0;  // Clear calls
   std::unique_ptr<Publication> publication_;
   uint64_t tick_ = 0;
