@@ -371,6 +371,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
   status.prefix_cache = options_.prefix_cache;
+  status.min_prefix_tokens = options_.min_prefix_tokens;
   status.pool = resizer_->Size();
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();

@@ -35,6 +35,7 @@ struct EngineStatus {
   std::string kv_type;
   bool paged = true;
   bool prefix_cache = true;
+  int32_t min_prefix_tokens = 0;
   PoolSize pool;  // `before` is as `limit`
   int32_t waiting = 0;
   int32_t running = 0;

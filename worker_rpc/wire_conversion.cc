@@ -260,6 +260,7 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_limit_blocks(status.pool.limit);
   out.set_reserved_blocks(status.pool.reserved);
   out.set_retiring_blocks(status.pool.retiring);
+  out.set_min_prefix_tokens(status.min_prefix_tokens);
   return out;
 }
 
