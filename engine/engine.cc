@@ -392,6 +392,7 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
   inspection.op_path = OpPath();
   inspection.status = MakeStatus(core);
   inspection.resident_pool_bytes = pool_.ResidentBytes();
+  inspection.cache_depth = cache_->CacheDepth();
   inspection.trace = cache_->trace();
   for (const RequestHandle handle : core.Handles()) {
     const SequenceId id(handle);

@@ -65,6 +65,7 @@ struct EngineInspection {
   std::string op_path;
   EngineStatus status;
   int64_t resident_pool_bytes = 0;
+  int32_t cache_depth = 0;  // nodes on the prefix tree's longest path
   std::vector<SequenceInspection> sequences;
   std::vector<AllocationEvent> trace;
 };

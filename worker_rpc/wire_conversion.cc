@@ -254,6 +254,7 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_lookup_tokens(cache.lookup_tokens);
   out.set_hit_tokens(cache.hit_tokens);
   out.set_evicted_blocks(cache.evicted_blocks);
+  out.set_evicted_tokens(cache.evicted_tokens);
   out.set_evictable_blocks(cache.evictable);
   out.set_never_used_blocks(cache.blocks.never_used);
   out.set_radix_nodes(cache.radix_nodes);
@@ -301,6 +302,7 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
   out.set_reserved_slots(inspection.status.cache.reserved_slots);
   out.set_committed_slots(inspection.status.cache.committed_slots);
   out.set_resident_pool_bytes(inspection.resident_pool_bytes);
+  out.set_cache_depth(inspection.cache_depth);
   for (const SequenceInspection& sequence : inspection.sequences) {
     v1::SequenceTable* wire = out.add_sequences();
     wire->set_sequence_id(sequence.sequence_id);
