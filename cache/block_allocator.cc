@@ -179,7 +179,13 @@ absl::Status BlockAllocator::CheckConservation() const {
         StrCat("keeps ", retiring_, " retiring blocks, recount finds ", retiring));
   }
   if (by_class != held_by_class_) {
-    return absl::InternalError("kept counts of held blocks differ from the recount");
+    constexpr int kTransfer = static_cast<int>(BlockHolder::kTransfer);
+    constexpr int kSequence = static_cast<int>(BlockHolder::kSequence);
+    constexpr int kNode = static_cast<int>(BlockHolder::kRadixNode);
+    return absl::InternalError(StrCat("keeps ", held_by_class_[kTransfer], " blocks in transfer, ",
+                                      held_by_class_[kSequence], " owned, ", held_by_class_[kNode],
+                                      " cached; recount finds ", by_class[kTransfer], ", ",
+                                      by_class[kSequence], " and ", by_class[kNode]));
   }
   return absl::OkStatus();
 }

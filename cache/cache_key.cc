@@ -38,11 +38,13 @@ CacheNamespace MakeNamespace(const NamespaceFields& fields) {
     bytes.append(field);
   }
   const std::array<uint8_t, 32> digest = Sha256(bytes);
-  uint64_t value = 0;
-  for (const uint8_t byte : std::span(digest).first<sizeof(value)>()) {
-    value = value << 8 | byte;
+  uint64_t high = 0;
+  uint64_t low = 0;
+  for (size_t i = 0; i < sizeof(uint64_t); ++i) {
+    high = high << 8 | digest[i];
+    low = low << 8 | digest[sizeof(uint64_t) + i];
   }
-  return CacheNamespace(value);
+  return CacheNamespace(low, high);
 }
 
 std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens) {
@@ -65,8 +67,8 @@ std::vector<CacheUnit> BigramUnitsFromTokens(std::span<const TokenId> tokens) {
 }
 
 Hash128 NamespaceHash(CacheNamespace cache_namespace) {
-  const uint64_t seed = cache_namespace.value();
-  return HashBytes(&seed, sizeof(seed));
+  const std::array<uint64_t, 2> seed = {cache_namespace.low(), cache_namespace.high()};
+  return HashBytes(seed.data(), sizeof(seed));
 }
 
 Hash128 NextChainedHash(const Hash128& previous, std::span<const CacheUnit, kUnitsPerHash> units) {

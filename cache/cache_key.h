@@ -2,15 +2,17 @@
 //
 // The namespace is the hash of length-tagged fields (tenant, cache salt, LoRA, model revision), so
 // that ("a","bc") and ("ab","c") differ; it comes first in every key, so that no lookup can cross
-// it. The hash is SHA-256's first 64 bits: a client chooses some of the fields, and nobody may be
-// able to choose them into another's namespace. A unit is a token id today; images and bigrams are
-// other units, which is why keys are not input ids. Unit hashes are chained 128-bit hashes over 16
-// units, the same in the whole cluster whatever the block size.
+// it. The hash is SHA-256's first 128 bits: a client chooses some of the fields, and nobody may be
+// able to choose them into another's namespace, nor two of them into one. A unit is a token id
+// today; images and bigrams are other units, which is why keys are not input ids. Unit hashes are
+// chained 128-bit hashes over 16 units, the same in the whole cluster whatever the block size.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/strong_int.h"
@@ -28,7 +30,24 @@ struct Hash128 {
   }
 };
 
-using CacheNamespace = StrongInt<struct CacheNamespaceTag, uint64_t>;
+class CacheNamespace {
+ public:
+  constexpr CacheNamespace() = default;
+  constexpr explicit CacheNamespace(uint64_t low, uint64_t high = 0) : high_(high), low_(low) {}
+
+  constexpr uint64_t low() const { return low_; }
+  constexpr uint64_t high() const { return high_; }
+
+  auto operator<=>(const CacheNamespace&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const CacheNamespace& value) {
+    return H::combine(std::move(h), value.high_, value.low_);
+  }
+
+ private:
+  uint64_t high_ = 0;
+  uint64_t low_ = 0;
+};
 
 struct NamespaceFields {
   std::string_view tenant;

@@ -10,9 +10,10 @@
 // | priority | the one whose most important user mattered least                                  |
 // | slru     | the least recently used of what was used once, then of what was used again        |
 //
-// Ties go to the least recently used, under every policy. These are the policies of SGLang's radix
-// cache; slru is segmented LRU (Karedla et al., 1994) without a bound on the protected segment:
-// a prefix is protected from its second use on.
+// Ties go to the least recently used, under every policy: while all priorities are equal,
+// `priority` is `lru`. A prefix keeps the highest priority that it was used with until it is
+// evicted. These are the policies of SGLang's radix cache; slru is segmented LRU (Karedla et al.,
+// 1994) without a bound on the protected segment: a prefix is protected from its second use on.
 //
 // Thread safety: plain data and pure functions.
 #pragma once

@@ -14,7 +14,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
     : options_(options),
       clock_(clock),
       allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
-      tree_(options.block_size, &allocator_, options.eviction_policy) {
+      tree_(options.block_size, &allocator_, options.eviction_policy, options.hash_seed) {
   CHECK_GE(options.num_blocks, 1);
   if (publishes()) tree_.PublishTo(&events_);
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&
@@ -292,6 +292,7 @@ absl::Status KvCacheManager::Resize(int32_t blocks) {
   earlier_.clear();
   for (const auto& [id, kv] : sequences_) earlier_.insert(id);
   forgot_popular_ = false;
+  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(blocks));
   RetireCached();
   return absl::OkStatus();
 }
@@ -301,7 +302,7 @@ absl::Status KvCacheManager::Resize(int32_t blocks) {
 // come to be cached there then.
 void KvCacheManager::RetireCached() {
   if (allocator_.retiring() == 0) return;
-  tree_.EvictFrom(BlockId(num_blocks()));
+  if (tree_.HasUnlockedBehind()) tree_.EvictFrom(BlockId(num_blocks()));
   if (!earlier_.empty() || forgot_popular_) return;
   forgot_popular_ = true;
   for (int32_t i = num_blocks(); i < max_blocks(); ++i) {

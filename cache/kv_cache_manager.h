@@ -64,6 +64,7 @@ struct KvCacheOptions {
   bool paged = true;              // false: kind is naive
   int32_t min_prefix_tokens = 0;  // a shorter match counts as none
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  uint64_t hash_seed = 0;  // of the prefix tree: random where clients may be hostile
   // Shares of the pool in use: above the first, cached blocks are evicted until the second is
   // reached or none is left. 1: only when a sequence needs them.
   double high_water = 1.0;
@@ -242,7 +243,11 @@ class KvCacheManager {
   std::string DumpCache(int64_t max_nodes) const { return tree_.Dump(max_nodes); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
   const std::vector<AllocationEvent>& trace() const { return trace_; }
+  // Recounts allocator, tree and tables against each other: Internal, with the numbers, names what
+  // differs. O(blocks + nodes).
   absl::Status CheckConservation() const;
+  // The same for transfers' holds: `held` names each block as often as its transfers hold it.
+  absl::Status CheckTransferHolds(std::span<const BlockId> held) const;
   const KvCacheOptions& options() const { return options_; }
 
  private:

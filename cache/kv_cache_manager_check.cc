@@ -54,4 +54,16 @@ absl::Status KvCacheManager::CheckConservation() const {
   return absl::OkStatus();
 }
 
+absl::Status KvCacheManager::CheckTransferHolds(std::span<const BlockId> held) const {
+  std::vector<uint32_t> owned(allocator_.capacity());
+  for (const BlockId block : held) ++owned[block.value()];
+  for (int32_t i = 0; i < allocator_.capacity(); ++i) {
+    const uint32_t holds = allocator_.holds(BlockId(i), BlockHolder::kTransfer);
+    if (holds == owned[i]) continue;
+    return absl::InternalError(
+        StrCat("block ", i, " has ", holds, " transfer holds, transfers own ", owned[i]));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace baton

@@ -42,7 +42,8 @@ std::vector<BlockId> KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
   CHECK_GE(first_block, 0);
   if (options_.kind != CacheKind::kRadix) return {};
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
-  const RadixMatch match = tree_.Match(cache_namespace, units, blocks);
+  // Another worker's wish does not make it more important here.
+  const RadixMatch match = tree_.Match(cache_namespace, units, blocks, /*min_blocks=*/0, INT32_MIN);
   if (first_block >= static_cast<int32_t>(match.blocks.size())) return {};
   std::vector<BlockId> held(match.blocks.begin() + first_block, match.blocks.end());
   HoldForTransfer(held);

@@ -1,11 +1,18 @@
 #include "cache/radix_children.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "common/check.h"
 
 namespace baton {
+
+uint32_t ChildTag(uint64_t seed, int32_t parent, std::span<const CacheUnit> first) {
+  return static_cast<uint32_t>(
+      XXH3_64bits_withSeed(first.data(), first.size_bytes(), seed ^ static_cast<uint32_t>(parent)));
+}
 
 void RadixChildren::Put(Slot entry) {
   uint32_t at = entry.tag & mask_;

@@ -13,9 +13,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "cache/cache_key.h"
+
 namespace baton {
+
+// The tag of the node behind `parent` that begins with the units of block `first`. Who does not
+// know the seed cannot choose blocks whose tags collide, which would make look-ups linear.
+uint32_t ChildTag(uint64_t seed, int32_t parent, std::span<const CacheUnit> first);
 
 class RadixChildren {
  public:

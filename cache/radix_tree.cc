@@ -1,7 +1,5 @@
 #include "cache/radix_tree.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -24,10 +22,11 @@ void RadixLock::Drop() {
 }
 
 RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, EvictionPolicy policy,
-                     uint32_t hash_mask)
+                     uint64_t hash_seed, uint32_t hash_mask)
     : block_size_(block_size),
       allocator_(allocator),
       policy_(policy),
+      hash_seed_(hash_seed),
       hash_mask_(hash_mask),
       units_(std::make_unique_for_overwrite<CacheUnit[]>(size_t(allocator->capacity()) *
                                                          std::max(block_size, 1))),
@@ -92,8 +91,7 @@ void RadixTree::RemoveRootIfUnused(NodeIndex root) {
 }
 
 uint32_t RadixTree::TagOf(NodeIndex parent, std::span<const CacheUnit> first) const {
-  const uint64_t hash = XXH3_64bits_withSeed(first.data(), first.size_bytes(), parent);
-  return static_cast<uint32_t>(hash) & hash_mask_;
+  return ChildTag(hash_seed_, parent, first) & hash_mask_;
 }
 
 RadixTree::NodeIndex RadixTree::FindChild(NodeIndex parent,
@@ -322,6 +320,7 @@ void RadixTree::UnlockPath(NodeIndex index) {
     if (--node.locks > 0) continue;
     evictable_blocks_ += node.size();
     protected_blocks_ -= node.size();
+    NoteUnlockedBehind(node);
     if (node.is_root) {
       RemoveRootIfUnused(at);
     } else {

@@ -114,10 +114,12 @@ struct RadixStats {
 
 class RadixTree {
  public:
-  // REQUIRES: block_size >= 1; allocator outlives the tree. A narrow hash_mask makes hashes
-  // collide: for tests that nothing depends on them but speed.
+  // REQUIRES: block_size >= 1; allocator outlives the tree. `hash_seed` is nobody's to guess where
+  // clients may be hostile (ChildTag). A narrow hash_mask makes hashes collide: for tests that
+  // nothing depends on them but speed.
   RadixTree(int32_t block_size, BlockAllocator* allocator,
-            EvictionPolicy policy = EvictionPolicy::kLru, uint32_t hash_mask = UINT32_MAX);
+            EvictionPolicy policy = EvictionPolicy::kLru, uint64_t hash_seed = 0,
+            uint32_t hash_mask = UINT32_MAX);
   // Gives every block back. REQUIRES: no lock is left.
   ~RadixTree();
   RadixTree(const RadixTree&) = delete;
@@ -154,6 +156,9 @@ class RadixTree {
   // Frees the unlocked blocks with an id of at least `first`, and what continues them: a pool that
   // shrinks. Returns how many. O(nodes + blocks).
   int32_t EvictFrom(BlockId first);
+  // Whether blocks with an id of at least the last EvictFrom's `first` were unlocked since: else
+  // another call with it finds none of them. False before the first call.
+  bool HasUnlockedBehind() const { return has_unlocked_behind_; }
   // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
   // are freed with their last lock. Returns how many were freed at once.
   int32_t Clear();
@@ -249,6 +254,7 @@ class RadixTree {
   void LockPath(NodeIndex node, NewUse use);
   void MoveLockDown(RadixLock& lock, NodeIndex node);
   void UnlockPath(NodeIndex node);
+  void NoteUnlockedBehind(const Node& node);
   bool IsEvictable(const Node& node) const {
     return !node.is_root && node.child_count == 0 && node.locks == 0;
   }
@@ -297,6 +303,7 @@ class RadixTree {
   const int32_t block_size_;
   BlockAllocator* const allocator_;
   const EvictionPolicy policy_;
+  const uint64_t hash_seed_;
   const uint32_t hash_mask_;
   // By block id, so that no node owns memory of its own size and a split copies no units. Memory is
   // touched as ids are used.
@@ -309,6 +316,8 @@ class RadixTree {
   std::vector<NodeIndex> node_of_block_;               // by block id, kNone: not in the tree
   absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;  // the node that the pin locked
   EvictionQueue eviction_queue_;
+  std::optional<BlockId> evicted_from_;  // the last EvictFrom's `first`
+  bool has_unlocked_behind_ = false;
   uint32_t generation_ = 0;  // Clear calls
   std::unique_ptr<Publication> publication_;
   uint64_t tick_ = 0;

@@ -35,6 +35,9 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
     const bool used = allocator_->holds(block, BlockHolder::kSequence) > 0 ||
                       allocator_->holds(block, BlockHolder::kTransfer) > 0;
     if (used && node.locks == 0) return broken("block in use, node not locked");
+    if (node.locks == 0 && evicted_from_ && block >= *evicted_from_ && !has_unlocked_behind_) {
+      return broken("unlocked behind what was evicted, unnoticed");
+    }
   }
   return absl::OkStatus();
 }

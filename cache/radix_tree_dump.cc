@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "cache/radix_tree.h"
 #include "common/str_cat.h"
 
@@ -33,7 +34,8 @@ int32_t RadixTree::Depth() const {
 std::string RadixTree::DumpNode(const Node& node, int32_t depth) const {
   std::string line(size_t(2) * depth, ' ');
   if (node.is_root) {
-    line += StrCat("namespace ", node.cache_namespace.value(), node.is_cut_off ? " (cleared)" : "");
+    line += absl::StrFormat("namespace %016x%016x%s", node.cache_namespace.high(),
+                            node.cache_namespace.low(), node.is_cut_off ? " (cleared)" : "");
   } else {
     line += StrCat(node.size(), " blocks [");
     const size_t units = node.blocks.size() * block_size_;

@@ -108,7 +108,15 @@ int32_t RadixTree::EvictFrom(BlockId first) {
     }
   }
   totals_.removed_blocks += removed;
+  evicted_from_ = first;
+  has_unlocked_behind_ = false;
   return removed;
+}
+
+void RadixTree::NoteUnlockedBehind(const Node& node) {
+  if (!evicted_from_ || has_unlocked_behind_) return;
+  has_unlocked_behind_ = std::any_of(node.blocks.begin(), node.blocks.end(),
+                                     [&](BlockId block) { return block >= *evicted_from_; });
 }
 
 int32_t RadixTree::Clear() {

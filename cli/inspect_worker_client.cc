@@ -29,6 +29,7 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   EngineInspection out;
   out.op_path = wire.op_path();
   out.resident_pool_bytes = wire.resident_pool_bytes();
+  out.cache_depth = wire.cache_depth();
   const v1::PoolStatus& pool = wire.pool();
   out.status.block_size = pool.block_size();
   KvCacheStats& cache = out.status.cache;
@@ -46,6 +47,7 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   cache.lookup_tokens = pool.lookup_tokens();
   cache.hit_tokens = pool.hit_tokens();
   cache.evicted_blocks = pool.evicted_blocks();
+  cache.evicted_tokens = pool.evicted_tokens();
   cache.evictable = pool.evictable_blocks();
   cache.blocks.never_used = pool.never_used_blocks();
   cache.radix_nodes = pool.radix_nodes();

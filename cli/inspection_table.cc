@@ -18,9 +18,10 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
       cache.blocks.total, inspection.status.block_size, cache.blocks.free, cache.blocks.never_used,
       cache.blocks.cached, cache.evictable, cache.blocks.owned, cache.blocks.in_transfer,
       inspection.resident_pool_bytes);
-  absl::StrAppendFormat(&out, "size: limit %d blocks, %d reserved, %d retiring\n",
-                        inspection.status.pool.limit, inspection.status.pool.reserved,
-                        inspection.status.pool.retiring);
+  const PoolSize& pool = inspection.status.pool;
+  absl::StrAppendFormat(
+      &out, "size: limit %d blocks, %d reserved, %d retiring, %d retired or never in the pool\n",
+      pool.limit, pool.reserved, pool.retiring, pool.reserved - pool.limit - pool.retiring);
   const int64_t unused = cache.reserved_slots - cache.committed_slots;
   absl::StrAppendFormat(&out, "fragmentation: %d of %d reserved slots not yet filled (%.1f %%)\n",
                         unused, cache.reserved_slots,
@@ -28,10 +29,12 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
                                                        static_cast<double>(cache.reserved_slots)
                                                  : 0.0);
   absl::StrAppendFormat(&out,
-                        "prefix cache: %d lookups, %d hits, %d of %d tokens reused, %d blocks "
-                        "evicted, %d nodes\n",
-                        cache.lookups, cache.hits, cache.hit_tokens, cache.lookup_tokens,
-                        cache.evicted_blocks, cache.radix_nodes);
+                        "prefix cache: %d lookups, %d hits (%.1f %%), %d of %d tokens reused (%.1f "
+                        "%%); %d blocks with "
+                        "%d tokens evicted; %d nodes, %d deep\n",
+                        cache.lookups, cache.hits, 100 * cache.request_hit_rate(), cache.hit_tokens,
+                        cache.lookup_tokens, 100 * cache.token_reuse_rate(), cache.evicted_blocks,
+                        cache.evicted_tokens, cache.radix_nodes, inspection.cache_depth);
 }
 
 void AddSequences(const EngineInspection& inspection, std::string& out) {

@@ -77,6 +77,9 @@ void PrintTable(const v1::GetStatusResponse& status) {
         pool.total_blocks(), HitPercent(pool), worker.resident_bytes() >> 20,
         worker.draining() ? "  draining" : "", worker.unreachable() ? "  unreachable" : "",
         worker.silent() ? "  silent" : "");
+    if (!worker.conservation_error().empty()) {
+      std::cout << "  " << worker.conservation_error() << "\n";
+    }
     if (pool.reserved_blocks() > pool.limit_blocks() || pool.retiring_blocks() > 0) {
       std::cout << absl::StrFormat("  pool: limit %d of %d reserved blocks, %d retiring\n",
                                    pool.limit_blocks(), pool.reserved_blocks(),

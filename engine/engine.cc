@@ -17,6 +17,7 @@
 #include "common/entropy.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/idle_recount.h"
 #include "engine/kv_pool.h"
 #include "engine/model_loader.h"
 #include "engine/peer_transport.h"
@@ -174,8 +175,11 @@ class EngineImpl final : public Engine {
   template <typename NamedEvent, typename Refuse>
   RequestHandle PostUnderHandle(NamedEvent event, const Refuse& refuse, int32_t handles = 1) {
     const RequestHandle handle = next_handle_.fetch_add(static_cast<RequestHandle>(handles));
-    const absl::Status posted =
-        Post([handle, event = std::move(event)](WorkerCore& core) mutable { event(core, handle); });
+    absl::Status posted = recount_.error();
+    if (posted.ok()) {
+      posted = Post(
+          [handle, event = std::move(event)](WorkerCore& core) mutable { event(core, handle); });
+    }
     if (!posted.ok()) refuse(posted);
     return handle;
   }
@@ -194,6 +198,7 @@ class EngineImpl final : public Engine {
 
   void Loop();
   bool WaitForEvents(std::vector<Event>& events);
+  absl::Status Recount() const;
   void PublishStatus();
   void PublishKvEvents() { kv_event_feed_.Publish(cache_->TakeKvEvents()); }
   EngineStatus MakeStatus(const WorkerCore& core) const;
@@ -222,6 +227,7 @@ class EngineImpl final : public Engine {
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
+  IdleRecount recount_{[this] { return Recount(); }, &clock_};
 
   std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
   std::unique_ptr<WorkerCore> core_;
@@ -256,6 +262,7 @@ absl::Status EngineImpl::Load() {
                      .paged = options_.paged,
                      .min_prefix_tokens = options_.min_prefix_tokens,
                      .eviction_policy = options_.eviction_policy,
+                     .hash_seed = EntropyBits(),
                      .high_water = options_.high_water,
                      .low_water = options_.low_water,
                      .kv_events = options_.kv_events,
@@ -322,6 +329,8 @@ void EngineImpl::Loop() {
   bool running = true;
   while (running) {
     running = WaitForEvents(events);
+    if (!events.empty() || core_->has_work()) recount_.Worked();
+    if (running && events.empty() && core_->idle()) recount_.OnIdle();
     for (const Event& event : events) event(*core_);
     events.clear();
     core_->PollTransfers();
@@ -342,6 +351,11 @@ void EngineImpl::Loop() {
   }
 }
 
+absl::Status EngineImpl::Recount() const {
+  RETURN_IF_ERROR(core_->CheckConservation());
+  return options_.also_recount();
+}
+
 void EngineImpl::PublishStatus() {
   EngineStatus status = MakeStatus(*core_);
   std::lock_guard lock(status_mutex_);
@@ -357,6 +371,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
   status.prefix_cache = options_.prefix_cache;
+  status.min_prefix_tokens = options_.min_prefix_tokens;
   status.pool = resizer_->Size();
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();
@@ -368,6 +383,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.preemptions = scheduler_->preemption_count();
   status.requests = core.counters().requests;
   status.failures = core.counters().failures;
+  status.conservation_error = std::string(recount_.error().message());
   return status;
 }
 
@@ -376,6 +392,7 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
   inspection.op_path = OpPath();
   inspection.status = MakeStatus(core);
   inspection.resident_pool_bytes = pool_.ResidentBytes();
+  inspection.cache_depth = cache_->CacheDepth();
   inspection.trace = cache_->trace();
   for (const RequestHandle handle : core.Handles()) {
     const SequenceId id(handle);

@@ -35,6 +35,7 @@ struct EngineStatus {
   std::string kv_type;
   bool paged = true;
   bool prefix_cache = true;
+  int32_t min_prefix_tokens = 0;
   PoolSize pool;  // `before` is as `limit`
   int32_t waiting = 0;
   int32_t running = 0;
@@ -46,6 +47,7 @@ struct EngineStatus {
   int64_t preemptions = 0;
   int64_t requests = 0;
   int64_t failures = 0;
+  std::string conservation_error;  // IdleRecount; empty while all is well
 };
 
 struct SequenceInspection {
@@ -63,6 +65,7 @@ struct EngineInspection {
   std::string op_path;
   EngineStatus status;
   int64_t resident_pool_bytes = 0;
+  int32_t cache_depth = 0;  // nodes on the prefix tree's longest path
   std::vector<SequenceInspection> sequences;
   std::vector<AllocationEvent> trace;
 };
@@ -74,7 +77,8 @@ class Engine {
   // Cancels what runs (sinks see Cancelled), waits for the transport, joins the loop.
   virtual ~Engine() = default;
 
-  // Validation errors and refusals reach the sink (OnError), never throw, never block.
+  // Validation errors and refusals reach the sink (OnError), never throw, never block. Unavailable
+  // for good, as for prefills, pulls and sends, once a recount of the blocks has failed.
   virtual RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) = 0;
   virtual RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) = 0;
   // Ends a request and frees its blocks at once; its sink sees Cancelled. Unknown or ended handles

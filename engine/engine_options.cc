@@ -77,15 +77,18 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
        {"naive", CacheKind::kNaive}},
       "who finds a sequence's KV again: requests that begin alike, the sequence itself after a "
       "preemption, or nobody");
-  settings.AddChoice<EvictionPolicy>("eviction-policy", &options.eviction_policy,
-                                     {{"lru", EvictionPolicy::kLru},
-                                      {"lfu", EvictionPolicy::kLfu},
-                                      {"fifo", EvictionPolicy::kFifo},
-                                      {"mru", EvictionPolicy::kMru},
-                                      {"filo", EvictionPolicy::kFilo},
-                                      {"priority", EvictionPolicy::kPriority},
-                                      {"slru", EvictionPolicy::kSlru}},
-                                     "which cached prefix goes first when blocks are needed");
+  settings.AddChoice<EvictionPolicy>(
+      "eviction-policy", &options.eviction_policy,
+      {{"lru", EvictionPolicy::kLru},
+       {"lfu", EvictionPolicy::kLfu},
+       {"fifo", EvictionPolicy::kFifo},
+       {"mru", EvictionPolicy::kMru},
+       {"filo", EvictionPolicy::kFilo},
+       {"priority", EvictionPolicy::kPriority},
+       {"slru", EvictionPolicy::kSlru}},
+      "which cached prefix goes first when blocks are needed; priority: the "
+      "least important, then the least recently used (a prefix is as "
+      "important as the most important request that ever used it)");
   settings.Add("cache-high-water", &options.high_water, 0.01, 1,
                "share of the pool in use above which cached prefixes are evicted ahead of need");
   settings.Add("cache-low-water", &options.low_water, 0.01, 1,

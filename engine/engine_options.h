@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,8 +34,8 @@ struct EngineOptions {
   bool paged = true;         // false: one contiguous run a sequence (layer-major, no prefix cache)
   bool prefix_cache = true;  // false: cache_kind is naive
   CacheKind cache_kind = CacheKind::kRadix;
-  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
-  double high_water = 0.9;  // shares of the pool; KvCacheOptions
+  EvictionPolicy eviction_policy = EvictionPolicy::kPriority;  // LRU among equals
+  double high_water = 0.9;                                     // shares of the pool; KvCacheOptions
   double low_water = 0.8;
   int32_t min_prefix_tokens = 0;
 
@@ -58,6 +59,9 @@ struct EngineOptions {
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
   int64_t pull_lease_ms = 1000;  // of a prefix pulled from another worker (prefix_pull.h)
+
+  // Asked beside the engine's own recount (idle_recount.h): how a test breaks the accounting.
+  std::function<absl::Status()> also_recount = [] { return absl::OkStatus(); };
 };
 
 // Makes layout, prefix_cache and cache_kind say what is in effect: contiguous sequences exclude

@@ -280,6 +280,17 @@ absl::StatusOr<PrefixPulls::Export> PrefixPulls::HoldForTicket(const SendPrefixR
       StrCat("nothing behind the prefix's first ", have, " tokens is cached here"));
 }
 
+std::vector<BlockId> PrefixPulls::HeldBlocks() const {
+  std::vector<BlockId> held;
+  const auto add = [&held](std::span<const BlockId> blocks) {
+    held.insert(held.end(), blocks.begin(), blocks.end());
+  };
+  for (const auto& [id, import] : imports_) add(import.blocks);
+  for (const auto& [handle, blocks] : exports_) add(blocks);
+  for (const Lease& lease : leases_) add(lease.blocks);
+  return held;
+}
+
 void PrefixPulls::Shutdown(const absl::Status& status) {
   DropLeases();
   transfer_of_.clear();

@@ -82,6 +82,8 @@ class PrefixPulls {
   // Ends every wait with `status`, every lease, and cancels the transfers, which must still be
   // polled until idle().
   void Shutdown(const absl::Status& status);
+  // What this holds in the cache (HoldForTransfer), a block as often as it is held.
+  std::vector<BlockId> HeldBlocks() const;
   bool idle() const { return imports_.empty() && exports_.empty() && leases_.empty(); }
   int32_t active_transfers() const {
     return static_cast<int32_t>(imports_.size() + exports_.size());

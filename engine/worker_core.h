@@ -102,6 +102,10 @@ class WorkerCore {
     return requests_.empty() && receives_.empty() && sends_.empty() && pulls_.idle();
   }
 
+  // Recounts the cache, the holds of transfers, and, when idle, that nobody else uses a block.
+  // Internal, with the numbers, names what differs. O(blocks + nodes).
+  absl::Status CheckConservation() const;
+
   const WorkerCounters& counters() const { return counters_; }
   int32_t active_transfers() const {
     return static_cast<int32_t>(receives_.size() + sends_.size()) + pulls_.active_transfers();

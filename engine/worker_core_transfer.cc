@@ -201,6 +201,20 @@ void WorkerCore::Release(absl::flat_hash_map<uint64_t, TransferHold>& holds, uin
   holds.erase(hold);
 }
 
+absl::Status WorkerCore::CheckConservation() const {
+  RETURN_IF_ERROR(cache_->CheckConservation());
+  std::vector<BlockId> held = pulls_.HeldBlocks();
+  for (const auto* holds : {&receives_, &sends_}) {
+    for (const auto& [id, hold] : *holds) {
+      held.insert(held.end(), hold.blocks.begin(), hold.blocks.end());
+    }
+  }
+  RETURN_IF_ERROR(cache_->CheckTransferHolds(held));
+  const int32_t owned = cache_->Stats().blocks.owned;
+  if (!idle() || owned == 0) return absl::OkStatus();
+  return absl::InternalError(StrCat("idle, yet sequences own ", owned, " blocks"));
+}
+
 void WorkerCore::PollTransfers() {
   if (transport_ == nullptr) return;
   for (TransferEvent& event : transport_->Poll()) {

@@ -27,15 +27,16 @@ v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
 }  // namespace
 
 GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
-                           std::chrono::system_clock::time_point deadline)
+                           std::chrono::system_clock::time_point deadline, int32_t priority)
     : StreamWriter(max_queued),
       pass_(std::move(pass)),
       host_(host),
       deadline_(deadline),
+      priority_(priority),
       flow_(host.options->decode_attempts, host.options->max_resumes),
       ledger_(host.clock->NowUs()) {
   host_.core->RequestStarted();
-  waiting_since_us_ = host_.core->Waits();
+  waiting_ = host_.core->Waits(priority_);
 }
 
 GenerateCall::~GenerateCall() = default;
@@ -78,7 +79,6 @@ absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
                                              : request.request_id();
   sampling_ = request.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
-  priority_ = request.priority();
   choices_ = AnswerChoices(ChoicesFromWire(request));
   return_prompt_ = request.include_prompt_token_ids();
   cache_namespace_ = MakeNamespace({.tenant = request.tenant(),
@@ -262,7 +262,8 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
   *request.mutable_sampling() = sampling_;
-  request.set_cache_namespace(cache_namespace_.value());
+  request.set_cache_namespace(cache_namespace_.low());
+  request.set_cache_namespace_high(cache_namespace_.high());
   request.set_priority(priority_);
   request.set_n(choices_.n());
 }
@@ -401,8 +402,8 @@ void GenerateCall::Ended(bool succeeded) {
 }
 
 void GenerateCall::WaitsNoMore(bool served) {
-  if (waiting_since_us_) host_.core->WaitsNoMore(*waiting_since_us_, served);
-  waiting_since_us_.reset();
+  if (waiting_) host_.core->WaitsNoMore(*waiting_, served);
+  waiting_.reset();
 }
 
 void GenerateCall::PrefillEnded() {

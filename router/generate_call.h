@@ -55,7 +55,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
                            public SilenceListener {
  public:
   GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
-               std::chrono::system_clock::time_point deadline);
+               std::chrono::system_clock::time_point deadline, int32_t priority);
   ~GenerateCall() override;
 
   // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
@@ -113,6 +113,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   const CallGate::Pass pass_;  // first, so that it is given back last
   const GenerateHost host_;
   const std::chrono::system_clock::time_point deadline_;
+  const int32_t priority_;
 
   std::mutex state_mutex_;
   RequestFlow flow_;
@@ -124,10 +125,9 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   v1::SamplingParams sampling_;
   CacheNamespace cache_namespace_{0};
   uint64_t affinity_key_ = 0;
-  int32_t priority_ = 0;
   Placement placement_ = Placement::kAutomatic;
   bool return_prompt_ = false;
-  std::optional<int64_t> waiting_since_us_;  // for the first token
+  std::optional<WaitingLine::Place> waiting_;  // for the first token
   Route route_;
   bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
   bool prefill_reported_ = false;

@@ -14,7 +14,8 @@ void GenerateCall::Pull(const FlowAction& action) {
   const std::vector<TokenId> tokens = choices_.CommonTokens(prompt_);
   request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
   request.mutable_token_ids()->Truncate(pull.tokens);
-  request.set_cache_namespace(cache_namespace_.value());
+  request.set_cache_namespace(cache_namespace_.low());
+  request.set_cache_namespace_high(cache_namespace_.high());
   request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
   const WorkerNumber receiver = route_.plan.prefiller();
   const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;

@@ -43,15 +43,15 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return new RefusedStream(pass.status());
-  const absl::Status timely = host_.core->MayWait(MicrosecondsLeft(*context));
+  const absl::Status timely = host_.core->MayWait(MicrosecondsLeft(*context), request->priority());
   if (!timely.ok()) return new RefusedStream(timely);
   const auto model = host_.core->model();
   const size_t tokens =
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
   const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(*request), 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
-  auto call =
-      std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context->deadline());
+  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context->deadline(),
+                                             request->priority());
   call->Hold();
   call->Start(*request);
   return call.get();

@@ -43,6 +43,7 @@ void PullCall::AskSource(const v1::PullTicket& ticket) {
   v1::SendPrefixRequest request;
   *request.mutable_token_ids() = request_.token_ids();
   request.set_cache_namespace(request_.cache_namespace());
+  request.set_cache_namespace_high(request_.cache_namespace_high());
   *request.mutable_ticket() = ticket;
   const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
                         const v1::SendPrefixRequest* wire, v1::SendPrefixResponse* response,

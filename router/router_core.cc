@@ -220,24 +220,22 @@ size_t RouterCore::predicted_units() const {
   return predicted_.size();
 }
 
-absl::Status RouterCore::MayWait(int64_t left_us) const {
+absl::Status RouterCore::MayWait(int64_t left_us, int32_t priority) const {
   std::lock_guard lock(mutex_);
-  return waiting_.MayJoin(clock_->NowUs(), left_us);
+  return waiting_.MayJoin(clock_->NowUs(), left_us, priority);
 }
 
-int64_t RouterCore::Waits() {
+WaitingLine::Place RouterCore::Waits(int32_t priority) {
   std::lock_guard lock(mutex_);
-  const int64_t now_us = clock_->NowUs();
-  waiting_.Join(now_us);
-  return now_us;
+  return waiting_.Join(clock_->NowUs(), priority);
 }
 
-void RouterCore::WaitsNoMore(int64_t since_us, bool served) {
+void RouterCore::WaitsNoMore(const WaitingLine::Place& place, bool served) {
   std::lock_guard lock(mutex_);
   if (served) {
-    waiting_.Served(since_us, clock_->NowUs());
+    waiting_.Served(place, clock_->NowUs());
   } else {
-    waiting_.GaveUp(since_us, clock_->NowUs());
+    waiting_.GaveUp(place, clock_->NowUs());
   }
 }
 

@@ -107,11 +107,11 @@ class RouterCore {
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
   // Whether a request with `left_us` to its deadline has a chance: WaitingLine::MayJoin.
-  absl::Status MayWait(int64_t left_us) const;
+  absl::Status MayWait(int64_t left_us, int32_t priority) const;
   // It waits for its first token from now on; returns what WaitsNoMore is told, with whether it has
   // got it.
-  int64_t Waits();
-  void WaitsNoMore(int64_t since_us, bool served);
+  WaitingLine::Place Waits(int32_t priority);
+  void WaitsNoMore(const WaitingLine::Place& place, bool served);
 
   void RequestStarted();
   void RequestEnded(bool succeeded);

@@ -82,6 +82,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
   out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
+  out.min_prefix_tokens = std::clamp(status.pool().min_prefix_tokens(), 0, 1 << 30);
   constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
   out.kv_bytes_per_token =
       std::clamp<int64_t>(status.pool().bytes_per_block(), 0, kMostBytesPerBlock) / out.block_size;

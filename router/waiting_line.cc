@@ -1,43 +1,65 @@
 #include "router/waiting_line.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton {
 
-absl::Status WaitingLine::MayJoin(int64_t now_us, int64_t left_us) const {
-  if (!IsLine()) return absl::OkStatus();
-  const int64_t first_us = now_us - *joined_us_.begin();
-  const auto line = static_cast<int64_t>(size());
+absl::Status WaitingLine::MayJoin(int64_t now_us, int64_t left_us, int32_t priority) const {
+  const int32_t counted = std::clamp(priority, -kMostPriority, kMostPriority);
+  size_t before = 0;
+  int64_t first_joined_us = std::numeric_limits<int64_t>::max();
+  for (const auto& [level, joined_us] : joined_us_) {
+    if (level < counted) break;
+    before += joined_us.size();
+    first_joined_us = std::min(first_joined_us, *joined_us.begin());
+  }
+  if (before < kAlwaysAdmitted) return absl::OkStatus();
+  const int64_t first_us = now_us - first_joined_us;
   const auto intervals = static_cast<int64_t>(served_.size()) - 1;
-  const int64_t wait_us = served_.size() < kFewestPaced
-                              ? first_us
-                              : line * (LineUs(now_us) - served_.front()) / intervals;
+  const int64_t wait_us =
+      served_.size() < kFewestPaced
+          ? first_us
+          : static_cast<int64_t>(before) * (LineUs(now_us) - served_.front()) / intervals;
   if (wait_us <= left_us / 2) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat(size(), " requests wait, the first for ", first_us / 1000,
+      absl::StrCat(before, " requests wait before it, the first for ", first_us / 1000,
                    " ms, one more for about ", wait_us / 1000, " ms; this one has a deadline in ",
                    left_us / 1000, " ms and would hardly be in time"));
 }
 
-void WaitingLine::Join(int64_t now_us) {
+WaitingLine::Place WaitingLine::Join(int64_t now_us, int32_t priority) {
+  const Place place{.priority = std::clamp(priority, -kMostPriority, kMostPriority),
+                    .joined_us = now_us};
   const bool was_line = IsLine();
-  joined_us_.insert(now_us);
+  joined_us_[place.priority].insert(now_us);
+  ++size_;
   if (IsLine() && !was_line) line_since_us_ = now_us;
+  return place;
 }
 
-void WaitingLine::Served(int64_t joined_us, int64_t now_us) {
-  if (IsLine() && joined_us_.contains(joined_us)) {
+bool WaitingLine::Has(const Place& place) const {
+  const auto level = joined_us_.find(place.priority);
+  return level != joined_us_.end() && level->second.contains(place.joined_us);
+}
+
+void WaitingLine::Served(const Place& place, int64_t now_us) {
+  if (IsLine() && Has(place)) {
     if (served_.size() == kMostPaced) served_.pop_front();
     served_.push_back(LineUs(now_us));
   }
-  GaveUp(joined_us, now_us);
+  GaveUp(place, now_us);
 }
 
-void WaitingLine::GaveUp(int64_t joined_us, int64_t now_us) {
-  const auto found = joined_us_.find(joined_us);
-  if (found == joined_us_.end()) return;
+void WaitingLine::GaveUp(const Place& place, int64_t now_us) {
+  if (!Has(place)) return;
   const int64_t line_us = LineUs(now_us);
-  joined_us_.erase(found);
+  const auto level = joined_us_.find(place.priority);
+  level->second.erase(level->second.find(place.joined_us));
+  if (level->second.empty()) joined_us_.erase(level);
+  --size_;
   if (!IsLine()) lines_before_us_ = line_us;
 }
 

@@ -11,10 +11,10 @@ namespace baton {
 uint64_t AffinityKey(CacheNamespace cache_namespace, std::string_view session,
                      std::span<const Hash128> prompt_hashes, int32_t tokens) {
   if (!session.empty()) {
-    return XXH3_64bits_withSeed(session.data(), session.size(), cache_namespace.value());
+    return XXH3_64bits_withSeed(session.data(), session.size(), cache_namespace.low());
   }
   const size_t runs = std::min(prompt_hashes.size(), static_cast<size_t>(tokens / kUnitsPerHash));
-  return runs == 0 ? cache_namespace.value() : prompt_hashes[runs - 1].low;
+  return runs == 0 ? cache_namespace.low() : prompt_hashes[runs - 1].low;
 }
 
 const WorkerRecord& ConsistentHashPolicy::Pick(WorkerPool, Candidates candidates,

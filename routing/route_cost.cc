@@ -12,6 +12,13 @@ constexpr double kNoRoomUs = 3e14;
 // A model of 135 million parameters in f16, for workers that do not tell.
 constexpr int64_t kKvBytesPerToken = 23'040;
 
+// Of a prefix that a worker has: what it will use, which counts whole blocks.
+int32_t UsedOf(const WorkerReport& report, int32_t tokens) {
+  const int32_t block_size = std::max(1, report.block_size);
+  const int64_t least_blocks = (int64_t{report.min_prefix_tokens} + block_size - 1) / block_size;
+  return tokens / block_size < least_blocks ? 0 : tokens;
+}
+
 }  // namespace
 
 RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
@@ -22,7 +29,8 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
   for (const WorkerRecord& worker : fleet.workers) {
     const auto found = input.cached_tokens.find(worker.number);
     const int32_t cached = found == input.cached_tokens.end() ? 0 : found->second;
-    known_.push_back({std::clamp(cached, 0, most), &fleet.speeds->Of(worker.number)});
+    known_.push_back(
+        {UsedOf(worker.report, std::clamp(cached, 0, most)), &fleet.speeds->Of(worker.number)});
   }
   if (!options.pull_prefixes) return;
   for (const WorkerRecord& worker : fleet.workers) {
@@ -107,8 +115,9 @@ RouteCost::Way RouteCost::WayOn(const WorkerRecord& worker) const {
                   .compute_us = speeds.PrefillUs(input_.prompt_tokens - Uncached(worker),
                                                  input_.prompt_tokens)};
   const WorkerRecord* const source = SourceFor(worker);
-  if (source == nullptr || Cached(*source) <= here) return alone;
-  const int64_t there = Cached(*source);
+  if (source == nullptr) return alone;
+  const int64_t there = UsedOf(worker.report, static_cast<int32_t>(Cached(*source)));
+  if (there <= here) return alone;
   const Way pulling{.pull = PrefixPull{.from = source->number,
                                        .tokens = static_cast<int32_t>(there),
                                        .us = static_cast<int64_t>(PullUs(worker, there - here))},

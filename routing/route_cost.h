@@ -58,7 +58,7 @@ class RouteCost {
  private:
   // What is looked up once for every worker of the fleet.
   struct Known {
-    int64_t cached;  // prompt tokens, all but one at most
+    int64_t cached;  // prompt tokens that it will use, all but one at most
     const WorkerSpeeds* speeds;
   };
 

@@ -61,6 +61,7 @@ struct WorkerReport {
   int32_t queued = 0;              // sequences waiting, running and waiting for KV
   int32_t block_size = 0;          // tokens
   int32_t available_blocks = 0;    // free, or cached and evictable
+  int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used there
   int64_t kv_bytes_per_token = 0;  // 0: not told
 };
 

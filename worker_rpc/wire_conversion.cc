@@ -104,7 +104,7 @@ GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams
     out.generated.push_back(GeneratedFromWire(part));
   }
   out.sampling = std::move(sampling);
-  out.cache_namespace = CacheNamespace(wire.cache_namespace());
+  out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
   out.priority = wire.priority();
   out.remote_prefill = wire.remote_prefill();
   out.timeout_ms = wire.timeout_ms();
@@ -118,7 +118,7 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
   out.n = ChoicesFromWire(wire.n());
   out.generated = GeneratedFromWire(wire.generated());
   out.sampling = std::move(sampling);
-  out.cache_namespace = CacheNamespace(wire.cache_namespace());
+  out.cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high());
   out.priority = wire.priority();
   out.ticket = TicketFromWire(wire.ticket());
   return out;
@@ -126,13 +126,13 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
 
 PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .cache_namespace = CacheNamespace(wire.cache_namespace()),
+          .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
           .timeout_ms = wire.timeout_ms()};
 }
 
 SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
-          .cache_namespace = CacheNamespace(wire.cache_namespace()),
+          .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
           .ticket = TicketFromWire(wire.ticket().ticket())};
 }
 
@@ -255,12 +255,14 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_lookup_tokens(cache.lookup_tokens);
   out.set_hit_tokens(cache.hit_tokens);
   out.set_evicted_blocks(cache.evicted_blocks);
+  out.set_evicted_tokens(cache.evicted_tokens);
   out.set_evictable_blocks(cache.evictable);
   out.set_never_used_blocks(cache.blocks.never_used);
   out.set_radix_nodes(cache.radix_nodes);
   out.set_limit_blocks(status.pool.limit);
   out.set_reserved_blocks(status.pool.reserved);
   out.set_retiring_blocks(status.pool.retiring);
+  out.set_min_prefix_tokens(status.min_prefix_tokens);
   return out;
 }
 
@@ -301,6 +303,7 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
   out.set_reserved_slots(inspection.status.cache.reserved_slots);
   out.set_committed_slots(inspection.status.cache.committed_slots);
   out.set_resident_pool_bytes(inspection.resident_pool_bytes);
+  out.set_cache_depth(inspection.cache_depth);
   for (const SequenceInspection& sequence : inspection.sequences) {
     v1::SequenceTable* wire = out.add_sequences();
     wire->set_sequence_id(sequence.sequence_id);
@@ -363,7 +366,8 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_preemptions(status.preemptions);
   out.set_requests(status.requests);
   out.set_failures(status.failures);
-  out.set_draining(draining);
+  out.set_draining(draining || !status.conservation_error.empty());
+  out.set_conservation_error(status.conservation_error);
   return out;
 }
 

@@ -27,6 +27,24 @@ TEST(CacheNamespace, FieldsAreLengthTaggedSoThatShiftedTextDiffers) {
             MakeNamespace({.tenant = "a", .cache_salt = "b", .lora = "c", .model_revision = "d"}));
 }
 
+TEST(CacheNamespace, IsTheFirstHalfOfTheDigest) {
+  // SHA-256 of four lengths of zero, 32 zero bytes: 66687aadf862bd77 6c8fc18b8e9f8e20 …
+  const CacheNamespace none = MakeNamespace({});
+  EXPECT_EQ(none.high(), 0x66687aadf862bd77u);
+  EXPECT_EQ(none.low(), 0x6c8fc18b8e9f8e20u);
+}
+
+TEST(CacheNamespace, BothHalvesCount) {
+  const CacheNamespace one(1, 2);
+  const auto units = Counting(16);
+  for (const CacheNamespace other :
+       {CacheNamespace(1, 3), CacheNamespace(2, 2), CacheNamespace(1)}) {
+    EXPECT_NE(one, other);
+    EXPECT_NE(NamespaceHash(one), NamespaceHash(other));
+    EXPECT_NE(ChainedHashes(one, units), ChainedHashes(other, units));
+  }
+}
+
 TEST(ChainedHashes, CoverFullRunsOnly) {
   const CacheNamespace ns(1);
   EXPECT_TRUE(ChainedHashes(ns, Counting(15)).empty());

@@ -120,7 +120,7 @@ class Lives {
       }
     }
     if (!possible) return;
-    uint64_t chain = committed == 0 ? life.space.value() : Slot(id, committed - 1);
+    uint64_t chain = committed == 0 ? life.space.low() : Slot(id, committed - 1);
     std::vector<CacheUnit> units(count);
     for (int32_t i = 0; i < count; ++i) {
       units[i] = AnyUnit();
@@ -196,7 +196,7 @@ class Lives {
     ASSERT_LE(stats.evictable, stats.blocks.cached);
     for (const auto& [id, life] : lives_) {
       ASSERT_EQ(cache_.committed(id), static_cast<int32_t>(life.units.size()));
-      uint64_t chain = life.space.value();
+      uint64_t chain = life.space.low();
       for (int32_t i = 0; i < static_cast<int32_t>(life.units.size()); ++i) {
         chain = Chain(chain, life.units[i]);
         ASSERT_EQ(Slot(id, i), chain) << "sequence " << id << " slot " << i;

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -59,6 +63,69 @@ TEST_F(KvCacheManagerTest, PrioritiesReachEviction) {
   Run(cache, id, Units(24, 200));
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "older, but more important";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 0);
+}
+
+TEST_F(KvCacheManagerTest, WithEqualPrioritiesPriorityEvictsAsLruDoes) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    KvCacheOptions options = Options(24);
+    options.high_water = 0.9;
+    options.low_water = 0.7;
+    options.eviction_policy = EvictionPolicy::kLru;
+    KvCacheManager lru(options, &clock_);
+    options.eviction_policy = EvictionPolicy::kPriority;
+    KvCacheManager priority(options, &clock_);
+    const auto all = static_cast<int32_t>(random() % 201) - 100;
+    std::vector<SequenceId> live;
+    std::vector<BlockId> sent;
+    for (uint64_t step = 1; step <= 300; ++step) {
+      const SequenceId id(step);
+      const size_t ended = live.empty() ? 0 : random() % live.size();
+      // Prompts of few families, so that prefixes are shared, split and used again.
+      std::vector<CacheUnit> units = Units(4 + random() % 24, 1000 * (random() % 4));
+      if (units.size() > 12) units[12] += random() % 3;
+      const bool ends = live.size() > 2 || random() % 3 == 0;
+      const bool keeps = random() % 8 != 0;
+      for (KvCacheManager* cache : {&lru, &priority}) {
+        if (ends && !live.empty()) cache->Release(live[ended], keeps);
+        const auto matched = cache->Begin(id, kSpace, units, 100, all);
+        ASSERT_TRUE(matched.ok());
+        if (!cache->Reserve(id, static_cast<int32_t>(units.size())).ok()) continue;
+        cache->Commit(id, std::span(units).subspan(*matched));
+        if (step % 3 == 0) cache->InsertCommitted(id);
+        if (step % 7 == 0) {
+          sent = cache->HoldPrefix(kSpace, units, 0);
+          cache->ReleaseTransferHold(sent);
+        }
+      }
+      if (ends && !live.empty()) live.erase(live.begin() + static_cast<std::ptrdiff_t>(ended));
+      live.push_back(id);
+      ASSERT_EQ(lru.DumpCache(1000), priority.DumpCache(1000)) << "step " << step;
+      ASSERT_EQ(lru.Stats().evicted_blocks, priority.Stats().evicted_blocks);
+    }
+    EXPECT_GT(lru.Stats().evicted_blocks, 50);
+    for (const SequenceId id : live) {
+      lru.Release(id, false);
+      priority.Release(id, false);
+    }
+  }
+}
+
+TEST_F(KvCacheManagerTest, SendingAPrefixAwayMakesItNoMoreImportant) {
+  KvCacheOptions options = Options(8);
+  options.eviction_policy = EvictionPolicy::kPriority;
+  KvCacheManager cache(options, &clock_);
+  for (const auto& [id, first, priority] : {std::tuple{kA, 0, -5}, {kB, 100, -4}}) {
+    ASSERT_TRUE(cache.Begin(id, kSpace, Units(8, first), 8, priority).ok());
+    ASSERT_TRUE(cache.Reserve(id, 8).ok());
+    cache.Commit(id, Units(8, first));
+    cache.Release(id, true);
+  }
+  cache.ReleaseTransferHold(cache.HoldPrefix(kSpace, Units(8), 0));
+  Run(cache, SequenceId(3), Units(24, 200));
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 0);
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 8);
 }
 
 TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {

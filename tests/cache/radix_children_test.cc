@@ -4,6 +4,8 @@
 
 #include <map>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "tests/cache/random_operations.h"
 
@@ -29,6 +31,24 @@ TEST(RadixChildrenDeathTest, ErasingWhatIsNotThereIsABug) {
   RadixChildren children;
   children.Insert(1, 1);
   EXPECT_DEATH(children.Erase(1, 2), "not in the table");
+}
+
+// What a client can do who knows the seed, as 0 was known: blocks with the same low 16 bits.
+TEST(ChildTag, BlocksThatCollideUnderOneSeedDoNotUnderAnother) {
+  constexpr uint32_t kMask = 0xFFFF;
+  std::vector<std::vector<CacheUnit>> blocks;
+  std::vector<CacheUnit> block(16, 1);
+  const uint32_t target = ChildTag(0, 0, block) & kMask;
+  while (blocks.size() < 32) {
+    ++block[0];
+    if ((ChildTag(0, 0, block) & kMask) == target) blocks.push_back(block);
+  }
+  for (const uint64_t seed : {uint64_t{1} << 40, uint64_t{0x9e3779b97f4a7c15}}) {
+    std::set<uint32_t> tags;
+    for (const std::vector<CacheUnit>& one : blocks) tags.insert(ChildTag(seed, 0, one) & kMask);
+    EXPECT_GE(tags.size(), 30u) << "seed " << seed;
+  }
+  EXPECT_NE(ChildTag(0, 1, block), ChildTag(0, 2, block)) << "nor behind another parent";
 }
 
 // Few tags make long probe runs that wrap around and move when something is erased.

@@ -173,7 +173,7 @@ class RadixDriver {
         block_size_(block_size),
         allocator_(pool),
         // Hashes of no bit, of two bits, or whole.
-        tree_(block_size, &allocator_, policy,
+        tree_(block_size, &allocator_, policy, /*hash_seed=*/seed,
               seed % 3 == 0   ? 0
               : seed % 3 == 1 ? 3
                               : UINT32_MAX),

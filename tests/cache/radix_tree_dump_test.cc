@@ -31,7 +31,7 @@ class RadixTreeDump : public testing::Test {
 
 TEST_F(RadixTreeDump, ShowsEachNodeOnceBelowItsParent) {
   EXPECT_EQ(tree_.Dump(100),
-            "namespace 7 locks 1\n"
+            "namespace 00000000000000000000000000000007 locks 1\n"
             "  2 blocks [1 2] uses 4 priority 0 locks 1\n"
             "    1 blocks [3] uses 3 priority 0 locks 1\n"
             "      2 blocks [4 5] uses 1 priority 0 locks 0\n"
@@ -43,7 +43,7 @@ TEST_F(RadixTreeDump, ShowsEachNodeOnceBelowItsParent) {
 
 TEST_F(RadixTreeDump, StopsAtItsLargestLength) {
   EXPECT_EQ(tree_.Dump(2),
-            "namespace 7 locks 1\n"
+            "namespace 00000000000000000000000000000007 locks 1\n"
             "  2 blocks [1 2] uses 4 priority 0 locks 1\n"
             "... and 4 more\n");
   EXPECT_EQ(tree_.Dump(0), "... and 6 more\n");
@@ -52,7 +52,7 @@ TEST_F(RadixTreeDump, StopsAtItsLargestLength) {
 TEST_F(RadixTreeDump, ShowsWhatClearLeftToItsLocks) {
   tree_.Clear();
   EXPECT_EQ(tree_.Dump(100),
-            "namespace 7 (cleared) locks 1\n"
+            "namespace 00000000000000000000000000000007 (cleared) locks 1\n"
             "  2 blocks [1 2] uses 4 priority 0 locks 1\n"
             "    1 blocks [3] uses 3 priority 0 locks 1\n");
   EXPECT_EQ(tree_.Depth(), 2);

@@ -159,6 +159,40 @@ TEST(RadixTreeEviction, ClearWaitsForATransferToo) {
   EXPECT_EQ(cache.tree.Stats().namespaces, 0);
 }
 
+TEST(RadixTreeEviction, TellsWhetherAnotherEvictFromCouldFindAnything) {
+  Cache cache;
+  const BlockId low = cache.Put({1, 1})[0];
+  const BlockId high = cache.Put({2, 2, 3, 3})[1];
+  ASSERT_LT(low, high);
+  RadixLock low_lock = cache.tree.Match(kSpace, kA, 1).lock;
+  RadixLock high_lock = cache.tree.Match(kSpace, std::vector<CacheUnit>{2, 2, 3, 3}, 2).lock;
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "nothing was evicted yet";
+  EXPECT_EQ(cache.tree.EvictFrom(high), 0) << "it is locked";
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind());
+  low_lock.Drop();
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "a block in front";
+  RadixLock second = cache.tree.Duplicate(high_lock);
+  high_lock.Drop();
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "another lock is left";
+  second.Drop();
+  EXPECT_TRUE(cache.tree.HasUnlockedBehind());
+  EXPECT_EQ(cache.tree.EvictFrom(high), 1);
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind());
+}
+
+// The path of a transfer's block has others, in front of it and behind.
+TEST(RadixTreeEviction, ATransferThatEndsUnlocksMoreThanItsBlocks) {
+  Cache cache;
+  const std::vector<BlockId> blocks = cache.Put({1, 1, 2, 2});
+  cache.allocator.AddHold(blocks[0], BlockHolder::kTransfer);
+  cache.tree.PinBlock(blocks[0]);
+  EXPECT_EQ(cache.tree.EvictFrom(blocks[1]), 0);
+  cache.allocator.ReleaseHold(blocks[0], BlockHolder::kTransfer);
+  cache.tree.UnpinBlock(blocks[0]);
+  EXPECT_TRUE(cache.tree.HasUnlockedBehind());
+  EXPECT_EQ(cache.tree.EvictFrom(blocks[1]), 1);
+}
+
 TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndWhatContinuesThem) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});  // blocks 0 to 2

@@ -79,6 +79,36 @@ TEST_F(RadixTreeTest, MatchHonoursItsLargestAndSmallestLength) {
   EXPECT_EQ(tree_.protected_blocks(), 0);
 }
 
+// Namespaces that differ in the upper or the lower half, under tags of 8 bits and of none.
+TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
+  constexpr int32_t kBlock = 2;
+  for (const uint32_t mask : {0xFFu, 0u}) {
+    SCOPED_TRACE(testing::Message() << "mask " << mask);
+    BlockAllocator allocator(4096);
+    RadixTree tree(kBlock, &allocator, EvictionPolicy::kLru, /*hash_seed=*/5, mask);
+    const auto units = [](uint64_t space, uint64_t prompt) {
+      return std::vector<CacheUnit>{prompt, prompt + 1, space % 3, 7};
+    };
+    const auto space_of = [](uint64_t i) { return CacheNamespace(i % 8, i / 8); };
+    for (uint64_t space = 0; space < 64; ++space) {
+      for (uint64_t prompt = 0; prompt < 16; ++prompt) {
+        const std::vector<CacheUnit> added = units(space, prompt);
+        EXPECT_EQ(tree.Peek(space_of(space), added, INT32_MAX).blocks, 0)
+            << "namespace " << space << ", prompt " << prompt << ": another's blocks";
+        RadixLock root = tree.Match(space_of(space), added, 0).lock;
+        std::vector<BlockId> blocks;
+        ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, blocks));
+        const std::vector<BlockId> own = blocks;
+        EXPECT_EQ(tree.Insert(root, added, blocks), 0);
+        EXPECT_EQ(tree.Match(space_of(space), added, INT32_MAX).blocks, own);
+        allocator.ReleaseHolds(own, BlockHolder::kSequence);
+      }
+    }
+    EXPECT_EQ(tree.Stats().namespaces, 64);
+    EXPECT_TRUE(tree.CheckInvariants().ok()) << tree.CheckInvariants();
+  }
+}
+
 TEST_F(RadixTreeTest, NamespacesNeverMeet) {
   const std::vector<CacheUnit> units = {1, 2, 3, 4};
   Cache(kSpace, units);

@@ -23,7 +23,7 @@ class RandomWorker {
   void Play(int events) {
     for (int i = 0; i < events; ++i) {
       PlayOne();
-      ASSERT_TRUE(bench_.cache.CheckConservation().ok()) << bench_.cache.CheckConservation();
+      ASSERT_TRUE(bench_.core->CheckConservation().ok()) << bench_.core->CheckConservation();
       if (bench_.cache.options().max_blocks > 0) ResizeSometimes();
     }
     Drain();
@@ -123,7 +123,7 @@ class RandomWorker {
       smallest_ = std::min(smallest_, bench_.cache.num_blocks());
     }
     bench_.DiscardRetired();
-    const absl::Status sound = bench_.cache.CheckConservation();
+    const absl::Status sound = bench_.core->CheckConservation();
     ASSERT_TRUE(sound.ok()) << sound;
   }
 

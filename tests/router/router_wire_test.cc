@@ -69,6 +69,16 @@ TEST(RouterWire, HowAPoolIsCutIsToldBesideTheFingerprint) {
   EXPECT_NE(ReportFromWire(request)->fingerprint, one->fingerprint);
 }
 
+TEST(RouterWire, AReportSaysHowShortAPrefixTheWorkerUses) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0);
+  request.mutable_status()->mutable_pool()->set_min_prefix_tokens(256);
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 256);
+  request.mutable_status()->mutable_pool()->set_min_prefix_tokens(-1);
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0) << "a worker says what it likes";
+}
+
 TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();

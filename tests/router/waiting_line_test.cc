@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace baton {
 namespace {
@@ -20,7 +21,7 @@ TEST(WaitingLine, RefusesWhoWouldSpendMoreThanHalfOfItsTimeWaiting) {
   const absl::Status refused = line.MayJoin(6'000'000, 10'000'000);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
-              ::testing::HasSubstr("16 requests wait, the first for 5999 ms"));
+              ::testing::HasSubstr("16 requests wait before it, the first for 5999 ms"));
   EXPECT_TRUE(line.MayJoin(6'000'000, 12'000'000).ok());
   EXPECT_TRUE(line.MayJoin(6'000'000, kForEver).ok());
   EXPECT_FALSE(line.MayJoin(6'000'000, -5).ok()) << "its deadline has passed";
@@ -31,7 +32,7 @@ TEST(WaitingLine, TheFirstCountsUntilItLeaves) {
   line.Join(0);
   for (size_t i = 0; i < WaitingLine::kAlwaysAdmitted; ++i) line.Join(900);
   EXPECT_FALSE(line.MayJoin(1000, 1000).ok());
-  line.GaveUp(0, 1000);
+  line.GaveUp({.joined_us = 0}, 1000);
   EXPECT_TRUE(line.MayJoin(1000, 1000).ok());
 }
 
@@ -41,9 +42,9 @@ TEST(WaitingLine, AFewMayAlwaysWait) {
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
   line.Join(0);
   EXPECT_FALSE(line.MayJoin(1'000'000, 1).ok());
-  line.GaveUp(77, 1);  // never joined
+  line.GaveUp({.joined_us = 77}, 1);  // never joined
   EXPECT_EQ(line.size(), WaitingLine::kAlwaysAdmitted);
-  line.GaveUp(0, 1);
+  line.GaveUp({.joined_us = 0}, 1);
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
 }
 
@@ -55,7 +56,7 @@ WaitingLine PacedLine(size_t size) {
   for (size_t i = 0; i < WaitingLine::kFewestPaced; ++i) {
     now_us += 100'000;
     line.Join(now_us);
-    line.Served(i == 0 ? 0 : now_us - 100'000, now_us);
+    line.Served({.joined_us = i == 0 ? 0 : now_us - 100'000}, now_us);
   }
   while (line.size() < size) line.Join(now_us);
   return line;
@@ -73,10 +74,10 @@ TEST(WaitingLine, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
 
 TEST(WaitingLine, TimeWithoutALineIsNoPace) {
   WaitingLine line = PacedLine(WaitingLine::kAlwaysAdmitted);
-  line.Served(0, 1'700'000);  // no line any more
+  line.Served({.joined_us = 0}, 1'700'000);  // no line any more
   const int64_t later_us = 900'000'000;
   while (line.size() < 40) line.Join(later_us);
-  line.Served(later_us, later_us + 100'000);
+  line.Served({.joined_us = later_us}, later_us + 100'000);
   EXPECT_TRUE(line.MayJoin(later_us + 100'000, 8'500'000).ok());
   EXPECT_FALSE(line.MayJoin(later_us + 100'000, 7'000'000).ok());
 }
@@ -84,10 +85,40 @@ TEST(WaitingLine, TimeWithoutALineIsNoPace) {
 TEST(WaitingLine, ThoseWhoGiveUpAreNoPace) {
   WaitingLine line;
   for (int64_t i = 0; i < 100; ++i) line.Join(i);
-  for (int64_t i = 0; i < 60; ++i) line.GaveUp(i, 100);
+  for (int64_t i = 0; i < 60; ++i) line.GaveUp({.joined_us = i}, 100);
   EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the first of them has waited 0.94 ms";
-  line.Served(60, 1'000'000);
+  line.Served({.joined_us = 60}, 1'000'000);
   EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok()) << "and now it is one second";
+}
+
+TEST(WaitingLine, OnlyWhoMattersAsMuchComesBeforeANewcomer) {
+  WaitingLine line = PacedLine(50);  // of priority 0
+  EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, 0).ok());
+  EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, -3).ok());
+  EXPECT_TRUE(line.MayJoin(1'600'000, 1, 1).ok()) << "nobody is before it";
+  std::vector<WaitingLine::Place> high;
+  for (int i = 0; i < 20; ++i) high.push_back(line.Join(1'600'000, 7));
+  const absl::Status refused = line.MayJoin(1'600'000, 3'000'000, 7);
+  EXPECT_THAT(
+      std::string(refused.message()),
+      ::testing::AllOf(::testing::HasSubstr("20 requests wait before it, the first for 0 ms"),
+                       ::testing::HasSubstr("one more for about 2000 ms")));
+  EXPECT_TRUE(line.MayJoin(1'600'000, 4'000'000, 5).ok());
+  EXPECT_THAT(std::string(line.MayJoin(1'600'000, 9'000'000, 0).message()),
+              ::testing::HasSubstr("70 requests wait before it"));
+  for (const WaitingLine::Place& place : high) line.GaveUp(place, 1'600'000);
+  EXPECT_TRUE(line.MayJoin(1'600'000, 1, 7).ok());
+  EXPECT_EQ(line.size(), 50u);
+}
+
+TEST(WaitingLine, PrioritiesOutOfRangeCountAsTheNearest) {
+  WaitingLine line;
+  for (size_t i = 0; i < WaitingLine::kAlwaysAdmitted; ++i) {
+    EXPECT_EQ(line.Join(0, std::numeric_limits<int32_t>::max()).priority, 100);
+  }
+  EXPECT_FALSE(line.MayJoin(1'000'000, 1, 100).ok());
+  EXPECT_FALSE(line.MayJoin(1'000'000, 1, std::numeric_limits<int32_t>::min()).ok());
+  EXPECT_EQ(line.Join(0, std::numeric_limits<int32_t>::min()).priority, -100);
 }
 
 }  // namespace

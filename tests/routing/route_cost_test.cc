@@ -37,6 +37,35 @@ TEST_F(RouteCostTest, AtLeastOneTokenIsComputedWhateverTheHintSays) {
   EXPECT_EQ(Ask([this](const RouteCost& cost) { return cost.Uncached(decode()); }), 1000);
 }
 
+TEST_F(RouteCostTest, APrefixThatIsTooShortForAWorkerCountsAsNone) {
+  input_.cached_tokens[prefill().number] = 112;
+  const auto uncached = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Uncached(prefill()); });
+  };
+  WorkerReport& report = fleet_.workers[0].report;
+  report.block_size = 16;
+  report.min_prefix_tokens = 112;  // seven blocks
+  EXPECT_EQ(uncached(), 1000 - 112);
+  report.min_prefix_tokens = 113;
+  EXPECT_EQ(uncached(), 1000);
+  report.block_size = 64;  // a worker counts whole blocks: it has one of two
+  report.min_prefix_tokens = 100;
+  EXPECT_EQ(uncached(), 1000);
+  report.min_prefix_tokens = INT32_MAX;
+  EXPECT_EQ(uncached(), 1000);
+}
+
+TEST_F(RouteCostTest, NobodyPullsWhatItWillNotUse) {
+  input_.cached_tokens[decode().number] = 900;
+  const auto pull = [this] {
+    return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); }).pull;
+  };
+  fleet_.workers[0].report.min_prefix_tokens = 896;
+  EXPECT_TRUE(pull().has_value());
+  fleet_.workers[0].report.min_prefix_tokens = 901;
+  EXPECT_EQ(pull(), std::nullopt);
+}
+
 TEST_F(RouteCostTest, ShippingMoreTakesLonger) {
   const auto hand_off = [this] {
     return Ask([this](const RouteCost& cost) { return cost.HandOffUs(decode()); });

@@ -29,7 +29,7 @@ class FakeModel {
   static std::vector<TokenId> Continuation(CacheNamespace space, std::vector<TokenId> tokens,
                                            int32_t length) {
     const size_t prompt = tokens.size();
-    uint64_t chain = space.value();
+    uint64_t chain = space.low();
     for (const TokenId token : tokens) chain = Chain(chain, token);
     while (static_cast<int32_t>(tokens.size()) < length) {
       tokens.push_back(Next(chain));
@@ -41,7 +41,7 @@ class FakeModel {
   // Writes slots [begin, begin + count) after reading the one before. Returns the next token.
   TokenId Compute(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens,
                   int32_t begin, int32_t count) {
-    uint64_t chain = begin == 0 ? space.value() : Slot(id, begin - 1);
+    uint64_t chain = begin == 0 ? space.low() : Slot(id, begin - 1);
     for (int32_t i = begin; i < begin + count; ++i) {
       chain = Chain(chain, tokens[i]);
       Slot(id, i) = chain;
@@ -51,7 +51,7 @@ class FakeModel {
 
   // Every committed slot holds what the tokens before it say.
   void ExpectKv(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens) {
-    uint64_t chain = space.value();
+    uint64_t chain = space.low();
     for (int32_t i = 0; i < cache_->committed(id); ++i) {
       chain = Chain(chain, tokens[i]);
       ASSERT_EQ(Slot(id, i), chain) << "sequence " << id << " slot " << i;
