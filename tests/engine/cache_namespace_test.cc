@@ -45,7 +45,7 @@ class NamespacePair : public ::testing::Test {
     ASSERT_TRUE(pull->ticket.has_value());
     const absl::StatusOr<int32_t> sent = source_.core->SendPrefix(
         ++source_.last_handle,
-        {.tokens = prefix, .cache_namespace = kMine, .ticket = *pull->ticket, .block_size = 4});
+        {.tokens = prefix, .cache_namespace = kMine, .ticket = *pull->ticket});
     EXPECT_EQ(sent.status().code(), absl::StatusCode::kNotFound);
     receiver_.core->Cancel(receiver_.last_handle);
     RunBoth(source_, receiver_);
