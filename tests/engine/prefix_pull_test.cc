@@ -445,7 +445,10 @@ TEST_F(PrefixPullPair, ATicketOfAnotherIncarnationBringsNothing) {
   TransferTicket stale = *pull->ticket;
   stale.receiver_epoch = Epoch(4711);
   ASSERT_TRUE(source_.SendPrefix(kPrefix, stale).ok());
-  for (int i = 0; i < 100'000 && !source_.core->idle(); ++i) source_.Turn();
+  for (int i = 0; i < 100'000 && !source_.core->idle(); ++i) {
+    source_.Turn();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   EXPECT_TRUE(source_.core->idle());
   receiver_.core->Cancel(receiver_.last_handle);
   RunUntilDone(*pull);
