@@ -1,5 +1,6 @@
 #include "router/worker_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace baton {
@@ -12,7 +13,7 @@ std::vector<WorkerWatch::Target> WorkerWatch::Round(const std::vector<WorkerReco
     watched.registered = true;
     watched.target = {worker.number, worker.report.epoch, worker.report.address};
   }
-  absl::erase_if(watched_, [](const auto& entry) {
+  std::erase_if(watched_, [](const auto& entry) {
     return !entry.second.registered && entry.second.listeners.empty();
   });
   std::vector<Target> to_probe;
@@ -49,9 +50,9 @@ void WorkerWatch::Attach(const Target& target, const std::shared_ptr<SilenceList
   std::lock_guard lock(mutex_);
   Watched& watched = watched_[target.number];
   watched.target = target;
-  auto& [known, times] = watched.listeners[listener.get()];
-  known = listener;
-  ++times;
+  Listener& attached = watched.listeners[listener.get()];
+  attached.listener = listener;
+  if (attached.times++ == 0) attached.turn = next_turn_++;
 }
 
 void WorkerWatch::Detach(WorkerNumber number, const SilenceListener* listener) {
@@ -60,16 +61,20 @@ void WorkerWatch::Detach(WorkerNumber number, const SilenceListener* listener) {
   if (watched == watched_.end()) return;
   const auto found = watched->second.listeners.find(listener);
   if (found == watched->second.listeners.end()) return;
-  if (--found->second.second == 0) watched->second.listeners.erase(found);
+  if (--found->second.times == 0) watched->second.listeners.erase(found);
 }
 
 std::vector<std::shared_ptr<SilenceListener>> WorkerWatch::ListenersOf(WorkerNumber number) const {
   std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<SilenceListener>> out;
   const auto watched = watched_.find(number);
-  if (watched == watched_.end()) return out;
-  for (const auto& [address, listener] : watched->second.listeners) {
-    if (auto live = listener.first.lock()) out.push_back(std::move(live));
+  if (watched == watched_.end()) return {};
+  std::vector<const Listener*> attached;
+  for (const auto& [address, one] : watched->second.listeners) attached.push_back(&one);
+  std::sort(attached.begin(), attached.end(),
+            [](const Listener* a, const Listener* b) { return a->turn < b->turn; });
+  std::vector<std::shared_ptr<SilenceListener>> out;
+  for (const Listener* one : attached) {
+    if (auto live = one->listener.lock()) out.push_back(std::move(live));
   }
   return out;
 }

@@ -12,10 +12,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -56,19 +56,23 @@ class WorkerWatch {
   std::vector<std::shared_ptr<SilenceListener>> ListenersOf(WorkerNumber number) const;
 
  private:
+  struct Listener {
+    std::weak_ptr<SilenceListener> listener;
+    int64_t turn = 0;   // who came first hears first, so that a simulation can be replayed
+    int32_t times = 0;  // attached: a call may try one worker twice
+  };
   struct Watched {
     Target target;
     int32_t missed = 0;
     bool probed = false;    // a probe is out that may be missed
     bool answered = false;  // since the last round
     bool registered = false;
-    // By address, each as often as it is attached: a call may try one worker twice.
-    absl::flat_hash_map<const SilenceListener*, std::pair<std::weak_ptr<SilenceListener>, int32_t>>
-        listeners;
+    absl::flat_hash_map<const SilenceListener*, Listener> listeners;  // by address
   };
 
   mutable std::mutex mutex_;
-  absl::flat_hash_map<WorkerNumber, Watched> watched_;
+  std::map<WorkerNumber, Watched> watched_;
+  int64_t next_turn_ = 0;
 };
 
 }  // namespace baton

@@ -199,7 +199,7 @@ def main():
         kv_type = configuration["kv-type"]
         if kv_type not in wanted:
             wanted[kv_type], _, _ = runner.run(jobs, flags_of({**reference, "kv-type": kv_type}))
-        name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference[k]) or "reference"
+        name = " ".join(f"{k}={v}" for k, v in configuration.items() if v != reference.get(k)) or "reference"
         got, cached, _ = runner.run(use, flags_of(configuration), repeat)
         # With many at once the second round overlaps the first, and what it finds is a matter of time.
         if repeat == 2 and cached == 0 and configuration["concurrency"] == "1":

@@ -231,7 +231,7 @@ class WithoutPrefixCache(ServiceTest):
 
 class ManyAtOnce(ServiceTest):
     prefill, decode = 2, 2
-    worker_arguments = ("--hash-logits")
+    worker_arguments = ("--hash-logits",)
 
     def test_turn_two_goes_where_turn_one_is_and_computes_only_what_is_new(self):
         conversations = {}
