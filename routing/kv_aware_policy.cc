@@ -46,6 +46,11 @@ struct Partners {
   }
 };
 
+bool HoldsMore(const RouteCost& cost, const WorkerRecord& a, const WorkerRecord& b) {
+  return std::tuple(cost.Uncached(a), a.Load(), a.number) <
+         std::tuple(cost.Uncached(b), b.Load(), b.number);
+}
+
 class PrefillPool {
  public:
   PrefillPool(const RouteCost& cost, std::span<const WorkerRecord> workers) {
@@ -94,6 +99,8 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
   const PrefillPool prefill_pool(cost, may_help ? fleet.workers : std::span<const WorkerRecord>());
   const WorkerRecord* best_decode = nullptr;
   const WorkerRecord* best_prefill = nullptr;
+  const WorkerRecord* holder = nullptr;  // of most of the prompt
+  const WorkerRecord* holder_prefill = nullptr;
   Key best;
   for (const WorkerRecord& decode : fleet.workers) {
     if (!MayDecode(input, decode)) continue;
@@ -103,6 +110,10 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
     if (!must_help && prefill != nullptr && cost.ComputesLocally(decode, *prefill)) {
       helper = nullptr;
     }
+    if (cost.MayStay(decode) && (holder == nullptr || HoldsMore(cost, decode, *holder))) {
+      holder = &decode;
+      holder_prefill = helper;
+    }
     const Key key = KeyOf(
         helper != nullptr ? cost.RemoteUs(decode, *helper) : cost.LocalUs(decode, prefill), decode);
     if (best_decode != nullptr && best <= key) continue;
@@ -111,6 +122,9 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
     best = key;
   }
   if (best_decode == nullptr) return NoWorkerError(input.placement);
+  if (holder != nullptr && cost.WaitsNoLonger(*holder, *best_decode)) {
+    return cost.Plan(*holder, holder_prefill);
+  }
   return cost.Plan(*best_decode, best_prefill);
 }
 

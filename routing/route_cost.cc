@@ -108,6 +108,16 @@ bool RouteCost::Continues(const WorkerRecord& decode, const WorkerRecord& prefil
   return here < there || (here == there && 2 * here <= input_.prompt_tokens);
 }
 
+bool RouteCost::MayStay(const WorkerRecord& decode) const {
+  const int64_t here = Uncached(decode);
+  return here <= options_.local_continuation_tokens && 2 * here <= input_.prompt_tokens &&
+         HasRoom(decode);
+}
+
+bool RouteCost::WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) const {
+  return a.Load() <= b.Load() && a.BacklogUs(fleet_.now_us) <= b.BacklogUs(fleet_.now_us);
+}
+
 RouteCost::Way RouteCost::WayOn(const WorkerRecord& worker) const {
   const WorkerSpeeds& speeds = *Of(worker).speeds;
   const int64_t here = Cached(worker);

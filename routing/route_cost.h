@@ -51,6 +51,10 @@ class RouteCost {
   double LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const;
   // REQUIRES: placement is automatic.
   bool ComputesLocally(const WorkerRecord& decode, const WorkerRecord& prefill) const;
+  // Whether this decode worker holds most of the prompt, and lacks no more than a next turn may.
+  bool MayStay(const WorkerRecord& decode) const;
+  // Whether there is no more to do at `a` than at `b`.
+  bool WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) const;
 
   // The plan with its pull and its work.
   RoutePlan Plan(const WorkerRecord& decode, const WorkerRecord* prefill) const;
