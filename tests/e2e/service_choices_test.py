@@ -21,7 +21,7 @@ def several(job, n):
                             for i in range(n)]
 
 
-class Choices(ServiceTest):
+class ChoicesCase(ServiceTest):
     # One thread: also on a large machine there is time to see the work.
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=256", "--threads=1")
 
@@ -29,6 +29,18 @@ class Choices(ServiceTest):
         return {"id": "it", "prompt_token_ids": self.prompt(length), "max_tokens": 20, "seed": 70,
                 "temperature": 1.1, "frequency_penalty": 0.3, "stop": [" and"], **fields}
 
+    def long_choices(self, length, n):
+        job = self.job(length, n=n, max_tokens=400, ignore_eos=True, stop=["never to be said"])
+        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL)
+        client.stdin.write(json.dumps(job) + "\n")
+        client.stdin.close()
+        self.addCleanup(client.stdout.close)
+        return client
+
+
+class Choices(ChoicesCase):
     def test_choices_equal_requests_with_the_next_seeds(self):
         # In the middle of a block, at its end, and across chunks.
         for length in (BLOCK - 3, 2 * BLOCK, 2 * CHUNK + 5):
@@ -53,34 +65,6 @@ class Choices(ServiceTest):
         self.assertEqual(result["ledger"]["computed_tokens"], length)
         self.assertEqual(result.get("prefill_worker"), "prefill-0" if placement == "remote" else None)
 
-    def long_choices(self, length, n):
-        job = self.job(length, n=n, max_tokens=400, ignore_eos=True, stop=["never to be said"])
-        client = subprocess.Popen(self.cluster.generate_command("--jobs", "-"), text=True,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL)
-        client.stdin.write(json.dumps(job) + "\n")
-        client.stdin.close()
-        self.addCleanup(client.stdout.close)
-        return client
-
-    def test_they_share_the_prompts_blocks_and_a_cancelled_request_leaves_nothing(self):
-        before = self.cluster.wait_at_rest()
-        client = self.long_choices(60 * BLOCK, 4)
-
-        def all_run():
-            worker = self.cluster.workers()["decode-0"]
-            return worker if int(worker["running"]) == 4 else None
-        worker = wait_until(all_run, SEEN_TIMEOUT_S, "four sequences in the batch")
-        # Apart they would hold 240 and more.
-        self.assertGreaterEqual(worker["pool"]["owned_blocks"], 60)
-        self.assertLess(worker["pool"]["owned_blocks"], 60 + 4 * 26)
-        client.send_signal(signal.SIGINT)
-        client.wait()
-        after = self.cluster.wait_at_rest()
-        computed = sum(int(after[name]["prefill_tokens"]) - int(before[name]["prefill_tokens"])
-                       for name in after)
-        self.assertLessEqual(computed, 60 * BLOCK)
-
     def test_a_killed_client_frees_the_blocks_of_all(self):
         client = self.long_choices(50, 3)
         self.wait_for_work("DECODE")
@@ -100,6 +84,25 @@ class Choices(ServiceTest):
                               capture_output=True, text=True, timeout=SEEN_TIMEOUT_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"(?s)^=== choice 0 \(\w+\) ===\n.*\n=== choice 1 \(\w+\) ===\n")
+
+
+class Sharing(ChoicesCase):
+    """Workers that have computed nothing else."""
+
+    def test_they_share_the_prompts_blocks_and_a_cancelled_request_leaves_nothing(self):
+        client = self.long_choices(60 * BLOCK, 4)
+
+        def all_run():
+            worker = self.cluster.workers()["decode-0"]
+            return worker if int(worker["running"]) == 4 else None
+        worker = wait_until(all_run, SEEN_TIMEOUT_S, "four sequences in the batch")
+        # Apart they would hold 240 and more.
+        self.assertGreaterEqual(worker["pool"]["owned_blocks"], 60)
+        self.assertLess(worker["pool"]["owned_blocks"], 60 + 4 * 26)
+        client.send_signal(signal.SIGINT)
+        client.wait()
+        after = self.cluster.wait_at_rest()
+        self.assertLessEqual(sum(int(worker["prefill_tokens"]) for worker in after.values()), 60 * BLOCK)
 
 
 class LosingADecodeWorker(ServiceTest):
