@@ -1,0 +1,176 @@
+// Plans for random fleets against a naive model of every plan's cost.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <tuple>
+
+#include "routing/kv_aware_policy.h"
+#include "tests/routing/fleet.h"
+
+namespace baton {
+namespace {
+
+// The documented cost, written out pair by pair.
+class NaiveCost {
+ public:
+  NaiveCost(const RoutingOptions& options, const RoutingInput& input, const Fleet& fleet)
+      : options_(options), input_(input), fleet_(fleet) {}
+
+  double Of(const WorkerRecord& decode, const WorkerRecord* prefill, bool charged) const {
+    const WorkerSpeeds& speeds = fleet_.speeds.Of(decode.number);
+    double us = options_.decode_weight * fleet_.speeds.completion_tokens() *
+                speeds.StepUs(decode.active + decode.others + 1);
+    us += Room(decode);
+    if (prefill == nullptr) {
+      const Way way = WayOn(decode);
+      return us + Backlog(decode) + way.cost +
+             (charged ? options_.local_prefill_penalty * way.computing : 0);
+    }
+    return us + Prefill(*prefill) +
+           speeds.TransferUs(Lacks(decode) * decode.report.kv_bytes_per_token) + speeds.HandOffUs();
+  }
+  double Prefill(const WorkerRecord& worker) const {
+    const double us = Room(worker) + Backlog(worker) + WayOn(worker).cost;
+    return worker.report.role == WorkerRole::kPrefill
+               ? us + worker.others * fleet_.speeds.prefill_us()
+               : us;
+  }
+  // The prompt is a next turn of what lies on `decode`.
+  bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const {
+    const int64_t here = Lacks(decode);
+    const int64_t there = Lacks(prefill);
+    return here <= options_.local_continuation_tokens &&
+           (here < there || (here == there && 2 * here <= input_.prompt_tokens));
+  }
+  double Backlog(const WorkerRecord& worker) const {
+    double us = 0;
+    for (const PrefillWork& work : worker.prompts) us += static_cast<double>(work.us);
+    if (worker.prompts.empty()) return 0;
+    const auto elapsed = static_cast<double>(fleet_.now_us - worker.prefilling_since_us);
+    return us - std::min(elapsed, static_cast<double>(worker.prompts[0].us));
+  }
+  int64_t Lacks(const WorkerRecord& worker) const {
+    const auto found = input_.cached_tokens.find(worker.number);
+    const int32_t cached = found == input_.cached_tokens.end() ? 0 : found->second;
+    return input_.prompt_tokens - std::min(cached, input_.prompt_tokens - 1);
+  }
+
+ private:
+  // Weighted: computing all that is missing, or pulling from who has most and computing the rest.
+  struct Way {
+    double cost;
+    double computing;
+  };
+  Way WayOn(const WorkerRecord& worker) const {
+    const WorkerSpeeds& speeds = fleet_.speeds.Of(worker.number);
+    const auto computing = [&](int64_t lacks) {
+      return options_.compute_weight *
+             speeds.PrefillUs(input_.prompt_tokens - lacks, input_.prompt_tokens);
+    };
+    const Way alone{computing(Lacks(worker)), computing(Lacks(worker))};
+    const WorkerRecord* source = nullptr;
+    const auto key = [this](const WorkerRecord& one) {
+      return std::tuple(Lacks(one), one.active + one.others, one.number);
+    };
+    for (const WorkerRecord& one : fleet_.workers) {
+      if (!one.Usable() || one.number == worker.number || Lacks(one) >= Lacks(worker)) continue;
+      if (one.report.fingerprint != worker.report.fingerprint) continue;
+      if (source == nullptr || key(one) < key(*source)) source = &one;
+    }
+    if (source == nullptr) return alone;
+    const int64_t tokens = Lacks(worker) - Lacks(*source);
+    const double pull_us =
+        speeds.TransferUs(tokens * worker.report.kv_bytes_per_token) + speeds.PullUs();
+    const Way pulling{options_.pull_weight * std::floor(pull_us) + computing(Lacks(*source)),
+                      computing(Lacks(*source))};
+    return pulling.cost < alone.cost ? pulling : alone;
+  }
+  double Room(const WorkerRecord& worker) const {
+    return worker.report.available_blocks * worker.report.block_size < Lacks(worker) ? 3e14 : 0;
+  }
+
+  const RoutingOptions& options_;
+  const RoutingInput& input_;
+  const Fleet& fleet_;
+};
+
+// The least cost over all plans that the rules allow; infinite when there are none.
+double LeastCost(const RoutingOptions& options, const RoutingInput& input, const Fleet& fleet) {
+  const NaiveCost cost(options, input, fleet);
+  double least = std::numeric_limits<double>::infinity();
+  for (const WorkerRecord& decode : fleet.workers) {
+    if (!decode.Usable() || !decode.CanDecode() || input.excluded.contains(decode.number)) continue;
+    const int64_t here = cost.Lacks(decode);
+    const WorkerRecord* partner = nullptr;
+    for (const WorkerRecord& prefill : fleet.workers) {
+      if (!prefill.Usable() || !prefill.CanPrefill() || prefill.number == decode.number ||
+          prefill.report.fingerprint != decode.report.fingerprint ||
+          input.placement == Placement::kLocal) {
+        continue;
+      }
+      const auto key = [&](const WorkerRecord& worker) {
+        return std::tuple(cost.Of(decode, &worker, false), worker.assigned, worker.number);
+      };
+      if (partner == nullptr || key(prefill) < key(*partner)) partner = &prefill;
+    }
+    if (partner == nullptr && input.placement == Placement::kRemote) continue;
+    const double remote = partner == nullptr ? std::numeric_limits<double>::infinity()
+                                             : cost.Of(decode, partner, false);
+    const bool charged = partner != nullptr && decode.report.role == WorkerRole::kDecode &&
+                         !cost.Continues(decode, *partner);
+    const double local = cost.Of(decode, nullptr, charged);
+    // A next turn stays, unless the wait there is longer than all that the partner would do.
+    const bool stays = partner != nullptr && cost.Continues(decode, *partner) &&
+                       cost.Backlog(decode) <= cost.Prefill(*partner);
+    if (input.placement == Placement::kRemote) {
+      least = std::min(least, remote);
+    } else if (here <= options.local_prefill_tokens || stays) {
+      least = std::min(least, local);
+    } else {
+      least = std::min({least, local, remote});
+    }
+  }
+  return least;
+}
+
+TEST(KvAwarePolicy, FindsThePlanOfLeastCostAmongAll) {
+  int planned = 0;
+  int remote = 0;
+  int stayed = 0;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const Fleet fleet = RandomFleet(random, 8);
+    const RoutingInput input = RandomInput(random, fleet);
+    const RoutingOptions options;
+    const auto plan = KvAwarePolicy(options).Choose(input, fleet.View());
+    const double least = LeastCost(options, input, fleet);
+    ASSERT_EQ(plan.ok(), !std::isinf(least));
+    if (!plan.ok()) continue;
+    ++planned;
+    remote += plan->prefill ? 1 : 0;
+    // Its cost by the naive model, charged or not.
+    const NaiveCost cost(options, input, fleet);
+    Fleet copy = fleet;
+    const WorkerRecord& decode = copy.At(plan->decode);
+    const WorkerRecord* prefill = plan->prefill ? &copy.At(*plan->prefill) : nullptr;
+    const double uncharged = cost.Of(decode, prefill, false);
+    const double charged = cost.Of(decode, prefill, true);
+    const double slack = 1e-9 * least;
+    const int64_t lacks = cost.Lacks(decode);
+    if (lacks <= options.local_continuation_tokens && 2 * lacks <= input.prompt_tokens) {
+      ++stayed;  // a next turn, whatever speeds are known
+      continue;
+    }
+    ASSERT_TRUE(std::abs(uncharged - least) <= slack || std::abs(charged - least) <= slack)
+        << uncharged << ", " << charged << ", least " << least;
+  }
+  EXPECT_GT(planned, 1000);
+  EXPECT_GT(remote, 300);
+  EXPECT_LT(stayed, planned / 2);
+}
+
+}  // namespace
+}  // namespace baton
