@@ -6,6 +6,7 @@ and stay when the worker is killed and started again.
 
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -19,10 +20,26 @@ from fault_proxy import FaultProxy
 from message_taps import GrpcTap, TransferTap
 
 
+CLAIMS = []
+
+
 def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
+    """A port for programs that are started again at their address: this process's alone until it ends. The kernel gives it to
+    no connection (those get 32768 and up), and a name held in its abstract namespace keeps tests that run at once apart."""
+    ports = list(range(20000, 32000))
+    random.shuffle(ports)
+    for port in ports:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0baton-test-port-{port}")
+            with socket.socket() as held:
+                held.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+            continue
+        CLAIMS.append(claim)
+        return port
+    raise RuntimeError("no port is free")
 
 
 class Process:
@@ -87,6 +104,12 @@ class Worker:
              self.fleet.router, "--worker-id", self.name, "--listen", f"127.0.0.1:{self.port}", "--advertise",
              self.grpc.address, "--transport", "tcp", "--transfer-listen", f"127.0.0.1:{self.transfer_port}",
              "--transfer-advertise", self.kv.address, *self.fleet.worker_arguments], "ready")
+
+    def lose(self):
+        """Kills it; what it said and the proxies have not passed on is lost too, as when a whole machine dies."""
+        self.process.kill()
+        for proxy in (self.grpc, self.kv):
+            proxy.reset()
 
     def inspect(self):
         """The worker's own words, past the proxy: (owned blocks, blocks in flight)."""

@@ -91,8 +91,15 @@ class Silence(FaultsTest):
         self.answer_all(name + ", and again")
 
     def test_answers_of_a_frozen_decode_worker_go_on_elsewhere(self):
-        self.check_answers_go_on("frozen_decode", lambda worker: worker.process.signal(signal.SIGSTOP),
-                                 lambda worker: worker.process.thaw())
+        # Its machine stands still: what it had said and the proxy had not passed on, which can be whole answers, is held too.
+        def freeze(worker):
+            worker.process.signal(signal.SIGSTOP)
+            worker.grpc.stall(TO_CLIENT)
+
+        def thaw(worker):
+            worker.process.thaw()
+            worker.grpc.heal()
+        self.check_answers_go_on("frozen_decode", freeze, thaw)
 
     def test_answers_of_a_decode_worker_that_is_not_heard_go_on_elsewhere(self):
         self.check_answers_go_on("unheard_decode", lambda worker: worker.grpc.stall(TO_CLIENT),
