@@ -26,6 +26,11 @@ absl::Status AnswerChoices::TakeTokens(int32_t choice, std::span<const TokenId> 
                                        uint64_t logits_hash) {
   RETURN_IF_ERROR(CheckGoesOn(choice));
   Choice& taker = choices_[static_cast<size_t>(choice)];
+  if (tokens.size() > most_tokens_ - taker.tokens.size()) {
+    return absl::InternalError(
+        absl::StrCat("the decode worker sent ", taker.tokens.size() + tokens.size(),
+                     " tokens of choice ", choice, "; at most ", most_tokens_, " can be"));
+  }
   taker.tokens.insert(taker.tokens.end(), tokens.begin(), tokens.end());
   taker.logits_hash = logits_hash;
   return absl::OkStatus();

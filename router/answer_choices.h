@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -23,13 +24,15 @@ class AnswerChoices {
     bool finished = false;
   };
 
-  explicit AnswerChoices(int32_t n) : choices_(static_cast<size_t>(n)) {}
+  // `most_tokens`: of a choice.
+  explicit AnswerChoices(int32_t n, size_t most_tokens = std::numeric_limits<size_t>::max())
+      : most_tokens_(most_tokens), choices_(static_cast<size_t>(n)) {}
 
   int32_t n() const { return static_cast<int32_t>(choices_.size()); }
   const std::vector<Choice>& all() const { return choices_; }
   bool all_finished() const;
 
-  // Internal: no such choice goes on.
+  // Internal: no such choice goes on, or not for so long.
   absl::Status TakeTokens(int32_t choice, std::span<const TokenId> tokens, uint64_t logits_hash);
   absl::Status TakeFinish(int32_t choice);
 
@@ -44,6 +47,7 @@ class AnswerChoices {
  private:
   absl::Status CheckGoesOn(int32_t choice) const;
 
+  size_t most_tokens_;
   std::vector<Choice> choices_;
 };
 

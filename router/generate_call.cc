@@ -71,6 +71,7 @@ void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
 absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
   ASSIGN_OR_RETURN(placement_, PlacementFromWire(request.placement()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  model_ = model->description().fingerprint;
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
   ASSIGN_OR_RETURN(prompt_, PromptFromWire(*model, limits, request));
   ledger_.Tokenized(host_.clock->NowUs());
@@ -79,12 +80,13 @@ absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
                                              : request.request_id();
   sampling_ = request.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
-  choices_ = AnswerChoices(ChoicesFromWire(request));
+  choices_ = AnswerChoices(ChoicesFromWire(request),
+                           static_cast<size_t>(model->description().context_length));
   return_prompt_ = request.include_prompt_token_ids();
   cache_namespace_ = MakeNamespace({.tenant = request.tenant(),
                                     .cache_salt = request.cache_salt(),
                                     .lora = "",
-                                    .model_revision = model->description().fingerprint});
+                                    .model_revision = model_});
   prompt_hashes_ = ChainedHashes(cache_namespace_, UnitsFromTokens(prompt_));
   affinity_key_ = AffinityKey(cache_namespace_, request.session_id(), prompt_hashes_,
                               host_.options->routing.affinity_tokens);
@@ -105,9 +107,12 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
   event_ = std::move(event);
   switch (event_.event_case()) {
     case v1::DecodeEvent::kTicket:
-      ticket_ = event_.ticket();
-      ledger_.Routed(host_.clock->NowUs());
-      return Run(flow_.OnTicket(attempt));
+      if (RequestFlow::Actions actions = flow_.OnTicket(attempt); !actions.empty()) {
+        ticket_ = event_.ticket();
+        ledger_.Routed(host_.clock->NowUs());
+        Run(std::move(actions));
+      }
+      return;
     case v1::DecodeEvent::kTokens:
       return Run(flow_.OnTokens(attempt));
     case v1::DecodeEvent::kFinished:
@@ -237,6 +242,7 @@ RequestFlow::Actions GenerateCall::ChooseRoute() {
        .placement = flow_.placement(),
        .excluded = flow_.excluded(),
        .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
+       .model = model_,
        .affinity_key = affinity_key_});
   if (!route.ok()) return flow_.OnNoRoute(route.status());
   route_ = *std::move(route);

@@ -120,6 +120,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   RequestLedgerBuilder ledger_;
   std::string request_id_;
   std::vector<TokenId> prompt_;
+  std::string model_;  // whose tokens the prompt's are: its fingerprint
   std::vector<Hash128> prompt_hashes_;
   AnswerChoices choices_{1};
   v1::SamplingParams sampling_;

@@ -66,11 +66,12 @@ FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
   const v1::Ledger& ledger = finished.ledger();
   // Workers are not trusted with the fleet's speeds: a time lies within the request's, tokens
   // within its tokens.
-  const auto time = [&](int64_t us) { return std::clamp<int64_t>(us, 0, ledger.total_us()); };
-  const int64_t length =
-      int64_t{finished.usage().prompt_tokens()} + finished.usage().completion_tokens();
+  const int64_t total_us = std::max<int64_t>(0, ledger.total_us());
+  const auto time = [&](int64_t us) { return std::clamp<int64_t>(us, 0, total_us); };
+  const int64_t length = std::max<int64_t>(
+      0, int64_t{finished.usage().prompt_tokens()} + finished.usage().completion_tokens());
   const auto tokens = [&](int32_t count) {
-    return static_cast<int32_t>(std::clamp<int64_t>(count, 0, std::max<int64_t>(0, length)));
+    return static_cast<int32_t>(std::clamp<int64_t>(count, 0, length));
   };
   FinishedRequest out{.decode = plan.decode, .prefill = plan.prefill};
   out.completion_tokens = finished.usage().completion_tokens();

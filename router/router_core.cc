@@ -108,15 +108,19 @@ bool RouterCore::HasFleetLocked() const {
 
 bool RouterCore::ready() {
   std::vector<WorkerNumber> telling;
+  bool has_waited = false;
   {
     std::lock_guard lock(mutex_);
     if (!HasFleetLocked()) return false;
     if (has_recovered_) return true;
+    const int64_t now_us = clock_->NowUs();
+    if (!recovering_since_us_) recovering_since_us_ = now_us;
+    has_waited = now_us - *recovering_since_us_ >= options_.index_wait_ms * 1000;
     for (const WorkerRecord& worker : registry_.workers()) {
       if (worker.report.prefix_cache) telling.push_back(worker.number);
     }
   }
-  if (!index_.HaveSettled(telling, clock_->NowUs())) return false;
+  if (!has_waited && !index_.HaveSettled(telling, clock_->NowUs())) return false;
   std::lock_guard lock(mutex_);
   has_recovered_ = true;
   return true;
@@ -128,6 +132,11 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     units.try_emplace(prefix.worker, prefix.units);  // the most first
   }
   std::lock_guard lock(mutex_);
+  const std::string& served = registry_.fleet_model();
+  if (!question.model.empty() && !served.empty() && question.model != served) {
+    return absl::UnavailableError(absl::StrCat("the prompt is in tokens of model ", question.model,
+                                               "; the fleet serves ", served, " now"));
+  }
   predicted_.Extend(question.prompt_hashes, clock_->NowUs(), units);
   RoutingInput input;
   input.prompt_tokens = question.prompt_tokens;

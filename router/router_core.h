@@ -53,6 +53,7 @@ struct RouteQuestion {
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded;
   std::string fingerprint = {};  // of the decode worker; empty: any
+  std::string model = {};        // whose tokens the prompt's are; empty: of whoever is there
   uint64_t affinity_key = 0;
 };
 
@@ -131,6 +132,7 @@ class RouterCore {
   WorkerRegistry registry_;
   WorkerNumber newest_in_index_{0};
   bool has_recovered_ = false;
+  std::optional<int64_t> recovering_since_us_;  // when the fleet was first large enough
   PredictedPrefixes predicted_;
   const std::unique_ptr<RoutingPolicy> policy_;
   SpeedBook speeds_;

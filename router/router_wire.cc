@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxRequestIdBytes = 128;
 constexpr int64_t kMaxTenantBytes = 256;
+constexpr size_t kMaxHeartbeatBytes = size_t{1} << 16;
 // What a message of the allowed size can hold at most is more; no model's context is.
 constexpr int64_t kMaxPromptTokenIds = 1 << 20;
 const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
@@ -63,6 +64,11 @@ std::optional<Value> If(bool present, Value value) {
 }  // namespace
 
 absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
+  // Several copies of it are kept, and made often.
+  if (const size_t bytes = wire.ByteSizeLong(); bytes > kMaxHeartbeatBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("a heartbeat of ", bytes, " bytes; at most ",
+                                                   kMaxHeartbeatBytes, " are allowed"));
+  }
   const v1::WorkerStatus& status = wire.status();
   WorkerReport out;
   ASSIGN_OR_RETURN(out.role, RoleFromWire(status.role()));

@@ -18,7 +18,7 @@
 
 namespace baton {
 
-// InvalidArgument for a role that does not exist.
+// InvalidArgument for a role that does not exist, and more than 64 KiB.
 absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire);
 ModelDescription ModelFromWire(v1::TokenizerDescription&& wire);
 SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire);

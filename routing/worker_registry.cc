@@ -128,20 +128,21 @@ void WorkerRegistry::MarkReachable(WorkerNumber number) {
   if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = false;
 }
 
-bool WorkerRegistry::HasStandIn(const WorkerRecord& worker,
-                                const absl::flat_hash_set<WorkerNumber>& silent) const {
-  return std::any_of(workers_.begin(), workers_.end(), [&](const WorkerRecord& other) {
-    return other.CanDecode() && !other.unreachable && !other.report.draining &&
-           !silent.contains(other.number) &&
-           (!worker.CanDecode() || other.report.fingerprint == worker.report.fingerprint);
-  });
-}
-
 std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     const absl::flat_hash_set<WorkerNumber>& silent) {
+  // Who may take over, by what their KV fits.
+  absl::flat_hash_set<std::string_view> stand_ins;
+  for (const WorkerRecord& worker : workers_) {
+    const bool heard = !worker.unreachable && !silent.contains(worker.number);
+    if (heard && worker.CanDecode() && !worker.report.draining) {
+      stand_ins.insert(worker.report.fingerprint);
+    }
+  }
   std::vector<WorkerNumber> dispensable;
   for (WorkerRecord& worker : workers_) {
-    worker.silent = silent.contains(worker.number) && HasStandIn(worker, silent);
+    const bool replaceable =
+        worker.CanDecode() ? stand_ins.contains(worker.report.fingerprint) : !stand_ins.empty();
+    worker.silent = silent.contains(worker.number) && replaceable;
     if (worker.silent) dispensable.push_back(worker.number);
   }
   const bool anybody =

@@ -151,8 +151,6 @@ class WorkerRegistry {
  private:
   using Incarnation = std::pair<std::string, Epoch>;
   WorkerRecord* FindMutable(WorkerNumber number);
-  bool HasStandIn(const WorkerRecord& worker,
-                  const absl::flat_hash_set<WorkerNumber>& silent) const;
   WorkerRecord* FindIncarnation(const std::string& id, Epoch epoch);
   absl::Status Check(const WorkerReport& report) const;
   absl::Status CheckPinned(const WorkerReport& report) const;

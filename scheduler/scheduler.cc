@@ -64,9 +64,9 @@ Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase,
 
 absl::Status Scheduler::Add(SequenceSpec spec) {
   RETURN_IF_ERROR(CheckCanEverFit(spec));
-  if (waiting_count() >= options_.max_waiting) {
-    return absl::ResourceExhaustedError(
-        StrCat("the queue holds ", waiting_count(), " sequences, at most ", options_.max_waiting));
+  if (new_waiting_count() >= options_.max_waiting) {
+    return absl::ResourceExhaustedError(StrCat("the queue holds ", new_waiting_count(),
+                                               " sequences, at most ", options_.max_waiting));
   }
   const Order order{.priority = spec.priority, .arrival = arrivals_++};
   Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting, order);

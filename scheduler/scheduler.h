@@ -9,8 +9,8 @@
 // Admission takes the blocks of all known tokens at once, so a prefill never stops half way. It
 // needs them free or evictable, and one more for each sequence already admitted, so that decodes
 // can grow before somebody must be preempted. The queue's order is strict in memory (nobody takes
-// blocks that one ahead waits for); behind a head that fits but would compute nothing in this step,
-// the next few may go ahead.
+// blocks that one ahead waits for, a hand-off of the same priority neither); behind a head that
+// fits but would compute nothing in this step, the next few may go ahead.
 //
 // When the pool runs dry the victim (lowest priority, then latest arrival, running ones only) is
 // preempted by recompute: its committed blocks stay in the prefix tree as evictable, and it waits
@@ -48,7 +48,7 @@ struct SchedulerOptions {
   int32_t token_budget = 512;      // tokens a step may compute, decode tokens included
   int32_t max_chunk_tokens = 512;  // of one sequence a step; "whole" is a large number
   int32_t max_running = 64;        // sequences with blocks, at most token_budget of them
-  int32_t max_waiting = 1024;      // queue bound
+  int32_t max_waiting = 1024;      // queue bound, for those that have not begun
   bool insert_chunks = true;       // committed blocks enter the prefix tree after every chunk
 };
 
@@ -98,15 +98,16 @@ class Scheduler {
   // can never fit the pool (both numbers), empty, or max_tokens < prompt.
   absl::Status Add(SequenceSpec spec);
 
-  // Who has to leave a full queue so that Add can take `spec`: the last in it, when that one is of
-  // lower priority and has not begun. None when there is room, nobody matters less, or Add would
-  // refuse `spec` for itself.
+  // Who has to leave a full queue so that Add can take `spec`: the last in it that is of lower
+  // priority and has not begun. None when there is room, nobody matters less, or Add would refuse
+  // `spec` for itself.
   std::optional<SequenceId> ToDisplace(const SequenceSpec& spec) const;
 
   // Admits a sequence at once and outside the queue, with its blocks reserved for the whole prompt,
   // in phase kWaitingForKv: the decode side of a hand-off. Returns nothing taken and
-  // ResourceExhausted when there is no room, or somebody of higher priority waits for it. After
-  // success matched()/BlockTable() of the cache tell what is missing.
+  // ResourceExhausted when there is no room beside what the head of the queue waits for, or
+  // somebody of higher priority waits. After success matched()/BlockTable() of the cache tell what
+  // is missing.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has landed and was verified. The sequence runs from there (it
   // recomputes whatever is not committed: a failed transfer reports what it has, or matched()).
@@ -175,12 +176,19 @@ class Scheduler {
     Sequence* sequence;
     int32_t remaining;  // tokens to compute
   };
+  // What one that is ahead will take.
+  struct Claim {
+    int32_t places = 0;
+    int32_t blocks = 0;
+  };
   enum class Room : uint8_t { kReady, kNone, kPreemptedItself };
 
   Sequence& Get(SequenceId id);
   const Sequence& Get(SequenceId id) const;
   absl::Status CheckCanEverFit(const SequenceSpec& spec) const;
   absl::Status CheckRoomForHandOff(const SequenceSpec& spec) const;
+  Claim ClaimOfHead(const SequenceSpec& newcomer) const;
+  int32_t BlocksToAdmit(const SequenceSpec& spec) const;
   Sequence& Remember(SequenceSpec spec, SequencePhase phase, Order order);
   // Whether its forks have room too, beside `admitted` others and of the blocks that are left.
   bool RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const;
@@ -200,6 +208,7 @@ class Scheduler {
                             SchedulerOutput& output);
   bool Admit(Sequence& sequence, SchedulerOutput& output);
   void AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const;
+  int32_t new_waiting_count() const { return waiting_count() - preempted_waiting_; }
   int32_t admitted_count() const { return running_count() + waiting_for_kv_ + promised_forks_; }
 
   const SchedulerOptions options_;

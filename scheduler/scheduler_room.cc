@@ -27,19 +27,30 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
 }
 
 std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const {
-  if (waiting_.empty() || waiting_count() < options_.max_waiting) return std::nullopt;
-  const auto& [order, last] = *waiting_.rbegin();
-  if (order.resumes || order.priority >= spec.priority || !CheckCanEverFit(spec).ok()) {
+  if (new_waiting_count() < options_.max_waiting || !CheckCanEverFit(spec).ok()) {
     return std::nullopt;
   }
-  return last->spec.id;
+  for (auto it = waiting_.rbegin(); it != waiting_.rend(); ++it) {
+    if (it->first.priority >= spec.priority) break;
+    if (!it->first.resumes) return it->second->spec.id;
+  }
+  return std::nullopt;
+}
+
+// What the queue's head still waits for is not to be had, unless the newcomer matters more.
+Scheduler::Claim Scheduler::ClaimOfHead(const SequenceSpec& newcomer) const {
+  if (waiting_.empty() || waiting_.begin()->first.priority < newcomer.priority) return {};
+  const Sequence& head = *waiting_.begin()->second;
+  if (CanNeverBegin(head)) return {};
+  return {.places = 1, .blocks = 1 + BlocksToAdmit(head.spec)};
+}
+
+int32_t Scheduler::BlocksToAdmit(const SequenceSpec& spec) const {
+  return cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens,
+                               spec.id);
 }
 
 absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
-  if (admitted_count() >= max_running_) {
-    return absl::ResourceExhaustedError(
-        StrCat(admitted_count(), " sequences are admitted, at most ", max_running_));
-  }
   if (preempted_waiting_ > 0) {
     return absl::ResourceExhaustedError(
         StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
@@ -49,13 +60,16 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
                                                waiting_.begin()->first.priority,
                                                " waits, this one has ", spec.priority));
   }
-  const int32_t needed =
-      cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens) +
-      admitted_count();
+  const Claim head = ClaimOfHead(spec);
+  if (admitted_count() + head.places >= max_running_) {
+    return absl::ResourceExhaustedError(StrCat(admitted_count(), " sequences are admitted and ",
+                                               head.places, " waits, at most ", max_running_));
+  }
+  const int32_t needed = BlocksToAdmit(spec) + admitted_count() + head.blocks;
   if (needed > cache_->available_blocks()) {
-    return absl::ResourceExhaustedError(StrCat(needed, " blocks needed, ",
-                                               cache_->available_blocks(), " of ",
-                                               cache_->num_blocks(), " can be had"));
+    return absl::ResourceExhaustedError(
+        StrCat(needed, " blocks needed, ", head.blocks, " of them by one ahead, ",
+               cache_->available_blocks(), " of ", cache_->num_blocks(), " can be had"));
   }
   const int32_t left = cache_->available_blocks() - needed;
   if (!RoomForForks(spec, admitted_count(), left)) {

@@ -30,7 +30,8 @@ constexpr int32_t kKeepaliveTimeoutMs = 900;
 
 struct WorkerOptions {
   EngineOptions engine;
-  RpcServerOptions server;
+  // Who may wait is for the engine's queue to say, which knows priorities.
+  RpcServerOptions server = {.max_active_requests = 4096};
   std::string advertise = "127.0.0.1";
   std::string transfer_listen = "127.0.0.1:0";
   std::string transfer_advertise;

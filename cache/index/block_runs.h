@@ -31,13 +31,19 @@
 
 namespace baton {
 
-// 64 bits of a 128-bit hash: low * first + high * second. Odd random numbers, which an attacker who
-// chooses prompts does not know, keep the table's buckets even.
+// 64 bits of a 128-bit hash: both halves of (low ^ first) * (high ^ second), folded as in wyhash.
+// Random numbers, which an attacker who chooses prompts or is a worker and chooses hashes does not
+// know, keep the table's buckets even. (low * first + high * second would not: of hashes that are
+// multiples of 2^(64-k) it makes 2^k keys, whatever the numbers are.)
 struct KeyMultipliers {
   uint64_t first = 0x9e3779b97f4a7c15;
   uint64_t second = 0xc2b2ae3d27d4eb4f;
 
-  uint64_t BitsOf(const Hash128& hash) const { return hash.low * first + hash.high * second; }
+  uint64_t BitsOf(const Hash128& hash) const {
+    __extension__ using Product = unsigned __int128;
+    const Product product = static_cast<Product>(hash.low ^ first) * (hash.high ^ second);
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
   BlockTable::Key KeyOf(const Hash128& hash) const { return BlockTable::Key(BitsOf(hash)); }
 };
 

@@ -37,6 +37,15 @@ TEST(AnswerChoices, RefusesWhatIsSaidOfAChoiceThatIsNoneOrHasEnded) {
   EXPECT_TRUE(choices.all()[1].tokens.empty());
 }
 
+TEST(AnswerChoices, NoWorkerGoesOnForEver) {
+  AnswerChoices choices(2, 5);
+  EXPECT_TRUE(choices.TakeTokens(0, Tokens{1, 2, 3}, 0).ok());
+  EXPECT_EQ(choices.TakeTokens(0, Tokens{4, 5, 6}, 0).message(),
+            "the decode worker sent 6 tokens of choice 0; at most 5 can be");
+  EXPECT_TRUE(choices.TakeTokens(0, Tokens{4, 5}, 0).ok());
+  EXPECT_TRUE(choices.TakeTokens(1, Tokens{1, 2, 3, 4, 5}, 0).ok());
+}
+
 TEST(AnswerChoices, TheLastTokenOfAChoiceWasNeverFed) {
   EXPECT_EQ(AnswerChoices::Committed(Tokens{1, 2}, {}), (Tokens{1, 2}));
   EXPECT_EQ(AnswerChoices::Committed(Tokens{1, 2}, {.tokens = {3, 4}}), (Tokens{1, 2, 3}));

@@ -120,6 +120,17 @@ TEST(RequestLedger, RoutingLearnsNothingBeyondThePullItself) {
   EXPECT_EQ(least.kv_transfer_us, 0);
 }
 
+TEST(RequestLedger, RoutingLearnsNothingOfNegativeCounts) {
+  v1::Finished finished = Finished();
+  finished.mutable_usage()->set_prompt_tokens(std::numeric_limits<int32_t>::min());
+  finished.mutable_usage()->set_completion_tokens(-1);
+  finished.mutable_ledger()->set_total_us(-1);
+  const FinishedRequest learnt = FinishedFromLedger(Plan(std::nullopt), 3, true, finished);
+  EXPECT_EQ(learnt.computed_tokens, 0);
+  EXPECT_EQ(learnt.kv_bytes, 0);
+  EXPECT_EQ(learnt.prefill_us, 0);
+}
+
 TEST(RequestLedger, RoutingLearnsNothingOfAPrefillThatNobodyReported) {
   const FinishedRequest lost = FinishedFromLedger(Plan(WorkerNumber(2)), 3, false, Finished());
   EXPECT_EQ(lost.prefill_us, 0);

@@ -1,5 +1,6 @@
 #include "router/router_core.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "text/byte_alphabet.h"
 
 namespace baton {
@@ -291,6 +293,42 @@ TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForATimeOnly) {
     core_.Tick();
   }
   EXPECT_TRUE(core_.ready());
+}
+
+// A rollout that keeps failing: whoever is there has come too late to have settled.
+TEST_F(RouterCoreTest, WorkersThatComeAndGoUnheardDelayReadinessForATimeOnly) {
+  ASSERT_TRUE(core_.Heartbeat(Report("good")).ok());
+  ASSERT_TRUE(core_.SetModel(Model()).ok());
+  const int64_t wait_us = RouterOptions().index_wait_ms * 1000;
+  for (int64_t waited_us = 0; waited_us < wait_us; waited_us += 1'000'000) {
+    ASSERT_TRUE(core_.Heartbeat(Report("good")).ok());
+    const std::string id = absl::StrCat("bad-", waited_us);
+    ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+    core_.Tick();
+    EXPECT_FALSE(core_.ready()) << waited_us;
+    core_.Leave(id, Epoch(1));
+    clock_.AdvanceUs(1'000'000);
+  }
+  ASSERT_TRUE(core_.Heartbeat(Report("bad")).ok());
+  core_.Tick();
+  EXPECT_TRUE(core_.ready());
+}
+
+// The last worker of one model leaves and the first of another registers while a prompt waits.
+TEST_F(RouterCoreTest, TokensOfOneModelNeverGoToAnother) {
+  ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
+  RouteQuestion question{.prompt_hashes = {}, .prompt_tokens = 10, .excluded = {}};
+  question.model = core_.Workers()[0].report.model;
+  ASSERT_TRUE(core_.ChooseRoute(question).ok());
+  core_.Leave("a", Epoch(1));
+  WorkerReport other = Report("b");
+  other.model = "another model";
+  ASSERT_TRUE(core_.Heartbeat(other).ok());
+  const absl::StatusOr<Route> route = core_.ChooseRoute(question);
+  EXPECT_TRUE(absl::IsUnavailable(route.status())) << route.status();
+  EXPECT_THAT(route.status().message(), testing::HasSubstr("the fleet serves another model now"));
+  question.model = "another model";
+  EXPECT_TRUE(core_.ChooseRoute(question).ok());
 }
 
 }  // namespace

@@ -69,6 +69,16 @@ TEST(RouterWire, HowAPoolIsCutIsToldBesideTheFingerprint) {
   EXPECT_NE(ReportFromWire(request)->fingerprint, one->fingerprint);
 }
 
+TEST(RouterWire, AHeartbeatHasABound) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->set_conservation_error(std::string(65'000, 'x'));
+  EXPECT_TRUE(ReportFromWire(request).ok());
+  request.mutable_fingerprint()->set_rope(std::string(1'000, 'x'));
+  EXPECT_THAT(ReportFromWire(request).status().ToString(),
+              testing::HasSubstr("bytes; at most 65536 are allowed"));
+}
+
 TEST(RouterWire, AReportSaysHowShortAPrefixTheWorkerUses) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);

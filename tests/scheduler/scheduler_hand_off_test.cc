@@ -77,12 +77,12 @@ TEST(SchedulerHandOff, OneThatWaitsForKvIsNeverPreemptedAndTheOtherWaitsForIt) {
   bench.ExpectTokens(2, 4);
 }
 
-TEST(SchedulerHandOff, APreemptedOneResumesBeforeEarlierArrivalsAndBeforeNewHandOffs) {
+TEST(SchedulerHandOff, APreemptedOneResumesBeforeWhoWaitsAndBeforeNewHandOffs) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16, 100), 12).ok());
   bench.Step();
-  ASSERT_TRUE(bench.Add(2, Prompt(32, 200), 1).ok());
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(8, 300), 20)).ok());
+  ASSERT_TRUE(bench.Add(2, Prompt(32, 200), 1).ok());
   bench.KvArrives(SequenceId(3), 8);
   SchedulerOutput output;
   while (output.preempted.empty()) output = bench.Step();

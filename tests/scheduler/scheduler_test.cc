@@ -177,15 +177,38 @@ TEST(Scheduler, OnlyWhoMattersMoreDisplacesTheLastOfAFullQueue) {
       << "it would be refused anyway";
 }
 
-TEST(Scheduler, AHandOffDoesNotPassWhoMattersMoreAndWaits) {
+TEST(Scheduler, AHandOffDoesNotPassWhoMattersAsMuchAndWaits) {
   SchedulerBench bench(Pool(10), Budget(64));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 8).ok());
   bench.Step();
   ASSERT_TRUE(bench.Add(2, Prompt(32, 100), 1, 1).ok());  // waits for blocks
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
               HasSubstr("a sequence of priority 1 waits, this one has 0"));
-  EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(4, 200), 1, 1)).ok());
-  bench.scheduler().Finish(SequenceId(4), false);
+  EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(4, 200), 1, 1)).ToString(),
+              HasSubstr("11 blocks needed, 9 of them by one ahead"));
+  EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(5, Prompt(4, 200), 1, 2)).ok());
+  bench.scheduler().Finish(SequenceId(5), false);
+}
+
+// A step later the head would have begun.
+TEST(Scheduler, AHandOffTakesWhatTheHeadOfTheQueueLeaves) {
+  SchedulerBench bench(Pool(10), Budget(64));
+  ASSERT_TRUE(bench.Add(1, Prompt(24), 4).ok());  // 6 blocks, and one to grow
+  EXPECT_FALSE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(16, 100), 1)).ok());
+  EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(12, 100), 1)).ok());
+  EXPECT_THAT(bench.Step().admitted, Contains(SequenceId(1)));
+  bench.scheduler().Finish(SequenceId(3), false);
+}
+
+TEST(Scheduler, AHandOffLeavesTheLastPlaceToTheHeadOfTheQueue) {
+  SchedulerOptions options = Budget(64);
+  options.max_running = 2;
+  SchedulerBench bench(Pool(100), options);
+  ASSERT_TRUE(bench.Add(1, Prompt(4), 4).ok());
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(4, 100), 1)).ok());
+  EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
+              HasSubstr("1 sequences are admitted and 1 waits, at most 2"));
+  bench.scheduler().Finish(SequenceId(2), false);
 }
 
 TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
