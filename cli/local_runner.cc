@@ -35,7 +35,7 @@ class CollectingSink final : public RequestSink {
     result.completion_tokens = info.completion_tokens;
     result.logits_hash = info.logits_hash;
     const RequestLedger& l = info.ledger;
-    result.cached_tokens = l.kv_bytes > 0 ? l.prefill_cached_tokens : l.cached_tokens;
+    result.cached_tokens = l.CachedWherePrefilled();
     result.ledger = {{"queue_us", l.queue_us},
                      {"prefill_us", l.prefill_us},
                      {"prefill_chunks", l.prefill_chunks},

@@ -39,7 +39,7 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
   }
   std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
   if (const std::optional<uint64_t> transfer_id = OnItsWay(request.cache_namespace, units)) {
-    imports_.at(*transfer_id).waiters.push_back({handle, sink});
+    imports_.at(*transfer_id).waiters.push_back({handle, sink, units.size()});
     transfer_of_.emplace(handle, *transfer_id);
     return absl::OkStatus();
   }
@@ -58,12 +58,13 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
     sink->OnDone(PullResult{.tokens = matched});
     return absl::OkStatus();
   }
+  const size_t asked = units.size();
   Import import{.sequence = id,
                 .cache_namespace = request.cache_namespace,
                 .units = std::move(units),
                 .blocks = {table.begin() + matched / block_size_, table.end()},
                 .ticket = {},
-                .waiters = {{handle, sink}}};
+                .waiters = {{handle, sink, asked}}};
   absl::Status status = Expect(std::move(import), request.timeout_ms);
   if (!status.ok()) cache_->Release(id, /*keep=*/true);
   return status;
@@ -118,8 +119,12 @@ absl::Status PrefixPulls::MakeRoom(int64_t blocks) {
 
 bool PrefixPulls::OnEvent(const TransferEvent& event) {
   switch (event.kind) {
-    case TransferEvent::Kind::kReceiving:
-      return imports_.contains(event.id);
+    case TransferEvent::Kind::kReceiving: {
+      const auto import = imports_.find(event.id);
+      if (import == imports_.end()) return false;
+      import->second.landing = true;
+      return true;
+    }
     case TransferEvent::Kind::kReceived:
     case TransferEvent::Kind::kReceiveFailed: {
       auto node = imports_.extract(event.id);
@@ -182,10 +187,16 @@ void PrefixPulls::Cancel(RequestHandle handle) {
   import.waiters.erase(waiter);
   if (import.waiters.empty()) {
     transport_->CancelReceive(transfer_id);
-  } else if (had_ticket) {
+  } else if (had_ticket && !import.landing) {
     // Its source may never have heard of it. A second sender does no harm: the transport refuses
     // it.
-    import.waiters.front().sink->OnTicket(import.ticket);
+    const auto next =
+        std::find_if(import.waiters.begin(), import.waiters.end(),
+                     [&](const Waiter& one) { return one.units == import.units.size(); });
+    if (next != import.waiters.end()) {
+      std::iter_swap(import.waiters.begin(), next);
+      import.waiters.front().sink->OnTicket(import.ticket);
+    }
   }
   sink->OnDone(absl::CancelledError("the pull was cancelled"));
 }

@@ -16,8 +16,8 @@
 //     finds it. Leases end by time, and before that when a sequence finds no room. They count as
 //     transfers do, so a sequence that could have their blocks waits and is not cut short.
 //  4. Who asks for a prefix that is on its way already waits for that transfer, and no second one
-//  is
-//     begun. It goes on as long as one of those who wait is there.
+//     is begun. It goes on as long as one of those who wait is there; when the one who was to send
+//     for it leaves before anything has come, another who waits for the whole of it is.
 //  5. Every Pull gets one OnDone. Blocks of a transfer are held until its terminal event.
 //
 // Thread safety: belongs to the engine thread; sinks are called on it.
@@ -93,6 +93,7 @@ class PrefixPulls {
   struct Waiter {
     RequestHandle handle;
     std::shared_ptr<PullSink> sink;
+    size_t units;  // of the import's, that it asked for
   };
   struct Import {
     SequenceId sequence;  // owns its blocks; named after who asked first
@@ -100,7 +101,8 @@ class PrefixPulls {
     std::vector<CacheUnit> units;  // whole blocks
     std::vector<BlockId> blocks;   // that the transfer writes
     TransferTicket ticket;
-    std::vector<Waiter> waiters;  // the first was given the ticket; none left: cancelled
+    std::vector<Waiter> waiters;  // the first has the ticket, if anybody; none left: cancelled
+    bool landing = false;         // some blocks have come
   };
   struct Export {
     int32_t asked_tokens;         // of the prefix, by the ticket

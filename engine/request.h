@@ -75,6 +75,11 @@ struct RequestLedger {
   // The prefill worker's cache, when the prompt was computed there; queue, prefill and
   // computed_tokens are then that worker's.
   int32_t prefill_cached_tokens = 0;
+  bool prefilled_elsewhere = false;
+
+  int32_t CachedWherePrefilled() const {
+    return prefilled_elsewhere ? prefill_cached_tokens : cached_tokens;
+  }
 };
 
 struct FinishInfo {

@@ -127,6 +127,7 @@ void WorkerCore::OnKvReceived(Request& request, const TransferEvent& event) {
   ledger.prefill_chunks = manifest->prefill.chunks;
   ledger.computed_tokens = manifest->prefill.computed_tokens;
   ledger.prefill_cached_tokens = manifest->prefill.cached_tokens;
+  ledger.prefilled_elsewhere = true;
   ledger.kv_bytes = event.bytes;
   ledger.kv_transfer_us = event.busy_us;
   const int64_t landed_us = clock_->NowUs();

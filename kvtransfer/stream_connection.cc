@@ -168,7 +168,17 @@ bool StreamConnection::HasTransfers() const {
                         : node_.receiver().HasTransfersWith(peer_);
 }
 
+// A ping that is much too late was held up here: this process stood still, maybe with its whole
+// machine, and nobody could be heard meanwhile.
+void StreamConnection::ForgiveOwnPause(int64_t now_us) {
+  const int64_t late_us = now_us - next_ping_us_;
+  if (!watching_life_ || late_us < 2 * options_.ping_interval_ms * 1000) return;
+  last_heard_us_ = std::min(now_us, last_heard_us_ + late_us);
+  if (frame_deadline_us_ != 0) frame_deadline_us_ += late_us;
+}
+
 absl::Status StreamConnection::OnTimer(int64_t now_us) {
+  ForgiveOwnPause(now_us);
   if (state_ != State::kOpen) {
     if (now_us < state_deadline_us_) return absl::OkStatus();
     return absl::UnavailableError(state_ == State::kConnecting ? "no connection in time"

@@ -10,8 +10,8 @@
 //
 // A connection is cut when it does not connect or greet in time, when a frame once begun does not
 // arrive in time, and, while transfers are open, when nothing at all was heard for
-// `silence_timeout_ms`; each side pings to be heard. An accepted one without transfers is cut after
-// a silence of `idle_timeout_ms`.
+// `silence_timeout_ms` in which this side was awake; each side pings to be heard. An accepted one
+// without transfers is cut after a silence of `idle_timeout_ms`.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once
@@ -19,6 +19,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -108,8 +109,9 @@ class StreamConnection {
   absl::Status Unexpected(const Frame& frame) const;
   // How the sender's pool is cut. REQUIRES: accepted by us, and open.
   const KvGeometry& sender_geometry() const { return sender_geometry_; }
-  // Counts against this turn what moved beside the stream.
-  void Moved(int64_t bytes) { turn_bytes_ += bytes; }
+  // Counts against this turn what moved, with what a system call and a frame cost: of the smallest
+  // frames a turn's bytes would be 400,000, and everybody else would wait for seconds.
+  void Moved(int64_t bytes) { turn_bytes_ += std::max(bytes, kLeastCharge); }
 
   TransferNode& node_;
   const PeerId peer_;
@@ -119,10 +121,12 @@ class StreamConnection {
 
  private:
   enum class State : uint8_t { kConnecting, kGreeting, kOpen, kRefused };
+  static constexpr int64_t kLeastCharge = 4096;
 
   absl::Status OnFrame(Frame frame, int64_t now_us);
   absl::Status OnGreeting(const Frame& frame, int64_t now_us);
   absl::Status WatchLife(int64_t now_us);
+  void ForgiveOwnPause(int64_t now_us);
   bool HasTransfers() const;
 
   const TcpOptions& options_;

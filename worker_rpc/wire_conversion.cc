@@ -201,9 +201,7 @@ v1::Finished FinishedToWire(FinishInfo info) {
   v1::Usage* usage = out.mutable_usage();
   usage->set_prompt_tokens(info.prompt_tokens);
   usage->set_completion_tokens(info.completion_tokens);
-  // Of the worker that computed the rest of the prompt.
-  usage->set_cached_tokens(info.ledger.kv_bytes > 0 ? info.ledger.prefill_cached_tokens
-                                                    : info.ledger.cached_tokens);
+  usage->set_cached_tokens(info.ledger.CachedWherePrefilled());
   out.set_logits_hash(info.logits_hash);
   out.set_choice(info.choice);
   const RequestLedger& ledger = info.ledger;

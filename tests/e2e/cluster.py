@@ -1,5 +1,6 @@
 """A `baton up` on a free port of this machine, for tests that drive real processes. Standard library only."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -62,6 +63,11 @@ def busy(worker):
     return {name: count for name, count in counts.items() if count != 0}
 
 
+def end_with_parent():
+    """In a child: nothing stays behind of a test that is killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Service:
     """A running service, to ask and to use; `router` is set by who starts it."""
 
@@ -118,7 +124,7 @@ class Cluster(Service):
                    *(f"--router-argument={argument}" for argument in router_arguments)]
         # A session of its own: a signal to this script's terminal is not one to the service.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
-                                        start_new_session=True)
+                                        start_new_session=True, preexec_fn=end_with_parent)
         os.close(log)
         line = self.process.stdout.readline().split()
         if len(line) != 2 or line[0] != "ready":

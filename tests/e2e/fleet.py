@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from cluster import REST_TIMEOUT_S, START_TIMEOUT_S, Service, wait_until
+from cluster import REST_TIMEOUT_S, START_TIMEOUT_S, Service, end_with_parent, wait_until
 from fault_proxy import FaultProxy
 from message_taps import GrpcTap, TransferTap
 
@@ -47,7 +47,8 @@ class Process:
 
     def __init__(self, command, says):
         handle, self.log_path = tempfile.mkstemp(prefix="baton-", suffix=".log")
-        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=handle, text=True, start_new_session=True)
+        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=handle, text=True, start_new_session=True,
+                                      preexec_fn=end_with_parent)
         os.close(handle)
         line = self.popen.stdout.readline().split()
         if not line or line[0] != says:
@@ -217,13 +218,15 @@ class Strike:
 
     def __init__(self, action):
         self.action, self.where, self.at_s = action, None, None
+        self.lock = threading.Lock()  # every proxy has a thread of its own
         self.struck = threading.Event()
 
     def at(self, where):
         def strike(unit):
-            if self.where is not None:
-                return None
-            self.where, self.at_s = where, time.monotonic()
+            with self.lock:
+                if self.where is not None:
+                    return None
+                self.where, self.at_s = where, time.monotonic()
             self.struck.set()
             return self.action(where, unit)
         return strike

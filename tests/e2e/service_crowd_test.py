@@ -7,8 +7,11 @@ whose holder is busy comes to be held by others too. And tenants: what one has c
 Standard library only.
 """
 
+import re
+import subprocess
+
 from cluster import wait_until
-from service_case import BLOCK, SEEN_TIMEOUT_S, ServiceTest, main
+from service_case import BLOCK, SEEN_TIMEOUT_S, ServiceTest, baton, main
 
 
 class Crowd(ServiceTest):
@@ -25,12 +28,19 @@ class Crowd(ServiceTest):
         return [results[job["id"]] for job in jobs]
 
     def units(self):
-        """Indexed units of every worker, when the router has heard all that the workers hold."""
+        """Indexed units of every worker, when the router has heard all that the workers hold now."""
         def settled():
-            pools = {name: worker["pool"]["cached_blocks"] for name, worker in self.cluster.wait_at_rest().items()}
+            pools = {name: self.cached_blocks(worker) for name, worker in self.cluster.wait_at_rest().items()}
             index = {worker["worker_id"]: worker["units"] for worker in self.cluster.status()["index"]["workers"]}
             return index if index == pools else None
         return wait_until(settled, SEEN_TIMEOUT_S, "the index and the pools alike")
+
+    @staticmethod
+    def cached_blocks(worker):
+        """By the worker's own words: the router's may be a heartbeat old."""
+        done = subprocess.run([baton(), "inspect", "worker", "--worker", worker["address"]], capture_output=True, text=True,
+                              timeout=60, check=True)
+        return int(re.search(r"(\d+) cached", done.stdout).group(1))
 
     def added(self, before):
         return {name: units - before[name] for name, units in self.units().items()}

@@ -28,12 +28,16 @@ TEST_F(ServiceFailureTest, ACancellationReachesBothEngines) {
 
 TEST_F(ServiceFailureTest, ADeadlineReachesTheEngine) {
   FakeWorker& decode = AddDecode({.finish = false});
-  const Answer answer = Generate(LongPrompt(), /*timeout_ms=*/300);
-  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // On a slow machine a short one passes before the engine has heard of the request.
+  for (int timeout_ms = 250; decode.engine().generated().empty(); timeout_ms *= 2) {
+    ASSERT_LT(timeout_ms, 100'000);
+    const Answer answer = Generate(LongPrompt(), timeout_ms);
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
   EXPECT_TRUE(decode.engine().Eventually([](auto& e) { return e.cancelled_count() == 1; }));
   const int64_t timeout_ms = decode.engine().generated()[0].timeout_ms;
   EXPECT_GT(timeout_ms, 0);  // 0 would be none
-  EXPECT_LT(timeout_ms, 10'000);
+  EXPECT_LT(timeout_ms, 100'000);
 }
 
 TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {

@@ -123,7 +123,8 @@ class Silence(FaultsTest):
             name = f"frozen_prefill_at_{message[:-1]}"
             strike = self.fleet.strike_at(
                 message, nth, lambda *_: self.fleet["prefill-0"].process.signal(signal.SIGSTOP), channel, role)
-            self.answer_all(name, "--placement", "remote")
+            # Others might be routed when there is no prefill worker, and insist on one.
+            self.answer_all(name, "--placement", "remote", count=1)
             self.assertTrue(strike.struck.is_set())
             report(f"{name}_answered_ms", (time.monotonic() - strike.at_s) * 1000)
             self.fleet.make_whole()

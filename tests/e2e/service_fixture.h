@@ -88,6 +88,7 @@ class ServiceTest : public ::testing::Test {
     RouterOptions options;
     options.server.listen = address;
     options.server.drain_ms = 100;
+    options.index_wait_ms = 60'000;  // what is to be followed is, on a slow machine too
     router_ = *RouterServer::Start(options);
     channel_ = MakeChannel(router_->rpc().address());
     stub_ = v1::Inference::NewStub(channel_);
@@ -126,6 +127,23 @@ class ServiceTest : public ::testing::Test {
     });
   }
 
+  // Of LongPrompt, which the byte tokenizer makes 200 tokens of.
+  static std::vector<Hash128> PromptHashes() {
+    const CacheNamespace space =
+        MakeNamespace({.tenant = "", .cache_salt = "", .lora = "", .model_revision = "fake-model"});
+    return ChainedHashes(space, std::vector<CacheUnit>(200, CacheUnit{'x'}));
+  }
+  // Of the worker with this id; an empty message when the index does not know it.
+  v1::IndexedWorkerStatus Indexed(const std::string& id) {
+    const v1::GetStatusResponse status = Status();
+    for (const v1::IndexedWorkerStatus& worker : status.index().workers()) {
+      if (worker.worker_id() == id) return worker;
+    }
+    return {};
+  }
+  bool TickingUntilUnits(const std::string& id, int64_t units) {
+    return Ticking([&] { return Indexed(id).followed() && Indexed(id).units() == units; });
+  }
   // Until so many workers' KV events are followed.
   bool TickingUntilFollowed(int workers) {
     return Ticking([this, workers] {

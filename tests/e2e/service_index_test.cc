@@ -15,23 +15,6 @@ using ::testing::HasSubstr;
 
 class ServiceIndexTest : public ServiceTest {
  protected:
-  // Of LongPrompt, which the byte tokenizer makes 200 tokens of.
-  static std::vector<Hash128> PromptHashes() {
-    const CacheNamespace space =
-        MakeNamespace({.tenant = "", .cache_salt = "", .lora = "", .model_revision = "fake-model"});
-    return ChainedHashes(space, std::vector<CacheUnit>(200, CacheUnit{'x'}));
-  }
-  // Of the worker with this id; an empty message when the index does not know it.
-  v1::IndexedWorkerStatus Indexed(const std::string& id) {
-    const v1::GetStatusResponse status = Status();
-    for (const v1::IndexedWorkerStatus& worker : status.index().workers()) {
-      if (worker.worker_id() == id) return worker;
-    }
-    return {};
-  }
-  bool TickingUntilUnits(const std::string& id, int64_t units) {
-    return Ticking([&] { return Indexed(id).followed() && Indexed(id).units() == units; });
-  }
   std::string DecodeWorkerOfThePrompt() {
     const Answer answer = Generate(LongPrompt());
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();

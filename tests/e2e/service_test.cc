@@ -83,6 +83,8 @@ TEST_F(ServiceTest, AShortPromptAndAKnownPrefixArePrefilledOnTheDecodeWorker) {
   EXPECT_FALSE(decode.engine().generated()[0].remote_prefill);
   EXPECT_TRUE(Generate(LongPrompt()).status.ok());
   EXPECT_TRUE(decode.engine().generated()[1].remote_prefill);
+  decode.engine().Store(PromptHashes());
+  ASSERT_TRUE(TickingUntilUnits("worker-1", 12));
   EXPECT_TRUE(Generate(LongPrompt()).status.ok());
   EXPECT_FALSE(decode.engine().generated()[2].remote_prefill);
 }

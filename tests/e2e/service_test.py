@@ -13,11 +13,12 @@ import re
 import tempfile
 import unittest.mock
 
-from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, ServiceTest, inspect_tokens, main, read_texts, run
+from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, PATIENT_ROUTER, ServiceTest, inspect_tokens, main, read_texts, run
 
 
 class SameAnswers:
     """Mixed into a test case of any transport."""
+    router_arguments = PATIENT_ROUTER
 
     def boundary_jobs(self):
         """Prompts that end before, at and after the boundaries of blocks and chunks, greedy and sampled."""
@@ -217,11 +218,12 @@ class Refusals(ServiceTest):
 
 class WithoutPrefixCache(ServiceTest):
     worker_arguments = ("--kv-blocks=512", "--no-prefix-cache")
+    router_arguments = PATIENT_ROUTER
 
     def test_a_known_prompt_is_shipped_again(self):
         job = {"id": "it", "prompt_token_ids": self.prompt(300), "max_tokens": 2, "temperature": 0}
         for _ in range(2):
-            result = self.cluster.generate([job])[0]["it"]
+            result = self.cluster.generate([job], "--placement", "remote")[0]["it"]
             self.assertEqual(result.get("prefill_worker"), "prefill-0", result)
             self.assertEqual(result["usage"]["cached_tokens"], 0)
             self.assertEqual(result["ledger"]["computed_tokens"], 300)

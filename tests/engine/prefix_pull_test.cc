@@ -130,6 +130,40 @@ TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
   bench.ExpectAllBlocksHome();
 }
 
+// A ticket is for the whole prefix: whoever wants less of it cannot send for it.
+TEST(PrefixPull, OnlyWhoWantsTheWholeOfItIsToSendForIt) {
+  WorkerBench bench;
+  const auto first = bench.Pull(kPrefix);
+  const auto shorter = bench.Pull({kPrefix.begin(), kPrefix.begin() + 10});
+  const auto same = bench.Pull(kPrefix);
+  bench.core->Cancel(1);
+  EXPECT_FALSE(shorter->ticket.has_value());
+  ASSERT_TRUE(same->ticket.has_value());
+  EXPECT_EQ(IdOf(*same), IdOf(*first));
+  bench.fake.Deliver(IdOf(*first), kPrompt, "");
+  bench.core->PollTransfers();
+  EXPECT_TRUE(same->done->ok());
+  EXPECT_TRUE(shorter->done->ok());
+  EndLeases(bench);
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(PrefixPull, NobodySendsForWhatIsComing) {
+  WorkerBench bench;
+  const auto first = bench.Pull(kPrefix);
+  const auto same = bench.Pull(kPrefix);
+  bench.fake.Progress(IdOf(*first));
+  bench.core->PollTransfers();
+  bench.core->Cancel(1);
+  EXPECT_FALSE(same->ticket.has_value());
+  EXPECT_EQ(bench.fake.receives.at(IdOf(*first)).cancels, 0);
+  bench.fake.Deliver(IdOf(*first), kPrompt, "");
+  bench.core->PollTransfers();
+  EXPECT_EQ((*same->done)->tokens, 32);
+  EndLeases(bench);
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(PrefixPull, ThatNobodyWaitsForAnyMoreIsCancelledAndNobodyJoinsIt) {
   WorkerBench bench;
   const auto pull = bench.Pull(kPrefix);

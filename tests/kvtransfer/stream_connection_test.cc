@@ -1,0 +1,98 @@
+// Time and turns of a connection, by a clock of the test's own. What it does with peers: the
+// transports' tests.
+#include "kvtransfer/stream_connection.h"
+
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "kvtransfer/tcp_connection.h"
+#include "tests/kvtransfer/hostile_peer.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kMillisecond = 1000;
+
+// A receiver whose sender is the test.
+class StreamConnectionTest : public testing::Test {
+ protected:
+  StreamConnectionTest() {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    theirs_ = FileDescriptor(ends[0]);
+    ours_ = ends[1];
+    connection_ = std::make_unique<TcpConnection>(ConnectionParts{.node = node_,
+                                                                  .options = options_,
+                                                                  .peer = PeerId(1),
+                                                                  .socket = FileDescriptor(ends[1]),
+                                                                  .address = "",
+                                                                  .now_us = now_us_});
+    Say(EncodeFrame(
+        HelloFrame{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"}));
+    EXPECT_TRUE(connection_->OnReadable(now_us_).ok());
+  }
+
+  void Say(const std::string& bytes) {
+    ASSERT_EQ(write(theirs_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+  void OpenTransfer() {
+    node_.Apply(Spec(1), now_us_);
+    Say(EncodeFrame(Announcement(1)));
+    ASSERT_TRUE(connection_->OnReadable(now_us_).ok());
+    ASSERT_TRUE(connection_->OnTimer(now_us_).ok());
+  }
+  int Unread() const {
+    int bytes = 0;
+    EXPECT_EQ(ioctl(ours_, FIONREAD, &bytes), 0);
+    return bytes;
+  }
+
+  const TcpOptions options_;
+  const KvLayout layout_ = MakeLayout({});
+  std::vector<std::byte> pool_ = std::vector<std::byte>(layout_.pool_bytes());
+  TransferNode node_{{.base = pool_.data(), .layout = layout_}, MakeFingerprint({}), Epoch(2)};
+  int64_t now_us_ = 1'000'000;
+  FileDescriptor theirs_;
+  int ours_ = -1;
+  std::unique_ptr<TcpConnection> connection_;
+};
+
+TEST_F(StreamConnectionTest, APeerIsCutAfterASilenceThatThisSideWasAwakeFor) {
+  OpenTransfer();
+  for (int64_t silent_ms = 0; silent_ms < options_.silence_timeout_ms; silent_ms += 50) {
+    ASSERT_TRUE(connection_->OnTimer(now_us_).ok()) << silent_ms;
+    now_us_ += 50 * kMillisecond;
+  }
+  EXPECT_TRUE(absl::IsUnavailable(connection_->OnTimer(now_us_)));
+}
+
+TEST_F(StreamConnectionTest, APauseOfThisProcessIsNotThePeersSilence) {
+  OpenTransfer();
+  for (int i = 0; i < 3; ++i) {
+    now_us_ += 10 * options_.silence_timeout_ms * kMillisecond;
+    ASSERT_TRUE(connection_->OnTimer(now_us_).ok());
+  }
+  absl::Status cut;
+  for (int64_t awake_ms = 0; awake_ms <= options_.silence_timeout_ms && cut.ok(); awake_ms += 50) {
+    cut = connection_->OnTimer(now_us_);
+    now_us_ += 50 * kMillisecond;
+  }
+  EXPECT_TRUE(absl::IsUnavailable(cut)) << "afterwards it counts again";
+}
+
+// However small the frames are that a peer sends, others have their turn.
+TEST_F(StreamConnectionTest, ATurnIsBoundedInFramesToo) {
+  const std::string pong = EncodeFrame(PongFrame{});
+  std::string flood;
+  for (int i = 0; i < 4000; ++i) flood += pong;
+  Say(flood);
+  ASSERT_TRUE(connection_->OnReadable(now_us_).ok());
+  EXPECT_GT(Unread(), 1000 * static_cast<int>(pong.size()));
+  EXPECT_LT(Unread(), static_cast<int>(flood.size()));
+}
+
+}  // namespace
+}  // namespace baton
