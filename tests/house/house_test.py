@@ -54,7 +54,6 @@ TESTED_ELSEWHERE = {
     # Sockets, and bytes landing in the pool, seen through real connections.
     "kvtransfer/tcp_socket.cc": "tests/kvtransfer/socket_transport_test.cc",
     "kvtransfer/create_socket_transport.cc": "tests/kvtransfer/socket_transport_test.cc",
-    "kvtransfer/stream_connection.cc": "tests/kvtransfer/socket_transport_test.cc",
     "kvtransfer/shm_connection.cc": "tests/kvtransfer/shm_hostile_sender_test.cc",
     "kvtransfer/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     "kvtransfer/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
