@@ -19,10 +19,10 @@ enum class InstructionSet : uint8_t { kPlain, kAvx2, kAvx512 };
 std::string_view InstructionSetName(InstructionSet set);
 
 // The state of one (token, query head) over one attention segment (NUMERICS §8).
-struct AttentionState {
-  float maximum;
+struct alignas(64) AttentionState {
   float lane_sums[kLanes];
   float output[kMaxHeadDim];  // head_dim values are used
+  float maximum;
   bool any_visible;
 };
 

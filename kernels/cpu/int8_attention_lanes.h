@@ -112,24 +112,32 @@ inline void AddInt8Tile(const Int8Tile& tile, int64_t dims, const Int8Query* que
   float* outputs[kQueries];
   const Int16Operand* rows[kQueries];
   const Int16Operand* packed[kQueries];
+  uint64_t visible[kQueries];
+  AttentionState* states[kQueries];
+  Lanes largest[kQueries];
+  Lanes alphas[kQueries];
   for (int n = 0; n < kQueries; ++n) {
     rows[n] = queries[n].row;
     packed[n] = &operands[n];
+    visible[n] = queries[n].visible;
+    states[n] = queries[n].state;
+    outputs[n] = states[n]->output;
   }
   DotKeys<kQueries>(tile.keys, dims, rows, weights);
   const Lanes hidden = Set(-__builtin_inff());
   for (int n = 0; n < kQueries; ++n) {
-    const Int8Query& query = queries[n];
-    Lanes largest = Set(query.state->maximum);
+    largest[n] = Set(states[n]->maximum);
     for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-      const Lanes scale = Multiply(Set(query.factor), Load(tile.key_scales + j));
+      const Lanes scale = Multiply(Set(queries[n].factor), Load(tile.key_scales + j));
       const Lanes score = Multiply(Load(weights[n] + j), scale);
       Store(weights[n] + j, score);
-      largest = Maximum(Select(query.visible >> j & 0xffff, score, hidden), largest);
+      largest[n] = Maximum(Select(visible[n] >> j & 0xffff, score, hidden), largest[n]);
     }
-    TakeScores(weights[n], query.visible, largest, dims, *query.state);
-    scales[n] = PackWeights(tile, query.visible, weights[n], &operands[n]);
-    outputs[n] = query.state->output;
+  }
+  TakeScores<kQueries>(weights, visible, largest, states, alphas);
+  for (int n = 0; n < kQueries; ++n) {
+    Rescale(*states[n], alphas[n], dims);
+    scales[n] = PackWeights(tile, visible[n], weights[n], &operands[n]);
   }
   AddInt8Values<kQueries>(tile.values, dims, packed, scales, outputs);
 }

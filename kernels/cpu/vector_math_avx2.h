@@ -23,6 +23,8 @@ struct Lanes {
 inline constexpr int kQueryTile = 2;
 inline constexpr int kScoreGroups = 1;
 inline constexpr int kOutputTile = 2;
+// Query heads that read one row of K or V together.
+inline constexpr int kDirectQueries = 2;
 
 inline Lanes Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 inline Lanes Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -96,6 +98,13 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// out[n]: every lane the largest of a[n]. REQUIRES: no NaN.
+template <int kCount>
+inline void LargestOfEach(const Lanes* a, Lanes* out) {
+  for (int n = 0; n < kCount; ++n) out[n] = Set(LargestLane(a[n]));
+}
+inline float FirstLane(Lanes a) { return _mm256_cvtss_f32(a.lo); }
+
 inline __m256 Exp8(__m256 a) {
   const __m256 magic = _mm256_set1_ps(12582912.0f);
   const __m256 x = _mm256_min_ps(_mm256_set1_ps(88.3762626647949f), a);  // keeps NaN
@@ -119,6 +128,14 @@ inline __m256 Exp8(__m256 a) {
 }
 // NUMERICS §2.
 inline Lanes Exp(Lanes a) { return {Exp8(a.lo), Exp8(a.hi)}; }
+// Exp of kCount numbers, each in every lane of its own register.
+template <int kCount>
+inline void ExpOfEach(const Lanes* a, Lanes* out) {
+  for (int n = 0; n < kCount; ++n) {
+    const __m256 one = Exp8(a[n].lo);
+    out[n] = {one, one};
+  }
+}
 
 // ---- stored types ---------------------------------------------------------------------------
 

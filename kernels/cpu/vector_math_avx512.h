@@ -27,10 +27,12 @@ struct Lanes {
 };
 
 // How many query heads, registers of scores and of outputs an inner loop of attention holds at
-// once.
-inline constexpr int kQueryTile = 4;
+// once: the tree of Tree16 keeps five times the first two.
+inline constexpr int kQueryTile = 3;
 inline constexpr int kScoreGroups = 2;
 inline constexpr int kOutputTile = 4;
+// Query heads that read one row of K or V together.
+inline constexpr int kDirectQueries = 4;
 
 inline Lanes Set(float x) { return {_mm512_set1_ps(x)}; }
 inline Lanes Load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -76,6 +78,34 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+inline __m512 LargerEight(__m512 a, __m512 b) {
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+inline __m512 LargerFour(__m512 a, __m512 b) {
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+// Lane 4 n of `a`, for n of 0…3, in every lane of out[n]; kCount of them.
+template <int kCount>
+inline void SpreadQuarters(__m512 a, Lanes* out) {
+  out[0] = {_mm512_shuffle_f32x4(a, a, 0x00)};
+  if constexpr (kCount > 1) out[1] = {_mm512_shuffle_f32x4(a, a, 0x55)};
+  if constexpr (kCount > 2) out[2] = {_mm512_shuffle_f32x4(a, a, 0xaa)};
+  if constexpr (kCount > 3) out[3] = {_mm512_shuffle_f32x4(a, a, 0xff)};
+}
+// out[n]: every lane the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
+template <int kCount>
+inline void LargestOfEach(const Lanes* a, Lanes* out) {
+  static_assert(kCount <= 4);
+  const __m512 low = LargerEight(a[0].v, a[kCount > 1 ? 1 : 0].v);
+  const __m512 high =
+      kCount > 2 ? LargerEight(a[kCount > 2 ? 2 : 0].v, a[kCount > 3 ? 3 : 0].v) : low;
+  __m512 largest = LargerFour(low, high);
+  largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0x4e));
+  largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0xb1));
+  SpreadQuarters<kCount>(largest, out);
+}
+inline float FirstLane(Lanes a) { return _mm512_cvtss_f32(a.v); }
+
 // NUMERICS §2.
 inline Lanes Exp(Lanes a) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
@@ -98,6 +128,17 @@ inline Lanes Exp(Lanes a) {
       _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
   const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
   return {_mm512_mask_add_ps(_mm512_maskz_mov_ps(kept, scaled), nan, a.v, a.v)};
+}
+
+// Exp of kCount <= 4 numbers, each in every lane of its own register.
+template <int kCount>
+inline void ExpOfEach(const Lanes* a, Lanes* out) {
+  static_assert(kCount <= 4);
+  __m512 all = a[0].v;
+  if constexpr (kCount > 1) all = _mm512_mask_blend_ps(0x00f0, all, a[1].v);
+  if constexpr (kCount > 2) all = _mm512_mask_blend_ps(0x0f00, all, a[2].v);
+  if constexpr (kCount > 3) all = _mm512_mask_blend_ps(0xf000, all, a[3].v);
+  SpreadQuarters<kCount>(Exp({all}).v, out);
 }
 
 // ---- stored types ---------------------------------------------------------------------------
