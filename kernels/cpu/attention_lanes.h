@@ -114,6 +114,7 @@ template <int kQueries, int kChunks>
     Lanes key[kScoreGroups];
     Unroll<kScoreGroups>([&](int g) __attribute__((always_inline)) {
       key[g] = Load(keys + d * kAttentionTile + g * kLanes);
+      KeepInRegister(key[g]);
     });
     Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
       const Lanes value = Set(q[n][d]);
@@ -211,8 +212,10 @@ inline void AddValues(const AttentionTile& tile, const float* const* p, const La
   for (int64_t j = begin; j < end; ++j) {
     const float* v = tile.values + j * tile.dims + d;
     Lanes value[kRegisters];
-    Unroll<kRegisters>([&](int r)
-                           __attribute__((always_inline)) { value[r] = Load(v + r * kLanes); });
+    Unroll<kRegisters>([&](int r) __attribute__((always_inline)) {
+      value[r] = Load(v + r * kLanes);
+      KeepInRegister(value[r]);
+    });
     Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
       const Lanes weight = Set(p[n][j]);
       Unroll<kRegisters>([&](int r) __attribute__((always_inline)) {

@@ -98,6 +98,9 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Sixteen registers are too few to keep what memory can give again.
+[[gnu::always_inline]] inline void KeepInRegister(Lanes&) {}
+
 // out[n]: every lane the largest of a[n]. REQUIRES: no NaN.
 template <int kCount>
 inline void LargestOfEach(const Lanes* a, Lanes* out) {

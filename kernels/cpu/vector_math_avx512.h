@@ -78,6 +78,9 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Keeps the compiler from loading `a` again at each use, as an operand in memory.
+[[gnu::always_inline]] inline void KeepInRegister(Lanes& a) { asm("" : "+v"(a.v)); }
+
 inline __m512 LargerEight(__m512 a, __m512 b) {
   return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
