@@ -12,8 +12,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <thread>
 
+#include "absl/strings/str_split.h"
 #include "bench/bench_model.h"
 #include "bench/measured_peaks.h"
 #include "common/command_line.h"
@@ -60,7 +62,7 @@ ModelCost CostOf(const LoadedModel& model, KvType kv_type) {
 
 class EngineBench {
  public:
-  // `only`: figures whose name begins so; empty: all.
+  // `only`: figures whose name begins with one of these, comma-separated; empty: all.
   EngineBench(const LoadedModel& model, const EngineOptions& options, const MeasuredPeaks& peaks,
               const std::string& only)
       : model_(model),
@@ -96,7 +98,12 @@ class EngineBench {
   nlohmann::json figures() const { return figures_; }
 
  private:
-  bool IsWanted(const std::string& name) const { return name.starts_with(only_); }
+  bool IsWanted(std::string_view name) const {
+    for (const std::string_view begin : absl::StrSplit(only_, ',')) {
+      if (name.starts_with(begin)) return true;
+    }
+    return false;
+  }
 
   // `tokens` took `seconds`; the rest is what had to be done for them.
   void Add(const std::string& name, double tokens, double seconds, double matrix_macs,
@@ -171,7 +178,7 @@ int main(int argc, char** argv) {
   bool quick = false;
   std::string only;
   line.AddFlag("--quick", &quick, "Only prefill_512 and decode_1");
-  line.Add("--only", &only, "Only figures whose name begins so, for example decode_16");
+  line.Add("--only", &only, "Only figures whose name begins so, for example decode_16,prefill");
   baton::RegisterSettings(options, settings);
   line.AddSettings(settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
