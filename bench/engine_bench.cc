@@ -12,8 +12,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_split.h"
 #include "bench/bench_model.h"
@@ -69,7 +71,7 @@ class EngineBench {
         options_(options),
         peaks_(peaks),
         cost_(CostOf(model, options.kv_type)),
-        only_(only) {
+        only_(absl::StrSplit(only, ',')) {
     std::printf("%-32s %12s %12s %7s %12s\n", "figure", "tokens/s", "limit", "ratio", "overlapped");
   }
 
@@ -99,7 +101,7 @@ class EngineBench {
 
  private:
   bool IsWanted(std::string_view name) const {
-    for (const std::string_view begin : absl::StrSplit(only_, ',')) {
+    for (const std::string& begin : only_) {
       if (name.starts_with(begin)) return true;
     }
     return false;
@@ -129,7 +131,7 @@ class EngineBench {
   const EngineOptions options_;
   const MeasuredPeaks peaks_;
   const ModelCost cost_;
-  const std::string only_;
+  const std::vector<std::string> only_;
   nlohmann::json figures_ = nlohmann::json::array();
 };
 
