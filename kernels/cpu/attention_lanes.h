@@ -370,7 +370,7 @@ inline void SegmentOverLanes(const PagedAttentionArgs& args, const AttentionUnit
                              AttentionState* states) {
   const int64_t heads = args.query_heads / args.kv_heads;
   ResetStates(states, unit.kv_heads() * unit.tokens() * heads, PaddedDims(args.head_dim));
-  if (unit.tokens() == 1 && heads <= kMostDirectQueries && args.head_dim % kLanes == 0) {
+  if (IsDirect(args, unit, kLanes)) {
     DirectSegment(args, unit, states);
   } else {
     TiledSegment(args, unit, states);

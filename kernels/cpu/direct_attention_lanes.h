@@ -1,11 +1,6 @@
-// NUMERICS §8 over Lanes, one token at a time (decode): K and V are read straight from the pool of
-// floats, each row once for all query heads of its kv head, and nothing is copied.
+// NUMERICS §8 over Lanes, one token at a time (decode), pools of floats.
 //
-// Such attention is bound by memory, and blocks lie anywhere, so no hardware prefetcher can know
-// the next one. Rows are taken sixteen slots at a time, all kv heads of a slot together, as they
-// lie in memory; the sixteen that come two turns later are prefetched meanwhile, line by line in
-// rising order: one stream, which the hardware then runs ahead of. Included by attention_lanes.h;
-// internal linkage.
+// Included by attention_lanes.h; internal linkage.
 #pragma once
 
 #include <bit>
@@ -13,71 +8,10 @@
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/direct_attention_tile.h"
 
 namespace baton {
 namespace {
-
-// With more query heads to a kv head, a widened tile is cheaper than widening rows again.
-inline constexpr int64_t kMostDirectQueries = 8;
-// Query heads that are taken together.
-inline constexpr int64_t kDirectRows = 32;
-
-// What one call of a unit works on.
-struct DirectUnit {
-  const PagedAttentionArgs& args;
-  int64_t kv_head_begin;
-  int64_t kv_heads;
-  int64_t heads;           // query heads of a kv head
-  const float* q;          // [kv heads, heads, head_dim]
-  AttentionState* states;  // [kv heads, heads]
-
-  int64_t rows() const { return kv_heads * heads; }
-  int64_t Head(int64_t i) const { return (kv_head_begin + i) * args.kv.head_stride; }  // elements
-};
-
-// A turn: K rows of sixteen slots of a tile, or their V rows; a tile has eight turns, K first.
-inline constexpr int kTurns = 2 * kAttentionTile / kLanes;
-inline constexpr int kTurnsAhead = 2;
-
-// Prefetches the rows of a turn, a kv head of a slot at each step.
-class TurnAhead {
- public:
-  // `turn` counts from the beginning of the tile `rows`, and may be in the tile after it.
-  [[gnu::always_inline]] TurnAhead(const DirectUnit& unit, const TileRows& rows,
-                                   const TileRows& next, int turn)
-      : heads_(unit.kv_heads) {
-    const TileRows& of = turn < kTurns ? rows : next;
-    const int64_t first = turn % (kTurns / 2) * kLanes;
-    if ((of.seen >> first & 0xffff) == 0) return;
-    const int64_t value = turn % kTurns < kTurns / 2 ? 0 : unit.args.kv.value_offset;
-    const int64_t element = KvTypeBytes(unit.args.kv.type);
-    row_ = of.key + first;
-    offset_ = (unit.Head(0) + value) * element;
-    stride_ = unit.args.kv.head_stride * element;
-    bytes_ = unit.args.head_dim * element;
-    left_ = kLanes * heads_;
-  }
-
-  // kBytes: of a head's row where known, else 0.
-  template <int64_t kBytes>
-  [[gnu::always_inline]] void Step() {
-    if (left_ == 0) return;
-    PrefetchRow(*row_ + offset_ + head_ * stride_, kBytes > 0 ? kBytes : bytes_);
-    --left_;
-    if (++head_ < heads_) return;
-    head_ = 0;
-    ++row_;
-  }
-
- private:
-  int64_t heads_;
-  int64_t head_ = 0;
-  int64_t left_ = 0;
-  const std::byte* const* row_ = nullptr;
-  int64_t offset_ = 0;
-  int64_t stride_ = 0;
-  int64_t bytes_ = 0;
-};
 
 // sums[n] = the lanes of Dot16 of query n with a row of K. kChunks: dims / 16 where known.
 template <KvType kType, int kQueries, int kChunks>
@@ -147,31 +81,6 @@ inline void AddRowsOf(const DirectUnit& unit, const TileRows& rows, uint64_t bit
   }
 }
 
-// Steps 2 and 3, and the exponentials of step 4, for every query of the unit.
-inline void TakeDirectScores(const DirectUnit& unit, uint64_t seen,
-                             float (*scores)[kAttentionTile]) {
-  const Lanes hidden = Set(-__builtin_inff());
-  ForEachFew<kDirectQueries>(unit.rows(), [&](int64_t first, auto count) {
-    constexpr int kQueries = decltype(count)::value;
-    uint64_t visible[kQueries];
-    AttentionState* states[kQueries];
-    Lanes largest[kQueries];
-    Lanes alphas[kQueries];
-    for (int n = 0; n < kQueries; ++n) {
-      visible[n] = seen;
-      states[n] = &unit.states[first + n];
-      largest[n] = Set(states[n]->maximum);
-      for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-        const uint32_t bits = seen >> j & 0xffff;
-        if (bits == 0) continue;
-        largest[n] = Maximum(Select(bits, Load(scores[first + n] + j), hidden), largest[n]);
-      }
-    }
-    TakeScores<kQueries>(scores + first, visible, largest, states, alphas);
-    for (int n = 0; n < kQueries; ++n) Rescale(*states[n], alphas[n], unit.args.head_dim);
-  });
-}
-
 // kChunks: head_dim / 16 where known, else 0.
 template <KvType kType, int kChunks>
 inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const TileRows& next) {
@@ -179,7 +88,7 @@ inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const Ti
   for (int turn = 0; turn < kTurns / 2; ++turn) {
     const int64_t j = turn * kLanes;
     if ((rows.seen >> j & 0xffff) == 0) continue;
-    TurnAhead ahead(unit, rows, next, turn + kTurnsAhead);
+    TurnAhead ahead(unit, rows, next, turn + TurnsAhead(kType));
     for (int64_t i = 0; i < unit.kv_heads; ++i) {
       ForEachFew<kDirectQueries>(unit.heads, [&](int64_t first, auto count) {
         const int64_t row = i * unit.heads + first;
@@ -193,7 +102,7 @@ inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const Ti
     const int64_t j = (turn - kTurns / 2) * kLanes;
     const uint64_t bits = rows.seen & uint64_t{0xffff} << j;
     if (bits == 0) continue;
-    TurnAhead ahead(unit, rows, next, turn + kTurnsAhead);
+    TurnAhead ahead(unit, rows, next, turn + TurnsAhead(kType));
     for (int64_t i = 0; i < unit.kv_heads; ++i) {
       ForEachFew<kDirectQueries>(unit.heads, [&](int64_t first, auto count) {
         const int64_t row = i * unit.heads + first;
@@ -205,54 +114,32 @@ inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const Ti
   }
 }
 
-// Rows of a tile that nothing prefetched.
-inline void PrefetchFirstTurns(const DirectUnit& unit, const TileRows& rows) {
-  for (int turn = 0; turn < kTurnsAhead; ++turn) {
-    TurnAhead ahead(unit, rows, rows, turn);
-    for (int64_t step = 0; step < kLanes * unit.kv_heads; ++step) ahead.Step<0>();
-  }
-}
-
 template <KvType kType>
-inline void DirectSegmentOf(const DirectUnit& direct, const AttentionUnit& unit) {
-  bool first = true;
-  ForEachTile(direct.args, unit, [&](const TileRows& rows, const TileRows& next) {
-    if (first) PrefetchFirstTurns(direct, rows);
-    first = false;
-    if (direct.args.head_dim == 64) {
-      AddDirectTile<kType, 4>(direct, rows, next);
-    } else {
-      AddDirectTile<kType, 0>(direct, rows, next);
-    }
-  });
+inline void DirectSegmentOf(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                            AttentionState* states) {
+  const auto begin = [](const DirectUnit&) {};
+  ForEachDirectTile(args, unit, states, begin,
+                    [&](const DirectUnit& direct, const TileRows& rows, const TileRows& next) {
+                      if (args.head_dim == 64) {
+                        AddDirectTile<kType, 4>(direct, rows, next);
+                      } else {
+                        AddDirectTile<kType, 0>(direct, rows, next);
+                      }
+                    });
 }
 
-// REQUIRES: a unit of one token, head_dim a multiple of 16, at most kMostDirectQueries query heads
-// to a kv head, states that were reset.
+// REQUIRES: IsDirect(args, unit, kLanes), states that were reset.
 inline void DirectSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
                           AttentionState* states) {
-  const int64_t heads = args.query_heads / args.kv_heads;
-  const int64_t at_once = kDirectRows / heads;  // kv heads
-  for (int64_t i = 0; i < unit.kv_heads(); i += at_once) {
-    const DirectUnit direct{.args = args,
-                            .kv_head_begin = unit.kv_head_begin + i,
-                            .kv_heads = std::min(at_once, unit.kv_heads() - i),
-                            .heads = heads,
-                            .q = QueryRow(args, unit, unit.kv_head_begin + i, 0),
-                            .states = states + i * heads};
-    switch (args.kv.type) {
-      case KvType::kF32:
-        DirectSegmentOf<KvType::kF32>(direct, unit);
-        break;
-      case KvType::kF16:
-        DirectSegmentOf<KvType::kF16>(direct, unit);
-        break;
-      case KvType::kBF16:
-        DirectSegmentOf<KvType::kBF16>(direct, unit);
-        break;
-      case KvType::kInt8:  // int8_attention_lanes.h
-        break;
-    }
+  switch (args.kv.type) {
+    case KvType::kF32:
+      return DirectSegmentOf<KvType::kF32>(args, unit, states);
+    case KvType::kF16:
+      return DirectSegmentOf<KvType::kF16>(args, unit, states);
+    case KvType::kBF16:
+      return DirectSegmentOf<KvType::kBF16>(args, unit, states);
+    case KvType::kInt8:  // direct_int8_lanes.h
+      return;
   }
 }
 

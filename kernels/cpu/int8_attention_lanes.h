@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/direct_int8_lanes.h"
 
 namespace baton {
 namespace {
@@ -65,12 +66,9 @@ inline void FillInt8Tile(const PagedAttentionArgs& args, int64_t kv_head, int64_
 // `amax`; returns their scale.
 inline float PackBy(const float* x, int64_t count, float amax, Int16Operand* out) {
   alignas(64) int16_t values[kMaxHeadDim];
-  const Lanes inverse = Set(amax > 0.0f ? 32767.0f / amax : 0.0f);
-  for (int64_t i = 0; i < count; i += kLanes) {
-    StoreRounded16(values + i, Multiply(Load(x + i), inverse));
-  }
+  const float scale = RoundBy(x, count, amax, values);
   PackOperand(values, count, out);
-  return amax / 32767.0f;
+  return scale;
 }
 
 inline float PackQuery(const float* q, int64_t head_dim, int64_t dims, Int16Operand* out) {
@@ -205,6 +203,10 @@ inline void Int8SegmentOverLanes(const PagedAttentionArgs& args, const Attention
                                  AttentionState* states) {
   const int64_t queries_per_kv = unit.tokens() * (args.query_heads / args.kv_heads);
   ResetStates(states, unit.kv_heads() * queries_per_kv, PaddedInt8Dims(args.head_dim));
+  if (IsDirect(args, unit, kPairLanes)) {
+    DirectInt8Segment(args, unit, states);
+    return;
+  }
   if (unit.kv_heads() * queries_per_kv <= kPreparedQueries) {
     Int8Queries(args, unit, 0, queries_per_kv, states);
     return;

@@ -260,22 +260,32 @@ inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t 
   }
 }
 
+// Lanes as floats, or as the 32-bit integers that their bits are.
+template <bool kIntegers>
+inline __m512 AddLanes(__m512 a, __m512 b) {
+  if constexpr (!kIntegers) return _mm512_add_ps(a, b);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+template <bool kIntegers>
 inline __m512 FoldEight(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  return AddLanes<kIntegers>(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
+template <bool kIntegers>
 inline __m512 FoldFour(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  return AddLanes<kIntegers>(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
+template <bool kIntegers>
 inline __m512 FoldTwo(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  return AddLanes<kIntegers>(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
 }
+template <bool kIntegers>
 inline __m512 FoldOne(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  return AddLanes<kIntegers>(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
 }
 
 // Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
-// side by side while they are transposed.
-template <int kCount, typename Sums>
+// side by side while they are transposed. kIntegers: of 32-bit integers.
+template <int kCount, bool kIntegers = false, typename Sums>
 inline void Tree16OfEach(const Sums& sums, Lanes* out) {
   struct Folded {
     __m512 of[kCount];
@@ -286,7 +296,7 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     sums(i, a);
     sums(i + 4, b);
     Folded folded;
-    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldEight(a[n].v, b[n].v);
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldEight<kIntegers>(a[n].v, b[n].v);
     return folded;
   };
   const auto two = [&pair](int i) __attribute__((always_inline)) {
@@ -294,15 +304,16 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     for (int k = 0; k < 2; ++k) {
       const Folded low = pair(i + k);
       const Folded high = pair(i + k + 8);
-      for (int n = 0; n < kCount; ++n) quads[k].of[n] = FoldFour(low.of[n], high.of[n]);
+      for (int n = 0; n < kCount; ++n) quads[k].of[n] = FoldFour<kIntegers>(low.of[n], high.of[n]);
     }
     Folded folded;
-    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo(quads[0].of[n], quads[1].of[n]);
+    for (int n = 0; n < kCount; ++n)
+      folded.of[n] = FoldTwo<kIntegers>(quads[0].of[n], quads[1].of[n]);
     return folded;
   };
   const Folded first = two(0);
   const Folded second = two(2);
-  for (int n = 0; n < kCount; ++n) out[n].v = FoldOne(first.of[n], second.of[n]);
+  for (int n = 0; n < kCount; ++n) out[n].v = FoldOne<kIntegers>(first.of[n], second.of[n]);
 }
 
 }  // namespace
