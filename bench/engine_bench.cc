@@ -1,8 +1,7 @@
 // Prefill and decode speed of the whole forward pass on a real model, against limits from peaks
 // that are measured in the same run:
-// - `limit`: the combined roofline, whose time is a sum: matrix multiply-adds at the int8 peak,
-// plus
-//   attention's at the f32 peak, plus bytes at the read bandwidth. `ratio` is the speed's share.
+// - `limit`: the combined roofline, whose time is a sum: matrix multiply-adds at the int8 peak, and
+//   attention's at the f32 peak, and bytes at the read bandwidth. `ratio` is the speed's share.
 // - `overlapped_limit`, stricter: reading memory and computing cost only the longer of the two.
 // - `product_ceiling`, milder: as `limit`, with matrix multiply-adds at the rate that is left when
 //   the float sums of a format with a minimum (Q4_1) share the pipes, as NUMERICS §4 wants them.
