@@ -28,8 +28,9 @@ done
 [ -n "$model" ] || model=$(scripts/fetch_model.sh)
 
 version=0.3.36
-build_llama_cpp() {
+build_llama_cpp() {  # appends its directory to `peers`
   local home=${XDG_CACHE_HOME:-$HOME/.cache}/baton/peers/llama-cpp-python-$version
+  peers+=("$home/build/bin")
   if ! [ -x "$home/build/bin/llama-batched-bench" ]; then
     echo "engine_peer: building llama.cpp in $home …" >&2
     mkdir -p "$home"
@@ -40,9 +41,8 @@ build_llama_cpp() {
       -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_CURL=OFF > "$home/build.log" 2>&1
     nice cmake --build "$home/build" --target llama-bench llama-batched-bench >> "$home/build.log" 2>&1
   fi
-  echo "$home/build/bin"
 }
-[ ${#peers[@]} -gt 0 ] || peers=("$(build_llama_cpp)")
+[ ${#peers[@]} -gt 0 ] || build_llama_cpp
 scripts/build.sh release engine_bench
 
 scratch=$(mktemp -d)
