@@ -11,8 +11,10 @@
 // fma(+0, −0, a) is a for every a, so padding changes no bit.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/direct_attention_lanes.h"
@@ -98,51 +100,76 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
 
 // Of each query, with the keys of kScoreGroups registers.
 template <int kQueries>
-struct Dots {
-  Lanes of[kQueries][kScoreGroups];
-};
+using Dots = Lanes[kQueries][kScoreGroups];
 
-// Node `i` of the trees of Tree16 that spans lanes i, i + kStep, …; leaves are Dot16's lanes. One
-// broadcast query value serves kScoreGroups registers of keys. kChunks: dims / 16 where known, else
-// 0.
-template <int kQueries, int kStep, int kChunks>
-[[gnu::always_inline]] inline Dots<kQueries> TreeNode(const float* const* q, const float* keys,
-                                                      int64_t dims, int64_t i) {
-  Dots<kQueries> sum;
-  if constexpr (kStep == kLanes) {
-    for (auto& of_query : sum.of) {
-      for (Lanes& lanes : of_query) lanes = Set(0.0f);
-    }
-    const int64_t end = kChunks > 0 ? kChunks * kLanes : dims;
-    for (int64_t d = i; d < end; d += kLanes) {
-      Lanes key[kScoreGroups];
-      for (int g = 0; g < kScoreGroups; ++g) key[g] = Load(keys + d * kAttentionTile + g * kLanes);
-      for (int n = 0; n < kQueries; ++n) {
-        const Lanes value = Set(q[n][d]);
-        for (int g = 0; g < kScoreGroups; ++g) sum.of[n][g] = Fma(value, key[g], sum.of[n][g]);
-      }
-    }
+// A leaf of Tree16: lane `i` of Dot16. One broadcast query value serves kScoreGroups registers of
+// keys. kChunks: dims / 16 where known, else 0.
+template <int kQueries, int kChunks>
+[[gnu::always_inline]] inline void DotLane(const float* const* q, const float* keys, int64_t dims,
+                                           int64_t i, Dots<kQueries>& sum) {
+  Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
+    sum[k / kScoreGroups][k % kScoreGroups] = Set(0.0f);
+  });
+  const auto add = [&](int64_t d) __attribute__((always_inline)) {
+    Lanes key[kScoreGroups];
+    Unroll<kScoreGroups>([&](int g) __attribute__((always_inline)) {
+      key[g] = Load(keys + d * kAttentionTile + g * kLanes);
+      KeepInRegister(key[g]);
+    });
+    Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+      const Lanes value = Set(q[n][d]);
+      Unroll<kScoreGroups>([&](int g) __attribute__((always_inline)) {
+        sum[n][g] = Fma(value, key[g], sum[n][g]);
+      });
+    });
+  };
+  if constexpr (kChunks > 0) {
+    Unroll<kChunks>([&](int c) __attribute__((always_inline)) { add(i + c * kLanes); });
   } else {
-    const auto a = TreeNode<kQueries, 2 * kStep, kChunks>(q, keys, dims, i);
-    const auto b = TreeNode<kQueries, 2 * kStep, kChunks>(q, keys, dims, i + kStep);
-    for (int n = 0; n < kQueries; ++n) {
-      for (int g = 0; g < kScoreGroups; ++g) sum.of[n][g] = Add(a.of[n][g], b.of[n][g]);
-    }
+    for (int64_t d = i; d < dims; d += kLanes) add(d);
   }
-  return sum;
+}
+
+constexpr int BitsReversed(int i) {  // of four
+  return (i & 1) << 3 | (i & 2) << 1 | (i & 4) >> 1 | (i & 8) >> 3;
+}
+
+// Tree16 over DotLane. Leaves come in the order of a walk through the tree, so that at most one
+// finished node of each level waits, in registers.
+template <int kQueries, int kChunks>
+inline void DotTree(const float* const* q, const float* keys, int64_t dims, Dots<kQueries>& dots) {
+  Lanes waiting[4][kQueries][kScoreGroups];
+  Unroll<kLanes>([&](auto leaf) __attribute__((always_inline)) {
+    constexpr int kLeaf = decltype(leaf)::value;
+    constexpr int kDone = std::countr_one(static_cast<uint32_t>(kLeaf));  // levels that end here
+    Dots<kQueries> node;
+    DotLane<kQueries, kChunks>(q, keys, dims, BitsReversed(kLeaf), node);
+    Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
+      const int n = k / kScoreGroups;
+      const int g = k % kScoreGroups;
+      Unroll<kDone>([&](int level) __attribute__((always_inline)) {
+        node[n][g] = Add(waiting[level][n][g], node[n][g]);
+      });
+      if constexpr (kDone < 4) {
+        waiting[kDone][n][g] = node[n][g];
+      } else {
+        dots[n][g] = node[n][g];
+      }
+    });
+  });
 }
 
 // Dot16 of every query with keys j…j + 16 kScoreGroups − 1.
 template <int kQueries>
 inline void DotTransposed(const AttentionTile& tile, const float* const* q, int64_t j,
-                          Dots<kQueries>* dots) {
+                          Dots<kQueries>& dots) {
   const float* keys = tile.transposed + j;
   if (tile.dims == 64) {
-    *dots = TreeNode<kQueries, 1, 4>(q, keys, tile.dims, 0);
+    DotTree<kQueries, 4>(q, keys, tile.dims, dots);
   } else if (tile.dims == 128) {
-    *dots = TreeNode<kQueries, 1, 8>(q, keys, tile.dims, 0);
+    DotTree<kQueries, 8>(q, keys, tile.dims, dots);
   } else {
-    *dots = TreeNode<kQueries, 1, 0>(q, keys, tile.dims, 0);
+    DotTree<kQueries, 0>(q, keys, tile.dims, dots);
   }
 }
 
@@ -170,57 +197,72 @@ inline Lanes DotRows(const AttentionTile& tile, const float* q, int64_t j) {
 
 // ---- outputs --------------------------------------------------------------------------------
 
-// output[n] = fma(p[n][j], v[j], output[n]) for j in [begin, end), over kRegisters of dimensions.
+// output[n] = fma(p[n][j], v[j], output[n]) for j in [begin, end), over kRegisters of dimensions,
+// output[n] being multiplied by alphas[n] before if `alphas` is given.
 template <int kQueries, int kRegisters>
-inline void AddValues(const AttentionTile& tile, const float* const* p, int64_t begin, int64_t end,
-                      int64_t d, float* const* outputs) {
+inline void AddValues(const AttentionTile& tile, const float* const* p, const Lanes* alphas,
+                      int64_t begin, int64_t end, int64_t d, float* const* outputs) {
   Lanes sum[kQueries][kRegisters];
-  for (int n = 0; n < kQueries; ++n) {
-    for (int r = 0; r < kRegisters; ++r) sum[n][r] = Load(outputs[n] + d + r * kLanes);
-  }
+  Unroll<kQueries * kRegisters>([&](int k) __attribute__((always_inline)) {
+    const int n = k / kRegisters;
+    const int r = k % kRegisters;
+    sum[n][r] = Load(outputs[n] + d + r * kLanes);
+    if (alphas != nullptr) sum[n][r] = Multiply(sum[n][r], alphas[n]);
+  });
   for (int64_t j = begin; j < end; ++j) {
     const float* v = tile.values + j * tile.dims + d;
     Lanes value[kRegisters];
-    for (int r = 0; r < kRegisters; ++r) value[r] = Load(v + r * kLanes);
-    for (int n = 0; n < kQueries; ++n) {
+    Unroll<kRegisters>([&](int r) __attribute__((always_inline)) {
+      value[r] = Load(v + r * kLanes);
+      KeepInRegister(value[r]);
+    });
+    Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
       const Lanes weight = Set(p[n][j]);
-      for (int r = 0; r < kRegisters; ++r) sum[n][r] = Fma(weight, value[r], sum[n][r]);
-    }
+      Unroll<kRegisters>([&](int r) __attribute__((always_inline)) {
+        sum[n][r] = Fma(weight, value[r], sum[n][r]);
+      });
+    });
   }
-  for (int n = 0; n < kQueries; ++n) {
-    for (int r = 0; r < kRegisters; ++r) Store(outputs[n] + d + r * kLanes, sum[n][r]);
-  }
+  Unroll<kQueries * kRegisters>([&](int k) __attribute__((always_inline)) {
+    Store(outputs[k / kRegisters] + d + k % kRegisters * kLanes,
+          sum[k / kRegisters][k % kRegisters]);
+  });
 }
 
 template <int kQueries>
-inline void AddValueRun(const AttentionTile& tile, const float* const* p, int64_t begin,
-                        int64_t end, float* const* outputs) {
+inline void AddValueRun(const AttentionTile& tile, const float* const* p, const Lanes* alphas,
+                        int64_t begin, int64_t end, float* const* outputs) {
   int64_t d = 0;
   for (; d + kOutputTile * kLanes <= tile.dims; d += kOutputTile * kLanes) {
-    AddValues<kQueries, kOutputTile>(tile, p, begin, end, d, outputs);
+    AddValues<kQueries, kOutputTile>(tile, p, alphas, begin, end, d, outputs);
   }
-  for (; d < tile.dims; d += kLanes) AddValues<kQueries, 1>(tile, p, begin, end, d, outputs);
+  for (; d < tile.dims; d += kLanes) {
+    AddValues<kQueries, 1>(tile, p, alphas, begin, end, d, outputs);
+  }
 }
 
 // Slots in rising order for every query: runs that all of them see together, others one by one.
 template <int kQueries>
 inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
-                             const uint64_t* visible, float* const* outputs) {
+                             const uint64_t* visible, const Lanes* alphas, float* const* outputs) {
   uint64_t by_all = ~uint64_t{0};
   uint64_t by_any = 0;
   for (int n = 0; n < kQueries; ++n) {
     by_all &= visible[n];
     by_any |= visible[n];
   }
-  for (int64_t j = 0; j < kAttentionTile; ++j) {
+  // The first run may be of no slot: it only rescales.
+  int64_t j = std::countr_one(by_all);
+  AddValueRun<kQueries>(tile, p, alphas, 0, j, outputs);
+  for (; j < kAttentionTile; ++j) {
     if ((by_any >> j & 1) == 0) continue;
     int64_t end = j + 1;
     if (by_all >> j & 1) {
       while (end < kAttentionTile && (by_all >> end & 1)) ++end;
-      AddValueRun<kQueries>(tile, p, j, end, outputs);
+      AddValueRun<kQueries>(tile, p, nullptr, j, end, outputs);
     } else {
       for (int n = 0; n < kQueries; ++n) {
-        if (visible[n] >> j & 1) AddValueRun<1>(tile, p + n, j, end, outputs + n);
+        if (visible[n] >> j & 1) AddValueRun<1>(tile, p + n, nullptr, j, end, outputs + n);
       }
     }
     j = end - 1;
@@ -229,7 +271,8 @@ inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
 
 // ---- one tile for a few queries -------------------------------------------------------------
 
-// Takes the tile into kQueries states. q: padded rows of tile.dims values.
+// Takes the tile into kQueries states. q: padded rows of tile.dims values. REQUIRES: every query
+// sees something of the tile.
 template <int kQueries>
 inline void AddTile(const AttentionTile& tile, float softmax_scale, const float* const* q,
                     const uint64_t* visible, AttentionState* const* states) {
@@ -243,40 +286,43 @@ inline void AddTile(const AttentionTile& tile, float softmax_scale, const float*
   for (int64_t j = 0; j < kAttentionTile; j += kStep) {
     if ((by_any >> j & BitsBelow(kStep)) == 0) continue;
     Dots<kQueries> dots;
-    if (tile.is_transposed) DotTransposed<kQueries>(tile, q, j, &dots);
-    for (int n = 0; n < kQueries; ++n) {
-      for (int g = 0; g < kScoreGroups; ++g) {
-        const int64_t key = j + g * kLanes;
-        const Lanes dot = tile.is_transposed ? dots.of[n][g] : DotRows(tile, q[n], key);
-        const Lanes score = Multiply(dot, Set(softmax_scale));
-        Store(weights[n] + key, score);
-        largest[n] = Maximum(Select(visible[n] >> key & 0xffff, score, hidden), largest[n]);
-      }
-    }
+    if (tile.is_transposed) DotTransposed<kQueries>(tile, q, j, dots);
+    Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
+      const int n = k / kScoreGroups;
+      const int64_t key = j + k % kScoreGroups * kLanes;
+      const Lanes dot = tile.is_transposed ? dots[n][k % kScoreGroups] : DotRows(tile, q[n], key);
+      const Lanes score = Multiply(dot, Set(softmax_scale));
+      Store(weights[n] + key, score);
+      largest[n] = Maximum(Select(visible[n] >> key & 0xffff, score, hidden), largest[n]);
+    });
   }
   const float* p[kQueries];
   float* outputs[kQueries];
   for (int n = 0; n < kQueries; ++n) {
-    AttentionState& state = *states[n];
     p[n] = weights[n];
-    outputs[n] = state.output;
-    if (visible[n] != 0) TakeScores(weights[n], visible[n], largest[n], tile.dims, state);
+    outputs[n] = states[n]->output;
   }
-  AddVisibleValues<kQueries>(tile, p, visible, outputs);
+  Lanes alphas[kQueries];
+  TakeScores<kQueries>(weights, visible, largest, states, alphas);
+  AddVisibleValues<kQueries>(tile, p, visible, alphas, outputs);
 }
 
-// Queries [first, first + count) of the call, count <= kQueryTile.
-template <int kQueries>
-inline void AddTileOf(int64_t count, const AttentionTile& tile, float softmax_scale,
-                      const float* const* q, const uint64_t* visible,
-                      AttentionState* const* states) {
-  if constexpr (kQueries > 0) {
-    if (count == kQueries) {
-      AddTile<kQueries>(tile, softmax_scale, q, visible, states);
-    } else {
-      AddTileOf<kQueries - 1>(count, tile, softmax_scale, q, visible, states);
-    }
-  }
+// Some queries of a call that see something of a tile, to be taken together.
+struct WaitingQueries {
+  alignas(64) float padded[kQueryTile][kMaxHeadDim];
+  const float* q[kQueryTile];
+  uint64_t visible[kQueryTile];
+  AttentionState* states[kQueryTile];
+  int count = 0;
+};
+
+inline void AddTileToWaiting(const AttentionTile& tile, float softmax_scale,
+                             WaitingQueries& waiting) {
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t, auto count) {
+    AddTile<decltype(count)::value>(tile, softmax_scale, waiting.q, waiting.visible,
+                                    waiting.states);
+  });
+  waiting.count = 0;
 }
 
 // `states`: of the unit's tokens for this kv head.
@@ -284,29 +330,24 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit
                              int64_t kv_head, int64_t begin, const AttentionTile& tile,
                              AttentionState* states) {
   const int64_t heads = args.query_heads / args.kv_heads;
-  const int64_t query_count = unit.tokens() * heads;
-  alignas(64) float padded[kQueryTile][kMaxHeadDim];
-  for (int64_t first = 0; first < query_count; first += kQueryTile) {
-    const int64_t left = query_count - first;
-    const int64_t count = left < kQueryTile ? left : kQueryTile;
-    const float* q[kQueryTile];
-    uint64_t visible[kQueryTile];
-    AttentionState* targets[kQueryTile];
-    uint64_t by_any = 0;
-    for (int64_t n = 0; n < count; ++n) {
-      const int64_t token = unit.token_begin + (first + n) / heads;
-      q[n] = QueryRow(args, unit, kv_head, first + n);
+  WaitingQueries waiting;
+  for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
+    const uint64_t visible = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
+    if (visible == 0) continue;
+    for (int64_t head = 0; head < heads; ++head) {
+      const int64_t query = (token - unit.token_begin) * heads + head;
+      const int at = waiting.count++;
+      waiting.q[at] = QueryRow(args, unit, kv_head, query);
       if (tile.dims != tile.head_dim) {
-        WidenRow<KvType::kF32>(q[n], 0, tile.head_dim, 0.0f, padded[n]);
-        q[n] = padded[n];
+        WidenRow<KvType::kF32>(waiting.q[at], 0, tile.head_dim, 0.0f, waiting.padded[at]);
+        waiting.q[at] = waiting.padded[at];
       }
-      visible[n] = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
-      targets[n] = &states[first + n];
-      by_any |= visible[n];
+      waiting.visible[at] = visible;
+      waiting.states[at] = &states[query];
+      if (waiting.count == kQueryTile) AddTileToWaiting(tile, args.softmax_scale, waiting);
     }
-    if (by_any == 0) continue;
-    AddTileOf<kQueryTile>(count, tile, args.softmax_scale, q, visible, targets);
   }
+  AddTileToWaiting(tile, args.softmax_scale, waiting);
 }
 
 inline void TiledSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
@@ -329,7 +370,7 @@ inline void SegmentOverLanes(const PagedAttentionArgs& args, const AttentionUnit
                              AttentionState* states) {
   const int64_t heads = args.query_heads / args.kv_heads;
   ResetStates(states, unit.kv_heads() * unit.tokens() * heads, PaddedDims(args.head_dim));
-  if (unit.tokens() == 1 && heads <= kMostDirectQueries && args.head_dim % kLanes == 0) {
+  if (IsDirect(args, unit, kLanes)) {
     DirectSegment(args, unit, states);
   } else {
     TiledSegment(args, unit, states);

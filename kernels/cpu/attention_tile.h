@@ -7,11 +7,14 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/unroll.h"
 
 namespace baton {
 namespace {
@@ -25,6 +28,7 @@ inline uint64_t BitsBelow(int64_t count) {
 inline uint64_t VisibleBits(const VisibleRange* ranges, int64_t begin) {
   uint64_t bits = 0;
   for (int i = 0; i < kMaxVisibleRanges; ++i) {
+    if (ranges[i].end <= begin) continue;  // most are
     bits |= BitsBelow(ranges[i].end - begin) & ~BitsBelow(ranges[i].begin - begin);
   }
   return bits;
@@ -63,23 +67,24 @@ inline void LocateRows(const PagedAttentionArgs& args, const AttentionUnit& unit
   const int64_t sequence = args.sequence_of_token[unit.token_begin];
   const int64_t row_bytes = args.kv.token_stride * KvTypeBytes(args.kv.type);
   const int64_t mask = (int64_t{1} << args.kv.block_size_log2) - 1;
-  int64_t located = -1;  // block index of `base`
-  const std::byte* base = nullptr;
   const std::byte* some = nullptr;
-  for (int64_t j = 0; j < kAttentionTile; ++j) {
-    rows->key[j] = nullptr;
-    if ((rows->seen >> j & 1) == 0) continue;
+  for (int64_t j = 0; j < kAttentionTile;) {
     const int64_t slot = begin + j;
-    const int64_t index = slot >> args.kv.block_size_log2;
-    if (index != located) {
-      base = BlockBase(args, sequence, index);
-      located = index;
+    const int64_t end = std::min<int64_t>(kAttentionTile, j + mask + 1 - (slot & mask));
+    if ((rows->seen & BitsBelow(end) & ~BitsBelow(j)) != 0) {  // others may lie nowhere
+      const std::byte* row =
+          BlockBase(args, sequence, slot >> args.kv.block_size_log2) + (slot & mask) * row_bytes;
+      for (int64_t i = j; i < end; ++i, row += row_bytes) {
+        rows->key[i] = row;
+        if (rows->seen >> i & 1) some = row;
+      }
     }
-    rows->key[j] = base + (slot & mask) * row_bytes;
-    some = rows->key[j];
+    j = end;
   }
   if (rows->seen == ~uint64_t{0}) return;
-  for (const std::byte*& row : rows->key) row = row == nullptr ? some : row;
+  for (int64_t j = 0; j < kAttentionTile; ++j) {
+    if ((rows->seen >> j & 1) == 0) rows->key[j] = some;
+  }
 }
 
 // Calls tile(rows, next) for every tile of the unit's segment that a token of it sees; `next` is
@@ -133,27 +138,53 @@ inline void ResetStates(AttentionState* states, int64_t count, int64_t dims) {
   }
 }
 
-// Steps 3 and 4 without the values: scales the state to the new maximum and turns the scores of
-// visible slots into exponentials; the others keep what they are. `largest`: lanes whose largest is
-// the new maximum. REQUIRES: visible != 0.
-inline void TakeScores(float* scores, uint64_t visible, Lanes largest, int64_t dims,
-                       AttentionState& state) {
-  const float maximum = LargestLane(largest);
-  const Lanes alpha = Exp(Set(state.maximum - maximum));
+// Steps 3 and 4 without the outputs, for kQueries queries: takes the new maxima, turns the scores
+// of visible slots into exponentials (the others keep what they are) and adds them to the lane
+// sums. Sets `alphas`, by which the outputs are to be multiplied. `largest`: lanes whose largest is
+// the new maximum. REQUIRES: every query sees something.
+template <int kQueries>
+[[gnu::always_inline]] inline void TakeScores(float (*scores)[kAttentionTile],
+                                              const uint64_t* visible, const Lanes* largest,
+                                              AttentionState* const* states, Lanes* alphas) {
+  Lanes maximum[kQueries];
+  Lanes change[kQueries];
+  LargestOfEach<kQueries>(largest, maximum);
+  Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+    change[n] = Subtract(Set(states[n]->maximum), maximum[n]);
+    states[n]->maximum = FirstLane(maximum[n]);
+    states[n]->any_visible = true;
+  });
+  ExpOfEach<kQueries>(change, alphas);
+  for (int n = 0; n < kQueries; ++n) {
+    Lanes sums = Multiply(Load(states[n]->lane_sums), alphas[n]);
+    for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
+      const uint32_t bits = visible[n] >> j & 0xffff;
+      if (bits == 0) continue;
+      const Lanes weight = Exp(Subtract(Load(scores[n] + j), maximum[n]));
+      Store(scores[n] + j, weight);
+      sums = Select(bits, Add(sums, weight), sums);
+    }
+    Store(states[n]->lane_sums, sums);
+  }
+}
+
+inline void Rescale(AttentionState& state, Lanes alpha, int64_t dims) {
   for (int64_t d = 0; d < dims; d += kLanes) {
     Store(state.output + d, Multiply(Load(state.output + d), alpha));
   }
-  Lanes sums = Multiply(Load(state.lane_sums), alpha);
-  for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-    const uint32_t bits = visible >> j & 0xffff;
-    if (bits == 0) continue;
-    const Lanes weight = Exp(Subtract(Load(scores + j), Set(maximum)));
-    Store(scores + j, weight);
-    sums = Select(bits, Add(sums, weight), sums);
+}
+
+// run(first, count as an integral constant) for runs of [0, total), kMost each and a shorter last.
+template <int kMost, typename Run>
+inline void ForEachFew(int64_t total, const Run& run) {
+  int64_t first = 0;
+  for (; first + kMost <= total; first += kMost) run(first, std::integral_constant<int, kMost>());
+  if constexpr (kMost > 1) {
+    Unroll<kMost - 1>([&](auto n) __attribute__((always_inline)) {
+      constexpr int kCount = decltype(n)::value + 1;
+      if (total - first == kCount) run(first, std::integral_constant<int, kCount>());
+    });
   }
-  Store(state.lane_sums, sums);
-  state.maximum = maximum;
-  state.any_visible = true;
 }
 
 }  // namespace

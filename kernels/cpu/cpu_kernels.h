@@ -19,10 +19,10 @@ enum class InstructionSet : uint8_t { kPlain, kAvx2, kAvx512 };
 std::string_view InstructionSetName(InstructionSet set);
 
 // The state of one (token, query head) over one attention segment (NUMERICS §8).
-struct AttentionState {
-  float maximum;
+struct alignas(64) AttentionState {
   float lane_sums[kLanes];
   float output[kMaxHeadDim];  // head_dim values are used
+  float maximum;
   bool any_visible;
 };
 
@@ -56,6 +56,10 @@ struct CpuKernels {
   // is false where the token sees nothing of the segment.
   void (*attention_segment)(const PagedAttentionArgs& args, const AttentionUnit& unit,
                             AttentionState* states);
+  // Takes the state of a later segment into `running`; one without a visible slot changes nothing.
+  void (*merge_attention)(AttentionState& running, const AttentionState& next, int64_t head_dim);
+  // The attention output of one (token, head): out[head_dim]; zeros where nothing was visible.
+  void (*finish_attention)(const AttentionState& state, int64_t head_dim, float* out);
 };
 
 // Weights are packed in groups of 16 rows (packed_weights.h), the same on every instruction set.

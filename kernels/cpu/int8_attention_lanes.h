@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/direct_int8_lanes.h"
 
 namespace baton {
 namespace {
@@ -65,12 +66,9 @@ inline void FillInt8Tile(const PagedAttentionArgs& args, int64_t kv_head, int64_
 // `amax`; returns their scale.
 inline float PackBy(const float* x, int64_t count, float amax, Int16Operand* out) {
   alignas(64) int16_t values[kMaxHeadDim];
-  const Lanes inverse = Set(amax > 0.0f ? 32767.0f / amax : 0.0f);
-  for (int64_t i = 0; i < count; i += kLanes) {
-    StoreRounded16(values + i, Multiply(Load(x + i), inverse));
-  }
+  const float scale = RoundBy(x, count, amax, values);
   PackOperand(values, count, out);
-  return amax / 32767.0f;
+  return scale;
 }
 
 inline float PackQuery(const float* q, int64_t head_dim, int64_t dims, Int16Operand* out) {
@@ -112,24 +110,32 @@ inline void AddInt8Tile(const Int8Tile& tile, int64_t dims, const Int8Query* que
   float* outputs[kQueries];
   const Int16Operand* rows[kQueries];
   const Int16Operand* packed[kQueries];
+  uint64_t visible[kQueries];
+  AttentionState* states[kQueries];
+  Lanes largest[kQueries];
+  Lanes alphas[kQueries];
   for (int n = 0; n < kQueries; ++n) {
     rows[n] = queries[n].row;
     packed[n] = &operands[n];
+    visible[n] = queries[n].visible;
+    states[n] = queries[n].state;
+    outputs[n] = states[n]->output;
   }
   DotKeys<kQueries>(tile.keys, dims, rows, weights);
   const Lanes hidden = Set(-__builtin_inff());
   for (int n = 0; n < kQueries; ++n) {
-    const Int8Query& query = queries[n];
-    Lanes largest = Set(query.state->maximum);
+    largest[n] = Set(states[n]->maximum);
     for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-      const Lanes scale = Multiply(Set(query.factor), Load(tile.key_scales + j));
+      const Lanes scale = Multiply(Set(queries[n].factor), Load(tile.key_scales + j));
       const Lanes score = Multiply(Load(weights[n] + j), scale);
       Store(weights[n] + j, score);
-      largest = Maximum(Select(query.visible >> j & 0xffff, score, hidden), largest);
+      largest[n] = Maximum(Select(visible[n] >> j & 0xffff, score, hidden), largest[n]);
     }
-    TakeScores(weights[n], query.visible, largest, dims, *query.state);
-    scales[n] = PackWeights(tile, query.visible, weights[n], &operands[n]);
-    outputs[n] = query.state->output;
+  }
+  TakeScores<kQueries>(weights, visible, largest, states, alphas);
+  for (int n = 0; n < kQueries; ++n) {
+    Rescale(*states[n], alphas[n], dims);
+    scales[n] = PackWeights(tile, visible[n], weights[n], &operands[n]);
   }
   AddInt8Values<kQueries>(tile.values, dims, packed, scales, outputs);
 }
@@ -197,6 +203,10 @@ inline void Int8SegmentOverLanes(const PagedAttentionArgs& args, const Attention
                                  AttentionState* states) {
   const int64_t queries_per_kv = unit.tokens() * (args.query_heads / args.kv_heads);
   ResetStates(states, unit.kv_heads() * queries_per_kv, PaddedInt8Dims(args.head_dim));
+  if (IsDirect(args, unit, kPairLanes)) {
+    DirectInt8Segment(args, unit, states);
+    return;
+  }
   if (unit.kv_heads() * queries_per_kv <= kPreparedQueries) {
     Int8Queries(args, unit, 0, queries_per_kv, states);
     return;

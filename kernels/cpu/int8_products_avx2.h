@@ -126,5 +126,49 @@ inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Oper
   }
 }
 
+// ---- rows as they lie in the pool -----------------------------------------------------------
+
+// 32 numbers of 16 bits. Sums of products of neighbours are kept in Lanes, as integers.
+struct Pairs {
+  __m256i lo;
+  __m256i hi;
+};
+inline Pairs LoadPairs(const int16_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
+}
+inline Pairs WidenToPairs(const int8_t* p) {
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+}
+// The same two numbers sixteen times.
+inline Pairs SetPair(const int16_t* p) {
+  const __m256i pair = BroadcastWord(p);
+  return {pair, pair};
+}
+// Lane i of the sum grows by a[2i] b[2i] + a[2i+1] b[2i+1].
+inline Lanes AddPairProducts(Lanes sum, Pairs a, Pairs b) {
+  return {AddLanes<true>(sum.lo, _mm256_castsi256_ps(_mm256_madd_epi16(a.lo, b.lo))),
+          AddLanes<true>(sum.hi, _mm256_castsi256_ps(_mm256_madd_epi16(a.hi, b.hi)))};
+}
+inline Lanes FloatsOfIntegers(Lanes a) {
+  return {_mm256_cvtepi32_ps(_mm256_castps_si256(a.lo)),
+          _mm256_cvtepi32_ps(_mm256_castps_si256(a.hi))};
+}
+// Numbers a[i], b[i] as pairs; lane 4l + i of out[k] has number 8l + 4k + i (i < 4).
+inline void PairUp(Pairs a, Pairs b, Pairs (&out)[2]) {
+  out[0] = {_mm256_unpacklo_epi16(a.lo, b.lo), _mm256_unpacklo_epi16(a.hi, b.hi)};
+  out[1] = {_mm256_unpackhi_epi16(a.lo, b.lo), _mm256_unpackhi_epi16(a.hi, b.hi)};
+}
+// From the order that PairUp leaves into that of the numbers.
+inline void SortPairedUp(Lanes (&a)[2]) {
+  const Lanes low = a[0];
+  const Lanes high = a[1];
+  a[0] = {_mm256_permute2f128_ps(low.lo, high.lo, 0x20),
+          _mm256_permute2f128_ps(low.lo, high.lo, 0x31)};
+  a[1] = {_mm256_permute2f128_ps(low.hi, high.hi, 0x20),
+          _mm256_permute2f128_ps(low.hi, high.hi, 0x31)};
+}
+
 }  // namespace
 }  // namespace baton

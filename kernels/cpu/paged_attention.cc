@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/check.h"
-#include "kernels/cpu/attention_merge.h"
 
 namespace baton {
 namespace {
@@ -13,11 +12,12 @@ namespace {
 using Run = AttentionScratch::Run;
 using Item = AttentionScratch::Item;
 
-constexpr int64_t kQueryTileTokens = 16;
-constexpr int64_t kQueryTileRows = 64;  // (token, head) pairs of one kv head
-constexpr int64_t kSplitStates = 8192;  // of one round of split attention; 9 MiB
-constexpr int64_t kInlineMerges = 128;  // fewer are not worth a thread
-constexpr int64_t kUnitsPerThread = 4;  // so that threads end together
+constexpr int64_t kQueryTileTokens = 64;  // many, because they share the filling of key tiles
+constexpr int64_t kFewQueryTokens = 16;   // of a run where more would leave too few runs
+constexpr int64_t kQueryTileRows = 192;   // (token, head) pairs of one kv head
+constexpr int64_t kSplitStates = 8192;    // of one round of split attention; 9 MiB
+constexpr int64_t kInlineMerges = 128;    // fewer are not worth a thread
+constexpr int64_t kUnitsPerThread = 4;    // so that threads end together
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -53,8 +53,11 @@ std::pair<int64_t, int64_t> VisibleSegments(const VisibleRange* visible) {
 }
 
 void FindRuns(const Call& call) {
-  const int64_t tile = std::clamp<int64_t>(kQueryTileRows / call.heads_per_kv, 1, kQueryTileTokens);
   const PagedAttentionArgs& args = call.args;
+  const int64_t units = 2 * kUnitsPerThread * call.pool.threads();  // late runs see more slots
+  const int64_t fair =
+      std::clamp(args.tokens * args.kv_heads / units, kFewQueryTokens, kQueryTileTokens);
+  const int64_t tile = std::clamp<int64_t>(kQueryTileRows / call.heads_per_kv, 1, fair);
   std::vector<Run>& runs = call.scratch.runs;
   runs.clear();
   for (int64_t token = 0; token < args.tokens; ++token) {
@@ -93,7 +96,8 @@ void FinishUnit(const Call& call, const AttentionUnit& unit, const AttentionStat
     for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
       const int64_t row = token * args.query_heads + kv_head * call.heads_per_kv;
       for (int64_t head = 0; head < call.heads_per_kv; ++head) {
-        FinishAttention(*states++, args.head_dim, args.out + (row + head) * args.head_dim);
+        call.kernels.finish_attention(*states++, args.head_dim,
+                                      args.out + (row + head) * args.head_dim);
       }
     }
   }
@@ -114,7 +118,7 @@ void WalkRun(const Call& call, const Run& run, int64_t group, AttentionState* ru
     call.kernels.attention_segment(call.args, unit, states);
     if (states == running) continue;
     for (int64_t i = 0; i < rows; ++i) {
-      MergeAttentionState(running[i], next[i], call.args.head_dim);
+      call.kernels.merge_attention(running[i], next[i], call.args.head_dim);
     }
   }
   FinishUnit(call, unit, running);
@@ -190,7 +194,7 @@ void MergeItems(const Call& call, int64_t begin, int64_t end, const AttentionSta
     for (int64_t item = std::max(begin, run.first_item); item < last; ++item) {
       const AttentionState* from = states + scratch.items[item].first_state + skip;
       for (int64_t i = 0; i < rows; ++i) {
-        MergeAttentionState(into[i], from[i], call.args.head_dim);
+        call.kernels.merge_attention(into[i], from[i], call.args.head_dim);
       }
     }
   };

@@ -12,6 +12,8 @@ const CpuKernels& PlainKernels() {
       .rope = plain::Rope,
       .kv_write = plain::KvWrite,
       .attention_segment = plain::AttentionSegment,
+      .merge_attention = plain::MergeAttention,
+      .finish_attention = plain::FinishAttention,
   };
   return kKernels;
 }

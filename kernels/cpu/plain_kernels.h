@@ -16,5 +16,7 @@ void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end);
 void KvWrite(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
 void AttentionSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
                       AttentionState* states);
+void MergeAttention(AttentionState& running, const AttentionState& next, int64_t head_dim);
+void FinishAttention(const AttentionState& state, int64_t head_dim, float* out);
 
 }  // namespace baton::plain

@@ -12,6 +12,8 @@ const CpuKernels& Avx2Kernels() {
       .rope = avx2::Rope,
       .kv_write = avx2::KvWrite,
       .attention_segment = avx2::AttentionSegment,
+      .merge_attention = avx2::MergeAttention,
+      .finish_attention = avx2::FinishAttention,
   };
   return kKernels;
 }
@@ -26,6 +28,8 @@ const CpuKernels& Avx512Kernels() {
       .rope = avx512::Rope,
       .kv_write = avx512::KvWrite,
       .attention_segment = avx512::AttentionSegment,
+      .merge_attention = avx512::MergeAttention,
+      .finish_attention = avx512::FinishAttention,
   };
   return kKernels;
 }

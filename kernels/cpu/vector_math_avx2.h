@@ -23,6 +23,8 @@ struct Lanes {
 inline constexpr int kQueryTile = 2;
 inline constexpr int kScoreGroups = 1;
 inline constexpr int kOutputTile = 2;
+// Query heads that read one row of K or V together.
+inline constexpr int kDirectQueries = 2;
 
 inline Lanes Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 inline Lanes Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -96,6 +98,16 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Sixteen registers are too few to keep what memory can give again.
+[[gnu::always_inline]] inline void KeepInRegister(Lanes&) {}
+
+// out[n]: every lane the largest of a[n]. REQUIRES: no NaN.
+template <int kCount>
+inline void LargestOfEach(const Lanes* a, Lanes* out) {
+  for (int n = 0; n < kCount; ++n) out[n] = Set(LargestLane(a[n]));
+}
+inline float FirstLane(Lanes a) { return _mm256_cvtss_f32(a.lo); }
+
 inline __m256 Exp8(__m256 a) {
   const __m256 magic = _mm256_set1_ps(12582912.0f);
   const __m256 x = _mm256_min_ps(_mm256_set1_ps(88.3762626647949f), a);  // keeps NaN
@@ -119,6 +131,14 @@ inline __m256 Exp8(__m256 a) {
 }
 // NUMERICS §2.
 inline Lanes Exp(Lanes a) { return {Exp8(a.lo), Exp8(a.hi)}; }
+// Exp of kCount numbers, each in every lane of its own register.
+template <int kCount>
+inline void ExpOfEach(const Lanes* a, Lanes* out) {
+  for (int n = 0; n < kCount; ++n) {
+    const __m256 one = Exp8(a[n].lo);
+    out[n] = {one, one};
+  }
+}
 
 // ---- stored types ---------------------------------------------------------------------------
 
@@ -266,19 +286,29 @@ inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t 
   }
 }
 
+// Lanes as floats, or as the 32-bit integers that their bits are.
+template <bool kIntegers>
+inline __m256 AddLanes(__m256 a, __m256 b) {
+  if constexpr (!kIntegers) return _mm256_add_ps(a, b);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+template <bool kIntegers>
 inline __m256 FoldFour(__m256 a, __m256 b) {
-  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  return AddLanes<kIntegers>(_mm256_permute2f128_ps(a, b, 0x20),
+                             _mm256_permute2f128_ps(a, b, 0x31));
 }
+template <bool kIntegers>
 inline __m256 FoldTwo(__m256 a, __m256 b) {
-  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+  return AddLanes<kIntegers>(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
 }
+template <bool kIntegers>
 inline __m256 FoldOne(__m256 a, __m256 b) {
-  return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+  return AddLanes<kIntegers>(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
 // Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
-// side by side while they are transposed.
-template <int kCount, typename Sums>
+// side by side while they are transposed. kIntegers: of 32-bit integers.
+template <int kCount, bool kIntegers = false, typename Sums>
 inline void Tree16OfEach(const Sums& sums, Lanes* out) {
   struct Folded {
     __m256 of[kCount];
@@ -290,7 +320,8 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     sums(i + 4, b);
     Folded folded;  // lanes: four of each of sums i and i+4
     for (int n = 0; n < kCount; ++n) {
-      folded.of[n] = FoldFour(_mm256_add_ps(a[n].lo, a[n].hi), _mm256_add_ps(b[n].lo, b[n].hi));
+      folded.of[n] = FoldFour<kIntegers>(AddLanes<kIntegers>(a[n].lo, a[n].hi),
+                                         AddLanes<kIntegers>(b[n].lo, b[n].hi));
     }
     return folded;
   };
@@ -298,14 +329,14 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     const Folded a = pair(i);
     const Folded b = pair(i + 1);
     Folded folded;
-    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo(a.of[n], b.of[n]);
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo<kIntegers>(a.of[n], b.of[n]);
     return folded;
   };
   const auto eight = [&two](int i) __attribute__((always_inline)) {
     const Folded a = two(i);
     const Folded b = two(i + 2);
     Folded folded;
-    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldOne(a.of[n], b.of[n]);
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldOne<kIntegers>(a.of[n], b.of[n]);
     return folded;
   };
   const Folded low = eight(0);

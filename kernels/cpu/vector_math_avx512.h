@@ -27,10 +27,12 @@ struct Lanes {
 };
 
 // How many query heads, registers of scores and of outputs an inner loop of attention holds at
-// once.
-inline constexpr int kQueryTile = 4;
+// once: the tree of Tree16 keeps five times the first two.
+inline constexpr int kQueryTile = 3;
 inline constexpr int kScoreGroups = 2;
 inline constexpr int kOutputTile = 4;
+// Query heads that read one row of K or V together.
+inline constexpr int kDirectQueries = 4;
 
 inline Lanes Set(float x) { return {_mm512_set1_ps(x)}; }
 inline Lanes Load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -76,6 +78,37 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Keeps the compiler from loading `a` again at each use, as an operand in memory.
+[[gnu::always_inline]] inline void KeepInRegister(Lanes& a) { asm("" : "+v"(a.v)); }
+
+inline __m512 LargerEight(__m512 a, __m512 b) {
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+inline __m512 LargerFour(__m512 a, __m512 b) {
+  return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+// Lane 4 n of `a`, for n of 0…3, in every lane of out[n]; kCount of them.
+template <int kCount>
+inline void SpreadQuarters(__m512 a, Lanes* out) {
+  out[0] = {_mm512_shuffle_f32x4(a, a, 0x00)};
+  if constexpr (kCount > 1) out[1] = {_mm512_shuffle_f32x4(a, a, 0x55)};
+  if constexpr (kCount > 2) out[2] = {_mm512_shuffle_f32x4(a, a, 0xaa)};
+  if constexpr (kCount > 3) out[3] = {_mm512_shuffle_f32x4(a, a, 0xff)};
+}
+// out[n]: every lane the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
+template <int kCount>
+inline void LargestOfEach(const Lanes* a, Lanes* out) {
+  static_assert(kCount <= 4);
+  const __m512 low = LargerEight(a[0].v, a[kCount > 1 ? 1 : 0].v);
+  const __m512 high =
+      kCount > 2 ? LargerEight(a[kCount > 2 ? 2 : 0].v, a[kCount > 3 ? 3 : 0].v) : low;
+  __m512 largest = LargerFour(low, high);
+  largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0x4e));
+  largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0xb1));
+  SpreadQuarters<kCount>(largest, out);
+}
+inline float FirstLane(Lanes a) { return _mm512_cvtss_f32(a.v); }
+
 // NUMERICS §2.
 inline Lanes Exp(Lanes a) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
@@ -98,6 +131,17 @@ inline Lanes Exp(Lanes a) {
       _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
   const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
   return {_mm512_mask_add_ps(_mm512_maskz_mov_ps(kept, scaled), nan, a.v, a.v)};
+}
+
+// Exp of kCount <= 4 numbers, each in every lane of its own register.
+template <int kCount>
+inline void ExpOfEach(const Lanes* a, Lanes* out) {
+  static_assert(kCount <= 4);
+  __m512 all = a[0].v;
+  if constexpr (kCount > 1) all = _mm512_mask_blend_ps(0x00f0, all, a[1].v);
+  if constexpr (kCount > 2) all = _mm512_mask_blend_ps(0x0f00, all, a[2].v);
+  if constexpr (kCount > 3) all = _mm512_mask_blend_ps(0xf000, all, a[3].v);
+  SpreadQuarters<kCount>(Exp({all}).v, out);
 }
 
 // ---- stored types ---------------------------------------------------------------------------
@@ -216,22 +260,32 @@ inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t 
   }
 }
 
+// Lanes as floats, or as the 32-bit integers that their bits are.
+template <bool kIntegers>
+inline __m512 AddLanes(__m512 a, __m512 b) {
+  if constexpr (!kIntegers) return _mm512_add_ps(a, b);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+template <bool kIntegers>
 inline __m512 FoldEight(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  return AddLanes<kIntegers>(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
+template <bool kIntegers>
 inline __m512 FoldFour(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  return AddLanes<kIntegers>(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
+template <bool kIntegers>
 inline __m512 FoldTwo(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  return AddLanes<kIntegers>(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
 }
+template <bool kIntegers>
 inline __m512 FoldOne(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  return AddLanes<kIntegers>(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
 }
 
 // Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
-// side by side while they are transposed.
-template <int kCount, typename Sums>
+// side by side while they are transposed. kIntegers: of 32-bit integers.
+template <int kCount, bool kIntegers = false, typename Sums>
 inline void Tree16OfEach(const Sums& sums, Lanes* out) {
   struct Folded {
     __m512 of[kCount];
@@ -242,7 +296,7 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     sums(i, a);
     sums(i + 4, b);
     Folded folded;
-    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldEight(a[n].v, b[n].v);
+    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldEight<kIntegers>(a[n].v, b[n].v);
     return folded;
   };
   const auto two = [&pair](int i) __attribute__((always_inline)) {
@@ -250,15 +304,16 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     for (int k = 0; k < 2; ++k) {
       const Folded low = pair(i + k);
       const Folded high = pair(i + k + 8);
-      for (int n = 0; n < kCount; ++n) quads[k].of[n] = FoldFour(low.of[n], high.of[n]);
+      for (int n = 0; n < kCount; ++n) quads[k].of[n] = FoldFour<kIntegers>(low.of[n], high.of[n]);
     }
     Folded folded;
-    for (int n = 0; n < kCount; ++n) folded.of[n] = FoldTwo(quads[0].of[n], quads[1].of[n]);
+    for (int n = 0; n < kCount; ++n)
+      folded.of[n] = FoldTwo<kIntegers>(quads[0].of[n], quads[1].of[n]);
     return folded;
   };
   const Folded first = two(0);
   const Folded second = two(2);
-  for (int n = 0; n < kCount; ++n) out[n].v = FoldOne(first.of[n], second.of[n]);
+  for (int n = 0; n < kCount; ++n) out[n].v = FoldOne<kIntegers>(first.of[n], second.of[n]);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-#include "kernels/cpu/attention_merge.h"
-
-#include <gtest/gtest.h>
-
+// Joining segments and dividing at the end, of every instruction set of this processor.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/plain_math.h"
+#include "tests/kernels/fast_kernels.h"
 #include "tests/kernels/random_inputs.h"
 
 namespace baton {
@@ -14,6 +14,16 @@ namespace {
 
 constexpr uint64_t kSeed = 7005;
 constexpr int64_t kHeadDim = 70;
+
+std::vector<InstructionSet> AllInstructionSets() {
+  std::vector<InstructionSet> sets = FastInstructionSets();
+  sets.push_back(InstructionSet::kPlain);
+  return sets;
+}
+
+class AttentionMerge : public testing::TestWithParam<InstructionSet> {};
+INSTANTIATE_TEST_SUITE_P(InstructionSets, AttentionMerge, testing::ValuesIn(AllInstructionSets()),
+                         NameOf);
 
 AttentionState RandomState(std::mt19937_64& random) {
   AttentionState state;
@@ -26,13 +36,13 @@ AttentionState RandomState(std::mt19937_64& random) {
   return state;
 }
 
-TEST(AttentionMerge, IsTheLiteralTranscription) {
+TEST_P(AttentionMerge, IsTheLiteralTranscription) {
   std::mt19937_64 random(kSeed);
   for (int round = 0; round < 200; ++round) {
     AttentionState running = RandomState(random);
     const AttentionState before = running;
     const AttentionState next = RandomState(random);
-    MergeAttentionState(running, next, kHeadDim);
+    KernelsFor(GetParam()).merge_attention(running, next, kHeadDim);
     const float maximum = std::max(before.maximum, next.maximum);
     const float a = plain::Exp(before.maximum - maximum);
     const float b = plain::Exp(next.maximum - maximum);
@@ -47,7 +57,7 @@ TEST(AttentionMerge, IsTheLiteralTranscription) {
   }
 }
 
-TEST(AttentionMerge, StatesWithoutAVisibleSlotChangeNothing) {
+TEST_P(AttentionMerge, StatesWithoutAVisibleSlotChangeNothing) {
   std::mt19937_64 random(kSeed);
   const AttentionState full = RandomState(random);
   AttentionState empty = RandomState(random);  // its numbers must not matter
@@ -55,12 +65,12 @@ TEST(AttentionMerge, StatesWithoutAVisibleSlotChangeNothing) {
   empty.maximum = std::numeric_limits<float>::quiet_NaN();
 
   AttentionState running = full;
-  MergeAttentionState(running, empty, kHeadDim);
+  KernelsFor(GetParam()).merge_attention(running, empty, kHeadDim);
   EXPECT_TRUE(std::equal(full.output, full.output + kHeadDim, running.output));
   EXPECT_EQ(running.maximum, full.maximum);
 
   running = empty;
-  MergeAttentionState(running, full, kHeadDim);
+  KernelsFor(GetParam()).merge_attention(running, full, kHeadDim);
   EXPECT_TRUE(running.any_visible);
   EXPECT_EQ(running.maximum, full.maximum);
   EXPECT_TRUE(std::equal(full.lane_sums, full.lane_sums + kLanes, running.lane_sums));
@@ -68,15 +78,15 @@ TEST(AttentionMerge, StatesWithoutAVisibleSlotChangeNothing) {
 
   float out[kHeadDim];
   std::fill_n(out, kHeadDim, 5.0f);
-  FinishAttention(empty, kHeadDim, out);
+  KernelsFor(GetParam()).finish_attention(empty, kHeadDim, out);
   EXPECT_TRUE(std::all_of(out, out + kHeadDim, [](float value) { return value == 0; }));
 }
 
-TEST(AttentionMerge, FinishDividesByTheSum) {
+TEST_P(AttentionMerge, FinishDividesByTheSum) {
   std::mt19937_64 random(kSeed);
   const AttentionState state = RandomState(random);
   float out[kHeadDim];
-  FinishAttention(state, kHeadDim, out);
+  KernelsFor(GetParam()).finish_attention(state, kHeadDim, out);
   for (int64_t d = 0; d < kHeadDim; ++d) {
     EXPECT_EQ(out[d], state.output[d] / plain::Tree16(state.lane_sums));
   }

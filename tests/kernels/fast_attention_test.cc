@@ -255,6 +255,23 @@ TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
   }
 }
 
+// One token reads the pool directly, some query heads at a time.
+TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
+  std::mt19937_64 random(TestSeed());
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
+    for (int64_t heads_per_kv = 1; heads_per_kv <= 9; ++heads_per_kv) {
+      const Case c = {.type = type,
+                      .head_dim = heads_per_kv % 2 == 0 ? 64 : 96,
+                      .heads_per_kv = heads_per_kv,
+                      .kv_heads = 7,
+                      .slots = 1 + static_cast<int64_t>(random() % 200),
+                      .block_size_log2 = static_cast<int32_t>(random() % 8),
+                      .holes = random() % 2 == 0};
+      ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
+    }
+  }
+}
+
 // More queries than are prepared at once.
 TEST_P(FastAttention, EqualsPlainForAHundredQueriesOfOneHead) {
   std::mt19937_64 random(TestSeed());
