@@ -86,6 +86,12 @@ void PostedTransport::Announce(uint64_t sender_transfer, std::span<const BlockId
       AnnounceCommand{sender_transfer, {blocks.begin(), blocks.end()}, final, std::move(manifest)});
 }
 
+void PostedTransport::AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
+                                     int32_t layers) {
+  if (!sending_.contains(sender_transfer)) return;
+  Post(AnnounceLayersCommand{sender_transfer, {rest.begin(), rest.end()}, layers});
+}
+
 void PostedTransport::CancelSend(uint64_t sender_transfer) {
   if (sending_.contains(sender_transfer)) Post(CancelSendCommand{sender_transfer});
 }

@@ -94,6 +94,10 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
     pong_queued_ = true;
     return Send(PongFrame{});
   }
+  if (opened_by_us() && std::holds_alternative<TakesLayersFrame>(frame)) {
+    if (MovesLayers()) node_.sender().OnTakesLayers(peer_);
+    return absl::OkStatus();
+  }
   if (opened_by_us()) {
     return IsNcclFrame(frame) ? OnPayloadAnswer(std::move(frame), now_us)
                               : node_.OnFrameFromReceiver(peer_, frame, now_us);
@@ -132,7 +136,11 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   reader_.EndGreeting();
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
   RETURN_IF_ERROR(Send(reply));
-  return reply.accepted ? OnGreeted(*hello) : absl::OkStatus();
+  if (!reply.accepted) return absl::OkStatus();
+  if (MovesLayers() && hello->fingerprint.protocol_version >= kLayersProtocolVersion) {
+    RETURN_IF_ERROR(Send(TakesLayersFrame{}));
+  }
+  return OnGreeted(*hello);
 }
 
 absl::Status StreamConnection::Pump(int64_t now_us) {

@@ -91,6 +91,8 @@ class StreamConnection {
   virtual absl::Status OnAccepted() { return absl::OkStatus(); }
   // Accepted by us, and so is the sender, who said this.
   virtual absl::Status OnGreeted(const HelloFrame&) { return absl::OkStatus(); }
+  // Whether blocks go, and may be sent to us, in slices of some layers.
+  virtual bool MovesLayers() const { return true; }
   // A frame from the sender that only one medium has; InvalidArgument for those of the others.
   virtual absl::Status OnPayloadFrame(Frame frame, int64_t now_us) = 0;
   // The same from the receiver.
