@@ -14,11 +14,18 @@
 //   shm_fixed_us    a request of minimal size, one at a time: what one costs beyond its bytes
 //   shm_stream_us   the same with 64 under way: what one adds where others are
 //   shm_rested_us   the same after a rest of 2 ms: with threads that must be woken
+//   socket_us       a byte there and back through a Unix socket between two threads that look for
+//   it
+//                   all the time: what a lone request is up against, which is handed over once
+//                   through a socket and once in memory
 //   wake_us         to wake a rested thread of this machine: a rested request needs at least three
 //   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked at the receiver, over iperf3
 //                   (whose own buffer stays in the cache)
 //   reshape.*       64 MiB of cold SmolLM2 tokens between pools that are cut differently, over the
 //                   same between equal ones (block-major, 16 tokens)
+//   exposed_transfer_us.*   what is left of a transfer when its prompt is computed, beside the time
+//   of
+//                   its last piece alone (transfer_overlap.h); ratios of 1 and less are the aim
 //   crc_share       of a copy that checks as it goes, the part that the faster of memcpy and a copy
 //                   by 16-byte streaming stores would not take; negative where the check is free
 //
@@ -27,6 +34,8 @@
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
+
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,6 +47,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/transfer_overlap.h"
 #include "bench/transfer_worker.h"
 #include "common/command_line.h"
 #include "common/crc32c.h"
@@ -288,6 +298,33 @@ double WakeMicroseconds() {
   return Median(seconds) / 2 * 1e6;
 }
 
+// There and back between two threads that look into a socket, and let others run between looks.
+double SocketMicroseconds() {
+  int ends[2];
+  CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  const auto pass = [](int from, int to) {
+    char byte;
+    while (recv(from, &byte, 1, 0) != 1) sched_yield();
+    CHECK_EQ(send(to, &byte, 1, 0), 1);
+  };
+  constexpr int kRounds = 5000;
+  std::thread other([&] {
+    for (int i = 0; i < kRounds; ++i) pass(ends[1], ends[1]);
+  });
+  std::vector<double> seconds;
+  for (int i = 0; i < kRounds; ++i) {
+    const Instant start = Now();
+    char byte = 0;
+    CHECK_EQ(send(ends[0], &byte, 1, 0), 1);
+    while (recv(ends[0], &byte, 1, 0) != 1) sched_yield();
+    seconds.push_back(Seconds(start));
+  }
+  other.join();
+  close(ends[0]);
+  close(ends[1]);
+  return Median(seconds) * 1e6;
+}
+
 void MeasureFixed(Report& report) {
   const KvGroupSpec small{.layers = 1, .kv_heads = 1, .head_dim = 8, .type = KvType::kF16};
   const KvLayout layout = LayoutOf(small, KvLayoutKind::kBlockMajor, 1, 64);
@@ -314,6 +351,8 @@ void MeasureFixed(Report& report) {
     rested.push_back(MoveOnce(from, to, id++, 1));
   }
   report.AddTarget("shm_fixed_us", Median(lone) * 1e6, "us", 5, "<=");
+  const double socket = SocketMicroseconds();
+  report.AddTarget("socket_us", socket, "us", socket, "=");
   report.AddTarget("shm_stream_us", Median(stream) * 1e6, "us", 5, "<=");
   const double wake = WakeMicroseconds();
   report.AddTarget("shm_rested_us", Median(rested) * 1e6, "us", 3 * wake, "three wakes:");
@@ -384,6 +423,22 @@ void MeasureReshape(int repeats, Report& report) {
   }
 }
 
+void MeasureOverlaps(int repeats, Report& report) {
+  const OverlapShape shapes[] = {{kShapes[0].name, kShapes[0].group, 20'000},
+                                 {kShapes[1].name, kShapes[1].group, 8'000}};
+  std::printf("%-44s %10s %10s %8s\n", "exposed transfer", "us", "alone us", "ratio");
+  for (const Medium& medium : Media()) {
+    for (const OverlapShape& shape : shapes) {
+      MeasureOverlap(medium.name, medium.make, shape, repeats,
+                     [&](const std::string& name, double exposed_us, double alone_us) {
+                       std::printf("%-44s %10.1f %10.1f %8.2f\n", name.c_str(), exposed_us,
+                                   alone_us, exposed_us / alone_us);
+                       report.Add(name, exposed_us, "us", alone_us);
+                     });
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   CommandLine line("Speed of KV transfers between two workers in this process");
   int64_t max_mib = 2048;
@@ -402,6 +457,7 @@ int Main(int argc, char** argv) {
   MeasureFixed(report);
   MeasureTcp(repeats, report);
   MeasureReshape(std::min(repeats, 9), report);
+  MeasureOverlaps(std::min(repeats, 7), report);
   report.Print(/*seed=*/0);
   return 0;
 }

@@ -71,7 +71,7 @@ absl::Status PostedTransport::StartSend(SendSpec spec) {
   }
   RETURN_IF_ERROR(CheckRoom(sending_, "being sent"));
   sending_.insert(spec.sender_transfer);
-  Post(std::move(spec));
+  Post(std::move(spec), Wake::kForStart);
   return absl::OkStatus();
 }
 
@@ -98,15 +98,16 @@ void PostedTransport::CancelSend(uint64_t sender_transfer) {
 
 void PostedTransport::Written(std::span<const BlockId> full, std::span<const BlockId> part) {
   if (full.empty() && part.empty()) return;
-  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}}, /*wake=*/false);
+  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}}, Wake::kLater);
 }
 
-void PostedTransport::Post(TransferCommand command, bool wake) {
+void PostedTransport::Post(TransferCommand command, Wake wake) {
   {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
   }
-  if (wake) WakeIoThread();
+  if (wake == Wake::kNow) WakeIoThread();
+  if (wake == Wake::kForStart) WakeForStart();
 }
 
 std::vector<TransferCommand> PostedTransport::TakeCommands() {

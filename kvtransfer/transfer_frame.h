@@ -94,7 +94,7 @@ struct BlockFrame {
   int32_t valid_tokens = 0;
   int64_t payload_bytes = 0;         // of `layers`
   std::vector<uint32_t> piece_crcs;  // [layer][K, V], of `layers`
-  LayerRange layers = {};                 // in NcclBatch always all
+  LayerRange layers = {};            // in NcclBatch always all
   bool operator==(const BlockFrame&) const = default;
 };
 

@@ -49,6 +49,7 @@ class TransferSender {
   // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or
   // OnLinkDown.
   std::vector<std::string> TakeConnects() { return std::exchange(connects_, {}); }
+  bool wants_connects() const { return !connects_.empty(); }
   void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
                   PullMode pulls = PullMode::kRequested);
   // From now on this receiver is told of blocks' first layers.
@@ -68,6 +69,7 @@ class TransferSender {
   bool IsLive(const BlockDispatch& dispatch) const;
 
   bool HasTransfersWith(PeerId peer) const;
+  int32_t transfers() const { return static_cast<int32_t>(sessions_.size()); }
   bool HasBlocksFor(PeerId peer) const;
   // INT64_MAX when there is none.
   int64_t NextDeadlineUs() const;
