@@ -135,13 +135,13 @@ class WorkerCore {
     std::shared_ptr<PrefillSink> prefill_sink;  // prefills for a peer
     std::vector<TokenSource> first_tokens;      // by choice
     PrefillResult prefill_result;
-    TransferTicket ticket;          // prefills: the receiver's
-    uint64_t transfer_id = 0;       // generates: of the KV it waits for; 0: none
-    int32_t prompt_tokens = 0;      // to prefill: with what was generated elsewhere
-    int32_t resumed_tokens = 0;     // of them, generated elsewhere
-    SequenceBlocks to_send;         // prefills: our blocks that hold what the receiver lacks
-    int32_t announced_blocks = 0;   // of them, as a whole
-    bool layers_announced = false;  // of all others, which are held
+    TransferTicket ticket;         // prefills: the receiver's
+    uint64_t transfer_id = 0;      // generates: of the KV it waits for; 0: none
+    int32_t prompt_tokens = 0;     // to prefill: with what was generated elsewhere
+    int32_t resumed_tokens = 0;    // of them, generated elsewhere
+    SequenceBlocks to_send;        // prefills: our blocks that hold what the receiver lacks
+    int32_t announced_blocks = 0;  // of them, as a whole
+    std::vector<BlockId> rest;     // all others, once layers of them are announced; held
     int64_t arrival_us = 0;
     int64_t deadline_us = 0;       // 0: none
     int64_t prefill_begin_us = 0;  // when it left the queue for the first time; 0: not yet
@@ -199,6 +199,7 @@ class WorkerCore {
   void AnnounceComputed(Request& request);
   std::function<void(int32_t layers)> LayerAnnouncer(const SchedulerOutput& plan);
   void AnnounceLayers(Request& request, int32_t layers);
+  void HoldForSend(const Request& request, std::span<const BlockId> blocks);
   std::span<const BlockId> RestToAnnounce(const Request& request) const;
   void Deliver(Request& request, const HandoffManifest& manifest);
 

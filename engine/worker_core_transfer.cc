@@ -41,13 +41,12 @@ void WorkerCore::AnnounceComputed(Request& request) {
   const int32_t full = cache_->committed(IdOf(request.handle)) / options_.block_size;
   const int32_t begin = request.to_send.first + request.announced_blocks;
   const auto hold = sends_.find(request.handle);
-  if (full <= begin || hold == sends_.end() || hold->second.cancelled || request.layers_announced) {
+  if (full <= begin || hold == sends_.end() || hold->second.cancelled || !request.rest.empty()) {
     return;  // with the last chunk, Deliver announces
   }
   const std::span<const BlockId> blocks =
       cache_->BlockTable(IdOf(request.handle)).subspan(begin, full - begin);
-  cache_->HoldForTransfer(blocks);
-  hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
+  HoldForSend(request, blocks);
   transport_->Announce(request.handle, blocks, /*final=*/false, {});
   request.announced_blocks += full - begin;
 }
@@ -87,26 +86,30 @@ std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOu
 }
 
 void WorkerCore::AnnounceLayers(Request& request, int32_t layers) {
-  const std::span<const BlockId> rest = RestToAnnounce(request);
-  if (!std::exchange(request.layers_announced, true)) {
-    cache_->HoldForTransfer(rest);
-    std::vector<BlockId>& held = sends_.at(request.handle).blocks;
-    held.insert(held.end(), rest.begin(), rest.end());
+  if (request.rest.empty()) {
+    const std::span<const BlockId> rest = RestToAnnounce(request);
+    request.rest.assign(rest.begin(), rest.end());
+    HoldForSend(request, rest);
   }
-  transport_->AnnounceLayers(request.handle, rest, layers);
+  transport_->AnnounceLayers(request.handle, request.rest, layers);
+}
+
+void WorkerCore::HoldForSend(const Request& request, std::span<const BlockId> blocks) {
+  cache_->HoldForTransfer(blocks);
+  std::vector<BlockId>& held = sends_.at(request.handle).blocks;
+  held.insert(held.end(), blocks.begin(), blocks.end());
 }
 
 // The prompt is computed: announces the rest with the manifest. The sequence ends here; the blocks
-// stay held.
+// stay held. Those whose layers were announced are still meant, also where the sequence has others
+// by now, because somebody else had cached the same tokens first.
 void WorkerCore::Deliver(Request& request, const HandoffManifest& manifest) {
   const SequenceId id = IdOf(request.handle);
-  const auto hold = sends_.find(request.handle);
-  CHECK(hold != sends_.end()) << "request " << request.handle << " outlived its transfer";
-  const std::span<const BlockId> rest = RestToAnnounce(request);
-  if (!request.layers_announced) {
-    cache_->HoldForTransfer(rest);
-    hold->second.blocks.insert(hold->second.blocks.end(), rest.begin(), rest.end());
-  }
+  CHECK(sends_.contains(request.handle))
+      << "request " << request.handle << " outlived its transfer";
+  if (request.rest.empty()) HoldForSend(request, RestToAnnounce(request));
+  const std::span<const BlockId> rest =
+      request.rest.empty() ? RestToAnnounce(request) : std::span<const BlockId>(request.rest);
   transport_->Announce(request.handle, rest, /*final=*/true, EncodeManifest(manifest));
   request.announced_blocks += static_cast<int32_t>(rest.size());
   scheduler_->Finish(id, /*keep_cached=*/true);
