@@ -145,7 +145,7 @@ struct SharedBlockFrame {
 };
 
 // ---- payload over NCCL, beside the TCP stream that carries these (nccl_channel.h). Only between
-// ---- peers of protocol version 3 and later: the receiver offers when the sender's Hello says so.
+// ---- peers that have NCCL, which the receiver offers.
 
 // Receiver: batches may come over this version of NCCL, at most `window` of at most `batch_bytes`
 // each before they are acknowledged.
