@@ -14,18 +14,27 @@
 //   shm_fixed_us    a request of minimal size, one at a time: what one costs beyond its bytes
 //   shm_stream_us   the same with 64 under way: what one adds where others are
 //   shm_rested_us   the same after a rest of 2 ms: with threads that must be woken
+//   socket_us       a byte there and back through a Unix socket between two threads that look for
+//   it
+//                   all the time: what a lone request is up against, which is handed over once
+//                   through a socket and once in memory
 //   wake_us         to wake a rested thread of this machine: a rested request needs at least three
 //   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked at the receiver, over iperf3
 //                   (whose own buffer stays in the cache)
 //   reshape.*       64 MiB of cold SmolLM2 tokens between pools that are cut differently, over the
 //                   same between equal ones (block-major, 16 tokens)
-//   crc_share       of a copy that checks as it goes, the part that the faster of memcpy and a copy
-//                   by 16-byte streaming stores would not take; negative where the check is free
+//   exposed_transfer_us.*   what is left of a transfer when its prompt is computed, beside the time
+//   of
+//                   its last piece alone (transfer_overlap.h); ratios of 1 and less are the aim
+//   crc_share       of a copy that checks as it goes, the part that the fastest of memcpy and
+//   copies
+//                   by streaming stores of 16 and 64 bytes would not take; negative where the check
+//                   is free
 //
 // tcp_to_iperf3 needs iperf3 (apt-get install iperf3); without it the figure is reported as absent.
 
 #if defined(__x86_64__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include <algorithm>
@@ -38,6 +47,8 @@
 #include <thread>
 #include <vector>
 
+#include "bench/hand_over_time.h"
+#include "bench/transfer_overlap.h"
 #include "bench/transfer_worker.h"
 #include "common/command_line.h"
 #include "common/crc32c.h"
@@ -176,7 +187,7 @@ void MeasureTable(int64_t max_bytes, Report& report) {
 }
 
 // The copy that CopyCrc32c is, without the check.
-void StreamingCopy(std::byte* to, std::span<const std::byte> from) {
+void StreamingCopy16(std::byte* to, std::span<const std::byte> from) {
 #if defined(__x86_64__)
   for (size_t at = 0; at < from.size(); at += 16) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
@@ -185,6 +196,23 @@ void StreamingCopy(std::byte* to, std::span<const std::byte> from) {
 #else
   std::memcpy(to, from.data(), from.size());
 #endif
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) void StreamingCopy64(std::byte* to,
+                                                        std::span<const std::byte> from) {
+  for (size_t at = 0; at < from.size(); at += 64) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from.data() + at));
+  }
+}
+#endif
+
+// By the widest stores of this machine.
+void WidestCopy(std::byte* to, std::span<const std::byte> from) {
+#if defined(__x86_64__)
+  if (Crc32cAvx512Available()) return StreamingCopy64(to, from);
+#endif
+  StreamingCopy16(to, from);
 }
 
 // Two pools of 64 MiB of SmolLM2 blocks, cold for every measurement.
@@ -238,7 +266,7 @@ class ColdBlocks {
 
 void MeasureCold(int repeats, Report& report) {
   ColdBlocks shm(Media()[2]);
-  std::vector<double> moved, moved_first, copied, summed, pieces;
+  std::vector<double> moved, moved_first, copied, summed, narrow, wide;
   uint32_t crc = 0;
   for (int i = 0; i < repeats; ++i) {
     moved_first.push_back(shm.MoveFirst());
@@ -248,44 +276,20 @@ void MeasureCold(int repeats, Report& report) {
       crc += CopyCrc32c(to, from, CopyStores::kStreaming);
     }));
     FinishStreaming();
-    pieces.push_back(shm.CopyPieces(StreamingCopy));
+    narrow.push_back(shm.CopyPieces(StreamingCopy16));
+    wide.push_back(shm.CopyPieces(WidestCopy));
   }
   const double bytes = static_cast<double>(shm.bytes());
   std::printf(
-      "cold 64 MiB (GB/s): shared memory %.2f, memcpy %.2f, copy with CRC32C %.2f, memcpy of "
-      "pieces "
-      "%.2f (sums %08x)\n",
+      "cold 64 MiB (GB/s): shared memory %.2f, memcpy %.2f, copy with CRC32C %.2f, streaming copy "
+      "by 16 bytes %.2f, by the widest stores %.2f (sums %08x)\n",
       bytes / Median(moved) / 1e9, bytes / Median(copied) / 1e9, bytes / Median(summed) / 1e9,
-      bytes / Median(pieces) / 1e9, crc);
+      bytes / Median(narrow) / 1e9, bytes / Median(wide) / 1e9, crc);
   report.AddTarget("shm_to_memcpy", Median(copied) / Median(moved), "", 0.95, ">=");
   report.AddTarget("shm_first", Median(copied) / Median(moved_first), "", 0.95, ">=");
-  // The faster of the plain copies stands for the copy without a check.
-  const double plain = std::min(Median(pieces), Median(copied));
+  // The fastest of the plain copies stands for the copy without a check.
+  const double plain = std::min({Median(narrow), Median(wide), Median(copied)});
   report.AddTarget("crc_share", 1 - plain / Median(summed), "", 0.05, "<=");
-}
-
-// There and back between two threads that sleep, halved.
-double WakeMicroseconds() {
-  std::atomic<int> turn = 0;
-  constexpr int kRounds = 500;
-  std::thread other([&] {
-    for (int i = 0; i < kRounds; ++i) {
-      turn.wait(2 * i);
-      turn = 2 * i + 2;
-      turn.notify_one();
-    }
-  });
-  std::vector<double> seconds;
-  for (int i = 0; i < kRounds; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    const Instant start = Now();
-    turn = 2 * i + 1;
-    turn.notify_one();
-    turn.wait(2 * i + 1);
-    seconds.push_back(Seconds(start));
-  }
-  other.join();
-  return Median(seconds) / 2 * 1e6;
 }
 
 void MeasureFixed(Report& report) {
@@ -314,6 +318,8 @@ void MeasureFixed(Report& report) {
     rested.push_back(MoveOnce(from, to, id++, 1));
   }
   report.AddTarget("shm_fixed_us", Median(lone) * 1e6, "us", 5, "<=");
+  const double socket = SocketMicroseconds();
+  report.AddTarget("socket_us", socket, "us", socket, "=");
   report.AddTarget("shm_stream_us", Median(stream) * 1e6, "us", 5, "<=");
   const double wake = WakeMicroseconds();
   report.AddTarget("shm_rested_us", Median(rested) * 1e6, "us", 3 * wake, "three wakes:");
@@ -384,6 +390,22 @@ void MeasureReshape(int repeats, Report& report) {
   }
 }
 
+void MeasureOverlaps(int repeats, Report& report) {
+  const OverlapShape shapes[] = {{kShapes[0].name, kShapes[0].group, 20'000},
+                                 {kShapes[1].name, kShapes[1].group, 8'000}};
+  std::printf("%-44s %10s %10s %8s\n", "exposed transfer", "us", "alone us", "ratio");
+  for (const Medium& medium : Media()) {
+    for (const OverlapShape& shape : shapes) {
+      MeasureOverlap(medium.name, medium.make, shape, repeats,
+                     [&](const std::string& name, double exposed_us, double alone_us) {
+                       std::printf("%-44s %10.1f %10.1f %8.2f\n", name.c_str(), exposed_us,
+                                   alone_us, exposed_us / alone_us);
+                       report.Add(name, exposed_us, "us", alone_us);
+                     });
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   CommandLine line("Speed of KV transfers between two workers in this process");
   int64_t max_mib = 2048;
@@ -402,6 +424,7 @@ int Main(int argc, char** argv) {
   MeasureFixed(report);
   MeasureTcp(repeats, report);
   MeasureReshape(std::min(repeats, 9), report);
+  MeasureOverlaps(std::min(repeats, 7), report);
   report.Print(/*seed=*/0);
   return 0;
 }

@@ -132,7 +132,7 @@ inline void PostReceive(TransferWorker& to, uint64_t id, int32_t tokens) {
             .Expect({.transfer_id = id, .blocks = to.BlocksOf(tokens), .tokens = tokens})
             .ok());
 }
-inline void PostSend(TransferWorker& from, TransferWorker& to, uint64_t id, int32_t tokens) {
+inline void StartSend(TransferWorker& from, TransferWorker& to, uint64_t id, int32_t tokens) {
   const TransferTicket ticket{.transfer_id = id,
                               .receiver_epoch = to.transport().epoch(),
                               .address = to.transport().address(),
@@ -140,6 +140,9 @@ inline void PostSend(TransferWorker& from, TransferWorker& to, uint64_t id, int3
                               .block_size = to.layout().block_size()};
   CHECK(
       from.transport().StartSend({.sender_transfer = id, .ticket = ticket, .tokens = tokens}).ok());
+}
+inline void PostSend(TransferWorker& from, TransferWorker& to, uint64_t id, int32_t tokens) {
+  StartSend(from, to, id, tokens);
   from.transport().Announce(id, from.BlocksOf(tokens), /*final=*/true, "");
 }
 

@@ -21,6 +21,9 @@ struct Vector512 {
   static void Stream(std::byte* to, Value value) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to), value);
   }
+  static void Prefetch(uintptr_t address) {
+    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+  }
   template <uint64_t kBits>
   static Value Fold(Value lanes, Value next) {
     const __m512i factors = _mm512_broadcast_i32x4(Factors<kBits>());

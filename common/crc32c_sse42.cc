@@ -69,6 +69,9 @@ struct Vector128 {
   static void Stream(std::byte* to, Value value) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to), value);
   }
+  static void Prefetch(uintptr_t address) {
+    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+  }
   template <uint64_t kBits>
   static Value Fold(Value lanes, Value next) {
     const __m128i factors =

@@ -294,7 +294,10 @@ absl::Status EngineImpl::Load() {
                         .block_size = options_.block_size,
                         .hash_logits = options_.hash_logits,
                         .transfer_timeout_ms = options_.transfer_timeout_ms,
-                        .pull_lease_ms = options_.pull_lease_ms},
+                        .pull_lease_ms = options_.pull_lease_ms,
+                        .layer_pieces = {model_.info.config.layers,
+                                         pool_.layout().bytes_per_block() / options_.block_size,
+                                         options_.layer_pieces}},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
   core_->set_is_cancelled([this](RequestHandle handle) {

@@ -109,6 +109,11 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "report a hash of all sampled logits with every answer, to compare runs bit for bit");
   settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
                "how long a request waits for KV from a peer before it is computed here");
+  settings.Add(
+      "layer-pieces", &options.layer_pieces, 0, 1024,
+      "into how many pieces, each of some layers, the last part of a prompt is cut, whose "
+      "first ones travel to the decode worker while the others are computed; 0: as many as "
+      "pay, by size and measured bandwidth; 1: it travels when it is computed");
   settings.Add("pull-lease-ms", &options.pull_lease_ms, 0, 60'000,
                "how long a prefix that was pulled from another worker is kept for the request for "
                "which it came, in milliseconds");

@@ -30,6 +30,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
       random_bits_(std::move(random_bits)),
       pulls_({.lease_ms = options.pull_lease_ms, .longest_ms = options.transfer_timeout_ms}, cache,
              transport, clock, [this] { return NewTransferId(); }),
+      layer_pieces_(options.layer_pieces),
       sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}) {}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
@@ -343,6 +344,7 @@ StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) {
     return std::none_of(plan.chunks.begin(), plan.chunks.end(),
                         [this](const auto& chunk) { return WhyUnwanted(HandleOf(chunk.id)).ok(); });
   };
+  input.kv_written = LayerAnnouncer(plan);
   return input;
 }
 

@@ -29,6 +29,7 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/generation.h"
+#include "engine/layer_pieces.h"
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
 #include "kvtransfer/transfer_plan.h"
@@ -46,6 +47,7 @@ struct WorkerCoreOptions {
   bool hash_logits = false;
   int64_t transfer_timeout_ms = 120'000;
   int64_t pull_lease_ms = 1000;  // PrefixPullOptions
+  LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
 };
 
 struct WorkerCounters {
@@ -138,7 +140,8 @@ class WorkerCore {
     int32_t prompt_tokens = 0;     // to prefill: with what was generated elsewhere
     int32_t resumed_tokens = 0;    // of them, generated elsewhere
     SequenceBlocks to_send;        // prefills: our blocks that hold what the receiver lacks
-    int32_t announced_blocks = 0;  // of them
+    int32_t announced_blocks = 0;  // of them, as a whole
+    std::vector<BlockId> rest;     // all others, once layers of them are announced; held
     int64_t arrival_us = 0;
     int64_t deadline_us = 0;       // 0: none
     int64_t prefill_begin_us = 0;  // when it left the queue for the first time; 0: not yet
@@ -194,6 +197,10 @@ class WorkerCore {
   void Fork(Request& request, std::span<const DrawnToken> first_tokens);
   void NoteWritten(const SchedulerOutput& plan);
   void AnnounceComputed(Request& request);
+  std::function<void(int32_t layers)> LayerAnnouncer(const SchedulerOutput& plan);
+  void AnnounceLayers(Request& request, int32_t layers);
+  void HoldForSend(const Request& request, std::span<const BlockId> blocks);
+  std::span<const BlockId> RestToAnnounce(const Request& request) const;
   void Deliver(Request& request, const HandoffManifest& manifest);
 
   void OnReceiveEvent(TransferEvent& event);
@@ -219,6 +226,7 @@ class WorkerCore {
   absl::flat_hash_map<uint64_t, TransferHold>
       sends_;  // by sender_transfer, which is the request's handle
   PrefixPulls pulls_;
+  LayerPieces layer_pieces_;
   WorkerCounters counters_;
   Sampler sampler_;
 };

@@ -13,6 +13,7 @@ namespace baton {
 namespace {
 
 SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
+RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
 }  // namespace
 
@@ -40,28 +41,77 @@ void WorkerCore::AnnounceComputed(Request& request) {
   const int32_t full = cache_->committed(IdOf(request.handle)) / options_.block_size;
   const int32_t begin = request.to_send.first + request.announced_blocks;
   const auto hold = sends_.find(request.handle);
-  if (full <= begin || hold == sends_.end() || hold->second.cancelled) return;
+  if (full <= begin || hold == sends_.end() || hold->second.cancelled || !request.rest.empty()) {
+    return;  // with the last chunk, Deliver announces
+  }
   const std::span<const BlockId> blocks =
       cache_->BlockTable(IdOf(request.handle)).subspan(begin, full - begin);
-  cache_->HoldForTransfer(blocks);
-  hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
+  HoldForSend(request, blocks);
   transport_->Announce(request.handle, blocks, /*final=*/false, {});
   request.announced_blocks += full - begin;
 }
 
-// The prompt is computed: announces the rest, a part-full last block included, with the manifest.
-// The sequence ends here; the blocks stay held.
-void WorkerCore::Deliver(Request& request, const HandoffManifest& manifest) {
-  const SequenceId id = IdOf(request.handle);
-  const auto hold = sends_.find(request.handle);
-  CHECK(hold != sends_.end()) << "request " << request.handle << " outlived its transfer";
+// What is computed in the step that ends a prompt: all blocks behind those that were announced, a
+// part-full last one included.
+std::span<const BlockId> WorkerCore::RestToAnnounce(const Request& request) const {
   const int32_t begin = request.to_send.first + request.announced_blocks;
   const int32_t end = cache_->BlocksFor(request.prompt_tokens);
-  const std::span<const BlockId> blocks = cache_->BlockTable(id).subspan(begin, end - begin);
+  return cache_->BlockTable(IdOf(request.handle)).subspan(begin, end - begin);
+}
+
+// Lets the layers of prompts' last chunks travel while the step computes the layers behind them.
+// Null: none does.
+std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOutput& plan) {
+  struct LastChunk {
+    Request* request;  // lives as long as the step
+    int32_t pieces;
+  };
+  std::vector<LastChunk> last_chunks;
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    Request* const request = Find(HandleOf(chunk.id));
+    if (!layer_pieces_.on() || request == nullptr || !request->prefills() || !chunk.samples) {
+      continue;
+    }
+    const auto hold = sends_.find(request->handle);
+    const int64_t blocks = static_cast<int64_t>(RestToAnnounce(*request).size());
+    if (hold == sends_.end() || hold->second.cancelled || blocks == 0) continue;
+    last_chunks.push_back({request, layer_pieces_.PiecesFor(blocks * options_.block_size)});
+  }
+  if (last_chunks.empty()) return nullptr;
+  return [this, last_chunks](int32_t layers) {
+    for (const LastChunk& last : last_chunks) {
+      if (layer_pieces_.EndsPiece(layers, last.pieces)) AnnounceLayers(*last.request, layers);
+    }
+  };
+}
+
+void WorkerCore::AnnounceLayers(Request& request, int32_t layers) {
+  if (request.rest.empty()) {
+    const std::span<const BlockId> rest = RestToAnnounce(request);
+    request.rest.assign(rest.begin(), rest.end());
+    HoldForSend(request, rest);
+  }
+  transport_->AnnounceLayers(request.handle, request.rest, layers);
+}
+
+void WorkerCore::HoldForSend(const Request& request, std::span<const BlockId> blocks) {
   cache_->HoldForTransfer(blocks);
-  hold->second.blocks.insert(hold->second.blocks.end(), blocks.begin(), blocks.end());
-  transport_->Announce(request.handle, blocks, /*final=*/true, EncodeManifest(manifest));
-  request.announced_blocks += end - begin;
+  std::vector<BlockId>& held = sends_.at(request.handle).blocks;
+  held.insert(held.end(), blocks.begin(), blocks.end());
+}
+
+// The prompt is computed: announces the rest with the manifest. The sequence ends here; the blocks
+// stay held. Those whose layers were announced are still meant, also where the sequence has others
+// by now, because somebody else had cached the same tokens first.
+void WorkerCore::Deliver(Request& request, const HandoffManifest& manifest) {
+  const SequenceId id = IdOf(request.handle);
+  CHECK(sends_.contains(request.handle))
+      << "request " << request.handle << " outlived its transfer";
+  if (request.rest.empty()) HoldForSend(request, RestToAnnounce(request));
+  const std::span<const BlockId> rest =
+      request.rest.empty() ? RestToAnnounce(request) : std::span<const BlockId>(request.rest);
+  transport_->Announce(request.handle, rest, /*final=*/true, EncodeManifest(manifest));
+  request.announced_blocks += static_cast<int32_t>(rest.size());
   scheduler_->Finish(id, /*keep_cached=*/true);
 }
 
@@ -79,6 +129,7 @@ void WorkerCore::OnSendEvent(const TransferEvent& event) {
                        : event.status);
     return;
   }
+  layer_pieces_.OnSent(event.bytes, event.busy_us);
   request->prefill_result.kv_bytes = event.bytes;
   request->prefill_result.kv_transfer_us = event.busy_us;
   request->prefill_sink->OnDone(request->prefill_result);

@@ -1,10 +1,9 @@
 #include "kvtransfer/block_checksums.h"
 
-#include "kvtransfer/transfer_plan.h"
-
 namespace baton {
 
-std::vector<uint32_t> BlockChecksums::Of(BlockId block, int32_t valid_tokens) {
+std::vector<uint32_t> BlockChecksums::Of(BlockId block, int32_t valid_tokens, LayerRange layers) {
+  if (!layers.all()) return PieceChecksums(pool_, block, valid_tokens, layers);
   const auto full = full_.find(block);
   if (full == full_.end() || valid_tokens != pool_.layout.block_size()) {
     return PieceChecksums(pool_, block, valid_tokens);

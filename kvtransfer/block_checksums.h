@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/strong_int.h"
+#include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -26,9 +27,10 @@ class BlockChecksums {
   // `pool.base` must outlive this.
   explicit BlockChecksums(const RegisteredPool& pool) : pool_(pool) {}
 
-  // Of the block's first `valid_tokens` tokens, in canonical order. REQUIRES: block in the pool,
+  // Of the block's first `valid_tokens` tokens, in canonical order. Those of a layer range are
+  // never kept: the layers behind it may still be written. REQUIRES: block in the pool,
   // valid_tokens in [1, block_size].
-  std::vector<uint32_t> Of(BlockId block, int32_t valid_tokens);
+  std::vector<uint32_t> Of(BlockId block, int32_t valid_tokens, LayerRange layers = {});
 
   // Blocks that were written: whole ones, which stay as they are, and others. Ids outside the pool
   // are ignored.

@@ -19,8 +19,8 @@ BlockLanding::BlockLanding(const RegisteredPool& pool, BlockPlacement placement,
       placement_(std::move(placement)),
       frame_(std::move(frame)),
       dropped_(static_cast<size_t>(
-          BlockValidBytes(pool.layout, placement_->parts.front().payload_token))),
-      cursor_(std::in_place, LandingRuns(pool, placement_->parts, dropped_)),
+          BlockValidBytes(pool.layout, placement_->parts.front().payload_token, frame_.layers))),
+      cursor_(std::in_place, LandingRuns(pool, placement_->parts, dropped_, frame_.layers)),
       remaining_(frame_.payload_bytes) {}
 
 int BlockLanding::Fill(std::span<iovec> out) {
@@ -42,12 +42,13 @@ void BlockLanding::Divert() {
   cursor_.reset();
 }
 
-// Of the sender's piece, wherever its bytes went.
-uint32_t BlockLanding::PieceChecksum(int32_t piece) const {
-  const size_t bytes = dropped_.size() / static_cast<size_t>(PieceCount(pool_->layout));
-  uint32_t crc = Crc32c(std::span(dropped_).subspan(static_cast<size_t>(piece) * bytes, bytes));
+// Of the sender's piece, the payload's `index`th, wherever its bytes went.
+uint32_t BlockLanding::PieceChecksum(int32_t index) const {
+  const size_t bytes =
+      dropped_.size() / static_cast<size_t>(PieceCount(pool_->layout, frame_.layers));
+  uint32_t crc = Crc32c(std::span(dropped_).subspan(static_cast<size_t>(index) * bytes, bytes));
   for (const LandingPart& part : placement_->parts) {
-    crc = ExtendCrc32c(crc, PartOfPiece(*pool_, part, piece));
+    crc = ExtendCrc32c(crc, PartOfPiece(*pool_, part, 2 * frame_.layers.first + index));
   }
   return crc;
 }
@@ -56,12 +57,12 @@ void BlockLanding::VerifyPieces() {
   const int64_t bytes = PieceValidBytes(pool_->layout, frame_.valid_tokens);
   const int64_t arrived = frame_.payload_bytes - remaining_;
   for (; static_cast<int64_t>(verified_pieces_ + 1) * bytes <= arrived; ++verified_pieces_) {
-    const auto piece = static_cast<int32_t>(verified_pieces_);
-    const uint32_t crc = PieceChecksum(piece);
-    if (crc != frame_.piece_crcs[piece] && verified_.ok()) {
+    const auto index = static_cast<int32_t>(verified_pieces_);
+    const uint32_t crc = PieceChecksum(index);
+    if (crc != frame_.piece_crcs[index] && verified_.ok()) {
       verified_ = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame_.transfer_id,
-          frame_.block, PieceName(piece), crc, frame_.piece_crcs[piece]));
+          frame_.block, PieceName(2 * frame_.layers.first + index), crc, frame_.piece_crcs[index]));
     }
   }
 }
@@ -69,7 +70,8 @@ void BlockLanding::VerifyPieces() {
 BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch,
                                std::vector<uint32_t> piece_crcs)
     : dispatch_(std::move(dispatch)),
-      cursor_(BlockRuns(pool, dispatch_.block, dispatch_.frame.valid_tokens)),
+      cursor_(
+          BlockRuns(pool, dispatch_.block, dispatch_.frame.valid_tokens, dispatch_.frame.layers)),
       remaining_(cursor_.remaining()) {
   dispatch_.frame.piece_crcs = std::move(piece_crcs);
 }

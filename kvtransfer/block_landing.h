@@ -1,7 +1,8 @@
 // A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), driven
 // by whoever moves the bytes.
 //
-// A landing scatters the sender's block over blocks of the receiver where their sizes differ.
+// What moves is a whole block or a layer range of it (BlockFrame::layers). A landing scatters the
+// sender's block over blocks of the receiver where their sizes differ.
 //
 // Both can be cut loose from the pool in the middle of a block, because a byte stream has to be
 // continued: Divert sends the rest of a landing to scrap memory, Detach copies the rest of a
@@ -52,7 +53,7 @@ class BlockLanding {
 
  private:
   void VerifyPieces();
-  uint32_t PieceChecksum(int32_t piece) const;
+  uint32_t PieceChecksum(int32_t index) const;
 
   const RegisteredPool* pool_ = nullptr;
   std::optional<BlockPlacement> placement_;

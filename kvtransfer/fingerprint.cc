@@ -62,13 +62,7 @@ absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& the
   if (ours.kv_heads != theirs.kv_heads) return Differ("kv_heads", ours.kv_heads, theirs.kv_heads);
   if (ours.head_dim != theirs.head_dim) return Differ("head_dim", ours.head_dim, theirs.head_dim);
   if (ours.rope != theirs.rope) return Differ("rope", ours.rope, theirs.rope);
-  RETURN_IF_ERROR(GeometryOf(theirs).status());
-  if (theirs.protocol_version >= kReshapeProtocolVersion) return absl::OkStatus();
-  if (ours.layout != theirs.layout) return Differ("layout", ours.layout, theirs.layout);
-  if (ours.block_size != theirs.block_size) {
-    return Differ("block_size", ours.block_size, theirs.block_size);
-  }
-  return absl::OkStatus();
+  return GeometryOf(theirs).status();
 }
 
 }  // namespace baton

@@ -15,11 +15,11 @@
 namespace baton {
 
 // This version and the one before are spoken.
-// 2: tickets may list addresses. 3: payload may go over NCCL. 4: pools may be cut differently;
-// blocks on the wire are then the sender's, and a ticket says in which blocks it counts.
-inline constexpr uint32_t kTransferProtocolVersion = 4;
-inline constexpr uint32_t kReshapeProtocolVersion = 4;
-inline constexpr uint32_t kOldestTransferProtocolVersion = 3;
+// 4: pools may be cut differently; blocks on the wire are then the sender's, and a ticket says in
+// which blocks it counts. 5: the blocks of a prompt's last chunk may travel layer by layer.
+inline constexpr uint32_t kTransferProtocolVersion = 5;
+inline constexpr uint32_t kLayersProtocolVersion = 5;
+inline constexpr uint32_t kOldestTransferProtocolVersion = 4;
 
 struct KvFingerprint {
   uint32_t protocol_version = kTransferProtocolVersion;
@@ -55,7 +55,7 @@ absl::Status CheckBlockSize(std::string_view what, int64_t block_size);
 absl::StatusOr<KvGeometry> GeometryOf(const KvFingerprint& fingerprint);
 
 // FailedPrecondition names the first field that differs and both values; InvalidArgument a geometry
-// of theirs that cannot be. Geometries may differ from protocol version 4 on.
+// of theirs that cannot be. Geometries may differ.
 absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& theirs);
 
 }  // namespace baton

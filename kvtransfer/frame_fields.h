@@ -83,6 +83,8 @@ class FieldReader {
     if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(frame_, ": ", what));
   }
   void SkipRest() { at_ = bytes_.size(); }
+  // All bytes are read: fields that an older peer does not write are not there.
+  bool at_end() const { return at_ == bytes_.size(); }
   absl::Status Finish() {
     if (status_.ok() && at_ != bytes_.size()) {
       Fail(absl::StrFormat("%d bytes follow the last field", bytes_.size() - at_));

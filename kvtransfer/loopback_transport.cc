@@ -228,6 +228,7 @@ void LoopbackNetwork::Connect(LoopbackTransport& sender, const std::string& addr
   ends_.emplace(receiving, End{receiver->second, sending, false,
                                SenderLink{.block_size = hello.fingerprint.block_size}});
   sender.node().sender().OnLinkOpen(address, sending, reply.epoch);
+  sender.node().sender().OnTakesLayers(sending);
 }
 
 void LoopbackNetwork::Disconnect(PeerId sending, const absl::Status& why) {
@@ -267,7 +268,8 @@ bool LoopbackNetwork::MoveBlocks(int64_t now_us) {
     std::optional<BlockDispatch> dispatch = from.sender().NextBlock(peer);
     if (!dispatch) continue;
     any = true;
-    std::vector<uint32_t> crcs = from.checksums().Of(dispatch->block, dispatch->frame.valid_tokens);
+    std::vector<uint32_t> crcs =
+        from.checksums().Of(dispatch->block, dispatch->frame.valid_tokens, dispatch->frame.layers);
     BlockDeparture departure(from.pool(), std::move(*dispatch), std::move(crcs));
     const BlockFrame& frame = departure.dispatch().frame;
     const std::optional<BlockPlacement> placement = to.receiver().OnBlock(end.other, frame);

@@ -28,6 +28,7 @@ class NcclConnection final : public TcpConnection {
 
  protected:
   absl::Status OnGreeted(const HelloFrame& hello) override;
+  bool MovesLayers() const override { return false; }  // batches are of whole blocks
   absl::Status OnPayloadFrame(Frame frame, int64_t now_us) override;
   absl::Status OnPayloadAnswer(Frame frame, int64_t now_us) override;
   absl::Status OnPayloadTimer(int64_t now_us) override;

@@ -71,7 +71,7 @@ absl::Status PostedTransport::StartSend(SendSpec spec) {
   }
   RETURN_IF_ERROR(CheckRoom(sending_, "being sent"));
   sending_.insert(spec.sender_transfer);
-  Post(std::move(spec));
+  Post(std::move(spec), Wake::kForStart);
   return absl::OkStatus();
 }
 
@@ -86,21 +86,28 @@ void PostedTransport::Announce(uint64_t sender_transfer, std::span<const BlockId
       AnnounceCommand{sender_transfer, {blocks.begin(), blocks.end()}, final, std::move(manifest)});
 }
 
+void PostedTransport::AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
+                                     int32_t layers) {
+  if (!sending_.contains(sender_transfer)) return;
+  Post(AnnounceLayersCommand{sender_transfer, {rest.begin(), rest.end()}, layers});
+}
+
 void PostedTransport::CancelSend(uint64_t sender_transfer) {
   if (sending_.contains(sender_transfer)) Post(CancelSendCommand{sender_transfer});
 }
 
 void PostedTransport::Written(std::span<const BlockId> full, std::span<const BlockId> part) {
   if (full.empty() && part.empty()) return;
-  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}}, /*wake=*/false);
+  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}}, Wake::kLater);
 }
 
-void PostedTransport::Post(TransferCommand command, bool wake) {
+void PostedTransport::Post(TransferCommand command, Wake wake) {
   {
     const std::lock_guard lock(mutex_);
     commands_.push_back(std::move(command));
   }
-  if (wake) WakeIoThread();
+  if (wake == Wake::kNow) WakeIoThread();
+  if (wake == Wake::kForStart) WakeForStart();
 }
 
 std::vector<TransferCommand> PostedTransport::TakeCommands() {

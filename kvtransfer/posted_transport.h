@@ -36,6 +36,8 @@ class PostedTransport : public KvTransport {
   absl::Status StartSend(SendSpec spec) override;
   void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
                 std::string manifest) override;
+  void AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
+                      int32_t layers) override;
   void CancelSend(uint64_t sender_transfer) override;
   void Written(std::span<const BlockId> full, std::span<const BlockId> part) override;
   std::vector<TransferEvent> Poll() override;
@@ -45,6 +47,8 @@ class PostedTransport : public KvTransport {
   virtual absl::Status CheckAddress(const std::string& address) const = 0;
   // Called after a command was queued; must not block.
   virtual void WakeIoThread() = 0;
+  // The same of one to which something else will follow soon: a new transfer's announcements.
+  virtual void WakeForStart() { WakeIoThread(); }
 
   std::vector<TransferCommand> TakeCommands();
   // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks
@@ -52,8 +56,9 @@ class PostedTransport : public KvTransport {
   void Publish(std::vector<TransferEvent> events);
 
  private:
-  // Without `wake` it waits for whatever wakes the I/O thread next.
-  void Post(TransferCommand command, bool wake = true);
+  // kLater: it waits for whatever wakes the I/O thread next.
+  enum class Wake : uint8_t { kNow, kForStart, kLater };
+  void Post(TransferCommand command, Wake wake = Wake::kNow);
   absl::Status CheckRoom(const absl::flat_hash_set<uint64_t>& live, const char* what) const;
 
   const KvLayout layout_;

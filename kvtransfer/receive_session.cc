@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
+#include "common/status_macros.h"
 #include "kvtransfer/transfer_deadline.h"
 #include "kvtransfer/transfer_plan.h"
 
@@ -65,6 +66,7 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
     link_ = link;
     theirs_ = BlocksHolding(first_token(), spec_.tokens, link.block_size);
     window_ = PullWindow(BlockValidBytes(layout_, link.block_size));
+    order_ = PullOrder(theirs_.count, layout_.group().layers);
   }
   peer_ = peer;
   sender_transfer_ = frame.sender_transfer;
@@ -75,67 +77,96 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
         frame.first_block, frame.block_count, frame.tokens, theirs_.first, theirs_.count,
         spec_.tokens, link_.block_size));
   }
-  if (frame.available < available_ || frame.available > theirs_.count) {
-    return absl::InvalidArgumentError(absl::StrFormat("available %d is outside [%d, %d]",
-                                                      frame.available, available_, theirs_.count));
-  }
-  if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
-  if (frame.final && frame.available != theirs_.count && !spec_.may_end_early) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("final announcement with %d of %d blocks", frame.available, theirs_.count));
-  }
-  available_ = frame.available;
+  RETURN_IF_ERROR(CheckProgress(frame));
+  announced_ = {.blocks = frame.available, .layers = frame.layers};
   final_ = frame.final;
   if (frame.final) manifest_ = frame.manifest;
   return absl::OkStatus();
 }
 
+absl::Status ReceiveSession::CheckProgress(const AnnounceFrame& frame) const {
+  if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
+  if (frame.available < announced_.blocks || frame.available > theirs_.count) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "available %d is outside [%d, %d]", frame.available, announced_.blocks, theirs_.count));
+  }
+  if (frame.final && frame.available != theirs_.count && !spec_.may_end_early) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("final announcement with %d of %d blocks", frame.available, theirs_.count));
+  }
+  const bool all = frame.available == theirs_.count;
+  if (frame.layers > layout_.group().layers || (frame.layers > 0 && (all || spec_.may_end_early))) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d layers announced of what is behind %d of %d blocks%s", frame.layers, frame.available,
+        theirs_.count, spec_.may_end_early ? ", and the transfer may end early" : ""));
+  }
+  // Once layers were announced, they are of all blocks that are left.
+  if (announced_.layers > 0 && !all &&
+      (frame.available != announced_.blocks || frame.layers < announced_.layers)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("announced %d blocks and %d layers of the others after %d and %d",
+                        frame.available, frame.layers, announced_.blocks, announced_.layers));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LandingParts> ReceiveSession::OnBlock(const BlockFrame& frame) const {
-  const int32_t next = theirs_.first + landed_;
-  if (landed_ == requested_ || frame.block != next) {
-    return absl::OutOfRangeError(absl::StrFormat("got block %d, asked for [%d, %d)", frame.block,
-                                                 next, theirs_.first + requested_));
+  if (order_.empty()) {
+    return absl::OutOfRangeError(absl::StrFormat("got block %d, asked for none", frame.block));
+  }
+  const BlockPart next = order_.Front();
+  if (frame.block != theirs_.first + next.block || frame.layers != next.layers) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("got block %d layers [%d, +%d), next is block %d layers [%d, +%d)",
+                        frame.block, frame.layers.first, frame.layers.count,
+                        theirs_.first + next.block, next.layers.first, next.layers.count));
   }
   const int32_t valid = ValidTokens(link_.block_size, spec_.tokens, frame.block);
   if (frame.valid_tokens != valid) {
     return absl::InvalidArgumentError(absl::StrFormat("block %d has valid_tokens %d, expected %d",
                                                       frame.block, frame.valid_tokens, valid));
   }
-  const int64_t bytes = BlockValidBytes(layout_, valid);
-  if (frame.payload_bytes != bytes ||
-      frame.piece_crcs.size() != static_cast<size_t>(PieceCount(layout_))) {
+  const int64_t bytes = BlockValidBytes(layout_, valid, frame.layers);
+  const int32_t pieces = PieceCount(layout_, frame.layers);
+  if (frame.payload_bytes != bytes || frame.piece_crcs.size() != static_cast<size_t>(pieces)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("block %d has %d bytes in %d pieces, expected %d in %d", frame.block,
-                        frame.payload_bytes, frame.piece_crcs.size(), bytes, PieceCount(layout_)));
+                        frame.payload_bytes, frame.piece_crcs.size(), bytes, pieces));
   }
   return PlaceTokens(frame.block * link_.block_size, valid, static_cast<int32_t>(first_token()),
                      layout_.block_size(), spec_.blocks);
 }
 
-void ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
-  ++landed_;
+bool ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
+  const bool whole = order_.Pop();
+  landed_ += whole ? 1 : 0;
   bytes_ += bytes;
-  busy_.Touch(now_us, landed_ == requested_);
+  busy_.Touch(now_us, order_.empty());
+  return whole;
 }
 
 std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
   if (link_.pulls == PullMode::kImplied) {
-    if (requested_ < available_) busy_.Start(now_us);
-    requested_ = available_;
+    while (const std::optional<BlockRun> run = order_.Next(announced_)) {
+      order_.Ask(*run);
+      busy_.Start(now_us);
+    }
     return std::nullopt;
   }
-  const int32_t limit = std::min(available_, landed_ + window_);
+  const std::optional<BlockRun> run = order_.Next(announced_, landed_ + window_);
+  if (!run) return std::nullopt;
   // Half a window at a time, unless that is all there is.
-  if (limit == requested_ || (limit < available_ && limit - requested_ < window_ / 2)) {
+  if (run->layers.all() && run->first + run->count < announced_.blocks &&
+      run->count < window_ / 2) {
     return std::nullopt;
   }
-  PullFrame pull{.transfer_id = id(),
-                 .sender_transfer = sender_transfer_,
-                 .first = theirs_.first + requested_,
-                 .count = limit - requested_};
-  requested_ = limit;
+  order_.Ask(*run);
   busy_.Start(now_us);
-  return pull;
+  return PullFrame{.transfer_id = id(),
+                   .sender_transfer = sender_transfer_,
+                   .first = theirs_.first + run->first,
+                   .count = run->count,
+                   .layers = run->layers};
 }
 
 int64_t ReceiveSession::payload_bytes() const {

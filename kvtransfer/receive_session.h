@@ -5,9 +5,10 @@
 // What is announced, asked for and lands are the sender's blocks, of its size, which the first
 // announcement's link tells. Events count in the receiver's.
 //
-// Invariants: landed <= requested <= available <= sender's blocks; blocks are asked for and land in
-// sequence order, once each; requested - landed never exceeds the pull window, where pulls are
-// requested. Only the peer of the first Announce is listened to.
+// Invariants: what landed was requested, and what was requested is announced; blocks are asked for
+// and land in the order of pull_order.h, each part of one once; whole blocks requested and not
+// landed never exceed the pull window, where pulls are requested. Only the peer of the first
+// Announce is listened to.
 //
 // Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferReceiver
 // ends it.
@@ -22,6 +23,7 @@
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 #include "kvtransfer/busy_time.h"
+#include "kvtransfer/pull_order.h"
 #include "kvtransfer/transfer_frame.h"
 #include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
@@ -53,15 +55,15 @@ class ReceiveSession {
   // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not
   // fit the spec.
   absl::Status OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame);
-  // Where the payload lands. OutOfRange when the block was not the next asked for; InvalidArgument
-  // for a wrong size or piece count.
+  // Where the payload lands. OutOfRange when the block, or the layers of it, were not the next
+  // asked for; InvalidArgument for a wrong size or piece count.
   absl::StatusOr<LandingParts> OnBlock(const BlockFrame& frame) const;
-  // The block that OnBlock accepted lies verified in the pool.
-  void OnBlockLanded(int64_t bytes, int64_t now_us);
+  // What OnBlock accepted lies verified in the pool. True: its block is whole with it.
+  bool OnBlockLanded(int64_t bytes, int64_t now_us);
   // What to ask for now, if anything. Implied pulls are not sent: nothing.
   std::optional<PullFrame> NextPull(int64_t now_us);
 
-  bool complete() const { return final_ && landed_ == available_; }
+  bool complete() const { return final_ && landed_ == announced_.blocks; }
   const std::optional<PeerId>& peer() const { return peer_; }
   uint64_t id() const { return spec_.transfer_id; }
   uint64_t sender_transfer() const { return sender_transfer_; }
@@ -77,6 +79,7 @@ class ReceiveSession {
   int64_t first_token() const { return int64_t{spec_.first_block} * layout_.block_size(); }
   // Blocks of ours whose tokens have all landed, from first_block on.
   int32_t BlocksDone() const;
+  absl::Status CheckProgress(const AnnounceFrame& frame) const;
 
   const KvLayout& layout_;
   ReceiveSpec spec_;
@@ -88,9 +91,9 @@ class ReceiveSession {
   SequenceBlocks theirs_;  // the sender's blocks that hold what we lack
   int32_t window_ = 0;
   uint64_t sender_transfer_ = 0;
-  int32_t available_ = 0;
-  int32_t requested_ = 0;
-  int32_t landed_ = 0;
+  AnnouncedBlocks announced_;
+  PullOrder order_{0, 0};  // of theirs_
+  int32_t landed_ = 0;     // whole ones
   bool final_ = false;
   std::string manifest_;
   int64_t bytes_ = 0;

@@ -1,6 +1,7 @@
 #include "kvtransfer/send_session.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -40,15 +41,15 @@ SendSession::SendSession(const KvLayout& layout, SendSpec spec, uint64_t serial,
     : layout_(&layout),
       spec_(std::move(spec)),
       range_(SenderBlocks(spec_.ticket, spec_.tokens, layout.block_size())),
-      serial_(serial) {
+      serial_(serial),
+      order_(range_.count, layout.group().layers) {
   // A ticket without a time of its own leaves it to the sender.
   const int64_t ticket_ms = spec_.ticket.timeout_ms;
   deadline_us_ =
       DeadlineUs(now_us, ticket_ms > 0 ? std::min(spec_.timeout_ms, ticket_ms) : spec_.timeout_ms);
 }
 
-absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool final,
-                                   std::string manifest) {
+absl::Status SendSession::CheckBlocks(const std::vector<BlockId>& blocks) const {
   if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
   for (const BlockId block : blocks) {
     if (block.value() < 0 || block.value() >= layout_->num_blocks()) {
@@ -56,7 +57,18 @@ absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool fina
                                                         block.value(), layout_->num_blocks()));
     }
   }
-  const size_t count = blocks_.size() + blocks.size();
+  const auto known = std::span(blocks_).subspan(static_cast<size_t>(whole_));
+  if (layers_ > 0 && !std::ranges::equal(known, blocks)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d blocks announced, not the %d whose layers were", blocks.size(), known.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool final,
+                                   std::string manifest) {
+  RETURN_IF_ERROR(CheckBlocks(blocks));
+  const size_t count = static_cast<size_t>(whole_) + blocks.size();
   const auto limit = static_cast<size_t>(range_.count);
   if (count > limit || (final && count != limit && !spec_.may_end_early)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -66,40 +78,73 @@ absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool fina
     return absl::InvalidArgumentError(absl::StrFormat("manifest has %d bytes, the limit is %d",
                                                       manifest.size(), kMaxManifestBytes));
   }
-  blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+  if (layers_ == 0) blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+  whole_ = static_cast<int32_t>(count);
+  layers_ = 0;
   final_ = final;
   if (final) manifest_ = std::move(manifest);
   return absl::OkStatus();
 }
 
-AnnounceFrame SendSession::MakeAnnounce() const {
+absl::Status SendSession::AnnounceLayers(const std::vector<BlockId>& rest, int32_t layers) {
+  RETURN_IF_ERROR(CheckBlocks(rest));
+  const auto left = static_cast<size_t>(range_.count - whole_);
+  if (rest.empty() || rest.size() != left || spec_.may_end_early) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("layers of %d blocks announced, %d are left%s", rest.size(), left,
+                        spec_.may_end_early ? " and the transfer may end early" : ""));
+  }
+  if (layers < std::max(layers_, 1) || layers > layout_->group().layers) {
+    return absl::InvalidArgumentError(absl::StrFormat("%d layers announced, [%d, %d] can be",
+                                                      layers, std::max(layers_, 1),
+                                                      layout_->group().layers));
+  }
+  if (layers_ == 0) blocks_.insert(blocks_.end(), rest.begin(), rest.end());
+  layers_ = layers;
+  return absl::OkStatus();
+}
+
+AnnounceFrame SendSession::MakeAnnounce(bool layers) const {
   return {.transfer_id = transfer_id(),
           .receiver_epoch = spec_.ticket.receiver_epoch,
           .sender_transfer = id(),
           .first_block = range_.first,
           .block_count = range_.count,
           .tokens = spec_.tokens,
-          .available = static_cast<int32_t>(blocks_.size()),
+          .available = whole_,
           .final = final_,
-          .manifest = manifest_};
+          .manifest = manifest_,
+          .layers = announced(layers).layers};
 }
 
-PullFrame SendSession::RestToPull() const {
-  return {.transfer_id = transfer_id(),
-          .sender_transfer = id(),
-          .first = range_.first + pulled_,
-          .count = static_cast<int32_t>(blocks_.size()) - pulled_};
+AnnounceFrame SendSession::MakeIntroduction() const {
+  AnnounceFrame frame = MakeAnnounce(/*layers=*/false);
+  frame.available = 0;
+  frame.final = false;
+  frame.manifest.clear();
+  return frame;
+}
+
+std::optional<PullFrame> SendSession::RestToPull(bool layers) const {
+  const std::optional<BlockRun> run = order_.Next(announced(layers));
+  if (!run) return std::nullopt;
+  return PullFrame{.transfer_id = transfer_id(),
+                   .sender_transfer = id(),
+                   .first = range_.first + run->first,
+                   .count = run->count,
+                   .layers = run->layers};
 }
 
 absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
-  const int32_t first = frame.first - range_.first;
-  const int64_t announced = static_cast<int64_t>(blocks_.size());
-  if (frame.count < 1 || first != pulled_ || int64_t{first} + frame.count > announced) {
-    return absl::OutOfRangeError(absl::StrFormat(
-        "pull of blocks [%d, +%d), but [%d, %d) are announced and not yet pulled", frame.first,
-        frame.count, range_.first + pulled_, range_.first + announced));
+  const int64_t first = int64_t{frame.first} - range_.first;
+  if (first < 0) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("pull of block %d, the transfer begins at %d", frame.first, range_.first));
   }
-  pulled_ += frame.count;
+  const BlockRun run{
+      .first = static_cast<int32_t>(first), .count = frame.count, .layers = frame.layers};
+  RETURN_IF_ERROR(order_.Check(run, announced(/*layers=*/true)));
+  order_.Ask(run);
   busy_.Start(now_us);
   return absl::OkStatus();
 }
@@ -113,25 +158,28 @@ absl::Status SendSession::OnDone() const {
 
 BlockDispatch SendSession::NextBlock() {
   CHECK(HasBlockToSend());
-  const BlockId block = blocks_[dispatched_];
-  const int32_t index = range_.first + dispatched_;
-  ++dispatched_;
+  const BlockPart part = order_.Front();
+  order_.Pop();
+  ++parts_under_way_;
+  const int32_t index = range_.first + part.block;
   const int32_t valid = ValidTokens(layout_->block_size(), spec_.tokens, index);
   return {.serial = serial_,
-          .block = block,
+          .block = blocks_[static_cast<size_t>(part.block)],
           .frame = {.transfer_id = transfer_id(),
                     .receiver_epoch = spec_.ticket.receiver_epoch,
                     .sender_transfer = id(),
                     .block = index,
                     .valid_tokens = valid,
-                    .payload_bytes = BlockValidBytes(*layout_, valid),
-                    .piece_crcs = {}}};
+                    .payload_bytes = BlockValidBytes(*layout_, valid, part.layers),
+                    .piece_crcs = {},
+                    .layers = part.layers}};
 }
 
-void SendSession::OnBlockSent(int64_t bytes, int64_t now_us) {
-  ++sent_;
-  bytes_ += bytes;
-  busy_.Touch(now_us, sent_ == pulled_);
+void SendSession::OnBlockSent(const BlockFrame& frame, int64_t now_us) {
+  if (Counted(*layout_, frame.layers).end() == layout_->group().layers) ++sent_;
+  bytes_ += frame.payload_bytes;
+  --parts_under_way_;
+  busy_.Touch(now_us, parts_under_way_ == 0 && order_.empty());
 }
 
 TransferEvent SendSession::Event(TransferEvent::Kind kind, absl::Status status) const {

@@ -2,9 +2,9 @@
 //
 // Its blocks are the sender's own, those that hold what the ticket asks for (SenderBlocks).
 //
-// Invariants: sent <= dispatched <= pulled <= announced <= their count; blocks go out in sequence
-// order, once each; the receiver's Done counts only when everything was announced as final and
-// sent.
+// Invariants: what is sent was dispatched, dispatched pulled, and pulled announced; blocks go out
+// in the order of pull_order.h, each part of one once; the receiver's Done counts only when
+// everything was announced as final and sent.
 //
 // Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferSender
 // ends it.
@@ -19,6 +19,7 @@
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 #include "kvtransfer/busy_time.h"
+#include "kvtransfer/pull_order.h"
 #include "kvtransfer/transfer_frame.h"
 #include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
@@ -33,7 +34,7 @@ absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t b
 // transport's to judge.
 absl::Status CheckSendSpec(const KvLayout& layout, const SendSpec& spec);
 
-// A block on its way out: the frame lacks its piece CRCs.
+// A block, or a layer range of it, on its way out: the frame lacks its piece CRCs.
 struct BlockDispatch {
   uint64_t serial = 0;  // of the session; see TransferSender::IsLive
   BlockId block;
@@ -48,21 +49,27 @@ class SendSession {
   // From the engine. InvalidArgument: more blocks than missing, too few at the end, a block outside
   // the pool, a manifest past its limit, anything after the final announcement.
   absl::Status Announce(const std::vector<BlockId>& blocks, bool final, std::string manifest);
-  // The announcement to send now: cumulative, so one frame stands for any number of calls.
-  AnnounceFrame MakeAnnounce() const;
+  // Of all blocks that are left, `layers` layers are there. InvalidArgument: others are left, fewer
+  // layers than before or more than there are, not of a transfer that may end early.
+  absl::Status AnnounceLayers(const std::vector<BlockId>& rest, int32_t layers);
+  // The announcement to send now: cumulative, so one frame stands for any number of calls. Without
+  // `layers` only of whole blocks.
+  AnnounceFrame MakeAnnounce(bool layers) const;
+  // One that only says whose transfer this is.
+  AnnounceFrame MakeIntroduction() const;
 
-  // All that is announced and not pulled yet.
-  PullFrame RestToPull() const;
+  // Of what that names, the next that is not pulled yet.
+  std::optional<PullFrame> RestToPull(bool layers) const;
 
   // From the peer. OutOfRange when the range is not the next one or not announced yet.
   absl::Status OnPull(const PullFrame& frame, int64_t now_us);
   // FailedPrecondition when it comes before everything was sent.
   absl::Status OnDone() const;
 
-  bool HasBlockToSend() const { return dispatched_ < pulled_; }
+  bool HasBlockToSend() const { return !order_.empty(); }
   // REQUIRES: HasBlockToSend().
   BlockDispatch NextBlock();
-  void OnBlockSent(int64_t bytes, int64_t now_us);
+  void OnBlockSent(const BlockFrame& frame, int64_t now_us);
 
   uint64_t id() const { return spec_.sender_transfer; }
   uint64_t transfer_id() const { return spec_.ticket.transfer_id; }
@@ -72,19 +79,28 @@ class SendSession {
 
   TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
 
+  bool told = false;  // the receiver, of this transfer; its host's to set
+
  private:
+  absl::Status CheckBlocks(const std::vector<BlockId>& blocks) const;
+  AnnouncedBlocks announced(bool layers) const {
+    return {.blocks = whole_, .layers = layers ? layers_ : 0};
+  }
+
   const KvLayout* layout_;
   SendSpec spec_;
   SequenceBlocks range_;  // of our blocks, that the ticket asks for
   uint64_t serial_;
   int64_t deadline_us_;
 
-  std::vector<BlockId> blocks_;  // announced
+  std::vector<BlockId> blocks_;  // announced, as a whole or by layers
+  int32_t whole_ = 0;            // of them
+  int32_t layers_ = 0;           // that the others have
   bool final_ = false;
   std::string manifest_;
-  int32_t pulled_ = 0;
-  int32_t dispatched_ = 0;
-  int32_t sent_ = 0;
+  PullOrder order_;
+  int64_t parts_under_way_ = 0;  // dispatched and not sent
+  int32_t sent_ = 0;             // blocks, with their last layer
   int64_t bytes_ = 0;
   BusyTime busy_;
 };

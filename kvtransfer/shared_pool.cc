@@ -45,13 +45,17 @@ SharedBlockFrame LentBlocks::Lend(const BlockDispatch& dispatch, BlockChecksums&
   Loan& loan = loans_[dispatch.block];
   ++loan.transfers;
   lent_to_[dispatch.frame.sender_transfer].push_back(dispatch.block);
+  SharedBlockFrame frame{.block = dispatch.frame,
+                         .pool_block = dispatch.block.value(),
+                         .generation = Generation(dispatch.block)};
+  if (!dispatch.frame.layers.all()) {
+    frame.block.piece_crcs = checksums.Of(dispatch.block, valid, dispatch.frame.layers);
+    return frame;
+  }
   if (loan.valid_tokens != valid) {
     loan.valid_tokens = valid;
     loan.piece_crcs = checksums.Of(dispatch.block, valid);
   }
-  SharedBlockFrame frame{.block = dispatch.frame,
-                         .pool_block = dispatch.block.value(),
-                         .generation = Generation(dispatch.block)};
   frame.block.piece_crcs = loan.piece_crcs;
   return frame;
 }
@@ -120,17 +124,21 @@ absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const RegisteredPool&
                                                  frame.pool_block, layout_.num_blocks()));
   }
   const auto bytes = static_cast<size_t>(PieceValidBytes(layout_, frame.block.valid_tokens));
-  CHECK_EQ(frame.block.piece_crcs.size(), static_cast<size_t>(PieceCount(layout_)));
+  const LayerRange layers = Counted(layout_, frame.block.layers);
+  CHECK_EQ(frame.block.piece_crcs.size(), static_cast<size_t>(PieceCount(layout_, layers)));
   RETURN_IF_ERROR(CheckGeneration(frame));
   AcquireFence();
   absl::Status damage;
-  for (int32_t piece = 0; piece < PieceCount(layout_) && damage.ok(); ++piece) {
+  int32_t piece = 2 * layers.first;
+  for (const uint32_t theirs : frame.block.piece_crcs) {
     const uint32_t crc = CopyPiece(frame, piece, bytes, to, parts, stores);
-    if (crc != frame.block.piece_crcs[piece]) {
+    if (crc != theirs) {
       damage = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.block.transfer_id,
-          frame.block.block, PieceName(piece), crc, frame.block.piece_crcs[piece]));
+          frame.block.block, PieceName(piece), crc, theirs));
+      break;
     }
+    ++piece;
   }
   FinishStreaming();
   AcquireFence();

@@ -26,6 +26,10 @@ constexpr size_t kFiles = 2;  // with SharedPool
 
 ssize_t ShmConnection::ReadSome(std::span<iovec> buffers) {
   if (read_ == arrived_) {
+    if (std::exchange(drained_, false)) {  // if there is more by now, epoll says so
+      errno = EAGAIN;
+      return -1;
+    }
     ahead_.resize(kAheadBytes);
     const ssize_t got = ReceiveWithFiles(fd(), ahead_, files_);
     const bool strange =
@@ -37,6 +41,7 @@ ssize_t ShmConnection::ReadSome(std::span<iovec> buffers) {
     if (got <= 0) return got;
     read_ = 0;
     arrived_ = static_cast<size_t>(got);
+    drained_ = arrived_ < kAheadBytes;
   }
   const size_t bytes = std::min(buffers[0].iov_len, arrived_ - read_);
   std::memcpy(buffers[0].iov_base, ahead_.data() + read_, bytes);
@@ -92,8 +97,8 @@ absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t
 }
 
 absl::Status ShmConnection::QueueBlocks(int64_t now_us) {
-  for (int64_t looked_at = 0;
-       looked_at < kGatherBlockBytes && writer_.queued_bytes() < kGatherFrameBytes;) {
+  const int64_t most = std::min(kGatherBlockBytes, left_in_turn());
+  for (int64_t looked_at = 0; looked_at < most && writer_.queued_bytes() < kGatherFrameBytes;) {
     const std::optional<BlockDispatch> next = node_.sender().NextBlock(peer());
     if (!next) break;
     RETURN_IF_ERROR(Send(lent_.Lend(*next, node_.checksums())));

@@ -47,6 +47,7 @@ class ShmConnection final : public StreamConnection {
   std::vector<std::byte> ahead_;  // read ahead of the frames: many small ones at once
   size_t read_ = 0;               // of it, by the reader
   size_t arrived_ = 0;            // in it
+  bool drained_ = false;          // the last read took all that there was
 };
 
 }  // namespace baton

@@ -23,6 +23,8 @@ constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descript
 constexpr int32_t kAcceptsAtOnce = 16;
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
+// What a post may look at and write on the engine's own thread.
+constexpr int64_t kBytesHere = 16 << 10;
 
 }  // namespace
 
@@ -32,13 +34,14 @@ SocketTransport::SocketTransport(const TransportOptions& options, const TcpOptio
       tcp_(tcp),
       parts_(std::move(parts)),
       node_(options.pool, options.fingerprint, options.epoch) {
-  if (parts_.nccl) parts_.nccl->Start([this] { WakeIoThread(); });
+  node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
+  if (parts_.nccl) parts_.nccl->Start([this] { Wake(); });
   thread_ = std::thread([this] { Run(); });
 }
 
 SocketTransport::~SocketTransport() {
   stop_ = true;
-  WakeIoThread();
+  Wake();
   thread_.join();
   connections_.clear();  // aborts their communicators
   if (parts_.nccl) parts_.nccl->Stop();
@@ -49,6 +52,16 @@ absl::Status SocketTransport::CheckAddress(const std::string& address) const {
 }
 
 void SocketTransport::WakeIoThread() {
+  if (!RoundHere()) Wake();
+}
+
+// The receiver hears of it with the first announcement, or when the I/O thread next looks: after a
+// ping's interval at the latest. One write is saved.
+void SocketTransport::WakeForStart() {
+  if (!RoundHere(/*write=*/false)) Wake();
+}
+
+void SocketTransport::Wake() {
   posted_ = true;
   if (!sleeping_.exchange(false)) return;
   const uint64_t one = 1;
@@ -57,32 +70,73 @@ void SocketTransport::WakeIoThread() {
 
 void SocketTransport::Run() {
   std::array<epoll_event, 64> ready;
-  const auto apply_posted = [this](int64_t now_us) {
-    for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
-  };
-  node_.ApplyPostedBeforeAnnouncements(apply_posted);
   while (!stop_) {
     const int count = Wait(ready);
-    const int64_t now_us = clock_.NowUs();
-    apply_posted(now_us);
-    for (int i = 0; i < count; ++i) OnSocketEvent(ready[i], now_us);
-    ReadOn(now_us);
-    DeliverNcclReports(now_us);
-    RunTimers(now_us);
-    OpenLinks(now_us);
-    SendFrames(now_us);
-    PumpAll(now_us);
-    // Only after every block of an ended transfer is out of our hands may the engine hear of its
-    // end.
-    for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
-    std::vector<TransferEvent> events = node_.TakeEvents();
-    for (const TransferEvent& event : events) {
-      const bool sent = event.kind == TransferEvent::Kind::kSent ||
-                        event.kind == TransferEvent::Kind::kSendFailed;
-      if (sent && parts_.lent) parts_.lent->Return(event.id);
-    }
-    Publish(std::move(events));
+    const std::lock_guard lock(round_mutex_);
+    Round(std::span(ready).first(static_cast<size_t>(std::max(count, 0))));
   }
+}
+
+void SocketTransport::ApplyPosted(int64_t now_us) {
+  for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+}
+
+void SocketTransport::Round(std::span<const epoll_event> ready) {
+  const int64_t now_us = clock_.NowUs();
+  ApplyPosted(now_us);
+  for (const epoll_event& event : ready) OnSocketEvent(event, now_us);
+  ReadOn(now_us);
+  PublishEvents();  // of what landed, before answers are written
+  DeliverNcclReports(now_us);
+  RunTimers(now_us);
+  OpenLinks(now_us);
+  SendFrames(now_us);
+  PumpAll(now_us);
+  PublishEvents();
+  sleep_until_us_ = NextWakeUs(now_us);
+}
+
+// Only after every block of an ended transfer is out of our hands may the engine hear of its end.
+void SocketTransport::PublishEvents() {
+  std::vector<TransferEvent> events = node_.TakeEvents();
+  if (events.empty()) return;
+  for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
+  for (const TransferEvent& event : events) {
+    const bool sent =
+        event.kind == TransferEvent::Kind::kSent || event.kind == TransferEvent::Kind::kSendFailed;
+    if (sent && parts_.lent) parts_.lent->Return(event.id);
+  }
+  Publish(std::move(events));
+}
+
+bool SocketTransport::RoundHere(bool write) {
+  if (!TakesShm() || parts_.nccl != nullptr) return false;
+  const std::unique_lock lock(round_mutex_, std::try_to_lock);
+  // While several are under way the I/O thread is, and writes for all of them at once.
+  if (!lock.owns_lock() || node_.sender().transfers() > 1) return false;
+  const int64_t now_us = clock_.NowUs();
+  ApplyPosted(now_us);
+  bool all = !node_.sender().wants_connects();
+  int64_t next_us = node_.NextDeadlineUs();
+  for (const PeerId peer : write ? SendFrames(now_us) : std::vector<PeerId>()) {
+    const auto it = connections_.find(peer);
+    if (it == connections_.end()) continue;
+    StreamConnection& connection = *it->second;
+    all &= WriteHere(connection, now_us);
+    next_us = std::min(next_us, connection.NextTimerUs());
+  }
+  PublishEvents();
+  return all && next_us >= sleep_until_us_;
+}
+
+// False: the I/O thread has to go on, or to find out what is wrong.
+bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
+  if (!connection.AnswersAtOnce() || !connection.OnTimer(now_us).ok()) return false;
+  if (node_.sender().HasBlocksFor(connection.peer()) &&
+      node_.pool().layout.bytes_per_block() > kBytesHere) {
+    return false;  // to be summed first
+  }
+  return connection.Pump(now_us, kBytesHere).ok() && !connection.WantsToWrite();
 }
 
 // Looks for a moment where that may pay, then sleeps.
@@ -99,7 +153,8 @@ int SocketTransport::Wait(std::span<epoll_event> ready) {
   }
   sleeping_ = true;
   const bool seen = posted_.exchange(false);  // posted before we said that we sleep
-  const int count = poll(seen ? 0 : WaitMs(now_us));
+  const int64_t wait_us = std::max<int64_t>(0, sleep_until_us_ - now_us);
+  const int count = poll(seen ? 0 : static_cast<int>((wait_us + 999) / 1000));
   sleeping_ = false;
   posted_ = false;
   return count;
@@ -115,14 +170,17 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
   const auto it = connections_.find(PeerId(event.data.u64));
   if (it == connections_.end()) return;  // closed earlier in this round
   StreamConnection& connection = *it->second;
-  if (connection.AnswersAtOnce()) look_until_us_ = now_us + kLookAroundUs;
   absl::Status status;
   if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0)
     status = connection.OnWritable(now_us);
   if (status.ok() && (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
     status = connection.OnReadable(now_us);
   }
-  if (!status.ok()) Close(connection.peer(), status);
+  if (!status.ok()) return Close(connection.peer(), status);
+  // A sender whose transfers have all ended waits for nobody.
+  const bool waits =
+      !connection.opened_by_us() || node_.sender().HasTransfersWith(connection.peer());
+  if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
 }
 
 // What lies read and not taken apart, after a long turn.
@@ -234,12 +292,15 @@ void SocketTransport::RunTimers(int64_t now_us) {
   }
 }
 
-void SocketTransport::SendFrames(int64_t now_us) {
+std::vector<PeerId> SocketTransport::SendFrames(int64_t now_us) {
+  std::vector<PeerId> peers;
   for (const auto& [peer, frame] : node_.TakeFrames(now_us)) {
     const auto it = connections_.find(peer);
     if (it == connections_.end()) continue;  // lost since; its transfers have failed
     if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);
+    if (peers.empty() || peers.back() != peer) peers.push_back(peer);
   }
+  return peers;
 }
 
 void SocketTransport::PumpAll(int64_t now_us) {
@@ -299,13 +360,18 @@ void SocketTransport::WatchListeners(bool on) {
   }
 }
 
-int SocketTransport::WaitMs(int64_t now_us) const {
-  int64_t next = std::min(node_.NextDeadlineUs(), now_us + kLongestWaitUs);
+// At the latest after a ping's interval where there are connections: timers that RoundHere starts
+// are not due before that.
+int64_t SocketTransport::NextWakeUs(int64_t now_us) const {
+  const int64_t longest_us = connections_.empty()
+                                 ? kLongestWaitUs
+                                 : std::min(kLongestWaitUs, tcp_.ping_interval_ms * 1000);
+  int64_t next = std::min(node_.NextDeadlineUs(), now_us + longest_us);
   if (accept_again_us_ != 0) next = std::min(next, accept_again_us_);
   for (const auto& [peer, connection] : connections_) {
     next = std::min(next, connection->HasUnread() ? now_us : connection->NextTimerUs());
   }
-  return static_cast<int>(std::max<int64_t>(0, (next - now_us + 999) / 1000));
+  return next;
 }
 
 }  // namespace baton

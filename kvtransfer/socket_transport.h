@@ -2,11 +2,17 @@
 // over TCP, over Unix sockets beside shared memory, or both. Senders open one connection for each
 // receiver's address; receivers accept.
 //
-// After shared memory was in use the thread looks around for a moment before it sleeps: the answer
-// of a peer on the same host is there sooner than a sleeper could be woken. It yields between
-// looks, so a processor that others need is not held.
+// With shared memory, a post whose frames and blocks are small is carried out on the engine's own
+// thread (RoundHere): it takes what the I/O thread works on if that is not at work just then,
+// writes what the socket takes at once, and leaves all else to the I/O thread. So a post never
+// blocks, and a small request costs one hand-over less.
 //
-// Thread safety: as KvTransport; made by CreateSocketTransport.
+// After shared memory was in use the thread looks around for a moment before it sleeps: the answer
+// of a peer on the same host, or its next request, is there sooner than a sleeper could be woken.
+// It yields between looks, so a processor that others need is not held.
+//
+// Thread safety: as KvTransport; made by CreateSocketTransport. What belongs to the I/O thread
+// belongs to who holds round_mutex_; nobody waits for it but the I/O thread.
 #pragma once
 
 #include <sys/epoll.h>
@@ -15,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,9 +67,18 @@ class SocketTransport final : public PostedTransport {
  protected:
   absl::Status CheckAddress(const std::string& address) const override;
   void WakeIoThread() override;
+  void WakeForStart() override;
 
  private:
+  void Wake();
   void Run();
+  void Round(std::span<const epoll_event> ready);
+  // Carries out what was posted, on the engine's thread. False: the I/O thread has to see to it, or
+  // to a part of it. Without `write`, what it has to say waits for the next round, here or there.
+  bool RoundHere(bool write = true);
+  bool WriteHere(StreamConnection& connection, int64_t now_us);
+  void PublishEvents();
+  void ApplyPosted(int64_t now_us);
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptSome(uint64_t key, int64_t now_us);
   void OpenLinks(int64_t now_us);
@@ -70,7 +86,8 @@ class SocketTransport final : public PostedTransport {
   StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
   void DeliverNcclReports(int64_t now_us);
   void RunTimers(int64_t now_us);
-  void SendFrames(int64_t now_us);
+  // Returns whose they are.
+  std::vector<PeerId> SendFrames(int64_t now_us);
   void ReadOn(int64_t now_us);
   void PumpAll(int64_t now_us);
   void Close(PeerId peer, const absl::Status& why);
@@ -78,7 +95,7 @@ class SocketTransport final : public PostedTransport {
   void WatchListeners(bool on);
   bool TakesShm() const { return parts_.lent.has_value(); }
   int Wait(std::span<epoll_event> ready);
-  int WaitMs(int64_t now_us) const;
+  int64_t NextWakeUs(int64_t now_us) const;
 
   const TcpOptions tcp_;
   SocketParts parts_;  // `lent` and `nccl` are the I/O thread's
@@ -87,12 +104,15 @@ class SocketTransport final : public PostedTransport {
   std::atomic<bool> posted_ = false;    // something happened that the I/O thread has not seen
   std::atomic<bool> sleeping_ = false;  // it must be woken to see it
 
-  // The I/O thread's.
+  std::atomic<int64_t> look_until_us_ = 0;   // before sleeping
+  std::atomic<int64_t> sleep_until_us_ = 0;  // the I/O thread, if nothing happens
+
+  std::mutex round_mutex_;
+  // Guarded by round_mutex_.
   TransferNode node_;
   std::map<PeerId, std::unique_ptr<StreamConnection>> connections_;
   std::map<PeerId, NcclConnection*> nccl_connections_;     // of them
   std::map<PeerId, std::vector<std::string>> other_ways_;  // to try when this one does not open
-  int64_t look_until_us_ = 0;                              // before sleeping
   int32_t accepted_ = 0;                                   // of connections_
   uint64_t next_peer_ = kFirstPeer;
   int64_t accept_again_us_ = 0;  // 0: the listener is watched

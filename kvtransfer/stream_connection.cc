@@ -14,8 +14,6 @@ namespace baton {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// How much one connection may move before others have their turn.
-constexpr int64_t kTurnBytes = 8 << 20;
 // A payload that comes slower than this is a stalled one.
 constexpr int64_t kMinBytesPerMs = 1024;
 
@@ -94,6 +92,10 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
     pong_queued_ = true;
     return Send(PongFrame{});
   }
+  if (opened_by_us() && std::holds_alternative<TakesLayersFrame>(frame)) {
+    if (MovesLayers()) node_.sender().OnTakesLayers(peer_);
+    return absl::OkStatus();
+  }
   if (opened_by_us()) {
     return IsNcclFrame(frame) ? OnPayloadAnswer(std::move(frame), now_us)
                               : node_.OnFrameFromReceiver(peer_, frame, now_us);
@@ -132,13 +134,18 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   reader_.EndGreeting();
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
   RETURN_IF_ERROR(Send(reply));
-  return reply.accepted ? OnGreeted(*hello) : absl::OkStatus();
+  if (!reply.accepted) return absl::OkStatus();
+  if (MovesLayers() && hello->fingerprint.protocol_version >= kLayersProtocolVersion) {
+    RETURN_IF_ERROR(Send(TakesLayersFrame{}));
+  }
+  return OnGreeted(*hello);
 }
 
-absl::Status StreamConnection::Pump(int64_t now_us) {
+absl::Status StreamConnection::Pump(int64_t now_us, int64_t turn_bytes) {
   if (state_ == State::kConnecting) return absl::OkStatus();
   iovec buffers[kMaxIovecs];
-  for (turn_bytes_ = 0; turn_bytes_ < kTurnBytes;) {
+  turn_limit_ = turn_bytes;
+  for (turn_bytes_ = 0; turn_bytes_ < turn_limit_;) {
     if (state_ == State::kOpen) RETURN_IF_ERROR(QueueBlocks(now_us));
     const int count = writer_.Fill(buffers);
     if (count == 0) break;

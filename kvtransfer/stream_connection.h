@@ -55,8 +55,9 @@ class StreamConnection {
   absl::Status OnWritable(int64_t now_us);
   absl::Status OnTimer(int64_t now_us);
   absl::Status Send(const Frame& frame);
-  // Writes what there is, as far as the socket takes it.
-  absl::Status Pump(int64_t now_us);
+  // Writes what there is, as far as the socket takes it and until so many bytes have moved: how
+  // much one connection may before others have their turn.
+  absl::Status Pump(int64_t now_us, int64_t turn_bytes = kTurnBytes);
   // Whether to wait for the socket to turn writable.
   bool WantsToWrite() const;
   // When OnTimer has something to do at the latest.
@@ -77,6 +78,7 @@ class StreamConnection {
   // The handshake has succeeded.
   bool open() const { return state_ == State::kOpen; }
   int fd() const { return socket_.get(); }
+  static constexpr int64_t kTurnBytes = 8 << 20;
   // What the socket is watched for; the owner's.
   uint32_t watched_events = 0;
 
@@ -92,6 +94,8 @@ class StreamConnection {
   virtual absl::Status OnAccepted() { return absl::OkStatus(); }
   // Accepted by us, and so is the sender, who said this.
   virtual absl::Status OnGreeted(const HelloFrame&) { return absl::OkStatus(); }
+  // Whether blocks go, and may be sent to us, in slices of some layers.
+  virtual bool MovesLayers() const { return true; }
   // A frame from the sender that only one medium has; InvalidArgument for those of the others.
   virtual absl::Status OnPayloadFrame(Frame frame, int64_t now_us) = 0;
   // The same from the receiver.
@@ -112,6 +116,7 @@ class StreamConnection {
   // Counts against this turn what moved, with what a system call and a frame cost: of the smallest
   // frames a turn's bytes would be 400,000, and everybody else would wait for seconds.
   void Moved(int64_t bytes) { turn_bytes_ += std::max(bytes, kLeastCharge); }
+  int64_t left_in_turn() const { return turn_limit_ - turn_bytes_; }
 
   TransferNode& node_;
   const PeerId peer_;
@@ -133,8 +138,9 @@ class StreamConnection {
   const std::string address_;   // of the receiver; empty when accepted
   KvGeometry sender_geometry_;  // set once a sender's Hello was accepted
   State state_;
-  int64_t state_deadline_us_;      // for connecting and greeting
-  int64_t turn_bytes_ = 0;         // moved in the turn under way
+  int64_t state_deadline_us_;  // for connecting and greeting
+  int64_t turn_bytes_ = 0;     // moved in the turn under way
+  int64_t turn_limit_ = kTurnBytes;
   int64_t frame_deadline_us_ = 0;  // 0: between frames
   bool watching_life_ = false;
   int64_t last_heard_us_ = 0;

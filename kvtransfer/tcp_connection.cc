@@ -55,7 +55,9 @@ absl::Status TcpConnection::OnPayloadAnswer(Frame frame, int64_t now_us) {
 }
 
 void TcpConnection::StartBlock(BlockDispatch dispatch) {
-  std::vector<uint32_t> crcs = node_.checksums().Of(dispatch.block, dispatch.frame.valid_tokens);
+  const BlockFrame& frame = dispatch.frame;
+  std::vector<uint32_t> crcs =
+      node_.checksums().Of(dispatch.block, frame.valid_tokens, frame.layers);
   writer_.StartBlock(BlockDeparture(node_.pool(), std::move(dispatch), std::move(crcs)));
 }
 

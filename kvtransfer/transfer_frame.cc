@@ -41,12 +41,27 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"NcclBatch", kMaxBatchBlocks*(4 * kMaxPieces + 64) + 16},
     {"NcclLanded", 8},
     {"NcclStop", kMaxReasonBytes + 32},
+    {"TakesLayers", 0},
 }};
 constexpr size_t kHelloTypes = 2;  // the first of them
 static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
 static_assert(kTypes[1].max_body_bytes <= kMaxGreetingBytes);
 
 constexpr int64_t kMaxCount = INT32_MAX;
+constexpr int64_t kMaxLayers = kMaxPieces / 2;
+
+void WriteLayers(FieldWriter& w, LayerRange layers) {
+  if (layers.all()) return;
+  w.Number(layers.first);
+  w.Number(layers.count);
+}
+
+void ReadLayers(FieldReader& r, LayerRange& layers) {
+  if (!r.ok() || r.at_end()) return;
+  r.Count("first layer", kMaxLayers, layers.first);
+  r.Count("layers", kMaxLayers - layers.first, layers.count);
+  if (r.ok() && layers.count == 0) r.Fail("layers is 0");
+}
 
 void Write(FieldWriter& w, const HelloFrame& f) {
   const KvFingerprint& p = f.fingerprint;
@@ -105,6 +120,7 @@ void Write(FieldWriter& w, const AnnounceFrame& f) {
   for (const int32_t value : {f.first_block, f.block_count, f.tokens, f.available}) w.Number(value);
   w.Number(static_cast<uint8_t>(f.final));
   w.Text(f.manifest);
+  if (f.layers != 0) w.Number(f.layers);
 }
 
 void Read(FieldReader& r, AnnounceFrame& f) {
@@ -119,6 +135,10 @@ void Read(FieldReader& r, AnnounceFrame& f) {
   r.Count("available", f.block_count, f.available);
   r.Flag("final", f.final);
   r.Text("manifest", kMaxManifestBytes, f.manifest);
+  if (r.ok() && !r.at_end()) {
+    r.Count("layers", kMaxLayers, f.layers);
+    if (r.ok() && f.layers == 0) r.Fail("layers is 0");
+  }
 }
 
 void Write(FieldWriter& w, const PullFrame& f) {
@@ -126,6 +146,7 @@ void Write(FieldWriter& w, const PullFrame& f) {
   w.Number(f.sender_transfer);
   w.Number(f.first);
   w.Number(f.count);
+  WriteLayers(w, f.layers);
 }
 
 void Read(FieldReader& r, PullFrame& f) {
@@ -133,9 +154,10 @@ void Read(FieldReader& r, PullFrame& f) {
   r.Number("sender_transfer", f.sender_transfer);
   r.Count("first", kMaxCount, f.first);
   r.Count("count", kMaxCount - f.first, f.count);
+  ReadLayers(r, f.layers);
 }
 
-void Write(FieldWriter& w, const BlockFrame& f) {
+void WriteWholeBlock(FieldWriter& w, const BlockFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.receiver_epoch.value());
   w.Number(f.sender_transfer);
@@ -146,7 +168,12 @@ void Write(FieldWriter& w, const BlockFrame& f) {
   for (const uint32_t crc : f.piece_crcs) w.Number(crc);
 }
 
-void Read(FieldReader& r, BlockFrame& f) {
+void Write(FieldWriter& w, const BlockFrame& f) {
+  WriteWholeBlock(w, f);
+  WriteLayers(w, f.layers);
+}
+
+void ReadWholeBlock(FieldReader& r, BlockFrame& f) {
   r.Number("transfer_id", f.transfer_id);
   uint64_t epoch;
   r.Number("receiver_epoch", epoch);
@@ -161,6 +188,11 @@ void Read(FieldReader& r, BlockFrame& f) {
   if (!r.ok()) return;
   f.piece_crcs.resize(pieces);
   for (uint32_t& crc : f.piece_crcs) r.Number("piece_crc", crc);
+}
+
+void Read(FieldReader& r, BlockFrame& f) {
+  ReadWholeBlock(r, f);
+  ReadLayers(r, f.layers);
 }
 
 void Write(FieldWriter& w, const DoneFrame& f) {
@@ -259,18 +291,21 @@ void Read(FieldReader&, NcclReadyFrame&) {}
 void Write(FieldWriter& w, const NcclBatchFrame& f) {
   w.Number(f.sequence);
   w.Number(static_cast<int32_t>(f.blocks.size()));
-  for (const BlockFrame& block : f.blocks) Write(w, block);
+  for (const BlockFrame& block : f.blocks) WriteWholeBlock(w, block);
 }
 
 void Read(FieldReader& r, NcclBatchFrame& f) {
   r.Number("sequence", f.sequence);
   int32_t blocks;
   r.Count("block count", kMaxBatchBlocks, blocks);
-  for (int32_t i = 0; i < blocks && r.ok(); ++i) Read(r, f.blocks.emplace_back());
+  for (int32_t i = 0; i < blocks && r.ok(); ++i) ReadWholeBlock(r, f.blocks.emplace_back());
 }
 
 void Write(FieldWriter& w, const NcclLandedFrame& f) { w.Number(f.batches); }
 void Read(FieldReader& r, NcclLandedFrame& f) { r.Number("batches", f.batches); }
+
+void Write(FieldWriter&, const TakesLayersFrame&) {}
+void Read(FieldReader&, TakesLayersFrame&) {}
 
 void Write(FieldWriter& w, const NcclStopFrame& f) {
   w.Number(static_cast<uint8_t>(f.closed));

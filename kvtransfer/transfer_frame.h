@@ -9,6 +9,9 @@
 // the protocol version, so that a version that is not spoken can be refused by name whatever
 // follows it.
 //
+// What protocol version 5 added to a frame stands at its end, and only where it says something: a
+// peer of version 4 is never sent it.
+//
 // Decoding never trusts a length: a body is bounded by its type's limit before anything is read or
 // allocated, every string and count inside by its own, and trailing bytes are refused. Errors are
 // InvalidArgument (or DataLoss for a CRC) and name field and limit.
@@ -27,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "common/strong_int.h"
 #include "kvtransfer/fingerprint.h"
+#include "kvtransfer/transfer_plan.h"
 
 namespace baton {
 
@@ -55,8 +59,9 @@ struct HelloReplyFrame {
   bool operator==(const HelloReplyFrame&) const = default;
 };
 
-// Sender: "of this transfer, blocks [first_block, first_block + available) are ready". Counts are
-// cumulative, so the latest Announce says everything.
+// Sender: "of this transfer, blocks [first_block, first_block + available) are ready, and of all
+// behind them the first `layers` layers". Counts are cumulative, so the latest Announce says
+// everything. Layers are told only to who said TakesLayers.
 struct AnnounceFrame {
   uint64_t transfer_id = 0;
   Epoch receiver_epoch{0};
@@ -67,15 +72,17 @@ struct AnnounceFrame {
   int32_t available = 0;
   bool final = false;
   std::string manifest;  // with `final`
+  int32_t layers = 0;
   bool operator==(const AnnounceFrame&) const = default;
 };
 
-// Receiver: "send me blocks [first, first + count)", in sequence order.
+// Receiver: "send me blocks [first, first + count)", or these layers of them, in sequence order.
 struct PullFrame {
   uint64_t transfer_id = 0;
   uint64_t sender_transfer = 0;
   int32_t first = 0;
   int32_t count = 0;
+  LayerRange layers = {};
   bool operator==(const PullFrame&) const = default;
 };
 
@@ -85,8 +92,9 @@ struct BlockFrame {
   uint64_t sender_transfer = 0;
   int32_t block = 0;  // in sequence order
   int32_t valid_tokens = 0;
-  int64_t payload_bytes = 0;
-  std::vector<uint32_t> piece_crcs;  // [layer][K, V]
+  int64_t payload_bytes = 0;         // of `layers`
+  std::vector<uint32_t> piece_crcs;  // [layer][K, V], of `layers`
+  LayerRange layers = {};            // in NcclBatch always all
   bool operator==(const BlockFrame&) const = default;
 };
 
@@ -114,6 +122,12 @@ struct PongFrame {
   bool operator==(const PongFrame&) const = default;
 };
 
+// Receiver: blocks of which only some layers are computed yet may be announced to it. Only to peers
+// of protocol version 5 and later, who ignore it where their payload goes another way.
+struct TakesLayersFrame {
+  bool operator==(const TakesLayersFrame&) const = default;
+};
+
 // Over shared memory alone, and there from the sender: its pool's file and the file of its blocks'
 // generations came as descriptors with, or before, this frame.
 struct SharedPoolFrame {
@@ -131,7 +145,7 @@ struct SharedBlockFrame {
 };
 
 // ---- payload over NCCL, beside the TCP stream that carries these (nccl_channel.h). Only between
-// ---- peers of protocol version 3 and later: the receiver offers when the sender's Hello says so.
+// ---- peers that have NCCL, which the receiver offers.
 
 // Receiver: batches may come over this version of NCCL, at most `window` of at most `batch_bytes`
 // each before they are acknowledged.
@@ -181,7 +195,7 @@ struct NcclStopFrame {
 using Frame = std::variant<HelloFrame, HelloReplyFrame, AnnounceFrame, PullFrame, BlockFrame,
                            DoneFrame, AbortFrame, PingFrame, PongFrame, SharedPoolFrame,
                            SharedBlockFrame, NcclOfferFrame, NcclJoinFrame, NcclReadyFrame,
-                           NcclBatchFrame, NcclLandedFrame, NcclStopFrame>;
+                           NcclBatchFrame, NcclLandedFrame, NcclStopFrame, TakesLayersFrame>;
 
 const char* FrameName(const Frame& frame);
 // Whether it is one of NCCL's.

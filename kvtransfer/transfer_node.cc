@@ -39,6 +39,8 @@ void TransferNode::Apply(TransferCommand command, int64_t now_us) {
   } else if (auto* announce = std::get_if<AnnounceCommand>(&command)) {
     sender_.Announce(announce->sender_transfer, announce->blocks, announce->final,
                      std::move(announce->manifest));
+  } else if (const auto* layers = std::get_if<AnnounceLayersCommand>(&command)) {
+    sender_.AnnounceLayers(layers->sender_transfer, layers->rest, layers->layers);
   } else if (const auto* written = std::get_if<WrittenCommand>(&command)) {
     checksums_.OnWritten(written->full, written->part);
   } else {

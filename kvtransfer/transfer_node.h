@@ -33,6 +33,11 @@ struct AnnounceCommand {
   bool final = false;
   std::string manifest;
 };
+struct AnnounceLayersCommand {
+  uint64_t sender_transfer = 0;
+  std::vector<BlockId> rest;
+  int32_t layers = 0;
+};
 struct CancelSendCommand {
   uint64_t sender_transfer = 0;
 };
@@ -42,7 +47,7 @@ struct WrittenCommand {
 };
 // What the engine posts.
 using TransferCommand = std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand,
-                                     CancelSendCommand, WrittenCommand>;
+                                     AnnounceLayersCommand, CancelSendCommand, WrittenCommand>;
 
 class TransferNode {
  public:

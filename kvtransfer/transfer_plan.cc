@@ -62,14 +62,20 @@ LandingParts PlaceTokens(int32_t begin, int32_t tokens, int32_t first_token, int
   return parts;
 }
 
-int32_t PieceCount(const KvLayout& layout) { return layout.group().layers * 2; }
+LayerRange Counted(const KvLayout& layout, LayerRange layers) {
+  return layers.all() ? LayerRange{.first = 0, .count = layout.group().layers} : layers;
+}
+
+int32_t PieceCount(const KvLayout& layout, LayerRange layers) {
+  return Counted(layout, layers).count * 2;
+}
 
 int64_t PieceValidBytes(const KvLayout& layout, int32_t valid_tokens) {
   return layout.piece_bytes() / layout.block_size() * valid_tokens;
 }
 
-int64_t BlockValidBytes(const KvLayout& layout, int32_t valid_tokens) {
-  return PieceValidBytes(layout, valid_tokens) * PieceCount(layout);
+int64_t BlockValidBytes(const KvLayout& layout, int32_t valid_tokens, LayerRange layers) {
+  return PieceValidBytes(layout, valid_tokens) * PieceCount(layout, layers);
 }
 
 std::string PieceName(int32_t piece) {
@@ -85,14 +91,15 @@ std::span<std::byte> PartOfPiece(const RegisteredPool& pool, const LandingPart& 
   return {at, static_cast<size_t>(PieceValidBytes(layout, part.tokens))};
 }
 
-std::vector<iovec> BlockRuns(const RegisteredPool& pool, BlockId block, int32_t valid_tokens) {
+std::vector<iovec> BlockRuns(const RegisteredPool& pool, BlockId block, int32_t valid_tokens,
+                             LayerRange layers) {
   const LandingPart whole{.block = block, .tokens = valid_tokens};
-  return LandingRuns(pool, std::span(&whole, 1), {});
+  return LandingRuns(pool, std::span(&whole, 1), {}, layers);
 }
 
 std::vector<iovec> LandingRuns(const RegisteredPool& pool, std::span<const LandingPart> parts,
-                               std::span<std::byte> dropped) {
-  const int32_t pieces = PieceCount(pool.layout);
+                               std::span<std::byte> dropped, LayerRange layers) {
+  const int32_t pieces = PieceCount(pool.layout, layers);
   for (const LandingPart& part : parts) {
     CHECK(part.block.value() >= 0 && part.block.value() < pool.layout.num_blocks());
     CHECK(part.tokens >= 1 && part.block_token >= 0 &&
@@ -102,19 +109,23 @@ std::vector<iovec> LandingRuns(const RegisteredPool& pool, std::span<const Landi
   const size_t dropped_bytes = dropped.size() / static_cast<size_t>(pieces);  // of each piece
   for (int32_t piece = 0; piece < pieces; ++piece) {
     AppendRun(runs, dropped.subspan(static_cast<size_t>(piece) * dropped_bytes, dropped_bytes));
-    for (const LandingPart& part : parts) AppendRun(runs, PartOfPiece(pool, part, piece));
+    for (const LandingPart& part : parts) {
+      AppendRun(runs, PartOfPiece(pool, part, 2 * layers.first + piece));
+    }
   }
   return runs;
 }
 
 std::vector<uint32_t> PieceChecksums(const RegisteredPool& pool, BlockId block,
-                                     int32_t valid_tokens) {
+                                     int32_t valid_tokens, LayerRange layers) {
   const KvLayout& layout = pool.layout;
   const size_t bytes = PieceValidBytes(layout, valid_tokens);
-  std::vector<uint32_t> checksums(PieceCount(layout));
-  for (int32_t piece = 0; piece < PieceCount(layout); ++piece) {
+  std::vector<uint32_t> checksums(PieceCount(layout, layers));
+  int32_t piece = 2 * layers.first;
+  for (uint32_t& checksum : checksums) {
     const int64_t offset = layout.PieceOffset(piece / 2, piece % 2 == 1, block.value());
-    checksums[piece] = Crc32c(std::span<const std::byte>(pool.base + offset, bytes));
+    checksum = Crc32c(std::span<const std::byte>(pool.base + offset, bytes));
+    ++piece;
   }
   return checksums;
 }

@@ -4,6 +4,9 @@
 // pool's layout; of a part-full last block only the valid tokens do. Pieces that lie side by side
 // in the pool become one run, so a full block of a block-major pool is a single run.
 //
+// A block may also travel in parts of some layers each: a layer range of it is its pieces of these
+// layers, in the same order.
+//
 // Where block sizes differ, the sender's block lands in parts: its token t is token t of the
 // sequence on both sides, so it goes to the receiver's block and slot of that number. Tokens before
 // the first that the receiver lacks have no part: they travel, for the checksum, and are dropped.
@@ -45,6 +48,17 @@ SequenceBlocks BlocksHolding(int64_t first_token, int32_t tokens, int32_t block_
 // receiver lacks. REQUIRES: CheckTicket (send_session.h).
 SequenceBlocks SenderBlocks(const TransferTicket& ticket, int32_t tokens, int32_t block_size);
 
+// Neighbouring layers of a block. None: all of them.
+struct LayerRange {
+  int32_t first = 0;
+  int32_t count = 0;
+  bool all() const { return count == 0; }
+  int32_t end() const { return first + count; }
+  bool operator==(const LayerRange&) const = default;
+};
+// The same with a count, in blocks of so many layers.
+LayerRange Counted(const KvLayout& layout, LayerRange layers);
+
 // Tokens of a payload that land side by side.
 struct LandingPart {
   BlockId block;              // of the receiver's pool
@@ -62,26 +76,28 @@ using LandingParts = absl::InlinedVector<LandingPart, 1>;
 LandingParts PlaceTokens(int32_t begin, int32_t tokens, int32_t first_token, int32_t block_size,
                          std::span<const BlockId> blocks);
 
-int32_t PieceCount(const KvLayout& layout);                             // layers * 2
+int32_t PieceCount(const KvLayout& layout, LayerRange layers = {});     // layers * 2
 int64_t PieceValidBytes(const KvLayout& layout, int32_t valid_tokens);  // of one piece
-int64_t BlockValidBytes(const KvLayout& layout, int32_t valid_tokens);  // of all pieces
+int64_t BlockValidBytes(const KvLayout& layout, int32_t valid_tokens,
+                        LayerRange layers = {});  // of all their pieces
 
 // "layer 3 V": what error messages call piece 7.
 std::string PieceName(int32_t piece);
 
 // The runs of one block, coalesced. REQUIRES: block in the pool, valid_tokens in [1, block_size].
-std::vector<iovec> BlockRuns(const RegisteredPool& pool, BlockId block, int32_t valid_tokens);
+std::vector<iovec> BlockRuns(const RegisteredPool& pool, BlockId block, int32_t valid_tokens,
+                             LayerRange layers = {});
 // The same of a payload's parts. `dropped` has room for what comes before the first of them, of
 // all pieces. REQUIRES: parts that PlaceTokens made for blocks of the pool.
 std::vector<iovec> LandingRuns(const RegisteredPool& pool, std::span<const LandingPart> parts,
-                               std::span<std::byte> dropped);
+                               std::span<std::byte> dropped, LayerRange layers = {});
 // Where a piece of a part lies.
 std::span<std::byte> PartOfPiece(const RegisteredPool& pool, const LandingPart& part,
                                  int32_t piece);
 
 // CRC32C of every piece in canonical order.
 std::vector<uint32_t> PieceChecksums(const RegisteredPool& pool, BlockId block,
-                                     int32_t valid_tokens);
+                                     int32_t valid_tokens, LayerRange layers = {});
 
 // Walks over the bytes of one block for scatter/gather I/O.
 class BlockCursor {

@@ -81,8 +81,9 @@ void TransferReceiver::OnBlockLanded(const BlockPlacement& placement, int64_t by
   if (!IsLive(placement)) return;
   if (!verified.ok()) return Fail(placement.transfer_id, verified);
   ReceiveSession& session = sessions_.at(placement.transfer_id);
-  session.OnBlockLanded(bytes, now_us);
-  events_.push_back(session.Event(Kind::kReceiving, absl::OkStatus()));
+  if (session.OnBlockLanded(bytes, now_us)) {
+    events_.push_back(session.Event(Kind::kReceiving, absl::OkStatus()));
+  }
   Step(session, now_us);
 }
 
@@ -154,8 +155,8 @@ void TransferReceiver::Step(ReceiveSession& session, int64_t now_us) {
     Erase(sessions_.find(session.id()));
     return;
   }
-  if (std::optional<PullFrame> pull = session.NextPull(now_us)) {
-    frames_.push_back({*session.peer(), std::move(*pull)});
+  while (const std::optional<PullFrame> pull = session.NextPull(now_us)) {
+    frames_.push_back({*session.peer(), *pull});
   }
 }
 

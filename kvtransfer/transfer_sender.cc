@@ -11,6 +11,12 @@ namespace baton {
 
 using Kind = TransferEvent::Kind;
 
+namespace {
+
+constexpr size_t kMaxFarewells = 1024;  // that wait for one link
+
+}  // namespace
+
 void TransferSender::Start(SendSpec spec, int64_t now_us) {
   const uint64_t id = spec.sender_transfer;
   const auto [it, inserted] =
@@ -31,6 +37,20 @@ void TransferSender::Announce(uint64_t sender_transfer, const std::vector<BlockI
   const absl::Status status = it->second.Announce(blocks, final, std::move(manifest));
   if (!status.ok()) return Fail(sender_transfer, status);
   if (links_.at(it->second.ticket().address).peer) unannounced_.insert(sender_transfer);
+}
+
+void TransferSender::AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest,
+                                    int32_t layers) {
+  const auto it = sessions_.find(sender_transfer);
+  if (it == sessions_.end()) return;
+  const absl::Status status = it->second.AnnounceLayers(rest, layers);
+  if (!status.ok()) return Fail(sender_transfer, status);
+  const Link& link = links_.at(it->second.ticket().address);
+  if (link.peer && link.takes_layers) unannounced_.insert(sender_transfer);
+}
+
+void TransferSender::OnTakesLayers(PeerId peer) {
+  if (Link* const link = FindLink(peer); link != nullptr) link->takes_layers = true;
 }
 
 void TransferSender::Cancel(uint64_t sender_transfer) {
@@ -54,6 +74,7 @@ void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch p
   link.pulls = pulls;
   link.peer_epoch = peer_epoch;
   addresses_[peer] = address;
+  for (const Farewell& farewell : std::exchange(link.farewells, {})) Say(link, farewell);
   const std::vector<uint64_t> waiting(link.sessions.begin(), link.sessions.end());
   for (const uint64_t id : waiting) Introduce(link, sessions_.at(id));
 }
@@ -132,7 +153,7 @@ std::optional<BlockDispatch> TransferSender::NextBlock(PeerId peer) {
 
 void TransferSender::OnBlockSent(const BlockDispatch& dispatch, int64_t now_us) {
   if (!IsLive(dispatch)) return;
-  sessions_.at(dispatch.frame.sender_transfer).OnBlockSent(dispatch.frame.payload_bytes, now_us);
+  sessions_.at(dispatch.frame.sender_transfer).OnBlockSent(dispatch.frame, now_us);
 }
 
 bool TransferSender::IsLive(const BlockDispatch& dispatch) const {
@@ -158,9 +179,12 @@ std::vector<OutgoingFrame> TransferSender::TakeFrames(int64_t now_us) {
   for (const uint64_t id : std::exchange(unannounced_, {})) {
     SendSession& session = sessions_.at(id);
     Link& link = links_.at(session.ticket().address);
-    frames_.push_back({*link.peer, session.MakeAnnounce()});
-    const PullFrame rest = session.RestToPull();
-    if (link.pulls == PullMode::kImplied && rest.count > 0) Pull(link, session, rest, now_us);
+    frames_.push_back({*link.peer, session.MakeAnnounce(link.takes_layers)});
+    session.told = true;
+    if (link.pulls != PullMode::kImplied) continue;
+    while (const std::optional<PullFrame> rest = session.RestToPull(link.takes_layers)) {
+      Pull(link, session, *rest, now_us);
+    }
   }
   return std::exchange(frames_, {});
 }
@@ -169,16 +193,32 @@ void TransferSender::Fail(uint64_t sender_transfer, const absl::Status& status, 
   const auto it = sessions_.find(sender_transfer);
   if (it == sessions_.end()) return;
   const SendSession& session = it->second;
-  const Link& link = links_.at(session.ticket().address);
-  // The receiver answers an Abort of what it was never told of by ignoring it.
-  if (tell_peer && link.peer) {
-    frames_.push_back({*link.peer, AbortFrame{.transfer_id = session.transfer_id(),
-                                              .sender_transfer = sender_transfer,
-                                              .code = status.code(),
-                                              .reason = std::string(status.message())}});
-  }
+  if (tell_peer) TellEnd(links_.at(session.ticket().address), session, status);
   events_.push_back(session.Event(Kind::kSendFailed, status));
   Erase(sender_transfer);
+}
+
+// An Abort of what it was never told of would be ignored.
+void TransferSender::TellEnd(Link& link, const SendSession& session, const absl::Status& status) {
+  Farewell farewell{.introduction = session.MakeIntroduction(),
+                    .abort = {.transfer_id = session.transfer_id(),
+                              .sender_transfer = session.id(),
+                              .code = status.code(),
+                              .reason = std::string(status.message())}};
+  if (!link.peer) {
+    link.farewells.push_back(std::move(farewell));
+    if (link.farewells.size() > kMaxFarewells) link.farewells.pop_front();
+  } else if (session.told) {
+    frames_.push_back({*link.peer, std::move(farewell.abort)});
+  } else {
+    Say(link, farewell);
+  }
+}
+
+void TransferSender::Say(const Link& link, const Farewell& farewell) {
+  if (farewell.introduction.receiver_epoch != link.peer_epoch) return;  // another incarnation
+  frames_.push_back({*link.peer, farewell.introduction});
+  frames_.push_back({*link.peer, farewell.abort});
 }
 
 void TransferSender::Erase(uint64_t sender_transfer) {

@@ -7,7 +7,9 @@
 //
 // Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
 //
-// Invariants: one terminal event per Start; a session is gone once its terminal event exists.
+// Invariants: one terminal event per Start; a session is gone once its terminal event exists. A
+// receiver that can be reached hears of every end: one that was told nothing of the transfer yet is
+// told whose it was, and that it is over, so that it need not wait for its deadline.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -41,13 +43,17 @@ class TransferSender {
   // Ignored for a transfer that has ended.
   void Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks, bool final,
                 std::string manifest);
+  void AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest, int32_t layers);
   void Cancel(uint64_t sender_transfer);
 
   // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or
   // OnLinkDown.
   std::vector<std::string> TakeConnects() { return std::exchange(connects_, {}); }
+  bool wants_connects() const { return !connects_.empty(); }
   void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
                   PullMode pulls = PullMode::kRequested);
+  // From now on this receiver is told of blocks' first layers.
+  void OnTakesLayers(PeerId peer);
   // Refused, failed or lost.
   void OnLinkDown(const std::string& address, const absl::Status& why);
 
@@ -63,6 +69,7 @@ class TransferSender {
   bool IsLive(const BlockDispatch& dispatch) const;
 
   bool HasTransfersWith(PeerId peer) const;
+  int32_t transfers() const { return static_cast<int32_t>(sessions_.size()); }
   bool HasBlocksFor(PeerId peer) const;
   // INT64_MAX when there is none.
   int64_t NextDeadlineUs() const;
@@ -70,12 +77,18 @@ class TransferSender {
   std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:
+  struct Farewell {
+    AnnounceFrame introduction;
+    AbortFrame abort;
+  };
   struct Link {
     std::optional<PeerId> peer;  // set while open
     Epoch peer_epoch{0};
     PullMode pulls = PullMode::kRequested;
-    std::set<uint64_t> sessions;  // live, by sender_transfer
-    std::deque<uint64_t> turns;   // those with blocks to send, in turn
+    bool takes_layers = false;
+    std::set<uint64_t> sessions;     // live, by sender_transfer
+    std::deque<uint64_t> turns;      // those with blocks to send, in turn
+    std::deque<Farewell> farewells;  // of those that ended before the link was open
   };
 
   SendSession* Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer);
@@ -87,6 +100,8 @@ class TransferSender {
   void Pull(Link& link, SendSession& session, const PullFrame& frame, int64_t now_us);
   void Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer = true);
   void Erase(uint64_t sender_transfer);
+  void TellEnd(Link& link, const SendSession& session, const absl::Status& status);
+  void Say(const Link& link, const Farewell& farewell);
 
   const KvLayout& layout_;
   uint64_t next_serial_ = 1;

@@ -13,6 +13,16 @@
 // those that it has, and reports a block as done when all its tokens are (transfer_plan.h). NCCL
 // moves blocks of one size alone, whatever their layouts: between others the payload goes by TCP.
 //
+// Transfers overlap with the computing of what they carry. Blocks that are whole go while later
+// chunks of the prompt are computed (Announce); of the last chunk, the first layers of all its
+// blocks go while the layers behind them are computed (AnnounceLayers, pull_order.h). So what is
+// left when the prompt is computed is at most the last piece. A piece is a block or a layer range
+// of one, {layers, tokens}: it names itself, carries a CRC32C for each K and V in it, and is
+// verified by itself when it lands. A block is done, and counted in events, when its last layer is:
+// a sender that gives up in between (cancelled, preempted, failed) leaves a block that nobody was
+// told of. Slices go to receivers that said they take them (transfer_frame.h, TakesLayers), not
+// over NCCL; others have the whole blocks at the end.
+//
 //   receiver: Expect → events kReceiving* → kReceived | kReceiveFailed
 //   sender:   StartSend → Announce* (the last with `final`) → kSent | kSendFailed
 //
@@ -129,6 +139,11 @@ class KvTransport {
   // completes the hand-off.
   virtual void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
                         std::string manifest) = 0;
+  // Of all blocks that are left, `rest` up to the transfer's end, the first `layers` layers are
+  // computed; the other layers may still be written. From then on only this, with more layers, and
+  // Announce of the same blocks follow. Not for a transfer that may end early.
+  virtual void AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
+                              int32_t layers) = 0;
   virtual void CancelSend(uint64_t sender_transfer) = 0;
 
   // The engine wrote to these blocks of the pool: they are whole now and stay as they are until

@@ -88,7 +88,7 @@ void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, floa
   }
 }
 
-void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
+void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, int64_t tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
@@ -113,6 +113,12 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
                           .slot_mapping = b.slot_mapping,
                           .kv = kv,
                           .tokens = tokens});
+}
+
+void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
+  StepBuffers& b = *buffers_;
+  const int64_t head_dim = config_.head_dim;
+  const int64_t stride = (int64_t{config_.query_heads} + 2 * config_.kv_heads) * head_dim;
   ops_.PagedAttention(*stream_, {.q = b.qkv,
                                  .q_stride = stride,
                                  .out = b.attention.f32,
@@ -129,11 +135,17 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
                                  .tokens = tokens});
 }
 
-void LlamaRunner::EnqueueLayer(const LlamaLayerWeights& layer, const KvLayerView& kv,
-                               int64_t tokens) {
+void LlamaRunner::EnqueueLayer(int32_t index, int64_t tokens, const StepInput* input) {
   StepBuffers& b = *buffers_;
+  const LlamaLayerWeights& layer = weights_.layers()[index];
+  const KvLayerView kv = LayerView(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
+  EnqueueKvWrite(kv, tokens);
+  if (input != nullptr && input->kv_written) {
+    stream_->Synchronize();
+    input->kv_written(index + 1);
+  }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
     Activations quantized = b.attention;
@@ -162,8 +174,7 @@ void LlamaRunner::EnqueueLogits(int64_t logit_rows) {
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-bool LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows,
-                          const std::function<bool()>& abandoned) {
+bool LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows, const StepInput* input) {
   StepBuffers& b = *buffers_;
   ops_.EmbedTokens(
       *stream_,
@@ -175,8 +186,8 @@ bool LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows,
                               .tokens = tokens,
                               .half = static_cast<int64_t>(config_.rope_frequencies.size())});
   for (int32_t i = 0; i < config_.layers; ++i) {
-    if (abandoned && abandoned()) return false;
-    EnqueueLayer(weights_.layers()[i], LayerView(i), tokens);
+    if (input != nullptr && input->abandoned && input->abandoned()) return false;
+    EnqueueLayer(i, tokens, input);
   }
   if (logit_rows > 0) EnqueueLogits(logit_rows);
   return true;
@@ -220,7 +231,7 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
     ++graph_replays_;
   } else {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    whole = Enqueue(tokens, logit_rows, input.abandoned);
+    whole = Enqueue(tokens, logit_rows, &input);
     ++eager_steps_;
   }
   stream_->Synchronize();

@@ -57,9 +57,10 @@ class LlamaRunner final : public ModelRunner {
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
               std::byte* pool, Device& device, const LlamaRunnerOptions& options);
 
-  // False: abandoned between two layers.
-  bool Enqueue(int64_t tokens, int64_t logit_rows, const std::function<bool()>& abandoned);
-  void EnqueueLayer(const LlamaLayerWeights& layer, const KvLayerView& kv, int64_t tokens);
+  // `input` is asked and told between layers; null while capturing. False: abandoned there.
+  bool Enqueue(int64_t tokens, int64_t logit_rows, const StepInput* input);
+  void EnqueueLayer(int32_t index, int64_t tokens, const StepInput* input);
+  void EnqueueKvWrite(const KvLayerView& kv, int64_t tokens);
   void EnqueueAttention(const KvLayerView& kv, int64_t tokens);
   void EnqueueLogits(int64_t logit_rows);
   void Norm(const float* x, const float* weight, const FusedWeight& reader, Activations out,

@@ -31,6 +31,9 @@ struct StepInput {
   // Asked now and then in the middle of a long step: true when nobody wants its result any more.
   // May be empty.
   std::function<bool()> abandoned = nullptr;
+  // Told, in rising order and on the thread that runs the step, that the KV of the first `layers`
+  // layers of all its tokens lies in the pool, to stay. A runner need not tell. May be empty.
+  std::function<void(int32_t layers)> kv_written = nullptr;
 };
 
 class ModelRunner {

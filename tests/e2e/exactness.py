@@ -130,8 +130,9 @@ def selection(reference):
     mixed = {**reference, "concurrency": "16", "prefix-cache": "true", "threads": "2"}
     yield {**mixed, "transport": "tcp", "max-chunk-tokens": "16", "block-size": "8"}
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
-    yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false"}
-    yield {**mixed, "transport": "shm", "max-chunk-tokens": "16", "block-size": "8", "kv-layout": "layer-major"}
+    yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false", "layer-pieces": "1"}
+    yield {**mixed, "transport": "shm", "max-chunk-tokens": "16", "block-size": "8", "kv-layout": "layer-major",
+           "layer-pieces": "30"}
     yield {**mixed, "transport": "shm", "kv-type": "int8", "max-chunk-tokens": "64"}
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
@@ -146,10 +147,11 @@ def selection(reference):
            "prefill-kv-layout": "layer-major"}
     yield {**mixed, "transport": "shm", "max-chunk-tokens": "16", "block-size": "32", "kv-layout": "layer-major",
            "prefill-block-size": "16", "prefill-kv-layout": "block-major"}
-    yield {**mixed, "transport": "shm", "max-chunk-tokens": "64", "block-size": "8", "prefill-block-size": "128"}
+    yield {**mixed, "transport": "shm", "max-chunk-tokens": "64", "block-size": "8", "prefill-block-size": "128",
+           "layer-pieces": "7"}
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "16", "block-size": "64", "prefill-block-size": "1"}
     yield {**mixed, "kv-type": "int8", "transport": "tcp", "block-size": "16", "prefill-block-size": "32",
-           "prefill-kv-layout": "layer-major"}
+           "prefill-kv-layout": "layer-major", "layer-pieces": "30"}
     yield {**mixed, "kv-type": "int8", "paged": "false", "prefix-cache": "false", "threads": "1"}
 
 

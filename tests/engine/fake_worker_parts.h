@@ -28,6 +28,7 @@ namespace baton {
 
 inline constexpr int32_t kFakeVocabulary = 257;  // the bytes, then the end token
 inline constexpr TokenId kEndToken = 256;
+inline constexpr int32_t kFakeLayers = 3;  // that the runner says it wrote, one after the other
 
 inline std::unique_ptr<const Tokenizer> MakeByteTokenizer() {
   TokenizerSpec spec;
@@ -111,6 +112,10 @@ class FakeRunner final : public ModelRunner {
     rows_.clear();
     counts.emplace_back();
     for (const StepChunk& chunk : input.chunks) RunChunk(chunk);
+    for (int32_t layers = 1; layers <= kFakeLayers; ++layers) {
+      if (input.kv_written) input.kv_written(layers);
+      if (input.abandoned && input.abandoned()) return absl::CancelledError("abandoned");
+    }
     return absl::OkStatus();
   }
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {
@@ -192,6 +197,8 @@ class FakeTransport final : public KvTransport {
     bool final = false;
     std::string manifest;
     int cancels = 0;
+    std::vector<int32_t> layers;     // announced of the rest, one after the other
+    std::vector<BlockId> rest = {};  // of which they were
   };
 
   absl::Status next_post;  // of the next Expect or StartSend, once
@@ -214,7 +221,7 @@ class FakeTransport final : public KvTransport {
   absl::Status StartSend(SendSpec spec) override {
     if (!next_post.ok()) return std::exchange(next_post, absl::OkStatus());
     const uint64_t id = spec.sender_transfer;
-    EXPECT_TRUE(sends.emplace(id, Send{std::move(spec), {}, {}, false, {}, 0}).second);
+    EXPECT_TRUE(sends.emplace(id, Send{std::move(spec), {}, {}, false, {}, 0, {}, {}}).second);
     return absl::OkStatus();
   }
   void Announce(uint64_t id, std::span<const BlockId> blocks, bool final,
@@ -222,6 +229,7 @@ class FakeTransport final : public KvTransport {
     if (!sends.contains(id)) return;  // ended, not polled yet
     Send& send = sends[id];
     EXPECT_FALSE(send.final) << "announced again after the final announcement";
+    EXPECT_TRUE(send.rest.empty() || std::ranges::equal(send.rest, blocks));
     EXPECT_TRUE(final || !blocks.empty());
     for (const BlockId block : blocks) {
       send.blocks.push_back(block);
@@ -233,6 +241,18 @@ class FakeTransport final : public KvTransport {
     send.final = final;
     send.manifest = std::move(manifest);
   }
+  void AnnounceLayers(uint64_t id, std::span<const BlockId> rest, int32_t layers) override {
+    if (!sends.contains(id)) return;
+    Send& send = sends[id];
+    EXPECT_FALSE(send.final);
+    EXPECT_FALSE(rest.empty());
+    EXPECT_TRUE(send.layers.empty() || send.layers.back() < layers);
+    EXPECT_TRUE(send.layers.empty() || std::ranges::equal(send.rest, rest));
+    send.layers.push_back(layers);
+    send.rest.assign(rest.begin(), rest.end());
+    if (after_layers) after_layers();
+  }
+  std::function<void()> after_layers;  // what happens when they are announced
   void CancelSend(uint64_t id) override {
     if (sends.contains(id)) ++sends[id].cancels;
   }

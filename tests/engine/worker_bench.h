@@ -32,6 +32,7 @@ struct BenchOptions {
   bool prefix_cache = true;
   bool paged = true;
   bool hash_logits = true;
+  int32_t layer_pieces = 1;
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
 };
 
@@ -72,7 +73,10 @@ class WorkerBench {
         WorkerCoreOptions{.vocabulary = kFakeVocabulary,
                           .context_length = options.context_length,
                           .block_size = options.block_size,
-                          .hash_logits = options.hash_logits},
+                          .hash_logits = options.hash_logits,
+                          .layer_pieces = {.layers = kFakeLayers,
+                                           .bytes_per_token = 1,
+                                           .pieces = options.layer_pieces}},
         &cache, &scheduler, &runner, loopback != nullptr ? loopback.get() : &fake, tokenizer.get(),
         &clock, [this] { return next_transfer_id(); });
   }

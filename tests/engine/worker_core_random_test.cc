@@ -313,12 +313,13 @@ class RandomWorker {
   int32_t smallest_ = bench_.cache.num_blocks();  // that the pool has been
 };
 
-void PlaySeeds(const BenchOptions& options, bool expect_preemptions) {
+void PlaySeeds(BenchOptions options, bool expect_preemptions) {
   int64_t preemptions = 0;
   int finished = 0;
   int finished_forks = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    options.layer_pieces = seed % 2 == 0 ? kFakeLayers : 1;
     RandomWorker worker(seed, options);
     worker.Play(400);
     preemptions += worker.preemptions();

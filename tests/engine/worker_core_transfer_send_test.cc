@@ -52,6 +52,48 @@ TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
   bench.ExpectAllBlocksHome();
 }
 
+TEST(WorkerCoreSend, LayersOfTheLastChunkAreAnnouncedWhileOthersAreComputed) {
+  WorkerBench bench({.max_chunk_tokens = 8, .layer_pieces = kFakeLayers});
+  const auto prompt = Bytes("0123456789abcdefghi");  // 5 blocks, the last part full
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size(), 1));
+  const FakeTransport::Send& send = bench.fake.sends[1];
+  std::vector<int32_t> in_transfer;
+  bench.fake.after_layers = [&] { in_transfer.push_back(bench.cache.blocks_in_transfer()); };
+  bench.Turn();
+  bench.Turn();
+  EXPECT_TRUE(send.layers.empty()) << "only the last chunk is cut";
+  EXPECT_EQ(send.blocks.size(), 3u);
+  bench.Turn();
+  EXPECT_THAT(send.layers, ::testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(send.rest.size(), 1u);
+  EXPECT_THAT(in_transfer, ::testing::ElementsAre(4, 4, 4)) << "held from the first layer on, once";
+  EXPECT_TRUE(send.final);
+  EXPECT_EQ(send.blocks.size(), 4u);
+  EXPECT_EQ(bench.cache.blocks_in_transfer(), 4);
+  bench.fake.EndSend(1, absl::OkStatus());
+  bench.Run();
+  ASSERT_TRUE(record->done.has_value() && record->done->ok());
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, APrefillThatEndsBetweenTwoLayersKeepsItsBlocksUntilTheTransferHasEnded) {
+  WorkerBench bench({.layer_pieces = kFakeLayers});
+  const auto prompt = Bytes("0123456789abcdefghi");
+  const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.core->set_is_cancelled(
+      [&](RequestHandle) { return bench.fake.sends[1].layers.size() == 2; });
+  bench.Turn();
+  EXPECT_THAT(bench.fake.sends[1].layers, ::testing::ElementsAre(1, 2));
+  EXPECT_FALSE(bench.fake.sends[1].final);
+  EXPECT_EQ(bench.fake.sends[1].cancels, 1);
+  ASSERT_TRUE(record->done.has_value());
+  EXPECT_EQ(record->done->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(bench.cache.blocks_in_transfer(), 5);
+  bench.fake.EndSend(1, absl::CancelledError("as asked"));
+  bench.Run();
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(WorkerCoreSend, WhatIsCachedTravelsBeforeAnythingIsComputed) {
   WorkerBench bench({.max_chunk_tokens = 4});
   bench.Generate(Bytes("0123456789ab"), 1);

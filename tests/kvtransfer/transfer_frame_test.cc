@@ -85,7 +85,44 @@ std::vector<Frame> Samples() {
                      BlockFrame{.transfer_id = 2, .payload_bytes = 9, .piece_crcs = {8}}}},
       NcclLandedFrame{.batches = 8},
       NcclStopFrame{
-          .closed = true, .landed = 3, .code = absl::StatusCode::kUnavailable, .reason = "no GPU"}};
+          .closed = true, .landed = 3, .code = absl::StatusCode::kUnavailable, .reason = "no GPU"},
+      TakesLayersFrame{}};
+}
+
+// What version 5 put at the end of frames of version 4.
+std::vector<Frame> SamplesWithLayers() {
+  const LayerRange layers{.first = 3, .count = 4};
+  AnnounceFrame announce{.transfer_id = 1, .block_count = 5, .available = 4, .manifest = ""};
+  announce.layers = 7;
+  return {announce, PullFrame{.transfer_id = 1, .first = 3, .count = 4, .layers = layers},
+          BlockFrame{.transfer_id = 1, .piece_crcs = {6, 7}, .layers = layers},
+          SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {6, 7}, .layers = layers},
+                           .pool_block = 8,
+                           .generation = 9}};
+}
+
+TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
+  for (const Frame& frame : SamplesWithLayers()) {
+    const std::string bytes = EncodeFrame(frame);
+    const absl::StatusOr<Frame> back = Decode(bytes);
+    ASSERT_TRUE(back.ok()) << FrameName(frame) << back.status();
+    EXPECT_TRUE(*back == frame) << FrameName(frame);
+    // As a peer of version 4 writes it, and cut in the middle of what version 5 added.
+    const std::string body = bytes.substr(kFrameHeaderBytes);
+    const size_t added = std::holds_alternative<AnnounceFrame>(frame) ? 4 : 8;
+    const auto without = Decode(WithBody(bytes, body.substr(0, body.size() - added)));
+    ASSERT_TRUE(without.ok()) << FrameName(frame) << without.status();
+    EXPECT_FALSE(*without == frame);
+    EXPECT_FALSE(Decode(WithBody(bytes, body.substr(0, body.size() - 1))).ok());
+    // No layers are not said.
+    std::string none = body;
+    std::fill(none.end() - 4, none.end(), '\0');
+    EXPECT_THAT(std::string(Decode(WithBody(bytes, none)).status().message()),
+                HasSubstr("layers is 0"));
+    std::string many = body;
+    std::fill(many.end() - 4, many.end(), '\x7f');
+    EXPECT_EQ(Decode(WithBody(bytes, many)).status().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(TransferFrame, EveryTypeComesBackAsItWas) {

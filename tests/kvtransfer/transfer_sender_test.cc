@@ -124,6 +124,31 @@ TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
   EXPECT_EQ(Frames<AbortFrame>().size(), 1u);
 }
 
+TEST_F(TransferSenderTest, WhoEndsBeforeTheReceiverWasToldTellsItWhoseTransferIsOver) {
+  Start(1, 2);
+  sender_.Announce(1, MakeBlocks(10, 2), true, "m");
+  sender_.Cancel(1);  // before the link is open
+  Start(2, 2, /*epoch=*/9);
+  sender_.Cancel(2);  // for an incarnation that is not there
+  EXPECT_TRUE(sender_.TakeFrames(now_us_).empty());
+  Open();
+  Start(3, 2);
+  sender_.Cancel(3);  // before anything was announced on it
+  const std::vector<OutgoingFrame> frames = sender_.TakeFrames(now_us_);
+  ASSERT_EQ(frames.size(), 4u);
+  for (const size_t i : {0, 2}) {
+    const auto& introduction = std::get<AnnounceFrame>(frames[i].frame);
+    const auto& abort = std::get<AbortFrame>(frames[i + 1].frame);
+    EXPECT_EQ(introduction.transfer_id, i == 0 ? 51u : 53u);
+    EXPECT_EQ(introduction.available, 0);
+    EXPECT_FALSE(introduction.final);
+    EXPECT_EQ(introduction.manifest, "");
+    EXPECT_EQ(abort.transfer_id, introduction.transfer_id);
+    EXPECT_EQ(abort.sender_transfer, introduction.sender_transfer);
+    EXPECT_EQ(abort.code, absl::StatusCode::kCancelled);
+  }
+}
+
 TEST_F(TransferSenderTest, PullsOutOfRangeOrOrderFail) {
   for (const auto& [first, count] : {std::pair{3, 3}, {4, 1}, {2, 1}, {3, 0}, {0, INT32_MAX}}) {
     Start(1, 4);

@@ -91,10 +91,6 @@ TEST_P(TransportFailureContract, HandshakeNamesTheFieldThatDiffers) {
   refused("backend", [](KvFingerprint& f) { f.backend = "cuda"; });
   refused("numerics_revision", [](KvFingerprint& f) { f.numerics_revision = 2; });
   refused("kv_type", [](KvFingerprint& f) { f.kv_type = "f32"; });
-  // Who speaks the version before knows nothing of pools that are cut differently.
-  const auto older = [](KvFingerprint& f) { f.protocol_version = kReshapeProtocolVersion - 1; };
-  refused("layout", older, {.layout = KvLayoutKind::kLayerMajor});
-  refused("block_size", older, {.block_size = 32});
   refused("layers", [](KvFingerprint& f) { f.layers = 4; });
   refused("kv_heads", [](KvFingerprint& f) { f.kv_heads = 1; });
   refused("head_dim", [](KvFingerprint& f) { f.head_dim = 16; });

@@ -18,7 +18,8 @@ void ConnectionSet::Accept(std::unique_ptr<ByteStream> stream, int64_t now_us) {
   if (accepted_ >= options_.max_connections) return;
   const PeerId peer(next_peer_++);
   const auto [it, inserted] = connections_.emplace(
-      peer, std::make_unique<StreamedConnection>(Parts(peer, "", now_us), std::move(stream)));
+      peer,
+      std::make_unique<StreamedConnection>(Parts(peer, "", now_us), std::move(stream), mutant_));
   ++accepted_;
   Watch(*it->second);
 }
@@ -52,7 +53,7 @@ void ConnectionSet::OpenLinks(int64_t now_us) {
     }
     const auto [it, inserted] = connections_.emplace(
         peer, std::make_unique<StreamedConnection>(Parts(peer, std::move(address), now_us),
-                                                   *std::move(stream)));
+                                                   *std::move(stream), mutant_));
     Watch(*it->second);
   }
 }

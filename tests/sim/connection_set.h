@@ -18,6 +18,7 @@
 #include "kvtransfer/transfer_node.h"
 #include "kvtransfer/transport.h"
 #include "tests/sim/byte_stream.h"
+#include "tests/sim/mutants.h"
 #include "tests/sim/streamed_connection.h"
 
 namespace baton {
@@ -34,9 +35,10 @@ class ConnectionSet {
     virtual void Watch(PeerId peer, ByteStream& stream, bool writing) = 0;
   };
 
-  // Everything outlives this. Peers are numbered from `first_peer` on.
-  ConnectionSet(TransferNode& node, const TcpOptions& options, Host& host, uint64_t first_peer = 1)
-      : node_(node), options_(options), host_(host), next_peer_(first_peer) {}
+  // Everything outlives this.
+  ConnectionSet(TransferNode& node, const TcpOptions& options, Host& host,
+                Mutant mutant = Mutant::kNone)
+      : node_(node), options_(options), host_(host), mutant_(mutant) {}
 
   // A sender connected. Closed at once when there are too many.
   void Accept(std::unique_ptr<ByteStream> stream, int64_t now_us);
@@ -62,9 +64,10 @@ class ConnectionSet {
   TransferNode& node_;
   const TcpOptions& options_;
   Host& host_;
+  const Mutant mutant_;
   std::map<PeerId, std::unique_ptr<StreamedConnection>> connections_;
   int32_t accepted_ = 0;  // of connections_
-  uint64_t next_peer_;
+  uint64_t next_peer_ = 1;
 };
 
 }  // namespace baton

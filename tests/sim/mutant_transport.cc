@@ -86,6 +86,15 @@ void MutantTransport::Announce(uint64_t sender_transfer, std::span<const BlockId
   if (final && mutant_ == Mutant::kEvictedBeforeSend) EndEarly(Kind::kSent, sender_transfer);
 }
 
+void MutantTransport::AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
+                                     int32_t layers) {
+  Send& send = sends_[sender_transfer];
+  std::vector<BlockId> named(rest.begin(), rest.end());
+  if (mutant_ == Mutant::kOneSidedHit) named = ShiftedBlocks(send, sender_transfer, rest);
+  if (mutant_ == Mutant::kStaleBlockReference) named = RememberedBlocks(send, rest);
+  inner_.AnnounceLayers(sender_transfer, named, layers);
+}
+
 std::vector<TransferEvent> MutantTransport::Poll() {
   for (const FinalAnnouncement& late : std::exchange(waiting_, {})) {
     inner_.Announce(late.sender_transfer, late.blocks, /*final=*/true, manifest_slot_);

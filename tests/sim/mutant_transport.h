@@ -32,6 +32,8 @@ class MutantTransport final : public KvTransport {
   absl::Status StartSend(SendSpec spec) override;
   void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
                 std::string manifest) override;
+  void AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
+                      int32_t layers) override;
   void CancelSend(uint64_t sender_transfer) override;
   void Written(std::span<const BlockId> full, std::span<const BlockId> part) override {
     inner_.Written(full, part);

@@ -48,6 +48,11 @@ constexpr std::array kMutants = {
         "a snapshot of a cache is numbered by its parts, so the next batch of KV events looks "
         "like a gap again",
         1000},
+    MutantInfo{Mutant::kReshapeBySendersBlocks, "reshape-by-senders-blocks",
+               "a receiver counts slots in the sender's blocks where they are smaller than its own",
+               1000},
+    MutantInfo{Mutant::kSliceAtFirstLayer, "slice-at-first-layer",
+               "a receiver lands every slice of a block's layers at the first ones", 1000},
 };
 
 }  // namespace

@@ -31,6 +31,8 @@ enum class Mutant : uint8_t {
   kUnverifiedPull,
   kForkWithoutCopy,
   kSyntheticEventId,
+  kReshapeBySendersBlocks,
+  kSliceAtFirstLayer,
 };
 
 struct MutantInfo {

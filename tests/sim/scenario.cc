@@ -78,6 +78,10 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     worker.engine.step_us = shared.step_us * random.Between(1, 3);
     scenario.workers.push_back(std::move(worker));
   }
+  SimRandom layers(seed, "layer pieces");
+  if (!layers.OneIn(3)) {
+    for (SimWorker::Options& worker : scenario.workers) worker.engine.layer_pieces = kSimLayers;
+  }
   scenario.router.index_units = 256;
   scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;
   scenario.router.routing.local_continuation_tokens = random.OneIn(3) ? 512 : 6;
@@ -266,7 +270,8 @@ std::string Describe(const Scenario& scenario) {
                     kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
                     " blocks of ", worker.engine.block_size, ", at most ",
                     worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
-                    " us, keeps ", worker.engine.kept_event_bytes, " bytes of KV events\n");
+                    " us, last chunks in ", worker.engine.layer_pieces, " pieces, keeps ",
+                    worker.engine.kept_event_bytes, " bytes of KV events\n");
   }
   for (const ScenarioRequest& request : scenario.requests) {
     absl::StrAppend(&text, "  request ", request.request.number, ": at ", request.start_us,
@@ -294,6 +299,7 @@ Scenario SmallScenario() {
   engine.context_length = 64;
   engine.num_blocks = 200;
   engine.max_chunk_tokens = 8;
+  engine.layer_pieces = kSimLayers;
   engine.kept_event_bytes = 1;
   scenario.workers = {{.id = "prefill0", .role = WorkerRole::kPrefill, .engine = engine},
                       {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},

@@ -99,7 +99,7 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   }
   if (!decode) {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Kernels(tokens, logit_rows, buffers_->table_stride);
+    Kernels(tokens, logit_rows, buffers_->table_stride, input.kv_written);
     return absl::OkStatus();
   }
   const int32_t bucket = BucketFor(tokens);
@@ -109,7 +109,7 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   }
   const int64_t width = mutant_ == Mutant::kNarrowGraphTable ? widest : buffers_->table_stride;
   const auto [graph, captured] = graphs_.try_emplace(bucket, Graph{width});
-  Kernels(bucket, bucket, graph->second.table_width);
+  Kernels(bucket, bucket, graph->second.table_width, nullptr);
   return absl::OkStatus();
 }
 
@@ -157,7 +157,8 @@ void SimRunner::FoldVisible(int32_t layer, int32_t rows, int64_t table_width) {
   }
 }
 
-void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width) {
+void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width,
+                        const std::function<void(int32_t)>& kv_written) {
   hidden_.resize(static_cast<size_t>(rows));
   for (int32_t row = 0; row < rows; ++row) {
     hidden_[row] =
@@ -165,6 +166,10 @@ void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width) {
   }
   for (int32_t layer = 0; layer < kSimLayers; ++layer) {
     WriteRows(layer, rows);
+    if (kv_written) {
+      kv_written(layer + 1);
+      meanwhile_();
+    }
     FoldVisible(layer, rows, table_width);
   }
   for (int32_t i = 0; i < logit_rows; ++i) {

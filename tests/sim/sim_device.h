@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cache/kv_cache_spec.h"
@@ -31,6 +33,8 @@ class SimRunner final : public ModelRunner {
   absl::Status Run(const StepInput& input) override;
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
   std::span<const float> Logits(int32_t row) const override;
+  // What other threads of the worker do while a step computes its next layer.
+  void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
 
  private:
   class HeapDevice;
@@ -40,7 +44,8 @@ class SimRunner final : public ModelRunner {
   };
 
   absl::Status RunStep(const StepInput& input);
-  void Kernels(int32_t rows, int32_t logit_rows, int64_t table_width);
+  void Kernels(int32_t rows, int32_t logit_rows, int64_t table_width,
+               const std::function<void(int32_t)>& kv_written);
   void WriteRows(int32_t layer, int32_t rows);
   void FoldVisible(int32_t layer, int32_t rows, int64_t table_width);
   std::byte* RowAt(int32_t layer, bool value, int64_t slot) const;
@@ -54,6 +59,7 @@ class SimRunner final : public ModelRunner {
   std::unique_ptr<Stream> stream_;
   std::map<int32_t, Graph> graphs_;  // by bucket
   std::vector<uint64_t> hidden_;     // of every row
+  std::function<void()> meanwhile_ = [] {};
 };
 
 }  // namespace baton

@@ -79,9 +79,12 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       TransportOptions{.fingerprint = SimFingerprint(options),
                        .epoch = reborn ? Epoch(1) : epoch,
                        .pool = {.base = pool_.data(), .layout = layout_},
-                       .waker = [this, needs_work] {
-                         if (!needs_work) Wake();
-                       }});
+                       .waker =
+                           [this, needs_work] {
+                             if (!needs_work) Wake();
+                           }},
+      environment_.mutant);
+  runner_.set_meanwhile([this] { transport_->RunIfPosted(); });
   mutant_transport_ = std::make_unique<MutantTransport>(
       *transport_, environment_.mutant,
       MutantTransport::Worker{.block_table =
@@ -95,7 +98,10 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       WorkerCoreOptions{.vocabulary = kSimVocabulary,
                         .context_length = options.context_length,
                         .block_size = options.block_size,
-                        .hash_logits = true},
+                        .hash_logits = true,
+                        .layer_pieces = {.layers = kSimLayers,
+                                         .bytes_per_token = 1,
+                                         .pieces = options.layer_pieces}},
       cache_.get(), scheduler_.get(), &runner_, mutant_transport_.get(), &SimTokenizer(),
       &node_.clock(),
       [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });

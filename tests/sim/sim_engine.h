@@ -42,6 +42,7 @@ struct SimEngineOptions {
   int32_t max_running = 8;
   int32_t max_waiting = 64;
   int64_t kept_event_bytes = 0;  // of KV events, for readers; 0: it cannot tell any
+  int32_t layer_pieces = 1;      // of a prompt's last chunk
   int64_t step_us = 300;         // and as much again for every 16 tokens
 };
 

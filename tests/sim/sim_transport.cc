@@ -14,13 +14,13 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 }  // namespace
 
 SimTransport::SimTransport(SimNode& node, SimStreams& streams, std::string address,
-                           const TransportOptions& options)
+                           const TransportOptions& options, Mutant mutant)
     : PostedTransport(options),
       node_(node),
       streams_(streams),
       address_(std::move(address)),
       transfers_(options.pool, options.fingerprint, options.epoch),
-      connections_(transfers_, tcp_, *this) {
+      connections_(transfers_, tcp_, *this, mutant) {
   transfers_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
   streams_.Listen(address_, node_.id(), [this](std::unique_ptr<SimSocket> socket) {
     accepted_.push_back(std::move(socket));
@@ -83,6 +83,10 @@ void SimTransport::Watch(PeerId peer, ByteStream& stream, bool writing) {
         PostRound();
       },
       writing);
+}
+
+void SimTransport::RunIfPosted() {
+  if (round_posted_) Round();
 }
 
 void SimTransport::Abandon() {

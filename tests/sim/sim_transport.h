@@ -12,6 +12,7 @@
 #include "kvtransfer/transfer_node.h"
 #include "kvtransfer/transport.h"
 #include "tests/sim/connection_set.h"
+#include "tests/sim/mutants.h"
 #include "tests/sim/sim_stream.h"
 
 namespace baton {
@@ -20,9 +21,12 @@ class SimTransport final : public PostedTransport, private ConnectionSet::Host {
  public:
   // In the process that `node` runs now; listens at `address` until it dies.
   SimTransport(SimNode& node, SimStreams& streams, std::string address,
-               const TransportOptions& options);
+               const TransportOptions& options, Mutant mutant = Mutant::kNone);
 
   std::string address() const override { return address_; }
+
+  // The I/O thread has its turn in the middle of an engine's step, if it was woken.
+  void RunIfPosted();
 
   // The process is gone, and nothing of it runs any more: ends every transfer of `live`, so that
   // what is left of its engine can be taken apart.

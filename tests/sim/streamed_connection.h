@@ -1,19 +1,22 @@
-// Production's TCP connection over a simulated stream in the place of its socket.
+// Production's TCP connection over a simulated stream in the place of its socket. Two mutants
+// (mutants.h) live here: receivers that misplace what they are sent.
 #pragma once
 
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "kvtransfer/tcp_connection.h"
 #include "tests/sim/byte_stream.h"
+#include "tests/sim/mutants.h"
 
 namespace baton {
 
 class StreamedConnection final : public TcpConnection {
  public:
-  StreamedConnection(ConnectionParts parts, std::unique_ptr<ByteStream> stream)
-      : TcpConnection(std::move(parts)), stream_(std::move(stream)) {}
+  StreamedConnection(ConnectionParts parts, std::unique_ptr<ByteStream> stream, Mutant mutant)
+      : TcpConnection(std::move(parts)), stream_(std::move(stream)), mutant_(mutant) {}
 
   ByteStream& stream() const { return *stream_; }
 
@@ -26,6 +29,29 @@ class StreamedConnection final : public TcpConnection {
     return AsSystemCall(stream_->Write(buffers));
   }
 
+  absl::Status OnPayloadFrame(Frame frame, int64_t now_us) override {
+    auto* block = std::get_if<BlockFrame>(&frame);
+    const bool misplaces =
+        mutant_ == Mutant::kReshapeBySendersBlocks || mutant_ == Mutant::kSliceAtFirstLayer;
+    if (!misplaces || block == nullptr) {
+      return TcpConnection::OnPayloadFrame(std::move(frame), now_us);
+    }
+    std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), *block);
+    if (!placement) {
+      reader_.StartPayload(BlockLanding(block->payload_bytes));
+      return absl::OkStatus();
+    }
+    if (mutant_ == Mutant::kReshapeBySendersBlocks) {
+      for (LandingPart& part : placement->parts) {
+        part.block_token %= sender_geometry().block_size;
+      }
+    } else {
+      block->layers.first = 0;
+    }
+    reader_.StartPayload(BlockLanding(node_.pool(), *std::move(placement), std::move(*block)));
+    return absl::OkStatus();
+  }
+
  private:
   static ssize_t AsSystemCall(const absl::StatusOr<int64_t>& moved) {
     if (moved.ok() && *moved > 0) return *moved;
@@ -34,6 +60,7 @@ class StreamedConnection final : public TcpConnection {
   }
 
   const std::unique_ptr<ByteStream> stream_;
+  const Mutant mutant_;
 };
 
 }  // namespace baton
