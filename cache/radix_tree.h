@@ -55,6 +55,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
+#include "cache/block_units.h"
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
 #include "cache/eviction_queue.h"
@@ -211,7 +212,8 @@ class RadixTree {
     NodeUse use;
     CacheNamespace cache_namespace;  // of a root
   };
-  struct Node : NodeState {
+  // Two cache lines, side by side: an eviction in a large tree waits for memory.
+  struct alignas(64) Node : NodeState {
     absl::InlinedVector<BlockId, 4> blocks;
     int32_t size() const { return static_cast<int32_t>(blocks.size()); }
   };
@@ -225,10 +227,7 @@ class RadixTree {
   NodeIndex NewNode();
   NodeIndex RootOf(CacheNamespace cache_namespace);
   void RemoveNode(NodeIndex node);
-  // A block's units. Of a block in the tree they are what it was inserted with.
-  CacheUnit* UnitsOf(BlockId block) const {
-    return &units_[static_cast<size_t>(block.value()) * block_size_];
-  }
+  std::vector<CacheUnit> FirstUnits(const Node& node) const;  // of its first block
   uint32_t TagOf(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex FindChild(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex AddChild(NodeIndex parent, std::span<const CacheUnit> units,
@@ -261,6 +260,7 @@ class RadixTree {
   EvictionKey KeyOfNode(const Node& node) const { return KeyOf(policy_, node.use); }
   void QueueIfEvictable(NodeIndex node);
   void Unqueue(NodeIndex node);
+  void PrefetchVictims() const;
   int32_t DropTail(NodeIndex leaf, int32_t kept);
   int32_t DropUpwards(NodeIndex leaf);
   void RemoveRootIfUnused(NodeIndex node);
@@ -305,9 +305,9 @@ class RadixTree {
   const EvictionPolicy policy_;
   const uint64_t hash_seed_;
   const uint32_t hash_mask_;
-  // By block id, so that no node owns memory of its own size and a split copies no units. Memory is
-  // touched as ids are used.
-  const std::unique_ptr<CacheUnit[]> units_;
+  // Of a block in the tree they are what it was inserted with. By block id, so that no node owns
+  // memory of its own size and a split copies no units.
+  BlockUnits units_;
   std::vector<Node> nodes_;
   std::vector<NodeIndex> unused_nodes_;
   absl::flat_hash_map<CacheNamespace, NodeIndex> roots_;
