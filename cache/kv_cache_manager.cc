@@ -363,8 +363,6 @@ void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
   if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
 }
 
-int32_t KvCacheManager::ClearCache() { return tree_.Clear(); }
-
 std::vector<std::string> KvCacheManager::SnapshotKvEvents() const {
   CHECK(publishes());
   KvEventBatcher all;

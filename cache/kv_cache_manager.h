@@ -224,9 +224,11 @@ class KvCacheManager {
   int32_t PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                     SequenceId id = SequenceId()) const;
 
-  // Forgets everything cached: no later sequence finds any of it. Unlocked blocks are freed at
-  // once, others with their last user. Returns how many were freed at once.
-  int32_t ClearCache();
+  // Forgets everything cached, or one namespace: no later sequence finds any of it. Unlocked blocks
+  // are freed at once, others with their last user. Returns how many were freed at once. With
+  // chunk-only nobody finds another's prefix, and there are no namespaces to name.
+  int32_t ClearCache() { return tree_.Clear(); }
+  int32_t ClearCache(CacheNamespace cache_namespace) { return tree_.Clear(cache_namespace); }
   // What changed since the last call in the prefixes that sequences can find, as encoded batches of
   // KV events (cache/index/kv_event.h), oldest first. None without the kv_events option.
   std::vector<std::string> TakeKvEvents() { return events_.Take(); }

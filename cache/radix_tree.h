@@ -17,8 +17,8 @@
 // parent that becomes a leaf follows in its turn. "Used" means: the last lock that covered it was
 // dropped.
 //
-// Clear forgets everything at once: unlocked blocks are freed, and what is locked can no longer be
-// matched and is freed with its last lock.
+// Clear forgets everything, or a namespace, at once: unlocked blocks are freed, and what is locked
+// can no longer be matched and is freed with its last lock.
 //
 // On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run
 // is stored when the last of its blocks comes, removed when the first goes. Each is hashed once,
@@ -163,6 +163,8 @@ class RadixTree {
   // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
   // are freed with their last lock. Returns how many were freed at once.
   int32_t Clear();
+  // The same for one namespace alone. O(nodes of the tree).
+  int32_t Clear(CacheNamespace cache_namespace);
 
   // A transfer took its first hold on / dropped its last hold on `block`. Blocks that are not in
   // the tree are ignored; Insert finds the hold of one that comes later. The pin locks the path of
@@ -203,7 +205,7 @@ class RadixTree {
     int32_t own_locks = 0;      // held here
     int32_t pinned_blocks = 0;  // pins taken here; while there are any, they are one own lock
     int32_t begin = 0;          // blocks before it on its path
-    uint32_t generation = 0;    // Clear calls before its root was made
+    uint32_t generation = 0;    // of the tree when its root was made; another once it is cleared
     uint32_t tag = 0;           // of parent and first block, in children_
     bool live = false;
     bool is_root = false;
@@ -263,6 +265,7 @@ class RadixTree {
   void PrefetchVictims() const;
   int32_t DropTail(NodeIndex leaf, int32_t kept);
   int32_t DropUpwards(NodeIndex leaf);
+  void CutOff(NodeIndex root);
   void RemoveRootIfUnused(NodeIndex node);
   std::vector<std::vector<NodeIndex>> ChildrenOfAll() const;
   void PinAt(NodeIndex node, BlockId block);

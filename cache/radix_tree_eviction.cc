@@ -160,11 +160,45 @@ int32_t RadixTree::Clear() {
   int32_t removed = 0;
   while (!eviction_queue_.empty()) removed += DropTail(eviction_queue_.First(), 0);
   totals_.removed_blocks += removed;
-  for (const auto& [cache_namespace, root] : roots_) {
-    nodes_[root].is_cut_off = true;
-    ++cut_off_roots_;
-  }
+  for (const auto& [cache_namespace, root] : roots_) CutOff(root);
   roots_.clear();
+  return removed;
+}
+
+void RadixTree::CutOff(NodeIndex root) {
+  nodes_[root].is_cut_off = true;
+  ++cut_off_roots_;
+}
+
+int32_t RadixTree::Clear(CacheNamespace cache_namespace) {
+  const auto found = roots_.find(cache_namespace);
+  if (found == roots_.end()) return 0;
+  const NodeIndex root = found->second;
+  const std::vector<std::vector<NodeIndex>> children = ChildrenOfAll();
+  std::vector<NodeIndex> below = {root};  // parents before their children
+  for (size_t i = 0; i < below.size(); ++i) {
+    const auto& next = children[below[i]];
+    below.insert(below.end(), next.begin(), next.end());
+  }
+  int32_t removed = 0;
+  for (size_t i = below.size(); i-- > 1;) {
+    Node& node = nodes_[below[i]];
+    if (IsEvictable(node)) {
+      removed += DropTail(below[i], 0);
+      continue;
+    }
+    if (IsPublished(node)) {
+      for (int32_t at = node.size(); at-- > 0;) PublishRemoved(node, at);
+    }
+    node.generation = generation_ - 1;  // it is told of no more
+  }
+  totals_.removed_blocks += removed;
+  // With its last child an unlocked root is gone.
+  if (const auto it = roots_.find(cache_namespace); it != roots_.end()) {
+    nodes_[root].generation = generation_ - 1;
+    CutOff(root);
+    roots_.erase(it);
+  }
   return removed;
 }
 

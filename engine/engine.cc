@@ -121,6 +121,15 @@ class EngineImpl final : public Engine {
                        absl::UnavailableError("the engine is shutting down"));
   }
 
+  absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
+    using Result = absl::StatusOr<int32_t>;
+    return Ask<Result>(
+        [this, only](WorkerCore&) {
+          return only ? cache_->ClearCache(*only) : cache_->ClearCache();
+        },
+        absl::UnavailableError("the engine is shutting down"));
+  }
+
   KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
 
   void SnapshotKvEvents(KvEventSnapshotDone done) override {

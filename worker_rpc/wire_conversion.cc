@@ -296,6 +296,15 @@ v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size) {
   return out;
 }
 
+std::optional<CacheNamespace> NamespaceFromWire(const v1::ClearCacheRequest& wire,
+                                                const ModelInfo& model) {
+  if (!wire.has_only()) return std::nullopt;
+  return MakeNamespace({.tenant = wire.only().tenant(),
+                        .cache_salt = wire.only().cache_salt(),
+                        .lora = "",
+                        .model_revision = model.fingerprint});
+}
+
 v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
   v1::InspectResponse out;
   out.set_op_path(inspection.op_path);
