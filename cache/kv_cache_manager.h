@@ -143,9 +143,11 @@ class KvCacheManager {
   // numbers and nothing taken when that would leave fewer than `spare_blocks` to be had
   // (ResourceExhausted). FailedPrecondition where requests share no prefixes. Returns the tokens
   // that are cached; the rest is committed as it comes, then InsertCommitted and Release as ever.
-  // REQUIRES: id is new; units.size() is a multiple of the block size.
+  // Cached prefixes get at least this priority. REQUIRES: id is new; units.size() is a multiple of
+  // the block size.
   absl::StatusOr<int32_t> BeginImport(SequenceId id, CacheNamespace cache_namespace,
-                                      std::span<const CacheUnit> units, int32_t spare_blocks);
+                                      std::span<const CacheUnit> units, int32_t spare_blocks,
+                                      int32_t priority = 0);
   // The cached blocks of the longest prefix of `units`, from block `first_block` on, each with a
   // transfer's hold: for another worker's cache. Counts as a use of the prefix, not as a lookup.
   std::vector<BlockId> HoldPrefix(CacheNamespace cache_namespace, std::span<const CacheUnit> units,

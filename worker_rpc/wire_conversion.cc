@@ -127,7 +127,8 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
 PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
           .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
-          .timeout_ms = wire.timeout_ms()};
+          .timeout_ms = wire.timeout_ms(),
+          .priority = wire.priority()};
 }
 
 SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
