@@ -229,8 +229,9 @@ class KvCacheManager {
   // Forgets everything cached, or one namespace: no later sequence finds any of it. Unlocked blocks
   // are freed at once, others with their last user. Returns how many were freed at once. With
   // chunk-only nobody finds another's prefix, and there are no namespaces to name.
-  int32_t ClearCache() { return tree_.Clear(); }
-  int32_t ClearCache(CacheNamespace cache_namespace) { return tree_.Clear(cache_namespace); }
+  int32_t ClearCache(std::optional<CacheNamespace> only = {}) {
+    return only ? tree_.Clear(*only) : tree_.Clear();
+  }
   // What changed since the last call in the prefixes that sequences can find, as encoded batches of
   // KV events (cache/index/kv_event.h), oldest first. None without the kv_events option.
   std::vector<std::string> TakeKvEvents() { return events_.Take(); }

@@ -11,7 +11,6 @@
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/transfer.pb.h"
 #include "baton/v1/worker.pb.h"
-#include "cache/cache_key.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
