@@ -174,9 +174,12 @@ class FleetSimulation {
     RoutingInput input;
     input.prompt_tokens = request.prompt_tokens;
     input.affinity_key = hashes[std::min<size_t>(hashes.size(), 2) - 1].low;
+    int32_t most_held = 0;
     for (const HeldPrefix& held : index_.MatchWorkers(hashes, match_)) {
       input.cached_tokens[held.worker] = held.units * kTraceBlockTokens;
+      most_held = std::max(most_held, held.units);
     }
+    if (most_held > 0) input.held_prefix = hashes[most_held - 1].low;
     const FleetView fleet{registry_.workers(), &speeds_, clock_.NowUs()};
     const absl::StatusOr<RoutePlan> plan = policy.Choose(input, fleet);
     deciding_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -131,6 +132,23 @@ class Conversations {
     return Median(calls_us);
   }
 
+  // Median microseconds to compare a warm prompt with a cold copy of it that lies in one piece:
+  // what a walk that compares every unit costs at least.
+  double CompareUs() {
+    const std::vector<std::vector<CacheUnit>> copies = prompts_;
+    std::vector<double> calls_us;
+    std::vector<CacheUnit> warm;
+    int64_t equal = 0;
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      warm = prompts_[i];
+      const double start = NowUs();
+      equal += std::memcmp(warm.data(), copies[i].data(), warm.size() * sizeof(CacheUnit)) == 0;
+      calls_us.push_back(NowUs() - start);
+    }
+    CHECK_EQ(equal, static_cast<int64_t>(prompts_.size()));
+    return Median(calls_us);
+  }
+
   const std::vector<std::vector<CacheUnit>>& prompts() const { return prompts_; }
   RadixTree& tree() { return tree_; }
 
@@ -184,6 +202,7 @@ void MeasureWalks(const BenchOptions& options, Report& report) {
     std::printf("# %s: %d prompts of %d blocks, %lld nodes, depth %d\n", name.c_str(), count,
                 blocks, static_cast<long long>(cache.tree().Stats().nodes), cache.tree().Depth());
     report.Add("match_us_" + name, Median(match_us), "us/call", kTreeWalkUs);
+    report.Add("compare_us_" + name, cache.CompareUs(), "us/call", kTreeWalkUs);
     report.Add("match_ns_per_block_" + name, Median(match_us) * 1000 / blocks, "ns/block",
                kTreeWalkUs * 1000 / blocks);
     report.Add("insert_us_" + name, insert_ns * inserted / 1000 / count, "us/call", kTreeWalkUs);

@@ -16,13 +16,7 @@ BlockAllocator::~BlockAllocator() {
   CHECK_EQ(free_count(), total()) << "blocks leaked: " << total() - free_count();
 }
 
-BlockAllocator::Counts& BlockAllocator::counts(BlockId block) {
-  CHECK(block.value() >= 0 && block.value() < capacity())
-      << "block " << block << " of " << capacity();
-  return counts_[block.value()];
-}
-
-const BlockAllocator::Counts& BlockAllocator::counts(BlockId block) const {
+const BlockAllocator::Counts& BlockAllocator::CheckedCounts(BlockId block) const {
   CHECK(block.value() >= 0 && block.value() < capacity())
       << "block " << block << " of " << capacity();
   return counts_[block.value()];
@@ -86,9 +80,12 @@ bool BlockAllocator::AllocateRun(int32_t count, BlockHolder holder, std::vector<
 void BlockAllocator::AddHold(BlockId block, BlockHolder holder) {
   Counts& held = counts(block);
   CHECK(!held.none()) << "hold on free block " << block;
-  --held_by_class_[static_cast<int>(StrongestHolder(held))];
+  const BlockHolder before = StrongestHolder(held);
   ++held.holds[static_cast<int>(holder)];
-  ++held_by_class_[static_cast<int>(StrongestHolder(held))];
+  const BlockHolder now = StrongestHolder(held);
+  if (now == before) return;
+  --held_by_class_[static_cast<int>(before)];
+  ++held_by_class_[static_cast<int>(now)];
 }
 
 void BlockAllocator::ReleaseHold(BlockId block, BlockHolder holder) {
@@ -126,7 +123,7 @@ void BlockAllocator::Resize(int32_t limit) {
   limit_ = limit;
 }
 
-void BlockAllocator::Fork(std::span<const BlockId> blocks, BlockHolder holder) {
+void BlockAllocator::AddHolds(std::span<const BlockId> blocks, BlockHolder holder) {
   for (const BlockId block : blocks) AddHold(block, holder);
 }
 
@@ -148,7 +145,7 @@ bool BlockAllocator::is_free(BlockId block) const { return counts(block).none();
 BlockAllocator::Accounting BlockAllocator::Account() const {
   return {.total = total(),
           .free = free_count(),
-          .in_transfer = held_by_class_[static_cast<int>(BlockHolder::kTransfer)],
+          .in_transfer = in_transfer(),
           .owned = held_by_class_[static_cast<int>(BlockHolder::kSequence)],
           .cached = held_by_class_[static_cast<int>(BlockHolder::kRadixNode)],
           .never_used = fresh_count()};

@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -68,13 +69,19 @@ class BlockAllocator {
   void ReleaseHold(BlockId block, BlockHolder holder);
   void ReleaseHolds(std::span<const BlockId> blocks, BlockHolder holder);
 
-  // One more hold on each block: what a fork shares. REQUIRES: none is free (CHECK).
-  void Fork(std::span<const BlockId> blocks, BlockHolder holder);
+  // One more hold on each block: what a fork shares, or the tree comes to hold. REQUIRES: none is
+  // free (CHECK).
+  void AddHolds(std::span<const BlockId> blocks, BlockHolder holder);
   // The block that the holder of one `holder` hold may write: `block` itself when nobody else of
   // that kind holds it, else a new block in exchange for the hold, into which the caller copies.
   // None, and nothing changed, when no block is free. REQUIRES: the hold exists (CHECK).
   std::optional<BlockId> MakeWritable(BlockId block, BlockHolder holder);
 
+  // Where a block's holds are counted: memory to ask for ahead of its use.
+  const void* CountsOf(BlockId block) const { return &counts_[block.value()]; }
+
+  // Blocks that a transfer holds.
+  int32_t in_transfer() const { return held_by_class_[static_cast<int>(BlockHolder::kTransfer)]; }
   uint32_t holds(BlockId block, BlockHolder holder) const;
   bool is_free(BlockId block) const;  // nobody holds it
 
@@ -98,8 +105,16 @@ class BlockAllocator {
     std::array<uint32_t, kBlockHolderKinds> holds{};
     bool none() const { return (holds[0] | holds[1] | holds[2]) == 0; }
   };
-  Counts& counts(BlockId block);
-  const Counts& counts(BlockId block) const;
+  // REQUIRES: block is one of ours (CHECK). Inline without what the failure says: it is called for
+  // every block of every prompt.
+  const Counts& counts(BlockId block) const {
+    const size_t at = static_cast<uint32_t>(block.value());
+    return at < counts_.size() ? counts_[at] : CheckedCounts(block);
+  }
+  Counts& counts(BlockId block) {
+    return const_cast<Counts&>(static_cast<const BlockAllocator&>(*this).counts(block));
+  }
+  const Counts& CheckedCounts(BlockId block) const;
   // The class of Accounting that a held block falls in: an index into held_by_class_.
   static BlockHolder StrongestHolder(const Counts& counts);
   int32_t fresh_count() const { return std::max(0, limit_ - next_fresh_); }

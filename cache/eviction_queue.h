@@ -11,7 +11,9 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/container/btree_set.h"
 #include "cache/eviction_policy.h"
@@ -25,6 +27,10 @@ class EvictionQueue {
   bool Contains(int32_t node, EvictionKey key) const { return entries_.contains({key, node}); }
   // The lowest key's node; the lower node where keys are equal. REQUIRES: not empty.
   int32_t First() const { return entries_.begin()->node; }
+
+  // Writes the nodes that would go first, in order, as many as there are and `out` has room for.
+  // Returns how many.
+  size_t First(std::span<int32_t> out) const;
 
   // REQUIRES: not contained (CHECK).
   void Push(int32_t node, EvictionKey key);

@@ -71,7 +71,7 @@ void KvCacheManager::BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units
 }
 
 void KvCacheManager::Adopt(SequenceKv& kv, RadixMatch match) {
-  allocator_.Fork(match.blocks, BlockHolder::kSequence);
+  allocator_.AddHolds(match.blocks, BlockHolder::kSequence);
   kv.lock = std::move(match.lock);
   kv.table = std::move(match.blocks);
   kv.shared_blocks = static_cast<int32_t>(kv.table.size());
@@ -214,7 +214,7 @@ absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
   kv.table.assign(from.table.begin(), from.table.begin() + BlocksFor(from.committed));
   kv.private_units = from.private_units;
   if (from.lock) kv.lock = tree_.Duplicate(from.lock);
-  allocator_.Fork(kv.table, BlockHolder::kSequence);
+  allocator_.AddHolds(kv.table, BlockHolder::kSequence);
   if (earlier_.contains(parent)) earlier_.insert(child);  // it has blocks of that time
   const int32_t committed = kv.committed, blocks = static_cast<int32_t>(kv.table.size());
   sequences_.emplace(child, std::move(kv));
@@ -362,8 +362,6 @@ void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
   const int32_t evicted = tree_.Evict(std::min(excess, tree_.evictable_blocks()));
   if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
 }
-
-int32_t KvCacheManager::ClearCache() { return tree_.Clear(); }
 
 std::vector<std::string> KvCacheManager::SnapshotKvEvents() const {
   CHECK(publishes());

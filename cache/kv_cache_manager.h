@@ -143,9 +143,11 @@ class KvCacheManager {
   // numbers and nothing taken when that would leave fewer than `spare_blocks` to be had
   // (ResourceExhausted). FailedPrecondition where requests share no prefixes. Returns the tokens
   // that are cached; the rest is committed as it comes, then InsertCommitted and Release as ever.
-  // REQUIRES: id is new; units.size() is a multiple of the block size.
+  // Cached prefixes get at least this priority. REQUIRES: id is new; units.size() is a multiple of
+  // the block size.
   absl::StatusOr<int32_t> BeginImport(SequenceId id, CacheNamespace cache_namespace,
-                                      std::span<const CacheUnit> units, int32_t spare_blocks);
+                                      std::span<const CacheUnit> units, int32_t spare_blocks,
+                                      int32_t priority = 0);
   // The cached blocks of the longest prefix of `units`, from block `first_block` on, each with a
   // transfer's hold: for another worker's cache. Counts as a use of the prefix, not as a lookup.
   std::vector<BlockId> HoldPrefix(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
@@ -224,9 +226,12 @@ class KvCacheManager {
   int32_t PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                     SequenceId id = SequenceId()) const;
 
-  // Forgets everything cached: no later sequence finds any of it. Unlocked blocks are freed at
-  // once, others with their last user. Returns how many were freed at once.
-  int32_t ClearCache();
+  // Forgets everything cached, or one namespace: no later sequence finds any of it. Unlocked blocks
+  // are freed at once, others with their last user. Returns how many were freed at once. With
+  // chunk-only nobody finds another's prefix, and there are no namespaces to name.
+  int32_t ClearCache(std::optional<CacheNamespace> only = {}) {
+    return only ? tree_.Clear(*only) : tree_.Clear();
+  }
   // What changed since the last call in the prefixes that sequences can find, as encoded batches of
   // KV events (cache/index/kv_event.h), oldest first. None without the kv_events option.
   std::vector<std::string> TakeKvEvents() { return events_.Take(); }

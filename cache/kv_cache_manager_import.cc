@@ -9,7 +9,7 @@ namespace baton {
 
 absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespace cache_namespace,
                                                     std::span<const CacheUnit> units,
-                                                    int32_t spare_blocks) {
+                                                    int32_t spare_blocks, int32_t priority) {
   CHECK(!sequences_.contains(id)) << "sequence " << id << " has begun already";
   CHECK_EQ(units.size() % options_.block_size, 0u);
   if (options_.kind != CacheKind::kRadix) {
@@ -27,7 +27,7 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
   }
   SequenceKv kv;
   kv.cache_namespace = cache_namespace;
-  Adopt(kv, tree_.Match(cache_namespace, units, blocks));
+  Adopt(kv, tree_.Match(cache_namespace, units, blocks, /*min_blocks=*/0, priority));
   const int32_t matched = kv.matched;
   sequences_.emplace(id, std::move(kv));
   Trace(AllocationEvent::Kind::kMatch, id, matched, peek.blocks);

@@ -27,6 +27,7 @@ uint32_t ChildTag(uint64_t seed, int32_t parent, std::span<const CacheUnit> firs
 class RadixChildren {
  public:
   static constexpr int32_t kNone = -1;
+  static constexpr uint32_t kSlotBytes = 8;
 
   int64_t size() const { return size_; }
 
@@ -41,6 +42,9 @@ class RadixChildren {
     }
   }
 
+  // Where a tag's look-up begins: memory to ask for ahead of its use. REQUIRES: not empty.
+  const void* HomeOf(uint32_t tag) const { return &slots_[tag & mask_]; }
+
   // REQUIRES: node >= 0 and not there.
   void Insert(uint32_t tag, int32_t node);
   // REQUIRES: there under this tag (CHECK).
@@ -51,6 +55,7 @@ class RadixChildren {
     uint32_t tag = 0;
     int32_t node = kNone;
   };
+  static_assert(sizeof(Slot) == kSlotBytes);
   void Put(Slot entry);
   void Grow();
 

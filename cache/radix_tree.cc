@@ -1,11 +1,29 @@
 #include "cache/radix_tree.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+// How many leading blocks have consecutive ids. REQUIRES: not empty.
+size_t RunLength(std::span<const BlockId> blocks) {
+  constexpr size_t kStride = 16;
+  const int32_t first = blocks[0].value();
+  const auto expected = [&](size_t i) { return first + static_cast<int32_t>(i); };
+  size_t length = 1;
+  while (length + kStride <= blocks.size()) {
+    int32_t differing = 0;
+    for (size_t i = length; i < length + kStride; ++i) differing |= blocks[i].value() ^ expected(i);
+    if (differing != 0) break;
+    length += kStride;
+  }
+  while (length < blocks.size() && blocks[length].value() == expected(length)) ++length;
+  return length;
+}
+
+}  // namespace
 
 RadixLock& RadixLock::operator=(RadixLock&& other) noexcept {
   if (this == &other) return *this;
@@ -28,11 +46,8 @@ RadixTree::RadixTree(int32_t block_size, BlockAllocator* allocator, EvictionPoli
       policy_(policy),
       hash_seed_(hash_seed),
       hash_mask_(hash_mask),
-      units_(std::make_unique_for_overwrite<CacheUnit[]>(size_t(allocator->capacity()) *
-                                                         std::max(block_size, 1))),
-      node_of_block_(allocator->capacity(), kNone) {
-  CHECK_GE(block_size, 1);
-}
+      units_(block_size, allocator->capacity()),
+      node_of_block_(allocator->capacity(), kNone) {}
 
 RadixTree::~RadixTree() {
   for (const Node& node : nodes_) {
@@ -90,6 +105,12 @@ void RadixTree::RemoveRootIfUnused(NodeIndex root) {
   if (nodes_[root].child_count == 0 && nodes_[root].locks == 0) RemoveNode(root);
 }
 
+std::vector<CacheUnit> RadixTree::FirstUnits(const Node& node) const {
+  std::vector<CacheUnit> units(block_size_);
+  units_.Read(node.blocks[0], 0, units);
+  return units;
+}
+
 uint32_t RadixTree::TagOf(NodeIndex parent, std::span<const CacheUnit> first) const {
   return ChildTag(hash_seed_, parent, first) & hash_mask_;
 }
@@ -98,8 +119,7 @@ RadixTree::NodeIndex RadixTree::FindChild(NodeIndex parent,
                                           std::span<const CacheUnit> first) const {
   return children_.Find(TagOf(parent, first), [&](NodeIndex index) {
     const Node& node = nodes_[index];
-    return node.parent == parent &&
-           std::memcmp(UnitsOf(node.blocks[0]), first.data(), first.size_bytes()) == 0;
+    return node.parent == parent && units_.Equal(node.blocks[0], first);
   });
 }
 
@@ -124,14 +144,16 @@ void RadixTree::Append(NodeIndex index, std::span<const CacheUnit> units,
   node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
   (node.locks > 0 ? protected_blocks_ : evictable_blocks_) += static_cast<int32_t>(blocks.size());
   totals_.inserted_blocks += static_cast<int64_t>(blocks.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const BlockId block = blocks[i];
+  for (const BlockId block : blocks) {
     CHECK_EQ(node_of_block_[block.value()], kNone) << "block " << block << " is in the tree";
     node_of_block_[block.value()] = index;
-    const auto own = units.subspan(i * block_size_, block_size_);
-    std::copy(own.begin(), own.end(), UnitsOf(block));
-    allocator_->AddHold(block, BlockHolder::kRadixNode);
-    if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
+  }
+  units_.Write(blocks, units);
+  allocator_->AddHolds(blocks, BlockHolder::kRadixNode);
+  if (allocator_->in_transfer() > 0) {
+    for (const BlockId block : blocks) {
+      if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
+    }
   }
   if (IsPublished(node)) PublishStored(index, node.size() - static_cast<int32_t>(blocks.size()));
 }
@@ -150,7 +172,7 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
   lower.begin += blocks;
   upper.generation = lower.generation;
   upper.tag = lower.tag;
-  lower.tag = TagOf(upper_index, {UnitsOf(lower.blocks[0]), size_t(block_size_)});
+  lower.tag = TagOf(upper_index, FirstUnits(lower));
   upper.child_count = 1;
   upper.locks = lower.locks;
   upper.use = lower.use;
@@ -165,21 +187,19 @@ RadixTree::NodeIndex RadixTree::Split(NodeIndex lower_index, int32_t blocks) {
 
 // Blocks with consecutive ids lie side by side, and one comparison serves them all.
 int32_t RadixTree::EqualBlocks(const Node& node, std::span<const CacheUnit> units) const {
-  const size_t bytes = size_t(block_size_) * sizeof(CacheUnit);
   const std::span<const BlockId> blocks(node.blocks.data(),
                                         std::min(node.blocks.size(), units.size() / block_size_));
   const auto equal = [&](size_t begin, size_t count) {
-    return std::memcmp(UnitsOf(blocks[begin]), &units[begin * block_size_], count * bytes) == 0;
+    return units_.Equal(blocks[begin], units.subspan(begin * block_size_, count * block_size_));
   };
   size_t begin = 0;
   while (begin < blocks.size()) {
-    size_t end = begin + 1;
-    while (end < blocks.size() && blocks[end].value() == blocks[end - 1].value() + 1) ++end;
-    if (!equal(begin, end - begin)) {
+    const size_t run = RunLength(blocks.subspan(begin));
+    if (!equal(begin, run)) {
       while (equal(begin, 1)) ++begin;
       break;
     }
-    begin = end;
+    begin += run;
   }
   return static_cast<int32_t>(begin);
 }

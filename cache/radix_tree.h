@@ -17,8 +17,8 @@
 // parent that becomes a leaf follows in its turn. "Used" means: the last lock that covered it was
 // dropped.
 //
-// Clear forgets everything at once: unlocked blocks are freed, and what is locked can no longer be
-// matched and is freed with its last lock.
+// Clear forgets everything, or a namespace, at once: unlocked blocks are freed, and what is locked
+// can no longer be matched and is freed with its last lock.
 //
 // On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run
 // is stored when the last of its blocks comes, removed when the first goes. Each is hashed once,
@@ -55,6 +55,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
+#include "cache/block_units.h"
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
 #include "cache/eviction_queue.h"
@@ -162,6 +163,8 @@ class RadixTree {
   // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
   // are freed with their last lock. Returns how many were freed at once.
   int32_t Clear();
+  // The same for one namespace alone. O(nodes of the tree).
+  int32_t Clear(CacheNamespace cache_namespace);
 
   // A transfer took its first hold on / dropped its last hold on `block`. Blocks that are not in
   // the tree are ignored; Insert finds the hold of one that comes later. The pin locks the path of
@@ -202,7 +205,7 @@ class RadixTree {
     int32_t own_locks = 0;      // held here
     int32_t pinned_blocks = 0;  // pins taken here; while there are any, they are one own lock
     int32_t begin = 0;          // blocks before it on its path
-    uint32_t generation = 0;    // Clear calls before its root was made
+    uint32_t generation = 0;    // of the tree when its root was made; another once it is cleared
     uint32_t tag = 0;           // of parent and first block, in children_
     bool live = false;
     bool is_root = false;
@@ -211,7 +214,8 @@ class RadixTree {
     NodeUse use;
     CacheNamespace cache_namespace;  // of a root
   };
-  struct Node : NodeState {
+  // Two cache lines, side by side: an eviction in a large tree waits for memory.
+  struct alignas(64) Node : NodeState {
     absl::InlinedVector<BlockId, 4> blocks;
     int32_t size() const { return static_cast<int32_t>(blocks.size()); }
   };
@@ -225,10 +229,7 @@ class RadixTree {
   NodeIndex NewNode();
   NodeIndex RootOf(CacheNamespace cache_namespace);
   void RemoveNode(NodeIndex node);
-  // A block's units. Of a block in the tree they are what it was inserted with.
-  CacheUnit* UnitsOf(BlockId block) const {
-    return &units_[static_cast<size_t>(block.value()) * block_size_];
-  }
+  std::vector<CacheUnit> FirstUnits(const Node& node) const;  // of its first block
   uint32_t TagOf(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex FindChild(NodeIndex parent, std::span<const CacheUnit> first) const;
   NodeIndex AddChild(NodeIndex parent, std::span<const CacheUnit> units,
@@ -261,8 +262,10 @@ class RadixTree {
   EvictionKey KeyOfNode(const Node& node) const { return KeyOf(policy_, node.use); }
   void QueueIfEvictable(NodeIndex node);
   void Unqueue(NodeIndex node);
+  void PrefetchVictims() const;
   int32_t DropTail(NodeIndex leaf, int32_t kept);
   int32_t DropUpwards(NodeIndex leaf);
+  void CutOff(NodeIndex root);
   void RemoveRootIfUnused(NodeIndex node);
   std::vector<std::vector<NodeIndex>> ChildrenOfAll() const;
   void PinAt(NodeIndex node, BlockId block);
@@ -305,9 +308,9 @@ class RadixTree {
   const EvictionPolicy policy_;
   const uint64_t hash_seed_;
   const uint32_t hash_mask_;
-  // By block id, so that no node owns memory of its own size and a split copies no units. Memory is
-  // touched as ids are used.
-  const std::unique_ptr<CacheUnit[]> units_;
+  // Of a block in the tree they are what it was inserted with. By block id, so that no node owns
+  // memory of its own size and a split copies no units.
+  BlockUnits units_;
   std::vector<Node> nodes_;
   std::vector<NodeIndex> unused_nodes_;
   absl::flat_hash_map<CacheNamespace, NodeIndex> roots_;

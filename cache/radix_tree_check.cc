@@ -26,7 +26,7 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
   const Node& parent = nodes_[node.parent];
   if (node.begin != parent.begin + parent.size()) return broken("begins elsewhere");
   if (node.generation != parent.generation) return broken("is of another generation");
-  if (FindChild(node.parent, {UnitsOf(node.blocks[0]), size_t(block_size_)}) != index) {
+  if (FindChild(node.parent, FirstUnits(node)) != index) {
     return broken("not found from its parent");
   }
   for (const BlockId block : node.blocks) {

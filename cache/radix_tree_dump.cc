@@ -40,7 +40,8 @@ std::string RadixTree::DumpNode(const Node& node, int32_t depth) const {
     line += StrCat(node.size(), " blocks [");
     const size_t units = node.blocks.size() * block_size_;
     for (size_t i = 0; i < std::min(units, kUnitsShown); ++i) {
-      line += StrCat(i > 0 ? " " : "", UnitsOf(node.blocks[i / block_size_])[i % block_size_]);
+      line += StrCat(i > 0 ? " " : "", units_.At(node.blocks[i / block_size_],
+                                                 static_cast<int32_t>(i % block_size_)));
     }
     line += StrCat(units > kUnitsShown ? " ..." : "", "] uses ", node.use.uses, " priority ",
                    node.use.priority);
@@ -67,9 +68,7 @@ std::string RadixTree::Dump(int64_t max_nodes) const {
   const auto push = [&](std::vector<NodeIndex>& group, int32_t depth) {
     std::sort(group.begin(), group.end(), [&](NodeIndex a, NodeIndex b) {
       if (nodes_[a].is_root) return nodes_[b].cache_namespace < nodes_[a].cache_namespace;
-      const CacheUnit* of_a = UnitsOf(nodes_[a].blocks[0]);
-      const CacheUnit* of_b = UnitsOf(nodes_[b].blocks[0]);
-      return std::lexicographical_compare(of_b, of_b + block_size_, of_a, of_a + block_size_);
+      return FirstUnits(nodes_[b]) < FirstUnits(nodes_[a]);
     });
     for (const NodeIndex node : group) stack.emplace_back(node, depth);
   };

@@ -60,8 +60,8 @@ std::array<CacheUnit, kUnitsPerHash> RadixTree::RunUnits(NodeIndex node, int32_t
   const int32_t blocks = publication_->blocks_per_run;
   const int32_t from_each = std::min(block_size_, kUnitsPerHash);
   for (int32_t i = 0; i < blocks; ++i) {
-    const CacheUnit* const from = UnitsOf(BlockBefore(node, at, blocks - 1 - i));
-    std::copy_n(from + run * kUnitsPerHash, from_each, units.begin() + i * from_each);
+    units_.Read(BlockBefore(node, at, blocks - 1 - i), run * kUnitsPerHash,
+                std::span(units).subspan(i * from_each, from_each));
   }
   return units;
 }

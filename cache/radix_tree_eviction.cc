@@ -1,11 +1,19 @@
 // How blocks leave a RadixTree: eviction, removal, clearing.
 #include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 #include "cache/radix_tree.h"
 #include "common/check.h"
 
 namespace baton {
+namespace {
+
+// How many victims' memory is asked for at once.
+constexpr size_t kVictimsAhead = 16;
+
+}  // namespace
 
 void RadixTree::QueueIfEvictable(NodeIndex index) {
   Node& node = nodes_[index];
@@ -52,9 +60,33 @@ int32_t RadixTree::DropUpwards(NodeIndex leaf) {
   return removed;
 }
 
+// Asks for what the next evictions will touch, so that they wait for memory together: everything of
+// the first kVictimsAhead leaves, the nodes alone of as many behind them.
+void RadixTree::PrefetchVictims() const {
+  std::array<NodeIndex, 2 * kVictimsAhead> ahead;
+  const auto leaves = std::span(ahead).first(eviction_queue_.First(ahead));
+  for (const NodeIndex leaf : leaves) {
+    __builtin_prefetch(&nodes_[leaf]);
+    __builtin_prefetch(&nodes_[leaf].blocks);
+  }
+  for (const NodeIndex leaf : leaves.first(std::min(leaves.size(), kVictimsAhead))) {
+    const Node& node = nodes_[leaf];
+    const BlockId last = node.blocks.back();
+    __builtin_prefetch(&nodes_[node.parent]);
+    __builtin_prefetch(children_.HomeOf(node.tag));
+    // The next line: what stands behind moves up when a slot is given back.
+    __builtin_prefetch(children_.HomeOf(node.tag + 64 / RadixChildren::kSlotBytes));
+    __builtin_prefetch(allocator_->CountsOf(last));
+    __builtin_prefetch(&node_of_block_[last.value()]);
+    if (publication_ != nullptr) __builtin_prefetch(publication_->Of(last).data());
+  }
+}
+
 int32_t RadixTree::Evict(int32_t count) {
   int32_t evicted = 0;
-  while (evicted < count && !eviction_queue_.empty()) {
+  for (size_t leaves = 0; evicted < count && !eviction_queue_.empty(); ++leaves) {
+    if (leaves % kVictimsAhead == 0) PrefetchVictims();
+    // The queue's first now: a leaf that went may have made its parent the next.
     const NodeIndex leaf = eviction_queue_.First();
     evicted += DropTail(leaf, std::max(0, nodes_[leaf].size() - (count - evicted)));
     ++totals_.evictions;
@@ -128,11 +160,45 @@ int32_t RadixTree::Clear() {
   int32_t removed = 0;
   while (!eviction_queue_.empty()) removed += DropTail(eviction_queue_.First(), 0);
   totals_.removed_blocks += removed;
-  for (const auto& [cache_namespace, root] : roots_) {
-    nodes_[root].is_cut_off = true;
-    ++cut_off_roots_;
-  }
+  for (const auto& [cache_namespace, root] : roots_) CutOff(root);
   roots_.clear();
+  return removed;
+}
+
+void RadixTree::CutOff(NodeIndex root) {
+  nodes_[root].is_cut_off = true;
+  ++cut_off_roots_;
+}
+
+int32_t RadixTree::Clear(CacheNamespace cache_namespace) {
+  const auto found = roots_.find(cache_namespace);
+  if (found == roots_.end()) return 0;
+  const NodeIndex root = found->second;
+  const std::vector<std::vector<NodeIndex>> children = ChildrenOfAll();
+  std::vector<NodeIndex> below = {root};  // parents before their children
+  for (size_t i = 0; i < below.size(); ++i) {
+    const auto& next = children[below[i]];
+    below.insert(below.end(), next.begin(), next.end());
+  }
+  int32_t removed = 0;
+  for (size_t i = below.size(); i-- > 1;) {
+    Node& node = nodes_[below[i]];
+    if (IsEvictable(node)) {
+      removed += DropTail(below[i], 0);
+      continue;
+    }
+    if (IsPublished(node)) {
+      for (int32_t at = node.size(); at-- > 0;) PublishRemoved(node, at);
+    }
+    node.generation = generation_ - 1;  // it is told of no more
+  }
+  totals_.removed_blocks += removed;
+  // With its last child an unlocked root is gone.
+  if (const auto it = roots_.find(cache_namespace); it != roots_.end()) {
+    nodes_[root].generation = generation_ - 1;
+    CutOff(root);
+    roots_.erase(it);
+  }
   return removed;
 }
 

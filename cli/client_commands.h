@@ -1,5 +1,5 @@
 // The commands that talk to a router or a worker, or start them all: generate, chat, status,
-// inspect worker, resize, up. Built only with gRPC. Exit codes: common/exit_code.h.
+// inspect worker, resize, clear-cache, up. Built only with gRPC. Exit codes: common/exit_code.h.
 #pragma once
 
 #include "common/command_line.h"
@@ -17,5 +17,6 @@ void AddStatusCommand(CommandLine& line);
 void AddInspectWorkerCommand(CommandLine& inspect);
 void AddUpCommand(CommandLine& line);
 void AddResizeCommand(CommandLine& line);
+void AddClearCacheCommand(CommandLine& line);
 
 }  // namespace baton

@@ -173,6 +173,7 @@ void AddClientCommands(CommandLine& line, CommandLine& inspect) {
   AddUpCommand(line);
   AddInspectWorkerCommand(inspect);
   AddResizeCommand(line);
+  AddClearCacheCommand(line);
 }
 
 }  // namespace baton

@@ -116,9 +116,14 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
     RETURN_IF_ERROR(resizer_->Prepare(Status().pool.limit, blocks));
-    using Result = absl::StatusOr<PoolSize>;
-    return Ask<Result>([this, blocks](WorkerCore& core) { return resizer_->Resize(core, blocks); },
-                       absl::UnavailableError("the engine is shutting down"));
+    return Ask<absl::StatusOr<PoolSize>>(
+        [this, blocks](WorkerCore& core) { return resizer_->Resize(core, blocks); },
+        absl::UnavailableError("the engine is shutting down"));
+  }
+
+  absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
+    return Ask<absl::StatusOr<int32_t>>([=, this](WorkerCore&) { return cache_->ClearCache(only); },
+                                        absl::UnavailableError("the engine is shutting down"));
   }
 
   KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
@@ -199,7 +204,7 @@ class EngineImpl final : public Engine {
   void Loop();
   bool WaitForEvents(std::vector<Event>& events);
   absl::Status Recount() const;
-  void PublishStatus();
+  void PublishState();
   void PublishKvEvents() { kv_event_feed_.Publish(cache_->TakeKvEvents()); }
   EngineStatus MakeStatus(const WorkerCore& core) const;
   EngineInspection MakeInspection(const WorkerCore& core) const;
@@ -304,7 +309,7 @@ absl::Status EngineImpl::Load() {
     std::lock_guard lock(cancelled_mutex_);
     return cancelled_.contains(handle);
   });
-  PublishStatus();
+  PublishState();
   loop_ = std::thread([this] { Loop(); });
   return absl::OkStatus();
 }
@@ -337,14 +342,10 @@ void EngineImpl::Loop() {
     for (const Event& event : events) event(*core_);
     events.clear();
     core_->PollTransfers();
-    resizer_->GiveBackRetired();
-    PublishKvEvents();
-    PublishStatus();
+    PublishState();
     if (running && core_->has_work()) {
       core_->Step();
-      resizer_->GiveBackRetired();
-      PublishKvEvents();
-      PublishStatus();
+      PublishState();
     }
   }
   core_->Shutdown(absl::CancelledError("the worker is shutting down"));
@@ -359,7 +360,9 @@ absl::Status EngineImpl::Recount() const {
   return options_.also_recount();
 }
 
-void EngineImpl::PublishStatus() {
+void EngineImpl::PublishState() {
+  resizer_->GiveBackRetired();
+  PublishKvEvents();
   EngineStatus status = MakeStatus(*core_);
   std::lock_guard lock(status_mutex_);
   status_ = std::move(status);

@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cache/cache_key.h"
 #include "cache/kv_cache_manager.h"
 #include "engine/engine_options.h"
 #include "engine/kv_event_feed.h"
@@ -105,6 +107,11 @@ class Engine {
   // FailedPrecondition: the pool keeps its size (EngineOptions::kv_cache_max_mib is 0).
   // InvalidArgument, with the range: outside [1, reserved]. ResourceExhausted: no memory.
   virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;
+
+  // Forgets everything cached, or one namespace (KvCacheManager::ClearCache), between two steps.
+  // What runs goes on as it is. Returns the blocks that were freed at once. Waits for the step that
+  // runs.
+  virtual absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) = 0;
 
   // What comes into and goes from this engine's prefix cache; null when it keeps none, or tells of
   // none (EngineOptions::kv_events). An event is published at the latest with the step in which it

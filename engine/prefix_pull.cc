@@ -1,6 +1,7 @@
 #include "engine/prefix_pull.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
@@ -39,7 +40,9 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
   }
   std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
   if (const std::optional<uint64_t> transfer_id = OnItsWay(request.cache_namespace, units)) {
-    imports_.at(*transfer_id).waiters.push_back({handle, sink, units.size()});
+    Import& import = imports_.at(*transfer_id);
+    import.priority = std::max(import.priority, request.priority);
+    import.waiters.push_back({handle, sink, units.size()});
     transfer_of_.emplace(handle, *transfer_id);
     return absl::OkStatus();
   }
@@ -47,19 +50,20 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
     return absl::ResourceExhaustedError(
         StrCat(imports_.size(), " prefixes are being pulled, at most ", options_.max_transfers));
   }
-  RETURN_IF_ERROR(MakeRoom(static_cast<int64_t>(units.size()) / block_size_));
+  RETURN_IF_ERROR(MakeRoom(static_cast<int64_t>(units.size()) / block_size_, request.priority));
   const SequenceId id(handle);
-  ASSIGN_OR_RETURN(const int32_t matched,
-                   cache_->BeginImport(id, request.cache_namespace, units, spare_blocks));
+  ASSIGN_OR_RETURN(const int32_t matched, cache_->BeginImport(id, request.cache_namespace, units,
+                                                              spare_blocks, request.priority));
   const std::vector<BlockId> table(cache_->BlockTable(id).begin(), cache_->BlockTable(id).end());
   if (matched == static_cast<int32_t>(units.size())) {
-    LeaseOut(table);
+    LeaseOut(table, request.priority);
     cache_->Release(id, /*keep=*/true);
     sink->OnDone(PullResult{.tokens = matched});
     return absl::OkStatus();
   }
   const size_t asked = units.size();
-  Import import{.sequence = id,
+  Import import{.priority = request.priority,
+                .sequence = id,
                 .cache_namespace = request.cache_namespace,
                 .units = std::move(units),
                 .blocks = {table.begin() + matched / block_size_, table.end()},
@@ -108,10 +112,12 @@ std::optional<uint64_t> PrefixPulls::OnItsWay(CacheNamespace cache_namespace,
   return std::nullopt;
 }
 
-// Older leases give way to a new pull.
-absl::Status PrefixPulls::MakeRoom(int64_t blocks) {
+// Older leases give way to a new pull, unless they matter more.
+absl::Status PrefixPulls::MakeRoom(int64_t blocks, int32_t priority) {
   const int64_t most = cache_->num_blocks() / 2;
-  while (pulled_blocks_ + blocks > most && !leases_.empty()) EndFirstLease();
+  for (auto lease = leases_.begin(); lease != leases_.end() && pulled_blocks_ + blocks > most;) {
+    lease = lease->priority <= priority ? EndLease(lease) : std::next(lease);
+  }
   if (pulled_blocks_ + blocks <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat("a prefix of ", blocks, " blocks; ", pulled_blocks_,
                                              " are being pulled, at most ", most));
@@ -154,7 +160,9 @@ void PrefixPulls::Finish(Import import, const TransferEvent& event) {
     cache_->InsertCommitted(id);
   }
   const int32_t tokens = cache_->committed(id);
-  if (!import.waiters.empty()) LeaseOut(cache_->BlockTable(id).first(tokens / block_size_));
+  if (!import.waiters.empty()) {
+    LeaseOut(cache_->BlockTable(id).first(tokens / block_size_), import.priority);
+  }
   cache_->Release(id, /*keep=*/true);
   const bool came = landed > 0 || event.kind == TransferEvent::Kind::kReceived;
   // "Unavailable" would be said of this worker, and it is the source that is gone.
@@ -203,30 +211,32 @@ void PrefixPulls::Cancel(RequestHandle handle) {
 
 // ---- leases -------------------------------------------------------------------------------------
 
-void PrefixPulls::LeaseOut(std::span<const BlockId> blocks) {
+void PrefixPulls::LeaseOut(std::span<const BlockId> blocks, int32_t priority) {
   if (options_.lease_ms == 0 || blocks.empty()) return;
   cache_->HoldForTransfer(blocks);
   pulled_blocks_ += static_cast<int64_t>(blocks.size());
   leases_.push_back({.until_us = clock_->NowUs() + options_.lease_ms * 1000,
+                     .priority = priority,
                      .blocks = {blocks.begin(), blocks.end()}});
 }
 
-void PrefixPulls::EndFirstLease() {
-  const std::vector<BlockId> blocks = std::move(leases_.front().blocks);
-  leases_.pop_front();
+PrefixPulls::Leases::iterator PrefixPulls::EndLease(Leases::iterator lease) {
+  const std::vector<BlockId> blocks = std::move(lease->blocks);
+  const auto next = leases_.erase(lease);
   pulled_blocks_ -= static_cast<int64_t>(blocks.size());
   cache_->ReleaseTransferHold(blocks);
+  return next;
 }
 
 std::optional<int64_t> PrefixPulls::EndLeases() {
   const int64_t now_us = clock_->NowUs();
-  while (!leases_.empty() && leases_.front().until_us <= now_us) EndFirstLease();
+  while (!leases_.empty() && leases_.front().until_us <= now_us) EndLease(leases_.begin());
   if (leases_.empty()) return std::nullopt;
   return leases_.front().until_us;
 }
 
 void PrefixPulls::DropLeases() {
-  while (!leases_.empty()) EndFirstLease();
+  while (!leases_.empty()) EndLease(leases_.begin());
 }
 
 // ---- sending ------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@
 //     most half of the pool.
 //  3. What was pulled is leased: locked for a moment, so that the request for which it came still
 //     finds it. Leases end by time, and before that when a sequence finds no room. They count as
-//     transfers do, so a sequence that could have their blocks waits and is not cut short.
+//     transfers do, so a sequence that could have their blocks waits and is not cut short. To
+//     another pull they give way where its request's priority is not lower, the oldest first.
 //  4. Who asks for a prefix that is on its way already waits for that transfer, and no second one
 //     is begun. It goes on as long as one of those who wait is there; when the one who was to send
 //     for it leaves before anything has come, another who waits for the whole of it is.
@@ -96,6 +97,7 @@ class PrefixPulls {
     size_t units;  // of the import's, that it asked for
   };
   struct Import {
+    int32_t priority;
     SequenceId sequence;  // owns its blocks; named after who asked first
     CacheNamespace cache_namespace;
     std::vector<CacheUnit> units;  // whole blocks
@@ -111,6 +113,7 @@ class PrefixPulls {
   };
   struct Lease {
     int64_t until_us;
+    int32_t priority;
     std::vector<BlockId> blocks;
   };
   using Imports = std::map<uint64_t, Import>;
@@ -120,11 +123,12 @@ class PrefixPulls {
   absl::Status Expect(Import import, int64_t timeout_ms);
   std::optional<uint64_t> OnItsWay(CacheNamespace cache_namespace,
                                    std::span<const CacheUnit> units) const;
-  absl::Status MakeRoom(int64_t blocks);
+  absl::Status MakeRoom(int64_t blocks, int32_t priority);
   void Finish(Import import, const TransferEvent& event);
   absl::StatusOr<Export> HoldForTicket(const SendPrefixRequest& request);
-  void LeaseOut(std::span<const BlockId> blocks);
-  void EndFirstLease();
+  void LeaseOut(std::span<const BlockId> blocks, int32_t priority);
+  using Leases = std::deque<Lease>;
+  Leases::iterator EndLease(Leases::iterator lease);  // returns the one behind it
 
   const PrefixPullOptions options_;
   KvCacheManager* const cache_;
@@ -135,7 +139,7 @@ class PrefixPulls {
   Imports imports_;                                                   // by transfer id
   absl::flat_hash_map<RequestHandle, uint64_t> transfer_of_;          // of those who wait
   absl::flat_hash_map<RequestHandle, std::vector<BlockId>> exports_;  // by sender_transfer
-  std::deque<Lease> leases_;                                          // the first ends first
+  Leases leases_;                                                     // the first ends first
   int64_t pulled_blocks_ = 0;                                         // of imports and leases
 };
 

@@ -132,6 +132,7 @@ struct PullRequest {
   std::vector<TokenId> tokens;  // a part-full last block of them is left out
   CacheNamespace cache_namespace{0};
   int64_t timeout_ms = 0;  // 0: as long as any transfer may take
+  int32_t priority = 0;    // of the request for which it comes
 };
 
 struct PullResult {

@@ -16,6 +16,7 @@ void GenerateCall::Pull(const FlowAction& action) {
   request.mutable_token_ids()->Truncate(pull.tokens);
   request.set_cache_namespace(cache_namespace_.low());
   request.set_cache_namespace_high(cache_namespace_.high());
+  request.set_priority(priority_);
   request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
   const WorkerNumber receiver = route_.plan.prefiller();
   const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;

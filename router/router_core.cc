@@ -144,7 +144,12 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   input.excluded = question.excluded;
   input.fingerprint = question.fingerprint;
   input.affinity_key = question.affinity_key;
-  for (const auto& [worker, held] : units) input.cached_tokens[worker] = held * kUnitsPerHash;
+  int32_t most_held = 0;
+  for (const auto& [worker, held] : units) {
+    input.cached_tokens[worker] = held * kUnitsPerHash;
+    most_held = std::max(most_held, held);
+  }
+  if (most_held > 0) input.held_prefix = question.prompt_hashes[most_held - 1].low;
   Route route;
   ASSIGN_OR_RETURN(route.plan,
                    policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));

@@ -32,9 +32,28 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
     known_.push_back(
         {UsedOf(worker.report, std::clamp(cached, 0, most)), &fleet.speeds->Of(worker.number)});
   }
+  FindHeld();
   if (!options.pull_prefixes) return;
   for (const WorkerRecord& worker : fleet.workers) {
     if (worker.Usable() && Cached(worker) > 0) Offer(worker);
+  }
+}
+
+void RouteCost::FindHeld() {
+  if (input_.held_prefix == 0) return;
+  const auto begin = fleet_.workers.begin(), end = fleet_.workers.end();
+  // Decode workers compute little where there are others for it.
+  const bool all = std::none_of(begin, end, [](const auto& it) { return it.CanPrefill(); });
+  for (const WorkerRecord& worker : fleet_.workers) {
+    const int64_t cached = Cached(worker);
+    if (!worker.Usable() || (!all && !worker.CanPrefill()) || cached == 0 || cached < held_) {
+      continue;
+    }
+    const int64_t waiting =
+        std::count_if(worker.prompts.begin(), worker.prompts.end(),
+                      [&](const PrefillWork& work) { return work.prefix == input_.held_prefix; });
+    waiting_ = cached > held_ ? waiting : std::min(waiting_, waiting);
+    held_ = cached;
   }
 }
 
@@ -64,7 +83,8 @@ bool RouteCost::HasRoom(const WorkerRecord& worker) const {
 }
 
 double RouteCost::PrefillUs(const WorkerRecord& worker) const {
-  double us = static_cast<double>(worker.BacklogUs(fleet_.now_us)) + CostOf(WayOn(worker));
+  double us =
+      static_cast<double>(worker.BacklogUs(fleet_.now_us)) + SharedCostOf(worker, WayOn(worker));
   // On a worker that only prefills, what other routers sent there waits to be computed as well.
   if (!worker.CanDecode()) us += worker.others * fleet_.speeds->prefill_us();
   if (!HasRoom(worker)) us += kNoRoomUs;
@@ -85,7 +105,7 @@ double RouteCost::DecodeUs(const WorkerRecord& decode) const {
 double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const {
   double us = static_cast<double>(decode.BacklogUs(fleet_.now_us)) + DecodeUs(decode);
   const Way way = WayOn(decode);
-  us += CostOf(way);
+  us += SharedCostOf(decode, way);
   const bool charged = prefill != nullptr && !decode.CanPrefill() && !Continues(decode, *prefill);
   if (!charged) return us;
   return us + options_.local_prefill_penalty * options_.compute_weight * way.compute_us;
@@ -140,6 +160,15 @@ double RouteCost::CostOf(const Way& way) const {
   return way.pull ? us + options_.pull_weight * static_cast<double>(way.pull->us) : us;
 }
 
+double RouteCost::SharedCostOf(const WorkerRecord& worker, const Way& way) const {
+  const double us = CostOf(way);
+  if (waiting_ == 0 || Cached(worker) >= held_) return us;
+  // What is left to compute once the held prefix is there too is this prompt's alone.
+  const double left_us = Of(worker).speeds->PrefillUs(held_, input_.prompt_tokens);
+  const double own_us = std::min(us, options_.compute_weight * left_us);
+  return own_us + (us - own_us) / static_cast<double>(1 + waiting_);
+}
+
 const WorkerRecord* RouteCost::SourceFor(const WorkerRecord& worker) const {
   for (const Holders& holders : holders_) {
     if (holders.fingerprint != worker.report.fingerprint) continue;
@@ -164,7 +193,9 @@ RoutePlan RouteCost::Plan(const WorkerRecord& decode, const WorkerRecord* prefil
   if (prefill != nullptr) plan.prefill = prefill->number;
   const Way way = WayOn(prefiller);
   plan.pull = way.pull;
-  plan.work = {.tokens = Uncached(prefiller), .us = static_cast<int64_t>(way.compute_us)};
+  plan.work = {.tokens = Uncached(prefiller),
+               .us = static_cast<int64_t>(way.compute_us),
+               .prefix = input_.held_prefix};
   return plan;
 }
 

@@ -9,6 +9,11 @@
 //   either way:                  decode_weight × the time that the answer will take to decode among
 //                                the sequences there, at the measured time of a step
 //
+// What a worker would compute or pull although another one has it will serve the prompts that wait
+// for it there as well, so its price is shared with them: divided by 1 + the prompts of the same
+// held prefix that wait where fewest do, of the workers that have most of it. A hot prefix so
+// replicates once some prompts queue for it, though for each alone waiting would cost less.
+//
 // A pool that cannot hold the prompt makes a worker the last choice, but still one: the report may
 // be old. Where a missing prefix can be pulled from another worker's cache for less than computing
 // it, the pull's time counts instead. It keeps nobody waiting but its own request, so it has a
@@ -77,6 +82,8 @@ class RouteCost {
   };
   Way WayOn(const WorkerRecord& worker) const;
   double CostOf(const Way& way) const;
+  double SharedCostOf(const WorkerRecord& worker, const Way& way) const;
+  void FindHeld();
   const WorkerRecord* SourceFor(const WorkerRecord& worker) const;
   double PullUs(const WorkerRecord& worker, int64_t tokens) const;
   int64_t KvBytes(const WorkerRecord& worker, int64_t tokens) const;
@@ -93,6 +100,8 @@ class RouteCost {
   };
   void Offer(const WorkerRecord& worker);
   absl::InlinedVector<Holders, 2> holders_;  // only for pulls
+  int64_t held_ = 0;     // tokens of the prompt that the best of those that compute has
+  int64_t waiting_ = 0;  // prompts of the same held prefix, on the one of them with fewest
 };
 
 }  // namespace baton

@@ -80,6 +80,9 @@ struct RoutingInput {
   Placement placement = Placement::kAutomatic;
   // Prompt tokens that a worker probably has cached: a hint.
   absl::flat_hash_map<WorkerNumber, int32_t> cached_tokens;
+  // Names the longest prefix of the prompt that any worker has cached: equal for prompts that share
+  // it. 0: none, or not known.
+  uint64_t held_prefix = 0;
   // Decode workers that refused this request already.
   absl::flat_hash_set<WorkerNumber> excluded;
   // The decode worker must have this one; empty: any. An answer that was begun elsewhere goes on

@@ -69,6 +69,7 @@ struct WorkerReport {
 struct PrefillWork {
   int64_t tokens = 0;
   int64_t us = 0;
+  uint64_t prefix = 0;  // RoutingInput::held_prefix
 
   bool operator==(const PrefillWork&) const = default;
 };

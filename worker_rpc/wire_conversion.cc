@@ -127,7 +127,8 @@ PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams 
 PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
           .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
-          .timeout_ms = wire.timeout_ms()};
+          .timeout_ms = wire.timeout_ms(),
+          .priority = wire.priority()};
 }
 
 SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
@@ -292,6 +293,15 @@ v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size) {
   out.set_reserved(size.reserved);
   out.set_retiring(size.retiring);
   return out;
+}
+
+std::optional<CacheNamespace> NamespaceFromWire(const v1::ClearCacheRequest& wire,
+                                                const ModelInfo& model) {
+  if (!wire.has_only()) return std::nullopt;
+  return MakeNamespace({.tenant = wire.only().tenant(),
+                        .cache_salt = wire.only().cache_salt(),
+                        .lora = "",
+                        .model_revision = model.fingerprint});
 }
 
 v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {

@@ -4,6 +4,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -43,6 +44,10 @@ v1::PoolStatus PoolToWire(const EngineStatus& status);
 // is positive and none negative, or when it is less than a block or more than can be counted.
 absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, int64_t bytes_per_block);
 v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size);
+
+// The namespace of requests to this model with these fields; none: every namespace.
+std::optional<CacheNamespace> NamespaceFromWire(const v1::ClearCacheRequest& wire,
+                                                const ModelInfo& model);
 
 v1::InspectResponse InspectionToWire(const EngineInspection& inspection);
 v1::TokenizerDescription TokenizerToWire(const ModelInfo& model);

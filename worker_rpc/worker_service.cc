@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,23 @@ grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*
     } else {
       call->Fail(ToGrpcStatus(size.status()));
     }
+  });
+  if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* WorkerService::ClearCache(grpc::CallbackServerContext*,
+                                                    const v1::ClearCacheRequest* request,
+                                                    v1::ClearCacheResponse* response) {
+  const std::optional<CacheNamespace> only = NamespaceFromWire(*request, engine_->model_info());
+  auto call = std::make_shared<UnaryCall<v1::ClearCacheResponse>>(response);
+  call->Hold();
+  const absl::Status posted = tasks_.Post([this, call, only] {
+    const absl::StatusOr<int32_t> freed = engine_->ClearCache(only);
+    if (!freed.ok()) return call->Fail(ToGrpcStatus(freed.status()));
+    v1::ClearCacheResponse answer;
+    answer.set_freed_blocks(*freed);
+    call->Answer(std::move(answer));
   });
   if (!posted.ok()) call->Fail(ToGrpcStatus(posted));
   return call.get();

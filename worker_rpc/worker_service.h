@@ -41,6 +41,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerUnaryReactor* ResizePool(grpc::CallbackServerContext* context,
                                        const v1::ResizePoolRequest* request,
                                        v1::ResizePoolResponse* response) override;
+  grpc::ServerUnaryReactor* ClearCache(grpc::CallbackServerContext* context,
+                                       const v1::ClearCacheRequest* request,
+                                       v1::ClearCacheResponse* response) override;
   grpc::ServerWriteReactor<v1::KvEventBatch>* StreamKvEvents(
       grpc::CallbackServerContext* context, const v1::StreamKvEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::PullPrefixEvent>* PullPrefix(

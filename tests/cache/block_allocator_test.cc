@@ -96,15 +96,15 @@ TEST(BlockAllocator, OnlyTheLastHolderOfAForkedBlockMayWriteIt) {
   std::vector<BlockId> blocks;
   ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, blocks));
   const BlockId shared = blocks[0];
-  allocator.Fork(blocks, BlockHolder::kSequence);
-  allocator.Fork(blocks, BlockHolder::kSequence);
+  allocator.AddHolds(blocks, BlockHolder::kSequence);
+  allocator.AddHolds(blocks, BlockHolder::kSequence);
   const BlockId second = allocator.MakeWritable(shared, BlockHolder::kSequence).value();
   const BlockId third = allocator.MakeWritable(shared, BlockHolder::kSequence).value();
   EXPECT_EQ(std::set({shared, second, third}).size(), 3u);
   EXPECT_EQ(allocator.MakeWritable(shared, BlockHolder::kSequence), shared)
       << "nobody else is left";
   EXPECT_EQ(allocator.free_count(), 0);
-  allocator.Fork(blocks, BlockHolder::kSequence);
+  allocator.AddHolds(blocks, BlockHolder::kSequence);
   EXPECT_EQ(allocator.MakeWritable(shared, BlockHolder::kSequence), std::nullopt);
   EXPECT_EQ(allocator.holds(shared, BlockHolder::kSequence), 2u) << "a failed call changes nothing";
   for (const BlockId block : {shared, shared, second, third}) {
@@ -247,7 +247,7 @@ class AllocatorDriver {
   void Hold() {
     const BlockId block = AnyHeld();
     const BlockHolder holder = AnyHolder();
-    allocator_.Fork(std::span(&block, 1), holder);
+    allocator_.AddHolds(std::span(&block, 1), holder);
     model_.Add(block, holder);
   }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 
@@ -60,6 +61,18 @@ TEST(EvictionQueue, AgreesWithAnOrderedMapOverRandomOperations) {
     }
   }
   ReportRandomOperations(kSteps);
+}
+
+TEST(EvictionQueue, NamesTheFirstFewInOrder) {
+  EvictionQueue queue;
+  std::array<int32_t, 3> first{};
+  EXPECT_EQ(queue.First(first), 0u);
+  for (const int32_t node : {4, 2, 9, 7}) {
+    queue.Push(node, {.rank = 0, .last_used = static_cast<uint64_t>(100 - node)});
+  }
+  EXPECT_EQ(queue.First(first), 3u);
+  EXPECT_EQ(first, (std::array<int32_t, 3>{9, 7, 4}));
+  EXPECT_EQ(queue.size(), 4) << "it only looks";
 }
 
 }  // namespace

@@ -48,7 +48,9 @@ class Lives {
         random_() % 2 ? StartTransfer() : EndTransfer();
         break;
       case 9:
-        if (random_() % 20 == 0) cache_.ClearCache();
+        if (random_() % 20 == 0) {
+          random_() % 2 ? cache_.ClearCache() : cache_.ClearCache(CacheNamespace(random_() % 3));
+        }
         break;
       case 10:
         Fork();

@@ -47,7 +47,7 @@ class EventDriver {
     } else if (what < 96) {
       ASSERT_TRUE(cache_.Resize(blocks_ / 2 + Pick(blocks_)).ok());
     } else if (what < 97) {
-      cache_.ClearCache();
+      Pick(2) == 0 ? cache_.ClearCache() : cache_.ClearCache(CacheNamespace(Pick(3)));
     } else {
       Snapshot();
     }

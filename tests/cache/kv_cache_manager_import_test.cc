@@ -32,6 +32,22 @@ TEST_F(KvCacheManagerImport, TakesBlocksForWhatIsMissingAloneAndMatchesToTheVery
   EXPECT_EQ(cache.BlockTable(kImport).size(), 4u);
 }
 
+TEST_F(KvCacheManagerImport, WhatComesHasThePriorityOfItsRequest) {
+  KvCacheOptions options = Options(8);
+  options.eviction_policy = EvictionPolicy::kPriority;
+  KvCacheManager cache(options, &clock_);
+  for (const int32_t priority : {-5, -9}) {
+    const std::vector<CacheUnit> units = Units(8, 100 * -priority);
+    ASSERT_TRUE(cache.BeginImport(kImport, kSpace, units, 0, priority).ok());
+    cache.Commit(kImport, units);
+    cache.InsertCommitted(kImport);
+    cache.Release(kImport, /*keep=*/true);
+  }
+  Run(cache, kA, Units(20, 5000));
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 500)), 8) << "came first, matters more";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 900)), 4);
+}
+
 TEST_F(KvCacheManagerImport, CountsAsNoLookup) {
   KvCacheManager cache(Options(10), &clock_);
   ASSERT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 0).ok());

@@ -335,11 +335,22 @@ class RadixDriver {
     ExpectGone(expected);
   }
 
+  // Everything, or one namespace.
   void Clear() {
-    const int32_t covered = model_.CountCovered(locks_);
-    ASSERT_EQ(tree_.Clear(), model_.size() - covered);
-    for (const Path& path : model_.Paths()) model_.Remove(path);
-    for (Lock& lock : locks_) lock.cut_off = true;
+    std::optional<CacheUnit> only;
+    if (const std::vector<Path> paths = model_.Paths(); !paths.empty() && random_() % 2 == 0) {
+      only = paths[random_() % paths.size()][0];
+    }
+    const auto goes = [&](const Path& path) { return !only || path[0] == *only; };
+    int32_t freed = 0;
+    for (const Path& path : model_.Paths()) {
+      freed += goes(path) && !model_.Covered(path, locks_) ? 1 : 0;
+    }
+    ASSERT_EQ(only ? tree_.Clear(CacheNamespace(*only)) : tree_.Clear(), freed);
+    for (const Path& path : model_.Paths()) {
+      if (goes(path)) model_.Remove(path);
+    }
+    for (Lock& lock : locks_) lock.cut_off |= goes(lock.path);
   }
 
   void Check() {

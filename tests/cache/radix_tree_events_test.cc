@@ -157,6 +157,35 @@ TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
   EXPECT_EQ(tree.Snapshot(), Hashes(units));
 }
 
+TEST(RadixTreeEvents, OfAClearedNamespaceEveryRunIsToldToBeGone) {
+  for (const int32_t block_size : {4, 16, 64}) {
+    SCOPED_TRACE(block_size);
+    PublishingTree tree(block_size);
+    const std::vector<CacheUnit> units = Count(0, 192);
+    std::vector<CacheUnit> branch(units.begin(), units.begin() + 128);
+    for (const CacheUnit unit : Count(1000, 64)) branch.push_back(unit);
+    tree.Cache(units);
+    tree.Cache(branch);
+    tree.Cache(units, CacheNamespace(2));
+    RadixLock held = tree.tree().Match(kSpace, units, 64 / block_size).lock;
+    EXPECT_EQ(tree.tree().Clear(kSpace), (192 + 64 - 64) / block_size) << "all but the locked";
+    const std::set<Hash128> others = tree.Held();
+    EXPECT_THAT(others, SizeIs(12));
+    EXPECT_EQ(tree.Snapshot(), others);
+    EXPECT_TRUE(tree.tree().Contains(CacheNamespace(2), units));
+    EXPECT_FALSE(tree.tree().Contains(kSpace, std::span(units).first(64)));
+    tree.Insert(held, Count(100, 64));  // behind the locked prefix, where no match comes
+    EXPECT_EQ(tree.Held(), others);
+    tree.Cache(units);
+    EXPECT_THAT(tree.Held(), SizeIs(24));
+    EXPECT_TRUE(tree.tree().CheckInvariants().ok()) << tree.tree().CheckInvariants();
+    held.Drop();
+    EXPECT_THAT(tree.Held(), SizeIs(24)) << "the old blocks were freed, the new ones stay";
+    EXPECT_EQ(tree.Snapshot(), tree.Held());
+    EXPECT_TRUE(tree.tree().CheckInvariants().ok()) << tree.tree().CheckInvariants();
+  }
+}
+
 TEST(RadixTreeEvents, NamespacesDiffer) {
   PublishingTree tree(8);
   tree.Cache(Count(0, 32));

@@ -123,6 +123,16 @@ TEST(RadixTreeEviction, RemoveLeavesWhatIsLocked) {
   EXPECT_TRUE(cache.Has({1, 1, 2, 2}));
 }
 
+TEST(RadixTreeEviction, ClearingANamespaceThatIsNotThereFreesNothing) {
+  Cache cache;
+  cache.Put({1, 1, 2, 2});
+  EXPECT_EQ(cache.tree.Clear(CacheNamespace(2)), 0);
+  EXPECT_EQ(cache.tree.Clear(kSpace), 2);
+  EXPECT_EQ(cache.tree.Clear(kSpace), 0);
+  EXPECT_EQ(cache.tree.Stats().namespaces, 0);
+  EXPECT_EQ(cache.tree.Stats().removed_blocks, 2);
+}
+
 TEST(RadixTreeEviction, ClearFreesLockedBlocksWithTheirLastLock) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});

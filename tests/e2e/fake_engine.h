@@ -126,6 +126,8 @@ class FakeEngine final : public Engine {
     return absl::FailedPreconditionError("a fake pool");
   }
 
+  absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace>) override { return 0; }
+
   void Cancel(RequestHandle handle) override {
     std::shared_ptr<RequestSink> sink;
     std::shared_ptr<PrefillSink> prefill_sink;

@@ -118,6 +118,32 @@ class Index(unittest.TestCase):
         self.assertEqual(again["token_ids"], cold["token_ids"])
         self.wait_for_units({"w": units})
 
+    def clear(self, name, *arguments):
+        """How many blocks `baton clear-cache` freed on that worker."""
+        done = subprocess.run([baton(), "clear-cache", "--worker", self.workers[name].address, *arguments],
+                              capture_output=True, text=True, timeout=120, check=True)
+        count, words = done.stdout.split(" ", 1)
+        self.assertEqual(words, "blocks freed\n")
+        return int(count)
+
+    def test_what_an_operator_clears_is_gone_from_the_worker_and_from_the_index(self):
+        self.start_worker("w")
+        self.wait_for_units({"w": 0})
+        job = {"prompt_token_ids": self.prompt(300)}
+        [ours] = self.generate(job | {"tenant": "ours"})
+        self.generate(job | {"cache_salt": "theirs"})
+        units = len(self.committed(ours)) // UNIT
+        self.wait_for_units({"w": 2 * units})
+        self.assertEqual(self.clear("w", "--tenant", "nobody's"), 0)
+        self.assertEqual(self.clear("w", "--tenant", "ours"), units)
+        self.wait_for_units({"w": units})
+        [again, kept] = [self.generate(job | {key: value})[0]
+                         for key, value in (("tenant", "ours"), ("cache_salt", "theirs"))]
+        self.assertEqual([again["usage"]["cached_tokens"], kept["usage"]["cached_tokens"]], [0, 299 // UNIT * UNIT])
+        self.assertEqual(again["token_ids"], ours["token_ids"])
+        self.assertEqual(self.clear("w"), 2 * units)
+        self.assertEqual(self.wait_for_units({"w": 0})["memberships"], 0)
+
     def test_a_restarted_router_knows_before_it_is_ready_who_has_which_chat(self):
         sizes = {"small": 4, "large": 64}
         for name, size in sizes.items():

@@ -58,6 +58,36 @@ TEST(Engine, AnswersTheSameWhateverPathComputesIt) {
   }
 }
 
+TEST(Engine, AClearedCacheIsComputedAgainAndWhatRunsMeanwhileGoesOn) {
+  const auto engine = Make(TinyOptions());
+  const auto cached = [&](GenerateRequest request, CacheNamespace space) {
+    request.cache_namespace = space;
+    return Ask(*engine, request).finish->ledger.cached_tokens;
+  };
+  const CacheNamespace ours(1), theirs(2);
+  const GenerateRequest request = TinyRequest(40, 8, 0);
+  EXPECT_EQ(cached(request, ours), 0);
+  EXPECT_EQ(cached(request, theirs), 0);
+
+  GenerateRequest longer = TinyRequest(40, 60, 0);
+  longer.cache_namespace = ours;
+  const SinkRecord alone = Ask(*engine, longer);
+  auto sink = std::make_shared<WaitingSink>();
+  engine->Generate(longer, sink);
+  const auto freed = engine->ClearCache(ours);  // before, in or behind the request
+  ASSERT_TRUE(freed.ok()) << freed.status();
+  const SinkRecord running = sink->WaitForEnd();
+  ASSERT_TRUE(running.finish.has_value());
+  EXPECT_EQ(running.tokens, alone.tokens);
+  EXPECT_EQ(running.finish->logits_hash, alone.finish->logits_hash);
+
+  ASSERT_TRUE(engine->ClearCache(ours).ok());
+  EXPECT_EQ(cached(request, ours), 0);
+  EXPECT_EQ(cached(request, theirs), 32) << "another namespace keeps its own";
+  ASSERT_TRUE(engine->ClearCache(std::nullopt).ok());
+  EXPECT_EQ(cached(request, theirs), 0);
+}
+
 TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
   EngineOptions options = TinyOptions();
   options.kv_blocks = 12;  // some are preempted

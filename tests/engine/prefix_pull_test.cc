@@ -270,6 +270,23 @@ TEST(PrefixPull, OlderLeasesYieldToANewPull) {
   bench.ExpectAllBlocksHome();
 }
 
+TEST(PrefixPull, ALeaseForARequestThatMattersMoreDoesNotYieldToAPull) {
+  WorkerBench bench({.num_blocks = 20});
+  const auto pull = bench.Pull(kPrefix, 1000, /*priority=*/0);
+  const auto joined = bench.Pull(kPrefix, 1000, /*priority=*/5);
+  bench.fake.Deliver(IdOf(*pull), kPrompt, "");
+  bench.core->PollTransfers();
+  const auto next = bench.Pull(Bytes("another prompt altogether"), 1000, /*priority=*/4);
+  ASSERT_TRUE(next->done.has_value());
+  EXPECT_TRUE(absl::IsResourceExhausted(next->done->status())) << next->done->status();
+  EXPECT_EQ(bench.cache.Stats().evictable, 0);
+  const auto equal = bench.Pull(Bytes("another prompt altogether"), 1000, /*priority=*/5);
+  EXPECT_TRUE(equal->ticket.has_value());
+  bench.fake.FailReceive(IdOf(*equal), absl::UnavailableError("lost"));
+  bench.core->PollTransfers();
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(PrefixPull, ShutdownAnswersThoseWhoWaitAndEndsLeases) {
   WorkerBench bench;
   const auto leased = bench.Pull(kPrefix);

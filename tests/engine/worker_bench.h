@@ -124,12 +124,14 @@ class WorkerBench {
                      std::make_shared<RecordingPrefillSink>(record));
     return record;
   }
-  std::shared_ptr<PullRecord> Pull(std::vector<TokenId> tokens, int64_t timeout_ms = 1000) {
+  std::shared_ptr<PullRecord> Pull(std::vector<TokenId> tokens, int64_t timeout_ms = 1000,
+                                   int32_t priority = 0) {
     auto record = std::make_shared<PullRecord>();
     core->PullPrefix(++last_handle,
                      {.tokens = std::move(tokens),
                       .cache_namespace = CacheNamespace(0),
-                      .timeout_ms = timeout_ms},
+                      .timeout_ms = timeout_ms,
+                      .priority = priority},
                      std::make_shared<RecordingPullSink>(record));
     return record;
   }

@@ -189,6 +189,18 @@ TEST_F(RouterCoreTest, APromptGoesWhereEventsSayThatItIsCached) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
 }
 
+TEST_F(RouterCoreTest, APromptThatWaitsIsKnownByTheLongestPrefixThatAnyoneHas) {
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
+  core_.Tick();
+  const KnownPrompt prompt;
+  EXPECT_EQ(core_.ChooseRoute(prompt.question)->plan.work.prefix, 0u) << "nobody has any of it";
+  Tell(core_, Number(1), {prompt.hashes.begin(), prompt.hashes.begin() + 40});
+  Tell(core_, Number(2), {prompt.hashes.begin(), prompt.hashes.begin() + 10});
+  EXPECT_EQ(core_.ChooseRoute(prompt.question)->plan.work.prefix, prompt.hashes[39].low);
+  core_.Remember(Number(2), prompt.hashes);
+  EXPECT_EQ(core_.ChooseRoute(prompt.question)->plan.work.prefix, prompt.hashes.back().low);
+}
+
 TEST_F(RouterCoreTest, AnAnswerCountsBeforeItsEventsForAMoment) {
   for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
   core_.Tick();

@@ -67,7 +67,8 @@ inline Fleet RandomFleet(std::mt19937_64& random, size_t most) {
     worker.assigned = static_cast<int64_t>(random() % 100);
     for (uint64_t prompts = random() % 3; prompts > 0; --prompts) {
       const PrefillWork work{.tokens = 1 + static_cast<int64_t>(random() % 2000),
-                             .us = static_cast<int64_t>(random() % 500'000)};
+                             .us = static_cast<int64_t>(random() % 500'000),
+                             .prefix = random() % 3};
       worker.prompts.push_back(work);
       worker.pending.tokens += work.tokens;
       worker.pending.us += work.us;
@@ -91,6 +92,7 @@ inline RoutingInput RandomInput(std::mt19937_64& random, const Fleet& fleet) {
   input.prompt_tokens = 1 + static_cast<int32_t>(random() % 3000);
   input.placement = static_cast<Placement>(random() % 3);
   input.affinity_key = random() % 50;
+  input.held_prefix = random() % 3;
   for (const WorkerRecord& worker : fleet.workers) {
     if (random() % 2 == 0) {
       // Hints may be older than the prompt is long.

@@ -16,7 +16,23 @@ namespace {
 class NaiveCost {
  public:
   NaiveCost(const RoutingOptions& options, const RoutingInput& input, const Fleet& fleet)
-      : options_(options), input_(input), fleet_(fleet) {}
+      : options_(options), input_(input), fleet_(fleet) {
+    bool any_prefills = false;
+    for (const WorkerRecord& worker : fleet.workers) any_prefills |= worker.CanPrefill();
+    for (const WorkerRecord& worker : fleet.workers) {
+      if (!worker.Usable() || (any_prefills && !worker.CanPrefill())) continue;
+      least_lacking_ = std::min(least_lacking_, Lacks(worker));
+    }
+    if (least_lacking_ >= input.prompt_tokens || input.held_prefix == 0) return;
+    sharers_ = std::numeric_limits<int>::max();
+    for (const WorkerRecord& worker : fleet.workers) {
+      if (!worker.Usable() || (any_prefills && !worker.CanPrefill())) continue;
+      if (Lacks(worker) != least_lacking_) continue;
+      int waiting = 0;
+      for (const PrefillWork& work : worker.prompts) waiting += work.prefix == input.held_prefix;
+      sharers_ = std::min(sharers_, waiting);
+    }
+  }
 
   double Of(const WorkerRecord& decode, const WorkerRecord* prefill, bool charged) const {
     const WorkerSpeeds& speeds = fleet_.speeds.Of(decode.number);
@@ -69,6 +85,13 @@ class NaiveCost {
       return options_.compute_weight *
              speeds.PrefillUs(input_.prompt_tokens - lacks, input_.prompt_tokens);
     };
+    // What would be here twice is paid for by all who wait for it.
+    const auto shared = [&](Way way) {
+      if (Lacks(worker) <= least_lacking_) return way;
+      const double own = std::min(way.cost, computing(least_lacking_));
+      way.cost = own + (way.cost - own) / (1 + sharers_);
+      return way;
+    };
     const Way alone{computing(Lacks(worker)), computing(Lacks(worker))};
     const WorkerRecord* source = nullptr;
     const auto key = [this](const WorkerRecord& one) {
@@ -79,13 +102,13 @@ class NaiveCost {
       if (one.report.fingerprint != worker.report.fingerprint) continue;
       if (source == nullptr || key(one) < key(*source)) source = &one;
     }
-    if (source == nullptr) return alone;
+    if (source == nullptr) return shared(alone);
     const int64_t tokens = Lacks(worker) - Lacks(*source);
     const double pull_us =
         speeds.TransferUs(tokens * worker.report.kv_bytes_per_token) + speeds.PullUs();
     const Way pulling{options_.pull_weight * std::floor(pull_us) + computing(Lacks(*source)),
                       computing(Lacks(*source))};
-    return pulling.cost < alone.cost ? pulling : alone;
+    return shared(pulling.cost < alone.cost ? pulling : alone);
   }
   double Room(const WorkerRecord& worker) const {
     return worker.report.available_blocks * worker.report.block_size < Lacks(worker) ? 3e14 : 0;
@@ -94,6 +117,8 @@ class NaiveCost {
   const RoutingOptions& options_;
   const RoutingInput& input_;
   const Fleet& fleet_;
+  int64_t least_lacking_ = std::numeric_limits<int64_t>::max();
+  int sharers_ = 0;  // prompts of the same held prefix that wait where most of it is
 };
 
 // The least cost over all plans that the rules allow; infinite when there are none.

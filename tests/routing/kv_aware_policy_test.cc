@@ -257,6 +257,34 @@ TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComput
   EXPECT_GT(fleet_.At(WorkerNumber(2)).assigned, 40);  // and the holder still does most
 }
 
+TEST_F(KvAwarePolicyTest, ThoseWhoWaitForAPrefixShareThePriceOfASecondCopy) {
+  options_.pull_prefixes = false;
+  Add(WorkerRole::kBoth);
+  Add(WorkerRole::kBoth);
+  const WorkerNumber holder(1), idle(2);
+  input_.prompt_tokens = 12'000;
+  input_.cached_tokens[holder] = 11'900;
+  // How many prompts come to wait at the holder before one goes to the idle worker.
+  const auto wait_there = [&](uint64_t held_prefix, uint64_t of_others) {
+    Fleet fleet = fleet_;
+    RoutingInput input = input_;
+    for (int waiting = 0; waiting < 1000; ++waiting) {
+      input.held_prefix = held_prefix;
+      RoutePlan plan = *KvAwarePolicy(options_).Choose(input, fleet.View());
+      if (plan.decode == idle) return waiting;
+      EXPECT_EQ(plan.work.prefix, held_prefix);
+      plan.work.prefix = of_others;
+      fleet.Send(plan);
+    }
+    return 1000;
+  };
+  const int alone = wait_there(7, 8);  // those that wait want something else
+  EXPECT_EQ(wait_there(0, 0), alone) << "nothing is known of what they want";
+  EXPECT_GT(alone, 20);
+  EXPECT_LT(wait_there(7, 7), alone / 2);
+  EXPECT_GT(wait_there(7, 7), 2) << "a copy is not free";
+}
+
 TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsAtOnceWhereThePrefixCanBePulled) {
   for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
