@@ -32,7 +32,6 @@ namespace {
 constexpr size_t kMaxInbox = 1 << 16;
 constexpr auto kIdleCheck = std::chrono::milliseconds(50);
 constexpr auto kShutdownPoll = std::chrono::milliseconds(1);
-constexpr int64_t kMiB = 1 << 20;
 
 Epoch NewEpoch() {
   return Epoch(EntropyBits() | 1);  // zero is "no epoch"
@@ -433,15 +432,9 @@ std::string EngineImpl::OpPath() const {
 }
 
 std::string EngineImpl::StartupReport() const {
-  return absl::StrFormat(
-      "model %s from %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint "
-      "%s\n"
-      "device %s\n"
-      "KV pool: %s, prefix cache %s\n",
-      model_.info.config.name, model_.info.path, model_.info.architecture,
-      model_.info.config.layers, model_.info.config.vocabulary, options_.context_length,
-      model_.weights->bytes() / kMiB, model_.info.fingerprint, model_.device->Description(),
-      pool_.Description(options_), options_.prefix_cache ? "on" : "off");
+  return absl::StrFormat("model %s\ndevice %s\nKV pool: %s, prefix cache %s\n",
+                         model_.Description(options_.context_length), model_.device->Description(),
+                         pool_.Description(options_), options_.prefix_cache ? "on" : "off");
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {

@@ -137,6 +137,14 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   return model;
 }
 
+std::string LoadedModel::Description(int32_t context_length) const {
+  constexpr int64_t kMiB = 1 << 20;
+  return absl::StrFormat(
+      "%s from %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint %s",
+      info.config.name, info.path, info.architecture, info.config.layers, info.config.vocabulary,
+      context_length, weights->bytes() / kMiB, info.fingerprint);
+}
+
 absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path) {
   if (!path.empty()) return GgufFile::Open(path);
   const std::string default_path = DefaultModelPath();

@@ -37,6 +37,9 @@ struct LoadedModel {
   // What the settings of these names came to on this machine.
   int32_t threads = 0;
   std::string instruction_set;
+
+  // For people.
+  std::string Description(int32_t context_length) const;
 };
 // Reads the settings `model`, `threads` and `instruction_set`.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
