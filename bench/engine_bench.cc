@@ -1,7 +1,8 @@
 // Prefill and decode speed of the whole forward pass on a real model, against limits from peaks
 // that are measured in the same run:
-// - `limit`: the combined roofline, whose time is a sum: matrix multiply-adds at the int8 peak, and
-//   attention's at the f32 peak, and bytes at the read bandwidth. `ratio` is the speed's share.
+// - `limit`: the combined roofline, whose time is a sum: matrix multiply-adds at the int8 peak,
+//   those of float weights and attention's at the f32 peak, and bytes at the read bandwidth.
+//   `ratio` is the speed's share of it.
 // - `overlapped_limit`, stricter: reading memory and computing cost only the longer of the two.
 // - `product_ceiling`, milder: as `limit`, with matrix multiply-adds at the rate that is left when
 //   the float sums of a format with a minimum (Q4_1) share the pipes, as NUMERICS §4 wants them.
@@ -28,19 +29,30 @@ namespace {
 
 constexpr double kLeastSeconds = 1.0;
 
+// Multiply-adds of matrices, by what their weights are multiplied with.
+struct MatrixMacs {
+  double int8 = 0;
+  double f32 = 0;
+
+  MatrixMacs operator+(MatrixMacs other) const { return {int8 + other.int8, f32 + other.f32}; }
+  MatrixMacs operator*(double count) const { return {int8 * count, f32 * count}; }
+};
+
 // Multiply-adds and bytes of the model for one token.
 struct ModelCost {
-  double layer_macs = 0;      // matrices of all layers, per token
-  double head_macs = 0;       // output matrix, per sampled row
+  MatrixMacs layers;          // matrices of all layers, per token
+  MatrixMacs head;            // output matrix, per sampled row
   double weight_bytes = 0;    // read once a step
   double attention_macs = 0;  // per token and visible slot
   double kv_bytes = 0;        // per visible slot, read once a sequence
 };
 
-double Rows(const FusedWeight& weight) {
-  double macs = 0;
+MatrixMacs MacsOf(const FusedWeight& weight) {
+  MatrixMacs macs;
   for (const WeightPart& part : weight.parts) {
-    macs += static_cast<double>(part.matrix.rows) * static_cast<double>(part.matrix.cols);
+    const PackedMatrix& m = part.matrix;
+    (IsQuantized(m.format) ? macs.int8 : macs.f32) +=
+        static_cast<double>(m.rows) * static_cast<double>(m.cols);
   }
   return macs;
 }
@@ -49,10 +61,10 @@ ModelCost CostOf(const LoadedModel& model, KvType kv_type) {
   const LlamaConfig& c = model.info.config;
   ModelCost cost;
   for (const LlamaLayerWeights& layer : model.weights->layers()) {
-    cost.layer_macs +=
-        Rows(layer.qkv) + Rows(layer.attention_output) + Rows(layer.gate_up) + Rows(layer.down);
+    cost.layers = cost.layers + MacsOf(layer.qkv) + MacsOf(layer.attention_output) +
+                  MacsOf(layer.gate_up) + MacsOf(layer.down);
   }
-  cost.head_macs = Rows(model.weights->output());
+  cost.head = MacsOf(model.weights->output());
   cost.weight_bytes = static_cast<double>(model.weights->bytes());
   cost.attention_macs = 2.0 * c.query_heads * c.head_dim * c.layers;
   const KvGroupSpec group{
@@ -81,8 +93,8 @@ class EngineBench {
     BenchModel bench(model_, options_, 1, tokens);
     const double seconds = BestSeconds([&] { bench.Prefill(0, 0, tokens); }, kLeastSeconds);
     const double n = tokens;
-    Add(name, n, seconds, n * cost_.layer_macs + cost_.head_macs,
-        n * (n + 1) / 2 * cost_.attention_macs, cost_.weight_bytes + n * cost_.kv_bytes);
+    Add(name, n, seconds, cost_.layers * n + cost_.head, n * (n + 1) / 2 * cost_.attention_macs,
+        cost_.weight_bytes + n * cost_.kv_bytes);
   }
 
   // One step of `batch` sequences that have `context` slots each.
@@ -93,7 +105,7 @@ class EngineBench {
     const double seconds = BestSeconds([&] { bench.Decode(batch, context); }, kLeastSeconds);
     const double n = batch;
     const double slots = n * (context + 1);
-    Add(name, n, seconds, n * (cost_.layer_macs + cost_.head_macs), slots * cost_.attention_macs,
+    Add(name, n, seconds, (cost_.layers + cost_.head) * n, slots * cost_.attention_macs,
         cost_.weight_bytes + slots * cost_.kv_bytes);
   }
 
@@ -108,16 +120,16 @@ class EngineBench {
   }
 
   // `tokens` took `seconds`; the rest is what had to be done for them.
-  void Add(const std::string& name, double tokens, double seconds, double matrix_macs,
+  void Add(const std::string& name, double tokens, double seconds, MatrixMacs matrices,
            double attention_macs, double bytes) {
-    const double compute =
-        matrix_macs / peaks_.int8_per_second + attention_macs / peaks_.f32_per_second;
+    const double compute = matrices.int8 / peaks_.int8_per_second +
+                           (matrices.f32 + attention_macs) / peaks_.f32_per_second;
     const double memory = bytes / peaks_.bytes_per_second;
     const double value = tokens / seconds;
     const double limit = tokens / (compute + memory);
     const double overlapped = tokens / std::max(compute, memory);
-    const double ceiling = tokens / (compute + memory + matrix_macs / peaks_.product_per_second -
-                                     matrix_macs / peaks_.int8_per_second);
+    const double ceiling = tokens / (compute + memory + matrices.int8 / peaks_.product_per_second -
+                                     matrices.int8 / peaks_.int8_per_second);
     std::printf("%-32s %10.1f %10.1f %7.3f %10.1f %10.1f\n", name.c_str(), value, limit,
                 value / limit, overlapped, ceiling);
     std::fflush(stdout);

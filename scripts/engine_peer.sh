@@ -33,8 +33,8 @@ build_llama_cpp() {  # appends its directory to `peers`
   peers+=("$home/build/bin")
   if ! [ -x "$home/build/bin/llama-batched-bench" ]; then
     echo "engine_peer: building llama.cpp in $home …" >&2
-    mkdir -p "$home"
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
+    python3 -m venv "$home/venv"
+    "$home/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
       --dest "$home" "llama-cpp-python==$version" >&2
     tar xzf "$home/llama_cpp_python-$version.tar.gz" -C "$home"
     cmake -S "$home/llama_cpp_python-$version/vendor/llama.cpp" -B "$home/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
