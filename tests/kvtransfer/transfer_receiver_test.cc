@@ -101,6 +101,84 @@ TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
   EXPECT_FALSE(receiver_.HasTransfersWith(kPeer));
 }
 
+// 20 blocks, 18 of them whole, and then the layers of the last two.
+TEST_F(TransferReceiverTest, SlicesAreAskedForAndABlockCountsWithItsLastLayer) {
+  const auto announce = [&](int32_t available, int32_t layers, bool final = false) {
+    AnnounceFrame frame{.transfer_id = 1,
+                        .receiver_epoch = Epoch(2),
+                        .sender_transfer = 101,
+                        .block_count = 20,
+                        .tokens = 20,
+                        .available = available,
+                        .final = final,
+                        .manifest = ""};
+    frame.layers = layers;
+    receiver_.OnAnnounce(kPeer, {.block_size = 1}, frame, now_us_);
+  };
+  const auto land = [&](int32_t block, LayerRange layers) {
+    const int64_t bytes = BlockValidBytes(layout_, 1, layers);
+    const auto placement =
+        receiver_.OnBlock(kPeer, {.transfer_id = 1,
+                                  .receiver_epoch = Epoch(2),
+                                  .sender_transfer = 101,
+                                  .block = block,
+                                  .valid_tokens = 1,
+                                  .payload_bytes = bytes,
+                                  .piece_crcs = std::vector<uint32_t>(PieceCount(layout_, layers)),
+                                  .layers = layers});
+    ASSERT_TRUE(placement.has_value());
+    receiver_.OnBlockLanded(*placement, bytes, absl::OkStatus(), now_us_);
+  };
+  constexpr LayerRange kFirst{.first = 0, .count = 1};
+  constexpr LayerRange kOthers{.first = 1, .count = 2};
+  Expect(1);
+  announce(18, 1);
+  EXPECT_EQ(Frames<PullFrame>(),
+            (std::vector<PullFrame>{{1, 101, 0, 18, {}}, {1, 101, 18, 2, kFirst}}));
+  for (int32_t block = 0; block < 18; ++block) land(block, {});
+  EXPECT_EQ(LastEvent().blocks_done, 18);
+  land(18, kFirst);
+  land(19, kFirst);
+  EXPECT_TRUE(receiver_.TakeEvents().empty()) << "no block is whole";
+  announce(20, 0, /*final=*/true);
+  EXPECT_EQ(Frames<PullFrame>(), (std::vector<PullFrame>{{1, 101, 18, 2, kOthers}}));
+  land(18, kOthers);
+  EXPECT_EQ(LastEvent().blocks_done, 19);
+  land(19, kOthers);
+  const TransferEvent event = LastEvent();
+  EXPECT_EQ(event.kind, Kind::kReceived);
+  EXPECT_EQ(event.bytes, 20 * layout_.bytes_per_block());
+}
+
+TEST_F(TransferReceiverTest, LayersThatCannotBeEndTheTransfer) {
+  struct Said {
+    int32_t available, layers;
+    bool final = false;
+  };
+  const std::vector<std::vector<Said>> cases = {{{20, 1}},           // of no block
+                                                {{18, 4}},           // there are three
+                                                {{18, 2}, {18, 1}},  // fewer than before
+                                                {{18, 2}, {19, 2}},  // of other blocks
+                                                {{18, 2}, {18, 0}},  // taken back
+                                                {{20, 1, true}}};
+  for (const std::vector<Said>& announcements : cases) {
+    Expect(1);
+    for (const Said& said : announcements) {
+      AnnounceFrame frame{.transfer_id = 1,
+                          .receiver_epoch = Epoch(2),
+                          .sender_transfer = 101,
+                          .block_count = 20,
+                          .tokens = 20,
+                          .available = said.available,
+                          .final = said.final,
+                          .manifest = ""};
+      frame.layers = said.layers;
+      receiver_.OnAnnounce(kPeer, {.block_size = 1}, frame, now_us_);
+    }
+    EXPECT_EQ(LastEvent().status.code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(TransferReceiverTest, BusyTimeLeavesOutWaitingForTheSendersCompute) {
   Expect(1);
   Announce(1, 1, false);

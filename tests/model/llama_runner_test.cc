@@ -215,6 +215,25 @@ TEST(LlamaRunner, AStepThatNobodyWantsEndsBetweenLayersAndLeavesNothingBehind) {
   }
 }
 
+TEST(LlamaRunner, TellsWhenTheKvOfEachLayerIsWritten) {
+  const TinyModel model("q8_0");
+  const auto tokens = TinyTokens(30, 9);
+  TinyRunner runner(model, {});
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
+  std::vector<int32_t> told;
+  input.kv_written = [&](int32_t layers) { told.push_back(layers); };
+  int32_t asked = 0;
+  input.abandoned = [&] { return asked++ == 1; };  // behind the first layer
+  EXPECT_FALSE(runner.runner->Run(input).ok());
+  EXPECT_EQ(told, (std::vector<int32_t>{1}));
+  told.clear();
+  input.abandoned = nullptr;
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_EQ(told.size(), static_cast<size_t>(model.config.layers));
+  for (int32_t layer = 0; layer < model.config.layers; ++layer) EXPECT_EQ(told[layer], layer + 1);
+}
+
 TEST(LlamaRunner, MixedBatchesGiveEachItsOwnRows) {
   const TinyModel model("q4_0");
   const auto first = TinyTokens(33, 10);
