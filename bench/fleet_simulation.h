@@ -57,7 +57,7 @@ class FleetSimulation {
       : options_(options),
         trace_(trace),
         registry_({.model = "", .expiry_us = kForever, .max_workers = options.workers}, &clock_),
-        index_({.max_blocks = IndexBlocks(), .expected_blocks = IndexBlocks(), .multipliers = {}}),
+        index_({.max_blocks = IndexBlocks(), .expected_blocks = IndexBlocks(), .key_seeds = {}}),
         context_(static_cast<size_t>(options.workers) + 1),
         requests_(trace->requests().size()) {
     figures_.first_token_ms.resize(requests_.size());

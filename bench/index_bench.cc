@@ -63,7 +63,7 @@ struct BenchOptions {
 GlobalIndexOptions IndexOptions(const BenchOptions& options) {
   // Whatever the workers' pools can hold, which a router knows when they register.
   const size_t pools = static_cast<size_t>(options.workers) * FleetReplay::Options{}.capacity;
-  return {.max_blocks = pools + 4096, .expected_blocks = pools, .multipliers = {}};
+  return {.max_blocks = pools + 4096, .expected_blocks = pools, .key_seeds = {}};
 }
 
 class Replay {

@@ -11,9 +11,8 @@ namespace baton {
 
 FleetIndex::FleetIndex(const FleetIndexOptions& options)
     : options_(options),
-      index_({.max_blocks = options.max_units,
-              .expected_blocks = 0,
-              .multipliers = options.multipliers}) {
+      index_(
+          {.max_blocks = options.max_units, .expected_blocks = 0, .key_seeds = options.key_seeds}) {
   ShowTotals();
 }
 

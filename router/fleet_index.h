@@ -31,7 +31,7 @@ namespace baton {
 struct FleetIndexOptions {
   size_t max_units = size_t{1} << 22;  // different ones, 1 to 2^27
   int64_t patience_us = 5'000'000;
-  KeyMultipliers multipliers;  // random ones where hashes may be hostile
+  KeySeeds key_seeds;  // random ones where hashes may be hostile
 };
 
 // One message of a worker's stream of events (Worker.StreamKvEvents).

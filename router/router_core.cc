@@ -15,12 +15,12 @@ constexpr int64_t kPredictionUs = 2'000'000;          // events need millisecond
 
 }  // namespace
 
-RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeyMultipliers multipliers)
+RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds)
     : options_(options),
       clock_(clock),
       index_({.max_units = static_cast<size_t>(options.index_units),
               .patience_us = options.index_wait_ms * 1000,
-              .multipliers = multipliers}),
+              .key_seeds = key_seeds}),
       registry_({.model = options.pin_model,
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers,

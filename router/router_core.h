@@ -65,8 +65,8 @@ struct RouterCounters {
 
 class RouterCore {
  public:
-  // `clock` must outlive this. The multipliers are random where clients may be hostile.
-  RouterCore(const RouterOptions& options, const Clock* clock, KeyMultipliers multipliers = {});
+  // `clock` must outlive this. The key_seeds are random where clients may be hostile.
+  RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds = {});
 
   // Errors as of WorkerRegistry::Heartbeat.
   absl::Status Heartbeat(WorkerReport report);

@@ -22,15 +22,13 @@ constexpr int64_t kLeastReceiveBytes = 5 << 20;
 constexpr int64_t kFramingBytes = 1 << 20;
 
 // Clients choose what is hashed: nobody may be able to aim at one place of the index.
-KeyMultipliers RandomMultipliers() {
-  return {.first = EntropyBits() | 1, .second = EntropyBits() | 1};
-}
+KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = EntropyBits() | 1}; }
 
 }  // namespace
 
 RouterServer::RouterServer(const RouterOptions& options)
     : options_(options),
-      core_(options_, &clock_, RandomMultipliers()),
+      core_(options_, &clock_, RandomKeySeeds()),
       gate_(options_.server.max_active_requests),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.max_workers),

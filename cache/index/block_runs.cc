@@ -23,9 +23,9 @@ uint64_t LinesFor(size_t max_blocks) {
 
 }  // namespace
 
-BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers,
+BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeySeeds key_seeds,
                      IsRetired is_retired)
-    : multipliers_(multipliers),
+    : key_seeds_(key_seeds),
       is_retired_(std::move(is_retired)),
       table_(max_blocks, expected_blocks),
       store_(LinesFor(max_blocks)),
@@ -78,12 +78,12 @@ uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128>
       static_cast<uint32_t>(std::min(hashes.size(), table_.max_entries() - table_.entries()));
   table_.Reserve(count);
   BlockTable::Row row(table_);
-  const KeyMultipliers multipliers = multipliers_;
+  const KeySeeds key_seeds = key_seeds_;
   RunHashes to = store_.HashesOf(line);
   std::array<uint64_t, 2 * kAhead> bits;  // of the hashes whose table lines are on the way
   const auto fetch = [&](uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; ++i) {
-      bits[i % bits.size()] = multipliers.BitsOf(hashes[i]);
+      bits[i % bits.size()] = key_seeds.BitsOf(hashes[i]);
       row.Prefetch(BlockTable::Key(bits[i % bits.size()]));
     }
   };
@@ -194,17 +194,17 @@ void BlockRuns::RemoveRetired(uint32_t line) {
 void BlockRuns::EraseFromTable(uint32_t line, uint32_t begin, uint32_t end) {
   {
     BlockTable::Row row(table_);
-    const KeyMultipliers multipliers = multipliers_;
+    const KeySeeds key_seeds = key_seeds_;
     const RunHashes hashes = store_.HashesOf(line);
     // Of a short stretch the index has fetched the table's lines when it learned of the event.
     if (end - begin > kAhead) {
       for (uint32_t i = begin; i < begin + kAhead; ++i) {
-        row.Prefetch(multipliers.KeyOf(hashes.Get(i)));
+        row.Prefetch(key_seeds.KeyOf(hashes.Get(i)));
       }
     }
     for (uint32_t i = begin; i < end; ++i) {
-      if (i + kAhead < end) row.Prefetch(multipliers.KeyOf(hashes.Get(i + kAhead)));
-      row.Erase(multipliers.KeyOf(hashes.Get(i)), {.line = line, .offset = i});
+      if (i + kAhead < end) row.Prefetch(key_seeds.KeyOf(hashes.Get(i + kAhead)));
+      row.Erase(key_seeds.KeyOf(hashes.Get(i)), {.line = line, .offset = i});
     }
   }
   table_.ShrinkIfSparse();

@@ -35,7 +35,7 @@ namespace baton {
 // Random numbers, which an attacker who chooses prompts or is a worker and chooses hashes does not
 // know, keep the table's buckets even. (low * first + high * second would not: of hashes that are
 // multiples of 2^(64-k) it makes 2^k keys, whatever the numbers are.)
-struct KeyMultipliers {
+struct KeySeeds {
   uint64_t first = 0x9e3779b97f4a7c15;
   uint64_t second = 0xc2b2ae3d27d4eb4f;
 
@@ -51,13 +51,12 @@ class BlockRuns {
  public:
   using IsRetired = std::function<bool(HolderId)>;
   // REQUIRES: 1 <= max_blocks <= 2^27, expected_blocks <= max_blocks.
-  BlockRuns(size_t max_blocks, size_t expected_blocks, KeyMultipliers multipliers,
-            IsRetired is_retired);
+  BlockRuns(size_t max_blocks, size_t expected_blocks, KeySeeds key_seeds, IsRetired is_retired);
 
   // ---- any thread ----
   const BlockTable& table() const { return table_; }
   const RunStore& store() const { return store_; }
-  BlockTable::Key KeyOf(const Hash128& hash) const { return multipliers_.KeyOf(hash); }
+  BlockTable::Key KeyOf(const Hash128& hash) const { return key_seeds_.KeyOf(hash); }
   struct Found {
     BlockLocation at;
     RunHead head;  // as it was when the block was there
@@ -110,7 +109,7 @@ class BlockRuns {
                    uint32_t count);
   void SplitWhileCrowded(uint32_t line);
 
-  const KeyMultipliers multipliers_;
+  const KeySeeds key_seeds_;
   const IsRetired is_retired_;
   BlockTable table_;
   RunStore store_;

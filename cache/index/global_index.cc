@@ -41,7 +41,7 @@ class GlobalIndex::Event {
 };
 
 GlobalIndex::GlobalIndex(const GlobalIndexOptions& options)
-    : runs_(options.max_blocks, options.expected_blocks, options.multipliers,
+    : runs_(options.max_blocks, options.expected_blocks, options.key_seeds,
             [this](HolderId holder) { return holders_.IsRetired(holder); }) {}
 
 void GlobalIndex::Count(HolderId holder, int64_t added) {

@@ -46,7 +46,7 @@ namespace baton {
 struct GlobalIndexOptions {
   size_t max_blocks = size_t{1} << 24;  // distinct hashes, 1 to 2^27
   size_t expected_blocks = 0;           // the table has memory for so many from the beginning
-  KeyMultipliers multipliers;
+  KeySeeds key_seeds;
 };
 
 // A (worker, tier) that holds at least the first unit.

@@ -50,11 +50,11 @@ TEST(BlockRuns, AGuessNeedsTheTableAlone) {
 
 // Chosen hashes: of a linear mix modulo 2^64 these would have 2^10 keys, whatever its factors are.
 TEST(BlockRuns, MultiplesOfALargePowerOfTwoHaveKeysOfTheirOwn) {
-  const KeyMultipliers multipliers;
+  const KeySeeds key_seeds;
   std::set<uint64_t> keys;
   for (uint64_t i = 0; i < 1 << 10; ++i) {
     for (uint64_t j = 0; j < 1 << 6; ++j) {
-      keys.insert(multipliers.BitsOf({.low = i << 54, .high = j << 54}));
+      keys.insert(key_seeds.BitsOf({.low = i << 54, .high = j << 54}));
     }
   }
   EXPECT_EQ(keys.size(), size_t{1} << 16);

@@ -44,12 +44,12 @@ inline std::vector<Hash128> Chain(uint64_t first, uint64_t count) {
 inline constexpr size_t kLeastBytes = 8192;  // an empty index's table
 
 inline GlobalIndexOptions Small() {
-  return {.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}};
+  return {.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}};
 }
 
 // Keys of the lowest 8 bits: every look-up meets other blocks' entries, and only the whole hash
 // tells them apart.
-inline constexpr KeyMultipliers kEightBits{.first = (uint64_t{1} << 56) + 1, .second = 0};
+inline constexpr KeySeeds kEightBits{.first = (uint64_t{1} << 56) + 1, .second = 0};
 
 struct IndexLoad {
   const char* name;

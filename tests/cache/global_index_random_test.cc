@@ -22,7 +22,7 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << load.name << ", seed " << seed);
     GlobalIndex index(
-        {.max_blocks = 1 << 16, .multipliers = load.eight_bits ? kEightBits : KeyMultipliers{}});
+        {.max_blocks = 1 << 16, .key_seeds = load.eight_bits ? kEightBits : KeySeeds{}});
     LiteralPrefixModel model;
     IndexEvents events(load, seed);
     for (int i = 0; i < load.events; ++i) {

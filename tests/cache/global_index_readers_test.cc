@@ -30,7 +30,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   IndexEvents query_source(load, kSeed + 1);
   for (auto& query : queries) query = query_source.Sequence();
 
-  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   std::atomic<bool> done{false};
   std::vector<std::vector<Seen>> seen(2);
   std::vector<std::thread> readers;
@@ -59,7 +59,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   for (std::thread& reader : readers) reader.join();
 
   // The same events again, the model being asked where the readers asked.
-  GlobalIndex again({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex again({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   LiteralPrefixModel model;
   IndexEvents events(load, kSeed);
   std::vector<size_t> next(seen.size());
@@ -76,7 +76,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
 }
 
 TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
-  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   const auto kept = Chain(0, 300);
   index.Stored(kA, kDevice, {}, kept);
   std::atomic<bool> done{false};

@@ -115,7 +115,7 @@ TEST(GlobalIndex, ARunSplitBehindASweepKeepsNothingOfAForgottenWorker) {
 }
 
 TEST(GlobalIndex, RefusesWhatGoesBeyondItsCapacityAndNeverSaysTooMuch) {
-  GlobalIndex index({.max_blocks = 10, .expected_blocks = 10, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 10, .expected_blocks = 10, .key_seeds = {}});
   index.Stored(kA, kDevice, {}, Chain(0, 8));
   index.Stored(kB, kDevice, {}, Chain(100, 8));
   EXPECT_EQ(index.refused(), 6u);

@@ -22,7 +22,7 @@ KvEvent Removed(CacheTier tier, std::vector<Hash128> hashes) {
 }
 
 TEST(KvEventFollower, AppliesBatchesInOrderOnceEach) {
-  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .key_seeds = {}});
   KvEventFollower follower(kA, Epoch(7), &index);
   const std::vector<Hash128> chain = {{1, 2}, {3, 4}, {5, 6}};
   const KvEvent first = Stored(kDevice, {}, {chain[0], chain[1]});
@@ -36,7 +36,7 @@ TEST(KvEventFollower, AppliesBatchesInOrderOnceEach) {
 }
 
 TEST(KvEventFollower, AfterAGapOnlyASnapshotHelps) {
-  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .key_seeds = {}});
   KvEventFollower follower(kA, Epoch(7), &index);
   const std::vector<Hash128> chain = {{1, 2}, {3, 4}, {5, 6}};
   EXPECT_EQ(follower.Batch(Epoch(7), 1, {{Stored(kDevice, {}, chain)}}), Outcome::kApplied);
@@ -54,7 +54,7 @@ TEST(KvEventFollower, AfterAGapOnlyASnapshotHelps) {
 }
 
 TEST(KvEventFollower, ASnapshotInPartsIsReadyWithItsLast) {
-  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .key_seeds = {}});
   KvEventFollower follower(kA, Epoch(7), &index);
   const std::vector<Hash128> chain = {{1, 2}, {3, 4}, {5, 6}};
   const KvEvent old = Stored(kDevice, {}, {{9, 9}});
@@ -72,7 +72,7 @@ TEST(KvEventFollower, ASnapshotInPartsIsReadyWithItsLast) {
 }
 
 TEST(KvEventFollower, ASnapshotWithAPartMissingOrForeignEventsIsNone) {
-  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 100, .expected_blocks = 0, .key_seeds = {}});
   KvEventFollower follower(kA, Epoch(7), &index);
   const KvEvent some = Stored(kDevice, {}, {{1, 2}});
   EXPECT_EQ(follower.Snapshot(Epoch(7), 8, {{some}}, 1, 2), Outcome::kNeedSnapshot);

@@ -69,7 +69,7 @@ class NamespacePair : public ::testing::Test {
 
 TEST_F(NamespacePair, AFalseHintOfAnotherPromptBringsNothing) {
   ASSERT_TRUE(Say(source_, kTheirs, theirs_)->finish.has_value());
-  GlobalIndex index({.max_blocks = 1024, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex index({.max_blocks = 1024, .expected_blocks = 0, .key_seeds = {}});
   index.Stored(kSource, CacheTier::kDevice, std::nullopt, HashesOf(kTheirs, theirs_));
   // Prompts until one collides with their first run: one in 256 does.
   std::vector<TokenId> mine(16, 'm');

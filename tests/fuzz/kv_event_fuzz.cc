@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(baton::EncodeKvEvents(*events) == bytes);
 
   constexpr baton::IndexedWorker kWorker{1};
-  baton::GlobalIndex index({.max_blocks = 1 << 10, .expected_blocks = 0, .multipliers = {}});
+  baton::GlobalIndex index({.max_blocks = 1 << 10, .expected_blocks = 0, .key_seeds = {}});
   baton::LiteralPrefixModel model;
   for (const baton::KvEvent& event : *events) {
     baton::ApplyKvEvent(kWorker, event, index);

@@ -31,7 +31,7 @@ std::string Stored(std::span<const Hash128> hashes) {
 
 class FleetIndexTest : public testing::Test {
  protected:
-  FleetIndexTest() : index_({.max_units = 1000, .patience_us = kPatienceUs, .multipliers = {}}) {
+  FleetIndexTest() : index_({.max_units = 1000, .patience_us = kPatienceUs, .key_seeds = {}}) {
     index_.Add(kA, kEpoch, 0);
   }
   absl::Status First(uint64_t last, IndexedWorker worker = kA) {

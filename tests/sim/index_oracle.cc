@@ -59,7 +59,7 @@ bool IsIndexCurrent(const SimRouter& router, std::span<SimWorker* const> workers
 std::optional<Violation> CheckIndex(const SimRouter& router, std::span<SimWorker* const> workers,
                                     std::span<const ScenarioRequest> requests) {
   const FleetIndexStatus status = router.index().Status();
-  GlobalIndex literal({.max_blocks = status.max_units, .expected_blocks = 0, .multipliers = {}});
+  GlobalIndex literal({.max_blocks = status.max_units, .expected_blocks = 0, .key_seeds = {}});
   for (const SimWorker* worker : workers) {
     const KvEventFeed* const feed = FeedOf(*worker);
     if (feed == nullptr) continue;
