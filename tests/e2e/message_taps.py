@@ -16,7 +16,8 @@ END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x4, 0x8, 0x20
 STATIC_PATHS = (4, 5)  # of HPACK's static table, which ends at 61
 STATIC_ENTRIES = 61
 FRAME_TYPES = ("Hello", "HelloReply", "Announce", "Pull", "Block", "Done", "Abort", "Ping", "Pong", "SharedPool",
-               "SharedBlock")
+               "SharedBlock", "NcclOffer", "NcclJoin", "NcclReady", "NcclBatch", "NcclLanded", "NcclStop",
+               "TakesLayers")
 
 
 class BytesTap:

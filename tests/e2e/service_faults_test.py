@@ -294,7 +294,7 @@ class Pulls(FaultsTest):
                 wanted, _ = run([turn])
                 strike = self.fleet.strike_at(message, 1, lambda worker, _: worker.process.signal(signal.SIGSTOP),
                                               role=role)
-                got, _ = self.fleet.generate([turn], "--timeout-ms", "120000")
+                got, _ = self.fleet.generate([turn], "--timeout-ms", "120000", "--placement", "remote")
                 self.assertTrue(strike.struck.is_set())
                 self.assert_same_answers(got, wanted, message)
                 self.assertEqual(got["it"]["ledger"]["pulled_tokens"], 0)
