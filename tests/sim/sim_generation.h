@@ -196,8 +196,11 @@ class SimRouter::Generation final : public SilenceListener,
                         .source = worker_at(route_.pull_source_address),
                         .number = request_.number},
                        request, deadline_us == 0 ? give_up_us : std::min(give_up_us, deadline_us),
-                       [self = shared_from_this(), attempt = action.attempt, receiver,
+                       // Alive as long as it listens; and pull_ would hold itself.
+                       [weak = weak_from_this(), attempt = action.attempt, receiver,
                         source](const SimPull::Outcome& outcome) {
+                         const std::shared_ptr<Generation> self = weak.lock();
+                         if (self == nullptr) return;
                          self->watch().Detach(receiver, self.get());
                          self->watch().Detach(source, self.get());
                          self->OnPullEnd(attempt, outcome);
