@@ -83,7 +83,11 @@ std::vector<Frame> Examples() {
                     .available = 2,
                     .final = true,
                     .manifest = "m"},
-      PullFrame{.transfer_id = 1, .sender_transfer = 3, .first = 0, .count = 2},
+      PullFrame{.transfer_id = 1,
+                .sender_transfer = 3,
+                .first = 0,
+                .count = 2,
+                .layers = {.first = 1, .count = 2}},
       block,
       DoneFrame{.transfer_id = 1, .sender_transfer = 3},
       AbortFrame{.transfer_id = 1, .sender_transfer = 3, .reason = "gone"},
@@ -96,7 +100,8 @@ std::vector<Frame> Examples() {
       NcclReadyFrame{},
       NcclBatchFrame{.sequence = 0, .blocks = {block, block}},
       NcclLandedFrame{.batches = 1},
-      NcclStopFrame{.closed = true, .landed = 1, .reason = "late"}};
+      NcclStopFrame{.closed = true, .landed = 1, .reason = "late"},
+      TakesLayersFrame{}};
   for (size_t i = 0; i < examples.size(); ++i) CHECK_EQ(examples[i].index(), i);
   CHECK_EQ(examples.size(), std::variant_size_v<Frame>);
   return examples;
