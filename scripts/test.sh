@@ -13,6 +13,7 @@ case "${1:-}" in
     ;;
 esac
 scripts/install_packages.sh --test
+export GTEST_BRIEF=1 # a log that is cut short still shows what failed
 export BATON_TEST_MODEL
 BATON_TEST_MODEL=$(scripts/fetch_model.sh)
 scripts/build.sh release tests

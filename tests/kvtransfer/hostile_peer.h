@@ -1,6 +1,7 @@
 // What tests need to lie to a TCP transport: a transfer of three blocks, its frames and its bytes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,10 @@ inline TransportFactory Tcp(TcpOptions tcp = {}, std::string listen = "127.0.0.1
   };
 }
 
+// For tests of anything but time: no pause of the machine or of a peer made by hand runs into them.
+inline constexpr TcpOptions kPatient{
+    .handshake_timeout_ms = 60'000, .frame_timeout_ms = 60'000, .silence_timeout_ms = 60'000};
+
 inline ReceiveSpec Spec(uint64_t id) {
   return {.transfer_id = id, .blocks = MakeBlocks(5, 3), .tokens = kTokens};
 }
@@ -33,6 +38,18 @@ inline AnnounceFrame Announcement(uint64_t id) {
           .available = 3,
           .final = true,
           .manifest = "m"};
+}
+
+// Whether an honest peer's greeting is answered at one of its attempts, of which a pause may spoil
+// some where greetings have little time.
+inline bool IsHeard(const std::function<RawPeer()>& connect) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    RawPeer honest = connect();
+    honest.Send(HelloFrame{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"});
+    const auto reply = honest.Read<HelloReplyFrame>();
+    if (reply.has_value() && reply->accepted) return true;
+  }
+  return false;
 }
 
 inline HelloReplyFrame Accept(uint64_t epoch) {

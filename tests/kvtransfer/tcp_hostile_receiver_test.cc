@@ -13,6 +13,8 @@ using Kind = TransferEvent::Kind;
 // A listener of the test's own plays the receiver.
 class HostileReceiver : public ::testing::Test {
  protected:
+  explicit HostileReceiver(TcpOptions tcp = kPatient) : a_{Tcp(tcp), {}, 1} {}
+
   // The sender's next connection.
   RawPeer Next() {
     pollfd wait{listener_.get(), POLLIN, 0};
@@ -50,7 +52,17 @@ class HostileReceiver : public ::testing::Test {
   }
 
   FileDescriptor listener_ = *ListenTcp(*ResolveHostPort("127.0.0.1:0"));
-  TestWorker a_{Tcp({.handshake_timeout_ms = 300, .frame_timeout_ms = 300}), {}, 1};
+  TestWorker a_;
+};
+
+class SilentReceiver : public HostileReceiver {
+ protected:
+  SilentReceiver() : HostileReceiver({.handshake_timeout_ms = 60'000}) {}
+};
+
+class MuteReceiver : public HostileReceiver {
+ protected:
+  MuteReceiver() : HostileReceiver({.handshake_timeout_ms = 300}) {}
 };
 
 TEST_F(HostileReceiver, LiesInPullAndDoneFailTheTransfer) {
@@ -73,9 +85,12 @@ TEST_F(HostileReceiver, AnotherEpochInTheReplyFailsTheTransfer) {
   EXPECT_EQ(SendCode(1), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(HostileReceiver, NoHandshakeOrGarbageFailsTheTransfer) {
+TEST_F(MuteReceiver, FailsTheTransfer) {
   RawPeer mute = Begin(1);
   EXPECT_EQ(SendCode(1), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(HostileReceiver, GarbageAndAnEndOfTheConnectionFailTheTransfer) {
   RawPeer loud = Begin(2);
   loud.SendBytes(std::string(64, 'x'));
   EXPECT_EQ(SendCode(2), absl::StatusCode::kInvalidArgument);
@@ -84,7 +99,7 @@ TEST_F(HostileReceiver, NoHandshakeOrGarbageFailsTheTransfer) {
   EXPECT_EQ(SendCode(3), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(HostileReceiver, AReceiverThatFallsSilentIsFound) {
+TEST_F(SilentReceiver, IsFound) {
   RawPeer peer = BeginOpen(1);
   EXPECT_EQ(SendCode(1), absl::StatusCode::kUnavailable);
 }
