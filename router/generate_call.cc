@@ -14,8 +14,6 @@
 namespace baton {
 namespace {
 
-using Kind = FlowAction::Kind;
-
 v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
   v1::GeneratedPart part;
   part.mutable_token_ids()->Add(choice.tokens.begin(), choice.tokens.end());
@@ -33,11 +31,8 @@ GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t
       host_(host),
       deadline_(deadline),
       priority_(priority),
-      flow_(host.options->decode_attempts, host.options->max_resumes),
-      ledger_(host.clock->NowUs()) {
-  host_.core->RequestStarted();
-  waiting_ = host_.core->Waits(priority_);
-}
+      session_(*host.options, host.core, host.watch, this, priority),
+      ledger_(host.clock->NowUs()) {}
 
 GenerateCall::~GenerateCall() = default;
 
@@ -55,42 +50,46 @@ void GenerateCall::Start(const v1::GenerateRequest& request) {
   }
   if (status.ok()) return;
   std::lock_guard lock(state_mutex_);
-  Run(flow_.OnClientGone(std::move(status)));
+  session_.OnClientGone(std::move(status));
 }
 
 void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
   {
     std::lock_guard lock(state_mutex_);
-    if (flow_.ended()) return;
+    if (session_.ended()) return;
   }
-  absl::Status status = Prepare(request);
+  absl::StatusOr<GenerateSession::Request> prepared = Prepare(request);
   std::lock_guard lock(state_mutex_);
-  Run(status.ok() ? flow_.Start(placement_) : flow_.OnClientGone(std::move(status)));
+  if (!prepared.ok()) return session_.OnClientGone(prepared.status());
+  session_.Start(*std::move(prepared), Self());
 }
 
-absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
-  ASSIGN_OR_RETURN(placement_, PlacementFromWire(request.placement()));
+absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::GenerateRequest& request) {
+  GenerateSession::Request prepared;
+  ASSIGN_OR_RETURN(prepared.placement, PlacementFromWire(request.placement()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
-  model_ = model->description().fingerprint;
+  prepared.model = model->description().fingerprint;
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
-  ASSIGN_OR_RETURN(prompt_, PromptFromWire(*model, limits, request));
+  ASSIGN_OR_RETURN(prepared.prompt, PromptFromWire(*model, limits, request));
   ledger_.Tokenized(host_.clock->NowUs());
 
   request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", EntropyBits())
                                              : request.request_id();
   sampling_ = request.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
-  choices_ = AnswerChoices(ChoicesFromWire(request),
-                           static_cast<size_t>(model->description().context_length));
   return_prompt_ = request.include_prompt_token_ids();
-  cache_namespace_ = MakeNamespace({.tenant = request.tenant(),
-                                    .cache_salt = request.cache_salt(),
-                                    .lora = "",
-                                    .model_revision = model_});
-  prompt_hashes_ = ChainedHashes(cache_namespace_, UnitsFromTokens(prompt_));
-  affinity_key_ = AffinityKey(cache_namespace_, request.session_id(), prompt_hashes_,
-                              host_.options->routing.affinity_tokens);
-  return absl::OkStatus();
+  prepared.choices = AnswerChoices(ChoicesFromWire(request),
+                                   static_cast<size_t>(model->description().context_length));
+  prepared.cache_namespace = MakeNamespace({.tenant = request.tenant(),
+                                            .cache_salt = request.cache_salt(),
+                                            .lora = "",
+                                            .model_revision = prepared.model});
+  prepared.prompt_hashes =
+      ChainedHashes(prepared.cache_namespace, UnitsFromTokens(prepared.prompt));
+  prepared.affinity_key =
+      AffinityKey(prepared.cache_namespace, request.session_id(), prepared.prompt_hashes,
+                  host_.options->routing.affinity_tokens);
+  return prepared;
 }
 
 // ---- events -------------------------------------------------------------------------------------
@@ -98,8 +97,8 @@ absl::Status GenerateCall::Prepare(const v1::GenerateRequest& request) {
 void GenerateCall::OnCalledOff() {
   std::lock_guard lock(state_mutex_);
   const bool overdue = std::chrono::system_clock::now() >= deadline_;
-  Run(flow_.OnClientGone(overdue ? absl::DeadlineExceededError("the client's deadline has passed")
-                                 : absl::CancelledError("cancelled by the client")));
+  session_.OnClientGone(overdue ? absl::DeadlineExceededError("the client's deadline has passed")
+                                : absl::CancelledError("cancelled by the client"));
 }
 
 void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
@@ -107,16 +106,16 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
   event_ = std::move(event);
   switch (event_.event_case()) {
     case v1::DecodeEvent::kTicket:
-      if (RequestFlow::Actions actions = flow_.OnTicket(attempt); !actions.empty()) {
-        ticket_ = event_.ticket();
-        ledger_.Routed(host_.clock->NowUs());
-        Run(std::move(actions));
-      }
-      return;
-    case v1::DecodeEvent::kTokens:
-      return Run(flow_.OnTokens(attempt));
+      return session_.OnTicket(attempt);
+    case v1::DecodeEvent::kTokens: {
+      const v1::Tokens& tokens = event_.tokens();
+      return session_.OnTokens(
+          attempt, tokens.choice(),
+          {tokens.token_ids().data(), static_cast<size_t>(tokens.token_ids_size())},
+          event_.logits_hash());
+    }
     case v1::DecodeEvent::kFinished:
-      return Run(flow_.OnChoiceFinished(attempt));
+      return session_.OnChoiceFinished(attempt, event_.finished().choice());
     case v1::DecodeEvent::EVENT_NOT_SET:
       return;  // from a newer worker
   }
@@ -124,191 +123,93 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
 
 void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
   std::lock_guard lock(state_mutex_);
-  const bool pulls = pull_ != nullptr && route_.plan.pull.has_value();
-  if (pulls && (worker == route_.plan.prefiller() || worker == route_.plan.pull->from)) {
-    pull_->Cancel();  // the answer goes on without
-  }
-  if (decode_ != nullptr && worker == route_.plan.decode && flow_.MayLoseDecode())
-    decode_->Cancel();
-  if (prefill_ != nullptr && worker == prefill_worker_) prefill_->Cancel();
+  session_.OnWorkerSilent(worker);
 }
 
 void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
-  host_.core->WorkerDone(worker);
-  host_.watch->Detach(worker, this);
-  if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
-    PrefillEnded();
-    if (prefill_expected_) host_.core->WorkerDone(*route_.plan.prefill);
-    prefill_expected_ = false;
-  }
-  if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
-  Run(flow_.OnDecodeFailed(attempt, std::move(status)));
+  session_.OnDecodeEnd(attempt, worker, std::move(status));
 }
 
 void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
                                 const v1::PrefillResponse& response) {
   std::lock_guard lock(state_mutex_);
-  host_.core->WorkerDone(worker);
-  host_.watch->Detach(worker, this);
-  if (attempt == flow_.attempt()) PrefillEnded();
-  if (!status.ok()) {
-    if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
-    Run(flow_.OnPrefillFailed(attempt, std::move(status)));
-    return SendEnds();
-  }
-  if (attempt == flow_.attempt()) {
-    prefill_reported_ = true;
-    ledger_.PrefillReported(response);
-  }
-  Run(flow_.OnPrefillDone(attempt));
-  SendEnds();
+  if (status.ok() && session_.IsCurrent(attempt)) ledger_.PrefillReported(response);
+  session_.OnPrefillEnd(attempt, worker, std::move(status));
 }
 
 void GenerateCall::OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
-  if (absl::IsUnavailable(status)) host_.core->MarkUnreachable(worker);
-  Run(flow_.OnPrefillLocallyDone(attempt, std::move(status)));
+  session_.OnPrefillLocallyEnd(attempt, worker, std::move(status));
 }
 
 void GenerateCall::OnReportOverdue() {
   std::lock_guard lock(state_mutex_);
-  Run(flow_.OnReportOverdue());
+  session_.OnReportOverdue();
 }
 
-// ---- actions ------------------------------------------------------------------------------------
+// ---- calls --------------------------------------------------------------------------------------
 
-void GenerateCall::Run(RequestFlow::Actions actions) {
-  for (size_t i = 0; i < actions.size(); ++i) {
-    const FlowAction action = actions[i];
-    switch (action.kind) {
-      case Kind::kChooseRoute:
-        actions = ChooseRoute();  // always the last of its list
-        i = static_cast<size_t>(-1);
-        break;
-      case Kind::kSendStarted:
-        SendStarted();
-        break;
-      case Kind::kPull:
-        Pull(action);
-        break;
-      case Kind::kCancelPull:
-        CancelPull();
-        break;
-      case Kind::kOpenDecode:
-        OpenDecode(action);
-        break;
-      case Kind::kSendPrefill:
-        SendPrefill(action);
-        break;
-      case Kind::kForwardTokens:
-        ForwardTokens();
-        break;
-      case Kind::kForwardFinished:
-        ForwardFinished(action.attempt);
-        break;
-      case Kind::kPrefillLocally:
-        PrefillLocally(action);
-        break;
-      case Kind::kCancelDecode:
-        decode_->Cancel();
-        break;
-      case Kind::kCancelPrefill:
-        prefill_->Cancel();
-        break;
-      case Kind::kAwaitReport:
-        AwaitReport();
-        break;
-      case Kind::kFinish:
-        Finish();
-        break;
-      case Kind::kFail:
-        Fail(action.status);
-        break;
-    }
-  }
-}
-
-RequestFlow::Actions GenerateCall::ChooseRoute() {
-  PrefillEnded();  // of the attempt before, as are these
-  SendEnds();
-  // Several choices part at the prompt's end.
-  const bool goes_on = flow_.resumes() && choices_.n() == 1;
-  const std::vector<Hash128> hashes =
-      goes_on ? CommittedHashes(choices_.all().front()) : prompt_hashes_;
-  absl::StatusOr<Route> route = host_.core->ChooseRoute(
-      {.prompt_hashes = hashes,
-       .prompt_tokens = static_cast<int32_t>(choices_.TokensToGoOn(prompt_)),
-       .placement = flow_.placement(),
-       .excluded = flow_.excluded(),
-       .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
-       .model = model_,
-       .affinity_key = affinity_key_});
-  if (!route.ok()) return flow_.OnNoRoute(route.status());
-  route_ = *std::move(route);
-  prefill_expected_ = route_.plan.prefill.has_value();
-  prefill_pending_ = true;
+void GenerateCall::OnRouted(Route&) {
   ledger_.Routed(host_.clock->NowUs());
   ledger_.Pulled(0, 0, "");
-  return flow_.OnRoute(route_.plan);
 }
 
 void GenerateCall::SendStarted() {
   v1::GenerateResponse response;
   v1::Started* started = response.mutable_started();
   started->set_request_id(request_id_);
-  started->set_prompt_tokens(static_cast<int32_t>(prompt_.size()));
+  const std::vector<TokenId>& prompt = session_.request().prompt;
+  started->set_prompt_tokens(static_cast<int32_t>(prompt.size()));
   started->set_seed(sampling_.seed());
-  if (return_prompt_) started->mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
+  if (return_prompt_) started->mutable_prompt_token_ids()->Add(prompt.begin(), prompt.end());
   Send(std::move(response));
 }
 
 template <typename WorkerRequest>
 void GenerateCall::Describe(WorkerRequest& request) const {
+  const GenerateSession::Request& asked = session_.request();
   request.set_request_id(request_id_);
-  request.mutable_prompt_token_ids()->Add(prompt_.begin(), prompt_.end());
+  request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
   *request.mutable_sampling() = sampling_;
-  request.set_cache_namespace(cache_namespace_.low());
-  request.set_cache_namespace_high(cache_namespace_.high());
+  request.set_cache_namespace(asked.cache_namespace.low());
+  request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);
-  request.set_n(choices_.n());
+  request.set_n(asked.choices.n());
 }
 
 void GenerateCall::OpenDecode(const FlowAction& action) {
-  prefill_reported_ = false;
   ledger_.AttemptStarted();
   v1::DecodeRequest request;
   Describe(request);
   request.set_remote_prefill(action.remote_prefill);
-  if (flow_.resumes()) {
-    for (const AnswerChoices::Choice& choice : choices_.all()) {
-      *request.add_generated() = PartToWire(choice);
-    }
+  for (const AnswerChoices::Choice& choice : session_.DecodeGoesOnBehind()) {
+    *request.add_generated() = PartToWire(choice);
   }
+  const Route& route = session_.route();
   decode_ = std::make_shared<DecodeStream>(
-      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address, route_.decode_epoch)),
+      v1::DecodeWorker::NewStub(host_.channels->Get(route.decode_address, route.decode_epoch)),
       std::move(request), action.attempt, action.worker, Self());
-  host_.watch->Attach({action.worker, route_.decode_epoch, route_.decode_address}, Self());
   decode_->Start(deadline_);
 }
 
 void GenerateCall::SendPrefill(const FlowAction& action) {
-  prefill_expected_ = false;  // OnPrefillEnd counts it off
-  prefill_worker_ = action.worker;
-  host_.watch->Attach({action.worker, route_.prefill_epoch, route_.prefill_address}, Self());
+  ticket_ = event_.ticket();
+  ledger_.Routed(host_.clock->NowUs());
   v1::PrefillRequest request;
   Describe(request);
   *request.mutable_ticket() = ticket_;
-  if (flow_.resumes() && choices_.n() == 1) {
-    *request.mutable_generated() = PartToWire(choices_.all().front());
+  for (const AnswerChoices::Choice& choice : session_.PrefillGoesOnBehind()) {
+    *request.mutable_generated() = PartToWire(choice);
   }
   const auto begin = [](v1::PrefillWorker::Stub& stub, grpc::ClientContext* context,
                         const v1::PrefillRequest* wire, v1::PrefillResponse* response,
                         std::function<void(grpc::Status)> done) {
     stub.async()->Prefill(context, wire, response, std::move(done));
   };
+  const Route& route = session_.route();
   prefill_ = PrefillCall::Start(
-      v1::PrefillWorker::NewStub(host_.channels->Get(route_.prefill_address, route_.prefill_epoch)),
+      v1::PrefillWorker::NewStub(host_.channels->Get(route.prefill_address, route.prefill_epoch)),
       std::move(request), deadline_, begin,
       [self = Self(), attempt = action.attempt, worker = action.worker](
           absl::Status status, const v1::PrefillResponse& response) {
@@ -319,9 +220,6 @@ void GenerateCall::SendPrefill(const FlowAction& action) {
 void GenerateCall::PrefillLocally(const FlowAction& action) {
   using LocalCall = ClientUnaryCall<v1::DecodeWorker::Stub, v1::PrefillLocallyRequest,
                                     v1::PrefillLocallyResponse>;
-  route_.plan.prefill.reset();
-  host_.core->PrefillMoved(route_.plan);
-  prefill_pending_ = true;
   v1::PrefillLocallyRequest request;
   request.set_transfer_id(ticket_.transfer_id());
   request.set_receiver_epoch(ticket_.receiver_epoch());
@@ -330,8 +228,9 @@ void GenerateCall::PrefillLocally(const FlowAction& action) {
                         std::function<void(grpc::Status)> done) {
     stub.async()->PrefillLocally(context, wire, response, std::move(done));
   };
+  const Route& route = session_.route();
   LocalCall::Start(
-      v1::DecodeWorker::NewStub(host_.channels->Get(route_.decode_address, route_.decode_epoch)),
+      v1::DecodeWorker::NewStub(host_.channels->Get(route.decode_address, route.decode_epoch)),
       std::move(request), deadline_, begin,
       [self = Self(), attempt = action.attempt, worker = action.worker](
           absl::Status status, const v1::PrefillLocallyResponse&) {
@@ -348,36 +247,22 @@ void GenerateCall::AwaitReport() {
   });
 }
 
-void GenerateCall::ForwardTokens() {
-  PrefillEnded();
-  WaitsNoMore(/*served=*/true);
+bool GenerateCall::SendTokens() {
   v1::Tokens& tokens = *event_.mutable_tokens();
-  const std::span<const TokenId> ids(tokens.token_ids().data(),
-                                     static_cast<size_t>(tokens.token_ids_size()));
-  const absl::Status taken = choices_.TakeTokens(tokens.choice(), ids, event_.logits_hash());
-  if (!taken.ok()) return Run(flow_.OnClientGone(taken));
   ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size(), tokens.choice());
   v1::GenerateResponse response;
   *response.mutable_tokens() = std::move(tokens);
-  if (!Send(std::move(response))) {
-    Run(flow_.OnClientGone(absl::ResourceExhaustedError("the client does not read its answer")));
-  }
+  return Send(std::move(response));
 }
 
-void GenerateCall::ForwardFinished(int32_t attempt) {
-  const absl::Status taken = choices_.TakeFinish(event_.finished().choice());
-  if (!taken.ok()) return Run(flow_.OnClientGone(taken));
-  ends_.push_back(std::move(*event_.mutable_finished()));
-  if (choices_.all_finished()) return Run(flow_.OnDecodeFinished(attempt));
-  SendEnds();
-}
+void GenerateCall::KeepEnd() { ends_.push_back(std::move(*event_.mutable_finished())); }
 
 void GenerateCall::SendEnds() {
-  if (flow_.report_pending()) return;
+  const Route& route = session_.route();
   for (v1::Finished& end : std::exchange(ends_, {})) {
-    ledger_.Complete(host_.clock->NowUs(), prefill_reported_ ? route_.prefill_id : "",
-                     route_.decode_id, end);
-    end.mutable_ledger()->set_resumes(flow_.lost_workers());
+    ledger_.Complete(host_.clock->NowUs(), session_.prefill_reported() ? route.prefill_id : "",
+                     route.decode_id, end);
+    end.mutable_ledger()->set_resumes(session_.lost_workers());
     last_end_ = end;
     v1::GenerateResponse response;
     *response.mutable_finished() = std::move(end);
@@ -385,48 +270,15 @@ void GenerateCall::SendEnds() {
   }
 }
 
-void GenerateCall::Finish() {
-  RememberPrefixes();  // before the client knows: its next turn may come at once
-  SendEnds();
-  if (flow_.attempt() == 1) {  // else its times are those of several attempts
-    const int32_t decode_batch = route_.decode_batch + choices_.n() - 1;
-    host_.core->Learn(FinishedFromLedger(route_.plan, decode_batch, prefill_reported_, last_end_));
+void GenerateCall::End(const absl::Status& status) {
+  if (status.ok() && session_.attempt() == 1) {  // else its times are those of several attempts
+    const Route& route = session_.route();
+    const int32_t decode_batch = route.decode_batch + session_.request().choices.n() - 1;
+    host_.core->Learn(
+        FinishedFromLedger(route.plan, decode_batch, session_.prefill_reported(), last_end_));
   }
-  End(grpc::Status::OK);
-  Ended(/*succeeded=*/true);
-}
-
-void GenerateCall::Fail(const absl::Status& status) {
-  End(ToGrpcStatus(status));
-  Ended(/*succeeded=*/absl::IsCancelled(status));  // a client that changed its mind is no failure
-}
-
-void GenerateCall::Ended(bool succeeded) {
+  StreamWriter::End(ToGrpcStatus(status));
   if (report_alarm_ != nullptr) report_alarm_->Cancel();
-  WaitsNoMore(/*served=*/false);
-  host_.core->RequestEnded(succeeded);
-}
-
-void GenerateCall::WaitsNoMore(bool served) {
-  if (waiting_) host_.core->WaitsNoMore(*waiting_, served);
-  waiting_.reset();
-}
-
-void GenerateCall::PrefillEnded() {
-  if (prefill_pending_) host_.core->PrefillDone(route_.plan);
-  prefill_pending_ = false;
-}
-
-void GenerateCall::RememberPrefixes() {
-  if (prefill_reported_) host_.core->Remember(*route_.plan.prefill, prompt_hashes_);
-  for (const AnswerChoices::Choice& choice : choices_.all()) {
-    host_.core->Remember(route_.plan.decode, CommittedHashes(choice));
-  }
-}
-
-std::vector<Hash128> GenerateCall::CommittedHashes(const AnswerChoices::Choice& choice) const {
-  return ChainedHashes(cache_namespace_,
-                       UnitsFromTokens(AnswerChoices::Committed(prompt_, choice)));
 }
 
 }  // namespace baton

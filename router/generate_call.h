@@ -1,7 +1,7 @@
-// One Generate call at the router: the host of its RequestFlow. The prompt is tokenised on a text
-// thread before the flow starts. Events come from the client's
-// stream, the decode worker's stream, the prefill worker's answer and an alarm; each is fed to the
-// flow under one lock, and the flow's actions are carried out at once.
+// One Generate call at the router: the wires of its GenerateSession. The prompt is tokenised on a
+// text thread before the session starts. Events come from the client's stream, the decode worker's
+// stream, the prefill worker's answer and an alarm; each is fed to the session under one lock, and
+// what follows is carried out at once.
 //
 // What waits for a slow client is bounded: a decode worker sends at most one message a token of a
 // choice, and max_tokens and the context bound those.
@@ -25,14 +25,11 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/clock.h"
-#include "router/answer_choices.h"
 #include "router/decode_stream.h"
+#include "router/generate_session.h"
 #include "router/pull_call.h"
-#include "router/request_flow.h"
 #include "router/request_ledger.h"
-#include "router/router_core.h"
 #include "router/worker_channels.h"
-#include "router/worker_watch.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
@@ -52,7 +49,8 @@ struct GenerateHost {
 
 class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
                            public DecodeListener,
-                           public SilenceListener {
+                           public SilenceListener,
+                           private GenerateCalls {
  public:
   GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
                std::chrono::system_clock::time_point deadline, int32_t priority);
@@ -78,36 +76,29 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   void OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status);
   void OnReportOverdue();
 
-  // Tokenises and starts the flow; or ends the call with what is wrong.
+  // Tokenises and starts the session; or ends the call with what is wrong.
   void PrepareAndRun(const v1::GenerateRequest& request);
-  // Without the lock: until the flow has started nobody else looks at what this sets.
-  absl::Status Prepare(const v1::GenerateRequest& request);
+  // Without the lock: until the session has started nobody else looks at what this sets.
+  absl::StatusOr<GenerateSession::Request> Prepare(const v1::GenerateRequest& request);
 
   // All below: REQUIRES state_mutex_.
-  void Run(RequestFlow::Actions actions);
-  RequestFlow::Actions ChooseRoute();
-  std::vector<Hash128> CommittedHashes(const AnswerChoices::Choice& choice) const;
+  void OnRouted(Route& route) override;
+  void StartPull(int32_t attempt) override;
+  void OpenDecode(const FlowAction& action) override;
+  void SendPrefill(const FlowAction& action) override;
+  void PrefillLocally(const FlowAction& action) override;
+  void CancelPull() override { pull_->Cancel(); }
+  void CancelDecode() override { decode_->Cancel(); }
+  void CancelPrefill() override { prefill_->Cancel(); }
+  void AwaitReport() override;
+  void SendStarted() override;
+  bool SendTokens() override;
+  void KeepEnd() override;
+  void SendEnds() override;  // with their ledgers
+  void End(const absl::Status& status) override;
   // What decode and prefill worker are told alike.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
-  void SendStarted();
-  void Pull(const FlowAction& action);
-  void CancelPull();
-  void OpenDecode(const FlowAction& action);
-  void SendPrefill(const FlowAction& action);
-  void PrefillLocally(const FlowAction& action);
-  void AwaitReport();
-  void ForwardTokens();
-  void ForwardFinished(int32_t attempt);
-  // To the client, with their ledgers: the ends of choices that came and were not sent yet.
-  void SendEnds();
-  void Finish();
-  void Fail(const absl::Status& status);
-  void Ended(bool succeeded);
-  void WaitsNoMore(bool served);
-  void RememberPrefixes();
-  // The prompt does not wait on its worker any more.
-  void PrefillEnded();
   std::shared_ptr<GenerateCall> Self();
 
   const CallGate::Pass pass_;  // first, so that it is given back last
@@ -116,31 +107,18 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   const int32_t priority_;
 
   std::mutex state_mutex_;
-  RequestFlow flow_;
+  GenerateSession session_;
   RequestLedgerBuilder ledger_;
   std::string request_id_;
-  std::vector<TokenId> prompt_;
-  std::string model_;  // whose tokens the prompt's are: its fingerprint
-  std::vector<Hash128> prompt_hashes_;
-  AnswerChoices choices_{1};
   v1::SamplingParams sampling_;
-  CacheNamespace cache_namespace_{0};
-  uint64_t affinity_key_ = 0;
-  Placement placement_ = Placement::kAutomatic;
   bool return_prompt_ = false;
-  std::optional<WaitingLine::Place> waiting_;  // for the first token
-  Route route_;
-  bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
-  bool prefill_reported_ = false;
-  bool prefill_pending_ = false;  // counted as to be computed
-  v1::DecodeEvent event_;         // the one being handled
+  v1::DecodeEvent event_;  // the one being handled
   v1::TransferTicket ticket_;
   std::vector<v1::Finished> ends_;  // of choices, to be sent
   v1::Finished last_end_;           // as it was sent
   std::shared_ptr<PullCall> pull_;
   std::shared_ptr<DecodeStream> decode_;
   std::shared_ptr<PrefillCall> prefill_;
-  WorkerNumber prefill_worker_{0};  // of prefill_
   std::unique_ptr<grpc::Alarm> report_alarm_;
 };
 

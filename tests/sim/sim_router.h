@@ -1,5 +1,5 @@
-// A simulated router: production's RouterCore (registry, index, policy) and RequestFlow, hosted as
-// generate_call.cc hosts them, without gRPC and tokenising.
+// A simulated router: production's RouterCore (registry, index, policy) and GenerateSession,
+// without gRPC and tokenising.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "router/request_flow.h"
+#include "router/generate_session.h"
 #include "router/router_core.h"
 #include "router/worker_watch.h"
 #include "tests/sim/sim_call.h"

@@ -1,0 +1,287 @@
+#include "router/generate_session.h"
+
+#include <utility>
+
+namespace baton {
+
+using Kind = FlowAction::Kind;
+
+GenerateSession::GenerateSession(const RouterOptions& options, RouterCore* core, WorkerWatch* watch,
+                                 GenerateCalls* calls, int32_t priority)
+    : core_(core),
+      watch_(watch),
+      calls_(calls),
+      flow_(options.decode_attempts, options.max_resumes) {
+  core_->RequestStarted();
+  waiting_ = core_->Waits(priority);
+}
+
+void GenerateSession::Start(Request request, std::shared_ptr<SilenceListener> listener) {
+  if (flow_.ended()) return;
+  request_ = std::move(request);
+  listener_ = listener;
+  Run(flow_.Start(request_.placement));
+}
+
+// ---- events -------------------------------------------------------------------------------------
+
+void GenerateSession::OnClientGone(absl::Status status) {
+  Run(flow_.OnClientGone(std::move(status)));
+}
+
+void GenerateSession::OnPullEnd(int32_t attempt, bool receiver_gone, bool source_gone) {
+  DetachPull();
+  if (!IsCurrent(attempt)) return;
+  if (receiver_gone) core_->MarkUnreachable(route_.plan.prefiller());
+  if (source_gone) core_->MarkUnreachable(route_.plan.pull->from);
+  Run(flow_.OnPullEnded(attempt));
+}
+
+void GenerateSession::OnTicket(int32_t attempt) { Run(flow_.OnTicket(attempt)); }
+
+void GenerateSession::OnTokens(int32_t attempt, int32_t choice, std::span<const TokenId> tokens,
+                               uint64_t logits_hash) {
+  tokens_ = {choice, tokens, logits_hash};
+  Run(flow_.OnTokens(attempt));
+}
+
+void GenerateSession::OnChoiceFinished(int32_t attempt, int32_t choice) {
+  finished_choice_ = choice;
+  Run(flow_.OnChoiceFinished(attempt));
+}
+
+void GenerateSession::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+  core_->WorkerDone(worker);
+  watch_->Detach(worker, Listener().get());
+  if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
+    PrefillEnded();
+    PrefillNotExpected();
+  }
+  if (absl::IsUnavailable(status)) core_->MarkUnreachable(worker);
+  Run(flow_.OnDecodeFailed(attempt, std::move(status)));
+}
+
+void GenerateSession::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+  core_->WorkerDone(worker);
+  watch_->Detach(worker, Listener().get());
+  if (attempt == flow_.attempt()) PrefillEnded();
+  if (status.ok()) {
+    prefill_reported_ = prefill_reported_ || attempt == flow_.attempt();
+    Run(flow_.OnPrefillDone(attempt));
+  } else {
+    if (absl::IsUnavailable(status)) core_->MarkUnreachable(worker);
+    Run(flow_.OnPrefillFailed(attempt, std::move(status)));
+  }
+  SendEnds();
+}
+
+void GenerateSession::OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker,
+                                          absl::Status status) {
+  if (absl::IsUnavailable(status)) core_->MarkUnreachable(worker);
+  Run(flow_.OnPrefillLocallyDone(attempt, std::move(status)));
+}
+
+void GenerateSession::OnReportOverdue() { Run(flow_.OnReportOverdue()); }
+
+void GenerateSession::OnWorkerSilent(WorkerNumber worker) {
+  if (pull_ && (worker == pull_->receiver || worker == pull_->source)) {
+    calls_->CancelPull();  // the answer goes on without
+  }
+  if (worker == route_.plan.decode && flow_.MayLoseDecode()) calls_->CancelDecode();
+  if (worker == prefill_worker_) calls_->CancelPrefill();
+}
+
+// ---- actions ------------------------------------------------------------------------------------
+
+void GenerateSession::Run(RequestFlow::Actions actions) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const FlowAction action = actions[i];
+    calls_->OnAction(action);
+    switch (action.kind) {
+      case Kind::kChooseRoute:
+        actions = ChooseRoute();  // always the last of its list
+        i = static_cast<size_t>(-1);
+        break;
+      case Kind::kSendStarted:
+        calls_->SendStarted();
+        break;
+      case Kind::kPull:
+        StartPull(action);
+        break;
+      case Kind::kCancelPull:
+        CancelPull();
+        break;
+      case Kind::kOpenDecode:
+        OpenDecode(action);
+        break;
+      case Kind::kSendPrefill:
+        SendPrefill(action);
+        break;
+      case Kind::kForwardTokens:
+        ForwardTokens();
+        break;
+      case Kind::kForwardFinished:
+        ForwardFinished(action.attempt);
+        break;
+      case Kind::kPrefillLocally:
+        PrefillLocally(action);
+        break;
+      case Kind::kCancelDecode:
+        calls_->CancelDecode();
+        break;
+      case Kind::kCancelPrefill:
+        calls_->CancelPrefill();
+        break;
+      case Kind::kAwaitReport:
+        calls_->AwaitReport();
+        break;
+      case Kind::kFinish:
+        RememberPrefixes();  // before the client knows: its next turn may come at once
+        calls_->SendEnds();
+        End(absl::OkStatus());
+        break;
+      case Kind::kFail:
+        End(action.status);
+        break;
+    }
+  }
+}
+
+RequestFlow::Actions GenerateSession::ChooseRoute() {
+  PrefillEnded();  // of the attempt before, as are these
+  SendEnds();
+  // Several choices part at the prompt's end.
+  const AnswerChoices& choices = request_.choices;
+  const bool goes_on = flow_.resumes() && choices.n() == 1;
+  const std::vector<Hash128> hashes =
+      goes_on ? CommittedHashes(choices.all().front()) : request_.prompt_hashes;
+  absl::StatusOr<Route> route = core_->ChooseRoute(
+      {.prompt_hashes = hashes,
+       .prompt_tokens = static_cast<int32_t>(choices.TokensToGoOn(request_.prompt)),
+       .placement = flow_.placement(),
+       .excluded = flow_.excluded(),
+       .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
+       .model = request_.model,
+       .affinity_key = request_.affinity_key});
+  if (!route.ok()) return flow_.OnNoRoute(route.status());
+  route_ = *std::move(route);
+  prefill_expected_ = route_.plan.prefill.has_value();
+  prefill_pending_ = true;
+  calls_->OnRouted(route_);
+  return flow_.OnRoute(route_.plan);
+}
+
+void GenerateSession::StartPull(const FlowAction& action) {
+  const WorkerNumber receiver = route_.plan.prefiller();
+  const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;
+  pull_ = {.receiver = receiver, .source = route_.plan.pull->from};
+  watch_->Attach({receiver, receiver_epoch, route_.prefiller_address()}, Listener());
+  watch_->Attach({pull_->source, route_.pull_source_epoch, route_.pull_source_address}, Listener());
+  calls_->StartPull(action.attempt);
+}
+
+// The request ends before its workers heard of it.
+void GenerateSession::CancelPull() {
+  calls_->CancelPull();
+  PrefillEnded();
+  PrefillNotExpected();
+  core_->WorkerDone(route_.plan.decode);
+}
+
+void GenerateSession::OpenDecode(const FlowAction& action) {
+  prefill_reported_ = false;
+  watch_->Attach({action.worker, route_.decode_epoch, route_.decode_address}, Listener());
+  calls_->OpenDecode(action);
+}
+
+void GenerateSession::SendPrefill(const FlowAction& action) {
+  prefill_expected_ = false;  // OnPrefillEnd counts it off
+  prefill_worker_ = action.worker;
+  watch_->Attach({action.worker, route_.prefill_epoch, route_.prefill_address}, Listener());
+  calls_->SendPrefill(action);
+}
+
+void GenerateSession::PrefillLocally(const FlowAction& action) {
+  route_.plan.prefill.reset();
+  core_->PrefillMoved(route_.plan);
+  prefill_pending_ = true;
+  calls_->PrefillLocally(action);
+}
+
+void GenerateSession::ForwardTokens() {
+  PrefillEnded();
+  WaitsNoMore(/*served=*/true);
+  absl::Status status =
+      request_.choices.TakeTokens(tokens_.choice, tokens_.ids, tokens_.logits_hash);
+  if (status.ok() && !calls_->SendTokens()) {
+    status = absl::ResourceExhaustedError("the client does not read its answer");
+  }
+  if (!status.ok()) Run(flow_.OnClientGone(std::move(status)));
+}
+
+void GenerateSession::ForwardFinished(int32_t attempt) {
+  absl::Status taken = request_.choices.TakeFinish(finished_choice_);
+  if (!taken.ok()) return Run(flow_.OnClientGone(std::move(taken)));
+  calls_->KeepEnd();
+  if (request_.choices.all_finished()) return Run(flow_.OnDecodeFinished(attempt));
+  SendEnds();
+}
+
+void GenerateSession::SendEnds() {
+  if (!flow_.report_pending() && !flow_.ended()) calls_->SendEnds();
+}
+
+void GenerateSession::End(const absl::Status& status) {
+  WaitsNoMore(/*served=*/false);
+  calls_->End(status);
+  // A client that changed its mind is no failure.
+  core_->RequestEnded(status.ok() || absl::IsCancelled(status));
+}
+
+// ---- accounts -----------------------------------------------------------------------------------
+
+void GenerateSession::RememberPrefixes() {
+  if (prefill_reported_) core_->Remember(*route_.plan.prefill, request_.prompt_hashes);
+  for (const AnswerChoices::Choice& choice : request_.choices.all()) {
+    core_->Remember(route_.plan.decode, CommittedHashes(choice));
+  }
+}
+
+std::vector<Hash128> GenerateSession::CommittedHashes(const AnswerChoices::Choice& choice) const {
+  return ChainedHashes(request_.cache_namespace,
+                       UnitsFromTokens(AnswerChoices::Committed(request_.prompt, choice)));
+}
+
+std::span<const AnswerChoices::Choice> GenerateSession::DecodeGoesOnBehind() const {
+  if (!flow_.resumes()) return {};
+  return request_.choices.all();
+}
+
+std::span<const AnswerChoices::Choice> GenerateSession::PrefillGoesOnBehind() const {
+  if (request_.choices.n() > 1) return {};
+  return DecodeGoesOnBehind();
+}
+
+void GenerateSession::PrefillEnded() {
+  if (prefill_pending_) core_->PrefillDone(route_.plan);
+  prefill_pending_ = false;
+}
+
+void GenerateSession::PrefillNotExpected() {
+  if (prefill_expected_) core_->WorkerDone(*route_.plan.prefill);
+  prefill_expected_ = false;
+}
+
+void GenerateSession::DetachPull() {
+  if (!pull_) return;
+  watch_->Detach(pull_->receiver, Listener().get());
+  watch_->Detach(pull_->source, Listener().get());
+  pull_.reset();
+}
+
+void GenerateSession::WaitsNoMore(bool served) {
+  if (waiting_) core_->WaitsNoMore(*waiting_, served);
+  waiting_.reset();
+}
+
+}  // namespace baton
