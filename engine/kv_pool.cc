@@ -32,6 +32,15 @@ int64_t AvailableMemoryBytes() {
   return -1;
 }
 
+// Whether so many blocks more can be had at all.
+absl::Status CheckMemory(int64_t blocks, int64_t bytes_per_block) {
+  const int64_t available = AvailableMemoryBytes();
+  if (available < 0 || blocks <= available / bytes_per_block) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat(blocks, " blocks of KV need ", blocks * bytes_per_block / kMiB, " MiB, this host has ",
+             available / kMiB, " MiB available"));
+}
+
 // The largest number of blocks that the pool may come to have.
 absl::StatusOr<int64_t> MaxBlocks(const EngineOptions& options, int64_t blocks,
                                   int64_t bytes_per_block) {
@@ -74,6 +83,7 @@ absl::StatusOr<KvPool> KvPool::Create(const LlamaConfig& config, Device& device,
   options.kv_blocks = static_cast<int32_t>(blocks);
   ASSIGN_OR_RETURN(const KvLayout layout, layout_of(most + 1));
   if (options.kv_cache_max_mib > 0) return Reserve(layout, device, options);
+  RETURN_IF_ERROR(CheckMemory(most + 1, one.bytes_per_block()));
   const auto bytes = static_cast<size_t>(layout.pool_bytes());
   if (options.transfer_shm) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> shared = device.AllocateShared(bytes, "KV pool");
@@ -114,13 +124,7 @@ void KvPool::ForEachRange(int32_t begin, int32_t end, Do do_range) const {
 }
 
 absl::Status KvPool::Populate(int32_t begin, int32_t end) const {
-  const int64_t bytes = (end - begin) * layout_.bytes_per_block();
-  const int64_t available = AvailableMemoryBytes();
-  if (available >= 0 && bytes > available) {
-    return absl::ResourceExhaustedError(StrCat(end - begin, " blocks more need ", bytes / kMiB,
-                                               " MiB, this host has ", available / kMiB,
-                                               " MiB available"));
-  }
+  RETURN_IF_ERROR(CheckMemory(end - begin, layout_.bytes_per_block()));
   ForEachRange(begin, end, [&](int64_t offset, int64_t size) {
     memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
   });

@@ -82,11 +82,21 @@ absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file) {
   return spec;
 }
 
+namespace {
+
+// What an answer depends on, beside the tensors: the model's numbers, and all that makes tokens of
+// text, ends an answer or writes a prompt.
+bool IsOfTheModel(std::string_view key) {
+  return key.substr(0, 6) == "llama." || key.substr(0, 10) == "tokenizer.";
+}
+
+}  // namespace
+
 std::string ModelFingerprint(const GgufFile& file) {
   XXH3_state_t* const state = XXH3_createState();
   XXH3_128bits_reset(state);
   for (const std::string_view key : file.keys()) {
-    if (key.substr(0, 6) != "llama.") continue;
+    if (!IsOfTheModel(key)) continue;
     const GgufValue& value = *file.Find(key);
     XXH3_128bits_update(state, key.data(), key.size());
     XXH3_128bits_update(state, value.bytes.data(), value.bytes.size());

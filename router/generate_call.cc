@@ -25,11 +25,11 @@ v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
 }  // namespace
 
 GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
-                           std::chrono::system_clock::time_point deadline, int32_t priority)
-    : StreamWriter(max_queued),
+                           grpc::CallbackServerContext* context, int32_t priority)
+    : StreamWriter(max_queued, context),
       pass_(std::move(pass)),
       host_(host),
-      deadline_(deadline),
+      deadline_(context->deadline()),
       priority_(priority),
       session_(*host.options, host.core, host.watch, this, priority),
       ledger_(host.clock->NowUs()) {}
@@ -41,12 +41,16 @@ std::shared_ptr<GenerateCall> GenerateCall::Self() {
 }
 
 void GenerateCall::Start(const v1::GenerateRequest& request) {
+  host_.streams->Add(Self());
   const auto model = host_.core->model();
-  const int32_t context_length = model.ok() ? (*model)->description().context_length : 0;
-  absl::Status status = CheckRequest(request, host_.options->max_prompt_bytes, context_length);
+  const int64_t max_bytes = host_.options->max_prompt_bytes;
+  const RequestLimits limits =
+      model.ok() ? LimitsFor(**model, max_bytes) : RequestLimits{.max_prompt_bytes = max_bytes};
+  absl::Status status = CheckRequest(request, limits);
   if (status.ok()) {
     const auto copy = std::make_shared<const v1::GenerateRequest>(request);
-    status = host_.text_tasks->Post([self = Self(), copy] { self->PrepareAndRun(*copy); });
+    status = host_.text_tasks->Post(request.ByteSizeLong(), priority_,
+                                    [self = Self(), copy] { self->PrepareAndRun(*copy); });
   }
   if (status.ok()) return;
   std::lock_guard lock(state_mutex_);
@@ -78,8 +82,9 @@ absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::Generat
   sampling_ = request.sampling();
   if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
   return_prompt_ = request.include_prompt_token_ids();
-  prepared.choices = AnswerChoices(ChoicesFromWire(request),
-                                   static_cast<size_t>(model->description().context_length));
+  const int32_t context_length = model->description().context_length;
+  prepared.choices = AnswerChoices(ChoicesFromWire(request), static_cast<size_t>(context_length));
+  prepared.new_tokens = sampling_.has_max_tokens() ? sampling_.max_tokens() : context_length;
   prepared.cache_namespace = MakeNamespace({.tenant = request.tenant(),
                                             .cache_salt = request.cache_salt(),
                                             .lora = "",

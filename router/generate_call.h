@@ -29,11 +29,11 @@
 #include "router/generate_session.h"
 #include "router/pull_call.h"
 #include "router/request_ledger.h"
+#include "router/text_tasks.h"
 #include "router/worker_channels.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
-#include "rpc/task_pool.h"
 
 namespace baton {
 
@@ -43,7 +43,8 @@ struct GenerateHost {
   RouterCore* core;
   WorkerChannels* channels;
   WorkerWatch* watch;
-  TaskPool* text_tasks;
+  StreamWatch* streams;
+  TextTasks* text_tasks;
   const Clock* clock;
 };
 
@@ -53,7 +54,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
                            private GenerateCalls {
  public:
   GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
-               std::chrono::system_clock::time_point deadline, int32_t priority);
+               grpc::CallbackServerContext* context, int32_t priority);
   ~GenerateCall() override;
 
   // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is

@@ -158,6 +158,8 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
   absl::StatusOr<Route> route = core_->ChooseRoute(
       {.prompt_hashes = hashes,
        .prompt_tokens = static_cast<int32_t>(choices.TokensToGoOn(request_.prompt)),
+       .sequence_tokens = static_cast<int64_t>(request_.prompt.size()) + request_.new_tokens,
+       .least_room = route_.room,
        .placement = flow_.placement(),
        .excluded = flow_.excluded(),
        .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",

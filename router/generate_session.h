@@ -63,6 +63,7 @@ class GenerateSession {
     std::vector<Hash128> prompt_hashes;
     CacheNamespace cache_namespace{0};
     AnswerChoices choices{1};
+    int64_t new_tokens = 0;  // of a choice, at most
     Placement placement = Placement::kAutomatic;
     // Whose tokens the prompt's are: its fingerprint; empty: of whoever is there.
     std::string model = {};

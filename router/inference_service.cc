@@ -50,7 +50,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
   const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(*request), 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
-  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context->deadline(),
+  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context,
                                              request->priority());
   call->Hold();
   call->Start(*request);
@@ -60,14 +60,14 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  return RunOnTextThread(context,
+  return RunOnTextThread(context, request->ByteSizeLong(),
                          [this, request, response] { return DoTokenize(*request, *response); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return RunOnTextThread(context,
+  return RunOnTextThread(context, request->ByteSizeLong(),
                          [this, request, response] { return DoDetokenize(*request, *response); });
 }
 
@@ -95,16 +95,18 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
 }
 
 grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServerContext* context,
+                                                            size_t bytes,
                                                             std::function<absl::Status()> work) {
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return Reply(context, pass.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const auto held = std::make_shared<CallGate::Pass>(*std::move(pass));
-  const absl::Status posted = host_.text_tasks->Post([context, reactor, held,
-                                                      work = std::move(work)] {
-    const bool gone = context->IsCancelled();
-    reactor->Finish(ToGrpcStatus(gone ? absl::CancelledError("cancelled by the client") : work()));
-  });
+  const absl::Status posted =
+      host_.text_tasks->Post(bytes, 0, [context, reactor, held, work = std::move(work)] {
+        const bool gone = context->IsCancelled();
+        reactor->Finish(
+            ToGrpcStatus(gone ? absl::CancelledError("cancelled by the client") : work()));
+      });
   if (!posted.ok()) reactor->Finish(ToGrpcStatus(posted));
   return reactor;
 }

@@ -35,7 +35,7 @@ class InferenceService final : public v1::Inference::CallbackService {
  private:
   // Answers with the status of `work` when a text thread has run it. Request and response live
   // until then, even those of a call that was cancelled.
-  grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context,
+  grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,
                                             std::function<absl::Status()> work);
   absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response);
   absl::Status DoDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);

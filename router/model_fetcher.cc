@@ -1,5 +1,6 @@
 #include "router/model_fetcher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -10,6 +11,9 @@ namespace baton {
 namespace {
 
 constexpr int64_t kFetchTimeoutMs = 5'000;
+constexpr int64_t kFirstDelayMs = 100;
+constexpr int64_t kLongestDelayMs = 1'000;
+constexpr auto kLogInterval = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -27,7 +31,7 @@ ModelFetcher::~ModelFetcher() {
 
 void ModelFetcher::MaybeFetch() {
   std::lock_guard lock(mutex_);
-  if (fetching_ || stopping_) return;
+  if (fetching_ || stopping_ || std::chrono::steady_clock::now() < not_before_) return;
   const std::optional<WorkerRecord> source = core_->ModelSource(failures_);
   if (!source) return;
   fetching_ = true;
@@ -56,9 +60,20 @@ void ModelFetcher::OnDescription(const absl::Status& status, v1::TokenizerDescri
 }
 
 void ModelFetcher::Done(const absl::Status& status) {
-  if (!status.ok()) LOG(WARNING) << "no tokenizer from the fleet: " << status.message();
   std::lock_guard lock(mutex_);
-  if (!status.ok()) ++failures_;
+  if (status.ok()) {
+    delay_ms_ = 0;
+  } else {
+    ++failures_;
+    delay_ms_ = std::clamp(2 * delay_ms_, kFirstDelayMs, kLongestDelayMs);
+    const auto now = std::chrono::steady_clock::now();
+    not_before_ = now + std::chrono::milliseconds(delay_ms_);
+    if (status.message() != logged_ || now - logged_at_ >= kLogInterval) {
+      logged_ = std::string(status.message());
+      logged_at_ = now;
+      LOG(WARNING) << "no tokenizer from the fleet: " << logged_;
+    }
+  }
   fetching_ = false;
   call_ = nullptr;
   idle_.notify_all();

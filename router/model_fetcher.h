@@ -4,9 +4,11 @@
 // Thread safety: MaybeFetch from any thread. The destructor cancels a fetch and waits for it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/router_core.h"
@@ -22,8 +24,9 @@ class ModelFetcher {
   ModelFetcher(RouterCore* core, WorkerChannels* channels);
   ~ModelFetcher();
 
-  // Asks a worker if the model is not known. Returns at once; a failure is logged and the next call
-  // tries the next worker.
+  // Asks a worker if the model is not known. Returns at once. After a failure a call tries the next
+  // worker, but not before a while that grows to a second; the log hears of new reasons, and now
+  // and then of an old one.
   void MaybeFetch();
 
  private:
@@ -39,6 +42,10 @@ class ModelFetcher {
   bool fetching_ = false;
   bool stopping_ = false;
   uint64_t failures_ = 0;
+  int64_t delay_ms_ = 0;  // between the latest failure and the next attempt
+  std::chrono::steady_clock::time_point not_before_;
+  std::string logged_;  // reason
+  std::chrono::steady_clock::time_point logged_at_;
   std::shared_ptr<Call> call_;
   TaskPool builder_;  // builds tokenizers: too long for a callback
 };

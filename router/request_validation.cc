@@ -37,7 +37,12 @@ absl::Status CheckIdentifier(std::string_view field, std::string_view value, int
 }
 
 absl::Status CheckPromptBytes(const RequestLimits& limits, int64_t bytes) {
-  return CheckCount("the prompt's length in bytes", bytes, limits.max_prompt_bytes);
+  RETURN_IF_ERROR(CheckCount("the prompt's length in bytes", bytes, limits.max_prompt_bytes));
+  const int64_t most = int64_t{limits.context_length} * limits.longest_token_bytes;
+  if (most == 0 || bytes <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the prompt's ", bytes, " bytes are more than ", limits.context_length,
+      " tokens, the model's context, of up to ", limits.longest_token_bytes, " bytes"));
 }
 
 absl::Status CheckPromptTokens(const RequestLimits& limits, int64_t prompt_tokens) {

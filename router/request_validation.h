@@ -16,6 +16,7 @@ struct RequestLimits {
   int64_t max_prompt_bytes = 4 << 20;
   int32_t context_length = 0;  // tokens, of the model
   int32_t vocabulary = 0;
+  int32_t longest_token_bytes = 0;
 };
 
 // The sampling fields that are cheap to check; absent ones are fine.
@@ -40,6 +41,7 @@ struct SamplingFields {
 absl::Status CheckCount(const char* what, int64_t count, int64_t limit);
 // Identifiers and salts: printable or not, but bounded.
 absl::Status CheckIdentifier(std::string_view field, std::string_view value, int64_t max_bytes);
+// Nor longer than the context's tokens could be, where the model is known.
 absl::Status CheckPromptBytes(const RequestLimits& limits, int64_t bytes);
 // Not empty, and with at least one token of the context left. (max_tokens may reach past the
 // context: the answer then ends there.)

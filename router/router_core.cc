@@ -151,6 +151,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   }
   if (most_held > 0) input.held_prefix = question.prompt_hashes[most_held - 1].low;
   Route route;
+  ASSIGN_OR_RETURN(route.room, ExcludeTooSmall(question, input));
   ASSIGN_OR_RETURN(route.plan,
                    policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
@@ -175,6 +176,27 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
     route.pull_source_epoch = source.epoch;
   }
   return route;
+}
+
+absl::StatusOr<int64_t> RouterCore::ExcludeTooSmall(const RouteQuestion& question,
+                                                    RoutingInput& input) const {
+  int64_t most = 0;
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (!MayDecode(input, worker)) continue;
+    most = std::max(most, worker.report.RoomFor(question.sequence_tokens));
+  }
+  if (most > 0 && most < question.least_room) {
+    return absl::UnavailableError(
+        absl::StrCat("no decode worker is left that can hold ", question.least_room,
+                     " tokens of the request; at most ", most, " fit into one"));
+  }
+  const int64_t least = question.least_room > 0 ? question.least_room : most;
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (worker.CanDecode() && worker.report.RoomFor(question.sequence_tokens) < least) {
+      input.excluded.insert(worker.number);
+    }
+  }
+  return least;
 }
 
 void RouterCore::WorkerDone(WorkerNumber number) {

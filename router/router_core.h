@@ -38,6 +38,7 @@ struct Route {
   std::string prefill_address;
   Epoch prefill_epoch{0};
   int32_t decode_batch = 0;    // sequences on the decode worker, this one included
+  int64_t room = 0;            // tokens of the sequence that the decode worker can hold
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
   Epoch pull_source_epoch{0};
@@ -50,8 +51,13 @@ struct Route {
 struct RouteQuestion {
   std::span<const Hash128> prompt_hashes;
   int32_t prompt_tokens = 0;
+  // The sequence with the whole answer, at most. Only those decode workers are chosen that can hold
+  // as much of it as any can, or at least `least_room` when that is not 0: where an answer that was
+  // promised ends must not depend on the worker that goes on with it.
+  int64_t sequence_tokens = 0;
+  int64_t least_room = 0;
   Placement placement = Placement::kAutomatic;
-  absl::flat_hash_set<WorkerNumber> excluded;
+  absl::flat_hash_set<WorkerNumber> excluded = {};
   std::string fingerprint = {};  // of the decode worker; empty: any
   std::string model = {};        // whose tokens the prompt's are; empty: of whoever is there
   uint64_t affinity_key = 0;
@@ -124,6 +130,8 @@ class RouterCore {
 
  private:
   bool HasFleetLocked() const;
+  // Excludes workers as of RouteQuestion::sequence_tokens; returns the room of those that are left.
+  absl::StatusOr<int64_t> ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const;
 
   const RouterOptions options_;
   const Clock* const clock_;

@@ -68,6 +68,8 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "Decode workers that are tried before a request is refused.");
   settings.Add("max-resumes", &options.max_resumes, 0, 1024,
                "How often an answer goes on elsewhere when its decode worker is lost.");
+  settings.Add("client-stall-ms", &options.client_stall_ms, int64_t{100}, int64_t{3'600'000},
+               "A client that takes nothing of its answer for so long loses it, in milliseconds.");
   settings.Add(
       "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
       "How long a finished answer waits for its prefill worker's figures, in milliseconds.");

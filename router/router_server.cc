@@ -1,6 +1,7 @@
 #include "router/router_server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -12,9 +13,6 @@ namespace {
 
 // Calls of cancelled requests to workers end within a round trip; nothing waits for a worker.
 constexpr int64_t kLastCallsMs = 10'000;
-
-constexpr int32_t kTextThreads = 2;
-constexpr size_t kMaxQueuedTexts = 1024;
 
 // What a request may measure: its text, or a million token ids of up to five bytes, and the fields
 // around it.
@@ -30,14 +28,15 @@ RouterServer::RouterServer(const RouterOptions& options)
     : options_(options),
       core_(options_, &clock_, RandomKeySeeds()),
       gate_(options_.server.max_active_requests),
+      streams_(std::chrono::milliseconds(options_.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.max_workers),
       registry_service_(&core_, &board_, &fetcher_),
-      text_tasks_(kTextThreads, kMaxQueuedTexts, "texts to be tokenized"),
       inference_service_({.options = &options_,
                           .core = &core_,
                           .channels = &channels_,
                           .watch = &watch_,
+                          .streams = &streams_,
                           .text_tasks = &text_tasks_,
                           .clock = &clock_},
                          &gate_, &board_) {}
@@ -60,6 +59,10 @@ RouterServer::~RouterServer() { Shutdown(); }
 
 bool RouterServer::Tick() {
   core_.Tick();
+  if (const int stalled = streams_.Tick(std::chrono::steady_clock::now()); stalled > 0) {
+    LOG(WARNING) << stalled << " answers given up: their clients took nothing for "
+                 << options_.client_stall_ms << " ms";
+  }
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();
   channels_.KeepOnly(workers);

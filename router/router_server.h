@@ -45,10 +45,11 @@ class RouterServer {
   WorkerWatch watch_;
   HeartbeatBoard board_;
   CallGate gate_;
+  StreamWatch streams_;
   ModelFetcher fetcher_;
   KvEventSubscriber subscriber_;
   RegistryService registry_service_;
-  TaskPool text_tasks_;
+  TextTasks text_tasks_;
   InferenceService inference_service_;
   std::unique_ptr<RpcServer> server_;
   std::unique_ptr<WorkerProber> prober_;

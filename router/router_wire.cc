@@ -89,6 +89,8 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
   out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
+  out.pool_tokens = int64_t{std::max(0, status.pool().limit_blocks())} * out.block_size;
+  out.context_length = std::max(0, status.context_length());
   out.min_prefix_tokens = std::clamp(status.pool().min_prefix_tokens(), 0, 1 << 30);
   constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
   out.kv_bytes_per_token =
@@ -160,7 +162,8 @@ absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
 RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes) {
   return {.max_prompt_bytes = max_prompt_bytes,
           .context_length = model.description().context_length,
-          .vocabulary = model.tokenizer().vocab_size()};
+          .vocabulary = model.tokenizer().vocab_size(),
+          .longest_token_bytes = model.tokenizer().longest_token_bytes()};
 }
 
 absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
@@ -205,8 +208,7 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
   return prompt;
 }
 
-absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
-                          int32_t context_length) {
+absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits) {
   RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
   RETURN_IF_ERROR(CheckIdentifier("session_id", wire.session_id(), kMaxRequestIdBytes));
   RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
@@ -214,16 +216,13 @@ absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_by
   RETURN_IF_ERROR(CheckPriority(wire.priority()));
   RETURN_IF_ERROR(CheckChoices(ChoicesFromWire(wire)));
   RETURN_IF_ERROR(CheckSampling(SamplingFieldsFromWire(wire.sampling())));
-  RETURN_IF_ERROR(CheckMessagesFromWire(wire.messages(), max_prompt_bytes));
+  RETURN_IF_ERROR(CheckMessagesFromWire(wire.messages(), limits.max_prompt_bytes));
   if (wire.has_prompt_token_ids()) {
     const int64_t ids = wire.prompt_token_ids().ids_size();
     RETURN_IF_ERROR(CheckCount("prompt_token_ids' size", ids, kMaxPromptTokenIds));
-    if (context_length > 0) {
-      RETURN_IF_ERROR(CheckPromptTokens({.context_length = context_length}, ids));
-    }
+    if (limits.context_length > 0) RETURN_IF_ERROR(CheckPromptTokens(limits, ids));
   }
-  return CheckPromptBytes({.max_prompt_bytes = max_prompt_bytes},
-                          static_cast<int64_t>(wire.prompt().size()));
+  return CheckPromptBytes(limits, static_cast<int64_t>(wire.prompt().size()));
 }
 
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,

@@ -35,9 +35,8 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
                                                     const RequestLimits& limits,
                                                     const v1::GenerateRequest& wire);
 // Everything about a request that can be wrong before its prompt is looked at: afterwards it is
-// small enough to be copied. `context_length` is the served model's; 0 while it is not known.
-absl::Status CheckRequest(const v1::GenerateRequest& wire, int64_t max_prompt_bytes,
-                          int32_t context_length);
+// small enough to be copied. What is not known of the model in `limits` (0) is not checked.
+absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits);
 
 // Of the workers that are both in the index and among `workers`.
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,

@@ -83,7 +83,7 @@ struct RoutingInput {
   // Names the longest prefix of the prompt that any worker has cached: equal for prompts that share
   // it. 0: none, or not known.
   uint64_t held_prefix = 0;
-  // Decode workers that refused this request already.
+  // Decode workers that cannot take this request: it did not want them, or they it.
   absl::flat_hash_set<WorkerNumber> excluded;
   // The decode worker must have this one; empty: any. An answer that was begun elsewhere goes on
   // with the same bits only under the fingerprint it was begun under.

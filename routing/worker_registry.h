@@ -24,6 +24,7 @@
 // Thread safety: the host's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -61,8 +62,16 @@ struct WorkerReport {
   int32_t queued = 0;              // sequences waiting, running and waiting for KV
   int32_t block_size = 0;          // tokens
   int32_t available_blocks = 0;    // free, or cached and evictable
+  int64_t pool_tokens = 0;         // that its whole pool holds; 0: not told
+  int32_t context_length = 0;      // tokens of a sequence there, at most; 0: not told
   int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used there
   int64_t kv_bytes_per_token = 0;  // 0: not told
+
+  // How many of a sequence's tokens it could hold were it alone there.
+  int64_t RoomFor(int64_t tokens) const {
+    if (pool_tokens > 0) tokens = std::min(tokens, pool_tokens);
+    return context_length > 0 ? std::min(tokens, int64_t{context_length}) : tokens;
+  }
 };
 
 // Prompt tokens that a worker was given to compute, and how long that was expected to take.

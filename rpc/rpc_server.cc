@@ -12,6 +12,18 @@
 
 namespace baton {
 
+namespace {
+
+// gRPC inflates a message before it looks at its size, so a small one could take any memory.
+void ForbidCompression(grpc::ServerBuilder& builder) {
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
     std::vector<std::string> names) {
@@ -26,6 +38,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   int bound_port = 0;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &bound_port);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
+  ForbidCompression(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -11,12 +11,15 @@
 // and whoever else holds a shared_ptr (an engine's sink, a downstream call) may outlive that: what
 // it sends then goes nowhere.
 //
+// A client that takes nothing is found by a StreamWatch, where the stream is in one.
+//
 // Thread safety: Send and End from any thread. OnCalledOff runs at most once, on a gRPC thread,
 // without the lock.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -24,16 +27,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rpc/stream_watch.h"
 
 namespace baton {
 
 template <typename Response>
 class StreamWriter : public grpc::ServerWriteReactor<Response>,
+                     public WatchedStream,
                      public std::enable_shared_from_this<StreamWriter<Response>> {
  public:
   static constexpr size_t kMaxQueuedBytes = size_t{4} << 20;
 
-  explicit StreamWriter(size_t max_queued) : max_queued_(max_queued) {}
+  // `context`: of the call, or nullptr where nobody abandons it.
+  explicit StreamWriter(size_t max_queued, grpc::CallbackServerContext* context = nullptr)
+      : max_queued_(max_queued), context_(context) {}
 
   // Keeps this alive until gRPC is done with it. REQUIRES: owned by a shared_ptr; called once,
   // before it is handed to gRPC.
@@ -58,6 +65,17 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
     queued_bytes_ += bytes;
     WriteNextLocked();
     return true;
+  }
+
+  std::chrono::steady_clock::time_point StalledSince(
+      std::chrono::steady_clock::time_point now) override {
+    std::lock_guard lock(mutex_);
+    return writing_ || finished_ ? busy_since_ : now;
+  }
+
+  void Abandon() override {
+    std::lock_guard lock(mutex_);
+    if (context_ != nullptr) context_->TryCancel();  // OnCancel follows, on a thread of gRPC's
   }
 
   // Ends the stream behind what is queued. The first call counts.
@@ -101,6 +119,10 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   }
 
   void OnDone() final {
+    {
+      std::lock_guard lock(mutex_);
+      context_ = nullptr;  // gRPC destroys it
+    }
     OnStreamDone();
     const auto last = std::move(self_);  // may destroy this when it goes out of scope
   }
@@ -120,24 +142,28 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
     if (writing_ || finished_) return;
     if (!queue_.empty()) {
       writing_ = true;
+      busy_since_ = std::chrono::steady_clock::now();
       in_flight_ = std::move(queue_.front().message);
       queued_bytes_ -= queue_.front().bytes;
       queue_.pop_front();
       this->StartWrite(&in_flight_);
     } else if (ending_) {
       finished_ = true;
+      busy_since_ = std::chrono::steady_clock::now();
       this->Finish(end_status_);
     }
   }
 
   const size_t max_queued_;
   std::mutex mutex_;
+  grpc::CallbackServerContext* context_;  // until OnDone
   std::deque<Queued> queue_;
   size_t queued_bytes_ = 0;
   Response in_flight_;  // stays until OnWriteDone
   bool writing_ = false;
-  bool ending_ = false;    // no more messages are taken
-  bool finished_ = false;  // Finish was called
+  std::chrono::steady_clock::time_point busy_since_;  // of the write or the end under way
+  bool ending_ = false;                               // no more messages are taken
+  bool finished_ = false;                             // Finish was called
   grpc::Status end_status_;
   std::shared_ptr<StreamWriter> self_;
 };

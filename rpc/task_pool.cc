@@ -20,14 +20,14 @@ TaskPool::~TaskPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-absl::Status TaskPool::Post(std::function<void()> task) {
+absl::Status TaskPool::Post(std::function<void()> task, int32_t priority) {
   std::lock_guard lock(mutex_);
   if (stopping_) return absl::UnavailableError("this process is ending");
   if (queue_.size() >= max_queued_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("this process has its maximum of ", max_queued_, " ", what_));
   }
-  queue_.push_back(std::move(task));
+  queue_.emplace(std::pair(-int64_t{priority}, next_turn_++), std::move(task));
   changed_.notify_one();
   return absl::OkStatus();
 }
@@ -37,8 +37,8 @@ void TaskPool::Run() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
-    std::function<void()> task = std::move(queue_.front());
-    queue_.pop_front();
+    std::function<void()> task = std::move(queue_.begin()->second);
+    queue_.erase(queue_.begin());
     lock.unlock();
     task();
     task = nullptr;  // what it captured ends here, without the lock

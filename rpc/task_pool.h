@@ -9,13 +9,14 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 
 namespace baton {
@@ -28,9 +29,10 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // Tasks start in the order in which they came. ResourceExhausted names the bound when the queue
-  // is full, Unavailable once the pool ends; the task is dropped then.
-  absl::Status Post(std::function<void()> task);
+  // Tasks of higher priority start first, and equal ones in the order in which they came.
+  // ResourceExhausted names the bound when the queue is full, Unavailable once the pool ends; the
+  // task is dropped then.
+  absl::Status Post(std::function<void()> task, int32_t priority = 0);
 
  private:
   void Run();
@@ -39,7 +41,9 @@ class TaskPool {
   const std::string what_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  absl::btree_map<std::pair<int64_t, uint64_t>, std::function<void()>>
+      queue_;  // by -priority, turn
+  uint64_t next_turn_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;  // last: they start when all else is there
 };

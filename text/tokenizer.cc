@@ -202,6 +202,8 @@ Tokenizer::Tokenizer(const TokenizerSpec& spec, PreTokenizer pretokenizer, ByteP
     const auto id = static_cast<TokenId>(i);
     const TokenType type = TypeOf(spec, i);
     token_bytes_.push_back(BytesOf(token, type));
+    longest_token_bytes_ =
+        std::max(longest_token_bytes_, static_cast<int32_t>(token_bytes_.back().size()));
     is_control_.push_back(type == kControl);
     if (IsSpecial(type)) specials_.Add(token, id, type == kControl);
     const bool known_end = type == kControl && std::find(kKnownEnds.begin(), kKnownEnds.end(),

@@ -106,6 +106,8 @@ class Tokenizer {
   // The id of the control or user-defined token that is written `text`.
   std::optional<TokenId> FindSpecial(std::string_view text) const;
 
+  // Of a token's bytes: no text of n bytes has fewer than n / this tokens.
+  int32_t longest_token_bytes() const { return longest_token_bytes_; }
   int32_t vocab_size() const { return static_cast<int32_t>(token_bytes_.size()); }
   std::optional<TokenId> bos() const { return bos_; }
   std::optional<TokenId> eos() const { return eos_; }
@@ -129,6 +131,7 @@ class Tokenizer {
   SpecialTokenMatcher specials_;
   std::vector<std::string> token_bytes_;  // by id
   std::vector<uint8_t> is_control_;       // by id
+  int32_t longest_token_bytes_ = 0;
   std::optional<TokenId> bos_;
   std::optional<TokenId> eos_;
   bool add_bos_;

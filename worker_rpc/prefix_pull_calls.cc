@@ -77,17 +77,27 @@ grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(Engine* engine,
 }
 
 grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest& request,
-                                    v1::SendPrefixResponse* response) {
+                                    v1::SendPrefixResponse* response,
+                                    const std::shared_ptr<CallGate>& gate) {
+  struct Place {
+    std::shared_ptr<CallGate> gate;
+    CallGate::Pass pass;
+  };
   auto call = std::make_shared<UnaryCall<v1::SendPrefixResponse>>(response);
   call->Hold();
-  const absl::Status fits =
-      CheckPrefixSize(request.token_ids_size(), engine->options().context_length);
+  absl::StatusOr<CallGate::Pass> pass = gate->Enter();
+  absl::Status fits = pass.status();
+  if (fits.ok()) {
+    fits = CheckPrefixSize(request.token_ids_size(), engine->options().context_length);
+  }
   if (!fits.ok()) {
     call->Fail(ToGrpcStatus(fits));
     return call.get();
   }
+  // Until the engine has answered, which may be after the client has gone and this service too.
+  const auto place = std::make_shared<Place>(Place{.gate = gate, .pass = *std::move(pass)});
   engine->SendPrefix(SendPrefixRequestFromWire(request),
-                     [call](const absl::StatusOr<int32_t>& tokens) {
+                     [call, place](const absl::StatusOr<int32_t>& tokens) {
                        if (!tokens.ok()) return call->Fail(ToGrpcStatus(tokens.status()));
                        v1::SendPrefixResponse answer;
                        answer.set_tokens(*tokens);

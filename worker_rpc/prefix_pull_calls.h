@@ -21,6 +21,7 @@ grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(Engine* engine,
                                                          const v1::PullPrefixRequest& request,
                                                          absl::StatusOr<CallGate::Pass> pass);
 grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest& request,
-                                    v1::SendPrefixResponse* response);
+                                    v1::SendPrefixResponse* response,
+                                    const std::shared_ptr<CallGate>& gate);
 
 }  // namespace baton

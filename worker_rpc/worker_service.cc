@@ -125,7 +125,7 @@ grpc::ServerWriteReactor<v1::PullPrefixEvent>* WorkerService::PullPrefix(
 grpc::ServerUnaryReactor* WorkerService::SendPrefix(grpc::CallbackServerContext*,
                                                     const v1::SendPrefixRequest* request,
                                                     v1::SendPrefixResponse* response) {
-  return StartSend(engine_, *request, response);
+  return StartSend(engine_, *request, response, sends_);
 }
 
 void WorkerService::SetAddress(const std::string& address) {

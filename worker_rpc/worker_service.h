@@ -18,7 +18,7 @@ int64_t ResidentBytes();
 
 // Readers of KV events at a time: one for each router, and those whose end was not noticed yet.
 inline constexpr int32_t kMaxKvEventStreams = 64;
-// Pulls that this worker is asked for at a time.
+// Pulls that this worker is asked for at a time, and prefixes to send for other workers' pulls.
 inline constexpr int32_t kMaxPulls = 1024;
 
 class WorkerService final : public v1::Worker::CallbackService {
@@ -65,6 +65,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   bool draining_ = false;
   CallGate kv_event_streams_{kMaxKvEventStreams};
   CallGate pulls_{kMaxPulls};
+  const std::shared_ptr<CallGate> sends_ = std::make_shared<CallGate>(kMaxPulls);
   TaskPool tasks_;  // last: its tasks use all of the above
 };
 

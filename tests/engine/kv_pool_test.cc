@@ -52,6 +52,18 @@ TEST_F(KvPoolTest, ItsSizeInMiBSettlesTheBlocks) {
   EXPECT_EQ(options_.kv_blocks, (3 << 20) / pool->layout().bytes_per_block());
 }
 
+TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
+  options_.kv_blocks = 1 << 29;  // terabytes
+  for (const bool shm : {false, true}) {
+    options_.transfer_shm = shm;
+    const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+    EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(pool.status().message().find("536870913 blocks of KV need "), std::string::npos)
+        << pool.status();
+    EXPECT_NE(pool.status().message().find("MiB, this host has "), std::string::npos);
+  }
+}
+
 TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
   options_.kv_blocks = 4000;
   const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);

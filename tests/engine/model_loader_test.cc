@@ -72,6 +72,20 @@ TEST_F(ModelLoaderTest, AHyperParameterChangesTheFingerprintANameDoesNot) {
   EXPECT_EQ(ModelFingerprint(**ParseGguf(bytes_)), before);
 }
 
+// A worker with another end token would end a resumed answer elsewhere.
+TEST_F(ModelLoaderTest, WhatMakesTokensOrPromptsChangesTheFingerprint) {
+  const std::string before = ModelFingerprint(*file_);
+  const std::string eos = "tokenizer.ggml.eos_token_id";
+  bytes_ = CopyModel(*file_, {eos}).Scalar<uint32_t>(eos, GgufValueType::kUint32, 3).Build();
+  EXPECT_NE(ModelFingerprint(**ParseGguf(bytes_)), before);
+  for (const char* key : {"tokenizer.ggml.pre", "tokenizer.chat_template"}) {
+    bytes_ = CopyModel(*file_, {key}).String(key, "other").Build();
+    EXPECT_NE(ModelFingerprint(**ParseGguf(bytes_)), before) << key;
+  }
+  bytes_ = CopyModel(*file_, {"tokenizer.ggml.merges"}).Build();
+  EXPECT_NE(ModelFingerprint(**ParseGguf(bytes_)), before);
+}
+
 TEST_F(ModelLoaderTest, AModelWithoutANameIsCalledAsItsFile) {
   EXPECT_EQ(Read(CopyModel(*file_, {"general.name"}))->config.name, "name");
 }

@@ -28,6 +28,11 @@ TEST(RequestValidation, APromptThatFillsTheContextIsRefusedWithBothNumbers) {
 TEST(RequestValidation, PromptBytesAreBounded) {
   EXPECT_TRUE(CheckPromptBytes(kLimits, 100).ok());
   EXPECT_THAT(Message(CheckPromptBytes(kLimits, 101)), HasSubstr("at most 100"));
+  constexpr RequestLimits kModel{
+      .max_prompt_bytes = 1000, .context_length = 20, .longest_token_bytes = 5};
+  EXPECT_TRUE(CheckPromptBytes(kModel, 100).ok());
+  EXPECT_THAT(Message(CheckPromptBytes(kModel, 101)),
+              HasSubstr("101 bytes are more than 20 tokens"));
 }
 
 TEST(RequestValidation, TokenIdsOutsideTheVocabularyAreNamedWithTheirPosition) {

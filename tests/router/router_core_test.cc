@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -84,6 +86,45 @@ TEST(RouterCore, WhatWasSentCountsAsPendingUntilItIsComputed) {
   core.PrefillDone(route->plan);
   core.PrefillDone(route->plan);  // nothing is left to count off
   EXPECT_EQ(prompts_of("prefill"), 0u);
+}
+
+TEST(RouterCore, ChoosesOnlyWorkersThatHoldAsMuchOfTheAnswerAsAny) {
+  const SystemClock clock;
+  RouterOptions options;
+  options.routing.policy = RoutingPolicyKind::kRoundRobin;
+  RouterCore core(options, &clock);
+  WorkerReport small = Report("small");
+  small.pool_tokens = 1000;
+  WorkerReport large = Report("large");
+  large.pool_tokens = 4000;
+  WorkerReport narrow = Report("narrow");
+  narrow.pool_tokens = 4000;
+  narrow.context_length = 2000;
+  for (const WorkerReport& report : {small, large, narrow}) {
+    ASSERT_TRUE(core.Heartbeat(report).ok());
+  }
+  const auto chosen = [&core](int64_t tokens, int64_t least_room = 0) {
+    std::set<std::string> workers;
+    for (int i = 0; i < 6; ++i) {
+      const absl::StatusOr<Route> route = core.ChooseRoute({.prompt_hashes = {},
+                                                            .prompt_tokens = 100,
+                                                            .sequence_tokens = tokens,
+                                                            .least_room = least_room});
+      if (!route.ok()) return std::set<std::string>{std::string(route.status().message())};
+      EXPECT_EQ(route->room, least_room > 0 ? least_room : std::min<int64_t>(tokens, 4000));
+      workers.insert(route->decode_id);
+    }
+    return workers;
+  };
+  using Workers = std::set<std::string>;
+  EXPECT_EQ(chosen(1000), (Workers{"small", "large", "narrow"}));
+  EXPECT_EQ(chosen(1001), (Workers{"large", "narrow"}));
+  EXPECT_EQ(chosen(2001), Workers{"large"});
+  EXPECT_EQ(chosen(100'000), Workers{"large"}) << "the whole fits nowhere";
+  EXPECT_EQ(chosen(100'000, 2000), (Workers{"large", "narrow"})) << "where it was begun";
+  core.Leave("large", Epoch(1));
+  EXPECT_EQ(chosen(3000, 3000), Workers{"no decode worker is left that can hold 3000 tokens of the "
+                                        "request; at most 2000 fit into one"});
 }
 
 TEST(RouterCore, LearnsFromTheWorkersThatAreThere) {

@@ -14,6 +14,9 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMaxPromptBytes = 100;
 constexpr int32_t kContextLength = 64;
+constexpr RequestLimits kOfNoModel{.max_prompt_bytes = kMaxPromptBytes};
+constexpr RequestLimits kLimits{.max_prompt_bytes = kMaxPromptBytes,
+                                .context_length = kContextLength};
 
 std::string Refusal(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -93,22 +96,22 @@ TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();
   ids.Resize(kContextLength - 1, 7);
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
+  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
   ids.Add(7);
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
               HasSubstr("the prompt has 64 tokens; the model's context of 64"));
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, /*context_length=*/0).ok());
+  EXPECT_TRUE(CheckRequest(request, kOfNoModel).ok());
   ids.Resize((1 << 20) + 1, 7);
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, /*context_length=*/0)),
+  EXPECT_THAT(Refusal(CheckRequest(request, kOfNoModel)),
               HasSubstr("prompt_token_ids' size is 1048577; at most 1048576"));
 }
 
 TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
   v1::GenerateRequest request;
   for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
+  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
   request.mutable_messages()->add_messages();
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
               HasSubstr("messages' size is 4097; at most 4096"));
 
   const auto model = *ServedModel::Create(ByteModel());
@@ -121,15 +124,13 @@ TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
 TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
   v1::GenerateRequest request;
   request.set_prompt(std::string(101, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
-              HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("is 101; at most 100"));
   v1::ChatMessage* message = request.mutable_messages()->add_messages();
   message->set_role("user");
   message->set_content(std::string(97, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kMaxPromptBytes, kContextLength)),
-              HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("is 101; at most 100"));
   message->mutable_content()->pop_back();
-  EXPECT_TRUE(CheckRequest(request, kMaxPromptBytes, kContextLength).ok());
+  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
 }
 
 TEST(RouterWire, DetokenizedIdsAreBounded) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 #include "baton/v1/worker.pb.h"
@@ -49,6 +50,19 @@ TEST(StreamWriter, TakesOneLargeMessageWhenNothingWaits) {
   EXPECT_TRUE(stream.SendBytes(1));  // on its way
   EXPECT_TRUE(stream.SendBytes(5 * kMiB));
   EXPECT_FALSE(stream.SendBytes(1));
+}
+
+TEST(StreamWriter, IsStalledSinceItsWriteBegan) {
+  const auto before = std::chrono::steady_clock::now();
+  UnreadStream stream(10);
+  const auto later = before + std::chrono::hours(1);
+  EXPECT_EQ(stream.StalledSince(later), later) << "nothing waits";
+  EXPECT_TRUE(stream.SendBytes(1));
+  const auto since = stream.StalledSince(later);
+  EXPECT_GE(since, before);
+  EXPECT_LE(since, std::chrono::steady_clock::now());
+  EXPECT_TRUE(stream.SendBytes(1));
+  EXPECT_EQ(stream.StalledSince(later), since) << "the same write";
 }
 
 }  // namespace

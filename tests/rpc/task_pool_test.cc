@@ -54,6 +54,25 @@ TEST(TaskPool, AFullQueueRefusesAndDropsTheTaskNamingTheBound) {
   EXPECT_EQ(*captured, 0);
 }
 
+TEST(TaskPool, WhatMattersMoreStartsFirst) {
+  TaskPool pool(1, 8, "things to do");
+  std::promise<void> started, gate, last;
+  ASSERT_TRUE(pool.Post([&] {
+                    started.set_value();
+                    gate.get_future().wait();
+                  })
+                  .ok());
+  started.get_future().wait();
+  std::vector<int> order;
+  for (const int priority : {0, -5, 7, 0, 7}) {
+    ASSERT_TRUE(pool.Post([&order, priority] { order.push_back(priority); }, priority).ok());
+  }
+  ASSERT_TRUE(pool.Post([&last] { last.set_value(); }, -100).ok());
+  gate.set_value();
+  last.get_future().wait();
+  EXPECT_THAT(order, ::testing::ElementsAre(7, 7, 0, 0, -5));
+}
+
 TEST(TaskPool, TheDestructorDropsWhatIsQueuedAndWaitsForWhatRuns) {
   const auto captured = std::make_shared<int>(0);
   std::promise<void> gate;

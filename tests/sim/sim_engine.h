@@ -87,6 +87,7 @@ class SimEngine {
   bool idle() const { return core_->idle() && inbox_.empty(); }
   int32_t queued() const;
   int32_t available_blocks() const { return cache_->available_blocks(); }
+  int32_t pool_blocks() const { return cache_->num_blocks(); }
   const KvCacheManager& cache() const { return *cache_; }
   const Scheduler& scheduler() const { return *scheduler_; }
   const WorkerCore& core() const { return *core_; }

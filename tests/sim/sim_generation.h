@@ -36,6 +36,7 @@ class SimRouter::Generation final : public SilenceListener,
          .prompt_hashes = ChainedHashes(request_.cache_namespace, UnitsFromTokens(request_.prompt)),
          .cache_namespace = request_.cache_namespace,
          .choices = AnswerChoices(request_.n),
+         .new_tokens = request_.sampling.max_tokens.value_or(INT32_MAX),
          .placement = request_.placement},
         shared_from_this());
   }

@@ -240,6 +240,8 @@ WorkerReport SimWorker::Report() const {
   report.queued = engine_->queued();
   report.block_size = options_.engine.block_size;
   report.available_blocks = engine_->available_blocks();
+  report.pool_tokens = int64_t{engine_->pool_blocks()} * options_.engine.block_size;
+  report.context_length = options_.engine.context_length;
   return report;
 }
 

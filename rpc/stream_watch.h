@@ -1,0 +1,63 @@
+// Finds response streams whose client takes nothing any more. Its connection may be alive and
+// answer pings: flow control holds such a stream's next message back for ever, and with it the
+// place of its request.
+//
+// Thread safety: every function, from any thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace baton {
+
+class WatchedStream {
+ public:
+  virtual ~WatchedStream() = default;
+  // Since when something it gave to gRPC has not left; `now` when nothing waits.
+  virtual std::chrono::steady_clock::time_point StalledSince(
+      std::chrono::steady_clock::time_point now) = 0;
+  // Ends it as if the client were gone.
+  virtual void Abandon() = 0;
+};
+
+class StreamWatch {
+ public:
+  explicit StreamWatch(std::chrono::milliseconds patience) : patience_(patience) {}
+
+  // Until it is destroyed; it is not kept alive.
+  void Add(const std::shared_ptr<WatchedStream>& stream) {
+    std::lock_guard lock(mutex_);
+    streams_.push_back(stream);
+  }
+
+  // Call now and then. Returns how many it abandoned.
+  int Tick(std::chrono::steady_clock::time_point now) {
+    int abandoned = 0;
+    for (const std::shared_ptr<WatchedStream>& stream : Alive()) {
+      if (now - stream->StalledSince(now) < patience_) continue;
+      stream->Abandon();
+      ++abandoned;
+    }
+    return abandoned;
+  }
+
+ private:
+  std::vector<std::shared_ptr<WatchedStream>> Alive() {
+    std::vector<std::shared_ptr<WatchedStream>> alive;
+    std::lock_guard lock(mutex_);
+    std::erase_if(streams_, [](const auto& stream) { return stream.expired(); });
+    for (const std::weak_ptr<WatchedStream>& stream : streams_) {
+      if (auto held = stream.lock()) alive.push_back(std::move(held));
+    }
+    return alive;
+  }
+
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<WatchedStream>> streams_;
+};
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+#include "rpc/stream_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace baton {
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+using std::chrono::milliseconds;
+
+class FakeStream final : public WatchedStream {
+ public:
+  Time StalledSince(Time now) override { return writing ? since : now; }
+  void Abandon() override { ++abandoned; }
+
+  bool writing = false;
+  Time since;
+  int abandoned = 0;
+};
+
+TEST(StreamWatch, AbandonsOnlyWhatHasWaitedTooLong) {
+  const Time start{};
+  StreamWatch watch(milliseconds(100));
+  const auto idle = std::make_shared<FakeStream>();
+  const auto young = std::make_shared<FakeStream>();
+  const auto old = std::make_shared<FakeStream>();
+  auto gone = std::make_shared<FakeStream>();
+  for (const auto& stream : {idle, young, old, gone}) watch.Add(stream);
+  young->writing = old->writing = gone->writing = true;
+  young->since = start + milliseconds(50);
+  old->since = gone->since = start;
+  gone.reset();
+  EXPECT_EQ(watch.Tick(start + milliseconds(99)), 0);
+  EXPECT_EQ(watch.Tick(start + milliseconds(100)), 1);
+  EXPECT_EQ(old->abandoned, 1);
+  old->writing = false;
+  EXPECT_EQ(watch.Tick(start + milliseconds(160)), 1);
+  EXPECT_EQ(young->abandoned, 1);
+  EXPECT_EQ(idle->abandoned, 0);
+}
+
+}  // namespace
+}  // namespace baton
