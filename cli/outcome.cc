@@ -1,0 +1,47 @@
+#include "cli/outcome.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/exit_code.h"
+
+namespace baton {
+
+void ReserveStandardFiles() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) >= 0) continue;
+    (void)open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free number
+  }
+}
+
+int ReportError(const absl::Status& status) {
+  std::fprintf(stderr, "baton: %s: %s\n",
+               std::string(absl::StatusCodeToString(status.code())).c_str(),
+               std::string(status.message()).c_str());
+  return ExitCodeOf(status);
+}
+
+absl::Status CheckWritten(std::FILE* output) {
+  errno = 0;
+  const bool failed_before = std::ferror(output) != 0;
+  const bool fails = std::fflush(output) != 0;
+  if (!failed_before && !fails) return absl::OkStatus();
+  const char* const why = errno != 0 ? std::strerror(errno) : "an earlier write failed";
+  return absl::UnavailableError(absl::StrCat("results are lost: cannot write them: ", why));
+}
+
+int EndCommand(int exit_code) {
+  absl::Status written = CheckWritten(stdout);
+  if (written.ok() && !std::cout.good()) written = absl::UnavailableError("results are lost");
+  if (written.ok()) return exit_code;
+  const int lost = ReportError(written);
+  return exit_code == kExitSuccess ? lost : exit_code;
+}
+
+}  // namespace baton

@@ -1,0 +1,29 @@
+// How a command tells its outcome: an error on standard error, and the exit code
+// (common/exit_code.h).
+//
+// Thread safety: from any thread.
+#pragma once
+
+#include <cstdio>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+// The first thing a program does. Where standard input, output or error was closed, the next file
+// or socket would get its number, and what is printed; so something takes it that can neither be
+// read nor written.
+void ReserveStandardFiles();
+
+// Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
+int ReportError(const absl::Status& status);
+
+// Unavailable when not everything that was ever printed to `output` is written: a full disk, for
+// example. Flushes it.
+absl::Status CheckWritten(std::FILE* output);
+
+// The last thing a program does: the exit code of a command that ended with `exit_code`, which is
+// no success where its results are lost on their way out.
+int EndCommand(int exit_code);
+
+}  // namespace baton
