@@ -16,11 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "cli/child_process.h"
 #include "cli/client_commands.h"
-#include "cli/commands.h"
 #include "cli/merged_log.h"
+#include "cli/outcome.h"
 #include "common/exit_code.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
+#include "rpc/channel.h"
 
 namespace baton {
 namespace {
@@ -211,7 +212,7 @@ void AddUpCommand(CommandLine& line) {
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Give up when not ready after so long, in milliseconds")
-      .Positive()
+      .Range(int64_t{1}, kMaxTimeoutMs)
       .ShowDefault();
   command.Add("--worker-argument", &options->worker_arguments,
               "Passed on to every worker, as in --worker-argument=--block-size=32");
