@@ -37,8 +37,7 @@ class JobLines {
 
   void Print(const std::string& line, bool failed) {
     std::lock_guard lock(mutex_);
-    const bool printed = std::fprintf(stdout, "%s\n", line.c_str()) >= 0;
-    if (std::fflush(stdout) != 0 || !printed) output_lost_.store(true);
+    if (!PrintResult(line + "\n")) output_lost_.store(true);
     ++done_;
     if (failed) ++failed_;
     const auto now = std::chrono::steady_clock::now();
@@ -73,11 +72,11 @@ std::string PlainResult(const JobResult& result) {
 void PrintForPeople(const std::vector<JobResult>& results) {
   for (const JobResult& result : results) {
     if (result.choice) {
-      std::printf("=== %s ===\n%s", ChoiceTitle(result).c_str(), result.text.c_str());
+      PrintResult(absl::StrCat("=== ", ChoiceTitle(result), " ===\n", result.text, "\n"));
       std::fprintf(stderr, "\n%s", ChoiceTitle(result).c_str());
+    } else {
+      PrintResult("\n");
     }
-    std::printf("\n");
-    std::fflush(stdout);
     std::fprintf(stderr, "\n%s", LedgerTable(result).c_str());
   }
 }
@@ -121,9 +120,7 @@ void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& optio
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) {
   const absl::StatusOr<std::vector<JobResult>> results =
       runner.Run(job, [&](std::string_view text) {
-        if (options.json) return;
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        std::fflush(stdout);
+        if (!options.json) PrintResult(text);
       });
   if (!results.ok()) {
     if (!options.json) return ReportError(results.status());

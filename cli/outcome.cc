@@ -27,13 +27,23 @@ int ReportError(const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
+bool PrintResult(std::string_view text) {
+  const bool failed_before = std::ferror(stdout) != 0;
+  const bool taken = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) == 0 && taken) return !failed_before;
+  const char* const why = std::strerror(errno);
+  if (!failed_before)
+    ReportError(absl::UnavailableError(absl::StrCat("cannot write results: ", why)));
+  return false;
+}
+
 absl::Status CheckWritten(std::FILE* output) {
   errno = 0;
   const bool failed_before = std::ferror(output) != 0;
   const bool fails = std::fflush(output) != 0;
   if (!failed_before && !fails) return absl::OkStatus();
-  const char* const why = errno != 0 ? std::strerror(errno) : "an earlier write failed";
-  return absl::UnavailableError(absl::StrCat("results are lost: cannot write them: ", why));
+  const char* const why = errno != 0 ? std::strerror(errno) : "a write failed before the end";
+  return absl::UnavailableError(absl::StrCat("results are lost: ", why));
 }
 
 int EndCommand(int exit_code) {

@@ -1,10 +1,11 @@
 // How a command tells its outcome: an error on standard error, and the exit code
 // (common/exit_code.h).
 //
-// Thread safety: from any thread.
+// Thread safety: from any thread; PrintResult from one at a time.
 #pragma once
 
 #include <cstdio>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -17,6 +18,10 @@ void ReserveStandardFiles();
 
 // Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
 int ReportError(const absl::Status& status);
+
+// Prints a part of the results and flushes it. False when not everything that was ever printed is
+// written; the first time, the reason is an error on standard error.
+bool PrintResult(std::string_view text);
 
 // Unavailable when not everything that was ever printed to `output` is written: a full disk, for
 // example. Flushes it.

@@ -111,8 +111,11 @@ TEST(JobRunner, NoMoreJobsAreBegunThanTheirResultsCanBeWritten) {
   InputFile input = TextFile("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n");
   {
     const FullStandardOutput full;
+    ::testing::internal::CaptureStderr();
     RunJobLines(runner, input, {.concurrency = 1, .json = true});
   }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "baton: UNAVAILABLE: cannot write results: No space left on device\n");
   std::string line;
   EXPECT_EQ(input.ReadLine(100, line), LineRead::kLine);
   EXPECT_EQ(line, "{\"prompt\":\"b\"}");

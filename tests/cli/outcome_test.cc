@@ -69,14 +69,15 @@ TEST(Outcome, LostResultsLeaveAnotherFailureItsExitCode) {
   EXPECT_THAT(end.said, HasSubstr("No space left on device"));
 }
 
-TEST(Outcome, AWriteThatFailedBeforeTheEndIsRemembered) {
-  EXPECT_EQ(EndOnFullDisk(0,
-                          [] {
-                            Print();
-                            std::fflush(stdout);
-                          })
-                .exit_code,
-            1);
+TEST(Outcome, AWriteThatFailsBeforeTheEndIsToldAtOnceAndRemembered) {
+  const End end = EndOnFullDisk(0, [] {
+    PrintResult("result\n");
+    PrintResult("another\n");
+  });
+  EXPECT_EQ(end.exit_code, 1);
+  EXPECT_EQ(end.said,
+            "baton: UNAVAILABLE: cannot write results: No space left on device\n"
+            "baton: UNAVAILABLE: results are lost: a write failed before the end\n");
   EXPECT_EQ(EndOnFullDisk(0, [] { std::cout << "result" << std::endl; }).exit_code, 1);
 }
 

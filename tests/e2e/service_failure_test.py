@@ -184,11 +184,11 @@ class Ending(unittest.TestCase):
     def test_up_ends_with_2_and_the_reason_where_a_process_is_given_what_is_wrong(self):
         done = self.failed_up("--worker-argument=--nonsense")
         self.assertRegex(done.stderr, r"\nbaton: .*-0 ended unexpectedly: exit code 2: .*--nonsense \(see --help\)\n$")
-        done = self.failed_up("--router-address", "127.0.0.1:99999")
+        done = self.failed_up(router_address="127.0.0.1:99999")
         self.assertRegex(done.stderr, r"\nbaton: .*router ended unexpectedly: exit code 2: .*99999.*\n$")
 
-    def failed_up(self, *arguments):
-        done = subprocess.run([baton(), "up", "--router-address", "127.0.0.1:0", *arguments], capture_output=True,
+    def failed_up(self, *arguments, router_address="127.0.0.1:0"):
+        done = subprocess.run([baton(), "up", "--router-address", router_address, *arguments], capture_output=True,
                               text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
         self.assertNotIn("ready", done.stdout)
