@@ -9,7 +9,6 @@
 #endif
 
 int main(int argc, char** argv) {
-  baton::ReserveStandardFiles();
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
   baton::CommandLine line("Baton serves large language models with prefill and decode split.");

@@ -1,8 +1,5 @@
 #include "cli/outcome.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <iostream>
@@ -12,13 +9,6 @@
 #include "common/exit_code.h"
 
 namespace baton {
-
-void ReserveStandardFiles() {
-  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(file, F_GETFD) >= 0) continue;
-    (void)open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free number
-  }
-}
 
 int ReportError(const absl::Status& status) {
   std::fprintf(stderr, "baton: %s: %s\n",

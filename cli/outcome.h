@@ -11,11 +11,6 @@
 
 namespace baton {
 
-// The first thing a program does. Where standard input, output or error was closed, the next file
-// or socket would get its number, and what is printed; so something takes it that can neither be
-// read nor written.
-void ReserveStandardFiles();
-
 // Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
 int ReportError(const absl::Status& status);
 

@@ -1,9 +1,8 @@
 #include "cli/outcome.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
 
 #include <cstdio>
 #include <functional>
@@ -39,19 +38,6 @@ TEST(Outcome, WhatIsWrittenIsWritten) {
   EXPECT_TRUE(CheckWritten(file).ok());
   EXPECT_EQ(std::ftell(file), 7);
   std::fclose(file);
-}
-
-TEST(Outcome, AClosedStandardInputIsNotTheNextFileThatIsOpened) {
-  const int before = dup(STDIN_FILENO);
-  close(STDIN_FILENO);
-  ReserveStandardFiles();
-  const int next = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-  char byte;
-  EXPECT_NE(next, STDIN_FILENO);
-  EXPECT_EQ(read(STDIN_FILENO, &byte, 1), -1);
-  close(next);
-  dup2(before, STDIN_FILENO);
-  close(before);
 }
 
 TEST(Outcome, LostResultsAreNoSuccess) {
