@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/client_commands.h"
+#include "cli/input_file.h"
 #include "cli/job_flags.h"
 #include "cli/ledger_table.h"
+#include "cli/outcome.h"
 #include "cli/router_client.h"
 #include "common/exit_code.h"
 #include "common/termination.h"
@@ -75,7 +78,7 @@ bool Answer(RouterClient& client, AnswerInterrupter& interrupter, const ChatOpti
   interrupter.set_answering(false);
   std::cout << std::endl;
   if (!results.ok() && !absl::IsCancelled(results.status())) {
-    std::cerr << "baton: " << results.status() << "\n";
+    ReportError(results.status());
     return false;
   }
   if (results.ok() && options.ledger) std::cerr << LedgerTable(results->front());
@@ -92,8 +95,17 @@ int Chat(const ChatOptions& options) {
     history.push_back({.role = "system", .content = options.system, .name = std::nullopt});
   }
   std::cerr << "Ctrl-C ends an answer, Ctrl-D the conversation.\n";
+  InputFile input = InputFile::StandardInput();
   std::string line;
-  while (std::cout << "> " << std::flush, std::getline(std::cin, line)) {
+  LineRead read;
+  while (std::cout << "> " << std::flush,
+         (read = input.ReadLine(kMaxJobLineBytes, line)) != LineRead::kEnd) {
+    if (read == LineRead::kFailed) return ReportError(input.status());
+    if (read == LineRead::kTooLong) {
+      ReportError(absl::InvalidArgumentError(
+          absl::StrCat("the line has more than ", kMaxJobLineBytes, " bytes")));
+      continue;
+    }
     if (line.empty()) continue;
     history.push_back({.role = "user", .content = line, .name = std::nullopt});
     if (!Answer(client, interrupter, options, history)) history.pop_back();  // may be asked again

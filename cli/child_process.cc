@@ -68,7 +68,8 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
       pid_(std::exchange(other.pid_, -1)),
       output_(std::exchange(other.output_, -1)),
       pending_(std::move(other.pending_)),
-      ending_(std::move(other.ending_)) {}
+      ending_(std::move(other.ending_)),
+      exit_code_(other.exit_code_) {}
 
 ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !Ended()) {
@@ -95,7 +96,8 @@ std::optional<std::string> ChildProcess::ReadLine() {
 std::optional<std::string> ChildProcess::Ended() {
   int status = 0;
   if (!ending_ && pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
-    ending_ = WIFEXITED(status) ? absl::StrCat("exit code ", WEXITSTATUS(status))
+    if (WIFEXITED(status)) exit_code_ = WEXITSTATUS(status);
+    ending_ = WIFEXITED(status) ? absl::StrCat("exit code ", exit_code_)
                                 : absl::StrCat("signal ", WTERMSIG(status));
   }
   return ending_;

@@ -36,6 +36,8 @@ class ChildProcess {
   std::optional<std::string> ReadLine();
   // "exit code 1", "signal 9"; nothing while it runs.
   std::optional<std::string> Ended();
+  // Of one that has Ended; negative: by a signal.
+  int exit_code() const { return exit_code_; }
   void Signal(int signal_number);
   // True when it ended within the time.
   bool WaitForEnd(int timeout_ms);
@@ -48,6 +50,7 @@ class ChildProcess {
   int output_ = -1;
   std::string pending_;
   std::optional<std::string> ending_;
+  int exit_code_ = -1;
 };
 
 }  // namespace baton

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
-#include "cli/commands.h"
+#include "cli/outcome.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 

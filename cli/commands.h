@@ -2,7 +2,6 @@
 // Exit codes: common/exit_code.h.
 #pragma once
 
-#include "absl/status/status.h"
 #include "common/command_line.h"
 
 namespace baton {
@@ -12,8 +11,5 @@ void AddRunCommand(CommandLine& line);
 void AddPerplexityCommand(CommandLine& line);
 // Returns the `inspect` command, to which `inspect worker` can be added.
 CommandLine& AddInspectCommand(CommandLine& line);
-
-// Prints "baton: CODE: message" on standard error; the exit code for this kind of error.
-int ReportError(const absl::Status& status);
 
 }  // namespace baton

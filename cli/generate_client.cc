@@ -11,6 +11,7 @@
 #include "cli/router_client.h"
 #include "common/exit_code.h"
 #include "common/termination.h"
+#include "rpc/channel.h"
 
 namespace baton {
 namespace {
@@ -45,7 +46,7 @@ void AddGenerateCommand(CommandLine& line) {
   command
       .Add("--timeout-ms", &options->client.timeout_ms,
            "Deadline of each request in milliseconds; 0: none")
-      .NotNegative()
+      .Range(int64_t{0}, kMaxTimeoutMs)
       .ShowDefault();
   static const std::map<std::string, v1::PrefillPlacement> kPlacements = {
       {"auto", v1::PREFILL_PLACEMENT_UNSPECIFIED},

@@ -3,15 +3,17 @@
 #include <chrono>
 #include <cstdio>
 #include <future>
-#include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
+#include "cli/input_file.h"
 #include "cli/inspection_table.h"
 #include "cli/local_runner.h"
+#include "cli/outcome.h"
 #include "common/command_line.h"
 #include "common/settings.h"
 #include "common/status_macros.h"
@@ -80,12 +82,14 @@ int InspectText(const Tokenizer& tokenizer, const std::string& text) {
 }
 
 // {"text"} lines in, {"ids"} lines out; a wrong line gives an {"error"} line and exit code 1.
-int InspectLines(const Tokenizer& tokenizer, std::istream& input) {
+int InspectLines(const Tokenizer& tokenizer, InputFile input) {
   std::string line;
   int64_t number = 0;
   int exit_code = 0;
-  while (std::getline(input, line)) {
+  for (LineRead read; (read = input.ReadLine(kMaxJobLineBytes, line)) != LineRead::kEnd;) {
+    if (read == LineRead::kFailed) return ReportError(input.status());
     ++number;
+    if (read == LineRead::kTooLong) line.clear();  // no object
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("text") || !json["text"].is_string()) {
       std::printf("{\"error\":\"line %lld: not an object with a text\"}\n",
@@ -147,7 +151,7 @@ CommandLine& AddInspectCommand(CommandLine& line) {
     const auto tokenizer = LoadTokenizer(*tokens_path);
     if (!tokenizer.ok()) return ReportError(tokenizer.status());
     return text->has_value() ? InspectText(**tokenizer, **text)
-                             : InspectLines(**tokenizer, std::cin);
+                             : InspectLines(**tokenizer, InputFile::StandardInput());
   });
 
   CommandLine& blocks = inspect.AddCommand(
@@ -163,8 +167,8 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   options->job.sampling.max_tokens = 64;
   options->job.sampling.temperature = 0;
   blocks.Add("--prompt", &options->job.prompt, "Text to continue").Required();
-  blocks.Add("--max-tokens", &options->job.sampling.max_tokens,
-             "Tokens to generate; 64 by default");
+  blocks.Add("--max-tokens", &options->job.sampling.max_tokens, "Tokens to generate; 64 by default")
+      .Range(1, std::numeric_limits<int32_t>::max());
   RegisterSettings(options->engine, options->settings);
   blocks.AddSettings(options->settings, "Engine");
   blocks.OnRun([options] { return InspectBlocks(options->engine, options->job); });

@@ -6,8 +6,8 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
-#include "cli/commands.h"
 #include "cli/inspection_table.h"
+#include "cli/outcome.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 

@@ -1,8 +1,7 @@
 #include "cli/job_flags.h"
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -10,18 +9,25 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cli/input_file.h"
+#include "cli/outcome.h"
 #include "common/choices.h"
 #include "common/exit_code.h"
 
 namespace baton {
 namespace {
 
+constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+
 absl::Status AddLogitBias(const std::string& entry, SamplingParams& sampling) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(entry, absl::MaxSplits(':', 1));
   TokenId token = 0;
   float bias = 0;
-  if (!absl::SimpleAtoi(parts.first, &token) || !absl::SimpleAtof(parts.second, &bias)) {
-    return absl::InvalidArgumentError(absl::StrCat("is ", entry, ", must be ID:BIAS, as in 42:-5"));
+  if (!absl::SimpleAtoi(parts.first, &token) || token < 0 ||
+      !absl::SimpleAtof(parts.second, &bias) || !(bias >= -100 && bias <= 100)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is ", entry, ", must be ID:BIAS, as in 42:-5, with an ID of 0 to ", kMaxInt,
+                     " and a BIAS of -100 to 100"));
   }
   if (!sampling.logit_bias.emplace(token, bias).second) {
     return absl::InvalidArgumentError(absl::StrCat("names token ", parts.first, " twice"));
@@ -49,7 +55,7 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .ShowDefault()
       .Group("Sampling");
   line.Add("--priority", &flags.job.priority,
-           "Of --prompt or --chat: higher goes first and gives way last; -100 to 100")
+           "Of --prompt or --chat: higher goes first and gives way last")
       .Range(-100, 100)
       .ShowDefault()
       .Group("Jobs");
@@ -59,26 +65,31 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
 
 void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
   // A field whose absence means its default, and one that may stay absent.
-  const auto add = [&line](const char* name, auto* field, const char* help) {
-    line.Add(name, field, help).Group("Sampling").ShowDefault();
+  const auto add = [&line](const char* name, auto* field, auto least, auto most, const char* help) {
+    line.Add(name, field, help).Range(least, most).Group("Sampling").ShowDefault();
   };
-  const auto add_optional = [&line](const char* name, auto* field, const char* help) {
-    line.Add(name, field, help).Group("Sampling");
+  const auto add_optional = [&line](const char* name, auto* field, int least, int most,
+                                    const char* help) {
+    line.Add(name, field, help).Range(least, most).Group("Sampling");
   };
-  add_optional("--max-tokens", &s.max_tokens,
-               "Tokens to generate, from 1; else to the context's end");
-  add("--min-tokens", &s.min_tokens, "No token ends the answer before so many; 0 to --max-tokens");
-  add("--temperature", &s.temperature, "0 is greedy; 0 to 100");
-  add("--top-k", &s.top_k, "Only so many most likely tokens, from 0; 0: all");
-  add("--top-p", &s.top_p, "Only the most likely tokens with this share; above 0, to 1");
-  add("--min-p", &s.min_p,
-      "Only tokens with this share of the likeliest one's probability; 0 to 1");
-  add("--repetition-penalty", &s.repetition_penalty,
-      "Above 1: discourage known tokens; 0.01 to 100");
-  add("--presence-penalty", &s.presence_penalty, "Subtracted once from generated tokens; -2 to 2");
-  add("--frequency-penalty", &s.frequency_penalty, "Subtracted for every time generated; -2 to 2");
-  add_optional("--seed", &s.seed, "For the same answer again; 0 to 2^64-1");
-  add_optional("--logprobs", &s.logprobs, "Report so many alternatives for each token; 0 to 20");
+  add_optional("--max-tokens", &s.max_tokens, 1, kMaxInt,
+               "Tokens to generate; else to the context's end");
+  add("--min-tokens", &s.min_tokens, 0, kMaxInt,
+      "No token ends the answer before so many; at most --max-tokens");
+  add("--temperature", &s.temperature, 0.0, 100.0, "0 is greedy");
+  add("--top-k", &s.top_k, 0, kMaxInt, "Only so many most likely tokens; 0: all");
+  add("--top-p", &s.top_p, 0.0, 1.0, "Only the most likely tokens with this share; above 0");
+  add("--min-p", &s.min_p, 0.0, 1.0,
+      "Only tokens with this share of the likeliest one's probability");
+  add("--repetition-penalty", &s.repetition_penalty, 0.01, 100.0,
+      "Above 1: discourage known tokens");
+  add("--presence-penalty", &s.presence_penalty, -2.0, 2.0,
+      "Subtracted once from generated tokens");
+  add("--frequency-penalty", &s.frequency_penalty, -2.0, 2.0,
+      "Subtracted for every time generated");
+  line.Add("--seed", &s.seed, "For the same answer again; 0 to 2^64-1").Group("Sampling");
+  add_optional("--logprobs", &s.logprobs, 0, kMaxTopLogprobs,
+               "Report so many alternatives for each token");
   line.AddParsedList(
           "--logit-bias", [&s](const std::string& entry) { return AddLogitBias(entry, s); },
           "ID:BIAS, added to that token's logit; -100 to 100 (repeatable)")
@@ -90,6 +101,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
   line.Add("--stop-token-id", &s.stop_token_ids,
            "Token that ends the answer, beside the model's own (repeatable)")
       .TakesOne()
+      .Range(0, kMaxInt)
       .Group("Sampling");
   line.AddFlag("--ignore-eos", &s.ignore_eos, "Do not end at the model's own end token")
       .Group("Sampling");
@@ -97,13 +109,10 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
 
 int RunFlaggedJobs(JobRunner& runner, JobFlags& flags) {
   if (flags.jobs) {
-    if (*flags.jobs == "-") return RunJobLines(runner, std::cin, flags.options);
-    std::ifstream file(*flags.jobs);
-    if (!file) {
-      std::fprintf(stderr, "baton: cannot read %s\n", flags.jobs->c_str());
-      return kExitUsage;
-    }
-    return RunJobLines(runner, file, flags.options);
+    absl::StatusOr<InputFile> input =
+        *flags.jobs == "-" ? InputFile::StandardInput() : InputFile::Open(*flags.jobs);
+    if (!input.ok()) return ReportError(input.status());
+    return RunJobLines(runner, *input, flags.options);
   }
   flags.job.id = "cli";
   if (flags.chat) {

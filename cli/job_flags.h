@@ -19,8 +19,8 @@ struct JobFlags {
   RunJobsOptions options;
 };
 
-// How tokens are chosen and where an answer ends; a flag for every field. What is wrong with a
-// value is said by whoever answers, except where the text is no value at all.
+// How tokens are chosen and where an answer ends; a flag for every field. A number outside its
+// field's range is refused here; what the model or another flag makes of it, by whoever answers.
 void AddSamplingFlags(CommandLine& line, SamplingParams& sampling);
 // Those, and which jobs.
 void AddJobFlags(CommandLine& line, JobFlags& flags);

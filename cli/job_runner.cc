@@ -3,14 +3,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/ledger_table.h"
-#include "cli/line_reader.h"
+#include "cli/outcome.h"
 #include "common/exit_code.h"
 
 namespace baton {
@@ -18,22 +17,18 @@ namespace {
 
 constexpr auto kProgressInterval = std::chrono::seconds(2);
 
-std::string ErrorText(const absl::Status& status) {
-  return std::string(absl::StatusCodeToString(status.code())) + ": " +
-         std::string(status.message());
-}
-
 // Hands out lines and collects results. Apart, so that results are printed while a line is waited
 // for.
 class JobLines {
  public:
-  explicit JobLines(std::istream& input) : input_(input) {}
+  explicit JobLines(InputFile& input) : input_(input) {}
 
-  // The next line that is not blank, with its number.
+  // The next line that is not blank, with its number; the end too where there is no use in more.
   LineRead Next(std::string& line, int64_t& number) {
     std::lock_guard lock(input_mutex_);
     while (true) {
-      const LineRead read = ReadLine(input_, kMaxJobLineBytes, line);
+      if (output_lost_.load()) return LineRead::kEnd;
+      const LineRead read = input_.ReadLine(kMaxJobLineBytes, line);
       number = ++lines_;
       const bool blank = line.find_first_not_of(" \t\r") == std::string::npos;
       if (read != LineRead::kLine || !blank) return read;
@@ -42,8 +37,7 @@ class JobLines {
 
   void Print(const std::string& line, bool failed) {
     std::lock_guard lock(mutex_);
-    std::fprintf(stdout, "%s\n", line.c_str());
-    std::fflush(stdout);
+    if (!PrintResult(line + "\n")) output_lost_.store(true);
     ++done_;
     if (failed) ++failed_;
     const auto now = std::chrono::steady_clock::now();
@@ -56,8 +50,9 @@ class JobLines {
   int64_t failed() const { return failed_; }
 
  private:
-  std::istream& input_;
+  InputFile& input_;
   std::mutex input_mutex_;
+  std::atomic<bool> output_lost_ = false;
   std::mutex mutex_;
   int64_t lines_ = 0;
   int64_t done_ = 0;
@@ -77,11 +72,11 @@ std::string PlainResult(const JobResult& result) {
 void PrintForPeople(const std::vector<JobResult>& results) {
   for (const JobResult& result : results) {
     if (result.choice) {
-      std::printf("=== %s ===\n%s", ChoiceTitle(result).c_str(), result.text.c_str());
+      PrintResult(absl::StrCat("=== ", ChoiceTitle(result), " ===\n", result.text, "\n"));
       std::fprintf(stderr, "\n%s", ChoiceTitle(result).c_str());
+    } else {
+      PrintResult("\n");
     }
-    std::printf("\n");
-    std::fflush(stdout);
     std::fprintf(stderr, "\n%s", LedgerTable(result).c_str());
   }
 }
@@ -94,7 +89,9 @@ absl::Status TooLong(int64_t number) {
 void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& options) {
   std::string line;
   int64_t number = 0;
-  for (LineRead read; (read = lines.Next(line, number)) != LineRead::kEnd;) {
+  while (true) {
+    const LineRead read = lines.Next(line, number);
+    if (read == LineRead::kEnd || read == LineRead::kFailed) return;
     if (read == LineRead::kTooLong) {
       lines.Print(ErrorLine(absl::StrCat(number), TooLong(number)), true);
       continue;
@@ -123,16 +120,11 @@ void AnswerLines(JobRunner& runner, JobLines& lines, const RunJobsOptions& optio
 int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) {
   const absl::StatusOr<std::vector<JobResult>> results =
       runner.Run(job, [&](std::string_view text) {
-        if (options.json) return;
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        std::fflush(stdout);
+        if (!options.json) PrintResult(text);
       });
   if (!results.ok()) {
-    if (options.json) {
-      std::printf("%s\n", ErrorLine(job.id, results.status()).c_str());
-    } else {
-      std::fprintf(stderr, "baton: %s\n", ErrorText(results.status()).c_str());
-    }
+    if (!options.json) return ReportError(results.status());
+    std::printf("%s\n", ErrorLine(job.id, results.status()).c_str());
     return ExitCodeOf(results.status());
   }
   if (options.json) {
@@ -143,13 +135,17 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options) 
   return kExitSuccess;
 }
 
-int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options) {
+int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options) {
   JobLines lines(input);
   std::vector<std::thread> threads;
   for (int i = 0; i < options.concurrency; ++i) {
     threads.emplace_back([&] { AnswerLines(runner, lines, options); });
   }
   for (std::thread& thread : threads) thread.join();
+  if (!input.status().ok()) {
+    ReportError(input.status());
+    return kExitFailed;
+  }
   return lines.failed() == 0 ? kExitSuccess : kExitFailed;
 }
 

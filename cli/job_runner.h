@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <istream>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/input_file.h"
 #include "cli/jobs.h"
 
 namespace baton {
@@ -42,7 +42,8 @@ int RunOneJob(JobRunner& runner, const Job& job, const RunJobsOptions& options);
 
 // Answers every line of `input`, results in the order in which they end; progress on standard
 // error. A line that is not a job is an error line of its own. Returns 0 when every job succeeded,
-// else 1, whatever was wrong.
-int RunJobLines(JobRunner& runner, std::istream& input, const RunJobsOptions& options);
+// else 1, whatever was wrong. No new line is begun once reading fails, which is an error, or once
+// results cannot be written any more, which is the caller's to tell (cli/outcome.h).
+int RunJobLines(JobRunner& runner, InputFile& input, const RunJobsOptions& options);
 
 }  // namespace baton

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/check.h"
 
 namespace baton {
 namespace {
@@ -44,8 +45,10 @@ absl::StatusOr<int> MergedLog::AddWriter(const std::string& name) {
   if (pipe2(ends, O_CLOEXEC) != 0) return NoPipe();
   {
     std::lock_guard lock(mutex_);
-    new_writers_.push_back(
-        {.prefix = absl::StrFormat("%-10s | ", name), .input = ends[0], .pending = ""});
+    new_writers_.push_back({.name = name,
+                            .prefix = absl::StrFormat("%-10s | ", name),
+                            .input = ends[0],
+                            .pending = ""});
   }
   while (write(wake_write_, "w", 1) < 0 && errno == EINTR) continue;
   return ends[1];
@@ -56,6 +59,12 @@ void MergedLog::Finish() {
   finishing_.store(true);
   close(wake_write_);
   thread_.join();
+}
+
+std::string MergedLog::LastLine(const std::string& name) const {
+  CHECK(!thread_.joinable()) << "the log has not finished";
+  const auto found = last_lines_.find(name);
+  return found == last_lines_.end() ? "" : found->second;
 }
 
 void MergedLog::Run() {
@@ -102,16 +111,22 @@ bool MergedLog::Read(Writer& writer) {
   writer.pending.append(buffer, static_cast<size_t>(count));
   std::string_view left = writer.pending;
   for (size_t end; (end = left.find('\n')) != std::string_view::npos;) {
-    Print(writer, left.substr(0, end));
+    Take(writer, left.substr(0, end));
     left.remove_prefix(end + 1);
   }
   const bool ended = count == 0;
   if (left.size() >= kMaxLineBytes || (ended && !left.empty())) {
-    Print(writer, left);
+    Take(writer, left);
     left = {};
   }
   writer.pending.erase(0, writer.pending.size() - left.size());
   return !ended;
+}
+
+void MergedLog::Take(const Writer& writer, std::string_view line) {
+  const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
+  if (!blank) last_lines_[writer.name] = line;
+  Print(writer, line);
 }
 
 void MergedLog::Print(const Writer& writer, std::string_view line) {

@@ -10,7 +10,7 @@
 // line. An output that takes nothing holds up the writers, but not the end: Finish drops what it
 // cannot print within kFinishWaitMs.
 //
-// Thread safety: AddWriter and Finish from one thread; a thread of its own does the rest.
+// Thread safety: everything from one thread; a thread of its own does the rest.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 namespace baton {
@@ -42,9 +43,13 @@ class MergedLog {
   // Prints what is left and returns when every writer has closed its pipe, as a process does when
   // it ends. Nobody is added afterwards. Idempotent.
   void Finish();
+  // The last line with something in it that this writer wrote, also one that Finish dropped. After
+  // Finish alone; empty where there is none.
+  std::string LastLine(const std::string& name) const;
 
  private:
   struct Writer {
+    std::string name;
     std::string prefix;
     int input = -1;
     std::string pending;  // a line without its end
@@ -55,6 +60,7 @@ class MergedLog {
   void TakeNewWriters();
   // False when the writer has closed its end.
   bool Read(Writer& writer);
+  void Take(const Writer& writer, std::string_view line);
   void Print(const Writer& writer, std::string_view line);
   // Waits until the output takes PIPE_BUF bytes; false when it is time to give up.
   bool WaitForRoom();
@@ -66,7 +72,8 @@ class MergedLog {
   std::vector<Writer> new_writers_;  // guarded by mutex_
   std::vector<Writer> writers_;      // the thread's
   std::atomic<bool> finishing_ = false;
-  int finish_waited_ms_ = 0;  // the thread's
+  int finish_waited_ms_ = 0;                                  // the thread's
+  absl::flat_hash_map<std::string, std::string> last_lines_;  // by writer's name; the thread's
   std::thread thread_;
 };
 

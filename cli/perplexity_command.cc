@@ -1,11 +1,11 @@
 // `baton perplexity`: how well the model predicts a text.
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/input_file.h"
+#include "cli/outcome.h"
 #include "common/command_line.h"
 #include "common/exit_code.h"
 #include "common/settings.h"
@@ -24,10 +24,11 @@ struct PerplexityOptions {
   bool json = false;
 };
 
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(StrCat("cannot read ", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  return file.ReadAll(kMaxTextBytes);
 }
 
 absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& path) {
@@ -48,14 +49,15 @@ absl::StatusOr<std::vector<TokenId>> ReadTokens(const std::string& path) {
 }
 
 absl::StatusOr<PerplexityResult> Measure(const PerplexityOptions& options) {
-  ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.engine));
   std::vector<TokenId> tokens;
+  std::string text;
   if (!options.tokens_path.empty()) {
     ASSIGN_OR_RETURN(tokens, ReadTokens(options.tokens_path));
   } else {
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(options.text_path));
-    tokens = model.tokenizer->Encode(text);
+    ASSIGN_OR_RETURN(text, ReadFile(options.text_path));
   }
+  ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(options.engine));
+  if (options.tokens_path.empty()) tokens = model.tokenizer->Encode(text);
   return MeasurePerplexity(model, options.engine, tokens,
                            [](double share) { std::fprintf(stderr, "\r%3.0f %%", share * 100); });
 }

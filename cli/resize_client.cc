@@ -7,7 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client_commands.h"
-#include "cli/commands.h"
+#include "cli/outcome.h"
+#include "engine/engine_options.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 
@@ -49,8 +50,8 @@ void AddResizeCommand(CommandLine& line) {
   CommandLine::Option mib =
       command.Add("--kv-cache-mib", &options->kv_cache_mib, "The new size in MiB");
   CommandLine::Option blocks = command.Add("--blocks", &options->blocks, "The new size in blocks");
-  mib.Positive().Excludes(blocks);
-  blocks.Positive();
+  mib.Range(1, kMaxKvCacheMib).Excludes(blocks);
+  blocks.Range(1, kMaxKvBlocks);
   command.OnRun([options] { return Resize(*options); });
 }
 

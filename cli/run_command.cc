@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/job_flags.h"
 #include "cli/local_runner.h"
+#include "cli/outcome.h"
 #include "common/command_line.h"
 #include "common/exit_code.h"
 #include "common/settings.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "cli/client_commands.h"
-#include "cli/commands.h"
+#include "cli/outcome.h"
 #include "cli/router_client.h"
 
 namespace baton {

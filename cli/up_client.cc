@@ -16,11 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "cli/child_process.h"
 #include "cli/client_commands.h"
-#include "cli/commands.h"
 #include "cli/merged_log.h"
+#include "cli/outcome.h"
 #include "common/exit_code.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
+#include "rpc/channel.h"
 
 namespace baton {
 namespace {
@@ -93,15 +94,22 @@ class Cluster {
     return std::pair(line->substr(0, space), line->substr(space + 1));
   }
 
-  // Names the first process that has ended, and how.
-  absl::Status CheckAlive() {
+  // Names the first process that has ended, and how. InvalidArgument where it says that what it was
+  // given is wrong, which it finds before it is `ready`.
+  absl::Status CheckAlive(bool ready) {
     for (const auto& child : children_) {
-      if (const std::optional<std::string> how = child->Ended()) {
-        return absl::InternalError(absl::StrCat(child->name(), " ended unexpectedly: ", *how));
-      }
+      const std::optional<std::string> how = child->Ended();
+      if (!how) continue;
+      if (child->exit_code() >= 0) said_why_ = child->name();
+      const std::string what = absl::StrCat(child->name(), " ended unexpectedly: ", *how);
+      const bool usage = !ready && child->exit_code() == kExitUsage;
+      return usage ? absl::InvalidArgumentError(what) : absl::InternalError(what);
     }
     return absl::OkStatus();
   }
+
+  // The process that CheckAlive named, where the last line of its log says why; else empty.
+  const std::string& said_why() const { return said_why_; }
 
   // The router first, so that no request loses its workers.
   void End() {
@@ -157,6 +165,7 @@ class Cluster {
   const std::string directory_;
   MergedLog* const log_;
   std::vector<std::unique_ptr<ChildProcess>> children_;
+  std::string said_why_;
 };
 
 // Runs until a signal comes (OK) or something goes wrong.
@@ -166,7 +175,7 @@ absl::Status Supervise(const UpOptions& options, Cluster& cluster, Termination& 
   bool ready = false;
   RETURN_IF_ERROR(cluster.StartRouter());
   while (termination.Wait(kPollMs) < 0) {
-    RETURN_IF_ERROR(cluster.CheckAlive());
+    RETURN_IF_ERROR(cluster.CheckAlive(ready));
     if (const auto said = cluster.RouterSays()) {
       if (said->first == "listening") RETURN_IF_ERROR(cluster.StartWorkers(said->second));
       if (said->first == "ready") {
@@ -190,7 +199,10 @@ int Up(const UpOptions& options) {
   const absl::Status status = Supervise(options, cluster, termination);
   cluster.End();
   (*log)->Finish();  // what the children said last comes before what is said about them
-  return status.ok() ? kExitSuccess : ReportError(status);
+  if (status.ok()) return kExitSuccess;
+  const std::string why = (*log)->LastLine(cluster.said_why());
+  if (why.empty()) return ReportError(status);
+  return ReportError({status.code(), absl::StrCat(status.message(), ": ", why)});
 }
 
 }  // namespace
@@ -211,7 +223,7 @@ void AddUpCommand(CommandLine& line) {
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Give up when not ready after so long, in milliseconds")
-      .Positive()
+      .Range(int64_t{1}, kMaxTimeoutMs)
       .ShowDefault();
   command.Add("--worker-argument", &options->worker_arguments,
               "Passed on to every worker, as in --worker-argument=--block-size=32");

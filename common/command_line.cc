@@ -34,6 +34,22 @@ CLI::Option* AddUnsigned(CLI::App& app, const std::string& name, Field* field,
   return app.add_option_function<std::string>(name, set, help)->type_name("UINT");
 }
 
+// Reads as CLI11 does for the field. NaN is in no range, and what is no number either.
+template <typename Number>
+CLI::Validator InRange(Number minimum, Number maximum) {
+  const auto check = [minimum, maximum](std::string& text) -> std::string {
+    Number value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= minimum && value <= maximum) return "";
+    return absl::StrCat("is ", text, ", must be ", minimum, " to ", maximum);
+  };
+  return {check, absl::StrCat("[", minimum, ", ", maximum, "]"), "range"};
+}
+
+// One line, which ends with the reason: it may be the last one that is read of a log.
+std::string FailureMessage(const CLI::App*, const CLI::Error& error) {
+  return absl::StrCat(error.what(), " (see --help)\n");
+}
+
 }  // namespace
 
 CommandLine::Option& CommandLine::Option::Group(const std::string& name) {
@@ -52,22 +68,16 @@ CommandLine::Option& CommandLine::Option::Excludes(const Option& other) {
 }
 
 CommandLine::Option& CommandLine::Option::Range(int minimum, int maximum) {
-  option_->check(CLI::Range(minimum, maximum));
+  return Range(int64_t{minimum}, int64_t{maximum});
+}
+
+CommandLine::Option& CommandLine::Option::Range(int64_t minimum, int64_t maximum) {
+  option_->check(InRange(minimum, maximum));
   return *this;
 }
 
 CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) {
-  option_->check(CLI::Range(minimum, maximum));
-  return *this;
-}
-
-CommandLine::Option& CommandLine::Option::NotNegative() {
-  option_->check(CLI::NonNegativeNumber);
-  return *this;
-}
-
-CommandLine::Option& CommandLine::Option::Positive() {
-  option_->check(CLI::PositiveNumber);
+  option_->check(InRange(minimum, maximum));
   return *this;
 }
 
@@ -89,6 +99,7 @@ CommandLine::Option& CommandLine::Option::TakesOne() {
 CommandLine::CommandLine(const std::string& description, const std::string& name)
     : app_(std::make_shared<CLI::App>(description, name)) {
   app_->footer(kExitCodeHelp);  // and of every command
+  app_->failure_message(FailureMessage);
 }
 
 CommandLine& CommandLine::AddCommand(const std::string& name, const std::string& description) {

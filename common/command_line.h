@@ -8,7 +8,7 @@
 //
 // Parsing is CLI11's, which this header keeps out of whoever includes it: it takes many seconds to
 // compile. Every help text ends with the exit codes of common/exit_code.h; an error names option
-// and value on standard error and ends the program with kExitUsage.
+// and value in one line on standard error and ends the program with kExitUsage.
 //
 // Fields must outlive the parse. They keep their values where their options are not given. Names
 // are written with their dashes ("--port"); a name given twice in one command is a bug.
@@ -44,11 +44,11 @@ class CommandLine {
     Option& Required();
     // Never together with `other`, in whichever order.
     Option& Excludes(const Option& other);
-    // What may be given, both ends included. A value outside is a usage error.
+    // Of a number: what may be given, both ends included, as the help shows it. Any other text is a
+    // usage error that names both. Every number of a command that people use has one.
     Option& Range(int minimum, int maximum);
+    Option& Range(int64_t minimum, int64_t maximum);
     Option& Range(double minimum, double maximum);
-    Option& NotNegative();
-    Option& Positive();
     Option& OneOf(const std::vector<std::string>& values);
     // The help shows the field's value of now.
     Option& ShowDefault();

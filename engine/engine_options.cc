@@ -47,12 +47,12 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
   settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
                "tokens in a KV block, a power of two");
-  settings.Add("kv-cache-mib", &options.kv_cache_mib, 0, 1 << 24,
+  settings.Add("kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
                "size of the KV pool; 0: 1024, or a quarter of the memory that is free if less");
-  settings.Add("kv-blocks", &options.kv_blocks, 0, 1 << 30,
+  settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib");
   settings.Add(
-      "kv-cache-max-mib", &options.kv_cache_max_mib, 0, 1 << 24,
+      "kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
       "address range to reserve, in which `baton resize` grows and shrinks the KV pool while "
       "it serves; 0: the pool keeps its size");
   settings.AddChoice<KvType>("kv-type", &options.kv_type,

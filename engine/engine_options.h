@@ -18,6 +18,8 @@
 namespace baton {
 
 inline constexpr int32_t kMaxEngineThreads = 256;
+inline constexpr int32_t kMaxKvCacheMib = 1 << 24;
+inline constexpr int32_t kMaxKvBlocks = 1 << 30;
 
 struct EngineOptions {
   std::string model;                     // path of a GGUF file; empty: the default model

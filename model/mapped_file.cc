@@ -31,7 +31,12 @@ absl::StatusOr<std::span<const std::byte>> Map(int file, const std::string& path
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
+  if (file < 0) {
+    const int error = errno;
+    const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("open ", path));
+    if (error == ENOTDIR) return absl::NotFoundError(status.message());  // below what is no folder
+    return status;
+  }
   absl::StatusOr<std::span<const std::byte>> bytes = Map(file, path);
   close(file);
   if (!bytes.ok()) return bytes.status();

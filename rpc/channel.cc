@@ -1,5 +1,6 @@
 #include "rpc/channel.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace baton {
@@ -23,7 +24,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 }
 
 std::chrono::system_clock::time_point DeadlineIn(int64_t timeout_ms) {
-  return std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms);
+  return std::chrono::system_clock::now() +
+         std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, kMaxTimeoutMs));
 }
 
 }  // namespace baton

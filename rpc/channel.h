@@ -29,7 +29,10 @@ inline constexpr int32_t kMaxRequestBytes = 16 << 20;
 // its own.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
 
-// The deadline `timeout_ms` from now.
+// No call waits longer, whatever it is told.
+inline constexpr int64_t kMaxTimeoutMs = int64_t{365} * 86'400'000;
+
+// The deadline `timeout_ms` from now: now where that is negative, kMaxTimeoutMs at most.
 std::chrono::system_clock::time_point DeadlineIn(int64_t timeout_ms);
 
 }  // namespace baton

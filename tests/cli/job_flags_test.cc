@@ -65,8 +65,23 @@ TEST(JobFlags, ALogitBiasThatIsNoneIsRefusedByItsText) {
   for (const char* text : {"5", "5:", ":1", "x:1", "5:x", "5:1:2", "3000000000:1", ""}) {
     EXPECT_THAT(Refusal({"--logit-bias", text}), HasSubstr("must be ID:BIAS")) << text;
   }
+  for (const char* text : {"-1:1", "5:nan", "5:100.5", "5:-inf"}) {
+    EXPECT_THAT(Refusal({"--logit-bias", text}), HasSubstr("0 to 2147483647")) << text;
+  }
   EXPECT_THAT(Refusal({"--logit-bias", "5:1", "--logit-bias", "5:2"}),
               HasSubstr("names token 5 twice"));
+}
+
+TEST(JobFlags, ANumberOutOfRangeIsRefusedWithTheRange) {
+  EXPECT_THAT(Refusal({"--max-tokens", "99999999999"}),
+              HasSubstr("--max-tokens: is 99999999999, must be 1 to 2147483647"));
+  EXPECT_THAT(Refusal({"--max-tokens", "0"}), HasSubstr("must be 1 to"));
+  EXPECT_THAT(Refusal({"--temperature", "nan"}), HasSubstr("is nan, must be 0 to 100"));
+  EXPECT_THAT(Refusal({"--repetition-penalty", "0"}), HasSubstr("must be 0.01 to 100"));
+  EXPECT_THAT(Refusal({"--presence-penalty", "-3"}), HasSubstr("must be -2 to 2"));
+  EXPECT_THAT(Refusal({"--logprobs", "21"}), HasSubstr("must be 0 to 20"));
+  EXPECT_THAT(Refusal({"--stop-token-id", "1", "--stop-token-id", "3000000000"}),
+              HasSubstr("--stop-token-id: is 3000000000, must be 0 to 2147483647"));
 }
 
 TEST(JobFlags, ASeedHasAllOf64BitsAndNoSign) {

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/cli/full_standard_output.h"
+#include "tests/cli/text_file.h"
 
 namespace baton {
 namespace {
@@ -46,7 +48,7 @@ int RunOne(const std::string& prompt, std::string& output) {
 
 int RunLines(const std::string& lines, std::string& output) {
   EchoRunner runner;
-  std::istringstream input(lines);
+  InputFile input = TextFile(lines);
   ::testing::internal::CaptureStdout();
   const int code = RunJobLines(runner, input, {.concurrency = 2, .json = true});
   output = ::testing::internal::GetCapturedStdout();
@@ -93,6 +95,30 @@ TEST(JobRunner, OneBadLineOfManyMakesTheExitCodeOne) {
     EXPECT_EQ(RunLines("{\"prompt\":\"good\"}\n" + std::string(bad), output), 1) << bad;
     EXPECT_THAT(output, AllOf(HasSubstr("good"), HasSubstr("error"))) << bad;
   }
+}
+
+TEST(JobRunner, ReadingThatFailsIsNotTheEndOfTheJobs) {
+  EchoRunner runner;
+  InputFile input(std::fopen("/", "r"), "folder");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(RunJobLines(runner, input, {.concurrency = 2, .json = true}), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "baton: UNAVAILABLE: cannot read folder: Is a directory\n");
+}
+
+TEST(JobRunner, NoMoreJobsAreBegunThanTheirResultsCanBeWritten) {
+  EchoRunner runner;
+  InputFile input = TextFile("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n");
+  {
+    const FullStandardOutput full;
+    ::testing::internal::CaptureStderr();
+    RunJobLines(runner, input, {.concurrency = 1, .json = true});
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "baton: UNAVAILABLE: cannot write results: No space left on device\n");
+  std::string line;
+  EXPECT_EQ(input.ReadLine(100, line), LineRead::kLine);
+  EXPECT_EQ(line, "{\"prompt\":\"b\"}");
 }
 
 TEST(JobRunner, ALineOverTheLimitIsAnErrorOfItsOwn) {

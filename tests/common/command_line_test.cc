@@ -10,15 +10,16 @@
 #include "absl/status/status.h"
 #include "common/exit_code.h"
 #include "common/settings.h"
+#include "common/str_cat.h"
 
 namespace baton {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 using Arguments = std::vector<std::string>;
@@ -119,22 +120,43 @@ TEST(CommandLine, ARangeHoldsItsEndsAndNothingPastThem) {
   double share = 0;
   uint64_t blocks = 0;
   int64_t timeout = 0;
-  int64_t size = 1;
   CommandLine line("A test.");
   line.Add("--count", &count, "").Range(1, 64);
   line.Add("--share", &share, "").Range(0.0, 1.0);
   line.Add("--blocks", &blocks, "").Range(1, 1 << 24);
-  line.Add("--timeout", &timeout, "").NotNegative();
-  line.Add("--size", &size, "").Positive();
-  EXPECT_EQ(Parse(line, {"--count=1", "--share=1", "--blocks=1", "--timeout=0", "--size=1"}),
-            std::nullopt);
-  EXPECT_EQ(Parse(line, {"--count=64", "--share=0", "--blocks=16777216"}), std::nullopt);
+  line.Add("--timeout", &timeout, "").Range(int64_t{0}, int64_t{1} << 40);
+  EXPECT_EQ(Parse(line, {"--count=1", "--share=1", "--blocks=1", "--timeout=0"}), std::nullopt);
+  EXPECT_EQ(
+      Parse(line, {"--count=64", "--share=0", "--blocks=16777216", "--timeout", "1099511627776"}),
+      std::nullopt);
   EXPECT_THAT(Refusal(line, {"--count=0"}), AllOf(HasSubstr("--count"), HasSubstr("1 to 64")));
   EXPECT_THAT(Refusal(line, {"--count=65"}), HasSubstr("65"));
   EXPECT_THAT(Refusal(line, {"--share=1.001"}), HasSubstr("--share"));
   EXPECT_THAT(Refusal(line, {"--blocks=0"}), HasSubstr("--blocks"));
   EXPECT_THAT(Refusal(line, {"--timeout=-1"}), HasSubstr("--timeout"));
-  EXPECT_THAT(Refusal(line, {"--size=0"}), HasSubstr("--size"));
+  EXPECT_THAT(Refusal(line, {"--timeout=1099511627777"}), HasSubstr("0 to 1099511627776"));
+}
+
+TEST(CommandLine, ARangeIsNamedWithWhateverIsNotInIt) {
+  int32_t count = 1;
+  float share = 1;
+  std::vector<int32_t> ids;
+  CommandLine line("A test.");
+  line.Add("--count", &count, "").Range(1, 64);
+  line.Add("--share", &share, "").Range(0.5, 1.0);
+  line.Add("--id", &ids, "").TakesOne().Range(0, 9);
+  for (const char* text : {"x", "2.5", "99999999999", "99999999999999999999999"}) {
+    EXPECT_EQ(Refusal(line, {std::string("--count=") + text}),
+              StrCat("--count: is ", text, ", must be 1 to 64 (see --help)\n"));
+  }
+  for (const char* text : {"nan", "inf", "-inf", "0.4", "x"}) {
+    EXPECT_EQ(Refusal(line, {"--share", text}),
+              StrCat("--share: is ", text, ", must be 0.5 to 1 (see --help)\n"));
+  }
+  EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10, must be 0 to 9"));
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(share, 1);
+  EXPECT_THAT(Help(line), AllOf(HasSubstr("[1, 64]"), HasSubstr("[0.5, 1]"), HasSubstr("[0, 9]")));
 }
 
 TEST(CommandLine, RepeatedOptionsCollectAndTakeOneEachWhereToldTo) {
@@ -201,7 +223,7 @@ TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
   EXPECT_EQ(Parse(line, {"--cache"}), std::nullopt);
   EXPECT_TRUE(cache);
   EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
-              StartsWith("--blocks: \"129\" is not in the range 1–128\n"));
+              Eq("--blocks: \"129\" is not in the range 1–128 (see --help)\n"));
   EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1–128."),
                                 HasSubstr("Default: 16."), HasSubstr("--no-cache")));
 }

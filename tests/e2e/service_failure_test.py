@@ -174,15 +174,25 @@ class Ending(unittest.TestCase):
                 self.assertIn(json.loads(output)["error"]["code"], ("UNAVAILABLE", "CANCELLED"))
 
     def test_up_without_a_readable_model_fails_and_leaves_nothing(self):
-        done = subprocess.run([baton(), "up", "--model", "/nowhere/model.gguf",
-                               "--router-address", "127.0.0.1:0"], capture_output=True, text=True,
-                              timeout=60)
-        self.assertEqual(done.returncode, 1)
-        self.assertNotIn("ready", done.stdout)
+        done = self.failed_up("--model", "/nowhere/model.gguf")
         self.assertRegex(done.stderr, r"(?m)^(prefill|decode)-0 +\| .*/nowhere/model.gguf.*$")
-        self.assertRegex(done.stderr, r"(?m)^baton: .*(prefill|decode)-0 ended unexpectedly: exit code 2$")
+        self.assertRegex(done.stderr, r"\nbaton: .*(prefill|decode)-0 ended unexpectedly: exit code 2: .*"
+                                      r"/nowhere/model.gguf.*\n$")
         for line in done.stderr.splitlines():
             self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: ")
+
+    def test_up_ends_with_2_and_the_reason_where_a_process_is_given_what_is_wrong(self):
+        done = self.failed_up("--worker-argument=--nonsense")
+        self.assertRegex(done.stderr, r"\nbaton: .*-0 ended unexpectedly: exit code 2: .*--nonsense \(see --help\)\n$")
+        done = self.failed_up(router_address="127.0.0.1:99999")
+        self.assertRegex(done.stderr, r"\nbaton: .*router ended unexpectedly: exit code 2: .*99999.*\n$")
+
+    def failed_up(self, *arguments, router_address="127.0.0.1:0"):
+        done = subprocess.run([baton(), "up", "--router-address", router_address, *arguments], capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertNotIn("ready", done.stdout)
+        return done
 
     def test_a_bad_file_or_value_ends_a_worker_with_2_and_a_taken_port_with_1(self):
         def end_of(role, *arguments):

@@ -41,6 +41,7 @@ TEST(MappedFile, ReleasedBytesCanBeReadAgain) {
 TEST(MappedFile, SaysWhyAFileCannotBeMapped) {
   const std::string path = ::testing::TempDir() + "/mapped_file_test";
   EXPECT_TRUE(absl::IsNotFound(MappedFile::Open(path + ".absent").status()));
+  EXPECT_TRUE(absl::IsNotFound(MappedFile::Open("/dev/null/file").status()));
   EXPECT_EQ(MappedFile::Open("/").status().message(), "/ is not a regular file");
   EXPECT_EQ(MappedFile::Open("/dev/null").status().message(), "/dev/null is not a regular file");
   std::ofstream(path).flush();

@@ -1,0 +1,50 @@
+// What a command reads: a file that its line names, or standard input. Nobody vouches for either: a
+// line longer than the limit is read over, never kept, and reading that fails is told from the end.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton {
+
+enum class LineRead : uint8_t { kLine, kTooLong, kEnd, kFailed };
+
+class InputFile {
+ public:
+  // InvalidArgument names the path and why it cannot be read: not there, a directory, …
+  static absl::StatusOr<InputFile> Open(const std::string& path);
+  static InputFile StandardInput();
+  // `name` is for messages. Closes `file` in the end.
+  InputFile(std::FILE* file, std::string name);
+
+  // Reads to the next newline, which is not part of `line`, or to the end of the input. kTooLong:
+  // the line had more than `max_bytes`, and `line` holds its first `max_bytes`. kFailed: status()
+  // says why; a line that had begun is lost.
+  LineRead ReadLine(size_t max_bytes, std::string& line);
+  // All that is left. InvalidArgument when that is more than `max_bytes`; else as status().
+  absl::StatusOr<std::string> ReadAll(size_t max_bytes);
+
+  // Unavailable, with name and reason, once reading has failed.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const;  // all but standard input
+  };
+
+  absl::Status Failed();
+
+  std::unique_ptr<std::FILE, Close> file_;
+  std::string name_;
+  absl::Status status_;
+};
+
+}  // namespace baton

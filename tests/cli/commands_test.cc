@@ -1,0 +1,87 @@
+// Of all commands at once.
+#include "cli/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "common/command_line.h"
+#ifdef BATON_GRPC
+#include "cli/client_commands.h"
+#endif
+
+namespace baton {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class Commands : public ::testing::Test {
+ protected:
+  Commands() {
+    AddRunCommand(line_);
+    AddPerplexityCommand(line_);
+    [[maybe_unused]] CommandLine& inspect = AddInspectCommand(line_);
+#ifdef BATON_GRPC
+    AddClientCommands(line_, inspect);
+#endif
+  }
+
+  int Run(const std::vector<const char*>& arguments) {
+    std::vector<const char*> argv = {"baton"};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int code = line_.Run(static_cast<int>(argv.size()), argv.data());
+    error_ = ::testing::internal::GetCapturedStderr();
+    output_ = ::testing::internal::GetCapturedStdout();
+    return code;
+  }
+
+  CommandLine line_{"A test."};
+  std::string output_;
+  std::string error_;
+};
+
+TEST_F(Commands, TheHelpNamesEveryNumbersRange) {
+  EXPECT_EQ(Run({"--help-all"}), 0);
+  int numbers = 0;
+  for (const std::string& option : std::vector<std::string>(absl::StrSplit(output_, " --"))) {
+    const std::string type = option.substr(option.find(' ') + 1);  // behind the name
+    if (!type.starts_with("INT") && !type.starts_with("UINT") && !type.starts_with("FLOAT")) {
+      continue;
+    }
+    ++numbers;
+    EXPECT_THAT(type, ::testing::AnyOf(ContainsRegex("^(INT|FLOAT):\\["), HasSubstr("2^64-1")));
+  }
+  EXPECT_GE(numbers, 14);
+}
+
+TEST_F(Commands, AFileThatCannotBeReadIsNamedWithTheReason) {
+  for (const std::vector<const char*>& arguments :
+       {std::vector<const char*>{"perplexity", "--text", "/"}, {"perplexity", "--tokens", "/"}}) {
+    EXPECT_EQ(Run(arguments), 2);
+    EXPECT_THAT(error_, HasSubstr("cannot read /: Is a directory"));
+  }
+}
+
+#ifdef BATON_GRPC
+TEST_F(Commands, ANumberOutOfRangeIsRefusedWithTheLimit) {
+  EXPECT_EQ(Run({"generate", "--prompt=a", "--timeout-ms", "9223372036854775807"}), 2);
+  EXPECT_THAT(error_, HasSubstr("--timeout-ms: is 9223372036854775807, must be 0 to 31536000000"));
+  EXPECT_EQ(Run({"resize", "--worker=a", "--blocks=99999999999"}), 2);
+  EXPECT_THAT(error_, HasSubstr("--blocks: is 99999999999, must be 1 to 1073741824"));
+  EXPECT_EQ(Run({"up", "--ready-timeout-ms=9223372036854775807"}), 2);
+  EXPECT_THAT(error_, HasSubstr("must be 1 to 31536000000"));
+}
+
+TEST_F(Commands, ADirectoryIsNoFileOfJobs) {
+  EXPECT_EQ(Run({"generate", "--jobs", "/"}), 2);
+  EXPECT_THAT(error_, HasSubstr("cannot read /: Is a directory"));
+}
+#endif
+
+}  // namespace
+}  // namespace baton
