@@ -143,6 +143,11 @@ double MemcpyBandwidth(int64_t bytes) {
   return static_cast<double>(bytes) / Median(seconds);
 }
 
+std::string RowName(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count) {
+  return std::string(medium.name) + "." + shape.name + "." + std::string(KvLayoutKindName(kind)) +
+         "." + std::to_string(count) + "_blocks";
+}
+
 void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count,
                 double copy_rate, Report& report) {
   const KvLayout layout = LayoutOf(shape.group, kind, kBlockSize, count);
@@ -163,12 +168,11 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
               layout_name.c_str(), static_cast<long long>(count), bytes / 1e6, median * 1e6,
               rate / 1e9, copy_rate / 1e9, rate / copy_rate);
   std::fflush(stdout);
-  report.Add(std::string(medium.name) + "." + shape.name + "." + layout_name + "." +
-                 std::to_string(count) + "_blocks",
-             rate / 1e9, "GB/s", copy_rate / 1e9);
+  report.Add(RowName(medium, shape, kind, count), rate / 1e9, "GB/s", copy_rate / 1e9);
 }
 
-void MeasureTable(int64_t max_bytes, Report& report) {
+// Of the rows whose names contain `rows`.
+void MeasureTable(int64_t max_bytes, const std::string& rows, Report& report) {
   std::printf("%-9s %-8s %-12s %6s %10s %10s %8s %8s %8s\n", "transport", "shape", "layout",
               "blocks", "MB", "us", "GB/s", "memcpy", "ratio");
   const std::vector<Medium> media = Media();
@@ -176,10 +180,12 @@ void MeasureTable(int64_t max_bytes, Report& report) {
     for (const int64_t count : kBlockCounts) {
       const KvLayout layout = LayoutOf(shape.group, KvLayoutKind::kBlockMajor, kBlockSize, count);
       if (layout.pool_bytes() > max_bytes) continue;
-      const double copy_rate = MemcpyBandwidth(layout.pool_bytes());
+      std::optional<double> copy_rate;  // in the same run, where there is a row
       for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
         for (const Medium& medium : media) {
-          MeasureRow(medium, shape, kind, count, copy_rate, report);
+          if (RowName(medium, shape, kind, count).find(rows) == std::string::npos) continue;
+          if (!copy_rate) copy_rate = MemcpyBandwidth(layout.pool_bytes());
+          MeasureRow(medium, shape, kind, count, *copy_rate, report);
         }
       }
     }
@@ -411,15 +417,24 @@ int Main(int argc, char** argv) {
   int64_t max_mib = 2048;
   int32_t repeats = 25;
   bool table = true;
+  std::string rows;
   SettingList settings;
   settings.Add("max-mib", &max_mib, 0, 1 << 20, "Larger pools are skipped (each; two are used).");
   settings.Add("repeats", &repeats, 3, 1000, "Measurements behind a median of the cold figures.");
   settings.Add("table", &table, "All shapes, layouts and counts, before the figures.");
+  settings.Add(
+      "rows", &rows,
+      "Of the table only rows whose name contains this (shm.llama8b.layer-major.16_blocks), "
+      "and no figures.");
   line.AddSettings(settings, "Benchmark");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   Report report;
-  if (table) MeasureTable(max_mib << 20, report);
+  if (table) MeasureTable(max_mib << 20, rows, report);
+  if (!rows.empty()) {
+    report.Print(/*seed=*/0);
+    return 0;
+  }
   MeasureCold(repeats, report);
   MeasureFixed(report);
   MeasureTcp(repeats, report);
