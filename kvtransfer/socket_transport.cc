@@ -1,6 +1,7 @@
 #include "kvtransfer/socket_transport.h"
 
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,8 @@ constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descript
 constexpr int32_t kAcceptsAtOnce = 16;
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
+// Looks at who is awaited, for one at everybody.
+constexpr uint32_t kLooksAtOne = 4;
 // What a post may look at and write on the engine's own thread.
 constexpr int64_t kBytesHere = 16 << 10;
 
@@ -52,13 +55,20 @@ absl::Status SocketTransport::CheckAddress(const std::string& address) const {
 }
 
 void SocketTransport::WakeIoThread() {
+  unsaid_ = false;
   if (!RoundHere()) Wake();
 }
 
-// The receiver hears of it with the first announcement, or when the I/O thread next looks: after a
-// ping's interval at the latest. One write is saved.
+// The receiver hears of it with the first announcement, or when the engine polls: as soon as it has
+// looked at what else there is to post. One write is saved.
 void SocketTransport::WakeForStart() {
-  if (!RoundHere(/*write=*/false)) Wake();
+  unsaid_ = RoundHere(/*write=*/false);
+  if (!unsaid_) Wake();
+}
+
+std::vector<TransferEvent> SocketTransport::Poll() {
+  if (unsaid_) WakeIoThread();
+  return PostedTransport::Poll();
 }
 
 void SocketTransport::Wake() {
@@ -140,13 +150,28 @@ bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
 }
 
 // Looks for a moment where that may pay, then sleeps.
+//
+// Most looks are at the one connection that spoke last: what it says is then there with one system
+// call less. It may be closed meanwhile by a post, and its descriptor be another's: then the event
+// is of a peer that is gone, and is ignored.
+bool SocketTransport::AwaitedHasInput() const {
+  char byte;
+  return recv(awaited_.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
 int SocketTransport::Wait(std::span<epoll_event> ready) {
   const int size = static_cast<int>(ready.size());
   const auto poll = [&](int timeout_ms) {
     return epoll_wait(parts_.epoll.get(), ready.data(), size, timeout_ms);
   };
   int64_t now_us = clock_.NowUs();
-  for (; now_us < look_until_us_; now_us = clock_.NowUs()) {
+  for (uint32_t look = 1; now_us < look_until_us_; ++look, now_us = clock_.NowUs()) {
+    if (look % kLooksAtOne != 0) {
+      if (!AwaitedHasInput()) continue;
+      ready[0].events = EPOLLIN;
+      ready[0].data.u64 = awaited_.peer.value();
+      return 1;
+    }
     const int count = poll(0);
     if (count > 0 || posted_.exchange(false) || stop_) return count;
     sched_yield();
@@ -180,7 +205,12 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
   // A sender whose transfers have all ended waits for nobody.
   const bool waits =
       !connection.opened_by_us() || node_.sender().HasTransfersWith(connection.peer());
-  if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
+  if (connection.AnswersAtOnce() && waits) LookFor(connection, now_us);
+}
+
+void SocketTransport::LookFor(const StreamConnection& connection, int64_t now_us) {
+  look_until_us_ = now_us + kLookAroundUs;
+  awaited_ = {connection.peer(), connection.fd()};
 }
 
 // What lies read and not taken apart, after a long turn.
@@ -238,11 +268,20 @@ void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
       return;
     }
     if (!socket->has_value()) return;
-    if (accepted_ >= tcp_.max_connections) continue;  // closes it
     if (shm && !CheckSameUser(**socket).ok()) continue;
+    if (accepted_ >= tcp_.max_connections && !CloseStranger()) continue;  // closes the new one
     ++accepted_;
     Watch(Add(shm, **std::move(socket), "", now_us));
   }
+}
+
+bool SocketTransport::CloseStranger() {
+  for (const auto& [peer, connection] : connections_) {  // the oldest first
+    if (connection->opened_by_us() || connection->known()) continue;
+    Close(peer, absl::ResourceExhaustedError("no transfer came, and another needs the place"));
+    return true;
+  }
+  return false;
 }
 
 void SocketTransport::OpenLinks(int64_t now_us) {
@@ -310,7 +349,7 @@ void SocketTransport::PumpAll(int64_t now_us) {
       Watch(connection);
       continue;
     }
-    if (connection.AnswersAtOnce()) look_until_us_ = now_us + kLookAroundUs;
+    if (connection.AnswersAtOnce()) LookFor(connection, now_us);
     const absl::Status status = connection.Pump(now_us);
     if (status.ok()) {
       Watch(connection);

@@ -63,6 +63,7 @@ class SocketTransport final : public PostedTransport {
   ~SocketTransport() override;
 
   std::string address() const override { return parts_.address; }
+  std::vector<TransferEvent> Poll() override;
 
  protected:
   absl::Status CheckAddress(const std::string& address) const override;
@@ -81,6 +82,8 @@ class SocketTransport final : public PostedTransport {
   void ApplyPosted(int64_t now_us);
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptSome(uint64_t key, int64_t now_us);
+  // Closes the oldest accepted connection of a stranger. False: there is none.
+  bool CloseStranger();
   void OpenLinks(int64_t now_us);
   bool OpenLink(const std::string& address, std::span<const std::string> ways, int64_t now_us);
   StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
@@ -94,17 +97,24 @@ class SocketTransport final : public PostedTransport {
   void Watch(StreamConnection& connection);
   void WatchListeners(bool on);
   bool TakesShm() const { return parts_.lent.has_value(); }
+  void LookFor(const StreamConnection& connection, int64_t now_us);
+  bool AwaitedHasInput() const;
   int Wait(std::span<epoll_event> ready);
   int64_t NextWakeUs(int64_t now_us) const;
 
   const TcpOptions tcp_;
-  SocketParts parts_;  // `lent` and `nccl` are the I/O thread's
+  SocketParts parts_;    // `lent` and `nccl` are the I/O thread's
+  bool unsaid_ = false;  // a transfer was started, and its receiver not told; the engine thread's
   const SystemClock clock_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> posted_ = false;    // something happened that the I/O thread has not seen
   std::atomic<bool> sleeping_ = false;  // it must be woken to see it
 
-  std::atomic<int64_t> look_until_us_ = 0;   // before sleeping
+  int64_t look_until_us_ = 0;  // before sleeping; with awaited_ the I/O thread's
+  struct {
+    PeerId peer{0};
+    int fd = -1;
+  } awaited_;                                // who spoke last, or was spoken to
   std::atomic<int64_t> sleep_until_us_ = 0;  // the I/O thread, if nothing happens
 
   std::mutex round_mutex_;
