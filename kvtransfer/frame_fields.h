@@ -21,11 +21,10 @@ class FieldWriter {
  public:
   template <typename T>
   void Number(T value) {
-    auto bits = static_cast<std::make_unsigned_t<T>>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>(bits & 0xFF));
-      if constexpr (sizeof(T) > 1) bits >>= 8;
-    }
+    const auto bits = static_cast<std::make_unsigned_t<T>>(value);
+    char bytes[sizeof(T)];
+    for (size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<char>(bits >> (8 * i));
+    out_.append(bytes, sizeof(T));
   }
   void Text(std::string_view text) {
     Number(static_cast<uint32_t>(text.size()));
