@@ -31,10 +31,10 @@ void TransferSender::Start(SendSpec spec, int64_t now_us) {
 }
 
 void TransferSender::Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks,
-                              bool final, std::string manifest) {
+                              bool final, std::string manifest, int64_t now_us) {
   const auto it = sessions_.find(sender_transfer);
   if (it == sessions_.end()) return;
-  const absl::Status status = it->second.Announce(blocks, final, std::move(manifest));
+  const absl::Status status = it->second.Announce(blocks, final, std::move(manifest), now_us);
   if (!status.ok()) return Fail(sender_transfer, status);
   if (links_.at(it->second.ticket().address).peer) unannounced_.insert(sender_transfer);
 }
@@ -115,13 +115,13 @@ void TransferSender::Pull(Link& link, SendSession& session, const PullFrame& fra
   const bool in_turns = session.HasBlockToSend();
   const absl::Status status = session.OnPull(frame, now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
-  if (!in_turns) link.turns.push_back(frame.sender_transfer);
+  if (!in_turns) link.turns.Add(frame.sender_transfer, session.priority());
 }
 
-void TransferSender::OnDone(PeerId peer, const DoneFrame& frame) {
-  const SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
+void TransferSender::OnDone(PeerId peer, const DoneFrame& frame, int64_t now_us) {
+  SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
   if (session == nullptr) return;
-  const absl::Status status = session->OnDone();
+  const absl::Status status = session->OnDone(now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
   events_.push_back(session->Event(Kind::kSent, absl::OkStatus()));
   Erase(frame.sender_transfer);
@@ -143,11 +143,10 @@ void TransferSender::OnTimer(int64_t now_us) {
 std::optional<BlockDispatch> TransferSender::NextBlock(PeerId peer) {
   Link* link = FindLink(peer);
   if (link == nullptr || link->turns.empty()) return std::nullopt;
-  const uint64_t id = link->turns.front();
-  link->turns.pop_front();
+  const uint64_t id = link->turns.Take();
   SendSession& session = sessions_.at(id);
   BlockDispatch dispatch = session.NextBlock();
-  if (session.HasBlockToSend()) link->turns.push_back(id);
+  if (session.HasBlockToSend()) link->turns.Add(id, session.priority());
   return dispatch;
 }
 
@@ -228,7 +227,7 @@ void TransferSender::Erase(uint64_t sender_transfer) {
   unannounced_.erase(sender_transfer);
   Link& link = links_.at(session.ticket().address);
   link.sessions.erase(sender_transfer);
-  std::erase(link.turns, sender_transfer);
+  link.turns.Remove(sender_transfer, session.priority());
   sessions_.erase(it);
 }
 

@@ -1,8 +1,8 @@
 // Every transfer a worker sends: asks its host for links to receivers, announces, answers pulls,
 // ends sessions at their deadlines.
 //
-// All transfers to one address share one link. Blocks of different transfers take turns on it, so
-// that a long one does not hold up a short one. When a link fails, its transfers fail with it; the
+// All transfers to one address share one link. Blocks of different transfers take turns on it, by
+// their priorities (send_turns.h). When a link fails, its transfers fail with it; the
 // next StartSend asks for a new one.
 //
 // Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
@@ -27,6 +27,7 @@
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 #include "kvtransfer/send_session.h"
+#include "kvtransfer/send_turns.h"
 #include "kvtransfer/transfer_frame.h"
 #include "kvtransfer/transfer_receiver.h"
 #include "kvtransfer/transport.h"
@@ -42,7 +43,7 @@ class TransferSender {
   void Start(SendSpec spec, int64_t now_us);
   // Ignored for a transfer that has ended.
   void Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks, bool final,
-                std::string manifest);
+                std::string manifest, int64_t now_us);
   void AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest, int32_t layers);
   void Cancel(uint64_t sender_transfer);
 
@@ -58,7 +59,7 @@ class TransferSender {
   void OnLinkDown(const std::string& address, const absl::Status& why);
 
   void OnPull(PeerId peer, const PullFrame& frame, int64_t now_us);
-  void OnDone(PeerId peer, const DoneFrame& frame);
+  void OnDone(PeerId peer, const DoneFrame& frame, int64_t now_us);
   void OnAbort(PeerId peer, const AbortFrame& frame);
   void OnTimer(int64_t now_us);
 
@@ -87,7 +88,7 @@ class TransferSender {
     PullMode pulls = PullMode::kRequested;
     bool takes_layers = false;
     std::set<uint64_t> sessions;     // live, by sender_transfer
-    std::deque<uint64_t> turns;      // those with blocks to send, in turn
+    SendTurns turns;                 // those with blocks to send
     std::deque<Farewell> farewells;  // of those that ended before the link was open
   };
 
