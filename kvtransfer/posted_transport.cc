@@ -111,8 +111,14 @@ void PostedTransport::Post(TransferCommand command, Wake wake) {
 }
 
 std::vector<TransferCommand> PostedTransport::TakeCommands() {
+  std::vector<TransferCommand> commands;
+  TakeCommands(commands);
+  return commands;
+}
+
+void PostedTransport::TakeCommands(std::vector<TransferCommand>& commands) {
   const std::lock_guard lock(mutex_);
-  return std::exchange(commands_, {});
+  commands_.swap(commands);
 }
 
 void PostedTransport::Publish(std::vector<TransferEvent> events) {

@@ -51,6 +51,8 @@ class PostedTransport : public KvTransport {
   virtual void WakeForStart() { WakeIoThread(); }
 
   std::vector<TransferCommand> TakeCommands();
+  // Into what is empty and has memory already.
+  void TakeCommands(std::vector<TransferCommand>& commands);
   // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks
   // of transfers that end in them.
   void Publish(std::vector<TransferEvent> events);

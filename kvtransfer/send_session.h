@@ -81,7 +81,9 @@ class SendSession {
 
   TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
 
-  bool told = false;  // the receiver, of this transfer; its host's to set
+  // Its host's to set.
+  bool told = false;      // the receiver, of this transfer
+  bool has_news = false;  // for the receiver
 
  private:
   absl::Status CheckBlocks(const std::vector<BlockId>& blocks) const;

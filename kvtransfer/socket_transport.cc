@@ -1,7 +1,6 @@
 #include "kvtransfer/socket_transport.h"
 
 #include <sched.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "kvtransfer/shm_connection.h"
 #include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
@@ -24,8 +24,6 @@ constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descript
 constexpr int32_t kAcceptsAtOnce = 16;
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
-// Looks at who is awaited, for one at everybody.
-constexpr uint32_t kLooksAtOne = 4;
 // What a post may look at and write on the engine's own thread.
 constexpr int64_t kBytesHere = 16 << 10;
 
@@ -51,7 +49,10 @@ SocketTransport::~SocketTransport() {
 }
 
 absl::Status SocketTransport::CheckAddress(const std::string& address) const {
-  return UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status();
+  if (address == good_address_) return absl::OkStatus();
+  RETURN_IF_ERROR(UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status());
+  good_address_ = address;
+  return absl::OkStatus();
 }
 
 void SocketTransport::WakeIoThread() {
@@ -60,9 +61,9 @@ void SocketTransport::WakeIoThread() {
 }
 
 // The receiver hears of it with the first announcement, or when the engine polls: as soon as it has
-// looked at what else there is to post. One write is saved.
+// looked at what else there is to post. One round and one write are saved.
 void SocketTransport::WakeForStart() {
-  unsaid_ = RoundHere(/*write=*/false);
+  unsaid_ = PostsHere();
   if (!unsaid_) Wake();
 }
 
@@ -88,7 +89,9 @@ void SocketTransport::Run() {
 }
 
 void SocketTransport::ApplyPosted(int64_t now_us) {
-  for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+  TakeCommands(applied_);
+  for (TransferCommand& command : applied_) node_.Apply(std::move(command), now_us);
+  applied_.clear();
 }
 
 void SocketTransport::Round(std::span<const epoll_event> ready) {
@@ -119,8 +122,8 @@ void SocketTransport::PublishEvents() {
   Publish(std::move(events));
 }
 
-bool SocketTransport::RoundHere(bool write) {
-  if (!TakesShm() || parts_.nccl != nullptr) return false;
+bool SocketTransport::RoundHere() {
+  if (!PostsHere()) return false;
   const std::unique_lock lock(round_mutex_, std::try_to_lock);
   // While several are under way the I/O thread is, and writes for all of them at once.
   if (!lock.owns_lock() || node_.sender().transfers() > 1) return false;
@@ -128,7 +131,7 @@ bool SocketTransport::RoundHere(bool write) {
   ApplyPosted(now_us);
   bool all = !node_.sender().wants_connects();
   int64_t next_us = node_.NextDeadlineUs();
-  for (const PeerId peer : write ? SendFrames(now_us) : std::vector<PeerId>()) {
+  for (const PeerId peer : SendFrames(now_us)) {
     const auto it = connections_.find(peer);
     if (it == connections_.end()) continue;
     StreamConnection& connection = *it->second;
@@ -150,28 +153,13 @@ bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
 }
 
 // Looks for a moment where that may pay, then sleeps.
-//
-// Most looks are at the one connection that spoke last: what it says is then there with one system
-// call less. It may be closed meanwhile by a post, and its descriptor be another's: then the event
-// is of a peer that is gone, and is ignored.
-bool SocketTransport::AwaitedHasInput() const {
-  char byte;
-  return recv(awaited_.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
-}
-
 int SocketTransport::Wait(std::span<epoll_event> ready) {
   const int size = static_cast<int>(ready.size());
   const auto poll = [&](int timeout_ms) {
     return epoll_wait(parts_.epoll.get(), ready.data(), size, timeout_ms);
   };
   int64_t now_us = clock_.NowUs();
-  for (uint32_t look = 1; now_us < look_until_us_; ++look, now_us = clock_.NowUs()) {
-    if (look % kLooksAtOne != 0) {
-      if (!AwaitedHasInput()) continue;
-      ready[0].events = EPOLLIN;
-      ready[0].data.u64 = awaited_.peer.value();
-      return 1;
-    }
+  for (; now_us < look_until_us_; now_us = clock_.NowUs()) {
     const int count = poll(0);
     if (count > 0 || posted_.exchange(false) || stop_) return count;
     sched_yield();
@@ -205,12 +193,7 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
   // A sender whose transfers have all ended waits for nobody.
   const bool waits =
       !connection.opened_by_us() || node_.sender().HasTransfersWith(connection.peer());
-  if (connection.AnswersAtOnce() && waits) LookFor(connection, now_us);
-}
-
-void SocketTransport::LookFor(const StreamConnection& connection, int64_t now_us) {
-  look_until_us_ = now_us + kLookAroundUs;
-  awaited_ = {connection.peer(), connection.fd()};
+  if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
 }
 
 // What lies read and not taken apart, after a long turn.
@@ -349,7 +332,7 @@ void SocketTransport::PumpAll(int64_t now_us) {
       Watch(connection);
       continue;
     }
-    if (connection.AnswersAtOnce()) LookFor(connection, now_us);
+    if (connection.AnswersAtOnce()) look_until_us_ = now_us + kLookAroundUs;
     const absl::Status status = connection.Pump(now_us);
     if (status.ok()) {
       Watch(connection);

@@ -75,8 +75,10 @@ class SocketTransport final : public PostedTransport {
   void Run();
   void Round(std::span<const epoll_event> ready);
   // Carries out what was posted, on the engine's thread. False: the I/O thread has to see to it, or
-  // to a part of it. Without `write`, what it has to say waits for the next round, here or there.
-  bool RoundHere(bool write = true);
+  // to a part of it.
+  bool RoundHere();
+  // Whether that is tried at all.
+  bool PostsHere() const { return TakesShm() && parts_.nccl == nullptr; }
   bool WriteHere(StreamConnection& connection, int64_t now_us);
   void PublishEvents();
   void ApplyPosted(int64_t now_us);
@@ -97,29 +99,26 @@ class SocketTransport final : public PostedTransport {
   void Watch(StreamConnection& connection);
   void WatchListeners(bool on);
   bool TakesShm() const { return parts_.lent.has_value(); }
-  void LookFor(const StreamConnection& connection, int64_t now_us);
-  bool AwaitedHasInput() const;
   int Wait(std::span<epoll_event> ready);
   int64_t NextWakeUs(int64_t now_us) const;
 
   const TcpOptions tcp_;
-  SocketParts parts_;    // `lent` and `nccl` are the I/O thread's
-  bool unsaid_ = false;  // a transfer was started, and its receiver not told; the engine thread's
+  SocketParts parts_;  // `lent` and `nccl` are the I/O thread's
+  // The engine thread's.
+  bool unsaid_ = false;               // a transfer was started, and that not carried out
+  mutable std::string good_address_;  // of the last post
   const SystemClock clock_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> posted_ = false;    // something happened that the I/O thread has not seen
   std::atomic<bool> sleeping_ = false;  // it must be woken to see it
 
-  int64_t look_until_us_ = 0;  // before sleeping; with awaited_ the I/O thread's
-  struct {
-    PeerId peer{0};
-    int fd = -1;
-  } awaited_;                                // who spoke last, or was spoken to
+  std::atomic<int64_t> look_until_us_ = 0;   // before sleeping
   std::atomic<int64_t> sleep_until_us_ = 0;  // the I/O thread, if nothing happens
 
   std::mutex round_mutex_;
   // Guarded by round_mutex_.
   TransferNode node_;
+  std::vector<TransferCommand> applied_;  // empty; for its memory
   std::map<PeerId, std::unique_ptr<StreamConnection>> connections_;
   std::map<PeerId, NcclConnection*> nccl_connections_;     // of them
   std::map<PeerId, std::vector<std::string>> other_ways_;  // to try when this one does not open

@@ -22,7 +22,7 @@ void TransferSender::Start(SendSpec spec, int64_t now_us) {
   const auto [it, inserted] =
       sessions_.try_emplace(id, layout_, std::move(spec), next_serial_++, now_us);
   CHECK(inserted) << "transfer " << id << " is started twice";
-  const SendSession& session = it->second;
+  SendSession& session = it->second;
   deadlines_.emplace(session.deadline_us(), id);
   const auto [link, new_link] = links_.try_emplace(session.ticket().address);
   link->second.sessions.insert(id);
@@ -36,7 +36,7 @@ void TransferSender::Announce(uint64_t sender_transfer, const std::vector<BlockI
   if (it == sessions_.end()) return;
   const absl::Status status = it->second.Announce(blocks, final, std::move(manifest), now_us);
   if (!status.ok()) return Fail(sender_transfer, status);
-  if (links_.at(it->second.ticket().address).peer) unannounced_.insert(sender_transfer);
+  if (links_.at(it->second.ticket().address).peer) HasNews(it->second);
 }
 
 void TransferSender::AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest,
@@ -46,7 +46,7 @@ void TransferSender::AnnounceLayers(uint64_t sender_transfer, const std::vector<
   const absl::Status status = it->second.AnnounceLayers(rest, layers);
   if (!status.ok()) return Fail(sender_transfer, status);
   const Link& link = links_.at(it->second.ticket().address);
-  if (link.peer && link.takes_layers) unannounced_.insert(sender_transfer);
+  if (link.peer && link.takes_layers) HasNews(it->second);
 }
 
 void TransferSender::OnTakesLayers(PeerId peer) {
@@ -57,14 +57,19 @@ void TransferSender::Cancel(uint64_t sender_transfer) {
   Fail(sender_transfer, absl::CancelledError("cancelled by the sender"));
 }
 
-void TransferSender::Introduce(const Link& link, const SendSession& session) {
+void TransferSender::HasNews(SendSession& session) {
+  if (std::exchange(session.has_news, true)) return;
+  with_news_.push_back(session.id());
+}
+
+void TransferSender::Introduce(const Link& link, SendSession& session) {
   const Epoch wanted = session.ticket().receiver_epoch;
   if (wanted != link.peer_epoch) {
     return Fail(session.id(), absl::FailedPreconditionError(absl::StrFormat(
                                   "receiver_epoch: ticket has %d, %s is at %d", wanted.value(),
                                   session.ticket().address, link.peer_epoch.value())));
   }
-  unannounced_.insert(session.id());
+  HasNews(session);
 }
 
 void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
@@ -175,16 +180,18 @@ int64_t TransferSender::NextDeadlineUs() const {
 }
 
 std::vector<OutgoingFrame> TransferSender::TakeFrames(int64_t now_us) {
-  for (const uint64_t id : std::exchange(unannounced_, {})) {
+  for (const uint64_t id : with_news_) {
     SendSession& session = sessions_.at(id);
     Link& link = links_.at(session.ticket().address);
     frames_.push_back({*link.peer, session.MakeAnnounce(link.takes_layers)});
     session.told = true;
+    session.has_news = false;
     if (link.pulls != PullMode::kImplied) continue;
     while (const std::optional<PullFrame> rest = session.RestToPull(link.takes_layers)) {
       Pull(link, session, *rest, now_us);
     }
   }
+  with_news_.clear();
   return std::exchange(frames_, {});
 }
 
@@ -224,7 +231,7 @@ void TransferSender::Erase(uint64_t sender_transfer) {
   const auto it = sessions_.find(sender_transfer);
   const SendSession& session = it->second;
   deadlines_.erase({session.deadline_us(), sender_transfer});
-  unannounced_.erase(sender_transfer);
+  if (session.has_news) std::erase(with_news_, sender_transfer);
   Link& link = links_.at(session.ticket().address);
   link.sessions.erase(sender_transfer);
   link.turns.Remove(sender_transfer, session.priority());

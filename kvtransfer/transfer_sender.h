@@ -97,7 +97,8 @@ class TransferSender {
   const Link* FindLink(PeerId peer) const;
   // On an open link: fails a session whose ticket names another epoch, marks the others to be
   // announced.
-  void Introduce(const Link& link, const SendSession& session);
+  void Introduce(const Link& link, SendSession& session);
+  void HasNews(SendSession& session);
   void Pull(Link& link, SendSession& session, const PullFrame& frame, int64_t now_us);
   void Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer = true);
   void Erase(uint64_t sender_transfer);
@@ -110,7 +111,7 @@ class TransferSender {
   absl::flat_hash_map<std::string, Link> links_;        // with a link made, being made or wanted
   absl::flat_hash_map<PeerId, std::string> addresses_;  // of open links
   std::set<std::pair<int64_t, uint64_t>> deadlines_;    // (deadline_us, sender_transfer)
-  std::set<uint64_t> unannounced_;                      // sessions with news for their receiver
+  std::vector<uint64_t> with_news_;                     // sessions that have for their receiver
   std::vector<std::string> connects_;
   std::vector<OutgoingFrame> frames_;
   std::vector<TransferEvent> events_;
