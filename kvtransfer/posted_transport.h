@@ -9,6 +9,7 @@
 // Publish from the I/O thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -74,6 +75,7 @@ class PostedTransport : public KvTransport {
   std::mutex mutex_;
   std::vector<TransferCommand> commands_;  // guarded by mutex_
   std::vector<TransferEvent> events_;      // guarded by mutex_
+  std::atomic<bool> has_events_ = false;   // an engine that looks all the time holds up nobody
 };
 
 }  // namespace baton

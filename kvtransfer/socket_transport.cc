@@ -49,7 +49,7 @@ SocketTransport::~SocketTransport() {
 }
 
 absl::Status SocketTransport::CheckAddress(const std::string& address) const {
-  if (address == good_address_) return absl::OkStatus();
+  if (!address.empty() && address == good_address_) return absl::OkStatus();
   RETURN_IF_ERROR(UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status());
   good_address_ = address;
   return absl::OkStatus();

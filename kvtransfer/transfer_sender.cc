@@ -78,7 +78,7 @@ void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch p
   link.peer = peer;
   link.pulls = pulls;
   link.peer_epoch = peer_epoch;
-  addresses_[peer] = address;
+  open_links_[peer] = &link;
   for (const Farewell& farewell : std::exchange(link.farewells, {})) Say(link, farewell);
   const std::vector<uint64_t> waiting(link.sessions.begin(), link.sessions.end());
   for (const uint64_t id : waiting) Introduce(link, sessions_.at(id));
@@ -89,7 +89,7 @@ void TransferSender::OnLinkDown(const std::string& address, const absl::Status& 
   if (it == links_.end()) return;
   const std::vector<uint64_t> lost(it->second.sessions.begin(), it->second.sessions.end());
   for (const uint64_t id : lost) Fail(id, why, /*tell_peer=*/false);
-  if (it->second.peer) addresses_.erase(*it->second.peer);
+  if (it->second.peer) open_links_.erase(*it->second.peer);
   links_.erase(it);
 }
 
@@ -100,13 +100,13 @@ SendSession* TransferSender::Find(uint64_t sender_transfer, uint64_t transfer_id
 }
 
 TransferSender::Link* TransferSender::FindLink(PeerId peer) {
-  const auto it = addresses_.find(peer);
-  return it == addresses_.end() ? nullptr : &links_.at(it->second);
+  const auto it = open_links_.find(peer);
+  return it == open_links_.end() ? nullptr : it->second;
 }
 
 const TransferSender::Link* TransferSender::FindLink(PeerId peer) const {
-  const auto it = addresses_.find(peer);
-  return it == addresses_.end() ? nullptr : &links_.at(it->second);
+  const auto it = open_links_.find(peer);
+  return it == open_links_.end() ? nullptr : it->second;
 }
 
 void TransferSender::OnPull(PeerId peer, const PullFrame& frame, int64_t now_us) {

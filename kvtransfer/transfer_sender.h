@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -108,10 +109,10 @@ class TransferSender {
   const KvLayout& layout_;
   uint64_t next_serial_ = 1;
   absl::flat_hash_map<uint64_t, SendSession> sessions_;
-  absl::flat_hash_map<std::string, Link> links_;        // with a link made, being made or wanted
-  absl::flat_hash_map<PeerId, std::string> addresses_;  // of open links
-  std::set<std::pair<int64_t, uint64_t>> deadlines_;    // (deadline_us, sender_transfer)
-  std::vector<uint64_t> with_news_;                     // sessions that have for their receiver
+  std::map<std::string, Link> links_;                 // made, being made or wanted
+  absl::flat_hash_map<PeerId, Link*> open_links_;     // of them
+  std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (deadline_us, sender_transfer)
+  std::vector<uint64_t> with_news_;                   // sessions that have for their receiver
   std::vector<std::string> connects_;
   std::vector<OutgoingFrame> frames_;
   std::vector<TransferEvent> events_;

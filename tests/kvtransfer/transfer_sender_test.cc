@@ -137,17 +137,17 @@ TEST_F(TransferSenderTest, WhatMattersMoreGoesFirstThoughItWasAskedLast) {
 }
 
 TEST_F(TransferSenderTest, ALongTransferThatMattersMoreDoesNotStarveAnother) {
-  Start(1, 100, 2, 0, /*priority=*/7);
+  Start(1, 24, 2, 0, /*priority=*/7);
   Start(2, 2);
   Open();
-  sender_.Announce(1, MakeBlocks(10, 100), true, "", now_us_);
-  sender_.Announce(2, MakeBlocks(200, 2), true, "", now_us_);
-  Pull(1, 3, 100);
+  sender_.Announce(1, MakeBlocks(0, 24), true, "", now_us_);
+  sender_.Announce(2, MakeBlocks(30, 2), true, "", now_us_);
+  Pull(1, 3, 24);
   Pull(2, 3, 2);
   std::vector<BlockId> first;
   for (int i = 0; i < 16; ++i) first.push_back(sender_.NextBlock(kPeer)->block);
-  EXPECT_EQ(first[7], BlockId(200));
-  EXPECT_EQ(first[15], BlockId(201));
+  EXPECT_EQ(first[7], BlockId(30));
+  EXPECT_EQ(first[15], BlockId(31));
 }
 
 TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
