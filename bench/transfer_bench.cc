@@ -143,10 +143,31 @@ double MemcpyBandwidth(int64_t bytes) {
   return static_cast<double>(bytes) / Median(seconds);
 }
 
+std::string RowName(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count) {
+  return std::string(medium.name) + "." + shape.name + "." + std::string(KvLayoutKindName(kind)) +
+         "." + std::to_string(count) + "_blocks";
+}
+
+void CheckSame(TransferWorker& from, TransferWorker& to) {
+  const KvLayout& there = from.layout();
+  const KvLayout& here = to.layout();
+  for (int64_t block = 0; block < here.num_blocks(); ++block) {
+    for (int32_t piece = 0; piece < 2 * here.group().layers; ++piece) {
+      const auto at = [&](const KvLayout& layout, int64_t of) {
+        return layout.PieceOffset(piece / 2, piece % 2 == 1, of);
+      };
+      CHECK_EQ(std::memcmp(from.pool() + at(there, block % there.num_blocks()),
+                           to.pool() + at(here, block), here.piece_bytes()),
+               0);
+    }
+  }
+}
+
 void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int64_t count,
-                double copy_rate, Report& report) {
+                int64_t sender_bytes, double copy_rate, Report& report) {
   const KvLayout layout = LayoutOf(shape.group, kind, kBlockSize, count);
-  TransferWorker from(medium.make, layout, 1);
+  const int64_t lent = std::clamp<int64_t>(sender_bytes / layout.bytes_per_block(), 1, count);
+  TransferWorker from(medium.make, LayoutOf(shape.group, kind, kBlockSize, lent), 1);
   TransferWorker to(medium.make, layout, 2);
   uint64_t id = 1;
   MoveOnce(from, to, id++, count * kBlockSize);  // opens the connection, touches the pages
@@ -155,7 +176,7 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
   for (int64_t i = std::clamp<int64_t>((256 << 20) / bytes, 3, 50); i > 0; --i) {
     seconds.push_back(MoveOnce(from, to, id++, count * kBlockSize));
   }
-  CHECK_EQ(std::memcmp(from.pool(), to.pool(), bytes), 0);
+  CheckSame(from, to);
   const double median = Median(seconds);
   const double rate = static_cast<double>(bytes) / median;
   const std::string layout_name(KvLayoutKindName(kind));
@@ -163,12 +184,12 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
               layout_name.c_str(), static_cast<long long>(count), bytes / 1e6, median * 1e6,
               rate / 1e9, copy_rate / 1e9, rate / copy_rate);
   std::fflush(stdout);
-  report.Add(std::string(medium.name) + "." + shape.name + "." + layout_name + "." +
-                 std::to_string(count) + "_blocks",
-             rate / 1e9, "GB/s", copy_rate / 1e9);
+  report.Add(RowName(medium, shape, kind, count), rate / 1e9, "GB/s", copy_rate / 1e9);
 }
 
-void MeasureTable(int64_t max_bytes, Report& report) {
+// Of the rows whose names contain `rows`.
+void MeasureTable(int64_t max_bytes, int64_t sender_bytes, const std::string& rows,
+                  Report& report) {
   std::printf("%-9s %-8s %-12s %6s %10s %10s %8s %8s %8s\n", "transport", "shape", "layout",
               "blocks", "MB", "us", "GB/s", "memcpy", "ratio");
   const std::vector<Medium> media = Media();
@@ -176,10 +197,12 @@ void MeasureTable(int64_t max_bytes, Report& report) {
     for (const int64_t count : kBlockCounts) {
       const KvLayout layout = LayoutOf(shape.group, KvLayoutKind::kBlockMajor, kBlockSize, count);
       if (layout.pool_bytes() > max_bytes) continue;
-      const double copy_rate = MemcpyBandwidth(layout.pool_bytes());
+      std::optional<double> copy_rate;  // in the same run, where there is a row
       for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
         for (const Medium& medium : media) {
-          MeasureRow(medium, shape, kind, count, copy_rate, report);
+          if (RowName(medium, shape, kind, count).find(rows) == std::string::npos) continue;
+          if (!copy_rate) copy_rate = MemcpyBandwidth(layout.pool_bytes());
+          MeasureRow(medium, shape, kind, count, sender_bytes, *copy_rate, report);
         }
       }
     }
@@ -409,17 +432,30 @@ void MeasureOverlaps(int repeats, Report& report) {
 int Main(int argc, char** argv) {
   CommandLine line("Speed of KV transfers between two workers in this process");
   int64_t max_mib = 2048;
+  int64_t sender_mib = 1 << 20;
   int32_t repeats = 25;
   bool table = true;
+  std::string rows;
   SettingList settings;
   settings.Add("max-mib", &max_mib, 0, 1 << 20, "Larger pools are skipped (each; two are used).");
+  settings.Add(
+      "sender-mib", &sender_mib, 1, 1 << 20,
+      "The sender's pool is at most so large: it sends its blocks again where more are asked for.");
   settings.Add("repeats", &repeats, 3, 1000, "Measurements behind a median of the cold figures.");
   settings.Add("table", &table, "All shapes, layouts and counts, before the figures.");
+  settings.Add(
+      "rows", &rows,
+      "Of the table only rows whose name contains this (shm.llama8b.layer-major.16_blocks), "
+      "and no figures.");
   line.AddSettings(settings, "Benchmark");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   Report report;
-  if (table) MeasureTable(max_mib << 20, report);
+  if (table) MeasureTable(max_mib << 20, sender_mib << 20, rows, report);
+  if (!rows.empty()) {
+    report.Print(/*seed=*/0);
+    return 0;
+  }
   MeasureCold(repeats, report);
   MeasureFixed(report);
   MeasureTcp(repeats, report);

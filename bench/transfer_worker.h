@@ -85,7 +85,7 @@ class TransferWorker {
   KvTransport& transport() { return *transport_; }
   const KvLayout& layout() const { return layout_; }
   std::byte* pool() { return pool_.data(); }
-  // Those that so many tokens fill, from the pool's beginning.
+  // Those that so many tokens fill, from the pool's beginning, and from there again past its end.
   std::vector<BlockId> BlocksOf(int32_t tokens) const {
     return FirstBlocks(BlocksForTokens(layout_.block_size(), tokens));
   }
@@ -111,9 +111,10 @@ class TransferWorker {
   }
 
  private:
-  static std::vector<BlockId> FirstBlocks(int32_t count) {
+  std::vector<BlockId> FirstBlocks(int32_t count) const {
+    const auto in_pool = static_cast<int32_t>(layout_.num_blocks());
     std::vector<BlockId> blocks;
-    for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(i));
+    for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(i % in_pool));
     return blocks;
   }
 

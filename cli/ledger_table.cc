@@ -59,9 +59,13 @@ std::string TransferNote(const JobResult& result) {
   const int64_t us = FigureOrZero(result, "kv_transfer_us");
   if (us <= 0) return Bytes(bytes);
   constexpr double kBytesPerUsInGigabytes = 1000.0;
-  return absl::StrFormat(
+  std::string note = absl::StrFormat(
       "%s, %.2f GB/s", Bytes(bytes),
       static_cast<double>(bytes) / static_cast<double>(us) / kBytesPerUsInGigabytes);
+  if (const int64_t exposed_us = FigureOrZero(result, "kv_exposed_us"); exposed_us > 0) {
+    absl::StrAppend(&note, ", ", Duration(exposed_us), " after the prompt");
+  }
+  return note;
 }
 
 std::string CachedNote(const JobResult& result) {

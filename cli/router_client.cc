@@ -95,6 +95,7 @@ void TakeFinished(const v1::Finished& finished, JobResult& result) {
                    {"prefill_chunks", wire.prefill_chunks()},
                    {"kv_bytes", wire.kv_bytes()},
                    {"kv_transfer_us", wire.kv_transfer_us()},
+                   {"kv_exposed_us", wire.kv_exposed_us()},
                    {"admit_us", wire.admit_us()},
                    {"first_token_us", wire.first_token_us()},
                    {"inter_token_us", wire.inter_token_us()},

@@ -255,7 +255,8 @@ absl::StatusOr<int32_t> PrefixPulls::Send(RequestHandle handle, const SendPrefix
                                                       .ticket = ticket,
                                                       .tokens = sent.asked_tokens,
                                                       .timeout_ms = options_.longest_ms,
-                                                      .may_end_early = true});
+                                                      .may_end_early = true,
+                                                      .priority = request.priority});
   if (!started.ok()) {
     cache_->ReleaseTransferHold(sent.blocks);
     return started;

@@ -125,6 +125,7 @@ struct PrefillResult {
   int64_t prefill_us = 0;
   int64_t kv_bytes = 0;
   int64_t kv_transfer_us = 0;
+  int64_t kv_exposed_us = 0;  // of the transfer, after the prompt was computed
 };
 
 // A prompt's prefix that is to come into this worker's cache from another's (prefix_pull.h).
@@ -158,6 +159,7 @@ struct SendPrefixRequest {
   std::vector<TokenId> tokens;  // as in the PullRequest
   CacheNamespace cache_namespace{0};
   TransferTicket ticket;  // the receiver's
+  int32_t priority = 0;   // as in the PullRequest
 };
 
 // Called once, on the engine thread, when the receiver has everything or the prefill failed; must

@@ -195,7 +195,8 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
   status = transport_->StartSend({.sender_transfer = handle,
                                   .ticket = live.ticket,
                                   .tokens = live.prompt_tokens,
-                                  .timeout_ms = options_.transfer_timeout_ms});
+                                  .timeout_ms = options_.transfer_timeout_ms,
+                                  .priority = prefill.priority});
   if (!status.ok()) {
     Fail(handle, status);
     return;

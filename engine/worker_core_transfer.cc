@@ -132,6 +132,7 @@ void WorkerCore::OnSendEvent(const TransferEvent& event) {
   layer_pieces_.OnSent(event.bytes, event.busy_us);
   request->prefill_result.kv_bytes = event.bytes;
   request->prefill_result.kv_transfer_us = event.busy_us;
+  request->prefill_result.kv_exposed_us = event.exposed_us;
   request->prefill_sink->OnDone(request->prefill_result);
   End(request->handle, /*keep_cached=*/true);
 }

@@ -4,12 +4,13 @@
 // Thread safety: each belongs to one thread.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -17,15 +18,14 @@
 
 namespace baton {
 
+// Numbers are copied as they lie in memory.
+static_assert(std::endian::native == std::endian::little);
+
 class FieldWriter {
  public:
   template <typename T>
   void Number(T value) {
-    auto bits = static_cast<std::make_unsigned_t<T>>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      out_.push_back(static_cast<char>(bits & 0xFF));
-      if constexpr (sizeof(T) > 1) bits >>= 8;
-    }
+    out_.append(reinterpret_cast<const char*>(&value), sizeof(T));
   }
   void Text(std::string_view text) {
     Number(static_cast<uint32_t>(text.size()));
@@ -47,12 +47,7 @@ class FieldReader {
   void Number(std::string_view field, T& value) {
     value = 0;
     if (!Need(field, sizeof(T))) return;
-    std::make_unsigned_t<T> bits = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) {
-      bits |= static_cast<std::make_unsigned_t<T>>(
-          static_cast<std::make_unsigned_t<T>>(bytes_[at_ + i]) << (8 * i));
-    }
-    value = static_cast<T>(bits);
+    std::memcpy(&value, bytes_.data() + at_, sizeof(T));
     at_ += sizeof(T);
   }
   // A count or index: no negative value, at most `limit`.

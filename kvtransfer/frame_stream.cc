@@ -11,6 +11,8 @@ namespace baton {
 namespace {
 
 constexpr size_t kFirstBodyBytes = 16 << 10;
+// Frames up to here leave as one run of bytes: many runs cost the kernel more than a copy does us.
+constexpr size_t kJoinedBytes = 16 << 10;
 
 }  // namespace
 
@@ -74,15 +76,22 @@ absl::Status FrameWriter::Send(const Frame& frame) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "peer has not read %d bytes, the limit is %d", queued_bytes_, kMaxQueuedBytes));
   }
-  queued_bytes_ += bytes.size();
-  (departure_ ? after_ : queue_).push_back(std::move(bytes));
+  Queue(departure_ ? after_ : queue_, std::move(bytes));
   return absl::OkStatus();
+}
+
+void FrameWriter::Queue(std::deque<std::string>& queue, std::string bytes) {
+  queued_bytes_ += bytes.size();
+  if (!queue.empty() && queue.back().size() + bytes.size() <= kJoinedBytes) {
+    queue.back() += bytes;
+  } else {
+    queue.push_back(std::move(bytes));
+  }
 }
 
 void FrameWriter::StartBlock(BlockDeparture departure) {
   CHECK(!departure_);
-  queue_.push_back(EncodeFrame(departure.dispatch().frame));
-  queued_bytes_ += queue_.back().size();
+  Queue(queue_, EncodeFrame(departure.dispatch().frame));
   departure_ = std::move(departure);
 }
 

@@ -79,6 +79,8 @@ class FrameWriter {
   std::optional<BlockDispatch> Advance(int64_t bytes);
 
  private:
+  void Queue(std::deque<std::string>& queue, std::string bytes);
+
   std::deque<std::string> queue_;  // goes out before the payload of departure_
   size_t front_done_ = 0;          // bytes of queue_.front() already out
   std::optional<BlockDeparture> departure_;

@@ -111,8 +111,14 @@ void PostedTransport::Post(TransferCommand command, Wake wake) {
 }
 
 std::vector<TransferCommand> PostedTransport::TakeCommands() {
+  std::vector<TransferCommand> commands;
+  TakeCommands(commands);
+  return commands;
+}
+
+void PostedTransport::TakeCommands(std::vector<TransferCommand>& commands) {
   const std::lock_guard lock(mutex_);
-  return std::exchange(commands_, {});
+  commands_.swap(commands);
 }
 
 void PostedTransport::Publish(std::vector<TransferEvent> events) {
@@ -126,15 +132,18 @@ void PostedTransport::Publish(std::vector<TransferEvent> events) {
       if (replaces) events_.pop_back();
       events_.push_back(std::move(event));
     }
+    has_events_ = true;
   }
   if (waker_) waker_();
 }
 
 std::vector<TransferEvent> PostedTransport::Poll() {
   std::vector<TransferEvent> events;
+  if (!has_events_) return events;
   {
     const std::lock_guard lock(mutex_);
     events.swap(events_);
+    has_events_ = false;
   }
   for (const TransferEvent& event : events) {
     if (event.kind == Kind::kReceived || event.kind == Kind::kReceiveFailed) {

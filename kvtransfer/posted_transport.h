@@ -9,6 +9,7 @@
 // Publish from the I/O thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -51,6 +52,8 @@ class PostedTransport : public KvTransport {
   virtual void WakeForStart() { WakeIoThread(); }
 
   std::vector<TransferCommand> TakeCommands();
+  // Into what is empty and has memory already.
+  void TakeCommands(std::vector<TransferCommand>& commands);
   // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks
   // of transfers that end in them.
   void Publish(std::vector<TransferEvent> events);
@@ -72,6 +75,7 @@ class PostedTransport : public KvTransport {
   std::mutex mutex_;
   std::vector<TransferCommand> commands_;  // guarded by mutex_
   std::vector<TransferEvent> events_;      // guarded by mutex_
+  std::atomic<bool> has_events_ = false;   // an engine that looks all the time holds up nobody
 };
 
 }  // namespace baton

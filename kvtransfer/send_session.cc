@@ -66,7 +66,7 @@ absl::Status SendSession::CheckBlocks(const std::vector<BlockId>& blocks) const 
 }
 
 absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool final,
-                                   std::string manifest) {
+                                   std::string manifest, int64_t now_us) {
   RETURN_IF_ERROR(CheckBlocks(blocks));
   const size_t count = static_cast<size_t>(whole_) + blocks.size();
   const auto limit = static_cast<size_t>(range_.count);
@@ -82,7 +82,9 @@ absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool fina
   whole_ = static_cast<int32_t>(count);
   layers_ = 0;
   final_ = final;
-  if (final) manifest_ = std::move(manifest);
+  if (!final) return absl::OkStatus();
+  manifest_ = std::move(manifest);
+  final_us_ = now_us;
   return absl::OkStatus();
 }
 
@@ -149,8 +151,11 @@ absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
   return absl::OkStatus();
 }
 
-absl::Status SendSession::OnDone() const {
-  if (final_ && sent_ == static_cast<int32_t>(blocks_.size())) return absl::OkStatus();
+absl::Status SendSession::OnDone(int64_t now_us) {
+  if (final_ && sent_ == static_cast<int32_t>(blocks_.size())) {
+    exposed_us_ = now_us - final_us_;
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
       absl::StrFormat("receiver says done after %d of %d blocks%s", sent_, range_.count,
                       final_ ? "" : ", before the final announcement"));
@@ -190,6 +195,7 @@ TransferEvent SendSession::Event(TransferEvent::Kind kind, absl::Status status) 
   event.status = std::move(status);
   event.bytes = bytes_;
   event.busy_us = busy_.total_us();
+  event.exposed_us = exposed_us_;
   return event;
 }
 

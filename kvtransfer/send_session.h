@@ -48,7 +48,8 @@ class SendSession {
 
   // From the engine. InvalidArgument: more blocks than missing, too few at the end, a block outside
   // the pool, a manifest past its limit, anything after the final announcement.
-  absl::Status Announce(const std::vector<BlockId>& blocks, bool final, std::string manifest);
+  absl::Status Announce(const std::vector<BlockId>& blocks, bool final, std::string manifest,
+                        int64_t now_us);
   // Of all blocks that are left, `layers` layers are there. InvalidArgument: others are left, fewer
   // layers than before or more than there are, not of a transfer that may end early.
   absl::Status AnnounceLayers(const std::vector<BlockId>& rest, int32_t layers);
@@ -64,7 +65,7 @@ class SendSession {
   // From the peer. OutOfRange when the range is not the next one or not announced yet.
   absl::Status OnPull(const PullFrame& frame, int64_t now_us);
   // FailedPrecondition when it comes before everything was sent.
-  absl::Status OnDone() const;
+  absl::Status OnDone(int64_t now_us);
 
   bool HasBlockToSend() const { return !order_.empty(); }
   // REQUIRES: HasBlockToSend().
@@ -74,12 +75,15 @@ class SendSession {
   uint64_t id() const { return spec_.sender_transfer; }
   uint64_t transfer_id() const { return spec_.ticket.transfer_id; }
   const TransferTicket& ticket() const { return spec_.ticket; }
+  int32_t priority() const { return spec_.priority; }
   uint64_t serial() const { return serial_; }
   int64_t deadline_us() const { return deadline_us_; }
 
   TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
 
-  bool told = false;  // the receiver, of this transfer; its host's to set
+  // Its host's to set.
+  bool told = false;      // the receiver, of this transfer
+  bool has_news = false;  // for the receiver
 
  private:
   absl::Status CheckBlocks(const std::vector<BlockId>& blocks) const;
@@ -103,6 +107,8 @@ class SendSession {
   int32_t sent_ = 0;             // blocks, with their last layer
   int64_t bytes_ = 0;
   BusyTime busy_;
+  int64_t final_us_ = 0;    // when that was announced
+  int64_t exposed_us_ = 0;  // from then to the receiver's Done
 };
 
 }  // namespace baton

@@ -1,5 +1,7 @@
 #include "kvtransfer/shm_connection.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -31,10 +33,11 @@ ssize_t ShmConnection::ReadSome(std::span<iovec> buffers) {
       return -1;
     }
     ahead_.resize(kAheadBytes);
-    const ssize_t got = ReceiveWithFiles(fd(), ahead_, files_);
-    const bool strange =
-        files_.size() > kFiles || (!files_.empty() && (opened_by_us() || peer_pool_));
-    if (got > 0 && strange) {
+    // Files that come where none are wanted the kernel throws away.
+    const bool wants_files = !opened_by_us() && !peer_pool_;
+    const ssize_t got = wants_files ? ReceiveWithFiles(fd(), ahead_, files_)
+                                    : recv(fd(), ahead_.data(), ahead_.size(), 0);
+    if (got > 0 && files_.size() > kFiles) {
       errno = EPROTO;
       return -1;
     }

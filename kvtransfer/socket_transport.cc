@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "kvtransfer/shm_connection.h"
 #include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
@@ -48,17 +49,27 @@ SocketTransport::~SocketTransport() {
 }
 
 absl::Status SocketTransport::CheckAddress(const std::string& address) const {
-  return UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status();
+  if (!address.empty() && address == good_address_) return absl::OkStatus();
+  RETURN_IF_ERROR(UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status());
+  good_address_ = address;
+  return absl::OkStatus();
 }
 
 void SocketTransport::WakeIoThread() {
+  unsaid_ = false;
   if (!RoundHere()) Wake();
 }
 
-// The receiver hears of it with the first announcement, or when the I/O thread next looks: after a
-// ping's interval at the latest. One write is saved.
+// The receiver hears of it with the first announcement, or when the engine polls: as soon as it has
+// looked at what else there is to post. One round and one write are saved.
 void SocketTransport::WakeForStart() {
-  if (!RoundHere(/*write=*/false)) Wake();
+  unsaid_ = PostsHere();
+  if (!unsaid_) Wake();
+}
+
+std::vector<TransferEvent> SocketTransport::Poll() {
+  if (unsaid_) WakeIoThread();
+  return PostedTransport::Poll();
 }
 
 void SocketTransport::Wake() {
@@ -78,7 +89,9 @@ void SocketTransport::Run() {
 }
 
 void SocketTransport::ApplyPosted(int64_t now_us) {
-  for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+  TakeCommands(applied_);
+  for (TransferCommand& command : applied_) node_.Apply(std::move(command), now_us);
+  applied_.clear();
 }
 
 void SocketTransport::Round(std::span<const epoll_event> ready) {
@@ -109,8 +122,8 @@ void SocketTransport::PublishEvents() {
   Publish(std::move(events));
 }
 
-bool SocketTransport::RoundHere(bool write) {
-  if (!TakesShm() || parts_.nccl != nullptr) return false;
+bool SocketTransport::RoundHere() {
+  if (!PostsHere()) return false;
   const std::unique_lock lock(round_mutex_, std::try_to_lock);
   // While several are under way the I/O thread is, and writes for all of them at once.
   if (!lock.owns_lock() || node_.sender().transfers() > 1) return false;
@@ -118,7 +131,7 @@ bool SocketTransport::RoundHere(bool write) {
   ApplyPosted(now_us);
   bool all = !node_.sender().wants_connects();
   int64_t next_us = node_.NextDeadlineUs();
-  for (const PeerId peer : write ? SendFrames(now_us) : std::vector<PeerId>()) {
+  for (const PeerId peer : SendFrames(now_us)) {
     const auto it = connections_.find(peer);
     if (it == connections_.end()) continue;
     StreamConnection& connection = *it->second;
@@ -238,11 +251,20 @@ void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
       return;
     }
     if (!socket->has_value()) return;
-    if (accepted_ >= tcp_.max_connections) continue;  // closes it
     if (shm && !CheckSameUser(**socket).ok()) continue;
+    if (accepted_ >= tcp_.max_connections && !CloseStranger()) continue;  // closes the new one
     ++accepted_;
     Watch(Add(shm, **std::move(socket), "", now_us));
   }
+}
+
+bool SocketTransport::CloseStranger() {
+  for (const auto& [peer, connection] : connections_) {  // the oldest first
+    if (connection->opened_by_us() || connection->known()) continue;
+    Close(peer, absl::ResourceExhaustedError("no transfer came, and another needs the place"));
+    return true;
+  }
+  return false;
 }
 
 void SocketTransport::OpenLinks(int64_t now_us) {

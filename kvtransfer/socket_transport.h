@@ -63,6 +63,7 @@ class SocketTransport final : public PostedTransport {
   ~SocketTransport() override;
 
   std::string address() const override { return parts_.address; }
+  std::vector<TransferEvent> Poll() override;
 
  protected:
   absl::Status CheckAddress(const std::string& address) const override;
@@ -74,13 +75,17 @@ class SocketTransport final : public PostedTransport {
   void Run();
   void Round(std::span<const epoll_event> ready);
   // Carries out what was posted, on the engine's thread. False: the I/O thread has to see to it, or
-  // to a part of it. Without `write`, what it has to say waits for the next round, here or there.
-  bool RoundHere(bool write = true);
+  // to a part of it.
+  bool RoundHere();
+  // Whether that is tried at all.
+  bool PostsHere() const { return TakesShm() && parts_.nccl == nullptr; }
   bool WriteHere(StreamConnection& connection, int64_t now_us);
   void PublishEvents();
   void ApplyPosted(int64_t now_us);
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptSome(uint64_t key, int64_t now_us);
+  // Closes the oldest accepted connection of a stranger. False: there is none.
+  bool CloseStranger();
   void OpenLinks(int64_t now_us);
   bool OpenLink(const std::string& address, std::span<const std::string> ways, int64_t now_us);
   StreamConnection& Add(bool shm, FileDescriptor socket, std::string address, int64_t now_us);
@@ -99,6 +104,9 @@ class SocketTransport final : public PostedTransport {
 
   const TcpOptions tcp_;
   SocketParts parts_;  // `lent` and `nccl` are the I/O thread's
+  // The engine thread's.
+  bool unsaid_ = false;               // a transfer was started, and that not carried out
+  mutable std::string good_address_;  // of the last post
   const SystemClock clock_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> posted_ = false;    // something happened that the I/O thread has not seen
@@ -110,6 +118,7 @@ class SocketTransport final : public PostedTransport {
   std::mutex round_mutex_;
   // Guarded by round_mutex_.
   TransferNode node_;
+  std::vector<TransferCommand> applied_;  // empty; for its memory
   std::map<PeerId, std::unique_ptr<StreamConnection>> connections_;
   std::map<PeerId, NcclConnection*> nccl_connections_;     // of them
   std::map<PeerId, std::vector<std::string>> other_ways_;  // to try when this one does not open

@@ -104,8 +104,10 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
                        std::holds_alternative<SharedPoolFrame>(frame) ||
                        std::holds_alternative<SharedBlockFrame>(frame);
   if (payload) return OnPayloadFrame(std::move(frame), now_us);
-  return node_.OnFrameFromSender(
-      peer_, {.pulls = pulls(), .block_size = sender_geometry_.block_size}, frame, now_us);
+  RETURN_IF_ERROR(node_.OnFrameFromSender(
+      peer_, {.pulls = pulls(), .block_size = sender_geometry_.block_size}, frame, now_us));
+  known_ = known_ || HasTransfers();
+  return absl::OkStatus();
 }
 
 absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {

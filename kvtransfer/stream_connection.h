@@ -77,6 +77,8 @@ class StreamConnection {
   const std::string& address() const { return address_; }
   // The handshake has succeeded.
   bool open() const { return state_ == State::kOpen; }
+  // An accepted one that has named a transfer that was expected here, and is so no stranger.
+  bool known() const { return known_; }
   int fd() const { return socket_.get(); }
   static constexpr int64_t kTurnBytes = 8 << 20;
   // What the socket is watched for; the owner's.
@@ -145,6 +147,7 @@ class StreamConnection {
   bool watching_life_ = false;
   int64_t last_heard_us_ = 0;
   int64_t next_ping_us_ = 0;
+  bool known_ = false;
   bool pong_queued_ = false;  // at most one answer waits, however many pings come
 };
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x54564B42;  // "BKVT"
 constexpr uint8_t kFormat = 1;
+constexpr size_t kUsualFrameBytes = 384;  // with a block's checksums
 
 struct FrameType {
   const char* name;
@@ -348,19 +349,21 @@ bool IsNcclFrame(const Frame& frame) {
 }
 
 std::string EncodeFrame(const Frame& frame) {
-  FieldWriter body;
-  std::visit([&](const auto& f) { Write(body, f); }, frame);
-  CHECK_LE(body.out().size(), kTypes[frame.index()].max_body_bytes) << FrameName(frame);
   FieldWriter w;
-  w.out().reserve(kFrameHeaderBytes + body.out().size());
-  w.Number(kMagic);
-  w.Number(kFormat);
-  w.Number(static_cast<uint8_t>(frame.index() + 1));
-  w.Number(uint16_t{0});
-  w.Number(static_cast<uint32_t>(body.out().size()));
-  w.Number(Crc32c(body.out()));
-  w.Number(Crc32c(std::string_view(w.out())));
-  w.out().append(body.out());
+  w.out().reserve(kUsualFrameBytes);
+  w.out().resize(kFrameHeaderBytes);  // known last
+  std::visit([&](const auto& f) { Write(w, f); }, frame);
+  const std::string_view body = std::string_view(w.out()).substr(kFrameHeaderBytes);
+  CHECK_LE(body.size(), kTypes[frame.index()].max_body_bytes) << FrameName(frame);
+  FieldWriter header;
+  header.Number(kMagic);
+  header.Number(kFormat);
+  header.Number(static_cast<uint8_t>(frame.index() + 1));
+  header.Number(uint16_t{0});
+  header.Number(static_cast<uint32_t>(body.size()));
+  header.Number(Crc32c(body));
+  header.Number(Crc32c(std::string_view(header.out())));
+  w.out().replace(0, kFrameHeaderBytes, header.out());
   return std::move(w.out());
 }
 

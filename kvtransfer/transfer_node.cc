@@ -38,7 +38,7 @@ void TransferNode::Apply(TransferCommand command, int64_t now_us) {
     sender_.Start(std::move(*start), now_us);
   } else if (auto* announce = std::get_if<AnnounceCommand>(&command)) {
     sender_.Announce(announce->sender_transfer, announce->blocks, announce->final,
-                     std::move(announce->manifest));
+                     std::move(announce->manifest), now_us);
   } else if (const auto* layers = std::get_if<AnnounceLayersCommand>(&command)) {
     sender_.AnnounceLayers(layers->sender_transfer, layers->rest, layers->layers);
   } else if (const auto* written = std::get_if<WrittenCommand>(&command)) {
@@ -69,7 +69,7 @@ absl::Status TransferNode::OnFrameFromReceiver(PeerId peer, const Frame& frame, 
   if (const auto* pull = std::get_if<PullFrame>(&frame)) {
     sender_.OnPull(peer, *pull, now_us);
   } else if (const auto* done = std::get_if<DoneFrame>(&frame)) {
-    sender_.OnDone(peer, *done);
+    sender_.OnDone(peer, *done, now_us);
   } else if (const auto* abort = std::get_if<AbortFrame>(&frame)) {
     sender_.OnAbort(peer, *abort);
   } else {

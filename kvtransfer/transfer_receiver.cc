@@ -81,7 +81,7 @@ void TransferReceiver::OnBlockLanded(const BlockPlacement& placement, int64_t by
   if (!IsLive(placement)) return;
   if (!verified.ok()) return Fail(placement.transfer_id, verified);
   ReceiveSession& session = sessions_.at(placement.transfer_id);
-  if (session.OnBlockLanded(bytes, now_us)) {
+  if (session.OnBlockLanded(bytes, now_us) && !session.complete()) {
     events_.push_back(session.Event(Kind::kReceiving, absl::OkStatus()));
   }
   Step(session, now_us);

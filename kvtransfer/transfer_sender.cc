@@ -22,7 +22,7 @@ void TransferSender::Start(SendSpec spec, int64_t now_us) {
   const auto [it, inserted] =
       sessions_.try_emplace(id, layout_, std::move(spec), next_serial_++, now_us);
   CHECK(inserted) << "transfer " << id << " is started twice";
-  const SendSession& session = it->second;
+  SendSession& session = it->second;
   deadlines_.emplace(session.deadline_us(), id);
   const auto [link, new_link] = links_.try_emplace(session.ticket().address);
   link->second.sessions.insert(id);
@@ -31,12 +31,12 @@ void TransferSender::Start(SendSpec spec, int64_t now_us) {
 }
 
 void TransferSender::Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks,
-                              bool final, std::string manifest) {
+                              bool final, std::string manifest, int64_t now_us) {
   const auto it = sessions_.find(sender_transfer);
   if (it == sessions_.end()) return;
-  const absl::Status status = it->second.Announce(blocks, final, std::move(manifest));
+  const absl::Status status = it->second.Announce(blocks, final, std::move(manifest), now_us);
   if (!status.ok()) return Fail(sender_transfer, status);
-  if (links_.at(it->second.ticket().address).peer) unannounced_.insert(sender_transfer);
+  if (links_.at(it->second.ticket().address).peer) HasNews(it->second);
 }
 
 void TransferSender::AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest,
@@ -46,7 +46,7 @@ void TransferSender::AnnounceLayers(uint64_t sender_transfer, const std::vector<
   const absl::Status status = it->second.AnnounceLayers(rest, layers);
   if (!status.ok()) return Fail(sender_transfer, status);
   const Link& link = links_.at(it->second.ticket().address);
-  if (link.peer && link.takes_layers) unannounced_.insert(sender_transfer);
+  if (link.peer && link.takes_layers) HasNews(it->second);
 }
 
 void TransferSender::OnTakesLayers(PeerId peer) {
@@ -57,14 +57,19 @@ void TransferSender::Cancel(uint64_t sender_transfer) {
   Fail(sender_transfer, absl::CancelledError("cancelled by the sender"));
 }
 
-void TransferSender::Introduce(const Link& link, const SendSession& session) {
+void TransferSender::HasNews(SendSession& session) {
+  if (std::exchange(session.has_news, true)) return;
+  with_news_.push_back(session.id());
+}
+
+void TransferSender::Introduce(const Link& link, SendSession& session) {
   const Epoch wanted = session.ticket().receiver_epoch;
   if (wanted != link.peer_epoch) {
     return Fail(session.id(), absl::FailedPreconditionError(absl::StrFormat(
                                   "receiver_epoch: ticket has %d, %s is at %d", wanted.value(),
                                   session.ticket().address, link.peer_epoch.value())));
   }
-  unannounced_.insert(session.id());
+  HasNews(session);
 }
 
 void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
@@ -73,7 +78,7 @@ void TransferSender::OnLinkOpen(const std::string& address, PeerId peer, Epoch p
   link.peer = peer;
   link.pulls = pulls;
   link.peer_epoch = peer_epoch;
-  addresses_[peer] = address;
+  open_links_[peer] = &link;
   for (const Farewell& farewell : std::exchange(link.farewells, {})) Say(link, farewell);
   const std::vector<uint64_t> waiting(link.sessions.begin(), link.sessions.end());
   for (const uint64_t id : waiting) Introduce(link, sessions_.at(id));
@@ -84,7 +89,7 @@ void TransferSender::OnLinkDown(const std::string& address, const absl::Status& 
   if (it == links_.end()) return;
   const std::vector<uint64_t> lost(it->second.sessions.begin(), it->second.sessions.end());
   for (const uint64_t id : lost) Fail(id, why, /*tell_peer=*/false);
-  if (it->second.peer) addresses_.erase(*it->second.peer);
+  if (it->second.peer) open_links_.erase(*it->second.peer);
   links_.erase(it);
 }
 
@@ -95,13 +100,13 @@ SendSession* TransferSender::Find(uint64_t sender_transfer, uint64_t transfer_id
 }
 
 TransferSender::Link* TransferSender::FindLink(PeerId peer) {
-  const auto it = addresses_.find(peer);
-  return it == addresses_.end() ? nullptr : &links_.at(it->second);
+  const auto it = open_links_.find(peer);
+  return it == open_links_.end() ? nullptr : it->second;
 }
 
 const TransferSender::Link* TransferSender::FindLink(PeerId peer) const {
-  const auto it = addresses_.find(peer);
-  return it == addresses_.end() ? nullptr : &links_.at(it->second);
+  const auto it = open_links_.find(peer);
+  return it == open_links_.end() ? nullptr : it->second;
 }
 
 void TransferSender::OnPull(PeerId peer, const PullFrame& frame, int64_t now_us) {
@@ -115,13 +120,13 @@ void TransferSender::Pull(Link& link, SendSession& session, const PullFrame& fra
   const bool in_turns = session.HasBlockToSend();
   const absl::Status status = session.OnPull(frame, now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
-  if (!in_turns) link.turns.push_back(frame.sender_transfer);
+  if (!in_turns) link.turns.Add(frame.sender_transfer, session.priority());
 }
 
-void TransferSender::OnDone(PeerId peer, const DoneFrame& frame) {
-  const SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
+void TransferSender::OnDone(PeerId peer, const DoneFrame& frame, int64_t now_us) {
+  SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
   if (session == nullptr) return;
-  const absl::Status status = session->OnDone();
+  const absl::Status status = session->OnDone(now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
   events_.push_back(session->Event(Kind::kSent, absl::OkStatus()));
   Erase(frame.sender_transfer);
@@ -143,11 +148,10 @@ void TransferSender::OnTimer(int64_t now_us) {
 std::optional<BlockDispatch> TransferSender::NextBlock(PeerId peer) {
   Link* link = FindLink(peer);
   if (link == nullptr || link->turns.empty()) return std::nullopt;
-  const uint64_t id = link->turns.front();
-  link->turns.pop_front();
+  const uint64_t id = link->turns.Take();
   SendSession& session = sessions_.at(id);
   BlockDispatch dispatch = session.NextBlock();
-  if (session.HasBlockToSend()) link->turns.push_back(id);
+  if (session.HasBlockToSend()) link->turns.Add(id, session.priority());
   return dispatch;
 }
 
@@ -176,16 +180,18 @@ int64_t TransferSender::NextDeadlineUs() const {
 }
 
 std::vector<OutgoingFrame> TransferSender::TakeFrames(int64_t now_us) {
-  for (const uint64_t id : std::exchange(unannounced_, {})) {
+  for (const uint64_t id : with_news_) {
     SendSession& session = sessions_.at(id);
     Link& link = links_.at(session.ticket().address);
     frames_.push_back({*link.peer, session.MakeAnnounce(link.takes_layers)});
     session.told = true;
+    session.has_news = false;
     if (link.pulls != PullMode::kImplied) continue;
     while (const std::optional<PullFrame> rest = session.RestToPull(link.takes_layers)) {
       Pull(link, session, *rest, now_us);
     }
   }
+  with_news_.clear();
   return std::exchange(frames_, {});
 }
 
@@ -225,10 +231,10 @@ void TransferSender::Erase(uint64_t sender_transfer) {
   const auto it = sessions_.find(sender_transfer);
   const SendSession& session = it->second;
   deadlines_.erase({session.deadline_us(), sender_transfer});
-  unannounced_.erase(sender_transfer);
+  if (session.has_news) std::erase(with_news_, sender_transfer);
   Link& link = links_.at(session.ticket().address);
   link.sessions.erase(sender_transfer);
-  std::erase(link.turns, sender_transfer);
+  link.turns.Remove(sender_transfer, session.priority());
   sessions_.erase(it);
 }
 

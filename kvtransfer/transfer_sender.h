@@ -1,8 +1,8 @@
 // Every transfer a worker sends: asks its host for links to receivers, announces, answers pulls,
 // ends sessions at their deadlines.
 //
-// All transfers to one address share one link. Blocks of different transfers take turns on it, so
-// that a long one does not hold up a short one. When a link fails, its transfers fail with it; the
+// All transfers to one address share one link. Blocks of different transfers take turns on it, by
+// their priorities (send_turns.h). When a link fails, its transfers fail with it; the
 // next StartSend asks for a new one.
 //
 // Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 #include "kvtransfer/send_session.h"
+#include "kvtransfer/send_turns.h"
 #include "kvtransfer/transfer_frame.h"
 #include "kvtransfer/transfer_receiver.h"
 #include "kvtransfer/transport.h"
@@ -42,7 +44,7 @@ class TransferSender {
   void Start(SendSpec spec, int64_t now_us);
   // Ignored for a transfer that has ended.
   void Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks, bool final,
-                std::string manifest);
+                std::string manifest, int64_t now_us);
   void AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest, int32_t layers);
   void Cancel(uint64_t sender_transfer);
 
@@ -58,7 +60,7 @@ class TransferSender {
   void OnLinkDown(const std::string& address, const absl::Status& why);
 
   void OnPull(PeerId peer, const PullFrame& frame, int64_t now_us);
-  void OnDone(PeerId peer, const DoneFrame& frame);
+  void OnDone(PeerId peer, const DoneFrame& frame, int64_t now_us);
   void OnAbort(PeerId peer, const AbortFrame& frame);
   void OnTimer(int64_t now_us);
 
@@ -87,7 +89,7 @@ class TransferSender {
     PullMode pulls = PullMode::kRequested;
     bool takes_layers = false;
     std::set<uint64_t> sessions;     // live, by sender_transfer
-    std::deque<uint64_t> turns;      // those with blocks to send, in turn
+    SendTurns turns;                 // those with blocks to send
     std::deque<Farewell> farewells;  // of those that ended before the link was open
   };
 
@@ -96,7 +98,8 @@ class TransferSender {
   const Link* FindLink(PeerId peer) const;
   // On an open link: fails a session whose ticket names another epoch, marks the others to be
   // announced.
-  void Introduce(const Link& link, const SendSession& session);
+  void Introduce(const Link& link, SendSession& session);
+  void HasNews(SendSession& session);
   void Pull(Link& link, SendSession& session, const PullFrame& frame, int64_t now_us);
   void Fail(uint64_t sender_transfer, const absl::Status& status, bool tell_peer = true);
   void Erase(uint64_t sender_transfer);
@@ -106,10 +109,10 @@ class TransferSender {
   const KvLayout& layout_;
   uint64_t next_serial_ = 1;
   absl::flat_hash_map<uint64_t, SendSession> sessions_;
-  absl::flat_hash_map<std::string, Link> links_;        // with a link made, being made or wanted
-  absl::flat_hash_map<PeerId, std::string> addresses_;  // of open links
-  std::set<std::pair<int64_t, uint64_t>> deadlines_;    // (deadline_us, sender_transfer)
-  std::set<uint64_t> unannounced_;                      // sessions with news for their receiver
+  std::map<std::string, Link> links_;                 // made, being made or wanted
+  absl::flat_hash_map<PeerId, Link*> open_links_;     // of them
+  std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (deadline_us, sender_transfer)
+  std::vector<uint64_t> with_news_;                   // sessions that have for their receiver
   std::vector<std::string> connects_;
   std::vector<OutgoingFrame> frames_;
   std::vector<TransferEvent> events_;

@@ -97,6 +97,7 @@ struct SendSpec {
   int32_t tokens = 0;  // as in ReceiveSpec
   int64_t timeout_ms = 30'000;
   bool may_end_early = false;  // as in ReceiveSpec
+  int32_t priority = 0;        // among what goes to the same receiver, higher first (send_turns.h)
 };
 
 struct TransferEvent {
@@ -114,6 +115,9 @@ struct TransferEvent {
   absl::Status status;
   int64_t bytes = 0;    // payload moved so far
   int64_t busy_us = 0;  // time between first request and last byte, pauses for compute excluded
+  // kSent: from the final announcement until the receiver had said that it has everything; what of
+  // the transfer was left when the last of its blocks was computed.
+  int64_t exposed_us = 0;
 };
 
 inline constexpr size_t kMaxManifestBytes = 1 << 20;
@@ -180,7 +184,9 @@ struct TcpOptions {
   int64_t ping_interval_ms = 250;     // while transfers are open
   int64_t silence_timeout_ms = 1000;  // nothing at all heard while transfers are open
   int64_t idle_timeout_ms = 60'000;   // an accepted connection is silent and has no transfer
-  int32_t max_connections = 1024;     // accepted ones; more are closed at once
+  // Accepted ones. Another takes the place of the oldest that has never named a transfer that was
+  // expected; where all have, it is closed at once.
+  int32_t max_connections = 1024;
 };
 
 // TCP. Listens on `listen_address` ("HOST:PORT", port 0 picks one) and advertises `advertise_host`

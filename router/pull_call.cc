@@ -45,6 +45,7 @@ void PullCall::AskSource(const v1::PullTicket& ticket) {
   request.set_cache_namespace(request_.cache_namespace());
   request.set_cache_namespace_high(request_.cache_namespace_high());
   *request.mutable_ticket() = ticket;
+  request.set_priority(request_.priority());
   const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
                         const v1::SendPrefixRequest* wire, v1::SendPrefixResponse* response,
                         std::function<void(grpc::Status)> done) {

@@ -58,6 +58,7 @@ void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
   if (ledger.computed_tokens() == 0) ledger.set_computed_tokens(prefill_->computed_tokens());
   if (ledger.kv_bytes() == 0) ledger.set_kv_bytes(prefill_->kv_bytes());
   if (ledger.kv_transfer_us() == 0) ledger.set_kv_transfer_us(prefill_->kv_transfer_us());
+  ledger.set_kv_exposed_us(prefill_->kv_exposed_us());
   finished.mutable_usage()->set_cached_tokens(prefill_->cached_tokens());
 }
 

@@ -134,7 +134,8 @@ PullRequest PullRequestFromWire(const v1::PullPrefixRequest& wire) {
 SendPrefixRequest SendPrefixRequestFromWire(const v1::SendPrefixRequest& wire) {
   return {.tokens = TokenIdsFromWire(wire.token_ids()),
           .cache_namespace = CacheNamespace(wire.cache_namespace(), wire.cache_namespace_high()),
-          .ticket = TicketFromWire(wire.ticket().ticket())};
+          .ticket = TicketFromWire(wire.ticket().ticket()),
+          .priority = wire.priority()};
 }
 
 TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
@@ -232,6 +233,7 @@ v1::PrefillResponse PrefillResultToWire(const PrefillResult& result) {
   out.set_prefill_us(result.prefill_us);
   out.set_kv_bytes(result.kv_bytes);
   out.set_kv_transfer_us(result.kv_transfer_us);
+  out.set_kv_exposed_us(result.kv_exposed_us);
   return out;
 }
 

@@ -30,6 +30,7 @@ class ServicePullTest : public ServiceTest {
   static v1::GenerateRequest Remote() {
     v1::GenerateRequest request = LongPrompt();
     request.set_placement(v1::PREFILL_PLACEMENT_REMOTE);
+    request.set_priority(-9);
     return request;
   }
   // The answer, and nobody is left with anything.
@@ -69,9 +70,11 @@ TEST_F(ServicePullTest, WhatThePrefillWorkerLacksComesBeforeItIsAsked) {
   const PullRequest pulled = receiver().pulled()[0];
   EXPECT_EQ(pulled.tokens, std::vector<TokenId>(kCached, 'x'));
   EXPECT_EQ(pulled.timeout_ms, RouterOptions().pull_least_ms);
+  EXPECT_EQ(pulled.priority, -9);
   ASSERT_EQ(source().sent().size(), 1u);
   EXPECT_EQ(source().sent()[0].tokens, pulled.tokens);
   EXPECT_EQ(source().sent()[0].cache_namespace, pulled.cache_namespace);
+  EXPECT_EQ(source().sent()[0].priority, -9);
   EXPECT_EQ(source().sent()[0].ticket.block_size, 16);
   EXPECT_EQ(source().sent()[0].ticket.receiver_epoch, receiver().epoch());
 }

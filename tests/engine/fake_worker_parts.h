@@ -321,7 +321,8 @@ class FakeTransport final : public KvTransport {
             .manifest = {},
             .status = status,
             .bytes = 1000,
-            .busy_us = 10};
+            .busy_us = 10,
+            .exposed_us = 4};
   }
   template <typename Live>
   static Live Take(std::map<uint64_t, Live>& live, uint64_t id) {

@@ -310,7 +310,7 @@ TEST(PrefixPull, ShutdownAnswersThoseWhoWaitAndEndsLeases) {
 TEST(PrefixPull, TheSourceSendsTheWholeBlocksThatTheReceiverLacks) {
   WorkerBench bench;
   bench.Cache(kPrompt, 4);
-  const auto tokens = bench.SendPrefix(kPrefix, bench.Ticket(32, 3));
+  const auto tokens = bench.SendPrefix(kPrefix, bench.Ticket(32, 3), /*priority=*/-7);
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_EQ(*tokens, 32);
   const FakeTransport::Send& send = bench.fake.sends.at(bench.last_handle);
@@ -318,6 +318,7 @@ TEST(PrefixPull, TheSourceSendsTheWholeBlocksThatTheReceiverLacks) {
   EXPECT_TRUE(send.final);
   EXPECT_TRUE(send.spec.may_end_early);
   EXPECT_EQ(send.spec.tokens, 32);
+  EXPECT_EQ(send.spec.priority, -7);
   bench.fake.EndSend(bench.last_handle, absl::OkStatus());
   bench.core->PollTransfers();
   bench.ExpectAllBlocksHome();

@@ -136,10 +136,12 @@ class WorkerBench {
     return record;
   }
   // Of tokens [0, size) to whom the ticket is from.
-  absl::StatusOr<int32_t> SendPrefix(std::vector<TokenId> tokens, const TransferTicket& ticket) {
-    return core->SendPrefix(
-        ++last_handle,
-        {.tokens = std::move(tokens), .cache_namespace = CacheNamespace(0), .ticket = ticket});
+  absl::StatusOr<int32_t> SendPrefix(std::vector<TokenId> tokens, const TransferTicket& ticket,
+                                     int32_t priority = 0) {
+    return core->SendPrefix(++last_handle, {.tokens = std::move(tokens),
+                                            .cache_namespace = CacheNamespace(0),
+                                            .ticket = ticket,
+                                            .priority = priority});
   }
   // Answers the prompt, which is cached then with its answer.
   void Cache(const std::vector<TokenId>& prompt, int32_t answer = 1) {

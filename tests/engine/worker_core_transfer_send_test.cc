@@ -48,6 +48,7 @@ TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
   bench.Run();
   ASSERT_TRUE(record->done.has_value() && record->done->ok());
   EXPECT_EQ((*record->done)->kv_bytes, 1000);
+  EXPECT_EQ((*record->done)->kv_exposed_us, 4);
   EXPECT_EQ((*record->done)->chunks, 3);
   bench.ExpectAllBlocksHome();
 }

@@ -2,8 +2,11 @@
 // and which way they take. What they do with honest peers: transport_contract_test.cc; with hostile
 // ones: tcp_hostile_*_test.cc and shm_hostile_sender_test.cc.
 
+#include <poll.h>
+
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "kvtransfer/unix_socket.h"
@@ -44,12 +47,45 @@ TEST(SocketTransport, AnAcceptedConnectionIsClosedWhenIdleButNotDuringATransfer)
   EXPECT_TRUE(sends.Closed());
 }
 
+// One transfer; false when it failed at the sender.
+bool Delivers(TestWorker& from, TestWorker& to, const std::string& address, uint64_t id) {
+  const ReceiveSpec spec = Spec(id);
+  EXPECT_TRUE(to.transport().Expect(spec).ok());
+  TransferTicket ticket = to.Ticket(spec);
+  ticket.address = address;
+  EXPECT_TRUE(from.transport()
+                  .StartSend({.sender_transfer = id, .ticket = ticket, .tokens = kTokens})
+                  .ok());
+  from.transport().Announce(id, MakeBlocks(0, 3), true, "m");
+  if (from.WaitSent(id).kind != Kind::kSent) {
+    to.transport().CancelReceive(id);
+    to.WaitReceived(id);
+    return false;
+  }
+  EXPECT_EQ(to.WaitReceived(id).kind, Kind::kReceived);
+  return true;
+}
+
+TransportFactory PatientTcp(int32_t max_connections) {
+  TcpOptions tcp = kPatient;
+  tcp.max_connections = max_connections;
+  return Tcp(tcp);
+}
+
+// Names a transfer that is expected there.
+void Introduce(RawPeer& peer, TestWorker& to, uint64_t id) {
+  ASSERT_TRUE(to.transport().Expect(Spec(id)).ok());
+  peer.Hello();
+  peer.Send(Announcement(id));
+  ASSERT_TRUE(peer.Read<PullFrame>().has_value());
+}
+
 TEST(SocketTransport, ConnectionsPastTheLimitAreClosed) {
-  TestWorker b(Tcp({.max_connections = 2}), {}, 2);
+  TestWorker b(PatientTcp(2), {}, 2);
   RawPeer first(b.transport().address());
-  first.Hello();
+  Introduce(first, b, 1);
   std::optional<RawPeer> second(b.transport().address());
-  second->Hello();
+  Introduce(*second, b, 2);
   RawPeer third(b.transport().address());
   EXPECT_TRUE(third.Closed());
   second->Close();
@@ -61,6 +97,26 @@ TEST(SocketTransport, ConnectionsPastTheLimitAreClosed) {
     accepted = next.Read<HelloReplyFrame>().has_value();
   }
   EXPECT_TRUE(accepted);
+}
+
+TEST(SocketTransport, AStrangerGivesUpItsPlaceToWhoComesAndAMemberDoesNot) {
+  TestWorker b(PatientTcp(3), {}, 2);
+  RawPeer member(b.transport().address());
+  Introduce(member, b, 1);
+  RawPeer stranger(b.transport().address());
+  stranger.Hello();
+  RawPeer half_greeted(b.transport().address());
+  RawPeer another(b.transport().address());
+  another.Hello();
+  EXPECT_TRUE(stranger.Closed()) << "the oldest without a transfer";
+  TestWorker a(Tcp(), {}, 1);
+  EXPECT_TRUE(Delivers(a, b, b.transport().address(), 5));
+  EXPECT_TRUE(half_greeted.Closed());
+  const RawBlock raw = MakeRawBlock(b.layout(), 1, 0);  // the member is listened to as before
+  member.Send(raw.frame);
+  member.SendBytes(raw.payload);
+  b.transport().CancelReceive(1);
+  EXPECT_TRUE(member.Read<AbortFrame>().has_value());
 }
 
 TEST(SocketTransport, ReconnectsToAReceiverRestartedAtTheSameAddress) {
@@ -97,25 +153,6 @@ TEST(SocketTransport, RefusesToAdvertiseAWildcard) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(CreateTcpTransport("0.0.0.0:0", "127.0.0.1", options).ok());
   EXPECT_FALSE(CreateTcpTransport("127.0.0.1", "", options).ok());
-}
-
-// One transfer; false when it failed at the sender.
-bool Delivers(TestWorker& from, TestWorker& to, const std::string& address, uint64_t id) {
-  const ReceiveSpec spec = Spec(id);
-  EXPECT_TRUE(to.transport().Expect(spec).ok());
-  TransferTicket ticket = to.Ticket(spec);
-  ticket.address = address;
-  EXPECT_TRUE(from.transport()
-                  .StartSend({.sender_transfer = id, .ticket = ticket, .tokens = kTokens})
-                  .ok());
-  from.transport().Announce(id, MakeBlocks(0, 3), true, "m");
-  if (from.WaitSent(id).kind != Kind::kSent) {
-    to.transport().CancelReceive(id);
-    to.WaitReceived(id);
-    return false;
-  }
-  EXPECT_EQ(to.WaitReceived(id).kind, Kind::kReceived);
-  return true;
 }
 
 TransportFactory ShmOrTcp(const std::string& name) {
@@ -165,6 +202,42 @@ TEST(SocketTransport, FallsBackToTcpWhenSharedMemoryDoesNotOpen) {
   const absl::StatusOr<FileDescriptor> deaf = ListenUnix(name);
   ASSERT_TRUE(deaf.ok()) << deaf.status();
   EXPECT_TRUE(Delivers(a, b, "shm:" + name + "," + b.transport().address(), 1));
+}
+
+// Whether a transfer that was started is known to its receiver, who says so, once the sender's
+// engine has polled; the sender is gone then.
+bool HeardOfBeforeAnAnnouncement() {
+  const std::string name = UniqueShmName();
+  const absl::StatusOr<FileDescriptor> listener = ListenUnix(name);
+  EXPECT_TRUE(listener.ok()) << listener.status();
+  TestWorker a(ShmOrTcp(UniqueShmName()), {}, 1);
+  const auto start = [&](uint64_t id) {
+    const TransferTicket ticket{
+        .transfer_id = id, .receiver_epoch = Epoch(2), .address = "shm:" + name, .block_count = 3};
+    EXPECT_TRUE(
+        a.transport().StartSend({.sender_transfer = id, .ticket = ticket, .tokens = kTokens}).ok());
+  };
+  start(1);
+  pollfd arrival{listener->get(), POLLIN, 0};
+  EXPECT_EQ(poll(&arrival, 1, 10'000), 1);
+  absl::StatusOr<std::optional<FileDescriptor>> socket = AcceptUnix(*listener);
+  EXPECT_TRUE(socket.ok() && socket->has_value());
+  RawPeer receiver(**std::move(socket));
+  receiver.Send(Accept(2));
+  EXPECT_TRUE(receiver.Read<AnnounceFrame>().has_value());
+  a.transport().CancelSend(1);
+  a.WaitSent(1);
+  start(2);
+  a.Poll();
+  a.Destroy();
+  return receiver.Read<AnnounceFrame>().has_value();
+}
+
+// The thread that does it otherwise may be at work just then; it is not twenty times.
+TEST(SocketTransport, AReceiverHearsOfATransferWhenItsSenderPolls) {
+  bool heard = false;
+  for (int i = 0; i < 20 && !heard; ++i) heard = HeardOfBeforeAnAnnouncement();
+  EXPECT_TRUE(heard);
 }
 
 TEST(SocketTransport, ANameIsTakenUntilItsTransportEnds) {

@@ -12,7 +12,8 @@ constexpr char kAddress[] = "tcp:1.2.3.4:5";
 
 class TransferSenderTest : public ::testing::Test {
  protected:
-  void Start(uint64_t id, int32_t blocks, uint64_t epoch = 2, int64_t ticket_ms = 0) {
+  void Start(uint64_t id, int32_t blocks, uint64_t epoch = 2, int64_t ticket_ms = 0,
+             int32_t priority = 0) {
     sender_.Start({.sender_transfer = id,
                    .ticket = {.transfer_id = id + 50,
                               .receiver_epoch = Epoch(epoch),
@@ -21,7 +22,8 @@ class TransferSenderTest : public ::testing::Test {
                               .block_count = blocks,
                               .timeout_ms = ticket_ms},
                    .tokens = blocks + 3,
-                   .timeout_ms = 1000},
+                   .timeout_ms = 1000,
+                   .priority = priority},
                   now_us_);
   }
   void Open() { sender_.OnLinkOpen(kAddress, kPeer, Epoch(2)); }
@@ -53,8 +55,8 @@ TEST_F(TransferSenderTest, AsksForOneLinkAndAnnouncesOnceWhenItOpens) {
   Start(1, 2);
   Start(2, 2);
   EXPECT_EQ(sender_.TakeConnects(), std::vector<std::string>{kAddress});
-  sender_.Announce(1, MakeBlocks(0, 1), false, "");
-  sender_.Announce(1, MakeBlocks(1, 1), true, "m");
+  sender_.Announce(1, MakeBlocks(0, 1), false, "", now_us_);
+  sender_.Announce(1, MakeBlocks(1, 1), true, "m", now_us_);
   EXPECT_TRUE(Frames<AnnounceFrame>().empty());
   Open();
   const std::vector<AnnounceFrame> frames = Frames<AnnounceFrame>();
@@ -68,13 +70,13 @@ TEST_F(TransferSenderTest, AsksForOneLinkAndAnnouncesOnceWhenItOpens) {
 TEST_F(TransferSenderTest, WherePullsAreImpliedAnAnnouncementSendsWhatItNames) {
   Start(1, 3);
   sender_.OnLinkOpen(kAddress, kPeer, Epoch(2), PullMode::kImplied);
-  sender_.Announce(1, MakeBlocks(10, 2), false, "");
+  sender_.Announce(1, MakeBlocks(10, 2), false, "", now_us_);
   EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());  // not before it is announced
   EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
   EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(10));
   EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(11));
   EXPECT_FALSE(sender_.HasBlocksFor(kPeer));
-  sender_.Announce(1, MakeBlocks(12, 1), true, "m");
+  sender_.Announce(1, MakeBlocks(12, 1), true, "m", now_us_);
   EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
   EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(12));
   Pull(1, 3, 1);  // nothing is left to be asked for
@@ -85,8 +87,8 @@ TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {
   Start(1, 4);
   Start(2, 2);
   Open();
-  sender_.Announce(1, MakeBlocks(10, 4), true, "");
-  sender_.Announce(2, MakeBlocks(20, 2), true, "");
+  sender_.Announce(1, MakeBlocks(10, 4), true, "", now_us_);
+  sender_.Announce(2, MakeBlocks(20, 2), true, "", now_us_);
   Pull(1, 3, 4);
   Pull(2, 3, 2);
   std::vector<BlockId> order;
@@ -96,21 +98,64 @@ TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {
   }
   EXPECT_EQ(order, (std::vector<BlockId>{BlockId(10), BlockId(20), BlockId(11), BlockId(21),
                                          BlockId(12), BlockId(13)}));
-  sender_.OnDone(kPeer, {52, 2});
-  sender_.OnDone(kPeer, {51, 1});
+  now_us_ += 250;
+  sender_.OnDone(kPeer, {52, 2}, now_us_);
+  sender_.OnDone(kPeer, {51, 1}, now_us_);
   const std::vector<TransferEvent> events = sender_.TakeEvents();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].kind, Kind::kSent);
+  EXPECT_EQ(events[0].exposed_us, 250);
   EXPECT_EQ(events[1].kind, Kind::kSent);
   EXPECT_FALSE(sender_.HasTransfersWith(kPeer));
+}
+
+TEST_F(TransferSenderTest, WhatMattersMoreGoesFirstThoughItWasAskedLast) {
+  for (const PullMode pulls : {PullMode::kRequested, PullMode::kImplied}) {
+    TransferSender sender(layout_);
+    for (const auto& [id, priority] : {std::pair(1u, -3), {2u, 0}, {3u, 50}}) {
+      sender.Start({.sender_transfer = id,
+                    .ticket = {.transfer_id = id + 50,
+                               .receiver_epoch = Epoch(2),
+                               .address = kAddress,
+                               .first_block = 0,
+                               .block_count = 2},
+                    .tokens = 2,
+                    .priority = priority},
+                   now_us_);
+      sender.Announce(id, MakeBlocks(10 * static_cast<int32_t>(id), 2), true, "", now_us_);
+    }
+    sender.OnLinkOpen(kAddress, kPeer, Epoch(2), pulls);
+    sender.TakeFrames(now_us_);
+    for (const uint64_t id : {1, 2, 3}) {
+      if (pulls == PullMode::kRequested) sender.OnPull(kPeer, {id + 50, id, 0, 2}, now_us_);
+    }
+    std::vector<BlockId> order;
+    while (const auto dispatch = sender.NextBlock(kPeer)) order.push_back(dispatch->block);
+    EXPECT_EQ(order, (std::vector<BlockId>{BlockId(30), BlockId(31), BlockId(20), BlockId(21),
+                                           BlockId(10), BlockId(11)}));
+  }
+}
+
+TEST_F(TransferSenderTest, ALongTransferThatMattersMoreDoesNotStarveAnother) {
+  Start(1, 24, 2, 0, /*priority=*/7);
+  Start(2, 2);
+  Open();
+  sender_.Announce(1, MakeBlocks(0, 24), true, "", now_us_);
+  sender_.Announce(2, MakeBlocks(30, 2), true, "", now_us_);
+  Pull(1, 3, 24);
+  Pull(2, 3, 2);
+  std::vector<BlockId> first;
+  for (int i = 0; i < 16; ++i) first.push_back(sender_.NextBlock(kPeer)->block);
+  EXPECT_EQ(first[7], BlockId(30));
+  EXPECT_EQ(first[15], BlockId(31));
 }
 
 TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
   Start(1, 2);
   Start(2, 2);
   Open();
-  sender_.Announce(1, MakeBlocks(10, 2), true, "");
-  sender_.Announce(2, MakeBlocks(20, 2), true, "");
+  sender_.Announce(1, MakeBlocks(10, 2), true, "", now_us_);
+  sender_.Announce(2, MakeBlocks(20, 2), true, "", now_us_);
   Pull(1, 3, 2);
   Pull(2, 3, 2);
   const BlockDispatch first = *sender_.NextBlock(kPeer);
@@ -126,7 +171,7 @@ TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
 
 TEST_F(TransferSenderTest, WhoEndsBeforeTheReceiverWasToldTellsItWhoseTransferIsOver) {
   Start(1, 2);
-  sender_.Announce(1, MakeBlocks(10, 2), true, "m");
+  sender_.Announce(1, MakeBlocks(10, 2), true, "m", now_us_);
   sender_.Cancel(1);  // before the link is open
   Start(2, 2, /*epoch=*/9);
   sender_.Cancel(2);  // for an incarnation that is not there
@@ -153,7 +198,7 @@ TEST_F(TransferSenderTest, PullsOutOfRangeOrOrderFail) {
   for (const auto& [first, count] : {std::pair{3, 3}, {4, 1}, {2, 1}, {3, 0}, {0, INT32_MAX}}) {
     Start(1, 4);
     Open();
-    sender_.Announce(1, MakeBlocks(0, 2), false, "");
+    sender_.Announce(1, MakeBlocks(0, 2), false, "", now_us_);
     Pull(1, first, count);
     EXPECT_EQ(OnlyFailure(), absl::StatusCode::kOutOfRange) << first << " " << count;
   }
@@ -162,10 +207,10 @@ TEST_F(TransferSenderTest, PullsOutOfRangeOrOrderFail) {
 TEST_F(TransferSenderTest, MessagesOfAnotherPeerOrTransferAreIgnored) {
   Start(1, 1);
   Open();
-  sender_.Announce(1, MakeBlocks(0, 1), true, "");
+  sender_.Announce(1, MakeBlocks(0, 1), true, "", now_us_);
   sender_.OnPull(PeerId(6), {51, 1, 3, 1}, now_us_);
   sender_.OnPull(kPeer, {77, 1, 3, 1}, now_us_);
-  sender_.OnDone(kPeer, {77, 1});
+  sender_.OnDone(kPeer, {77, 1}, now_us_);
   sender_.OnAbort(PeerId(6), {51, 1, absl::StatusCode::kAborted, ""});
   EXPECT_TRUE(sender_.TakeEvents().empty());
   EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());

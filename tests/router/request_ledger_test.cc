@@ -94,7 +94,11 @@ TEST(RequestLedger, APullIsToldOfAndIsNoPartOfRoutingOrOfTheHandOff) {
   builder.Routed(1505);
   builder.TokensArrived(2005, 1);
   v1::Finished finished = Finished();
+  v1::PrefillResponse report;
+  report.set_kv_exposed_us(77);
+  builder.PrefillReported(report);
   builder.Complete(3000, "prefill-0", "decode-1", finished);
+  EXPECT_EQ(finished.ledger().kv_exposed_us(), 77);
   EXPECT_EQ(finished.ledger().pull_us(), 400);
   EXPECT_EQ(finished.ledger().pulled_tokens(), 48);
   EXPECT_EQ(finished.ledger().pull_source(), "decode-0");
