@@ -25,7 +25,7 @@ class Lives {
   }
 
   void Step() {
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
       case 1:
         Begin();
@@ -59,6 +59,9 @@ class Lives {
         if (random_() % 10 == 0) {
           ASSERT_TRUE(cache_.Resize(1 + random_() % options_.max_blocks).ok());
         }
+        break;
+      case 12:
+        PrepareStep();
         break;
     }
     Check();
@@ -115,12 +118,7 @@ class Lives {
                            WritesSharedBlock(id, committed, count);
     const bool possible = needed <= cache_.available_blocks() || needed == 0;
     ASSERT_EQ(cache_.Reserve(id, committed + count).ok(), possible);
-    for (const BlockCopy& copy : cache_.TakeCopies()) {
-      for (int32_t i = 0; i < copy.tokens; ++i) {
-        slots_[size_t(copy.to.value()) * options_.block_size + i] =
-            slots_[size_t(copy.from.value()) * options_.block_size + i];
-      }
-    }
+    MakeCopies();
     if (!possible) return;
     uint64_t chain = committed == 0 ? life.space.low() : Slot(id, committed - 1);
     std::vector<CacheUnit> units(count);
@@ -131,6 +129,38 @@ class Lives {
     }
     cache_.Commit(id, units);
     life.units.insert(life.units.end(), units.begin(), units.end());
+  }
+
+  void MakeCopies() {
+    for (const BlockCopy& copy : cache_.TakeCopies()) {
+      for (int32_t i = 0; i < copy.tokens; ++i) {
+        slots_[size_t(copy.to.value()) * options_.block_size + i] =
+            slots_[size_t(copy.from.value()) * options_.block_size + i];
+      }
+    }
+  }
+
+  // Much happens between two steps, and the copies are made only then.
+  void PrepareStep() {
+    for (uint32_t events = 2 + random_() % 8; events > 0; --events) {
+      const auto it = Any();
+      if (it == lives_.end()) break;
+      switch (random_() % 6) {
+        case 0:
+          Release();
+          break;
+        case 1:
+          Truncate();
+          break;
+        case 2:
+          Fork();
+          break;
+        default:
+          (void)cache_.Reserve(it->first,
+                               std::min(it->second.max_tokens, cache_.committed(it->first) + 1));
+      }
+    }
+    MakeCopies();
   }
 
   bool WritesSharedBlock(SequenceId id, int32_t committed, int32_t count) const {
