@@ -5,7 +5,9 @@
 // match, although the walk stops at the first that nobody holds; `found_block_ops_per_s` is the
 // same time and counts of a match only the blocks that were found. Hashes are given; computing them
 // is a figure of its own. The clock runs from the first operation to the last one's end, everything
-// applied: there is no queue to drain.
+// applied: there is no queue to drain, and the index learns of an operation when it is due.
+// `queued_block_ops_per_s` is the same when it knows of the next one, as when they wait in a queue:
+// PrefetchTable of that comes first. The index has its memory before the clock runs.
 //
 // The limit is memory: a stored or removed block needs its table line and a quarter of a line of
 // hashes, a match about three lines and a quarter for each block found. `random_lines_per_s` is
@@ -87,11 +89,14 @@ class Replay {
   void Do(const IndexOperation& op) { op.kind == Kind::kMatch ? Match(op) : Event(op); }
   // In order. The operations' own memory is fetched some before they are due, as it would be warm
   // from being received or hashed; the index learns of nothing in advance.
-  void All() {
+  void All(bool queued) {
     constexpr size_t kAhead = 8;
     const std::span<const IndexOperation> operations = workload_.operations;
     for (size_t i = 0; i < operations.size(); ++i) {
       if (i + kAhead < operations.size()) Fetch(operations[i + kAhead]);
+      if (queued && i + 1 < operations.size()) {
+        index_.PrefetchTable(workload_.HashesOf(operations[i + 1]));
+      }
       Do(operations[i]);
     }
   }
@@ -173,7 +178,8 @@ double CpuSeconds() {
 struct Rates {
   double by_clock, by_cpu_time;
 };
-Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, Shape* shape) {
+Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, bool queued,
+                 Shape* shape) {
   std::vector<double> by_clock;
   std::vector<double> by_cpu_time;
   const auto blocks = static_cast<double>(workload.blocks());
@@ -182,7 +188,7 @@ Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, Sha
     Replay replay(workload, index);
     const auto start = Clock::now();
     const double cpu_start = CpuSeconds();
-    replay.All();
+    replay.All(queued);
     const double cpu_s = CpuSeconds() - cpu_start;
     const double s = Seconds(start);
     CHECK_EQ(index.refused(), 0u);
@@ -383,7 +389,8 @@ int Run(const BenchOptions& options) {
 
   Figures figures;
   Shape shape{};
-  const Rates rates = Throughput(workload, options, &shape);
+  const Rates rates = Throughput(workload, options, /*queued=*/false, &shape);
+  const Rates queued = Throughput(workload, options, /*queued=*/true, &shape);
   const RandomAccess memory = MeasureRandomAccess(static_cast<size_t>(shape.bytes), options.seed);
   // A quarter of a line of hashes for every block that is stored, removed or found, a table line
   // for every change, three lines for every match.
@@ -399,6 +406,7 @@ int Run(const BenchOptions& options) {
   figures.Add("found_block_ops_per_s", rates.by_clock * found_share, "1/s",
               memory.lines_per_s / lines * found_share);
   figures.Add("block_ops_per_cpu_s", rates.by_cpu_time, "1/s", memory.lines_per_s / lines);
+  figures.Add("queued_block_ops_per_s", queued.by_clock, "1/s", memory.lines_per_s / lines);
   figures.Add("lines_per_block_op", lines, "lines");
   figures.Add("found_share_of_matched_blocks",
               static_cast<double>(found) / static_cast<double>(workload.blocks_of[0]), "share");

@@ -124,7 +124,16 @@ void BlockAllocator::Resize(int32_t limit) {
 }
 
 void BlockAllocator::AddHolds(std::span<const BlockId> blocks, BlockHolder holder) {
-  for (const BlockId block : blocks) AddHold(block, holder);
+  if (holder != BlockHolder::kRadixNode) {
+    for (const BlockId block : blocks) AddHold(block, holder);
+    return;
+  }
+  // The weakest holder changes no block's class, and this is done for every block of every prompt.
+  for (const BlockId block : blocks) {
+    Counts& held = counts(block);
+    CHECK(!held.none()) << "hold on free block " << block;
+    ++held.holds[static_cast<int>(BlockHolder::kRadixNode)];
+  }
 }
 
 std::optional<BlockId> BlockAllocator::MakeWritable(BlockId block, BlockHolder holder) {

@@ -12,6 +12,9 @@
 namespace baton {
 namespace {
 
+// Units written between two looks at the loop's end.
+constexpr size_t kTogether = 8;
+
 // Whether each unit is its lower half alone, and equal.
 bool EqualLower(const uint32_t* lower, const CacheUnit* units, size_t count) {
   CacheUnit differing = 0;
@@ -57,14 +60,20 @@ BlockUnits::BlockUnits(int32_t block_size, int32_t blocks)
 void BlockUnits::WriteBlock(BlockId block, std::span<const CacheUnit> units) {
   uint32_t* const lower = &lower_[Offset(block)];
   CacheUnit bits = 0;
-  for (size_t i = 0; i < units.size(); ++i) {
+  size_t i = 0;
+  // Fixed lengths, which compilers make vectors of.
+  for (; i + kTogether <= units.size(); i += kTogether) {
+    for (size_t j = i; j < i + kTogether; ++j) lower[j] = static_cast<uint32_t>(units[j]);
+    for (size_t j = i; j < i + kTogether; ++j) bits |= units[j];
+  }
+  for (; i < units.size(); ++i) {
     lower[i] = static_cast<uint32_t>(units[i]);
     bits |= units[i];
   }
   is_wide_[block.value()] = bits >> 32 != 0;
   if (bits >> 32 == 0) return;
   uint32_t* const upper = &upper_[Offset(block)];
-  for (size_t i = 0; i < units.size(); ++i) upper[i] = static_cast<uint32_t>(units[i] >> 32);
+  for (size_t at = 0; at < units.size(); ++at) upper[at] = static_cast<uint32_t>(units[at] >> 32);
 }
 
 void BlockUnits::Write(std::span<const BlockId> blocks, std::span<const CacheUnit> units) {

@@ -165,7 +165,6 @@ void KvCacheManager::Truncate(SequenceId id, int32_t tokens) {
   const size_t kept = BlocksFor(tokens);
   if (!options_.paged || kept >= kv.table.size()) return;
   const auto dropped = std::span(kv.table).subspan(kept);
-  DropCopiesInto(dropped);
   allocator_.ReleaseHolds(dropped, BlockHolder::kSequence);
   Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(dropped.size()));
   kv.table.resize(kept);
@@ -184,7 +183,6 @@ void KvCacheManager::Preempt(SequenceId id) {
 void KvCacheManager::End(SequenceId id, bool forget) {
   SequenceKv kv = std::move(Get(id));
   sequences_.erase(id);
-  DropCopiesInto(kv.table);
   allocator_.ReleaseHolds(kv.table, BlockHolder::kSequence);
   if (forget) {
     tree_.Forget(std::move(kv.lock));
@@ -234,12 +232,6 @@ void KvCacheManager::CopyOnWrite(SequenceKv& kv) {
   CHECK(own.has_value());
   copies_.push_back({.from = tail, .to = *own, .tokens = kv.committed % options_.block_size});
   tail = *own;
-}
-
-void KvCacheManager::DropCopiesInto(std::span<const BlockId> blocks) {
-  std::erase_if(copies_, [&](const BlockCopy& copy) {
-    return std::find(blocks.begin(), blocks.end(), copy.to) != blocks.end();
-  });
 }
 
 // ---- what a sequence has ------------------------------------------------------------------------

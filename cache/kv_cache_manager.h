@@ -161,9 +161,10 @@ class KvCacheManager {
   // full blocks first (InsertCommitted's rule on block tables). FailedPrecondition in contiguous
   // mode. REQUIRES: parent exists, child is new.
   absl::Status Fork(SequenceId parent, SequenceId child);
-  // Copies that Reserve asked for since the last call, to be made in this order before the next
-  // step writes and before a transfer into newly reserved blocks is posted. A copy whose target was
-  // given back meanwhile is dropped.
+  // Copies that Reserve asked for since the last call, to be made in this order, all of them,
+  // before the next step writes, a transfer into newly reserved blocks is posted or memory of
+  // RetiredBlocks goes. Blocks may have been given back and handed out again since: in their order
+  // the copies still leave in every block what its holders expect.
   std::vector<BlockCopy> TakeCopies() { return std::exchange(copies_, {}); }
 
   // Slots [committed, tokens) now hold KV of `units` (the units of just those slots). REQUIRES:
@@ -277,7 +278,6 @@ class KvCacheManager {
   // Whether the next write of this sequence hits a part-full block that another sequence holds.
   bool WritesSharedBlock(const SequenceKv& kv) const;
   void CopyOnWrite(SequenceKv& kv);
-  void DropCopiesInto(std::span<const BlockId> blocks);
   void InsertFullBlocks(SequenceId id);
   void End(SequenceId id, bool forget);
   void RetireCached();

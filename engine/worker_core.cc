@@ -356,8 +356,10 @@ void WorkerCore::Step() {
   for (const SequenceId id : plan.exhausted) {
     if (Request* request = Find(HandleOf(id)); request != nullptr) EndExhausted(*request);
   }
-  if (plan.chunks.empty()) return;
+  // Also when nothing runs: who asked was preempted then, and blocks change hands before the next
+  // step.
   absl::Status ran = runner_->CopyBlocks(cache_->TakeCopies());
+  if (plan.chunks.empty()) return;
   if (ran.ok()) ran = runner_->Run(MakeInput(plan));
   NoteWritten(plan);
   ++counters_.steps;

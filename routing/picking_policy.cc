@@ -1,27 +1,43 @@
 #include "routing/picking_policy.h"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 
+#include "absl/container/flat_hash_map.h"
 #include "routing/route_cost.h"
 
 namespace baton {
 namespace {
 
-bool HasPartner(std::span<const WorkerRecord> workers, const WorkerRecord& decode) {
-  return std::any_of(workers.begin(), workers.end(), [&decode](const WorkerRecord& worker) {
-    return MayPrefillFor(decode, worker);
-  });
-}
+// Which decode workers MayPrefillFor finds somebody for: O(workers) for all of them.
+class PartnerCounts {
+ public:
+  explicit PartnerCounts(std::span<const WorkerRecord> workers) {
+    for (const WorkerRecord& worker : workers) {
+      if (worker.Usable() && worker.CanPrefill()) ++prefillers_[worker.report.fingerprint];
+    }
+  }
+  // REQUIRES: `decode` is one of the workers, and usable.
+  bool HasPartner(const WorkerRecord& decode) const {
+    const auto it = prefillers_.find(decode.report.fingerprint);
+    const int itself = decode.CanPrefill() ? 1 : 0;
+    return it != prefillers_.end() && it->second > itself;
+  }
+
+ private:
+  absl::flat_hash_map<std::string_view, int> prefillers_;  // by fingerprint
+};
 
 }  // namespace
 
 absl::StatusOr<RoutePlan> PickingPolicy::Choose(const RoutingInput& input, const FleetView& fleet) {
   const bool remote = input.placement == Placement::kRemote;
+  const PartnerCounts partners(remote ? fleet.workers : std::span<const WorkerRecord>());
   candidates_.clear();
   for (const WorkerRecord& worker : fleet.workers) {
     if (!MayDecode(input, worker)) continue;
-    if (!remote || HasPartner(fleet.workers, worker)) candidates_.push_back(&worker);
+    if (!remote || partners.HasPartner(worker)) candidates_.push_back(&worker);
   }
   if (candidates_.empty()) return NoWorkerError(input.placement);
   const WorkerRecord& decode = Pick(WorkerPool::kDecode, candidates_, input);

@@ -12,6 +12,11 @@
 // blocks that one ahead waits for, a hand-off of the same priority neither); behind a head that
 // fits but would compute nothing in this step, the next few may go ahead.
 //
+// Priority is strict, first come first served among equals, as in vLLM: nothing ages, so while more
+// important work fills the pool, less important work waits, also what was preempted for it, its
+// answer standing still. What bounds that is the request's deadline (the host's), not the
+// scheduler. Who runs is never preempted for who waits.
+//
 // When the pool runs dry the victim (lowest priority, then latest arrival, running ones only) is
 // preempted by recompute: its committed blocks stay in the prefix tree as evictable, and it waits
 // again, at the head of its priority. The first in order is never preempted by another, so there is

@@ -21,6 +21,10 @@ uint64_t LinesFor(size_t max_blocks) {
   return std::min<uint64_t>(RunStore::kMaxLines, max_blocks + max_blocks / 4 + 2048);
 }
 
+// What blocks that are stored some at a time take: four hashes to a line, an eighth for runs'
+// heads.
+uint64_t ExpectedLinesFor(size_t blocks) { return blocks / 4 + blocks / 32; }
+
 }  // namespace
 
 BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeySeeds key_seeds,
@@ -28,7 +32,7 @@ BlockRuns::BlockRuns(size_t max_blocks, size_t expected_blocks, KeySeeds key_see
     : key_seeds_(key_seeds),
       is_retired_(std::move(is_retired)),
       table_(max_blocks, expected_blocks),
-      store_(LinesFor(max_blocks)),
+      store_(LinesFor(max_blocks), ExpectedLinesFor(expected_blocks)),
       holders_(&store_) {}
 
 bool BlockRuns::Holds(const BlockLocation& at, const Hash128& hash, RunHead* head) const {

@@ -12,10 +12,10 @@
 // Invariants:
 //  1. An entry never moves between publication and erasure but by a rebuild, which readers notice
 //     by `state`. So a look-up finds whatever is there all the time it runs.
-//  2. At most half of the places are taken, 7 in two buckets. A full bucket costs a second cache
-//     line and a branch that the processor guesses wrong; with 5 entries to a bucket one insertion
-//     in six met a full one, and the index spent a quarter of its time on them. With 3.5 it is one
-//     in twenty, for 5.5 bytes more an entry.
+//  2. Of seven places 3.25 are taken at most. A full bucket costs a second cache line and a branch
+//     that the processor guesses wrong; with 5 entries to a bucket one insertion in six met a full
+//     one, and the index spent a quarter of its time on them. With 3.25 it is one in thirty, for 7
+//     bytes more an entry.
 //
 // Thread safety: one writer; look-ups on any thread. A reader takes a View, uses it, and afterwards
 // asks IsCurrent: if not, a rebuild took the memory away meanwhile and what was read means nothing.
@@ -101,7 +101,7 @@ class BlockTable {
   // Makes room, so that no rebuild comes in the next `more` insertions. REQUIRES: entries() + more
   // <= max_entries.
   void Reserve(size_t more) {
-    if (2 * (entries_ + more) > buckets() * kEntriesInTwoBuckets) Grow(entries_ + more);
+    if (4 * (entries_ + more) > buckets() * kEntriesInFourBuckets) Grow(entries_ + more);
     if (stuck_ > most_stuck_) Rebuild(buckets());
   }
   // A row of insertions or erasures. entries() is right after it. REQUIRES: nothing else changes
@@ -120,7 +120,7 @@ class BlockTable {
 
  private:
   static constexpr int kPlaces = 7;
-  static constexpr uint64_t kEntriesInTwoBuckets = 7;  // fuller than that, the table grows
+  static constexpr uint64_t kEntriesInFourBuckets = 13;  // fuller than that, the table grows
   static constexpr int kBucketWords = 1 + kPlaces;
   static constexpr int kLocationBits = 64 - kTagBits;
   static constexpr int kOffsetBits = 8;
@@ -156,7 +156,7 @@ class BlockTable {
   }
 
   static constexpr uint64_t BucketsFor(size_t entries) {
-    return 2 * entries / kEntriesInTwoBuckets + 8;
+    return 4 * entries / kEntriesInFourBuckets + 8;
   }
   uint64_t* words() { return regions_[state_.load(std::memory_order_relaxed) & 1].words(); }
   uint64_t buckets() const { return BucketsOf(state_.load(std::memory_order_relaxed)); }

@@ -45,7 +45,7 @@ namespace baton {
 
 struct GlobalIndexOptions {
   size_t max_blocks = size_t{1} << 24;  // distinct hashes, 1 to 2^27
-  size_t expected_blocks = 0;           // the table has memory for so many from the beginning
+  size_t expected_blocks = 0;           // memory for so many is ready from the beginning
   KeySeeds key_seeds;
 };
 

@@ -10,10 +10,16 @@ namespace baton {
 constexpr std::array<uint16_t, RunStore::kClasses> RunStore::kClassLines = {
     1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 1100};
 
-RunStore::RunStore(uint64_t lines) : lines_(lines), arena_(lines * kWordsPerLine * 8) {
+RunStore::RunStore(uint64_t lines, uint64_t expected_lines)
+    : lines_(lines),
+      expected_lines_(expected_lines),
+      arena_(lines * kWordsPerLine * 8),
+      ready_line_(expected_lines) {
   CHECK_GE(lines, 1u);
   CHECK_LE(lines, kMaxLines);
+  CHECK_LE(expected_lines, lines);
   free_.fill(kNone);
+  arena_.Populate(0, expected_lines * kWordsPerLine * 8);
 }
 
 int RunStore::ClassForLines(size_t lines) {
@@ -42,7 +48,7 @@ std::optional<uint32_t> RunStore::Take(int chunk_class) {
     return line;
   }
   if (lines_ - end_line_ < kClassLines[chunk_class]) return std::nullopt;
-  const uint32_t line = end_line_;
+  const auto line = static_cast<uint32_t>(end_line_);
   end_line_ += kClassLines[chunk_class];
   if (end_line_ > ready_line_) {
     constexpr uint32_t kLinesAtOnce = 4096;

@@ -17,6 +17,7 @@
 // Thread safety: one writer; Load* on any thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -61,8 +62,9 @@ class RunStore {
   static constexpr uint32_t kMaxRun = 254;  // blocks
   static constexpr uint64_t kMaxLines = uint64_t{1} << 27;
 
-  // REQUIRES: 1 <= lines <= kMaxLines.
-  explicit RunStore(uint64_t lines);
+  // Has memory ready for `expected_lines` from the beginning. REQUIRES: 1 <= lines <= kMaxLines,
+  // expected_lines <= lines.
+  explicit RunStore(uint64_t lines, uint64_t expected_lines = 0);
 
   // ---- any thread ----
   const uint64_t* Words(uint32_t line) const {
@@ -101,9 +103,9 @@ class RunStore {
 
   // The first line of the chunk after this one, or `end_line()`. Chunks begin at line 0.
   uint32_t NextChunk(uint32_t line) const;
-  uint32_t end_line() const { return end_line_; }
-  // Of chunks in use or free.
-  size_t bytes() const { return uint64_t{end_line_} * kWordsPerLine * 8; }
+  uint32_t end_line() const { return static_cast<uint32_t>(end_line_); }
+  // Of chunks in use or free, and what was made ready at the beginning.
+  size_t bytes() const { return std::max(end_line_, expected_lines_) * kWordsPerLine * 8; }
   size_t free_bytes() const { return free_lines_ * kWordsPerLine * 8; }
 
  private:
@@ -119,9 +121,10 @@ class RunStore {
   std::optional<uint32_t> Take(int chunk_class);
 
   const uint64_t lines_;
+  const uint64_t expected_lines_;
   ReservedMemory arena_;
-  uint32_t end_line_ = 0;
-  uint32_t ready_line_ = 0;  // pages are there up to here
+  uint64_t end_line_ = 0;
+  uint64_t ready_line_ = 0;  // pages are there up to here
   uint64_t free_lines_ = 0;
   std::array<uint32_t, kClasses> free_;  // first free chunk of each class, kNone without one
   static constexpr uint32_t kNone = UINT32_MAX;

@@ -169,7 +169,7 @@ TEST(GlobalIndex, BlocksStoredOneByOneShareRuns) {
                  std::span(chain).subspan(i, 1));
   }
   EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kA, kDevice, 2000}));
-  EXPECT_LT(index.bytes(), 40 * chain.size());
+  EXPECT_LT(index.bytes(), 50 * chain.size());  // a run for each would take 64 without the table
 }
 
 TEST(GlobalIndex, ManyHoldersOfDifferentLengthsAreAnsweredExactly) {

@@ -25,7 +25,7 @@ class Lives {
   }
 
   void Step() {
-    switch (random_() % 12) {
+    switch (random_() % 15) {
       case 0:
       case 1:
         Begin();
@@ -59,6 +59,15 @@ class Lives {
         if (random_() % 10 == 0) {
           ASSERT_TRUE(cache_.Resize(1 + random_() % options_.max_blocks).ok());
         }
+        break;
+      case 12:
+        PrepareStep();
+        break;
+      case 13:
+        BeginImport();
+        break;
+      case 14:
+        HoldPrefix();
         break;
     }
     Check();
@@ -104,6 +113,63 @@ class Lives {
     lives_[id] = {.space = space, .units = units, .max_tokens = max_tokens};
   }
 
+  std::vector<CacheUnit> AnyWholeBlocks() {
+    std::vector<CacheUnit> units((1 + random_() % 6) * options_.block_size);
+    for (CacheUnit& unit : units) unit = AnyUnit();
+    return units;
+  }
+
+  // What follows the cached part lands by and by: Grow.
+  void BeginImport() {
+    if (lives_.size() == 6) return Release();
+    const CacheNamespace space(1 + random_() % 2);
+    const auto units = AnyWholeBlocks();
+    const SequenceId id(++next_);
+    const int32_t spare = random_() % 4;
+    const int32_t available = cache_.available_blocks();
+    const auto cached = cache_.BeginImport(id, space, units, spare, random_() % 3);
+    if (options_.kind != CacheKind::kRadix) {
+      ASSERT_EQ(cached.status().code(), absl::StatusCode::kFailedPrecondition);
+      return;
+    }
+    if (!cached.ok()) {
+      ASSERT_EQ(cache_.available_blocks(), available) << "nothing is taken";
+      return;
+    }
+    const auto size = static_cast<int32_t>(units.size());
+    if (*cached < size) {
+      ASSERT_GE(cache_.available_blocks(), spare);
+    }
+    ASSERT_EQ(cache_.capacity(id), size);
+    lives_[id] = {.space = space,
+                  .units = std::vector(units.begin(), units.begin() + *cached),
+                  .max_tokens = size};
+  }
+
+  void HoldPrefix() {
+    const CacheNamespace space(1 + random_() % 2);
+    const auto units = AnyWholeBlocks();
+    const int32_t first = random_() % 4;
+    const int32_t peeked = cache_.PeekMatch(space, units) / options_.block_size;
+    const std::vector<BlockId> held = cache_.HoldPrefix(space, units, first);
+    if (options_.kind != CacheKind::kRadix) {
+      ASSERT_TRUE(held.empty());
+    }
+    if (options_.min_prefix_tokens == 0 && options_.kind == CacheKind::kRadix) {
+      ASSERT_GE(static_cast<int32_t>(held.size()), peeked - first);
+    }
+    uint64_t chain = space.low();
+    for (int32_t i = 0; i < (first + static_cast<int32_t>(held.size())) * options_.block_size;
+         ++i) {
+      chain = Chain(chain, units[i]);
+      const int32_t block = i / options_.block_size - first;
+      if (block < 0) continue;
+      ASSERT_EQ(slots_[size_t(held[block].value()) * options_.block_size + i % options_.block_size],
+                chain);
+    }
+    if (!held.empty()) transfers_.push_back(held);
+  }
+
   void Grow() {
     const auto it = Any();
     if (it == lives_.end()) return;
@@ -115,12 +181,7 @@ class Lives {
                            WritesSharedBlock(id, committed, count);
     const bool possible = needed <= cache_.available_blocks() || needed == 0;
     ASSERT_EQ(cache_.Reserve(id, committed + count).ok(), possible);
-    for (const BlockCopy& copy : cache_.TakeCopies()) {
-      for (int32_t i = 0; i < copy.tokens; ++i) {
-        slots_[size_t(copy.to.value()) * options_.block_size + i] =
-            slots_[size_t(copy.from.value()) * options_.block_size + i];
-      }
-    }
+    MakeCopies();
     if (!possible) return;
     uint64_t chain = committed == 0 ? life.space.low() : Slot(id, committed - 1);
     std::vector<CacheUnit> units(count);
@@ -131,6 +192,38 @@ class Lives {
     }
     cache_.Commit(id, units);
     life.units.insert(life.units.end(), units.begin(), units.end());
+  }
+
+  void MakeCopies() {
+    for (const BlockCopy& copy : cache_.TakeCopies()) {
+      for (int32_t i = 0; i < copy.tokens; ++i) {
+        slots_[size_t(copy.to.value()) * options_.block_size + i] =
+            slots_[size_t(copy.from.value()) * options_.block_size + i];
+      }
+    }
+  }
+
+  // Much happens between two steps, and the copies are made only then.
+  void PrepareStep() {
+    for (uint32_t events = 2 + random_() % 8; events > 0; --events) {
+      const auto it = Any();
+      if (it == lives_.end()) break;
+      switch (random_() % 6) {
+        case 0:
+          Release();
+          break;
+        case 1:
+          Truncate();
+          break;
+        case 2:
+          Fork();
+          break;
+        default:
+          (void)cache_.Reserve(it->first,
+                               std::min(it->second.max_tokens, cache_.committed(it->first) + 1));
+      }
+    }
+    MakeCopies();
   }
 
   bool WritesSharedBlock(SequenceId id, int32_t committed, int32_t count) const {

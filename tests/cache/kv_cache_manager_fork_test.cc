@@ -32,13 +32,35 @@ TEST_F(KvCacheManagerTest, AForkSharesEverythingAndCopiesThePartFullBlockWhenItW
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-TEST_F(KvCacheManagerTest, ACopyIntoABlockThatWasGivenBackIsDropped) {
+TEST_F(KvCacheManagerTest, ACopyIsMadeForWhoeverStillHoldsItsTarget) {
   KvCacheManager cache(Options(16), &clock_);
+  const SequenceId kC(3);
   Run(cache, kA, Units(10));
+  const BlockId first = cache.BlockTable(kA)[2];
   ASSERT_TRUE(cache.Fork(kA, kB).ok());
   ASSERT_TRUE(cache.Reserve(kB, 11).ok());
-  cache.Release(kB, true);
-  EXPECT_TRUE(cache.TakeCopies().empty());
+  const BlockId second = cache.BlockTable(kB)[2];
+  ASSERT_TRUE(cache.Fork(kB, kC).ok());
+  cache.Release(kB, false);
+  EXPECT_EQ(cache.BlockTable(kC)[2], second);
+  EXPECT_EQ(cache.TakeCopies(),
+            (std::vector<BlockCopy>{{.from = first, .to = second, .tokens = 2}}));
+}
+
+TEST_F(KvCacheManagerTest, ACopyOfACopyIsMadeThoughTheOneBetweenWasGivenBack) {
+  KvCacheManager cache(Options(16), &clock_);
+  const SequenceId kC(3);
+  Run(cache, kA, Units(10));
+  const BlockId first = cache.BlockTable(kA)[2];
+  ASSERT_TRUE(cache.Fork(kA, kB).ok());
+  ASSERT_TRUE(cache.Reserve(kB, 11).ok());
+  const BlockId second = cache.BlockTable(kB)[2];
+  ASSERT_TRUE(cache.Fork(kB, kC).ok());
+  ASSERT_TRUE(cache.Reserve(kC, 11).ok());
+  cache.Release(kB, false);
+  EXPECT_EQ(cache.TakeCopies(),
+            (std::vector<BlockCopy>{{.from = first, .to = second, .tokens = 2},
+                                    {.from = second, .to = cache.BlockTable(kC)[2], .tokens = 2}}));
 }
 
 TEST_F(KvCacheManagerTest, AForksFirstWriteFailsCleanlyWhenNoBlockIsLeft) {

@@ -30,6 +30,19 @@ TEST(RunStore, KeepsHashesApart) {
   for (uint32_t i = 0; i < 254; ++i) EXPECT_EQ(store.LoadHash(b, i), (Hash128{i, 200}));
 }
 
+TEST(RunStore, CountsTheMemoryThatIsReadyFromTheBeginningAndGrowsBeyondIt) {
+  RunStore store(1000, 100);
+  EXPECT_EQ(store.bytes(), 100u * 64);
+  const uint32_t first = *store.NewRun(254);  // 64 lines, all told
+  EXPECT_EQ(first, 0u);
+  EXPECT_EQ(store.bytes(), 100u * 64);
+  const uint32_t second = *store.NewRun(254);
+  EXPECT_EQ(store.NextChunk(first), second);
+  EXPECT_EQ(store.end_line(), store.NextChunk(second));
+  EXPECT_EQ(store.bytes(), store.end_line() * 64u);
+  EXPECT_GT(store.bytes(), 100u * 64);
+}
+
 TEST(RunStore, EveryChangeGivesTheHeadAnotherVersion) {
   RunStore store(100);
   const uint32_t line = *store.NewRun(4);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <vector>
+
 #include "tests/routing/fleet.h"
 
 namespace baton {
@@ -55,6 +59,27 @@ TEST_F(PickingPolicyTest, AWorkerOfBothRolesPrefillsForItself) {
   EXPECT_EQ(policy_.Choose(input_, fleet_.View())->prefill, std::nullopt);
   input_.placement = Placement::kRemote;
   EXPECT_EQ(policy_.Choose(input_, fleet_.View())->prefill, WorkerNumber(1));
+}
+
+TEST_F(PickingPolicyTest, OffersExactlyTheDecodeWorkersThatSomebodyMayPrefillFor) {
+  input_.placement = Placement::kRemote;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const Fleet fleet = RandomFleet(random, 12);
+    std::vector<uint32_t> expected;
+    for (const WorkerRecord& decode : fleet.workers) {
+      const auto may_help = [&](const WorkerRecord& worker) {
+        return MayPrefillFor(decode, worker);
+      };
+      if (MayDecode(input_, decode) && std::ranges::any_of(fleet.workers, may_help)) {
+        expected.push_back(decode.number.value());
+      }
+    }
+    policy_.offered.clear();
+    EXPECT_EQ(policy_.Choose(input_, fleet.View()).ok(), !expected.empty());
+    EXPECT_EQ(policy_.offered.empty() ? std::vector<uint32_t>() : policy_.offered[0], expected);
+  }
 }
 
 TEST_F(PickingPolicyTest, NeitherAsksNorUsesAPrefillWorkerForALocalPrefill) {

@@ -161,6 +161,17 @@ TEST(Scheduler, AHigherPriorityIsAdmittedFirst) {
   EXPECT_THAT(bench.Step().admitted, ElementsAre(SequenceId(2)));
 }
 
+TEST(Scheduler, ALowPriorityWaitsHoweverLongMoreImportantWorkComesThenRuns) {
+  SchedulerBench bench(Pool(64), Budget(8, /*max_running=*/1));
+  ASSERT_TRUE(bench.Add(1, Prompt(8), 1, 0).ok());
+  for (uint64_t id = 2; id <= 100; ++id) {
+    ASSERT_TRUE(bench.Add(id, Prompt(8, static_cast<TokenId>(id * 10)), 1, 1).ok());
+    EXPECT_THAT(bench.Step().admitted, ElementsAre(SequenceId(id)));
+  }
+  EXPECT_THAT(bench.Step().admitted, ElementsAre(SequenceId(1)));
+  bench.ExpectTokens(1, 1);
+}
+
 TEST(Scheduler, OnlyWhoMattersMoreDisplacesTheLastOfAFullQueue) {
   SchedulerOptions options = Budget(64, /*max_running=*/1);
   options.max_waiting = 2;
