@@ -33,10 +33,6 @@
 //
 // tcp_to_iperf3 needs iperf3 (apt-get install iperf3); without it the figure is reported as absent.
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -48,6 +44,7 @@
 #include <vector>
 
 #include "bench/hand_over_time.h"
+#include "bench/streaming_copy.h"
 #include "bench/transfer_overlap.h"
 #include "bench/transfer_worker.h"
 #include "common/command_line.h"
@@ -207,35 +204,6 @@ void MeasureTable(int64_t max_bytes, int64_t sender_bytes, const std::string& ro
       }
     }
   }
-}
-
-// The copy that CopyCrc32c is, without the check.
-void StreamingCopy16(std::byte* to, std::span<const std::byte> from) {
-#if defined(__x86_64__)
-  for (size_t at = 0; at < from.size(); at += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
-                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.data() + at)));
-  }
-#else
-  std::memcpy(to, from.data(), from.size());
-#endif
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) void StreamingCopy64(std::byte* to,
-                                                        std::span<const std::byte> from) {
-  for (size_t at = 0; at < from.size(); at += 64) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from.data() + at));
-  }
-}
-#endif
-
-// By the widest stores of this machine.
-void WidestCopy(std::byte* to, std::span<const std::byte> from) {
-#if defined(__x86_64__)
-  if (Crc32cAvx512Available()) return StreamingCopy64(to, from);
-#endif
-  StreamingCopy16(to, from);
 }
 
 // Two pools of 64 MiB of SmolLM2 blocks, cold for every measurement.

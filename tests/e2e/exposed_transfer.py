@@ -7,6 +7,9 @@ Three services run all the time and take turns: without layer-wise streaming (`-
 `--pieces` pieces, and as it is by default. Every prompt has four chunks and is in no cache. The figure is the ledger's
 `kv_exposed_us`: from the last chunk's end until the prefill worker has heard that the decode worker has everything.
 
+Pools are so small that every block was written to before the first request that counts: a virtual machine's memory is much
+slower the first time.
+
 Its limit is what the last piece takes alone, in the same run and told in the same way: prompts of one chunk, and of as many
 tokens as a chunk's piece has bytes for, where nothing overlaps. Prints `name value (limit, ratio)` lines, medians; exit code 1
 when a request failed, never for a time. Standard library only.
@@ -22,6 +25,8 @@ from cluster import Cluster, default_model
 
 VOCABULARY = 49_000  # ids that every model here has
 CHUNKS = 4
+BLOCK = 16  # tokens
+WARM_UP = 4  # turns: connections open, all of the pool is touched
 
 
 def exposed_us(cluster, rng, tokens):
@@ -42,13 +47,14 @@ def measure(options, transport, rng):
     with contextlib.ExitStack() as stack:
         clusters = {name: stack.enter_context(Cluster(options.bin, options.model, 1, 1, [
             f"--transport={transport}", f"--layer-pieces={pieces}", f"--max-chunk-tokens={options.chunk}",
+            f"--kv-blocks={2 * prompt // BLOCK}",
             *options.worker_argument])) for name, pieces in services.items()}
-        for turn in range(options.requests + 2):
+        for turn in range(options.requests + WARM_UP):
             came = {name: exposed_us(cluster, rng, prompt) for name, cluster in clusters.items()}
             came["chunk_alone"] = exposed_us(clusters["chunks"], rng, options.chunk)
             came["piece_alone"] = exposed_us(clusters["chunks"], rng, piece_tokens)
-            if turn < 2:
-                continue  # connections open, pages are touched
+            if turn < WARM_UP:
+                continue
             for name, value in came.items():
                 figures[name].append(value)
     for name, values in figures.items():
