@@ -66,6 +66,9 @@ class Model {
     q8_ = Allocate(kMaxTokens * kFfn)->as<int8_t>();
     scale_ = Floats(kMaxTokens * kFfn / kQuantGroup);
     scaled_sum_ = Floats(kMaxTokens * kFfn / kQuantGroup);
+    gated_q8_ = Allocate(kMaxTokens * kFfn)->as<int8_t>();
+    gated_scale_ = Floats(kMaxTokens * kFfn / kQuantGroup);
+    gated_sum_ = Floats(kMaxTokens * kFfn / kQuantGroup);
     device.ops().Quantize(*stream_, x_, kMaxTokens, kFfn, Quantized());
     pool_ = Allocate(kLayers * kLayerElements * 2)->as<uint16_t>();
     for (int64_t i = 0; i < kLayers * kLayerElements; ++i) pool_[i] = F32ToF16(Normal());
@@ -80,13 +83,10 @@ class Model {
   }
 
   void Product(const PackedMatrix& weight, int64_t tokens) {
-    MatMulArgs args;
-    args.x = Input();
-    args.weight = weight;
-    args.out = out_;
-    args.out_stride = weight.rows;
-    args.tokens = tokens;
-    device_.ops().MatMul(*stream_, args);
+    device_.ops().MatMul(*stream_, Args(weight, tokens));
+  }
+  void GatedProduct(const PackedMatrix& weight, int64_t tokens) {
+    device_.ops().GatedMatMul(*stream_, {Args(weight, tokens), Gated()});
   }
 
   void Attend(int64_t layer, int64_t first_token, int64_t tokens) {
@@ -196,6 +196,18 @@ class Model {
   // Both forms, from one and the same memory for any number of columns.
   Activations Input() { return {x_, q8_, scale_, scaled_sum_}; }
   Activations Quantized() { return {nullptr, q8_, scale_, scaled_sum_}; }
+  // Where a product that reads Quantized() may write.
+  Activations Gated() { return {nullptr, gated_q8_, gated_scale_, gated_sum_}; }
+
+  MatMulArgs Args(const PackedMatrix& weight, int64_t tokens) {
+    MatMulArgs args;
+    args.x = Input();
+    args.weight = weight;
+    args.out = out_;
+    args.out_stride = weight.rows;
+    args.tokens = tokens;
+    return args;
+  }
 
   KvLayerView Kv(int64_t layer) {
     KvLayerView kv;
@@ -214,8 +226,9 @@ class Model {
   std::unique_ptr<Stream> stream_ = device_.CreateStream();
   std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
   std::vector<PackedMatrix> qkv_, attention_out_, gate_up_, down_, head_;
-  float *x_, *out_, *weight_, *cosines_, *sines_, *scale_, *scaled_sum_;
-  int8_t* q8_;
+  float *x_, *out_, *weight_, *cosines_, *sines_;
+  float *scale_, *scaled_sum_, *gated_scale_, *gated_sum_;
+  int8_t *q8_, *gated_q8_;
   uint16_t* pool_;
   std::vector<int32_t> table_, sequence_;
   std::vector<VisibleRange> visible_;
@@ -331,8 +344,7 @@ void MeasureForwards(Model& model, Report& report) {
                        model.Attend(l, first, tokens);
                        model.Product(model.attention_out()[l], tokens);
                        model.Norm(tokens);
-                       model.Product(model.gate_up()[l], tokens);
-                       model.Gate(tokens);
+                       model.GatedProduct(model.gate_up()[l], tokens);
                        model.Product(model.down()[l], tokens);
                      }
                      model.Norm(sampled);
@@ -348,6 +360,11 @@ void MeasureElementwise(Model& model, Report& report) {
                    run);
   };
   measure("rms_norm+quantize x512", kHidden * 5.0, [&] { model.Norm(kMaxTokens); });
+  const PackedMatrix& gate_up = model.gate_up().front();
+  Work gated = ProductWork(gate_up, kMaxTokens);
+  gated.f32 += kFfn * 20.0 * kMaxTokens;
+  report.Measure("gated q4_1 3072x576 x512", gated, gated.int8 / 1e9, "GMAC/s",
+                 [&] { model.GatedProduct(gate_up, kMaxTokens); });
   measure("silu_mul+quantize x512", kFfn * 20.0, [&] { model.Gate(kMaxTokens); });
   measure("rope x512", (kHeads + kKvHeads) * kHeadDim * 2.0, [&] { model.Rotate(kMaxTokens); });
 }

@@ -197,6 +197,15 @@ struct SiluMulArgs {
   Activations out;
 };
 
+// MatMul and SiluMul in one: weight [2 * cols of out, …] is a gate and, in its later half of rows,
+// an up projection.
+struct GatedMatMulArgs {
+  // product.out [tokens, product.weight.rows] is left with anything: what the backend does not gate
+  // at once passes through it. No `accumulate`.
+  MatMulArgs product;
+  Activations out;  // [tokens, product.weight.rows / 2]
+};
+
 struct GatherRowsArgs {
   const float* x = nullptr;          // [*, cols]
   const int32_t* indices = nullptr;  // [rows]
@@ -223,6 +232,7 @@ class Ops {
   virtual void KvWrite(Stream& stream, const KvWriteArgs& args) const = 0;
   virtual void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const = 0;
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) const = 0;
+  virtual void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) const = 0;
   // f32 rows [tokens, cols] to int8 groups: what RmsNorm and SiluMul fuse, for rows that come from
   // elsewhere (attention).

@@ -135,6 +135,24 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
                                  .tokens = tokens});
 }
 
+void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, int64_t tokens) {
+  StepBuffers& b = *buffers_;
+  const Activations activated = FormsFor(layer.down, b.activated);
+  if (layer.gate_up.parts.size() == 1) {
+    ops_.GatedMatMul(*stream_, {.product = {.x = b.normalized,
+                                            .weight = layer.gate_up.parts.front().matrix,
+                                            .out = b.gate_up,
+                                            .out_stride = layer.gate_up.rows,
+                                            .tokens = tokens},
+                                .out = activated});
+    return;
+  }
+  Multiply(b.normalized, layer.gate_up, b.gate_up, tokens, false);
+  ops_.SiluMul(
+      *stream_,
+      {.gate_up = b.gate_up, .tokens = tokens, .cols = config_.feed_forward, .out = activated});
+}
+
 void LlamaRunner::EnqueueLayer(int32_t index, int64_t tokens, const StepInput* input) {
   StepBuffers& b = *buffers_;
   const LlamaLayerWeights& layer = weights_.layers()[index];
@@ -155,11 +173,7 @@ void LlamaRunner::EnqueueLayer(int32_t index, int64_t tokens, const StepInput* i
   }
   Multiply(b.attention, layer.attention_output, b.hidden, tokens, true);
   Norm(b.hidden, layer.ffn_norm, layer.gate_up, b.normalized, tokens);
-  Multiply(b.normalized, layer.gate_up, b.gate_up, tokens, false);
-  ops_.SiluMul(*stream_, {.gate_up = b.gate_up,
-                          .tokens = tokens,
-                          .cols = config_.feed_forward,
-                          .out = FormsFor(layer.down, b.activated)});
+  EnqueueGate(layer, tokens);
   Multiply(b.activated, layer.down, b.hidden, tokens, true);
 }
 

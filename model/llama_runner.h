@@ -62,6 +62,7 @@ class LlamaRunner final : public ModelRunner {
   void EnqueueLayer(int32_t index, int64_t tokens, const StepInput* input);
   void EnqueueKvWrite(const KvLayerView& kv, int64_t tokens);
   void EnqueueAttention(const KvLayerView& kv, int64_t tokens);
+  void EnqueueGate(const LlamaLayerWeights& layer, int64_t tokens);
   void EnqueueLogits(int64_t logit_rows);
   void Norm(const float* x, const float* weight, const FusedWeight& reader, Activations out,
             int64_t tokens);

@@ -39,12 +39,29 @@ struct AttentionUnit {
   int64_t kv_heads() const { return kv_head_end - kv_head_begin; }
 };
 
+// `x` [tokens, cols] from a token and a column on, a multiple of kQuantGroup.
+inline Activations ActivationsAt(Activations x, int64_t token, int64_t cols, int64_t column) {
+  const int64_t at = token * cols + column;
+  if (x.f32 != nullptr) x.f32 += at;
+  if (x.q8 != nullptr) {
+    x.q8 += at;
+    x.scale += at / kQuantGroup;
+    x.scaled_sum += at / kQuantGroup;
+  }
+  return x;
+}
+
 struct CpuKernels {
   InstructionSet set;
   // Rows [row_begin, row_end) of the product for tokens [token_begin, token_end). row_begin is a
   // multiple of kRowGroup.
   void (*matmul)(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
                  int64_t token_end);
+  // matmul and silu_mul at once: rows [row_begin, row_end) of the gate and as many of the up
+  // projection, which follows the gate in product.weight, make columns [row_begin, row_end) of
+  // `out`. Both are multiples of kQuantGroup; the weight is quantised. product.out may be written.
+  void (*gated_matmul)(const MatMulArgs& product, const Activations& out, int64_t row_begin,
+                       int64_t row_end, int64_t token_begin, int64_t token_end);
   // Tokens [token_begin, token_end).
   void (*rms_norm)(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
   void (*silu_mul)(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);

@@ -22,6 +22,8 @@ constexpr int64_t kUnitsPerThread = 4;
 constexpr int64_t kMinUnitProducts = 32 << 10;
 constexpr int64_t kMaxUnitProducts = 16 << 20;
 constexpr int64_t kPackUnitBytes = 256 << 10;
+constexpr int64_t kLeastGatedTokens = 32;
+constexpr int64_t kGatedRows = 64;   // of a gate that kernels take at once
 constexpr int64_t kUnitTokens = 64;  // their activations stay in the second-level cache
 
 // Calls fn(begin, end) on cuts of [0, tokens), at least `unit_elements` elements each.
@@ -48,21 +50,56 @@ int64_t RowsPerUnit(const PackedMatrix& weight, int64_t tokens, int64_t row_unit
   return kRowGroup * (groups + (groups > 1 ? groups % 2 : 0));
 }
 
-void RunMatMul(const CpuKernels& kernels, ThreadPool& pool, const MatMulArgs& args) {
-  const int64_t rows = args.weight.rows;
+// run(row begin, row end, token begin, token end) for units of a product; `rows` is the weight's,
+// or one of them for each of its pairs of rows. row_step: what units begin at multiples of.
+template <typename Run>
+void ForProductUnits(ThreadPool& pool, const MatMulArgs& args, int64_t rows, int64_t row_step,
+                     const Run& run) {
   if (args.tokens == 0 || rows == 0) return;
   const int64_t token_units = CeilDiv(args.tokens, kUnitTokens);
   const int64_t tokens = CeilDiv(args.tokens, token_units);
   const int64_t wanted = CeilDiv(kUnitsPerThread * pool.threads(), token_units);
-  const int64_t rows_per_unit = pool.threads() == 1 ? CeilDiv(rows, kRowGroup) * kRowGroup
-                                                    : RowsPerUnit(args.weight, tokens, wanted);
+  const int64_t per_unit =
+      pool.threads() == 1 ? rows
+                          : RowsPerUnit(args.weight, tokens, wanted) / (args.weight.rows / rows);
+  const int64_t rows_per_unit = CeilDiv(per_unit, row_step) * row_step;
   const int64_t row_units = CeilDiv(rows, rows_per_unit);
   pool.ParallelFor(token_units * row_units, [&](int64_t unit, int) {
     const int64_t row = unit % row_units * rows_per_unit;
     const int64_t token = unit / row_units * tokens;
-    kernels.matmul(args, row, std::min(row + rows_per_unit, rows), token,
-                   std::min(token + tokens, args.tokens));
+    run(row, std::min(row + rows_per_unit, rows), token, std::min(token + tokens, args.tokens));
   });
+}
+
+void RunMatMul(const CpuKernels& kernels, ThreadPool& pool, const MatMulArgs& args) {
+  ForProductUnits(pool, args, args.weight.rows, kRowGroup,
+                  [&](int64_t row, int64_t row_end, int64_t token, int64_t token_end) {
+                    kernels.matmul(args, row, row_end, token, token_end);
+                  });
+}
+
+void RunSiluMul(const CpuKernels& kernels, ThreadPool& pool, const SiluMulArgs& args) {
+  ForTokens(pool, args.tokens, args.cols, kUnitElements,
+            [&](int64_t begin, int64_t end) { kernels.silu_mul(args, begin, end); });
+}
+
+// Few tokens are bound by reading weights, which the ungated product does better.
+bool GatesAtOnce(const GatedMatMulArgs& args) {
+  return args.product.tokens >= kLeastGatedTokens && IsQuantized(args.product.weight.format) &&
+         args.product.weight.rows % (2 * kQuantGroup) == 0;
+}
+
+void RunGatedMatMul(const CpuKernels& kernels, ThreadPool& pool, const GatedMatMulArgs& args) {
+  const MatMulArgs& product = args.product;
+  if (!GatesAtOnce(args)) {
+    RunMatMul(kernels, pool, product);
+    RunSiluMul(kernels, pool, {product.out, product.tokens, product.weight.rows / 2, args.out});
+    return;
+  }
+  ForProductUnits(pool, product, product.weight.rows / 2, kGatedRows,
+                  [&](int64_t row, int64_t row_end, int64_t token, int64_t token_end) {
+                    kernels.gated_matmul(product, args.out, row, row_end, token, token_end);
+                  });
 }
 
 void EmbedRange(const EmbedTokensArgs& args, int64_t token_begin, int64_t token_end) {
@@ -156,10 +193,13 @@ void CpuOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) cons
 }
 
 void CpuOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
-  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
-    ForTokens(cpu.pool(), args.tokens, args.cols, kUnitElements,
-              [&](int64_t begin, int64_t end) { kernels.silu_mul(args, begin, end); });
-  });
+  Cpu(stream).Enqueue(
+      [args, &kernels = kernels_](CpuStream& cpu) { RunSiluMul(kernels, cpu.pool(), args); });
+}
+
+void CpuOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
+  Cpu(stream).Enqueue(
+      [args, &kernels = kernels_](CpuStream& cpu) { RunGatedMatMul(kernels, cpu.pool(), args); });
 }
 
 void CpuOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {

@@ -30,6 +30,7 @@ class CpuOps final : public Ops {
   void KvWrite(Stream& stream, const KvWriteArgs& args) const override;
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) const override;
+  void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
   void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
                 const Activations& out) const override;

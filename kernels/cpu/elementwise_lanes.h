@@ -7,38 +7,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/activation_lanes.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace baton {
 namespace {
-
-// Writes every form of one row that `out` asks for. `value(i)` is elements i…i+15,
-// `last(i, count)` the count < 16 elements from i on. REQUIRES: where out.q8 is wanted, cols is a
-// multiple of kQuantGroup.
-template <typename Value, typename Last>
-inline void WriteRow(const Activations& out, int64_t token, int64_t cols, const Value& value,
-                     const Last& last) {
-  float* f32 = out.f32 != nullptr ? out.f32 + token * cols : nullptr;
-  int64_t i = 0;
-  for (; i + kQuantGroup <= cols; i += kQuantGroup) {
-    const Lanes a = value(i);
-    const Lanes b = value(i + kLanes);
-    if (f32 != nullptr) {
-      Store(f32 + i, a);
-      Store(f32 + i + kLanes, b);
-    }
-    if (out.q8 != nullptr) {
-      const int64_t group = (token * cols + i) / kQuantGroup;
-      QuantizeGroup(a, b, out.q8 + token * cols + i, out.scale + group, out.scaled_sum + group);
-    }
-  }
-  if (f32 == nullptr) return;
-  if (i + kLanes <= cols) {
-    Store(f32 + i, value(i));
-    i += kLanes;
-  }
-  if (i < cols) StoreFirst(f32 + i, last(i, cols - i), cols - i);
-}
 
 inline float SumSquares16(const float* x, int64_t cols) {
   Lanes sum = Set(0.0f);
@@ -71,19 +44,11 @@ inline void RmsNormOverLanes(const RmsNormArgs& args, int64_t token_begin, int64
   }
 }
 
-inline Lanes Gate(Lanes gate, Lanes up) {
-  return Multiply(Divide(gate, Add(Set(1.0f), Exp(Negate(gate)))), up);
-}
-
 inline void SiluMulOverLanes(const SiluMulArgs& args, int64_t token_begin, int64_t token_end) {
   for (int64_t token = token_begin; token < token_end; ++token) {
     const float* gate = args.gate_up + token * 2 * args.cols;
     const float* up = gate + args.cols;
-    WriteRow(
-        args.out, token, args.cols, [=](int64_t i) { return Gate(Load(gate + i), Load(up + i)); },
-        [=](int64_t i, int64_t count) {
-          return Gate(LoadFirst(gate + i, count), LoadFirst(up + i, count));
-        });
+    GateRow(gate, up, args.cols, ActivationsAt(args.out, token, args.cols, 0));
   }
 }
 

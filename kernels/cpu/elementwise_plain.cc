@@ -62,6 +62,18 @@ void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end) {
   }
 }
 
+void GatedMatMul(const MatMulArgs& product, const Activations& out, int64_t row_begin,
+                 int64_t row_end, int64_t token_begin, int64_t token_end) {
+  const int64_t cols = product.weight.rows / 2;
+  MatMul(product, row_begin, row_end, token_begin, token_end);
+  MatMul(product, cols + row_begin, cols + row_end, token_begin, token_end);
+  for (int64_t token = token_begin; token < token_end; ++token) {
+    const float* gate = product.out + token * product.out_stride + row_begin;
+    WriteRow(ActivationsAt(out, token, cols, row_begin), 0, row_end - row_begin,
+             [&](int64_t i) { return Silu(gate[i]) * gate[cols + i]; });
+  }
+}
+
 void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
               int64_t token_end) {
   for (int64_t token = token_begin; token < token_end; ++token) {

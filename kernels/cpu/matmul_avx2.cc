@@ -7,6 +7,8 @@
 #include "kernels/cpu/matmul_unpack_avx2.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx2.h"
+// After the lanes that it is written against.
+#include "kernels/cpu/activation_lanes.h"
 
 namespace baton::avx2 {
 namespace {
@@ -270,6 +272,9 @@ struct Product {
     StoreRows(at, token, row, _mm256_load_ps(acc));
     StoreRows(at, token, row + 8, _mm256_load_ps(acc + 8));
   }
+  static void GateToken(const float* gate, const float* up, int64_t rows, const Activations& out) {
+    GateRow(gate, up, rows, out);
+  }
 };
 
 template <WeightFormat kFormat>
@@ -325,6 +330,11 @@ struct FloatProduct {
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
   MultiplyUnit<FloatProduct, Product>(args, row_begin, row_end, token_begin, token_end);
+}
+
+void GatedMatMul(const MatMulArgs& product, const Activations& out, int64_t row_begin,
+                 int64_t row_end, int64_t token_begin, int64_t token_end) {
+  MultiplyGatedUnit<Product>(product, out, row_begin, row_end, token_begin, token_end);
 }
 
 }  // namespace baton::avx2

@@ -8,6 +8,8 @@
 #include "kernels/cpu/matmul_unpack_avx512.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx512.h"
+// After the lanes that it is written against.
+#include "kernels/cpu/activation_lanes.h"
 
 namespace baton::avx512 {
 namespace {
@@ -260,6 +262,9 @@ struct Product {
   static void StoreToken(const MatMulTile& at, int64_t token, int64_t row, const float* acc) {
     StoreRows(at, token, row, Load(acc));
   }
+  static void GateToken(const float* gate, const float* up, int64_t rows, const Activations& out) {
+    GateRow(gate, up, rows, out);
+  }
 };
 
 template <WeightFormat kFormat>
@@ -311,6 +316,11 @@ struct FloatProduct {
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end) {
   MultiplyUnit<FloatProduct, Product>(args, row_begin, row_end, token_begin, token_end);
+}
+
+void GatedMatMul(const MatMulArgs& product, const Activations& out, int64_t row_begin,
+                 int64_t row_end, int64_t token_begin, int64_t token_end) {
+  MultiplyGatedUnit<Product>(product, out, row_begin, row_end, token_begin, token_end);
 }
 
 }  // namespace baton::avx512

@@ -239,15 +239,16 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
   }
 }
 
-// At most kPanelRowGroups row groups, whose results are stored token by token: they lie far apart,
-// often a power of two, and runs of lines spare the first-level cache conflicts.
-// Product::StoreToken(at, token, row, acc of 16 rows).
-template <WeightFormat kFormat, typename Product>
-inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
-  constexpr int64_t kRowGroups = Product::kRowGroups;
-  constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
+// Sums of a panel: [token, row of at most kPanelRowGroups row groups].
+inline constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
+struct PanelSums {
   alignas(64) float acc[kBlockTokens * kAccStride];
-  for (int64_t i = 0; i < tokens * kAccStride; ++i) acc[i] = 0;
+};
+
+// Adds what `row_groups` row groups give each token to acc [tokens, kAccStride].
+template <WeightFormat kFormat, typename Product>
+inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_groups, float* acc) {
+  constexpr int64_t kRowGroups = Product::kRowGroups;
   int64_t r = 0;
   for (; r + kRowGroups <= row_groups; r += kRowGroups) {
     MultiplyRowGroups<kFormat, kRowGroups, Product>(FromRowGroup(at, r), tokens,
@@ -257,10 +258,35 @@ inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_grou
     MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup,
                                            kAccStride);
   }
+}
+
+// At most kPanelRowGroups row groups, whose results are stored token by token: they lie far apart,
+// often a power of two, and runs of lines spare the first-level cache conflicts.
+// Product::StoreToken(at, token, row, acc of 16 rows).
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
+  PanelSums sums;
+  for (int64_t i = 0; i < tokens * kAccStride; ++i) sums.acc[i] = 0;
+  SumRowGroups<kFormat, Product>(at, tokens, row_groups, sums.acc);
   for (int64_t t = 0; t < tokens; ++t) {
-    for (r = 0; r < row_groups; ++r) {
-      Product::StoreToken(at, t, r * kRowGroup, acc + t * kAccStride + r * kRowGroup);
+    for (int64_t r = 0; r < row_groups; ++r) {
+      Product::StoreToken(at, t, r * kRowGroup, sums.acc + t * kAccStride + r * kRowGroup);
     }
+  }
+}
+
+// At most half as many row groups of the gate, and as many of the up projection, whose sums never
+// reach memory: `out` is of the first token and row. Product::GateToken(gate, up, rows, out).
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyGatedPanel(const MatMulTile& gate, const MatMulTile& up, int64_t tokens,
+                               int64_t rows, int64_t out_cols, const Activations& out) {
+  PanelSums sums;
+  for (int64_t i = 0; i < tokens * kAccStride; ++i) sums.acc[i] = 0;
+  SumRowGroups<kFormat, Product>(gate, tokens, rows / kRowGroup, sums.acc);
+  SumRowGroups<kFormat, Product>(up, tokens, rows / kRowGroup, sums.acc + kAccStride / 2);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* acc = sums.acc + t * kAccStride;
+    Product::GateToken(acc, acc + kAccStride / 2, rows, ActivationsAt(out, t, out_cols, 0));
   }
 }
 
@@ -270,11 +296,10 @@ constexpr int64_t MostColumns() {
   return StartsOf(kFormat) == 0 ? INT64_MAX : kStartCapacity / StartsOf(kFormat) * kQuantGroup;
 }
 
-// A unit of a quantised product. Product::MultiplyTokens(count, tile): a few tokens against one row
-// group, straight from memory.
-template <WeightFormat kFormat, typename Product>
-inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
-                              int64_t token_begin, int64_t token_end) {
+// run(first token, count, their starts) for blocks of tokens [token_begin, token_end).
+template <WeightFormat kFormat, typename Product, typename Run>
+inline void ForEachTokenBlock(const MatMulArgs& args, int64_t token_begin, int64_t token_end,
+                              const Run& run) {
   constexpr int64_t kStarts = StartsOf(kFormat);
   const int64_t groups = args.weight.cols / kQuantGroup;
   alignas(64) int32_t start[kStarts == 0 ? 1 : kStartCapacity];
@@ -288,18 +313,45 @@ inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t
                                               start + t * groups * kStarts);
       }
     }
-    const bool few = tokens <= Product::template kFewTokens<kFormat>;
-    const int64_t step = (few ? 1 : kPanelRowGroups) * kRowGroup;
-    for (int64_t row = row_begin; row < row_end; row += step) {
-      const MatMulTile at = TileAt(args, token, row, row_end, kStarts > 0 ? start : nullptr);
-      if (few) {
-        Product::template MultiplyTokens<kFormat>(tokens, at);
-      } else {
-        const int64_t rows = SmallerOf(step, row_end - row);
-        MultiplyPanel<kFormat, Product>(at, tokens, (rows + kRowGroup - 1) / kRowGroup);
-      }
-    }
+    run(token, tokens, kStarts > 0 ? start : nullptr);
   }
+}
+
+// A unit of a quantised product. Product::MultiplyTokens(count, tile): a few tokens against one row
+// group, straight from memory.
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
+                              int64_t token_begin, int64_t token_end) {
+  ForEachTokenBlock<kFormat, Product>(
+      args, token_begin, token_end, [&](int64_t token, int64_t tokens, const int32_t* start) {
+        const bool few = tokens <= Product::template kFewTokens<kFormat>;
+        const int64_t step = (few ? 1 : kPanelRowGroups) * kRowGroup;
+        for (int64_t row = row_begin; row < row_end; row += step) {
+          const MatMulTile at = TileAt(args, token, row, row_end, start);
+          if (few) {
+            Product::template MultiplyTokens<kFormat>(tokens, at);
+          } else {
+            const int64_t rows = SmallerOf(step, row_end - row);
+            MultiplyPanel<kFormat, Product>(at, tokens, (rows + kRowGroup - 1) / kRowGroup);
+          }
+        }
+      });
+}
+
+// A unit of CpuKernels::gated_matmul.
+template <WeightFormat kFormat, typename Product>
+inline void MultiplyGated(const MatMulArgs& args, const Activations& out, int64_t row_begin,
+                          int64_t row_end, int64_t token_begin, int64_t token_end) {
+  const int64_t cols = args.weight.rows / 2;
+  ForEachTokenBlock<kFormat, Product>(
+      args, token_begin, token_end, [&](int64_t token, int64_t tokens, const int32_t* start) {
+        for (int64_t row = row_begin; row < row_end; row += kAccStride / 2) {
+          MultiplyGatedPanel<kFormat, Product>(
+              TileAt(args, token, row, row_end, start),
+              TileAt(args, token, cols + row, args.weight.rows, start), tokens,
+              SmallerOf(kAccStride / 2, row_end - row), cols, ActivationsAt(out, token, cols, row));
+        }
+      });
 }
 
 // run(the format as an integral constant).
@@ -344,6 +396,21 @@ inline void MultiplyUnit(const MatMulArgs& args, int64_t row_begin, int64_t row_
     } else {
       MultiplyQuantized<kFormat, Product>(args, row_begin, row_end, token_begin, token_end);
     }
+  });
+}
+
+template <typename Product>
+inline void MultiplyGatedUnit(const MatMulArgs& args, const Activations& out, int64_t row_begin,
+                              int64_t row_end, int64_t token_begin, int64_t token_end) {
+  RunFormat(args.weight.format, [&](auto format) {
+    constexpr WeightFormat kFormat = decltype(format)::value;
+    if constexpr (IsQuantized(kFormat)) {
+      if (args.weight.cols <= MostColumns<kFormat>()) {
+        MultiplyGated<kFormat, Product>(args, out, row_begin, row_end, token_begin, token_end);
+        return;
+      }
+    }
+    plain::GatedMatMul(args, out, row_begin, row_end, token_begin, token_end);
   });
 }
 

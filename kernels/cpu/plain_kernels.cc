@@ -6,6 +6,7 @@ const CpuKernels& PlainKernels() {
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kPlain,
       .matmul = plain::MatMul,
+      .gated_matmul = plain::GatedMatMul,
       .rms_norm = plain::RmsNorm,
       .silu_mul = plain::SiluMul,
       .quantize = plain::Quantize,

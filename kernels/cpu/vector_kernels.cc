@@ -6,6 +6,7 @@ const CpuKernels& Avx2Kernels() {
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kAvx2,
       .matmul = avx2::MatMul,
+      .gated_matmul = avx2::GatedMatMul,
       .rms_norm = avx2::RmsNorm,
       .silu_mul = avx2::SiluMul,
       .quantize = avx2::Quantize,
@@ -22,6 +23,7 @@ const CpuKernels& Avx512Kernels() {
   static constexpr CpuKernels kKernels = {
       .set = InstructionSet::kAvx512,
       .matmul = avx512::MatMul,
+      .gated_matmul = avx512::GatedMatMul,
       .rms_norm = avx512::RmsNorm,
       .silu_mul = avx512::SiluMul,
       .quantize = avx512::Quantize,

@@ -8,6 +8,8 @@ namespace baton::avx2 {
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end);
+void GatedMatMul(const MatMulArgs& product, const Activations& out, int64_t row_begin,
+                 int64_t row_end, int64_t token_begin, int64_t token_end);
 void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
 void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);
 void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,
@@ -25,6 +27,8 @@ namespace baton::avx512 {
 
 void MatMul(const MatMulArgs& args, int64_t row_begin, int64_t row_end, int64_t token_begin,
             int64_t token_end);
+void GatedMatMul(const MatMulArgs& product, const Activations& out, int64_t row_begin,
+                 int64_t row_end, int64_t token_begin, int64_t token_end);
 void RmsNorm(const RmsNormArgs& args, int64_t token_begin, int64_t token_end);
 void SiluMul(const SiluMulArgs& args, int64_t token_begin, int64_t token_end);
 void Quantize(const float* x, int64_t cols, const Activations& out, int64_t token_begin,

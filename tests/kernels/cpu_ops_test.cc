@@ -176,6 +176,42 @@ TEST(CpuOps, AStepHasTheSameBitsOnEveryInstructionSet) {
   }
 }
 
+TEST(CpuOps, AGatedProductIsTheProductAndThenTheGate) {
+  std::mt19937_64 random(kSeed);
+  for (const WeightFormat format : kAllWeightFormats) {
+    const int64_t cols = WholeBlocks(format, kCols);
+    Backend plain(1);
+    Weights weights(plain.ops, WeightFormat::kF32);
+    const PackedMatrix gate_up = weights.Pack(plain.ops, format, 2 * kFeedForward, cols);
+    for (const int64_t tokens :
+         {1, 31, 32, 33, 130}) {  // on both sides of where it is done at once
+      OwnedActivations x(tokens, cols), expected(tokens, kFeedForward);
+      x.f32 = RandomFloats(random, tokens * cols);
+      plain.ops.Quantize(plain.stream, x.f32.data(), tokens, cols, x.view());
+      std::vector<float> products(tokens * 2 * kFeedForward);
+      const MatMulArgs product = {x.view(), gate_up, products.data(), 2 * kFeedForward, tokens};
+      plain.ops.MatMul(plain.stream, product);
+      plain.ops.SiluMul(plain.stream, {products.data(), tokens, kFeedForward, expected.view()});
+      for (const InstructionSet set :
+           {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+        if (!IsSupported(set)) continue;
+        for (const int threads : {1, 3}) {
+          Backend backend(threads, KernelsFor(set));
+          OwnedActivations out(tokens, kFeedForward);
+          backend.ops.GatedMatMul(backend.stream, {product, out.view()});
+          SCOPED_TRACE(testing::Message()
+                       << WeightFormatName(format) << " " << InstructionSetName(set) << " "
+                       << tokens << " tokens, " << threads << " threads");
+          ASSERT_EQ(out.f32, expected.f32);
+          ASSERT_EQ(out.q8, expected.q8);
+          ASSERT_EQ(out.scale, expected.scale);
+          ASSERT_EQ(out.scaled_sum, expected.scaled_sum);
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuOps, AGraphReplayedOnChangedBuffersEqualsEager) {
   Backend backend(3);
   const Weights weights(backend.ops, WeightFormat::kQ4_1);
@@ -253,6 +289,9 @@ TEST(CpuOps, EmptyBatchesDoNothing) {
   Backend backend(2);
   const Weights weights(backend.ops, WeightFormat::kQ8_0);
   backend.ops.MatMul(backend.stream, {.x = {}, .weight = weights.qkv, .out_stride = kQkv});
+  backend.ops.GatedMatMul(
+      backend.stream,
+      {.product = {.x = {}, .weight = weights.gate_up, .out_stride = 2 * kFeedForward}, .out = {}});
   backend.ops.RmsNorm(backend.stream, {.cols = kCols, .out = {}});
   backend.ops.GatherRows(backend.stream, {.cols = kCols});
   backend.ops.EmbedTokens(backend.stream, {.table = weights.embedding});

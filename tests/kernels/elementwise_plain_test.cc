@@ -78,6 +78,34 @@ TEST(SiluMulPlain, GatesTheUpHalf) {
   EXPECT_EQ(out, quantized);
 }
 
+TEST(GatedMatMulPlain, GatesRowsOfTheLowerHalfByThoseOfTheUpperAndTouchesNoOthers) {
+  std::mt19937_64 random(7);
+  const int64_t tokens = 2, cols = 32, gates = 96;
+  std::vector<float> values = RandomFloats(random, tokens * cols);
+  OwnedActivations x(tokens, cols), expected(tokens, gates), out(tokens, gates);
+  plain::Quantize(values.data(), cols, x.view(), 0, tokens);
+  const auto source = RandomGgufMatrix(random, WeightFormat::kQ4_1, 2 * gates, cols);
+  std::vector<std::byte> packed(PackedMatrixBytes(WeightFormat::kQ4_1, 2 * gates, cols));
+  PackMatrixRows(WeightFormat::kQ4_1, 2 * gates, cols, source.data(), packed.data());
+  std::vector<float> products(tokens * 2 * gates);
+  const MatMulArgs product = {x.view(),
+                              {WeightFormat::kQ4_1, 2 * gates, cols, packed.data()},
+                              products.data(),
+                              2 * gates,
+                              tokens};
+  plain::MatMul(product, 0, 2 * gates, 0, tokens);
+  plain::SiluMul({products.data(), tokens, gates, expected.view()}, 0, tokens);
+  const OwnedActivations untouched = out;
+  plain::GatedMatMul(product, out.view(), 32, 64, 1, 2);
+  for (int64_t i = 0; i < tokens * gates; ++i) {
+    const bool done = i >= gates + 32 && i < gates + 64;
+    EXPECT_EQ(out.f32[i], done ? expected.f32[i] : untouched.f32[i]) << i;
+    EXPECT_EQ(out.q8[i], done ? expected.q8[i] : untouched.q8[i]) << i;
+  }
+  EXPECT_EQ(out.scale[4], expected.scale[4]);
+  EXPECT_EQ(out.scaled_sum[4], expected.scaled_sum[4]);
+}
+
 TEST(RopePlain, RotatesPairsByTheirAngleAndLeavesTheRestAlone) {
   std::mt19937_64 random(kSeed);
   const int64_t tokens = 2, heads = 3, head_dim = 16, half = 6, stride = heads * head_dim + 5;

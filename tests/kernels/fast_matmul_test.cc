@@ -92,6 +92,43 @@ TEST_P(FastMatMul, EqualsPlainAtEveryTokenCountAndOddShapes) {
   }
 }
 
+// Cut as threads would: at a multiple of 32 rows of the gate and at any token.
+TEST_P(FastMatMul, GatedProductsEqualPlainAtOddShapes) {
+  std::mt19937_64 random(TestSeed());
+  for (WeightFormat format : kQuantizedFormats) {
+    for (int64_t tokens : {1, 5, 6, 7, 32, 64, 65, 70}) {
+      const int64_t cols = WholeBlocks(format, 32 * (1 + static_cast<int64_t>(random() % 30)));
+      const int64_t gates = 32 * (1 + static_cast<int64_t>(random() % 6));
+      auto x = QuantizedActivations(RandomFloats(random, tokens * cols), tokens, cols);
+      const auto source = RandomGgufMatrix(random, format, 2 * gates, cols);
+      ExactBytes packed(PackedMatrixBytes(format, 2 * gates, cols));
+      PackMatrixRows(format, 2 * gates, cols, source.data(), packed.data());
+      std::vector<float> products(tokens * 2 * gates);
+      OwnedActivations plain(tokens, gates), fast(tokens, gates);
+      MatMulArgs args;
+      args.x = x.view();
+      args.weight = {format, 2 * gates, cols, packed.data()};
+      args.out = products.data();
+      args.out_stride = 2 * gates;
+      args.tokens = tokens;
+      PlainKernels().gated_matmul(args, plain.view(), 0, gates, 0, tokens);
+      const int64_t row_cut = random() % (gates / 32 + 1) * 32;
+      const int64_t token_cut = random() % (tokens + 1);
+      const CpuKernels& kernels = KernelsFor(GetParam());
+      for (const auto& [row, row_end] : {std::pair{int64_t{0}, row_cut}, {row_cut, gates}}) {
+        kernels.gated_matmul(args, fast.view(), row, row_end, 0, token_cut);
+        kernels.gated_matmul(args, fast.view(), row, row_end, token_cut, tokens);
+      }
+      SCOPED_TRACE(absl::StrCat(std::string(WeightFormatName(format)), " gates ", gates, " cols ",
+                                cols, " tokens ", tokens, " cut ", row_cut, " ", token_cut));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(plain.f32, fast.f32, "f32"));
+      ASSERT_EQ(plain.q8, fast.q8);
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(plain.scale, fast.scale, "scale"));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(plain.scaled_sum, fast.scaled_sum, "scaled sum"));
+    }
+  }
+}
+
 TEST_P(FastMatMul, FloatWeightsMayHaveAnyNumberOfColumns) {
   std::mt19937_64 random(TestSeed());
   for (WeightFormat format : kFloatFormats) {
