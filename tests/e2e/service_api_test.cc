@@ -158,6 +158,60 @@ TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
   router->Shutdown();
 }
 
+// Flow control holds its answer back, and its connection is alive. The only place is its own.
+TEST_F(ServiceApiTest, AClientThatTakesNothingLosesItsPlace) {
+  RouterOptions options;
+  options.server.listen = "127.0.0.1:0";
+  options.server.drain_ms = 100;
+  options.server.max_active_requests = 1;
+  options.client_stall_ms = 200;
+  const auto router = *RouterServer::Start(options);
+  const FakeWorker worker(v1::WORKER_ROLE_DECODE, 7, {.tokens = 25}, router->rpc().address());
+  ASSERT_TRUE(Eventually([&router] { return router->core().model().ok(); }));
+  grpc::ChannelArguments narrow;
+  narrow.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64);
+  narrow.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  narrow.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto deaf_stub = v1::Inference::NewStub(grpc::CreateCustomChannel(
+      router->rpc().address(), grpc::InsecureChannelCredentials(), narrow));
+  grpc::ClientContext deaf_context;
+  const auto deaf = deaf_stub->Generate(&deaf_context, LongPrompt());
+  ASSERT_TRUE(Eventually([&router] { return router->core().counters().requests_total == 1; }));
+
+  const auto stub = v1::Inference::NewStub(MakeChannel(router->rpc().address()));
+  const auto ask = [&stub] {
+    grpc::ClientContext context;
+    context.set_deadline(DeadlineIn(20'000));
+    const auto reader = stub->Generate(&context, LongPrompt());
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) continue;
+    return reader->Finish().error_code();
+  };
+  EXPECT_EQ(ask(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Eventually([&] {
+    router->Tick();
+    return ask() == grpc::StatusCode::OK;
+  }));
+  deaf_context.TryCancel();
+  EXPECT_FALSE(deaf->Finish().ok());
+  router->Shutdown();
+}
+
+// A megabyte of nothing is a kilobyte when it is compressed: nobody inflates it.
+TEST_F(ServiceApiTest, CompressedRequestsAreRefused) {
+  AddDecode();
+  const auto stub = v1::Inference::NewStub(
+      grpc::CreateChannel(router_->rpc().address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::GenerateRequest request;
+  request.set_prompt(std::string(1 << 20, 'x'));
+  const auto reader = stub->Generate(&context, request);
+  v1::GenerateResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
 TEST_F(ServiceApiTest, AModelThatDescribesItselfInLatin1IsServed) {
   AddDecode({.model_name = "caf\xE9", .chat_template = "\xE9"});
   grpc::ClientContext context;

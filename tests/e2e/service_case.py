@@ -44,7 +44,7 @@ def first_worker(workers, role):
     return next(worker for worker in workers.values() if worker["role"] == f"WORKER_ROLE_{role}")
 
 
-# For tests that say what happens when nothing fails: a machine that stands still for seconds is no failure.
+# For tests that say what happens when nothing fails, most of them: a machine that stands still for seconds is no failure.
 PATIENT_ROUTER = ("--worker-silence-ms=60000", "--worker-expiry-ms=60000", "--index-wait-ms=60000")
 
 
@@ -52,7 +52,7 @@ class ServiceTest(unittest.TestCase):
     """One `baton up` for all tests of a class."""
     prefill, decode = 1, 1
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=1024")
-    router_arguments = ()
+    router_arguments = PATIENT_ROUTER
     prefill_arguments = ()  # behind worker_arguments
 
     @classmethod

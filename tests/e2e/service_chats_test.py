@@ -14,7 +14,7 @@ import subprocess
 import threading
 
 from cluster import wait_until
-from service_case import ARGUMENTS, BLOCK, SEEN_TIMEOUT_S, ServiceTest, main, run
+from service_case import ARGUMENTS, BLOCK, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
 
 USERS, TURNS, ANSWER, QUESTION = 4, 10, 40, 25
 
@@ -113,7 +113,7 @@ class Chats(ServiceTest):
 
 class PulledByPrefillWorkers(Chats):
     """Every turn is computed on a prefill worker, whoever decoded the turns before."""
-    router_arguments = ("--pull-weight=0", "--pull-least-ms=30000")
+    router_arguments = ("--pull-weight=0", "--pull-least-ms=30000", *PATIENT_ROUTER)
 
     def test_ten_turns_compute_only_what_is_new(self):
         chats = self.chats("r")

@@ -80,6 +80,7 @@ class CallingOff(ServiceTest):
 
 class LosingAWorker(ServiceTest):
     """The worker is not one of `baton up`'s: it comes later, and goes by kill -9."""
+    router_arguments = ()
     prefill, decode = 0, 1
     # Ends at once when told to: what it has not finished goes on elsewhere.
     worker_arguments = ("--kv-blocks=512", "--threads=1", "--hash-logits", "--drain-ms=0")
