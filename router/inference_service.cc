@@ -114,7 +114,8 @@ grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServer
 absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
                                           v1::TokenizeResponse& response) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
-  const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
+  RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
+  limits.longest_token_bytes = 0;  // it need not fit into a context
   std::vector<TokenId> ids;
   switch (request.input_case()) {
     case v1::TokenizeRequest::kText:

@@ -158,6 +158,22 @@ TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
   router->Shutdown();
 }
 
+TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
+  AddDecode();
+  const std::string text(100'000, 'x');
+  grpc::ClientContext context;
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text(text);
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(stub_->Tokenize(&context, tokenize, &tokens).ok());
+  EXPECT_EQ(tokens.ids_size(), 100'000);
+  v1::GenerateRequest request;
+  request.set_prompt(text);
+  const Answer answer = Generate(request);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("100000 bytes are more than 512 tokens"));
+}
+
 // Flow control holds its answer back, and its connection is alive. The only place is its own.
 TEST_F(ServiceApiTest, AClientThatTakesNothingLosesItsPlace) {
   RouterOptions options;
