@@ -32,35 +32,38 @@ TEST_F(KvCacheManagerTest, AForkSharesEverythingAndCopiesThePartFullBlockWhenItW
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-TEST_F(KvCacheManagerTest, ACopyIsMadeForWhoeverStillHoldsItsTarget) {
-  KvCacheManager cache(Options(16), &clock_);
-  const SequenceId kC(3);
-  Run(cache, kA, Units(10));
-  const BlockId first = cache.BlockTable(kA)[2];
-  ASSERT_TRUE(cache.Fork(kA, kB).ok());
-  ASSERT_TRUE(cache.Reserve(kB, 11).ok());
-  const BlockId second = cache.BlockTable(kB)[2];
-  ASSERT_TRUE(cache.Fork(kB, kC).ok());
-  cache.Release(kB, false);
-  EXPECT_EQ(cache.BlockTable(kC)[2], second);
-  EXPECT_EQ(cache.TakeCopies(),
-            (std::vector<BlockCopy>{{.from = first, .to = second, .tokens = 2}}));
+// kB is a fork of kA and has asked for a copy of its last block; kC is a fork of kB.
+class ForkOfAFork : public KvCacheManagerTest {
+ protected:
+  ForkOfAFork() : cache_(Options(16), &clock_) {
+    Run(cache_, kA, Units(10));
+    first_ = cache_.BlockTable(kA)[2];
+    EXPECT_TRUE(cache_.Fork(kA, kB).ok());
+    EXPECT_TRUE(cache_.Reserve(kB, 11).ok());
+    second_ = cache_.BlockTable(kB)[2];
+    EXPECT_TRUE(cache_.Fork(kB, kC).ok());
+  }
+
+  const SequenceId kC{3};
+  KvCacheManager cache_;
+  BlockId first_{0};
+  BlockId second_{0};
+};
+
+TEST_F(ForkOfAFork, ACopyIsMadeForWhoeverStillHoldsItsTarget) {
+  cache_.Release(kB, false);
+  EXPECT_EQ(cache_.BlockTable(kC)[2], second_);
+  EXPECT_EQ(cache_.TakeCopies(),
+            (std::vector<BlockCopy>{{.from = first_, .to = second_, .tokens = 2}}));
 }
 
-TEST_F(KvCacheManagerTest, ACopyOfACopyIsMadeThoughTheOneBetweenWasGivenBack) {
-  KvCacheManager cache(Options(16), &clock_);
-  const SequenceId kC(3);
-  Run(cache, kA, Units(10));
-  const BlockId first = cache.BlockTable(kA)[2];
-  ASSERT_TRUE(cache.Fork(kA, kB).ok());
-  ASSERT_TRUE(cache.Reserve(kB, 11).ok());
-  const BlockId second = cache.BlockTable(kB)[2];
-  ASSERT_TRUE(cache.Fork(kB, kC).ok());
-  ASSERT_TRUE(cache.Reserve(kC, 11).ok());
-  cache.Release(kB, false);
-  EXPECT_EQ(cache.TakeCopies(),
-            (std::vector<BlockCopy>{{.from = first, .to = second, .tokens = 2},
-                                    {.from = second, .to = cache.BlockTable(kC)[2], .tokens = 2}}));
+TEST_F(ForkOfAFork, ACopyOfACopyIsMadeThoughTheOneBetweenWasGivenBack) {
+  ASSERT_TRUE(cache_.Reserve(kC, 11).ok());
+  cache_.Release(kB, false);
+  EXPECT_EQ(
+      cache_.TakeCopies(),
+      (std::vector<BlockCopy>{{.from = first_, .to = second_, .tokens = 2},
+                              {.from = second_, .to = cache_.BlockTable(kC)[2], .tokens = 2}}));
 }
 
 TEST_F(KvCacheManagerTest, AForksFirstWriteFailsCleanlyWhenNoBlockIsLeft) {

@@ -9,23 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/router/worker_reports.h"
+
 namespace baton {
 namespace {
 
 constexpr int32_t kAnswerTokens = 6;
-
-WorkerReport Report(const std::string& id, WorkerRole role) {
-  WorkerReport report;
-  report.id = id;
-  report.address = id + ":1";
-  report.role = role;
-  report.epoch = Epoch(1);
-  report.model = "model";
-  report.fingerprint = "fingerprint";
-  report.block_size = 16;
-  report.available_blocks = 1000;
-  return report;
-}
 
 class RandomFleet final : public SilenceListener,
                           public std::enable_shared_from_this<RandomFleet>,

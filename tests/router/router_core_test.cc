@@ -13,23 +13,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/router/worker_reports.h"
 #include "text/byte_alphabet.h"
 
 namespace baton {
 namespace {
-
-WorkerReport Report(const std::string& id, WorkerRole role = WorkerRole::kDecode) {
-  WorkerReport report;
-  report.id = id;
-  report.address = id + ":1";
-  report.role = role;
-  report.epoch = Epoch(1);
-  report.model = "model";
-  report.fingerprint = "fingerprint";
-  report.block_size = 16;
-  report.available_blocks = 1000;
-  return report;
-}
 
 TEST(RouterCore, EveryTurnAsksAnotherWorkerForTheModel) {
   const SystemClock clock;
