@@ -18,7 +18,6 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kMaxBlocks = int64_t{1} << 30;
 
 // What the kernel reckons it could give without swapping; -1 when it does not say.
 int64_t AvailableMemoryBytes() {
@@ -76,9 +75,9 @@ absl::StatusOr<KvPool> KvPool::Create(const LlamaConfig& config, Device& device,
     blocks = std::max<int64_t>(1, options.kv_cache_mib * kMiB / one.bytes_per_block());
   }
   ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(options, blocks, one.bytes_per_block()));
-  if (most > kMaxBlocks) {
+  if (most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
-        StrCat("the KV pool would have ", most, " blocks, at most ", kMaxBlocks));
+        StrCat("the KV pool would have ", most, " blocks, at most ", kMaxKvBlocks));
   }
   options.kv_blocks = static_cast<int32_t>(blocks);
   ASSIGN_OR_RETURN(const KvLayout layout, layout_of(most + 1));

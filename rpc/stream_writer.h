@@ -70,7 +70,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   std::chrono::steady_clock::time_point StalledSince(
       std::chrono::steady_clock::time_point now) override {
     std::lock_guard lock(mutex_);
-    return writing_ || finished_ ? busy_since_ : now;
+    return (writing_ || finished_) && !done_ ? busy_since_ : now;
   }
 
   void Abandon() override {
@@ -122,6 +122,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
     {
       std::lock_guard lock(mutex_);
       context_ = nullptr;  // gRPC destroys it
+      done_ = true;
     }
     OnStreamDone();
     const auto last = std::move(self_);  // may destroy this when it goes out of scope
@@ -164,6 +165,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   std::chrono::steady_clock::time_point busy_since_;  // of the write or the end under way
   bool ending_ = false;                               // no more messages are taken
   bool finished_ = false;                             // Finish was called
+  bool done_ = false;                                 // gRPC is through with the call
   grpc::Status end_status_;
   std::shared_ptr<StreamWriter> self_;
 };
