@@ -158,6 +158,7 @@ class Lives {
     if (options_.min_prefix_tokens == 0 && options_.kind == CacheKind::kRadix) {
       ASSERT_GE(static_cast<int32_t>(held.size()), peeked - first);
     }
+    if (held.empty()) return;  // `first` may lie behind all units
     uint64_t chain = space.low();
     for (int32_t i = 0; i < (first + static_cast<int32_t>(held.size())) * options_.block_size;
          ++i) {
@@ -167,7 +168,7 @@ class Lives {
       ASSERT_EQ(slots_[size_t(held[block].value()) * options_.block_size + i % options_.block_size],
                 chain);
     }
-    if (!held.empty()) transfers_.push_back(held);
+    transfers_.push_back(held);
   }
 
   void Grow() {
