@@ -10,13 +10,13 @@
 #include <thread>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/cancel_board.h"
 #include "engine/idle_recount.h"
 #include "engine/kv_pool.h"
 #include "engine/model_loader.h"
@@ -75,14 +75,10 @@ class EngineImpl final : public Engine {
   }
 
   void Cancel(RequestHandle handle) override {
-    {
-      std::lock_guard lock(cancelled_mutex_);
-      cancelled_.insert(handle);
-    }
+    cancels_.Add(handle);
     const auto cancel = [this, handle](WorkerCore& core) {
       core.Cancel(handle);
-      std::lock_guard lock(cancelled_mutex_);
-      cancelled_.erase(handle);
+      cancels_.Remove(handle);
     };
     // An engine that stops ends every request anyway.
     Post(cancel, /*always=*/true).IgnoreError();
@@ -226,8 +222,7 @@ class EngineImpl final : public Engine {
   std::vector<Event> inbox_;    // guarded by mutex_
   bool transfer_news_ = false;  // guarded by mutex_
   bool stopping_ = false;       // guarded by mutex_
-  std::mutex cancelled_mutex_;
-  absl::flat_hash_set<RequestHandle> cancelled_;  // on their way to the loop; by cancelled_mutex_
+  CancelBoard cancels_;
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
@@ -304,10 +299,7 @@ absl::Status EngineImpl::Load() {
                                          options_.layer_pieces}},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
-  core_->set_is_cancelled([this](RequestHandle handle) {
-    std::lock_guard lock(cancelled_mutex_);
-    return cancelled_.contains(handle);
-  });
+  core_->set_cancel_board(&cancels_);
   PublishState();
   loop_ = std::thread([this] { Loop(); });
   return absl::OkStatus();

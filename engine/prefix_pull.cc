@@ -142,7 +142,7 @@ bool PrefixPulls::OnEvent(const TransferEvent& event) {
     case TransferEvent::Kind::kSendFailed: {
       auto node = exports_.extract(event.id);
       if (node.empty()) return false;
-      cache_->ReleaseTransferHold(node.mapped());
+      cache_->ReleaseTransferHold(node.mapped().blocks);
       return true;
     }
   }
@@ -246,11 +246,8 @@ absl::StatusOr<int32_t> PrefixPulls::Send(RequestHandle handle, const SendPrefix
   if (transport_ == nullptr) {
     return absl::FailedPreconditionError("this worker has no KV transport to send a prefix");
   }
-  if (static_cast<int64_t>(exports_.size()) >= options_.max_transfers) {
-    return absl::ResourceExhaustedError(
-        StrCat(exports_.size(), " prefixes are being sent, at most ", options_.max_transfers));
-  }
-  ASSIGN_OR_RETURN(const Export sent, HoldForTicket(request));
+  ASSIGN_OR_RETURN(const std::optional<RequestHandle> displaced, ToDisplace(request.priority));
+  ASSIGN_OR_RETURN(HeldPrefix sent, HoldForTicket(request));
   const absl::Status started = transport_->StartSend({.sender_transfer = handle,
                                                       .ticket = ticket,
                                                       .tokens = sent.asked_tokens,
@@ -261,13 +258,39 @@ absl::StatusOr<int32_t> PrefixPulls::Send(RequestHandle handle, const SendPrefix
     cache_->ReleaseTransferHold(sent.blocks);
     return started;
   }
-  exports_.emplace(handle, sent.blocks);
+  if (displaced.has_value()) CancelExport(*displaced);
   transport_->Announce(handle, sent.blocks, /*final=*/true, {});
+  exports_.emplace(handle, Export{.priority = request.priority, .blocks = std::move(sent.blocks)});
   return sent.tokens;
 }
 
+absl::StatusOr<std::optional<RequestHandle>> PrefixPulls::ToDisplace(int32_t priority) const {
+  int32_t under_way = 0;
+  auto least = exports_.end();
+  for (auto it = exports_.begin(); it != exports_.end(); ++it) {
+    if (it->second.cancelled) continue;
+    ++under_way;
+    const bool less =
+        least == exports_.end() || it->second.priority <= least->second.priority;  // or later
+    if (less) least = it;
+  }
+  if (under_way < options_.max_transfers) return std::nullopt;
+  const int64_t ending = static_cast<int64_t>(exports_.size()) - under_way;
+  if (least->second.priority < priority && ending < options_.max_transfers) return least->first;
+  return absl::ResourceExhaustedError(StrCat(under_way, " prefixes are being sent and ", ending,
+                                             " are ending, each at most ", options_.max_transfers,
+                                             "; the lowest priority is ", least->second.priority,
+                                             ", this one's ", priority));
+}
+
+void PrefixPulls::CancelExport(RequestHandle handle) {
+  exports_.at(handle).cancelled = true;
+  transport_->CancelSend(handle);
+}
+
 // The receiver gets whole blocks of its own, out of whole ones of ours.
-absl::StatusOr<PrefixPulls::Export> PrefixPulls::HoldForTicket(const SendPrefixRequest& request) {
+absl::StatusOr<PrefixPulls::HeldPrefix> PrefixPulls::HoldForTicket(
+    const SendPrefixRequest& request) {
   const TransferTicket& ticket = request.ticket;
   if (ticket.block_size != 0) {
     RETURN_IF_ERROR(CheckBlockSize("ticket.block_size", ticket.block_size));
@@ -281,7 +304,7 @@ absl::StatusOr<PrefixPulls::Export> PrefixPulls::HoldForTicket(const SendPrefixR
                " do not end at the prefix's ", length / theirs, " blocks"));
   }
   const int32_t have = ticket.first_block * theirs;
-  Export sent{.asked_tokens = length / theirs * theirs, .tokens = have, .blocks = {}};
+  HeldPrefix sent{.asked_tokens = length / theirs * theirs, .tokens = have, .blocks = {}};
   const SequenceBlocks range = SenderBlocks(ticket, sent.asked_tokens, block_size_);
   const int32_t end = std::min(range.first + range.count, length / block_size_);
   if (end > range.first) {
@@ -308,7 +331,7 @@ std::vector<BlockId> PrefixPulls::HeldBlocks() const {
     held.insert(held.end(), blocks.begin(), blocks.end());
   };
   for (const auto& [id, import] : imports_) add(import.blocks);
-  for (const auto& [handle, blocks] : exports_) add(blocks);
+  for (const auto& [handle, sent] : exports_) add(sent.blocks);
   for (const Lease& lease : leases_) add(lease.blocks);
   return held;
 }
@@ -320,7 +343,7 @@ void PrefixPulls::Shutdown(const absl::Status& status) {
     transport_->CancelReceive(id);
     for (const Waiter& waiter : std::exchange(import.waiters, {})) waiter.sink->OnDone(status);
   }
-  for (const auto& [handle, blocks] : exports_) transport_->CancelSend(handle);
+  for (const auto& [handle, sent] : exports_) CancelExport(handle);
 }
 
 }  // namespace baton

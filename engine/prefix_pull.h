@@ -20,6 +20,10 @@
 //     is begun. It goes on as long as one of those who wait is there; when the one who was to send
 //     for it leaves before anything has come, another who waits for the whole of it is.
 //  5. Every Pull gets one OnDone. Blocks of a transfer are held until its terminal event.
+//  6. So many are sent at once at most. One more begins only in the place of one of lower priority,
+//     the last begun of the lowest, which is cut short: its receiver computes what did not come. So
+//     what matters less never keeps out what matters more, and as many again, at most, are still
+//     ending.
 //
 // Thread safety: belongs to the engine thread; sinks are called on it.
 #pragma once
@@ -65,7 +69,8 @@ class PrefixPulls {
             int32_t spare_blocks);
   // Sends what is cached here of the prefix. Returns its tokens, with what the receiver has before.
   // NotFound: nothing that fills a block that the receiver lacks. InvalidArgument: a ticket that
-  // does not fit the prefix. REQUIRES: handle is nobody's.
+  // does not fit the prefix. ResourceExhausted: too many are being sent, none of which matters
+  // less. REQUIRES: handle is nobody's, and higher than those before.
   absl::StatusOr<int32_t> Send(RequestHandle handle, const SendPrefixRequest& request);
   // Ends a pull's wait with Cancelled. Ignored for other handles.
   void Cancel(RequestHandle handle);
@@ -106,10 +111,15 @@ class PrefixPulls {
     std::vector<Waiter> waiters;  // the first has the ticket, if anybody; none left: cancelled
     bool landing = false;         // some blocks have come
   };
+  struct HeldPrefix {
+    int32_t asked_tokens;  // of the prefix, by the ticket
+    int32_t tokens;        // of them, that the receiver will have
+    std::vector<BlockId> blocks;
+  };
   struct Export {
-    int32_t asked_tokens;         // of the prefix, by the ticket
-    int32_t tokens;               // of them, that the receiver will have
+    int32_t priority;
     std::vector<BlockId> blocks;  // held
+    bool cancelled = false;
   };
   struct Lease {
     int64_t until_us;
@@ -125,7 +135,10 @@ class PrefixPulls {
                                    std::span<const CacheUnit> units) const;
   absl::Status MakeRoom(int64_t blocks, int32_t priority);
   void Finish(Import import, const TransferEvent& event);
-  absl::StatusOr<Export> HoldForTicket(const SendPrefixRequest& request);
+  absl::StatusOr<HeldPrefix> HoldForTicket(const SendPrefixRequest& request);
+  // Who has to end so that one of `priority` can be sent; none when there is room.
+  absl::StatusOr<std::optional<RequestHandle>> ToDisplace(int32_t priority) const;
+  void CancelExport(RequestHandle handle);
   void LeaseOut(std::span<const BlockId> blocks, int32_t priority);
   using Leases = std::deque<Lease>;
   Leases::iterator EndLease(Leases::iterator lease);  // returns the one behind it
@@ -136,11 +149,11 @@ class PrefixPulls {
   const Clock* const clock_;
   const std::function<uint64_t()> new_transfer_id_;
   const int32_t block_size_;
-  Imports imports_;                                                   // by transfer id
-  absl::flat_hash_map<RequestHandle, uint64_t> transfer_of_;          // of those who wait
-  absl::flat_hash_map<RequestHandle, std::vector<BlockId>> exports_;  // by sender_transfer
-  Leases leases_;                                                     // the first ends first
-  int64_t pulled_blocks_ = 0;                                         // of imports and leases
+  Imports imports_;                                           // by transfer id
+  absl::flat_hash_map<RequestHandle, uint64_t> transfer_of_;  // of those who wait
+  std::map<RequestHandle, Export> exports_;                   // by sender_transfer
+  Leases leases_;                                             // the first ends first
+  int64_t pulled_blocks_ = 0;                                 // of imports and leases
 };
 
 }  // namespace baton

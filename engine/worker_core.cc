@@ -319,18 +319,17 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
   }
 }
 
-absl::Status WorkerCore::WhyUnwanted(RequestHandle handle) {
-  const Request* request = Find(handle);
-  if (request == nullptr || is_cancelled_(request->first)) {
-    return absl::CancelledError("the request was cancelled");
+StepDemand WorkerCore::DemandFor(const SchedulerOutput& plan) {
+  std::vector<StepDemand::Chunk> chunks;
+  chunks.reserve(plan.chunks.size());
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    const Request& request = *requests_.at(HandleOf(chunk.id));
+    chunks.push_back({.request = request.first, .deadline_us = request.deadline_us});
   }
-  if (request->deadline_us != 0 && request->deadline_us <= clock_->NowUs()) {
-    return absl::DeadlineExceededError("the request's deadline has passed");
-  }
-  return absl::OkStatus();
+  return StepDemand(std::move(chunks), cancel_board_, clock_);
 }
 
-StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) {
+StepInput WorkerCore::MakeInput(const SchedulerOutput& plan, StepDemand& demand) {
   StepInput input;
   input.chunks.reserve(plan.chunks.size());
   for (const ScheduledChunk& chunk : plan.chunks) {
@@ -341,11 +340,8 @@ StepInput WorkerCore::MakeInput(const SchedulerOutput& plan) {
          .block_table = cache_->BlockTable(chunk.id),
          .logit_rows = chunk.samples ? 1 : 0});
   }
-  input.abandoned = [this, &plan] {
-    return std::none_of(plan.chunks.begin(), plan.chunks.end(),
-                        [this](const auto& chunk) { return WhyUnwanted(HandleOf(chunk.id)).ok(); });
-  };
-  input.kv_written = LayerAnnouncer(plan);
+  input.wanted = [&demand] { return demand.Update(); };
+  input.kv_written = LayerAnnouncer(plan, demand);
   return input;
 }
 
@@ -360,16 +356,17 @@ void WorkerCore::Step() {
   // step.
   absl::Status ran = runner_->CopyBlocks(cache_->TakeCopies());
   if (plan.chunks.empty()) return;
-  if (ran.ok()) ran = runner_->Run(MakeInput(plan));
+  StepDemand demand = DemandFor(plan);
+  if (ran.ok()) ran = runner_->Run(MakeInput(plan, demand));
   NoteWritten(plan);
   ++counters_.steps;
-  if (!ran.ok()) {
-    for (const ScheduledChunk& chunk : plan.chunks) {
-      const absl::Status unwanted = WhyUnwanted(HandleOf(chunk.id));
-      Fail(HandleOf(chunk.id), unwanted.ok() ? ran : unwanted);
-    }
-    return;
+  // Chunks behind the last wanted one may have been computed in part: they are not committed.
+  const auto chunks = static_cast<int32_t>(plan.chunks.size());
+  for (int32_t i = ran.ok() ? demand.wanted() : 0; i < chunks; ++i) {
+    const absl::Status unwanted = demand.WhyUnwanted(i);
+    Fail(HandleOf(plan.chunks[i].id), unwanted.ok() ? ran : unwanted);
   }
+  if (!ran.ok()) return;
   scheduler_->CommitStep(plan);
   int32_t logits_row = 0;
   for (const ScheduledChunk& chunk : plan.chunks) {

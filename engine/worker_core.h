@@ -28,10 +28,12 @@
 #include "absl/status/status.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
+#include "engine/cancel_board.h"
 #include "engine/generation.h"
 #include "engine/layer_pieces.h"
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
+#include "engine/step_demand.h"
 #include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "model/model_runner.h"
@@ -73,11 +75,10 @@ class WorkerCore {
                    std::shared_ptr<RequestSink> sink);
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
   void Cancel(RequestHandle handle);
-  // Tells of cancellations that are on their way here, so that a step whose every request is
-  // cancelled, or past its deadline, ends early. Asked in the middle of steps.
-  void set_is_cancelled(std::function<bool(RequestHandle)> is_cancelled) {
-    is_cancelled_ = std::move(is_cancelled);
-  }
+  // What tells of cancellations that are on their way here: looked at between the ops of a step,
+  // as deadlines are, so that it stops computing what nobody wants (step_demand.h). Outlives the
+  // core; null: none is told.
+  void set_cancel_board(const CancelBoard* board) { cancel_board_ = board; }
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
   // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull
   // too.
@@ -184,10 +185,9 @@ class WorkerCore {
   void EndExhausted(Request& request);
   void End(RequestHandle handle, bool keep_cached);
 
-  // Why nobody wants what the request would yet say; OK when somebody does.
-  absl::Status WhyUnwanted(RequestHandle handle);
   void NoteScheduled(const SchedulerOutput& plan);
-  StepInput MakeInput(const SchedulerOutput& plan);
+  StepDemand DemandFor(const SchedulerOutput& plan);
+  StepInput MakeInput(const SchedulerOutput& plan, StepDemand& demand);
   void NotePrefill(Request& request, int32_t computed);
   void CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row);
   absl::Status DrawNext(Request& request, std::span<const float> logits, int32_t position);
@@ -197,7 +197,8 @@ class WorkerCore {
   void Fork(Request& request, std::span<const DrawnToken> first_tokens);
   void NoteWritten(const SchedulerOutput& plan);
   void AnnounceComputed(Request& request);
-  std::function<void(int32_t layers)> LayerAnnouncer(const SchedulerOutput& plan);
+  std::function<void(int32_t layers)> LayerAnnouncer(const SchedulerOutput& plan,
+                                                     const StepDemand& demand);
   void AnnounceLayers(Request& request, int32_t layers);
   void HoldForSend(const Request& request, std::span<const BlockId> blocks);
   std::span<const BlockId> RestToAnnounce(const Request& request) const;
@@ -220,7 +221,7 @@ class WorkerCore {
   const Tokenizer* const tokenizer_;
   const Clock* const clock_;
   const std::function<uint64_t()> random_bits_;
-  std::function<bool(RequestHandle)> is_cancelled_ = [](RequestHandle) { return false; };
+  const CancelBoard* cancel_board_ = nullptr;
   absl::flat_hash_map<RequestHandle, std::unique_ptr<Request>> requests_;
   absl::flat_hash_map<uint64_t, TransferHold> receives_;  // by transfer_id
   absl::flat_hash_map<uint64_t, TransferHold>

@@ -61,13 +61,16 @@ std::span<const BlockId> WorkerCore::RestToAnnounce(const Request& request) cons
 
 // Lets the layers of prompts' last chunks travel while the step computes the layers behind them.
 // Null: none does.
-std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOutput& plan) {
+std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOutput& plan,
+                                                               const StepDemand& demand) {
   struct LastChunk {
     Request* request;  // lives as long as the step
+    int32_t index;     // of the step's chunks
     int32_t pieces;
   };
   std::vector<LastChunk> last_chunks;
-  for (const ScheduledChunk& chunk : plan.chunks) {
+  for (int32_t i = 0; i < static_cast<int32_t>(plan.chunks.size()); ++i) {
+    const ScheduledChunk& chunk = plan.chunks[i];
     Request* const request = Find(HandleOf(chunk.id));
     if (!layer_pieces_.on() || request == nullptr || !request->prefills() || !chunk.samples) {
       continue;
@@ -75,11 +78,12 @@ std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOu
     const auto hold = sends_.find(request->handle);
     const int64_t blocks = static_cast<int64_t>(RestToAnnounce(*request).size());
     if (hold == sends_.end() || hold->second.cancelled || blocks == 0) continue;
-    last_chunks.push_back({request, layer_pieces_.PiecesFor(blocks * options_.block_size)});
+    last_chunks.push_back({request, i, layer_pieces_.PiecesFor(blocks * options_.block_size)});
   }
   if (last_chunks.empty()) return nullptr;
-  return [this, last_chunks](int32_t layers) {
+  return [this, last_chunks, &demand](int32_t layers) {
     for (const LastChunk& last : last_chunks) {
+      if (last.index >= demand.wanted()) return;  // not written any more
       if (layer_pieces_.EndsPiece(layers, last.pieces)) AnnounceLayers(*last.request, layers);
     }
   };

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,6 +60,11 @@ class Stream {
   virtual bool capturing() const = 0;
   // Runs every op of `graph` in its order.
   virtual void Launch(const OpGraph& graph) = 0;
+  // The same, but `stop` is asked before each op, and where it is true that one and all behind it
+  // are left out. A backend whose graphs run as one need not ask. REQUIRES: not capturing.
+  virtual void LaunchUntil(const OpGraph& graph, const std::function<bool()>& /*stop*/) {
+    Launch(graph);
+  }
   // Copies bytes between host or device memory, in stream order.
   virtual void Copy(void* destination, const void* source, size_t bytes) = 0;
   // Waits until everything enqueued has run.

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
 #include "common/status_macros.h"
 #include "kvtransfer/unix_socket.h"
 
@@ -93,9 +92,7 @@ absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t
       placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
   const absl::Status copied = peer_pool_->Copy(frame, node_.pool(), placement->parts, stores);
   Moved(frame.block.payload_bytes);
-  // A turn's time stands still; the copy's is what the transfer took.
-  const int64_t landed_us = std::max(now_us, SystemClock().NowUs());
-  node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, landed_us);
+  node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, Now(now_us));
   return absl::OkStatus();
 }
 

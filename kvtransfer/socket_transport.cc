@@ -226,7 +226,8 @@ StreamConnection& SocketTransport::Add(bool shm, FileDescriptor socket, std::str
                         .peer = peer,
                         .socket = std::move(socket),
                         .address = std::move(address),
-                        .now_us = now_us};
+                        .now_us = now_us,
+                        .clock = &clock_};
   std::unique_ptr<StreamConnection>& added = connections_[peer];
   if (shm) {
     added = std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);

@@ -24,6 +24,7 @@ StreamConnection::StreamConnection(ConnectionParts parts)
       peer_(parts.peer),
       socket_(std::move(parts.socket)),
       options_(parts.options),
+      clock_(parts.clock),
       address_(std::move(parts.address)),
       state_(opened_by_us() ? State::kConnecting : State::kGreeting),
       state_deadline_us_(parts.now_us + 1000 * (opened_by_us() ? options_.connect_timeout_ms
@@ -157,7 +158,7 @@ absl::Status StreamConnection::Pump(int64_t now_us, int64_t turn_bytes) {
     if (sent < 0) return SocketError("connection lost");
     Moved(sent);
     if (const std::optional<BlockDispatch> out = writer_.Advance(sent)) {
-      node_.sender().OnBlockSent(*out, now_us);
+      node_.sender().OnBlockSent(*out, Now(now_us));
     }
     if (writer_.empty()) pong_queued_ = false;
   }

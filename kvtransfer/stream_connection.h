@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "common/file_descriptor.h"
 #include "kvtransfer/frame_stream.h"
 #include "kvtransfer/transfer_node.h"
@@ -41,6 +42,8 @@ struct ConnectionParts {
   FileDescriptor socket;
   std::string address;  // of the receiver, to which it is being opened; empty: accepted
   int64_t now_us;
+  // What a turn's time goes on by while it moves blocks; null: a turn takes none.
+  const Clock* clock = nullptr;
 };
 
 class StreamConnection {
@@ -119,6 +122,11 @@ class StreamConnection {
   // frames a turn's bytes would be 400,000, and everybody else would wait for seconds.
   void Moved(int64_t bytes) { turn_bytes_ += std::max(bytes, kLeastCharge); }
   int64_t left_in_turn() const { return turn_limit_ - turn_bytes_; }
+  // A turn's time stands still, so that all that happens in it happens at once. How long a transfer
+  // took is not of that kind: the time now, in a turn that began at `now_us`.
+  int64_t Now(int64_t now_us) const {
+    return clock_ == nullptr ? now_us : std::max(now_us, clock_->NowUs());
+  }
 
   TransferNode& node_;
   const PeerId peer_;
@@ -137,6 +145,7 @@ class StreamConnection {
   bool HasTransfers() const;
 
   const TcpOptions& options_;
+  const Clock* const clock_;
   const std::string address_;   // of the receiver; empty when accepted
   KvGeometry sender_geometry_;  // set once a sender's Hello was accepted
   State state_;

@@ -41,7 +41,7 @@ absl::Status TcpConnection::OnPayloadFrame(Frame frame, int64_t) {
 void TcpConnection::OnLanded(const BlockLanding& landing, int64_t now_us) {
   if (!landing.placement()) return;
   node_.receiver().OnBlockLanded(*landing.placement(), landing.payload_bytes(), landing.verified(),
-                                 now_us);
+                                 Now(now_us));
 }
 
 absl::Status TcpConnection::OnPayloadAnswer(Frame frame, int64_t now_us) {

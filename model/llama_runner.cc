@@ -67,28 +67,28 @@ KvLayerView LlamaRunner::LayerView(int32_t layer) const {
 }
 
 void LlamaRunner::Norm(const float* x, const float* weight, const FusedWeight& reader,
-                       Activations out, int64_t tokens) {
+                       Activations out, StepRows& rows) {
   ops_.RmsNorm(*stream_, {.x = x,
                           .weight = weight,
                           .epsilon = config_.norm_epsilon,
-                          .tokens = tokens,
+                          .tokens = rows.Count(),
                           .cols = config_.hidden,
                           .out = FormsFor(reader, out)});
 }
 
 void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, float* out,
-                           int64_t tokens, bool accumulate) {
+                           StepRows& rows, bool accumulate) {
   for (const WeightPart& part : weight.parts) {
     ops_.MatMul(*stream_, {.x = x,
                            .weight = part.matrix,
                            .out = out + part.column,
                            .out_stride = weight.rows,
-                           .tokens = tokens,
+                           .tokens = rows.Count(),
                            .accumulate = accumulate});
   }
 }
 
-void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, int64_t tokens) {
+void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
@@ -104,7 +104,7 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, int64_t tokens) {
                        .sines = b.sines,
                        .half = half,
                        .neighbours = true,
-                       .tokens = tokens});
+                       .tokens = tokens.Count()});
   ops_.KvWrite(*stream_, {.k = k,
                           .v = v,
                           .stride = stride,
@@ -112,10 +112,10 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, int64_t tokens) {
                           .head_dim = head_dim,
                           .slot_mapping = b.slot_mapping,
                           .kv = kv,
-                          .tokens = tokens});
+                          .tokens = tokens.Count()});
 }
 
-void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
+void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const int64_t stride = (int64_t{config_.query_heads} + 2 * config_.kv_heads) * head_dim;
@@ -132,10 +132,10 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, int64_t tokens) {
                                  .block_tables = options_.paged ? b.block_tables : nullptr,
                                  .table_stride = b.table_stride,
                                  .first_block = b.first_block,
-                                 .tokens = tokens});
+                                 .tokens = tokens.Count()});
 }
 
-void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, int64_t tokens) {
+void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const Activations activated = FormsFor(layer.down, b.activated);
   if (layer.gate_up.parts.size() == 1) {
@@ -143,32 +143,33 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, int64_t tokens) {
                                             .weight = layer.gate_up.parts.front().matrix,
                                             .out = b.gate_up,
                                             .out_stride = layer.gate_up.rows,
-                                            .tokens = tokens},
+                                            .tokens = tokens.Count()},
                                 .out = activated});
     return;
   }
   Multiply(b.normalized, layer.gate_up, b.gate_up, tokens, false);
-  ops_.SiluMul(
-      *stream_,
-      {.gate_up = b.gate_up, .tokens = tokens, .cols = config_.feed_forward, .out = activated});
+  ops_.SiluMul(*stream_, {.gate_up = b.gate_up,
+                          .tokens = tokens.Count(),
+                          .cols = config_.feed_forward,
+                          .out = activated});
 }
 
-void LlamaRunner::EnqueueLayer(int32_t index, int64_t tokens, const StepInput* input) {
+void LlamaRunner::EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten& kv_written) {
   StepBuffers& b = *buffers_;
   const LlamaLayerWeights& layer = weights_.layers()[index];
   const KvLayerView kv = LayerView(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
   EnqueueKvWrite(kv, tokens);
-  if (input != nullptr && input->kv_written) {
+  if (kv_written && tokens.Count() > 0) {
     stream_->Synchronize();
-    input->kv_written(index + 1);
+    kv_written(index + 1);
   }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
     Activations quantized = b.attention;
     quantized.f32 = nullptr;
-    ops_.Quantize(*stream_, b.attention.f32, tokens,
+    ops_.Quantize(*stream_, b.attention.f32, tokens.Count(),
                   int64_t{config_.query_heads} * config_.head_dim, quantized);
   }
   Multiply(b.attention, layer.attention_output, b.hidden, tokens, true);
@@ -177,34 +178,33 @@ void LlamaRunner::EnqueueLayer(int32_t index, int64_t tokens, const StepInput* i
   Multiply(b.activated, layer.down, b.hidden, tokens, true);
 }
 
-void LlamaRunner::EnqueueLogits(int64_t logit_rows) {
+void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
   StepBuffers& b = *buffers_;
   ops_.GatherRows(*stream_, {.x = b.hidden,
                              .indices = b.logit_indices,
                              .out = b.last_hidden,
-                             .rows = logit_rows,
+                             .rows = logit_rows.Count(),
                              .cols = config_.hidden});
   Norm(b.last_hidden, weights_.output_norm(), weights_.output(), b.last_normalized, logit_rows);
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-bool LlamaRunner::Enqueue(int64_t tokens, int64_t logit_rows, const StepInput* input) {
+void LlamaRunner::Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written) {
   StepBuffers& b = *buffers_;
-  ops_.EmbedTokens(
-      *stream_,
-      {.table = weights_.embedding(), .token_ids = b.token_ids, .out = b.hidden, .tokens = tokens});
+  ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
+                              .token_ids = b.token_ids,
+                              .out = b.hidden,
+                              .tokens = tokens.Count()});
   ops_.RotaryTable(*stream_, {.positions = b.positions,
                               .frequencies = b.rope_frequencies,
                               .cosines = b.cosines,
                               .sines = b.sines,
-                              .tokens = tokens,
+                              .tokens = tokens.Count(),
                               .half = static_cast<int64_t>(config_.rope_frequencies.size())});
-  for (int32_t i = 0; i < config_.layers; ++i) {
-    if (input != nullptr && input->abandoned && input->abandoned()) return false;
-    EnqueueLayer(i, tokens, input);
+  for (int32_t i = 0; i < config_.layers && tokens.Count() > 0; ++i) {
+    EnqueueLayer(i, tokens, kv_written);
   }
-  if (logit_rows > 0) EnqueueLogits(logit_rows);
-  return true;
+  if (logit_rows.Count() > 0) EnqueueLogits(logit_rows);
 }
 
 int32_t LlamaRunner::Bucket(int32_t rows) const {
@@ -217,7 +217,7 @@ const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   std::unique_ptr<OpGraph>& graph = graphs_[bucket];
   if (graph == nullptr) {
     stream_->BeginCapture();
-    Enqueue(bucket, bucket, nullptr);
+    Enqueue(StepRows::Fixed(bucket), StepRows::Fixed(bucket), nullptr);
     graph = stream_->EndCapture();
   }
   return *graph;
@@ -236,20 +236,20 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
   const int32_t bucket = decode && options_.graph ? Bucket(tokens) : 0;
-  bool whole = true;
+  const auto abandoned = [&input] { return input.wanted && input.wanted() == 0; };
   if (bucket > 0) {
     // Blocks were allocated before; tables and lengths go to their fixed places, then the graph
     // runs.
     buffers_->Upload(input, bucket, bucket, *stream_);
-    stream_->Launch(GraphFor(bucket));
+    stream_->LaunchUntil(GraphFor(bucket), abandoned);
     ++graph_replays_;
   } else {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    whole = Enqueue(tokens, logit_rows, &input);
+    Enqueue(StepRows::Tokens(input), StepRows::Logits(input), input.kv_written);
     ++eager_steps_;
   }
   stream_->Synchronize();
-  return whole ? absl::OkStatus() : absl::CancelledError("the step was abandoned");
+  return abandoned() ? absl::CancelledError("the step was abandoned") : absl::OkStatus();
 }
 
 // Leading slots of a piece are contiguous, scales and all.

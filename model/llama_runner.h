@@ -7,6 +7,9 @@
 // bucket and it replays the graph captured for that bucket (graph key: bucket, query length 1).
 // Other steps are enqueued eagerly. Both give the same bits.
 //
+// Between two ops a step looks whether somebody still wants it: it stops when nobody does, and when
+// it is enqueued eagerly, it goes on without the rows of last chunks that nobody wants.
+//
 // Thread safety: belongs to the engine thread.
 #pragma once
 
@@ -25,6 +28,7 @@
 #include "model/llama_weights.h"
 #include "model/model_runner.h"
 #include "model/step_buffers.h"
+#include "model/step_rows.h"
 
 namespace baton {
 
@@ -57,16 +61,18 @@ class LlamaRunner final : public ModelRunner {
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
               std::byte* pool, Device& device, const LlamaRunnerOptions& options);
 
-  // `input` is asked and told between layers; null while capturing. False: abandoned there.
-  bool Enqueue(int64_t tokens, int64_t logit_rows, const StepInput* input);
-  void EnqueueLayer(int32_t index, int64_t tokens, const StepInput* input);
-  void EnqueueKvWrite(const KvLayerView& kv, int64_t tokens);
-  void EnqueueAttention(const KvLayerView& kv, int64_t tokens);
-  void EnqueueGate(const LlamaLayerWeights& layer, int64_t tokens);
-  void EnqueueLogits(int64_t logit_rows);
+  using KvWritten = std::function<void(int32_t layers)>;
+
+  // Every op asks anew how many rows there are left; of none it computes nothing.
+  void Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written);
+  void EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten& kv_written);
+  void EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens);
+  void EnqueueAttention(const KvLayerView& kv, StepRows& tokens);
+  void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
+  void EnqueueLogits(StepRows& logit_rows);
   void Norm(const float* x, const float* weight, const FusedWeight& reader, Activations out,
-            int64_t tokens);
-  void Multiply(const Activations& x, const FusedWeight& weight, float* out, int64_t tokens,
+            StepRows& rows);
+  void Multiply(const Activations& x, const FusedWeight& weight, float* out, StepRows& rows,
                 bool accumulate);
   KvLayerView LayerView(int32_t layer) const;
   int32_t Bucket(int32_t rows) const;  // 0: none fits

@@ -28,11 +28,12 @@ struct StepChunk {
 
 struct StepInput {
   std::vector<StepChunk> chunks;
-  // Asked now and then in the middle of a long step: true when nobody wants its result any more.
-  // May be empty.
-  std::function<bool()> abandoned = nullptr;
+  // How many chunks there are up to the last one that somebody still wants; never rises. Asked
+  // between ops: what is behind them need not be computed any more. Empty: all are wanted.
+  std::function<int32_t()> wanted = nullptr;
   // Told, in rising order and on the thread that runs the step, that the KV of the first `layers`
-  // layers of all its tokens lies in the pool, to stay. A runner need not tell. May be empty.
+  // layers lies in the pool, to stay, for all tokens of the chunks that `wanted` last said. A
+  // runner need not tell. May be empty.
   std::function<void(int32_t layers)> kv_written = nullptr;
 };
 
@@ -41,8 +42,9 @@ class ModelRunner {
   virtual ~ModelRunner() = default;
 
   // REQUIRES: tokens in the vocabulary, tables in the pool, totals within the limits the runner was
-  // made for. After it returns all KV of the step is written. Internal: the device failed.
-  // Cancelled: it was abandoned, and what lies in the slots of its tokens is undefined.
+  // made for. After it returns all KV of the step is written, but for chunks behind those that
+  // `wanted` last said: what lies in their slots, and in their rows of logits, is undefined.
+  // Internal: the device failed. Cancelled: no chunk is wanted any more.
   virtual absl::Status Run(const StepInput& input) = 0;
   // Copies the KV of blocks' leading slots, all layers, one after the other: what forks that write
   // need. Done when it returns. REQUIRES: blocks in the pool. Internal: the device failed.

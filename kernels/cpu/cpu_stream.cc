@@ -31,10 +31,18 @@ std::unique_ptr<OpGraph> CpuStream::EndCapture() {
   return std::make_unique<CpuOpGraph>(std::exchange(recorded_, {}));
 }
 
+// A device's graphs are its own: whoever mixes devices has a bug.
 void CpuStream::Launch(const OpGraph& graph) {
-  // A device's graphs are its own: whoever mixes devices has a bug.
   for (const Operation& operation : static_cast<const CpuOpGraph&>(graph).operations()) {
     Enqueue(operation);
+  }
+}
+
+void CpuStream::LaunchUntil(const OpGraph& graph, const std::function<bool()>& stop) {
+  CHECK(!capturing_) << "LaunchUntil inside a capture";
+  for (const Operation& operation : static_cast<const CpuOpGraph&>(graph).operations()) {
+    if (stop()) return;
+    operation(*this);
   }
 }
 

@@ -30,6 +30,7 @@ class CpuStream final : public Stream {
   std::unique_ptr<OpGraph> EndCapture() override;
   bool capturing() const override { return capturing_; }
   void Launch(const OpGraph& graph) override;
+  void LaunchUntil(const OpGraph& graph, const std::function<bool()>& stop) override;
   void Copy(void* destination, const void* source, size_t bytes) override;
   void Synchronize() override {}
 

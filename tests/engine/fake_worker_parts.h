@@ -91,6 +91,7 @@ class ChainPool {
 };
 
 // Says the token that the chain of everything before it asks for, read through the block table.
+// What is not wanted any more, it leaves as damage.
 class FakeRunner final : public ModelRunner {
  public:
   explicit FakeRunner(ChainPool* pool) : pool_(pool) {}
@@ -101,6 +102,7 @@ class FakeRunner final : public ModelRunner {
   };
   absl::Status next_status;                  // of the next Run, once
   std::function<void()> during_step;         // what happens meanwhile
+  std::function<void()> after_chunk;         // and when a chunk is half done
   std::optional<TokenId> poison;             // logits behind it are NaN
   std::vector<std::vector<int32_t>> counts;  // tokens of every chunk of every step
   int64_t copied_blocks = 0;
@@ -108,15 +110,17 @@ class FakeRunner final : public ModelRunner {
   absl::Status Run(const StepInput& input) override {
     if (!next_status.ok()) return std::exchange(next_status, absl::OkStatus());
     if (during_step) during_step();
-    if (input.abandoned && input.abandoned()) return absl::CancelledError("abandoned");
     rows_.clear();
     counts.emplace_back();
-    for (const StepChunk& chunk : input.chunks) RunChunk(chunk);
-    for (int32_t layers = 1; layers <= kFakeLayers; ++layers) {
-      if (input.kv_written) input.kv_written(layers);
-      if (input.abandoned && input.abandoned()) return absl::CancelledError("abandoned");
+    for (int32_t i = 0; i < Wanted(input); ++i) {
+      RunChunk(input.chunks[i]);
+      if (after_chunk) after_chunk();
     }
-    return absl::OkStatus();
+    for (int32_t layers = 1; layers <= kFakeLayers && Wanted(input) > 0; ++layers) {
+      if (input.kv_written) input.kv_written(layers);
+    }
+    for (size_t i = Wanted(input); i < input.chunks.size(); ++i) Spoil(input.chunks[i]);
+    return Wanted(input) > 0 ? absl::OkStatus() : absl::CancelledError("abandoned");
   }
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {
     for (const BlockCopy& copy : copies) {
@@ -152,6 +156,16 @@ class FakeRunner final : public ModelRunner {
   }
 
  private:
+  static int32_t Wanted(const StepInput& input) {
+    return input.wanted ? input.wanted() : static_cast<int32_t>(input.chunks.size());
+  }
+  void Spoil(const StepChunk& chunk) {
+    const int32_t block_size = pool_->layout().block_size();
+    for (size_t i = 0; i < chunk.tokens.size(); ++i) {
+      const int32_t slot = chunk.begin_slot + static_cast<int32_t>(i);
+      pool_->Set(chunk.block_table[slot / block_size], slot % block_size, 0xBAD);
+    }
+  }
   void RunChunk(const StepChunk& chunk) {
     counts.back().push_back(static_cast<int32_t>(chunk.tokens.size()));
     const int32_t block_size = pool_->layout().block_size();

@@ -324,6 +324,41 @@ TEST(PrefixPull, TheSourceSendsTheWholeBlocksThatTheReceiverLacks) {
   bench.ExpectAllBlocksHome();
 }
 
+TEST(PrefixPull, WhatMattersMoreIsSentInThePlaceOfWhatMattersLess) {
+  constexpr int32_t kMost = 256;
+  WorkerBench bench;
+  bench.Cache(kPrompt, 4);
+  const auto send = [&](int32_t priority) {
+    return bench.SendPrefix(kPrefix, bench.Ticket(32), priority).status();
+  };
+  for (int32_t i = 0; i < kMost; ++i) ASSERT_TRUE(send(i % 2).ok()) << i;
+  const RequestHandle last_of_0 = bench.last_handle - 1;
+  for (const int32_t priority : {-1, 0}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(send(priority))) << "nobody matters less";
+  }
+  ASSERT_TRUE(send(1).ok());
+  EXPECT_EQ(bench.fake.sends.at(last_of_0).cancels, 1);
+  EXPECT_EQ(bench.fake.sends.at(last_of_0 - 2).cancels, 0);
+  // However slowly what gave way ends, as many again are the most.
+  int32_t ending = 1;
+  for (; send(2).ok(); ++ending) ASSERT_LE(ending, kMost);
+  EXPECT_EQ(ending, kMost);
+  EXPECT_EQ(bench.core->active_transfers(), 2 * kMost);
+  bench.fake.EndSend(last_of_0, absl::CancelledError("as asked"));
+  bench.core->PollTransfers();
+  ASSERT_TRUE(send(3).ok());
+  while (!bench.fake.sends.empty()) {
+    const auto& [id, ended] = *bench.fake.sends.begin();
+    bench.fake.EndSend(id,
+                       ended.cancels == 0 ? absl::OkStatus() : absl::CancelledError("as asked"));
+  }
+  bench.core->PollTransfers();
+  ASSERT_TRUE(send(-1).ok());
+  bench.fake.EndSend(bench.last_handle, absl::OkStatus());
+  bench.core->PollTransfers();
+  bench.ExpectAllBlocksHome();
+}
+
 TEST(PrefixPull, TheSourceAnnouncesWhatItHasWhereThatIsLess) {
   WorkerBench bench;
   bench.Cache({kPrompt.begin(), kPrompt.begin() + 14});

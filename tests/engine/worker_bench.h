@@ -79,6 +79,7 @@ class WorkerBench {
                                            .pieces = options.layer_pieces}},
         &cache, &scheduler, &runner, loopback != nullptr ? loopback.get() : &fake, tokenizer.get(),
         &clock, [this] { return next_transfer_id(); });
+    core->set_cancel_board(&cancels);
   }
 
   static GenerateRequest Request(std::vector<TokenId> prompt, std::optional<int32_t> max_tokens) {
@@ -229,6 +230,7 @@ class WorkerBench {
   Scheduler scheduler;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<KvTransport> loopback;
+  CancelBoard cancels;
   std::unique_ptr<WorkerCore> core;
   RequestHandle last_handle = 0;
   // What the next transfer is called; by default as the request.

@@ -227,30 +227,52 @@ TEST(WorkerCore, AStepEndsEarlyOnceNobodyWantsItsResult) {
   const auto late = bench.Generate(request);
   const RequestHandle late_handle = bench.last_handle;
   const auto cancelled = bench.Generate(Bytes("and this one is not wanted"), 10);
-  RequestHandle on_its_way = 0;
-  bench.core->set_is_cancelled([&](RequestHandle handle) { return handle == on_its_way; });
   bench.runner.during_step = [&] {
     bench.clock.AdvanceUs(1000);
-    on_its_way = late_handle + 1;
+    bench.cancels.Add(late_handle + 1);
     bench.runner.during_step = nullptr;
   };
   bench.Turn();
   EXPECT_EQ(late->error->code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(cancelled->error->code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(bench.core->counters().prefill_tokens, 0);
-  bench.core->Cancel(on_its_way);  // arrives late
+  bench.core->Cancel(late_handle + 1);  // arrives late
   bench.ExpectAllBlocksHome();
 }
 
 TEST(WorkerCore, AStepGoesOnWhileOneOfItsRequestsIsWanted) {
-  WorkerBench bench;
-  const auto prompt = Bytes("wanted");
-  const auto wanted = bench.Generate(prompt, 5);
-  bench.Generate(Bytes("not wanted"), 5);
-  bench.core->set_is_cancelled(
-      [unwanted = bench.last_handle](RequestHandle handle) { return handle == unwanted; });
+  for (const int unwanted : {0, 1}) {  // in front of the other, and behind it
+    WorkerBench bench;
+    const std::vector<std::vector<TokenId>> prompts = {Bytes("0123456789"), Bytes("abcdefghijkl")};
+    const std::shared_ptr<SinkRecord> records[] = {bench.Generate(prompts[0], 5),
+                                                   bench.Generate(prompts[1], 5)};
+    bench.cancels.Add(1 + unwanted);
+    bench.Turn();
+    bench.core->Cancel(1 + unwanted);
+    bench.Run();
+    EXPECT_EQ(records[1 - unwanted]->tokens, bench.runner.Continuation(prompts[1 - unwanted], 5));
+    EXPECT_EQ(records[unwanted]->error->code(), absl::StatusCode::kCancelled);
+    bench.ExpectAllBlocksHome();
+  }
+}
+
+TEST(WorkerCore, WhatAStepLeftUndoneForSomebodyIsNeverCached) {
+  WorkerBench bench({.max_chunk_tokens = 8});
+  const auto prompt = Bytes("0123456789abcdefghij");
+  const auto decodes = bench.Generate(Bytes("beside it"), 20);
+  bench.Turn();
+  bench.Generate(prompt, 5);
+  const RequestHandle unwanted = bench.last_handle;
+  bench.Turn();
+  EXPECT_EQ(bench.CachedTokens(prompt), 8);
+  bench.runner.after_chunk = [&] { bench.cancels.Add(unwanted); };  // with half of its second chunk
+  bench.Turn();
+  bench.runner.after_chunk = nullptr;
+  EXPECT_EQ(bench.CachedTokens(prompt), 8);
+  const auto again = bench.Generate(prompt, 5);
   bench.Run();
-  EXPECT_EQ(wanted->tokens, bench.runner.Continuation(prompt, 5));
+  EXPECT_EQ(again->tokens, bench.runner.Continuation(prompt, 5));
+  EXPECT_EQ(decodes->tokens, bench.runner.Continuation(Bytes("beside it"), 20));
   bench.ExpectAllBlocksHome();
 }
 

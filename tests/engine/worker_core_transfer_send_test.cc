@@ -81,8 +81,9 @@ TEST(WorkerCoreSend, APrefillThatEndsBetweenTwoLayersKeepsItsBlocksUntilTheTrans
   WorkerBench bench({.layer_pieces = kFakeLayers});
   const auto prompt = Bytes("0123456789abcdefghi");
   const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
-  bench.core->set_is_cancelled(
-      [&](RequestHandle) { return bench.fake.sends[1].layers.size() == 2; });
+  bench.fake.after_layers = [&] {
+    if (bench.fake.sends[1].layers.size() == 2) bench.cancels.Add(1);
+  };
   bench.Turn();
   EXPECT_THAT(bench.fake.sends[1].layers, ::testing::ElementsAre(1, 2));
   EXPECT_FALSE(bench.fake.sends[1].final);
@@ -92,6 +93,30 @@ TEST(WorkerCoreSend, APrefillThatEndsBetweenTwoLayersKeepsItsBlocksUntilTheTrans
   EXPECT_EQ(bench.cache.blocks_in_transfer(), 5);
   bench.fake.EndSend(1, absl::CancelledError("as asked"));
   bench.Run();
+  bench.ExpectAllBlocksHome();
+}
+
+TEST(WorkerCoreSend, LayersOfAPrefillThatIsNotWantedAreNotAnnouncedAnyMore) {
+  WorkerBench bench({.layer_pieces = kFakeLayers});
+  const auto wanted_prompt = Bytes("this goes on");
+  const auto wanted = bench.Prefill(wanted_prompt, bench.Ticket(wanted_prompt.size()));
+  const auto prompt = Bytes("0123456789abcdefghi");
+  const auto unwanted = bench.Prefill(prompt, bench.Ticket(prompt.size()));
+  bench.fake.after_layers = [&] {
+    if (bench.fake.sends[2].layers.size() == 2) bench.cancels.Add(2);
+  };
+  bench.Turn();
+  EXPECT_THAT(bench.fake.sends[1].layers, ::testing::ElementsAre(1, 2, 3));
+  EXPECT_TRUE(bench.fake.sends[1].final);
+  EXPECT_THAT(bench.fake.sends[2].layers, ::testing::ElementsAre(1, 2));
+  EXPECT_FALSE(bench.fake.sends[2].final);
+  EXPECT_EQ(bench.fake.sends[2].cancels, 1);
+  EXPECT_EQ(unwanted->done->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(bench.CachedTokens(prompt), 0) << "what was computed in part";
+  bench.fake.EndSend(1, absl::OkStatus());
+  bench.fake.EndSend(2, absl::CancelledError("as asked"));
+  bench.Run();
+  EXPECT_TRUE(wanted->done->ok());
   bench.ExpectAllBlocksHome();
 }
 

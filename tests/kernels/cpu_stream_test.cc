@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace baton {
@@ -66,6 +67,20 @@ TEST(CpuStream, AGraphRunsOnTheStreamThatLaunchesIt) {
   const auto graph = first.EndCapture();
   second.Launch(*graph);
   EXPECT_EQ(ran_on, &second);
+}
+
+TEST(CpuStream, ALaunchStopsBetweenTwoOps) {
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  int ran = 0;
+  stream.BeginCapture();
+  for (int i = 0; i < 5; ++i) stream.Enqueue([&](CpuStream&) { ++ran; });
+  const auto graph = stream.EndCapture();
+  for (int most = 0; most <= 6; ++most) {
+    ran = 0;
+    stream.LaunchUntil(*graph, [&] { return ran == most; });
+    EXPECT_EQ(ran, std::min(most, 5));
+  }
 }
 
 TEST(CpuStream, CopiesReadTheirSourceWhenTheyRun) {

@@ -16,6 +16,14 @@ namespace {
 
 constexpr int64_t kMillisecond = 1000;
 
+// Goes on whenever it is looked at.
+class TickingClock final : public Clock {
+ public:
+  int64_t NowUs() const override { return now_us += tick_us; }
+  mutable int64_t now_us = 0;
+  int64_t tick_us = 0;
+};
+
 // A receiver whose sender is the test.
 class StreamConnectionTest : public testing::Test {
  protected:
@@ -29,7 +37,8 @@ class StreamConnectionTest : public testing::Test {
                                                                   .peer = PeerId(1),
                                                                   .socket = FileDescriptor(ends[1]),
                                                                   .address = "",
-                                                                  .now_us = now_us_});
+                                                                  .now_us = now_us_,
+                                                                  .clock = &clock_});
     Say(EncodeFrame(
         HelloFrame{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"}));
     EXPECT_TRUE(connection_->OnReadable(now_us_).ok());
@@ -51,6 +60,7 @@ class StreamConnectionTest : public testing::Test {
   }
 
   const TcpOptions options_;
+  TickingClock clock_;  // behind the turns' own time
   const KvLayout layout_ = MakeLayout({});
   std::vector<std::byte> pool_ = std::vector<std::byte>(layout_.pool_bytes());
   TransferNode node_{{.base = pool_.data(), .layout = layout_}, MakeFingerprint({}), Epoch(2)};
@@ -81,6 +91,22 @@ TEST_F(StreamConnectionTest, APauseOfThisProcessIsNotThePeersSilence) {
     now_us_ += 50 * kMillisecond;
   }
   EXPECT_TRUE(absl::IsUnavailable(cut)) << "afterwards it counts again";
+}
+
+// The turn's own time stands still while it reads; what a transfer took goes on.
+TEST_F(StreamConnectionTest, ATransferTakesAsLongAsItsBlocksTakeToCome) {
+  OpenTransfer();
+  clock_.now_us = now_us_;
+  clock_.tick_us = 70;
+  for (int32_t block = 0; block < 3; ++block) {
+    const RawBlock raw = MakeRawBlock(layout_, 1, block);
+    Say(EncodeFrame(raw.frame) + raw.payload);
+  }
+  ASSERT_TRUE(connection_->OnReadable(now_us_).ok());
+  const std::vector<TransferEvent> events = node_.TakeEvents();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().kind, TransferEvent::Kind::kReceived);
+  EXPECT_EQ(events.back().busy_us, 3 * 70);
 }
 
 // However small the frames are that a peer sends, others have their turn.

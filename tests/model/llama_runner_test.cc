@@ -197,22 +197,87 @@ TEST(LlamaRunner, AChunkYieldsTheLogitsOfItsLastRows) {
   for (int32_t row = 0; row < 5; ++row) EXPECT_EQ(runner.Row(row), expected[row]) << row;
 }
 
-TEST(LlamaRunner, AStepThatNobodyWantsEndsBetweenLayersAndLeavesNothingBehind) {
+TEST(LlamaRunner, AStepThatNobodyWantsStopsAtTheNextOpAndLeavesNothingBehind) {
   const TinyModel model("q8_0");
   const auto tokens = TinyTokens(30, 9);
   const Rows expected = TinyRunner(model, {}).Decode(0, tokens, 1, 64);
-  for (int32_t layers = 0; layers < model.config.layers; ++layers) {
-    TinyRunner runner(model, {});
-    StepInput input;
-    input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
-    int32_t asked = 0;
-    input.abandoned = [&] { return asked++ == layers; };
+  TinyRunner runner(model, {});
+  std::vector<int64_t>& ops = runner.device.rows();
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  const size_t whole = ops.size();
+  ASSERT_GT(whole, 8u * model.config.layers);
+  for (size_t most = 0; most <= whole; ++most) {
+    ops.clear();
+    input.wanted = [&] { return ops.size() < most ? 1 : 0; };
     EXPECT_EQ(runner.runner->Run(input).code(), absl::StatusCode::kCancelled);
-    EXPECT_EQ(asked, layers + 1);
-    input.abandoned = [] { return false; };
+    EXPECT_EQ(ops.size(), most);
+    input.wanted = [] { return 1; };
     ASSERT_TRUE(runner.runner->Run(input).ok());
-    EXPECT_EQ(runner.Row(0), expected[0]);
+    EXPECT_EQ(runner.Row(0), expected[0]) << most;
   }
+}
+
+TEST(LlamaRunner, ADecodeStepThatNobodyWantsStopsInsideItsGraph) {
+  const TinyModel model("q8_0");
+  const auto tokens = TinyTokens(30, 9);
+  const Rows expected = TinyRunner(model, {}).Decode(0, tokens, 1, 64);
+  TinyRunner runner(model, {});
+  runner.Decode(0, std::span(tokens).first(29), 1, 64);
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, std::span(tokens).subspan(29), 29, 1));
+  int asked = 0;
+  input.wanted = [&] { return ++asked, 1; };
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  const int whole = asked;
+  ASSERT_GT(whole, 8 * model.config.layers) << "before every op";
+  for (int most = 1; most < whole; ++most) {
+    asked = 0;
+    input.wanted = [&] { return ++asked >= most ? 0 : 1; };
+    EXPECT_EQ(runner.runner->Run(input).code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(asked, most + 1) << "no op, but a last look";
+  }
+  input.wanted = nullptr;
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  EXPECT_EQ(runner.Row(0), expected[0]);
+  EXPECT_EQ(runner.runner->graph_replays(), whole + 1);
+}
+
+TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
+  const TinyModel model("q4_0");
+  const auto first = TinyTokens(33, 10);
+  const auto second = TinyTokens(20, 11);
+  const auto third = TinyTokens(70, 12);
+  TinyRunner alone(model, {});
+  const Rows first_rows = alone.Decode(0, first, 1, 64);
+  const Rows second_rows = alone.Decode(1, second, 1, 64);
+  const Rows third_rows = alone.Decode(2, third, 1, 70);
+  TinyRunner runner(model, {});
+  runner.Decode(0, std::span(first).first(32), 1, 64);
+  std::vector<int64_t>& ops = runner.device.rows();
+  StepInput input;  // a decode and two prompts
+  input.chunks.push_back(runner.Chunk(0, std::span(first).subspan(32), 32, 1));
+  input.chunks.push_back(runner.Chunk(1, second, 0, 1));
+  input.chunks.push_back(runner.Chunk(2, third, 0, 1));
+  const size_t whole = [&] {
+    ops.clear();
+    EXPECT_TRUE(runner.runner->Run(input).ok());
+    return ops.size();
+  }();
+  for (size_t most = 0; most <= whole; ++most) {
+    ops.clear();
+    input.wanted = [&] { return ops.size() < most ? 3 : 2; };
+    ASSERT_TRUE(runner.runner->Run(input).ok());
+    EXPECT_EQ(runner.Row(0), first_rows[0]) << most;
+    EXPECT_EQ(runner.Row(1), second_rows[0]) << most;
+    EXPECT_EQ(ops.size(), whole);
+    for (size_t op = most; op < whole; ++op) EXPECT_LE(ops[op], 21) << op;
+  }
+  input.chunks.erase(input.chunks.begin(), input.chunks.begin() + 2);
+  input.wanted = nullptr;
+  ASSERT_TRUE(runner.runner->Run(input).ok());
+  EXPECT_EQ(runner.Row(0), third_rows[0]);
 }
 
 TEST(LlamaRunner, TellsWhenTheKvOfEachLayerIsWritten) {
@@ -223,12 +288,11 @@ TEST(LlamaRunner, TellsWhenTheKvOfEachLayerIsWritten) {
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
   std::vector<int32_t> told;
   input.kv_written = [&](int32_t layers) { told.push_back(layers); };
-  int32_t asked = 0;
-  input.abandoned = [&] { return asked++ == 1; };  // behind the first layer
+  input.wanted = [&] { return told.empty() ? 1 : 0; };
   EXPECT_FALSE(runner.runner->Run(input).ok());
   EXPECT_EQ(told, (std::vector<int32_t>{1}));
   told.clear();
-  input.abandoned = nullptr;
+  input.wanted = nullptr;
   ASSERT_TRUE(runner.runner->Run(input).ok());
   ASSERT_EQ(told.size(), static_cast<size_t>(model.config.layers));
   for (int32_t layer = 0; layer < model.config.layers; ++layer) EXPECT_EQ(told[layer], layer + 1);

@@ -17,6 +17,7 @@
 #include "model/llama_config.h"
 #include "model/llama_runner.h"
 #include "model/llama_weights.h"
+#include "tests/model/counting_device.h"
 #include "tests/model/gguf_builder.h"
 
 namespace baton {
@@ -83,7 +84,8 @@ class TinyRunner {
   static constexpr int32_t kSequences = 16;
 
   TinyRunner(const TinyModel& model, const TinyPool& pool)
-      : blocks_each_(pool.limits.max_context / pool.block_size),
+      : device(*model.device),
+        blocks_each_(pool.limits.max_context / pool.block_size),
         layout_(*KvLayout::Create({.layers = model.config.layers,
                                    .kv_heads = model.config.kv_heads,
                                    .head_dim = model.config.head_dim,
@@ -96,8 +98,8 @@ class TinyRunner {
     options.paged = pool.paged;
     options.graph = pool.graph;
     options.graph_buckets = pool.graph_buckets;
-    runner = *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(),
-                                  *model.device, options);
+    runner = *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(), device,
+                                  options);
     for (int32_t s = 0; s < kSequences; ++s) {
       for (int32_t i = 0; i < blocks_each_; ++i) {
         const int32_t scattered = (i * kSequences + (s * 7 + i * 5) % kSequences);
@@ -136,6 +138,7 @@ class TinyRunner {
     return rows;
   }
 
+  CountingDevice device;
   std::unique_ptr<LlamaRunner> runner;
 
  private:

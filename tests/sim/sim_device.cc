@@ -80,6 +80,11 @@ StepInput ShiftPositions(StepInput input) {
   return input;
 }
 
+absl::Status Outcome(const StepInput& input) {
+  if (!input.wanted || input.wanted() > 0) return absl::OkStatus();
+  return absl::CancelledError("the step was abandoned");
+}
+
 }  // namespace
 
 absl::Status SimRunner::Run(const StepInput& input) {
@@ -99,8 +104,9 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   }
   if (!decode) {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Kernels(tokens, logit_rows, buffers_->table_stride, input.kv_written);
-    return absl::OkStatus();
+    Kernels(StepRows::Tokens(input), StepRows::Logits(input), buffers_->table_stride,
+            input.kv_written);
+    return Outcome(input);
   }
   const int32_t bucket = BucketFor(tokens);
   buffers_->Upload(input, bucket, bucket, *stream_);
@@ -109,8 +115,8 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   }
   const int64_t width = mutant_ == Mutant::kNarrowGraphTable ? widest : buffers_->table_stride;
   const auto [graph, captured] = graphs_.try_emplace(bucket, Graph{width});
-  Kernels(bucket, bucket, graph->second.table_width, nullptr);
-  return absl::OkStatus();
+  Kernels(StepRows::Fixed(bucket), StepRows::Fixed(bucket), graph->second.table_width, nullptr);
+  return Outcome(input);
 }
 
 std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
@@ -120,8 +126,8 @@ std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
          offset * layout_.token_stride() * static_cast<int64_t>(sizeof(float));
 }
 
-void SimRunner::WriteRows(int32_t layer, int32_t rows) {
-  for (int32_t row = 0; row < rows; ++row) {
+void SimRunner::WriteRows(int32_t layer, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row) {
     const int64_t slot = buffers_->slot_mapping[row];
     if (slot < 0) continue;
     const SimRows written = SimRowsOf(layer, hidden_[row]);
@@ -132,11 +138,11 @@ void SimRunner::WriteRows(int32_t layer, int32_t rows) {
 
 // Rows of one sequence follow each other and see one slot more each: a fold goes on from row to
 // row.
-void SimRunner::FoldVisible(int32_t layer, int32_t rows, int64_t table_width) {
+void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
   int32_t sequence = -1;
   int32_t folded = 0;
   uint64_t fold = 0;
-  for (int32_t row = 0; row < rows; ++row) {
+  for (int64_t row = 0; row < rows; ++row) {
     const int32_t end = buffers_->visible[row * kMaxVisibleRanges].end;
     if (buffers_->sequence_of_token[row] != sequence || end < folded) {
       sequence = buffers_->sequence_of_token[row];
@@ -157,24 +163,31 @@ void SimRunner::FoldVisible(int32_t layer, int32_t rows, int64_t table_width) {
   }
 }
 
-void SimRunner::Kernels(int32_t rows, int32_t logit_rows, int64_t table_width,
+void SimRunner::Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
                         const std::function<void(int32_t)>& kv_written) {
-  hidden_.resize(static_cast<size_t>(rows));
-  for (int32_t row = 0; row < rows; ++row) {
+  constexpr int32_t kOps = 2 * kSimLayers + 1;
+  int32_t op = 0;
+  const auto next_op = [&](StepRows& of) {
+    before_op_(op++, kOps);
+    return of.Count();
+  };
+  hidden_.resize(static_cast<size_t>(rows.Count()));
+  for (size_t row = 0; row < hidden_.size(); ++row) {
     hidden_[row] =
         SimEmbedding(buffers_->token_ids[row], buffers_->positions[row * kPositionComponents]);
   }
   for (int32_t layer = 0; layer < kSimLayers; ++layer) {
-    WriteRows(layer, rows);
-    if (kv_written) {
+    WriteRows(layer, next_op(rows));
+    if (kv_written && rows.Count() > 0) {
       kv_written(layer + 1);
       meanwhile_();
     }
-    FoldVisible(layer, rows, table_width);
+    FoldVisible(layer, next_op(rows), table_width);
   }
-  for (int32_t i = 0; i < logit_rows; ++i) {
+  const int64_t wanted_logits = next_op(logit_rows);
+  for (int64_t i = 0; i < wanted_logits; ++i) {
     SimLogits(hidden_[buffers_->logit_indices[i]],
-              {buffers_->logits + int64_t{i} * kSimVocabulary, kSimVocabulary});
+              {buffers_->logits + i * kSimVocabulary, kSimVocabulary});
   }
 }
 

@@ -2,8 +2,9 @@
 // step buffers.
 //
 // The runner does what LlamaRunner does around its ops (pad a decode step to a bucket, upload
-// tables, positions and slot mapping, then run from the device's copies alone); the ops are those
-// of sim_model.h. Nothing but the buffers and the pool tells it what a sequence is.
+// tables, positions and slot mapping, then run from the device's copies alone, and leave out what
+// nobody wants any more); the ops are those of sim_model.h. Nothing but the buffers and the pool
+// tells it what a sequence is.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "model/llama_config.h"
 #include "model/model_runner.h"
 #include "model/step_buffers.h"
+#include "model/step_rows.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim_model.h"
 
@@ -35,6 +37,10 @@ class SimRunner final : public ModelRunner {
   std::span<const float> Logits(int32_t row) const override;
   // What other threads of the worker do while a step computes its next layer.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+  // Told before each of a step's ops which it is, of how many.
+  void set_before_op(std::function<void(int32_t op, int32_t ops)> before_op) {
+    before_op_ = std::move(before_op);
+  }
 
  private:
   class HeapDevice;
@@ -44,10 +50,10 @@ class SimRunner final : public ModelRunner {
   };
 
   absl::Status RunStep(const StepInput& input);
-  void Kernels(int32_t rows, int32_t logit_rows, int64_t table_width,
+  void Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
                const std::function<void(int32_t)>& kv_written);
-  void WriteRows(int32_t layer, int32_t rows);
-  void FoldVisible(int32_t layer, int32_t rows, int64_t table_width);
+  void WriteRows(int32_t layer, int64_t rows);
+  void FoldVisible(int32_t layer, int64_t rows, int64_t table_width);
   std::byte* RowAt(int32_t layer, bool value, int64_t slot) const;
 
   const KvLayout layout_;
@@ -60,6 +66,7 @@ class SimRunner final : public ModelRunner {
   std::map<int32_t, Graph> graphs_;  // by bucket
   std::vector<uint64_t> hidden_;     // of every row
   std::function<void()> meanwhile_ = [] {};
+  std::function<void(int32_t op, int32_t ops)> before_op_ = [](int32_t, int32_t) {};
 };
 
 }  // namespace baton

@@ -85,6 +85,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                            }},
       environment_.mutant);
   runner_.set_meanwhile([this] { transport_->RunIfPosted(); });
+  runner_.set_before_op([this](int32_t op, int32_t ops) { PutCancelsOnBoard(op, ops); });
   mutant_transport_ = std::make_unique<MutantTransport>(
       *transport_, environment_.mutant,
       MutantTransport::Worker{.block_table =
@@ -105,6 +106,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       cache_.get(), scheduler_.get(), &runner_, mutant_transport_.get(), &SimTokenizer(),
       &node_.clock(),
       [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });
+  core_->set_cancel_board(&cancels_);
 }
 
 RequestHandle SimEngine::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
@@ -141,7 +143,21 @@ void SimEngine::SendPrefix(SendPrefixRequest request,
 }
 
 void SimEngine::Cancel(RequestHandle handle) {
-  Post([handle](WorkerCore& core) { core.Cancel(handle); });
+  cancels_under_way_.push_back({handle, node_.clock().NowUs()});
+  Post([this, handle](WorkerCore& core) {
+    core.Cancel(handle);
+    cancels_.Remove(handle);
+  });
+}
+
+// The step is played at its end: what came while it ran is seen by the ops behind that moment.
+void SimEngine::PutCancelsOnBoard(int32_t op, int32_t ops) {
+  const int64_t now_us = step_begin_us_ + step_us_ * op / ops;
+  std::erase_if(cancels_under_way_, [&](const CancelUnderWay& cancel) {
+    if (cancel.at_us > now_us) return false;
+    cancels_.Add(cancel.handle);
+    return true;
+  });
 }
 
 void SimEngine::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
@@ -200,6 +216,7 @@ void SimEngine::Wake() {
 void SimEngine::Turn() {
   turn_posted_ = false;
   SetDeadlineTimer();
+  cancels_under_way_.clear();  // they are in the inbox
   for (const Event& event : std::exchange(inbox_, {})) event(*core_);
   core_->PollTransfers();
   GiveBackRetired();
@@ -209,7 +226,9 @@ void SimEngine::Turn() {
   if (stopping_ || !core_->has_work()) return;
   stepping_ = true;
   const int32_t tokens = std::min(options_.token_budget, 16 * (1 + scheduler_->running_count()));
-  node_.Post(options_.step_us * (16 + tokens) / 16, [this] { Step(); });
+  step_begin_us_ = node_.clock().NowUs();
+  step_us_ = options_.step_us * (16 + tokens) / 16;
+  node_.Post(step_us_, [this] { Step(); });
 }
 
 void SimEngine::Step() {

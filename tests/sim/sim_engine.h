@@ -3,7 +3,8 @@
 // the loop thread.
 //
 // Turns follow EngineImpl's loop: deadlines, inbox, transfers, one step. A step takes time, and
-// what came in meanwhile waits for the next turn.
+// what came in meanwhile waits for the next turn; but cancellations are seen between its ops, as
+// early as they came.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cache/kv_cache_manager.h"
+#include "engine/cancel_board.h"
 #include "engine/kv_event_feed.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/fingerprint.h"
@@ -99,6 +101,7 @@ class SimEngine {
   void Wake();
   void Turn();
   void Step();
+  void PutCancelsOnBoard(int32_t op, int32_t ops);
   void GiveBackRetired();
   void Spoil(int32_t block);
   void PublishKvEvents() { kv_events_.Publish(cache_->TakeKvEvents()); }
@@ -117,12 +120,20 @@ class SimEngine {
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<MutantTransport> mutant_transport_;
+  CancelBoard cancels_;
   std::unique_ptr<WorkerCore> core_;
   std::vector<Event> inbox_;
+  struct CancelUnderWay {
+    RequestHandle handle;
+    int64_t at_us;
+  };
+  std::vector<CancelUnderWay> cancels_under_way_;  // not on the board yet
   RequestHandle next_handle_ = 1;
   int32_t retiring_ = 0;  // blocks, when memory was last given back
   bool turn_posted_ = false;
   bool stepping_ = false;
+  int64_t step_begin_us_ = 0;  // of the last one, by the node's clock
+  int64_t step_us_ = 0;        // how long it takes
   bool stopping_ = false;
   int64_t deadline_timer_us_ = 0;  // of the node's clock; 0: none set
 };

@@ -1,0 +1,38 @@
+#include "model/step_rows.h"
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+template <typename RowsOf>
+std::vector<int64_t> Ends(const StepInput& input, const RowsOf& rows_of) {
+  std::vector<int64_t> ends;
+  ends.reserve(input.chunks.size());
+  int64_t end = 0;
+  for (const StepChunk& chunk : input.chunks) ends.push_back(end += rows_of(chunk));
+  return ends;
+}
+
+}  // namespace
+
+StepRows StepRows::Tokens(const StepInput& input) {
+  return StepRows(
+      Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()); }),
+      &input.wanted);
+}
+
+StepRows StepRows::Logits(const StepInput& input) {
+  return StepRows(Ends(input, [](const StepChunk& chunk) { return int64_t{chunk.logit_rows}; }),
+                  &input.wanted);
+}
+
+int64_t StepRows::Count() {
+  if (wanted_ != nullptr && *wanted_) {
+    const auto wanted = static_cast<size_t>((*wanted_)());
+    ends_.resize(std::min(ends_.size(), wanted));
+  }
+  return ends_.empty() ? 0 : ends_.back();
+}
+
+}  // namespace baton

@@ -1,0 +1,41 @@
+#include "model/step_rows.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+TEST(StepRows, EndWithTheLastChunkThatIsWantedAndNeverGrow) {
+  const std::vector<TokenId> tokens(9);
+  StepInput input;
+  for (const int32_t count : {1, 3, 5}) {
+    input.chunks.push_back(
+        {.tokens = std::span(tokens).first(count), .block_table = {}, .logit_rows = count / 2});
+  }
+  int32_t wanted = 3;
+  input.wanted = [&] { return wanted; };
+  StepRows rows = StepRows::Tokens(input);
+  StepRows logit_rows = StepRows::Logits(input);
+  EXPECT_EQ(rows.Count(), 9);
+  EXPECT_EQ(logit_rows.Count(), 3);
+  wanted = 2;
+  EXPECT_EQ(rows.Count(), 4);
+  EXPECT_EQ(logit_rows.Count(), 1);
+  wanted = 1;
+  EXPECT_EQ(logit_rows.Count(), 0);
+  wanted = 3;
+  EXPECT_EQ(rows.Count(), 4);
+  wanted = 0;
+  EXPECT_EQ(rows.Count(), 0);
+}
+
+TEST(StepRows, AreAllWantedWhereNobodyIsAsked) {
+  const std::vector<TokenId> tokens(9);
+  StepInput input;
+  input.chunks.push_back({.tokens = tokens, .block_table = {}, .logit_rows = 1});
+  EXPECT_EQ(StepRows::Tokens(input).Count(), 9);
+  EXPECT_EQ(StepRows::Fixed(4).Count(), 4);
+}
+
+}  // namespace
+}  // namespace baton
