@@ -121,7 +121,7 @@ void PostedTransport::TakeCommands(std::vector<TransferCommand>& commands) {
   commands_.swap(commands);
 }
 
-void PostedTransport::Publish(std::vector<TransferEvent> events) {
+void PostedTransport::Queue(std::vector<TransferEvent> events) {
   if (events.empty()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -134,7 +134,11 @@ void PostedTransport::Publish(std::vector<TransferEvent> events) {
     }
     has_events_ = true;
   }
-  if (waker_) waker_();
+  engine_sleeps_on_ = true;
+}
+
+void PostedTransport::WakeEngine() {
+  if (std::exchange(engine_sleeps_on_, false) && waker_) waker_();
 }
 
 std::vector<TransferEvent> PostedTransport::Poll() {

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -56,7 +57,13 @@ class PostedTransport : public KvTransport {
   void TakeCommands(std::vector<TransferCommand>& commands);
   // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks
   // of transfers that end in them.
-  void Publish(std::vector<TransferEvent> events);
+  void Publish(std::vector<TransferEvent> events) {
+    Queue(std::move(events));
+    WakeEngine();
+  }
+  // The same in two steps: an engine that looks finds them at once, one that sleeps is woken later.
+  void Queue(std::vector<TransferEvent> events);
+  void WakeEngine();
 
  private:
   // kLater: it waits for whatever wakes the I/O thread next.
@@ -71,6 +78,9 @@ class PostedTransport : public KvTransport {
   // Engine thread only.
   absl::flat_hash_set<uint64_t> receiving_;
   absl::flat_hash_set<uint64_t> sending_;
+
+  bool engine_sleeps_on_ =
+      false;  // the I/O thread's: events were queued, and nobody woken for them
 
   std::mutex mutex_;
   std::vector<TransferCommand> commands_;  // guarded by mutex_

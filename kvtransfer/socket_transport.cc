@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "common/thread_slice.h"
 #include "kvtransfer/shm_connection.h"
 #include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
@@ -80,6 +81,7 @@ void SocketTransport::Wake() {
 }
 
 void SocketTransport::Run() {
+  AskForShortSlice();  // threads that compute have the processors else, for milliseconds
   std::array<epoll_event, 64> ready;
   while (!stop_) {
     const int count = Wait(ready);
@@ -99,18 +101,23 @@ void SocketTransport::Round(std::span<const epoll_event> ready) {
   ApplyPosted(now_us);
   for (const epoll_event& event : ready) OnSocketEvent(event, now_us);
   ReadOn(now_us);
-  PublishEvents();  // of what landed, before answers are written
+  QueueEvents();  // of what landed: an engine that looks has them before answers are written
   DeliverNcclReports(now_us);
   RunTimers(now_us);
   OpenLinks(now_us);
   SendFrames(now_us);
-  PumpAll(now_us);
-  PublishEvents();
+  // Answers are small, and leave before this process's engine is woken: it would begin a step, on
+  // this processor maybe, while the sender waits to hear that everything is here.
+  PumpAll(/*opened_by_us=*/false, now_us);
+  WakeEngine();
+  PumpAll(/*opened_by_us=*/true, now_us);
+  QueueEvents();
+  WakeEngine();
   sleep_until_us_ = NextWakeUs(now_us);
 }
 
 // Only after every block of an ended transfer is out of our hands may the engine hear of its end.
-void SocketTransport::PublishEvents() {
+void SocketTransport::QueueEvents() {
   std::vector<TransferEvent> events = node_.TakeEvents();
   if (events.empty()) return;
   for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
@@ -119,7 +126,7 @@ void SocketTransport::PublishEvents() {
         event.kind == TransferEvent::Kind::kSent || event.kind == TransferEvent::Kind::kSendFailed;
     if (sent && parts_.lent) parts_.lent->Return(event.id);
   }
-  Publish(std::move(events));
+  Queue(std::move(events));
 }
 
 bool SocketTransport::RoundHere() {
@@ -138,7 +145,8 @@ bool SocketTransport::RoundHere() {
     all &= WriteHere(connection, now_us);
     next_us = std::min(next_us, connection.NextTimerUs());
   }
-  PublishEvents();
+  QueueEvents();
+  WakeEngine();
   return all && next_us >= sleep_until_us_;
 }
 
@@ -326,9 +334,10 @@ std::vector<PeerId> SocketTransport::SendFrames(int64_t now_us) {
   return peers;
 }
 
-void SocketTransport::PumpAll(int64_t now_us) {
+void SocketTransport::PumpAll(bool opened_by_us, int64_t now_us) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     StreamConnection& connection = *(it++)->second;  // Close erases it
+    if (connection.opened_by_us() != opened_by_us) continue;
     if (!connection.WantsToWrite()) {
       Watch(connection);
       continue;

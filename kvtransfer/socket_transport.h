@@ -80,7 +80,7 @@ class SocketTransport final : public PostedTransport {
   // Whether that is tried at all.
   bool PostsHere() const { return TakesShm() && parts_.nccl == nullptr; }
   bool WriteHere(StreamConnection& connection, int64_t now_us);
-  void PublishEvents();
+  void QueueEvents();
   void ApplyPosted(int64_t now_us);
   void OnSocketEvent(const epoll_event& event, int64_t now_us);
   void AcceptSome(uint64_t key, int64_t now_us);
@@ -94,7 +94,8 @@ class SocketTransport final : public PostedTransport {
   // Returns whose they are.
   std::vector<PeerId> SendFrames(int64_t now_us);
   void ReadOn(int64_t now_us);
-  void PumpAll(int64_t now_us);
+  // Of the connections that are so.
+  void PumpAll(bool opened_by_us, int64_t now_us);
   void Close(PeerId peer, const absl::Status& why);
   void Watch(StreamConnection& connection);
   void WatchListeners(bool on);
