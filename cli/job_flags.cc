@@ -13,6 +13,7 @@
 #include "cli/outcome.h"
 #include "common/choices.h"
 #include "common/exit_code.h"
+#include "common/request_bounds.h"
 
 namespace baton {
 namespace {
@@ -56,7 +57,7 @@ void AddJobFlags(CommandLine& line, JobFlags& flags) {
       .Group("Sampling");
   line.Add("--priority", &flags.job.priority,
            "Of --prompt or --chat: higher goes first and gives way last")
-      .Range(-100, 100)
+      .Range(kMinPriority, kMaxPriority)
       .ShowDefault()
       .Group("Jobs");
   line.AddFlag("--json", &flags.options.json, "Print one JSON object a result").Group("Jobs");
@@ -75,7 +76,7 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
   add_optional("--max-tokens", &s.max_tokens, 1, kMaxInt,
                "Tokens to generate; else to the context's end");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
-      "No token ends the answer before so many; at most --max-tokens");
+      "Nothing ends the answer before so many, and no stop string begins; at most --max-tokens");
   add("--temperature", &s.temperature, 0.0, 100.0, "0 is greedy");
   add("--top-k", &s.top_k, 0, kMaxInt, "Only so many most likely tokens; 0: all");
   add("--top-p", &s.top_p, 0.0, 1.0, "Only the most likely tokens with this share; above 0");

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/choices.h"
+#include "common/request_bounds.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -176,9 +177,24 @@ absl::Status SetStop(const std::string&, const Json& value, Job& job) {
   return absl::OkStatus();
 }
 
-template <std::string Job::*kMember>
-absl::Status SetText(const std::string& field, const Json& value, Job& job) {
+absl::Status SetPriority(const std::string& field, const Json& value, Job& job) {
+  RETURN_IF_ERROR(SetInteger(field, value, job.priority));
+  if (job.priority >= kMinPriority && job.priority <= kMaxPriority) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("\"priority\" is ", job.priority, "; [",
+                                                 kMinPriority, ", ", kMaxPriority, "] is allowed"));
+}
+
+template <std::string Job::*kMember, int64_t kMaxBytes>
+absl::Status SetIdentifier(const std::string& field, const Json& value, Job& job) {
   ASSIGN_OR_RETURN(job.*kMember, ToText(field, value));
+  const auto bytes = static_cast<int64_t>((job.*kMember).size());
+  if (bytes <= kMaxBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", field, "\" is ", bytes, " bytes long; at most ", kMaxBytes, " are allowed"));
+}
+
+absl::Status SetId(const std::string& field, const Json& value, Job& job) {
+  ASSIGN_OR_RETURN(job.id, ToText(field, value));
   return absl::OkStatus();
 }
 
@@ -198,7 +214,7 @@ struct JobField {
 
 using S = SamplingParams;
 constexpr JobField kFields[] = {
-    {"id", SetText<&Job::id>},
+    {"id", SetId},
     {"prompt",
      [](const std::string& field, const Json& value, Job& job) -> absl::Status {
        ASSIGN_OR_RETURN(job.prompt, ToText(field, value));
@@ -214,11 +230,10 @@ constexpr JobField kFields[] = {
        ASSIGN_OR_RETURN(job.messages, ToMessages(value));
        return absl::OkStatus();
      }},
-    {"tenant", SetText<&Job::tenant>},
-    {"cache_salt", SetText<&Job::cache_salt>},
-    {"session_id", SetText<&Job::session_id>},
-    {"priority", [](const std::string& field, const Json& value,
-                    Job& job) { return SetInteger(field, value, job.priority); }},
+    {"tenant", SetIdentifier<&Job::tenant, kMaxTenantBytes>},
+    {"cache_salt", SetIdentifier<&Job::cache_salt, kMaxTenantBytes>},
+    {"session_id", SetIdentifier<&Job::session_id, kMaxRequestIdBytes>},
+    {"priority", SetPriority},
     {"n", SetChoices},
     {"temperature", SetSamplingNumber<&S::temperature>},
     {"top_p", SetSamplingNumber<&S::top_p>},

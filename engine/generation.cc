@@ -61,7 +61,6 @@ Generation::Generation(const GenerateRequest& request, int32_t length_limit,
       arrival_us_(arrival_us) {}
 
 bool Generation::EndsAt(TokenId token) const {
-  if (completion_tokens_ <= params_.min_tokens) return false;
   if (!params_.ignore_eos && tokenizer_.EndsGeneration(token)) return true;
   return std::find(params_.stop_token_ids.begin(), params_.stop_token_ids.end(), token) !=
          params_.stop_token_ids.end();
@@ -71,10 +70,14 @@ std::optional<FinishReason> Generation::Count(TokenId token, int64_t now_us, std
   ++completion_tokens_;
   last_token_us_ = now_us;
   if (completion_tokens_ == 1) first_token_us_ = now_us;
-  if (EndsAt(token)) return FinishReason::kStop;  // its text is not part of the answer
-  StopMatcher::Result matched = stop_matcher_.Append(detokenizer_.Append(token));
-  text = std::move(matched.emit);
-  if (matched.stopped) return FinishReason::kStop;
+  if (completion_tokens_ <= params_.min_tokens) {
+    text = detokenizer_.Append(token);  // no stop string begins here
+  } else {
+    if (EndsAt(token)) return FinishReason::kStop;  // its text is not part of the answer
+    StopMatcher::Result matched = stop_matcher_.Append(detokenizer_.Append(token));
+    text = std::move(matched.emit);
+    if (matched.stopped) return FinishReason::kStop;
+  }
   if (prompt_tokens_ + completion_tokens_ >= length_limit_) return FinishReason::kLength;
   return std::nullopt;
 }

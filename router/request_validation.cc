@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/choices.h"
+#include "common/request_bounds.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -66,9 +67,9 @@ absl::Status CheckChoices(int32_t n) {
 }
 
 absl::Status CheckPriority(int32_t priority) {
-  if (priority >= -100 && priority <= 100) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("priority is ", priority, "; [-100, 100] is allowed"));
+  if (priority >= kMinPriority && priority <= kMaxPriority) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("priority is ", priority, "; [", kMinPriority,
+                                                 ", ", kMaxPriority, "] is allowed"));
 }
 
 absl::Status CheckSampling(const SamplingFields& fields) {

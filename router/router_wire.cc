@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/request_bounds.h"
 #include "common/status_macros.h"
 #include "text/utf8.h"
 
 namespace baton {
 namespace {
 
-constexpr int64_t kMaxRequestIdBytes = 128;
-constexpr int64_t kMaxTenantBytes = 256;
 constexpr size_t kMaxHeartbeatBytes = size_t{1} << 16;
 // What a message of the allowed size can hold at most is more; no model's context is.
 constexpr int64_t kMaxPromptTokenIds = 1 << 20;

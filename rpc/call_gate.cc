@@ -11,7 +11,7 @@ absl::StatusOr<CallGate::Pass> CallGate::Enter() {
   if (closed_) return absl::UnavailableError("this process is draining");
   if (active_ >= max_calls_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("this process has its maximum of ", max_calls_, " active requests"));
+        absl::StrCat("this process has its maximum of ", max_calls_, " active ", what_));
   }
   ++active_;
   return Pass(this);

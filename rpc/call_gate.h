@@ -16,7 +16,9 @@ namespace baton {
 
 class CallGate {
  public:
-  explicit CallGate(int32_t max_calls) : max_calls_(max_calls) {}
+  // `what` they are, for messages; outlives this.
+  explicit CallGate(int32_t max_calls, const char* what = "requests")
+      : max_calls_(max_calls), what_(what) {}
 
   // Holds one place until it is destroyed. The gate must outlive it.
   class Pass {
@@ -48,6 +50,7 @@ class CallGate {
   void Leave();
 
   const int32_t max_calls_;
+  const char* const what_;
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   int32_t active_ = 0;

@@ -63,8 +63,8 @@ class WorkerService final : public v1::Worker::CallbackService {
   std::mutex mutex_;
   WorkerIdentity identity_;
   bool draining_ = false;
-  CallGate kv_event_streams_{kMaxKvEventStreams};
-  CallGate pulls_{kMaxPulls};
+  CallGate kv_event_streams_{kMaxKvEventStreams, "readers of KV events"};
+  CallGate pulls_{kMaxPulls, "pulls"};
   const std::shared_ptr<CallGate> sends_ = std::make_shared<CallGate>(kMaxPulls);
   TaskPool tasks_;  // last: its tasks use all of the above
 };

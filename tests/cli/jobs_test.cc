@@ -82,6 +82,19 @@ TEST(Jobs, WhatOpenAiClientsSendIsUnderstood) {
   EXPECT_THAT(Refusal(R"({"prompt":"a","logprobs":"yes"})"), HasSubstr("\"logprobs\" must be"));
 }
 
+TEST(Jobs, BoundsAreThoseOfARouter) {
+  EXPECT_THAT(Refusal(R"({"prompt":"a","priority":101})"), HasSubstr("\"priority\" is 101"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","priority":-101})"), HasSubstr("[-100, 100]"));
+  EXPECT_EQ(ParseJob(R"({"prompt":"a","priority":-100})", 1)->priority, -100);
+  const auto with = [](const char* field, size_t bytes) {
+    return absl::StrCat("{\"prompt\":\"a\",\"", field, "\":\"", std::string(bytes, 'x'), "\"}");
+  };
+  EXPECT_THAT(Refusal(with("tenant", 257)), HasSubstr("\"tenant\" is 257 bytes long"));
+  EXPECT_THAT(Refusal(with("cache_salt", 257)), HasSubstr("at most 256"));
+  EXPECT_THAT(Refusal(with("session_id", 129)), HasSubstr("at most 128"));
+  EXPECT_EQ(ParseJob(with("tenant", 256), 1)->tenant.size(), 256u);
+}
+
 TEST(Jobs, NullIsAsGoodAsAbsent) {
   const absl::StatusOr<Job> job = ParseJob(
       R"({"id":null,"prompt":"a","messages":null,"prompt_token_ids":null,"temperature":null,"n":null,

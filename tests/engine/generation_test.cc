@@ -90,6 +90,17 @@ TEST_F(GenerationTest, TheFirstTokenBehindMinTokensMayEnd) {
   EXPECT_EQ(generation.completion_tokens(), 3);
 }
 
+TEST_F(GenerationTest, StopStringsCountFromTheFirstTokenBehindMinTokens) {
+  request_.sampling.stop = {"STOP"};
+  request_.sampling.min_tokens = 6;
+  Generation early = Make();
+  EXPECT_EQ(Feed(early, Bytes("STOP or STOP it")), "STOP or ");
+  Generation across = Make();
+  EXPECT_EQ(Feed(across, Bytes("on STOP, then STOP")), "on STOP, then ") << "began in the sixth";
+  Generation at_once = Make();
+  EXPECT_EQ(Feed(at_once, Bytes("go on STOP")), "go on ");
+}
+
 TEST_F(GenerationTest, EndsWithLengthAtTheLimitOfPromptAndAnswer) {
   Generation generation = Make(2 + 3);
   EXPECT_EQ(Feed(generation, Bytes("abcdef")), "abc");

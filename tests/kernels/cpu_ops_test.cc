@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_ops.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -288,13 +289,18 @@ TEST(CpuOps, RotaryTablesAreSineAndCosineRoundedOnceByComponent) {
 TEST(CpuOps, EmptyBatchesDoNothing) {
   Backend backend(2);
   const Weights weights(backend.ops, WeightFormat::kQ8_0);
-  backend.ops.MatMul(backend.stream, {.x = {}, .weight = weights.qkv, .out_stride = kQkv});
-  backend.ops.GatedMatMul(
-      backend.stream,
-      {.product = {.x = {}, .weight = weights.gate_up, .out_stride = 2 * kFeedForward}, .out = {}});
-  backend.ops.RmsNorm(backend.stream, {.cols = kCols, .out = {}});
-  backend.ops.GatherRows(backend.stream, {.cols = kCols});
-  backend.ops.EmbedTokens(backend.stream, {.table = weights.embedding});
+  std::vector<float> out(2 * kFeedForward, 7);
+  backend.ops.MatMul(backend.stream,
+                     {.x = {}, .weight = weights.qkv, .out = out.data(), .out_stride = kQkv});
+  backend.ops.GatedMatMul(backend.stream, {.product = {.x = {},
+                                                       .weight = weights.gate_up,
+                                                       .out = out.data(),
+                                                       .out_stride = 2 * kFeedForward},
+                                           .out = {.f32 = out.data()}});
+  backend.ops.RmsNorm(backend.stream, {.cols = kCols, .out = {.f32 = out.data()}});
+  backend.ops.GatherRows(backend.stream, {.out = out.data(), .cols = kCols});
+  backend.ops.EmbedTokens(backend.stream, {.table = weights.embedding, .out = out.data()});
+  EXPECT_THAT(out, ::testing::Each(7));
 }
 
 }  // namespace
