@@ -11,6 +11,7 @@ namespace {
 
 template <typename T>
 void Append(std::vector<T>& to, std::vector<T> from) {
+  if (to.empty()) return to.swap(from);
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
