@@ -36,9 +36,10 @@ struct Vector512 {
                             _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
   }
   static uint32_t Reduce(Value a) {
-    __m128i lane = FoldLane(_mm512_extracti32x4_epi32(a, 0), _mm512_extracti32x4_epi32(a, 1));
-    lane = FoldLane(lane, _mm512_extracti32x4_epi32(a, 2));
-    lane = FoldLane(lane, _mm512_extracti32x4_epi32(a, 3));
+    __m128i lane = _mm512_extracti32x4_epi32(a, 3);
+    lane = FoldLane<128>(_mm512_extracti32x4_epi32(a, 2), lane);
+    lane = FoldLane<256>(_mm512_extracti32x4_epi32(a, 1), lane);
+    lane = FoldLane<384>(_mm512_extracti32x4_epi32(a, 0), lane);
     const uint64_t crc = _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(lane)));
     return static_cast<uint32_t>(
         _mm_crc32_u64(crc, static_cast<uint64_t>(_mm_extract_epi64(lane, 1))));
@@ -51,9 +52,10 @@ struct Vector512 {
     return _mm_setr_epi32(static_cast<int>(kFirstFactor<kBits>), 0,
                           static_cast<int>(kSecondFactor<kBits>), 0);
   }
+  template <uint64_t kBits>
   static __m128i FoldLane(__m128i lane, __m128i next) {
-    const __m128i first = _mm_clmulepi64_si128(lane, Factors<128>(), 0x00);
-    const __m128i second = _mm_clmulepi64_si128(lane, Factors<128>(), 0x11);
+    const __m128i first = _mm_clmulepi64_si128(lane, Factors<kBits>(), 0x00);
+    const __m128i second = _mm_clmulepi64_si128(lane, Factors<kBits>(), 0x11);
     return _mm_ternarylogic_epi64(first, second, next, 0x96);
   }
 };

@@ -32,21 +32,25 @@ std::optional<SchedulingAttributes> Attributes() {
   return shares_time ? std::optional(attributes) : std::nullopt;
 }
 
-// 0: the kernel's own.
-bool AskForSlice(int64_t slice_ns) {
+bool AskFor(int64_t slice_ns) {
   std::optional<SchedulingAttributes> attributes = Attributes();
   if (!attributes) return false;
   attributes->size = sizeof(*attributes);
   attributes->runtime_ns = static_cast<uint64_t>(slice_ns);
   if (syscall(SYS_sched_setattr, kThisThread, &*attributes, kNoFlags) != 0) return false;
-  return slice_ns == 0 || SliceNs() == slice_ns;  // an older kernel ignores it
+  return SliceNs() == slice_ns;  // an older kernel ignores it
 }
 
 }  // namespace
 
-bool AskForShortSlice() { return AskForSlice(kShortSliceNs); }
+bool AskForShortSlice() { return AskFor(kShortSliceNs); }
 
-bool AskForUsualSlice() { return AskForSlice(0); }
+ShortSliceForNewThreads::ShortSliceForNewThreads()
+    : before_ns_(SliceNs()), changed_(AskForShortSlice()) {}
+
+ShortSliceForNewThreads::~ShortSliceForNewThreads() {
+  if (changed_ && before_ns_) AskFor(*before_ns_);
+}
 
 std::optional<int64_t> SliceNs() {
   const std::optional<SchedulingAttributes> attributes = Attributes();

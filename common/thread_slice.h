@@ -19,10 +19,22 @@ inline constexpr int64_t kShortSliceNs = 100'000;  // the least that the kernel 
 // False where the kernel knows no slices, the thread has a scheduling policy without them, or a
 // sandbox forbids it: nothing has changed then, and nothing but delays is different.
 bool AskForShortSlice();
-// The kernel's own.
-bool AskForUsualSlice();
 
 // Nothing where the kernel does not tell.
 std::optional<int64_t> SliceNs();
+
+// Threads that are started while it lives ask for a short slice; that of this thread is as before
+// when it ends.
+class ShortSliceForNewThreads {
+ public:
+  ShortSliceForNewThreads();
+  ~ShortSliceForNewThreads();
+  ShortSliceForNewThreads(const ShortSliceForNewThreads&) = delete;
+  ShortSliceForNewThreads& operator=(const ShortSliceForNewThreads&) = delete;
+
+ private:
+  const std::optional<int64_t> before_ns_;
+  const bool changed_;
+};
 
 }  // namespace baton

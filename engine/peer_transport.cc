@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
+#include "common/thread_slice.h"
 #include "engine/kv_pool.h"
 #include "kernels/numerics.h"
 
@@ -40,6 +41,7 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOption
     endpoints.shm_name = absl::StrFormat("%d-%016x", getpid(), EntropyBits());
   }
   if (options.transfer_nccl) endpoints.nccl.emplace();
+  const ShortSliceForNewThreads beside_threads_that_compute;
   absl::StatusOr<std::unique_ptr<KvTransport>> created =
       CreateSocketTransport(endpoints, transport);
   if (!created.ok() && options.transfer_shm && FallBackToTcp(created.status(), options)) {

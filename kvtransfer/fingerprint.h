@@ -16,10 +16,11 @@ namespace baton {
 
 // This version and the one before are spoken.
 // 4: pools may be cut differently; blocks on the wire are then the sender's, and a ticket says in
-// which blocks it counts. 5: the blocks of a prompt's last chunk may travel layer by layer.
-inline constexpr uint32_t kTransferProtocolVersion = 5;
-inline constexpr uint32_t kLayersProtocolVersion = 5;
-inline constexpr uint32_t kOldestTransferProtocolVersion = 4;
+// which blocks it counts. 5: the blocks of a prompt's last chunk may travel layer by layer. 6: a
+// receiver on the sender's host says when everything had landed.
+inline constexpr uint32_t kTransferProtocolVersion = 6;
+inline constexpr uint32_t kLandedTimeProtocolVersion = 6;
+inline constexpr uint32_t kOldestTransferProtocolVersion = 5;
 
 struct KvFingerprint {
   uint32_t protocol_version = kTransferProtocolVersion;

@@ -82,8 +82,8 @@ void PostedTransport::CancelReceive(uint64_t transfer_id) {
 void PostedTransport::Announce(uint64_t sender_transfer, std::span<const BlockId> blocks,
                                bool final, std::string manifest) {
   if (!sending_.contains(sender_transfer)) return;
-  Post(
-      AnnounceCommand{sender_transfer, {blocks.begin(), blocks.end()}, final, std::move(manifest)});
+  Post(AnnounceCommand{
+      sender_transfer, {blocks.begin(), blocks.end()}, final, std::move(manifest), NowUs()});
 }
 
 void PostedTransport::AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,

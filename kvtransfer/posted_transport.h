@@ -45,6 +45,8 @@ class PostedTransport : public KvTransport {
   std::vector<TransferEvent> Poll() override;
 
  protected:
+  // For what is told of a transfer's times; 0: the I/O thread's time, when it sees a post.
+  virtual int64_t NowUs() const { return 0; }
   // InvalidArgument when StartSend could never reach it.
   virtual absl::Status CheckAddress(const std::string& address) const = 0;
   // Called after a command was queued; must not block.

@@ -55,16 +55,19 @@ void PullOrder::Ask(const BlockRun& run) {
 }
 
 BlockPart PullOrder::Front() const {
-  CHECK(!runs_.empty());
-  return {.block = runs_.front().first + gone_, .layers = runs_.front().layers};
+  CHECK(!empty());
+  const BlockRun& run = runs_[gone_runs_];
+  return {.block = run.first + gone_, .layers = run.layers};
 }
 
 bool PullOrder::Pop() {
-  const BlockRun& run = runs_.front();
+  const BlockRun& run = runs_[gone_runs_];
   const bool whole = run.layers.all() || run.layers.end() == layers_;
-  if (++gone_ == run.count) {
-    runs_.pop_front();
-    gone_ = 0;
+  if (++gone_ < run.count) return whole;
+  gone_ = 0;
+  if (++gone_runs_ == runs_.size()) {
+    runs_.clear();
+    gone_runs_ = 0;
   }
   return whole;
 }

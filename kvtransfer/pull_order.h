@@ -19,10 +19,11 @@
 // Thread safety: belongs to one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kvtransfer/transfer_plan.h"
@@ -64,7 +65,7 @@ class PullOrder {
   void Ask(const BlockRun& run);
 
   // Of what is asked for, what has not gone yet.
-  bool empty() const { return runs_.empty(); }
+  bool empty() const { return gone_runs_ == runs_.size(); }
   // REQUIRES: !empty().
   BlockPart Front() const;
   // It went. True: with it its block is whole.
@@ -77,9 +78,10 @@ class PullOrder {
   int32_t blocks_;
   int32_t layers_;
   int32_t asked_blocks_ = 0;
-  int32_t asked_layers_ = 0;  // of all blocks behind them
-  std::deque<BlockRun> runs_;
-  int32_t gone_ = 0;  // blocks of the first run
+  int32_t asked_layers_ = 0;    // of all blocks behind them
+  std::vector<BlockRun> runs_;  // asked for
+  size_t gone_runs_ = 0;        // of them, as a whole; 0 when all are
+  int32_t gone_ = 0;            // blocks of the next one
 };
 
 }  // namespace baton

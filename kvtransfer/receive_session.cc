@@ -140,6 +140,7 @@ absl::StatusOr<LandingParts> ReceiveSession::OnBlock(const BlockFrame& frame) co
 bool ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
   const bool whole = order_.Pop();
   landed_ += whole ? 1 : 0;
+  landed_us_ = now_us;
   bytes_ += bytes;
   busy_.Touch(now_us, order_.empty());
   return whole;
@@ -167,6 +168,12 @@ std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
                    .first = theirs_.first + run->first,
                    .count = run->count,
                    .layers = run->layers};
+}
+
+DoneFrame ReceiveSession::MakeDone(int64_t now_us) const {
+  return {.transfer_id = id(),
+          .sender_transfer = sender_transfer_,
+          .landed_us = link_.shares_clock ? std::max(now_us, landed_us_) : 0};
 }
 
 int64_t ReceiveSession::payload_bytes() const {

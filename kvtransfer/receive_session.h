@@ -41,6 +41,8 @@ enum class PullMode : uint8_t { kRequested, kImplied };
 struct SenderLink {
   PullMode pulls = PullMode::kRequested;
   int32_t block_size = 0;  // of the sender's pool, as it said in its Hello; checked there
+  // The sender is on this host, has its monotonic clock, and takes times by it.
+  bool shares_clock = false;
 };
 
 // Whether a spec fits the pool: InvalidArgument names the field and the limit.
@@ -64,6 +66,8 @@ class ReceiveSession {
   std::optional<PullFrame> NextPull(int64_t now_us);
 
   bool complete() const { return final_ && landed_ == announced_.blocks; }
+  // REQUIRES: complete(), by what came at `now_us` or landed later in that turn.
+  DoneFrame MakeDone(int64_t now_us) const;
   const std::optional<PeerId>& peer() const { return peer_; }
   uint64_t id() const { return spec_.transfer_id; }
   uint64_t sender_transfer() const { return sender_transfer_; }
@@ -94,6 +98,7 @@ class ReceiveSession {
   AnnouncedBlocks announced_;
   PullOrder order_{0, 0};  // of theirs_
   int32_t landed_ = 0;     // whole ones
+  int64_t landed_us_ = 0;  // the latest part of one
   bool final_ = false;
   std::string manifest_;
   int64_t bytes_ = 0;

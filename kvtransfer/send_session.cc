@@ -151,9 +151,10 @@ absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
   return absl::OkStatus();
 }
 
-absl::Status SendSession::OnDone(int64_t now_us) {
+absl::Status SendSession::OnDone(int64_t landed_us, int64_t now_us) {
   if (final_ && sent_ == static_cast<int32_t>(blocks_.size())) {
-    exposed_us_ = now_us - final_us_;
+    const int64_t end_us = landed_us == 0 ? now_us : std::min(landed_us, now_us);
+    exposed_us_ = std::max<int64_t>(0, end_us - final_us_);
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(

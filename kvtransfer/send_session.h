@@ -64,8 +64,9 @@ class SendSession {
 
   // From the peer. OutOfRange when the range is not the next one or not announced yet.
   absl::Status OnPull(const PullFrame& frame, int64_t now_us);
-  // FailedPrecondition when it comes before everything was sent.
-  absl::Status OnDone(int64_t now_us);
+  // FailedPrecondition when it comes before everything was sent. `landed_us`: as in DoneFrame; a
+  // time that cannot be is taken for the nearest that can.
+  absl::Status OnDone(int64_t landed_us, int64_t now_us);
 
   bool HasBlockToSend() const { return !order_.empty(); }
   // REQUIRES: HasBlockToSend().
@@ -108,7 +109,7 @@ class SendSession {
   int64_t bytes_ = 0;
   BusyTime busy_;
   int64_t final_us_ = 0;    // when that was announced
-  int64_t exposed_us_ = 0;  // from then to the receiver's Done
+  int64_t exposed_us_ = 0;  // from then until all had landed, or where nobody tells, to the Done
 };
 
 }  // namespace baton

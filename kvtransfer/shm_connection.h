@@ -30,6 +30,7 @@ class ShmConnection final : public StreamConnection {
 
  protected:
   PullMode pulls() const override { return PullMode::kImplied; }
+  bool SharesClock() const override { return true; }
   ssize_t ReadSome(std::span<iovec> buffers) override;
   ssize_t WriteSome(std::span<iovec> buffers) override;
   absl::Status OnAccepted() override;

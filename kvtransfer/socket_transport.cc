@@ -10,7 +10,6 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
-#include "common/thread_slice.h"
 #include "kvtransfer/shm_connection.h"
 #include "kvtransfer/tcp_connection.h"
 #include "kvtransfer/tcp_socket.h"
@@ -81,7 +80,6 @@ void SocketTransport::Wake() {
 }
 
 void SocketTransport::Run() {
-  AskForShortSlice();  // threads that compute have the processors else, for milliseconds
   std::array<epoll_event, 64> ready;
   while (!stop_) {
     const int count = Wait(ready);

@@ -66,6 +66,7 @@ class SocketTransport final : public PostedTransport {
   std::vector<TransferEvent> Poll() override;
 
  protected:
+  int64_t NowUs() const override { return clock_.NowUs(); }
   absl::Status CheckAddress(const std::string& address) const override;
   void WakeIoThread() override;
   void WakeForStart() override;

@@ -105,8 +105,7 @@ absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {
                        std::holds_alternative<SharedPoolFrame>(frame) ||
                        std::holds_alternative<SharedBlockFrame>(frame);
   if (payload) return OnPayloadFrame(std::move(frame), now_us);
-  RETURN_IF_ERROR(node_.OnFrameFromSender(
-      peer_, {.pulls = pulls(), .block_size = sender_geometry_.block_size}, frame, now_us));
+  RETURN_IF_ERROR(node_.OnFrameFromSender(peer_, link_, frame, now_us));
   known_ = known_ || HasTransfers();
   return absl::OkStatus();
 }
@@ -131,16 +130,19 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   }
   const HelloReplyFrame reply = node_.AnswerHello(*hello);
   if (reply.accepted) {
-    ASSIGN_OR_RETURN(sender_geometry_, GeometryOf(hello->fingerprint));
+    ASSIGN_OR_RETURN(const KvGeometry geometry, GeometryOf(hello->fingerprint));
+    link_ = {.pulls = pulls(),
+             .block_size = geometry.block_size,
+             .shares_clock = SharesClock() &&
+                             hello->fingerprint.protocol_version >= kLandedTimeProtocolVersion};
+    sender_geometry_ = geometry;
   }
   state_ = reply.accepted ? State::kOpen : State::kRefused;
   reader_.EndGreeting();
   state_deadline_us_ = now_us + options_.handshake_timeout_ms * 1000;
   RETURN_IF_ERROR(Send(reply));
   if (!reply.accepted) return absl::OkStatus();
-  if (MovesLayers() && hello->fingerprint.protocol_version >= kLayersProtocolVersion) {
-    RETURN_IF_ERROR(Send(TakesLayersFrame{}));
-  }
+  if (MovesLayers()) RETURN_IF_ERROR(Send(TakesLayersFrame{}));
   return OnGreeted(*hello);
 }
 

@@ -99,6 +99,8 @@ class StreamConnection {
   virtual absl::Status OnAccepted() { return absl::OkStatus(); }
   // Accepted by us, and so is the sender, who said this.
   virtual absl::Status OnGreeted(const HelloFrame&) { return absl::OkStatus(); }
+  // Whether both ends are on one host, and so have one monotonic clock.
+  virtual bool SharesClock() const { return false; }
   // Whether blocks go, and may be sent to us, in slices of some layers.
   virtual bool MovesLayers() const { return true; }
   // A frame from the sender that only one medium has; InvalidArgument for those of the others.
@@ -148,6 +150,7 @@ class StreamConnection {
   const Clock* const clock_;
   const std::string address_;   // of the receiver; empty when accepted
   KvGeometry sender_geometry_;  // set once a sender's Hello was accepted
+  SenderLink link_;             // likewise
   State state_;
   int64_t state_deadline_us_;  // for connecting and greeting
   int64_t turn_bytes_ = 0;     // moved in the turn under way

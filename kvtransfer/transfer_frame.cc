@@ -30,7 +30,7 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Announce", kMaxManifestBytes + 64},
     {"Pull", 32},
     {"Block", 4 * kMaxPieces + 64},
-    {"Done", 16},
+    {"Done", 24},
     {"Abort", kMaxReasonBytes + 32},
     {"Ping", 0},
     {"Pong", 0},
@@ -199,11 +199,15 @@ void Read(FieldReader& r, BlockFrame& f) {
 void Write(FieldWriter& w, const DoneFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.sender_transfer);
+  if (f.landed_us != 0) w.Number(f.landed_us);
 }
 
 void Read(FieldReader& r, DoneFrame& f) {
   r.Number("transfer_id", f.transfer_id);
   r.Number("sender_transfer", f.sender_transfer);
+  if (!r.ok() || r.at_end()) return;
+  r.Number("landed_us", f.landed_us);
+  if (r.ok() && f.landed_us <= 0) r.Fail(absl::StrFormat("landed_us is %d", f.landed_us));
 }
 
 void WriteReason(FieldWriter& w, absl::StatusCode code, std::string_view reason) {

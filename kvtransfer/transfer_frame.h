@@ -9,8 +9,8 @@
 // the protocol version, so that a version that is not spoken can be refused by name whatever
 // follows it.
 //
-// What protocol version 5 added to a frame stands at its end, and only where it says something: a
-// peer of version 4 is never sent it.
+// What a later protocol version adds to a frame stands at its end, and only where it says
+// something: a peer of an earlier one is never sent it.
 //
 // Decoding never trusts a length: a body is bounded by its type's limit before anything is read or
 // allocated, every string and count inside by its own, and trailing bytes are refused. Errors are
@@ -102,6 +102,7 @@ struct BlockFrame {
 struct DoneFrame {
   uint64_t transfer_id = 0;
   uint64_t sender_transfer = 0;
+  int64_t landed_us = 0;  // when, by the monotonic clock of a host that both are on; 0: not told
   bool operator==(const DoneFrame&) const = default;
 };
 

@@ -11,6 +11,7 @@ namespace {
 
 template <typename T>
 void Append(std::vector<T>& to, std::vector<T> from) {
+  if (to.empty()) return to.swap(from);
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
@@ -38,7 +39,8 @@ void TransferNode::Apply(TransferCommand command, int64_t now_us) {
     sender_.Start(std::move(*start), now_us);
   } else if (auto* announce = std::get_if<AnnounceCommand>(&command)) {
     sender_.Announce(announce->sender_transfer, announce->blocks, announce->final,
-                     std::move(announce->manifest), now_us);
+                     std::move(announce->manifest),
+                     announce->posted_us == 0 ? now_us : announce->posted_us);
   } else if (const auto* layers = std::get_if<AnnounceLayersCommand>(&command)) {
     sender_.AnnounceLayers(layers->sender_transfer, layers->rest, layers->layers);
   } else if (const auto* written = std::get_if<WrittenCommand>(&command)) {

@@ -32,6 +32,7 @@ struct AnnounceCommand {
   std::vector<BlockId> blocks;
   bool final = false;
   std::string manifest;
+  int64_t posted_us = 0;  // 0: when it is carried out
 };
 struct AnnounceLayersCommand {
   uint64_t sender_transfer = 0;

@@ -150,7 +150,7 @@ void TransferReceiver::Erase(Sessions::iterator it) {
 
 void TransferReceiver::Step(ReceiveSession& session, int64_t now_us) {
   if (session.complete()) {
-    frames_.push_back({*session.peer(), DoneFrame{session.id(), session.sender_transfer()}});
+    frames_.push_back({*session.peer(), session.MakeDone(now_us)});
     events_.push_back(session.Event(Kind::kReceived, absl::OkStatus()));
     Erase(sessions_.find(session.id()));
     return;

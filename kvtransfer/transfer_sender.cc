@@ -126,7 +126,7 @@ void TransferSender::Pull(Link& link, SendSession& session, const PullFrame& fra
 void TransferSender::OnDone(PeerId peer, const DoneFrame& frame, int64_t now_us) {
   SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
   if (session == nullptr) return;
-  const absl::Status status = session->OnDone(now_us);
+  const absl::Status status = session->OnDone(frame.landed_us, now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
   events_.push_back(session->Event(Kind::kSent, absl::OkStatus()));
   Erase(frame.sender_transfer);

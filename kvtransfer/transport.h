@@ -115,8 +115,8 @@ struct TransferEvent {
   absl::Status status;
   int64_t bytes = 0;    // payload moved so far
   int64_t busy_us = 0;  // time between first request and last byte, pauses for compute excluded
-  // kSent: from the final announcement until the receiver had said that it has everything; what of
-  // the transfer was left when the last of its blocks was computed.
+  // kSent: what of the transfer was left when the last of its blocks was computed: from the final
+  // announcement until the receiver had everything, or, where it has another clock, had said so.
   int64_t exposed_us = 0;
 };
 

@@ -33,20 +33,19 @@ TEST(ThreadSlice, AShortSliceIsSetWhereTheKernelTakesIt) {
       return;
     }
     EXPECT_EQ(SliceNs(), kShortSliceNs);
-    EXPECT_TRUE(AskForUsualSlice());
-    EXPECT_EQ(SliceNs(), usual);
+    InThread([] { EXPECT_EQ(SliceNs(), kShortSliceNs); });  // inherited
   });
+  EXPECT_NE(SliceNs(), kShortSliceNs);  // it was that thread's
 }
 
-TEST(ThreadSlice, ANewThreadHasItsCreatorsSliceAndItsCreatorsSliceStays) {
-  InThread([] {
-    if (!AskForShortSlice()) return;
-    InThread([] {
-      EXPECT_EQ(SliceNs(), kShortSliceNs);
-      EXPECT_TRUE(AskForUsualSlice());
-    });
-    EXPECT_EQ(SliceNs(), kShortSliceNs);
-  });
+TEST(ThreadSlice, ThreadsOfAScopeHaveAShortOneAndTheirCreatorItsOwnAgain) {
+  const std::optional<int64_t> usual = SliceNs();
+  {
+    const ShortSliceForNewThreads short_slices;
+    const std::optional<int64_t> here = SliceNs();
+    InThread([here] { EXPECT_EQ(SliceNs(), here); });
+  }
+  EXPECT_EQ(SliceNs(), usual);
 }
 
 TEST(ThreadSlice, PolicyAndPriorityStay) {

@@ -5,14 +5,16 @@
 
 Three services run all the time and take turns: without layer-wise streaming (`--layer-pieces 1`), with the last chunk in
 `--pieces` pieces, and as it is by default. Every prompt has four chunks and is in no cache. The figure is the ledger's
-`kv_exposed_us`: from the last chunk's end until the prefill worker has heard that the decode worker has everything.
+`kv_exposed_us`: from the last chunk's end until the decode worker has everything; over TCP, whose ends need not have one
+clock, until the prefill worker has heard of it.
 
 Pools are so small that every block was written to before the first request that counts: a virtual machine's memory is much
 slower the first time.
 
 Its limit is what the last piece takes alone, in the same run and told in the same way: prompts of one chunk, and of as many
-tokens as a chunk's piece has bytes for, where nothing overlaps. Prints `name value (limit, ratio)` lines, medians; exit code 1
-when a request failed, never for a time. Standard library only.
+tokens as a chunk's piece has bytes for, where nothing overlaps. `nothing_alone` is a prompt of one token: what the way costs
+when next to nothing is moved. Prints `name value (limit, ratio) [quartiles, least and most]` lines, medians; exit code 1 when
+a request failed, never for a time. Standard library only.
 """
 
 import argparse
@@ -43,7 +45,7 @@ def measure(options, transport, rng):
     piece_tokens = max(1, options.chunk // options.pieces)
     prompt = CHUNKS * options.chunk
     services = {"chunks": 1, "layers": options.pieces, "default": 0}
-    figures = {name: [] for name in (*services, "chunk_alone", "piece_alone")}
+    figures = {name: [] for name in (*services, "chunk_alone", "piece_alone", "nothing_alone")}
     with contextlib.ExitStack() as stack:
         clusters = {name: stack.enter_context(Cluster(options.bin, options.model, 1, 1, [
             f"--transport={transport}", f"--layer-pieces={pieces}", f"--max-chunk-tokens={options.chunk}",
@@ -53,15 +55,17 @@ def measure(options, transport, rng):
             came = {name: exposed_us(cluster, rng, prompt) for name, cluster in clusters.items()}
             came["chunk_alone"] = exposed_us(clusters["chunks"], rng, options.chunk)
             came["piece_alone"] = exposed_us(clusters["chunks"], rng, piece_tokens)
+            came["nothing_alone"] = exposed_us(clusters["chunks"], rng, 1)
             if turn < WARM_UP:
                 continue
             for name, value in came.items():
                 figures[name].append(value)
     for name, values in figures.items():
         limit = statistics.median(figures["chunk_alone" if name == "chunks" else "piece_alone"])
-        median = statistics.median(values)
+        first, median, third = statistics.quantiles(values, n=4)
         beside = "" if name.endswith("_alone") or name == "default" else f"  (limit {limit:.0f}, ratio {median / limit:.2f})"
-        print(f"exposed_us.{transport}.{name} {median:.0f}{beside}  [{min(values)} to {max(values)}]", flush=True)
+        print(f"exposed_us.{transport}.{name} {median:.0f}{beside}  "
+              f"[{first:.0f} to {third:.0f}, {min(values)} to {max(values)}]", flush=True)
 
 
 def main():

@@ -2,9 +2,11 @@
 // what they say.
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -25,7 +27,16 @@ constexpr int64_t kPoolBlocks = 8;
 // MakeRawBlock has it, and generations that are all 0.
 class ShmHostileSender : public ::testing::Test {
  protected:
-  explicit ShmHostileSender(TcpOptions tcp = kPatient) : b_{Shm(tcp), {}, 2} {
+  explicit ShmHostileSender(TcpOptions tcp = kPatient)
+      : b_{[this, tcp](TransportOptions options) {
+             options.waker = [this, wake = options.waker] {
+               unread_when_woken_ = Unread();
+               wake();
+             };
+             return Shm(tcp)(std::move(options));
+           },
+           {},
+           2} {
     for (int32_t block = 0; block < 3; ++block) {
       for (int32_t piece = 0; piece < PieceCount(layout_); ++piece) {
         std::memset(Piece(block, piece), 'a' + piece + block, layout_.piece_bytes());
@@ -57,6 +68,11 @@ class ShmHostileSender : public ::testing::Test {
     ASSERT_EQ(SendWithFiles(socket_, std::span(&buffer, 1), files),
               static_cast<ssize_t>(bytes.size()));
   }
+  // Bytes that wait for the peer.
+  int Unread() const {
+    int bytes = 0;
+    return ioctl(socket_, FIONREAD, &bytes) == 0 ? bytes : 0;
+  }
   // As far as the announcement.
   void Begin(uint64_t id) {
     ASSERT_TRUE(b_.transport().Expect(Spec(id)).ok());
@@ -87,9 +103,10 @@ class ShmHostileSender : public ::testing::Test {
   const KvLayout layout_ = MakeLayout({.num_blocks = kPoolBlocks});
   SharedPageBuffer pool_ = *SharedPageBuffer::Allocate(layout_.pool_bytes(), "raw pool");
   SharedPageBuffer generations_ = *SharedPageBuffer::Allocate(kPoolBlocks * 8, "raw generations");
+  std::atomic<int> socket_ = -1;
+  std::atomic<int> unread_when_woken_ = 0;
   TestWorker b_;
   std::optional<RawPeer> peer_;
-  int socket_ = -1;
 };
 
 TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
@@ -102,6 +119,18 @@ TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
   EXPECT_EQ(std::memcmp(b_.pool().data() + b_.layout().PieceOffset(1, true, 6), Piece(1, 3),
                         layout_.piece_bytes()),
             0);
+}
+
+TEST_F(ShmHostileSender, HearsThatAllHasLandedBeforeTheEngineIsWoken) {
+  Begin(1);
+  const int unread = Unread();
+  for (int32_t i = 0; i < 3; ++i) peer_->Send(Block(1, i));
+  EXPECT_EQ(b_.WaitReceived(1).kind, Kind::kReceived);
+  b_.Destroy();  // its thread has woken the engine by now
+  EXPECT_GE(unread_when_woken_, unread + static_cast<int>(EncodeFrame(DoneFrame{}).size()));
+  const std::optional<DoneFrame> done = peer_->Read<DoneFrame>();
+  ASSERT_TRUE(done.has_value());
+  EXPECT_GT(done->landed_us, 0);
 }
 
 TEST_F(ShmHostileSender, ADamagedByteIsNamedByLayerKindAndBlock) {

@@ -107,7 +107,7 @@ TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
     const absl::StatusOr<Frame> back = Decode(bytes);
     ASSERT_TRUE(back.ok()) << FrameName(frame) << back.status();
     EXPECT_TRUE(*back == frame) << FrameName(frame);
-    // As a peer of version 4 writes it, and cut in the middle of what version 5 added.
+    // As where no layers are told, and cut in the middle of what tells of them.
     const std::string body = bytes.substr(kFrameHeaderBytes);
     const size_t added = std::holds_alternative<AnnounceFrame>(frame) ? 4 : 8;
     const auto without = Decode(WithBody(bytes, body.substr(0, body.size() - added)));
@@ -122,6 +122,21 @@ TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
     std::string many = body;
     std::fill(many.end() - 4, many.end(), '\x7f');
     EXPECT_EQ(Decode(WithBody(bytes, many)).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(TransferFrame, WhenEverythingLandedStandsAtTheEndAndOnlyWhereItIsTold) {
+  const Frame told = DoneFrame{.transfer_id = 1, .sender_transfer = 2, .landed_us = 3};
+  const std::string bytes = EncodeFrame(told);
+  EXPECT_TRUE(*Decode(bytes) == told);
+  const std::string body = bytes.substr(kFrameHeaderBytes);
+  EXPECT_TRUE(*Decode(WithBody(bytes, body.substr(0, body.size() - 8))) ==
+              Frame(DoneFrame{.transfer_id = 1, .sender_transfer = 2}));
+  EXPECT_FALSE(Decode(WithBody(bytes, body.substr(0, body.size() - 1))).ok());
+  for (const char filler : {'\0', '\xFF'}) {
+    const std::string wrong = body.substr(0, body.size() - 8) + std::string(8, filler);
+    EXPECT_THAT(std::string(Decode(WithBody(bytes, wrong)).status().message()),
+                HasSubstr("landed_us is"));
   }
 }
 

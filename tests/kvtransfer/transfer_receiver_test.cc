@@ -18,8 +18,8 @@ class TransferReceiverTest : public ::testing::Test {
         now_us_);
   }
   void Announce(uint64_t id, int32_t available, bool final, PeerId peer = kPeer,
-                PullMode pulls = PullMode::kRequested) {
-    receiver_.OnAnnounce(peer, {.pulls = pulls, .block_size = 1},
+                PullMode pulls = PullMode::kRequested, bool shares_clock = false) {
+    receiver_.OnAnnounce(peer, {.pulls = pulls, .block_size = 1, .shares_clock = shares_clock},
                          {.transfer_id = id,
                           .receiver_epoch = Epoch(2),
                           .sender_transfer = id + 100,
@@ -74,6 +74,21 @@ TEST_F(TransferReceiverTest, WherePullsAreImpliedNoneIsSentAndAnnouncedBlocksMay
   }
   EXPECT_FALSE(Block(1, 2).has_value());  // not announced
   EXPECT_EQ(LastEvent().status.code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(TransferReceiverTest, TellsWhoSharesItsClockWhenTheLastBlockLanded) {
+  for (const bool shares_clock : {true, false}) {
+    const uint64_t id = shares_clock ? 1 : 2;
+    Expect(id);
+    const int64_t begin_us = now_us_;
+    Announce(id, 20, true, kPeer, PullMode::kImplied, shares_clock);
+    for (int32_t i = 0; i < 20; ++i) {
+      now_us_ += 10;
+      Land(*Block(id, i));
+    }
+    EXPECT_EQ(Frames<DoneFrame>(),
+              (std::vector<DoneFrame>{{id, id + 100, shares_clock ? begin_us + 200 : 0}}));
+  }
 }
 
 TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {

@@ -109,6 +109,24 @@ TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {
   EXPECT_FALSE(sender_.HasTransfersWith(kPeer));
 }
 
+TEST_F(TransferSenderTest, ATransferIsExposedUntilItLandedWhereThatIsTold) {
+  Open();
+  const auto exposed_us = [&](uint64_t id, int64_t landed_after_us) {
+    const int64_t announced_us = now_us_;
+    Start(id, 1);
+    sender_.Announce(id, MakeBlocks(10, 1), true, "", announced_us);
+    Pull(id, 3, 1);
+    sender_.OnBlockSent(*sender_.NextBlock(kPeer), announced_us);
+    now_us_ += 250;
+    sender_.OnDone(kPeer, {50 + id, id, announced_us + landed_after_us}, now_us_);
+    return sender_.TakeEvents().back().exposed_us;
+  };
+  EXPECT_EQ(exposed_us(1, 90), 90);
+  // What cannot be is taken for the nearest that can.
+  EXPECT_EQ(exposed_us(2, 900), 250);
+  EXPECT_EQ(exposed_us(3, -900), 0);
+}
+
 TEST_F(TransferSenderTest, WhatMattersMoreGoesFirstThoughItWasAskedLast) {
   for (const PullMode pulls : {PullMode::kRequested, PullMode::kImplied}) {
     TransferSender sender(layout_);
