@@ -134,29 +134,32 @@ constexpr int BitsReversed(int i) {  // of four
   return (i & 1) << 3 | (i & 2) << 1 | (i & 4) >> 1 | (i & 8) >> 3;
 }
 
-// Tree16 over DotLane. Leaves come in the order of a walk through the tree, so that at most one
-// finished node of each level waits, in registers.
-template <int kQueries, int kChunks>
-inline void DotTree(const float* const* q, const float* keys, int64_t dims, Dots<kQueries>& dots) {
-  Lanes waiting[4][kQueries][kScoreGroups];
-  Unroll<kLanes>([&](auto leaf) __attribute__((always_inline)) {
-    constexpr int kLeaf = decltype(leaf)::value;
-    constexpr int kDone = std::countr_one(static_cast<uint32_t>(kLeaf));  // levels that end here
-    Dots<kQueries> node;
+// Node of Tree16 over DotLane: `kLevel` levels above its leaves, the first of which, counted in the
+// order of a walk through the tree, is kLeaf. So at most one finished node of each level waits, in
+// registers.
+template <int kQueries, int kChunks, int kLevel, int kLeaf>
+[[gnu::always_inline]] inline void DotNode(const float* const* q, const float* keys, int64_t dims,
+                                           Dots<kQueries>& node) {
+  if constexpr (kLevel == 0) {
     DotLane<kQueries, kChunks>(q, keys, dims, BitsReversed(kLeaf), node);
+  } else {
+    Dots<kQueries> first;
+    DotNode<kQueries, kChunks, kLevel - 1, kLeaf>(q, keys, dims, first);
+    Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
+      KeepInRegister(first[k / kScoreGroups][k % kScoreGroups]);
+    });
+    DotNode<kQueries, kChunks, kLevel - 1, kLeaf + (1 << (kLevel - 1))>(q, keys, dims, node);
     Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
       const int n = k / kScoreGroups;
       const int g = k % kScoreGroups;
-      Unroll<kDone>([&](int level) __attribute__((always_inline)) {
-        node[n][g] = Add(waiting[level][n][g], node[n][g]);
-      });
-      if constexpr (kDone < 4) {
-        waiting[kDone][n][g] = node[n][g];
-      } else {
-        dots[n][g] = node[n][g];
-      }
+      node[n][g] = Add(first[n][g], node[n][g]);
     });
-  });
+  }
+}
+
+template <int kQueries, int kChunks>
+inline void DotTree(const float* const* q, const float* keys, int64_t dims, Dots<kQueries>& dots) {
+  DotNode<kQueries, kChunks, 4, 0>(q, keys, dims, dots);
 }
 
 // Dot16 of every query with keys j…j + 16 kScoreGroups − 1.
@@ -271,14 +274,30 @@ inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
 
 // ---- one tile for a few queries -------------------------------------------------------------
 
-// Takes the tile into kQueries states. q: padded rows of tile.dims values. REQUIRES: every query
-// sees something of the tile.
+// Queries of a call that see something of a tile, to be taken together: exponentials of many wait
+// for each other less than those of few.
+inline constexpr int kWaitingQueries = 4 * kQueryTile;
+struct WaitingQueries {
+  alignas(64) float padded[kWaitingQueries][kMaxHeadDim];
+  alignas(64) float weights[kWaitingQueries][kAttentionTile];  // scores, then exponentials
+  const float* q[kWaitingQueries];                             // rows of tile.dims values
+  const float* p[kWaitingQueries];                             // weights
+  uint64_t visible[kWaitingQueries];
+  AttentionState* states[kWaitingQueries];
+  float* outputs[kWaitingQueries];
+  Lanes largest[kWaitingQueries];
+  Lanes alphas[kWaitingQueries];
+  int count = 0;
+};
+
+// Scores of kQueries queries from `first` on. REQUIRES: every query sees something of the tile.
 template <int kQueries>
-inline void AddTile(const AttentionTile& tile, float softmax_scale, const float* const* q,
-                    const uint64_t* visible, AttentionState* const* states) {
-  alignas(64) float weights[kQueries][kAttentionTile];  // scores, then exponentials
+inline void ScoreTile(const AttentionTile& tile, float softmax_scale, int64_t first,
+                      WaitingQueries& waiting) {
+  const float* const* q = waiting.q + first;
+  const uint64_t* visible = waiting.visible + first;
   Lanes largest[kQueries];
-  for (int n = 0; n < kQueries; ++n) largest[n] = Set(states[n]->maximum);
+  for (int n = 0; n < kQueries; ++n) largest[n] = Set(waiting.states[first + n]->maximum);
   const Lanes hidden = Set(-__builtin_inff());
   uint64_t by_any = 0;
   for (int n = 0; n < kQueries; ++n) by_any |= visible[n];
@@ -292,35 +311,26 @@ inline void AddTile(const AttentionTile& tile, float softmax_scale, const float*
       const int64_t key = j + k % kScoreGroups * kLanes;
       const Lanes dot = tile.is_transposed ? dots[n][k % kScoreGroups] : DotRows(tile, q[n], key);
       const Lanes score = Multiply(dot, Set(softmax_scale));
-      Store(weights[n] + key, score);
+      Store(waiting.weights[first + n] + key, score);
       largest[n] = Maximum(Select(visible[n] >> key & 0xffff, score, hidden), largest[n]);
     });
   }
-  const float* p[kQueries];
-  float* outputs[kQueries];
-  for (int n = 0; n < kQueries; ++n) {
-    p[n] = weights[n];
-    outputs[n] = states[n]->output;
-  }
-  Lanes alphas[kQueries];
-  TakeScores<kQueries>(weights, visible, largest, states, alphas);
-  AddVisibleValues<kQueries>(tile, p, visible, alphas, outputs);
+  for (int n = 0; n < kQueries; ++n) waiting.largest[first + n] = largest[n];
 }
-
-// Some queries of a call that see something of a tile, to be taken together.
-struct WaitingQueries {
-  alignas(64) float padded[kQueryTile][kMaxHeadDim];
-  const float* q[kQueryTile];
-  uint64_t visible[kQueryTile];
-  AttentionState* states[kQueryTile];
-  int count = 0;
-};
 
 inline void AddTileToWaiting(const AttentionTile& tile, float softmax_scale,
                              WaitingQueries& waiting) {
-  ForEachFew<kQueryTile>(waiting.count, [&](int64_t, auto count) {
-    AddTile<decltype(count)::value>(tile, softmax_scale, waiting.q, waiting.visible,
-                                    waiting.states);
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    ScoreTile<decltype(count)::value>(tile, softmax_scale, first, waiting);
+  });
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    TakeScores<decltype(count)::value>(waiting.weights + first, waiting.visible + first,
+                                       waiting.largest + first, waiting.states + first,
+                                       waiting.alphas + first);
+  });
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    AddVisibleValues<decltype(count)::value>(tile, waiting.p + first, waiting.visible + first,
+                                             waiting.alphas + first, waiting.outputs + first);
   });
   waiting.count = 0;
 }
@@ -344,7 +354,9 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit
       }
       waiting.visible[at] = visible;
       waiting.states[at] = &states[query];
-      if (waiting.count == kQueryTile) AddTileToWaiting(tile, args.softmax_scale, waiting);
+      waiting.outputs[at] = states[query].output;
+      waiting.p[at] = waiting.weights[at];
+      if (waiting.count == kWaitingQueries) AddTileToWaiting(tile, args.softmax_scale, waiting);
     }
   }
   AddTileToWaiting(tile, args.softmax_scale, waiting);

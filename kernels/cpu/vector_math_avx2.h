@@ -23,6 +23,8 @@ struct Lanes {
 inline constexpr int kQueryTile = 2;
 inline constexpr int kScoreGroups = 1;
 inline constexpr int kOutputTile = 2;
+// How many registers of exponentials are computed at once.
+inline constexpr int kExpBatch = 4;
 // Query heads that read one row of K or V together.
 inline constexpr int kDirectQueries = 2;
 
@@ -131,6 +133,10 @@ inline __m256 Exp8(__m256 a) {
 }
 // NUMERICS §2.
 inline Lanes Exp(Lanes a) { return {Exp8(a.lo), Exp8(a.hi)}; }
+template <int kCount>
+inline void ExpOfAll(const Lanes* a, Lanes* out) {
+  for (int i = 0; i < kCount; ++i) out[i] = Exp(a[i]);
+}
 // Exp of kCount numbers, each in every lane of its own register.
 template <int kCount>
 inline void ExpOfEach(const Lanes* a, Lanes* out) {

@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/unroll.h"
+
 namespace baton {
 namespace {
 
@@ -31,6 +33,8 @@ struct Lanes {
 inline constexpr int kQueryTile = 3;
 inline constexpr int kScoreGroups = 2;
 inline constexpr int kOutputTile = 4;
+// How many registers of exponentials are computed at once.
+inline constexpr int kExpBatch = 6;
 // Query heads that read one row of K or V together.
 inline constexpr int kDirectQueries = 4;
 
@@ -109,28 +113,56 @@ inline void LargestOfEach(const Lanes* a, Lanes* out) {
 }
 inline float FirstLane(Lanes a) { return _mm512_cvtss_f32(a.v); }
 
-// NUMERICS §2.
-inline Lanes Exp(Lanes a) {
+// NUMERICS §2 of kCount numbers, step by step for all of them: one after the other, they would wait
+// in the processor's queues for their own steps.
+template <int kCount>
+[[gnu::always_inline]] inline void ExpOfAll(const Lanes* a, Lanes* out) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
-  const __m512 x = _mm512_min_ps(_mm512_set1_ps(88.3762626647949f), a.v);  // keeps NaN
-  const __m512 t = _mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), magic);
-  const __m512 n = _mm512_sub_ps(t, magic);
-  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
-  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
-  // The low bits of t hold n; its upper ones leave by the shift.
-  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
-  const __m512 scaled = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
-  const __mmask16 kept =
-      _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
-  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-  return {_mm512_mask_add_ps(_mm512_maskz_mov_ps(kept, scaled), nan, a.v, a.v)};
+  __m512 t[kCount];
+  __m512 r[kCount];
+  __m512 p[kCount];
+  const auto each = [](const auto& step) __attribute__((always_inline)) { Unroll<kCount>(step); };
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm512_min_ps(_mm512_set1_ps(88.3762626647949f), a[i].v);  // keeps NaN
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    t[i] = _mm512_mul_ps(r[i], _mm512_set1_ps(1.44269504088896341f));
+  });
+  each([&](int i) __attribute__((always_inline)) { t[i] = _mm512_add_ps(t[i], magic); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = _mm512_sub_ps(t[i], magic); });
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm512_fmadd_ps(p[i], _mm512_set1_ps(-0.693359375f), r[i]);
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm512_fmadd_ps(p[i], _mm512_set1_ps(2.12194440e-4f), r[i]);
+    p[i] = _mm512_set1_ps(1.9875691500e-4f);
+  });
+  constexpr float kCoefficients[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                     1.6666665459e-1f, 5.0000001201e-1f};
+  Unroll<5>([&](int k) __attribute__((always_inline)) {
+    each([&](int i) __attribute__((always_inline)) {
+      p[i] = _mm512_fmadd_ps(p[i], r[i], _mm512_set1_ps(kCoefficients[k]));
+    });
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    p[i] = _mm512_fmadd_ps(p[i], _mm512_mul_ps(r[i], r[i]), r[i]);
+  });
+  each([&](int i)
+           __attribute__((always_inline)) { p[i] = _mm512_add_ps(p[i], _mm512_set1_ps(1.0f)); });
+  // The low bits of t hold n; its upper ones leave by the shift. A NaN has come to p as it is.
+  each([&](int i) __attribute__((always_inline)) {
+    const __mmask16 ordered = _mm512_cmp_ps_mask(a[i].v, a[i].v, _CMP_ORD_Q);
+    const __mmask16 kept =
+        _mm512_cmp_ps_mask(a[i].v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
+    const __m512i exponent = _mm512_maskz_slli_epi32(ordered, _mm512_castps_si512(t[i]), 23);
+    out[i] = {
+        _mm512_castsi512_ps(_mm512_maskz_add_epi32(kept, _mm512_castps_si512(p[i]), exponent))};
+  });
+}
+inline Lanes Exp(Lanes a) {
+  Lanes out;
+  ExpOfAll<1>(&a, &out);
+  return out;
 }
 
 // Exp of kCount <= 4 numbers, each in every lane of its own register.
