@@ -3,7 +3,8 @@
 // Float weights, and quantised ones against few tokens, are read in place: tiles of a few tokens
 // and row groups, whose accumulators stay in registers. Quantised weights against more tokens are
 // unpacked once, a slab of one or two row groups and up to 32·kSlabGroups columns at a time, which
-// stays in the first-level cache while every tile of tokens is multiplied with it.
+// stays in the first-level cache while every tile of tokens is multiplied with it; or, where
+// unpacking is cheap beside the products (Product::kInPlace), by every tile of tokens again.
 //
 // Included by matmul_avx2.cc and matmul_avx512.cc, which supply the tiles: a FloatProduct (see
 // MultiplyFloats) and a Product (see MultiplyQuantized). Everything has internal linkage.
@@ -213,13 +214,21 @@ constexpr int64_t GroupBytes(WeightFormat format) {
   return BlockLayoutOf(format).bytes() / BlockLayoutOf(format).groups;
 }
 
-// acc[t] += what kRowGroups row groups give token t, for at most kBlockTokens tokens.
+// Sums of a panel: [token, row of at most kPanelRowGroups row groups].
+inline constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
+struct PanelSums {
+  alignas(64) float acc[kBlockTokens * kAccStride];
+};
+
+// acc[t] = what kRowGroups row groups give token t, for at most kBlockTokens tokens.
 // Product::Unpack(weights of the first row group, bytes of one, first group, groups, slab);
 // Product::MultiplySlab(count, tile).
 template <WeightFormat kFormat, int kRowGroups, typename Product>
-inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
-                              int64_t acc_stride) {
+inline void MultiplySlabs(const MatMulTile& at, int64_t tokens, float* acc) {
   Slab slab;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < kRowGroups * kRowGroup; ++i) acc[t * kAccStride + i] = 0;
+  }
   const int64_t row_stride = at.cols / kQuantGroup;
   for (int64_t first = 0; first < row_stride; first += kSlabGroups) {
     const int64_t groups = SmallerOf(kSlabGroups, row_stride - first);
@@ -227,7 +236,7 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
     Product::template Unpack<kFormat, kRowGroups>(at.weights, at.group_bytes, first, groups, slab);
     ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
       SlabTile tile =
-          SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, acc_stride);
+          SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, kAccStride);
       tile.ahead_bytes = GroupBytes(kFormat);
       for (int r = 0; token == 0 && r < kRowGroups; ++r) {
         tile.ahead[r] = next < row_stride
@@ -239,24 +248,32 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
   }
 }
 
-// Sums of a panel: [token, row of at most kPanelRowGroups row groups].
-inline constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
-struct PanelSums {
-  alignas(64) float acc[kBlockTokens * kAccStride];
-};
+// The same, straight from memory where Product::kInPlace<format>:
+// Product::MultiplyInPlace(count, tile, acc, what the next row groups are read from or null).
+template <WeightFormat kFormat, int kRowGroups, typename Product>
+inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc) {
+  if constexpr (Product::template kInPlace<kFormat>) {
+    ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
+      Product::template MultiplyInPlace<kFormat, kRowGroups>(
+          count, FromToken(at, token, StartsOf(kFormat)), acc + token * kAccStride,
+          token == 0 ? at.weights + kRowGroups * at.group_bytes : nullptr);
+    });
+  } else {
+    MultiplySlabs<kFormat, kRowGroups, Product>(at, tokens, acc);
+  }
+}
 
-// Adds what `row_groups` row groups give each token to acc [tokens, kAccStride].
+// Sets acc [tokens, kAccStride] to what `row_groups` row groups give each token.
 template <WeightFormat kFormat, typename Product>
 inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_groups, float* acc) {
   constexpr int64_t kRowGroups = Product::kRowGroups;
   int64_t r = 0;
   for (; r + kRowGroups <= row_groups; r += kRowGroups) {
     MultiplyRowGroups<kFormat, kRowGroups, Product>(FromRowGroup(at, r), tokens,
-                                                    acc + r * kRowGroup, kAccStride);
+                                                    acc + r * kRowGroup);
   }
   for (; r < row_groups; ++r) {
-    MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup,
-                                           kAccStride);
+    MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup);
   }
 }
 
@@ -266,7 +283,6 @@ inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_group
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
   PanelSums sums;
-  for (int64_t i = 0; i < tokens * kAccStride; ++i) sums.acc[i] = 0;
   SumRowGroups<kFormat, Product>(at, tokens, row_groups, sums.acc);
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < row_groups; ++r) {
@@ -281,7 +297,6 @@ template <WeightFormat kFormat, typename Product>
 inline void MultiplyGatedPanel(const MatMulTile& gate, const MatMulTile& up, int64_t tokens,
                                int64_t rows, int64_t out_cols, const Activations& out) {
   PanelSums sums;
-  for (int64_t i = 0; i < tokens * kAccStride; ++i) sums.acc[i] = 0;
   SumRowGroups<kFormat, Product>(gate, tokens, rows / kRowGroup, sums.acc);
   SumRowGroups<kFormat, Product>(up, tokens, rows / kRowGroup, sums.acc + kAccStride / 2);
   for (int64_t t = 0; t < tokens; ++t) {
