@@ -235,6 +235,14 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   *scaled_sum = group_scale * static_cast<float>(sum);
 }
 
+// How many groups of a row are quantised at once.
+inline constexpr int kGroupsAtOnce = 1;
+template <int kGroups>
+inline void QuantizeGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
+  static_assert(kGroups == 1);
+  QuantizeGroup(a[0], a[1], q, scale, scaled_sum);
+}
+
 // ---- rotary pairs ---------------------------------------------------------------------------
 
 struct PairCoefficients {
