@@ -169,15 +169,10 @@ template <int kQueries>
                        __attribute__((always_inline)) { Store(states[n]->lane_sums, sums[n]); });
 }
 
-// Steps 3 and 4 without the outputs, for kQueries queries: takes the new maxima, turns the scores
-// of visible slots into exponentials (the others keep what they are) and adds them to the lane
-// sums. Sets `alphas`, by which the outputs are to be multiplied. `largest`: lanes whose largest is
-// the new maximum. REQUIRES: every query sees something.
+// The first part of TakeScores: sets `maximum` (every lane) and `alphas` from `largest`.
 template <int kQueries>
-[[gnu::always_inline]] inline void TakeScores(float (*scores)[kAttentionTile],
-                                              const uint64_t* visible, const Lanes* largest,
-                                              AttentionState* const* states, Lanes* alphas) {
-  Lanes maximum[kQueries];
+[[gnu::always_inline]] inline void TakeMaxima(const Lanes* largest, AttentionState* const* states,
+                                              Lanes* maximum, Lanes* alphas) {
   Lanes change[kQueries];
   LargestOfEach<kQueries>(largest, maximum);
   Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
@@ -186,6 +181,14 @@ template <int kQueries>
     states[n]->any_visible = true;
   });
   ExpOfEach<kQueries>(change, alphas);
+}
+
+// The other part.
+template <int kQueries>
+[[gnu::always_inline]] inline void TakeExponentials(float (*scores)[kAttentionTile],
+                                                    const uint64_t* visible, const Lanes* maximum,
+                                                    const Lanes* alphas,
+                                                    AttentionState* const* states) {
   uint64_t by_all = ~uint64_t{0};
   for (int n = 0; n < kQueries; ++n) by_all &= visible[n];
   if (by_all == ~uint64_t{0}) {
@@ -203,6 +206,19 @@ template <int kQueries>
     }
     Store(states[n]->lane_sums, sums);
   }
+}
+
+// Steps 3 and 4 without the outputs, for kQueries queries: takes the new maxima, turns the scores
+// of visible slots into exponentials (the others keep what they are) and adds them to the lane
+// sums. Sets `alphas`, by which the outputs are to be multiplied. `largest`: lanes whose largest is
+// the new maximum. REQUIRES: every query sees something.
+template <int kQueries>
+[[gnu::always_inline]] inline void TakeScores(float (*scores)[kAttentionTile],
+                                              const uint64_t* visible, const Lanes* largest,
+                                              AttentionState* const* states, Lanes* alphas) {
+  Lanes maximum[kQueries];
+  TakeMaxima<kQueries>(largest, states, maximum, alphas);
+  TakeExponentials<kQueries>(scores, visible, maximum, alphas, states);
 }
 
 inline void Rescale(AttentionState& state, Lanes alpha, int64_t dims) {
