@@ -18,6 +18,7 @@
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/direct_attention_lanes.h"
+#include "kernels/cpu/dot_tree_lanes.h"
 
 namespace baton {
 namespace {
@@ -97,67 +98,6 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
 }
 
 // ---- scores ---------------------------------------------------------------------------------
-
-// Of each query, with the keys of kScoreGroups registers.
-template <int kQueries>
-using Dots = Lanes[kQueries][kScoreGroups];
-
-// A leaf of Tree16: lane `i` of Dot16. One broadcast query value serves kScoreGroups registers of
-// keys. kChunks: dims / 16 where known, else 0.
-template <int kQueries, int kChunks>
-[[gnu::always_inline]] inline void DotLane(const float* const* q, const float* keys, int64_t dims,
-                                           int64_t i, Dots<kQueries>& sum) {
-  Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
-    sum[k / kScoreGroups][k % kScoreGroups] = Set(0.0f);
-  });
-  const auto add = [&](int64_t d) __attribute__((always_inline)) {
-    Lanes key[kScoreGroups];
-    Unroll<kScoreGroups>([&](int g) __attribute__((always_inline)) {
-      key[g] = Load(keys + d * kAttentionTile + g * kLanes);
-      KeepInRegister(key[g]);
-    });
-    Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
-      const Lanes value = Set(q[n][d]);
-      Unroll<kScoreGroups>([&](int g) __attribute__((always_inline)) {
-        sum[n][g] = Fma(value, key[g], sum[n][g]);
-      });
-    });
-  };
-  if constexpr (kChunks > 0) {
-    Unroll<kChunks>([&](int c) __attribute__((always_inline)) { add(i + c * kLanes); });
-  } else {
-    for (int64_t d = i; d < dims; d += kLanes) add(d);
-  }
-}
-
-constexpr int BitsReversed(int i) {  // of four
-  return (i & 1) << 3 | (i & 2) << 1 | (i & 4) >> 1 | (i & 8) >> 3;
-}
-
-// Tree16 over DotLane. Leaves come in the order of a walk through the tree, so that at most one
-// finished node of each level waits, in registers.
-template <int kQueries, int kChunks>
-inline void DotTree(const float* const* q, const float* keys, int64_t dims, Dots<kQueries>& dots) {
-  Lanes waiting[4][kQueries][kScoreGroups];
-  Unroll<kLanes>([&](auto leaf) __attribute__((always_inline)) {
-    constexpr int kLeaf = decltype(leaf)::value;
-    constexpr int kDone = std::countr_one(static_cast<uint32_t>(kLeaf));  // levels that end here
-    Dots<kQueries> node;
-    DotLane<kQueries, kChunks>(q, keys, dims, BitsReversed(kLeaf), node);
-    Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
-      const int n = k / kScoreGroups;
-      const int g = k % kScoreGroups;
-      Unroll<kDone>([&](int level) __attribute__((always_inline)) {
-        node[n][g] = Add(waiting[level][n][g], node[n][g]);
-      });
-      if constexpr (kDone < 4) {
-        waiting[kDone][n][g] = node[n][g];
-      } else {
-        dots[n][g] = node[n][g];
-      }
-    });
-  });
-}
 
 // Dot16 of every query with keys j…j + 16 kScoreGroups − 1.
 template <int kQueries>
@@ -271,56 +211,91 @@ inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
 
 // ---- one tile for a few queries -------------------------------------------------------------
 
-// Takes the tile into kQueries states. q: padded rows of tile.dims values. REQUIRES: every query
-// sees something of the tile.
-template <int kQueries>
-inline void AddTile(const AttentionTile& tile, float softmax_scale, const float* const* q,
-                    const uint64_t* visible, AttentionState* const* states) {
-  alignas(64) float weights[kQueries][kAttentionTile];  // scores, then exponentials
-  Lanes largest[kQueries];
-  for (int n = 0; n < kQueries; ++n) largest[n] = Set(states[n]->maximum);
-  const Lanes hidden = Set(-__builtin_inff());
-  uint64_t by_any = 0;
-  for (int n = 0; n < kQueries; ++n) by_any |= visible[n];
-  constexpr int kStep = kScoreGroups * kLanes;
-  for (int64_t j = 0; j < kAttentionTile; j += kStep) {
-    if ((by_any >> j & BitsBelow(kStep)) == 0) continue;
-    Dots<kQueries> dots;
-    if (tile.is_transposed) DotTransposed<kQueries>(tile, q, j, dots);
-    Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
-      const int n = k / kScoreGroups;
-      const int64_t key = j + k % kScoreGroups * kLanes;
-      const Lanes dot = tile.is_transposed ? dots[n][k % kScoreGroups] : DotRows(tile, q[n], key);
-      const Lanes score = Multiply(dot, Set(softmax_scale));
-      Store(weights[n] + key, score);
-      largest[n] = Maximum(Select(visible[n] >> key & 0xffff, score, hidden), largest[n]);
-    });
-  }
-  const float* p[kQueries];
-  float* outputs[kQueries];
-  for (int n = 0; n < kQueries; ++n) {
-    p[n] = weights[n];
-    outputs[n] = states[n]->output;
-  }
-  Lanes alphas[kQueries];
-  TakeScores<kQueries>(weights, visible, largest, states, alphas);
-  AddVisibleValues<kQueries>(tile, p, visible, alphas, outputs);
-}
-
-// Some queries of a call that see something of a tile, to be taken together.
+// Queries of a call that see something of a tile, to be taken together: exponentials of many wait
+// for each other less than those of few.
+inline constexpr int kWaitingQueries = 4 * kQueryTile;
 struct WaitingQueries {
-  alignas(64) float padded[kQueryTile][kMaxHeadDim];
-  const float* q[kQueryTile];
-  uint64_t visible[kQueryTile];
-  AttentionState* states[kQueryTile];
+  alignas(64) float padded[kWaitingQueries][kMaxHeadDim];
+  alignas(64) float weights[kWaitingQueries][kAttentionTile];  // scores, then exponentials
+  const float* q[kWaitingQueries];                             // rows of tile.dims values
+  const float* p[kWaitingQueries];                             // weights
+  uint64_t visible[kWaitingQueries];
+  AttentionState* states[kWaitingQueries];
+  float* outputs[kWaitingQueries];
+  Lanes largest[kWaitingQueries];
+  Lanes maximum[kWaitingQueries];
+  Lanes alphas[kWaitingQueries];
   int count = 0;
 };
 
+// Scores with the keys of kScoreGroups registers from j on. kAllVisible: every slot is seen, and
+// the tile transposed.
+template <int kQueries, bool kAllVisible>
+[[gnu::always_inline]] inline void ScoreKeys(const AttentionTile& tile, float softmax_scale,
+                                             const float* const* q, const uint64_t* visible,
+                                             int64_t j, float (*weights)[kAttentionTile],
+                                             Lanes* largest) {
+  const bool is_transposed = kAllVisible || tile.is_transposed;
+  const Lanes hidden = Set(-__builtin_inff());
+  Dots<kQueries> dots;
+  if (is_transposed) DotTransposed<kQueries>(tile, q, j, dots);
+  Unroll<kQueries * kScoreGroups>([&](int k) __attribute__((always_inline)) {
+    const int n = k / kScoreGroups;
+    const int64_t key = j + k % kScoreGroups * kLanes;
+    const Lanes dot = is_transposed ? dots[n][k % kScoreGroups] : DotRows(tile, q[n], key);
+    Lanes score = Multiply(dot, Set(softmax_scale));
+    Store(weights[n] + key, score);
+    if constexpr (!kAllVisible) score = Select(visible[n] >> key & 0xffff, score, hidden);
+    largest[n] = Maximum(score, largest[n]);
+  });
+}
+
+// Scores of kQueries queries from `first` on. REQUIRES: every query sees something of the tile.
+template <int kQueries>
+inline void ScoreTile(const AttentionTile& tile, float softmax_scale, int64_t first,
+                      WaitingQueries& waiting) {
+  const float* const* q = waiting.q + first;
+  const uint64_t* visible = waiting.visible + first;
+  float(*weights)[kAttentionTile] = waiting.weights + first;
+  Lanes largest[kQueries];
+  uint64_t by_all = ~uint64_t{0};
+  uint64_t by_any = 0;
+  for (int n = 0; n < kQueries; ++n) {
+    largest[n] = Set(waiting.states[first + n]->maximum);
+    by_all &= visible[n];
+    by_any |= visible[n];
+  }
+  constexpr int kStep = kScoreGroups * kLanes;
+  if (by_all == ~uint64_t{0} && tile.is_transposed) {
+    Unroll<kAttentionTile / kStep>([&](int step) __attribute__((always_inline)) {
+      ScoreKeys<kQueries, true>(tile, softmax_scale, q, visible, step * kStep, weights, largest);
+    });
+  } else {
+    for (int64_t j = 0; j < kAttentionTile; j += kStep) {
+      if ((by_any >> j & BitsBelow(kStep)) == 0) continue;
+      ScoreKeys<kQueries, false>(tile, softmax_scale, q, visible, j, weights, largest);
+    }
+  }
+  for (int n = 0; n < kQueries; ++n) waiting.largest[first + n] = largest[n];
+}
+
 inline void AddTileToWaiting(const AttentionTile& tile, float softmax_scale,
                              WaitingQueries& waiting) {
-  ForEachFew<kQueryTile>(waiting.count, [&](int64_t, auto count) {
-    AddTile<decltype(count)::value>(tile, softmax_scale, waiting.q, waiting.visible,
-                                    waiting.states);
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    ScoreTile<decltype(count)::value>(tile, softmax_scale, first, waiting);
+  });
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    TakeMaxima<decltype(count)::value>(waiting.largest + first, waiting.states + first,
+                                       waiting.maximum + first, waiting.alphas + first);
+  });
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    TakeExponentials<decltype(count)::value>(waiting.weights + first, waiting.visible + first,
+                                             waiting.maximum + first, waiting.alphas + first,
+                                             waiting.states + first);
+  });
+  ForEachFew<kQueryTile>(waiting.count, [&](int64_t first, auto count) {
+    AddVisibleValues<decltype(count)::value>(tile, waiting.p + first, waiting.visible + first,
+                                             waiting.alphas + first, waiting.outputs + first);
   });
   waiting.count = 0;
 }
@@ -334,17 +309,20 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit
   for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
     const uint64_t visible = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
     if (visible == 0) continue;
+    const float* q = args.q + token * args.q_stride + kv_head * heads * args.head_dim;
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t query = (token - unit.token_begin) * heads + head;
       const int at = waiting.count++;
-      waiting.q[at] = QueryRow(args, unit, kv_head, query);
+      waiting.q[at] = q + head * args.head_dim;
       if (tile.dims != tile.head_dim) {
         WidenRow<KvType::kF32>(waiting.q[at], 0, tile.head_dim, 0.0f, waiting.padded[at]);
         waiting.q[at] = waiting.padded[at];
       }
       waiting.visible[at] = visible;
       waiting.states[at] = &states[query];
-      if (waiting.count == kQueryTile) AddTileToWaiting(tile, args.softmax_scale, waiting);
+      waiting.outputs[at] = states[query].output;
+      waiting.p[at] = waiting.weights[at];
+      if (waiting.count == kWaitingQueries) AddTileToWaiting(tile, args.softmax_scale, waiting);
     }
   }
   AddTileToWaiting(tile, args.softmax_scale, waiting);

@@ -138,15 +138,41 @@ inline void ResetStates(AttentionState* states, int64_t count, int64_t dims) {
   }
 }
 
-// Steps 3 and 4 without the outputs, for kQueries queries: takes the new maxima, turns the scores
-// of visible slots into exponentials (the others keep what they are) and adds them to the lane
-// sums. Sets `alphas`, by which the outputs are to be multiplied. `largest`: lanes whose largest is
-// the new maximum. REQUIRES: every query sees something.
+// The last part of TakeScores where every query sees every slot.
 template <int kQueries>
-[[gnu::always_inline]] inline void TakeScores(float (*scores)[kAttentionTile],
-                                              const uint64_t* visible, const Lanes* largest,
-                                              AttentionState* const* states, Lanes* alphas) {
-  Lanes maximum[kQueries];
+[[gnu::always_inline]] inline void TakeAllScores(float (*scores)[kAttentionTile],
+                                                 const Lanes* maximum,
+                                                 AttentionState* const* states,
+                                                 const Lanes* alphas) {
+  constexpr int kRegisters = kAttentionTile / kLanes;
+  constexpr int kTotal = kQueries * kRegisters;
+  constexpr int kBatch = kTotal % kExpBatch == 0 ? kExpBatch : kRegisters;
+  Lanes sums[kQueries];
+  Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
+    sums[n] = Multiply(Load(states[n]->lane_sums), alphas[n]);
+  });
+  Unroll<kTotal / kBatch>([&](int batch) __attribute__((always_inline)) {
+    Lanes weight[kBatch];
+    Unroll<kBatch>([&](int i) __attribute__((always_inline)) {
+      const int k = batch * kBatch + i;
+      weight[i] =
+          Subtract(Load(scores[k / kRegisters] + k % kRegisters * kLanes), maximum[k / kRegisters]);
+    });
+    ExpOfAll<kBatch>(weight, weight);
+    Unroll<kBatch>([&](int i) __attribute__((always_inline)) {
+      const int k = batch * kBatch + i;
+      Store(scores[k / kRegisters] + k % kRegisters * kLanes, weight[i]);
+      sums[k / kRegisters] = Add(sums[k / kRegisters], weight[i]);
+    });
+  });
+  Unroll<kQueries>([&](int n)
+                       __attribute__((always_inline)) { Store(states[n]->lane_sums, sums[n]); });
+}
+
+// The first part of TakeScores: sets `maximum` (every lane) and `alphas` from `largest`.
+template <int kQueries>
+[[gnu::always_inline]] inline void TakeMaxima(const Lanes* largest, AttentionState* const* states,
+                                              Lanes* maximum, Lanes* alphas) {
   Lanes change[kQueries];
   LargestOfEach<kQueries>(largest, maximum);
   Unroll<kQueries>([&](int n) __attribute__((always_inline)) {
@@ -155,6 +181,20 @@ template <int kQueries>
     states[n]->any_visible = true;
   });
   ExpOfEach<kQueries>(change, alphas);
+}
+
+// The other part.
+template <int kQueries>
+[[gnu::always_inline]] inline void TakeExponentials(float (*scores)[kAttentionTile],
+                                                    const uint64_t* visible, const Lanes* maximum,
+                                                    const Lanes* alphas,
+                                                    AttentionState* const* states) {
+  uint64_t by_all = ~uint64_t{0};
+  for (int n = 0; n < kQueries; ++n) by_all &= visible[n];
+  if (by_all == ~uint64_t{0}) {
+    TakeAllScores<kQueries>(scores, maximum, states, alphas);
+    return;
+  }
   for (int n = 0; n < kQueries; ++n) {
     Lanes sums = Multiply(Load(states[n]->lane_sums), alphas[n]);
     for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
@@ -166,6 +206,19 @@ template <int kQueries>
     }
     Store(states[n]->lane_sums, sums);
   }
+}
+
+// Steps 3 and 4 without the outputs, for kQueries queries: takes the new maxima, turns the scores
+// of visible slots into exponentials (the others keep what they are) and adds them to the lane
+// sums. Sets `alphas`, by which the outputs are to be multiplied. `largest`: lanes whose largest is
+// the new maximum. REQUIRES: every query sees something.
+template <int kQueries>
+[[gnu::always_inline]] inline void TakeScores(float (*scores)[kAttentionTile],
+                                              const uint64_t* visible, const Lanes* largest,
+                                              AttentionState* const* states, Lanes* alphas) {
+  Lanes maximum[kQueries];
+  TakeMaxima<kQueries>(largest, states, maximum, alphas);
+  TakeExponentials<kQueries>(scores, visible, maximum, alphas, states);
 }
 
 inline void Rescale(AttentionState& state, Lanes alpha, int64_t dims) {

@@ -37,7 +37,12 @@ inline void RmsNormOverLanes(const RmsNormArgs& args, int64_t token_begin, int64
     const Lanes inverse = Set(1.0f / SquareRoot(mean + args.epsilon));
     WriteRow(
         args.out, token, args.cols,
-        [=](int64_t i) { return Multiply(Multiply(Load(x + i), inverse), Load(w + i)); },
+        [=](int64_t i, auto registers, Lanes* to) __attribute__((always_inline)) {
+          Unroll<decltype(registers)::value>([&](int k) __attribute__((always_inline)) {
+            const int64_t at = i + k * kLanes;
+            to[k] = Multiply(Multiply(Load(x + at), inverse), Load(w + at));
+          });
+        },
         [=](int64_t i, int64_t count) {
           return Multiply(Multiply(LoadFirst(x + i, count), inverse), LoadFirst(w + i, count));
         });
@@ -57,7 +62,12 @@ inline void QuantizeOverLanes(const float* x, int64_t cols, const Activations& o
   for (int64_t token = token_begin; token < token_end; ++token) {
     const float* row = x + token * cols;
     WriteRow(
-        out, token, cols, [=](int64_t i) { return Load(row + i); },
+        out, token, cols,
+        [=](int64_t i, auto registers, Lanes* to) __attribute__((always_inline)) {
+          Unroll<decltype(registers)::value>([&](int k) __attribute__((always_inline)) {
+            to[k] = Load(row + i + k * kLanes);
+          });
+        },
         [=](int64_t i, int64_t count) { return LoadFirst(row + i, count); });
   }
 }

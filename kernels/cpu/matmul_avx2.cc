@@ -249,6 +249,8 @@ struct Product {
     }
   }
 
+  template <WeightFormat kFormat>
+  static constexpr bool kInPlace = false;
   template <WeightFormat kFormat, int kTileGroups>
   static void MultiplySlab(int64_t tokens, const SlabTile& at) {
     using Tile = void (*)(const SlabTile&);

@@ -2,8 +2,11 @@
 //
 // Many tokens: tiles of two row groups by six tokens: a broadcast of activations feeds two
 // products, a register of weights six; twelve sums and twelve accumulators fit the 32 registers.
+// Products, scaling and fused additions share two of four vector pipes (Zen 5); four bits are cheap
+// enough to be unpacked on the others, again for every tile.
 #include <iterator>
 
+#include "kernels/cpu/matmul_in_place_avx512.h"
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/matmul_unpack_avx512.h"
 #include "kernels/cpu/vector_kernels.h"
@@ -13,37 +16,6 @@
 
 namespace baton::avx512 {
 namespace {
-
-inline constexpr int64_t kPrefetchBytes = 8192;
-
-inline __m512i Broadcast4(const int8_t* p) {
-  int32_t word;
-  std::memcpy(&word, p, sizeof(word));
-  return _mm512_set1_epi32(word);
-}
-
-inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, Lanes acc) {
-  float* out = at.out + token * at.out_stride + row;
-  const int64_t rows = at.rows - row;
-  if (rows >= kRowGroup) {
-    Store(out, at.accumulate ? Add(Load(out), acc) : acc);
-  } else {
-    StoreFirst(out, at.accumulate ? Add(LoadFirst(out, rows), acc) : acc, rows);
-  }
-}
-
-inline void Prefetch(const std::byte* p, int64_t bytes) {
-  for (int64_t line = 0; line < bytes; line += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
-  }
-}
-
-// A group of any format (GroupBytes): the lines that all have without a loop.
-inline void PrefetchGroup(const std::byte* p, int64_t bytes) {
-  constexpr int64_t kLeastBytes = 5 * 64;
-  Prefetch(p, kLeastBytes);
-  if (bytes > kLeastBytes) Prefetch(p + kLeastBytes, bytes - kLeastBytes);
-}
 
 template <SumKind kKind, int kTileGroups, int kTileTokens>
 void MultiplyTile(const SlabTile& at) {
@@ -128,45 +100,12 @@ void ChooseTile(std::integer_sequence<int, kTileTokens...>, int64_t tokens, cons
   kByTokens[tokens - 1](at);
 }
 
-// A few tokens against one row group, straight from memory: one stream is faster than several.
-template <WeightFormat kFormat, int kTileTokens>
-void MultiplyFew(const MatMulTile& at) {
-  constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
-  constexpr int kParts = StartsOf(kFormat) == 2 ? 2 : 1;
-  const int64_t groups = at.cols / kQuantGroup;
-  Lanes acc[kTileTokens];
-  for (Lanes& of_token : acc) of_token = Set(0.0f);
-  const std::byte* block = at.weights;
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t in_block = g % kLayout.groups;
-    Prefetch(block + in_block * GroupBytes(kFormat) + kPrefetchBytes, GroupBytes(kFormat));
-    const WeightGroup weights = UnpackGroup<kFormat>(block, in_block);
-    if (in_block == kLayout.groups - 1) block += kLayout.bytes();
-    Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) {
-      const int8_t* a = at.q8 + t * at.cols + g * kQuantGroup;
-      __m512i sum[kParts];
-      for (int part = 0; part < kParts; ++part) {
-        sum[part] = BiasOf(kFormat) == 0
-                        ? _mm512_setzero_si512()
-                        : _mm512_set1_epi32(at.start[(t * groups + g) * kParts + part]);
-      }
-      Unroll<8>([&](auto i) __attribute__((always_inline)) {
-        const int part = i * kParts / 8;
-        sum[part] = _mm512_dpbusd_epi32(sum[part], weights.word[i], Broadcast4(a + 4 * i));
-      });
-      Lanes isum = {_mm512_cvtepi32_ps(sum[0])};
-      if constexpr (kParts == 2) {
-        isum = Fma(weights.half_scales[1], {_mm512_cvtepi32_ps(sum[1])},
-                   Multiply(weights.half_scales[0], isum));
-      }
-      const Lanes product = Multiply(weights.factor, Set(at.scale[t * groups + g]));
-      acc[t] = Fma(product, isum, acc[t]);
-      if constexpr (HasMinimum(kFormat)) {
-        acc[t] = Fma(weights.minimum, Set(at.scaled_sum[t * groups + g]), acc[t]);
-      }
-    });
-  }
-  Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) { StoreRows(at, t, 0, acc[t]); });
+template <WeightFormat kFormat, int kTileGroups, int... kTileTokens>
+void ChooseInPlace(std::integer_sequence<int, kTileTokens...>, int64_t tokens, const MatMulTile& at,
+                   float* sums, const std::byte* ahead) {
+  using Tile = void (*)(const MatMulTile&, float*, const std::byte*);
+  static constexpr Tile kByTokens[] = {MultiplyNibbles<kFormat, kTileGroups, kTileTokens + 1>...};
+  kByTokens[tokens - 1](at, sums, ahead);
 }
 
 // start = −bias · Σ a over each group's 32 activations, or over each of its halves: eight groups at
@@ -235,6 +174,15 @@ struct Product {
       }
       weights += group_bytes;
     }
+  }
+
+  template <WeightFormat kFormat>
+  static constexpr bool kInPlace = IsUnpackedInPlace(kFormat);
+  template <WeightFormat kFormat, int kTileGroups>
+  static void MultiplyInPlace(int64_t tokens, const MatMulTile& at, float* sums,
+                              const std::byte* ahead) {
+    ChooseInPlace<kFormat, kTileGroups>(std::make_integer_sequence<int, kTokens<kFormat>>(), tokens,
+                                        at, sums, ahead);
   }
 
   template <WeightFormat kFormat, int kTileGroups>

@@ -3,7 +3,8 @@
 // Float weights, and quantised ones against few tokens, are read in place: tiles of a few tokens
 // and row groups, whose accumulators stay in registers. Quantised weights against more tokens are
 // unpacked once, a slab of one or two row groups and up to 32·kSlabGroups columns at a time, which
-// stays in the first-level cache while every tile of tokens is multiplied with it.
+// stays in the first-level cache while every tile of tokens is multiplied with it; or, where
+// unpacking is cheap beside the products (Product::kInPlace), by every tile of tokens again.
 //
 // Included by matmul_avx2.cc and matmul_avx512.cc, which supply the tiles: a FloatProduct (see
 // MultiplyFloats) and a Product (see MultiplyQuantized). Everything has internal linkage.
@@ -14,105 +15,13 @@
 #include <utility>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/plain_kernels.h"
 #include "kernels/cpu/unroll.h"
 
 namespace baton {
 namespace {
-
-// How a group of 32 columns is summed.
-enum class SumKind {
-  kMinimum,  // weights as they are; then the minimum
-  kBiased,   // weights are kept as q + bias, so a sum starts from −bias · Σ a
-  kHalves,   // biased, sixteen columns at a time, each half with an integer scale
-};
-constexpr SumKind SumKindOf(WeightFormat format) {
-  if (format == WeightFormat::kQ6_K) return SumKind::kHalves;
-  return HasMinimum(format) ? SumKind::kMinimum : SumKind::kBiased;
-}
-// By how much the weights that the products take exceed q: they are unsigned, as stored; Q8_0's are
-// made so.
-constexpr int BiasOf(WeightFormat format) {
-  return format == WeightFormat::kQ8_0 ? 128 : ZeroPointOf(format);
-}
-// Sums per group that start from a bias.
-constexpr int64_t StartsOf(WeightFormat format) {
-  if (BiasOf(format) == 0) return 0;
-  return SumKindOf(format) == SumKind::kHalves ? 2 : 1;
-}
-
-inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// A few tokens against one or more row groups; pointers are at the first token and row group.
-struct MatMulTile {
-  const std::byte* weights;
-  int64_t group_bytes;      // of one row group
-  int64_t cols;             // of the matrix
-  const float* f32;         // [tokens, cols]
-  const int8_t* q8;         // [tokens, cols]
-  const float* scale;       // [tokens, cols / 32]
-  const float* scaled_sum;  // [tokens, cols / 32]
-  const int32_t* start;     // [tokens, cols / 32, StartsOf(format)]
-  float* out;               // [tokens, out_stride]
-  int64_t out_stride;
-  int64_t rows;  // to store: 16 per row group, fewer in the last
-  bool accumulate;
-};
-
-inline MatMulTile TileAt(const MatMulArgs& args, int64_t token, int64_t row, int64_t row_end,
-                         const int32_t* start) {
-  MatMulTile at = {};
-  const int64_t cols = args.weight.cols;
-  at.group_bytes = RowGroupBytes(args.weight.format, cols);
-  at.weights = args.weight.data + row / kRowGroup * at.group_bytes;
-  at.cols = cols;
-  if (args.x.f32 != nullptr) at.f32 = args.x.f32 + token * cols;
-  if (args.x.q8 != nullptr) {
-    at.q8 = args.x.q8 + token * cols;
-    at.scale = args.x.scale + token * (cols / kQuantGroup);
-    if (args.x.scaled_sum != nullptr) {
-      at.scaled_sum = args.x.scaled_sum + token * (cols / kQuantGroup);
-    }
-  }
-  at.start = start;
-  at.out = args.out + token * args.out_stride + row;
-  at.out_stride = args.out_stride;
-  at.rows = row_end - row;
-  at.accumulate = args.accumulate;
-  return at;
-}
-
-// The same tile from a later row group on.
-inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
-  at.weights += row_group * at.group_bytes;
-  at.out += row_group * kRowGroup;
-  at.rows -= row_group * kRowGroup;
-  return at;
-}
-
-// The same tile from a later token on; `starts` is StartsOf(format). Quantised formats.
-inline MatMulTile FromToken(MatMulTile at, int64_t token, int64_t starts) {
-  const int64_t groups = at.cols / kQuantGroup;
-  at.q8 += token * at.cols;
-  at.scale += token * groups;
-  if (at.scaled_sum != nullptr) at.scaled_sum += token * groups;
-  if (at.start != nullptr) at.start += token * groups * starts;
-  at.out += token * at.out_stride;
-  return at;
-}
-
-// Calls tile(first, count) for tokens [0, tokens), at most kMost at once and as evenly as that
-// allows.
-template <int64_t kMost, typename Tile>
-[[gnu::always_inline]] inline void ForEachTokenTile(int64_t tokens, const Tile& tile) {
-  int64_t first = 0;
-  for (int64_t tiles = (tokens + kMost - 1) / kMost; tiles > 0; --tiles) {
-    const int64_t count = (tokens - first + tiles - 1) / tiles;
-    tile(first, count);
-    first += count;
-  }
-}
 
 // Float weights: `row_groups` row groups, as many at once as a tile takes.
 template <WeightFormat kFormat, int kTileTokens, typename FloatProduct>
@@ -213,13 +122,21 @@ constexpr int64_t GroupBytes(WeightFormat format) {
   return BlockLayoutOf(format).bytes() / BlockLayoutOf(format).groups;
 }
 
-// acc[t] += what kRowGroups row groups give token t, for at most kBlockTokens tokens.
+// Sums of a panel: [token, row of at most kPanelRowGroups row groups].
+inline constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
+struct PanelSums {
+  alignas(64) float acc[kBlockTokens * kAccStride];
+};
+
+// acc[t] = what kRowGroups row groups give token t, for at most kBlockTokens tokens.
 // Product::Unpack(weights of the first row group, bytes of one, first group, groups, slab);
 // Product::MultiplySlab(count, tile).
 template <WeightFormat kFormat, int kRowGroups, typename Product>
-inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
-                              int64_t acc_stride) {
+inline void MultiplySlabs(const MatMulTile& at, int64_t tokens, float* acc) {
   Slab slab;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < kRowGroups * kRowGroup; ++i) acc[t * kAccStride + i] = 0;
+  }
   const int64_t row_stride = at.cols / kQuantGroup;
   for (int64_t first = 0; first < row_stride; first += kSlabGroups) {
     const int64_t groups = SmallerOf(kSlabGroups, row_stride - first);
@@ -227,7 +144,7 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
     Product::template Unpack<kFormat, kRowGroups>(at.weights, at.group_bytes, first, groups, slab);
     ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
       SlabTile tile =
-          SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, acc_stride);
+          SlabTileAt(at, slab, StartsOf(kFormat), first, groups, token, acc, kAccStride);
       tile.ahead_bytes = GroupBytes(kFormat);
       for (int r = 0; token == 0 && r < kRowGroups; ++r) {
         tile.ahead[r] = next < row_stride
@@ -239,24 +156,32 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc,
   }
 }
 
-// Sums of a panel: [token, row of at most kPanelRowGroups row groups].
-inline constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
-struct PanelSums {
-  alignas(64) float acc[kBlockTokens * kAccStride];
-};
+// The same, straight from memory where Product::kInPlace<format>:
+// Product::MultiplyInPlace(count, tile, acc, what the next row groups are read from or null).
+template <WeightFormat kFormat, int kRowGroups, typename Product>
+inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc) {
+  if constexpr (Product::template kInPlace<kFormat>) {
+    ForEachTokenTile<Product::template kTokens<kFormat>>(tokens, [&](int64_t token, int64_t count) {
+      Product::template MultiplyInPlace<kFormat, kRowGroups>(
+          count, FromToken(at, token, StartsOf(kFormat)), acc + token * kAccStride,
+          token == 0 ? at.weights + kRowGroups * at.group_bytes : nullptr);
+    });
+  } else {
+    MultiplySlabs<kFormat, kRowGroups, Product>(at, tokens, acc);
+  }
+}
 
-// Adds what `row_groups` row groups give each token to acc [tokens, kAccStride].
+// Sets acc [tokens, kAccStride] to what `row_groups` row groups give each token.
 template <WeightFormat kFormat, typename Product>
 inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_groups, float* acc) {
   constexpr int64_t kRowGroups = Product::kRowGroups;
   int64_t r = 0;
   for (; r + kRowGroups <= row_groups; r += kRowGroups) {
     MultiplyRowGroups<kFormat, kRowGroups, Product>(FromRowGroup(at, r), tokens,
-                                                    acc + r * kRowGroup, kAccStride);
+                                                    acc + r * kRowGroup);
   }
   for (; r < row_groups; ++r) {
-    MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup,
-                                           kAccStride);
+    MultiplyRowGroups<kFormat, 1, Product>(FromRowGroup(at, r), tokens, acc + r * kRowGroup);
   }
 }
 
@@ -266,7 +191,6 @@ inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_group
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
   PanelSums sums;
-  for (int64_t i = 0; i < tokens * kAccStride; ++i) sums.acc[i] = 0;
   SumRowGroups<kFormat, Product>(at, tokens, row_groups, sums.acc);
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < row_groups; ++r) {
@@ -281,7 +205,6 @@ template <WeightFormat kFormat, typename Product>
 inline void MultiplyGatedPanel(const MatMulTile& gate, const MatMulTile& up, int64_t tokens,
                                int64_t rows, int64_t out_cols, const Activations& out) {
   PanelSums sums;
-  for (int64_t i = 0; i < tokens * kAccStride; ++i) sums.acc[i] = 0;
   SumRowGroups<kFormat, Product>(gate, tokens, rows / kRowGroup, sums.acc);
   SumRowGroups<kFormat, Product>(up, tokens, rows / kRowGroup, sums.acc + kAccStride / 2);
   for (int64_t t = 0; t < tokens; ++t) {

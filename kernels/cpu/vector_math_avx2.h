@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/unroll.h"
+
 namespace baton {
 namespace {
 
@@ -23,6 +25,8 @@ struct Lanes {
 inline constexpr int kQueryTile = 2;
 inline constexpr int kScoreGroups = 1;
 inline constexpr int kOutputTile = 2;
+// How many registers of exponentials are computed at once.
+inline constexpr int kExpBatch = 2;
 // Query heads that read one row of K or V together.
 inline constexpr int kDirectQueries = 2;
 
@@ -108,34 +112,72 @@ inline void LargestOfEach(const Lanes* a, Lanes* out) {
 }
 inline float FirstLane(Lanes a) { return _mm256_cvtss_f32(a.lo); }
 
-inline __m256 Exp8(__m256 a) {
+// NUMERICS §2 of kCount registers, step by step for all of them: one after the other, they would
+// wait in the processor's queues for their own steps.
+template <int kCount>
+[[gnu::always_inline]] inline void ExpOfEights(const __m256* a, __m256* out) {
   const __m256 magic = _mm256_set1_ps(12582912.0f);
-  const __m256 x = _mm256_min_ps(_mm256_set1_ps(88.3762626647949f), a);  // keeps NaN
-  const __m256 t = _mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504088896341f)), magic);
-  const __m256 n = _mm256_sub_ps(t, magic);
-  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693359375f), x);
-  r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
-  __m256 p = _mm256_set1_ps(1.9875691500e-4f);
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
-  p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
-  // The low bits of t hold n; its upper ones leave by the shift.
-  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
-  const __m256 scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
-  const __m256 kept = _mm256_cmp_ps(a, _mm256_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
-  const __m256 nan = _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
-  return _mm256_blendv_ps(_mm256_and_ps(kept, scaled), _mm256_add_ps(a, a), nan);
+  __m256 t[kCount];
+  __m256 r[kCount];
+  __m256 p[kCount];
+  const auto each = [](const auto& step) __attribute__((always_inline)) { Unroll<kCount>(step); };
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm256_min_ps(_mm256_set1_ps(88.3762626647949f), a[i]);  // keeps NaN
+    t[i] = _mm256_add_ps(_mm256_mul_ps(r[i], _mm256_set1_ps(1.44269504088896341f)), magic);
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    p[i] = _mm256_sub_ps(t[i], magic);
+    r[i] = _mm256_fmadd_ps(p[i], _mm256_set1_ps(-0.693359375f), r[i]);
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm256_fmadd_ps(p[i], _mm256_set1_ps(2.12194440e-4f), r[i]);
+    p[i] = _mm256_set1_ps(1.9875691500e-4f);
+  });
+  constexpr float kCoefficients[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                     1.6666665459e-1f, 5.0000001201e-1f};
+  Unroll<5>([&](int k) __attribute__((always_inline)) {
+    each([&](int i) __attribute__((always_inline)) {
+      p[i] = _mm256_fmadd_ps(p[i], r[i], _mm256_set1_ps(kCoefficients[k]));
+    });
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    p[i] = _mm256_fmadd_ps(p[i], _mm256_mul_ps(r[i], r[i]), r[i]);
+  });
+  // The low bits of t hold n; its upper ones leave by the shift. A NaN has come to p as it is.
+  each([&](int i) __attribute__((always_inline)) {
+    const __m256 exponent = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t[i]), 23));
+    const __m256 ordered = _mm256_cmp_ps(a[i], a[i], _CMP_ORD_Q);
+    const __m256 kept =
+        _mm256_cmp_ps(a[i], _mm256_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
+    p[i] = _mm256_add_ps(p[i], _mm256_set1_ps(1.0f));
+    const __m256i scaled = _mm256_add_epi32(_mm256_castps_si256(p[i]),
+                                            _mm256_castps_si256(_mm256_and_ps(ordered, exponent)));
+    out[i] = _mm256_and_ps(kept, _mm256_castsi256_ps(scaled));
+  });
 }
-// NUMERICS §2.
-inline Lanes Exp(Lanes a) { return {Exp8(a.lo), Exp8(a.hi)}; }
+template <int kCount>
+inline void ExpOfAll(const Lanes* a, Lanes* out) {
+  __m256 eights[2 * kCount];
+  Unroll<kCount>([&](int i) __attribute__((always_inline)) {
+    eights[2 * i] = a[i].lo;
+    eights[2 * i + 1] = a[i].hi;
+  });
+  ExpOfEights<2 * kCount>(eights, eights);
+  Unroll<kCount>([&](int i) __attribute__((always_inline)) {
+    out[i] = {eights[2 * i], eights[2 * i + 1]};
+  });
+}
+inline Lanes Exp(Lanes a) {
+  Lanes out;
+  ExpOfAll<1>(&a, &out);
+  return out;
+}
 // Exp of kCount numbers, each in every lane of its own register.
 template <int kCount>
 inline void ExpOfEach(const Lanes* a, Lanes* out) {
   for (int n = 0; n < kCount; ++n) {
-    const __m256 one = Exp8(a[n].lo);
+    __m256 one;
+    ExpOfEights<1>(&a[n].lo, &one);
     out[n] = {one, one};
   }
 }
@@ -227,6 +269,14 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   const int sum = _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 2) - 32 * 128;
   *scale = group_scale;
   *scaled_sum = group_scale * static_cast<float>(sum);
+}
+
+// How many groups of a row are quantised at once.
+inline constexpr int kGroupsAtOnce = 1;
+template <int kGroups>
+inline void QuantizeGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
+  static_assert(kGroups == 1);
+  QuantizeGroup(a[0], a[1], q, scale, scaled_sum);
 }
 
 // ---- rotary pairs ---------------------------------------------------------------------------

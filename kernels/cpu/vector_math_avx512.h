@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/unroll.h"
+
 namespace baton {
 namespace {
 
@@ -31,6 +33,8 @@ struct Lanes {
 inline constexpr int kQueryTile = 3;
 inline constexpr int kScoreGroups = 2;
 inline constexpr int kOutputTile = 4;
+// How many registers of exponentials are computed at once.
+inline constexpr int kExpBatch = 6;
 // Query heads that read one row of K or V together.
 inline constexpr int kDirectQueries = 4;
 
@@ -95,42 +99,74 @@ inline void SpreadQuarters(__m512 a, Lanes* out) {
   if constexpr (kCount > 2) out[2] = {_mm512_shuffle_f32x4(a, a, 0xaa)};
   if constexpr (kCount > 3) out[3] = {_mm512_shuffle_f32x4(a, a, 0xff)};
 }
-// out[n]: every lane the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
+// Every lane of quarter n is the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
 template <int kCount>
-inline void LargestOfEach(const Lanes* a, Lanes* out) {
+inline __m512 LargestQuarters(const Lanes* a) {
   static_assert(kCount <= 4);
   const __m512 low = LargerEight(a[0].v, a[kCount > 1 ? 1 : 0].v);
   const __m512 high =
       kCount > 2 ? LargerEight(a[kCount > 2 ? 2 : 0].v, a[kCount > 3 ? 3 : 0].v) : low;
   __m512 largest = LargerFour(low, high);
   largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0x4e));
-  largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0xb1));
-  SpreadQuarters<kCount>(largest, out);
+  return _mm512_max_ps(largest, _mm512_permute_ps(largest, 0xb1));
+}
+// out[n]: every lane the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
+template <int kCount>
+inline void LargestOfEach(const Lanes* a, Lanes* out) {
+  SpreadQuarters<kCount>(LargestQuarters<kCount>(a), out);
 }
 inline float FirstLane(Lanes a) { return _mm512_cvtss_f32(a.v); }
 
-// NUMERICS §2.
-inline Lanes Exp(Lanes a) {
+// NUMERICS §2 of kCount numbers, step by step for all of them: one after the other, they would wait
+// in the processor's queues for their own steps.
+template <int kCount>
+[[gnu::always_inline]] inline void ExpOfAll(const Lanes* a, Lanes* out) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
-  const __m512 x = _mm512_min_ps(_mm512_set1_ps(88.3762626647949f), a.v);  // keeps NaN
-  const __m512 t = _mm512_add_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), magic);
-  const __m512 n = _mm512_sub_ps(t, magic);
-  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
-  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
-  // The low bits of t hold n; its upper ones leave by the shift.
-  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
-  const __m512 scaled = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
-  const __mmask16 kept =
-      _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
-  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-  return {_mm512_mask_add_ps(_mm512_maskz_mov_ps(kept, scaled), nan, a.v, a.v)};
+  __m512 t[kCount];
+  __m512 r[kCount];
+  __m512 p[kCount];
+  const auto each = [](const auto& step) __attribute__((always_inline)) { Unroll<kCount>(step); };
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm512_min_ps(_mm512_set1_ps(88.3762626647949f), a[i].v);  // keeps NaN
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    t[i] = _mm512_mul_ps(r[i], _mm512_set1_ps(1.44269504088896341f));
+  });
+  each([&](int i) __attribute__((always_inline)) { t[i] = _mm512_add_ps(t[i], magic); });
+  each([&](int i) __attribute__((always_inline)) { p[i] = _mm512_sub_ps(t[i], magic); });
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm512_fmadd_ps(p[i], _mm512_set1_ps(-0.693359375f), r[i]);
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    r[i] = _mm512_fmadd_ps(p[i], _mm512_set1_ps(2.12194440e-4f), r[i]);
+    p[i] = _mm512_set1_ps(1.9875691500e-4f);
+  });
+  constexpr float kCoefficients[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                                     1.6666665459e-1f, 5.0000001201e-1f};
+  Unroll<5>([&](int k) __attribute__((always_inline)) {
+    each([&](int i) __attribute__((always_inline)) {
+      p[i] = _mm512_fmadd_ps(p[i], r[i], _mm512_set1_ps(kCoefficients[k]));
+    });
+  });
+  each([&](int i) __attribute__((always_inline)) {
+    p[i] = _mm512_fmadd_ps(p[i], _mm512_mul_ps(r[i], r[i]), r[i]);
+  });
+  each([&](int i)
+           __attribute__((always_inline)) { p[i] = _mm512_add_ps(p[i], _mm512_set1_ps(1.0f)); });
+  // The low bits of t hold n; its upper ones leave by the shift. A NaN has come to p as it is.
+  each([&](int i) __attribute__((always_inline)) {
+    const __mmask16 ordered = _mm512_cmp_ps_mask(a[i].v, a[i].v, _CMP_ORD_Q);
+    const __mmask16 kept =
+        _mm512_cmp_ps_mask(a[i].v, _mm512_set1_ps(-87.3365478515625f), _CMP_NLT_UQ);  // or NaN
+    const __m512i exponent = _mm512_maskz_slli_epi32(ordered, _mm512_castps_si512(t[i]), 23);
+    out[i] = {
+        _mm512_castsi512_ps(_mm512_maskz_add_epi32(kept, _mm512_castps_si512(p[i]), exponent))};
+  });
+}
+inline Lanes Exp(Lanes a) {
+  Lanes out;
+  ExpOfAll<1>(&a, &out);
+  return out;
 }
 
 // Exp of kCount <= 4 numbers, each in every lane of its own register.
@@ -205,6 +241,59 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   const int sum = _mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 2) - 32 * 128;
   *scale = group_scale;
   *scaled_sum = group_scale * static_cast<float>(sum);
+}
+
+// The low bytes of 64 integers, in their order.
+inline __m512i LowBytes(const __m512i* a) {
+  const __m512i low = _mm512_set1_epi32(255);
+  const __m512i bytes = _mm512_packus_epi16(
+      _mm512_packus_epi32(_mm512_and_si512(a[0], low), _mm512_and_si512(a[1], low)),
+      _mm512_packus_epi32(_mm512_and_si512(a[2], low), _mm512_and_si512(a[3], low)));
+  return _mm512_permutexvar_epi32(
+      _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
+}
+
+// Two neighbouring groups: one reduction, two divisions instead of four.
+inline void QuantizeTwoGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
+  Lanes largest[2];
+  for (int g = 0; g < 2; ++g) {
+    largest[g] = {_mm512_max_ps(_mm512_abs_ps(a[2 * g + 1].v),
+                                _mm512_max_ps(_mm512_abs_ps(a[2 * g].v), _mm512_setzero_ps()))};
+  }
+  // Lanes 0 and 1 from here on: the groups.
+  const __m512 quarters = LargestQuarters<2>(largest);
+  const __m128 amax =
+      _mm_unpacklo_ps(_mm512_castps512_ps128(quarters), _mm512_extractf32x4_ps(quarters, 1));
+  const __m128 most = _mm_set1_ps(127.0f);
+  const __m128 scales = _mm_div_ps(amax, most);
+  const __mmask8 some = _mm_cmp_ps_mask(amax, _mm_setzero_ps(), _CMP_GT_OQ);
+  const __m512 inverses = _mm512_castps128_ps512(_mm_maskz_div_ps(some, most, amax));
+  __m512i rounded[4];
+  for (int i = 0; i < 4; ++i) {
+    const __m512 inverse = _mm512_permutexvar_ps(_mm512_set1_epi32(i / 2), inverses);
+    rounded[i] = RoundInt({_mm512_mul_ps(a[i].v, inverse)});
+  }
+  const __m512i bytes = LowBytes(rounded);
+  _mm512_storeu_si512(q, bytes);
+  __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+  sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_BADC));
+  sums = _mm512_add_epi32(sums, _mm512_shuffle_epi32(sums, _MM_PERM_CDAB));
+  sums = _mm512_add_epi32(sums, _mm512_shuffle_i32x4(sums, sums, 0xb1));
+  const __m128i sum =
+      _mm_unpacklo_epi32(_mm512_castsi512_si128(sums), _mm512_extracti32x4_epi32(sums, 2));
+  _mm_storel_pi(reinterpret_cast<__m64*>(scale), scales);
+  _mm_storel_pi(reinterpret_cast<__m64*>(scaled_sum), _mm_mul_ps(scales, _mm_cvtepi32_ps(sum)));
+}
+
+// How many groups of a row are quantised at once.
+inline constexpr int kGroupsAtOnce = 2;
+template <int kGroups>
+inline void QuantizeGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
+  if constexpr (kGroups == 1) {
+    QuantizeGroup(a[0], a[1], q, scale, scaled_sum);
+  } else {
+    QuantizeTwoGroups(a, q, scale, scaled_sum);
+  }
 }
 
 // ---- rotary pairs ---------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+// How a weight format is summed, and where a tile of a product lies: a few tokens against one or
+// more row groups.
+//
+// Included by matmul_tiles.h and the kernels of tiles. Everything has internal linkage.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/packed_weights.h"
+
+namespace baton {
+namespace {
+
+// How a group of 32 columns is summed.
+enum class SumKind {
+  kMinimum,  // weights as they are; then the minimum
+  kBiased,   // weights are kept as q + bias, so a sum starts from −bias · Σ a
+  kHalves,   // biased, sixteen columns at a time, each half with an integer scale
+};
+constexpr SumKind SumKindOf(WeightFormat format) {
+  if (format == WeightFormat::kQ6_K) return SumKind::kHalves;
+  return HasMinimum(format) ? SumKind::kMinimum : SumKind::kBiased;
+}
+// By how much the weights that the products take exceed q: they are unsigned, as stored; Q8_0's are
+// made so.
+constexpr int BiasOf(WeightFormat format) {
+  return format == WeightFormat::kQ8_0 ? 128 : ZeroPointOf(format);
+}
+// Sums per group that start from a bias.
+constexpr int64_t StartsOf(WeightFormat format) {
+  if (BiasOf(format) == 0) return 0;
+  return SumKindOf(format) == SumKind::kHalves ? 2 : 1;
+}
+
+inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A few tokens against one or more row groups; pointers are at the first token and row group.
+struct MatMulTile {
+  const std::byte* weights;
+  int64_t group_bytes;      // of one row group
+  int64_t cols;             // of the matrix
+  const float* f32;         // [tokens, cols]
+  const int8_t* q8;         // [tokens, cols]
+  const float* scale;       // [tokens, cols / 32]
+  const float* scaled_sum;  // [tokens, cols / 32]
+  const int32_t* start;     // [tokens, cols / 32, StartsOf(format)]
+  float* out;               // [tokens, out_stride]
+  int64_t out_stride;
+  int64_t rows;  // to store: 16 per row group, fewer in the last
+  bool accumulate;
+};
+
+inline MatMulTile TileAt(const MatMulArgs& args, int64_t token, int64_t row, int64_t row_end,
+                         const int32_t* start) {
+  MatMulTile at = {};
+  const int64_t cols = args.weight.cols;
+  at.group_bytes = RowGroupBytes(args.weight.format, cols);
+  at.weights = args.weight.data + row / kRowGroup * at.group_bytes;
+  at.cols = cols;
+  if (args.x.f32 != nullptr) at.f32 = args.x.f32 + token * cols;
+  if (args.x.q8 != nullptr) {
+    at.q8 = args.x.q8 + token * cols;
+    at.scale = args.x.scale + token * (cols / kQuantGroup);
+    if (args.x.scaled_sum != nullptr) {
+      at.scaled_sum = args.x.scaled_sum + token * (cols / kQuantGroup);
+    }
+  }
+  at.start = start;
+  at.out = args.out + token * args.out_stride + row;
+  at.out_stride = args.out_stride;
+  at.rows = row_end - row;
+  at.accumulate = args.accumulate;
+  return at;
+}
+
+// The same tile from a later row group on.
+inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
+  at.weights += row_group * at.group_bytes;
+  at.out += row_group * kRowGroup;
+  at.rows -= row_group * kRowGroup;
+  return at;
+}
+
+// The same tile from a later token on; `starts` is StartsOf(format). Quantised formats.
+inline MatMulTile FromToken(MatMulTile at, int64_t token, int64_t starts) {
+  const int64_t groups = at.cols / kQuantGroup;
+  at.q8 += token * at.cols;
+  at.scale += token * groups;
+  if (at.scaled_sum != nullptr) at.scaled_sum += token * groups;
+  if (at.start != nullptr) at.start += token * groups * starts;
+  at.out += token * at.out_stride;
+  return at;
+}
+
+// Calls tile(first, count) for tokens [0, tokens), at most kMost at once and as evenly as that
+// allows.
+template <int64_t kMost, typename Tile>
+[[gnu::always_inline]] inline void ForEachTokenTile(int64_t tokens, const Tile& tile) {
+  int64_t first = 0;
+  for (int64_t tiles = (tokens + kMost - 1) / kMost; tiles > 0; --tiles) {
+    const int64_t count = (tokens - first + tiles - 1) / tiles;
+    tile(first, count);
+    first += count;
+  }
+}
+
+}  // namespace
+}  // namespace baton
