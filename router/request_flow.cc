@@ -53,7 +53,7 @@ RequestFlow::Actions RequestFlow::OnRoute(const RoutePlan& plan) {
   if (state_ != State::kRouting) return {};
   plan_ = plan;
   prefill_ = PrefillState::kNone;
-  tokens_in_attempt_ = false;
+  tokens_in_attempt_ = prompt_is_there_ = false;
   ++attempt_;
   Actions actions;
   if (!started_sent_) actions.push_back({.kind = Kind::kSendStarted});
@@ -99,10 +99,11 @@ RequestFlow::Actions RequestFlow::OnTicket(int32_t attempt) {
 
 RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
   if (!Current(attempt)) return {};
-  tokens_forwarded_ = tokens_in_attempt_ = true;
+  tokens_forwarded_ = tokens_in_attempt_ = prompt_is_there_ = true;
   return {{.kind = Kind::kForwardTokens}};
 }
 
+// One that had all its tokens from an earlier worker ends before the others' KV has come.
 RequestFlow::Actions RequestFlow::OnChoiceFinished(int32_t attempt) {
   if (!Current(attempt)) return {};
   tokens_forwarded_ = tokens_in_attempt_ = true;
@@ -215,7 +216,7 @@ RequestFlow::Actions RequestFlow::OnPrefillFailed(int32_t attempt, absl::Status)
     state_ = State::kEnded;
     return {{.kind = Kind::kFinish}};
   }
-  if (state_ != State::kDecoding || tokens_in_attempt_) return {};
+  if (state_ != State::kDecoding || prompt_is_there_) return {};
   return {{.kind = Kind::kPrefillLocally, .attempt = attempt_, .worker = plan_.decode}};
 }
 

@@ -134,7 +134,8 @@ class RequestFlow {
   bool decode_open_ = false;
   bool started_sent_ = false;
   bool tokens_forwarded_ = false;
-  bool tokens_in_attempt_ = false;  // this attempt's worker gave some
+  bool tokens_in_attempt_ = false;  // this attempt's worker gave some, or the end of a choice
+  bool prompt_is_there_ = false;    // on this attempt's worker, since it gave tokens
   bool queueing_locally_ = false;
   int32_t attempt_ = 0;
   int32_t failures_ = 0;  // in a row

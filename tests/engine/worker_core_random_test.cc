@@ -94,7 +94,7 @@ class RandomWorker {
         return;
       }
       case 3:
-        return bench_.core->Cancel(Pick(4) + (bench_.last_handle < 6 ? 1 : bench_.last_handle - 4));
+        return bench_.core->Cancel(PickHandle());
       case 4:
         bench_.clock.AdvanceUs(Pick(1500));
         bench_.core->CheckDeadlines();
@@ -112,8 +112,26 @@ class RandomWorker {
       case 9:
         return bench_.core->PollTransfers();
       default:
-        if (bench_.core->has_work()) bench_.core->Step();
+        if (bench_.core->has_work()) Step();
     }
+  }
+
+  RequestHandle PickHandle() {
+    return Pick(4) + (bench_.last_handle < 6 ? 1 : bench_.last_handle - 4);
+  }
+
+  // Now and then somebody leaves in the middle.
+  void Step() {
+    if (Pick(4) > 0) return bench_.core->Step();
+    const RequestHandle leaves = PickHandle();
+    uint32_t chunks = Pick(3);
+    bench_.runner.after_chunk = [&] {
+      if (chunks-- == 0) bench_.cancels.Add(leaves);
+    };
+    bench_.core->Step();
+    bench_.runner.after_chunk = nullptr;
+    bench_.core->Cancel(leaves);
+    bench_.cancels.Remove(leaves);
   }
 
   // The pool changes its size now and then; what retires is gone as soon as nobody holds it.

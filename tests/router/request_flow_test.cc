@@ -68,6 +68,20 @@ TEST(RequestFlow, TheEndOfAChoiceIsAPartOfTheAnswer) {
   EXPECT_EQ(flow.lost_workers(), 1);
 }
 
+// Nothing but the failed prefill would tell its worker that no KV comes for the other choices.
+TEST(RequestFlow, AChoiceThatHadItsTokensBeforeDoesNotMeanThatThePromptIsThere) {
+  RequestFlow flow(3, 2);
+  flow.Start();
+  flow.OnRoute(Local());
+  flow.OnTokens(1);
+  flow.OnDecodeFailed(1, absl::UnavailableError("lost"));
+  flow.OnRoute(Remote());
+  flow.OnTicket(2);
+  flow.OnChoiceFinished(2);
+  EXPECT_THAT(Kinds(flow.OnPrefillFailed(2, absl::AbortedError("the hand-off failed"))),
+              ElementsAre(Kind::kPrefillLocally));
+}
+
 TEST(RequestFlow, AFailedPrefillIsHandedToTheDecodeWorker) {
   RequestFlow flow(3, 2);
   flow.Start();

@@ -241,15 +241,16 @@ void SimEngine::Step() {
   Wake();
 }
 
+// Kept in the queue's time: a clock that jumps brings deadlines nearer, not the timer of before.
 void SimEngine::SetDeadlineTimer() {
   const std::optional<int64_t> next_us = core_->CheckDeadlines();
-  // A timer whose time has passed was set before the clock jumped.
-  const bool is_set = deadline_timer_us_ > node_.clock().NowUs();
-  if (!next_us || (is_set && deadline_timer_us_ <= *next_us)) return;
-  deadline_timer_us_ = *next_us;
-  const int64_t delay_us = std::max<int64_t>(0, *next_us - node_.clock().NowUs());
-  node_.Post(delay_us, [this, due = *next_us] {
-    if (deadline_timer_us_ != due) return;
+  if (!next_us) return;
+  const int64_t now_us = node_.queue().now_us();
+  const int64_t at_us = now_us + std::max<int64_t>(0, *next_us - node_.clock().NowUs());
+  if (deadline_timer_us_ > now_us && deadline_timer_us_ <= at_us) return;
+  deadline_timer_us_ = at_us;
+  node_.Post(at_us - now_us, [this, at_us] {
+    if (deadline_timer_us_ != at_us) return;
     deadline_timer_us_ = 0;
     Wake();
   });

@@ -135,7 +135,7 @@ class SimEngine {
   int64_t step_begin_us_ = 0;  // of the last one, by the node's clock
   int64_t step_us_ = 0;        // how long it takes
   bool stopping_ = false;
-  int64_t deadline_timer_us_ = 0;  // of the node's clock; 0: none set
+  int64_t deadline_timer_us_ = 0;  // in the queue's time; 0: none set
 };
 
 // What workers of one scenario share with each other.
