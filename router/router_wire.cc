@@ -21,9 +21,10 @@ const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
 // Without how the pool is cut, in which workers may differ.
 // Whose answers are equal bit for bit. Which protocol versions can talk the workers find out.
 std::string FingerprintText(const v1::KvFingerprint& wire) {
-  return absl::StrCat(wire.model(), "|", wire.backend(), "|", wire.numerics_revision(), "|",
-                      wire.kv_type(), "|", wire.layers(), "|", wire.kv_heads(), "|",
-                      wire.head_dim(), "|", wire.rope());
+  return absl::StrCat("model ", wire.model(), ", KV type ", wire.kv_type(), ", backend ",
+                      wire.backend(), ", numerics revision ", wire.numerics_revision(), ", ",
+                      wire.layers(), " layers, ", wire.kv_heads(), " KV heads of ", wire.head_dim(),
+                      ", RoPE ", wire.rope());
 }
 
 absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
