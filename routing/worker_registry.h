@@ -66,6 +66,7 @@ struct WorkerReport {
   int32_t available_blocks = 0;    // free, or cached and evictable
   int64_t pool_tokens = 0;         // that its whole pool holds; 0: not told
   int32_t context_length = 0;      // tokens of a sequence there, at most; 0: not told
+  int32_t max_running = 0;         // sequences of a step there, at most; 0: not told
   int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used there
   int64_t kv_bytes_per_token = 0;  // 0: not told
 
@@ -105,6 +106,8 @@ struct WorkerRecord {
   // What it has to do. This router's own part is exact at any time; a finished request does not
   // count until the next heartbeat says so.
   int32_t Load() const { return active + others; }
+  // A request would have to wait there.
+  bool AtLimit() const { return report.max_running > 0 && Load() >= report.max_running; }
   // Until it has computed all prompts that this router gave it, one after the other. The first may
   // take longer than was expected, but then nothing is known of how much longer.
   int64_t BacklogUs(int64_t now_us) const;
