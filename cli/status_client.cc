@@ -86,6 +86,10 @@ void PrintTable(const v1::GetStatusResponse& status) {
                                    pool.retiring_blocks());
     }
   }
+  for (const v1::RefusedWorker& worker : status.refused_workers()) {
+    std::cout << absl::StrFormat("refused: %s at %s, %d ms ago: %s\n", worker.worker_id(),
+                                 worker.address(), worker.heard_ms(), worker.reason());
+  }
   PrintIndex(status.index());
 }
 

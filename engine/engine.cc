@@ -364,6 +364,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.cache = cache_->Stats();
   status.block_size = options_.block_size;
   status.context_length = options_.context_length;
+  status.max_running = options_.max_running;
   status.bytes_per_block = pool_.layout().bytes_per_block();
   status.layout = std::string(KvLayoutKindName(options_.layout));
   status.kv_type = std::string(KvTypeName(options_.kv_type));

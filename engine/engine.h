@@ -33,6 +33,7 @@ struct EngineStatus {
   KvCacheStats cache;
   int32_t block_size = 0;
   int32_t context_length = 0;
+  int32_t max_running = 0;
   int64_t bytes_per_block = 0;
   std::string layout;
   std::string kv_type;

@@ -1,10 +1,9 @@
 #include "engine/engine_options.h"
 
-#include <sys/sysinfo.h>
-
 #include <algorithm>
 
 #include "common/str_cat.h"
+#include "engine/available_memory.h"
 
 namespace baton {
 namespace {
@@ -31,10 +30,9 @@ absl::Status SettleCacheOptions(EngineOptions& options) {
 }
 
 int64_t DefaultKvCacheMiB() {
-  struct sysinfo info = {};
-  if (sysinfo(&info) != 0) return kLargestDefaultMiB;
-  const int64_t free_bytes = static_cast<int64_t>(info.freeram + info.bufferram) * info.mem_unit;
-  return std::clamp(free_bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
+  const int64_t bytes = AvailableMemoryBytes();
+  if (bytes < 0) return kLargestDefaultMiB;
+  return std::clamp(bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
 }
 
 void RegisterSettings(EngineOptions& options, SettingList& settings) {
@@ -47,8 +45,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
                "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
   settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
                "tokens in a KV block, a power of two");
-  settings.Add("kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
-               "size of the KV pool; 0: 1024, or a quarter of the memory that is free if less");
+  settings.Add(
+      "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
+      "size of the KV pool; 0: 1024, or a quarter of the memory that is available if less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib");
   settings.Add(

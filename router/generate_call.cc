@@ -84,6 +84,7 @@ absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::Generat
   return_prompt_ = request.include_prompt_token_ids();
   const int32_t context_length = model->description().context_length;
   prepared.choices = AnswerChoices(ChoicesFromWire(request), static_cast<size_t>(context_length));
+  prepared.open_ended = !sampling_.has_max_tokens();
   prepared.new_tokens = sampling_.has_max_tokens() ? sampling_.max_tokens() : context_length;
   prepared.cache_namespace = MakeNamespace({.tenant = request.tenant(),
                                             .cache_salt = request.cache_salt(),

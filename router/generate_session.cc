@@ -159,7 +159,9 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
       {.prompt_hashes = hashes,
        .prompt_tokens = static_cast<int32_t>(choices.TokensToGoOn(request_.prompt)),
        .sequence_tokens = static_cast<int64_t>(request_.prompt.size()) + request_.new_tokens,
-       .least_room = route_.room,
+       // Nothing is promised before the first token: a smaller worker may do.
+       .least_room = request_.open_ended && !flow_.resumes() ? 0 : route_.room,
+       .open_ended = request_.open_ended,
        .placement = flow_.placement(),
        .excluded = flow_.excluded(),
        .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",

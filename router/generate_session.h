@@ -63,7 +63,8 @@ class GenerateSession {
     std::vector<Hash128> prompt_hashes;
     CacheNamespace cache_namespace{0};
     AnswerChoices choices{1};
-    int64_t new_tokens = 0;  // of a choice, at most
+    int64_t new_tokens = 0;   // of a choice, at most
+    bool open_ended = false;  // the client named no limit
     Placement placement = Placement::kAutomatic;
     // Whose tokens the prompt's are: its fingerprint; empty: of whoever is there.
     std::string model = {};

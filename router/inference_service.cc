@@ -90,6 +90,13 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   response->set_ready(host_.core->ready());
   *response->mutable_index() = IndexStatusToWire(
       host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());
+  for (const RefusedWorkers::Refusal& refusal : refused_->Late()) {
+    v1::RefusedWorker& shown = *response->add_refused_workers();
+    shown.set_worker_id(ReplaceInvalidUtf8(refusal.worker_id));
+    shown.set_address(ReplaceInvalidUtf8(refusal.address));
+    shown.set_reason(ReplaceInvalidUtf8(refusal.reason));
+    shown.set_heard_ms(refusal.heard_ms);
+  }
   response->set_routing_policy(RoutingPolicyName(host_.options->routing.policy));
   return Reply(context, absl::OkStatus());
 }

@@ -8,14 +8,16 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/generate_call.h"
 #include "router/heartbeat_board.h"
+#include "router/refused_workers.h"
 
 namespace baton {
 
 class InferenceService final : public v1::Inference::CallbackService {
  public:
   // All that is pointed to must outlive every call; the gate tells when the last one is gone.
-  InferenceService(const GenerateHost& host, CallGate* gate, HeartbeatBoard* board)
-      : host_(host), gate_(gate), board_(board) {}
+  InferenceService(const GenerateHost& host, CallGate* gate, const HeartbeatBoard* board,
+                   const RefusedWorkers* refused)
+      : host_(host), gate_(gate), board_(board), refused_(refused) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -43,7 +45,8 @@ class InferenceService final : public v1::Inference::CallbackService {
 
   const GenerateHost host_;
   CallGate* const gate_;
-  HeartbeatBoard* const board_;
+  const HeartbeatBoard* const board_;
+  const RefusedWorkers* const refused_;
 };
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/shown_text.h"
 #include "router/router_wire.h"
 
 namespace baton {
@@ -22,9 +23,16 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
   response->set_accepted(status.ok());
   if (status.ok()) {
     board_->Put(request->status());
+    refused_->Remove(request->status().worker_id(), Epoch(request->status().epoch()));
     fetcher_->MaybeFetch();
   } else {
-    response->set_reason(std::string(status.message()));
+    const std::string reason(status.message());
+    response->set_reason(reason);
+    const v1::WorkerStatus& worker = request->status();
+    if (refused_->Put(worker.worker_id(), Epoch(worker.epoch()), worker.address(), reason)) {
+      LOG(WARNING) << "worker " << Printable(worker.worker_id()) << " at "
+                   << Printable(worker.address()) << " is refused: " << Printable(reason);
+    }
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -8,6 +8,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/heartbeat_board.h"
 #include "router/model_fetcher.h"
+#include "router/refused_workers.h"
 #include "router/router_core.h"
 
 namespace baton {
@@ -15,8 +16,9 @@ namespace baton {
 class RegistryService final : public v1::Registry::CallbackService {
  public:
   // All must outlive the service.
-  RegistryService(RouterCore* core, HeartbeatBoard* board, ModelFetcher* fetcher)
-      : core_(core), board_(board), fetcher_(fetcher) {}
+  RegistryService(RouterCore* core, HeartbeatBoard* board, RefusedWorkers* refused,
+                  ModelFetcher* fetcher)
+      : core_(core), board_(board), refused_(refused), fetcher_(fetcher) {}
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
@@ -25,6 +27,7 @@ class RegistryService final : public v1::Registry::CallbackService {
  private:
   RouterCore* const core_;
   HeartbeatBoard* const board_;
+  RefusedWorkers* const refused_;
   ModelFetcher* const fetcher_;
 };
 

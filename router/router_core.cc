@@ -22,6 +22,7 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeySeed
               .patience_us = options.index_wait_ms * 1000,
               .key_seeds = key_seeds}),
       registry_({.model = options.pin_model,
+                 .mixed_fingerprints = options.mixed_fingerprints,
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers,
                  .longest_look_us = kLongestTickUs},
@@ -151,11 +152,13 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   }
   if (most_held > 0) input.held_prefix = question.prompt_hashes[most_held - 1].low;
   Route route;
-  ASSIGN_OR_RETURN(route.room, ExcludeTooSmall(question, input));
+  RETURN_IF_ERROR(ExcludeTooSmall(question, input));
   ASSIGN_OR_RETURN(route.plan,
                    policy_->Choose(input, {registry_.workers(), &speeds_, clock_->NowUs()}));
   const WorkerReport& decode = registry_.Find(route.plan.decode)->report;
   route.decode_id = decode.id;
+  route.room =
+      question.least_room > 0 ? question.least_room : decode.RoomFor(question.sequence_tokens);
   route.decode_fingerprint = decode.fingerprint;
   route.decode_address = decode.address;
   route.decode_epoch = decode.epoch;
@@ -178,25 +181,45 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   return route;
 }
 
-absl::StatusOr<int64_t> RouterCore::ExcludeTooSmall(const RouteQuestion& question,
-                                                    RoutingInput& input) const {
+int64_t RouterCore::MostRoom(const RouteQuestion& question, const RoutingInput& input) const {
   int64_t most = 0;
   for (const WorkerRecord& worker : registry_.workers()) {
-    if (!MayDecode(input, worker)) continue;
-    most = std::max(most, worker.report.RoomFor(question.sequence_tokens));
+    if (MayDecode(input, worker)) {
+      most = std::max(most, worker.report.RoomFor(question.sequence_tokens));
+    }
   }
+  return most;
+}
+
+int64_t RouterCore::LeastRoom(const RouteQuestion& question, const RoutingInput& input,
+                              int64_t most) const {
+  if (question.least_room > 0) return question.least_room;
+  if (!question.open_ended) return most;
+  const int64_t least =
+      std::min(most, int64_t{question.prompt_tokens} + RouteQuestion::kLeastAnswerTokens);
+  int64_t most_now = 0;
+  for (const WorkerRecord& worker : registry_.workers()) {
+    if (MayDecode(input, worker) && !worker.AtLimit()) {
+      most_now = std::max(most_now, worker.report.RoomFor(question.sequence_tokens));
+    }
+  }
+  return std::max(least, most_now);
+}
+
+absl::Status RouterCore::ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const {
+  const int64_t most = MostRoom(question, input);
   if (most > 0 && most < question.least_room) {
     return absl::UnavailableError(
         absl::StrCat("no decode worker is left that can hold ", question.least_room,
                      " tokens of the request; at most ", most, " fit into one"));
   }
-  const int64_t least = question.least_room > 0 ? question.least_room : most;
+  const int64_t least = LeastRoom(question, input, most);
   for (const WorkerRecord& worker : registry_.workers()) {
     if (worker.CanDecode() && worker.report.RoomFor(question.sequence_tokens) < least) {
       input.excluded.insert(worker.number);
     }
   }
-  return least;
+  return absl::OkStatus();
 }
 
 void RouterCore::WorkerDone(WorkerNumber number) {

@@ -38,7 +38,7 @@ struct Route {
   std::string prefill_address;
   Epoch prefill_epoch{0};
   int32_t decode_batch = 0;    // sequences on the decode worker, this one included
-  int64_t room = 0;            // tokens of the sequence that the decode worker can hold
+  int64_t room = 0;            // tokens of the sequence: where the answer ends at the latest
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
   Epoch pull_source_epoch{0};
@@ -49,6 +49,8 @@ struct Route {
 };
 
 struct RouteQuestion {
+  static constexpr int64_t kLeastAnswerTokens = 256;
+
   std::span<const Hash128> prompt_hashes;
   int32_t prompt_tokens = 0;
   // The sequence with the whole answer, at most. Only those decode workers are chosen that can hold
@@ -56,6 +58,9 @@ struct RouteQuestion {
   // promised ends must not depend on the worker that goes on with it.
   int64_t sequence_tokens = 0;
   int64_t least_room = 0;
+  // The client asked for no length. Then only those count that are not at their limits; where all
+  // are, whoever can hold the prompt and kLeastAnswerTokens of an answer may be chosen.
+  bool open_ended = false;
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded = {};
   std::string fingerprint = {};  // of the decode worker; empty: any
@@ -130,8 +135,12 @@ class RouterCore {
 
  private:
   bool HasFleetLocked() const;
-  // Excludes workers as of RouteQuestion::sequence_tokens; returns the room of those that are left.
-  absl::StatusOr<int64_t> ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const;
+  // The most of the sequence that any decode worker can hold; 0: there is none.
+  int64_t MostRoom(const RouteQuestion& question, const RoutingInput& input) const;
+  // How much the one that is chosen must hold.
+  int64_t LeastRoom(const RouteQuestion& question, const RoutingInput& input, int64_t most) const;
+  // Excludes workers as of RouteQuestion::sequence_tokens.
+  absl::Status ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const;
 
   const RouterOptions options_;
   const Clock* const clock_;

@@ -49,6 +49,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
                "Name or fingerprint of the one model to serve: workers with another are refused. "
                "Empty: that of the first worker.");
+  settings.Add("mixed-fingerprints", &options.mixed_fingerprints,
+               "Workers of one model whose answers can differ (KV type, backend, numerics, RoPE) "
+               "serve together: who answers decides about the bits.");
   RegisterRoutingSettings(options.routing, settings);
   settings.Add("worker-expiry-ms", &options.worker_expiry_ms, int64_t{100}, int64_t{3'600'000},
                "A worker that was silent for so long is gone, in milliseconds.");

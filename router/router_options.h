@@ -17,6 +17,7 @@ struct RouterOptions {
   std::string advertise;  // host in the `ready` line; empty: the listen host
   RoutingOptions routing;
   std::string pin_model;  // name or fingerprint; empty: the first worker's
+  bool mixed_fingerprints = false;
   int64_t worker_expiry_ms = 3000;
   int64_t worker_silence_ms = 900;
   int32_t max_workers = 4096;

@@ -31,7 +31,7 @@ RouterServer::RouterServer(const RouterOptions& options)
       streams_(std::chrono::milliseconds(options_.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.max_workers),
-      registry_service_(&core_, &board_, &fetcher_),
+      registry_service_(&core_, &board_, &refused_, &fetcher_),
       inference_service_({.options = &options_,
                           .core = &core_,
                           .channels = &channels_,
@@ -39,7 +39,7 @@ RouterServer::RouterServer(const RouterOptions& options)
                           .streams = &streams_,
                           .text_tasks = &text_tasks_,
                           .clock = &clock_},
-                         &gate_, &board_) {}
+                         &gate_, &board_, &refused_) {}
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options) {
   std::unique_ptr<RouterServer> out(new RouterServer(options));

@@ -44,6 +44,7 @@ class RouterServer {
   WorkerChannels channels_;
   WorkerWatch watch_;
   HeartbeatBoard board_;
+  RefusedWorkers refused_{&clock_};
   CallGate gate_;
   StreamWatch streams_;
   ModelFetcher fetcher_;

@@ -20,9 +20,10 @@ const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
 // Without how the pool is cut, in which workers may differ.
 // Whose answers are equal bit for bit. Which protocol versions can talk the workers find out.
 std::string FingerprintText(const v1::KvFingerprint& wire) {
-  return absl::StrCat(wire.model(), "|", wire.backend(), "|", wire.numerics_revision(), "|",
-                      wire.kv_type(), "|", wire.layers(), "|", wire.kv_heads(), "|",
-                      wire.head_dim(), "|", wire.rope());
+  return absl::StrCat("model ", wire.model(), ", KV type ", wire.kv_type(), ", backend ",
+                      wire.backend(), ", numerics revision ", wire.numerics_revision(), ", ",
+                      wire.layers(), " layers, ", wire.kv_heads(), " KV heads of ", wire.head_dim(),
+                      ", RoPE ", wire.rope());
 }
 
 absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
@@ -90,6 +91,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
   out.pool_tokens = int64_t{std::max(0, status.pool().limit_blocks())} * out.block_size;
   out.context_length = std::max(0, status.context_length());
+  out.max_running = std::max(0, status.max_running());
   out.min_prefix_tokens = std::clamp(status.pool().min_prefix_tokens(), 0, 1 << 30);
   constexpr int64_t kMostBytesPerBlock = int64_t{1} << 40;
   out.kv_bytes_per_token =

@@ -1,12 +1,19 @@
 #include "routing/worker_registry.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
 namespace baton {
+namespace {
+
+// A worker's word may be long.
+std::string Shown(const std::string& text) { return text.substr(0, WorkerRegistry::kMaxNameBytes); }
+
+}  // namespace
 
 int64_t WorkerRecord::BacklogUs(int64_t now_us) const {
   if (prompts.empty()) return 0;
@@ -50,10 +57,11 @@ absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
 
 absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
                                             const WorkerReport& report) const {
-  if (before.model != report.model || before.role != report.role ||
-      before.prefix_cache != report.prefix_cache) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", report.id, " changed its model, role or prefix cache within one epoch"));
+  if (before.model != report.model || before.fingerprint != report.fingerprint ||
+      before.role != report.role || before.prefix_cache != report.prefix_cache) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", report.id,
+                     " changed its model, fingerprint, role or prefix cache within one epoch"));
   }
   return absl::OkStatus();
 }
@@ -63,6 +71,12 @@ absl::Status WorkerRegistry::CheckNew(const WorkerReport& report, int64_t replac
   if (others > 0 && report.model != fleet_model_) {
     return absl::FailedPreconditionError(
         absl::StrCat("model ", report.model, " differs from the fleet's model ", fleet_model_));
+  }
+  if (others > 0 && !options_.mixed_fingerprints && report.fingerprint != fleet_fingerprint_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the worker's answers may differ from the fleet's: it has ", Shown(report.fingerprint),
+        "; the fleet has ", Shown(fleet_fingerprint_),
+        "; it is taken when the last of those has left, or with --mixed-fingerprints"));
   }
   if (others >= options_.max_workers) {
     return absl::ResourceExhaustedError(
@@ -105,6 +119,7 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   WorkerRecord* worker = FindIncarnation(report.id, report.epoch);
   if (worker == nullptr) {
     fleet_model_ = report.model;
+    fleet_fingerprint_ = report.fingerprint;
     worker = &workers_.emplace_back();
     worker->number = WorkerNumber(next_number_++);
   }
@@ -225,7 +240,9 @@ WorkerRecord* WorkerRegistry::FindMutable(WorkerNumber number) {
 void WorkerRegistry::RemoveAt(size_t index) {
   departed_.push_back(workers_[index].number);
   workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(index));
-  if (workers_.empty()) fleet_model_.clear();
+  if (!workers_.empty()) return;
+  fleet_model_.clear();
+  fleet_fingerprint_.clear();
 }
 
 void WorkerRegistry::Bury(size_t index) {

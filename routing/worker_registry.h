@@ -10,6 +10,8 @@
 //    they have no order.
 //  - The fleet serves one model: that of the first worker. Another model is refused by name while
 //    any worker is there; where the options pin a model, another one is refused always.
+//  - The same holds for the fingerprint, unless the options allow several: a request's answer must
+//    not depend on who gives it. When the last worker of the old one has gone, a new one is taken.
 //  - One address is one worker, and one id is one worker: an incarnation takes over the id or the
 //    address of another only when that one has left or has been silent for `take_over_us`; before,
 //    it is refused. So nobody evicts a worker that lives, and a worker that was killed and
@@ -64,6 +66,7 @@ struct WorkerReport {
   int32_t available_blocks = 0;    // free, or cached and evictable
   int64_t pool_tokens = 0;         // that its whole pool holds; 0: not told
   int32_t context_length = 0;      // tokens of a sequence there, at most; 0: not told
+  int32_t max_running = 0;         // sequences of a step there, at most; 0: not told
   int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used there
   int64_t kv_bytes_per_token = 0;  // 0: not told
 
@@ -103,6 +106,8 @@ struct WorkerRecord {
   // What it has to do. This router's own part is exact at any time; a finished request does not
   // count until the next heartbeat says so.
   int32_t Load() const { return active + others; }
+  // A request would have to wait there.
+  bool AtLimit() const { return report.max_running > 0 && Load() >= report.max_running; }
   // Until it has computed all prompts that this router gave it, one after the other. The first may
   // take longer than was expected, but then nothing is known of how much longer.
   int64_t BacklogUs(int64_t now_us) const;
@@ -110,6 +115,7 @@ struct WorkerRecord {
 
 struct RegistryOptions {
   std::string model;  // name or fingerprint that every worker must have; empty: the first one's
+  bool mixed_fingerprints = false;  // workers of one model whose answers differ serve together
   int64_t expiry_us = 3'000'000;
   int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
   int32_t max_workers = 4096;
@@ -127,9 +133,9 @@ class WorkerRegistry {
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
       : options_(options), clock_(clock) {}
 
-  // FailedPrecondition (another model than the fleet's or the pinned one, an epoch that has ended,
-  // an id or address in use), InvalidArgument (a field without sense), ResourceExhausted (too many
-  // workers).
+  // FailedPrecondition (another model or fingerprint than the fleet's or the pinned one, an epoch
+  // that has ended, an id or address in use), InvalidArgument (a field without sense),
+  // ResourceExhausted (too many workers).
   absl::Status Heartbeat(WorkerReport report);
   // Ignored when that incarnation is not there.
   void Leave(const std::string& id, Epoch epoch);
@@ -180,6 +186,7 @@ class WorkerRegistry {
   std::vector<WorkerRecord> workers_;
   std::vector<WorkerNumber> departed_;
   std::string fleet_model_;
+  std::string fleet_fingerprint_;  // of whoever registered last
   absl::flat_hash_map<Incarnation, int64_t> buried_until_us_;
 };
 

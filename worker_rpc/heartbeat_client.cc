@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/shown_text.h"
 #include "rpc/channel.h"
 
 namespace baton {
@@ -13,14 +14,6 @@ namespace {
 
 constexpr int64_t kHeartbeatTimeoutMs = 1000;
 constexpr int64_t kGoodbyeTimeoutMs = 500;
-
-// Reasons tell how long ago something was, which is no news.
-bool SameButForNumbers(std::string a, std::string b) {
-  for (std::string* text : {&a, &b}) {
-    std::erase_if(*text, [](char c) { return c >= '0' && c <= '9'; });
-  }
-  return a == b;
-}
 
 }  // namespace
 
@@ -68,11 +61,12 @@ void HeartbeatClient::Run(const std::string& router) {
     const std::string trouble = !status.ok()          ? status.error_message()
                                 : response.accepted() ? ""
                                                       : response.reason();
-    if (!SameButForNumbers(trouble, last_trouble)) {  // once per change, not once a second
+    // Once per change, not once a second: reasons tell how long ago something was.
+    if (!SameButForNumbers(trouble, last_trouble)) {
       if (trouble.empty()) {
         LOG(INFO) << "router " << router << ": registered";
       } else {
-        LOG(WARNING) << "router " << router << ": not registered: " << trouble;
+        LOG(WARNING) << "router " << router << ": not registered: " << Printable(trouble);
       }
       last_trouble = trouble;
     }

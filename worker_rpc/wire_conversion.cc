@@ -367,6 +367,7 @@ v1::WorkerStatus WorkerStatusToWire(const WorkerIdentity& identity, Epoch epoch,
   out.set_epoch(epoch.value());
   *out.mutable_pool() = PoolToWire(status);
   out.set_context_length(status.context_length);
+  out.set_max_running(status.max_running);
   out.set_waiting(status.waiting);
   out.set_running(status.running);
   out.set_waiting_for_kv(status.waiting_for_kv);

@@ -115,6 +115,43 @@ TEST(RouterCore, ChoosesOnlyWorkersThatHoldAsMuchOfTheAnswerAsAny) {
                                         "request; at most 2000 fit into one"});
 }
 
+TEST(RouterCore, SmallerDecodeWorkersServeAnswersWithoutALimitWhereTheLargeOnesCannotTakeThemNow) {
+  const SystemClock clock;
+  RouterCore core(RouterOptions(), &clock);
+  const auto add = [&core](const std::string& id, int64_t pool_tokens) {
+    WorkerReport report = Report(id);
+    report.pool_tokens = pool_tokens;
+    report.max_running = 2;
+    ASSERT_TRUE(core.Heartbeat(report).ok());
+  };
+  add("large", 4000);
+  add("small", 1000);
+  add("tiny", 300);
+  const auto ask = [&core](bool open_ended, const absl::flat_hash_set<WorkerNumber>& excluded) {
+    return core.ChooseRoute({.prompt_hashes = {},
+                             .prompt_tokens = 100,
+                             .sequence_tokens = 8000,
+                             .open_ended = open_ended,
+                             .excluded = excluded});
+  };
+  const absl::StatusOr<Route> first = ask(true, {});
+  EXPECT_EQ(first->decode_id, "large");
+  EXPECT_EQ(first->room, 4000);
+  const absl::StatusOr<Route> refused = ask(true, {first->plan.decode});
+  EXPECT_EQ(refused->decode_id, "small") << "the large one refused it";
+  EXPECT_EQ(refused->room, 1000);
+  core.WorkerDone(refused->plan.decode);
+  EXPECT_EQ(ask(true, {})->decode_id, "large");
+  EXPECT_EQ(ask(true, {})->decode_id, "small") << "the large one has two already";
+  EXPECT_EQ(ask(false, {})->decode_id, "large") << "who names a length gets it";
+  EXPECT_EQ(ask(true, {})->decode_id, "small");
+  std::set<std::string> chosen;
+  for (int i = 0; i < 6; ++i) chosen.insert(ask(true, {})->decode_id);
+  EXPECT_EQ(chosen, (std::set<std::string>{"large", "small"}))
+      << "all are at their limits, and the tiny one cannot hold "
+      << RouteQuestion::kLeastAnswerTokens << " tokens of an answer";
+}
+
 TEST(RouterCore, LearnsFromTheWorkersThatAreThere) {
   const SystemClock clock;
   RouterCore core(RouterOptions(), &clock);

@@ -199,6 +199,45 @@ TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainWhenItHasAnswered) {
   EXPECT_TRUE(registry_.workers()[0].Usable());
 }
 
+TEST_F(WorkerRegistryTest, AnotherFingerprintIsRefusedUntilTheLastOfTheOldHasGone) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  ASSERT_TRUE(registry_.Heartbeat(Report("b", 1)).ok());
+  WorkerReport newer = Report("c", 1);
+  newer.fingerprint = "m-int8";
+  for (const WorkerRole role : {WorkerRole::kDecode, WorkerRole::kPrefill, WorkerRole::kBoth}) {
+    newer.role = role;
+    const absl::Status status = registry_.Heartbeat(newer);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("has m-int8; the fleet has m-f16"));
+  }
+  registry_.Leave("a", Epoch(1));
+  EXPECT_FALSE(registry_.Heartbeat(newer).ok()) << "b is still there";
+  clock_.AdvanceUs(3'000'001);
+  EXPECT_TRUE(registry_.Heartbeat(newer).ok());
+  EXPECT_THAT(std::string(registry_.Heartbeat(Report("b", 1)).message()),
+              HasSubstr("has m-f16; the fleet has m-int8"));
+}
+
+TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherFingerprintButNotWithinItsEpoch) {
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
+  clock_.AdvanceUs(2'000'000);
+  WorkerReport newer = Report("a", 1);
+  newer.fingerprint = "m-int8";
+  EXPECT_THAT(std::string(registry_.Heartbeat(newer).message()), HasSubstr("fingerprint"));
+  newer.epoch = Epoch(2);
+  EXPECT_TRUE(registry_.Heartbeat(newer).ok());
+}
+
+TEST_F(WorkerRegistryTest, FingerprintsAreMixedWhereTheOperatorSaysSo) {
+  WorkerRegistry registry({.model = "", .mixed_fingerprints = true}, &clock_);
+  ASSERT_TRUE(registry.Heartbeat(Report("a", 1)).ok());
+  WorkerReport other = Report("b", 1);
+  other.fingerprint = "m-int8";
+  EXPECT_TRUE(registry.Heartbeat(other).ok());
+  EXPECT_TRUE(registry.Heartbeat(Report("a", 1)).ok());
+  EXPECT_FALSE(registry.Heartbeat(Report("c", 1, "another model")).ok());
+}
+
 TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) {
   WorkerReport other = Report("b", 1);
   WorkerReport prefill = Report("p", 1);
@@ -220,12 +259,23 @@ TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) 
   EXPECT_TRUE(registry_.Find(a)->Usable());
   EXPECT_THAT(registry_.SetSilent({}), IsEmpty());
 
-  other.fingerprint = "another model";
-  ASSERT_TRUE(registry_.Heartbeat(other).ok());
-  EXPECT_THAT(registry_.SetSilent({a}), IsEmpty()) << "b cannot go on with a's answers";
-  EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p));
   registry_.Leave("p", Epoch(1));
   EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p)) << "of calls that still run there";
+}
+
+TEST_F(WorkerRegistryTest, AWorkerOfAnotherFingerprintTakesNoSilentWorkersPlaceButAPrefillWorkers) {
+  WorkerRegistry registry({.model = "", .mixed_fingerprints = true}, &clock_);
+  WorkerReport other = Report("b", 1);
+  other.fingerprint = "m-int8";
+  WorkerReport prefill = Report("p", 1);
+  prefill.role = WorkerRole::kPrefill;
+  for (const WorkerReport& report : {Report("a", 1), other, prefill}) {
+    ASSERT_TRUE(registry.Heartbeat(report).ok());
+  }
+  const WorkerNumber a = registry.workers()[0].number;
+  const WorkerNumber p = registry.workers()[2].number;
+  EXPECT_THAT(registry.SetSilent({a}), IsEmpty()) << "b cannot go on with a's answers";
+  EXPECT_THAT(registry.SetSilent({p}), UnorderedElementsAre(p));
 }
 
 TEST_F(WorkerRegistryTest, FieldsWithoutSenseAreRefused) {

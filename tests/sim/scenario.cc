@@ -83,6 +83,7 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     for (SimWorker::Options& worker : scenario.workers) worker.engine.layer_pieces = kSimLayers;
   }
   scenario.router.index_units = 256;
+  scenario.router.mixed_fingerprints = true;  // blocks and layouts of many kinds
   scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;
   scenario.router.routing.local_continuation_tokens = random.OneIn(3) ? 512 : 6;
 }
@@ -305,6 +306,7 @@ Scenario SmallScenario() {
                       {.id = "decode1", .role = WorkerRole::kDecode, .engine = engine},
                       {.id = "decode2", .role = WorkerRole::kDecode, .engine = engine}};
   scenario.router.index_units = 256;
+  scenario.router.mixed_fingerprints = true;  // blocks and layouts of many kinds
   scenario.router.routing.local_prefill_tokens = 2;
   scenario.router.routing.local_continuation_tokens = 2;
   scenario.pulls = 1;
