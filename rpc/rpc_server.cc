@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "rpc/channel.h"
 
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen));
   }
   out->port_ = bound_port;
-  out->address_ = absl::StrCat(wanted.host, ":", bound_port);
+  out->address_ = JoinHostPort(wanted.host, bound_port);
   out->names_ = std::move(names);
   out->SetServing(false);
   return out;
