@@ -1,7 +1,6 @@
 #include "router/inference_service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -23,11 +22,6 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl
   return reactor;
 }
 
-int64_t MicrosecondsLeft(const grpc::CallbackServerContext& context) {
-  const auto left = context.deadline() - std::chrono::system_clock::now();
-  return std::chrono::duration_cast<std::chrono::microseconds>(left).count();
-}
-
 // Ends a stream before it has begun.
 class RefusedStream final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
@@ -43,14 +37,15 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return new RefusedStream(pass.status());
-  const absl::Status timely = host_.core->MayWait(MicrosecondsLeft(*context), request->priority());
+  const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
+  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request->priority());
   if (!timely.ok()) return new RefusedStream(timely);
   const auto model = host_.core->model();
   const size_t tokens =
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
   const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(*request), 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
-  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context,
+  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context, deadline,
                                              request->priority());
   call->Hold();
   call->Start(*request);
