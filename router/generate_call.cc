@@ -53,7 +53,10 @@ void GenerateCall::Start(const v1::GenerateRequest& request) {
     status = host_.text_tasks->Post(request.ByteSizeLong(), priority_,
                                     [self = Self(), copy] { self->PrepareAndRun(*copy); });
   }
-  if (status.ok()) return;
+  if (!status.ok()) Refuse(std::move(status));
+}
+
+void GenerateCall::Refuse(absl::Status status) {
   std::lock_guard lock(state_mutex_);
   session_.OnClientGone(std::move(status));
 }

@@ -61,6 +61,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
   // wrong. `request` may go when this returns.
   void Start(const v1::GenerateRequest& request);
+  // Instead of Start.
+  void Refuse(absl::Status status);
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;

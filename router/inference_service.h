@@ -14,11 +14,12 @@ namespace baton {
 class InferenceService final : public v1::Inference::CallbackService {
  public:
   // All that is pointed to must outlive every call; the gate tells when the last one is gone.
-  InferenceService(const GenerateHost& host, CallGate* gate, HeartbeatBoard* board)
-      : host_(host), gate_(gate), board_(board) {}
+  InferenceService(const GenerateHost& host, CallGate* gate, HeartbeatBoard* board);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
+    return Begin(context, *request, absl::OkStatus());
+  }
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override;
@@ -33,6 +34,10 @@ class InferenceService final : public v1::Inference::CallbackService {
                                       v1::GetStatusResponse* response) override;
 
  private:
+  // `parsed`: whether the request is one.
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Begin(grpc::CallbackServerContext* context,
+                                                        const v1::GenerateRequest& request,
+                                                        absl::Status parsed);
   // Answers with the status of `work` when a text thread has run it. Request and response live
   // until then, even those of a call that was cancelled.
   grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,

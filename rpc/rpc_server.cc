@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/listening_sockets.h"
+#include "rpc/parsed_request.h"
 
 namespace baton {
 
@@ -65,6 +66,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt(wanted));
   static std::once_flag plugins;
   std::call_once(plugins, [] {
+    LimitProtobufLog();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
