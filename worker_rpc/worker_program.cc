@@ -77,8 +77,20 @@ std::string MakeWorkerId(const std::string& prefix) {
   return absl::StrCat(prefix, "-", host, "-", getpid());
 }
 
+// Before anything is loaded.
+absl::Status CheckListen(const WorkerOptions& options) {
+  for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
+                                   std::pair("--transfer-listen", &options.transfer_listen)}) {
+    const absl::Status status = ParseHostPort(*text).status();
+    const bool without_tcp = text->empty() && text == &options.transfer_listen;
+    if (!status.ok() && !without_tcp)
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
 // The host that others are told of who listens at `listen` and was not told how they reach it.
-// Empty where `listen` is none.
+// Empty where `listen` is.
 std::string HostToAdvertise(const std::string& option, const std::string& listen) {
   const absl::StatusOr<HostPort> where = ParseHostPort(listen);
   if (!where.ok()) return "";
@@ -151,12 +163,17 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CommandLine line(program.description, program.name);
-  line.Add("--router", &options.routers, "HOST:PORT of a router to register with; repeatable.");
+  line.Add("--router", &options.routers, "HOST:PORT of a router to register with; repeatable.")
+      .IsHostPort();
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   (void)nice(options.nice);  // before there are threads, which inherit it
+  if (absl::Status status = CheckListen(options); !status.ok()) {
+    std::cerr << program.name << ": " << status.message() << "\n";
+    return ExitCodeOf(status);
+  }
   ChooseAdvertised(options);
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   if (options.transport != TransferMedium::kShm) {
