@@ -119,7 +119,9 @@ int Chat(const ChatOptions& options) {
 void AddChatCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand("chat", "Talk with the model through a router");
   auto options = std::make_shared<ChatOptions>();
-  command.Add("--router", &options->client.router, "HOST:PORT of the router").ShowDefault();
+  command.Add("--router", &options->client.router, "HOST:PORT of the router")
+      .IsHostPort()
+      .ShowDefault();
   command.Add("--system", &options->system, "A system message to begin with");
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
   AddSamplingFlags(command, options->sampling);

@@ -47,6 +47,7 @@ void AddClearCacheCommand(CommandLine& line) {
       line.AddCommand("clear-cache", "A running worker forgets its cached prefixes");
   auto options = std::make_shared<ClearOptions>();
   command.Add("--worker", &options->worker, "HOST:PORT of the worker (see `baton status`)")
+      .IsHostPort()
       .Required();
   command.Add("--tenant", &options->tenant, "Only what requests with this tenant left");
   command.Add("--cache-salt", &options->cache_salt, "Only what requests with this salt left");

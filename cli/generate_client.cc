@@ -42,7 +42,9 @@ int Generate(GenerateOptions& options) {
 void AddGenerateCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand("generate", "Answer through a router");
   auto options = std::make_shared<GenerateOptions>();
-  command.Add("--router", &options->client.router, "HOST:PORT of the router").ShowDefault();
+  command.Add("--router", &options->client.router, "HOST:PORT of the router")
+      .IsHostPort()
+      .ShowDefault();
   command
       .Add("--timeout-ms", &options->client.timeout_ms,
            "Deadline of each request in milliseconds; 0: none")

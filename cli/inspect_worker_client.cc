@@ -90,7 +90,9 @@ int InspectWorker(const std::string& address) {
 void AddInspectWorkerCommand(CommandLine& inspect) {
   CommandLine& command = inspect.AddCommand("worker", "Block tables and pool of a running worker");
   auto address = std::make_shared<std::string>();
-  command.Add("--worker", address.get(), "HOST:PORT of the worker (see `baton status`)").Required();
+  command.Add("--worker", address.get(), "HOST:PORT of the worker (see `baton status`)")
+      .IsHostPort()
+      .Required();
   command.OnRun([address] { return InspectWorker(*address); });
 }
 

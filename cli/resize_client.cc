@@ -46,6 +46,7 @@ void AddResizeCommand(CommandLine& line) {
       "resize", "Grow or shrink the KV pool of a running worker (one with --kv-cache-max-mib)");
   auto options = std::make_shared<ResizeOptions>();
   command.Add("--worker", &options->worker, "HOST:PORT of the worker (see `baton status`)")
+      .IsHostPort()
       .Required();
   CommandLine::Option mib =
       command.Add("--kv-cache-mib", &options->kv_cache_mib, "The new size in MiB");

@@ -165,7 +165,9 @@ int Status(const StatusOptions& options) {
 void AddStatusCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand("status", "Show workers, pools and queues");
   auto options = std::make_shared<StatusOptions>();
-  command.Add("--router", &options->client.router, "HOST:PORT of the router").ShowDefault();
+  command.Add("--router", &options->client.router, "HOST:PORT of the router")
+      .IsHostPort()
+      .ShowDefault();
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.OnRun([options] { return Status(*options); });
 }

@@ -1,12 +1,14 @@
 #include "common/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/exit_code.h"
+#include "common/host_port.h"
 
 namespace baton {
 namespace {
@@ -83,6 +85,12 @@ CommandLine::Option& CommandLine::Option::Range(double minimum, double maximum) 
 
 CommandLine::Option& CommandLine::Option::OneOf(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::IsHostPort() {
+  option_->check(
+      [](const std::string& text) { return std::string(CheckHostPort(text).message()); });
   return *this;
 }
 
@@ -200,7 +208,8 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app_->exit(error) == 0 ? kExitSuccess : kExitUsage;
+    if (app_->exit(error) != 0) return kExitUsage;
+    return std::cout.flush() ? kExitSuccess : kExitFailed;  // the help may not have been written
   }
   return std::nullopt;
 }

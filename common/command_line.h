@@ -50,6 +50,8 @@ class CommandLine {
     Option& Range(int64_t minimum, int64_t maximum);
     Option& Range(double minimum, double maximum);
     Option& OneOf(const std::vector<std::string>& values);
+    // Of text, or of each text of a list: HOST:PORT to connect to (common/host_port.h).
+    Option& IsHostPort();
     // The help shows the field's value of now.
     Option& ShowDefault();
     // Of a list: one value for each time the option is named. Else it takes all up to the next one.

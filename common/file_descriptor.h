@@ -22,6 +22,8 @@ class FileDescriptor {
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }  // negative: none
+  // To another owner.
+  int Release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

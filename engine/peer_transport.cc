@@ -44,11 +44,13 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOption
   const ShortSliceForNewThreads beside_threads_that_compute;
   absl::StatusOr<std::unique_ptr<KvTransport>> created =
       CreateSocketTransport(endpoints, transport);
-  if (!created.ok() && options.transfer_shm && FallBackToTcp(created.status(), options)) {
-    endpoints.shm_name.clear();
-    created = CreateSocketTransport(endpoints, std::move(transport));
-  }
-  return created;
+  if (created.ok() || !options.transfer_shm) return created;
+  endpoints.shm_name.clear();
+  absl::StatusOr<std::unique_ptr<KvTransport>> without_shm =
+      CreateSocketTransport(endpoints, std::move(transport));
+  // Where that fails too, shared memory was not what is wrong.
+  if (!without_shm.ok() || !FallBackToTcp(created.status(), options)) return created;
+  return without_shm;
 }
 
 }  // namespace baton

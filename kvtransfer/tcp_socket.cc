@@ -9,37 +9,14 @@
 #include <cstring>
 #include <memory>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 
 namespace baton {
 namespace {
 
 constexpr char kScheme[] = "tcp:";
-
-struct HostPort {
-  std::string host;
-  uint16_t port;
-};
-
-absl::StatusOr<HostPort> SplitHostPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  int port;
-  if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address \"", text, "\" does not end in a port of 0 to 65535"));
-  }
-  std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  if (host.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("address \"", text, "\" has no host"));
-  }
-  return HostPort{std::move(host), static_cast<uint16_t>(port)};
-}
 
 absl::StatusOr<SocketAddress> Lookup(const HostPort& where, int flags) {
   addrinfo hints{};
@@ -102,7 +79,7 @@ absl::StatusOr<SocketAddress> ParseTcpAddress(const std::string& address) {
     return absl::InvalidArgumentError(
         absl::StrCat("address \"", address, "\" does not start with ", kScheme));
   }
-  ASSIGN_OR_RETURN(HostPort where, SplitHostPort(address.substr(sizeof(kScheme) - 1)));
+  ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address.substr(sizeof(kScheme) - 1)));
   if (where.port == 0) {
     return absl::InvalidArgumentError(absl::StrCat("address \"", address, "\" has port 0"));
   }
@@ -110,12 +87,11 @@ absl::StatusOr<SocketAddress> ParseTcpAddress(const std::string& address) {
 }
 
 std::string FormatTcpAddress(const SocketAddress& address) {
-  const bool v6 = address.storage.ss_family == AF_INET6;
-  return absl::StrCat(kScheme, v6 ? "[" : "", address.host(), v6 ? "]" : "", ":", address.port());
+  return absl::StrCat(kScheme, JoinHostPort(address.host(), address.port()));
 }
 
 absl::StatusOr<SocketAddress> ResolveHostPort(const std::string& host_port) {
-  ASSIGN_OR_RETURN(HostPort where, SplitHostPort(host_port));
+  ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(host_port));
   return Lookup(where, AI_NUMERICSERV);
 }
 
@@ -123,10 +99,7 @@ absl::StatusOr<SocketAddress> ResolveHost(const std::string& host, uint16_t port
   return Lookup({host, port}, AI_NUMERICSERV);
 }
 
-bool IsWildcard(const SocketAddress& address) {
-  const std::string host = address.host();
-  return host == "0.0.0.0" || host == "::";
-}
+bool IsWildcard(const SocketAddress& address) { return IsWildcardHost(address.host()); }
 
 absl::StatusOr<FileDescriptor> ListenTcp(const SocketAddress& address) {
   FileDescriptor listener(

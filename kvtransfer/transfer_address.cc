@@ -2,20 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "kvtransfer/unix_socket.h"
 
 namespace baton {
-namespace {
-
-// "HOST:PORT" or "[::1]:PORT", but not "::1".
-bool NamesPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  return text[colon - 1] == ']' || text.find(':') == colon;
-}
-
-}  // namespace
 
 bool IsShmAddress(const std::string& address) { return address.starts_with("shm:"); }
 
@@ -58,10 +49,9 @@ absl::StatusOr<FileDescriptor> StartConnect(const std::string& address) {
 absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
                                                 const std::string& advertised) {
   ASSIGN_OR_RETURN(SocketAddress address, LocalAddress(listener));
-  if (NamesPort(advertised)) {
-    ASSIGN_OR_RETURN(address, ResolveHostPort(advertised));
-  } else if (!advertised.empty()) {
-    ASSIGN_OR_RETURN(address, ResolveHost(advertised, address.port()));
+  if (!advertised.empty()) {
+    const HostPort where = AdvertisedHostPort(advertised, address.port());
+    ASSIGN_OR_RETURN(address, ResolveHost(where.host, static_cast<uint16_t>(where.port)));
   }
   if (IsWildcard(address)) {
     return absl::InvalidArgumentError(

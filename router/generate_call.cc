@@ -25,11 +25,12 @@ v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
 }  // namespace
 
 GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
-                           grpc::CallbackServerContext* context, int32_t priority)
+                           grpc::CallbackServerContext* context, const CallDeadline& deadline,
+                           int32_t priority)
     : StreamWriter(max_queued, context),
       pass_(std::move(pass)),
       host_(host),
-      deadline_(context->deadline()),
+      deadline_(deadline),
       priority_(priority),
       session_(*host.options, host.core, host.watch, this, priority),
       ledger_(host.clock->NowUs()) {}
@@ -52,7 +53,10 @@ void GenerateCall::Start(const v1::GenerateRequest& request) {
     status = host_.text_tasks->Post(request.ByteSizeLong(), priority_,
                                     [self = Self(), copy] { self->PrepareAndRun(*copy); });
   }
-  if (status.ok()) return;
+  if (!status.ok()) Refuse(std::move(status));
+}
+
+void GenerateCall::Refuse(absl::Status status) {
   std::lock_guard lock(state_mutex_);
   session_.OnClientGone(std::move(status));
 }
@@ -102,9 +106,9 @@ absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::Generat
 
 void GenerateCall::OnCalledOff() {
   std::lock_guard lock(state_mutex_);
-  const bool overdue = std::chrono::system_clock::now() >= deadline_;
-  session_.OnClientGone(overdue ? absl::DeadlineExceededError("the client's deadline has passed")
-                                : absl::CancelledError("cancelled by the client"));
+  session_.OnClientGone(deadline_.Passed()
+                            ? absl::DeadlineExceededError("the client's deadline has passed")
+                            : absl::CancelledError("cancelled by the client"));
 }
 
 void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
@@ -196,7 +200,7 @@ void GenerateCall::OpenDecode(const FlowAction& action) {
   decode_ = std::make_shared<DecodeStream>(
       v1::DecodeWorker::NewStub(host_.channels->Get(route.decode_address, route.decode_epoch)),
       std::move(request), action.attempt, action.worker, Self());
-  decode_->Start(deadline_);
+  decode_->Start(deadline_.ForCall());
 }
 
 void GenerateCall::SendPrefill(const FlowAction& action) {
@@ -216,7 +220,7 @@ void GenerateCall::SendPrefill(const FlowAction& action) {
   const Route& route = session_.route();
   prefill_ = PrefillCall::Start(
       v1::PrefillWorker::NewStub(host_.channels->Get(route.prefill_address, route.prefill_epoch)),
-      std::move(request), deadline_, begin,
+      std::move(request), deadline_.ForCall(), begin,
       [self = Self(), attempt = action.attempt, worker = action.worker](
           absl::Status status, const v1::PrefillResponse& response) {
         self->OnPrefillEnd(attempt, worker, std::move(status), response);
@@ -237,7 +241,7 @@ void GenerateCall::PrefillLocally(const FlowAction& action) {
   const Route& route = session_.route();
   LocalCall::Start(
       v1::DecodeWorker::NewStub(host_.channels->Get(route.decode_address, route.decode_epoch)),
-      std::move(request), deadline_, begin,
+      std::move(request), deadline_.ForCall(), begin,
       [self = Self(), attempt = action.attempt, worker = action.worker](
           absl::Status status, const v1::PrefillLocallyResponse&) {
         self->OnPrefillLocallyEnd(attempt, worker, std::move(status));

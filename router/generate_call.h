@@ -15,7 +15,6 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,6 +30,7 @@
 #include "router/request_ledger.h"
 #include "router/text_tasks.h"
 #include "router/worker_channels.h"
+#include "rpc/call_deadline.h"
 #include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
 #include "rpc/stream_writer.h"
@@ -54,12 +54,15 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
                            private GenerateCalls {
  public:
   GenerateCall(const GenerateHost& host, CallGate::Pass pass, size_t max_queued,
-               grpc::CallbackServerContext* context, int32_t priority);
+               grpc::CallbackServerContext* context, const CallDeadline& deadline,
+               int32_t priority);
   ~GenerateCall() override;
 
   // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
   // wrong. `request` may go when this returns.
   void Start(const v1::GenerateRequest& request);
+  // Instead of Start.
+  void Refuse(absl::Status status);
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;
@@ -104,7 +107,7 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
 
   const CallGate::Pass pass_;  // first, so that it is given back last
   const GenerateHost host_;
-  const std::chrono::system_clock::time_point deadline_;
+  const CallDeadline deadline_;  // the client's
   const int32_t priority_;
 
   std::mutex state_mutex_;

@@ -1,7 +1,6 @@
 // What a Generate call does before its workers hear of it: a pull of the prompt's cached prefix to
 // the worker that will compute the rest.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "router/generate_call.h"
@@ -37,8 +36,7 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
     const RoutePlan& plan = route.plan;
     const int64_t us = host_.clock->NowUs() - began_us;
     // The client's own deadline says nothing of the pull.
-    const bool too_slow =
-        absl::IsDeadlineExceeded(outcome.status) && std::chrono::system_clock::now() < deadline_;
+    const bool too_slow = absl::IsDeadlineExceeded(outcome.status) && !deadline_.Passed();
     if (outcome.prefix.kv_bytes() > 0 || too_slow) {
       host_.core->Learn(FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix));
     }

@@ -1,13 +1,13 @@
 #include "router/inference_service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "common/choices.h"
 #include "common/status_macros.h"
 #include "router/router_wire.h"
+#include "rpc/parsed_request.h"
 #include "rpc/status_conversion.h"
 #include "text/utf8.h"
 
@@ -23,9 +23,12 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl
   return reactor;
 }
 
-int64_t MicrosecondsLeft(const grpc::CallbackServerContext& context) {
-  const auto left = context.deadline() - std::chrono::system_clock::now();
-  return std::chrono::duration_cast<std::chrono::microseconds>(left).count();
+int MethodIndex(const char* name) {
+  return v1::GenerateRequest::descriptor()
+      ->file()
+      ->FindServiceByName("Inference")
+      ->FindMethodByName(name)
+      ->index();
 }
 
 // Ends a stream before it has begun.
@@ -39,21 +42,46 @@ class RefusedStream final : public grpc::ServerWriteReactor<v1::GenerateResponse
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
+InferenceService::InferenceService(const GenerateHost& host, CallGate* gate,
+                                   const HeartbeatBoard* board, const RefusedWorkers* refused)
+    : host_(host), gate_(gate), board_(board), refused_(refused) {
+  using Generate = ParsedRequest<v1::GenerateRequest>;
+  using Tokenize = ParsedRequest<v1::TokenizeRequest>;
+  MarkMethodCallback(
+      MethodIndex("Generate"),
+      new grpc::internal::CallbackServerStreamingHandler<Generate, v1::GenerateResponse>(
+          [this](grpc::CallbackServerContext* context, const Generate* request) {
+            return Begin(context, request->message, request->status);
+          }));
+  MarkMethodCallback(MethodIndex("Tokenize"),
+                     new grpc::internal::CallbackUnaryHandler<Tokenize, v1::TokenizeResponse>(
+                         [this](grpc::CallbackServerContext* context, const Tokenize* request,
+                                v1::TokenizeResponse* response) {
+                           if (!request->status.ok()) return Reply(context, request->status);
+                           return this->Tokenize(context, &request->message, response);
+                         }));
+}
+
+grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Begin(
+    grpc::CallbackServerContext* context, const v1::GenerateRequest& request, absl::Status parsed) {
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return new RefusedStream(pass.status());
-  const absl::Status timely = host_.core->MayWait(MicrosecondsLeft(*context), request->priority());
+  const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
+  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request.priority());
   if (!timely.ok()) return new RefusedStream(timely);
   const auto model = host_.core->model();
   const size_t tokens =
       model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
-  const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(*request), 1, kMaxChoices));
+  const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(request), 1, kMaxChoices));
   const size_t messages = kStarted + choices * (tokens + kFinished);
-  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context,
-                                             request->priority());
+  auto call = std::make_shared<GenerateCall>(host_, *std::move(pass), messages, context, deadline,
+                                             request.priority());
   call->Hold();
-  call->Start(*request);
+  if (parsed.ok()) {
+    call->Start(request);
+  } else {
+    call->Refuse(std::move(parsed));
+  }
   return call.get();
 }
 

@@ -16,11 +16,12 @@ class InferenceService final : public v1::Inference::CallbackService {
  public:
   // All that is pointed to must outlive every call; the gate tells when the last one is gone.
   InferenceService(const GenerateHost& host, CallGate* gate, const HeartbeatBoard* board,
-                   const RefusedWorkers* refused)
-      : host_(host), gate_(gate), board_(board), refused_(refused) {}
+                   const RefusedWorkers* refused);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
+    return Begin(context, *request, absl::OkStatus());
+  }
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeResponse* response) override;
@@ -35,6 +36,10 @@ class InferenceService final : public v1::Inference::CallbackService {
                                       v1::GetStatusResponse* response) override;
 
  private:
+  // `parsed`: whether the request is one.
+  grpc::ServerWriteReactor<v1::GenerateResponse>* Begin(grpc::CallbackServerContext* context,
+                                                        const v1::GenerateRequest& request,
+                                                        absl::Status parsed);
   // Answers with the status of `work` when a text thread has run it. Request and response live
   // until then, even those of a call that was cancelled.
   grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/entropy.h"
 #include "common/exit_code.h"
+#include "common/host_port.h"
 #include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
@@ -27,9 +27,12 @@ int64_t DrawSeed() { return 1 + static_cast<int64_t>(baton::EntropyBits() >> 32)
 absl::Status Serve(const baton::RouterOptions& options, baton::Termination& termination) {
   ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
                    baton::RouterServer::Start(options));
-  const std::string address = options.advertise.empty()
-                                  ? router->rpc().address()
-                                  : absl::StrCat(options.advertise, ":", router->rpc().port());
+  std::string address = router->rpc().address();
+  if (!options.advertise.empty()) {
+    const baton::HostPort where =
+        baton::AdvertisedHostPort(options.advertise, router->rpc().port());
+    address = baton::JoinHostPort(where.host, where.port);
+  }
   std::cout << "listening " << address << std::endl;
   bool announced = false;
   int signal_number = -1;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 
 namespace baton {
@@ -22,10 +21,10 @@ PullCall::PullCall(const std::shared_ptr<grpc::Channel>& receiver,
       request_(std::move(request)),
       done_(std::move(done)) {}
 
-void PullCall::Start(std::chrono::system_clock::time_point deadline) {
+void PullCall::Start(const CallDeadline& deadline) {
   self_ = shared_from_this();
-  deadline_ = std::min(deadline, DeadlineIn(request_.timeout_ms()));
-  context_.set_deadline(deadline_);
+  deadline_ = deadline.Within(request_.timeout_ms());
+  context_.set_deadline(deadline_->ForCall());
   receiver_->async()->PullPrefix(&context_, &request_, this);
   StartRead(&event_);
   StartCall();
@@ -52,7 +51,7 @@ void PullCall::AskSource(const v1::PullTicket& ticket) {
     stub.async()->SendPrefix(context, wire, response, std::move(done));
   };
   send_ = SendCall::Start(
-      std::move(source_), std::move(request), deadline_, begin,
+      std::move(source_), std::move(request), deadline_->ForCall(), begin,
       [self = shared_from_this()](const absl::Status& status, const v1::SendPrefixResponse&) {
         self->OnSourceAnswered(status);
       });

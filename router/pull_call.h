@@ -9,15 +9,16 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/router_options.h"
 #include "routing/routing_policy.h"
+#include "rpc/call_deadline.h"
 #include "rpc/client_unary_call.h"
 
 namespace baton {
@@ -41,7 +42,7 @@ class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
            const std::shared_ptr<grpc::Channel>& source, v1::PullPrefixRequest request, Done done);
 
   // For request.timeout_ms, or until `deadline` when that is sooner. Keeps itself alive until then.
-  void Start(std::chrono::system_clock::time_point deadline);
+  void Start(const CallDeadline& deadline);
   void Cancel() { context_.TryCancel(); }
 
  private:
@@ -56,7 +57,7 @@ class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
   std::unique_ptr<v1::Worker::Stub> source_;  // until it was asked
   const v1::PullPrefixRequest request_;
   Done done_;
-  std::chrono::system_clock::time_point deadline_;
+  std::optional<CallDeadline> deadline_;  // set by Start
   grpc::ClientContext context_;
   v1::PullPrefixEvent event_;
   PullOutcome outcome_;

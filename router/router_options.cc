@@ -44,8 +44,9 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
 
 void RegisterSettings(RouterOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
-  settings.Add("advertise", &options.advertise,
-               "Host name printed in the ready line; the listen host when empty.");
+  settings.Add(
+      "advertise", &options.advertise,
+      "HOST or HOST:PORT printed in the ready line; the address it listens on when empty.");
   settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
                "Name or fingerprint of the one model to serve: workers with another are refused. "
                "Empty: that of the first worker.");

@@ -14,7 +14,7 @@ namespace baton {
 
 struct RouterOptions {
   RpcServerOptions server;
-  std::string advertise;  // host in the `ready` line; empty: the listen host
+  std::string advertise;  // of the `ready` line; empty: as it listens
   RoutingOptions routing;
   std::string pin_model;  // name or fingerprint; empty: the first worker's
   bool mixed_fingerprints = false;

@@ -3,16 +3,28 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <mutex>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/descriptor_limit.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "rpc/channel.h"
+#include "rpc/listening_sockets.h"
+#include "rpc/parsed_request.h"
 
 namespace baton {
 
 namespace {
+
+// A connection that spoke, but not HTTP/2, is closed after so long.
+constexpr int kHandshakeTimeoutMs = 10'000;
+constexpr int64_t kFewDescriptors = 4096;
 
 // gRPC inflates a message before it looks at its size, so a small one could take any memory.
 void ForbidCompression(grpc::ServerBuilder& builder) {
@@ -22,26 +34,53 @@ void ForbidCompression(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
 
+// A process that can have few is told once that it may run into them.
+int64_t DescriptorLimit() {
+  static const int64_t limit = [] {
+    const int64_t raised = RaiseDescriptorLimit();
+    LOG_IF(WARNING, raised < kFewDescriptors)
+        << "this process may have only " << raised << " files and connections open at once; "
+        << kFewDescriptors << " or more are better (ulimit -n)";
+    return raised;
+  }();
+  return limit;
+}
+
+// As gRPC does with connections that it accepts itself.
+void HandOver(FileDescriptor socket, int timeout_ms,
+              grpc::experimental::ExternalConnectionAcceptor& connections) {
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.fd = socket.Release();
+  connections.HandleNewConnection(&connection);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
     std::vector<std::string> names) {
   ASSIGN_OR_RETURN(const HostPort wanted, ParseHostPort(options.listen));
+  ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt(wanted));
   static std::once_flag plugins;
   std::call_once(plugins, [] {
+    LimitProtobufLog();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
 
   grpc::ServerBuilder builder;
-  int bound_port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &bound_port);
+  std::unique_ptr<RpcServer> out(new RpcServer);
+  out->connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   ForbidCompression(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -53,13 +92,14 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.SetResourceQuota(quota);
   for (grpc::Service* service : services) builder.RegisterService(service);
 
-  std::unique_ptr<RpcServer> out(new RpcServer);
   out->server_ = builder.BuildAndStart();
-  if (out->server_ == nullptr || bound_port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen));
-  }
-  out->port_ = bound_port;
-  out->address_ = absl::StrCat(wanted.host, ":", bound_port);
+  if (out->server_ == nullptr) return absl::InternalError("gRPC's server did not start");
+  out->port_ = listening.port;
+  out->address_ = JoinHostPort(wanted.host, listening.port);
+  out->acceptor_ = std::make_unique<ConnectionAcceptor>(
+      std::move(listening.sockets), out->address_, LimitsForDescriptors(DescriptorLimit()),
+      [connections = out->connections_.get(), timeout_ms = options.keepalive_timeout_ms](
+          FileDescriptor socket) { HandOver(std::move(socket), timeout_ms, *connections); });
   out->names_ = std::move(names);
   out->SetServing(false);
   return out;
@@ -76,6 +116,7 @@ void RpcServer::SetServing(bool serving) {
 void RpcServer::Shutdown(int64_t grace_ms) {
   if (server_ == nullptr || shut_down_) return;
   shut_down_ = true;
+  acceptor_.reset();
   server_->Shutdown(DeadlineIn(grace_ms));
   server_->Wait();
 }

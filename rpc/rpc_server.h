@@ -1,5 +1,6 @@
 // A gRPC server as every Baton process runs it: bounded, with keepalive, the standard health
-// service and reflection.
+// service and reflection. It accepts its connections itself (connection_acceptor.h), and raises the
+// process's limit on descriptors for them.
 //
 // Thread safety: Start, Shutdown and the destructor from one thread; SetServing from any.
 #pragma once
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rpc/connection_acceptor.h"
 #include "rpc/rpc_server_options.h"
 
 namespace baton {
@@ -19,7 +21,8 @@ namespace baton {
 class RpcServer {
  public:
   // Services must outlive the server; `names` are what the health service knows them by
-  // ("baton.v1.Inference"). Unavailable when the address cannot be bound.
+  // ("baton.v1.Inference"). Unavailable when the address cannot be bound, InvalidArgument when it
+  // is none.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
       std::vector<std::string> names = {});
@@ -39,7 +42,9 @@ class RpcServer {
  private:
   RpcServer() = default;
 
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::string address_;
   int32_t port_ = 0;
   std::vector<std::string> names_;

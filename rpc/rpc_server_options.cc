@@ -1,10 +1,5 @@
 #include "rpc/rpc_server_options.h"
 
-#include <utility>
-
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-
 namespace baton {
 
 void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
@@ -23,26 +18,6 @@ void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
                "cancelled, in milliseconds.");
   settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
                "How long a shutdown waits for running requests, in milliseconds.");
-}
-
-absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  HostPort out;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &out.port) || out.port < 0 || out.port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not HOST:PORT with a port of 0–65535"));
-  }
-  out.host = text.substr(0, colon);
-  return out;
-}
-
-HostPort AdvertisedHostPort(const std::string& text, int32_t port) {
-  absl::StatusOr<HostPort> named = ParseHostPort(text);
-  const bool bare_ipv6 =
-      named.ok() && named->host.find(':') != std::string::npos && named->host.back() != ']';
-  if (!named.ok() || bare_ipv6) return {.host = text, .port = port};
-  return *std::move(named);
 }
 
 }  // namespace baton

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "common/settings.h"
 
 namespace baton {
@@ -25,16 +24,5 @@ struct RpcServerOptions {
   int32_t keepalive_timeout_ms = 5'000;
 };
 void RegisterSettings(RpcServerOptions& options, SettingList& settings);
-
-// Splits "HOST:PORT" at its last colon. InvalidArgument names the text.
-struct HostPort {
-  std::string host;
-  int32_t port = 0;
-};
-absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
-
-// Where others are to connect: `text` is "HOST:PORT", or a host alone ("[::1]", "::1") beside
-// `port`.
-HostPort AdvertisedHostPort(const std::string& text, int32_t port);
 
 }  // namespace baton

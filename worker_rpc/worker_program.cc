@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/command_line.h"
 #include "common/exit_code.h"
+#include "common/host_port.h"
 #include "common/settings.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
@@ -32,7 +33,7 @@ struct WorkerOptions {
   EngineOptions engine;
   // Who may wait is for the engine's queue to say, which knows priorities.
   RpcServerOptions server = {.max_active_requests = 4096};
-  std::string advertise = "127.0.0.1";
+  std::string advertise;
   std::string transfer_listen = "127.0.0.1:0";
   std::string transfer_advertise;
   TransferMedium transport = TransferMedium::kAuto;
@@ -45,12 +46,12 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
   settings.Add("advertise", &options.advertise,
                "HOST or HOST:PORT under which others reach this worker; without a port the one it "
-               "listens on.");
+               "listens on. The host it listens on when empty, or 127.0.0.1 where that is any.");
   settings.Add("transfer-listen", &options.transfer_listen,
                "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
   settings.Add("transfer-advertise", &options.transfer_advertise,
                "HOST or HOST:PORT under which other workers reach it for KV transfers; the host of "
-               "--advertise when empty.");
+               "--advertise when empty, or else as --transfer-listen says.");
   settings.AddChoice<TransferMedium>(
       "transport", &options.transport,
       {{"auto", TransferMedium::kAuto},
@@ -76,6 +77,41 @@ std::string MakeWorkerId(const std::string& prefix) {
   return absl::StrCat(prefix, "-", host, "-", getpid());
 }
 
+// Before anything is loaded.
+absl::Status CheckListen(const WorkerOptions& options) {
+  for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
+                                   std::pair("--transfer-listen", &options.transfer_listen)}) {
+    const absl::Status status = ParseHostPort(*text).status();
+    const bool without_tcp = text->empty() && text == &options.transfer_listen;
+    if (!status.ok() && !without_tcp)
+      return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+// The host that others are told of who listens at `listen` and was not told how they reach it.
+// Empty where `listen` is.
+std::string HostToAdvertise(const std::string& option, const std::string& listen) {
+  const absl::StatusOr<HostPort> where = ParseHostPort(listen);
+  if (!where.ok()) return "";
+  if (!IsWildcardHost(where->host)) return where->host;
+  LOG(WARNING) << option << " " << listen << " takes connections to any address of this machine, "
+               << "and no --" << (option == "--listen" ? "" : "transfer-")
+               << "advertise says which one others reach: they are told 127.0.0.1, so only "
+               << "processes of this machine can connect";
+  return "127.0.0.1";
+}
+
+void ChooseAdvertised(WorkerOptions& options) {
+  const bool told = !options.advertise.empty();
+  if (options.transfer_advertise.empty()) {
+    options.transfer_advertise =
+        told ? AdvertisedHostPort(options.advertise, 0).host
+             : HostToAdvertise("--transfer-listen", options.transfer_listen);
+  }
+  if (!told) options.advertise = HostToAdvertise("--listen", options.server.listen);
+}
+
 absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    const WorkerProgram& program, Termination& termination) {
   CallGate gate(
@@ -93,7 +129,7 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    RpcServer::Start(options.server, {&worker_service, role_service.get()},
                                     {v1::Worker::service_full_name(), program.service_name}));
   const HostPort advertised = AdvertisedHostPort(options.advertise, server->port());
-  const std::string address = absl::StrCat(advertised.host, ":", advertised.port);
+  const std::string address = JoinHostPort(advertised.host, advertised.port);
   worker_service.SetAddress(address);
   server->SetServing(true);
 
@@ -127,12 +163,18 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   RegisterSettings(options.engine, engine_settings);
 
   CommandLine line(program.description, program.name);
-  line.Add("--router", &options.routers, "HOST:PORT of a router to register with; repeatable.");
+  line.Add("--router", &options.routers, "HOST:PORT of a router to register with; repeatable.")
+      .IsHostPort();
   line.AddSettings(worker_settings, "Service");
   line.AddSettings(engine_settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
   (void)nice(options.nice);  // before there are threads, which inherit it
+  if (absl::Status status = CheckListen(options); !status.ok()) {
+    std::cerr << program.name << ": " << status.message() << "\n";
+    return ExitCodeOf(status);
+  }
+  ChooseAdvertised(options);
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
   if (options.transport != TransferMedium::kShm) {
     options.engine.transfer_listen = options.transfer_listen;
@@ -140,9 +182,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   options.engine.transfer_shm =
       options.transport == TransferMedium::kAuto || options.transport == TransferMedium::kShm;
   options.engine.transfer_nccl = options.transport == TransferMedium::kNccl;
-  options.engine.transfer_advertise = options.transfer_advertise.empty()
-                                          ? AdvertisedHostPort(options.advertise, 0).host
-                                          : options.transfer_advertise;
+  options.engine.transfer_advertise = options.transfer_advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"
             << worker_settings.EffectiveValues() << engine_settings.EffectiveValues() << std::flush;

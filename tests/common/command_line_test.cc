@@ -11,6 +11,7 @@
 #include "common/exit_code.h"
 #include "common/settings.h"
 #include "common/str_cat.h"
+#include "tests/cli/full_standard_output.h"
 
 namespace baton {
 namespace {
@@ -190,6 +191,26 @@ TEST(CommandLine, AParsersErrorFollowsTheOptionsName) {
   EXPECT_THAT(Refusal(line, {"--single", "x"}), HasSubstr("--single: is x, must be another"));
   EXPECT_THAT(Refusal(line, {"--list", "a", "--list", "x"}),
               HasSubstr("--list: is x, must be another"));
+}
+
+TEST(CommandLine, AnAddressToConnectToIsChecked) {
+  std::vector<std::string> routers;
+  CommandLine line("A test.");
+  line.Add("--router", &routers, "").IsHostPort();
+  EXPECT_EQ(Parse(line, {"--router", "[::1]:80", "--router=a:1"}), std::nullopt);
+  EXPECT_THAT(routers, ElementsAre("[::1]:80", "a:1"));
+  EXPECT_THAT(Refusal(line, {"--router", "a:1", "--router", "garbage"}),
+              HasSubstr("--router: \"garbage\" is not HOST:PORT"));
+}
+
+TEST(CommandLine, AHelpThatCannotBeWrittenIsAFailure) {
+  CommandLine line("A test.");
+  std::optional<int> ended;
+  {
+    const FullStandardOutput full;
+    ended = Parse(line, {"--help"});
+  }
+  EXPECT_EQ(ended, kExitFailed);
 }
 
 TEST(CommandLine, RequiredExcludedChosenAndUnknownOptionsAreChecked) {

@@ -38,6 +38,9 @@ TEST_F(ServiceApiTest, InvalidRequestsAreRefusedByFieldAndReachNoWorker) {
   request.clear_request_id();
   request.set_priority(1000);
   EXPECT_THAT(refusal(request), HasSubstr("priority"));
+  request.clear_priority();
+  request.set_prompt("\xff\xfe");
+  EXPECT_THAT(refusal(request), HasSubstr("prompt is not UTF-8"));
   EXPECT_EQ(decode.engine().generated().size(), 0);
 }
 

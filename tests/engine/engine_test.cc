@@ -380,6 +380,16 @@ TEST(Engine, CreationNamesWhatIsWrong) {
               HasSubstr("nonsense"));
 }
 
+TEST(Engine, AWrongTransferAddressIsNotBlamedOnSharedMemory) {
+  EngineOptions options = TinyOptions();
+  options.transfer_shm = true;
+  options.transfer_listen = "nonsense";
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(Engine::Create(options).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::Not(HasSubstr("no shared memory")));
+}
+
 // What a reader of `engine`'s events knows, and of a snapshot.
 std::set<Hash128> Told(Engine& engine) {
   std::set<Hash128> held;

@@ -51,6 +51,7 @@ TEST(TransferAddress, AdvertisesAnAddressThatOthersCanDial) {
   EXPECT_TRUE(StartConnect(FormatTcpAddress(address)).ok());
   EXPECT_EQ(FormatTcpAddress(*AdvertisedAddress(listener, "127.0.0.1:77")), "tcp:127.0.0.1:77");
   EXPECT_EQ(AdvertisedAddress(listener, "::1")->port(), address.port());
+  EXPECT_EQ(AdvertisedAddress(listener, "[::1]")->host(), "::1");
   EXPECT_EQ(FormatTcpAddress(*AdvertisedAddress(listener, "[::1]:77")), "tcp:[::1]:77");
 }
 

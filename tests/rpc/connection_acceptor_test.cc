@@ -1,0 +1,126 @@
+#include "rpc/connection_acceptor.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "rpc/listening_sockets.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kPatient = std::chrono::hours(1);
+
+// An acceptor that keeps what it hands on.
+class Server {
+ public:
+  explicit Server(const AcceptorLimits& limits)
+      : listening_(*ListenAt({.host = "127.0.0.1", .port = 0})),
+        port_(listening_.port),
+        acceptor_(std::move(listening_.sockets), "test", limits, [this](FileDescriptor socket) {
+          std::lock_guard lock(mutex_);
+          taken_.push_back(std::move(socket));
+          changed_.notify_all();
+        }) {}
+
+  FileDescriptor Connect() const {
+    FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return client;
+  }
+
+  // Waits until so many were handed on; answers the last of them with its own first byte.
+  void EchoTheLastOf(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return taken_.size() >= count; });
+    char byte = 0;
+    EXPECT_EQ(recv(taken_.back().get(), &byte, 1, 0), 1);
+    EXPECT_EQ(send(taken_.back().get(), &byte, 1, 0), 1);
+  }
+  size_t taken() {
+    std::lock_guard lock(mutex_);
+    return taken_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<FileDescriptor> taken_;
+  ListeningSockets listening_;
+  const int32_t port_;
+  ConnectionAcceptor acceptor_;
+};
+
+void Say(const FileDescriptor& client, char byte) {
+  EXPECT_EQ(send(client.get(), &byte, 1, MSG_NOSIGNAL), 1);
+}
+
+// Waits for a byte; 0 where the server closed the connection.
+char Hear(const FileDescriptor& client) {
+  char byte = 0;
+  return recv(client.get(), &byte, 1, 0) == 1 ? byte : '\0';
+}
+
+TEST(ConnectionAcceptor, HandsOnWhoSpokeWithAllThatWasSaid) {
+  Server server({.stranger_patience = kPatient});
+  const FileDescriptor silent = server.Connect();
+  const FileDescriptor client = server.Connect();
+  Say(client, 'x');
+  server.EchoTheLastOf(1);
+  EXPECT_EQ(Hear(client), 'x');
+  EXPECT_EQ(server.taken(), 1);
+}
+
+TEST(ConnectionAcceptor, ClosesWhoSaysNothing) {
+  Server server({.stranger_patience = std::chrono::milliseconds(1)});
+  EXPECT_EQ(Hear(server.Connect()), '\0');
+  EXPECT_EQ(server.taken(), 0);
+}
+
+TEST(ConnectionAcceptor, TheOldestStrangerMakesRoom) {
+  Server server({.max_strangers = 2, .stranger_patience = kPatient});
+  const FileDescriptor oldest = server.Connect();
+  const FileDescriptor older = server.Connect();
+  const FileDescriptor newest = server.Connect();
+  EXPECT_EQ(Hear(oldest), '\0');
+  Say(newest, 'n');
+  server.EchoTheLastOf(1);
+  EXPECT_EQ(Hear(newest), 'n');
+  Say(older, 'o');
+  server.EchoTheLastOf(2);
+  EXPECT_EQ(Hear(older), 'o');
+}
+
+TEST(ConnectionAcceptor, ClosesAtOnceWhatIsTooManyAndTakesTheNextWhenThereIsRoom) {
+  constexpr int kLimit = 200;
+  Server server({.max_descriptors = kLimit, .stranger_patience = kPatient});
+  std::vector<FileDescriptor> others;
+  while (others.empty() || others.back().get() < kLimit) others.emplace_back(dup(STDOUT_FILENO));
+  EXPECT_EQ(Hear(server.Connect()), '\0');
+  others.clear();
+  const FileDescriptor client = server.Connect();
+  Say(client, 'x');
+  server.EchoTheLastOf(1);
+  EXPECT_EQ(Hear(client), 'x');
+}
+
+TEST(LimitsForDescriptors, KeepSomethingBackForTheProcess) {
+  EXPECT_EQ(LimitsForDescriptors(1024).max_descriptors, 768);
+  EXPECT_EQ(LimitsForDescriptors(20'000).max_descriptors, 18'976);
+  EXPECT_EQ(LimitsForDescriptors(std::numeric_limits<int64_t>::max()).max_descriptors, 65'536);
+  EXPECT_EQ(LimitsForDescriptors(0).max_strangers, 1);
+}
+
+}  // namespace
+}  // namespace baton
