@@ -109,6 +109,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
                "how long a request waits for KV from a peer before it is computed here");
   settings.Add(
+      "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
+      "an operation of a step that takes longer, in milliseconds, is taken for a hang: the "
+      "worker answers no probes, and routers go on elsewhere");
+  settings.Add(
       "layer-pieces", &options.layer_pieces, 0, 1024,
       "into how many pieces, each of some layers, the last part of a prompt is cut, whose "
       "first ones travel to the decode worker while the others are computed; 0: as many as "

@@ -322,6 +322,11 @@ class FakeEngine final : public Engine {
   const ModelInfo& model_info() const override { return info_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const EngineOptions& options() const override { return options_; }
+  // As if its loop had stopped.
+  void Hang() { hangs_ = true; }
+  absl::Status CheckPulse() const override {
+    return hangs_ ? absl::UnavailableError("the engine hangs") : absl::OkStatus();
+  }
   std::string StartupReport() const override { return "fake\n"; }
 
   // Read inside Eventually, where the lock is held.
@@ -341,6 +346,7 @@ class FakeEngine final : public Engine {
   const Epoch epoch_;
   ModelInfo info_;
   KvFingerprint fingerprint_;
+  std::atomic<bool> hangs_ = false;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::function<void(const TransferTicket&)> deliver_;
   Send send_;
