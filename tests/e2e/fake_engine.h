@@ -4,6 +4,7 @@
 // Thread safety: every function, from any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
