@@ -242,7 +242,7 @@ absl::Status EngineImpl::Load() {
   options_.model = model_.info.path;
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
-  if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
+  RETURN_IF_ERROR(SettleContextLength(options_, model_.info.config.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.config, *model_.device, options_));
   fingerprint_ = FingerprintOf(model_.info, options_);

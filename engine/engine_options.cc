@@ -29,6 +29,13 @@ absl::Status SettleCacheOptions(EngineOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status SettleContextLength(EngineOptions& options, int32_t models) {
+  if (options.context_length == 0) options.context_length = models;
+  if (options.context_length <= models) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("context-length is ", options.context_length,
+                                           "; the model was made for at most ", models));
+}
+
 int64_t DefaultKvCacheMiB() {
   const int64_t bytes = AvailableMemoryBytes();
   if (bytes < 0) return kLargestDefaultMiB;
@@ -101,7 +108,7 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,
                "requests queued before new ones are refused");
   settings.Add("context-length", &options.context_length, 0, 1 << 24,
-               "tokens of prompt and answer; 0: what the model was made for");
+               "tokens of prompt and answer, at most what the model was made for; 0: that");
   settings.Add("graph", &options.graph, "replay decode steps from captured graphs");
   settings.Add(
       "hash-logits", &options.hash_logits,

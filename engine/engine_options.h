@@ -73,7 +73,13 @@ struct EngineOptions {
 // InvalidArgument when the water marks are the wrong way round.
 absl::Status SettleCacheOptions(EngineOptions& options);
 
-// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is free if less.
+// Makes context_length say what is in effect: 0 is what the model was made for, its RoPE scaling
+// included. InvalidArgument above that: its positions would be rotated as none was in training, and
+// routers count with the model's own.
+absl::Status SettleContextLength(EngineOptions& options, int32_t models);
+
+// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is available
+// (available_memory.h) if less.
 int64_t DefaultKvCacheMiB();
 
 // Adds every user-facing field to `settings` under its command-line name.
