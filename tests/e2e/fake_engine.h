@@ -49,6 +49,7 @@ class FakeEngine final : public Engine {
     bool pull_has_all = false;  // the prefix is there already
     size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
+    std::string kv_type = "f16";
     std::string chat_template = "";
   };
 
@@ -63,6 +64,7 @@ class FakeEngine final : public Engine {
     options_.context_length = 512;
     info_.tokenizer = ByteTokenizer();
     fingerprint_.model = info_.fingerprint;
+    fingerprint_.kv_type = script_.kv_type;
     tokenizer_ = *Tokenizer::Create(info_.tokenizer);
   }
 
