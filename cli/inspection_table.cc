@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/shown_text.h"
 
 namespace baton {
 namespace {
@@ -10,7 +11,7 @@ constexpr const char* kEventNames[] = {"match", "reserve", "insert", "evict", "r
 
 void AddPool(const EngineInspection& inspection, std::string& out) {
   const KvCacheStats& cache = inspection.status.cache;
-  absl::StrAppendFormat(&out, "op path: %s\n", inspection.op_path);
+  absl::StrAppendFormat(&out, "op path: %s\n", Printable(inspection.op_path));
   absl::StrAppendFormat(
       &out,
       "pool: %d blocks of %d tokens: %d free (%d never used), %d cached (%d evictable), %d owned, "
@@ -42,8 +43,9 @@ void AddSequences(const EngineInspection& inspection, std::string& out) {
     absl::StrAppendFormat(
         &out,
         "sequence %d (%s): %s, priority %d, %d tokens, %d committed, %d matched, blocks [%s]\n",
-        sequence.sequence_id, sequence.request_id, sequence.phase, sequence.priority,
-        sequence.tokens, sequence.committed, sequence.matched, absl::StrJoin(sequence.blocks, " "));
+        sequence.sequence_id, Printable(sequence.request_id), Printable(sequence.phase),
+        sequence.priority, sequence.tokens, sequence.committed, sequence.matched,
+        absl::StrJoin(sequence.blocks, " "));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/shown_text.h"
 
 namespace baton {
 namespace {
@@ -50,7 +51,8 @@ std::string PrefillNote(const JobResult& result) {
   std::string note =
       absl::StrCat(chunks, chunks == 1 ? " chunk, " : " chunks, ", computed, " tokens computed");
   if (us > 0) absl::StrAppendFormat(&note, ", %.0f tokens/s", PerSecond(computed, us));
-  if (!result.prefill_worker.empty()) absl::StrAppend(&note, ", on ", result.prefill_worker);
+  if (!result.prefill_worker.empty())
+    absl::StrAppend(&note, ", on ", Printable(result.prefill_worker));
   return note;
 }
 
@@ -82,7 +84,7 @@ std::string CachedNote(const JobResult& result) {
 std::string NoteFor(std::string_view name, const JobResult& result) {
   if (name == "tokenize_us") return CachedNote(result);
   if (name == "route_us" && !result.decode_worker.empty()) {
-    return absl::StrCat("to ", result.decode_worker);
+    return absl::StrCat("to ", Printable(result.decode_worker));
   }
   if (name == "pull_us") {
     const int64_t tokens = FigureOrZero(result, "pulled_tokens");

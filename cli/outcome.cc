@@ -1,19 +1,26 @@
 #include "cli/outcome.h"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <iostream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_code.h"
+#include "common/shown_text.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kMostErrorBytes = 8192;
+
+}  // namespace
 
 int ReportError(const absl::Status& status) {
   std::fprintf(stderr, "baton: %s: %s\n",
                std::string(absl::StatusCodeToString(status.code())).c_str(),
-               std::string(status.message()).c_str());
+               Printable(status.message(), kMostErrorBytes).c_str());
   return ExitCodeOf(status);
 }
 

@@ -3,6 +3,8 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +14,7 @@
 #include "cli/client_commands.h"
 #include "cli/outcome.h"
 #include "cli/router_client.h"
+#include "common/shown_text.h"
 
 namespace baton {
 namespace {
@@ -44,6 +47,12 @@ std::string HitPercent(const v1::PoolStatus& pool) {
                                      static_cast<double>(pool.lookup_tokens()));
 }
 
+// Tokens that a sequence, prompt and answer, can have there.
+int64_t Room(const v1::WorkerStatus& worker) {
+  const int64_t pool = int64_t{worker.pool().limit_blocks()} * worker.pool().block_size();
+  return worker.context_length() > 0 ? std::min<int64_t>(pool, worker.context_length()) : pool;
+}
+
 // What the router knows of the workers' prefix caches.
 void PrintIndex(const v1::IndexStatus& index) {
   std::cout << absl::StrFormat(
@@ -53,32 +62,34 @@ void PrintIndex(const v1::IndexStatus& index) {
   std::cout << absl::StrFormat("%-28s %8s %8s %10s %6s %9s\n", "worker", "units", "followed",
                                "batch", "gaps", "snapshots");
   for (const v1::IndexedWorkerStatus& worker : index.workers()) {
-    std::cout << absl::StrFormat("%-28s %8d %8s %10d %6d %9d%s%s\n", worker.worker_id(),
+    std::cout << absl::StrFormat("%-28s %8d %8s %10d %6d %9d%s%s\n", Printable(worker.worker_id()),
                                  worker.units(), worker.followed() ? "yes" : "no",
                                  worker.sequence(), worker.gaps(), worker.snapshots(),
-                                 worker.trouble().empty() ? "" : "  ", worker.trouble());
+                                 worker.trouble().empty() ? "" : "  ", Printable(worker.trouble()));
   }
 }
 
 void PrintTable(const v1::GetStatusResponse& status) {
-  std::cout << absl::StrFormat("router: %s, %d active, %d requests, %d failed, routing %s\n",
-                               status.ready() ? "ready" : "not ready", status.active_requests(),
-                               status.requests_total(), status.requests_failed(),
-                               status.routing_policy());
-  std::cout << absl::StrFormat("%-28s %-8s %-21s %5s %5s %5s %6s %6s %6s %6s %7s %9s\n", "worker",
-                               "role", "address", "wait", "run", "kv", "free", "cached", "owned",
-                               "total", "hit %", "RSS MiB");
+  std::cout << absl::StrFormat(
+      "router: %s, %d active, %d requests, %d failed, %d rejected, %d cancelled, "
+      "routing %s\n",
+      status.ready() ? "ready" : "not ready", status.active_requests(), status.requests_total(),
+      status.requests_failed(), status.requests_rejected(), status.requests_cancelled(),
+      Printable(status.routing_policy()));
+  std::cout << absl::StrFormat("%-28s %-8s %-21s %5s %5s %5s %6s %6s %6s %6s %6s %7s %9s\n",
+                               "worker", "role", "address", "wait", "run", "kv", "free", "cached",
+                               "owned", "total", "room", "hit %", "RSS MiB");
   for (const v1::WorkerStatus& worker : status.workers()) {
     const v1::PoolStatus& pool = worker.pool();
     std::cout << absl::StrFormat(
-        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %7s %9d%s%s%s\n", worker.worker_id(),
-        RoleName(worker.role()), worker.address(), worker.waiting(), worker.running(),
-        worker.waiting_for_kv(), pool.free_blocks(), pool.cached_blocks(), pool.owned_blocks(),
-        pool.total_blocks(), HitPercent(pool), worker.resident_bytes() >> 20,
-        worker.draining() ? "  draining" : "", worker.unreachable() ? "  unreachable" : "",
-        worker.silent() ? "  silent" : "");
+        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %6d %7s %9d%s%s%s\n",
+        Printable(worker.worker_id()), RoleName(worker.role()), Printable(worker.address()),
+        worker.waiting(), worker.running(), worker.waiting_for_kv(), pool.free_blocks(),
+        pool.cached_blocks(), pool.owned_blocks(), pool.total_blocks(), Room(worker),
+        HitPercent(pool), worker.resident_bytes() >> 20, worker.draining() ? "  draining" : "",
+        worker.unreachable() ? "  unreachable" : "", worker.silent() ? "  silent" : "");
     if (!worker.conservation_error().empty()) {
-      std::cout << "  " << worker.conservation_error() << "\n";
+      std::cout << "  " << Printable(worker.conservation_error()) << "\n";
     }
     if (pool.reserved_blocks() > pool.limit_blocks() || pool.retiring_blocks() > 0) {
       std::cout << absl::StrFormat("  pool: limit %d of %d reserved blocks, %d retiring\n",
@@ -87,8 +98,9 @@ void PrintTable(const v1::GetStatusResponse& status) {
     }
   }
   for (const v1::RefusedWorker& worker : status.refused_workers()) {
-    std::cout << absl::StrFormat("refused: %s at %s, %d ms ago: %s\n", worker.worker_id(),
-                                 worker.address(), worker.heard_ms(), worker.reason());
+    std::cout << absl::StrFormat("refused: %s at %s, %d ms ago: %s\n",
+                                 Printable(worker.worker_id()), Printable(worker.address()),
+                                 worker.heard_ms(), Printable(worker.reason()));
   }
   PrintIndex(status.index());
 }

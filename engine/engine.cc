@@ -19,6 +19,7 @@
 #include "engine/cancel_board.h"
 #include "engine/idle_recount.h"
 #include "engine/kv_pool.h"
+#include "engine/loop_pulse.h"
 #include "engine/model_loader.h"
 #include "engine/peer_transport.h"
 #include "engine/pool_resizer.h"
@@ -143,6 +144,8 @@ class EngineImpl final : public Engine {
                                  EngineInspection());
   }
 
+  absl::Status CheckPulse() const override { return pulse_.Check(); }
+
   const EngineOptions& options() const override { return options_; }
   const KvFingerprint& fingerprint() const override { return fingerprint_; }
   Epoch epoch() const override { return epoch_; }
@@ -223,6 +226,7 @@ class EngineImpl final : public Engine {
   bool transfer_news_ = false;  // guarded by mutex_
   bool stopping_ = false;       // guarded by mutex_
   CancelBoard cancels_;
+  LoopPulse pulse_{&clock_, options_.op_stall_ms * 1000};
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
@@ -238,7 +242,7 @@ absl::Status EngineImpl::Load() {
   options_.model = model_.info.path;
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
-  if (options_.context_length == 0) options_.context_length = model_.info.config.context_length;
+  RETURN_IF_ERROR(SettleContextLength(options_, model_.info.config.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
   ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.config, *model_.device, options_));
   fingerprint_ = FingerprintOf(model_.info, options_);
@@ -300,6 +304,7 @@ absl::Status EngineImpl::Load() {
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
   core_->set_cancel_board(&cancels_);
+  core_->set_pulse(&pulse_);
   PublishState();
   loop_ = std::thread([this] { Loop(); });
   return absl::OkStatus();
@@ -315,9 +320,11 @@ bool EngineImpl::WaitForEvents(std::vector<Event>& events) {
   }
   std::unique_lock lock(mutex_);
   if (!core_->has_work()) {
+    pulse_.Rest();
     wake_.wait_for(lock, patience,
                    [this] { return stopping_ || transfer_news_ || !inbox_.empty(); });
   }
+  pulse_.Beat();
   transfer_news_ = false;
   events.swap(inbox_);
   return !stopping_;
@@ -330,10 +337,13 @@ void EngineImpl::Loop() {
     running = WaitForEvents(events);
     if (!events.empty() || core_->has_work()) recount_.Worked();
     if (running && events.empty() && core_->idle()) recount_.OnIdle();
-    for (const Event& event : events) event(*core_);
-    events.clear();
+    for (const Event& event : std::exchange(events, {})) {
+      event(*core_);
+      pulse_.Beat();
+    }
     core_->PollTransfers();
     PublishState();
+    pulse_.Beat();
     if (running && core_->has_work()) {
       core_->Step();
       PublishState();

@@ -132,6 +132,10 @@ class Engine {
   // Asks the loop, so it waits for the step that runs. Empty when the engine is shutting down.
   virtual EngineInspection Inspect() = 0;
 
+  // Unavailable, with the reason, while the loop hangs: one operation of a step has taken longer
+  // than any does (EngineOptions::op_stall_ms). Never waits for the loop.
+  virtual absl::Status CheckPulse() const = 0;
+
   // As created, with what every automatic value came to: file, threads, instruction set, pool.
   virtual const EngineOptions& options() const = 0;
   virtual const KvFingerprint& fingerprint() const = 0;

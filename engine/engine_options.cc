@@ -29,6 +29,13 @@ absl::Status SettleCacheOptions(EngineOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status SettleContextLength(EngineOptions& options, int32_t models) {
+  if (options.context_length == 0) options.context_length = models;
+  if (options.context_length <= models) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("context-length is ", options.context_length,
+                                           "; the model was made for at most ", models));
+}
+
 int64_t DefaultKvCacheMiB() {
   const int64_t bytes = AvailableMemoryBytes();
   if (bytes < 0) return kLargestDefaultMiB;
@@ -101,13 +108,17 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,
                "requests queued before new ones are refused");
   settings.Add("context-length", &options.context_length, 0, 1 << 24,
-               "tokens of prompt and answer; 0: what the model was made for");
+               "tokens of prompt and answer, at most what the model was made for; 0: that");
   settings.Add("graph", &options.graph, "replay decode steps from captured graphs");
   settings.Add(
       "hash-logits", &options.hash_logits,
       "report a hash of all sampled logits with every answer, to compare runs bit for bit");
   settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
                "how long a request waits for KV from a peer before it is computed here");
+  settings.Add(
+      "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
+      "an operation of a step that takes longer, in milliseconds, is taken for a hang: the "
+      "worker answers no probes, and routers go on elsewhere");
   settings.Add(
       "layer-pieces", &options.layer_pieces, 0, 1024,
       "into how many pieces, each of some layers, the last part of a prompt is cut, whose "

@@ -60,6 +60,7 @@ struct EngineOptions {
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
+  int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_pulse.h)
   int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)
   int64_t pull_lease_ms = 1000;  // of a prefix pulled from another worker (prefix_pull.h)
 
@@ -72,7 +73,13 @@ struct EngineOptions {
 // InvalidArgument when the water marks are the wrong way round.
 absl::Status SettleCacheOptions(EngineOptions& options);
 
-// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is free if less.
+// Makes context_length say what is in effect: 0 is what the model was made for, its RoPE scaling
+// included. InvalidArgument above that: its positions would be rotated as none was in training, and
+// routers count with the model's own.
+absl::Status SettleContextLength(EngineOptions& options, int32_t models);
+
+// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is available
+// (available_memory.h) if less.
 int64_t DefaultKvCacheMiB();
 
 // Adds every user-facing field to `settings` under its command-line name.

@@ -340,7 +340,10 @@ StepInput WorkerCore::MakeInput(const SchedulerOutput& plan, StepDemand& demand)
          .block_table = cache_->BlockTable(chunk.id),
          .logit_rows = chunk.samples ? 1 : 0});
   }
-  input.wanted = [&demand] { return demand.Update(); };
+  input.wanted = [this, &demand] {
+    if (pulse_ != nullptr) pulse_->Beat();
+    return demand.Update();
+  };
   input.kv_written = LayerAnnouncer(plan, demand);
   return input;
 }

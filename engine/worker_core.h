@@ -31,6 +31,7 @@
 #include "engine/cancel_board.h"
 #include "engine/generation.h"
 #include "engine/layer_pieces.h"
+#include "engine/loop_pulse.h"
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
 #include "engine/step_demand.h"
@@ -79,6 +80,8 @@ class WorkerCore {
   // as deadlines are, so that it stops computing what nobody wants (step_demand.h). Outlives the
   // core; null: none is told.
   void set_cancel_board(const CancelBoard* board) { cancel_board_ = board; }
+  // Beats between the operations of a step.
+  void set_pulse(LoopPulse* pulse) { pulse_ = pulse; }
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
   // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull
   // too.
@@ -222,6 +225,7 @@ class WorkerCore {
   const Clock* const clock_;
   const std::function<uint64_t()> random_bits_;
   const CancelBoard* cancel_board_ = nullptr;
+  LoopPulse* pulse_ = nullptr;
   absl::flat_hash_map<RequestHandle, std::unique_ptr<Request>> requests_;
   absl::flat_hash_map<uint64_t, TransferHold> receives_;  // by transfer_id
   absl::flat_hash_map<uint64_t, TransferHold>

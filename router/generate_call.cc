@@ -138,13 +138,25 @@ void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
 
 void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
+  // Cancelled: the worker ends, or was given up for its silence.
+  const bool lost =
+      (absl::IsUnavailable(status) || absl::IsCancelled(status)) && session_.IsCurrent(attempt);
+  const std::string worker_id = session_.route().decode_id;
+  const absl::Status why = lost ? status : absl::OkStatus();
   session_.OnDecodeEnd(attempt, worker, std::move(status));
+  if (!lost) return;
+  const std::string next = session_.IsCurrent(attempt + 1) ? session_.route().decode_id : "";
+  host_.log->Lost(request_id_, worker_id, why, next);
 }
 
 void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
                                 const v1::PrefillResponse& response) {
   std::lock_guard lock(state_mutex_);
   if (status.ok() && session_.IsCurrent(attempt)) ledger_.PrefillReported(response);
+  if (absl::IsUnavailable(status) && session_.IsCurrent(attempt)) {
+    const Route& route = session_.route();
+    host_.log->Lost(request_id_, route.prefill_id, status, route.decode_id);
+  }
   session_.OnPrefillEnd(attempt, worker, std::move(status));
 }
 
@@ -286,6 +298,9 @@ void GenerateCall::End(const absl::Status& status) {
     const int32_t decode_batch = route.decode_batch + session_.request().choices.n() - 1;
     host_.core->Learn(
         FinishedFromLedger(route.plan, decode_batch, session_.prefill_reported(), last_end_));
+  }
+  if (absl::IsUnavailable(status) || absl::IsInternal(status) || absl::IsUnknown(status)) {
+    host_.log->Failed(request_id_, status);
   }
   StreamWriter::End(ToGrpcStatus(status));
   if (report_alarm_ != nullptr) report_alarm_->Cancel();

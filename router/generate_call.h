@@ -25,6 +25,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/clock.h"
 #include "router/decode_stream.h"
+#include "router/fleet_log.h"
 #include "router/generate_session.h"
 #include "router/pull_call.h"
 #include "router/request_ledger.h"
@@ -46,6 +47,7 @@ struct GenerateHost {
   StreamWatch* streams;
   TextTasks* text_tasks;
   const Clock* clock;
+  FleetLog* log;
 };
 
 class GenerateCall final : public StreamWriter<v1::GenerateResponse>,

@@ -238,8 +238,7 @@ void GenerateSession::SendEnds() {
 void GenerateSession::End(const absl::Status& status) {
   WaitsNoMore(/*served=*/false);
   calls_->End(status);
-  // A client that changed its mind is no failure.
-  core_->RequestEnded(status.ok() || absl::IsCancelled(status));
+  core_->RequestEnded(status);
 }
 
 // ---- accounts -----------------------------------------------------------------------------------

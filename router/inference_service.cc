@@ -115,6 +115,8 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
   response->set_active_requests(counters.active_requests);
   response->set_requests_total(counters.requests_total);
   response->set_requests_failed(counters.requests_failed);
+  response->set_requests_rejected(counters.requests_rejected);
+  response->set_requests_cancelled(counters.requests_cancelled);
   response->set_ready(host_.core->ready());
   *response->mutable_index() = IndexStatusToWire(
       host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());

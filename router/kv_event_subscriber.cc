@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/shown_text.h"
 #include "router/kv_event_stream_reader.h"
 
 namespace baton {
@@ -76,7 +77,8 @@ void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, b
   Subscription& subscription = it->second;
   subscription.stream = nullptr;
   if (SaysItCannotTell(status)) {
-    LOG(WARNING) << "worker " << number << " tells of no cached prefixes: " << status;
+    LOG(WARNING) << "worker " << number
+                 << " tells of no cached prefixes: " << Printable(status.ToString());
     subscription.cannot_tell = true;
     return index_->CannotTell(number, status);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/shown_text.h"
 #include "router/router_wire.h"
 #include "rpc/channel.h"
 
@@ -71,7 +72,7 @@ void ModelFetcher::Done(const absl::Status& status) {
     if (status.message() != logged_ || now - logged_at_ >= kLogInterval) {
       logged_ = std::string(status.message());
       logged_at_ = now;
-      LOG(WARNING) << "no tokenizer from the fleet: " << logged_;
+      LOG(WARNING) << "no tokenizer from the fleet: " << Printable(logged_);
     }
   }
   fetching_ = false;

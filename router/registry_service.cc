@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "common/check.h"
-#include "common/shown_text.h"
 #include "router/router_wire.h"
 
 namespace baton {
@@ -30,8 +28,7 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
     response->set_reason(reason);
     const v1::WorkerStatus& worker = request->status();
     if (refused_->Put(worker.worker_id(), Epoch(worker.epoch()), worker.address(), reason)) {
-      LOG(WARNING) << "worker " << Printable(worker.worker_id()) << " at "
-                   << Printable(worker.address()) << " is refused: " << Printable(reason);
+      log_->Refused(worker.worker_id(), worker.address(), reason);
     }
   }
   reactor->Finish(grpc::Status::OK);

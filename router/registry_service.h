@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "baton/v1/worker.grpc.pb.h"
+#include "router/fleet_log.h"
 #include "router/heartbeat_board.h"
 #include "router/model_fetcher.h"
 #include "router/refused_workers.h"
@@ -17,8 +18,8 @@ class RegistryService final : public v1::Registry::CallbackService {
  public:
   // All must outlive the service.
   RegistryService(RouterCore* core, HeartbeatBoard* board, RefusedWorkers* refused,
-                  ModelFetcher* fetcher)
-      : core_(core), board_(board), refused_(refused), fetcher_(fetcher) {}
+                  ModelFetcher* fetcher, FleetLog* log)
+      : core_(core), board_(board), refused_(refused), fetcher_(fetcher), log_(log) {}
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
@@ -29,6 +30,7 @@ class RegistryService final : public v1::Registry::CallbackService {
   HeartbeatBoard* const board_;
   RefusedWorkers* const refused_;
   ModelFetcher* const fetcher_;
+  FleetLog* const log_;
 };
 
 }  // namespace baton

@@ -13,6 +13,10 @@ constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
 constexpr int64_t kLongestTickUs = 1'000'000;         // Tick comes every 100 ms
 constexpr int64_t kPredictionUs = 2'000'000;          // events need milliseconds
 
+bool IsClientsError(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
+}
+
 }  // namespace
 
 RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds)
@@ -58,6 +62,11 @@ void RouterCore::Tick() {
   }
   for (const auto& [number, epoch] : arrived) index_.Add(number, epoch, clock_->NowUs());
   for (const WorkerNumber number : departed) index_.Remove(number);
+}
+
+std::vector<FleetChange> RouterCore::TakeChanges() {
+  std::lock_guard lock(mutex_);
+  return registry_.TakeChanges();
 }
 
 std::vector<WorkerRecord> RouterCore::Workers() const {
@@ -304,10 +313,17 @@ void RouterCore::RequestStarted() {
   ++counters_.requests_total;
 }
 
-void RouterCore::RequestEnded(bool succeeded) {
+void RouterCore::RequestEnded(const absl::Status& status) {
   std::lock_guard lock(mutex_);
   --counters_.active_requests;
-  if (!succeeded) ++counters_.requests_failed;
+  if (status.ok()) return;
+  if (absl::IsCancelled(status)) {
+    ++counters_.requests_cancelled;
+  } else if (IsClientsError(status)) {
+    ++counters_.requests_rejected;
+  } else {
+    ++counters_.requests_failed;
+  }
 }
 
 RouterCounters RouterCore::counters() const {

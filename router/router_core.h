@@ -71,7 +71,9 @@ struct RouteQuestion {
 struct RouterCounters {
   int32_t active_requests = 0;
   int64_t requests_total = 0;
-  int64_t requests_failed = 0;
+  int64_t requests_failed = 0;    // by the fleet
+  int64_t requests_rejected = 0;  // for the client's own errors
+  int64_t requests_cancelled = 0;
 };
 
 class RouterCore {
@@ -85,6 +87,8 @@ class RouterCore {
   // Forgets silent workers, and tells the index who came and who went; call several times a second.
   void Tick();
   std::vector<WorkerRecord> Workers() const;
+  // As of WorkerRegistry.
+  std::vector<FleetChange> TakeChanges();
 
   // A worker to ask for the fleet's model, another one for the next `turn`; nullopt when it is
   // known or nobody is there.
@@ -126,7 +130,7 @@ class RouterCore {
   void WaitsNoMore(const WaitingLine::Place& place, bool served);
 
   void RequestStarted();
-  void RequestEnded(bool succeeded);
+  void RequestEnded(const absl::Status& status);
   RouterCounters counters() const;
 
   FleetIndex& index() { return index_; }

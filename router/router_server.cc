@@ -31,14 +31,15 @@ RouterServer::RouterServer(const RouterOptions& options)
       streams_(std::chrono::milliseconds(options_.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.max_workers),
-      registry_service_(&core_, &board_, &refused_, &fetcher_),
+      registry_service_(&core_, &board_, &refused_, &fetcher_, &log_),
       inference_service_({.options = &options_,
                           .core = &core_,
                           .channels = &channels_,
                           .watch = &watch_,
                           .streams = &streams_,
                           .text_tasks = &text_tasks_,
-                          .clock = &clock_},
+                          .clock = &clock_,
+                          .log = &log_},
                          &gate_, &board_, &refused_) {}
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options) {
@@ -59,12 +60,14 @@ RouterServer::~RouterServer() { Shutdown(); }
 
 bool RouterServer::Tick() {
   core_.Tick();
+  for (const FleetChange& change : core_.TakeChanges()) log_.Changed(change);
   if (const int stalled = streams_.Tick(std::chrono::steady_clock::now()); stalled > 0) {
     LOG(WARNING) << stalled << " answers given up: their clients took nothing for "
                  << options_.client_stall_ms << " ms";
   }
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();
+  log_.CompareRooms(workers);
   channels_.KeepOnly(workers);
   board_.KeepOnly(workers);
   subscriber_.Tick(workers);

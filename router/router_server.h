@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "router/fleet_log.h"
 #include "router/inference_service.h"
 #include "router/kv_event_subscriber.h"
 #include "router/registry_service.h"
@@ -41,6 +42,7 @@ class RouterServer {
   const RouterOptions options_;
   const SystemClock clock_;
   RouterCore core_;
+  FleetLog log_{&clock_};
   WorkerChannels channels_;
   WorkerWatch watch_;
   HeartbeatBoard board_;

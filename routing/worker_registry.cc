@@ -114,10 +114,13 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
                                    : CheckNew(report, static_cast<int64_t>(taken.size())));
 
   for (size_t i = workers_.size(); i-- > 0;) {
-    if (std::find(taken.begin(), taken.end(), workers_[i].number) != taken.end()) Bury(i);
+    if (std::find(taken.begin(), taken.end(), workers_[i].number) == taken.end()) continue;
+    Note(FleetChange::Kind::kReplaced, workers_[i]);
+    Bury(i);
   }
   WorkerRecord* worker = FindIncarnation(report.id, report.epoch);
-  if (worker == nullptr) {
+  const bool joins = worker == nullptr;
+  if (joins) {
     fleet_model_ = report.model;
     fleet_fingerprint_ = report.fingerprint;
     worker = &workers_.emplace_back();
@@ -126,21 +129,30 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   worker->others = std::max(0, report.queued - worker->active);
   worker->report = std::move(report);
   worker->last_heard_us = clock_->NowUs();
+  if (joins) Note(FleetChange::Kind::kJoined, *worker);
   return absl::OkStatus();
 }
 
 void WorkerRegistry::Leave(const std::string& id, Epoch epoch) {
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].report.id == id && workers_[i].report.epoch == epoch) return Bury(i);
+    if (workers_[i].report.id != id || workers_[i].report.epoch != epoch) continue;
+    Note(FleetChange::Kind::kLeft, workers_[i]);
+    return Bury(i);
   }
 }
 
 void WorkerRegistry::MarkUnreachable(WorkerNumber number) {
-  if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = true;
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr || worker->unreachable) return;
+  worker->unreachable = true;
+  Note(FleetChange::Kind::kUnreachable, *worker);
 }
 
 void WorkerRegistry::MarkReachable(WorkerNumber number) {
-  if (WorkerRecord* worker = FindMutable(number)) worker->unreachable = false;
+  WorkerRecord* worker = FindMutable(number);
+  if (worker == nullptr || !worker->unreachable) return;
+  worker->unreachable = false;
+  Note(FleetChange::Kind::kReachable, *worker);
 }
 
 std::vector<WorkerNumber> WorkerRegistry::SetSilent(
@@ -157,7 +169,11 @@ std::vector<WorkerNumber> WorkerRegistry::SetSilent(
   for (WorkerRecord& worker : workers_) {
     const bool replaceable =
         worker.CanDecode() ? stand_ins.contains(worker.report.fingerprint) : !stand_ins.empty();
+    const bool was_silent = worker.silent;
     worker.silent = silent.contains(worker.number) && replaceable;
+    if (worker.silent != was_silent) {
+      Note(worker.silent ? FleetChange::Kind::kSilent : FleetChange::Kind::kAnswers, worker);
+    }
     if (worker.silent) dispensable.push_back(worker.number);
   }
   const bool anybody =
@@ -180,11 +196,19 @@ void WorkerRegistry::Expire() {
   last_look_us_ = look_us;
   const int64_t oldest_us = look_us - options_.expiry_us;
   for (size_t i = workers_.size(); i-- > 0;) {
-    if (workers_[i].last_heard_us < oldest_us) RemoveAt(i);
+    if (workers_[i].last_heard_us >= oldest_us) continue;
+    Note(FleetChange::Kind::kExpired, workers_[i]);
+    RemoveAt(i);
   }
   const int64_t now_us = clock_->NowUs();
   absl::erase_if(buried_until_us_, [now_us](const auto& entry) { return entry.second < now_us; });
 }
+
+void WorkerRegistry::Note(FleetChange::Kind kind, const WorkerRecord& worker) {
+  if (changes_.size() < kMostChanges) changes_.push_back({kind, worker.report});
+}
+
+std::vector<FleetChange> WorkerRegistry::TakeChanges() { return std::exchange(changes_, {}); }
 
 std::vector<WorkerNumber> WorkerRegistry::TakeDeparted() { return std::exchange(departed_, {}); }
 

@@ -113,6 +113,22 @@ struct WorkerRecord {
   int64_t BacklogUs(int64_t now_us) const;
 };
 
+// What became of a worker.
+struct FleetChange {
+  enum class Kind : uint8_t {
+    kJoined,
+    kLeft,      // it said so
+    kReplaced,  // another incarnation took over its id or address
+    kExpired,
+    kUnreachable,
+    kReachable,
+    kSilent,
+    kAnswers,
+  };
+  Kind kind;
+  WorkerReport report;
+};
+
 struct RegistryOptions {
   std::string model;  // name or fingerprint that every worker must have; empty: the first one's
   bool mixed_fingerprints = false;  // workers of one model whose answers differ serve together
@@ -128,6 +144,7 @@ class WorkerRegistry {
  public:
   static constexpr int64_t kTombstoneUs = 600'000'000;
   static constexpr size_t kMaxNameBytes = 256;
+  static constexpr size_t kMostChanges = 1024;
 
   // `clock` must outlive this.
   WorkerRegistry(const RegistryOptions& options, const Clock* clock)
@@ -149,6 +166,9 @@ class WorkerRegistry {
   void Expire();
   // Incarnations that went since the last call, however they went.
   std::vector<WorkerNumber> TakeDeparted();
+
+  // What happened since the last call, in order; of much, the first kMostChanges.
+  std::vector<FleetChange> TakeChanges();
 
   // A request starts on, or leaves, a worker. Ignored when the worker is gone.
   void AddActive(WorkerNumber number);
@@ -176,6 +196,7 @@ class WorkerRegistry {
   absl::Status CheckNew(const WorkerReport& report, int64_t replaced) const;
   // The incarnations whose id or address this report takes; an error when one of them lives.
   absl::StatusOr<std::vector<WorkerNumber>> TakenOver(const WorkerReport& report) const;
+  void Note(FleetChange::Kind kind, const WorkerRecord& worker);
   void RemoveAt(size_t index);
   void Bury(size_t index);  // removes, and refuses its further words
 
@@ -185,6 +206,7 @@ class WorkerRegistry {
   int64_t last_look_us_ = 0;
   std::vector<WorkerRecord> workers_;
   std::vector<WorkerNumber> departed_;
+  std::vector<FleetChange> changes_;
   std::string fleet_model_;
   std::string fleet_fingerprint_;  // of whoever registered last
   absl::flat_hash_map<Incarnation, int64_t> buried_until_us_;

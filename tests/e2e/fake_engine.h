@@ -4,6 +4,7 @@
 // Thread safety: every function, from any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -48,6 +49,7 @@ class FakeEngine final : public Engine {
     bool pull_has_all = false;  // the prefix is there already
     size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
+    std::string kv_type = "f16";
     std::string chat_template = "";
   };
 
@@ -62,6 +64,7 @@ class FakeEngine final : public Engine {
     options_.context_length = 512;
     info_.tokenizer = ByteTokenizer();
     fingerprint_.model = info_.fingerprint;
+    fingerprint_.kv_type = script_.kv_type;
     tokenizer_ = *Tokenizer::Create(info_.tokenizer);
   }
 
@@ -322,6 +325,11 @@ class FakeEngine final : public Engine {
   const ModelInfo& model_info() const override { return info_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const EngineOptions& options() const override { return options_; }
+  // As if its loop had stopped.
+  void Hang() { hangs_ = true; }
+  absl::Status CheckPulse() const override {
+    return hangs_ ? absl::UnavailableError("the engine hangs") : absl::OkStatus();
+  }
   std::string StartupReport() const override { return "fake\n"; }
 
   // Read inside Eventually, where the lock is held.
@@ -341,6 +349,7 @@ class FakeEngine final : public Engine {
   const Epoch epoch_;
   ModelInfo info_;
   KvFingerprint fingerprint_;
+  std::atomic<bool> hangs_ = false;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::function<void(const TransferTicket&)> deliver_;
   Send send_;

@@ -40,6 +40,42 @@ TEST_F(ServiceFailureTest, ADeadlineReachesTheEngine) {
   EXPECT_LT(timeout_ms, 100'000);
 }
 
+TEST_F(ServiceFailureTest, AWorkerWhoseEngineHangsIsSilent) {
+  FakeWorker& hung = AddDecode();
+  FakeWorker& other = AddDecode();
+  hung.engine().Hang();
+  EXPECT_TRUE(Eventually([this] {
+    const std::vector<WorkerRecord> workers = router_->core().Workers();
+    return workers.front().silent && !workers.back().silent;
+  }));
+  EXPECT_EQ(Generate(LongPrompt()).text, "abc");
+  EXPECT_EQ(other.engine().generated().size(), 1);
+}
+
+TEST_F(ServiceFailureTest, AWorkerWhoseAnswersCanDifferIsRefusedAndStatusSaysWhy) {
+  AddDecode();
+  workers_.push_back(std::make_unique<FakeWorker>(
+      v1::WORKER_ROLE_DECODE, 2, FakeEngine::Script{.kv_type = "int8"}, router_->rpc().address()));
+  ASSERT_TRUE(Eventually([this] { return Status().refused_workers_size() == 1; }));
+  const v1::RefusedWorker refused = Status().refused_workers(0);
+  EXPECT_EQ(refused.worker_id(), "worker-2");
+  EXPECT_THAT(refused.reason(), testing::HasSubstr("KV type int8"));
+  EXPECT_THAT(refused.reason(), testing::HasSubstr("KV type f16"));
+  EXPECT_EQ(Status().workers_size(), 1);
+}
+
+TEST_F(ServiceFailureTest, AClientsOwnErrorIsNoFailureOfTheFleet) {
+  AddDecode();
+  v1::GenerateRequest request = LongPrompt();
+  request.mutable_sampling()->set_temperature(-1);
+  EXPECT_EQ(Generate(request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(Eventually([this] { return Status().active_requests() == 0; }));
+  const v1::GetStatusResponse status = Status();
+  EXPECT_EQ(status.requests_total(), 1);
+  EXPECT_EQ(status.requests_rejected(), 1);
+  EXPECT_EQ(status.requests_failed(), 0);
+}
+
 TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {
   FakeWorker& full = AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   FakeWorker& other = AddDecode();

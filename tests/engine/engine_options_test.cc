@@ -24,6 +24,19 @@ TEST(EngineOptions, EverySettingTakesItsOwnDefaultAndHasAName) {
   }
 }
 
+TEST(EngineOptions, AContextIsAtMostTheModels) {
+  EngineOptions options;
+  EXPECT_TRUE(SettleContextLength(options, 8192).ok());
+  EXPECT_EQ(options.context_length, 8192);
+  options.context_length = 4096;
+  EXPECT_TRUE(SettleContextLength(options, 8192).ok());
+  EXPECT_EQ(options.context_length, 4096);
+  options.context_length = 9000;
+  const absl::Status status = SettleContextLength(options, 8192);
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("9000"), HasSubstr("8192")));
+}
+
 TEST(EngineOptions, TheDefaultPoolIsBetweenItsBounds) {
   EXPECT_GE(DefaultKvCacheMiB(), 64);
   EXPECT_LE(DefaultKvCacheMiB(), 1024);

@@ -199,6 +199,48 @@ TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainWhenItHasAnswered) {
   EXPECT_TRUE(registry_.workers()[0].Usable());
 }
 
+TEST_F(WorkerRegistryTest, TellsInOrderWhatBecameOfWorkers) {
+  using Kind = FleetChange::Kind;
+  const auto taken = [this] {
+    std::vector<std::pair<Kind, std::string>> out;
+    for (const FleetChange& change : registry_.TakeChanges()) {
+      out.emplace_back(change.kind, change.report.id);
+    }
+    return out;
+  };
+  using Changes = std::vector<std::pair<Kind, std::string>>;
+  for (const char* id : {"a", "b", "a"}) ASSERT_TRUE(registry_.Heartbeat(Report(id, 1)).ok());
+  EXPECT_FALSE(registry_.Heartbeat(Report("c", 1, "another model")).ok());
+  EXPECT_EQ(taken(), (Changes{{Kind::kJoined, "a"}, {Kind::kJoined, "b"}}));
+  const WorkerNumber a = NumberOf("a");
+  for (int i = 0; i < 2; ++i) registry_.MarkUnreachable(a);
+  for (int i = 0; i < 2; ++i) registry_.MarkReachable(a);
+  for (int i = 0; i < 2; ++i) registry_.SetSilent({a});
+  for (int i = 0; i < 2; ++i) registry_.SetSilent({});
+  EXPECT_EQ(taken(), (Changes{{Kind::kUnreachable, "a"},
+                              {Kind::kReachable, "a"},
+                              {Kind::kSilent, "a"},
+                              {Kind::kAnswers, "a"}}));
+  clock_.AdvanceUs(2'000'000);
+  ASSERT_TRUE(registry_.Heartbeat(Report("a", 2)).ok());
+  registry_.Leave("a", Epoch(2));
+  registry_.Leave("a", Epoch(2));
+  clock_.AdvanceUs(2'000'000);
+  registry_.Expire();
+  EXPECT_EQ(taken(), (Changes{{Kind::kReplaced, "a"},
+                              {Kind::kJoined, "a"},
+                              {Kind::kLeft, "a"},
+                              {Kind::kExpired, "b"}}));
+}
+
+TEST_F(WorkerRegistryTest, WhatNobodyTakesIsBounded) {
+  for (uint64_t epoch = 1; epoch <= 1000; ++epoch) {
+    ASSERT_TRUE(registry_.Heartbeat(Report("a", epoch)).ok());
+    registry_.Leave("a", Epoch(epoch));
+  }
+  EXPECT_EQ(registry_.TakeChanges().size(), WorkerRegistry::kMostChanges);
+}
+
 TEST_F(WorkerRegistryTest, AnotherFingerprintIsRefusedUntilTheLastOfTheOldHasGone) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   ASSERT_TRUE(registry_.Heartbeat(Report("b", 1)).ok());

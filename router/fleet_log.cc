@@ -1,0 +1,139 @@
+#include "router/fleet_log.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/check.h"
+#include "common/shown_text.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostLineBytes = 2048;
+constexpr int64_t kMicrosecondsALine = 1'000'000 / FleetLog::kLinesASecond;
+
+std::string_view RoleText(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kPrefill:
+      return "prefill worker ";
+    case WorkerRole::kDecode:
+      return "decode worker ";
+    case WorkerRole::kBoth:
+      return "worker ";
+  }
+  return "worker ";
+}
+
+std::string_view ChangeText(FleetChange::Kind kind) {
+  switch (kind) {
+    case FleetChange::Kind::kJoined:
+      return " joined";
+    case FleetChange::Kind::kLeft:
+      return " left";
+    case FleetChange::Kind::kReplaced:
+      return " was silent and is replaced at its id or address";
+    case FleetChange::Kind::kExpired:
+      return " is gone: no heartbeat came for --worker-expiry-ms";
+    case FleetChange::Kind::kUnreachable:
+      return " is unreachable: a call to it failed";
+    case FleetChange::Kind::kReachable:
+      return " is reachable again";
+    case FleetChange::Kind::kSilent:
+      return " answers no probes: what it does goes on elsewhere";
+    case FleetChange::Kind::kAnswers:
+      return " answers probes again";
+  }
+  return "";
+}
+
+bool IsGood(FleetChange::Kind kind) {
+  using Kind = FleetChange::Kind;
+  return kind == Kind::kJoined || kind == Kind::kLeft || kind == Kind::kReachable ||
+         kind == Kind::kAnswers;
+}
+
+int64_t Room(const WorkerReport& report) {
+  return report.RoomFor(std::numeric_limits<int64_t>::max());
+}
+
+}  // namespace
+
+FleetLog::Sink FleetLog::ToLog() {
+  return [](Severity severity, const std::string& line) {
+    if (severity == Severity::kInfo) {
+      LOG(INFO) << line;
+    } else {
+      LOG(WARNING) << line;
+    }
+  };
+}
+
+void FleetLog::Changed(const FleetChange& change) {
+  const WorkerReport& report = change.report;
+  std::string line =
+      StrCat(RoleText(report.role), report.id, " at ", report.address, ChangeText(change.kind));
+  if (change.kind == FleetChange::Kind::kJoined) {
+    line += StrCat(": model ", report.model_name.empty() ? report.model : report.model_name,
+                   ", room for ", Room(report), " tokens of a sequence");
+  }
+  Write(IsGood(change.kind) ? Severity::kInfo : Severity::kWarning, line);
+}
+
+void FleetLog::Refused(std::string_view worker_id, std::string_view address,
+                       std::string_view reason) {
+  Write(Severity::kWarning, StrCat("worker ", worker_id, " at ", address, " is refused: ", reason));
+}
+
+void FleetLog::CompareRooms(const std::vector<WorkerRecord>& workers) {
+  const WorkerReport* least = nullptr;
+  const WorkerReport* most = nullptr;
+  for (const WorkerRecord& worker : workers) {
+    const WorkerReport& report = worker.report;
+    if (!worker.CanDecode() || report.pool_tokens == 0) continue;
+    if (least == nullptr || Room(report) < Room(*least)) least = &report;
+    if (most == nullptr || Room(report) > Room(*most)) most = &report;
+  }
+  const bool differ = least != nullptr && Room(*most) / 2 > Room(*least);
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(rooms_differ_, differ) || !differ) return;
+  }
+  Write(Severity::kWarning,
+        StrCat("decode workers' rooms differ: ", least->id, " holds ", Room(*least),
+               " tokens of a sequence, ", most->id, " ", Room(*most),
+               "; requests without max_tokens prefer the larger (--kv-cache-mib)"));
+}
+
+void FleetLog::Lost(std::string_view request, std::string_view worker, const absl::Status& why,
+                    std::string_view next) {
+  Write(Severity::kWarning,
+        StrCat("request ", request, ": worker ", worker, " was lost (", std::string(why.message()),
+               next.empty() ? ")" : "); it goes on at ", next));
+}
+
+void FleetLog::Failed(std::string_view request, const absl::Status& why) {
+  Write(Severity::kWarning, StrCat("request ", request, " failed: ", why.ToString()));
+}
+
+void FleetLog::Write(Severity severity, std::string_view line) {
+  std::lock_guard lock(mutex_);
+  const int64_t now_us = clock_->NowUs();
+  const int64_t earned = (now_us - refilled_us_) / kMicrosecondsALine;
+  if (earned > 0) {
+    left_ = std::min(kMostAtOnce, left_ + std::min(earned, kMostAtOnce));
+    refilled_us_ += earned * kMicrosecondsALine;
+  }
+  if (left_ == 0) {
+    ++left_out_;
+    return;
+  }
+  --left_;
+  if (left_out_ > 0) {
+    sink_(Severity::kWarning, StrCat(left_out_, " lines like these were left out"));
+    left_out_ = 0;
+  }
+  sink_(severity, Printable(line, kMostLineBytes));
+}
+
+}  // namespace baton
