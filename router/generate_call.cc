@@ -1,8 +1,10 @@
 #include "router/generate_call.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
@@ -53,10 +55,10 @@ void GenerateCall::Start(const v1::GenerateRequest& request) {
     status = host_.text_tasks->Post(request.ByteSizeLong(), priority_,
                                     [self = Self(), copy] { self->PrepareAndRun(*copy); });
   }
-  if (!status.ok()) Refuse(std::move(status));
+  if (!status.ok()) CallOff(std::move(status));
 }
 
-void GenerateCall::Refuse(absl::Status status) {
+void GenerateCall::CallOff(absl::Status status) {
   std::lock_guard lock(state_mutex_);
   session_.OnClientGone(std::move(status));
 }
@@ -142,11 +144,25 @@ void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Statu
   const bool lost =
       (absl::IsUnavailable(status) || absl::IsCancelled(status)) && session_.IsCurrent(attempt);
   const std::string worker_id = session_.route().decode_id;
+  if (absl::IsUnavailable(status) && session_.IsCurrent(attempt)) status = FromWorker(status);
   const absl::Status why = lost ? status : absl::OkStatus();
   session_.OnDecodeEnd(attempt, worker, std::move(status));
   if (!lost) return;
   const std::string next = session_.IsCurrent(attempt + 1) ? session_.route().decode_id : "";
   host_.log->Lost(request_id_, worker_id, why, next);
+}
+
+absl::Status GenerateCall::FromWorker(const absl::Status& status) const {
+  const Route& route = session_.route();
+  const std::vector<WorkerRecord> workers = host_.core->Workers();
+  const bool left = std::none_of(workers.begin(), workers.end(), [&](const WorkerRecord& worker) {
+    return worker.report.epoch == route.decode_epoch;
+  });
+  return absl::UnavailableError(absl::StrCat(
+      "decode worker ", route.decode_id, " at ", route.decode_address,
+      left ? ", which has left the fleet (what still runs after a worker's --drain-ms is cancelled)"
+           : "",
+      ": ", status.message()));
 }
 
 void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,

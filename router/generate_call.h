@@ -63,8 +63,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
   // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
   // wrong. `request` may go when this returns.
   void Start(const v1::GenerateRequest& request);
-  // Instead of Start.
-  void Refuse(absl::Status status);
+  // Also instead of Start.
+  void CallOff(absl::Status status) override;
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;
@@ -81,6 +81,8 @@ class GenerateCall final : public StreamWriter<v1::GenerateResponse>,
                     const v1::PrefillResponse& response);
   void OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status);
   void OnReportOverdue();
+  // What the decode worker of this attempt ended with, and which one it is. REQUIRES state_mutex_.
+  absl::Status FromWorker(const absl::Status& status) const;
 
   // Tokenises and starts the session; or ends the call with what is wrong.
   void PrepareAndRun(const v1::GenerateRequest& request);

@@ -80,7 +80,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Begin(
   if (parsed.ok()) {
     call->Start(request);
   } else {
-    call->Refuse(std::move(parsed));
+    call->CallOff(std::move(parsed));
   }
   return call.get();
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/entropy.h"
 #include "common/status_macros.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 // Calls of cancelled requests to workers end within a round trip; nothing waits for a worker.
 constexpr int64_t kLastCallsMs = 10'000;
+// For clients to read how their answers ended.
+constexpr int64_t kLastWordsMs = 1000;
 
 // What a request may measure: its text, or a million token ids of up to five bytes, and the fields
 // around it.
@@ -83,7 +86,13 @@ void RouterServer::Shutdown() {
   shut_down_ = true;
   server_->SetServing(false);
   gate_.Close();
-  gate_.WaitUntilIdle(options_.server.drain_ms);
+  if (!gate_.WaitUntilIdle(options_.server.drain_ms)) {
+    streams_.CallOff(absl::UnavailableError(
+        absl::StrCat("the router at ", server_->address(),
+                     " ends, and the answer was not done within its --drain-ms of ",
+                     options_.server.drain_ms, " ms")));
+    gate_.WaitUntilIdle(kLastWordsMs);
+  }
   server_->Shutdown(0);
   gate_.WaitUntilIdle(kLastCallsMs);
 }

@@ -1,6 +1,6 @@
 // Finds response streams whose client takes nothing any more. Its connection may be alive and
 // answer pings: flow control holds such a stream's next message back for ever, and with it the
-// place of its request.
+// place of its request. It knows all streams, and so ends those that outlast a shutdown's patience.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -10,6 +10,8 @@
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace baton {
 
@@ -21,6 +23,8 @@ class WatchedStream {
       std::chrono::steady_clock::time_point now) = 0;
   // Ends it as if the client were gone.
   virtual void Abandon() = 0;
+  // Ends it with this status, as its last word to the client.
+  virtual void CallOff(absl::Status status) = 0;
 };
 
 class StreamWatch {
@@ -42,6 +46,13 @@ class StreamWatch {
       ++abandoned;
     }
     return abandoned;
+  }
+
+  // Returns how many there were.
+  int CallOff(const absl::Status& status) {
+    const std::vector<std::shared_ptr<WatchedStream>> streams = Alive();
+    for (const std::shared_ptr<WatchedStream>& stream : streams) stream->CallOff(status);
+    return static_cast<int>(streams.size());
   }
 
  private:

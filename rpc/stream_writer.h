@@ -13,8 +13,8 @@
 //
 // A client that takes nothing is found by a StreamWatch, where the stream is in one.
 //
-// Thread safety: Send and End from any thread. OnCalledOff runs at most once, on a gRPC thread,
-// without the lock.
+// Thread safety: Send and End from any thread. OnCalledOff runs without the lock, on a gRPC
+// thread at most once, and where CallOff is called.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rpc/status_conversion.h"
 #include "rpc/stream_watch.h"
 
 namespace baton {
@@ -76,6 +77,11 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   void Abandon() override {
     std::lock_guard lock(mutex_);
     if (context_ != nullptr) context_->TryCancel();  // OnCancel follows, on a thread of gRPC's
+  }
+
+  void CallOff(absl::Status status) override {
+    End(ToGrpcStatus(status));
+    OnCalledOff();
   }
 
   // Ends the stream behind what is queued. The first call counts.

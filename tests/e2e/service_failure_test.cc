@@ -26,6 +26,21 @@ TEST_F(ServiceFailureTest, ACancellationReachesBothEngines) {
   EXPECT_TRUE(Eventually([this] { return router_->core().counters().active_requests == 0; }));
 }
 
+TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainIsToldSo) {
+  FakeWorker& decode = AddDecode({.finish = false});
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, LongPrompt());
+  ASSERT_TRUE(decode.engine().Eventually([](auto& e) { return e.generated().size() == 1; }));
+  router_->Shutdown();
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("--drain-ms of 100 ms"));
+  EXPECT_THAT(status.error_message(), HasSubstr(router_->rpc().address()));
+}
+
 TEST_F(ServiceFailureTest, ADeadlineReachesTheEngine) {
   FakeWorker& decode = AddDecode({.finish = false});
   // On a slow machine a short one passes before the engine has heard of the request.
@@ -248,6 +263,7 @@ TEST_F(ServiceFailureTest, AWorkerThatDiesInMidStreamWithoutAnotherIsUnavailable
   killer.join();
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE)
       << answer.status.error_message();
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("decode worker worker-1 at 127.0.0.1:"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -15,9 +16,12 @@ class FakeStream final : public WatchedStream {
   Time StalledSince(Time now) override { return writing ? since : now; }
   void Abandon() override { ++abandoned; }
 
+  void CallOff(absl::Status status) override { last_word = std::move(status); }
+
   bool writing = false;
   Time since;
   int abandoned = 0;
+  absl::Status last_word;
 };
 
 TEST(StreamWatch, AbandonsOnlyWhatHasWaitedTooLong) {
@@ -39,6 +43,17 @@ TEST(StreamWatch, AbandonsOnlyWhatHasWaitedTooLong) {
   EXPECT_EQ(watch.Tick(start + milliseconds(160)), 1);
   EXPECT_EQ(young->abandoned, 1);
   EXPECT_EQ(idle->abandoned, 0);
+}
+
+TEST(StreamWatch, CallsOffAllThatAreThere) {
+  StreamWatch watch(milliseconds(100));
+  const auto stream = std::make_shared<FakeStream>();
+  auto gone = std::make_shared<FakeStream>();
+  watch.Add(stream);
+  watch.Add(gone);
+  gone.reset();
+  EXPECT_EQ(watch.CallOff(absl::UnavailableError("ending")), 1);
+  EXPECT_EQ(stream->last_word, absl::UnavailableError("ending"));
 }
 
 }  // namespace
