@@ -20,7 +20,7 @@ constexpr size_t kMostErrorBytes = 8192;
 int ReportError(const absl::Status& status) {
   std::fprintf(stderr, "baton: %s: %s\n",
                std::string(absl::StatusCodeToString(status.code())).c_str(),
-               Printable(status.message(), kMostErrorBytes).c_str());
+               Printable(std::string(status.message()), kMostErrorBytes).c_str());
   return ExitCodeOf(status);
 }
 
