@@ -11,6 +11,8 @@
 namespace baton {
 namespace {
 
+using ::testing::HasSubstr;
+
 class ServiceFailureTest : public ServiceTest {};
 
 TEST_F(ServiceFailureTest, ACancellationReachesBothEngines) {
@@ -30,7 +32,7 @@ TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainIsToldSo) {
   FakeWorker& decode = AddDecode({.finish = false});
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, LongPrompt());
-  ASSERT_TRUE(decode.engine().Eventually([](auto& e) { return e.generated().size() == 1; }));
+  ASSERT_TRUE(decode.engine().Eventually([](auto& e) { return e.generated_count() == 1; }));
   router_->Shutdown();
   v1::GenerateResponse response;
   while (reader->Read(&response)) {
