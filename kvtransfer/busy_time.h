@@ -3,6 +3,7 @@
 // Thread safety: belongs to one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace baton {
@@ -12,7 +13,7 @@ class BusyTime {
   void Start(int64_t now_us) {
     if (running_) return;
     running_ = true;
-    mark_us_ = now_us;
+    mark_us_ = std::max(mark_us_, now_us);  // a turn's clock may be behind that of the last Touch
   }
   // Counts the time up to now; with `stop` the clock stands until the next Start.
   void Touch(int64_t now_us, bool stop) {

@@ -210,6 +210,11 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
   *request.mutable_sampling() = sampling_;
+  // It ends where the worker that began it would have ended it, whoever goes on.
+  const int64_t room = session_.route().room - static_cast<int64_t>(asked.prompt.size());
+  if (asked.open_ended && room > 0) {
+    request.mutable_sampling()->set_max_tokens(static_cast<int32_t>(room));
+  }
   request.set_cache_namespace(asked.cache_namespace.low());
   request.set_cache_namespace_high(asked.cache_namespace.high());
   request.set_priority(priority_);

@@ -26,6 +26,7 @@ RouterCore::RouterCore(const RouterOptions& options, const Clock* clock, KeySeed
               .patience_us = options.index_wait_ms * 1000,
               .key_seeds = key_seeds}),
       registry_({.model = options.pin_model,
+                 .fingerprint = options.pin_fingerprint,
                  .mixed_fingerprints = options.mixed_fingerprints,
                  .expiry_us = options.worker_expiry_ms * 1000,
                  .max_workers = options.max_workers,

@@ -50,6 +50,11 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("pin-model", &options.pin_model, WorkerRegistry::kMaxNameBytes,
                "Name or fingerprint of the one model to serve: workers with another are refused. "
                "Empty: that of the first worker.");
+  settings.Add(
+      "pin-fingerprint", &options.pin_fingerprint, WorkerRegistry::kMaxNameBytes,
+      "The one kind of workers to serve with, as the router's log tells it when one joins: "
+      "those whose answers can differ are refused, also where they come first. Empty: that of the "
+      "first worker.");
   settings.Add("mixed-fingerprints", &options.mixed_fingerprints,
                "Workers of one model whose answers can differ (KV type, backend, numerics, RoPE) "
                "serve together: who answers decides about the bits.");

@@ -16,7 +16,8 @@ struct RouterOptions {
   RpcServerOptions server;
   std::string advertise;  // of the `ready` line; empty: as it listens
   RoutingOptions routing;
-  std::string pin_model;  // name or fingerprint; empty: the first worker's
+  std::string pin_model;        // name or fingerprint; empty: the first worker's
+  std::string pin_fingerprint;  // of workers whose answers are equal; empty: the first worker's
   bool mixed_fingerprints = false;
   int64_t worker_expiry_ms = 3000;
   int64_t worker_silence_ms = 900;

@@ -40,6 +40,11 @@ absl::Status WorkerRegistry::Check(const WorkerReport& report) const {
 }
 
 absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
+  if (!options_.fingerprint.empty() && report.fingerprint != options_.fingerprint) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", report.id, " has ", Shown(report.fingerprint), "; this router serves only \"",
+        options_.fingerprint, "\" (--pin-fingerprint)"));
+  }
   const std::string& pinned = options_.model;
   if (pinned.empty() || report.model == pinned || report.model_name == pinned) {
     return absl::OkStatus();

@@ -30,8 +30,10 @@ constexpr auto kLogInterval = std::chrono::seconds(30);
 AcceptorLimits LimitsForDescriptors(int64_t limit) {
   const int64_t kept_back = std::min(kMostKeptBack, limit / 4);
   const int64_t most = std::min(limit - kept_back, kMostDescriptors);
-  return {.max_descriptors = static_cast<int32_t>(most),
-          .max_strangers = static_cast<int32_t>(std::clamp<int64_t>(most / 4, 1, kMostStrangers))};
+  const int64_t strangers = std::clamp<int64_t>(most / 4, 1, kMostStrangers);
+  // A newcomer that is too many takes an older stranger's place, above the bound.
+  return {.max_descriptors = static_cast<int32_t>(most - strangers),
+          .max_strangers = static_cast<int32_t>(strangers)};
 }
 
 ConnectionAcceptor::ConnectionAcceptor(std::vector<FileDescriptor> listeners, std::string address,

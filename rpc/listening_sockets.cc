@@ -78,7 +78,13 @@ absl::StatusOr<ListeningSockets> ListenAtAddresses(const HostPort& where, bool a
       problem = listener.status();
     }
   }
-  if (!out.sockets.empty()) return out;
+  if (!out.sockets.empty()) {
+    if (!problem.ok()) {
+      LOG(WARNING) << "not every address of " << where.host << " is listened on at port "
+                   << out.port << ": " << problem.message();
+    }
+    return out;
+  }
   return absl::UnavailableError(absl::StrCat(
       "cannot listen on ", JoinHostPort(where.host, where.port), ": ", problem.message()));
 }

@@ -50,6 +50,7 @@ class FakeEngine final : public Engine {
     size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
     std::string kv_type = "f16";
+    int32_t context_length = 512;  // the model's is 512
     std::string chat_template = "";
   };
 
@@ -61,7 +62,7 @@ class FakeEngine final : public Engine {
     info_.chat_template = script_.chat_template;
     info_.config.layers = 1;
     info_.config.context_length = 512;
-    options_.context_length = 512;
+    options_.context_length = script_.context_length;
     info_.tokenizer = ByteTokenizer();
     fingerprint_.model = info_.fingerprint;
     fingerprint_.kv_type = script_.kv_type;
@@ -317,6 +318,7 @@ class FakeEngine final : public Engine {
     status.block_size = 16;
     status.cache.blocks.total = 1000;
     status.cache.blocks.free = 1000;
+    status.context_length = script_.context_length;
     return status;
   }
   EngineInspection Inspect() override { return {}; }

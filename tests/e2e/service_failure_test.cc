@@ -222,6 +222,25 @@ TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
   EXPECT_EQ(prefilled[0].generated.logits_hash, 102u);
 }
 
+// The client named no length: what goes on elsewhere ends where its first worker would have ended
+// it.
+TEST_F(ServiceFailureTest, AnAnswerEndsAtItsFirstWorkersRoomWhoeverGoesOn) {
+  FakeWorker& lost = AddDecode({.tokens = 3, .finish = false, .context_length = 300});
+  std::thread killer([this, &lost] {
+    lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
+    AddDecode({.tokens = 5});
+    lost.Die();
+  });
+  const Answer answer = Generate(LongPrompt());
+  killer.join();
+  EXPECT_EQ(answer.text, "abcde") << answer.status.error_message();
+  for (const auto& worker : workers_) {
+    const auto asked = worker->engine().generated();
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_EQ(asked[0].sampling.max_tokens, 300 - 200);
+  }
+}
+
 // The next worker is told of each choice what the client has; the prefill worker, nothing.
 TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWithEveryChoice) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});

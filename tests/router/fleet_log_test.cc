@@ -27,6 +27,7 @@ class FleetLogTest : public ::testing::Test {
 TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
   WorkerReport report = Report("a", WorkerRole::kPrefill);
   report.pool_tokens = 4096;
+  report.fingerprint = "KV type f16";
   log_.Changed({FleetChange::Kind::kJoined, report});
   log_.Changed({FleetChange::Kind::kLeft, report});
   log_.Changed({FleetChange::Kind::kExpired, report});
@@ -34,7 +35,8 @@ TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
   EXPECT_THAT(
       TakeLines(),
       ElementsAre(
-          "I prefill worker a at a:1 joined: model model, room for 4096 tokens of a sequence",
+          "I prefill worker a at a:1 joined: model model, room for 4096 tokens of a sequence; "
+          "answers are of KV type f16",
           "I prefill worker a at a:1 left",
           "W prefill worker a at a:1 is gone: no heartbeat came for --worker-expiry-ms",
           "W worker b at b:1 is refused: another model"));

@@ -139,6 +139,18 @@ TEST_F(WorkerRegistryTest, ARefusedTakeOverEndsNobody) {
   EXPECT_TRUE(registry_.Heartbeat(Report("a", 1, "smol")).ok());
 }
 
+TEST_F(WorkerRegistryTest, APinnedFingerprintIsServedWhoeverComesFirst) {
+  WorkerRegistry registry({.fingerprint = "KV f16"}, &clock_);
+  WorkerReport other = Report("other", 1, "m");
+  other.fingerprint = "KV int8";
+  const absl::Status status = registry.Heartbeat(other);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("KV int8; this router serves only"));
+  WorkerReport wanted = Report("wanted", 1, "m");
+  wanted.fingerprint = "KV f16";
+  EXPECT_TRUE(registry.Heartbeat(wanted).ok());
+}
+
 TEST_F(WorkerRegistryTest, APinnedModelIsServedByNameOrFingerprintAndNoOther) {
   for (const char* pinned : {"m", "Smol"}) {
     WorkerRegistry registry({.model = pinned}, &clock_);

@@ -116,9 +116,9 @@ TEST(ConnectionAcceptor, ClosesAtOnceWhatIsTooManyAndTakesTheNextWhenThereIsRoom
 }
 
 TEST(LimitsForDescriptors, KeepSomethingBackForTheProcess) {
-  EXPECT_EQ(LimitsForDescriptors(1024).max_descriptors, 768);
-  EXPECT_EQ(LimitsForDescriptors(20'000).max_descriptors, 18'976);
-  EXPECT_EQ(LimitsForDescriptors(std::numeric_limits<int64_t>::max()).max_descriptors, 65'536);
+  EXPECT_EQ(LimitsForDescriptors(1024).max_descriptors, 576);
+  EXPECT_EQ(LimitsForDescriptors(20'000).max_descriptors, 17'952);
+  EXPECT_EQ(LimitsForDescriptors(std::numeric_limits<int64_t>::max()).max_descriptors, 64'512);
   EXPECT_EQ(LimitsForDescriptors(0).max_strangers, 1);
 }
 
