@@ -130,8 +130,9 @@ struct FleetChange {
 };
 
 struct RegistryOptions {
-  std::string model;  // name or fingerprint that every worker must have; empty: the first one's
-  std::string fingerprint;          // the same of WorkerReport::fingerprint
+  // Name or fingerprint that every worker must have; empty: the first one's.
+  std::string model = "";
+  std::string fingerprint = "";     // the same of WorkerReport::fingerprint
   bool mixed_fingerprints = false;  // workers of one model whose answers differ serve together
   int64_t expiry_us = 3'000'000;
   int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
