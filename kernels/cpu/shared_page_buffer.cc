@@ -62,11 +62,9 @@ std::byte* MapAligned(int fd, size_t size, size_t page, int protection) {
 }
 
 // Huge pages for all of it, as far as the kernel has them. It collapses no hole, so each gets a
-// page first: a read is enough for that.
+// page first: by the kernel, since others may be writing to blocks that share a huge page with it.
 void Collapse(std::byte* data, size_t size) {
-  for (size_t at = 0; at < size; at += kHugePageBytes) {
-    static_cast<void>(*const_cast<const volatile std::byte*>(data + at));
-  }
+  for (size_t at = 0; at < size; at += kHugePageBytes) madvise(data + at, 1, MADV_POPULATE_READ);
   madvise(data, size, MADV_COLLAPSE);
 }
 
