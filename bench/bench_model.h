@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "engine/engine_options.h"
 #include "engine/model_loader.h"
-#include "model/llama_runner.h"
+#include "model/llama/llama_runner.h"
 
 namespace baton {
 

@@ -24,8 +24,8 @@
 #include "engine/peer_transport.h"
 #include "engine/pool_resizer.h"
 #include "engine/worker_core.h"
-#include "model/llama_runner.h"
-#include "model/llama_weights.h"
+#include "model/llama/llama_runner.h"
+#include "model/llama/llama_weights.h"
 
 namespace baton {
 namespace {

@@ -21,7 +21,7 @@
 #include "engine/engine_options.h"
 #include "kernels/device.h"
 #include "kvtransfer/transport.h"
-#include "model/llama_config.h"
+#include "model/llama/llama_config.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "model/llama_config.h"
+#include "model/llama/llama_config.h"
 #include "text/tokenizer.h"
 
 namespace baton {

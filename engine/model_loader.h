@@ -8,8 +8,8 @@
 #include "engine/engine_options.h"
 #include "engine/model_info.h"
 #include "kernels/device.h"
-#include "model/gguf_reader.h"
-#include "model/llama_weights.h"
+#include "model/gguf/gguf_reader.h"
+#include "model/llama/llama_weights.h"
 
 namespace baton {
 

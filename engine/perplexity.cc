@@ -6,7 +6,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "model/llama_runner.h"
+#include "model/llama/llama_runner.h"
 
 namespace baton {
 namespace {

@@ -14,7 +14,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/block_table_mirror.h"
-#include "model/llama_config.h"
+#include "model/llama/llama_config.h"
 #include "model/model_runner.h"
 
 namespace baton {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "model/gguf_reader.h"
+#include "model/gguf/gguf_reader.h"
 
 namespace baton {
 

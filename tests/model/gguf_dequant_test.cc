@@ -1,4 +1,4 @@
-#include "model/gguf_dequant.h"
+#include "model/gguf/gguf_dequant.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/packed_weights.h"
-#include "model/gguf_reader.h"
+#include "model/gguf/gguf_reader.h"
 
 namespace baton {
 namespace {

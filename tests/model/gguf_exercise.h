@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/gguf_dequant.h"
-#include "model/gguf_reader.h"
+#include "model/gguf/gguf_dequant.h"
+#include "model/gguf/gguf_reader.h"
 
 namespace baton {
 

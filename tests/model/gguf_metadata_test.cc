@@ -1,4 +1,4 @@
-#include "model/gguf_metadata.h"
+#include "model/gguf/gguf_metadata.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

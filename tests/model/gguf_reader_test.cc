@@ -1,4 +1,4 @@
-#include "model/gguf_reader.h"
+#include "model/gguf/gguf_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/gguf_types.h"
+#include "model/gguf/gguf_types.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/llama_config.h"
+#include "model/llama/llama_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/llama_runner.h"
+#include "model/llama/llama_runner.h"
 
 #include <gtest/gtest.h>
 

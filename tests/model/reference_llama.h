@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "common/strong_int.h"
-#include "model/gguf_dequant.h"
-#include "model/gguf_reader.h"
-#include "model/llama_config.h"
+#include "model/gguf/gguf_dequant.h"
+#include "model/gguf/gguf_reader.h"
+#include "model/llama/llama_config.h"
 
 namespace baton {
 

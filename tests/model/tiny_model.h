@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
-#include "model/gguf_reader.h"
-#include "model/llama_config.h"
-#include "model/llama_runner.h"
-#include "model/llama_weights.h"
+#include "model/gguf/gguf_reader.h"
+#include "model/llama/llama_config.h"
+#include "model/llama/llama_runner.h"
+#include "model/llama/llama_weights.h"
 #include "tests/model/counting_device.h"
 #include "tests/model/gguf_builder.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cache/kv_cache_spec.h"
-#include "model/llama_config.h"
+#include "model/llama/llama_config.h"
 #include "model/model_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"

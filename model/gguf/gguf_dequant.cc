@@ -1,4 +1,4 @@
-#include "model/gguf_dequant.h"
+#include "model/gguf/gguf_dequant.h"
 
 #include <cstdint>
 #include <cstring>

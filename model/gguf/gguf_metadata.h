@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "model/gguf_types.h"
+#include "model/gguf/gguf_types.h"
 
 namespace baton {
 

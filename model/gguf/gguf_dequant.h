@@ -9,7 +9,7 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "model/gguf_types.h"
+#include "model/gguf/gguf_types.h"
 
 namespace baton {
 

@@ -25,8 +25,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "model/gguf_metadata.h"
-#include "model/gguf_types.h"
+#include "model/gguf/gguf_metadata.h"
+#include "model/gguf/gguf_types.h"
 #include "model/mapped_file.h"
 
 namespace baton {

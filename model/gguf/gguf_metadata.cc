@@ -1,4 +1,4 @@
-#include "model/gguf_metadata.h"
+#include "model/gguf/gguf_metadata.h"
 
 #include <cstring>
 #include <limits>

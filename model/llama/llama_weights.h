@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
-#include "model/gguf_reader.h"
-#include "model/llama_config.h"
+#include "model/gguf/gguf_reader.h"
+#include "model/llama/llama_config.h"
 
 namespace baton {
 
