@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "engine/engine_options.h"
 #include "engine/model_loader.h"
-#include "model/llama/llama_runner.h"
+#include "model/architecture.h"
 
 namespace baton {
 
@@ -19,34 +19,29 @@ class BenchModel {
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
       : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
-    const LlamaConfig& config = model.info.config;
-    const KvGroupSpec group{.layers = config.layers,
-                            .kv_heads = config.kv_heads,
-                            .head_dim = config.head_dim,
-                            .type = options_.kv_type};
+    const ModelSpec& spec = model.info.spec;
     blocks_ = (context + options_.block_size - 1) / options_.block_size;
-    auto layout = KvLayout::Create(group, options_.layout, options_.block_size,
-                                   int64_t{sequences} * blocks_ + 1);
+    auto layout = KvLayout::Create(spec.KvGroup(options_.kv_type), options_.layout,
+                                   options_.block_size, int64_t{sequences} * blocks_ + 1);
     CHECK(layout.ok()) << layout.status();
     auto pool = model.device->Allocate(layout->pool_bytes(), "KV pool");
     CHECK(pool.ok()) << pool.status();
     pool_ = std::move(*pool);
-    LlamaRunnerOptions runner;
+    ModelRunnerOptions runner;
     runner.limits = {.max_tokens = kChunk,
                      .max_sequences = sequences,
                      .max_logit_rows = sequences,
                      .max_context = context};
     runner.paged = options_.paged;
     runner.graph = options_.graph;
-    auto created =
-        LlamaRunner::Create(config, *model.weights, *layout, pool_->data(), *model.device, runner);
+    auto created = model.weights->CreateRunner(*layout, pool_->data(), runner);
     CHECK(created.ok()) << created.status();
     runner_ = std::move(*created);
     tables_.resize(sequences);
     for (int32_t s = 0; s < sequences; ++s) {
       for (int32_t b = 0; b < blocks_; ++b) tables_[s].push_back(BlockId(s * blocks_ + b));
     }
-    for (int32_t i = 0; i < context; ++i) tokens_.push_back((i * 7919 + 13) % config.vocabulary);
+    for (int32_t i = 0; i < context; ++i) tokens_.push_back((i * 7919 + 13) % spec.vocabulary);
   }
 
   // Feeds slots [begin, end) of one sequence in chunks; samples nothing but the last row.
@@ -88,7 +83,7 @@ class BenchModel {
   EngineOptions options_;
   int32_t blocks_ = 0;
   std::unique_ptr<DeviceBuffer> pool_;
-  std::unique_ptr<LlamaRunner> runner_;
+  std::unique_ptr<ModelRunner> runner_;
   std::vector<std::vector<BlockId>> tables_;
   std::vector<TokenId> tokens_;
 };

@@ -29,48 +29,18 @@ namespace {
 
 constexpr double kLeastSeconds = 1.0;
 
-// Multiply-adds of matrices, by what their weights are multiplied with.
-struct MatrixMacs {
-  double int8 = 0;
-  double f32 = 0;
-
-  MatrixMacs operator+(MatrixMacs other) const { return {int8 + other.int8, f32 + other.f32}; }
-  MatrixMacs operator*(double count) const { return {int8 * count, f32 * count}; }
+// Arithmetic of the model, and the bytes that go with it.
+struct BenchCost : ModelCost {
+  double weight_bytes = 0;  // read once a step
+  double kv_bytes = 0;      // per visible slot, read once a sequence
 };
 
-// Multiply-adds and bytes of the model for one token.
-struct ModelCost {
-  MatrixMacs layers;          // matrices of all layers, per token
-  MatrixMacs head;            // output matrix, per sampled row
-  double weight_bytes = 0;    // read once a step
-  double attention_macs = 0;  // per token and visible slot
-  double kv_bytes = 0;        // per visible slot, read once a sequence
-};
-
-MatrixMacs MacsOf(const FusedWeight& weight) {
-  MatrixMacs macs;
-  for (const WeightPart& part : weight.parts) {
-    const PackedMatrix& m = part.matrix;
-    (IsQuantized(m.format) ? macs.int8 : macs.f32) +=
-        static_cast<double>(m.rows) * static_cast<double>(m.cols);
-  }
-  return macs;
-}
-
-ModelCost CostOf(const LoadedModel& model, KvType kv_type) {
-  const LlamaConfig& c = model.info.config;
-  ModelCost cost;
-  for (const LlamaLayerWeights& layer : model.weights->layers()) {
-    cost.layers = cost.layers + MacsOf(layer.qkv) + MacsOf(layer.attention_output) +
-                  MacsOf(layer.gate_up) + MacsOf(layer.down);
-  }
-  cost.head = MacsOf(model.weights->output());
+BenchCost CostOf(const LoadedModel& model, KvType kv_type) {
+  BenchCost cost{model.weights->cost()};
   cost.weight_bytes = static_cast<double>(model.weights->bytes());
-  cost.attention_macs = 2.0 * c.query_heads * c.head_dim * c.layers;
-  const KvGroupSpec group{
-      .layers = c.layers, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .type = kv_type};
   cost.kv_bytes = static_cast<double>(
-      KvLayout::Create(group, KvLayoutKind::kBlockMajor, 1, 1)->bytes_per_block());
+      KvLayout::Create(model.info.spec.KvGroup(kv_type), KvLayoutKind::kBlockMajor, 1, 1)
+          ->bytes_per_block());
   return cost;
 }
 
@@ -145,7 +115,7 @@ class EngineBench {
   const LoadedModel& model_;
   const EngineOptions options_;
   const MeasuredPeaks peaks_;
-  const ModelCost cost_;
+  const BenchCost cost_;
   const std::vector<std::string> only_;
   nlohmann::json figures_ = nlohmann::json::array();
 };

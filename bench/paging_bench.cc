@@ -84,12 +84,11 @@ void MeasureSteps(const LoadedModel& model, const EngineOptions& options, nlohma
 void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
                     nlohmann::json& figures) {
   constexpr int64_t kTokens = 512;
-  const LlamaConfig& c = model.info.config;
-  const int64_t row = int64_t{c.kv_heads} * c.head_dim;
+  KvGroupSpec group = model.info.spec.KvGroup(options.kv_type);
+  group.layers = 1;
+  const int64_t row = int64_t{group.kv_heads} * group.head_dim;
   auto memory =
       model.device->Allocate(kTokens * row * (sizeof(float) + 2 * sizeof(float)), "bench");
-  const KvGroupSpec group{
-      .layers = 1, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .type = options.kv_type};
   const KvLayout layout = *KvLayout::Create(group, KvLayoutKind::kLayerMajor, 16, kTokens / 16);
   auto pool = model.device->Allocate(layout.pool_bytes(), "bench pool");
   CHECK(memory.ok() && pool.ok());
@@ -109,8 +108,8 @@ void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
     model.device->ops().KvWrite(*stream, {.k = k + first * row,
                                           .v = k + first * row,
                                           .stride = row,
-                                          .kv_heads = c.kv_heads,
-                                          .head_dim = c.head_dim,
+                                          .kv_heads = group.kv_heads,
+                                          .head_dim = group.head_dim,
                                           .slot_mapping = slots.data() + first,
                                           .kv = view,
                                           .tokens = count});
@@ -134,9 +133,7 @@ void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options,
   BenchModel cache(model, options, kSequences, kContext);
   const int32_t blocks = kSequences * cache.blocks_per_sequence();
   const int32_t tokens = std::max(1, options.block_size - 1);
-  const LlamaConfig& c = model.info.config;
-  const KvGroupSpec group{
-      .layers = c.layers, .kv_heads = c.kv_heads, .head_dim = c.head_dim, .type = options.kv_type};
+  const KvGroupSpec group = model.info.spec.KvGroup(options.kv_type);
   const int64_t bytes =
       KvLayout::Create(group, options.layout, options.block_size, 1)->pool_bytes() /
       options.block_size * tokens;

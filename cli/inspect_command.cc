@@ -54,12 +54,10 @@ int InspectModel(const std::string& path) {
   const absl::StatusOr<ModelInfo> info =
       ReadModelInfo(**file, path.empty() ? DefaultModelPath() : path);
   if (!info.ok()) return ReportError(info.status());
-  const LlamaConfig& c = info->config;
-  std::printf(
-      "loadable: %d layers, hidden %d, %d query and %d KV heads of %d, feed-forward %d, "
-      "vocabulary %d, context %d, RoPE %s\nfingerprint %s\n",
-      c.layers, c.hidden, c.query_heads, c.kv_heads, c.head_dim, c.feed_forward, c.vocabulary,
-      c.context_length, c.rope.c_str(), ModelFingerprint(**file).c_str());
+  const ModelSpec& spec = info->spec;
+  std::printf("loadable: %d layers, %s, vocabulary %d, context %d, RoPE %s\nfingerprint %s\n",
+              spec.layers, spec.dimensions.c_str(), spec.vocabulary, spec.context_length,
+              spec.rope.c_str(), ModelFingerprint(**file).c_str());
   return 0;
 }
 

@@ -95,7 +95,7 @@ DecodeService::DecodeService(Engine* engine, CallGate* gate) : engine_(engine), 
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
-  const auto tokens = static_cast<size_t>(engine_->model_info().config.context_length);
+  const auto tokens = static_cast<size_t>(engine_->model_info().spec.context_length);
   const auto choices = static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));
   const size_t messages = kTicket + choices * (tokens + kFinish);
   auto call = std::make_shared<DecodeCall>(engine_, gate_, messages);

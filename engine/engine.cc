@@ -24,8 +24,7 @@
 #include "engine/peer_transport.h"
 #include "engine/pool_resizer.h"
 #include "engine/worker_core.h"
-#include "model/llama/llama_runner.h"
-#include "model/llama/llama_weights.h"
+#include "model/architecture.h"
 
 namespace baton {
 namespace {
@@ -213,7 +212,7 @@ class EngineImpl final : public Engine {
   SystemClock clock_;
   LoadedModel model_;
   KvPool pool_;
-  std::unique_ptr<LlamaRunner> runner_;
+  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<PoolResizer> resizer_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -242,11 +241,11 @@ absl::Status EngineImpl::Load() {
   options_.model = model_.info.path;
   options_.threads = model_.threads;
   options_.instruction_set = model_.instruction_set;
-  RETURN_IF_ERROR(SettleContextLength(options_, model_.info.config.context_length));
+  RETURN_IF_ERROR(SettleContextLength(options_, model_.info.spec.context_length));
   RETURN_IF_ERROR(SettleCacheOptions(options_));
-  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.config, *model_.device, options_));
+  ASSIGN_OR_RETURN(pool_, KvPool::Create(model_.info.spec, *model_.device, options_));
   fingerprint_ = FingerprintOf(model_.info, options_);
-  LlamaRunnerOptions runner;
+  ModelRunnerOptions runner;
   runner.limits.max_tokens = options_.token_budget;
   runner.limits.max_sequences = options_.max_running;
   runner.limits.max_logit_rows = options_.max_running;
@@ -255,8 +254,7 @@ absl::Status EngineImpl::Load() {
       options_.context_length, int64_t{pool_.max_blocks()} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
-  ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, pool_.layout(),
-                                                pool_.data(), *model_.device, runner));
+  ASSIGN_OR_RETURN(runner_, model_.weights->CreateRunner(pool_.layout(), pool_.data(), runner));
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(),
@@ -292,13 +290,13 @@ absl::Status EngineImpl::Load() {
           {.fingerprint = fingerprint_, .epoch = epoch_, .pool = pool_.registered(), .waker = wake},
           options_));
   core_ = std::make_unique<WorkerCore>(
-      WorkerCoreOptions{.vocabulary = model_.info.config.vocabulary,
+      WorkerCoreOptions{.vocabulary = model_.info.spec.vocabulary,
                         .context_length = options_.context_length,
                         .block_size = options_.block_size,
                         .hash_logits = options_.hash_logits,
                         .transfer_timeout_ms = options_.transfer_timeout_ms,
                         .pull_lease_ms = options_.pull_lease_ms,
-                        .layer_pieces = {model_.info.config.layers,
+                        .layer_pieces = {model_.info.spec.layers,
                                          pool_.layout().bytes_per_block() / options_.block_size,
                                          options_.layer_pieces}},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
@@ -426,13 +424,14 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
 }
 
 std::string EngineImpl::OpPath() const {
+  const RunnerCounters counters = runner_->counters();
   return absl::StrFormat(
       "%s attention, %s, %s, %s blocks of %d tokens, %s; %d graph replays, %d eager steps, "
       "%d table entries in %d uploads",
       options_.paged ? "paged" : "contiguous", std::string(KvTypeName(options_.kv_type)),
       model_.device->Description(), std::string(KvLayoutKindName(options_.layout)),
-      options_.block_size, options_.graph ? "graph" : "eager", runner_->graph_replays(),
-      runner_->eager_steps(), runner_->tables().uploaded_entries(), runner_->tables().uploads());
+      options_.block_size, options_.graph ? "graph" : "eager", counters.graph_replays,
+      counters.eager_steps, counters.table_entries, counters.table_uploads);
 }
 
 std::string EngineImpl::StartupReport() const {

@@ -14,6 +14,7 @@
 #include "common/kv_type.h"
 #include "common/settings.h"
 #include "kvtransfer/transport.h"
+#include "model/architectures.h"
 
 namespace baton {
 
@@ -64,6 +65,8 @@ struct EngineOptions {
   int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)
   int64_t pull_lease_ms = 1000;  // of a prefix pulled from another worker (prefix_pull.h)
 
+  // That a model may have; tests add theirs.
+  ArchitectureList architectures = Architectures();
   // Asked beside the engine's own recount (idle_recount.h): how a test breaks the accounting.
   std::function<absl::Status()> also_recount = [] { return absl::OkStatus(); };
 };

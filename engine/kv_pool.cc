@@ -59,12 +59,9 @@ absl::StatusOr<int64_t> MaxBlocks(const EngineOptions& options, int64_t blocks,
 
 }  // namespace
 
-absl::StatusOr<KvPool> KvPool::Create(const LlamaConfig& config, Device& device,
+absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
                                       EngineOptions& options) {
-  const KvGroupSpec group{.layers = config.layers,
-                          .kv_heads = config.kv_heads,
-                          .head_dim = config.head_dim,
-                          .type = options.kv_type};
+  const KvGroupSpec group = model.KvGroup(options.kv_type);
   const auto layout_of = [&](int64_t blocks) {
     return KvLayout::Create(group, options.layout, options.block_size, blocks);
   };

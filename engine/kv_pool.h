@@ -21,7 +21,7 @@
 #include "engine/engine_options.h"
 #include "kernels/device.h"
 #include "kvtransfer/transport.h"
-#include "model/llama/llama_config.h"
+#include "model/model_spec.h"
 
 namespace baton {
 
@@ -31,7 +31,7 @@ class KvPool {
   // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
   // and FallBackToTcp allows it. InvalidArgument: too many blocks, or a largest size below the
   // first or above the host's memory. ResourceExhausted: no memory.
-  static absl::StatusOr<KvPool> Create(const LlamaConfig& config, Device& device,
+  static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
 
   const KvLayout& layout() const { return layout_; }

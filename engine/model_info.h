@@ -1,20 +1,19 @@
-// What a loaded model is: hyper-parameters, identity, and all that tokenising for it takes.
+// What a loaded model is: spec, identity, and all that tokenising for it takes.
 //
 // Thread safety: plain data.
 #pragma once
 
 #include <string>
 
-#include "model/llama/llama_config.h"
+#include "model/model_spec.h"
 #include "text/tokenizer.h"
 
 namespace baton {
 
 struct ModelInfo {
   std::string path;
-  std::string architecture;  // "llama"
-  std::string fingerprint;   // hex of a 128-bit hash over hyper-parameters and weights
-  LlamaConfig config;
+  std::string fingerprint;  // hex of a 128-bit hash over hyper-parameters and weights
+  ModelSpec spec;
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none
 };

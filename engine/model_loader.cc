@@ -86,8 +86,10 @@ namespace {
 
 // What an answer depends on, beside the tensors: the model's numbers, and all that makes tokens of
 // text, ends an answer or writes a prompt.
-bool IsOfTheModel(std::string_view key) {
-  return key.substr(0, 6) == "llama." || key.substr(0, 10) == "tokenizer.";
+bool IsOfTheModel(std::string_view key, std::string_view architecture) {
+  const size_t dot = architecture.size();
+  return key.starts_with("tokenizer.") ||
+         (key.starts_with(architecture) && key.size() > dot && key[dot] == '.');
 }
 
 }  // namespace
@@ -95,8 +97,10 @@ bool IsOfTheModel(std::string_view key) {
 std::string ModelFingerprint(const GgufFile& file) {
   XXH3_state_t* const state = XXH3_createState();
   XXH3_128bits_reset(state);
+  const std::string_view architecture =
+      file.GetStringOr("general.architecture", "").value_or(std::string_view());
   for (const std::string_view key : file.keys()) {
-    if (!IsOfTheModel(key)) continue;
+    if (!IsOfTheModel(key, architecture)) continue;
     const GgufValue& value = *file.Find(key);
     XXH3_128bits_update(state, key.data(), key.size());
     XXH3_128bits_update(state, value.bytes.data(), value.bytes.size());
@@ -113,17 +117,18 @@ std::string ModelFingerprint(const GgufFile& file) {
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
 }
 
-absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path) {
+absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path,
+                                        ArchitectureList known) {
   ModelInfo info;
   info.path = path;
-  ASSIGN_OR_RETURN(info.config, ReadLlamaConfig(file));
-  info.architecture = "llama";
-  if (info.config.name.empty()) info.config.name = std::filesystem::path(path).stem().string();
+  ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(file, known));
+  ASSIGN_OR_RETURN(info.spec, architecture->ReadSpec(file));
+  if (info.spec.name.empty()) info.spec.name = std::filesystem::path(path).stem().string();
   ASSIGN_OR_RETURN(info.tokenizer, ReadTokenizerSpec(file));
-  if (info.tokenizer.tokens.size() != static_cast<size_t>(info.config.vocabulary)) {
-    return absl::InvalidArgumentError(StrCat(
-        "gguf: tokenizer.ggml.tokens has ", info.tokenizer.tokens.size(),
-        " entries, token_embd.weight ", info.config.vocabulary, " rows: they must be equal"));
+  if (info.tokenizer.tokens.size() != static_cast<size_t>(info.spec.vocabulary)) {
+    return absl::InvalidArgumentError(
+        StrCat("gguf: tokenizer.ggml.tokens has ", info.tokenizer.tokens.size(),
+               " entries, token_embd.weight ", info.spec.vocabulary, " rows: they must be equal"));
   }
   ASSIGN_OR_RETURN(const std::string_view chat_template,
                    file.GetStringOr("tokenizer.chat_template", ""));
@@ -134,16 +139,22 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string&
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(options.model));
   LoadedModel model;
-  ASSIGN_OR_RETURN(
-      model.info, ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model));
+  ASSIGN_OR_RETURN(model.info,
+                   ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model,
+                                 options.architectures));
+  if (const size_t groups = model.info.spec.kv.groups.size(); groups != 1) {
+    return absl::UnimplementedError(
+        StrCat("model ", model.info.spec.name, " has ", groups, " KV groups, supported: 1"));
+  }
   model.info.fingerprint = ModelFingerprint(*file);
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
   ASSIGN_OR_RETURN(const CpuDeviceOptions device, ResolveDevice(options));
   model.threads = device.threads;
   model.instruction_set = std::string(InstructionSetName(device.instruction_set));
   ASSIGN_OR_RETURN(model.device, CreateCpuDevice(device));
-  ASSIGN_OR_RETURN(model.weights,
-                   LlamaWeights::Load(*file, model.info.config, *model.device, nullptr));
+  ASSIGN_OR_RETURN(const Architecture* architecture,
+                   FindArchitecture(*file, options.architectures));
+  ASSIGN_OR_RETURN(model.weights, architecture->Load(*file, *model.device));
   return model;
 }
 
@@ -151,7 +162,7 @@ std::string LoadedModel::Description(int32_t context_length) const {
   constexpr int64_t kMiB = 1 << 20;
   return absl::StrFormat(
       "%s from %s (%s, %d layers, vocabulary %d, context %d), weights %d MiB, fingerprint %s",
-      info.config.name, info.path, info.architecture, info.config.layers, info.config.vocabulary,
+      info.spec.name, info.path, info.spec.architecture, info.spec.layers, info.spec.vocabulary,
       context_length, weights->bytes() / kMiB, info.fingerprint);
 }
 

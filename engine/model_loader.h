@@ -8,8 +8,9 @@
 #include "engine/engine_options.h"
 #include "engine/model_info.h"
 #include "kernels/device.h"
+#include "model/architecture.h"
+#include "model/architectures.h"
 #include "model/gguf/gguf_reader.h"
-#include "model/llama/llama_weights.h"
 
 namespace baton {
 
@@ -19,8 +20,9 @@ std::string ModelDirectory();
 std::string DefaultModelPath();
 
 // Everything but the weights: fast, for tokenising and inspecting. Fingerprinting reads the whole
-// file and is left out.
-absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path);
+// file and is left out. Unimplemented: the file's architecture is none of `known`.
+absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path,
+                                        ArchitectureList known = Architectures());
 
 // The tokenizer's vocabulary, merges and special ids. Errors name the key.
 absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
@@ -33,7 +35,7 @@ struct LoadedModel {
   ModelInfo info;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Device> device;
-  std::unique_ptr<LlamaWeights> weights;
+  std::unique_ptr<ModelWeights> weights;
   // What the settings of these names came to on this machine.
   int32_t threads = 0;
   std::string instruction_set;
@@ -41,7 +43,8 @@ struct LoadedModel {
   // For people.
   std::string Description(int32_t context_length) const;
 };
-// Reads the settings `model`, `threads` and `instruction_set`.
+// Reads the settings `model`, `threads`, `instruction_set` and `architectures`. Errors of
+// ReadModelInfo; Unimplemented: a model with another number of KV groups than one.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 
 // Opens `path` (empty: the default model). NotFound says how to fetch the default model.

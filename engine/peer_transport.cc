@@ -21,10 +21,11 @@ KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options
   fingerprint.kv_type = std::string(KvTypeName(options.kv_type));
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;
-  fingerprint.layers = model.config.layers;
-  fingerprint.kv_heads = model.config.kv_heads;
-  fingerprint.head_dim = model.config.head_dim;
-  fingerprint.rope = model.config.rope;
+  fingerprint.layers = model.spec.layers;
+  const KvGroupSpec group = model.spec.KvGroup(options.kv_type);
+  fingerprint.kv_heads = group.kv_heads;
+  fingerprint.head_dim = group.head_dim;
+  fingerprint.rope = model.spec.rope;
   return fingerprint;
 }
 

@@ -6,7 +6,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "model/llama/llama_runner.h"
+#include "model/architecture.h"
 
 namespace baton {
 namespace {
@@ -21,7 +21,7 @@ double NegativeLogLikelihood(std::span<const float> logits, TokenId target) {
 }
 
 // Sum over one window that fits the context.
-absl::StatusOr<double> WindowNll(LlamaRunner& runner, std::span<const TokenId> window,
+absl::StatusOr<double> WindowNll(ModelRunner& runner, std::span<const TokenId> window,
                                  std::span<const BlockId> table, int32_t max_chunk,
                                  const std::function<void(int64_t)>& done) {
   double total = 0;
@@ -49,35 +49,31 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
                                                    const EngineOptions& options,
                                                    std::span<const TokenId> tokens,
                                                    const std::function<void(double)>& progress) {
-  const LlamaConfig& config = model.info.config;
+  const ModelSpec& spec = model.info.spec;
   if (tokens.size() < 2) {
     return absl::InvalidArgumentError(
         StrCat("perplexity needs at least 2 tokens, there are ", tokens.size()));
   }
   for (const TokenId token : tokens) {
-    if (token < 0 || token >= config.vocabulary) {
+    if (token < 0 || token >= spec.vocabulary) {
       return absl::InvalidArgumentError(
-          StrCat("token ", token, " is outside the vocabulary of ", config.vocabulary));
+          StrCat("token ", token, " is outside the vocabulary of ", spec.vocabulary));
     }
   }
-  const int32_t context =
-      options.context_length > 0 ? options.context_length : config.context_length;
+  const int32_t context = options.context_length > 0 ? options.context_length : spec.context_length;
   if (context < 2) {
     return absl::InvalidArgumentError(
         StrCat("perplexity needs a context of at least 2 tokens, it is ", context));
   }
   const int32_t longest = static_cast<int32_t>(std::min<int64_t>(context, tokens.size()));
-  const KvGroupSpec group{.layers = config.layers,
-                          .kv_heads = config.kv_heads,
-                          .head_dim = config.head_dim,
-                          .type = options.kv_type};
+  const KvGroupSpec group = spec.KvGroup(options.kv_type);
   // First the block size is checked, then how many blocks of it are needed.
   RETURN_IF_ERROR(KvLayout::Create(group, options.layout, options.block_size, 1).status());
   const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
   ASSIGN_OR_RETURN(const KvLayout layout,
                    KvLayout::Create(group, options.layout, options.block_size, blocks + 1));
   ASSIGN_OR_RETURN(const auto pool, model.device->Allocate(layout.pool_bytes(), "KV pool"));
-  LlamaRunnerOptions runner_options;
+  ModelRunnerOptions runner_options;
   const int32_t max_chunk = std::min({kMaxChunk, options.max_chunk_tokens, options.token_budget});
   runner_options.limits = {.max_tokens = max_chunk,
                            .max_sequences = 1,
@@ -85,8 +81,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
                            .max_context = longest};
   runner_options.graph = options.graph;
   ASSIGN_OR_RETURN(const auto runner,
-                   LlamaRunner::Create(config, *model.weights, layout, pool->data(), *model.device,
-                                       runner_options));
+                   model.weights->CreateRunner(layout, pool->data(), runner_options));
   std::vector<BlockId> table;
   for (int32_t i = 0; i < blocks; ++i) table.push_back(BlockId(i));
 

@@ -37,6 +37,14 @@ struct StepInput {
   std::function<void(int32_t layers)> kv_written = nullptr;
 };
 
+// What a runner did since it was made, for `inspect`.
+struct RunnerCounters {
+  int64_t graph_replays = 0;
+  int64_t eager_steps = 0;
+  int64_t table_entries = 0;  // of block tables, uploaded
+  int64_t table_uploads = 0;
+};
+
 class ModelRunner {
  public:
   virtual ~ModelRunner() = default;
@@ -52,6 +60,7 @@ class ModelRunner {
   // Row `row` of the last step's logits [vocabulary], counted over all chunks' logit_rows in order.
   // Valid until the next Run.
   virtual std::span<const float> Logits(int32_t row) const = 0;
+  virtual RunnerCounters counters() const { return {}; }
 };
 
 }  // namespace baton

@@ -35,7 +35,7 @@ class Arena {
   size_t next_ = 0;
 };
 
-size_t LayOut(StepBuffers& b, const LlamaConfig& config, const StepLimits& limits,
+size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& limits,
               std::byte* base) {
   const int64_t tokens = limits.max_tokens;
   const int64_t heads = int64_t{config.query_heads} * config.head_dim;
@@ -72,7 +72,7 @@ void CopyInput(Stream& stream, T* device, const std::vector<T>& host) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const LlamaConfig& config,
+absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderConfig& config,
                                                                  const KvLayout& layout,
                                                                  const StepLimits& limits,
                                                                  Device& device) {

@@ -14,7 +14,6 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/block_table_mirror.h"
-#include "model/llama/llama_config.h"
 #include "model/model_runner.h"
 
 namespace baton {
@@ -26,9 +25,20 @@ struct StepLimits {
   int32_t max_context = 8192;  // slots of one sequence
 };
 
+// How wide the rows of a decoder's activations are, and its rotary frequencies.
+struct DecoderConfig {
+  int32_t hidden = 0;
+  int32_t query_heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t feed_forward = 0;
+  int32_t vocabulary = 0;
+  std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
+};
+
 class StepBuffers {
  public:
-  static absl::StatusOr<std::unique_ptr<StepBuffers>> Create(const LlamaConfig& config,
+  static absl::StatusOr<std::unique_ptr<StepBuffers>> Create(const DecoderConfig& config,
                                                              const KvLayout& layout,
                                                              const StepLimits& limits,
                                                              Device& device);

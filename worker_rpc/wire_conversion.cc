@@ -339,11 +339,11 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
 v1::TokenizerDescription TokenizerToWire(const ModelInfo& model) {
   const TokenizerSpec& spec = model.tokenizer;
   v1::TokenizerDescription out;
-  out.set_model_name(model.config.name);
+  out.set_model_name(model.spec.name);
   out.set_model_fingerprint(model.fingerprint);
-  out.set_architecture(model.architecture);
-  out.set_context_length(model.config.context_length);
-  out.set_layers(model.config.layers);
+  out.set_architecture(model.spec.architecture);
+  out.set_context_length(model.spec.context_length);
+  out.set_layers(model.spec.layers);
   out.set_tokenizer_model(spec.model);
   out.set_pre_tokenizer(spec.pre);
   for (const std::string& token : spec.tokens) out.add_tokens(token);

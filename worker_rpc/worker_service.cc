@@ -143,7 +143,7 @@ v1::WorkerStatus WorkerService::CurrentStatus() {
   std::lock_guard lock(mutex_);
   v1::WorkerStatus out = WorkerStatusToWire(identity_, engine_->epoch(), status, draining_);
   out.set_resident_bytes(ResidentBytes());
-  out.set_model_name(engine_->model_info().config.name);
+  out.set_model_name(engine_->model_info().spec.name);
   return out;
 }
 

@@ -25,12 +25,7 @@ absl::StatusOr<int32_t> ReadCount(const GgufFile& file, std::string_view key, in
   return static_cast<int32_t>(value);
 }
 
-absl::Status CheckArchitecture(const GgufFile& file) {
-  ASSIGN_OR_RETURN(const std::string_view architecture, file.GetString("general.architecture"));
-  if (architecture != "llama") {
-    return absl::UnimplementedError(StrCat(
-        "general.architecture is \"", PrintableName(architecture), "\", supported: \"llama\""));
-  }
+absl::Status CheckExperts(const GgufFile& file) {
   ASSIGN_OR_RETURN(const uint32_t experts, file.GetU32Or("llama.expert_count", 0));
   if (experts != 0) {
     return absl::UnimplementedError(
@@ -133,8 +128,18 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
 
 }  // namespace
 
+DecoderConfig LlamaConfig::Decoder() const {
+  return {.hidden = hidden,
+          .query_heads = query_heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .feed_forward = feed_forward,
+          .vocabulary = vocabulary,
+          .rope_frequencies = rope_frequencies};
+}
+
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
-  RETURN_IF_ERROR(CheckArchitecture(file));
+  RETURN_IF_ERROR(CheckExperts(file));
   LlamaConfig config;
   ASSIGN_OR_RETURN(const std::string_view name, file.GetStringOr("general.name", ""));
   config.name = std::string(name);

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/gguf/gguf_reader.h"
+#include "model/step_buffers.h"
 
 namespace baton {
 
@@ -25,10 +26,12 @@ struct LlamaConfig {
   float norm_epsilon = 0;
   std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
   std::string rope;                      // canonical text of the RoPE parameters, for fingerprints
+
+  DecoderConfig Decoder() const;
 };
 
 // InvalidArgument, NotFound or Unimplemented name the key or tensor, its value and the limit:
-// another architecture, heads that do not divide, a dimension out of range, a RoPE scaling that is
+// a mixture of experts, heads that do not divide, a dimension out of range, a RoPE scaling that is
 // not plain, linear or Llama-3.
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 

@@ -27,17 +27,17 @@ std::vector<int32_t> DefaultBuckets(int32_t max_sequences) {
 
 absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(
     const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout, std::byte* pool,
-    Device& device, const LlamaRunnerOptions& options) {
+    Device& device, const ModelRunnerOptions& options) {
   std::unique_ptr<LlamaRunner> runner(
       new LlamaRunner(config, weights, layout, pool, device, options));
   ASSIGN_OR_RETURN(runner->buffers_,
-                   StepBuffers::Create(config, layout, runner->options_.limits, device));
+                   StepBuffers::Create(config.Decoder(), layout, runner->options_.limits, device));
   return runner;
 }
 
 LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
                          const KvLayout& layout, std::byte* pool, Device& device,
-                         const LlamaRunnerOptions& options)
+                         const ModelRunnerOptions& options)
     : config_(config),
       weights_(weights),
       layout_(layout),

@@ -24,6 +24,7 @@
 #include "cache/kv_cache_spec.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "model/architecture.h"
 #include "model/llama/llama_config.h"
 #include "model/llama/llama_weights.h"
 #include "model/model_runner.h"
@@ -31,13 +32,6 @@
 #include "model/step_rows.h"
 
 namespace baton {
-
-struct LlamaRunnerOptions {
-  StepLimits limits;
-  bool paged = true;  // false: sequences are contiguous runs of blocks, no table is read
-  bool graph = true;
-  std::vector<int32_t> graph_buckets;  // rising batch sizes; empty: 1–8, then multiples of 4
-};
 
 class LlamaRunner final : public ModelRunner {
  public:
@@ -47,19 +41,22 @@ class LlamaRunner final : public ModelRunner {
                                                              const LlamaWeights& weights,
                                                              const KvLayout& layout,
                                                              std::byte* pool, Device& device,
-                                                             const LlamaRunnerOptions& options);
+                                                             const ModelRunnerOptions& options);
 
   absl::Status Run(const StepInput& input) override;
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
   std::span<const float> Logits(int32_t row) const override;
 
-  int64_t graph_replays() const { return graph_replays_; }
-  int64_t eager_steps() const { return eager_steps_; }
-  const BlockTableMirror& tables() const { return buffers_->tables(); }
+  RunnerCounters counters() const override {
+    return {.graph_replays = graph_replays_,
+            .eager_steps = eager_steps_,
+            .table_entries = buffers_->tables().uploaded_entries(),
+            .table_uploads = buffers_->tables().uploads()};
+  }
 
  private:
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
-              std::byte* pool, Device& device, const LlamaRunnerOptions& options);
+              std::byte* pool, Device& device, const ModelRunnerOptions& options);
 
   using KvWritten = std::function<void(int32_t layers)>;
 
@@ -83,7 +80,7 @@ class LlamaRunner final : public ModelRunner {
   const KvLayout layout_;
   std::byte* const pool_;
   const Ops& ops_;
-  LlamaRunnerOptions options_;
+  ModelRunnerOptions options_;
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<Stream> stream_;
   std::map<int32_t, std::unique_ptr<OpGraph>> graphs_;

@@ -56,12 +56,12 @@ class FakeEngine final : public Engine {
 
   FakeEngine(uint64_t epoch, Script script)
       : script_(std::move(script)), epoch_(epoch), kv_event_feed_(script_.kept_event_bytes) {
-    info_.architecture = "llama";
+    info_.spec.architecture = "llama";
     info_.fingerprint = "fake-model";
-    info_.config.name = script_.model_name;
+    info_.spec.name = script_.model_name;
     info_.chat_template = script_.chat_template;
-    info_.config.layers = 1;
-    info_.config.context_length = 512;
+    info_.spec.layers = 1;
+    info_.spec.context_length = 512;
     options_.context_length = script_.context_length;
     info_.tokenizer = ByteTokenizer();
     fingerprint_.model = info_.fingerprint;

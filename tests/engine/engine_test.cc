@@ -217,7 +217,7 @@ TEST(Engine, OptionsSayWhatAutomaticValuesCameTo) {
   EXPECT_NE(effective.instruction_set, "auto");
   EXPECT_GT(effective.kv_blocks, 0);
   EXPECT_GT(effective.kv_cache_mib, 0);
-  EXPECT_EQ(effective.context_length, engine->model_info().config.context_length);
+  EXPECT_EQ(effective.context_length, engine->model_info().spec.context_length);
   EXPECT_FALSE(effective.prefix_cache) << "there is none without pages";
   EXPECT_FALSE(engine->Status().prefix_cache);
   EXPECT_EQ(effective.model, options.model);

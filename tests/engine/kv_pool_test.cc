@@ -37,7 +37,7 @@ class KvPoolTest : public ::testing::Test {
 };
 
 TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
-  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_EQ(pool->layout().num_blocks(), 101);
   EXPECT_EQ(pool->registered().base, pool->data());
@@ -47,7 +47,7 @@ TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
 TEST_F(KvPoolTest, ItsSizeInMiBSettlesTheBlocks) {
   options_.kv_blocks = 0;
   options_.kv_cache_mib = 3;
-  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_EQ(options_.kv_blocks, (3 << 20) / pool->layout().bytes_per_block());
 }
@@ -56,7 +56,7 @@ TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
   options_.kv_blocks = 1 << 29;  // terabytes
   for (const bool shm : {false, true}) {
     options_.transfer_shm = shm;
-    const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+    const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
     EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_NE(pool.status().message().find("536870913 blocks of KV need "), std::string::npos)
         << pool.status();
@@ -66,7 +66,7 @@ TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
 
 TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
   options_.kv_blocks = 4000;
-  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   const int64_t before = pool->ResidentBytes();
   EXPECT_LT(before, pool->layout().pool_bytes());
@@ -76,7 +76,7 @@ TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
 
 TEST_F(KvPoolTest, LiesInAFileForPeersOnThisHost) {
   options_.transfer_shm = true;
-  const auto pool = KvPool::Create(model_.info.config, *model_.device, options_);
+  const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_GE(pool->registered().shared_fd, 0);
 }
@@ -84,10 +84,10 @@ TEST_F(KvPoolTest, LiesInAFileForPeersOnThisHost) {
 TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsEnoughWhereItWasAskedForToo) {
   UnsharedDevice device(model_.device.get());
   options_.transfer_shm = true;
-  EXPECT_EQ(KvPool::Create(model_.info.config, device, options_).status().code(),
+  EXPECT_EQ(KvPool::Create(model_.info.spec, device, options_).status().code(),
             absl::StatusCode::kResourceExhausted);
   options_.transfer_listen = "127.0.0.1:0";
-  const auto pool = KvPool::Create(model_.info.config, device, options_);
+  const auto pool = KvPool::Create(model_.info.spec, device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_FALSE(options_.transfer_shm);
   EXPECT_EQ(pool->registered().shared_fd, -1);

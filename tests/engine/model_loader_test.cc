@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <set>
 
 #include "tests/engine/tiny_engine.h"
-#include "tests/model/tiny_model.h"
+#include "tests/model/model_files.h"
+#include "tests/model/toy_architecture.h"
 
 namespace baton {
 namespace {
@@ -29,13 +31,14 @@ class ModelLoaderTest : public ::testing::Test {
 TEST_F(ModelLoaderTest, LoadsAModelThatCanRun) {
   const auto model = LoadModel(TinyOptions());
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->info.architecture, "llama");
-  EXPECT_EQ(model->info.config.name, "tiny-q4_1");
+  EXPECT_EQ(model->info.spec.architecture, "llama");
+  EXPECT_EQ(model->info.spec.name, "tiny-q4_1");
   EXPECT_EQ(model->info.fingerprint.size(), 32u);
   EXPECT_EQ(model->info.tokenizer.tokens.size(), 320u);
   EXPECT_THAT(model->info.chat_template, HasSubstr("im_start"));
   EXPECT_EQ(model->tokenizer->vocab_size(), 320);
-  EXPECT_EQ(model->weights->layers().size(), 2u);
+  EXPECT_EQ(model->info.spec.layers, 2);
+  EXPECT_GT(model->weights->bytes(), 0u);
 }
 
 TEST_F(ModelLoaderTest, EveryModelHasAFingerprintOfItsOwn) {
@@ -87,7 +90,7 @@ TEST_F(ModelLoaderTest, WhatMakesTokensOrPromptsChangesTheFingerprint) {
 }
 
 TEST_F(ModelLoaderTest, AModelWithoutANameIsCalledAsItsFile) {
-  EXPECT_EQ(Read(CopyModel(*file_, {"general.name"}))->config.name, "name");
+  EXPECT_EQ(Read(CopyModel(*file_, {"general.name"}))->spec.name, "name");
 }
 
 TEST_F(ModelLoaderTest, NamesWhatIsWrongWithTheTokenizer) {
@@ -107,6 +110,79 @@ TEST_F(ModelLoaderTest, NamesWhatIsWrongWithTheTokenizer) {
                   .status()
                   .message(),
               AllOf(HasSubstr("10 entries"), HasSubstr("320 rows")));
+}
+
+// A checkpoint of the toy architecture, with the small model's tokenizer.
+class ToyModelTest : public ::testing::Test {
+ protected:
+  ToyModelTest() {
+    const auto file = *GgufFile::Open(TinyModelFile());
+    GgufBuilder builder = CopyModel(*file, {"general.architecture"});
+    builder.String("general.architecture", "toy");
+    builder.Scalar<uint32_t>("toy.context_length", GgufValueType::kUint32, 256);
+    std::ofstream(path_, std::ios::binary) << builder.Build();
+    options_.model = path_;
+    options_.kv_type = KvType::kF32;
+    options_.architectures = known_;
+  }
+  ~ToyModelTest() override { std::remove(path_.c_str()); }
+
+  const std::string path_ = ::testing::TempDir() + "baton_toy_model.gguf";
+  const ToyArchitecture toy_;
+  const Architecture* const known_[1] = {&toy_};
+  EngineOptions options_ = TinyOptions();
+};
+
+TEST_F(ToyModelTest, AnArchitectureThatOnlyATestKnowsServesRequests) {
+  const auto engine = Engine::Create(options_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->model_info().spec.architecture, "toy");
+  const GenerateRequest request = TinyRequest(/*prompt_tokens=*/70, /*max_tokens=*/40, /*seed=*/2);
+  std::vector<TokenId> tokens = request.prompt;
+  for (int i = 0; i < 40; ++i) tokens.push_back(ToyNext(tokens));
+  const std::vector<TokenId> expected(tokens.begin() + 70, tokens.end());
+  const SinkRecord answer = Ask(**engine, request);
+  EXPECT_FALSE(answer.error.has_value()) << *answer.error;
+  EXPECT_EQ(answer.tokens, expected);
+  EXPECT_EQ(Ask(**engine, request).tokens, expected) << "behind a cached prefix";
+}
+
+TEST_F(ToyModelTest, AModelIsRefusedByTheNameOfItsArchitecture) {
+  options_.architectures = Architectures();
+  const absl::Status status = LoadModel(options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(), "general.architecture is \"toy\", supported: \"llama\"");
+}
+
+TEST_F(ToyModelTest, AModelOfSeveralKvGroupsIsRefused) {
+  class TwoGroups final : public Architecture {
+   public:
+    std::string_view name() const override { return "toy"; }
+    absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) const override {
+      ASSIGN_OR_RETURN(ModelSpec spec, ToyArchitecture().ReadSpec(file));
+      spec.kv.groups.push_back(spec.kv.groups.front());
+      return spec;
+    }
+    absl::StatusOr<std::unique_ptr<ModelWeights>> Load(const GgufFile& file,
+                                                       Device& device) const override {
+      return ToyArchitecture().Load(file, device);
+    }
+  };
+  const TwoGroups two_groups;
+  const Architecture* const known[] = {&two_groups};
+  options_.architectures = known;
+  const absl::Status status = LoadModel(options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("has 2 KV groups, supported: 1"));
+}
+
+TEST_F(ToyModelTest, ItsOwnKeysAreInTheFingerprint) {
+  const auto file = *GgufFile::Open(path_);
+  const std::string before = ModelFingerprint(*file);
+  const std::string bytes = CopyModel(*file, {"toy.context_length"})
+                                .Scalar<uint32_t>("toy.context_length", GgufValueType::kUint32, 255)
+                                .Build();
+  EXPECT_NE(ModelFingerprint(**ParseGguf(bytes)), before);
 }
 
 // Unsets a variable of the environment, and puts it back in the end.

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "tests/model/tiny_model.h"
+#include "tests/model/model_files.h"
 
 namespace baton {
 namespace {
@@ -53,17 +53,12 @@ TEST_F(LlamaConfigTest, ReadsWhatTheFileSays) {
   EXPECT_EQ(config->rope_frequencies[0], 1.0);
 }
 
-TEST_F(LlamaConfigTest, NamesAnotherArchitecture) {
-  const absl::Status status =
-      Read(CopyModel(*file_, {"general.architecture"}).String("general.architecture", "gpt-j"))
-          .status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("gpt-j"), HasSubstr("llama")));
+TEST_F(LlamaConfigTest, RefusesAMixtureOfExperts) {
   EXPECT_THAT(WithCount("llama.expert_count", 8).status().message(), HasSubstr("8"));
 }
 
 TEST_F(LlamaConfigTest, NamesAKeyThatIsMissing) {
-  for (const char* key : {"general.architecture", "llama.block_count", "llama.embedding_length",
+  for (const char* key : {"llama.block_count", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.context_length",
                           "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"}) {
     const absl::Status status = Read(CopyModel(*file_, {key})).status();

@@ -153,7 +153,7 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
     for (TinyRunner* runner : {&eager, &graph}) {
       for (int32_t s = 0; s < 16; ++s) runner->Decode(s, std::span(tokens).first(10 + s), 1, 64);
     }
-    const int64_t eager_before = graph.runner->eager_steps();
+    const int64_t eager_before = graph.runner->counters().eager_steps;
     for (int32_t batch = 1; batch <= 13; ++batch) {
       StepInput input_eager;
       StepInput input_graph;
@@ -167,8 +167,8 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
       ASSERT_TRUE(graph.runner->Run(input_graph).ok());
       for (int32_t row = 0; row < batch; ++row) EXPECT_EQ(eager.Row(row), graph.Row(row)) << batch;
     }
-    EXPECT_EQ(eager.runner->graph_replays(), 0);
-    EXPECT_EQ(graph.runner->eager_steps(), eager_before + 1) << "only 13 fit no bucket";
+    EXPECT_EQ(eager.runner->counters().graph_replays, 0);
+    EXPECT_EQ(graph.runner->counters().eager_steps, eager_before + 1) << "only 13 fit no bucket";
   }
 }
 
@@ -241,7 +241,7 @@ TEST(LlamaRunner, ADecodeStepThatNobodyWantsStopsInsideItsGraph) {
   input.wanted = nullptr;
   ASSERT_TRUE(runner.runner->Run(input).ok());
   EXPECT_EQ(runner.Row(0), expected[0]);
-  EXPECT_EQ(runner.runner->graph_replays(), whole + 1);
+  EXPECT_EQ(runner.runner->counters().graph_replays, whole + 1);
 }
 
 TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
@@ -368,10 +368,10 @@ TEST(LlamaRunner, UploadsOnlyWhatChangesInTheTables) {
   TinyRunner runner(model, {});
   const auto tokens = TinyTokens(30, 14);
   runner.Decode(0, std::span(tokens).first(10), 1, 64);
-  const int64_t uploads = runner.runner->tables().uploads();
+  const int64_t uploads = runner.runner->counters().table_uploads;
   EXPECT_GT(uploads, 0);
   runner.Decode(0, tokens, 5, 64);
-  EXPECT_EQ(runner.runner->tables().uploads(), uploads);
+  EXPECT_EQ(runner.runner->counters().table_uploads, uploads);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class StepBuffersTest : public ::testing::Test {
  protected:
   StepBuffersTest() : model_("q4_1", 1), stream_(model_.device->CreateStream()) {
     buffers_ = *StepBuffers::Create(
-        model_.config, layout_,
+        model_.config.Decoder(), layout_,
         {.max_tokens = 12, .max_sequences = 4, .max_logit_rows = 6, .max_context = 20},
         *model_.device);
   }

@@ -1,5 +1,4 @@
-// The small models of tests/testdata/models, whole or with one thing changed, and a runner over
-// one.
+// A small model of tests/testdata/models on a device, and a Llama runner over it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,38 +16,9 @@
 #include "model/llama/llama_runner.h"
 #include "model/llama/llama_weights.h"
 #include "tests/model/counting_device.h"
-#include "tests/model/gguf_builder.h"
+#include "tests/model/model_files.h"
 
 namespace baton {
-
-inline std::string TinyModelPath(const std::string& name) {
-  return std::string(BATON_TESTDATA) + "/models/tiny-" + name + ".gguf";
-}
-
-// A copy of a model file without some keys and tensors, to which others may be added.
-inline GgufBuilder CopyModel(const GgufFile& file, const std::set<std::string>& without) {
-  GgufBuilder builder;
-  for (const std::string_view key : file.keys()) {
-    if (without.contains(std::string(key))) continue;
-    const GgufValue& value = *file.Find(key);
-    const std::string bytes(reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size());
-    if (value.type == GgufValueType::kString) {
-      builder.String(key, bytes);
-    } else if (value.type == GgufValueType::kArray) {
-      builder.Array(key, value.element_type, value.count, bytes);
-    } else {
-      builder.Key(key, value.type, bytes);
-    }
-  }
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (without.contains(std::string(tensor.name))) continue;
-    builder.Tensor(tensor.name,
-                   {tensor.dimensions.begin(), tensor.dimensions.begin() + tensor.dimension_count},
-                   tensor.type,
-                   {reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()});
-  }
-  return builder;
-}
 
 // A model on a device.
 struct TinyModel {
@@ -93,7 +62,7 @@ class TinyRunner {
                                   pool.layout, pool.block_size,
                                   int64_t{kSequences} * blocks_each_ + 1)),
         memory_(*model.device->Allocate(static_cast<size_t>(layout_.pool_bytes()), "pool")) {
-    LlamaRunnerOptions options;
+    ModelRunnerOptions options;
     options.limits = pool.limits;
     options.paged = pool.paged;
     options.graph = pool.graph;

@@ -22,17 +22,14 @@ class HeapBuffer final : public DeviceBuffer {
   std::vector<uint64_t> memory_;
 };
 
-LlamaConfig MakeConfig() {
-  LlamaConfig config;
-  config.layers = kSimLayers;
-  config.hidden = 1;
-  config.query_heads = 1;
-  config.kv_heads = 1;
-  config.head_dim = kSimHeadDim;
-  config.feed_forward = 1;
-  config.vocabulary = kSimVocabulary;
-  config.rope_frequencies = {1.0};
-  return config;
+DecoderConfig MakeConfig() {
+  return {.hidden = 1,
+          .query_heads = 1,
+          .kv_heads = 1,
+          .head_dim = kSimHeadDim,
+          .feed_forward = 1,
+          .vocabulary = kSimVocabulary,
+          .rope_frequencies = {1.0}};
 }
 
 // The narrowest bucket that holds so many decode rows.
@@ -63,9 +60,8 @@ SimRunner::SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& 
     : layout_(layout),
       pool_(pool),
       mutant_(mutant),
-      config_(MakeConfig()),
       device_(std::make_unique<HeapDevice>()),
-      buffers_(*StepBuffers::Create(config_, layout_, limits, *device_)),
+      buffers_(*StepBuffers::Create(MakeConfig(), layout_, limits, *device_)),
       stream_(device_->CreateStream()) {}
 
 SimRunner::~SimRunner() = default;

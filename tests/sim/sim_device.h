@@ -1,10 +1,10 @@
 // A simulated device: plain memory, copies that happen at once, and a ModelRunner over production's
 // step buffers.
 //
-// The runner does what LlamaRunner does around its ops (pad a decode step to a bucket, upload
-// tables, positions and slot mapping, then run from the device's copies alone, and leave out what
-// nobody wants any more); the ops are those of sim_model.h. Nothing but the buffers and the pool
-// tells it what a sequence is.
+// The runner does what a production runner does around its ops (pad a decode step to a bucket,
+// upload tables, positions and slot mapping, then run from the device's copies alone, and leave out
+// what nobody wants any more); the ops are those of sim_model.h. Nothing but the buffers and the
+// pool tells it what a sequence is.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "cache/kv_cache_spec.h"
-#include "model/llama/llama_config.h"
 #include "model/model_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
@@ -59,7 +58,6 @@ class SimRunner final : public ModelRunner {
   const KvLayout layout_;
   std::byte* const pool_;
   const Mutant mutant_;
-  const LlamaConfig config_;
   const std::unique_ptr<HeapDevice> device_;
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<Stream> stream_;
