@@ -221,7 +221,8 @@ def check_tests(house):
         folder, name = path.split("/")[0], pathlib.PurePath(path).stem
         if folder not in PURE_FOLDERS or not path.endswith(".cc"):
             continue
-        test = f"tests/{folder}/{name}_test.cc"
+        mirrored = f"tests/{path.removesuffix('.cc')}_test.cc"
+        test = mirrored if mirrored in house.texts else f"tests/{folder}/{name}_test.cc"
         elsewhere = TESTED_ELSEWHERE.get(path)
         if test in house.texts:
             if elsewhere:
