@@ -1,5 +1,6 @@
 #include "cache/cache_key.h"
 
+#include <openssl/sha.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <bit>
 #include <string>
 
-#include "cache/sha256.h"
 #include "common/check.h"
 
 namespace baton {
@@ -37,7 +37,9 @@ CacheNamespace MakeNamespace(const NamespaceFields& fields) {
     bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
     bytes.append(field);
   }
-  const std::array<uint8_t, 32> digest = Sha256(bytes);
+  std::array<uint8_t, SHA256_DIGEST_LENGTH> digest;
+  CHECK(SHA256(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), digest.data()) !=
+        nullptr);
   uint64_t high = 0;
   uint64_t low = 0;
   for (size_t i = 0; i < sizeof(uint64_t); ++i) {

@@ -43,7 +43,6 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
 }  // namespace
 
 void RegisterSettings(RouterOptions& options, SettingList& settings) {
-  RegisterSettings(options.server, settings);
   settings.Add(
       "advertise", &options.advertise,
       "HOST or HOST:PORT printed in the ready line; the address it listens on when empty.");

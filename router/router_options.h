@@ -1,4 +1,4 @@
-// The router's settings.
+// The router's settings, without those of its servers.
 //
 // Thread safety: plain data.
 #pragma once
@@ -8,12 +8,10 @@
 #include "common/settings.h"
 #include "routing/routing_policy.h"
 #include "routing/worker_registry.h"
-#include "rpc/rpc_server_options.h"
 
 namespace baton {
 
 struct RouterOptions {
-  RpcServerOptions server;
   std::string advertise;  // of the `ready` line; empty: as it listens
   RoutingOptions routing;
   std::string pin_model;        // name or fingerprint; empty: the first worker's

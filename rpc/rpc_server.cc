@@ -16,7 +16,7 @@
 #include "common/status_macros.h"
 #include "rpc/channel.h"
 #include "rpc/listening_sockets.h"
-#include "rpc/parsed_request.h"
+#include "rpc/raw_message.h"
 
 namespace baton {
 

@@ -32,6 +32,13 @@
 
 namespace baton {
 
+template <typename Message>
+size_t BytesOnTheWire(const Message& message) {
+  return message.ByteSizeLong();
+}
+inline size_t BytesOnTheWire(const grpc::ByteBuffer& message) { return message.Length(); }
+
+// `Response`: a generated message, or grpc::ByteBuffer for a raw method.
 template <typename Response>
 class StreamWriter : public grpc::ServerWriteReactor<Response>,
                      public WatchedStream,
@@ -49,7 +56,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
 
   // Queues a message. False once the stream has ended or the client is gone.
   bool Send(Response message) {
-    const size_t bytes = message.ByteSizeLong();
+    const size_t bytes = BytesOnTheWire(message);
     std::lock_guard lock(mutex_);
     if (ending_ || finished_) return false;
     if (queue_.size() >= max_queued_ ||

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "text/jinja_evaluator.h"
-#include "text/jinja_parser.h"
+#include "text/jinja/evaluator.h"
+#include "text/jinja/parser.h"
 #include "text/utf8.h"
 
 namespace baton {

@@ -22,7 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "text/chat_message.h"
-#include "text/jinja_limits.h"
+#include "text/jinja/limits.h"
 #include "text/text_segment.h"
 
 namespace baton {

@@ -32,6 +32,11 @@ TEST(CacheNamespace, IsTheFirstHalfOfTheDigest) {
   const CacheNamespace none = MakeNamespace({});
   EXPECT_EQ(none.high(), 0x66687aadf862bd77u);
   EXPECT_EQ(none.low(), 0x6c8fc18b8e9f8e20u);
+  // Each field behind its length in 8 bytes; from Python's hashlib.
+  const CacheNamespace all = MakeNamespace(
+      {.tenant = "tenant", .cache_salt = "salt", .lora = "lora", .model_revision = "revision"});
+  EXPECT_EQ(all.high(), 0xecc6b122bc3fda39u);
+  EXPECT_EQ(all.low(), 0x94c45ef2d7cc4e89u);
 }
 
 TEST(CacheNamespace, BothHalvesCount) {

@@ -136,7 +136,7 @@ TEST_F(ServiceApiTest, TextCallsBeyondTheLimitsAreRefusedByName) {
 
 // The only place in the gate is taken by a request that does not end.
 TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
-  RouterOptions options;
+  RouterServerOptions options;
   options.server.listen = "127.0.0.1:0";
   options.server.drain_ms = 100;
   options.server.max_active_requests = 1;
@@ -179,11 +179,11 @@ TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
 
 // Flow control holds its answer back, and its connection is alive. The only place is its own.
 TEST_F(ServiceApiTest, AClientThatTakesNothingLosesItsPlace) {
-  RouterOptions options;
+  RouterServerOptions options;
   options.server.listen = "127.0.0.1:0";
   options.server.drain_ms = 100;
   options.server.max_active_requests = 1;
-  options.client_stall_ms = 200;
+  options.router.client_stall_ms = 200;
   const auto router = *RouterServer::Start(options);
   const FakeWorker worker(v1::WORKER_ROLE_DECODE, 7, {.tokens = 25}, router->rpc().address());
   ASSERT_TRUE(Eventually([&router] { return router->core().model().ok(); }));

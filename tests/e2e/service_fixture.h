@@ -18,7 +18,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "decode_worker/decode_service.h"
 #include "prefill_worker/prefill_service.h"
-#include "router/router_server.h"
+#include "router/grpc/router_server.h"
 #include "rpc/channel.h"
 #include "tests/e2e/fake_engine.h"
 #include "worker_rpc/heartbeat_client.h"
@@ -85,10 +85,10 @@ class ServiceTest : public ::testing::Test {
   }
 
   void StartRouter(const std::string& address) {
-    RouterOptions options;
+    RouterServerOptions options;
     options.server.listen = address;
     options.server.drain_ms = 100;
-    options.index_wait_ms = 60'000;  // what is to be followed is, on a slow machine too
+    options.router.index_wait_ms = 60'000;  // what is to be followed is, on a slow machine too
     router_ = *RouterServer::Start(options);
     channel_ = MakeChannel(router_->rpc().address());
     stub_ = v1::Inference::NewStub(channel_);

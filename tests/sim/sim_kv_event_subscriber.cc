@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// As in router/kv_event_subscriber.
+// As in router/grpc/kv_event_subscriber.
 constexpr int64_t kFirstRetryUs = 100'000;
 constexpr int64_t kLastRetryUs = 2'000'000;
 

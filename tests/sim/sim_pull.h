@@ -1,4 +1,4 @@
-// One pull at the simulated router: what PullCall is in production (router/pull_call.h).
+// One pull at the simulated router: what PullCall is in production (router/grpc/pull_call.h).
 #pragma once
 
 #include <cstdint>

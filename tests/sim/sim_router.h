@@ -78,7 +78,7 @@ class SimRouter {
   // Over what the index says: any worker may have any prefix, as far as the router knows, and hints
   // are often wrong.
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
-  // As router/worker_prober does.
+  // As router/grpc/worker_prober does.
   void ProbeRound();
   void Probe(const WorkerWatch::Target& target);
 

@@ -1,0 +1,326 @@
+#include "router/grpc/generate_call.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/entropy.h"
+#include "common/status_macros.h"
+#include "router/grpc/router_wire.h"
+#include "routing/affinity_policies.h"
+#include "rpc/channel.h"
+
+namespace baton {
+namespace {
+
+v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
+  v1::GeneratedPart part;
+  part.mutable_token_ids()->Add(choice.tokens.begin(), choice.tokens.end());
+  part.set_logits_hash(choice.logits_hash);
+  part.set_finished(choice.finished);
+  return part;
+}
+
+}  // namespace
+
+GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass,
+                           std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
+                           int32_t priority)
+    : pass_(std::move(pass)),
+      host_(host),
+      client_(std::move(client)),
+      deadline_(deadline),
+      priority_(priority),
+      session_(*host.options, host.core, host.watch, this, priority),
+      ledger_(host.clock->NowUs()) {}
+
+GenerateCall::~GenerateCall() = default;
+
+void GenerateCall::Start(const v1::GenerateRequest& request) {
+  const auto model = host_.core->model();
+  const int64_t max_bytes = host_.options->max_prompt_bytes;
+  const RequestLimits limits =
+      model.ok() ? LimitsFor(**model, max_bytes) : RequestLimits{.max_prompt_bytes = max_bytes};
+  absl::Status status = CheckRequest(request, limits);
+  if (status.ok()) {
+    const auto copy = std::make_shared<const v1::GenerateRequest>(request);
+    status =
+        host_.text_tasks->Post(request.ByteSizeLong(), priority_,
+                               [self = shared_from_this(), copy] { self->PrepareAndRun(*copy); });
+  }
+  if (!status.ok()) CallOff(std::move(status));
+}
+
+void GenerateCall::CallOff(absl::Status status) {
+  std::lock_guard lock(state_mutex_);
+  session_.OnClientGone(std::move(status));
+}
+
+void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
+  {
+    std::lock_guard lock(state_mutex_);
+    if (session_.ended()) return;
+  }
+  absl::StatusOr<GenerateSession::Request> prepared = Prepare(request);
+  std::lock_guard lock(state_mutex_);
+  if (!prepared.ok()) return session_.OnClientGone(prepared.status());
+  session_.Start(*std::move(prepared), shared_from_this());
+}
+
+absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::GenerateRequest& request) {
+  GenerateSession::Request prepared;
+  ASSIGN_OR_RETURN(prepared.placement, PlacementFromWire(request.placement()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  prepared.model = model->description().fingerprint;
+  const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
+  ASSIGN_OR_RETURN(prepared.prompt, PromptFromWire(*model, limits, request));
+  ledger_.Tokenized(host_.clock->NowUs());
+
+  request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", EntropyBits())
+                                             : request.request_id();
+  sampling_ = request.sampling();
+  if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
+  return_prompt_ = request.include_prompt_token_ids();
+  const int32_t context_length = model->description().context_length;
+  prepared.choices = AnswerChoices(ChoicesFromWire(request), static_cast<size_t>(context_length));
+  prepared.open_ended = !sampling_.has_max_tokens();
+  prepared.new_tokens = sampling_.has_max_tokens() ? sampling_.max_tokens() : context_length;
+  prepared.cache_namespace = MakeNamespace({.tenant = request.tenant(),
+                                            .cache_salt = request.cache_salt(),
+                                            .lora = "",
+                                            .model_revision = prepared.model});
+  prepared.prompt_hashes =
+      ChainedHashes(prepared.cache_namespace, UnitsFromTokens(prepared.prompt));
+  prepared.affinity_key =
+      AffinityKey(prepared.cache_namespace, request.session_id(), prepared.prompt_hashes,
+                  host_.options->routing.affinity_tokens);
+  return prepared;
+}
+
+// ---- events -------------------------------------------------------------------------------------
+
+void GenerateCall::OnClientGone() {
+  std::lock_guard lock(state_mutex_);
+  session_.OnClientGone(deadline_.Passed()
+                            ? absl::DeadlineExceededError("the client's deadline has passed")
+                            : absl::CancelledError("cancelled by the client"));
+}
+
+void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
+  std::lock_guard lock(state_mutex_);
+  event_ = std::move(event);
+  switch (event_.event_case()) {
+    case v1::DecodeEvent::kTicket:
+      return session_.OnTicket(attempt);
+    case v1::DecodeEvent::kTokens: {
+      const v1::Tokens& tokens = event_.tokens();
+      return session_.OnTokens(
+          attempt, tokens.choice(),
+          {tokens.token_ids().data(), static_cast<size_t>(tokens.token_ids_size())},
+          event_.logits_hash());
+    }
+    case v1::DecodeEvent::kFinished:
+      return session_.OnChoiceFinished(attempt, event_.finished().choice());
+    case v1::DecodeEvent::EVENT_NOT_SET:
+      return;  // from a newer worker
+  }
+}
+
+void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
+  std::lock_guard lock(state_mutex_);
+  session_.OnWorkerSilent(worker);
+}
+
+void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+  std::lock_guard lock(state_mutex_);
+  // Cancelled: the worker ends, or was given up for its silence.
+  const bool lost =
+      (absl::IsUnavailable(status) || absl::IsCancelled(status)) && session_.IsCurrent(attempt);
+  const std::string worker_id = session_.route().decode_id;
+  if (absl::IsUnavailable(status) && session_.IsCurrent(attempt)) status = FromWorker(status);
+  const absl::Status why = lost ? status : absl::OkStatus();
+  session_.OnDecodeEnd(attempt, worker, std::move(status));
+  if (!lost) return;
+  const std::string next = session_.IsCurrent(attempt + 1) ? session_.route().decode_id : "";
+  host_.log->Lost(request_id_, worker_id, why, next);
+}
+
+absl::Status GenerateCall::FromWorker(const absl::Status& status) const {
+  const Route& route = session_.route();
+  const std::vector<WorkerRecord> workers = host_.core->Workers();
+  const bool left = std::none_of(workers.begin(), workers.end(), [&](const WorkerRecord& worker) {
+    return worker.report.epoch == route.decode_epoch;
+  });
+  return absl::UnavailableError(absl::StrCat(
+      "decode worker ", route.decode_id, " at ", route.decode_address,
+      left ? ", which has left the fleet (what still runs after a worker's --drain-ms is cancelled)"
+           : "",
+      ": ", status.message()));
+}
+
+void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
+                                const v1::PrefillResponse& response) {
+  std::lock_guard lock(state_mutex_);
+  if (status.ok() && session_.IsCurrent(attempt)) ledger_.PrefillReported(response);
+  if (absl::IsUnavailable(status) && session_.IsCurrent(attempt)) {
+    const Route& route = session_.route();
+    host_.log->Lost(request_id_, route.prefill_id, status, route.decode_id);
+  }
+  session_.OnPrefillEnd(attempt, worker, std::move(status));
+}
+
+void GenerateCall::OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
+  std::lock_guard lock(state_mutex_);
+  session_.OnPrefillLocallyEnd(attempt, worker, std::move(status));
+}
+
+void GenerateCall::OnReportOverdue() {
+  std::lock_guard lock(state_mutex_);
+  session_.OnReportOverdue();
+}
+
+// ---- calls --------------------------------------------------------------------------------------
+
+void GenerateCall::OnRouted(Route&) {
+  ledger_.Routed(host_.clock->NowUs());
+  ledger_.Pulled(0, 0, "");
+}
+
+void GenerateCall::SendStarted() {
+  v1::GenerateResponse response;
+  v1::Started* started = response.mutable_started();
+  started->set_request_id(request_id_);
+  const std::vector<TokenId>& prompt = session_.request().prompt;
+  started->set_prompt_tokens(static_cast<int32_t>(prompt.size()));
+  started->set_seed(sampling_.seed());
+  if (return_prompt_) started->mutable_prompt_token_ids()->Add(prompt.begin(), prompt.end());
+  client_->Send(response);
+}
+
+template <typename WorkerRequest>
+void GenerateCall::Describe(WorkerRequest& request) const {
+  const GenerateSession::Request& asked = session_.request();
+  request.set_request_id(request_id_);
+  request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
+  *request.mutable_sampling() = sampling_;
+  // It ends where the worker that began it would have ended it, whoever goes on.
+  const int64_t room = session_.route().room - static_cast<int64_t>(asked.prompt.size());
+  if (asked.open_ended && room > 0) {
+    request.mutable_sampling()->set_max_tokens(static_cast<int32_t>(room));
+  }
+  request.set_cache_namespace(asked.cache_namespace.low());
+  request.set_cache_namespace_high(asked.cache_namespace.high());
+  request.set_priority(priority_);
+  request.set_n(asked.choices.n());
+}
+
+void GenerateCall::OpenDecode(const FlowAction& action) {
+  ledger_.AttemptStarted();
+  v1::DecodeRequest request;
+  Describe(request);
+  request.set_remote_prefill(action.remote_prefill);
+  for (const AnswerChoices::Choice& choice : session_.DecodeGoesOnBehind()) {
+    *request.add_generated() = PartToWire(choice);
+  }
+  const Route& route = session_.route();
+  decode_ = std::make_shared<DecodeStream>(
+      v1::DecodeWorker::NewStub(host_.channels->Get(route.decode_address, route.decode_epoch)),
+      std::move(request), action.attempt, action.worker, shared_from_this());
+  decode_->Start(deadline_.ForCall());
+}
+
+void GenerateCall::SendPrefill(const FlowAction& action) {
+  ticket_ = event_.ticket();
+  ledger_.Routed(host_.clock->NowUs());
+  v1::PrefillRequest request;
+  Describe(request);
+  *request.mutable_ticket() = ticket_;
+  for (const AnswerChoices::Choice& choice : session_.PrefillGoesOnBehind()) {
+    *request.mutable_generated() = PartToWire(choice);
+  }
+  const auto begin = [](v1::PrefillWorker::Stub& stub, grpc::ClientContext* context,
+                        const v1::PrefillRequest* wire, v1::PrefillResponse* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->Prefill(context, wire, response, std::move(done));
+  };
+  const Route& route = session_.route();
+  prefill_ = PrefillCall::Start(
+      v1::PrefillWorker::NewStub(host_.channels->Get(route.prefill_address, route.prefill_epoch)),
+      std::move(request), deadline_.ForCall(), begin,
+      [self = shared_from_this(), attempt = action.attempt, worker = action.worker](
+          absl::Status status, const v1::PrefillResponse& response) {
+        self->OnPrefillEnd(attempt, worker, std::move(status), response);
+      });
+}
+
+void GenerateCall::PrefillLocally(const FlowAction& action) {
+  using LocalCall = ClientUnaryCall<v1::DecodeWorker::Stub, v1::PrefillLocallyRequest,
+                                    v1::PrefillLocallyResponse>;
+  v1::PrefillLocallyRequest request;
+  request.set_transfer_id(ticket_.transfer_id());
+  request.set_receiver_epoch(ticket_.receiver_epoch());
+  const auto begin = [](v1::DecodeWorker::Stub& stub, grpc::ClientContext* context,
+                        const v1::PrefillLocallyRequest* wire, v1::PrefillLocallyResponse* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->PrefillLocally(context, wire, response, std::move(done));
+  };
+  const Route& route = session_.route();
+  LocalCall::Start(
+      v1::DecodeWorker::NewStub(host_.channels->Get(route.decode_address, route.decode_epoch)),
+      std::move(request), deadline_.ForCall(), begin,
+      [self = shared_from_this(), attempt = action.attempt, worker = action.worker](
+          absl::Status status, const v1::PrefillLocallyResponse&) {
+        self->OnPrefillLocallyEnd(attempt, worker, std::move(status));
+      });
+}
+
+void GenerateCall::AwaitReport() {
+  report_alarm_ = std::make_unique<grpc::Alarm>();
+  report_alarm_->Set(DeadlineIn(host_.options->report_wait_ms),
+                     [self = shared_from_this()](bool) mutable {
+                       // The alarm keeps this function: what it captured must not keep the alarm.
+                       const std::shared_ptr<GenerateCall> call = std::move(self);
+                       call->OnReportOverdue();
+                     });
+}
+
+bool GenerateCall::SendTokens() {
+  v1::Tokens& tokens = *event_.mutable_tokens();
+  ledger_.TokensArrived(host_.clock->NowUs(), tokens.token_ids_size(), tokens.choice());
+  v1::GenerateResponse response;
+  *response.mutable_tokens() = std::move(tokens);
+  return client_->Send(response);
+}
+
+void GenerateCall::KeepEnd() { ends_.push_back(std::move(*event_.mutable_finished())); }
+
+void GenerateCall::SendEnds() {
+  const Route& route = session_.route();
+  for (v1::Finished& end : std::exchange(ends_, {})) {
+    ledger_.Complete(host_.clock->NowUs(), session_.prefill_reported() ? route.prefill_id : "",
+                     route.decode_id, end);
+    end.mutable_ledger()->set_resumes(session_.lost_workers());
+    last_end_ = end;
+    v1::GenerateResponse response;
+    *response.mutable_finished() = std::move(end);
+    client_->Send(response);
+  }
+}
+
+void GenerateCall::End(const absl::Status& status) {
+  if (status.ok() && session_.attempt() == 1) {  // else its times are those of several attempts
+    const Route& route = session_.route();
+    const int32_t decode_batch = route.decode_batch + session_.request().choices.n() - 1;
+    host_.core->Learn(
+        FinishedFromLedger(route.plan, decode_batch, session_.prefill_reported(), last_end_));
+  }
+  if (absl::IsUnavailable(status) || absl::IsInternal(status) || absl::IsUnknown(status)) {
+    host_.log->Failed(request_id_, status);
+  }
+  client_->End(status);
+  if (report_alarm_ != nullptr) report_alarm_->Cancel();
+}
+
+}  // namespace baton

@@ -1,0 +1,49 @@
+// What a Generate call does before its workers hear of it: a pull of the prompt's cached prefix to
+// the worker that will compute the rest.
+#include <algorithm>
+#include <utility>
+
+#include "router/grpc/generate_call.h"
+
+namespace baton {
+
+void GenerateCall::StartPull(int32_t attempt) {
+  const Route& route = session_.route();
+  const GenerateSession::Request& asked = session_.request();
+  const PrefixPull& pull = *route.plan.pull;
+  v1::PullPrefixRequest request;
+  const std::vector<TokenId> tokens = asked.choices.CommonTokens(asked.prompt);
+  request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  request.mutable_token_ids()->Truncate(pull.tokens);
+  request.set_cache_namespace(asked.cache_namespace.low());
+  request.set_cache_namespace_high(asked.cache_namespace.high());
+  request.set_priority(priority_);
+  request.set_timeout_ms(PullTimeoutMs(*host_.options, pull));
+  const Epoch receiver_epoch = route.plan.prefill ? route.prefill_epoch : route.decode_epoch;
+  pull_ = std::make_shared<PullCall>(
+      host_.channels->Get(route.prefiller_address(), receiver_epoch),
+      host_.channels->Get(route.pull_source_address, route.pull_source_epoch), std::move(request),
+      [self = shared_from_this(), attempt, began_us = host_.clock->NowUs()](
+          const PullOutcome& outcome) { self->OnPullEnd(attempt, began_us, outcome); });
+  pull_->Start(deadline_);
+}
+
+void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcome& outcome) {
+  std::lock_guard lock(state_mutex_);
+  if (session_.IsCurrent(attempt)) {
+    const Route& route = session_.route();
+    const RoutePlan& plan = route.plan;
+    const int64_t us = host_.clock->NowUs() - began_us;
+    // The client's own deadline says nothing of the pull.
+    const bool too_slow = absl::IsDeadlineExceeded(outcome.status) && !deadline_.Passed();
+    if (outcome.prefix.kv_bytes() > 0 || too_slow) {
+      host_.core->Learn(FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix));
+    }
+    ledger_.Pulled(us, std::clamp(outcome.prefix.pulled_tokens(), 0, plan.pull->tokens),
+                   route.pull_source_id);
+    ledger_.Routed(host_.clock->NowUs());
+  }
+  session_.OnPullEnd(attempt, outcome.receiver_gone, outcome.source_gone);
+}
+
+}  // namespace baton

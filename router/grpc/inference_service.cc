@@ -1,0 +1,182 @@
+#include "router/grpc/inference_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "common/choices.h"
+#include "common/status_macros.h"
+#include "router/grpc/grpc_client_stream.h"
+#include "router/grpc/router_wire.h"
+#include "rpc/raw_message.h"
+#include "rpc/status_conversion.h"
+#include "text/utf8.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kStarted = 1;
+constexpr size_t kFinished = 1;
+
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+// Ends a stream before it has begun.
+class RefusedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+InferenceService::InferenceService(const GenerateHost& host, CallGate* gate, StreamWatch* streams,
+                                   const HeartbeatBoard* board, const RefusedWorkers* refused)
+    : host_(host), gate_(gate), streams_(streams), board_(board), refused_(refused) {}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+  v1::GenerateRequest request;
+  absl::Status parsed = ParseRaw(*bytes, request);
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return new RefusedStream(pass.status());
+  const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
+  const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request.priority());
+  if (!timely.ok()) return new RefusedStream(timely);
+  const auto model = host_.core->model();
+  const size_t tokens =
+      model.ok() ? static_cast<size_t>((*model)->description().context_length) : 0;
+  const auto choices = static_cast<size_t>(std::clamp(ChoicesFromWire(request), 1, kMaxChoices));
+  const size_t messages = kStarted + choices * (tokens + kFinished);
+  const auto stream = std::make_shared<GrpcClientStream>(messages, context);
+  const auto call =
+      std::make_shared<GenerateCall>(host_, *std::move(pass), stream, deadline, request.priority());
+  stream->Connect(call);
+  stream->Hold();
+  streams_->Add(stream);
+  if (parsed.ok()) {
+    call->Start(request);
+  } else {
+    call->CallOff(std::move(parsed));
+  }
+  return stream.get();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* bytes,
+                                                     grpc::ByteBuffer* response) {
+  const auto request = std::make_shared<v1::TokenizeRequest>();
+  if (absl::Status parsed = ParseRaw(*bytes, *request); !parsed.ok()) return Reply(context, parsed);
+  return RunOnTextThread(context, bytes->Length(), [this, request, response]() -> absl::Status {
+    v1::TokenizeResponse tokens;
+    RETURN_IF_ERROR(DoTokenize(*request, tokens));
+    *response = ToRaw(tokens);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const v1::DetokenizeRequest* request,
+                                                       v1::DetokenizeResponse* response) {
+  return RunOnTextThread(context, request->ByteSizeLong(),
+                         [this, request, response] { return DoDetokenize(*request, *response); });
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
+                                                     const v1::GetModelRequest*,
+                                                     v1::GetModelResponse* response) {
+  return Reply(context, DoGetModel(*response));
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContext* context,
+                                                      const v1::GetStatusRequest*,
+                                                      v1::GetStatusResponse* response) {
+  for (v1::WorkerStatus& status : board_->Of(host_.core->Workers())) {
+    *response->add_workers() = std::move(status);
+  }
+  const RouterCounters counters = host_.core->counters();
+  response->set_active_requests(counters.active_requests);
+  response->set_requests_total(counters.requests_total);
+  response->set_requests_failed(counters.requests_failed);
+  response->set_requests_rejected(counters.requests_rejected);
+  response->set_requests_cancelled(counters.requests_cancelled);
+  response->set_ready(host_.core->ready());
+  *response->mutable_index() = IndexStatusToWire(
+      host_.core->index().Status(), host_.core->predicted_units(), host_.core->Workers());
+  for (const RefusedWorkers::Refusal& refusal : refused_->Late()) {
+    v1::RefusedWorker& shown = *response->add_refused_workers();
+    shown.set_worker_id(ReplaceInvalidUtf8(refusal.worker_id));
+    shown.set_address(ReplaceInvalidUtf8(refusal.address));
+    shown.set_reason(ReplaceInvalidUtf8(refusal.reason));
+    shown.set_heard_ms(refusal.heard_ms);
+  }
+  response->set_routing_policy(RoutingPolicyName(host_.options->routing.policy));
+  return Reply(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServerContext* context,
+                                                            size_t bytes,
+                                                            std::function<absl::Status()> work) {
+  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
+  if (!pass.ok()) return Reply(context, pass.status());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto held = std::make_shared<CallGate::Pass>(*std::move(pass));
+  const absl::Status posted =
+      host_.text_tasks->Post(bytes, 0, [context, reactor, held, work = std::move(work)] {
+        const bool gone = context->IsCancelled();
+        reactor->Finish(
+            ToGrpcStatus(gone ? absl::CancelledError("cancelled by the client") : work()));
+      });
+  if (!posted.ok()) reactor->Finish(ToGrpcStatus(posted));
+  return reactor;
+}
+
+absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
+                                          v1::TokenizeResponse& response) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
+  limits.longest_token_bytes = 0;  // it need not fit into a context
+  std::vector<TokenId> ids;
+  switch (request.input_case()) {
+    case v1::TokenizeRequest::kText:
+      RETURN_IF_ERROR(CheckPromptBytes(limits, static_cast<int64_t>(request.text().size())));
+      ids = model->encoder().EncodeText(request.text());
+      break;
+    case v1::TokenizeRequest::kMessages: {
+      ASSIGN_OR_RETURN(ids, EncodeMessagesFromWire(*model, limits, request.messages()));
+      break;
+    }
+    case v1::TokenizeRequest::INPUT_NOT_SET:
+      return absl::InvalidArgumentError("one of text and messages must be set");
+  }
+  response.mutable_ids()->Add(ids.begin(), ids.end());
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::DoDetokenize(const v1::DetokenizeRequest& request,
+                                            v1::DetokenizeResponse& response) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  ASSIGN_OR_RETURN(std::string text, TextFromWire(model->tokenizer(), request));
+  response.set_text(std::move(text));
+  return absl::OkStatus();
+}
+
+absl::Status InferenceService::DoGetModel(v1::GetModelResponse& response) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
+  const ModelDescription& description = model->description();
+  response.set_name(ReplaceInvalidUtf8(description.name));
+  response.set_architecture(ReplaceInvalidUtf8(description.architecture));
+  response.set_fingerprint(description.fingerprint);
+  response.set_vocabulary(model->tokenizer().vocab_size());
+  response.set_context_length(description.context_length);
+  response.set_layers(description.layers);
+  response.set_has_chat_template(model->encoder().chat_status().ok());
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,59 @@
+// The gRPC edge of the public API.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include <functional>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "router/grpc/generate_call.h"
+#include "router/grpc/heartbeat_board.h"
+#include "router/refused_workers.h"
+#include "rpc/stream_watch.h"
+
+namespace baton {
+
+// Requests of Generate and Tokenize hold clients' text, which may not be UTF-8: they come as bytes.
+using InferenceMethods =
+    v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_Tokenize<
+        v1::Inference::WithCallbackMethod_Detokenize<v1::Inference::WithCallbackMethod_GetModel<
+            v1::Inference::WithCallbackMethod_GetStatus<v1::Inference::Service>>>>>;
+
+class InferenceService final : public InferenceMethods {
+ public:
+  // All that is pointed to must outlive every call; the gate tells when the last one is gone.
+  InferenceService(const GenerateHost& host, CallGate* gate, StreamWatch* streams,
+                   const HeartbeatBoard* board, const RefusedWorkers* refused);
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const v1::DetokenizeRequest* request,
+                                       v1::DetokenizeResponse* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* request,
+                                     v1::GetModelResponse* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+
+ private:
+  // Answers with the status of `work` when a text thread has run it. Request and response live
+  // until then, even those of a call that was cancelled.
+  grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,
+                                            std::function<absl::Status()> work);
+  absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response);
+  absl::Status DoDetokenize(const v1::DetokenizeRequest& request, v1::DetokenizeResponse& response);
+  absl::Status DoGetModel(v1::GetModelResponse& response);
+
+  const GenerateHost host_;
+  CallGate* const gate_;
+  StreamWatch* const streams_;
+  const HeartbeatBoard* const board_;
+  const RefusedWorkers* const refused_;
+};
+
+}  // namespace baton

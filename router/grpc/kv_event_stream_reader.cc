@@ -1,0 +1,57 @@
+#include "router/grpc/kv_event_stream_reader.h"
+
+#include <utility>
+
+#include "rpc/status_conversion.h"
+
+namespace baton {
+
+KvEventStreamReader::KvEventStreamReader(std::unique_ptr<v1::Worker::Stub> stub,
+                                         WorkerNumber worker, FleetIndex* index, TaskPool* tasks,
+                                         OnEnd on_end)
+    : stub_(std::move(stub)),
+      worker_(worker),
+      index_(index),
+      tasks_(tasks),
+      on_end_(std::move(on_end)) {}
+
+void KvEventStreamReader::Start(const KvEventPosition& position) {
+  self_ = shared_from_this();
+  request_.set_epoch(position.epoch.value());
+  request_.set_sequence(position.sequence);
+  stub_->async()->StreamKvEvents(&context_, &request_, this);
+  AddHold();  // until no read will follow
+  StartRead(&message_);
+  StartCall();
+}
+
+void KvEventStreamReader::OnReadDone(bool ok) {
+  if (!ok) return RemoveHold();  // the end: OnDone follows
+  const absl::Status posted = tasks_->Post([this] { TakeMessage(); });
+  if (!posted.ok()) StopReading(posted);
+}
+
+void KvEventStreamReader::TakeMessage() {
+  const absl::Status taken = index_->Take(worker_, {.epoch = Epoch(message_.epoch()),
+                                                    .sequence = message_.sequence(),
+                                                    .events = message_.events(),
+                                                    .part = message_.part(),
+                                                    .parts = message_.parts()});
+  if (!taken.ok()) return StopReading(taken);
+  progressed_ = true;
+  message_.Clear();
+  StartRead(&message_);
+}
+
+void KvEventStreamReader::StopReading(absl::Status why) {
+  stopped_by_ = std::move(why);
+  context_.TryCancel();
+  RemoveHold();
+}
+
+void KvEventStreamReader::OnDone(const grpc::Status& status) {
+  on_end_(stopped_by_.ok() ? FromGrpcStatus(status) : stopped_by_, progressed_ && stopped_by_.ok());
+  const auto last = std::move(self_);  // may destroy this when it goes out of scope
+}
+
+}  // namespace baton

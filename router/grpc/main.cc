@@ -1,0 +1,72 @@
+// baton-router: takes requests, chooses workers, streams answers.
+//
+// Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/check.h"
+#include "common/command_line.h"
+#include "common/entropy.h"
+#include "common/exit_code.h"
+#include "common/host_port.h"
+#include "common/settings.h"
+#include "common/status_macros.h"
+#include "common/termination.h"
+#include "router/grpc/router_server.h"
+
+namespace {
+
+constexpr int kTickMs = 100;
+
+// So that routers of one fleet do not all draw alike.
+int64_t DrawSeed() { return 1 + static_cast<int64_t>(baton::EntropyBits() >> 32); }
+
+absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination& termination) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<baton::RouterServer> router,
+                   baton::RouterServer::Start(options));
+  std::string address = router->rpc().address();
+  if (!options.router.advertise.empty()) {
+    const baton::HostPort where =
+        baton::AdvertisedHostPort(options.router.advertise, router->rpc().port());
+    address = baton::JoinHostPort(where.host, where.port);
+  }
+  std::cout << "listening " << address << std::endl;
+  bool announced = false;
+  int signal_number = -1;
+  while (signal_number < 0) {
+    if (router->Tick() && !announced) {
+      std::cout << "ready " << address << std::endl;
+      announced = true;
+    }
+    signal_number = termination.Wait(kTickMs);
+  }
+  std::cerr << "baton-router: signal " << signal_number << ", ending\n";
+  router->Shutdown();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  google::InitGoogleLogging(argv[0]);
+  FLAGS_logtostderr = true;
+  baton::Termination termination;
+  baton::RouterServerOptions options;
+  options.server.listen = "127.0.0.1:8090";
+  baton::SettingList settings;
+  RegisterSettings(options, settings);
+  baton::CommandLine line("Takes requests, chooses workers, streams answers.", "baton-router");
+  line.AddSettings(settings, "Router");
+  if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
+
+  if (options.router.routing.seed == 0) options.router.routing.seed = DrawSeed();
+  std::cerr << "baton-router\n" << settings.EffectiveValues();
+  if (absl::Status status = Serve(options, termination); !status.ok()) {
+    std::cerr << "baton-router: " << status.message() << "\n";
+    return baton::ExitCodeOf(status);
+  }
+  return baton::kExitSuccess;
+}

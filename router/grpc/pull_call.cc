@@ -1,0 +1,85 @@
+#include "router/grpc/pull_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rpc/status_conversion.h"
+
+namespace baton {
+
+int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull) {
+  constexpr double kLongestMs = 3'600'000;
+  const double patience_ms = options.pull_patience * static_cast<double>(pull.us) / 1000;
+  return std::max(options.pull_least_ms, static_cast<int64_t>(std::min(patience_ms, kLongestMs)));
+}
+
+PullCall::PullCall(const std::shared_ptr<grpc::Channel>& receiver,
+                   const std::shared_ptr<grpc::Channel>& source, v1::PullPrefixRequest request,
+                   Done done)
+    : receiver_(v1::Worker::NewStub(receiver)),
+      source_(v1::Worker::NewStub(source)),
+      request_(std::move(request)),
+      done_(std::move(done)) {}
+
+void PullCall::Start(const CallDeadline& deadline) {
+  self_ = shared_from_this();
+  deadline_ = deadline.Within(request_.timeout_ms());
+  context_.set_deadline(deadline_->ForCall());
+  receiver_->async()->PullPrefix(&context_, &request_, this);
+  StartRead(&event_);
+  StartCall();
+}
+
+void PullCall::OnReadDone(bool ok) {
+  if (!ok) return;  // the end: OnDone follows
+  if (event_.has_ticket() && source_ != nullptr) AskSource(event_.ticket());
+  if (event_.has_done()) outcome_.prefix = event_.done();
+  event_.Clear();
+  StartRead(&event_);
+}
+
+void PullCall::AskSource(const v1::PullTicket& ticket) {
+  v1::SendPrefixRequest request;
+  *request.mutable_token_ids() = request_.token_ids();
+  request.set_cache_namespace(request_.cache_namespace());
+  request.set_cache_namespace_high(request_.cache_namespace_high());
+  *request.mutable_ticket() = ticket;
+  request.set_priority(request_.priority());
+  const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
+                        const v1::SendPrefixRequest* wire, v1::SendPrefixResponse* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->SendPrefix(context, wire, response, std::move(done));
+  };
+  send_ = SendCall::Start(
+      std::move(source_), std::move(request), deadline_->ForCall(), begin,
+      [self = shared_from_this()](const absl::Status& status, const v1::SendPrefixResponse&) {
+        self->OnSourceAnswered(status);
+      });
+}
+
+// Nothing will come: the receiver need not wait for it.
+void PullCall::OnSourceAnswered(const absl::Status& status) {
+  if (status.ok()) return;
+  {
+    std::lock_guard lock(mutex_);
+    source_status_ = status;
+  }
+  context_.TryCancel();
+}
+
+void PullCall::OnDone(const grpc::Status& status) {
+  if (send_ != nullptr) send_->Cancel();  // it may not have begun to send
+  outcome_.status = FromGrpcStatus(status);
+  outcome_.receiver_gone = absl::IsUnavailable(outcome_.status);
+  {
+    std::lock_guard lock(mutex_);
+    outcome_.source_gone = absl::IsUnavailable(source_status_);
+    if (!outcome_.status.ok() && !source_status_.ok()) outcome_.status = source_status_;
+  }
+  if (!outcome_.status.ok()) outcome_.prefix.Clear();
+  done_(outcome_);
+  done_ = nullptr;
+  const auto last = std::move(self_);  // may destroy this when it goes out of scope
+}
+
+}  // namespace baton

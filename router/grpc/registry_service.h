@@ -1,0 +1,36 @@
+// The gRPC edge of the registry: workers' heartbeats.
+//
+// Thread safety: called by gRPC from any thread.
+#pragma once
+
+#include <functional>
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "router/fleet_log.h"
+#include "router/grpc/heartbeat_board.h"
+#include "router/grpc/model_fetcher.h"
+#include "router/refused_workers.h"
+#include "router/router_core.h"
+
+namespace baton {
+
+class RegistryService final : public v1::Registry::CallbackService {
+ public:
+  // All must outlive the service.
+  RegistryService(RouterCore* core, HeartbeatBoard* board, RefusedWorkers* refused,
+                  ModelFetcher* fetcher, FleetLog* log)
+      : core_(core), board_(board), refused_(refused), fetcher_(fetcher), log_(log) {}
+
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatResponse* response) override;
+
+ private:
+  RouterCore* const core_;
+  HeartbeatBoard* const board_;
+  RefusedWorkers* const refused_;
+  ModelFetcher* const fetcher_;
+  FleetLog* const log_;
+};
+
+}  // namespace baton

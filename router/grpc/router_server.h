@@ -1,0 +1,63 @@
+// A whole router: core, services, server, and the order in which they end. What main runs and tests
+// build.
+//
+// Thread safety: Start, Tick, Shutdown and the destructor from one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "router/fleet_log.h"
+#include "router/grpc/inference_service.h"
+#include "router/grpc/kv_event_subscriber.h"
+#include "router/grpc/registry_service.h"
+#include "router/grpc/router_server_options.h"
+#include "router/grpc/worker_prober.h"
+#include "router/worker_watch.h"
+#include "rpc/rpc_server.h"
+#include "rpc/task_pool.h"
+
+namespace baton {
+
+class RouterServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterServerOptions& options);
+  ~RouterServer();
+
+  // Forgets silent workers, follows new ones, tells the health service; to be called several times
+  // a second. True when requests will succeed.
+  bool Tick();
+
+  // Refuses new requests, lets running ones end for `drain_ms`, cancels the rest. Idempotent.
+  void Shutdown();
+
+  const RpcServer& rpc() const { return *server_; }
+  RouterCore& core() { return core_; }
+
+ private:
+  explicit RouterServer(const RouterServerOptions& options);
+
+  const RouterServerOptions options_;
+  const SystemClock clock_;
+  RouterCore core_;
+  FleetLog log_{&clock_};
+  WorkerChannels channels_;
+  WorkerWatch watch_;
+  HeartbeatBoard board_;
+  RefusedWorkers refused_{&clock_};
+  CallGate gate_;
+  StreamWatch streams_;
+  ModelFetcher fetcher_;
+  KvEventSubscriber subscriber_;
+  RegistryService registry_service_;
+  TextTasks text_tasks_;
+  InferenceService inference_service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<WorkerProber> prober_;
+  bool serving_ = false;
+  bool shut_down_ = false;
+};
+
+}  // namespace baton

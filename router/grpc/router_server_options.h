@@ -1,0 +1,21 @@
+// The settings of a whole router: its server's and its own.
+//
+// Thread safety: plain data and pure functions.
+#pragma once
+
+#include "common/settings.h"
+#include "router/router_options.h"
+#include "rpc/rpc_server_options.h"
+
+namespace baton {
+
+struct RouterServerOptions {
+  RpcServerOptions server;
+  RouterOptions router;
+};
+inline void RegisterSettings(RouterServerOptions& options, SettingList& settings) {
+  RegisterSettings(options.server, settings);
+  RegisterSettings(options.router, settings);
+}
+
+}  // namespace baton

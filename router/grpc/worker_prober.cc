@@ -1,0 +1,76 @@
+#include "router/grpc/worker_prober.h"
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "rpc/channel.h"
+
+namespace baton {
+namespace {
+
+// A worker of the version before does not know the question, but it answers.
+bool IsAnswer(const absl::Status& status) { return status.ok() || absl::IsUnimplemented(status); }
+
+}  // namespace
+
+WorkerProber::WorkerProber(RouterCore* core, WorkerChannels* channels, WorkerWatch* watch,
+                           int64_t silence_ms)
+    : core_(core), channels_(channels), watch_(watch), silence_ms_(silence_ms), thread_([this] {
+        Run();
+      }) {}
+
+WorkerProber::~WorkerProber() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+  std::unique_lock lock(mutex_);
+  for (const auto& [id, probe] : probes_) probe->Cancel();
+  changed_.wait(lock, [this] { return probes_.empty(); });
+}
+
+void WorkerProber::Run() {
+  while (!Pause()) Round();
+}
+
+bool WorkerProber::Pause() {
+  const auto round = std::chrono::microseconds(silence_ms_ * 1000 / WorkerWatch::kRoundsToSilence);
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, round, [this] { return stopping_; });
+}
+
+void WorkerProber::Round() {
+  for (const WorkerWatch::Target& target : watch_->Round(core_->Workers())) Probe(target);
+  for (const WorkerNumber worker : core_->SetSilent(watch_->Silent())) {
+    for (const auto& listener : watch_->ListenersOf(worker)) listener->OnWorkerSilent(worker);
+  }
+}
+
+void WorkerProber::Probe(const WorkerWatch::Target& target) {
+  v1::PingRequest request;
+  request.set_epoch(target.epoch.value());
+  const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
+                        const v1::PingRequest* wire, v1::PingResponse* response,
+                        std::function<void(grpc::Status)> done) {
+    stub.async()->Ping(context, wire, response, std::move(done));
+  };
+  std::lock_guard lock(mutex_);  // the answer comes on another thread, and finds the probe
+  const int64_t id = next_probe_++;
+  probes_[id] = PingCall::Start(
+      v1::Worker::NewStub(channels_->Get(target.address, target.epoch)), std::move(request),
+      DeadlineIn(silence_ms_), begin,
+      [this, id, number = target.number](const absl::Status& status, const v1::PingResponse&) {
+        if (IsAnswer(status)) {
+          watch_->OnAnswer(number);
+          core_->MarkReachable(number);
+        }
+        std::lock_guard lock(mutex_);
+        probes_.erase(id);
+        if (probes_.empty()) changed_.notify_all();
+      });
+}
+
+}  // namespace baton

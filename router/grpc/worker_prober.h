@@ -1,0 +1,49 @@
+// The thread that probes workers (worker_watch.h) over the channels that requests use, tells the
+// registry who is silent, and the calls that run there.
+//
+// Thread safety: construct and destroy from one thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "absl/container/flat_hash_map.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "router/grpc/worker_channels.h"
+#include "router/router_core.h"
+#include "router/worker_watch.h"
+#include "rpc/client_unary_call.h"
+
+namespace baton {
+
+class WorkerProber {
+ public:
+  // All must outlive this. A worker that stops answering is found after at most `silence_ms`.
+  WorkerProber(RouterCore* core, WorkerChannels* channels, WorkerWatch* watch, int64_t silence_ms);
+  // Cancels the probes that are out.
+  ~WorkerProber();
+
+ private:
+  using PingCall = ClientUnaryCall<v1::Worker::Stub, v1::PingRequest, v1::PingResponse>;
+
+  void Run();
+  void Round();
+  void Probe(const WorkerWatch::Target& target);
+  bool Pause();
+
+  RouterCore* const core_;
+  WorkerChannels* const channels_;
+  WorkerWatch* const watch_;
+  const int64_t silence_ms_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  int64_t next_probe_ = 0;
+  absl::flat_hash_map<int64_t, std::shared_ptr<PingCall>> probes_;  // that are out
+  std::thread thread_;
+};
+
+}  // namespace baton

@@ -1,0 +1,188 @@
+// A Generate call between a client without a connection and a decode worker that follows a script.
+#include "router/grpc/generate_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "rpc/rpc_server.h"
+#include "tests/router/grpc/fake_client_stream.h"
+#include "tests/router/worker_reports.h"
+#include "text/byte_alphabet.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kAnswerTokens = 3;
+
+// Sends "abc", then the end; or nothing behind the tokens until the call is cancelled.
+class ScriptedDecodeWorker final : public v1::DecodeWorker::Service {
+ public:
+  explicit ScriptedDecodeWorker(bool finishes) : finishes_(finishes) {}
+
+  grpc::Status Decode(grpc::ServerContext* context, const v1::DecodeRequest*,
+                      grpc::ServerWriter<v1::DecodeEvent>* writer) override {
+    for (int32_t token = 'a'; token < 'a' + kAnswerTokens; ++token) {
+      v1::DecodeEvent event;
+      event.mutable_tokens()->add_token_ids(token);
+      event.mutable_tokens()->set_text(std::string(1, static_cast<char>(token)));
+      writer->Write(event);
+    }
+    while (!finishes_ && !context->IsCancelled()) std::this_thread::yield();
+    cancelled_ = context->IsCancelled();
+    v1::DecodeEvent event;
+    event.mutable_finished()->mutable_usage()->set_completion_tokens(kAnswerTokens);
+    writer->Write(event);
+    return grpc::Status::OK;
+  }
+  bool cancelled() const { return cancelled_; }
+
+ private:
+  const bool finishes_;
+  std::atomic<bool> cancelled_ = false;
+};
+
+ModelDescription ByteModel() {
+  ModelDescription description;
+  description.fingerprint = "model";
+  description.context_length = 512;
+  description.tokenizer.model = "gpt2";
+  description.tokenizer.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    description.tokenizer.tokens.push_back(ByteToAlphabet(static_cast<uint8_t>(byte)));
+  }
+  description.tokenizer.token_types.assign(256, 1);
+  return description;
+}
+
+class GenerateCallTest : public ::testing::Test {
+ protected:
+  GenerateCallTest() : core_(options_, &clock_) {}
+  ~GenerateCallTest() override { EXPECT_TRUE(gate_.WaitUntilIdle(20'000)); }
+
+  void AddDecodeWorker(bool finishes = true) {
+    worker_ = std::make_unique<ScriptedDecodeWorker>(finishes);
+    server_ = *RpcServer::Start({}, {worker_.get()});
+    WorkerReport report = Report("d", WorkerRole::kDecode);
+    report.address = server_->address();
+    report.pool_tokens = 16'000;
+    report.context_length = 512;
+    EXPECT_EQ(core_.Heartbeat(report), absl::OkStatus());
+    EXPECT_EQ(core_.SetModel(*ServedModel::Create(ByteModel())), absl::OkStatus());
+  }
+
+  std::shared_ptr<GenerateCall> Call(std::shared_ptr<FakeClientStream> client,
+                                     int64_t left_us = CallDeadline::kForEverUs) {
+    const GenerateHost host = {.options = &options_,
+                               .core = &core_,
+                               .channels = &channels_,
+                               .watch = &watch_,
+                               .text_tasks = &text_tasks_,
+                               .clock = &clock_,
+                               .log = &log_};
+    return std::make_shared<GenerateCall>(host, *gate_.Enter(), std::move(client),
+                                          CallDeadline(left_us, &clock_), /*priority=*/0);
+  }
+  static v1::GenerateRequest Request() {
+    v1::GenerateRequest request;
+    request.set_request_id("r");
+    request.set_prompt("hello");
+    return request;
+  }
+
+  const RouterOptions options_;
+  const SystemClock clock_;
+  RouterCore core_;
+  FleetLog log_{&clock_, [](FleetLog::Severity, const std::string&) {}};
+  WorkerChannels channels_;
+  WorkerWatch watch_;
+  CallGate gate_{16};
+  std::unique_ptr<ScriptedDecodeWorker> worker_;
+  std::unique_ptr<RpcServer> server_;
+  TextTasks text_tasks_;
+};
+
+TEST_F(GenerateCallTest, SendsItsClientTheStartTheTokensAndTheEnd) {
+  AddDecodeWorker();
+  const auto client = std::make_shared<FakeClientStream>();
+  Call(client)->Start(Request());
+  EXPECT_EQ(client->AwaitEnd(), absl::OkStatus());
+  const std::vector<v1::GenerateResponse> events = client->events();
+  ASSERT_EQ(events.size(), 1u + kAnswerTokens + 1u);
+  EXPECT_EQ(events.front().started().request_id(), "r");
+  EXPECT_EQ(events.front().started().prompt_tokens(), 5);
+  std::string text;
+  for (const v1::GenerateResponse& event : events) text += event.tokens().text();
+  EXPECT_EQ(text, "abc");
+  EXPECT_EQ(events.back().finished().usage().completion_tokens(), kAnswerTokens);
+  EXPECT_EQ(events.back().finished().ledger().decode_worker(), "d");
+  EXPECT_EQ(client->ends(), 1);
+}
+
+TEST_F(GenerateCallTest, TellsAClientWhatIsWrongWithItsRequest) {
+  AddDecodeWorker();
+  const auto client = std::make_shared<FakeClientStream>();
+  v1::GenerateRequest request = Request();
+  request.mutable_sampling()->set_temperature(-1);
+  Call(client)->Start(request);
+  const absl::Status status = client->AwaitEnd();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("temperature is -1"));
+  EXPECT_TRUE(client->events().empty());
+}
+
+TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) {
+  const auto client = std::make_shared<FakeClientStream>();
+  Call(client)->Start(Request());
+  EXPECT_EQ(client->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(GenerateCallTest, AClientThatGoesCancelsTheWorkersCall) {
+  AddDecodeWorker(/*finishes=*/false);
+  const auto client = std::make_shared<FakeClientStream>();
+  const auto call = Call(client);
+  call->Start(Request());
+  ASSERT_TRUE(client->HasEvents(1 + kAnswerTokens));
+  call->OnClientGone();
+  EXPECT_EQ(client->AwaitEnd(), absl::CancelledError("cancelled by the client"));
+  server_->Shutdown(20'000);
+  EXPECT_TRUE(worker_->cancelled());
+  EXPECT_EQ(core_.counters().requests_cancelled, 1);
+}
+
+TEST_F(GenerateCallTest, AClientThatIsGoneBehindItsDeadlineWasLate) {
+  AddDecodeWorker(/*finishes=*/false);
+  const auto client = std::make_shared<FakeClientStream>();
+  const auto call = Call(client, /*left_us=*/0);
+  call->OnClientGone();
+  EXPECT_EQ(client->AwaitEnd().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(GenerateCallTest, AClientThatDoesNotReadLosesItsAnswer) {
+  AddDecodeWorker(/*finishes=*/false);
+  const auto client = std::make_shared<FakeClientStream>(/*most_events=*/2);
+  Call(client)->Start(Request());
+  EXPECT_EQ(client->AwaitEnd().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(client->events().size(), 2u);
+  server_->Shutdown(20'000);
+  EXPECT_TRUE(worker_->cancelled()) << "its worker goes on for nobody";
+}
+
+TEST_F(GenerateCallTest, AnEdgeMayEndTheCallWithAStatusOfItsOwn) {
+  AddDecodeWorker(/*finishes=*/false);
+  const auto client = std::make_shared<FakeClientStream>();
+  const auto call = Call(client);
+  call->Start(Request());
+  ASSERT_TRUE(client->HasEvents(1));
+  call->CallOff(absl::UnavailableError("the router ends"));
+  EXPECT_EQ(client->AwaitEnd(), absl::UnavailableError("the router ends"));
+}
+
+}  // namespace
+}  // namespace baton

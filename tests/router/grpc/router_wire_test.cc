@@ -1,0 +1,201 @@
+#include "router/grpc/router_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "text/byte_alphabet.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMaxPromptBytes = 100;
+constexpr int32_t kContextLength = 64;
+constexpr RequestLimits kOfNoModel{.max_prompt_bytes = kMaxPromptBytes};
+constexpr RequestLimits kLimits{.max_prompt_bytes = kMaxPromptBytes,
+                                .context_length = kContextLength};
+
+std::string Refusal(const absl::Status& status) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+// Token b of the first 256 is byte b.
+ModelDescription ByteModel() {
+  ModelDescription description;
+  description.context_length = kContextLength;
+  description.tokenizer.model = "gpt2";
+  description.tokenizer.pre = "gpt-2";
+  for (int byte = 0; byte < 256; ++byte) {
+    description.tokenizer.tokens.push_back(ByteToAlphabet(static_cast<uint8_t>(byte)));
+  }
+  description.tokenizer.token_types.assign(256, 1);
+  return description;
+}
+
+TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->set_model_name("Smol");
+  request.mutable_fingerprint()->set_model("abc");
+  const absl::StatusOr<WorkerReport> without = ReportFromWire(request);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->model, "abc");
+  EXPECT_EQ(without->model_name, "Smol");
+  EXPECT_TRUE(without->prefix_cache) << "workers from before the field keep one";
+  for (const bool keeps : {false, true}) {
+    request.mutable_status()->mutable_pool()->set_prefix_cache(keeps);
+    EXPECT_EQ(ReportFromWire(request)->prefix_cache, keeps);
+  }
+}
+
+TEST(RouterWire, HowAPoolIsCutIsToldBesideTheFingerprint) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->mutable_pool()->set_block_size(16);
+  request.mutable_fingerprint()->set_model("abc");
+  request.mutable_fingerprint()->set_layout("block-major");
+  request.mutable_fingerprint()->set_block_size(16);
+  const absl::StatusOr<WorkerReport> one = ReportFromWire(request);
+  request.mutable_status()->mutable_pool()->set_block_size(32);
+  request.mutable_fingerprint()->set_layout("layer-major");
+  request.mutable_fingerprint()->set_block_size(32);
+  const absl::StatusOr<WorkerReport> other = ReportFromWire(request);
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(one->fingerprint, other->fingerprint);
+  EXPECT_EQ(other->pool_layout, "layer-major");
+  EXPECT_EQ(other->block_size, 32);
+  request.mutable_fingerprint()->set_kv_type("int8");
+  EXPECT_NE(ReportFromWire(request)->fingerprint, one->fingerprint);
+}
+
+TEST(RouterWire, AHeartbeatHasABound) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  request.mutable_status()->set_conservation_error(std::string(65'000, 'x'));
+  EXPECT_TRUE(ReportFromWire(request).ok());
+  request.mutable_fingerprint()->set_rope(std::string(1'000, 'x'));
+  EXPECT_THAT(ReportFromWire(request).status().ToString(),
+              testing::HasSubstr("bytes; at most 65536 are allowed"));
+}
+
+TEST(RouterWire, AReportSaysHowShortAPrefixTheWorkerUses) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0);
+  request.mutable_status()->mutable_pool()->set_min_prefix_tokens(256);
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 256);
+  request.mutable_status()->mutable_pool()->set_min_prefix_tokens(-1);
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0) << "a worker says what it likes";
+}
+
+TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
+  v1::GenerateRequest request;
+  auto& ids = *request.mutable_prompt_token_ids()->mutable_ids();
+  ids.Resize(kContextLength - 1, 7);
+  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
+  ids.Add(7);
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
+              HasSubstr("the prompt has 64 tokens; the model's context of 64"));
+  EXPECT_TRUE(CheckRequest(request, kOfNoModel).ok());
+  ids.Resize((1 << 20) + 1, 7);
+  EXPECT_THAT(Refusal(CheckRequest(request, kOfNoModel)),
+              HasSubstr("prompt_token_ids' size is 1048577; at most 1048576"));
+}
+
+TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
+  v1::GenerateRequest request;
+  for (int i = 0; i < 4096; ++i) request.mutable_messages()->add_messages();
+  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
+  request.mutable_messages()->add_messages();
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
+              HasSubstr("messages' size is 4097; at most 4096"));
+
+  const auto model = *ServedModel::Create(ByteModel());
+  EXPECT_THAT(
+      Refusal(EncodeMessagesFromWire(*model, LimitsFor(*model, kMaxPromptBytes), request.messages())
+                  .status()),
+      HasSubstr("at most 4096"));
+}
+
+TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
+  v1::GenerateRequest request;
+  request.set_prompt(std::string(101, 'x'));
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("is 101; at most 100"));
+  v1::ChatMessage* message = request.mutable_messages()->add_messages();
+  message->set_role("user");
+  message->set_content(std::string(97, 'x'));
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("is 101; at most 100"));
+  message->mutable_content()->pop_back();
+  EXPECT_TRUE(CheckRequest(request, kLimits).ok());
+}
+
+TEST(RouterWire, DetokenizedIdsAreBounded) {
+  const auto model = *ServedModel::Create(ByteModel());
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Resize(static_cast<int>(kMaxDetokenizeIds), 'a');
+  EXPECT_EQ(TextFromWire(model->tokenizer(), request)->size(), size_t{kMaxDetokenizeIds});
+  request.add_ids('a');
+  EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
+              HasSubstr("ids' size is 1000001; at most 1000000"));
+}
+
+TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
+  ModelDescription description = ByteModel();
+  description.tokenizer.tokens.push_back(std::string(1024, 'x'));
+  std::string bad;  // bytes that are U+FFFD each
+  for (int i = 0; i < 1024; ++i) bad += ByteToAlphabet(0xff);
+  description.tokenizer.tokens.push_back(bad);
+  description.tokenizer.token_types.insert(description.tokenizer.token_types.end(), 2, 1);
+  const auto model = *ServedModel::Create(std::move(description));
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Resize(16 << 10, 256);
+  EXPECT_EQ(TextFromWire(model->tokenizer(), request)->size(), size_t{kMaxDetokenizedBytes});
+  request.add_ids(256);
+  EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
+              HasSubstr("at most 16777216"));
+  request.mutable_ids()->Clear();
+  request.mutable_ids()->Resize(8 << 10, 257);
+  EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
+              HasSubstr("is 25165824; at most 16777216"));
+}
+
+TEST(RouterWire, TheIndexNamesTheWorkersThatAreStillThere) {
+  FleetIndexStatus status{.units = 7, .memberships = 9, .max_units = 100, .workers = {}};
+  status.workers.push_back({.worker = WorkerNumber(3),
+                            .epoch = Epoch(11),
+                            .followed = true,
+                            .units = 5,
+                            .sequence = 42,
+                            .gaps = 1,
+                            .snapshots = 2,
+                            .trouble = ""});
+  status.workers.push_back({.worker = WorkerNumber(4), .trouble = "gone \xff"});
+  status.workers.push_back({.worker = WorkerNumber(5), .trouble = "no \xff"});
+  std::vector<WorkerRecord> workers(2);
+  workers[0].number = WorkerNumber(5);
+  workers[0].report.id = "five";
+  workers[1].number = WorkerNumber(3);
+  workers[1].report.id = "three";
+  const v1::IndexStatus wire = IndexStatusToWire(status, 8, workers);
+  EXPECT_EQ(wire.units(), 7);
+  EXPECT_EQ(wire.memberships(), 9);
+  EXPECT_EQ(wire.max_units(), 100);
+  EXPECT_EQ(wire.predicted_units(), 8);
+  ASSERT_EQ(wire.workers_size(), 2);
+  EXPECT_EQ(wire.workers(0).worker_id(), "three");
+  EXPECT_EQ(wire.workers(0).epoch(), 11u);
+  EXPECT_TRUE(wire.workers(0).followed());
+  EXPECT_EQ(wire.workers(0).units(), 5);
+  EXPECT_EQ(wire.workers(0).sequence(), 42u);
+  EXPECT_EQ(wire.workers(0).gaps(), 1);
+  EXPECT_EQ(wire.workers(0).snapshots(), 2);
+  EXPECT_EQ(wire.workers(1).worker_id(), "five");
+  EXPECT_EQ(wire.workers(1).trouble(), "no \uFFFD");
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,60 @@
+#include "text/jinja/string.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+
+bool JinjaString::AllTrusted() const {
+  return std::all_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.trusted; });
+}
+
+void JinjaString::Append(std::string_view bytes, bool trusted) {
+  if (bytes.empty()) return;
+  bytes_.append(bytes);
+  if (!runs_.empty() && runs_.back().trusted == trusted) {
+    runs_.back().end = bytes_.size();
+  } else {
+    runs_.push_back({bytes_.size(), trusted});
+  }
+}
+
+void JinjaString::AppendRange(const JinjaString& other, size_t begin, size_t end) {
+  CHECK(begin <= end && end <= other.size());
+  auto run = std::upper_bound(other.runs_.begin(), other.runs_.end(), begin,
+                              [](size_t offset, const Run& r) { return offset < r.end; });
+  while (begin < end) {
+    const size_t stop = std::min(end, run->end);
+    Append(std::string_view(other.bytes_).substr(begin, stop - begin), run->trusted);
+    begin = stop;
+    ++run;
+  }
+}
+
+JinjaString JinjaString::Substring(size_t begin, size_t end) const {
+  JinjaString result;
+  result.AppendRange(*this, begin, end);
+  return result;
+}
+
+JinjaString JinjaString::WithBytes(std::string bytes) const {
+  CHECK_EQ(bytes.size(), bytes_.size());
+  JinjaString result = *this;
+  result.bytes_ = std::move(bytes);
+  return result;
+}
+
+std::vector<TextSegment> JinjaString::Segments() const {
+  std::vector<TextSegment> segments;
+  segments.reserve(runs_.size());
+  size_t begin = 0;
+  for (const Run& run : runs_) {
+    segments.push_back({bytes_.substr(begin, run.end - begin), run.trusted});
+    begin = run.end;
+  }
+  return segments;
+}
+
+}  // namespace baton

@@ -1,0 +1,181 @@
+// Values of the template language: Python's None, bool, int, float, str, list, tuple and dict as
+// far as chat templates see them, and jinja2's undefined, namespace and loop.
+//
+// Invariants: everything but namespaces and loop counters is immutable, so values share structure
+// and cycles can only run through a namespace (the evaluator empties those when a render ends).
+// Nesting is at most JinjaLimits::max_value_depth, so that recursion over a value is bounded.
+// Strings are valid UTF-8.
+// Thread safety: constants of a parsed template may be read from many threads; the rest belongs to
+// one render.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "text/jinja/limits.h"
+#include "text/jinja/string.h"
+
+namespace baton {
+
+struct JinjaStatement;
+struct JinjaSequence;
+struct JinjaDict;
+struct JinjaNamespace;
+struct JinjaLoop;
+struct JinjaCallable;
+
+class JinjaValue {
+ public:
+  // Order matches the alternatives of `data_`.
+  enum class Type {
+    kUndefined,
+    kNone,
+    kBool,
+    kInt,
+    kFloat,
+    kString,
+    kSequence,
+    kDict,
+    kNamespace,
+    kLoop,
+    kCallable
+  };
+  using SequencePtr = std::shared_ptr<const JinjaSequence>;
+
+  JinjaValue() = default;  // undefined without a name
+
+  // `reason` completes an error, as in "'tools' is undefined".
+  static JinjaValue Undefined(std::string reason);
+  static JinjaValue None() { return JinjaValue(Data(NoneType{})); }
+  static JinjaValue Bool(bool value) { return JinjaValue(Data(value)); }
+  // A number is untrusted when a request chose it; its printed digits are then, too.
+  static JinjaValue Int(int64_t value, bool trusted = true) { return {Data(value), trusted}; }
+  static JinjaValue Float(double value, bool trusted = true) { return {Data(value), trusted}; }
+  static JinjaValue Sequence(SequencePtr value) { return JinjaValue(Data(std::move(value))); }
+  static JinjaValue Dict(std::shared_ptr<const JinjaDict> value) {
+    return JinjaValue(Data(std::move(value)));
+  }
+  static JinjaValue Namespace(std::shared_ptr<JinjaNamespace> value) {
+    return JinjaValue(Data(std::move(value)));
+  }
+  static JinjaValue Loop(std::shared_ptr<const JinjaLoop> value) {
+    return JinjaValue(Data(std::move(value)));
+  }
+  // Without a meter: for constants, whose size the template bounds, and for inputs.
+  static JinjaValue String(JinjaString value) {
+    return JinjaValue(Data(std::make_shared<const JinjaString>(std::move(value))));
+  }
+  static JinjaValue Callable(std::shared_ptr<const JinjaCallable> value) {
+    return JinjaValue(Data(std::move(value)));
+  }
+
+  Type type() const { return static_cast<Type>(data_.index()); }
+  bool Is(Type wanted) const { return type() == wanted; }
+  bool IsUndefined() const { return Is(Type::kUndefined); }
+  bool IsNone() const { return Is(Type::kNone); }
+  bool IsString() const { return Is(Type::kString); }
+  // int or bool, which Python counts as one.
+  bool IsIntegral() const { return Is(Type::kInt) || Is(Type::kBool); }
+  bool IsNumber() const { return IsIntegral() || Is(Type::kFloat); }
+  bool trusted_number() const { return trusted_number_; }
+
+  // REQUIRES of each: the value has that type.
+  std::string UndefinedReason() const;
+  bool bool_value() const { return std::get<bool>(data_); }
+  double float_value() const { return std::get<double>(data_); }
+  const JinjaString& string() const { return *std::get<StringPtr>(data_); }
+  const std::string& bytes() const { return string().bytes(); }
+  const JinjaSequence& sequence() const { return *sequence_ptr(); }
+  const SequencePtr& sequence_ptr() const { return std::get<SequencePtr>(data_); }
+  const JinjaDict& dict() const { return *std::get<std::shared_ptr<const JinjaDict>>(data_); }
+  const JinjaLoop& loop() const { return *std::get<std::shared_ptr<const JinjaLoop>>(data_); }
+  const std::shared_ptr<JinjaNamespace>& name_space() const {
+    return std::get<std::shared_ptr<JinjaNamespace>>(data_);
+  }
+  const JinjaCallable& callable() const {
+    return *std::get<std::shared_ptr<const JinjaCallable>>(data_);
+  }
+  int64_t AsInt() const;    // REQUIRES: IsIntegral()
+  double AsDouble() const;  // REQUIRES: IsNumber()
+
+  // Python's truth of the value.
+  bool Truthy() const;
+  // The name that Python gives the type, for messages.
+  std::string_view TypeName() const;
+  // 0 for scalars, 1 + the deepest item for containers.
+  int Depth() const;
+
+ private:
+  struct NoneType {};
+  using StringPtr = std::shared_ptr<const JinjaString>;
+  using Data =
+      std::variant<std::shared_ptr<const std::string>, NoneType, bool, int64_t, double, StringPtr,
+                   SequencePtr, std::shared_ptr<const JinjaDict>, std::shared_ptr<JinjaNamespace>,
+                   std::shared_ptr<const JinjaLoop>, std::shared_ptr<const JinjaCallable>>;
+
+  explicit JinjaValue(Data data) : data_(std::move(data)) {}
+  JinjaValue(Data data, bool trusted) : data_(std::move(data)), trusted_number_(trusted) {}
+
+  Data data_;
+  bool trusted_number_ = true;
+};
+
+struct JinjaSequence {
+  // A view (dict.items()) and a generator (what map or selectattr return) can be gone through but
+  // not printed or indexed; a generator is always true and can be gone through once.
+  enum class Kind { kList, kTuple, kRange, kView, kGenerator };
+
+  Kind kind = Kind::kList;
+  std::vector<JinjaValue> items;
+  int depth = 1;
+  mutable bool consumed = false;  // of a generator, inside its render
+};
+
+// Insertion order, as in Python. Small in practice: looked up linearly, each look is metered.
+struct JinjaDict {
+  std::vector<std::pair<JinjaValue, JinjaValue>> entries;
+  int depth = 1;
+};
+
+struct JinjaNamespace {
+  std::vector<std::pair<std::string, JinjaValue>> attributes;
+
+  const JinjaValue* Find(std::string_view name) const;
+  void Set(std::string_view name, JinjaValue value);
+};
+
+// What `loop` names in a for block. The evaluator moves `index`.
+struct JinjaLoop {
+  std::shared_ptr<const JinjaSequence> items;
+  size_t index = 0;
+  int depth = 1;
+};
+
+struct JinjaCallable {
+  enum class Kind { kFunction, kMethod, kMacro };
+
+  Kind kind = Kind::kFunction;
+  std::string name;
+  JinjaValue receiver;                    // of a method
+  const JinjaStatement* macro = nullptr;  // of a macro; owned by the template
+  int depth = 1;
+};
+
+// Makers of values that a template causes; they charge the meter and hold the limits.
+absl::StatusOr<JinjaValue> NewString(JinjaString value, JinjaMeter& meter);
+absl::StatusOr<JinjaValue> NewSequence(JinjaSequence::Kind kind, std::vector<JinjaValue> items,
+                                       JinjaMeter& meter);
+absl::StatusOr<JinjaValue> NewList(std::vector<JinjaValue> items, JinjaMeter& meter);
+// REQUIRES: keys are distinct.
+absl::StatusOr<JinjaValue> NewDict(std::vector<std::pair<JinjaValue, JinjaValue>> entries,
+                                   JinjaMeter& meter);
+absl::StatusOr<JinjaValue> NewMethod(const JinjaValue& receiver, std::string_view name,
+                                     JinjaMeter& meter);
+
+}  // namespace baton
