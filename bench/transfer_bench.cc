@@ -50,6 +50,8 @@
 #include "common/command_line.h"
 #include "common/crc32c.h"
 #include "common/crc32c_copy.h"
+#include "kvtransfer/loopback/loopback_transport.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
 
 namespace baton {
 namespace {

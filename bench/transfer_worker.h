@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "common/check.h"
-#include "kernels/cpu/shared_page_buffer.h"
-#include "kvtransfer/transfer_plan.h"
+#include "common/shared_page_buffer.h"
+#include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "nlohmann/json.hpp"
 

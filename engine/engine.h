@@ -24,7 +24,7 @@
 #include "engine/model_info.h"
 #include "engine/pool_size.h"
 #include "engine/request.h"
-#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/protocol/fingerprint.h"
 #include "text/tokenizer.h"
 
 namespace baton {

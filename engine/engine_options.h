@@ -18,6 +18,8 @@
 
 namespace baton {
 
+class LoopbackNetwork;
+
 inline constexpr int32_t kMaxEngineThreads = 256;
 inline constexpr int32_t kMaxKvCacheMib = 1 << 24;
 inline constexpr int32_t kMaxKvBlocks = 1 << 30;

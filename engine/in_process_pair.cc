@@ -6,6 +6,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "kvtransfer/loopback/loopback_transport.h"
 
 namespace baton {
 // The way to the prefill engine, closed before that engine ends: a ticket may come out of the

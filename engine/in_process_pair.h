@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/protocol/fingerprint.h"
 
 namespace baton {
 

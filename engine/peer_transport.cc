@@ -10,6 +10,8 @@
 #include "common/thread_slice.h"
 #include "engine/kv_pool.h"
 #include "kernels/numerics.h"
+#include "kvtransfer/loopback/loopback_transport.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
 
 namespace baton {
 

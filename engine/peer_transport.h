@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine_options.h"
 #include "engine/model_loader.h"
-#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/protocol/fingerprint.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {

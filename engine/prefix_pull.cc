@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "kvtransfer/transfer_plan.h"
+#include "kvtransfer/protocol/transfer_plan.h"
 
 namespace baton {
 

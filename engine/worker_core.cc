@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "kvtransfer/send_session.h"
+#include "kvtransfer/protocol/send_session.h"
 
 namespace baton {
 namespace {

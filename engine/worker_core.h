@@ -35,7 +35,7 @@
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
 #include "engine/step_demand.h"
-#include "kvtransfer/transfer_plan.h"
+#include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "model/model_runner.h"
 #include "scheduler/scheduler.h"

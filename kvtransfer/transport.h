@@ -46,7 +46,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,7 +54,7 @@
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
-#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/protocol/fingerprint.h"
 
 namespace baton {
 
@@ -166,68 +165,5 @@ struct TransportOptions {
   std::function<void()> waker;  // called when Poll has something; must not block
   int32_t max_transfers = 1024;
 };
-
-// Both ends in one process (the address is "loopback:NAME"); the registry is an object, not a
-// global.
-class LoopbackNetwork;
-absl::StatusOr<std::unique_ptr<KvTransport>> CreateLoopbackTransport(
-    std::shared_ptr<LoopbackNetwork> network, std::string name, TransportOptions options);
-std::shared_ptr<LoopbackNetwork> CreateLoopbackNetwork();
-
-// How long a transport over sockets waits for what. The defaults find a dead peer within about a
-// second.
-struct TcpOptions {
-  int64_t connect_timeout_ms = 1000;
-  int64_t handshake_timeout_ms = 1000;
-  int64_t frame_timeout_ms =
-      2000;  // from a frame's first byte to its last; payloads have more by their size
-  int64_t ping_interval_ms = 250;     // while transfers are open
-  int64_t silence_timeout_ms = 1000;  // nothing at all heard while transfers are open
-  int64_t idle_timeout_ms = 60'000;   // an accepted connection is silent and has no transfer
-  // Accepted ones. Another takes the place of the oldest that has never named a transfer that was
-  // expected; where all have, it is closed at once.
-  int32_t max_connections = 1024;
-};
-
-// TCP. Listens on `listen_address` ("HOST:PORT", port 0 picks one) and advertises `advertise_host`
-// (empty: the listen host, which then must not be a wildcard). Names are looked up here, once; the
-// advertised address is numeric.
-absl::StatusOr<std::unique_ptr<KvTransport>> CreateTcpTransport(const std::string& listen_address,
-                                                                const std::string& advertise_host,
-                                                                TransportOptions options,
-                                                                TcpOptions tcp = {});
-
-// Payload over NCCL beside a TCP connection, which carries everything else and stands by for what
-// NCCL cannot or does not move in time. Both libraries are looked for at run time.
-struct NcclOptions {
-  std::vector<std::string> nccl_libraries = {"libnccl.so.2"};  // the first that is found
-  std::vector<std::string> cuda_libraries = {"libcudart.so.13", "libcudart.so.12"};
-  int device = 0;
-  int32_t window = 2;             // batches under way in a communicator, each in a staging buffer
-  int64_t batch_bytes = 4 << 20;  // of such a buffer; a block's size if that is more
-  int32_t max_communicators = 32;
-  int64_t patience_ms = 1000;  // blocks wait for a connection's first communicator, then go by TCP
-  int64_t create_timeout_ms = 10'000;  // then it is given up
-  int64_t batch_timeout_ms = 2000;     // then what it has not moved goes by TCP
-  int64_t retry_ms = 30'000;           // after a communicator failed, until another is made
-  // Told why payload goes by TCP, once for each status code; from the I/O thread. Null: logged.
-  std::function<void(const absl::Status&)> on_fallback;
-};
-
-// Shared memory on one host, TCP, or both behind one address.
-struct SocketEndpoints {
-  std::string tcp_listen;  // as CreateTcpTransport's; empty: no TCP
-  std::string tcp_advertise_host;
-  // Where this process is met on its host: 1 to 64 letters, digits, '-', '_' or '.', unique within
-  // the network namespace. Needs a pool with a shared_fd. Empty: no shared memory.
-  std::string shm_name;
-  // Payload over NCCL where the peer of a TCP connection has it too; unset: never. With no usable
-  // library or device here the transport is made all the same, and says so by `on_fallback`.
-  std::optional<NcclOptions> nccl = std::nullopt;
-};
-// AlreadyExists when the name is taken.
-absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketEndpoints& endpoints,
-                                                                   TransportOptions options,
-                                                                   TcpOptions tcp = {});
 
 }  // namespace baton

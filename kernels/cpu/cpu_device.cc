@@ -6,11 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "common/huge_page_buffer.h"
+#include "common/shared_page_buffer.h"
 #include "common/status_macros.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
-#include "kernels/cpu/huge_page_buffer.h"
-#include "kernels/cpu/shared_page_buffer.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace baton {

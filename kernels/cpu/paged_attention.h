@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/huge_page_buffer.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/huge_page_buffer.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/ops.h"
 

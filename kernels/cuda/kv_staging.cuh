@@ -2,7 +2,7 @@
 // launch for a batch of blocks, where a copy engine would take a call for each run.
 //
 // A block-major block is one run; a layer-major one has a run for each piece {layer, K or V}
-// (kvtransfer/transfer_plan.h says which, and in what order they lie in staging memory).
+// (kvtransfer/protocol/transfer_plan.h says which, and in what order they lie in staging memory).
 //
 // Compiled for sm_80 and sm_90a. It has never run: there was no device to run it on.
 //

@@ -1,5 +1,5 @@
-// What kvtransfer/nccl_api.h says of the interface of NCCL and the CUDA runtime, against their own
-// headers and libraries. Built where CUDA is installed (BATON_CUDA).
+// What kvtransfer/nccl/nccl_api.h says of the interface of NCCL and the CUDA runtime, against their
+// own headers and libraries. Built where CUDA is installed (BATON_CUDA).
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -8,8 +8,9 @@
 #include <type_traits>
 
 #include "gtest/gtest.h"
-#include "kvtransfer/nccl_api.h"
-#include "kvtransfer/nccl_runtime.h"
+#include "kvtransfer/nccl/nccl_api.h"
+#include "kvtransfer/nccl/nccl_options.h"
+#include "kvtransfer/nccl/nccl_runtime.h"
 
 namespace baton {
 namespace {

@@ -28,7 +28,7 @@ class BytesTap:
 
 
 class TransferTap:
-    """kvtransfer/transfer_frame.h."""
+    """kvtransfer/protocol/transfer_frame.h."""
     HEADER_BYTES = 20
     PAYLOAD_BYTES_AT = HEADER_BYTES + 32  # in a Block
 

@@ -8,6 +8,7 @@
 
 #include "cache/cache_key.h"
 #include "cache/index/global_index.h"
+#include "kvtransfer/loopback/loopback_transport.h"
 #include "tests/engine/worker_bench.h"
 
 namespace baton {

@@ -8,6 +8,7 @@
 
 #include "engine/prefix_pull.h"
 #include "engine/worker_core.h"
+#include "kvtransfer/loopback/loopback_transport.h"
 #include "tests/engine/prefix_pull_prompt.h"
 #include "tests/engine/worker_bench.h"
 

@@ -15,6 +15,7 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/worker_core.h"
+#include "kvtransfer/loopback/loopback_transport.h"
 #include "scheduler/scheduler.h"
 #include "tests/engine/fake_worker_parts.h"
 

@@ -9,6 +9,7 @@
 
 #include "common/str_cat.h"
 #include "engine/worker_core.h"
+#include "kvtransfer/loopback/loopback_transport.h"
 #include "tests/engine/worker_bench.h"
 
 namespace baton {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/worker_core.h"
+#include "kvtransfer/loopback/loopback_transport.h"
 #include "tests/engine/worker_bench.h"
 
 namespace baton {

@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "common/check.h"
-#include "kvtransfer/nccl_connection.h"
-#include "kvtransfer/nccl_runtime.h"
-#include "kvtransfer/transfer_node.h"
+#include "kvtransfer/nccl/nccl_connection.h"
+#include "kvtransfer/nccl/nccl_options.h"
+#include "kvtransfer/nccl/nccl_runtime.h"
+#include "kvtransfer/protocol/transfer_node.h"
+#include "kvtransfer/sockets/tcp_options.h"
 
 namespace baton::nccl_fuzz {
 

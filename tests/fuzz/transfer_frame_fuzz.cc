@@ -13,7 +13,7 @@
 
 #include "common/check.h"
 #include "common/crc32c.h"
-#include "kvtransfer/frame_stream.h"
+#include "kvtransfer/sockets/frame_stream.h"
 #include "tests/fuzz/seed_corpus.h"
 
 namespace baton {

@@ -47,18 +47,18 @@ TESTED_ELSEWHERE = {
     "common/crc32c_sse42.cc": "tests/common/crc32c_test.cc",
     "common/crc32c_avx512.cc": "tests/common/crc32c_test.cc",
     # One rule book for all transports: tests/kvtransfer/transport_contract_test.cc runs against each.
-    "kvtransfer/loopback_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
-    "kvtransfer/posted_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
-    "kvtransfer/transfer_node.cc": "tests/kvtransfer/transport_contract_test.cc",
+    "kvtransfer/loopback/loopback_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
+    "kvtransfer/protocol/posted_transport.cc": "tests/kvtransfer/transport_contract_test.cc",
+    "kvtransfer/protocol/transfer_node.cc": "tests/kvtransfer/transport_contract_test.cc",
     # Sockets, and bytes landing in the pool, seen through real connections.
-    "kvtransfer/tcp_socket.cc": "tests/kvtransfer/socket_transport_test.cc",
-    "kvtransfer/create_socket_transport.cc": "tests/kvtransfer/socket_transport_test.cc",
-    "kvtransfer/shm_connection.cc": "tests/kvtransfer/shm_hostile_sender_test.cc",
-    "kvtransfer/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
-    "kvtransfer/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
+    "kvtransfer/sockets/tcp_socket.cc": "tests/kvtransfer/socket_transport_test.cc",
+    "kvtransfer/sockets/create_socket_transport.cc": "tests/kvtransfer/socket_transport_test.cc",
+    "kvtransfer/shm/shm_connection.cc": "tests/kvtransfer/shm_hostile_sender_test.cc",
+    "kvtransfer/sockets/tcp_connection.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
+    "kvtransfer/pool/block_landing.cc": "tests/kvtransfer/tcp_hostile_sender_test.cc",
     # A session is driven by its owner, which alone creates it.
-    "kvtransfer/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
-    "kvtransfer/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",
+    "kvtransfer/protocol/send_session.cc": "tests/kvtransfer/transfer_sender_test.cc",
+    "kvtransfer/protocol/receive_session.cc": "tests/kvtransfer/transfer_receiver_test.cc",
     # The scheduler's and the engine's decisions, seen through them.
     "scheduler/scheduler_room.cc": "tests/scheduler/scheduler_test.cc",
     "engine/peer_transport.cc": "tests/engine/engine_test.cc",

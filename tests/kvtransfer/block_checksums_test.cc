@@ -1,7 +1,7 @@
-#include "kvtransfer/block_checksums.h"
+#include "kvtransfer/pool/block_checksums.h"
 
 #include "gtest/gtest.h"
-#include "kvtransfer/transfer_plan.h"
+#include "kvtransfer/protocol/transfer_plan.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/file_descriptor.h"
-#include "kvtransfer/nccl_api.h"
+#include "kvtransfer/nccl/nccl_api.h"
 
 namespace baton {
 

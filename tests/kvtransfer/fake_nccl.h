@@ -1,6 +1,7 @@
 // A library that exports the functions of NCCL and of the CUDA runtime that Baton uses, over host
 // memory and Unix sockets, and misbehaves as a test asks it to. The transport loads it the way it
-// loads the real ones (kvtransfer/nccl_api.h); bytes really move, within a process or between two.
+// loads the real ones (kvtransfer/nccl/nccl_api.h); bytes really move, within a process or between
+// two.
 //
 // Rank 0 of a communicator sends, rank 1 receives, and what a test sets for a side counts for all
 // communicators of that rank in this process.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/kvtransfer/fake_nccl.h"
 #include "tests/kvtransfer/transfer_test_worker.h"

@@ -1,4 +1,4 @@
-#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/protocol/fingerprint.h"
 
 #include <functional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "kvtransfer/frame_stream.h"
+#include "kvtransfer/sockets/frame_stream.h"
 
 #include <cstring>
 #include <random>

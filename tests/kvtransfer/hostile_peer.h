@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/crc32c.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/kvtransfer/raw_peer.h"
 #include "tests/kvtransfer/transfer_test_worker.h"

@@ -1,4 +1,4 @@
-#include "kvtransfer/nccl_api.h"
+#include "kvtransfer/nccl/nccl_api.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kvtransfer/nccl_receive_channel.h"
-#include "kvtransfer/nccl_send_channel.h"
+#include "kvtransfer/nccl/nccl_options.h"
+#include "kvtransfer/nccl/nccl_receive_channel.h"
+#include "kvtransfer/nccl/nccl_send_channel.h"
 #include "tests/kvtransfer/nccl_channel_script.h"
 
 namespace baton {

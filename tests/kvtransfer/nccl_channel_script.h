@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kvtransfer/nccl_driver.h"
-#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/nccl/nccl_driver.h"
+#include "kvtransfer/nccl/nccl_options.h"
+#include "kvtransfer/protocol/transfer_frame.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {

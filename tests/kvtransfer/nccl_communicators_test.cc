@@ -1,4 +1,4 @@
-#include "kvtransfer/nccl_communicators.h"
+#include "kvtransfer/nccl/nccl_communicators.h"
 
 #include <chrono>
 #include <cstring>

@@ -10,7 +10,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/nccl_connection.h"
+#include "kvtransfer/nccl/nccl_connection.h"
+#include "kvtransfer/nccl/nccl_options.h"
 #include "tests/kvtransfer/nccl_connection_fixture.h"
 
 namespace baton {

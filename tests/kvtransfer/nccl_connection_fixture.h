@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "kvtransfer/nccl/nccl_options.h"
 #include "tests/kvtransfer/fake_nccl_script.h"
 #include "tests/kvtransfer/hostile_peer.h"
 

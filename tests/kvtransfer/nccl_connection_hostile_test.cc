@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/nccl_connection.h"
+#include "kvtransfer/nccl/nccl_connection.h"
 #include "tests/kvtransfer/nccl_connection_fixture.h"
 
 namespace baton {

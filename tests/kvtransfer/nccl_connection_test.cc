@@ -1,7 +1,7 @@
 // Transports that move payload over a scripted NCCL, and by TCP where that does not work. Time
 // limits are real ones, but nothing is measured: a test waits for events.
 
-#include "kvtransfer/nccl_connection.h"
+#include "kvtransfer/nccl/nccl_connection.h"
 
 #include <chrono>
 #include <functional>
@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/nccl/nccl_options.h"
 #include "tests/kvtransfer/nccl_connection_fixture.h"
 
 namespace baton {

@@ -1,9 +1,10 @@
-#include "kvtransfer/nccl_receive_channel.h"
+#include "kvtransfer/nccl/nccl_receive_channel.h"
 
 #include <limits>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/nccl/nccl_options.h"
 #include "tests/kvtransfer/nccl_channel_script.h"
 
 namespace baton {

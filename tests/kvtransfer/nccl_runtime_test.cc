@@ -1,9 +1,11 @@
-#include "kvtransfer/nccl_runtime.h"
+#include "kvtransfer/nccl/nccl_runtime.h"
 
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/loopback/loopback_transport.h"
+#include "kvtransfer/nccl/nccl_options.h"
 #include "tests/kvtransfer/fake_nccl_script.h"
 
 namespace baton {

@@ -1,4 +1,4 @@
-#include "kvtransfer/nccl_thread.h"
+#include "kvtransfer/nccl/nccl_thread.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "kvtransfer/pull_order.h"
+#include "kvtransfer/protocol/pull_order.h"
 
 #include <gtest/gtest.h>
 

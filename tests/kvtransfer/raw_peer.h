@@ -10,8 +10,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kvtransfer/tcp_socket.h"
-#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/protocol/transfer_frame.h"
+#include "kvtransfer/sockets/tcp_socket.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {

@@ -1,4 +1,4 @@
-#include "kvtransfer/send_turns.h"
+#include "kvtransfer/protocol/send_turns.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "kvtransfer/shared_pool.h"
+#include "kvtransfer/shm/shared_pool.h"
 
 #include <optional>
 #include <random>

@@ -12,7 +12,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvtransfer/unix_socket.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
+#include "kvtransfer/sockets/unix_socket.h"
 #include "tests/kvtransfer/hostile_peer.h"
 
 namespace baton {

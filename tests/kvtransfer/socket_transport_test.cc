@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "kvtransfer/unix_socket.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
+#include "kvtransfer/sockets/unix_socket.h"
 #include "tests/kvtransfer/hostile_peer.h"
 
 namespace baton {

@@ -1,6 +1,6 @@
 // Time and turns of a connection, by a clock of the test's own. What it does with peers: the
 // transports' tests.
-#include "kvtransfer/stream_connection.h"
+#include "kvtransfer/sockets/stream_connection.h"
 
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kvtransfer/tcp_connection.h"
+#include "kvtransfer/sockets/tcp_connection.h"
+#include "kvtransfer/sockets/tcp_options.h"
 #include "tests/kvtransfer/hostile_peer.h"
 
 namespace baton {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "kvtransfer/sockets/tcp_options.h"
 #include "tests/kvtransfer/hostile_peer.h"
 
 namespace baton {

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvtransfer/sockets/tcp_options.h"
 #include "tests/kvtransfer/hostile_peer.h"
 
 namespace baton {

@@ -1,4 +1,4 @@
-#include "kvtransfer/transfer_address.h"
+#include "kvtransfer/sockets/transfer_address.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "kvtransfer/transfer_frame.h"
+#include "kvtransfer/protocol/transfer_frame.h"
 
 #include <random>
 

@@ -1,4 +1,4 @@
-#include "kvtransfer/transfer_plan.h"
+#include "kvtransfer/protocol/transfer_plan.h"
 
 #include <algorithm>
 #include <random>

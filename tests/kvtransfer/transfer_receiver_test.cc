@@ -1,4 +1,4 @@
-#include "kvtransfer/transfer_receiver.h"
+#include "kvtransfer/protocol/transfer_receiver.h"
 
 #include "gtest/gtest.h"
 #include "tests/kvtransfer/transfer_test_worker.h"

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/shared_page_buffer.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/shared_page_buffer.h"
-#include "kvtransfer/transfer_plan.h"
+#include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "kvtransfer/loopback/loopback_transport.h"
+#include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/transport.h"
 #include "tests/kvtransfer/fake_nccl_script.h"
 #include "tests/kvtransfer/transfer_test_worker.h"

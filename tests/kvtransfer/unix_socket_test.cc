@@ -1,12 +1,12 @@
-#include "kvtransfer/unix_socket.h"
+#include "kvtransfer/sockets/unix_socket.h"
 
 #include <sys/socket.h>
 
 #include <array>
 #include <cstring>
 
+#include "common/shared_page_buffer.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/shared_page_buffer.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {

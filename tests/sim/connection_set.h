@@ -15,7 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kvtransfer/transfer_node.h"
+#include "kvtransfer/protocol/transfer_node.h"
+#include "kvtransfer/sockets/tcp_options.h"
 #include "kvtransfer/transport.h"
 #include "tests/sim/byte_stream.h"
 #include "tests/sim/mutants.h"

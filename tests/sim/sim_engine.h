@@ -18,7 +18,7 @@
 #include "engine/cancel_board.h"
 #include "engine/kv_event_feed.h"
 #include "engine/worker_core.h"
-#include "kvtransfer/fingerprint.h"
+#include "kvtransfer/protocol/fingerprint.h"
 #include "scheduler/scheduler.h"
 #include "tests/sim/mutant_transport.h"
 #include "tests/sim/mutants.h"

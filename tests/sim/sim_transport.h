@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "kvtransfer/posted_transport.h"
-#include "kvtransfer/transfer_node.h"
+#include "kvtransfer/protocol/posted_transport.h"
+#include "kvtransfer/protocol/transfer_node.h"
+#include "kvtransfer/sockets/tcp_options.h"
 #include "kvtransfer/transport.h"
 #include "tests/sim/connection_set.h"
 #include "tests/sim/mutants.h"

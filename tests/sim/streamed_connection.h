@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "kvtransfer/tcp_connection.h"
+#include "kvtransfer/sockets/tcp_connection.h"
 #include "tests/sim/byte_stream.h"
 #include "tests/sim/mutants.h"
 

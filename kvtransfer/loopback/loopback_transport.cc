@@ -1,0 +1,318 @@
+// Both ends of every transfer in one process: a network object with one thread that plays all
+// wires. Frames pass as values, blocks by memcpy, with the same sessions, handshake and checks as
+// over TCP.
+
+#include "kvtransfer/loopback/loopback_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "kvtransfer/pool/block_landing.h"
+#include "kvtransfer/protocol/posted_transport.h"
+#include "kvtransfer/protocol/transfer_node.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+namespace {
+
+constexpr char kScheme[] = "loopback:";
+
+class LoopbackTransport;
+
+}  // namespace
+
+// One thread serves all transports. Lock order: the network's mutex, then a transport's; the thread
+// holds the network's mutex during a round (at most a few blocks), which only creating, destroying
+// and waking wait for.
+class LoopbackNetwork {
+ public:
+  LoopbackNetwork() : thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+  ~LoopbackNetwork() {
+    thread_.request_stop();
+    Wake();
+  }
+
+  // AlreadyExists when the name is taken.
+  absl::Status Add(LoopbackTransport* transport);
+  // After it the network's thread knows nothing of the transport.
+  void Remove(LoopbackTransport* transport);
+  void Wake();
+
+ private:
+  // One end of a link; a transport may hold both when it sends to itself.
+  struct End {
+    LoopbackTransport* transport;
+    PeerId other;
+    bool sends;
+    SenderLink from = {};  // of a receiving end
+  };
+
+  void Run(const std::stop_token& stop);
+  // Each returns whether anything happened.
+  bool ApplyCommands(int64_t now_us);
+  bool MakeLinks();
+  bool DeliverFrames(int64_t now_us);
+  bool MoveBlocks(int64_t now_us);
+  bool PublishEvents();
+  void Connect(LoopbackTransport& sender, const std::string& address);
+  void Disconnect(PeerId sending, const absl::Status& why);
+  int64_t NextDeadlineUs();
+
+  SystemClock clock_;
+  std::mutex mutex_;
+  std::map<std::string, LoopbackTransport*> transports_;  // by address; guarded by mutex_
+  std::map<PeerId, End> ends_;                            // guarded by mutex_
+  uint64_t next_peer_ = 1;                                // guarded by mutex_
+
+  std::mutex wake_mutex_;
+  std::condition_variable wake_;
+  bool woken_ = false;  // guarded by wake_mutex_
+  std::jthread thread_;
+};
+
+namespace {
+
+class LoopbackTransport final : public PostedTransport {
+ public:
+  LoopbackTransport(std::shared_ptr<LoopbackNetwork> network, const std::string& name,
+                    const TransportOptions& options)
+      : PostedTransport(options),
+        network_(std::move(network)),
+        address_(absl::StrCat(kScheme, name)),
+        node_(options.pool, options.fingerprint, options.epoch) {
+    node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) {
+      for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
+    });
+  }
+  ~LoopbackTransport() override { network_->Remove(this); }
+
+  std::string address() const override { return address_; }
+
+  // The network's thread.
+  TransferNode& node() { return node_; }
+  using PostedTransport::Publish;
+  using PostedTransport::TakeCommands;
+
+ protected:
+  absl::Status CheckAddress(const std::string& address) const override {
+    if (address.starts_with(kScheme)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("address \"", address, "\" does not start with ", kScheme));
+  }
+  void WakeIoThread() override { network_->Wake(); }
+
+ private:
+  const std::shared_ptr<LoopbackNetwork> network_;
+  const std::string address_;
+  TransferNode node_;
+};
+
+// The whole payload at once.
+void CopyBlock(BlockDeparture& from, BlockLanding& to) {
+  iovec source[kMaxIovecs];
+  iovec target[kMaxIovecs];
+  while (from.remaining() > 0) {
+    from.Fill(source);
+    to.Fill(target);
+    const size_t bytes = std::min(source[0].iov_len, target[0].iov_len);
+    std::memcpy(target[0].iov_base, source[0].iov_base, bytes);
+    from.Advance(static_cast<int64_t>(bytes));
+    to.Advance(static_cast<int64_t>(bytes));
+  }
+}
+
+}  // namespace
+
+absl::Status LoopbackNetwork::Add(LoopbackTransport* transport) {
+  const std::lock_guard lock(mutex_);
+  if (!transports_.emplace(transport->address(), transport).second) {
+    return absl::AlreadyExistsError(absl::StrCat(transport->address(), " is taken"));
+  }
+  return absl::OkStatus();
+}
+
+void LoopbackNetwork::Remove(LoopbackTransport* transport) {
+  const std::lock_guard lock(mutex_);
+  const auto it = transports_.find(transport->address());
+  if (it == transports_.end() || it->second != transport) return;
+  std::set<PeerId> lost;  // the sending ends
+  for (const auto& [peer, end] : ends_) {
+    if (end.transport == transport) lost.insert(end.sends ? peer : end.other);
+  }
+  const absl::Status gone = absl::UnavailableError(absl::StrCat(transport->address(), " is gone"));
+  for (const PeerId peer : lost) Disconnect(peer, gone);
+  transports_.erase(it);
+  Wake();
+}
+
+void LoopbackNetwork::Wake() {
+  {
+    const std::lock_guard lock(wake_mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+void LoopbackNetwork::Run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    bool busy;
+    int64_t wait_us;
+    {
+      const std::lock_guard lock(mutex_);
+      const int64_t now_us = clock_.NowUs();
+      busy = ApplyCommands(now_us);
+      for (const auto& [address, transport] : transports_) transport->node().OnTimer(now_us);
+      busy |= MakeLinks();
+      busy |= DeliverFrames(now_us);
+      busy |= MoveBlocks(now_us);
+      busy |= PublishEvents();
+      wait_us = std::min<int64_t>(NextDeadlineUs() - now_us, 1'000'000);
+    }
+    std::unique_lock lock(wake_mutex_);
+    if (!busy && wait_us > 0) {
+      wake_.wait_for(lock, std::chrono::microseconds(wait_us), [this] { return woken_; });
+    }
+    woken_ = false;
+  }
+}
+
+bool LoopbackNetwork::ApplyCommands(int64_t now_us) {
+  bool any = false;
+  for (const auto& [address, transport] : transports_) {
+    for (TransferCommand& command : transport->TakeCommands()) {
+      transport->node().Apply(std::move(command), now_us);
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool LoopbackNetwork::MakeLinks() {
+  bool any = false;
+  for (const auto& [address, transport] : transports_) {
+    for (const std::string& target : transport->node().sender().TakeConnects()) {
+      Connect(*transport, target);
+      any = true;
+    }
+  }
+  return any;
+}
+
+void LoopbackNetwork::Connect(LoopbackTransport& sender, const std::string& address) {
+  const auto receiver = transports_.find(address);
+  if (receiver == transports_.end()) {
+    sender.node().sender().OnLinkDown(
+        address, absl::UnavailableError(absl::StrCat("nothing listens at ", address)));
+    return;
+  }
+  const HelloFrame hello = sender.node().MakeHello(sender.address());
+  const HelloReplyFrame reply = receiver->second->node().AnswerHello(hello);
+  const absl::Status accepted = TransferNode::CheckHelloReply(reply);
+  if (!accepted.ok()) {
+    sender.node().sender().OnLinkDown(address, accepted);
+    return;
+  }
+  const PeerId sending(next_peer_++);
+  const PeerId receiving(next_peer_++);
+  ends_.emplace(sending, End{&sender, receiving, true});
+  ends_.emplace(receiving, End{receiver->second, sending, false,
+                               SenderLink{.block_size = hello.fingerprint.block_size}});
+  sender.node().sender().OnLinkOpen(address, sending, reply.epoch);
+  sender.node().sender().OnTakesLayers(sending);
+}
+
+void LoopbackNetwork::Disconnect(PeerId sending, const absl::Status& why) {
+  const End sender = ends_.at(sending);
+  const End receiver = ends_.at(sender.other);
+  ends_.erase(sending);
+  ends_.erase(sender.other);
+  sender.transport->node().sender().OnLinkDown(receiver.transport->address(), why);
+  receiver.transport->node().receiver().OnPeerLost(sender.other, why);
+}
+
+bool LoopbackNetwork::DeliverFrames(int64_t now_us) {
+  bool any = false;
+  for (const auto& [address, transport] : transports_) {
+    for (const auto& [peer, frame] : transport->node().TakeFrames(now_us)) {
+      any = true;
+      const auto from = ends_.find(peer);
+      if (from == ends_.end()) continue;
+      const PeerId other = from->second.other;
+      const End& to = ends_.at(other);
+      TransferNode& node = to.transport->node();
+      const absl::Status status = from->second.sends
+                                      ? node.OnFrameFromSender(other, to.from, frame, now_us)
+                                      : node.OnFrameFromReceiver(other, frame, now_us);
+      CHECK(status.ok()) << status;  // our own sessions say nothing unexpected
+    }
+  }
+  return any;
+}
+
+bool LoopbackNetwork::MoveBlocks(int64_t now_us) {
+  bool any = false;
+  for (const auto& [peer, end] : ends_) {
+    if (!end.sends) continue;
+    TransferNode& from = end.transport->node();
+    TransferNode& to = ends_.at(end.other).transport->node();
+    std::optional<BlockDispatch> dispatch = from.sender().NextBlock(peer);
+    if (!dispatch) continue;
+    any = true;
+    std::vector<uint32_t> crcs =
+        from.checksums().Of(dispatch->block, dispatch->frame.valid_tokens, dispatch->frame.layers);
+    BlockDeparture departure(from.pool(), std::move(*dispatch), std::move(crcs));
+    const BlockFrame& frame = departure.dispatch().frame;
+    const std::optional<BlockPlacement> placement = to.receiver().OnBlock(end.other, frame);
+    if (!placement) continue;  // ended at the receiver; its Abort is under way
+    BlockLanding landing(to.pool(), *placement, frame);
+    CopyBlock(departure, landing);
+    from.sender().OnBlockSent(departure.dispatch(), now_us);
+    to.receiver().OnBlockLanded(*placement, landing.payload_bytes(), landing.verified(), now_us);
+  }
+  return any;
+}
+
+bool LoopbackNetwork::PublishEvents() {
+  bool any = false;
+  for (const auto& [address, transport] : transports_) {
+    std::vector<TransferEvent> events = transport->node().TakeEvents();
+    any |= !events.empty();
+    transport->Publish(std::move(events));
+  }
+  return any;
+}
+
+int64_t LoopbackNetwork::NextDeadlineUs() {
+  int64_t next = std::numeric_limits<int64_t>::max();
+  for (const auto& [address, transport] : transports_) {
+    next = std::min(next, transport->node().NextDeadlineUs());
+  }
+  return next;
+}
+
+std::shared_ptr<LoopbackNetwork> CreateLoopbackNetwork() {
+  return std::make_shared<LoopbackNetwork>();
+}
+
+absl::StatusOr<std::unique_ptr<KvTransport>> CreateLoopbackTransport(
+    std::shared_ptr<LoopbackNetwork> network, std::string name, TransportOptions options) {
+  RETURN_IF_ERROR(CheckTransportOptions(options));
+  LoopbackNetwork& wires = *network;
+  auto transport = std::make_unique<LoopbackTransport>(std::move(network), name, options);
+  RETURN_IF_ERROR(wires.Add(transport.get()));
+  return transport;
+}
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+// The receiver's end of what nccl_send_channel.h describes: offers, receives batches, says what
+// landed.
+//
+// A batch of which nothing is wanted any more is received all the same, since the sender's
+// operation waits for it; its bytes go nowhere.
+//
+// Pure: frames, reports and time in; frames, landed batches and posts to the driver out.
+//
+// Invariants: landed <= ended <= received; received - landed never exceeds the window.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kvtransfer/nccl/nccl_driver.h"
+#include "kvtransfer/nccl/nccl_options.h"
+#include "kvtransfer/protocol/transfer_frame.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+class NcclReceiveChannel {
+ public:
+  // A batch whose bytes lie in staging memory, one block's payload behind the other. They stay
+  // until the sender hears of it: until frames are taken again.
+  struct Arrival {
+    std::vector<BlockFrame> blocks;
+    const std::byte* staged = nullptr;
+  };
+
+  // All outlive this. `block_bytes`: of a whole block.
+  NcclReceiveChannel(PeerId peer, const NcclOptions& options, uint32_t nccl_version,
+                     int64_t block_bytes, NcclDriver& driver)
+      : peer_(peer),
+        options_(options),
+        nccl_version_(nccl_version),
+        block_bytes_(block_bytes),
+        driver_(driver) {}
+  ~NcclReceiveChannel();
+
+  // The sender was greeted, and its protocol version has NCCL.
+  void Offer();
+  // Join, Batch or Stop. An error ends the connection.
+  absl::Status OnFrame(Frame frame, int64_t now_us);
+  // What arrived with it, if anything: to be landed now.
+  std::optional<Arrival> OnReport(const NcclReport& report, int64_t now_us);
+  void OnTimer(int64_t now_us);
+  int64_t NextTimerUs() const;  // INT64_MAX: never
+
+  std::vector<Frame> TakeFrames() { return std::exchange(frames_, {}); }
+  std::vector<absl::Status> TakeFallbacks() { return std::exchange(fallbacks_, {}); }
+
+ private:
+  enum class Phase : uint8_t { kNone, kOffered, kCreating, kOpen, kDraining };
+  struct Batch {
+    std::vector<BlockFrame> blocks;
+    bool wanted = true;  // not taken back
+  };
+
+  absl::Status OnJoin(const NcclJoinFrame& join, int64_t now_us);
+  absl::Status OnBatch(NcclBatchFrame batch);
+  absl::Status OnStop(const NcclStopFrame& stop, int64_t now_us);
+  std::optional<Arrival> OnDone();
+  absl::StatusOr<int64_t> BatchBytes(const NcclBatchFrame& batch) const;
+  void Close(const absl::Status& why, int64_t now_us);
+  void SendStop(bool closed, absl::StatusCode code, std::string reason);
+  void AbortCommunicator();
+
+  const PeerId peer_;
+  const NcclOptions& options_;
+  const uint32_t nccl_version_;
+  const int64_t block_bytes_;
+  NcclDriver& driver_;
+
+  Phase phase_ = Phase::kNone;
+  bool gave_up_ = false;  // and the sender may not know yet: its batches are ignored
+  uint32_t attempts_ = 0;
+  std::optional<NcclCommId> comm_;
+  std::vector<std::byte*> slots_;
+  int64_t deadline_us_ = 0;  // of creating
+  int64_t retry_us_ = 0;     // when to offer again; 0: never
+
+  uint64_t received_ = 0;      // batches announced
+  uint64_t ended_ = 0;         // whose operation has ended on this side
+  uint64_t landed_ = 0;        // as the sender was told
+  std::deque<Batch> batches_;  // from ended_ on
+  std::vector<Frame> frames_;
+  std::vector<absl::Status> fallbacks_;
+};
+
+}  // namespace baton

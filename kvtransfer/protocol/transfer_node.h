@@ -1,0 +1,103 @@
+// One worker's end of every transfer: sender and receiver behind one door, for the hosts that move
+// bytes (loopback, TCP, simulation).
+//
+// A host's round: Apply commands → deliver frames that arrived → OnTimer → make TakeConnects, send
+// TakeFrames → stop touching blocks of placements and dispatches that are no longer live →
+// TakeEvents to the engine. The order of the last two is what rule 2 of transport.h rests on.
+//
+// Pure. Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kvtransfer/pool/block_checksums.h"
+#include "kvtransfer/protocol/transfer_frame.h"
+#include "kvtransfer/protocol/transfer_receiver.h"
+#include "kvtransfer/protocol/transfer_sender.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct CancelReceiveCommand {
+  uint64_t transfer_id = 0;
+};
+struct AnnounceCommand {
+  uint64_t sender_transfer = 0;
+  std::vector<BlockId> blocks;
+  bool final = false;
+  std::string manifest;
+  int64_t posted_us = 0;  // 0: when it is carried out
+};
+struct AnnounceLayersCommand {
+  uint64_t sender_transfer = 0;
+  std::vector<BlockId> rest;
+  int32_t layers = 0;
+};
+struct CancelSendCommand {
+  uint64_t sender_transfer = 0;
+};
+struct WrittenCommand {
+  std::vector<BlockId> full;
+  std::vector<BlockId> part;
+};
+// What the engine posts.
+using TransferCommand = std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand,
+                                     AnnounceLayersCommand, CancelSendCommand, WrittenCommand>;
+
+class TransferNode {
+ public:
+  // `pool.layout` and `fingerprint` are copied.
+  TransferNode(RegisteredPool pool, KvFingerprint fingerprint, Epoch epoch);
+  TransferNode(const TransferNode&) = delete;
+  TransferNode& operator=(const TransferNode&) = delete;
+
+  void Apply(TransferCommand command, int64_t now_us);
+  // `apply_posted` applies the commands that were posted meanwhile; it is called before every
+  // announcement. A transfer's Expect was posted before its ticket went out, so an announcement
+  // that overtakes it in the host's round finds it all the same.
+  void ApplyPostedBeforeAnnouncements(std::function<void(int64_t now_us)> apply_posted) {
+    apply_posted_ = std::move(apply_posted);
+  }
+
+  // Handshake. The side that opened the link says Hello, the other answers; both check.
+  HelloFrame MakeHello(const std::string& address) const;
+  // `accepted` with the epoch, or a reason that names the field and no epoch.
+  HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
+  // FailedPrecondition with the peer's reason.
+  static absl::Status CheckHelloReply(const HelloReplyFrame& reply);
+
+  // A frame on an open link that this node opened (it sends blocks there) or accepted (it
+  // receives). Blocks, Hello, Ping and Pong are the host's; any other that does not belong to the
+  // direction is InvalidArgument and ends the link.
+  absl::Status OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us);
+  absl::Status OnFrameFromSender(PeerId peer, const SenderLink& link, const Frame& frame,
+                                 int64_t now_us);
+
+  void OnTimer(int64_t now_us);
+  int64_t NextDeadlineUs() const;
+  std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
+  std::vector<TransferEvent> TakeEvents();
+
+  const RegisteredPool& pool() const { return pool_; }
+  Epoch epoch() const { return epoch_; }
+  BlockChecksums& checksums() { return checksums_; }
+  TransferSender& sender() { return sender_; }
+  TransferReceiver& receiver() { return receiver_; }
+
+ private:
+  const RegisteredPool pool_;
+  const KvFingerprint fingerprint_;
+  const Epoch epoch_;
+  BlockChecksums checksums_;
+  TransferSender sender_;
+  TransferReceiver receiver_;
+  std::function<void(int64_t now_us)> apply_posted_;
+};
+
+}  // namespace baton

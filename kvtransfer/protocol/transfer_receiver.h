@@ -1,0 +1,93 @@
+// Every transfer a worker expects: routes what peers say to the sessions, answers them, ends
+// sessions at their deadlines.
+//
+// Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes. A
+// peer's mistake fails the transfer it names at most; what names no live transfer of that peer is
+// answered with an Abort or dropped.
+//
+// Invariants: one terminal event per Expect; a session is gone once its terminal event exists;
+// every session of a lost peer is failed.
+//
+// Thread safety: belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "cache/kv_cache_spec.h"
+#include "common/strong_int.h"
+#include "kvtransfer/protocol/receive_session.h"
+#include "kvtransfer/protocol/transfer_frame.h"
+#include "kvtransfer/protocol/transfer_plan.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct OutgoingFrame {
+  PeerId peer;
+  Frame frame;
+};
+
+// Where an accepted Block's payload belongs.
+struct BlockPlacement {
+  uint64_t serial = 0;  // of the session; see IsLive
+  uint64_t transfer_id = 0;
+  LandingParts parts;          // one, at its block's beginning, where block sizes are equal
+  int64_t transfer_bytes = 0;  // payload of the whole transfer
+};
+
+class TransferReceiver {
+ public:
+  // `layout` must outlive this.
+  TransferReceiver(const KvLayout& layout, Epoch epoch) : layout_(layout), epoch_(epoch) {}
+
+  // REQUIRES: CheckReceiveSpec, and no live transfer of this id.
+  void Expect(ReceiveSpec spec, int64_t now_us);
+  void Cancel(uint64_t transfer_id);
+
+  void OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame, int64_t now_us);
+  // Nothing: no live transfer wants the payload, which must be thrown away.
+  std::optional<BlockPlacement> OnBlock(PeerId peer, const BlockFrame& frame);
+  // The payload of a placement landed; `verified` is DataLoss where a CRC differs. Ignored when the
+  // session has ended meanwhile.
+  void OnBlockLanded(const BlockPlacement& placement, int64_t bytes, const absl::Status& verified,
+                     int64_t now_us);
+  void OnAbort(PeerId peer, const AbortFrame& frame);
+  void OnPeerLost(PeerId peer, const absl::Status& why);
+  void OnTimer(int64_t now_us);
+
+  // False once the session's terminal event exists: its blocks must no longer be written.
+  bool IsLive(const BlockPlacement& placement) const;
+  bool HasTransfersWith(PeerId peer) const;
+  // INT64_MAX when there is none.
+  int64_t NextDeadlineUs() const;
+  std::vector<OutgoingFrame> TakeFrames() { return std::exchange(frames_, {}); }
+  std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
+
+ private:
+  using Sessions = absl::flat_hash_map<uint64_t, ReceiveSession>;
+
+  // The live session that belongs to this peer, or null.
+  ReceiveSession* Find(uint64_t transfer_id, PeerId peer);
+  // Ends the session; tells its peer unless `tell_peer` is false.
+  void Fail(uint64_t transfer_id, const absl::Status& status, bool tell_peer = true);
+  void Erase(Sessions::iterator it);
+  // After progress: asks for more or finishes.
+  void Step(ReceiveSession& session, int64_t now_us);
+
+  const KvLayout& layout_;
+  const Epoch epoch_;
+  uint64_t next_serial_ = 1;
+  Sessions sessions_;
+  std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (deadline_us, transfer id)
+  absl::flat_hash_map<PeerId, int32_t> bound_;        // live sessions of each peer
+  std::vector<OutgoingFrame> frames_;
+  std::vector<TransferEvent> events_;
+};
+
+}  // namespace baton

@@ -1,0 +1,112 @@
+#include "kvtransfer/shm/shm_connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "kvtransfer/sockets/unix_socket.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kAheadBytes = 32 << 10;
+// Frames gathered for one write; and block bytes looked at (for their checksums) before what is
+// gathered goes out, so that the receiver copies one block while the next is summed.
+constexpr size_t kGatherFrameBytes = 16 << 10;
+constexpr int64_t kGatherBlockBytes = 1 << 20;
+// Transfers from here on are stored past the caches, which have no room for them.
+constexpr int64_t kStreamingBytes = 16 << 20;
+constexpr size_t kFiles = 2;  // with SharedPool
+
+}  // namespace
+
+ssize_t ShmConnection::ReadSome(std::span<iovec> buffers) {
+  if (read_ == arrived_) {
+    if (std::exchange(drained_, false)) {  // if there is more by now, epoll says so
+      errno = EAGAIN;
+      return -1;
+    }
+    ahead_.resize(kAheadBytes);
+    // Files that come where none are wanted the kernel throws away.
+    const bool wants_files = !opened_by_us() && !peer_pool_;
+    const ssize_t got = wants_files ? ReceiveWithFiles(fd(), ahead_, files_)
+                                    : recv(fd(), ahead_.data(), ahead_.size(), 0);
+    if (got > 0 && files_.size() > kFiles) {
+      errno = EPROTO;
+      return -1;
+    }
+    if (got <= 0) return got;
+    read_ = 0;
+    arrived_ = static_cast<size_t>(got);
+    drained_ = arrived_ < kAheadBytes;
+  }
+  const size_t bytes = std::min(buffers[0].iov_len, arrived_ - read_);
+  std::memcpy(buffers[0].iov_base, ahead_.data() + read_, bytes);
+  read_ += bytes;
+  return static_cast<ssize_t>(bytes);
+}
+
+ssize_t ShmConnection::WriteSome(std::span<iovec> buffers) {
+  if (!files_to_send_) return SendWithFiles(fd(), buffers, {});
+  const int files[kFiles] = {lent_.pool_fd(), lent_.generations_fd()};
+  const ssize_t sent = SendWithFiles(fd(), buffers, files);
+  if (sent > 0) files_to_send_ = false;
+  return sent;
+}
+
+absl::Status ShmConnection::OnAccepted() {
+  files_to_send_ = true;
+  return Send(SharedPoolFrame{.num_blocks = lent_.num_blocks()});
+}
+
+absl::Status ShmConnection::OnPayloadFrame(Frame frame, int64_t now_us) {
+  if (const auto* block = std::get_if<SharedBlockFrame>(&frame)) {
+    return OnSharedBlock(*block, now_us);
+  }
+  if (const auto* pool = std::get_if<SharedPoolFrame>(&frame)) return OnSharedPool(*pool);
+  return Unexpected(frame);
+}
+
+absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
+  if (peer_pool_ || files_.size() != kFiles) {
+    return absl::InvalidArgumentError(absl::StrCat("SharedPool: ", files_.size(),
+                                                   " descriptors came with it, ", kFiles,
+                                                   " are needed, once in a connection"));
+  }
+  const std::vector<FileDescriptor> files = std::exchange(files_, {});
+  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.pool().layout, sender_geometry(),
+                                             frame.num_blocks, files[0].get(), files[1].get()));
+  return absl::OkStatus();
+}
+
+absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t now_us) {
+  if (!peer_pool_) return absl::InvalidArgumentError("SharedBlock before SharedPool");
+  const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), frame.block);
+  if (!placement) return absl::OkStatus();  // ended here; the sender learns it from an Abort
+  const CopyStores stores =
+      placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
+  const absl::Status copied = peer_pool_->Copy(frame, node_.pool(), placement->parts, stores);
+  Moved(frame.block.payload_bytes);
+  node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, Now(now_us));
+  return absl::OkStatus();
+}
+
+absl::Status ShmConnection::QueueBlocks(int64_t now_us) {
+  const int64_t most = std::min(kGatherBlockBytes, left_in_turn());
+  for (int64_t looked_at = 0; looked_at < most && writer_.queued_bytes() < kGatherFrameBytes;) {
+    const std::optional<BlockDispatch> next = node_.sender().NextBlock(peer());
+    if (!next) break;
+    RETURN_IF_ERROR(Send(lent_.Lend(*next, node_.checksums())));
+    node_.sender().OnBlockSent(*next, now_us);
+    looked_at += next->frame.payload_bytes;
+    Moved(next->frame.payload_bytes);  // sums may be taken of it: others have their turn
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,407 @@
+#include "kvtransfer/sockets/socket_transport.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "kvtransfer/shm/shm_connection.h"
+#include "kvtransfer/sockets/tcp_connection.h"
+#include "kvtransfer/sockets/tcp_socket.h"
+#include "kvtransfer/sockets/transfer_address.h"
+#include "kvtransfer/sockets/unix_socket.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descriptor left
+// Connections taken in one turn: who connects all the time does not keep the others waiting.
+constexpr int32_t kAcceptsAtOnce = 16;
+constexpr int64_t kLongestWaitUs = 1'000'000;
+constexpr int64_t kLookAroundUs = 50;
+// What a post may look at and write on the engine's own thread.
+constexpr int64_t kBytesHere = 16 << 10;
+
+}  // namespace
+
+SocketTransport::SocketTransport(const TransportOptions& options, const TcpOptions& tcp,
+                                 SocketParts parts)
+    : PostedTransport(options),
+      tcp_(tcp),
+      parts_(std::move(parts)),
+      node_(options.pool, options.fingerprint, options.epoch) {
+  node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
+  if (parts_.nccl) parts_.nccl->Start([this] { Wake(); });
+  thread_ = std::thread([this] { Run(); });
+}
+
+SocketTransport::~SocketTransport() {
+  stop_ = true;
+  Wake();
+  thread_.join();
+  connections_.clear();  // aborts their communicators
+  if (parts_.nccl) parts_.nccl->Stop();
+}
+
+absl::Status SocketTransport::CheckAddress(const std::string& address) const {
+  if (!address.empty() && address == good_address_) return absl::OkStatus();
+  RETURN_IF_ERROR(UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm()).status());
+  good_address_ = address;
+  return absl::OkStatus();
+}
+
+void SocketTransport::WakeIoThread() {
+  unsaid_ = false;
+  if (!RoundHere()) Wake();
+}
+
+// The receiver hears of it with the first announcement, or when the engine polls: as soon as it has
+// looked at what else there is to post. One round and one write are saved.
+void SocketTransport::WakeForStart() {
+  unsaid_ = PostsHere();
+  if (!unsaid_) Wake();
+}
+
+std::vector<TransferEvent> SocketTransport::Poll() {
+  if (unsaid_) WakeIoThread();
+  return PostedTransport::Poll();
+}
+
+void SocketTransport::Wake() {
+  posted_ = true;
+  if (!sleeping_.exchange(false)) return;
+  const uint64_t one = 1;
+  CHECK_EQ(write(parts_.wake.get(), &one, sizeof(one)), ssize_t{sizeof(one)});
+}
+
+void SocketTransport::Run() {
+  std::array<epoll_event, 64> ready;
+  while (!stop_) {
+    const int count = Wait(ready);
+    const std::lock_guard lock(round_mutex_);
+    Round(std::span(ready).first(static_cast<size_t>(std::max(count, 0))));
+  }
+}
+
+void SocketTransport::ApplyPosted(int64_t now_us) {
+  TakeCommands(applied_);
+  for (TransferCommand& command : applied_) node_.Apply(std::move(command), now_us);
+  applied_.clear();
+}
+
+void SocketTransport::Round(std::span<const epoll_event> ready) {
+  const int64_t now_us = clock_.NowUs();
+  ApplyPosted(now_us);
+  for (const epoll_event& event : ready) OnSocketEvent(event, now_us);
+  ReadOn(now_us);
+  QueueEvents();  // of what landed: an engine that looks has them before answers are written
+  DeliverNcclReports(now_us);
+  RunTimers(now_us);
+  OpenLinks(now_us);
+  SendFrames(now_us);
+  // Answers are small, and leave before this process's engine is woken: it would begin a step, on
+  // this processor maybe, while the sender waits to hear that everything is here.
+  PumpAll(/*opened_by_us=*/false, now_us);
+  WakeEngine();
+  PumpAll(/*opened_by_us=*/true, now_us);
+  QueueEvents();
+  WakeEngine();
+  sleep_until_us_ = NextWakeUs(now_us);
+}
+
+// Only after every block of an ended transfer is out of our hands may the engine hear of its end.
+void SocketTransport::QueueEvents() {
+  std::vector<TransferEvent> events = node_.TakeEvents();
+  if (events.empty()) return;
+  for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
+  for (const TransferEvent& event : events) {
+    const bool sent =
+        event.kind == TransferEvent::Kind::kSent || event.kind == TransferEvent::Kind::kSendFailed;
+    if (sent && parts_.lent) parts_.lent->Return(event.id);
+  }
+  Queue(std::move(events));
+}
+
+bool SocketTransport::RoundHere() {
+  if (!PostsHere()) return false;
+  const std::unique_lock lock(round_mutex_, std::try_to_lock);
+  // While several are under way the I/O thread is, and writes for all of them at once.
+  if (!lock.owns_lock() || node_.sender().transfers() > 1) return false;
+  const int64_t now_us = clock_.NowUs();
+  ApplyPosted(now_us);
+  bool all = !node_.sender().wants_connects();
+  int64_t next_us = node_.NextDeadlineUs();
+  for (const PeerId peer : SendFrames(now_us)) {
+    const auto it = connections_.find(peer);
+    if (it == connections_.end()) continue;
+    StreamConnection& connection = *it->second;
+    all &= WriteHere(connection, now_us);
+    next_us = std::min(next_us, connection.NextTimerUs());
+  }
+  QueueEvents();
+  WakeEngine();
+  return all && next_us >= sleep_until_us_;
+}
+
+// False: the I/O thread has to go on, or to find out what is wrong.
+bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
+  if (!connection.AnswersAtOnce() || !connection.OnTimer(now_us).ok()) return false;
+  if (node_.sender().HasBlocksFor(connection.peer()) &&
+      node_.pool().layout.bytes_per_block() > kBytesHere) {
+    return false;  // to be summed first
+  }
+  return connection.Pump(now_us, kBytesHere).ok() && !connection.WantsToWrite();
+}
+
+// Looks for a moment where that may pay, then sleeps.
+int SocketTransport::Wait(std::span<epoll_event> ready) {
+  const int size = static_cast<int>(ready.size());
+  const auto poll = [&](int timeout_ms) {
+    return epoll_wait(parts_.epoll.get(), ready.data(), size, timeout_ms);
+  };
+  int64_t now_us = clock_.NowUs();
+  for (; now_us < look_until_us_; now_us = clock_.NowUs()) {
+    const int count = poll(0);
+    if (count > 0 || posted_.exchange(false) || stop_) return count;
+    sched_yield();
+  }
+  sleeping_ = true;
+  const bool seen = posted_.exchange(false);  // posted before we said that we sleep
+  const int64_t wait_us = std::max<int64_t>(0, sleep_until_us_ - now_us);
+  const int count = poll(seen ? 0 : static_cast<int>((wait_us + 999) / 1000));
+  sleeping_ = false;
+  posted_ = false;
+  return count;
+}
+
+void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
+  if (event.data.u64 == kWakeKey) {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t got = read(parts_.wake.get(), &count, sizeof(count));
+    return;
+  }
+  if (event.data.u64 < kFirstPeer) return AcceptSome(event.data.u64, now_us);
+  const auto it = connections_.find(PeerId(event.data.u64));
+  if (it == connections_.end()) return;  // closed earlier in this round
+  StreamConnection& connection = *it->second;
+  absl::Status status;
+  if ((event.events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0)
+    status = connection.OnWritable(now_us);
+  if (status.ok() && (event.events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) {
+    status = connection.OnReadable(now_us);
+  }
+  if (!status.ok()) return Close(connection.peer(), status);
+  // A sender whose transfers have all ended waits for nobody.
+  const bool waits =
+      !connection.opened_by_us() || node_.sender().HasTransfersWith(connection.peer());
+  if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
+}
+
+// What lies read and not taken apart, after a long turn.
+void SocketTransport::ReadOn(int64_t now_us) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    StreamConnection& connection = *(it++)->second;  // Close erases it
+    if (!connection.HasUnread()) continue;
+    if (const absl::Status status = connection.OnReadable(now_us); !status.ok()) {
+      Close(connection.peer(), status);
+    }
+  }
+}
+
+void SocketTransport::DeliverNcclReports(int64_t now_us) {
+  if (parts_.nccl == nullptr) return;
+  for (const NcclReport& report : parts_.nccl->TakeReports()) {
+    const auto it = nccl_connections_.find(report.comm.peer);
+    if (it == nccl_connections_.end()) continue;  // closed meanwhile
+    if (const absl::Status status = it->second->OnReport(report, now_us); !status.ok()) {
+      Close(report.comm.peer, status);
+    }
+  }
+}
+
+StreamConnection& SocketTransport::Add(bool shm, FileDescriptor socket, std::string address,
+                                       int64_t now_us) {
+  const PeerId peer(next_peer_++);
+  ConnectionParts parts{.node = node_,
+                        .options = tcp_,
+                        .peer = peer,
+                        .socket = std::move(socket),
+                        .address = std::move(address),
+                        .now_us = now_us,
+                        .clock = &clock_};
+  std::unique_ptr<StreamConnection>& added = connections_[peer];
+  if (shm) {
+    added = std::make_unique<ShmConnection>(std::move(parts), *parts_.lent);
+  } else if (parts_.nccl) {
+    auto connection = std::make_unique<NcclConnection>(std::move(parts), *parts_.nccl);
+    nccl_connections_[peer] = connection.get();
+    added = std::move(connection);
+  } else {
+    added = std::make_unique<TcpConnection>(std::move(parts));
+  }
+  return *added;
+}
+
+void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
+  const bool shm = key == kShmListenKey;
+  for (int32_t turn = 0; turn < kAcceptsAtOnce; ++turn) {
+    absl::StatusOr<std::optional<FileDescriptor>> socket =
+        shm ? AcceptUnix(parts_.shm_listener) : AcceptTcp(parts_.tcp_listener);
+    if (!socket.ok()) {
+      WatchListeners(false);
+      accept_again_us_ = now_us + kAcceptPauseUs;
+      return;
+    }
+    if (!socket->has_value()) return;
+    if (shm && !CheckSameUser(**socket).ok()) continue;
+    if (accepted_ >= tcp_.max_connections && !CloseStranger()) continue;  // closes the new one
+    ++accepted_;
+    Watch(Add(shm, **std::move(socket), "", now_us));
+  }
+}
+
+bool SocketTransport::CloseStranger() {
+  for (const auto& [peer, connection] : connections_) {  // the oldest first
+    if (connection->opened_by_us() || connection->known()) continue;
+    Close(peer, absl::ResourceExhaustedError("no transfer came, and another needs the place"));
+    return true;
+  }
+  return false;
+}
+
+void SocketTransport::OpenLinks(int64_t now_us) {
+  for (const std::string& address : node_.sender().TakeConnects()) {
+    const absl::StatusOr<std::vector<std::string>> ways =
+        UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm());
+    if (ways.ok()) {
+      OpenLink(address, *ways, now_us);
+    } else {  // good in the post; an interface that it names may have gone since
+      node_.sender().OnLinkDown(address, ways.status());
+    }
+  }
+}
+
+// Over the first of these that connects; the others stand by until it is open. False when none
+// does, which the sender is told.
+bool SocketTransport::OpenLink(const std::string& address, std::span<const std::string> ways,
+                               int64_t now_us) {
+  absl::Status why;
+  for (; !ways.empty(); ways = ways.subspan(1)) {
+    const bool shm = IsShmAddress(ways.front());
+    absl::StatusOr<FileDescriptor> socket = StartConnect(ways.front());
+    if (!socket.ok()) {
+      why = socket.status();
+      continue;
+    }
+    StreamConnection& connection = Add(shm, *std::move(socket), address, now_us);
+    other_ways_[connection.peer()].assign(ways.begin() + 1, ways.end());
+    Watch(connection);
+    return true;
+  }
+  node_.sender().OnLinkDown(address, why);
+  return false;
+}
+
+void SocketTransport::RunTimers(int64_t now_us) {
+  node_.OnTimer(now_us);
+  if (accept_again_us_ != 0 && now_us >= accept_again_us_) {
+    accept_again_us_ = 0;
+    WatchListeners(true);
+  }
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    StreamConnection& connection = *(it++)->second;  // Close erases it
+    if (const absl::Status status = connection.OnTimer(now_us); !status.ok()) {
+      Close(connection.peer(), status);
+    }
+  }
+}
+
+std::vector<PeerId> SocketTransport::SendFrames(int64_t now_us) {
+  std::vector<PeerId> peers;
+  for (const auto& [peer, frame] : node_.TakeFrames(now_us)) {
+    const auto it = connections_.find(peer);
+    if (it == connections_.end()) continue;  // lost since; its transfers have failed
+    if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);
+    if (peers.empty() || peers.back() != peer) peers.push_back(peer);
+  }
+  return peers;
+}
+
+void SocketTransport::PumpAll(bool opened_by_us, int64_t now_us) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    StreamConnection& connection = *(it++)->second;  // Close erases it
+    if (connection.opened_by_us() != opened_by_us) continue;
+    if (!connection.WantsToWrite()) {
+      Watch(connection);
+      continue;
+    }
+    if (connection.AnswersAtOnce()) look_until_us_ = now_us + kLookAroundUs;
+    const absl::Status status = connection.Pump(now_us);
+    if (status.ok()) {
+      Watch(connection);
+    } else {
+      Close(connection.peer(), status);
+    }
+  }
+}
+
+void SocketTransport::Close(PeerId peer, const absl::Status& why) {
+  const auto it = connections_.find(peer);
+  // Closing the descriptor takes it out of the epoll set.
+  const std::unique_ptr<StreamConnection> connection = std::move(it->second);
+  connections_.erase(it);
+  nccl_connections_.erase(peer);
+  if (!connection->opened_by_us()) --accepted_;
+  const auto ways = other_ways_.find(peer);
+  const std::vector<std::string> others =
+      ways == other_ways_.end() ? std::vector<std::string>() : std::move(ways->second);
+  if (ways != other_ways_.end()) other_ways_.erase(ways);
+  if (!connection->open() && !others.empty()) {
+    OpenLink(connection->address(), others, clock_.NowUs());
+  } else {
+    connection->Lost(why);
+  }
+}
+
+void SocketTransport::Watch(StreamConnection& connection) {
+  const uint32_t events = EPOLLIN | (connection.WantsToWrite() ? EPOLLOUT : 0u);
+  if (events == connection.watched_events) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = connection.peer().value();
+  const int operation = connection.watched_events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  CHECK_EQ(epoll_ctl(parts_.epoll.get(), operation, connection.fd(), &event), 0);
+  connection.watched_events = events;
+}
+
+void SocketTransport::WatchListeners(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN : 0u;
+  for (const auto& [listener, key] : {std::pair(&parts_.tcp_listener, kTcpListenKey),
+                                      std::pair(&parts_.shm_listener, kShmListenKey)}) {
+    if (listener->get() < 0) continue;
+    event.data.u64 = key;
+    CHECK_EQ(epoll_ctl(parts_.epoll.get(), EPOLL_CTL_MOD, listener->get(), &event), 0);
+  }
+}
+
+// At the latest after a ping's interval where there are connections: timers that RoundHere starts
+// are not due before that.
+int64_t SocketTransport::NextWakeUs(int64_t now_us) const {
+  const int64_t longest_us = connections_.empty()
+                                 ? kLongestWaitUs
+                                 : std::min(kLongestWaitUs, tcp_.ping_interval_ms * 1000);
+  int64_t next = std::min(node_.NextDeadlineUs(), now_us + longest_us);
+  if (accept_again_us_ != 0) next = std::min(next, accept_again_us_);
+  for (const auto& [peer, connection] : connections_) {
+    next = std::min(next, connection->HasUnread() ? now_us : connection->NextTimerUs());
+  }
+  return next;
+}
+
+}  // namespace baton
