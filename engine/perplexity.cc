@@ -33,10 +33,11 @@ absl::StatusOr<double> WindowNll(ModelRunner& runner, std::span<const TokenId> w
                            .begin_slot = begin,
                            .begin_position = begin,
                            .block_table = table,
-                           .logit_rows = count});
-    RETURN_IF_ERROR(runner.Run(step));
+                           .logit_rows = count,
+                           .keeps_logits = true});
+    ASSIGN_OR_RETURN(const StepId ran, RunStep(runner, step));
     for (int32_t i = 0; i < count; ++i) {
-      total += NegativeLogLikelihood(runner.Logits(i), window[begin + i + 1]);
+      total += NegativeLogLikelihood(runner.Logits(ran, i), window[begin + i + 1]);
     }
     done(count);
   }

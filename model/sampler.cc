@@ -67,15 +67,18 @@ absl::Status CheckToken(TokenId token, size_t vocabulary) {
       StrCat("token ", token, " is outside the vocabulary of ", vocabulary));
 }
 
+absl::Status CheckVocabulary(size_t vocabulary) {
+  if (vocabulary > 0 && vocabulary <= kMaxSoftmaxVocabulary) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("vocabulary of ", vocabulary, ", not 1 to ", kMaxSoftmaxVocabulary));
+}
+
 }  // namespace
 
 absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits,
                                              const SamplingParams& params,
                                              const SamplerState& state, const DrawKey& key) {
-  if (logits.empty() || logits.size() > kMaxSoftmaxVocabulary) {
-    return absl::InvalidArgumentError(
-        StrCat("vocabulary of ", logits.size(), ", not 1 to ", kMaxSoftmaxVocabulary));
-  }
+  RETURN_IF_ERROR(CheckVocabulary(logits.size()));
   ASSIGN_OR_RETURN(const Candidate best, FindBest(logits));
   ASSIGN_OR_RETURN(const std::span<const float> adjusted, Adjust(logits, params, state));
   Candidate adjusted_best = best;
@@ -83,10 +86,25 @@ absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits,
     ASSIGN_OR_RETURN(adjusted_best, FindBest(adjusted));
   }
   SampleResult result;
-  result.token = params.temperature == 0
-                     ? adjusted_best.token
-                     : Draw(adjusted, params, adjusted_best.logit, RandomBits(key));
+  result.token = DrawFrom(adjusted, DrawAs(params, key), adjusted_best);
   if (params.logprobs) FillLogprobs(logits, best.logit, *params.logprobs, result);
+  return result;
+}
+
+absl::StatusOr<TokenId> Sampler::Draw(std::span<const float> logits, const TokenDraw& draw) {
+  RETURN_IF_ERROR(CheckVocabulary(logits.size()));
+  ASSIGN_OR_RETURN(Candidate best, FindBest(logits));
+  if (draw.additions.empty()) return DrawFrom(logits, draw, best);
+  ASSIGN_OR_RETURN(const std::span<const float> adjusted, Add(logits, draw.additions));
+  ASSIGN_OR_RETURN(best, FindBest(adjusted));
+  return DrawFrom(adjusted, draw, best);
+}
+
+absl::StatusOr<SampleResult> Sampler::Logprobs(std::span<const float> logits, TokenId token,
+                                               int32_t count) {
+  ASSIGN_OR_RETURN(const Candidate best, FindBest(logits));
+  SampleResult result{.token = token, .logprob = {}, .top_logprobs = {}};
+  FillLogprobs(logits, best.logit, count, result);
   return result;
 }
 
@@ -117,8 +135,7 @@ absl::StatusOr<Sampler::Candidate> Sampler::FindBest(std::span<const float> logi
 absl::StatusOr<std::span<const float>> Sampler::Adjust(std::span<const float> logits,
                                                        const SamplingParams& params,
                                                        const SamplerState& state) {
-  const bool penalties = params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-                         params.frequency_penalty != 0;
+  const bool penalties = params.has_penalties();
   const bool held_back = state.generated() < params.min_tokens;
   if (!penalties && !held_back && params.logit_bias.empty()) return logits;
   adjusted_.assign(logits.begin(), logits.end());
@@ -148,23 +165,35 @@ absl::StatusOr<std::span<const float>> Sampler::Adjust(std::span<const float> lo
   return std::span<const float>(adjusted_);
 }
 
-TokenId Sampler::Draw(std::span<const float> logits, const SamplingParams& params, float best_logit,
-                      uint64_t random) {
-  Distribution all{best_logit, kLog2E / static_cast<double>(params.temperature), 0};
+absl::StatusOr<std::span<const float>> Sampler::Add(std::span<const float> logits,
+                                                    std::span<const LogitAddition> additions) {
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const LogitAddition& addition : additions) {
+    RETURN_IF_ERROR(CheckToken(addition.token, logits.size()));
+    adjusted_[addition.token] += addition.value;
+  }
+  return std::span<const float>(adjusted_);
+}
+
+TokenId Sampler::DrawFrom(std::span<const float> logits, const TokenDraw& draw,
+                          const Candidate& best) {
+  if (draw.temperature == 0) return best.token;
+  const uint64_t random = RandomBits(draw.key);
+  Distribution all{best.logit, kLog2E / static_cast<double>(draw.temperature), 0};
   const double least_exponent =
-      params.min_p > 0 ? ExactLog(params.min_p) * kLog2E : -std::numeric_limits<double>::infinity();
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size()) {
-    SelectTop(logits, params.top_k);
+      draw.min_p > 0 ? ExactLog(draw.min_p) * kLog2E : -std::numeric_limits<double>::infinity();
+  if (draw.top_k > 0 && static_cast<size_t>(draw.top_k) < logits.size()) {
+    SelectTop(logits, draw.top_k);
     std::sort(candidates_.begin(), candidates_.end(),
               [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
     for (const Candidate& candidate : candidates_) all.total += WeightIn(all, candidate.logit);
     std::erase_if(candidates_, [&](const Candidate& candidate) {
       return ExponentIn(all, candidate.logit) < least_exponent;
     });
-  } else if (params.top_p < 1) {
+  } else if (draw.top_p < 1) {
     SumWeights(logits, all);
-    SelectFrom(logits, all, std::max(least_exponent, LeastExponentOf(params.top_p, logits, all)));
-  } else if (params.min_p > 0) {
+    SelectFrom(logits, all, std::max(least_exponent, LeastExponentOf(draw.top_p, logits, all)));
+  } else if (draw.min_p > 0) {
     SelectFrom(logits, all, least_exponent);
   } else {
     SumWeights(logits, all);
@@ -172,7 +201,7 @@ TokenId Sampler::Draw(std::span<const float> logits, const SamplingParams& param
   }
   // min_p and top_p both cut from the low end, and top_p's share counts what min_p cut: their order
   // does not show.
-  if (params.top_p < 1) KeepTopP(all, params.top_p);
+  if (draw.top_p < 1) KeepTopP(all, draw.top_p);
   return DrawFromCandidates(all, random);
 }
 

@@ -25,15 +25,15 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/architecture.h"
+#include "model/inline_runner.h"
 #include "model/llama/llama_config.h"
 #include "model/llama/llama_weights.h"
-#include "model/model_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
 
 namespace baton {
 
-class LlamaRunner final : public ModelRunner {
+class LlamaRunner final : public InlineRunner {
  public:
   // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block. Everything
   // outlives the runner.
@@ -43,9 +43,7 @@ class LlamaRunner final : public ModelRunner {
                                                              std::byte* pool, Device& device,
                                                              const ModelRunnerOptions& options);
 
-  absl::Status Run(const StepInput& input) override;
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
-  std::span<const float> Logits(int32_t row) const override;
 
   RunnerCounters counters() const override {
     return {.graph_replays = graph_replays_,
@@ -54,11 +52,15 @@ class LlamaRunner final : public ModelRunner {
             .table_uploads = buffers_->tables().uploads()};
   }
 
+ protected:
+  absl::Status Run(const StepInput& input) override;
+  std::span<const float> LogitsOf(int32_t row) const override;
+
  private:
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
               std::byte* pool, Device& device, const ModelRunnerOptions& options);
 
-  using KvWritten = std::function<void(int32_t layers)>;
+  using KvWritten = std::function<void(int32_t layers, int32_t chunks)>;
 
   // Every op asks anew how many rows there are left; of none it computes nothing.
   void Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written);
