@@ -16,6 +16,16 @@ std::vector<int64_t> Ends(const StepInput& input, const RowsOf& rows_of) {
 
 }  // namespace
 
+std::vector<int32_t> ShiftsOf(const StepChunk& chunk) {
+  std::vector<int32_t> shifts;
+  for (const SlotRun& run : chunk.runs) {
+    if (run.position_shift != 0) shifts.push_back(run.position_shift);
+  }
+  std::sort(shifts.begin(), shifts.end());
+  shifts.erase(std::unique(shifts.begin(), shifts.end()), shifts.end());
+  return shifts;
+}
+
 StepRows StepRows::Tokens(const StepInput& input) {
   return StepRows(
       Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()); }),
@@ -25,6 +35,15 @@ StepRows StepRows::Tokens(const StepInput& input) {
 StepRows StepRows::Logits(const StepInput& input) {
   return StepRows(Ends(input, [](const StepChunk& chunk) { return int64_t{chunk.logit_rows}; }),
                   &input.wanted);
+}
+
+StepRows StepRows::ShiftedQueries(const StepInput& input) {
+  StepRows rows(Ends(input,
+                     [](const StepChunk& chunk) {
+                       return static_cast<int64_t>(ShiftsOf(chunk).size() * chunk.tokens.size());
+                     }),
+                &input.wanted);
+  return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
 }
 
 int64_t StepRows::Count() {

@@ -16,6 +16,10 @@
 
 namespace baton {
 
+// Position shifts of the chunk's runs other than 0, each once, rising. Every token of the chunk has
+// a shifted query for each: a copy of its query, rotated for its position less the shift.
+std::vector<int32_t> ShiftsOf(const StepChunk& chunk);
+
 class StepRows {
  public:
   // So many, whoever wants them: what a graph is captured with.
@@ -23,6 +27,8 @@ class StepRows {
   // The token rows of `input`, or its rows of logits. `input` outlives the result.
   static StepRows Tokens(const StepInput& input);
   static StepRows Logits(const StepInput& input);
+  // The shifted queries of `input`; a step without any asks nobody.
+  static StepRows ShiftedQueries(const StepInput& input);
 
   // Asks. 0: none is wanted any more.
   int64_t Count();

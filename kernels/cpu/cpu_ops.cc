@@ -205,8 +205,9 @@ void CpuOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
 void CpuOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {
   Cpu(stream).Enqueue([args](CpuStream& cpu) {
     ForTokens(cpu.pool(), args.rows, args.cols, kUnitElements, [&](int64_t begin, int64_t end) {
+      const int64_t stride = args.stride > 0 ? args.stride : args.cols;
       for (int64_t row = begin; row < end; ++row) {
-        std::copy_n(args.x + args.indices[row] * args.cols, args.cols, args.out + row * args.cols);
+        std::copy_n(args.x + args.indices[row] * stride, args.cols, args.out + row * stride);
       }
     });
   });

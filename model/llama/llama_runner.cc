@@ -88,11 +88,35 @@ void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, floa
   }
 }
 
+// Copies queries that are not rotated yet, and rotates them for the positions of their runs' keys.
+void LlamaRunner::EnqueueShiftedQueries(StepRows& shifted_queries) {
+  const int64_t count = shifted_queries.Count();
+  if (count == 0) return;
+  StepBuffers& b = *buffers_;
+  const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
+  float* const queries = b.qkv + b.first_shifted_query * QkvStride();
+  ops_.GatherRows(*stream_, {.x = b.qkv,
+                             .indices = b.shifted_rows,
+                             .out = queries,
+                             .rows = count,
+                             .cols = int64_t{config_.query_heads} * config_.head_dim,
+                             .stride = QkvStride()});
+  ops_.Rope(*stream_, {.x = queries,
+                       .stride = QkvStride(),
+                       .heads = config_.query_heads,
+                       .head_dim = config_.head_dim,
+                       .cosines = b.cosines + b.first_shifted_query * half,
+                       .sines = b.sines + b.first_shifted_query * half,
+                       .half = half,
+                       .neighbours = true,
+                       .tokens = count});
+}
+
 void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
-  const int64_t stride = (int64_t{config_.query_heads} + 2 * config_.kv_heads) * head_dim;
+  const int64_t stride = QkvStride();
   float* const k = b.qkv + config_.query_heads * head_dim;
   float* const v = k + config_.kv_heads * head_dim;
   // Q and K are adjacent: one rotation turns the heads of both.
@@ -118,9 +142,8 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
 void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
-  const int64_t stride = (int64_t{config_.query_heads} + 2 * config_.kv_heads) * head_dim;
   ops_.PagedAttention(*stream_, {.q = b.qkv,
-                                 .q_stride = stride,
+                                 .q_stride = QkvStride(),
                                  .out = b.attention.f32,
                                  .query_heads = config_.query_heads,
                                  .kv_heads = config_.kv_heads,
@@ -128,7 +151,8 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
                                  .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
                                  .kv = kv,
                                  .sequence_of_token = b.sequence_of_token,
-                                 .visible = b.visible,
+                                 .runs = b.runs,
+                                 .row_runs = b.row_runs,
                                  .block_tables = options_.paged ? b.block_tables : nullptr,
                                  .table_stride = b.table_stride,
                                  .first_block = b.first_block,
@@ -154,12 +178,14 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) 
                           .out = activated});
 }
 
-void LlamaRunner::EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten& kv_written) {
+void LlamaRunner::EnqueueLayer(int32_t index, Rows& rows, const KvWritten& kv_written) {
   StepBuffers& b = *buffers_;
+  StepRows& tokens = rows.tokens;
   const LlamaLayerWeights& layer = weights_.layers()[index];
   const KvLayerView kv = LayerView(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
+  EnqueueShiftedQueries(rows.shifted_queries);
   EnqueueKvWrite(kv, tokens);
   if (kv_written && tokens.Count() > 0) {
     stream_->Synchronize();
@@ -189,22 +215,38 @@ void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-void LlamaRunner::Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written) {
+void LlamaRunner::EnqueueInputs(Rows& rows) {
   StepBuffers& b = *buffers_;
+  const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
   ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
                               .token_ids = b.token_ids,
+                              .embedding_rows = rows.embeddings ? b.embedding_rows : nullptr,
+                              .embeddings = b.embeddings,
                               .out = b.hidden,
-                              .tokens = tokens.Count()});
+                              .tokens = rows.tokens.Count()});
   ops_.RotaryTable(*stream_, {.positions = b.positions,
                               .frequencies = b.rope_frequencies,
                               .cosines = b.cosines,
                               .sines = b.sines,
-                              .tokens = tokens.Count(),
-                              .half = static_cast<int64_t>(config_.rope_frequencies.size())});
-  for (int32_t i = 0; i < config_.layers && tokens.Count() > 0; ++i) {
-    EnqueueLayer(i, tokens, kv_written);
+                              .tokens = rows.tokens.Count(),
+                              .half = half});
+  if (const int64_t shifted = rows.shifted_queries.Count(); shifted > 0) {
+    const int64_t first = b.first_shifted_query;
+    ops_.RotaryTable(*stream_, {.positions = b.positions + first * kPositionComponents,
+                                .frequencies = b.rope_frequencies,
+                                .cosines = b.cosines + first * half,
+                                .sines = b.sines + first * half,
+                                .tokens = shifted,
+                                .half = half});
   }
-  if (logit_rows.Count() > 0) EnqueueLogits(logit_rows);
+}
+
+void LlamaRunner::Enqueue(Rows rows, const KvWritten& kv_written) {
+  EnqueueInputs(rows);
+  for (int32_t i = 0; i < config_.layers && rows.tokens.Count() > 0; ++i) {
+    EnqueueLayer(i, rows, kv_written);
+  }
+  if (rows.logits.Count() > 0) EnqueueLogits(rows.logits);
 }
 
 int32_t LlamaRunner::Bucket(int32_t rows) const {
@@ -217,25 +259,28 @@ const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   std::unique_ptr<OpGraph>& graph = graphs_[bucket];
   if (graph == nullptr) {
     stream_->BeginCapture();
-    Enqueue(StepRows::Fixed(bucket), StepRows::Fixed(bucket), nullptr);
+    Enqueue({.tokens = StepRows::Fixed(bucket), .logits = StepRows::Fixed(bucket)}, nullptr);
     graph = stream_->EndCapture();
   }
   return *graph;
 }
 
 absl::Status LlamaRunner::Run(const StepInput& input) {
+  RETURN_IF_ERROR(buffers_->Check(input));
   int32_t tokens = 0;
   int32_t logit_rows = 0;
+  bool embeddings = false;
   bool decode = true;
   for (const StepChunk& chunk : input.chunks) {
     tokens += static_cast<int32_t>(chunk.tokens.size());
     logit_rows += chunk.logit_rows;
-    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1;
+    embeddings = embeddings || !chunk.embeddings.empty();
+    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
   }
   CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
-  const int32_t bucket = decode && options_.graph ? Bucket(tokens) : 0;
+  const int32_t bucket = decode && !embeddings && options_.graph ? Bucket(tokens) : 0;
   const auto abandoned = [&input] { return input.wanted && input.wanted() == 0; };
   if (bucket > 0) {
     // Blocks were allocated before; tables and lengths go to their fixed places, then the graph
@@ -245,7 +290,11 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
     ++graph_replays_;
   } else {
     buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Enqueue(StepRows::Tokens(input), StepRows::Logits(input), input.kv_written);
+    Enqueue({.tokens = StepRows::Tokens(input),
+             .logits = StepRows::Logits(input),
+             .shifted_queries = StepRows::ShiftedQueries(input),
+             .embeddings = embeddings},
+            input.kv_written);
     ++eager_steps_;
   }
   stream_->Synchronize();

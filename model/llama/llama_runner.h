@@ -5,7 +5,8 @@
 // and up → SiLU → down (+ residual); at the end norm and logits of the rows that are sampled. A
 // step whose chunks are all one token with one logit row is a decode step: its rows are padded to a
 // bucket and it replays the graph captured for that bucket (graph key: bucket, query length 1).
-// Other steps are enqueued eagerly. Both give the same bits.
+// Other steps, and those with shifted queries or input embeddings, are enqueued eagerly. Both give
+// the same bits.
 //
 // Between two ops a step looks whether somebody still wants it: it stops when nobody does, and when
 // it is enqueued eagerly, it goes on without the rows of last chunks that nobody wants.
@@ -63,8 +64,16 @@ class LlamaRunner final : public InlineRunner {
   using KvWritten = std::function<void(int32_t layers, int32_t chunks)>;
 
   // Every op asks anew how many rows there are left; of none it computes nothing.
-  void Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written);
-  void EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten& kv_written);
+  struct Rows {
+    StepRows tokens;
+    StepRows logits;
+    StepRows shifted_queries = StepRows::Fixed(0);
+    bool embeddings = false;  // some tokens come as embeddings
+  };
+  void Enqueue(Rows rows, const KvWritten& kv_written);
+  void EnqueueLayer(int32_t index, Rows& rows, const KvWritten& kv_written);
+  void EnqueueInputs(Rows& rows);
+  void EnqueueShiftedQueries(StepRows& shifted_queries);
   void EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens);
   void EnqueueAttention(const KvLayerView& kv, StepRows& tokens);
   void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
@@ -74,6 +83,9 @@ class LlamaRunner final : public InlineRunner {
   void Multiply(const Activations& x, const FusedWeight& weight, float* out, StepRows& rows,
                 bool accumulate);
   KvLayerView LayerView(int32_t layer) const;
+  int64_t QkvStride() const {
+    return (int64_t{config_.query_heads} + 2 * config_.kv_heads) * config_.head_dim;
+  }
   int32_t Bucket(int32_t rows) const;  // 0: none fits
   const OpGraph& GraphFor(int32_t bucket);
 

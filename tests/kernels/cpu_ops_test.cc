@@ -50,7 +50,7 @@ struct Step {
       sequences.push_back(0);
       slots.push_back(t);
       for (int c = 0; c < kPositionComponents; ++c) positions.push_back(static_cast<int32_t>(t));
-      visible.insert(visible.end(), {{0, static_cast<int32_t>(t + 1)}, {}, {}, {}});
+      row_runs.push_back({.run_count = 1, .last_end = static_cast<int32_t>(t + 1)});
     }
     gathered = {static_cast<int32_t>(tokens - 1), 0};
     embeddings = RandomFloats(random, 2 * kCols);
@@ -81,9 +81,9 @@ struct Step {
     ops.KvWrite(stream,
                 {qkv.data() + kHeads * kHeadDim, qkv.data() + (kHeads + kKvHeads) * kHeadDim, kQkv,
                  kKvHeads, kHeadDim, slots.data(), kv, tokens});
-    ops.PagedAttention(stream,
-                       {qkv.data(), kQkv, mixed.f32.data(), kHeads, kKvHeads, kHeadDim, 0.25f, kv,
-                        sequences.data(), visible.data(), table.data(), kBlocks, nullptr, tokens});
+    ops.PagedAttention(
+        stream, {qkv.data(), kQkv, mixed.f32.data(), kHeads, kKvHeads, kHeadDim, 0.25f, kv,
+                 sequences.data(), &run, row_runs.data(), table.data(), kBlocks, nullptr, tokens});
     ops.Quantize(stream, mixed.f32.data(), tokens, kCols,
                  {nullptr, mixed.q8.data(), mixed.scale.data(), mixed.scaled_sum.data()});
     ops.MatMul(stream, {mixed.view(), weights.output, hidden.data(), kCols, tokens, true});
@@ -100,7 +100,8 @@ struct Step {
   const int64_t tokens;
   std::vector<int32_t> ids, embedding_rows, positions, sequences, gathered, table;
   std::vector<int64_t> slots;
-  std::vector<VisibleRange> visible;
+  const VisibleRun run;
+  std::vector<RowRuns> row_runs;
   std::vector<float> embeddings;
   std::vector<float> hidden = std::vector<float>(tokens * kCols);
   std::vector<float> cosines = std::vector<float>(tokens * kHeadDim / 2), sines = cosines;
@@ -235,11 +236,11 @@ TEST(CpuOps, AGraphReplayedOnChangedBuffersEqualsEager) {
         for (int64_t t = 0; t < tokens; ++t) {
           step->sequences[t] = static_cast<int32_t>(t / 10);
           step->slots[t] = (t < 10 ? 2 : 5) * 16 + t % 10;
-          step->visible[t * kMaxVisibleRanges] = {0, static_cast<int32_t>(t % 10 + 1)};
+          step->row_runs[t].last_end = static_cast<int32_t>(t % 10 + 1);
         }
         for (const int64_t t : {18, 19}) {
           step->slots[t] = -1;
-          step->visible[t * kMaxVisibleRanges] = {};
+          step->row_runs[t] = {};
         }
       }
     }
@@ -266,6 +267,19 @@ TEST(CpuOps, EmbeddingsComeFromTheTableOrFromTheGivenRows) {
                           {weights.embedding, ids.data(), nullptr, nullptr, out.data(), 2});
   UnpackRow(weights.embedding, 49, expected.data());
   EXPECT_EQ(std::vector<float>(out.begin() + kCols, out.end()), expected);
+}
+
+TEST(CpuOps, RowsAreGatheredWithinABufferOfAnyStride) {
+  Backend backend(2);
+  std::vector<float> x(6 * 5);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  std::vector<float> expected = x;
+  const std::vector<int32_t> indices = {2, 0};
+  for (int row = 0; row < 2; ++row) {  // rows 4 and 5
+    for (int c = 0; c < 3; ++c) expected[(4 + row) * 5 + c] = x[indices[row] * 5 + c];
+  }
+  backend.ops.GatherRows(backend.stream, {x.data(), indices.data(), x.data() + 4 * 5, 2, 3, 5});
+  EXPECT_EQ(x, expected);
 }
 
 TEST(CpuOps, RotaryTablesAreSineAndCosineRoundedOnceByComponent) {

@@ -21,7 +21,7 @@ std::vector<float> Attend(const AttentionCase& problem, int threads) {
   return out;
 }
 
-// What a batch can look like, beside each other: a chunk, single tokens, windows, two ranges,
+// What a batch can look like, beside each other: a chunk, single tokens, windows, several runs,
 // padding, lengths around the borders of tiles and segments.
 std::vector<AttentionSequence> MixedBatch() {
   std::vector<AttentionSequence> batch;
@@ -31,6 +31,12 @@ std::vector<AttentionSequence> MixedBatch() {
   }
   batch.push_back(CausalSequence(300, 9, 20));
   batch.push_back({.slots = 600, .tokens = {{{0, 4}, {500, 590}}, {{0, 4}, {513, 600}}, {}}});
+  // Runs in any order, from tiles of their own, some shifted, one empty.
+  batch.push_back({.slots = 700,
+                   .tokens = {{{300, 650, 290, 7}, {0, 300}, {660, 660, 650}, {650, 680, 650}},
+                              {{300, 650, 290, 7}, {0, 300}, {660, 660, 650}, {650, 681, 650}},
+                              {{300, 650, 290, -3}, {650, 682, 650, 7}},
+                              {{650, 683, 600, 7}}}});
   batch.push_back({.slots = 5, .tokens = {{}, {}}});
   return batch;
 }

@@ -57,9 +57,13 @@ TEST_F(StepBuffersTest, ATokenGoesToItsSlotAndSeesItsSequenceUpToItself) {
   const int32_t ends[] = {3, 4, 5, 1};
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(buffers_->positions[i * kPositionComponents], i < 3 ? 102 + i : 0);
-    EXPECT_EQ(buffers_->visible[i * kMaxVisibleRanges].begin, 0);
-    EXPECT_EQ(buffers_->visible[i * kMaxVisibleRanges].end, ends[i]);
-    EXPECT_EQ(buffers_->visible[i * kMaxVisibleRanges + 1].end, 0);
+    const RowRuns& row = buffers_->row_runs[i];
+    EXPECT_EQ(row.first_run, i < 3 ? 0 : 1) << "tokens of a chunk share its run";
+    EXPECT_EQ(row.run_count, 1);
+    EXPECT_EQ(row.last_begin, 0);
+    EXPECT_EQ(row.last_end, ends[i]);
+    EXPECT_EQ(buffers_->runs[row.first_run].tile_origin, 0);
+    EXPECT_EQ(buffers_->runs[row.first_run].query_offset, 0);
   }
 }
 
@@ -78,12 +82,7 @@ TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
   EXPECT_THAT(Values(buffers_->slot_mapping, 7), ElementsAre(12, 40, 41, 42, 43, -1, -1));
   EXPECT_THAT(Values(buffers_->sequence_of_token, 7), ElementsAre(0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(Values(buffers_->logit_indices, 6), ElementsAre(0, 0, 0, 0, 0, 0));
-  for (int row = 1; row < 7; ++row) {
-    for (int i = 0; i < kMaxVisibleRanges; ++i) {
-      const VisibleRange& range = buffers_->visible[row * kMaxVisibleRanges + i];
-      EXPECT_EQ(range.begin, range.end);
-    }
-  }
+  for (int row = 1; row < 7; ++row) EXPECT_EQ(buffers_->row_runs[row].run_count, 0);
 }
 
 }  // namespace
