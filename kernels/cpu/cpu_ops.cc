@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/exact_math.h"
 
 namespace baton {
@@ -217,6 +218,20 @@ void CpuOps::Quantize(Stream& stream, const float* x, int64_t tokens, int64_t co
   Cpu(stream).Enqueue([=, &kernels = kernels_](CpuStream& cpu) {
     ForTokens(cpu.pool(), tokens, cols, kUnitElements,
               [&](int64_t begin, int64_t end) { kernels.quantize(x, cols, out, begin, end); });
+  });
+}
+
+void CpuOps::Sample(Stream& stream, const SampleArgs& args) const {
+  Cpu(stream).Enqueue(
+      [args](CpuStream& cpu) { RunSample(cpu.pool(), cpu.sample_scratch(), args); });
+}
+
+void CpuOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const {
+  Cpu(stream).Enqueue([args](CpuStream&) {
+    for (int64_t token = 0; token < args.tokens; ++token) {
+      const int32_t source = args.source[token];
+      if (source >= 0) args.token_ids[token] = std::max<TokenId>(args.drawn[source], 0);
+    }
   });
 }
 

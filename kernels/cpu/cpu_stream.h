@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
 
@@ -47,10 +48,12 @@ class CpuStream final : public Stream {
   // For operations that run on this stream.
   ThreadPool& pool() { return pool_; }
   AttentionScratch& attention_scratch() { return attention_scratch_; }
+  SampleScratch& sample_scratch() { return sample_scratch_; }
 
  private:
   ThreadPool& pool_;
   AttentionScratch attention_scratch_;
+  SampleScratch sample_scratch_;
   bool capturing_ = false;
   std::vector<Operation> recorded_;
 };
