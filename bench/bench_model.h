@@ -55,7 +55,7 @@ class BenchModel {
       const int32_t count = std::min(kChunk, end - at);
       StepInput input;
       input.chunks.push_back(Chunk(sequence, at, count, at + count == end ? 1 : 0));
-      CHECK(runner_->Run(input).ok());
+      CHECK(RunStep(*runner_, input).ok());
     }
   }
 
@@ -63,7 +63,7 @@ class BenchModel {
   void Decode(int32_t count, int32_t slot) {
     StepInput input;
     for (int32_t s = 0; s < count; ++s) input.chunks.push_back(Chunk(s, slot, 1, 1));
-    CHECK(runner_->Run(input).ok());
+    CHECK(RunStep(*runner_, input).ok());
   }
 
   // What a fork does before it first writes: the first `tokens` slots of a part-full block into

@@ -23,13 +23,15 @@ const BlockAllocator::Counts& BlockAllocator::CheckedCounts(BlockId block) const
 }
 
 BlockHolder BlockAllocator::StrongestHolder(const Counts& counts) {
-  for (const BlockHolder holder : {BlockHolder::kTransfer, BlockHolder::kSequence}) {
+  for (const BlockHolder holder :
+       {BlockHolder::kTransfer, BlockHolder::kSequence, BlockHolder::kRadixNode}) {
     if (counts.holds[static_cast<int>(holder)] > 0) return holder;
   }
-  return BlockHolder::kRadixNode;
+  return BlockHolder::kStep;
 }
 
 void BlockAllocator::TakeFree(BlockId block, BlockHolder holder) {
+  if (IsPin(holder)) ++pinned_;
   counts_[block.value()].holds[static_cast<int>(holder)] = 1;
   ++held_by_class_[static_cast<int>(holder)];
 }
@@ -82,6 +84,7 @@ void BlockAllocator::AddHold(BlockId block, BlockHolder holder) {
   CHECK(!held.none()) << "hold on free block " << block;
   const BlockHolder before = StrongestHolder(held);
   ++held.holds[static_cast<int>(holder)];
+  if (IsPin(holder) && pins(block) == 1) ++pinned_;
   const BlockHolder now = StrongestHolder(held);
   if (now == before) return;
   --held_by_class_[static_cast<int>(before)];
@@ -93,6 +96,7 @@ void BlockAllocator::ReleaseHold(BlockId block, BlockHolder holder) {
   CHECK_GT(held.holds[static_cast<int>(holder)], 0u) << "block " << block << " has no such hold";
   --held_by_class_[static_cast<int>(StrongestHolder(held))];
   --held.holds[static_cast<int>(holder)];
+  if (IsPin(holder) && pins(block) == 0) --pinned_;
   if (held.none()) {
     if (block.value() < limit_) {
       returned_.push_back(block);
@@ -128,9 +132,14 @@ void BlockAllocator::AddHolds(std::span<const BlockId> blocks, BlockHolder holde
     for (const BlockId block : blocks) AddHold(block, holder);
     return;
   }
-  // The weakest holder changes no block's class, and this is done for every block of every prompt.
+  // Beside a sequence's hold this one changes no block's class, and every block of every prompt
+  // gets it.
   for (const BlockId block : blocks) {
     Counts& held = counts(block);
+    if (held.holds[static_cast<int>(BlockHolder::kSequence)] == 0) {
+      AddHold(block, holder);
+      continue;
+    }
     CHECK(!held.none()) << "hold on free block " << block;
     ++held.holds[static_cast<int>(BlockHolder::kRadixNode)];
   }
@@ -157,6 +166,7 @@ BlockAllocator::Accounting BlockAllocator::Account() const {
           .in_transfer = in_transfer(),
           .owned = held_by_class_[static_cast<int>(BlockHolder::kSequence)],
           .cached = held_by_class_[static_cast<int>(BlockHolder::kRadixNode)],
+          .step = held_by_class_[static_cast<int>(BlockHolder::kStep)],
           .never_used = fresh_count()};
 }
 
@@ -170,6 +180,7 @@ absl::Status BlockAllocator::CheckConservation() const {
   }
   std::array<int32_t, kBlockHolderKinds> by_class{};
   int32_t retiring = 0;
+  int32_t pinned = 0;
   for (int32_t i = 0; i < capacity(); ++i) {
     const bool free = i >= next_fresh_ || i >= limit_ ? counts_[i].none() : listed_free[i];
     if (free != counts_[i].none() || (!free && i >= next_fresh_)) {
@@ -179,6 +190,10 @@ absl::Status BlockAllocator::CheckConservation() const {
     if (free) continue;
     ++by_class[static_cast<int>(StrongestHolder(counts_[i]))];
     retiring += i >= limit_;
+    pinned += pins(BlockId(i)) > 0;
+  }
+  if (pinned != pinned_) {
+    return absl::InternalError(StrCat("keeps ", pinned_, " pinned blocks, recount finds ", pinned));
   }
   if (retiring != retiring_) {
     return absl::InternalError(
@@ -188,10 +203,12 @@ absl::Status BlockAllocator::CheckConservation() const {
     constexpr int kTransfer = static_cast<int>(BlockHolder::kTransfer);
     constexpr int kSequence = static_cast<int>(BlockHolder::kSequence);
     constexpr int kNode = static_cast<int>(BlockHolder::kRadixNode);
-    return absl::InternalError(StrCat("keeps ", held_by_class_[kTransfer], " blocks in transfer, ",
-                                      held_by_class_[kSequence], " owned, ", held_by_class_[kNode],
-                                      " cached; recount finds ", by_class[kTransfer], ", ",
-                                      by_class[kSequence], " and ", by_class[kNode]));
+    constexpr int kStep = static_cast<int>(BlockHolder::kStep);
+    return absl::InternalError(
+        StrCat("keeps ", held_by_class_[kTransfer], " blocks in transfer, ",
+               held_by_class_[kSequence], " owned, ", held_by_class_[kNode], " cached, ",
+               held_by_class_[kStep], " of steps; recount finds ", by_class[kTransfer], ", ",
+               by_class[kSequence], ", ", by_class[kNode], " and ", by_class[kStep]));
   }
   return absl::OkStatus();
 }

@@ -5,8 +5,8 @@
 // at once, others when their last hold goes. Growing again takes retired ids back.
 //
 // Invariants:
-//  1. A block is free exactly when its holder counts (sequences, radix nodes, transfers) are all
-//     zero and its id is below the limit.
+//  1. A block is free exactly when its holder counts (sequences, radix nodes, transfers, steps) are
+//     all zero and its id is below the limit.
 //  2. free + held = total, always; CheckConservation recounts it. total counts the ids below the
 //     limit, and held ones behind it (retiring).
 //  3. O(1) per block for allocate, hold, release and accounting. A block that was never handed out
@@ -33,8 +33,8 @@
 
 namespace baton {
 
-enum class BlockHolder : uint8_t { kSequence, kRadixNode, kTransfer };
-inline constexpr int kBlockHolderKinds = 3;
+enum class BlockHolder : uint8_t { kSequence, kRadixNode, kTransfer, kStep };
+inline constexpr int kBlockHolderKinds = 4;
 
 class BlockAllocator {
  public:
@@ -82,17 +82,24 @@ class BlockAllocator {
 
   // Blocks that a transfer holds.
   int32_t in_transfer() const { return held_by_class_[static_cast<int>(BlockHolder::kTransfer)]; }
+  // Holds of transfers and steps, which use a block whatever its sequences do.
+  uint32_t pins(BlockId block) const {
+    return holds(block, BlockHolder::kTransfer) + holds(block, BlockHolder::kStep);
+  }
+  // Blocks with such a hold.
+  int32_t pinned() const { return pinned_; }
   uint32_t holds(BlockId block, BlockHolder holder) const;
   bool is_free(BlockId block) const;  // nobody holds it
 
   // Blocks by their strongest holder, for accounting: in flight, else owned by a sequence, else
-  // cached.
+  // cached, else held by steps alone.
   struct Accounting {
     int32_t total = 0;
     int32_t free = 0;
     int32_t in_transfer = 0;
     int32_t owned = 0;
     int32_t cached = 0;
+    int32_t step = 0;
     int32_t never_used = 0;
     bool operator==(const Accounting&) const = default;
   };
@@ -103,7 +110,7 @@ class BlockAllocator {
  private:
   struct Counts {
     std::array<uint32_t, kBlockHolderKinds> holds{};
-    bool none() const { return (holds[0] | holds[1] | holds[2]) == 0; }
+    bool none() const { return (holds[0] | holds[1] | holds[2] | holds[3]) == 0; }
   };
   // REQUIRES: block is one of ours (CHECK). Inline without what the failure says: it is called for
   // every block of every prompt.
@@ -117,6 +124,9 @@ class BlockAllocator {
   const Counts& CheckedCounts(BlockId block) const;
   // The class of Accounting that a held block falls in: an index into held_by_class_.
   static BlockHolder StrongestHolder(const Counts& counts);
+  static bool IsPin(BlockHolder holder) {
+    return holder == BlockHolder::kTransfer || holder == BlockHolder::kStep;
+  }
   int32_t fresh_count() const { return std::max(0, limit_ - next_fresh_); }
   void TakeFree(BlockId block, BlockHolder holder);
   int32_t FindRun(int32_t count) const;
@@ -127,6 +137,7 @@ class BlockAllocator {
   std::vector<BlockId> returned_;  // below the limit; LIFO: the warmest block first
   std::vector<Counts> counts_;
   std::array<int32_t, kBlockHolderKinds> held_by_class_{};  // by strongest holder
+  int32_t pinned_ = 0;
 };
 
 }  // namespace baton

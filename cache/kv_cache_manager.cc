@@ -254,19 +254,35 @@ int32_t KvCacheManager::shared_tokens(SequenceId id) const {
 
 // ---- transfers ----------------------------------------------------------------------------------
 
-void KvCacheManager::HoldForTransfer(std::span<const BlockId> blocks) {
+void KvCacheManager::Pin(std::span<const BlockId> blocks, BlockHolder holder) {
   for (const BlockId block : blocks) {
-    allocator_.AddHold(block, BlockHolder::kTransfer);
-    if (allocator_.holds(block, BlockHolder::kTransfer) == 1) tree_.PinBlock(block);
+    allocator_.AddHold(block, holder);
+    if (allocator_.pins(block) == 1) tree_.PinBlock(block);
   }
 }
 
-void KvCacheManager::ReleaseTransferHold(std::span<const BlockId> blocks) {
+void KvCacheManager::Unpin(std::span<const BlockId> blocks, BlockHolder holder) {
   for (const BlockId block : blocks) {
-    allocator_.ReleaseHold(block, BlockHolder::kTransfer);
-    if (allocator_.holds(block, BlockHolder::kTransfer) == 0) tree_.UnpinBlock(block);
+    allocator_.ReleaseHold(block, holder);
+    if (allocator_.pins(block) == 0) tree_.UnpinBlock(block);
   }
   RetireCached();
+}
+
+void KvCacheManager::HoldForTransfer(std::span<const BlockId> blocks) {
+  Pin(blocks, BlockHolder::kTransfer);
+}
+
+void KvCacheManager::ReleaseTransferHold(std::span<const BlockId> blocks) {
+  Unpin(blocks, BlockHolder::kTransfer);
+}
+
+void KvCacheManager::HoldForStep(std::span<const BlockId> blocks) {
+  Pin(blocks, BlockHolder::kStep);
+}
+
+void KvCacheManager::ReleaseStepHold(std::span<const BlockId> blocks) {
+  Unpin(blocks, BlockHolder::kStep);
 }
 
 // ---- the pool -----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -173,9 +174,8 @@ class KvCacheManager {
 
   // Puts committed full blocks into the prefix tree and moves the sequence's lock there; blocks the
   // tree already had are swapped for the tree's and the sequence's own freed. Changes the block
-  // table, so it is called between steps only: no step may be running over the old one. A transfer
-  // that reads a swapped block has its own hold on it, and both copies hold the same bytes. O(1)
-  // while no further block is full.
+  // table: a transfer or a step that reads a swapped block needs its own hold on it, and both
+  // copies hold the same bytes. O(1) while no further block is full.
   void InsertCommitted(SequenceId id);
 
   // Drops tokens behind `tokens` (speculation); frees whole blocks behind (a contiguous run stays).
@@ -183,7 +183,7 @@ class KvCacheManager {
   void Truncate(SequenceId id, int32_t tokens);
 
   // The one exit. With `keep`, committed full blocks stay cached; without, only those that were
-  // inserted before do. Blocks that a transfer holds stay until that ends.
+  // inserted before do. Blocks that a transfer or a step holds stay until that ends.
   void Release(SequenceId id, bool keep);
   // The same for a sequence that will begin again under its id: what it committed stays cached for
   // it, unless the kind is naive.
@@ -200,6 +200,10 @@ class KvCacheManager {
   // A transfer's own hold on blocks: outlives the sequence.
   void HoldForTransfer(std::span<const BlockId> blocks);
   void ReleaseTransferHold(std::span<const BlockId> blocks);
+  // A step's own hold on blocks: a step that runs may still read or write them, though their
+  // sequence has ended or has others by now.
+  void HoldForStep(std::span<const BlockId> blocks);
+  void ReleaseStepHold(std::span<const BlockId> blocks);
 
   int32_t num_blocks() const { return allocator_.limit(); }
   int32_t max_blocks() const { return allocator_.capacity(); }
@@ -217,6 +221,8 @@ class KvCacheManager {
   // How many blocks a new sequence could get: free + evictable, less what retires.
   int32_t available_blocks() const;
   int32_t blocks_in_transfer() const;
+  // Blocks that steps hold and neither a sequence nor a transfer nor the cache.
+  int32_t step_blocks() const { return allocator_.Account().step; }
   int32_t BlocksFor(int32_t tokens) const;
   // What Begin with these units and Reserve of them all would take out of available_blocks: blocks
   // to allocate, and cached ones that the match would lock. Without effect. With chunk-only the id
@@ -254,6 +260,8 @@ class KvCacheManager {
   absl::Status CheckConservation() const;
   // The same for transfers' holds: `held` names each block as often as its transfers hold it.
   absl::Status CheckTransferHolds(std::span<const BlockId> held) const;
+  // The same for steps' holds.
+  absl::Status CheckStepHolds(std::span<const BlockId> held) const;
   const KvCacheOptions& options() const { return options_; }
 
  private:
@@ -284,6 +292,10 @@ class KvCacheManager {
   void MakeFree(SequenceId id, int32_t committed, int32_t blocks);
   void KeepWaterMarks(SequenceId id, int32_t committed);
   void Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens, int32_t blocks);
+  void Pin(std::span<const BlockId> blocks, BlockHolder holder);
+  void Unpin(std::span<const BlockId> blocks, BlockHolder holder);
+  absl::Status CheckHolds(std::span<const BlockId> held, BlockHolder holder,
+                          std::string_view holders) const;
   absl::Status CheckSequence(SequenceId id, const SequenceKv& kv) const;
 
   const KvCacheOptions options_;

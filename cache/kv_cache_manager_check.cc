@@ -1,4 +1,5 @@
 // KvCacheManager::CheckConservation: allocator, tree and tables recounted against each other.
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,13 +56,22 @@ absl::Status KvCacheManager::CheckConservation() const {
 }
 
 absl::Status KvCacheManager::CheckTransferHolds(std::span<const BlockId> held) const {
+  return CheckHolds(held, BlockHolder::kTransfer, "transfer");
+}
+
+absl::Status KvCacheManager::CheckStepHolds(std::span<const BlockId> held) const {
+  return CheckHolds(held, BlockHolder::kStep, "step");
+}
+
+absl::Status KvCacheManager::CheckHolds(std::span<const BlockId> held, BlockHolder holder,
+                                        std::string_view holders) const {
   std::vector<uint32_t> owned(allocator_.capacity());
   for (const BlockId block : held) ++owned[block.value()];
   for (int32_t i = 0; i < allocator_.capacity(); ++i) {
-    const uint32_t holds = allocator_.holds(BlockId(i), BlockHolder::kTransfer);
+    const uint32_t holds = allocator_.holds(BlockId(i), holder);
     if (holds == owned[i]) continue;
     return absl::InternalError(
-        StrCat("block ", i, " has ", holds, " transfer holds, transfers own ", owned[i]));
+        StrCat("block ", i, " has ", holds, " ", holders, " holds, ", holders, "s own ", owned[i]));
   }
   return absl::OkStatus();
 }

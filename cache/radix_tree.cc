@@ -150,9 +150,9 @@ void RadixTree::Append(NodeIndex index, std::span<const CacheUnit> units,
   }
   units_.Write(blocks, units);
   allocator_->AddHolds(blocks, BlockHolder::kRadixNode);
-  if (allocator_->in_transfer() > 0) {
+  if (allocator_->pinned() > 0) {
     for (const BlockId block : blocks) {
-      if (allocator_->holds(block, BlockHolder::kTransfer) > 0) PinAt(index, block);
+      if (allocator_->pins(block) > 0) PinAt(index, block);
     }
   }
   if (IsPublished(node)) PublishStored(index, node.size() - static_cast<int32_t>(blocks.size()));

@@ -11,7 +11,7 @@
 // along the path to the root: a node whose count is zero is evictable, and so is all below it.
 // A split leaves the lower part its identity and gives the upper part a copy of the lock count, the
 // times, the number of uses and the priority, so locks stay valid and no policy sees a new node. A
-// transfer locks in the same way what it reads (PinBlock).
+// transfer or a step locks in the same way what it reads (PinBlock).
 //
 // Eviction takes blocks from the end of the leaf that the policy names (eviction_policy.h); a
 // parent that becomes a leaf follows in its turn. "Used" means: the last lock that covered it was
@@ -166,7 +166,7 @@ class RadixTree {
   // The same for one namespace alone. O(nodes of the tree).
   int32_t Clear(CacheNamespace cache_namespace);
 
-  // A transfer took its first hold on / dropped its last hold on `block`. Blocks that are not in
+  // `block` got its first pin / lost its last one (BlockAllocator::pins). Blocks that are not in
   // the tree are ignored; Insert finds the hold of one that comes later. The pin locks the path of
   // the block's whole node.
   void PinBlock(BlockId block);

@@ -32,8 +32,8 @@ absl::Status RadixTree::CheckNode(NodeIndex index, int32_t child_count, int32_t 
   for (const BlockId block : node.blocks) {
     if (node_of_block_[block.value()] != index) return broken("block listed elsewhere");
     if (allocator_->holds(block, BlockHolder::kRadixNode) != 1) return broken("hold differs");
-    const bool used = allocator_->holds(block, BlockHolder::kSequence) > 0 ||
-                      allocator_->holds(block, BlockHolder::kTransfer) > 0;
+    const bool used =
+        allocator_->holds(block, BlockHolder::kSequence) > 0 || allocator_->pins(block) > 0;
     if (used && node.locks == 0) return broken("block in use, node not locked");
     if (node.locks == 0 && evicted_from_ && block >= *evicted_from_ && !has_unlocked_behind_) {
       return broken("unlocked behind what was evicted, unnoticed");

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -15,23 +16,49 @@ const char* FinishReasonName(FinishReason reason) {
 }
 
 TokenSource::TokenSource(const SamplingParams& params, std::span<const TokenId> prompt,
-                         bool hash_logits, int32_t choice)
+                         std::span<const TokenId> end_tokens, bool hash_logits, int32_t choice)
     : params_(params), state_(prompt), hash_logits_(hash_logits) {
   params_.seed = SeedOfChoice(params.seed.value_or(0), choice);
+  for (const auto& [token, bias] : params_.logit_bias) additions_.push_back({token, bias});
+  if (params_.min_tokens == 0) return;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (const TokenId token : end_tokens) additions_.push_back({token, kNever});
+  for (const TokenId token : params_.stop_token_ids) additions_.push_back({token, kNever});
+}
+
+TokenDraw TokenSource::NextDraw(int32_t position, int32_t pending) const {
+  TokenDraw draw =
+      DrawAs(params_, {.seed = *params_.seed, .position = static_cast<uint64_t>(position)});
+  const bool held_back = state_.generated() + pending < params_.min_tokens;
+  draw.additions =
+      std::span(additions_).first(held_back ? additions_.size() : params_.logit_bias.size());
+  return draw;
+}
+
+uint64_t TokenSource::HashBehind(std::span<const float> logits) const {
+  if (!hash_logits_) return 0;
+  return XXH3_64bits_withSeed(logits.data(), logits.size_bytes(), logits_hash_);
+}
+
+absl::StatusOr<DrawnToken> TokenSource::Describe(TokenId token, std::span<const float> logits,
+                                                 Sampler& sampler) const {
+  DrawnToken drawn{.token = token, .detail = {}, .logits_hash = HashBehind(logits)};
+  if (params_.logprobs.has_value()) {
+    ASSIGN_OR_RETURN(SampleResult result, sampler.Logprobs(logits, token, *params_.logprobs));
+    drawn.detail.logprob = *result.logprob;
+    drawn.detail.top = std::move(result.top_logprobs);
+  }
+  return drawn;
 }
 
 absl::StatusOr<DrawnToken> TokenSource::Draw(std::span<const float> logits, int32_t position,
-                                             Sampler& sampler) {
-  DrawnToken drawn;
-  if (hash_logits_) {
-    drawn.logits_hash = XXH3_64bits_withSeed(logits.data(), logits.size_bytes(), logits_hash_);
-  }
+                                             Sampler& sampler) const {
   ASSIGN_OR_RETURN(SampleResult result,
                    sampler.Sample(logits, params_, state_,
                                   DrawKey{.seed = *params_.seed,
                                           .sample = 0,
                                           .position = static_cast<uint64_t>(position)}));
-  drawn.token = result.token;
+  DrawnToken drawn{.token = result.token, .detail = {}, .logits_hash = HashBehind(logits)};
   drawn.detail.logprob = result.logprob.value_or(0.0f);
   drawn.detail.top = std::move(result.top_logprobs);
   return drawn;
@@ -52,7 +79,7 @@ Generation::Generation(const GenerateRequest& request, int32_t length_limit,
                        int32_t choice)
     : tokenizer_(tokenizer),
       params_(request.sampling),
-      source_(request.sampling, request.prompt, hash_logits, choice),
+      source_(request.sampling, request.prompt, tokenizer.end_of_generation(), hash_logits, choice),
       detokenizer_(tokenizer),
       stop_matcher_(request.sampling.stop),
       choice_(choice),

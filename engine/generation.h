@@ -20,17 +20,30 @@
 
 namespace baton {
 
-// The samples of one answer, in order: draws a token from a row of logits and remembers what
-// penalties need.
+// The samples of one answer, in order: says how the step draws a token, or draws it here, and
+// remembers what penalties need. Both ways give the same token.
 class TokenSource {
  public:
-  TokenSource(const SamplingParams& params, std::span<const TokenId> prompt, bool hash_logits,
-              int32_t choice = 0);
+  // `end_tokens`: the model's own, held back by min_tokens.
+  TokenSource(const SamplingParams& params, std::span<const TokenId> prompt,
+              std::span<const TokenId> end_tokens, bool hash_logits, int32_t choice = 0);
 
-  // `position`: the slot that the new token will take. The draw is keyed by (seed, position), so it
-  // does not matter who draws.
+  // The next token cannot be drawn before all tokens so far are known here: penalties count them.
+  bool draws_on_host() const { return params_.has_penalties(); }
+  // Logits are needed here, beside the token.
+  bool needs_logits() const {
+    return draws_on_host() || hash_logits_ || params_.logprobs.has_value();
+  }
+  // How a step draws the next token, behind `pending` ones that are not accepted yet. `position`:
+  // the slot that the new token will take. The draw is keyed by (seed, position), so it does not
+  // matter which worker draws. Valid as long as this. REQUIRES: !draws_on_host().
+  TokenDraw NextDraw(int32_t position, int32_t pending) const;
+  // What goes with a token that a step drew as NextDraw says. `logits`: empty if not needed.
+  absl::StatusOr<DrawnToken> Describe(TokenId token, std::span<const float> logits,
+                                      Sampler& sampler) const;
+  // Draws here. `position` as in NextDraw.
   absl::StatusOr<DrawnToken> Draw(std::span<const float> logits, int32_t position,
-                                  Sampler& sampler);
+                                  Sampler& sampler) const;
   // Takes over a token that was drawn, here or by a peer.
   void Accept(const DrawnToken& drawn);
   // Goes on behind what was drawn elsewhere. REQUIRES: nothing drawn yet.
@@ -39,8 +52,11 @@ class TokenSource {
   uint64_t logits_hash() const { return logits_hash_; }
 
  private:
+  uint64_t HashBehind(std::span<const float> logits) const;
+
   SamplingParams params_;
   SamplerState state_;
+  std::vector<LogitAddition> additions_;  // logit_bias, then what min_tokens holds back
   bool hash_logits_;
   uint64_t logits_hash_ = 0;
 };

@@ -21,7 +21,7 @@ double NegativeLogLikelihood(std::span<const float> logits, TokenId target) {
 }
 
 // Sum over one window that fits the context.
-absl::StatusOr<double> WindowNll(LlamaRunner& runner, std::span<const TokenId> window,
+absl::StatusOr<double> WindowNll(ModelRunner& runner, std::span<const TokenId> window,
                                  std::span<const BlockId> table, int32_t max_chunk,
                                  const std::function<void(int64_t)>& done) {
   double total = 0;
@@ -33,10 +33,11 @@ absl::StatusOr<double> WindowNll(LlamaRunner& runner, std::span<const TokenId> w
                            .begin_slot = begin,
                            .begin_position = begin,
                            .block_table = table,
-                           .logit_rows = count});
-    RETURN_IF_ERROR(runner.Run(step));
+                           .logit_rows = count,
+                           .keeps_logits = true});
+    ASSIGN_OR_RETURN(const StepId ran, RunStep(runner, step));
     for (int32_t i = 0; i < count; ++i) {
-      total += NegativeLogLikelihood(runner.Logits(i), window[begin + i + 1]);
+      total += NegativeLogLikelihood(runner.Logits(ran, i), window[begin + i + 1]);
     }
     done(count);
   }

@@ -176,7 +176,9 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
   if (status.ok()) {
     request->to_send = SenderBlocks(request->ticket, request->prompt_tokens, options_.block_size);
     for (int32_t i = 0; i < prefill.n; ++i) {
-      request->first_tokens.emplace_back(prefill.sampling, prefill.prompt, options_.hash_logits, i)
+      request->first_tokens
+          .emplace_back(prefill.sampling, prefill.prompt, tokenizer_->end_of_generation(),
+                        options_.hash_logits, i)
           .Resume(prefill.generated);
     }
     prefill.prompt.insert(prefill.prompt.end(), prefill.generated.tokens.begin(),
@@ -329,22 +331,49 @@ StepDemand WorkerCore::DemandFor(const SchedulerOutput& plan) {
   return StepDemand(std::move(chunks), cancel_board_, clock_);
 }
 
-StepInput WorkerCore::MakeInput(const SchedulerOutput& plan, StepDemand& demand) {
+void WorkerCore::AddDraws(Request& request, int32_t position, std::vector<TokenDraw>& draws) {
+  if (request.any_source().draws_on_host()) return;
+  const auto add = [&](const TokenSource& source) {
+    draws.push_back(source.NextDraw(position, /*pending=*/0));
+  };
+  if (request.prefills()) {
+    for (const TokenSource& source : request.first_tokens) add(source);
+  } else if (request.unforked) {
+    for (const Request* choice : ChoicesOf(request.first)) {
+      if (choice->tail.empty()) add(choice->generation->source());
+    }
+  } else {
+    add(request.generation->source());
+  }
+}
+
+StepInput WorkerCore::MakeInput(const SchedulerOutput& plan, StepDemand& demand,
+                                std::vector<TokenDraw>& draws, std::vector<size_t>& draw_counts) {
   StepInput input;
   input.chunks.reserve(plan.chunks.size());
   for (const ScheduledChunk& chunk : plan.chunks) {
+    Request& request = *requests_.at(HandleOf(chunk.id));
+    const size_t draws_before = draws.size();
+    if (chunk.samples) AddDraws(request, chunk.begin + chunk.count, draws);
+    draw_counts.push_back(draws.size() - draws_before);
     input.chunks.push_back(
         {.tokens = scheduler_->tokens(chunk.id).subspan(chunk.begin, chunk.count),
          .begin_slot = chunk.begin,
          .begin_position = chunk.begin,
          .block_table = cache_->BlockTable(chunk.id),
-         .logit_rows = chunk.samples ? 1 : 0});
+         .logit_rows = chunk.samples ? 1 : 0,
+         .keeps_logits = chunk.samples && request.any_source().needs_logits()});
+  }
+  size_t begin = 0;
+  for (size_t i = 0; i < input.chunks.size(); ++i) {
+    input.chunks[i].draws = std::span(draws).subspan(begin, draw_counts[i]);
+    begin += draw_counts[i];
   }
   input.wanted = [this, &demand] {
     if (pulse_ != nullptr) pulse_->Beat();
     return demand.Update();
   };
-  input.kv_written = LayerAnnouncer(plan, demand);
+  input.kv_written = LayerAnnouncer(plan);
   return input;
 }
 
@@ -357,24 +386,37 @@ void WorkerCore::Step() {
   }
   // Also when nothing runs: who asked was preempted then, and blocks change hands before the next
   // step.
-  absl::Status ran = runner_->CopyBlocks(cache_->TakeCopies());
+  const absl::Status copied = runner_->CopyBlocks(cache_->TakeCopies());
   if (plan.chunks.empty()) return;
   StepDemand demand = DemandFor(plan);
-  if (ran.ok()) ran = runner_->Run(MakeInput(plan, demand));
+  std::vector<TokenDraw> draws;
+  std::vector<size_t> draw_counts;  // of each chunk
+  StepId step;
+  const absl::StatusOr<StepResult> ran = [&]() -> absl::StatusOr<StepResult> {
+    RETURN_IF_ERROR(copied);
+    ASSIGN_OR_RETURN(step, runner_->Submit(MakeInput(plan, demand, draws, draw_counts)));
+    return runner_->Collect(step);
+  }();
   NoteWritten(plan);
   ++counters_.steps;
   // Chunks behind the last wanted one may have been computed in part: they are not committed.
   const auto chunks = static_cast<int32_t>(plan.chunks.size());
   for (int32_t i = ran.ok() ? demand.wanted() : 0; i < chunks; ++i) {
     const absl::Status unwanted = demand.WhyUnwanted(i);
-    Fail(HandleOf(plan.chunks[i].id), unwanted.ok() ? ran : unwanted);
+    Fail(HandleOf(plan.chunks[i].id), unwanted.ok() ? ran.status() : unwanted);
   }
   if (!ran.ok()) return;
   scheduler_->CommitStep(plan);
-  int32_t logits_row = 0;
-  for (const ScheduledChunk& chunk : plan.chunks) {
-    CompleteChunk(chunk, logits_row);
-    if (chunk.samples) ++logits_row;
+  int32_t row = 0;
+  std::span<const absl::StatusOr<TokenId>> drawn = ran->drawn;
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    const ScheduledChunk& chunk = plan.chunks[i];
+    CompleteChunk(chunk, {.step = step,
+                          .row = row,
+                          .position = chunk.begin + chunk.count,
+                          .drawn = drawn.first(draw_counts[i])});
+    drawn = drawn.subspan(draw_counts[i]);
+    if (chunk.samples) ++row;
   }
 }
 
@@ -394,7 +436,7 @@ void WorkerCore::NotePrefill(Request& request, int32_t computed) {
   }
 }
 
-void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row) {
+void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, const SampledRow& row) {
   Request* request = Find(HandleOf(chunk.id));
   if (request == nullptr) return;
   const bool prompt_part = chunk.begin < request->prompt_tokens;
@@ -402,20 +444,23 @@ void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row) 
   NotePrefill(*request, chunk.count);
   if (request->prefills()) AnnounceComputed(*request);
   if (!chunk.samples) return;
-
-  const std::span<const float> logits = runner_->Logits(logits_row);
-  const int32_t position = chunk.begin + chunk.count;
-  const absl::Status drawn = request->prefills() ? DrawForPeer(*request, logits, position)
-                             : request->unforked ? DrawChoices(*request, logits, position)
-                                                 : DrawNext(*request, logits, position);
+  const absl::Status drawn = request->prefills() ? DrawForPeer(*request, row)
+                             : request->unforked ? DrawChoices(*request, row)
+                                                 : DrawNext(*request, row);
   if (!drawn.ok()) Fail(HandleOf(chunk.id), drawn);
 }
 
-// `position`: the slot that the new token will take.
-absl::Status WorkerCore::DrawNext(Request& request, std::span<const float> logits,
-                                  int32_t position) {
-  ASSIGN_OR_RETURN(const DrawnToken drawn,
-                   request.generation->source().Draw(logits, position, sampler_));
+absl::StatusOr<DrawnToken> WorkerCore::TakeDrawn(const TokenSource& source, const SampledRow& row,
+                                                 size_t index) {
+  const std::span<const float> logits =
+      source.needs_logits() ? runner_->Logits(row.step, row.row) : std::span<const float>();
+  if (source.draws_on_host()) return source.Draw(logits, row.position, sampler_);
+  ASSIGN_OR_RETURN(const TokenId token, row.drawn[index]);
+  return source.Describe(token, logits, sampler_);
+}
+
+absl::Status WorkerCore::DrawNext(Request& request, const SampledRow& row) {
+  ASSIGN_OR_RETURN(const DrawnToken drawn, TakeDrawn(request.generation->source(), row, 0));
   TakeToken(request, drawn);
   return absl::OkStatus();
 }

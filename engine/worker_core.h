@@ -150,6 +150,10 @@ class WorkerCore {
     int64_t deadline_us = 0;       // 0: none
     int64_t prefill_begin_us = 0;  // when it left the queue for the first time; 0: not yet
     bool prefills() const { return prefill_sink != nullptr; }
+    // One of the answers that it draws tokens for; their sampling parameters are the same.
+    const TokenSource& any_source() const {
+      return prefills() ? first_tokens.front() : generation->source();
+    }
   };
   // What a transfer holds, alive until its terminal event.
   struct TransferHold {
@@ -190,18 +194,30 @@ class WorkerCore {
 
   void NoteScheduled(const SchedulerOutput& plan);
   StepDemand DemandFor(const SchedulerOutput& plan);
-  StepInput MakeInput(const SchedulerOutput& plan, StepDemand& demand);
+  StepInput MakeInput(const SchedulerOutput& plan, StepDemand& demand,
+                      std::vector<TokenDraw>& draws, std::vector<size_t>& draw_counts);
+  // How the step draws the tokens behind a chunk, one for each answer that gets one.
+  void AddDraws(Request& request, int32_t position, std::vector<TokenDraw>& draws);
   void NotePrefill(Request& request, int32_t computed);
-  void CompleteChunk(const ScheduledChunk& chunk, int32_t logits_row);
-  absl::Status DrawNext(Request& request, std::span<const float> logits, int32_t position);
-  absl::Status DrawChoices(Request& request, std::span<const float> logits, int32_t position);
-  absl::Status DrawForPeer(Request& request, std::span<const float> logits, int32_t position);
+  // A row of logits that a step computed, and what it drew from it.
+  struct SampledRow {
+    StepId step;
+    int32_t row = 0;                                 // of the step's logits
+    int32_t position = 0;                            // the slot that the new token will take
+    std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host is to draw
+  };
+  void CompleteChunk(const ScheduledChunk& chunk, const SampledRow& row);
+  // Token number `index` of the row.
+  absl::StatusOr<DrawnToken> TakeDrawn(const TokenSource& source, const SampledRow& row,
+                                       size_t index);
+  absl::Status DrawNext(Request& request, const SampledRow& row);
+  absl::Status DrawChoices(Request& request, const SampledRow& row);
+  absl::Status DrawForPeer(Request& request, const SampledRow& row);
   void TakeToken(Request& request, const DrawnToken& drawn);
   void Fork(Request& request, std::span<const DrawnToken> first_tokens);
   void NoteWritten(const SchedulerOutput& plan);
   void AnnounceComputed(Request& request);
-  std::function<void(int32_t layers)> LayerAnnouncer(const SchedulerOutput& plan,
-                                                     const StepDemand& demand);
+  std::function<void(int32_t layers, int32_t chunks)> LayerAnnouncer(const SchedulerOutput& plan);
   void AnnounceLayers(Request& request, int32_t layers);
   void HoldForSend(const Request& request, std::span<const BlockId> blocks);
   std::span<const BlockId> RestToAnnounce(const Request& request) const;

@@ -115,23 +115,21 @@ std::vector<WorkerCore::Request*> WorkerCore::ChoicesOf(RequestHandle first) {
 // ---- choices part -------------------------------------------------------------------------------
 
 // All first tokens come from the same row of logits.
-absl::Status WorkerCore::DrawChoices(Request& request, std::span<const float> logits,
-                                     int32_t position) {
+absl::Status WorkerCore::DrawChoices(Request& request, const SampledRow& row) {
   std::vector<DrawnToken> drawn(request.n);
+  size_t index = 0;
   for (Request* choice : ChoicesOf(request.first)) {
     if (!choice->tail.empty()) continue;
-    ASSIGN_OR_RETURN(drawn[choice->choice],
-                     choice->generation->source().Draw(logits, position, sampler_));
+    ASSIGN_OR_RETURN(drawn[choice->choice], TakeDrawn(choice->generation->source(), row, index++));
   }
   Fork(request, drawn);
   return absl::OkStatus();
 }
 
-absl::Status WorkerCore::DrawForPeer(Request& request, std::span<const float> logits,
-                                     int32_t position) {
+absl::Status WorkerCore::DrawForPeer(Request& request, const SampledRow& row) {
   HandoffManifest manifest;
-  for (TokenSource& source : request.first_tokens) {
-    ASSIGN_OR_RETURN(manifest.drawn.emplace_back(), source.Draw(logits, position, sampler_));
+  for (size_t i = 0; i < request.first_tokens.size(); ++i) {
+    ASSIGN_OR_RETURN(manifest.drawn.emplace_back(), TakeDrawn(request.first_tokens[i], row, i));
   }
   manifest.prefill = request.prefill_result;
   Deliver(request, manifest);

@@ -61,8 +61,8 @@ std::span<const BlockId> WorkerCore::RestToAnnounce(const Request& request) cons
 
 // Lets the layers of prompts' last chunks travel while the step computes the layers behind them.
 // Null: none does.
-std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOutput& plan,
-                                                               const StepDemand& demand) {
+std::function<void(int32_t layers, int32_t chunks)> WorkerCore::LayerAnnouncer(
+    const SchedulerOutput& plan) {
   struct LastChunk {
     Request* request;  // lives as long as the step
     int32_t index;     // of the step's chunks
@@ -81,9 +81,9 @@ std::function<void(int32_t layers)> WorkerCore::LayerAnnouncer(const SchedulerOu
     last_chunks.push_back({request, i, layer_pieces_.PiecesFor(blocks * options_.block_size)});
   }
   if (last_chunks.empty()) return nullptr;
-  return [this, last_chunks, &demand](int32_t layers) {
+  return [this, last_chunks](int32_t layers, int32_t chunks) {
     for (const LastChunk& last : last_chunks) {
-      if (last.index >= demand.wanted()) return;  // not written any more
+      if (last.index >= chunks) return;  // not written any more
       if (layer_pieces_.EndsPiece(layers, last.pieces)) AnnounceLayers(*last.request, layers);
     }
   };

@@ -163,7 +163,7 @@ void LlamaRunner::EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten&
   EnqueueKvWrite(kv, tokens);
   if (kv_written && tokens.Count() > 0) {
     stream_->Synchronize();
-    kv_written(index + 1);
+    kv_written(index + 1, tokens.chunks());
   }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
@@ -268,7 +268,7 @@ absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
   return absl::OkStatus();
 }
 
-std::span<const float> LlamaRunner::Logits(int32_t row) const {
+std::span<const float> LlamaRunner::LogitsOf(int32_t row) const {
   return {buffers_->logits + int64_t{row} * config_.vocabulary,
           static_cast<size_t>(config_.vocabulary)};
 }

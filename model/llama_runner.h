@@ -24,9 +24,9 @@
 #include "cache/kv_cache_spec.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "model/inline_runner.h"
 #include "model/llama_config.h"
 #include "model/llama_weights.h"
-#include "model/model_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
 
@@ -39,7 +39,7 @@ struct LlamaRunnerOptions {
   std::vector<int32_t> graph_buckets;  // rising batch sizes; empty: 1–8, then multiples of 4
 };
 
-class LlamaRunner final : public ModelRunner {
+class LlamaRunner final : public InlineRunner {
  public:
   // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block. Everything
   // outlives the runner.
@@ -49,19 +49,21 @@ class LlamaRunner final : public ModelRunner {
                                                              std::byte* pool, Device& device,
                                                              const LlamaRunnerOptions& options);
 
-  absl::Status Run(const StepInput& input) override;
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
-  std::span<const float> Logits(int32_t row) const override;
 
   int64_t graph_replays() const { return graph_replays_; }
   int64_t eager_steps() const { return eager_steps_; }
   const BlockTableMirror& tables() const { return buffers_->tables(); }
 
+ protected:
+  absl::Status Run(const StepInput& input) override;
+  std::span<const float> LogitsOf(int32_t row) const override;
+
  private:
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
               std::byte* pool, Device& device, const LlamaRunnerOptions& options);
 
-  using KvWritten = std::function<void(int32_t layers)>;
+  using KvWritten = std::function<void(int32_t layers, int32_t chunks)>;
 
   // Every op asks anew how many rows there are left; of none it computes nothing.
   void Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written);

@@ -29,6 +29,12 @@ absl::Status CheckToken(TokenId token, size_t vocabulary) {
       StrCat("token ", token, " is outside the vocabulary of ", vocabulary));
 }
 
+absl::Status CheckVocabulary(size_t vocabulary) {
+  if (vocabulary > 0 && vocabulary <= kMaxSoftmaxVocabulary) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("vocabulary of ", vocabulary, ", not 1 to ", kMaxSoftmaxVocabulary));
+}
+
 }  // namespace
 
 DrawRule DrawRuleOf(const SamplingParams& params) {
@@ -46,10 +52,7 @@ absl::Status DrawError(TokenId code, std::span<const float> logits) {
 absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits,
                                              const SamplingParams& params,
                                              const SamplerState& state, const DrawKey& key) {
-  if (logits.empty() || logits.size() > kMaxSoftmaxVocabulary) {
-    return absl::InvalidArgumentError(
-        StrCat("vocabulary of ", logits.size(), ", not 1 to ", kMaxSoftmaxVocabulary));
-  }
+  RETURN_IF_ERROR(CheckVocabulary(logits.size()));
   ASSIGN_OR_RETURN(const RankedToken best, FindBest(logits));
   ASSIGN_OR_RETURN(const std::span<const float> adjusted, Adjust(logits, params, state));
   RankedToken adjusted_best = best;
@@ -59,6 +62,23 @@ absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits,
   SampleResult result;
   result.token = drawer_.Draw(adjusted, DrawRuleOf(params), key, adjusted_best);
   if (params.logprobs) FillLogprobs(logits, best.logit, *params.logprobs, result);
+  return result;
+}
+
+absl::StatusOr<TokenId> Sampler::Draw(std::span<const float> logits, const TokenDraw& draw) {
+  RETURN_IF_ERROR(CheckVocabulary(logits.size()));
+  ASSIGN_OR_RETURN(RankedToken best, FindBest(logits));
+  if (draw.additions.empty()) return drawer_.Draw(logits, draw.rule(), draw.key, best);
+  ASSIGN_OR_RETURN(const std::span<const float> adjusted, Add(logits, draw.additions));
+  ASSIGN_OR_RETURN(best, FindBest(adjusted));
+  return drawer_.Draw(adjusted, draw.rule(), draw.key, best);
+}
+
+absl::StatusOr<SampleResult> Sampler::Logprobs(std::span<const float> logits, TokenId token,
+                                               int32_t count) {
+  ASSIGN_OR_RETURN(const RankedToken best, FindBest(logits));
+  SampleResult result{.token = token, .logprob = {}, .top_logprobs = {}};
+  FillLogprobs(logits, best.logit, count, result);
   return result;
 }
 
@@ -72,8 +92,7 @@ absl::StatusOr<RankedToken> Sampler::FindBest(std::span<const float> logits) {
 absl::StatusOr<std::span<const float>> Sampler::Adjust(std::span<const float> logits,
                                                        const SamplingParams& params,
                                                        const SamplerState& state) {
-  const bool penalties = params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-                         params.frequency_penalty != 0;
+  const bool penalties = params.has_penalties();
   const bool held_back = state.generated() < params.min_tokens;
   if (!penalties && !held_back && params.logit_bias.empty()) return logits;
   adjusted_.assign(logits.begin(), logits.end());
@@ -99,6 +118,16 @@ absl::StatusOr<std::span<const float>> Sampler::Adjust(std::span<const float> lo
         adjusted_[token] = -std::numeric_limits<float>::infinity();
       }
     }
+  }
+  return std::span<const float>(adjusted_);
+}
+
+absl::StatusOr<std::span<const float>> Sampler::Add(std::span<const float> logits,
+                                                    std::span<const LogitAddition> additions) {
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const LogitAddition& addition : additions) {
+    RETURN_IF_ERROR(CheckToken(addition.token, logits.size()));
+    adjusted_[addition.token] += addition.value;
   }
   return std::span<const float>(adjusted_);
 }

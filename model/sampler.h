@@ -28,6 +28,7 @@
 #include "kernels/token_drawer.h"
 #include "model/sampler_state.h"
 #include "model/sampling_params.h"
+#include "model/token_draw.h"
 
 namespace baton {
 
@@ -59,12 +60,20 @@ class Sampler {
   // tokens hold a token that the logits do not have.
   absl::StatusOr<SampleResult> Sample(std::span<const float> logits, const SamplingParams& params,
                                       const SamplerState& state, const DrawKey& key);
+  // The token that Sample gives for the same settings where no penalty is set; errors as there.
+  absl::StatusOr<TokenId> Draw(std::span<const float> logits, const TokenDraw& draw);
+  // What Sample tells beside the token when log-probabilities are asked for: that of `token`, and
+  // the `count` most likely ones. Errors as there. REQUIRES: the logits have `token`.
+  absl::StatusOr<SampleResult> Logprobs(std::span<const float> logits, TokenId token,
+                                        int32_t count);
 
  private:
   absl::StatusOr<RankedToken> FindBest(std::span<const float> logits);
   absl::StatusOr<std::span<const float>> Adjust(std::span<const float> logits,
                                                 const SamplingParams& params,
                                                 const SamplerState& state);
+  absl::StatusOr<std::span<const float>> Add(std::span<const float> logits,
+                                             std::span<const LogitAddition> additions);
   void FillLogprobs(std::span<const float> logits, float best_logit, int32_t count,
                     SampleResult& result);
 

@@ -60,6 +60,10 @@ struct SamplingParams {
   std::optional<int32_t> logprobs;
   // Absent: the engine draws one.
   std::optional<uint64_t> seed;
+
+  bool has_penalties() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
 };
 
 // InvalidArgument that names the field, its value and its range.

@@ -26,6 +26,8 @@ class StepRows {
 
   // Asks. 0: none is wanted any more.
   int64_t Count();
+  // Chunks that were left when Count last asked.
+  int32_t chunks() const { return static_cast<int32_t>(ends_.size()); }
 
  private:
   StepRows(std::vector<int64_t> ends, const std::function<int32_t()>* wanted)

@@ -167,11 +167,19 @@ class AllocatorModel {
         ++account.in_transfer;
       } else if (holders.contains(BlockHolder::kSequence)) {
         ++account.owned;
-      } else {
+      } else if (holders.contains(BlockHolder::kRadixNode)) {
         ++account.cached;
+      } else {
+        ++account.step;
       }
     }
     return account;
+  }
+  int32_t pinned() const {
+    return std::count_if(holders_.begin(), holders_.end(), [](const auto& held) {
+      return held.second.contains(BlockHolder::kTransfer) ||
+             held.second.contains(BlockHolder::kStep);
+    });
   }
   const std::map<BlockId, std::multiset<BlockHolder>>& holders() const { return holders_; }
 
@@ -217,6 +225,7 @@ class AllocatorDriver {
     }
     ASSERT_EQ(allocator_.Account(), model_.Account());
     ASSERT_EQ(allocator_.retiring(), model_.retiring());
+    ASSERT_EQ(allocator_.pinned(), model_.pinned());
     ASSERT_TRUE(allocator_.CheckConservation().ok()) << allocator_.CheckConservation();
   }
 

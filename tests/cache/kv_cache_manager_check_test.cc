@@ -22,6 +22,7 @@ class Lives {
         slots_(size_t(options.max_blocks) * options.block_size) {}
   ~Lives() {
     while (!transfers_.empty()) EndTransfer();
+    for (const auto& held : steps_) cache_.ReleaseStepHold(held);
   }
 
   void Step() {
@@ -272,11 +273,20 @@ class Lives {
     for (const BlockId block : cache_.BlockTable(it->first)) {
       if (random_() % 2) blocks.push_back(block);
     }
-    cache_.HoldForTransfer(blocks);
-    transfers_.push_back(blocks);
+    if (random_() % 2) {
+      cache_.HoldForTransfer(blocks);
+      transfers_.push_back(blocks);
+    } else {
+      cache_.HoldForStep(blocks);
+      steps_.push_back(blocks);
+    }
   }
 
   void EndTransfer() {
+    if (!steps_.empty() && random_() % 2) {
+      cache_.ReleaseStepHold(steps_.front());
+      steps_.erase(steps_.begin());
+    }
     if (transfers_.empty()) return;
     const size_t which = random_() % transfers_.size();
     cache_.ReleaseTransferHold(transfers_[which]);
@@ -286,9 +296,9 @@ class Lives {
   void Check() {
     ASSERT_TRUE(cache_.CheckConservation().ok()) << cache_.CheckConservation();
     const KvCacheStats stats = cache_.Stats();
-    ASSERT_EQ(
-        stats.blocks.free + stats.blocks.cached + stats.blocks.owned + stats.blocks.in_transfer,
-        cache_.num_blocks() + cache_.retiring_blocks());
+    ASSERT_EQ(stats.blocks.free + stats.blocks.cached + stats.blocks.owned +
+                  stats.blocks.in_transfer + stats.blocks.step,
+              cache_.num_blocks() + cache_.retiring_blocks());
     ASSERT_LE(stats.evictable, stats.blocks.cached);
     for (const auto& [id, life] : lives_) {
       ASSERT_EQ(cache_.committed(id), static_cast<int32_t>(life.units.size()));
@@ -307,6 +317,7 @@ class Lives {
   std::vector<uint64_t> slots_;
   Map lives_;
   std::vector<std::vector<BlockId>> transfers_;
+  std::vector<std::vector<BlockId>> steps_;
   uint64_t next_ = 0;
 };
 

@@ -85,6 +85,24 @@ TEST_F(KvCacheManagerTest, ATransferKeepsASwappedBlockUntilItEnds) {
   EXPECT_EQ(cache.Stats().blocks.free, 14);
 }
 
+TEST_F(KvCacheManagerTest, AStepKeepsTheBlocksOfAnEndedSequenceUntilItEnds) {
+  KvCacheManager cache(Options(16), &clock_);
+  Run(cache, kA, Units(9));
+  const std::vector<BlockId> table(cache.BlockTable(kA).begin(), cache.BlockTable(kA).end());
+  cache.HoldForStep(table);
+  EXPECT_EQ(cache.step_blocks(), 0) << "the sequence has them too";
+  cache.Release(kA, /*keep=*/true);
+  EXPECT_EQ(cache.step_blocks(), 1) << "two full ones are cached";
+  EXPECT_EQ(cache.Stats().blocks.cached, 2);
+  EXPECT_EQ(cache.available_blocks(), 13) << "and cannot be evicted";
+  EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
+  EXPECT_TRUE(cache.CheckStepHolds(table).ok()) << cache.CheckStepHolds(table);
+  EXPECT_EQ(cache.CheckStepHolds({}).message(), "block 0 has 1 step holds, steps own 0");
+  cache.ReleaseStepHold(table);
+  EXPECT_EQ(cache.available_blocks(), 16);
+  EXPECT_EQ(cache.step_blocks(), 0);
+}
+
 TEST_F(KvCacheManagerTest, AMatchShorterThanTheSmallestUsefulOneCountsAsNone) {
   KvCacheOptions options = Options(16);
   options.min_prefix_tokens = 6;

@@ -20,7 +20,7 @@
 #include "engine/handoff_manifest.h"
 #include "engine/request.h"
 #include "kvtransfer/transport.h"
-#include "model/model_runner.h"
+#include "model/inline_runner.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"
 
@@ -92,7 +92,7 @@ class ChainPool {
 
 // Says the token that the chain of everything before it asks for, read through the block table.
 // What is not wanted any more, it leaves as damage.
-class FakeRunner final : public ModelRunner {
+class FakeRunner final : public InlineRunner {
  public:
   explicit FakeRunner(ChainPool* pool) : pool_(pool) {}
 
@@ -117,7 +117,7 @@ class FakeRunner final : public ModelRunner {
       if (after_chunk) after_chunk();
     }
     for (int32_t layers = 1; layers <= kFakeLayers && Wanted(input) > 0; ++layers) {
-      if (input.kv_written) input.kv_written(layers);
+      if (input.kv_written) input.kv_written(layers, Wanted(input));
     }
     for (size_t i = Wanted(input); i < input.chunks.size(); ++i) Spoil(input.chunks[i]);
     return Wanted(input) > 0 ? absl::OkStatus() : absl::CancelledError("abandoned");
@@ -131,7 +131,7 @@ class FakeRunner final : public ModelRunner {
     }
     return absl::OkStatus();
   }
-  std::span<const float> Logits(int32_t row) const override {
+  std::span<const float> LogitsOf(int32_t row) const override {
     return rows_.at(static_cast<size_t>(row));
   }
 

@@ -193,9 +193,9 @@ TEST(TokenSource, ChainsTheHashAcrossAHandOff) {
   const std::vector<TokenId> prompt = {1};
   const std::vector<float> row = {0, 1, 2, 3};
   Sampler sampler;
-  TokenSource one(params, prompt, true);
-  TokenSource prefills(params, prompt, true);
-  TokenSource decodes(params, prompt, true);
+  TokenSource one(params, prompt, {}, true);
+  TokenSource prefills(params, prompt, {}, true);
+  TokenSource decodes(params, prompt, {}, true);
   auto first = one.Draw(row, 1, sampler);
   one.Accept(*first);
   decodes.Accept(*prefills.Draw(row, 1, sampler));
@@ -207,7 +207,7 @@ TEST(TokenSource, ChainsTheHashAcrossAHandOff) {
 }
 
 TEST(TokenSource, HasNoHashWhereHashingIsOffWhateverAPeerSent) {
-  TokenSource source({}, std::vector<TokenId>{1}, false);
+  TokenSource source({}, std::vector<TokenId>{1}, {}, false);
   DrawnToken drawn;
   drawn.logits_hash = 7;
   source.Accept(drawn);
@@ -223,8 +223,8 @@ TEST(TokenSource, DrawsTheSameWhoeverDraws) {
   Sampler other;
   std::vector<TokenId> drawn;
   for (int32_t position = 1; position < 20; ++position) {
-    const auto here = TokenSource(params, prompt, false).Draw(row, position, sampler);
-    const auto there = TokenSource(params, prompt, true).Draw(row, position, other);
+    const auto here = TokenSource(params, prompt, {}, false).Draw(row, position, sampler);
+    const auto there = TokenSource(params, prompt, {}, true).Draw(row, position, other);
     EXPECT_EQ(here->token, there->token);
     drawn.push_back(here->token);
   }
@@ -232,7 +232,7 @@ TEST(TokenSource, DrawsTheSameWhoeverDraws) {
 }
 
 TEST(TokenSource, PassesASamplingErrorOn) {
-  TokenSource source({}, std::vector<TokenId>{1}, false);
+  TokenSource source({}, std::vector<TokenId>{1}, {}, false);
   Sampler sampler;
   const std::vector<float> row = {0, std::numeric_limits<float>::quiet_NaN()};
   EXPECT_EQ(source.Draw(row, 1, sampler).status().code(), absl::StatusCode::kInternal);

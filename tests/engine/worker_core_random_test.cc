@@ -45,7 +45,8 @@ class RandomWorker {
     uint64_t logits_hash = 0;
   };
   Literal Say(const GenerateRequest& request, int32_t choice, size_t count) {
-    TokenSource source(request.sampling, request.prompt, /*hash_logits=*/true, choice);
+    TokenSource source(request.sampling, request.prompt, bench_.tokenizer->end_of_generation(),
+                       /*hash_logits=*/true, choice);
     uint64_t chain = 0;
     for (const TokenId token : request.prompt) chain = ChainPool::Chain(chain, token);
     Literal said;

@@ -163,8 +163,8 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
         input_eager.chunks.push_back(eager.Chunk(s, token, 10 + s, 1));
         input_graph.chunks.push_back(graph.Chunk(s, token, 10 + s, 1));
       }
-      ASSERT_TRUE(eager.runner->Run(input_eager).ok());
-      ASSERT_TRUE(graph.runner->Run(input_graph).ok());
+      ASSERT_TRUE(eager.Run(input_eager).ok());
+      ASSERT_TRUE(graph.Run(input_graph).ok());
       for (int32_t row = 0; row < batch; ++row) EXPECT_EQ(eager.Row(row), graph.Row(row)) << batch;
     }
     EXPECT_EQ(eager.runner->graph_replays(), 0);
@@ -182,7 +182,7 @@ TEST(LlamaRunner, PaddingTouchesNobodysKv) {
   runner.Decode(1, TinyTokens(30, 8), 20, 64);  // 19 steps with 15 padded rows each
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, std::span(tokens).subspan(39), 39, 1));
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   EXPECT_EQ(runner.Row(0), expected[0]);
 }
 
@@ -193,7 +193,7 @@ TEST(LlamaRunner, AChunkYieldsTheLogitsOfItsLastRows) {
   TinyRunner runner(model, {});
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 5));
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   for (int32_t row = 0; row < 5; ++row) EXPECT_EQ(runner.Row(row), expected[row]) << row;
 }
 
@@ -205,16 +205,16 @@ TEST(LlamaRunner, AStepThatNobodyWantsStopsAtTheNextOpAndLeavesNothingBehind) {
   std::vector<int64_t>& ops = runner.device.rows();
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   const size_t whole = ops.size();
   ASSERT_GT(whole, 8u * model.config.layers);
   for (size_t most = 0; most <= whole; ++most) {
     ops.clear();
     input.wanted = [&] { return ops.size() < most ? 1 : 0; };
-    EXPECT_EQ(runner.runner->Run(input).code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(runner.Run(input).code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(ops.size(), most);
     input.wanted = [] { return 1; };
-    ASSERT_TRUE(runner.runner->Run(input).ok());
+    ASSERT_TRUE(runner.Run(input).ok());
     EXPECT_EQ(runner.Row(0), expected[0]) << most;
   }
 }
@@ -229,17 +229,17 @@ TEST(LlamaRunner, ADecodeStepThatNobodyWantsStopsInsideItsGraph) {
   input.chunks.push_back(runner.Chunk(0, std::span(tokens).subspan(29), 29, 1));
   int asked = 0;
   input.wanted = [&] { return ++asked, 1; };
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   const int whole = asked;
   ASSERT_GT(whole, 8 * model.config.layers) << "before every op";
   for (int most = 1; most < whole; ++most) {
     asked = 0;
     input.wanted = [&] { return ++asked >= most ? 0 : 1; };
-    EXPECT_EQ(runner.runner->Run(input).code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(runner.Run(input).code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(asked, most + 1) << "no op, but a last look";
   }
   input.wanted = nullptr;
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   EXPECT_EQ(runner.Row(0), expected[0]);
   EXPECT_EQ(runner.runner->graph_replays(), whole + 1);
 }
@@ -262,13 +262,13 @@ TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
   input.chunks.push_back(runner.Chunk(2, third, 0, 1));
   const size_t whole = [&] {
     ops.clear();
-    EXPECT_TRUE(runner.runner->Run(input).ok());
+    EXPECT_TRUE(runner.Run(input).ok());
     return ops.size();
   }();
   for (size_t most = 0; most <= whole; ++most) {
     ops.clear();
     input.wanted = [&] { return ops.size() < most ? 3 : 2; };
-    ASSERT_TRUE(runner.runner->Run(input).ok());
+    ASSERT_TRUE(runner.Run(input).ok());
     EXPECT_EQ(runner.Row(0), first_rows[0]) << most;
     EXPECT_EQ(runner.Row(1), second_rows[0]) << most;
     EXPECT_EQ(ops.size(), whole);
@@ -276,7 +276,7 @@ TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
   }
   input.chunks.erase(input.chunks.begin(), input.chunks.begin() + 2);
   input.wanted = nullptr;
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   EXPECT_EQ(runner.Row(0), third_rows[0]);
 }
 
@@ -287,13 +287,13 @@ TEST(LlamaRunner, TellsWhenTheKvOfEachLayerIsWritten) {
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
   std::vector<int32_t> told;
-  input.kv_written = [&](int32_t layers) { told.push_back(layers); };
+  input.kv_written = [&](int32_t layers, int32_t) { told.push_back(layers); };
   input.wanted = [&] { return told.empty() ? 1 : 0; };
-  EXPECT_FALSE(runner.runner->Run(input).ok());
+  EXPECT_FALSE(runner.Run(input).ok());
   EXPECT_EQ(told, (std::vector<int32_t>{1}));
   told.clear();
   input.wanted = nullptr;
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   ASSERT_EQ(told.size(), static_cast<size_t>(model.config.layers));
   for (int32_t layer = 0; layer < model.config.layers; ++layer) EXPECT_EQ(told[layer], layer + 1);
 }
@@ -315,7 +315,7 @@ TEST(LlamaRunner, MixedBatchesGiveEachItsOwnRows) {
   input.chunks.push_back(runner.Chunk(3, first, 0, 0));
   input.chunks.push_back(runner.Chunk(1, std::span(second).subspan(6), 6, 1));
   input.chunks.push_back(runner.Chunk(2, third, 0, 2));
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   EXPECT_EQ(runner.Row(0), first_rows[0]);
   EXPECT_EQ(runner.Row(1), second_rows[0]);
   EXPECT_EQ(runner.Row(2), third_rows[0]);
@@ -329,10 +329,10 @@ TEST(LlamaRunner, PositionsMayDifferFromSlots) {
   TinyRunner runner(model, {.type = KvType::kF32});
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   const auto plain = runner.Row(0);
   input.chunks[0].begin_position = 50;  // all further on: the same but for rounding
-  ASSERT_TRUE(runner.runner->Run(input).ok());
+  ASSERT_TRUE(runner.Run(input).ok());
   const auto shifted = runner.Row(0);
   EXPECT_NE(plain, shifted);
   for (size_t t = 0; t < plain.size(); ++t) EXPECT_NEAR(plain[t], shifted[t], 1e-3) << t;
@@ -357,7 +357,7 @@ TEST(LlamaRunner, CopiedSlotsHoldAllThatATokenNeeds) {
       for (const int32_t sequence : {0, 1}) {
         input.chunks.push_back(runner.Chunk(sequence, std::span(tokens).subspan(27, 3), 27, 1));
       }
-      ASSERT_TRUE(runner.runner->Run(input).ok());
+      ASSERT_TRUE(runner.Run(input).ok());
       EXPECT_EQ(runner.Row(0), runner.Row(1));
     }
   }

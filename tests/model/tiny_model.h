@@ -116,8 +116,14 @@ class TinyRunner {
             .block_table = tables_[sequence],
             .logit_rows = logit_rows};
   }
+  absl::Status Run(const StepInput& input) {
+    StepInput step = input;
+    for (StepChunk& chunk : step.chunks) chunk.keeps_logits = true;
+    ASSIGN_OR_RETURN(last_step, RunStep(*runner, step));
+    return absl::OkStatus();
+  }
   std::vector<float> Row(int32_t row) const {
-    const auto logits = runner->Logits(row);
+    const auto logits = runner->Logits(last_step, row);
     return {logits.begin(), logits.end()};
   }
   // Logits behind each of the last `count` tokens: a prefill in chunks, then one at a time.
@@ -131,7 +137,7 @@ class TinyRunner {
       const bool last = begin + size >= prompt;
       StepInput input;
       input.chunks.push_back(Chunk(sequence, tokens.subspan(begin, size), begin, last ? 1 : 0));
-      EXPECT_TRUE(runner->Run(input).ok());
+      EXPECT_TRUE(Run(input).ok());
       if (last) rows.push_back(Row(0));
       begin += size;
     }
@@ -140,6 +146,7 @@ class TinyRunner {
 
   CountingDevice device;
   std::unique_ptr<LlamaRunner> runner;
+  StepId last_step;
 
  private:
   const int32_t blocks_each_;

@@ -164,7 +164,7 @@ void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
 }
 
 void SimRunner::Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
-                        const std::function<void(int32_t)>& kv_written) {
+                        const std::function<void(int32_t, int32_t)>& kv_written) {
   constexpr int32_t kOps = 2 * kSimLayers + 1;
   int32_t op = 0;
   const auto next_op = [&](StepRows& of) {
@@ -179,7 +179,7 @@ void SimRunner::Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
   for (int32_t layer = 0; layer < kSimLayers; ++layer) {
     WriteRows(layer, next_op(rows));
     if (kv_written && rows.Count() > 0) {
-      kv_written(layer + 1);
+      kv_written(layer + 1, rows.chunks());
       meanwhile_();
     }
     FoldVisible(layer, next_op(rows), table_width);
@@ -206,7 +206,7 @@ absl::Status SimRunner::CopyBlocks(std::span<const BlockCopy> copies) {
   return absl::OkStatus();
 }
 
-std::span<const float> SimRunner::Logits(int32_t row) const {
+std::span<const float> SimRunner::LogitsOf(int32_t row) const {
   return {buffers_->logits + int64_t{row} * kSimVocabulary, kSimVocabulary};
 }
 

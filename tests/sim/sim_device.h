@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "cache/kv_cache_spec.h"
+#include "model/inline_runner.h"
 #include "model/llama_config.h"
-#include "model/model_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
 #include "tests/sim/mutants.h"
@@ -26,21 +26,23 @@ namespace baton {
 
 KvGroupSpec SimKvGroup();
 
-class SimRunner final : public ModelRunner {
+class SimRunner final : public InlineRunner {
  public:
   // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block.
   SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& limits, Mutant mutant);
   ~SimRunner() override;
 
-  absl::Status Run(const StepInput& input) override;
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
-  std::span<const float> Logits(int32_t row) const override;
   // What other threads of the worker do while a step computes its next layer.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
   // Told before each of a step's ops which it is, of how many.
   void set_before_op(std::function<void(int32_t op, int32_t ops)> before_op) {
     before_op_ = std::move(before_op);
   }
+
+ protected:
+  absl::Status Run(const StepInput& input) override;
+  std::span<const float> LogitsOf(int32_t row) const override;
 
  private:
   class HeapDevice;
@@ -51,7 +53,7 @@ class SimRunner final : public ModelRunner {
 
   absl::Status RunStep(const StepInput& input);
   void Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
-               const std::function<void(int32_t)>& kv_written);
+               const std::function<void(int32_t, int32_t)>& kv_written);
   void WriteRows(int32_t layer, int64_t rows);
   void FoldVisible(int32_t layer, int64_t rows, int64_t table_width);
   std::byte* RowAt(int32_t layer, bool value, int64_t slot) const;

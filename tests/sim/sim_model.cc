@@ -82,7 +82,8 @@ SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& s
   uint64_t hidden = 0;
   for (const TokenId token : prompt) hidden = model.Append(token);
   Sampler sampler({kSimEndToken});
-  TokenSource source(sampling, prompt, /*hash_logits=*/true, choice);
+  TokenSource source(sampling, prompt, SimTokenizer().end_of_generation(),
+                     /*hash_logits=*/true, choice);
   SimAnswer answer;
   std::array<float, kSimVocabulary> logits;
   while (static_cast<int32_t>(answer.tokens.size()) < most) {

@@ -1,0 +1,42 @@
+// How a step draws one token from a row of its logits.
+//
+// It covers what a device can do with the row alone: temperature, top_k, top_p, min_p, and values
+// added to single logits. Penalties need the host's counts and are no part of it (model/sampler.h).
+//
+// Thread safety: plain data.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/strong_int.h"
+#include "kernels/row_draw.h"
+#include "model/sampling_params.h"
+
+namespace baton {
+
+// Fields mean what they mean in SamplingParams.
+struct TokenDraw {
+  int32_t row = 0;  // among the chunk's rows of logits
+  float temperature = 1.0f;
+  int32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  DrawKey key;
+  std::span<const LogitAddition> additions;  // added in this order, before the temperature
+
+  DrawRule rule() const {
+    return {.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+  }
+};
+
+inline TokenDraw DrawAs(const SamplingParams& params, const DrawKey& key) {
+  return {.temperature = params.temperature,
+          .top_k = params.top_k,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .key = key,
+          .additions = {}};
+}
+
+}  // namespace baton
