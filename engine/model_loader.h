@@ -43,7 +43,7 @@ struct LoadedModel {
   // For people.
   std::string Description(int32_t context_length) const;
 };
-// Reads the settings `model`, `threads`, `instruction_set` and `architectures`. Errors of
+// Reads the settings `model`, `device`, `threads`, `instruction_set` and `architectures`. Errors of
 // ReadModelInfo; Unimplemented: a model with another number of KV groups than one.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 

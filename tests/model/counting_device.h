@@ -58,6 +58,12 @@ class CountingOps final : public Ops {
                 const Activations& out) const override {
     ops_.Quantize(stream, x, Count(tokens, tokens), cols, out);
   }
+  void Sample(Stream& stream, const SampleArgs& args) const override {
+    ops_.Sample(stream, Count(args, args.count));
+  }
+  void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override {
+    ops_.FeedDrawnTokens(stream, Count(args, args.tokens));
+  }
 
   std::vector<int64_t>& rows() { return rows_; }
 
