@@ -39,6 +39,13 @@ absl::Status KvCacheManager::CheckConservation() const {
   for (const auto& [id, kv] : sequences_) {
     if (absl::Status status = CheckSequence(id, kv); !status.ok()) return status;
     for (const BlockId block : kv.table) ++tables[block.value()];
+    for (const auto& window : windows_) {
+      absl::Status status = window->CheckSequence(id, kv.committed, kv.table, kv.shared_blocks);
+      if (!status.ok()) return status;
+    }
+  }
+  for (const auto& window : windows_) {
+    if (absl::Status status = window->CheckConservation(); !status.ok()) return status;
   }
   for (int32_t i = 0; i < allocator_.capacity(); ++i) {
     const BlockId block(i);
@@ -54,11 +61,13 @@ absl::Status KvCacheManager::CheckConservation() const {
   return absl::OkStatus();
 }
 
-absl::Status KvCacheManager::CheckTransferHolds(std::span<const BlockId> held) const {
-  std::vector<uint32_t> owned(allocator_.capacity());
+absl::Status KvCacheManager::CheckTransferHolds(std::span<const BlockId> held,
+                                                int32_t group) const {
+  const BlockAllocator& pool = Blocks(group);
+  std::vector<uint32_t> owned(pool.capacity());
   for (const BlockId block : held) ++owned[block.value()];
-  for (int32_t i = 0; i < allocator_.capacity(); ++i) {
-    const uint32_t holds = allocator_.holds(BlockId(i), BlockHolder::kTransfer);
+  for (int32_t i = 0; i < pool.capacity(); ++i) {
+    const uint32_t holds = pool.holds(BlockId(i), BlockHolder::kTransfer);
     if (holds == owned[i]) continue;
     return absl::InternalError(
         StrCat("block ", i, " has ", holds, " transfer holds, transfers own ", owned[i]));

@@ -95,7 +95,7 @@ TEST_F(KvCacheManagerTest, WithEqualPrioritiesPriorityEvictsAsLruDoes) {
         cache->Commit(id, std::span(units).subspan(*matched));
         if (step % 3 == 0) cache->InsertCommitted(id);
         if (step % 7 == 0) {
-          sent = cache->HoldPrefix(kSpace, units, 0);
+          sent = cache->HoldPrefix(kSpace, units, 0).blocks;
           cache->ReleaseTransferHold(sent);
         }
       }
@@ -122,7 +122,7 @@ TEST_F(KvCacheManagerTest, SendingAPrefixAwayMakesItNoMoreImportant) {
     cache.Commit(id, Units(8, first));
     cache.Release(id, true);
   }
-  cache.ReleaseTransferHold(cache.HoldPrefix(kSpace, Units(8), 0));
+  cache.ReleaseTransferHold(cache.HoldPrefix(kSpace, Units(8), 0).blocks);
   Run(cache, SequenceId(3), Units(24, 200));
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 0);
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 8);
