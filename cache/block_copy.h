@@ -9,11 +9,12 @@
 
 namespace baton {
 
-// Slots [0, tokens) of block `from` are to be copied into block `to`.
+// Slots [0, tokens) of block `from` are to be copied into block `to`, both of KV group `group`.
 struct BlockCopy {
   BlockId from;
   BlockId to;
   int32_t tokens;
+  int32_t group = 0;
   bool operator==(const BlockCopy&) const = default;
 };
 

@@ -14,8 +14,17 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
     : options_(options),
       clock_(clock),
       allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
-      tree_(options.block_size, &allocator_, options.eviction_policy, options.hash_seed) {
+      tree_(options.block_size, &allocator_, options.eviction_policy, options.hash_seed),
+      resize_(&allocator_, &tree_),
+      trace_(options.record_trace, clock) {
   CHECK_GE(options.num_blocks, 1);
+  CHECK_LT(options.windows.size(), size_t{kMaxKvGroups});
+  for (const WindowPoolOptions& window : options.windows) {
+    windows_.push_back(std::make_unique<WindowTables>(
+        groups(), window, options.block_size, options.max_step_tokens, allocator_.capacity(),
+        options.eviction_policy));
+    tree_.AddWindow(&windows_.back()->cache());
+  }
   if (publishes()) tree_.PublishTo(&events_);
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&
         std::has_single_bit(static_cast<uint32_t>(options.block_size)))
@@ -87,8 +96,16 @@ absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cach
   kv.cache_namespace = NamespaceOf(id, cache_namespace);
   if (!options_.paged) {
     if (absl::Status status = BeginRun(kv, max_tokens); !status.ok()) return status;
+    const auto run = static_cast<int32_t>(kv.table.size());
+    if (absl::Status status = BeginWindowRuns(id, run); !status.ok()) {
+      allocator_.ReleaseHolds(kv.table, BlockHolder::kSequence);
+      return status;
+    }
   } else if (caches()) {
     BeginMatch(kv, units, priority);
+  }
+  if (options_.paged) {
+    for (const auto& window : windows_) window->Begin(id, kv.table, priority);
   }
   ++totals_.lookups;
   totals_.lookup_tokens += static_cast<int64_t>(units.size());
@@ -104,10 +121,16 @@ absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cach
 
 absl::Status KvCacheManager::Reserve(SequenceId id, int32_t tokens) {
   SequenceKv& kv = Get(id);
-  const int32_t more = std::max(0, BlocksFor(tokens) - static_cast<int32_t>(kv.table.size()));
-  const bool copies = tokens > kv.committed && WritesSharedBlock(kv);
-  const int32_t missing = more + (copies ? 1 : 0);
+  if (!windows_.empty()) return ReserveAll(id, tokens, /*imports=*/false);
+  const Missing missing = MissingFor(kv, tokens);
+  return missing.blocks == 0 ? absl::OkStatus() : ReserveFull(id, kv, tokens, missing);
+}
+
+absl::Status KvCacheManager::ReserveFull(SequenceId id, SequenceKv& kv, int32_t tokens,
+                                         Missing lacking) {
+  const auto [missing, copies] = lacking;
   if (missing == 0) return absl::OkStatus();
+  const int32_t more = missing - (copies ? 1 : 0);
   if (!options_.paged) {
     return absl::ResourceExhaustedError(StrCat(tokens, " tokens exceed the contiguous run of ",
                                                kv.table.size() * options_.block_size));
@@ -153,6 +176,7 @@ void KvCacheManager::InsertFullBlocks(SequenceId id) {
     allocator_.ReleaseHold(own[i], BlockHolder::kSequence);
   }
   kv.private_units.erase(kv.private_units.begin(), kv.private_units.begin() + units.size());
+  for (const auto& window : windows_) window->Insert(id, kv.shared_blocks, blocks);
   kv.shared_blocks = full_blocks;
   Trace(AllocationEvent::Kind::kInsert, id, kv.committed, count - present);
 }
@@ -163,6 +187,10 @@ void KvCacheManager::Truncate(SequenceId id, int32_t tokens) {
   kv.committed = std::min(kv.committed, tokens);
   if (caches()) kv.private_units.resize(kv.committed - shared_tokens(id));
   const size_t kept = BlocksFor(tokens);
+  for (const auto& window : windows_) {
+    const auto blocks = static_cast<int32_t>(std::min(kept, kv.table.size()));
+    window->Truncate(id, kv.committed, blocks);
+  }
   if (!options_.paged || kept >= kv.table.size()) return;
   const auto dropped = std::span(kv.table).subspan(kept);
   allocator_.ReleaseHolds(dropped, BlockHolder::kSequence);
@@ -189,8 +217,8 @@ void KvCacheManager::End(SequenceId id, bool forget) {
   } else {
     kv.lock.Drop();
   }
-  earlier_.erase(id);
-  RetireCached();
+  for (const auto& window : windows_) window->Release(id);
+  resize_.Ended(id);
   Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(kv.table.size()));
   KeepWaterMarks(id, kv.committed);
 }
@@ -201,6 +229,10 @@ absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
   CHECK(!sequences_.contains(child)) << "sequence " << child << " has begun already";
   if (!options_.paged) {
     return absl::FailedPreconditionError("a contiguous sequence cannot share its run with a fork");
+  }
+  for (const auto& window : windows_) {
+    absl::Status status = window->CheckRoomToFork(parent, Get(parent).committed);
+    if (!status.ok()) return status;
   }
   // Then full blocks are shared through the tree, and at most a part-full one directly.
   if (caches()) InsertFullBlocks(parent);
@@ -213,17 +245,12 @@ absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
   kv.private_units = from.private_units;
   if (from.lock) kv.lock = tree_.Duplicate(from.lock);
   allocator_.AddHolds(kv.table, BlockHolder::kSequence);
-  if (earlier_.contains(parent)) earlier_.insert(child);  // it has blocks of that time
+  for (const auto& window : windows_) window->Fork(parent, child, kv.committed);
+  resize_.Forked(parent, child);
   const int32_t committed = kv.committed, blocks = static_cast<int32_t>(kv.table.size());
   sequences_.emplace(child, std::move(kv));
   Trace(AllocationEvent::Kind::kMatch, child, committed, blocks);
   return absl::OkStatus();
-}
-
-bool KvCacheManager::WritesSharedBlock(const SequenceKv& kv) const {
-  if (kv.committed % options_.block_size == 0) return false;
-  const BlockId tail = kv.table[kv.committed / options_.block_size];
-  return allocator_.holds(tail, BlockHolder::kSequence) > 1;
 }
 
 void KvCacheManager::CopyOnWrite(SequenceKv& kv) {
@@ -240,6 +267,10 @@ bool KvCacheManager::Contains(SequenceId id) const { return sequences_.contains(
 
 std::span<const BlockId> KvCacheManager::BlockTable(SequenceId id) const { return Get(id).table; }
 
+std::span<const BlockId> KvCacheManager::BlockTable(SequenceId id, int32_t group) const {
+  return group == 0 ? BlockTable(id) : windows_[group - 1]->Table(id);
+}
+
 int32_t KvCacheManager::committed(SequenceId id) const { return Get(id).committed; }
 
 int32_t KvCacheManager::capacity(SequenceId id) const {
@@ -250,163 +281,6 @@ int32_t KvCacheManager::matched(SequenceId id) const { return Get(id).matched; }
 
 int32_t KvCacheManager::shared_tokens(SequenceId id) const {
   return Get(id).shared_blocks * options_.block_size;
-}
-
-// ---- transfers ----------------------------------------------------------------------------------
-
-void KvCacheManager::Pin(std::span<const BlockId> blocks, BlockHolder holder) {
-  for (const BlockId block : blocks) {
-    allocator_.AddHold(block, holder);
-    if (allocator_.pins(block) == 1) tree_.PinBlock(block);
-  }
-}
-
-void KvCacheManager::Unpin(std::span<const BlockId> blocks, BlockHolder holder) {
-  for (const BlockId block : blocks) {
-    allocator_.ReleaseHold(block, holder);
-    if (allocator_.pins(block) == 0) tree_.UnpinBlock(block);
-  }
-  RetireCached();
-}
-
-void KvCacheManager::HoldForTransfer(std::span<const BlockId> blocks) {
-  Pin(blocks, BlockHolder::kTransfer);
-}
-
-void KvCacheManager::ReleaseTransferHold(std::span<const BlockId> blocks) {
-  Unpin(blocks, BlockHolder::kTransfer);
-}
-
-void KvCacheManager::HoldForStep(std::span<const BlockId> blocks) {
-  Pin(blocks, BlockHolder::kStep);
-}
-
-void KvCacheManager::ReleaseStepHold(std::span<const BlockId> blocks) {
-  Unpin(blocks, BlockHolder::kStep);
-}
-
-// ---- the pool -----------------------------------------------------------------------------------
-
-int32_t KvCacheManager::available_blocks() const {
-  return std::max(0, allocator_.free_count() + tree_.evictable_blocks() - allocator_.retiring());
-}
-
-absl::Status KvCacheManager::Resize(int32_t blocks) {
-  if (blocks < 1 || blocks > allocator_.capacity()) {
-    return absl::InvalidArgumentError(
-        StrCat("a pool of ", blocks, " blocks; [1, ", allocator_.capacity(), "] is allowed"));
-  }
-  allocator_.Resize(blocks);
-  earlier_.clear();
-  for (const auto& [id, kv] : sequences_) earlier_.insert(id);
-  forgot_popular_ = false;
-  if (allocator_.retiring() > 0) tree_.EvictFrom(BlockId(blocks));
-  RetireCached();
-  return absl::OkStatus();
-}
-
-// Frees what is cached behind the end of the pool and nobody uses. What is still cached there when
-// no earlier sequence lives is used by later ones, and cut off from those to come; nothing new can
-// come to be cached there then.
-void KvCacheManager::RetireCached() {
-  if (allocator_.retiring() == 0) return;
-  if (tree_.HasUnlockedBehind()) tree_.EvictFrom(BlockId(num_blocks()));
-  if (!earlier_.empty() || forgot_popular_) return;
-  forgot_popular_ = true;
-  for (int32_t i = num_blocks(); i < max_blocks(); ++i) {
-    if (!tree_.ContainsBlock(BlockId(i))) continue;
-    tree_.Clear();
-    return;
-  }
-}
-
-std::vector<BlockRange> KvCacheManager::RetiredBlocks() const {
-  std::vector<BlockRange> runs;
-  for (int32_t i = num_blocks(); i < max_blocks(); ++i) {
-    if (!allocator_.is_free(BlockId(i))) continue;
-    if (runs.empty() || runs.back().end < i) runs.push_back({.begin = i, .end = i});
-    runs.back().end = i + 1;
-  }
-  return runs;
-}
-
-int32_t KvCacheManager::blocks_in_transfer() const { return allocator_.Account().in_transfer; }
-
-int32_t KvCacheManager::BlocksFor(int32_t tokens) const {
-  return static_cast<int32_t>((int64_t{tokens} + options_.block_size - 1) / options_.block_size);
-}
-
-int32_t KvCacheManager::BlocksToAdmit(CacheNamespace cache_namespace,
-                                      std::span<const CacheUnit> units, int32_t max_tokens,
-                                      SequenceId id) const {
-  if (!options_.paged) return BlocksFor(max_tokens);
-  const int32_t blocks = BlocksFor(static_cast<int32_t>(units.size()));
-  const RadixPeek peek = tree_.Peek(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units));
-  if (peek.blocks < MinMatchBlocks()) return blocks;
-  return blocks - peek.blocks + peek.evictable_blocks;
-}
-
-int32_t KvCacheManager::PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                                  SequenceId id) const {
-  const RadixPeek peek = tree_.Peek(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units));
-  return peek.blocks < MinMatchBlocks() ? 0 : peek.blocks * options_.block_size;
-}
-
-// Evicts until `blocks` are free. REQUIRES: available_blocks() >= blocks.
-void KvCacheManager::MakeFree(SequenceId id, int32_t committed, int32_t blocks) {
-  int32_t evicted = 0;
-  while (allocator_.free_count() < blocks) {
-    const int32_t more = tree_.Evict(blocks - allocator_.free_count());
-    CHECK_GT(more, 0) << "fewer blocks were evictable than counted";
-    evicted += more;
-  }
-  if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
-}
-
-void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
-  const int32_t used = num_blocks() - allocator_.free_count();
-  if (used <= options_.high_water * num_blocks()) return;
-  const int32_t excess = used - static_cast<int32_t>(options_.low_water * num_blocks());
-  const int32_t evicted = tree_.Evict(std::min(excess, tree_.evictable_blocks()));
-  if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
-}
-
-std::vector<std::string> KvCacheManager::SnapshotKvEvents() const {
-  CHECK(publishes());
-  KvEventBatcher all;
-  tree_.PublishAll(all);
-  std::vector<std::string> parts = all.Take();
-  if (parts.empty()) parts.push_back(EncodeKvEvents({}));
-  return parts;
-}
-
-KvCacheStats KvCacheManager::Stats() const {
-  const RadixStats tree = tree_.Stats();
-  KvCacheStats stats = totals_;
-  stats.blocks = allocator_.Account();
-  stats.evictable = tree.evictable_blocks;
-  stats.evictions = tree.evictions;
-  stats.evicted_blocks = tree.evicted_blocks;
-  stats.evicted_tokens = tree.evicted_blocks * options_.block_size;
-  stats.radix_nodes = tree.nodes;
-  for (const auto& [id, kv] : sequences_) {
-    stats.reserved_slots += int64_t{options_.block_size} * static_cast<int64_t>(kv.table.size());
-    stats.committed_slots += kv.committed;
-  }
-  return stats;
-}
-
-void KvCacheManager::Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens,
-                           int32_t blocks) {
-  if (!options_.record_trace) return;
-  if (trace_.size() == 2 * kTraceEvents)
-    trace_.erase(trace_.begin(), trace_.begin() + kTraceEvents);
-  trace_.push_back({.time_us = clock_->NowUs(),
-                    .kind = kind,
-                    .sequence = id,
-                    .tokens = tokens,
-                    .blocks = blocks,
-                    .free_after = allocator_.free_count()});
 }
 
 }  // namespace baton

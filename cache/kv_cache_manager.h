@@ -15,6 +15,13 @@
 //     fails. Past the high-water mark they are evicted ahead of need, down to the low-water mark.
 //  5. A sequence only ever writes blocks that no other sequence holds.
 //
+// A model with sliding windows has more KV groups (kv_cache_spec.h). Group 0 has full attention and
+// is what the prefix tree, matches and KV events speak of; `options.windows` are groups 1, 2, ...,
+// each with its pool and a table per sequence (window_tables.h). A match ends where every window is
+// whole. Blocks that slid out of a window are freed when a step is committed (FreeBehindWindows).
+// Every figure and every hold without a group is group 0's. A cache without windows pays for none
+// of this but an empty vector.
+//
 // Kinds (CacheKind) differ in who may find a sequence's KV again: nobody, itself after a
 // preemption, or every request of its namespace. Contiguous mode (`paged` false) gives a sequence
 // one run of blocks at Begin, sized for its largest length, and is naive: what paging saves, and
@@ -26,6 +33,7 @@
 // Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -36,15 +44,19 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cache/allocation_trace.h"
 #include "cache/block_allocator.h"
 #include "cache/block_copy.h"
+#include "cache/block_counts.h"
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
 #include "cache/index/kv_event_batcher.h"
+#include "cache/kv_cache_spec.h"
+#include "cache/pool_resize.h"
 #include "cache/radix_tree.h"
+#include "cache/window_tables.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
 
@@ -72,12 +84,31 @@ struct KvCacheOptions {
   double low_water = 1.0;
   bool kv_events = false;     // tell of what is cached (TakeKvEvents); of kind radix alone
   bool record_trace = false;  // keep an allocation trace for `inspect` (bounded)
+  // Groups 1, 2, ...: at most kMaxKvGroups - 1 of them.
+  std::vector<WindowPoolOptions> windows = {};
+  // With windows: how many tokens of one sequence may be in steps that are not committed.
+  int32_t max_step_tokens = 512;
 };
 
-struct BlockRange {
-  int32_t begin = 0;
-  int32_t end = 0;  // exclusive
-  bool operator==(const BlockRange&) const = default;
+// The window groups of a spec, without their pools' sizes. Refuses what CheckKvCacheSpec refuses.
+absl::StatusOr<std::vector<WindowPoolOptions>> WindowsOf(const KvCacheSpec& spec);
+
+struct WindowStats {
+  BlockAllocator::Accounting blocks;
+  int32_t evictable = 0;       // cached, without a sequence or transfer
+  int32_t charged = 0;         // the most that the live sequences will hold at once
+  int64_t evicted_blocks = 0;  // ever
+};
+
+// Cached blocks with a transfer's hold: of group 0, and of each window those that the boundary at
+// their end needs.
+struct HeldBlocks {
+  std::vector<BlockId> blocks;
+  struct Window {
+    int32_t first = 0;  // number of blocks[0] on the path
+    std::vector<BlockId> blocks;
+  };
+  std::vector<Window> windows;
 };
 
 struct KvCacheStats {
@@ -95,6 +126,7 @@ struct KvCacheStats {
   // fragmentation).
   int64_t reserved_slots = 0;
   int64_t committed_slots = 0;
+  std::vector<WindowStats> windows;  // groups 1, 2, ...
 
   // Share of the requests that found something, and of all tokens those found; 0 before the first.
   double request_hit_rate() const {
@@ -107,25 +139,12 @@ struct KvCacheStats {
   }
 };
 
-// One line of the allocation trace: what a sequence took or gave at which length, and what was free
-// after.
-struct AllocationEvent {
-  enum class Kind : uint8_t { kMatch, kReserve, kInsert, kEvict, kRelease };
-  int64_t time_us;
-  Kind kind;
-  SequenceId sequence;
-  int32_t tokens;  // committed tokens, or tokens matched
-  int32_t blocks;  // how many
-  int32_t free_after;
-};
-inline constexpr size_t kTraceEvents = 4096;
-
 class KvCacheManager {
  public:
   // REQUIRES: options valid (num_blocks >= 1, max_blocks 0 or at least that, block_size a power of
-  // two in [1,128], naive if not paged, 0 < low_water <= high_water <= 1).
+  // two in [1,128], naive if not paged, 0 < low_water <= high_water <= 1; windows as WindowTables).
   KvCacheManager(const KvCacheOptions& options, const Clock* clock);
-  // Live sequences are released; REQUIRES: no transfer hold is left.
+  // Live sequences are released; REQUIRES: no hold of a transfer or a step is left.
   ~KvCacheManager();
   KvCacheManager(const KvCacheManager&) = delete;
   KvCacheManager& operator=(const KvCacheManager&) = delete;
@@ -141,26 +160,36 @@ class KvCacheManager {
 
   // Starts a sequence for a prefix that comes from another worker's cache: `units` in whole blocks.
   // Locks what is cached of them already, which counts as no lookup, and reserves the rest; both
-  // numbers and nothing taken when that would leave fewer than `spare_blocks` to be had
-  // (ResourceExhausted). FailedPrecondition where requests share no prefixes. Returns the tokens
-  // that are cached; the rest is committed as it comes, then InsertCommitted and Release as ever.
-  // Cached prefixes get at least this priority. REQUIRES: id is new; units.size() is a multiple of
-  // the block size.
+  // numbers and nothing taken when that would leave fewer than `spare_blocks` to be had in any
+  // group (ResourceExhausted). FailedPrecondition where requests share no prefixes. Returns the
+  // tokens that are cached; the rest is committed as it comes, then InsertCommitted and Release as
+  // ever. Cached prefixes get at least this priority. REQUIRES: id is new; units.size() is a
+  // multiple of the block size.
   absl::StatusOr<int32_t> BeginImport(SequenceId id, CacheNamespace cache_namespace,
                                       std::span<const CacheUnit> units, int32_t spare_blocks,
                                       int32_t priority = 0);
   // The cached blocks of the longest prefix of `units`, from block `first_block` on, each with a
   // transfer's hold: for another worker's cache. Counts as a use of the prefix, not as a lookup.
-  std::vector<BlockId> HoldPrefix(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                                  int32_t first_block);
+  // Empty if a window's blocks are promised to sequences.
+  HeldBlocks HoldPrefix(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                        int32_t first_block);
 
   // Makes room for `tokens` slots in total, evicting as needed. ResourceExhausted, with both
-  // numbers and nothing taken, when the pool cannot give them. May add a copy to TakeCopies.
+  // numbers and nothing taken, when the pool cannot give them. May add copies to TakeCopies.
+  // Windows get blocks for slots [committed, committed + max_step_tokens) alone, and a promise for
+  // the rest: with windows, call it again before each step with the same `tokens`. It then fails
+  // only after a window's pool shrank, or while a transfer reads what slid out of it.
   absl::Status Reserve(SequenceId id, int32_t tokens);
+  // The same for KV that comes from elsewhere: windows get blocks for what the token behind
+  // `tokens` sees.
+  absl::Status ReserveForImport(SequenceId id, int32_t tokens);
+  // The longest boundary in [committed, tokens] whose windows the sequence can hold: how much of an
+  // import may be committed. `tokens` itself without windows.
+  int32_t WholeBoundary(SequenceId id, int32_t tokens) const;
 
   // Starts `child` with all that `parent` has committed, sharing its blocks. Inserts the parent's
   // full blocks first (InsertCommitted's rule on block tables). FailedPrecondition in contiguous
-  // mode. REQUIRES: parent exists, child is new.
+  // mode, ResourceExhausted without room in a window. REQUIRES: parent exists, child is new.
   absl::Status Fork(SequenceId parent, SequenceId child);
   // Copies that Reserve asked for since the last call, to be made in this order, all of them,
   // before the next step writes, a transfer into newly reserved blocks is posted or memory of
@@ -177,9 +206,16 @@ class KvCacheManager {
   // table: a transfer or a step that reads a swapped block needs its own hold on it, and both
   // copies hold the same bytes. O(1) while no further block is full.
   void InsertCommitted(SequenceId id);
+  // Frees the window blocks that no token to come can see. Called when a step is committed, behind
+  // InsertCommitted: what is inserted stays cached when the sequence lets go of it. Steps that
+  // still run read none of it, since their tokens are all behind the committed ones.
+  void FreeBehindWindows(SequenceId id) {
+    for (const auto& window : windows_) FreeBehind(*window, id);
+  }
 
   // Drops tokens behind `tokens` (speculation); frees whole blocks behind (a contiguous run stays).
-  // REQUIRES: tokens >= shared_tokens(id): blocks in the tree are read-only.
+  // REQUIRES: tokens >= least_tokens(id): blocks in the tree are read-only, and what slid out of a
+  // window is gone.
   void Truncate(SequenceId id, int32_t tokens);
 
   // The one exit. With `keep`, committed full blocks stay cached; without, only those that were
@@ -190,45 +226,58 @@ class KvCacheManager {
   void Preempt(SequenceId id);
 
   bool Contains(SequenceId id) const;
-  std::span<const BlockId> BlockTable(
-      SequenceId id) const;  // valid until the next call on this manager
+  // Valid until the next call on this manager. In a window's table, entries outside of the window
+  // are kNoBlock.
+  std::span<const BlockId> BlockTable(SequenceId id) const;
+  std::span<const BlockId> BlockTable(SequenceId id, int32_t group) const;
   int32_t committed(SequenceId id) const;
   int32_t capacity(SequenceId id) const;       // slots reserved
   int32_t matched(SequenceId id) const;        // tokens found at Begin
   int32_t shared_tokens(SequenceId id) const;  // tokens in blocks of the prefix tree
+  int32_t least_tokens(SequenceId id) const;   // that Truncate may go back to
 
-  // A transfer's own hold on blocks: outlives the sequence.
-  void HoldForTransfer(std::span<const BlockId> blocks);
-  void ReleaseTransferHold(std::span<const BlockId> blocks);
-  // A step's own hold on blocks: a step that runs may still read or write them, though their
-  // sequence has ended or has others by now.
-  void HoldForStep(std::span<const BlockId> blocks);
-  void ReleaseStepHold(std::span<const BlockId> blocks);
+  // A transfer's own hold on blocks of a group: outlives the sequence. REQUIRES: no kNoBlock.
+  void HoldForTransfer(std::span<const BlockId> blocks, int32_t group = 0);
+  void ReleaseTransferHold(std::span<const BlockId> blocks, int32_t group = 0);
+  // A step's own hold on blocks of a group: a step that runs may still read or write them, though
+  // their sequence has ended or has others by now. REQUIRES: no kNoBlock.
+  void HoldForStep(std::span<const BlockId> blocks, int32_t group = 0);
+  void ReleaseStepHold(std::span<const BlockId> blocks, int32_t group = 0);
 
-  int32_t num_blocks() const { return allocator_.limit(); }
-  int32_t max_blocks() const { return allocator_.capacity(); }
-  // Grows or shrinks the pool to `blocks`. Shrinking gives up free and cached blocks behind the new
-  // end at once, those in use when their users are done: retiring_blocks counts these, and at zero
-  // the memory there is idle. Sequences that begin later may match a prefix behind the end as long
-  // as one of the earlier sequences lives; with the last of these the whole cache is forgotten if
-  // it still reaches behind the end, so that no prefix can keep blocks from retiring by being
-  // popular. InvalidArgument, with the range, outside [1, max_blocks].
-  absl::Status Resize(int32_t blocks);
-  int32_t retiring_blocks() const { return allocator_.retiring(); }
-  // Blocks [begin, end) behind the end of the pool that nobody holds, in runs: their memory may go.
-  // O(blocks behind the end).
-  std::vector<BlockRange> RetiredBlocks() const;
+  int32_t groups() const { return 1 + static_cast<int32_t>(windows_.size()); }
+  int32_t num_blocks(int32_t group = 0) const { return Blocks(group).limit(); }
+  int32_t max_blocks(int32_t group = 0) const { return Blocks(group).capacity(); }
+  // Grows or shrinks a group's pool to `blocks`. Shrinking gives up free and cached blocks behind
+  // the new end at once, those in use when their users are done (pool_resize.h, window_cache.h):
+  // retiring_blocks counts these, and at zero the memory there is idle. The caller chooses how
+  // groups share memory. InvalidArgument, with the range, outside [1, max_blocks].
+  absl::Status Resize(int32_t blocks, int32_t group = 0);
+  int32_t retiring_blocks(int32_t group = 0) const { return Blocks(group).retiring(); }
+  // Blocks [begin, end) behind the end of the pool that have no holder, in runs: their memory may
+  // go. O(blocks behind the end).
+  std::vector<BlockRange> RetiredBlocks(int32_t group = 0) const {
+    return baton::RetiredBlocks(Blocks(group));
+  }
   // How many blocks a new sequence could get: free + evictable, less what retires.
   int32_t available_blocks() const;
-  int32_t blocks_in_transfer() const;
-  // Blocks that steps hold and neither a sequence nor a transfer nor the cache.
-  int32_t step_blocks() const { return allocator_.Account().step; }
-  int32_t BlocksFor(int32_t tokens) const;
-  // What Begin with these units and Reserve of them all would take out of available_blocks: blocks
+  // The same for every group. A window's are those that it has not promised to live sequences.
+  BlockCounts AvailableBlocks() const;
+  BlockCounts PoolBlocks() const;  // num_blocks of every group
+  // `count` blocks of every group that there is.
+  BlockCounts OfEveryGroup(int32_t count) const;
+  int32_t blocks_in_transfer() const;  // of all groups
+  // Blocks of all groups that steps hold and neither a sequence nor a transfer nor the cache.
+  int32_t step_blocks() const;
+  int32_t BlocksFor(int32_t tokens) const {
+    return static_cast<int32_t>((int64_t{tokens} + options_.block_size - 1) / options_.block_size);
+  }
+  // The most blocks of each group that a sequence of `tokens` tokens holds at once.
+  BlockCounts BlocksToHold(int32_t tokens) const;
+  // What Begin with these units and Reserve of them all would take out of AvailableBlocks: blocks
   // to allocate, and cached ones that the match would lock. Without effect. With chunk-only the id
   // says whose prefixes count.
-  int32_t BlocksToAdmit(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
-                        int32_t max_tokens, SequenceId id = SequenceId()) const;
+  BlockCounts BlocksToAdmit(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                            int32_t max_tokens, SequenceId id = SequenceId()) const;
   // Longest cached prefix, in tokens, without locking or counting it.
   int32_t PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                     SequenceId id = SequenceId()) const;
@@ -254,14 +303,14 @@ class KvCacheManager {
   // The prefix tree as text, at most max_nodes lines (RadixTree::Dump).
   std::string DumpCache(int64_t max_nodes) const { return tree_.Dump(max_nodes); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
-  const std::vector<AllocationEvent>& trace() const { return trace_; }
+  const std::vector<AllocationEvent>& trace() const { return trace_.events(); }
   // Recounts allocator, tree and tables against each other: Internal, with the numbers, names what
   // differs. O(blocks + nodes).
   absl::Status CheckConservation() const;
   // The same for transfers' holds: `held` names each block as often as its transfers hold it.
-  absl::Status CheckTransferHolds(std::span<const BlockId> held) const;
+  absl::Status CheckTransferHolds(std::span<const BlockId> held, int32_t group = 0) const;
   // The same for steps' holds.
-  absl::Status CheckStepHolds(std::span<const BlockId> held) const;
+  absl::Status CheckStepHolds(std::span<const BlockId> held, int32_t group = 0) const;
   const KvCacheOptions& options() const { return options_; }
 
  private:
@@ -284,31 +333,54 @@ class KvCacheManager {
   void BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units, int32_t priority);
   void Adopt(SequenceKv& kv, RadixMatch match);
   // Whether the next write of this sequence hits a part-full block that another sequence holds.
-  bool WritesSharedBlock(const SequenceKv& kv) const;
+  bool WritesSharedBlock(const SequenceKv& kv) const {
+    if (kv.committed % options_.block_size == 0) return false;
+    const BlockId tail = kv.table[kv.committed / options_.block_size];
+    return allocator_.holds(tail, BlockHolder::kSequence) > 1;
+  }
   void CopyOnWrite(SequenceKv& kv);
   void InsertFullBlocks(SequenceId id);
   void End(SequenceId id, bool forget);
-  void RetireCached();
+  const BlockAllocator& Blocks(int32_t group) const {
+    return group == 0 ? allocator_ : windows_[group - 1]->cache().blocks();
+  }
+  // What group 0 lacks of a reservation: blocks, one of them for the copy of a shared tail.
+  struct Missing {
+    int32_t blocks;
+    bool copies;
+  };
+  // Called for every row of every step.
+  Missing MissingFor(const SequenceKv& kv, int32_t tokens) const {
+    const int32_t more = std::max(0, BlocksFor(tokens) - static_cast<int32_t>(kv.table.size()));
+    const bool copies = tokens > kv.committed && WritesSharedBlock(kv);
+    return {.blocks = more + (copies ? 1 : 0), .copies = copies};
+  }
+  absl::Status ReserveFull(SequenceId id, SequenceKv& kv, int32_t tokens, Missing lacking);
+  absl::Status ReserveAll(SequenceId id, int32_t tokens, bool imports);
+  absl::Status CheckRoomToImport(int32_t matched, int32_t tokens, int32_t spare_blocks) const;
+  absl::Status BeginWindowRuns(SequenceId id, int32_t blocks);
+  void FreeBehind(WindowTables& window, SequenceId id);
+  void TraceWindow(int32_t group, SequenceId id, int32_t committed, int32_t held_before);
   void MakeFree(SequenceId id, int32_t committed, int32_t blocks);
   void KeepWaterMarks(SequenceId id, int32_t committed);
   void Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens, int32_t blocks);
-  void Pin(std::span<const BlockId> blocks, BlockHolder holder);
-  void Unpin(std::span<const BlockId> blocks, BlockHolder holder);
-  absl::Status CheckHolds(std::span<const BlockId> held, BlockHolder holder,
+  void Pin(std::span<const BlockId> blocks, int32_t group, BlockHolder holder);
+  void Unpin(std::span<const BlockId> blocks, int32_t group, BlockHolder holder);
+  absl::Status CheckHolds(std::span<const BlockId> held, int32_t group, BlockHolder holder,
                           std::string_view holders) const;
   absl::Status CheckSequence(SequenceId id, const SequenceKv& kv) const;
 
   const KvCacheOptions options_;
   const Clock* const clock_;
   BlockAllocator allocator_;
+  std::vector<std::unique_ptr<WindowTables>> windows_;  // groups 1, 2, ...
   KvEventBatcher events_;
-  RadixTree tree_;                                         // empty if naive
+  RadixTree tree_;  // empty if naive
+  PoolResize resize_;
   absl::flat_hash_map<SequenceId, SequenceKv> sequences_;  // their locks go before the tree
   KvCacheStats totals_;                                    // the ever-growing figures
-  std::vector<AllocationEvent> trace_;
+  AllocationTrace trace_;
   std::vector<BlockCopy> copies_;
-  absl::flat_hash_set<SequenceId> earlier_;  // live ones from before the last Resize
-  bool forgot_popular_ = false;              // since then
 };
 
 }  // namespace baton

@@ -40,6 +40,13 @@ absl::Status KvCacheManager::CheckConservation() const {
   for (const auto& [id, kv] : sequences_) {
     if (absl::Status status = CheckSequence(id, kv); !status.ok()) return status;
     for (const BlockId block : kv.table) ++tables[block.value()];
+    for (const auto& window : windows_) {
+      absl::Status status = window->CheckSequence(id, kv.committed, kv.table, kv.shared_blocks);
+      if (!status.ok()) return status;
+    }
+  }
+  for (const auto& window : windows_) {
+    if (absl::Status status = window->CheckConservation(); !status.ok()) return status;
   }
   for (int32_t i = 0; i < allocator_.capacity(); ++i) {
     const BlockId block(i);
@@ -55,20 +62,22 @@ absl::Status KvCacheManager::CheckConservation() const {
   return absl::OkStatus();
 }
 
-absl::Status KvCacheManager::CheckTransferHolds(std::span<const BlockId> held) const {
-  return CheckHolds(held, BlockHolder::kTransfer, "transfer");
+absl::Status KvCacheManager::CheckTransferHolds(std::span<const BlockId> held,
+                                                int32_t group) const {
+  return CheckHolds(held, group, BlockHolder::kTransfer, "transfer");
 }
 
-absl::Status KvCacheManager::CheckStepHolds(std::span<const BlockId> held) const {
-  return CheckHolds(held, BlockHolder::kStep, "step");
+absl::Status KvCacheManager::CheckStepHolds(std::span<const BlockId> held, int32_t group) const {
+  return CheckHolds(held, group, BlockHolder::kStep, "step");
 }
 
-absl::Status KvCacheManager::CheckHolds(std::span<const BlockId> held, BlockHolder holder,
-                                        std::string_view holders) const {
-  std::vector<uint32_t> owned(allocator_.capacity());
+absl::Status KvCacheManager::CheckHolds(std::span<const BlockId> held, int32_t group,
+                                        BlockHolder holder, std::string_view holders) const {
+  const BlockAllocator& pool = Blocks(group);
+  std::vector<uint32_t> owned(pool.capacity());
   for (const BlockId block : held) ++owned[block.value()];
-  for (int32_t i = 0; i < allocator_.capacity(); ++i) {
-    const uint32_t holds = allocator_.holds(BlockId(i), holder);
+  for (int32_t i = 0; i < pool.capacity(); ++i) {
+    const uint32_t holds = pool.holds(BlockId(i), holder);
     if (holds == owned[i]) continue;
     return absl::InternalError(
         StrCat("block ", i, " has ", holds, " ", holders, " holds, ", holders, "s own ", owned[i]));

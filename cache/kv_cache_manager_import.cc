@@ -3,6 +3,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 
 namespace baton {
@@ -25,28 +26,47 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
                                                needed, " blocks, ", available_blocks(), " of ",
                                                num_blocks(), " can be had"));
   }
+  // A window's cached blocks may be promised to other sequences, so it is asked in any case.
+  RETURN_IF_ERROR(CheckRoomToImport(peek.blocks * options_.block_size,
+                                    static_cast<int32_t>(units.size()),
+                                    missing > 0 ? spare_blocks : 0));
   SequenceKv kv;
   kv.cache_namespace = cache_namespace;
   Adopt(kv, tree_.Match(cache_namespace, units, blocks, /*min_blocks=*/0, priority));
   const int32_t matched = kv.matched;
+  for (const auto& window : windows_) window->Begin(id, kv.table, priority);
   sequences_.emplace(id, std::move(kv));
   Trace(AllocationEvent::Kind::kMatch, id, matched, peek.blocks);
-  const absl::Status reserved = Reserve(id, static_cast<int32_t>(units.size()));
+  const absl::Status reserved = ReserveForImport(id, static_cast<int32_t>(units.size()));
   CHECK(reserved.ok()) << reserved;
   return matched;
 }
 
-std::vector<BlockId> KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
-                                                std::span<const CacheUnit> units,
-                                                int32_t first_block) {
+HeldBlocks KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
+                                      std::span<const CacheUnit> units, int32_t first_block) {
   CHECK_GE(first_block, 0);
   if (options_.kind != CacheKind::kRadix) return {};
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
   // Another worker's wish does not make it more important here.
   const RadixMatch match = tree_.Match(cache_namespace, units, blocks, /*min_blocks=*/0, INT32_MIN);
-  if (first_block >= static_cast<int32_t>(match.blocks.size())) return {};
-  std::vector<BlockId> held(match.blocks.begin() + first_block, match.blocks.end());
-  HoldForTransfer(held);
+  const auto boundary = static_cast<int32_t>(match.blocks.size());
+  if (first_block >= boundary) return {};
+  HeldBlocks held;
+  held.blocks.assign(match.blocks.begin() + first_block, match.blocks.end());
+  for (const auto& window : windows_) {
+    const WindowCache& cache = window->cache();
+    HeldBlocks::Window& part = held.windows.emplace_back();
+    part.first = std::max(first_block, boundary - cache.whole_blocks());
+    for (int32_t i = part.first; i < boundary; ++i) {
+      part.blocks.push_back(cache.At(match.blocks[i]));
+    }
+    // A transfer's hold may make as many unavailable.
+    if (static_cast<int32_t>(part.blocks.size()) > window->available()) return {};
+  }
+  HoldForTransfer(held.blocks);
+  for (int32_t group = 1; group < groups(); ++group) {
+    HoldForTransfer(held.windows[group - 1].blocks, group);
+  }
   return held;
 }
 

@@ -1,6 +1,8 @@
 #include "cache/kv_cache_spec.h"
 
+#include <algorithm>
 #include <bit>
+#include <set>
 
 #include "absl/status/status.h"
 #include "common/check.h"
@@ -17,6 +19,15 @@ absl::Status CheckPositive(std::string_view name, int64_t value) {
   return absl::InvalidArgumentError(StrCat("KV layout: ", name, " is ", value, ", minimum 1"));
 }
 
+absl::Status CheckPlanes(const KvGroupSpec& group) {
+  if (group.planes >= 1 && group.planes <= kMaxKvPlanes && group.value_head_dim >= 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(StrCat("KV layout: ", group.planes, " planes and values of ",
+                                           group.value_head_dim, "; [1, ", kMaxKvPlanes,
+                                           "] planes and values of at least 0 are allowed"));
+}
+
 absl::Status CheckFields(const KvGroupSpec& group, int32_t block_size, int64_t num_blocks) {
   if (block_size < kMinBlockSize || block_size > kMaxBlockSize ||
       !std::has_single_bit(static_cast<uint32_t>(block_size))) {
@@ -31,17 +42,80 @@ absl::Status CheckFields(const KvGroupSpec& group, int32_t block_size, int64_t n
   for (const auto& [name, value] : fields) {
     if (absl::Status status = CheckPositive(name, value); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  return CheckPlanes(group);
 }
 
-int64_t TokenStride(const KvGroupSpec& group) {
-  const int64_t values = int64_t{group.kv_heads} * group.head_dim;
+int64_t TokenStride(const KvGroupSpec& group, int32_t plane) {
+  const int64_t values = int64_t{group.kv_heads} * group.head_dim_of(plane);
   if (group.type != KvType::kInt8) return values;
   const int64_t bytes = values + int64_t{group.kv_heads} * static_cast<int64_t>(sizeof(float));
   return (bytes + kInt8RowAlignment - 1) / kInt8RowAlignment * kInt8RowAlignment;
 }
 
+// Elements of all planes of one token and layer.
+int64_t TokenElements(const KvGroupSpec& group) {
+  int64_t elements = 0;
+  for (int32_t plane = 0; plane < group.planes; ++plane) elements += TokenStride(group, plane);
+  return elements;
+}
+
+absl::Status CheckGroup(const KvGroupSpec& group, int32_t at, std::set<int32_t>& layers,
+                        std::set<int32_t>& windows) {
+  const auto invalid = [&](std::string_view what, int64_t value) {
+    return absl::InvalidArgumentError(
+        StrCat("KV group ", at, " (", KvGroupKindName(group.kind), "): ", what, value));
+  };
+  if (group.kind == KvGroupKind::kRecurrentState) {
+    return absl::UnimplementedError(
+        StrCat("KV group ", at, ": recurrent states cannot be cached yet"));
+  }
+  const bool full = group.kind == KvGroupKind::kFullAttention;
+  if (full != (at == 0)) return invalid("full attention must be group 0 and alone, is group ", at);
+  if (!full && group.window < 1) return invalid("window must be at least 1, is ", group.window);
+  if (!full && !windows.insert(group.window).second) {
+    return invalid("two groups have the window ", group.window);
+  }
+  if (!group.model_layers.empty() && group.model_layers.size() != group.layers) {
+    return invalid("model_layers must name every layer, names ",
+                   static_cast<int64_t>(group.model_layers.size()));
+  }
+  for (const int32_t layer : group.model_layers) {
+    if (layer < 0 || !layers.insert(layer).second) return invalid("names twice layer ", layer);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+std::string_view KvGroupKindName(KvGroupKind kind) {
+  switch (kind) {
+    case KvGroupKind::kFullAttention:
+      return "full";
+    case KvGroupKind::kSlidingWindow:
+      return "window";
+    case KvGroupKind::kRecurrentState:
+      return "state";
+  }
+  return "unknown";
+}
+
+absl::Status CheckKvCacheSpec(const KvCacheSpec& spec) {
+  const size_t groups = spec.groups.size();
+  if (groups < 1 || groups > kMaxKvGroups) {
+    return absl::InvalidArgumentError(
+        StrCat("a KV cache of ", groups, " groups; [1, ", kMaxKvGroups, "] are allowed"));
+  }
+  std::set<int32_t> layers, windows;
+  for (size_t at = 0; at < groups; ++at) {
+    if (groups > 1 && spec.groups[at].model_layers.empty()) {
+      return absl::InvalidArgumentError(
+          StrCat("KV group ", at, " of ", groups, " does not name its model layers"));
+    }
+    absl::Status status = CheckGroup(spec.groups[at], static_cast<int32_t>(at), layers, windows);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
 
 std::string_view KvLayoutKindName(KvLayoutKind kind) {
   switch (kind) {
@@ -55,12 +129,18 @@ std::string_view KvLayoutKindName(KvLayoutKind kind) {
 
 absl::StatusOr<KvLayout> KvLayout::Create(const KvGroupSpec& group, KvLayoutKind kind,
                                           int32_t block_size, int64_t num_blocks) {
+  if (group.kind == KvGroupKind::kRecurrentState) {
+    return absl::UnimplementedError("KV layout: a recurrent state has no blocks");
+  }
   if (absl::Status status = CheckFields(group, block_size, num_blocks); !status.ok()) {
     return status;
   }
   int64_t bytes = KvTypeBytes(group.type);
-  for (const int64_t factor :
-       {int64_t{2}, int64_t{group.layers}, TokenStride(group), int64_t{block_size}, num_blocks}) {
+  const int64_t elements =
+      std::max(TokenStride(group, 0), TokenStride(group, group.planes - 1)) > kMaxPoolBytes / 4
+          ? kMaxPoolBytes + 1  // the sum of two might overflow
+          : TokenElements(group);
+  for (const int64_t factor : {int64_t{group.layers}, elements, int64_t{block_size}, num_blocks}) {
     if (bytes > kMaxPoolBytes / factor) {
       return absl::InvalidArgumentError(
           StrCat("KV layout: ", num_blocks, " blocks of ", block_size, " tokens, ", group.layers,
@@ -75,28 +155,37 @@ absl::StatusOr<KvLayout> KvLayout::Create(const KvGroupSpec& group, KvLayoutKind
   layout.block_size_ = block_size;
   layout.block_size_log2_ = std::countr_zero(static_cast<uint32_t>(block_size));
   layout.num_blocks_ = num_blocks;
-  layout.token_stride_ = TokenStride(group);
-  const int64_t piece = block_size * layout.token_stride_;
   const bool block_major = kind == KvLayoutKind::kBlockMajor;
-  layout.value_offset_ = block_major ? piece : num_blocks * piece;
-  layout.layer_stride_ = 2 * layout.value_offset_;
-  layout.block_stride_ = block_major ? group.layers * layout.layer_stride_ : piece;
+  const int64_t layer_elements = block_size * TokenElements(group);  // of one block
+  int64_t offset = 0;
+  for (int32_t plane = 0; plane < group.planes; ++plane) {
+    const int64_t token_stride = TokenStride(group, plane);
+    const int64_t piece = block_size * token_stride;
+    layout.planes_[plane] = {.offset = offset,
+                             .block_stride = block_major ? group.layers * layer_elements : piece,
+                             .token_stride = token_stride};
+    offset += block_major ? piece : num_blocks * piece;
+  }
+  layout.layer_stride_ = offset;
   return layout;
 }
 
-int64_t KvLayout::piece_bytes() const {
-  return block_size_ * token_stride_ * KvTypeBytes(group_.type);
+int64_t KvLayout::piece_bytes(int32_t plane) const {
+  return block_size_ * token_stride(plane) * KvTypeBytes(group_.type);
 }
 
-int64_t KvLayout::bytes_per_block() const { return 2 * group_.layers * piece_bytes(); }
+int64_t KvLayout::bytes_per_block() const {
+  return group_.layers * block_size_ * TokenElements(group_) * KvTypeBytes(group_.type);
+}
 
 int64_t KvLayout::pool_bytes() const { return num_blocks_ * bytes_per_block(); }
 
-int64_t KvLayout::PieceOffset(int32_t layer, bool value, int64_t block) const {
+int64_t KvLayout::PieceOffset(int32_t layer, int32_t plane, int64_t block) const {
   CHECK(layer >= 0 && layer < group_.layers) << "layer " << layer << " of " << group_.layers;
+  CHECK(plane >= 0 && plane < group_.planes) << "plane " << plane << " of " << group_.planes;
   CHECK(block >= 0 && block < num_blocks_) << "block " << block << " of " << num_blocks_;
   const int64_t elements =
-      block * block_stride_ + layer * layer_stride_ + (value ? value_offset_ : 0);
+      block * block_stride(plane) + layer * layer_stride_ + plane_offset(plane);
   return elements * KvTypeBytes(group_.type);
 }
 

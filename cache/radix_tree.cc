@@ -234,6 +234,7 @@ RadixPeek RadixTree::Peek(CacheNamespace cache_namespace, std::span<const CacheU
   RadixPeek peek;
   const auto root = roots_.find(cache_namespace);
   if (root == roots_.end()) return peek;
+  if (!windows_.empty()) return PeekWhole(root->second, units, max_blocks);
   const Position end = Walk(root->second, units, max_blocks, [&](const Node& node, int32_t blocks) {
     if (node.locks == 0) peek.evictable_blocks += blocks;
   });
@@ -245,9 +246,13 @@ RadixMatch RadixTree::Match(CacheNamespace cache_namespace, std::span<const Cach
                             int32_t max_blocks, int32_t min_blocks, int32_t priority) {
   RadixMatch match;
   const NodeIndex root = RootOf(cache_namespace);
-  const Position end = Walk(root, units, max_blocks, [&](const Node& node, int32_t blocks) {
+  Position end = Walk(root, units, max_blocks, [&](const Node& node, int32_t blocks) {
     match.blocks.insert(match.blocks.end(), node.blocks.begin(), node.blocks.begin() + blocks);
   });
+  if (!windows_.empty()) {
+    end = WholeBefore(end, match.blocks);
+    match.blocks.resize(end.blocks);
+  }
   NodeIndex node = root;
   if (end.blocks < min_blocks) {
     match.blocks.clear();
@@ -258,6 +263,51 @@ RadixMatch RadixTree::Match(CacheNamespace cache_namespace, std::span<const Cach
   match.lock = RadixLock(this, node, priority);
   return match;
 }
+
+// ---- windows ------------------------------------------------------------------------------------
+
+void RadixTree::AddWindow(WindowCache* window) {
+  CHECK(roots_.empty() && cut_off_roots_ == 0) << "the tree is in use";
+  windows_.push_back(window);
+}
+
+RadixTree::Position RadixTree::WholeBefore(Position end, std::span<const BlockId> blocks) const {
+  int32_t whole = end.blocks;
+  // A shorter prefix for one window may be torn for another.
+  for (int32_t before = -1; whole != before;) {
+    before = whole;
+    for (const WindowCache* window : windows_) whole = window->LongestWhole(blocks.first(whole));
+  }
+  while (end.blocks > whole) {
+    const int32_t cut = std::min(end.blocks - whole, end.in_node);
+    end.blocks -= cut;
+    end.in_node -= cut;
+    if (end.in_node > 0) break;
+    end.node = nodes_[end.node].parent;
+    end.in_node = nodes_[end.node].size();
+  }
+  return end;
+}
+
+RadixPeek RadixTree::PeekWhole(NodeIndex root, std::span<const CacheUnit> units,
+                               int32_t max_blocks) const {
+  std::vector<BlockId> blocks;
+  std::vector<int32_t> evictable_before = {0};  // each number of leading blocks
+  const Position end = Walk(root, units, max_blocks, [&](const Node& node, int32_t count) {
+    blocks.insert(blocks.end(), node.blocks.begin(), node.blocks.begin() + count);
+    for (int32_t i = 0; i < count; ++i) {
+      evictable_before.push_back(evictable_before.back() + (node.locks == 0 ? 1 : 0));
+    }
+  });
+  const int32_t whole = WholeBefore(end, blocks).blocks;
+  return {.blocks = whole, .evictable_blocks = evictable_before[whole]};
+}
+
+void RadixTree::DropWindows(std::span<const BlockId> blocks) {
+  for (WindowCache* window : windows_) window->Drop(blocks);
+}
+
+// ---- look-ups without a lock --------------------------------------------------------------------
 
 RadixTree::Position RadixTree::Find(CacheNamespace cache_namespace,
                                     std::span<const CacheUnit> units) const {

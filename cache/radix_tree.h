@@ -20,6 +20,10 @@
 // Clear forgets everything, or a namespace, at once: unlocked blocks are freed, and what is locked
 // can no longer be matched and is freed with its last lock.
 //
+// A model with sliding windows has window blocks beside some of the blocks here (AddWindow). Then a
+// match ends where every window before its end is whole, though the walk goes further; and a block
+// that the tree frees takes its window blocks along. All else is as without windows.
+//
 // On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run
 // is stored when the last of its blocks comes, removed when the first goes. Each is hashed once,
 // behind the hash before it. What Clear cut off is nobody's to find, so it is told of no more.
@@ -61,6 +65,7 @@
 #include "cache/eviction_queue.h"
 #include "cache/index/kv_event_batcher.h"
 #include "cache/radix_children.h"
+#include "cache/window_cache.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -126,15 +131,19 @@ class RadixTree {
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // Locks the longest cached prefix of `units`, of whole blocks and at most max_blocks of them. A
-  // prefix shorter than min_blocks counts as none. Everything that the lock comes to cover gets at
-  // least this priority.
+  // From now on `window`, which must outlive this, has blocks beside this tree's. REQUIRES: the
+  // tree is empty.
+  void AddWindow(WindowCache* window);
+
+  // Locks the longest cached prefix of `units`, of whole blocks and at most max_blocks of them, at
+  // whose end every window is whole. A prefix shorter than min_blocks counts as none. Everything
+  // that the lock comes to cover gets at least this priority.
   RadixMatch Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                    int32_t max_blocks, int32_t min_blocks = 0, int32_t priority = 0);
   // The same walk without an effect.
   RadixPeek Peek(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                  int32_t max_blocks) const;
-  // Whether every whole block of `units` is cached.
+  // Whether every whole block of `units` is cached, windows aside.
   bool Contains(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
   // Another lock of what `lock` covers. REQUIRES: lock is of this tree.
   RadixLock Duplicate(const RadixLock& lock);
@@ -242,6 +251,10 @@ class RadixTree {
                 Visit visit) const;
   // Where all whole blocks of `units` end, or node kNone when they are not all cached.
   Position Find(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
+  // Where every window before it is whole: at `end`, whose path has `blocks`, or nearer the root.
+  Position WholeBefore(Position end, std::span<const BlockId> blocks) const;
+  RadixPeek PeekWhole(NodeIndex root, std::span<const CacheUnit> units, int32_t max_blocks) const;
+  void DropWindows(std::span<const BlockId> blocks);
   // The node that ends exactly at the position.
   NodeIndex NodeEndingAt(const Position& position);
 
@@ -323,6 +336,7 @@ class RadixTree {
   bool has_unlocked_behind_ = false;
   uint32_t generation_ = 0;  // Clear calls
   std::unique_ptr<Publication> publication_;
+  std::vector<WindowCache*> windows_;
   uint64_t tick_ = 0;
   int32_t evictable_blocks_ = 0;
   int32_t protected_blocks_ = 0;

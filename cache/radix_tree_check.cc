@@ -86,6 +86,13 @@ absl::Status RadixTree::CheckInvariants() const {
                                       protected_blocks_, " protected blocks, recount finds ",
                                       evictable, " and ", protected_count));
   }
+  for (const WindowCache* window : windows_) {
+    for (int32_t i = 0; i < allocator_->capacity(); ++i) {
+      if (window->At(BlockId(i)) == kNoBlock || ContainsBlock(BlockId(i))) continue;
+      return absl::InternalError(StrCat(
+          "radix tree: block ", i, " is not here, yet has a block of window ", window->window()));
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -32,6 +32,7 @@ void RadixTree::Unqueue(NodeIndex index) {
 int32_t RadixTree::DropTail(NodeIndex leaf, int32_t kept) {
   Node& node = nodes_[leaf];
   const int32_t dropped = node.size() - kept;
+  if (!windows_.empty()) DropWindows(std::span<const BlockId>(node.blocks).subspan(kept));
   for (int32_t i = 0; i < dropped; ++i) {
     const BlockId block = node.blocks.back();
     if (IsPublished(node)) PublishRemoved(node, node.size() - 1);

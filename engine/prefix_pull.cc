@@ -309,9 +309,11 @@ absl::StatusOr<PrefixPulls::HeldPrefix> PrefixPulls::HoldForTicket(
   const int32_t end = std::min(range.first + range.count, length / block_size_);
   if (end > range.first) {
     const std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
-    sent.blocks = cache_->HoldPrefix(request.cache_namespace,
-                                     std::span(units).first(static_cast<size_t>(end) * block_size_),
-                                     range.first);
+    sent.blocks = cache_
+                      ->HoldPrefix(request.cache_namespace,
+                                   std::span(units).first(static_cast<size_t>(end) * block_size_),
+                                   range.first)
+                      .blocks;
     const int32_t held = (range.first + static_cast<int32_t>(sent.blocks.size())) * block_size_;
     sent.tokens = std::max(have, std::min(held, sent.asked_tokens) / theirs * theirs);
   }

@@ -80,7 +80,7 @@ absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
   const SequenceId id = spec.id;
   const Order order{.priority = spec.priority, .arrival = arrivals_++};
   const Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaitingForKv, order);
-  if (absl::Status status = TakeBlocks(sequence); !status.ok()) {
+  if (absl::Status status = TakeBlocks(sequence, /*imports=*/true); !status.ok()) {
     sequences_.erase(id);
     return status;
   }
@@ -94,11 +94,13 @@ void Scheduler::KvArrived(SequenceId id, int32_t committed) {
   CHECK(sequence.phase == SequencePhase::kWaitingForKv) << "sequence " << id << " awaits no KV";
   CHECK_LE(committed, sequence.known());
   const int32_t before = cache_->committed(id);
+  committed = cache_->WholeBoundary(id, committed);
   if (committed > before) {
     cache_->Commit(
         id, UnitsFromTokens(std::span(sequence.spec.tokens).subspan(before, committed - before)));
     if (options_.insert_chunks) cache_->InsertCommitted(id);
   }
+  cache_->FreeBehindWindows(id);
   --waiting_for_kv_;
   sequence.phase = SequencePhase::kRunning;
   running_.emplace(sequence.order, &sequence);
@@ -270,9 +272,14 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     share = ShareOut(prefills, budget);
   }
   for (size_t i = 0; i < prefills.size(); ++i) {
-    const Sequence& sequence = *prefills[i].sequence;
+    Sequence& sequence = *prefills[i].sequence;
     const bool runs = sequence.phase == SequencePhase::kRunning;
-    if (runs && share[i] > 0) AddChunk(sequence, share[i], output);
+    if (!runs || share[i] == 0) continue;
+    if (cache_->groups() > 1 && !cache_->Reserve(sequence.spec.id, sequence.known()).ok()) {
+      Preempt(sequence, output);
+      continue;
+    }
+    AddChunk(sequence, share[i], output);
   }
 }
 
@@ -307,7 +314,7 @@ std::vector<Scheduler::Prefill> Scheduler::PrefillsInProgress() const {
 // Appends the queue's first that fit together, each with the blocks of all before it set aside.
 void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const {
   int32_t admitted = admitted_count();
-  int32_t available = cache_->available_blocks() - admitted;
+  BlockCounts available = cache_->AvailableBlocks() - cache_->OfEveryGroup(admitted);
   int32_t looked_at = 0;
   for (const auto& [order, sequence] : waiting_) {
     if (admitted >= max_running_ || looked_at++ == kAdmissionWindow) return;
@@ -319,28 +326,30 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
     const CacheNamespace cache_namespace = sequence->spec.cache_namespace;
     const SequenceId id = sequence->spec.id;
     available -= cache_->BlocksToAdmit(cache_namespace, units, sequence->spec.max_tokens, id);
-    if (available < 0 || !RoomForForks(sequence->spec, admitted, available)) return;
+    if (available.FirstBelowZero() >= 0 || !RoomForForks(sequence->spec, admitted, available))
+      return;
     const int32_t matched = cache_->PeekMatch(cache_namespace, units, id);
     prefills.push_back({.sequence = sequence, .remaining = sequence->known() - matched});
     admitted += 1 + sequence->spec.forks;
-    available -= 1 + sequence->spec.forks + sequence->spec.fork_blocks;
+    available -= cache_->OfEveryGroup(1) + BlocksOfForks(sequence->spec);
   }
 }
 
-// Begins and reserves all known tokens, or takes nothing.
-absl::Status Scheduler::TakeBlocks(const Sequence& sequence) {
+// Begins and reserves all known tokens, to compute or to import them, or takes nothing.
+absl::Status Scheduler::TakeBlocks(const Sequence& sequence, bool imports) {
   const SequenceSpec& spec = sequence.spec;
   absl::StatusOr<int32_t> matched = cache_->Begin(
       spec.id, spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens, spec.priority);
   RETURN_IF_ERROR(matched.status());
-  absl::Status status = cache_->Reserve(spec.id, sequence.known());
+  absl::Status status = imports ? cache_->ReserveForImport(spec.id, sequence.known())
+                                : cache_->Reserve(spec.id, sequence.known());
   if (!status.ok()) cache_->Release(spec.id, /*keep=*/false);
   return status;
 }
 
 // False in contiguous mode when the free blocks are not in one run.
 bool Scheduler::Admit(Sequence& sequence, SchedulerOutput& output) {
-  if (!TakeBlocks(sequence).ok()) return false;
+  if (!TakeBlocks(sequence, /*imports=*/false).ok()) return false;
   waiting_.erase(sequence.order);
   if (std::exchange(sequence.order.resumes, false)) --preempted_waiting_;
   sequence.phase = SequencePhase::kRunning;
@@ -367,6 +376,7 @@ void Scheduler::CommitStep(const SchedulerOutput& output) {
     const auto tokens = std::span<const TokenId>(it->second->spec.tokens);
     cache_->Commit(chunk.id, UnitsFromTokens(tokens.subspan(chunk.begin, chunk.count)));
     if (options_.insert_chunks) cache_->InsertCommitted(chunk.id);
+    cache_->FreeBehindWindows(chunk.id);
   }
 }
 

@@ -29,6 +29,11 @@
 // block to grow, and the blocks that they need at once. Where nobody else is admitted it need not
 // wait for that room: forks that find none wait in the queue, as if preempted.
 //
+// A model with sliding windows has more KV groups, and all of this holds for each of them: room is
+// counted by group. A window has promised a prefill what it needs to its end, and gives its blocks
+// chunk by chunk. Where it cannot (its pool shrank, or a transfer reads what slid out of it), the
+// sequence is preempted.
+//
 // Cost of a step: O(max_running * log) plus a constant number of waiting sequences, whatever the
 // queue's length. After vLLM V1's scheduler.
 //
@@ -184,7 +189,7 @@ class Scheduler {
   // What one that is ahead will take.
   struct Claim {
     int32_t places = 0;
-    int32_t blocks = 0;
+    BlockCounts blocks;
   };
   enum class Room : uint8_t { kReady, kNone, kPreemptedItself };
 
@@ -193,12 +198,14 @@ class Scheduler {
   absl::Status CheckCanEverFit(const SequenceSpec& spec) const;
   absl::Status CheckRoomForHandOff(const SequenceSpec& spec) const;
   Claim ClaimOfHead(const SequenceSpec& newcomer) const;
-  int32_t BlocksToAdmit(const SequenceSpec& spec) const;
+  BlockCounts BlocksToAdmit(const SequenceSpec& spec) const;
   Sequence& Remember(SequenceSpec spec, SequencePhase phase, Order order);
   // Whether its forks have room too, beside `admitted` others and of the blocks that are left.
-  bool RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const;
-  absl::Status TakeBlocks(const Sequence& sequence);
+  bool RoomForForks(const SequenceSpec& spec, int32_t admitted, const BlockCounts& available) const;
+  BlockCounts BlocksOfForks(const SequenceSpec& spec) const;
+  absl::Status TakeBlocks(const Sequence& sequence, bool imports);
   bool CannotGrow(const Sequence& sequence) const;
+  int32_t TokensToBegin(const Sequence& sequence) const;
   bool CanNeverBegin(const Sequence& sequence) const;
 
   void ScheduleDecodes(SchedulerOutput& output);
@@ -229,11 +236,11 @@ class Scheduler {
   uint64_t arrivals_ = 0;
   // The pool as it was when a Schedule produced nothing. Any event resets it.
   struct PoolState {
-    int32_t available = 0;
+    BlockCounts available;
     int32_t in_transfer = 0;
     bool operator==(const PoolState&) const = default;
   };
-  PoolState Pool() const { return {cache_->available_blocks(), cache_->blocks_in_transfer()}; }
+  PoolState Pool() const { return {cache_->AvailableBlocks(), cache_->blocks_in_transfer()}; }
   std::optional<PoolState> blocked_at_;
 };
 

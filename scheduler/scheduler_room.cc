@@ -15,15 +15,16 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   }
   const KvCacheOptions& pool = cache_->options();
   const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
-  const int32_t blocks = cache_->BlocksFor(tokens);
-  if (blocks > cache_->num_blocks()) {
-    const std::string why = StrCat(tokens, " tokens need ", blocks, " blocks of ", pool.block_size,
-                                   " tokens, the pool has ", cache_->num_blocks());
-    if (blocks > cache_->max_blocks()) return absl::InvalidArgumentError(why);
-    // It has shrunk and may grow again; another worker may have room.
-    return absl::ResourceExhaustedError(StrCat(why, " of ", cache_->max_blocks(), " now"));
-  }
-  return absl::OkStatus();
+  const BlockCounts blocks = cache_->BlocksToHold(tokens);
+  const int32_t group = (cache_->PoolBlocks() - blocks).FirstBelowZero();
+  if (group < 0) return absl::OkStatus();
+  const std::string why =
+      StrCat(tokens, " tokens need ", blocks[group], " blocks of ", pool.block_size,
+             " tokens, the pool has ", cache_->num_blocks(group),
+             group > 0 ? StrCat(" in KV group ", group) : std::string());
+  if (blocks[group] > cache_->max_blocks(group)) return absl::InvalidArgumentError(why);
+  // It has shrunk and may grow again; another worker may have room.
+  return absl::ResourceExhaustedError(StrCat(why, " of ", cache_->max_blocks(group), " now"));
 }
 
 std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const {
@@ -42,10 +43,10 @@ Scheduler::Claim Scheduler::ClaimOfHead(const SequenceSpec& newcomer) const {
   if (waiting_.empty() || waiting_.begin()->first.priority < newcomer.priority) return {};
   const Sequence& head = *waiting_.begin()->second;
   if (CanNeverBegin(head)) return {};
-  return {.places = 1, .blocks = 1 + BlocksToAdmit(head.spec)};
+  return {.places = 1, .blocks = cache_->OfEveryGroup(1) + BlocksToAdmit(head.spec)};
 }
 
-int32_t Scheduler::BlocksToAdmit(const SequenceSpec& spec) const {
+BlockCounts Scheduler::BlocksToAdmit(const SequenceSpec& spec) const {
   return cache_->BlocksToAdmit(spec.cache_namespace, UnitsFromTokens(spec.tokens), spec.max_tokens,
                                spec.id);
 }
@@ -65,42 +66,58 @@ absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
     return absl::ResourceExhaustedError(StrCat(admitted_count(), " sequences are admitted and ",
                                                head.places, " waits, at most ", max_running_));
   }
-  const int32_t needed = BlocksToAdmit(spec) + admitted_count() + head.blocks;
-  if (needed > cache_->available_blocks()) {
+  const BlockCounts needed =
+      BlocksToAdmit(spec) + cache_->OfEveryGroup(admitted_count()) + head.blocks;
+  const BlockCounts left = cache_->AvailableBlocks() - needed;
+  if (const int32_t group = left.FirstBelowZero(); group >= 0) {
     return absl::ResourceExhaustedError(
-        StrCat(needed, " blocks needed, ", head.blocks, " of them by one ahead, ",
-               cache_->available_blocks(), " of ", cache_->num_blocks(), " can be had"));
+        StrCat(needed[group], " blocks needed, ", head.blocks[group], " of them by one ahead, ",
+               cache_->AvailableBlocks()[group], " of ", cache_->num_blocks(group), " can be had",
+               group > 0 ? StrCat(" in KV group ", group) : std::string()));
   }
-  const int32_t left = cache_->available_blocks() - needed;
   if (!RoomForForks(spec, admitted_count(), left)) {
     return absl::ResourceExhaustedError(
         StrCat(spec.forks, " forks need as many of the ", max_running_ - admitted_count() - 1,
-               " places left of ", max_running_, ", and ", spec.forks + spec.fork_blocks,
-               " of the ", left, " blocks left"));
+               " places left of ", max_running_, ", and ", BlocksOfForks(spec).full(), " of the ",
+               left.full(), " blocks left"));
   }
   return absl::OkStatus();
 }
 
-bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted, int32_t available) const {
+bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted,
+                             const BlockCounts& available) const {
   if (spec.forks == 0 || admitted == 0) return true;
-  return admitted + 1 + spec.forks <= max_running_ && spec.forks + spec.fork_blocks <= available;
+  return admitted + 1 + spec.forks <= max_running_ &&
+         (available - BlocksOfForks(spec)).FirstBelowZero() < 0;
+}
+
+// Forks share the full-attention blocks of the prompt. A window slides away from what they share.
+BlockCounts Scheduler::BlocksOfForks(const SequenceSpec& spec) const {
+  BlockCounts blocks = cache_->BlocksToHold(static_cast<int32_t>(spec.tokens.size())) * spec.forks;
+  blocks[0] = spec.fork_blocks;
+  return blocks + cache_->OfEveryGroup(spec.forks);
 }
 
 // More tokens than the sequence may have, or than the whole pool can hold. (A contiguous one has
 // all that it may have from the beginning.)
 bool Scheduler::CannotGrow(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
-         (cache_->options().paged && cache_->BlocksFor(sequence.known()) > cache_->num_blocks());
+         (cache_->options().paged &&
+          (cache_->PoolBlocks() - cache_->BlocksToHold(sequence.known())).FirstBelowZero() >= 0);
 }
 
 int32_t Scheduler::BlocksToBegin(SequenceId id) const {
-  const Sequence& sequence = Get(id);
-  return cache_->BlocksFor(cache_->options().paged ? sequence.known() : sequence.spec.max_tokens);
+  return cache_->BlocksFor(TokensToBegin(Get(id)));
+}
+
+int32_t Scheduler::TokensToBegin(const Sequence& sequence) const {
+  return cache_->options().paged ? sequence.known() : sequence.spec.max_tokens;
 }
 
 bool Scheduler::CanNeverBegin(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
-         BlocksToBegin(sequence.spec.id) > cache_->num_blocks();
+         (cache_->PoolBlocks() - cache_->BlocksToHold(TokensToBegin(sequence))).FirstBelowZero() >=
+             0;
 }
 
 std::vector<SequenceId> Scheduler::PoolResized() {

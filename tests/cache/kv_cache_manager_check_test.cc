@@ -152,7 +152,7 @@ class Lives {
     const auto units = AnyWholeBlocks();
     const int32_t first = random_() % 4;
     const int32_t peeked = cache_.PeekMatch(space, units) / options_.block_size;
-    const std::vector<BlockId> held = cache_.HoldPrefix(space, units, first);
+    const std::vector<BlockId> held = cache_.HoldPrefix(space, units, first).blocks;
     if (options_.kind != CacheKind::kRadix) {
       ASSERT_TRUE(held.empty());
     }

@@ -93,7 +93,7 @@ TEST_F(KvCacheManagerImport, IsRefusedWherePrefixesAreNotShared) {
     KvCacheManager cache(options, &clock_);
     EXPECT_TRUE(
         absl::IsFailedPrecondition(cache.BeginImport(kImport, kSpace, Units(16), 0).status()));
-    EXPECT_TRUE(cache.HoldPrefix(kSpace, Units(16), 0).empty());
+    EXPECT_TRUE(cache.HoldPrefix(kSpace, Units(16), 0).blocks.empty());
   }
 }
 
@@ -101,7 +101,7 @@ TEST_F(KvCacheManagerImport, HeldPrefixIsNotEvictedUntilTheTransferEnds) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(16));
   cache.Release(kA, /*keep=*/true);
-  const std::vector<BlockId> held = cache.HoldPrefix(kSpace, Units(12), 1);
+  const std::vector<BlockId> held = cache.HoldPrefix(kSpace, Units(12), 1).blocks;
   EXPECT_EQ(held.size(), 2u);
   EXPECT_EQ(cache.blocks_in_transfer(), 2);
   EXPECT_EQ(cache.available_blocks(), 3);  // the third's path is locked, what is behind is not
@@ -120,9 +120,9 @@ TEST_F(KvCacheManagerImport, HoldsNothingOfAnotherNamespaceOrBeforeTheFirstBlock
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8));
   cache.Release(kA, /*keep=*/true);
-  EXPECT_TRUE(cache.HoldPrefix(CacheNamespace(2), Units(8), 0).empty());
-  EXPECT_TRUE(cache.HoldPrefix(kSpace, Units(8), 2).empty());
-  EXPECT_TRUE(cache.HoldPrefix(kSpace, Units(8, 100), 0).empty());
+  EXPECT_TRUE(cache.HoldPrefix(CacheNamespace(2), Units(8), 0).blocks.empty());
+  EXPECT_TRUE(cache.HoldPrefix(kSpace, Units(8), 2).blocks.empty());
+  EXPECT_TRUE(cache.HoldPrefix(kSpace, Units(8, 100), 0).blocks.empty());
   EXPECT_EQ(cache.blocks_in_transfer(), 0);
 }
 

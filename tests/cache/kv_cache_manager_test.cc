@@ -122,10 +122,12 @@ TEST_F(KvCacheManagerTest, BlocksToAdmitIsWhatAdmissionTakes) {
   cache.Release(kA, true);
   for (const int32_t length : {3, 9, 17, 30}) {
     const int32_t before = cache.available_blocks();
-    const int32_t expected = cache.BlocksToAdmit(kSpace, Units(length), length);
+    const int32_t expected = cache.BlocksToAdmit(kSpace, Units(length), length).full();
     Run(cache, kB, Units(length));
     EXPECT_EQ(before - cache.available_blocks(), expected);
-    EXPECT_EQ(cache.BlocksToAdmit(kSpace, Units(17), 17), length < 9 ? 5 : length < 17 ? 3 : 1);
+    EXPECT_EQ(cache.BlocksToAdmit(kSpace, Units(17), 17).full(), length < 9    ? 5
+                                                                 : length < 17 ? 3
+                                                                               : 1);
     cache.Release(kB, false);
   }
 }

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -100,9 +102,90 @@ TEST(KvLayout, RefusalsNameTheField) {
   EXPECT_THAT(refused([](auto& g) { g.layers = 0; }, 16, 1), HasSubstr("layers"));
   EXPECT_THAT(refused([](auto& g) { g.kv_heads = -1; }, 16, 1), HasSubstr("kv_heads"));
   EXPECT_THAT(refused([](auto& g) { g.head_dim = 0; }, 16, 1), HasSubstr("head_dim"));
+  EXPECT_THAT(refused([](auto& g) { g.planes = 0; }, 16, 1), HasSubstr("0 planes"));
+  EXPECT_THAT(refused([](auto& g) { g.planes = 3; }, 16, 1), HasSubstr("3 planes"));
+  EXPECT_THAT(refused([](auto& g) { g.value_head_dim = -1; }, 16, 1), HasSubstr("values of -1"));
   EXPECT_THAT(refused(same, 128, INT64_MAX), HasSubstr("larger than"));
-  EXPECT_THAT(refused([](auto& g) { g.layers = g.kv_heads = g.head_dim = INT32_MAX; }, 128, 1),
-              HasSubstr("larger than"));
+  for (const KvType type : {KvType::kF32, KvType::kInt8}) {
+    const auto largest = [&](KvGroupSpec& g) {
+      g.layers = g.kv_heads = g.head_dim = INT32_MAX;
+      g.type = type;
+    };
+    EXPECT_THAT(refused(largest, 128, 1), HasSubstr("larger than"));
+  }
+}
+
+TEST(KvLayout, PlanesHaveRowsOfTheirOwnSizeAndTileThePool) {
+  KvGroupSpec two = SmallGroup();
+  two.value_head_dim = 2;
+  KvGroupSpec latent = SmallGroup();
+  latent.planes = 1;
+  for (const KvType type : {KvType::kF16, KvType::kInt8}) {
+    for (KvGroupSpec group : {two, latent}) {
+      group.type = type;
+      for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+        const auto layout = KvLayout::Create(group, kind, 8, 5);
+        ASSERT_TRUE(layout.ok()) << layout.status();
+        std::map<int64_t, int64_t> pieces;  // from offset to bytes
+        for (int32_t layer = 0; layer < 3; ++layer) {
+          for (int32_t plane = 0; plane < layout->planes(); ++plane) {
+            for (int64_t block = 0; block < 5; ++block) {
+              pieces[layout->PieceOffset(layer, plane, block)] = layout->piece_bytes(plane);
+            }
+          }
+        }
+        EXPECT_EQ(pieces.size(), size_t(3 * layout->planes() * 5));
+        int64_t end = 0;
+        for (const auto& [offset, bytes] : pieces) {
+          EXPECT_EQ(offset, end) << KvLayoutKindName(kind);
+          end = offset + bytes;
+        }
+        EXPECT_EQ(end, layout->pool_bytes());
+      }
+    }
+  }
+  two.type = KvType::kF16;
+  const auto layout = KvLayout::Create(two, KvLayoutKind::kBlockMajor, 8, 5);
+  EXPECT_EQ(layout->token_stride(0), 8);
+  EXPECT_EQ(layout->token_stride(1), 4);
+  EXPECT_EQ(layout->plane_offset(1), 8 * 8);
+  EXPECT_EQ(layout->bytes_per_block(), 3 * 8 * (8 + 4) * 2);
+}
+
+KvCacheSpec TwoGroups() {
+  KvGroupSpec full = SmallGroup(), window = SmallGroup();
+  full.layers = 1;
+  full.model_layers = {1};
+  window.kind = KvGroupKind::kSlidingWindow;
+  window.layers = 2;
+  window.model_layers = {0, 2};
+  window.window = 16;
+  return {.groups = {full, window}};
+}
+
+TEST(KvCacheSpec, RefusalsNameTheGroupAndTheField) {
+  const auto refused = [](auto change) {
+    KvCacheSpec spec = TwoGroups();
+    change(spec.groups);
+    return CheckKvCacheSpec(spec).ToString();
+  };
+  EXPECT_TRUE(CheckKvCacheSpec(TwoGroups()).ok());
+  EXPECT_TRUE(CheckKvCacheSpec({.groups = {SmallGroup()}}).ok());
+  EXPECT_THAT(refused([](auto& g) { g.clear(); }), HasSubstr("0 groups; [1, 4]"));
+  EXPECT_THAT(refused([](auto& g) { g.resize(5, g[1]); }), HasSubstr("5 groups; [1, 4]"));
+  EXPECT_THAT(refused([](auto& g) { std::swap(g[0], g[1]); }), HasSubstr("KV group 0 (window)"));
+  EXPECT_THAT(refused([](auto& g) { g[1].kind = g[0].kind; }), HasSubstr("is group 1"));
+  EXPECT_THAT(refused([](auto& g) { g[1].window = 0; }), HasSubstr("at least 1, is 0"));
+  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {0}; }), HasSubstr("names 1"));
+  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {}; }), HasSubstr("does not name"));
+  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {0, 1}; }), HasSubstr("twice layer 1"));
+  EXPECT_THAT(refused([](auto& g) {
+                g.push_back(g[1]);
+                g[2].model_layers = {3, 4};
+              }),
+              HasSubstr("two groups have the window 16"));
+  EXPECT_EQ(CheckKvCacheSpec({.groups = {{.kind = KvGroupKind::kRecurrentState}}}).code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

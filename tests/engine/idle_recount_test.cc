@@ -69,7 +69,7 @@ TEST(WorkerCoreConservation, ATransferHoldThatNoTransferOwnsIsFound) {
   ASSERT_TRUE(record->finish.has_value());
   EXPECT_TRUE(bench.core->CheckConservation().ok()) << bench.core->CheckConservation();
   const std::vector<BlockId> cached =
-      bench.cache.HoldPrefix(CacheNamespace(), UnitsFromTokens(Prompt(16)), 0);
+      bench.cache.HoldPrefix(CacheNamespace(), UnitsFromTokens(Prompt(16)), 0).blocks;
   ASSERT_FALSE(cached.empty());
   const absl::Status found = bench.core->CheckConservation();
   EXPECT_EQ(found.code(), absl::StatusCode::kInternal);

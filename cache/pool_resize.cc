@@ -1,0 +1,38 @@
+#include "cache/pool_resize.h"
+
+#include <utility>
+
+namespace baton {
+
+std::vector<BlockRange> RetiredBlocks(const BlockAllocator& blocks) {
+  std::vector<BlockRange> runs;
+  for (int32_t i = blocks.limit(); i < blocks.capacity(); ++i) {
+    if (!blocks.is_free(BlockId(i))) continue;
+    if (runs.empty() || runs.back().end < i) runs.push_back({.begin = i, .end = i});
+    runs.back().end = i + 1;
+  }
+  return runs;
+}
+
+void PoolResize::Resize(int32_t limit, absl::flat_hash_set<SequenceId> live) {
+  blocks_->Resize(limit);
+  earlier_ = std::move(live);
+  forgot_popular_ = false;
+  if (blocks_->retiring() > 0) tree_->EvictFrom(BlockId(limit));
+  Retire();
+}
+
+// What is still cached behind the end when no earlier sequence lives is used by later ones. It is
+// cut off from those to come. Nothing new can come to be cached there then.
+void PoolResize::RetireCached() {
+  if (tree_->HasUnlockedBehind()) tree_->EvictFrom(BlockId(blocks_->limit()));
+  if (!earlier_.empty() || forgot_popular_) return;
+  forgot_popular_ = true;
+  for (int32_t i = blocks_->limit(); i < blocks_->capacity(); ++i) {
+    if (!tree_->ContainsBlock(BlockId(i))) continue;
+    tree_->Clear();
+    return;
+  }
+}
+
+}  // namespace baton

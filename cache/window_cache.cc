@@ -1,0 +1,149 @@
+#include "cache/window_cache.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+WindowCache::WindowCache(const WindowPoolOptions& options, int32_t block_size, int32_t full_blocks,
+                         EvictionPolicy policy)
+    : window_(options.window),
+      block_size_(block_size),
+      whole_blocks_(static_cast<int32_t>((int64_t{options.window} + block_size - 2) / block_size)),
+      policy_(policy),
+      allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
+      window_of_(full_blocks, kNoBlock),
+      full_of_(allocator_.capacity(), kNoBlock),
+      use_(allocator_.capacity()) {
+  CHECK_GE(options.window, 1);
+  CHECK_GE(options.num_blocks, 1);
+  CHECK(options.max_blocks == 0 || options.max_blocks >= options.num_blocks)
+      << options.max_blocks << " window blocks at most, " << options.num_blocks << " to begin with";
+}
+
+WindowCache::~WindowCache() { Drop(full_of_); }
+
+int32_t WindowCache::LongestWhole(std::span<const BlockId> path) const {
+  auto boundary = static_cast<int32_t>(path.size());
+  int32_t whole = 0;  // blocks that are there, just before the boundary
+  for (int32_t i = boundary - 1; i >= 0 && whole < whole_blocks_; --i) {
+    if (At(path[i]) == kNoBlock) {
+      boundary = i;
+      whole = 0;
+    } else {
+      ++whole;
+    }
+  }
+  return boundary;
+}
+
+void WindowCache::Put(BlockId full, BlockId block, int32_t priority) {
+  CHECK_EQ(At(full), kNoBlock) << "full block " << full << " has a window block";
+  CHECK(!IsCached(block) && !IsUnheld(block)) << "window block " << block;
+  if (block.value() >= allocator_.limit()) return;
+  window_of_[full.value()] = block;
+  full_of_[block.value()] = full;
+  use_[block.value()] = {.created = ++tick_, .last_used = 0, .uses = 1, .priority = priority};
+  allocator_.AddHold(block, BlockHolder::kRadixNode);
+}
+
+void WindowCache::DropOne(BlockId full) {
+  const BlockId block = At(full);
+  if (IsUnheld(block)) eviction_queue_.Erase(block.value(), KeyOfBlock(block));
+  window_of_[full.value()] = kNoBlock;
+  full_of_[block.value()] = kNoBlock;
+  allocator_.ReleaseHold(block, BlockHolder::kRadixNode);
+}
+
+void WindowCache::Drop(std::span<const BlockId> full) {
+  for (const BlockId block : full) {
+    if (block != kNoBlock && At(block) != kNoBlock) DropOne(block);
+  }
+}
+
+void WindowCache::Allocate(int32_t count, std::vector<BlockId>& out) {
+  const int32_t lacking = count - allocator_.free_count();
+  if (lacking > 0) Evict(lacking);
+  CHECK(allocator_.Allocate(count, BlockHolder::kSequence, out))
+      << count << " window blocks, " << allocator_.free_count() << " are free";
+}
+
+bool WindowCache::AllocateRun(int32_t count, std::vector<BlockId>& out) {
+  return allocator_.AllocateRun(count, BlockHolder::kSequence, out);
+}
+
+void WindowCache::AddHold(BlockId block, BlockHolder holder, int32_t priority) {
+  if (IsCached(block) && IsUnheld(block)) {
+    eviction_queue_.Erase(block.value(), KeyOfBlock(block));  // before its key changes
+  }
+  pinned_only_ -= IsPinnedOnly(block) ? 1 : 0;
+  allocator_.AddHold(block, holder);
+  pinned_only_ += IsPinnedOnly(block) ? 1 : 0;
+  if (holder != BlockHolder::kSequence || !IsCached(block)) return;
+  NodeUse& use = use_[block.value()];
+  ++use.uses;
+  use.priority = std::max(use.priority, priority);
+}
+
+void WindowCache::ReleaseHold(BlockId block, BlockHolder holder) {
+  pinned_only_ -= IsPinnedOnly(block) ? 1 : 0;
+  allocator_.ReleaseHold(block, holder);
+  pinned_only_ += IsPinnedOnly(block) ? 1 : 0;
+  if (!IsCached(block) || !IsUnheld(block)) return;
+  use_[block.value()].last_used = ++tick_;
+  eviction_queue_.Push(block.value(), KeyOfBlock(block));
+}
+
+int32_t WindowCache::Evict(int32_t count) {
+  int32_t evicted = 0;
+  for (; evicted < count && !eviction_queue_.empty(); ++evicted) {
+    DropOne(FullOf(BlockId(eviction_queue_.First())));
+  }
+  evicted_blocks_ += evicted;
+  return evicted;
+}
+
+void WindowCache::Resize(int32_t limit) {
+  CHECK_GE(limit, 1);
+  if (limit < allocator_.limit()) Drop(std::span(full_of_).subspan(limit));
+  allocator_.Resize(limit);
+}
+
+absl::Status WindowCache::CheckInvariants() const {
+  RETURN_IF_ERROR(allocator_.CheckConservation());
+  const auto broken = [&](int32_t block, std::string_view what) {
+    return absl::InternalError(StrCat("window ", window_, ", block ", block, ": ", what));
+  };
+  int32_t pinned_only = 0;
+  int64_t queued = 0;
+  for (int32_t i = 0; i < allocator_.capacity(); ++i) {
+    const BlockId block(i);
+    pinned_only += IsPinnedOnly(block) ? 1 : 0;
+    const bool cached = IsCached(block);
+    if (cached && At(FullOf(block)) != block) return broken(i, "not beside its full block");
+    if (allocator_.holds(block, BlockHolder::kRadixNode) != (cached ? 1 : 0)) {
+      return broken(i, "radix hold differs");
+    }
+    if (cached && i >= allocator_.limit()) return broken(i, "cached behind the limit");
+    const bool evictable = cached && IsUnheld(block);
+    queued += evictable ? 1 : 0;
+    if (evictable && !eviction_queue_.Contains(i, KeyOfBlock(block))) {
+      return broken(i, "evictable, but not queued");
+    }
+  }
+  for (int32_t i = 0; i < static_cast<int32_t>(window_of_.size()); ++i) {
+    const BlockId block = window_of_[i];
+    if (block != kNoBlock && FullOf(block) != BlockId(i)) return broken(i, "is a stale full block");
+  }
+  if (queued != eviction_queue_.size() || pinned_only != pinned_only_) {
+    return absl::InternalError(StrCat(
+        "window ", window_, ": keeps ", eviction_queue_.size(), " evictable and ", pinned_only_,
+        " blocks of transfers and steps alone, recount finds ", queued, " and ", pinned_only));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton
