@@ -11,18 +11,17 @@
 // its window block back (Put).
 //
 // A window block needs no lock of its own. A sequence holds the blocks inside its window, and a
-// transfer or a step holds the blocks that it uses; a block without any hold is evictable. It goes
+// transfer or a step holds the blocks that it uses. A block without any hold is evictable. It goes
 // alone, also from the middle of a prefix, in the policy's order; or with its full block, when the
 // tree frees that.
 //
 // Invariants:
 //  1. window_of and full_of are inverse. A block that they name has one kRadixNode hold; no other
 //     block of the pool has one.
-//  2. The eviction queue has exactly the cached blocks without hold of a sequence, transfer or
-//  step, so
+//  2. The eviction queue has exactly the cached blocks that no sequence, transfer or step holds, so
 //     free + evictable blocks can be allocated at any time.
 //  3. A cached block's id is below the pool's limit, so a pool that shrinks waits for holders
-//  alone.
+//     alone.
 //  4. pinned_only counts the blocks with a hold of a transfer or step, and none of a sequence.
 //
 // Cost: O(log blocks) for a hold or an eviction, O(1) otherwise; LongestWhole reads at most the

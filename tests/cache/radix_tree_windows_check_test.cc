@@ -385,15 +385,15 @@ class WindowDriver {
     for (size_t w = 0; w < windows_.size(); ++w) {
       const Window& window = windows_[w];
       ASSERT_TRUE(window.cache->CheckInvariants().ok()) << window.cache->CheckInvariants();
-      int32_t evictable = 0, transfer_only = 0;
+      int32_t evictable = 0, pinned_only = 0;
       for (const auto& [block, use] : window.uses) evictable += IsHeld(window, block) ? 0 : 1;
       for (const auto& [block, count] : window.transfer_holds) {
         const auto owned = window.sequence_holds.find(block);
         const bool shared = owned != window.sequence_holds.end() && owned->second > 0;
-        transfer_only += count > 0 && !shared ? 1 : 0;
+        pinned_only += count > 0 && !shared ? 1 : 0;
       }
       ASSERT_EQ(window.cache->evictable(), evictable);
-      ASSERT_EQ(window.cache->transfer_only(), transfer_only);
+      ASSERT_EQ(window.cache->pinned_only(), pinned_only);
       for (const auto& [path, entry] : entries_) {
         ASSERT_EQ(window.cache->At(entry.full), entry.windows[w]);
       }

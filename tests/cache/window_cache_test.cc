@@ -74,13 +74,13 @@ TEST(WindowCache, ABlockIsEvictableWhileNeitherSequenceNorTransferHoldsIt) {
   cache.AddHold(own[1], BlockHolder::kTransfer);
   LetGo(cache, own);
   EXPECT_EQ(cache.evictable(), 2);
-  EXPECT_EQ(cache.transfer_only(), 1);
+  EXPECT_EQ(cache.pinned_only(), 1);
   EXPECT_EQ(cache.Evict(5), 2);
   EXPECT_EQ(cache.At(path[1]), own[1]);
   EXPECT_EQ(cache.At(path[0]), kNoBlock);
   cache.ReleaseHold(own[1], BlockHolder::kTransfer);
   EXPECT_EQ(cache.evictable(), 1);
-  EXPECT_EQ(cache.transfer_only(), 0);
+  EXPECT_EQ(cache.pinned_only(), 0);
   EXPECT_TRUE(cache.CheckInvariants().ok()) << cache.CheckInvariants();
 }
 
