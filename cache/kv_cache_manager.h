@@ -240,7 +240,8 @@ class KvCacheManager {
   void HoldForTransfer(std::span<const BlockId> blocks, int32_t group = 0);
   void ReleaseTransferHold(std::span<const BlockId> blocks, int32_t group = 0);
   // A step's own hold on blocks of a group: a step that runs may still read or write them, though
-  // their sequence has ended or has others by now. REQUIRES: no kNoBlock.
+  // their sequence has ended or has others by now. They may be free again (TakeCopies).
+  // REQUIRES: no kNoBlock.
   void HoldForStep(std::span<const BlockId> blocks, int32_t group = 0);
   void ReleaseStepHold(std::span<const BlockId> blocks, int32_t group = 0);
 

@@ -20,7 +20,8 @@ void KvCacheManager::Pin(std::span<const BlockId> blocks, int32_t group, BlockHo
     return;
   }
   for (const BlockId block : blocks) {
-    allocator_.AddHold(block, holder);
+    holder == BlockHolder::kStep ? allocator_.Claim(block, holder)
+                                 : allocator_.AddHold(block, holder);
     if (allocator_.pins(block) == 1) tree_.PinBlock(block);
   }
 }

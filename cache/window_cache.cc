@@ -80,7 +80,8 @@ void WindowCache::AddHold(BlockId block, BlockHolder holder, int32_t priority) {
     eviction_queue_.Erase(block.value(), KeyOfBlock(block));  // before its key changes
   }
   pinned_only_ -= IsPinnedOnly(block) ? 1 : 0;
-  allocator_.AddHold(block, holder);
+  holder == BlockHolder::kStep ? allocator_.Claim(block, holder)
+                               : allocator_.AddHold(block, holder);
   pinned_only_ += IsPinnedOnly(block) ? 1 : 0;
   if (holder != BlockHolder::kSequence || !IsCached(block)) return;
   NodeUse& use = use_[block.value()];
