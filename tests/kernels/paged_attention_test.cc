@@ -114,21 +114,25 @@ CaseRun RandomRun(std::mt19937_64& random, int32_t slots) {
   return run;
 }
 
-// A chunk whose tokens see the same runs, the last growing; or tokens of any runs; or padding.
+// A chunk whose tokens see the same runs, the last growing; or tokens whose runs are those of the
+// token before with one thing changed, or any; or padding.
 AttentionSequence RandomSequence(std::mt19937_64& random) {
   AttentionSequence sequence{.slots = 1 + Below(random, 900), .tokens = {}};
   const auto slots = static_cast<int32_t>(sequence.slots);
   const int32_t tokens = 1 + Below(random, 12);
   std::vector<CaseRun> runs(random() % 6);
-  const bool own = random() % 3 == 0;
+  for (CaseRun& run : runs) run = RandomRun(random, slots);
+  const bool own = random() % 2 == 0;
   for (int32_t t = 0; t < tokens; ++t) {
-    if (t == 0 || own) {
-      for (CaseRun& run : runs) run = RandomRun(random, slots);
-      if (own && random() % 8 == 0) runs.resize(random() % 6, {});
-    } else if (!runs.empty()) {
-      runs.back().end = std::min(slots, runs.back().end + 1);
-    }
     sequence.tokens.push_back(runs);
+    if (own && random() % 8 == 0) runs.resize(random() % 6, RandomRun(random, slots));
+    if (runs.empty()) continue;
+    CaseRun& run = own ? runs[random() % runs.size()] : runs.back();
+    const uint64_t change = own ? random() % 4 : 0;
+    if (change == 0) run.end = std::min(slots, run.end + 1);
+    if (change == 1) run.position_shift = RandomRun(random, slots).position_shift;
+    if (change == 2) run.tile_origin -= Below(random, 70);
+    if (change == 3) run = RandomRun(random, slots);
   }
   return sequence;
 }

@@ -89,8 +89,8 @@ Rows Ask(TinyRunner& runner, int32_t sequence, const Part& system, const Part& f
 
 TEST(LlamaRows, APromptChunkHasTheSameBitsAtAnySlotBesideAnyNeighbours) {
   const TinyModel model("q4_1");
-  const Part system{TinyTokens(20, 1), 0, 0};
-  Part first{TinyTokens(25, 2), 20, 20};
+  Part system{TinyTokens(20, 1), 0, 0};
+  const Part first{TinyTokens(25, 2), 20, 20};
   Part second{TinyTokens(30, 3), 45, 20};
   Part question{TinyTokens(8, 4), 75, 50};
   const auto strange_tokens = TinyTokens(110, 9);
@@ -124,29 +124,29 @@ TEST(LlamaRows, APromptChunkHasTheSameBitsAtAnySlotBesideAnyNeighbours) {
   }
 }
 
-// Against keys that are computed where they count as standing. With full sight this is the
-// ordinary prompt.
-TEST(LlamaRows, AShiftedRunComesCloseToKeysComputedAtThatPosition) {
+// Against keys that are computed where they count as standing. Chunks that see themselves alone say
+// the same at any position.
+TEST(LlamaRows, ShiftedRunsComeCloseToKeysComputedAtTheirPositions) {
   const TinyModel model("f32");
-  const Part system{TinyTokens(20, 1), 0, 0};
-  const Part first{TinyTokens(25, 2), 20, 20};
-  const Part question{TinyTokens(8, 4), 75, 75};
-  // A chunk that sees itself alone keeps its keys' differences at any position.
-  const auto ask = [&](const Part& second) {
+  const auto ask = [&](const Part& first, const Part& second) {
+    const Part system{TinyTokens(20, 1), 0, 0};
+    const Part question{TinyTokens(8, 4), 75, 75};
     TinyRunner runner(model, PoolOf(KvType::kF32));
     Rows rows;
     Compute(runner, 0, system, {}, 0, 128, &rows);
-    Compute(runner, 0, first, {system.run()}, 0, 128, &rows);
+    Compute(runner, 0, first, {}, 0, 128, &rows);
     Compute(runner, 0, second, {}, 0, 128, &rows);
     Compute(runner, 0, question, {system.run(), first.run(), second.run()}, 6, 128, &rows);
     return rows;
   };
-  const Rows in_place = ask({TinyTokens(30, 3), 45, 45});
-  const Rows shifted = ask({TinyTokens(30, 3), 45, 0, 45});
-  const Rows elsewhere = ask({TinyTokens(30, 3), 45, 0});
+  const auto first = TinyTokens(25, 2);
+  const auto second = TinyTokens(30, 3);
+  const Rows in_place = ask({first, 20, 20}, {second, 45, 45});
+  const Rows shifted = ask({first, 20, 0, 20}, {second, 45, 0, 45});
   EXPECT_NE(in_place, shifted);
   EXPECT_LT(Distance(in_place, shifted), 2e-4);
-  EXPECT_GT(Distance(in_place, elsewhere), 2e-2);
+  EXPECT_GT(Distance(in_place, ask({first, 20, 0, 45}, {second, 45, 0, 20})), 2e-2);
+  EXPECT_GT(Distance(in_place, ask({first, 20, 0}, {second, 45, 0})), 2e-2);
 }
 
 TEST(LlamaRows, OneRunFromSlotZeroIsTheOrdinaryChunkAndPartsOfOneSegmentAreNot) {

@@ -19,8 +19,8 @@ class StepBuffersTest : public ::testing::Test {
                                      .max_sequences = 4,
                                      .max_logit_rows = 6,
                                      .max_context = 20,
-                                     .max_extra_runs = 3,
-                                     .max_shifted_queries = 6,
+                                     .max_extra_runs = 4,
+                                     .max_shifted_queries = 8,
                                      .max_embeddings = 2},
                                     *model_.device);
   }
@@ -76,7 +76,7 @@ TEST_F(StepBuffersTest, ATokenGoesToItsSlotAndSeesItsSequenceUpToItself) {
 TEST_F(StepBuffersTest, TokensShareRunsAndHaveQueriesOfTheirOwnForEachShift) {
   const std::vector<TokenId> tokens = {5, 6, 7};
   const std::vector<BlockId> table = {BlockId(9), BlockId(2), BlockId(4)};
-  const std::vector<SlotRun> runs = {{8, 10, 7, 30}, {0, 3}, {5, 8, 5, 30}};
+  const std::vector<SlotRun> runs = {{8, 10, 7, 30}, {0, 3, 0, 2}, {3, 5}, {5, 8, 5, 30}};
   const std::vector<SlotRun> other_runs = {{0, 2, 0, -1}, {2, 3, 2}};
   StepInput input;
   input.chunks.push_back({.tokens = std::span(tokens).first(1),
@@ -96,25 +96,34 @@ TEST_F(StepBuffersTest, TokensShareRunsAndHaveQueriesOfTheirOwnForEachShift) {
     const VisibleRun& r = buffers_->runs[i];
     return std::vector<int32_t>{r.begin, r.end, r.tile_origin, r.query_offset};
   };
-  // Query rows 12 is token row 0 less −1; 13 to 15 are rows 1 to 3 less 30.
+  // Query row 12 is token row 0 less −1; 13 to 15 are rows 1 to 3 less 2; 16 to 18 less 30.
   EXPECT_THAT(run(0), ElementsAre(0, 2, 0, 12));
   EXPECT_THAT(run(1), ElementsAre(2, 3, 2, 0));
-  EXPECT_THAT(run(2), ElementsAre(8, 10, 7, 12));
-  EXPECT_THAT(run(3), ElementsAre(0, 3, 0, 0));
-  EXPECT_THAT(run(4), ElementsAre(5, 8, 5, 12));
+  EXPECT_THAT(run(2), ElementsAre(8, 10, 7, 15));
+  EXPECT_THAT(run(3), ElementsAre(0, 3, 0, 12));
+  EXPECT_THAT(run(4), ElementsAre(3, 5, 0, 0));
+  EXPECT_THAT(run(5), ElementsAre(5, 8, 5, 15));
   const auto row = [&](int i) {
     const RowRuns& r = buffers_->row_runs[i];
     return std::vector<int32_t>{r.first_run, r.run_count, r.last_begin, r.last_end};
   };
   EXPECT_THAT(row(0), ElementsAre(0, 2, 2, 3));
-  EXPECT_THAT(row(1), ElementsAre(2, 3, 5, 6));
-  EXPECT_THAT(row(2), ElementsAre(2, 3, 5, 7));
-  EXPECT_THAT(row(3), ElementsAre(2, 3, 5, 8));
+  EXPECT_THAT(row(1), ElementsAre(2, 4, 5, 6));
+  EXPECT_THAT(row(2), ElementsAre(2, 4, 5, 7));
+  EXPECT_THAT(row(3), ElementsAre(2, 4, 5, 8));
   EXPECT_EQ(buffers_->row_runs[4].run_count, 0);
   EXPECT_EQ(buffers_->first_shifted_query, 12);
-  EXPECT_THAT(Values(buffers_->shifted_rows, 4), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(Values(buffers_->positions + 12 * kPositionComponents, 12),
-              ElementsAre(41, 41, 41, 75, 75, 75, 76, 76, 76, 77, 77, 77));
+  EXPECT_THAT(Values(buffers_->shifted_rows, 7), ElementsAre(0, 1, 2, 3, 1, 2, 3));
+  const auto position = [&](int row, int component) {
+    return buffers_->positions[row * kPositionComponents + component];
+  };
+  for (int component = 0; component < kPositionComponents; ++component) {
+    EXPECT_EQ(position(12, component), 41);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(position(13 + i, component), 103 + i);
+      EXPECT_EQ(position(16 + i, component), 75 + i);
+    }
+  }
 }
 
 TEST_F(StepBuffersTest, EmbeddingsAndPositionsGoBesideTheRowsTheyBelongTo) {
@@ -178,10 +187,10 @@ TEST_F(StepBuffersTest, WhatDoesNotFitIsRefusedWithValueAndLimit) {
             "the last run has slots [0, 7), it must end with the chunk's [3, 6)");
   EXPECT_EQ(refused_runs({{4, 6}}),
             "the last run has slots [4, 6), it must end with the chunk's [3, 6)");
-  EXPECT_EQ(refused_runs({{0, 1}, {1, 2}, {2, 3}, {6, 7}, {3, 6}}),
-            "a step has 4 visible runs beyond one a chunk, the limit is 3");
+  EXPECT_EQ(refused_runs({{0, 1}, {1, 2}, {2, 3}, {6, 7}, {7, 8}, {3, 6}}),
+            "a step has 5 visible runs beyond one a chunk, the limit is 4");
   EXPECT_EQ(refused_runs({{0, 1, 0, 1}, {1, 2, 0, 2}, {2, 6, 0, 3}}),
-            "a step has 9 shifted queries, the limit is 6");
+            "a step has 9 shifted queries, the limit is 8");
 }
 
 TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
