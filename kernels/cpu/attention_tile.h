@@ -113,8 +113,9 @@ inline void ForEachTile(const PagedAttentionArgs& args, const AttentionUnit& uni
 inline const float* QueryRow(const PagedAttentionArgs& args, const AttentionUnit& unit,
                              int64_t kv_head, int64_t query) {
   const int64_t heads = args.query_heads / args.kv_heads;
-  const int64_t token = unit.token_begin + query / heads;
-  const int64_t row = token + RunOf(args, token, unit.run).query_offset;
+  const int64_t first_run = args.row_runs[unit.token_begin].first_run;
+  const int64_t offset = args.runs[first_run + unit.run].query_offset;  // all tokens' of the unit
+  const int64_t row = unit.token_begin + offset + query / heads;
   return args.q + row * args.q_stride + (kv_head * heads + query % heads) * args.head_dim;
 }
 
