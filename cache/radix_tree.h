@@ -24,9 +24,8 @@
 // match ends where every window before its end is whole, though the walk goes further; and a block
 // that the tree frees takes its window blocks along. All else is as without windows.
 //
-// On request the tree tells of the runs of 16 units (cache_key.h) that it holds (PublishTo): a run
-// is stored when the last of its blocks comes, removed when the first goes. Each is hashed once,
-// behind the hash before it. What Clear cut off is nobody's to find, so it is told of no more.
+// On request the tree tells of the runs of 16 units that it holds (PublishTo, published_runs.h). No
+// match finds what Clear cut off, so the tree tells of that no more.
 //
 // Invariants:
 //  1. Two children of one node never begin with equal blocks; lookup compares units, the hash only
@@ -46,7 +45,6 @@
 // Thread safety: belongs to the engine thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -64,6 +62,7 @@
 #include "cache/eviction_policy.h"
 #include "cache/eviction_queue.h"
 #include "cache/index/kv_event_batcher.h"
+#include "cache/published_runs.h"
 #include "cache/radix_children.h"
 #include "cache/window_cache.h"
 #include "common/strong_int.h"
@@ -283,32 +282,14 @@ class RadixTree {
   std::vector<std::vector<NodeIndex>> ChildrenOfAll() const;
   void PinAt(NodeIndex node, BlockId block);
 
-  // radix_tree_events.cc. Hashes of the runs that end in each block, and who is told.
-  struct Publication {
-    KvEventBatcher* events;
-    int32_t runs_per_block;  // that end in one; 1 where blocks are shorter than runs
-    int32_t blocks_per_run;  // 1 where blocks are not shorter
-    std::unique_ptr<Hash128[]> hashes;
-    // Blocks longer than a run may begin alike and differ behind: how many hold a run that is not
-    // its block's last.
-    absl::flat_hash_map<Hash128, int32_t> holders;
-    std::span<Hash128> Of(BlockId block) const {
-      return {&hashes[static_cast<size_t>(block.value()) * runs_per_block],
-              static_cast<size_t>(runs_per_block)};
-    }
-    bool Hold(const Hash128& run, bool is_last);   // whether it is new
-    bool LetGo(const Hash128& run, bool is_last);  // whether it was the last holder
-  };
+  // radix_tree_events.cc
   bool IsPublished(const Node& node) const {
-    return publication_ != nullptr && node.generation == generation_;
+    return published_ != nullptr && node.generation == generation_;
   }
-  bool EndsRun(const Node& node, int32_t at) const {
-    return (node.begin + at + 1) % publication_->blocks_per_run == 0;
-  }
+  bool EndsRun(const Node& node, int32_t at) const { return published_->EndsRun(node.begin + at); }
   BlockId BlockBefore(NodeIndex node, int32_t at, int32_t distance) const;
-  std::optional<Hash128> RunBefore(NodeIndex node, int32_t at) const;
-  Hash128 RootHash(NodeIndex node) const;
-  std::array<CacheUnit, kUnitsPerHash> RunUnits(NodeIndex node, int32_t at, int32_t run) const;
+  BlockId RunBefore(NodeIndex node, int32_t at) const;
+  CacheNamespace NamespaceOf(NodeIndex node) const;
   void PublishStored(NodeIndex node, int32_t first);
   void PublishRemoved(const Node& node, int32_t at);
 
@@ -335,7 +316,7 @@ class RadixTree {
   std::optional<BlockId> evicted_from_;  // the last EvictFrom's `first`
   bool has_unlocked_behind_ = false;
   uint32_t generation_ = 0;  // Clear calls
-  std::unique_ptr<Publication> publication_;
+  std::unique_ptr<PublishedRuns> published_;
   std::vector<WindowCache*> windows_;
   uint64_t tick_ = 0;
   int32_t evictable_blocks_ = 0;

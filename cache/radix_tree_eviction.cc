@@ -79,7 +79,7 @@ void RadixTree::PrefetchVictims() const {
     __builtin_prefetch(children_.HomeOf(node.tag + 64 / RadixChildren::kSlotBytes));
     __builtin_prefetch(allocator_->CountsOf(last));
     __builtin_prefetch(&node_of_block_[last.value()]);
-    if (publication_ != nullptr) __builtin_prefetch(publication_->Of(last).data());
+    if (published_ != nullptr) __builtin_prefetch(published_->HashesOf(last));
   }
 }
 
@@ -154,10 +154,7 @@ void RadixTree::NoteUnlockedBehind(const Node& node) {
 
 int32_t RadixTree::Clear() {
   ++generation_;  // from here on nothing that is there is published
-  if (publication_ != nullptr) {
-    publication_->holders.clear();
-    publication_->events->Cleared();
-  }
+  if (published_ != nullptr) published_->Cleared();
   int32_t removed = 0;
   while (!eviction_queue_.empty()) removed += DropTail(eviction_queue_.First(), 0);
   totals_.removed_blocks += removed;

@@ -31,6 +31,9 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvCacheManager* cache)
   CHECK_GE(options.max_chunk_tokens, 1);
   CHECK_GE(options.max_running, 1);
   CHECK_GE(options.max_waiting, 0);
+  CHECK(cache->groups() == 1 || cache->options().max_step_tokens >=
+                                    std::min(options.max_chunk_tokens, options.token_budget))
+      << "windows reserve " << cache->options().max_step_tokens << " tokens for a step";
 }
 
 Scheduler::~Scheduler() {

@@ -94,6 +94,23 @@ TEST_F(KvCacheManagerWindows, ComputingATombstonesTokensAnewHealsIt) {
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(24)), 16) << "block 4 is a tombstone still";
 }
 
+TEST_F(KvCacheManagerWindows, DuplicatesAreSwappedForTheCachedBlocksInEveryGroup) {
+  KvCacheManager cache(WithWindow(40, 40), &clock_);
+  for (const SequenceId id : {kA, kB}) {
+    ASSERT_TRUE(cache.Begin(id, kSpace, Units(8), 8).ok());
+    ASSERT_TRUE(cache.Reserve(id, 8).ok());
+    cache.Commit(id, Units(8));
+  }
+  for (const SequenceId id : {kA, kB}) cache.InsertCommitted(id);
+  for (const int32_t group : {0, 1}) {
+    const std::vector<BlockId> first(cache.BlockTable(kA, group).begin(),
+                                     cache.BlockTable(kA, group).end());
+    EXPECT_THAT(cache.BlockTable(kB, group), testing::ElementsAreArray(first));
+  }
+  EXPECT_EQ(cache.Stats().blocks.owned, 2);
+  EXPECT_EQ(cache.Stats().windows[0].blocks.owned, 2);
+}
+
 TEST_F(KvCacheManagerWindows, WindowBlocksAreEvictedAloneAndWithTheirFullBlocks) {
   KvCacheManager cache(WithWindow(16, 8), &clock_);
   Compute(cache, kA, Units(32));

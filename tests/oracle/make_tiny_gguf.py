@@ -4,8 +4,9 @@
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy
     /tmp/venv/bin/python tests/oracle/make_tiny_gguf.py
 
-Every model but tiny-k-types holds the same random weights (one seed), so that they differ by their tensor type or
-by what their name says. Rerunning the script with the same library versions gives the same bytes.
+Every model but tiny-k-types and tiny-window holds the same random weights (one seed), so that they differ by their
+tensor type or by what their name says. tiny-window has two KV groups: layer 1 has full attention, the others see a
+window. Rerunning the script with the same library versions gives the same bytes.
 """
 import argparse
 import pathlib
@@ -43,6 +44,10 @@ class Shape(typing.NamedTuple):
 TINY = Shape(layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96)
 # The K types need rows of 256; here each tensor has one of them, and q, k and v differ.
 TINY_K = Shape(layers=1, hidden=256, heads=8, kv_heads=2, head_dim=32, ffn=256)
+# Layers with a window stand on both sides of the one with full attention. The window is no multiple of a block.
+TINY_WINDOW = TINY._replace(layers=4)
+WINDOW = 24
+WINDOW_LAYERS = [True, False, True, True]
 K_TYPES = {"token_embd": T.Q6_K, "attn_q": T.Q4_K, "attn_k": T.Q5_K, "attn_v": T.Q6_K, "attn_output": T.Q5_K,
            "ffn_gate": T.Q4_K, "ffn_up": T.Q4_K, "ffn_down": T.Q6_K}
 
@@ -108,8 +113,8 @@ def add_tensor(writer, name, value, kind):
         writer.add_tensor(name, quantize(value, kind), raw_dtype=kind)
 
 
-def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=False, untied=False):
-    """`kind` None: each matrix in its type of K_TYPES."""
+def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=False, untied=False, window=None):
+    """`kind` None: each matrix in its type of K_TYPES. `window`: its slots, and for each layer whether it has it."""
     tokens, types = vocabulary()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(path.stem)
@@ -126,6 +131,9 @@ def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=Fals
     if linear_factor:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(linear_factor)
+    if window:
+        writer.add_sliding_window(window[0])
+        writer.add_sliding_window_pattern(window[1])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)
@@ -193,6 +201,8 @@ def main():
     write_model(out / "tiny-untied-q4_0.gguf", T.Q4_0, tensors, untied=True)
     k_tensors = weights(np.random.default_rng(SEED + 2), len(vocabulary()[0]), TINY_K)
     write_model(out / "tiny-k-types.gguf", None, k_tensors, shape=TINY_K)
+    window_tensors = weights(np.random.default_rng(SEED + 3), len(vocabulary()[0]), TINY_WINDOW)
+    write_model(out / "tiny-window-q4_0.gguf", T.Q4_0, window_tensors, shape=TINY_WINDOW, window=(WINDOW, WINDOW_LAYERS))
     write_dequant_golden(out / "dequant_golden.gguf", np.random.default_rng(SEED + 1))
 
 

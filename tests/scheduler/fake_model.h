@@ -1,5 +1,6 @@
 // A model that needs its KV: a token follows from the chain of all slots before it, read through
-// the block table, so that a wrong, stale or shared block changes what it says.
+// the block table, so that a wrong, stale or shared block changes what it says. Where the cache has
+// windows, it expects the same chain in every slot of a window that it sees.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,9 +17,11 @@ namespace baton {
 class FakeModel {
  public:
   explicit FakeModel(const KvCacheManager* cache)
-      : cache_(cache),
-        block_size_(cache->options().block_size),
-        slots_(size_t(cache->options().num_blocks) * block_size_) {}
+      : cache_(cache), block_size_(cache->options().block_size) {
+    for (int32_t group = 0; group < cache->groups(); ++group) {
+      slots_.emplace_back(size_t(cache->num_blocks(group)) * block_size_);
+    }
+  }
 
   static uint64_t Chain(uint64_t before, TokenId token) {
     uint64_t x = (before ^ static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15ull;
@@ -45,6 +48,23 @@ class FakeModel {
     for (int32_t i = begin; i < begin + count; ++i) {
       chain = Chain(chain, tokens[i]);
       Slot(id, i) = chain;
+      for (int32_t group = 1; group < cache_->groups(); ++group) {
+        EXPECT_NE(cache_->BlockTable(id, group)[i / block_size_], kNoBlock);
+        Slot(id, i, group) = chain;
+        ExpectWindow(id, group, space, tokens, i);
+      }
+    }
+    return Next(chain);
+  }
+  // What a transfer writes: slots [begin, begin + count), of windows as far as they have blocks.
+  TokenId Land(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens, int32_t begin,
+               int32_t count) {
+    uint64_t chain = begin == 0 ? space.low() : Slot(id, begin - 1);
+    for (int32_t i = begin; i < begin + count; ++i) {
+      chain = Chain(chain, tokens[i]);
+      for (int32_t group = 0; group < cache_->groups(); ++group) {
+        if (cache_->BlockTable(id, group)[i / block_size_] != kNoBlock) Slot(id, i, group) = chain;
+      }
     }
     return Next(chain);
   }
@@ -56,17 +76,33 @@ class FakeModel {
       chain = Chain(chain, tokens[i]);
       ASSERT_EQ(Slot(id, i), chain) << "sequence " << id << " slot " << i;
     }
+    for (int32_t group = 1; group < cache_->groups(); ++group) {
+      ExpectWindow(id, group, space, tokens, cache_->committed(id));
+    }
   }
 
  private:
-  uint64_t& Slot(SequenceId id, int32_t slot) {
-    const BlockId block = cache_->BlockTable(id)[slot / block_size_];
-    return slots_[size_t(block.value()) * block_size_ + slot % block_size_];
+  uint64_t& Slot(SequenceId id, int32_t slot, int32_t group = 0) {
+    const BlockId block = cache_->BlockTable(id, group)[slot / block_size_];
+    return slots_[group][size_t(block.value()) * block_size_ + slot % block_size_];
+  }
+  // The slots before `at` that the token there sees.
+  void ExpectWindow(SequenceId id, int32_t group, CacheNamespace space,
+                    std::span<const TokenId> tokens, int32_t at) {
+    uint64_t chain = space.low();
+    for (int32_t slot = 0; slot < at; ++slot) {
+      chain = Chain(chain, tokens[slot]);
+      if (slot <= at - cache_->options().windows[group - 1].window) continue;
+      ASSERT_NE(cache_->BlockTable(id, group)[slot / block_size_], kNoBlock)
+          << "sequence " << id << " group " << group << " slot " << slot;
+      ASSERT_EQ(Slot(id, slot, group), chain)
+          << "sequence " << id << " group " << group << " slot " << slot;
+    }
   }
 
   const KvCacheManager* cache_;
   int32_t block_size_;
-  std::vector<uint64_t> slots_;
+  std::vector<std::vector<uint64_t>> slots_;  // by group
 };
 
 }  // namespace baton

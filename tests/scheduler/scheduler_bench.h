@@ -71,7 +71,7 @@ class SchedulerBench {
     const int32_t matched = cache_.committed(id);
     std::optional<TokenId> first;
     if (committed > matched) {
-      first = model_.Compute(id, specs_[id].cache_namespace, tokens, matched, committed - matched);
+      first = model_.Land(id, specs_[id].cache_namespace, tokens, matched, committed - matched);
     }
     const bool whole = committed == static_cast<int32_t>(tokens.size());
     scheduler_.KvArrived(id, committed);

@@ -49,13 +49,19 @@ class RandomRun {
   }
   // A transfer holds part of a sequence's blocks, and may outlive it.
   void HoldSome(SequenceId id) {
-    const auto table = bench_.cache().BlockTable(id);
-    holds_.emplace_back(table.begin(), table.begin() + random_() % (table.size() + 1));
-    bench_.cache().HoldForTransfer(holds_.back());
+    std::vector<std::vector<BlockId>>& hold = holds_.emplace_back();
+    for (int32_t group = 0; group < bench_.cache().groups(); ++group) {
+      const auto table = bench_.cache().BlockTable(id, group);
+      hold.emplace_back(table.begin(), table.begin() + random_() % (table.size() + 1));
+      std::erase(hold.back(), kNoBlock);
+      bench_.cache().HoldForTransfer(hold.back(), group);
+    }
   }
   void EndTransfer() {
     if (holds_.empty()) return;
-    bench_.cache().ReleaseTransferHold(holds_.back());
+    for (int32_t group = 0; group < bench_.cache().groups(); ++group) {
+      bench_.cache().ReleaseTransferHold(holds_.back()[group], group);
+    }
     holds_.pop_back();
   }
   void KvArrives(bool all) {
@@ -106,7 +112,7 @@ class RandomRun {
                   bench_.scheduler().waiting_for_kv_count(),
               0);
     bench_.ExpectAllCorrect();
-    EXPECT_EQ(bench_.cache().available_blocks(), pool_.num_blocks);
+    EXPECT_EQ(bench_.cache().AvailableBlocks(), bench_.cache().PoolBlocks());
   }
   SchedulerBench& bench() { return bench_; }
   int64_t work() const { return work_; }
@@ -118,7 +124,7 @@ class RandomRun {
   uint64_t next_ = 1;
   int64_t work_ = 0;
   std::vector<SequenceId> live_;
-  std::vector<std::vector<BlockId>> holds_;
+  std::vector<std::vector<std::vector<BlockId>>> holds_;  // each by group
 };
 
 Workload RandomWorkload(uint32_t seed) {
@@ -144,11 +150,27 @@ Workload RandomWorkload(uint32_t seed) {
   return workload;
 }
 
-TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWhateverSurroundsIt) {
+// Adds windows with pools that are as small as they may be, or a little larger.
+Workload RandomWorkloadWithWindows(uint32_t seed) {
+  Workload workload = RandomWorkload(seed);
+  std::mt19937 random(seed);
+  KvCacheOptions& pool = workload.pool;
+  pool.max_step_tokens = std::min(workload.options.max_chunk_tokens, workload.options.token_budget);
+  for (uint32_t i = 0; i <= seed % 2; ++i) {
+    const int32_t window = static_cast<int32_t>(1 + random() % 30 + 40 * i);
+    const int32_t least = (window + pool.max_step_tokens) / pool.block_size + 2;
+    pool.windows.push_back({.window = window,
+                            .num_blocks = static_cast<int32_t>(least + random() % (2 * least)),
+                            .max_blocks = 0});
+  }
+  return workload;
+}
+
+void RunEverything(Workload (*make)(uint32_t seed)) {
   int64_t finished = 0, preempted = 0, hits = 0;
   for (uint32_t seed = 1; seed <= 240; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    RandomRun run(RandomWorkload(seed));
+    RandomRun run(make(seed));
     for (int event = 0; event < 1'500; ++event) {
       run.Event();
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "event " << event;
@@ -162,8 +184,16 @@ TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWhateverSurroundsIt) {
   EXPECT_GT(finished, 5'000);
   EXPECT_GT(preempted, 500) << "the pools are too large to test preemption";
   EXPECT_GT(hits, 1'000);
-  RecordProperty("finished", std::to_string(finished));
-  RecordProperty("preempted", std::to_string(preempted));
+  testing::Test::RecordProperty("finished", std::to_string(finished));
+  testing::Test::RecordProperty("preempted", std::to_string(preempted));
+}
+
+TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWhateverSurroundsIt) {
+  RunEverything(RandomWorkload);
+}
+
+TEST(SchedulerRandom, EverySequenceGetsEveryTokenOnceWithWindowsToo) {
+  RunEverything(RandomWorkloadWithWindows);
 }
 
 TEST(SchedulerRandom, APoolThatIsMuchTooSmallPreemptsLittleMoreThanItMust) {

@@ -1,0 +1,96 @@
+// Admission and steps where the cache has a sliding-window group.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "scheduler/scheduler.h"
+#include "tests/scheduler/scheduler_bench.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Blocks of 4, a window of 8 slots, steps of 8 tokens: a prefill needs up to 5 window blocks.
+KvCacheOptions WithWindow(int32_t full_blocks, int32_t window_blocks) {
+  KvCacheOptions pool = Pool(full_blocks);
+  pool.windows = {{.window = 8, .num_blocks = window_blocks, .max_blocks = 40}};
+  pool.max_step_tokens = 8;
+  return pool;
+}
+
+TEST(SchedulerWindows, ASequenceIsAdmittedOnlyWhenEveryGroupHasRoom) {
+  SchedulerBench bench(WithWindow(100, 9), Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(40), 1).ok());
+  ASSERT_TRUE(bench.Add(2, Prompt(40, 7), 1).ok());
+  EXPECT_THAT(bench.Step().admitted, ElementsAre(SequenceId(1)));
+  while (bench.scheduler().Contains(SequenceId(1))) {
+    for (const SequenceId id : bench.Step().admitted) {
+      EXPECT_EQ(id, SequenceId(2));
+      EXPECT_GE(bench.cache().num_blocks(1) - bench.cache().Stats().windows[0].charged, 0);
+    }
+  }
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 1);
+  bench.ExpectTokens(2, 1);
+  EXPECT_EQ(bench.scheduler().preemption_count(), 0);
+}
+
+TEST(SchedulerWindows, AWindowsPoolNeedsNoRoomForAWholePrompt) {
+  SchedulerBench bench(WithWindow(100, 6), Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(300), 40).ok());
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 40);
+  EXPECT_EQ(bench.scheduler().preemption_count(), 0);
+}
+
+TEST(SchedulerWindows, APromptThatAWindowsPoolCanNeverHoldIsRefusedWithItsGroup) {
+  SchedulerBench bench(WithWindow(100, 4), Budget(8));
+  const absl::Status status = bench.Add(1, Prompt(40), 1);
+  EXPECT_THAT(status.ToString(),
+              HasSubstr("40 tokens need 5 blocks of 4 tokens, the pool has 4 in KV group 1"));
+}
+
+TEST(SchedulerWindows, AHandOffIsRefusedWithoutRoomInAWindowAndTakesNothing) {
+  SchedulerBench bench(WithWindow(100, 6), Budget(8));
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(40), 4)).ok());
+  const absl::Status status = bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(40, 7), 4));
+  EXPECT_THAT(status.ToString(), HasSubstr("of 6 can be had in KV group 1"));
+  EXPECT_FALSE(bench.cache().Contains(SequenceId(2)));
+  bench.KvArrives(SequenceId(1), 40);
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 4);
+}
+
+TEST(SchedulerWindows, AHandOffThatStopsHalfWayIsComputedFromAWholeBoundary) {
+  SchedulerBench bench(WithWindow(100, 12), Budget(8));
+  ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(40), 4)).ok());
+  bench.KvArrives(SequenceId(1), 37);
+  EXPECT_EQ(bench.cache().committed(SequenceId(1)), 0)
+      << "the window of 37 begins before what an import of 40 takes";
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 4);
+}
+
+TEST(SchedulerWindows, APrefillThatAShrunkWindowStopsIsPreemptedAndGoesOnLater) {
+  SchedulerBench bench(WithWindow(100, 10), Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(40), 4).ok());
+  bench.Step();
+  // A transfer reads what slides out.
+  const std::vector<BlockId> read(bench.cache().BlockTable(SequenceId(1), 1).begin(),
+                                  bench.cache().BlockTable(SequenceId(1), 1).begin() + 2);
+  bench.cache().HoldForTransfer(read, 1);
+  ASSERT_TRUE(bench.cache().Resize(5, 1).ok());
+  int preempted = 0;
+  while (bench.scheduler().has_work()) preempted += !bench.Step().preempted.empty();
+  EXPECT_EQ(preempted, 1);
+  bench.cache().ReleaseTransferHold(read, 1);
+  while (bench.scheduler().has_work()) bench.Step();
+  bench.ExpectTokens(1, 4);
+}
+
+}  // namespace
+}  // namespace baton
