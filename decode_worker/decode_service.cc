@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "rpc/stream_writer.h"
 #include "rpc/unary_call.h"

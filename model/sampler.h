@@ -20,10 +20,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "model/philox.h"
 #include "model/sampler_state.h"
-#include "model/sampling_params.h"
 
 namespace baton {
 

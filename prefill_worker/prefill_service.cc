@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
 #include "worker_rpc/engine_call.h"
