@@ -121,4 +121,11 @@ grpc::ServerUnaryReactor* DecodeService::PrefillLocally(grpc::CallbackServerCont
   return call.get();
 }
 
+RoleService DecodeRoleService() {
+  return {.name = v1::DecodeWorker::service_full_name(),
+          .make = [](Engine* engine, CallGate* gate) {
+            return std::make_unique<DecodeService>(engine, gate);
+          }};
+}
+
 }  // namespace baton

@@ -71,4 +71,11 @@ grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* c
   return call.get();
 }
 
+RoleService PrefillRoleService() {
+  return {.name = v1::PrefillWorker::service_full_name(),
+          .make = [](Engine* engine, CallGate* gate) {
+            return std::make_unique<PrefillService>(engine, gate);
+          }};
+}
+
 }  // namespace baton
