@@ -8,7 +8,7 @@ that a machine that slows down or warms up favours neither build. A round gives 
 
 The interval is the distribution-free one of a median: of n sorted ratios, from the k-th smallest to the k-th largest, with the
 largest k whose coverage by the binomial distribution is at least 95 %. Fewer than 6 ratios have no such interval; then the
-smallest and the largest are shown, with a question mark.
+smallest and the largest are shown, with a question mark, and no figure is marked.
 
 Standard library only.
 """
@@ -85,7 +85,9 @@ class Comparison:
                 noises.append(noise)
 
     def slower(self):
-        return [name for name, (_, ratios, _) in self.figures.items() if median_interval(ratios)[1] < MUST_REACH]
+        """Figures whose 95 % interval lies below what it must reach; too few ratios tell of none."""
+        intervals = {name: median_interval(ratios) for name, (_, ratios, _) in self.figures.items()}
+        return [name for name, (_, high, coverage) in intervals.items() if coverage >= COVERAGE and high < MUST_REACH]
 
     def table(self):
         yield f"{'figure':44} {'unit':10} {'new/old':>8} {'95 % interval':>19} {'A/A':>8} {'95 % interval':>19}"

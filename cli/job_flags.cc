@@ -19,16 +19,20 @@ namespace baton {
 namespace {
 
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
+// As a double, so that --help shows it as it is written.
+constexpr double kLeastRepetitionPenalty = 0.01;
+static_assert(static_cast<float>(kLeastRepetitionPenalty) == kMinRepetitionPenalty);
 
 absl::Status AddLogitBias(const std::string& entry, SamplingParams& sampling) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(entry, absl::MaxSplits(':', 1));
   TokenId token = 0;
   float bias = 0;
   if (!absl::SimpleAtoi(parts.first, &token) || token < 0 ||
-      !absl::SimpleAtof(parts.second, &bias) || !(bias >= -100 && bias <= 100)) {
+      !absl::SimpleAtof(parts.second, &bias) ||
+      !(bias >= -kMaxLogitBias && bias <= kMaxLogitBias)) {
     return absl::InvalidArgumentError(
         absl::StrCat("is ", entry, ", must be ID:BIAS, as in 42:-5, with an ID of 0 to ", kMaxInt,
-                     " and a BIAS of -100 to 100"));
+                     " and a BIAS of ", -kMaxLogitBias, " to ", kMaxLogitBias));
   }
   if (!sampling.logit_bias.emplace(token, bias).second) {
     return absl::InvalidArgumentError(absl::StrCat("names token ", parts.first, " twice"));
@@ -77,16 +81,16 @@ void AddSamplingFlags(CommandLine& line, SamplingParams& s) {
                "Tokens to generate; else to the context's end");
   add("--min-tokens", &s.min_tokens, 0, kMaxInt,
       "Nothing ends the answer before so many, and no stop string begins; at most --max-tokens");
-  add("--temperature", &s.temperature, 0.0, 100.0, "0 is greedy");
+  add("--temperature", &s.temperature, 0.0, kMaxTemperature, "0 is greedy");
   add("--top-k", &s.top_k, 0, kMaxInt, "Only so many most likely tokens; 0: all");
   add("--top-p", &s.top_p, 0.0, 1.0, "Only the most likely tokens with this share; above 0");
   add("--min-p", &s.min_p, 0.0, 1.0,
       "Only tokens with this share of the likeliest one's probability");
-  add("--repetition-penalty", &s.repetition_penalty, 0.01, 100.0,
+  add("--repetition-penalty", &s.repetition_penalty, kLeastRepetitionPenalty, kMaxRepetitionPenalty,
       "Above 1: discourage known tokens");
-  add("--presence-penalty", &s.presence_penalty, -2.0, 2.0,
+  add("--presence-penalty", &s.presence_penalty, -kMaxPenalty, kMaxPenalty,
       "Subtracted once from generated tokens");
-  add("--frequency-penalty", &s.frequency_penalty, -2.0, 2.0,
+  add("--frequency-penalty", &s.frequency_penalty, -kMaxPenalty, kMaxPenalty,
       "Subtracted for every time generated");
   line.Add("--seed", &s.seed, "For the same answer again; 0 to 2^64-1").Group("Sampling");
   add_optional("--logprobs", &s.logprobs, 0, kMaxTopLogprobs,

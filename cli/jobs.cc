@@ -9,8 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/choices.h"
-#include "common/request_bounds.h"
+#include "common/request_check.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -155,13 +154,6 @@ absl::Status SetLogprobs(const Json& job, SamplingParams& sampling) {
   return SetInteger("logprobs", *logprobs, sampling.logprobs);
 }
 
-absl::Status SetChoices(const std::string& field, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.n, ToInteger<int32_t>(field, value));
-  if (job.n >= 1 && job.n <= kMaxChoices) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"n\" is ", job.n, "; [1, ", kMaxChoices, "] is allowed"));
-}
-
 absl::Status SetStop(const std::string&, const Json& value, Job& job) {
   std::vector<std::string>& stop = job.sampling.stop;
   stop.clear();
@@ -177,25 +169,15 @@ absl::Status SetStop(const std::string&, const Json& value, Job& job) {
   return absl::OkStatus();
 }
 
-absl::Status SetPriority(const std::string& field, const Json& value, Job& job) {
-  RETURN_IF_ERROR(SetInteger(field, value, job.priority));
-  if (job.priority >= kMinPriority && job.priority <= kMaxPriority) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("\"priority\" is ", job.priority, "; [",
-                                                 kMinPriority, ", ", kMaxPriority, "] is allowed"));
-}
-
-template <std::string Job::*kMember, int64_t kMaxBytes>
-absl::Status SetIdentifier(const std::string& field, const Json& value, Job& job) {
+template <std::string Job::*kMember>
+absl::Status SetText(const std::string& field, const Json& value, Job& job) {
   ASSIGN_OR_RETURN(job.*kMember, ToText(field, value));
-  const auto bytes = static_cast<int64_t>((job.*kMember).size());
-  if (bytes <= kMaxBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", field, "\" is ", bytes, " bytes long; at most ", kMaxBytes, " are allowed"));
+  return absl::OkStatus();
 }
 
-absl::Status SetId(const std::string& field, const Json& value, Job& job) {
-  ASSIGN_OR_RETURN(job.id, ToText(field, value));
-  return absl::OkStatus();
+template <int32_t Job::*kMember>
+absl::Status SetNumberOf(const std::string& field, const Json& value, Job& job) {
+  return SetInteger(field, value, job.*kMember);
 }
 
 template <auto kMember>
@@ -214,7 +196,7 @@ struct JobField {
 
 using S = SamplingParams;
 constexpr JobField kFields[] = {
-    {"id", SetId},
+    {"id", SetText<&Job::id>},
     {"prompt",
      [](const std::string& field, const Json& value, Job& job) -> absl::Status {
        ASSIGN_OR_RETURN(job.prompt, ToText(field, value));
@@ -230,11 +212,11 @@ constexpr JobField kFields[] = {
        ASSIGN_OR_RETURN(job.messages, ToMessages(value));
        return absl::OkStatus();
      }},
-    {"tenant", SetIdentifier<&Job::tenant, kMaxTenantBytes>},
-    {"cache_salt", SetIdentifier<&Job::cache_salt, kMaxTenantBytes>},
-    {"session_id", SetIdentifier<&Job::session_id, kMaxRequestIdBytes>},
-    {"priority", SetPriority},
-    {"n", SetChoices},
+    {"tenant", SetText<&Job::tenant>},
+    {"cache_salt", SetText<&Job::cache_salt>},
+    {"session_id", SetText<&Job::session_id>},
+    {"priority", SetNumberOf<&Job::priority>},
+    {"n", SetNumberOf<&Job::n>},
     {"temperature", SetSamplingNumber<&S::temperature>},
     {"top_p", SetSamplingNumber<&S::top_p>},
     {"min_p", SetSamplingNumber<&S::min_p>},
@@ -274,6 +256,23 @@ absl::Status SetField(const std::string& field, const Json& value, Job& job) {
   return value.is_null() ? absl::OkStatus() : found->set(field, value, job);
 }
 
+// What can be told without the model; a router or an engine, which know it, check again.
+absl::Status CheckJob(const Job& job) {
+  RequestFields fields = {.request_id = {},
+                          .session_id = job.session_id,
+                          .tenant = job.tenant,
+                          .cache_salt = job.cache_salt,
+                          .priority = job.priority,
+                          .n = job.n,
+                          .sampling = job.sampling,
+                          .prompt = {},
+                          .prompt_token_ids = std::nullopt};
+  if (job.prompt) fields.prompt = *job.prompt;
+  if (job.messages) fields.messages = static_cast<int64_t>(job.messages->size());
+  if (job.prompt_token_ids) fields.prompt_token_ids = *job.prompt_token_ids;
+  return CheckRequest(fields, RequestLimits());
+}
+
 absl::StatusOr<Job> ParseJobObject(const Json& json, int64_t line_number) {
   if (!json.is_object()) return absl::InvalidArgumentError("a job must be a JSON object");
   Job job;
@@ -286,6 +285,7 @@ absl::StatusOr<Job> ParseJobObject(const Json& json, int64_t line_number) {
         "a job has one of \"prompt\", \"prompt_token_ids\" and \"messages\"; this one has ",
         inputs));
   }
+  RETURN_IF_ERROR(CheckJob(job));
   return job;
 }
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "model/sampler.h"
-#include "model/sampling_params.h"
 #include "text/chat_message.h"
 
 namespace baton {

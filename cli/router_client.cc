@@ -5,31 +5,12 @@
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "rpc/channel.h"
+#include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "text/utf8.h"
 
 namespace baton {
 namespace {
-
-v1::SamplingParams SamplingToWire(const SamplingParams& sampling) {
-  v1::SamplingParams out;
-  out.set_temperature(sampling.temperature);
-  out.set_top_k(sampling.top_k);
-  out.set_top_p(sampling.top_p);
-  out.set_min_p(sampling.min_p);
-  out.set_repetition_penalty(sampling.repetition_penalty);
-  out.set_presence_penalty(sampling.presence_penalty);
-  out.set_frequency_penalty(sampling.frequency_penalty);
-  for (const auto& [token, bias] : sampling.logit_bias) (*out.mutable_logit_bias())[token] = bias;
-  for (const std::string& stop : sampling.stop) out.add_stop(stop);
-  out.mutable_stop_token_ids()->Add(sampling.stop_token_ids.begin(), sampling.stop_token_ids.end());
-  if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
-  out.set_min_tokens(sampling.min_tokens);
-  out.set_ignore_eos(sampling.ignore_eos);
-  if (sampling.logprobs) out.set_logprobs(*sampling.logprobs);
-  if (sampling.seed) out.set_seed(*sampling.seed);
-  return out;
-}
 
 // Text fields of the wire are UTF-8; anything else is refused here, by name, and not by the RPC
 // layer.

@@ -1,4 +1,4 @@
-// What a request may say of itself, at a router and on the command line.
+// Bounds of a request that are no sampling parameters; request_check.h checks them.
 //
 // Thread safety: constants.
 #pragma once
@@ -11,5 +11,8 @@ inline constexpr int32_t kMinPriority = -100;
 inline constexpr int32_t kMaxPriority = 100;
 inline constexpr int64_t kMaxRequestIdBytes = 128;  // request and session
 inline constexpr int64_t kMaxTenantBytes = 256;     // tenant and cache salt
+inline constexpr int64_t kMaxMessages = 4096;       // of a chat
+// No model's context is longer.
+inline constexpr int64_t kMaxPromptTokenIds = 1 << 20;
 
 }  // namespace baton

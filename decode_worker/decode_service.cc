@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "rpc/stream_writer.h"
 #include "rpc/unary_call.h"
@@ -118,6 +119,13 @@ grpc::ServerUnaryReactor* DecodeService::PrefillLocally(grpc::CallbackServerCont
                             }
                           });
   return call.get();
+}
+
+RoleService DecodeRoleService() {
+  return {.name = v1::DecodeWorker::service_full_name(),
+          .make = [](Engine* engine, CallGate* gate) {
+            return std::make_unique<DecodeService>(engine, gate);
+          }};
 }
 
 }  // namespace baton

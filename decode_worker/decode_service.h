@@ -10,6 +10,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
 #include "rpc/call_gate.h"
+#include "worker_rpc/worker_server.h"
 
 namespace baton {
 
@@ -28,5 +29,8 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   Engine* const engine_;
   CallGate* const gate_;
 };
+
+// What a worker of this role runs.
+RoleService DecodeRoleService();
 
 }  // namespace baton

@@ -11,9 +11,6 @@ int main(int argc, char** argv) {
        .description =
            "Generates tokens, from KV blocks that prefill workers ship or that it computes itself.",
        .id_prefix = "decode",
-       .service_name = baton::v1::DecodeWorker::service_full_name(),
        .role = baton::v1::WORKER_ROLE_DECODE,
-       .make_service = [](baton::Engine* engine, baton::CallGate* gate) {
-         return std::make_unique<baton::DecodeService>(engine, gate);
-       }});
+       .role_services = {baton::DecodeRoleService()}});
 }

@@ -11,10 +11,10 @@
 #include "absl/status/statusor.h"
 #include "cache/cache_key.h"
 #include "common/choices.h"
+#include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "kvtransfer/transport.h"
 #include "model/sampler.h"
-#include "model/sampling_params.h"
 
 namespace baton {
 

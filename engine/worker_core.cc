@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/request_check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kvtransfer/protocol/send_session.h"
@@ -56,28 +57,14 @@ std::vector<RequestHandle> WorkerCore::Handles() const {
 // ---- requests come in ---------------------------------------------------------------------------
 
 absl::Status WorkerCore::CheckTokens(const char* field, std::span<const TokenId> tokens) const {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= options_.vocabulary) {
-      return absl::InvalidArgumentError(StrCat(field, "[", i, "] is ", tokens[i],
-                                               ", the vocabulary has ", options_.vocabulary,
-                                               " tokens"));
-    }
-  }
-  return absl::OkStatus();
+  return CheckTokenIds(field, tokens, options_.vocabulary);
 }
 
 absl::Status WorkerCore::Validate(std::span<const TokenId> prompt, int32_t n,
                                   std::span<const GeneratedPart> generated,
                                   const SamplingParams& sampling) const {
-  if (n < 1 || n > kMaxChoices) {
-    return absl::InvalidArgumentError(StrCat("n is ", n, "; [1, ", kMaxChoices, "] is allowed"));
-  }
-  if (prompt.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  if (static_cast<int64_t>(prompt.size()) >= options_.context_length) {
-    return absl::InvalidArgumentError(StrCat("the prompt has ", prompt.size(),
-                                             " tokens, the context of ", options_.context_length,
-                                             " leaves no room for an answer"));
-  }
+  RETURN_IF_ERROR(CheckChoices(n));
+  RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(prompt.size()), options_.context_length));
   RETURN_IF_ERROR(CheckTokens("prompt_token_ids", prompt));
   for (const GeneratedPart& part : generated) {
     if (prompt.size() + part.tokens.size() > static_cast<size_t>(options_.context_length)) {
@@ -87,7 +74,7 @@ absl::Status WorkerCore::Validate(std::span<const TokenId> prompt, int32_t n,
     }
     RETURN_IF_ERROR(CheckTokens("generated_token_ids", part.tokens));
   }
-  return baton::Validate(sampling, options_.vocabulary);
+  return CheckSampling(sampling, options_.vocabulary);
 }
 
 void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,

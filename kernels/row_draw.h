@@ -10,7 +10,7 @@
 
 namespace baton {
 
-// How a token is chosen from logits that are adjusted already. Ranges: model/sampling_params.h.
+// How a token is chosen from logits that are adjusted already. Ranges: common/sampling_params.h.
 struct DrawRule {
   float temperature = 1;  // 0: the first token by rank
   int32_t top_k = 0;      // 0, or the vocabulary's size and more: all

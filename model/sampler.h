@@ -22,12 +22,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/sampling_params.h"
 #include "common/strong_int.h"
 #include "kernels/philox.h"
 #include "kernels/row_draw.h"
 #include "kernels/token_drawer.h"
 #include "model/sampler_state.h"
-#include "model/sampling_params.h"
 #include "model/token_draw.h"
 
 namespace baton {

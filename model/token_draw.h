@@ -11,7 +11,7 @@
 
 #include "common/strong_int.h"
 #include "kernels/row_draw.h"
-#include "model/sampling_params.h"
+#include "common/sampling_params.h"
 
 namespace baton {
 

@@ -10,9 +10,6 @@ int main(int argc, char** argv) {
        .description =
            "Computes prompts chunk by chunk and ships their KV blocks to decode workers.",
        .id_prefix = "prefill",
-       .service_name = baton::v1::PrefillWorker::service_full_name(),
        .role = baton::v1::WORKER_ROLE_PREFILL,
-       .make_service = [](baton::Engine* engine, baton::CallGate* gate) {
-         return std::make_unique<baton::PrefillService>(engine, gate);
-       }});
+       .role_services = {baton::PrefillRoleService()}});
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "rpc/sampling_wire.h"
 #include "rpc/status_conversion.h"
 #include "rpc/unary_call.h"
 #include "worker_rpc/engine_call.h"
@@ -68,6 +69,13 @@ grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* c
   call->engine_call().Started(
       engine_->Prefill(std::move(request), std::make_shared<AnsweringSink>(call)));
   return call.get();
+}
+
+RoleService PrefillRoleService() {
+  return {.name = v1::PrefillWorker::service_full_name(),
+          .make = [](Engine* engine, CallGate* gate) {
+            return std::make_unique<PrefillService>(engine, gate);
+          }};
 }
 
 }  // namespace baton

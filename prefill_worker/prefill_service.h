@@ -7,6 +7,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
 #include "rpc/call_gate.h"
+#include "worker_rpc/worker_server.h"
 
 namespace baton {
 
@@ -23,5 +24,8 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
   Engine* const engine_;
   CallGate* const gate_;
 };
+
+// What a worker of this role runs.
+RoleService PrefillRoleService();
 
 }  // namespace baton

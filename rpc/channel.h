@@ -23,7 +23,6 @@ inline constexpr int32_t kConnectTimeoutMs = 5'000;
 
 // A tokenizer's description is the largest message there is.
 inline constexpr int32_t kMaxTokenizerMessageBytes = 64 << 20;
-inline constexpr int32_t kMaxRequestBytes = 16 << 20;
 
 // Connects lazily; retries a lost connection after 0.1 to 1 second. The channel has connections of
 // its own.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/request_bounds.h"
 
 namespace baton {
 
@@ -19,7 +20,7 @@ struct ChatMessage {
 };
 
 struct ChatLimits {
-  size_t max_messages = 4096;
+  size_t max_messages = kMaxMessages;
   size_t max_content_bytes = size_t{4} << 20;  // of one message
   size_t max_total_bytes = size_t{8} << 20;    // contents, roles and names of all
   size_t max_name_bytes = 256;

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/request_check.h"
 #include "common/status_macros.h"
 
 namespace baton {
 namespace {
 
-constexpr int kMaxLogitBiasEntries = 1024;
 constexpr int64_t kMiB = 1 << 20;
 
 std::vector<TokenId> TokenIdsFromWire(const google::protobuf::RepeatedField<int32_t>& ids) {
@@ -44,36 +44,9 @@ const char* AllocationKindName(AllocationEvent::Kind kind) {
 
 }  // namespace
 
-absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire) {
-  SamplingParams out;
-  if (wire.has_temperature()) out.temperature = wire.temperature();
-  if (wire.has_top_k()) out.top_k = wire.top_k();
-  if (wire.has_top_p()) out.top_p = wire.top_p();
-  if (wire.has_min_p()) out.min_p = wire.min_p();
-  if (wire.has_repetition_penalty()) out.repetition_penalty = wire.repetition_penalty();
-  if (wire.has_presence_penalty()) out.presence_penalty = wire.presence_penalty();
-  if (wire.has_frequency_penalty()) out.frequency_penalty = wire.frequency_penalty();
-  if (wire.logit_bias_size() > kMaxLogitBiasEntries) {
-    return absl::InvalidArgumentError(absl::StrCat("logit_bias has ", wire.logit_bias_size(),
-                                                   " entries, at most ", kMaxLogitBiasEntries));
-  }
-  for (const auto& [token, bias] : wire.logit_bias()) out.logit_bias[token] = bias;
-  out.stop.assign(wire.stop().begin(), wire.stop().end());
-  out.stop_token_ids.assign(wire.stop_token_ids().begin(), wire.stop_token_ids().end());
-  if (wire.has_max_tokens()) out.max_tokens = wire.max_tokens();
-  if (wire.has_min_tokens()) out.min_tokens = wire.min_tokens();
-  if (wire.has_ignore_eos()) out.ignore_eos = wire.ignore_eos();
-  if (wire.has_logprobs()) out.logprobs = wire.logprobs();
-  if (wire.has_seed()) out.seed = wire.seed();
-  return out;
-}
-
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
   // Before anything is done so many times.
-  if (wire.generated_size() > kMaxChoices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("generated has ", wire.generated_size(), " parts, at most ", kMaxChoices));
-  }
+  RETURN_IF_ERROR(CheckCount("generated", wire.generated_size(), kMaxChoices, "parts"));
   RETURN_IF_ERROR(CheckPromptSize(wire.prompt_token_ids_size(), 0, context_length));
   for (const v1::GeneratedPart& part : wire.generated()) {
     RETURN_IF_ERROR(
@@ -84,11 +57,7 @@ absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
 
 absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
                              int32_t context_length) {
-  if (prompt_tokens >= context_length) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", prompt_tokens,
-                                                   " tokens, the context of ", context_length,
-                                                   " leaves no room for an answer"));
-  }
+  if (prompt_tokens >= context_length) return CheckPromptTokens(prompt_tokens, context_length);
   if (generated_tokens <= context_length - prompt_tokens) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a prompt of ", prompt_tokens, " tokens and ", generated_tokens,

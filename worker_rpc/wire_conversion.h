@@ -16,9 +16,6 @@
 
 namespace baton {
 
-// Absent fields take the engine's defaults. InvalidArgument: more logit_bias entries than the API
-// allows.
-absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
 // Whether a prompt of so many tokens leaves room in the context, and what was generated behind it
 // fits there: asked before they are copied. InvalidArgument names the numbers.
 absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,

@@ -16,9 +16,6 @@
 #include "common/status_macros.h"
 #include "common/termination.h"
 #include "engine/engine_options.h"
-#include "rpc/rpc_server.h"
-#include "worker_rpc/heartbeat_client.h"
-#include "worker_rpc/worker_service.h"
 
 namespace baton {
 namespace {
@@ -122,29 +119,19 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
   std::cerr << "what automatic values came to:\n"
             << engine_settings.ValuesChangedSince(asked) << engine->StartupReport() << std::flush;
 
-  WorkerIdentity identity{.worker_id = options.worker_id, .address = "", .role = program.role};
-  WorkerService worker_service(engine.get(), std::move(identity));
-  const std::unique_ptr<grpc::Service> role_service = program.make_service(engine.get(), &gate);
-  ASSIGN_OR_RETURN(const std::unique_ptr<RpcServer> server,
-                   RpcServer::Start(options.server, {&worker_service, role_service.get()},
-                                    {v1::Worker::service_full_name(), program.service_name}));
-  const HostPort advertised = AdvertisedHostPort(options.advertise, server->port());
-  const std::string address = JoinHostPort(advertised.host, advertised.port);
-  worker_service.SetAddress(address);
-  server->SetServing(true);
-
-  HeartbeatClient heartbeats(options.routers, FingerprintToWire(engine->fingerprint()),
-                             [&worker_service] { return worker_service.CurrentStatus(); });
-  std::cout << "ready " << address << std::endl;
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
+                   WorkerServer::Start(engine.get(), &gate,
+                                       {.server = options.server,
+                                        .worker_id = options.worker_id,
+                                        .advertise = options.advertise,
+                                        .role = program.role,
+                                        .routers = options.routers},
+                                       program.role_services));
+  std::cout << "ready " << server->address() << std::endl;
 
   const int signal_number = termination.Wait();
   std::cerr << program.name << ": signal " << signal_number << ", ending\n";
-  worker_service.SetDraining();
-  heartbeats.Leave();
-  server->SetServing(false);
-  gate.Close();
-  gate.WaitUntilIdle(options.server.drain_ms);
-  server->Shutdown(0);
+  server->Shutdown();
   return absl::OkStatus();
 }
 

@@ -144,7 +144,7 @@ absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
   std::vector<TokenId> ids;
   switch (request.input_case()) {
     case v1::TokenizeRequest::kText:
-      RETURN_IF_ERROR(CheckPromptBytes(limits, static_cast<int64_t>(request.text().size())));
+      RETURN_IF_ERROR(CheckPromptBytes(static_cast<int64_t>(request.text().size()), limits));
       ids = model->encoder().EncodeText(request.text());
       break;
     case v1::TokenizeRequest::kMessages: {

@@ -5,17 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/request_bounds.h"
 #include "common/status_macros.h"
+#include "rpc/sampling_wire.h"
 #include "text/utf8.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kMaxHeartbeatBytes = size_t{1} << 16;
-// What a message of the allowed size can hold at most is more; no model's context is.
-constexpr int64_t kMaxPromptTokenIds = 1 << 20;
-const auto kMaxMessages = static_cast<int64_t>(ChatLimits().max_messages);
 
 // Without how the pool is cut, in which workers may differ.
 // Whose answers are equal bit for bit. Which protocol versions can talk the workers find out.
@@ -47,14 +44,16 @@ std::tm LocalTime() {
   return out;
 }
 
-// Their number first: a message without content costs two bytes on the wire and a hundred here.
-absl::Status CheckMessagesFromWire(const v1::Messages& wire, int64_t max_bytes) {
-  RETURN_IF_ERROR(CheckCount("messages' size", wire.messages_size(), kMaxMessages));
+int64_t BytesOf(const v1::Messages& wire) {
   int64_t bytes = 0;
   for (const v1::ChatMessage& message : wire.messages()) {
     bytes += static_cast<int64_t>(message.role().size() + message.content().size());
   }
-  return CheckPromptBytes({.max_prompt_bytes = max_bytes}, bytes);
+  return bytes;
+}
+
+std::span<const TokenId> IdsOf(const v1::TokenIds& wire) {
+  return {wire.ids().data(), static_cast<size_t>(wire.ids_size())};
 }
 
 template <typename Value>
@@ -123,27 +122,6 @@ ModelDescription ModelFromWire(v1::TokenizerDescription&& wire) {
   return out;
 }
 
-SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire) {
-  SamplingFields out;
-  out.temperature = If(wire.has_temperature(), wire.temperature());
-  out.top_k = If(wire.has_top_k(), wire.top_k());
-  out.top_p = If(wire.has_top_p(), wire.top_p());
-  out.min_p = If(wire.has_min_p(), wire.min_p());
-  out.repetition_penalty = If(wire.has_repetition_penalty(), wire.repetition_penalty());
-  out.presence_penalty = If(wire.has_presence_penalty(), wire.presence_penalty());
-  out.frequency_penalty = If(wire.has_frequency_penalty(), wire.frequency_penalty());
-  out.max_tokens = If(wire.has_max_tokens(), wire.max_tokens());
-  out.min_tokens = If(wire.has_min_tokens(), wire.min_tokens());
-  out.logprobs = If(wire.has_logprobs(), wire.logprobs());
-  out.logit_bias_entries = wire.logit_bias_size();
-  out.stop_strings = wire.stop_size();
-  for (const std::string& stop : wire.stop()) {
-    out.longest_stop_bytes = std::max(out.longest_stop_bytes, static_cast<int64_t>(stop.size()));
-  }
-  out.stop_token_ids = wire.stop_token_ids_size();
-  return out;
-}
-
 int32_t ChoicesFromWire(const v1::GenerateRequest& wire) { return wire.has_n() ? wire.n() : 1; }
 
 absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire) {
@@ -170,7 +148,7 @@ RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes) {
 absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
                                                             const RequestLimits& limits,
                                                             const v1::Messages& wire) {
-  RETURN_IF_ERROR(CheckMessagesFromWire(wire, limits.max_prompt_bytes));
+  RETURN_IF_ERROR(CheckMessages(wire.messages_size(), BytesOf(wire), limits));
   std::vector<ChatMessage> messages;
   messages.reserve(static_cast<size_t>(wire.messages_size()));
   for (const v1::ChatMessage& message : wire.messages()) {
@@ -188,7 +166,7 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
   std::vector<TokenId> prompt;
   switch (wire.input_case()) {
     case v1::GenerateRequest::kPrompt:
-      RETURN_IF_ERROR(CheckPromptBytes(limits, static_cast<int64_t>(wire.prompt().size())));
+      RETURN_IF_ERROR(CheckPromptBytes(static_cast<int64_t>(wire.prompt().size()), limits));
       prompt = model.encoder().EncodeText(wire.prompt());
       break;
     case v1::GenerateRequest::kMessages: {
@@ -196,34 +174,34 @@ absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
       break;
     }
     case v1::GenerateRequest::kPromptTokenIds: {
-      const auto& ids = wire.prompt_token_ids().ids();
-      RETURN_IF_ERROR(CheckPromptTokens(limits, ids.size()));
-      for (int i = 0; i < ids.size(); ++i) RETURN_IF_ERROR(CheckTokenId(limits, i, ids.Get(i)));
+      const std::span<const TokenId> ids = IdsOf(wire.prompt_token_ids());
+      RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(ids.size()), limits.context_length));
+      RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", ids, limits.vocabulary));
       prompt.assign(ids.begin(), ids.end());
       break;
     }
     case v1::GenerateRequest::INPUT_NOT_SET:
       return absl::InvalidArgumentError("one of prompt, prompt_token_ids and messages must be set");
   }
-  RETURN_IF_ERROR(CheckPromptTokens(limits, static_cast<int64_t>(prompt.size())));
+  RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(prompt.size()), limits.context_length));
   return prompt;
 }
 
 absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits) {
-  RETURN_IF_ERROR(CheckIdentifier("request_id", wire.request_id(), kMaxRequestIdBytes));
-  RETURN_IF_ERROR(CheckIdentifier("session_id", wire.session_id(), kMaxRequestIdBytes));
-  RETURN_IF_ERROR(CheckIdentifier("tenant", wire.tenant(), kMaxTenantBytes));
-  RETURN_IF_ERROR(CheckIdentifier("cache_salt", wire.cache_salt(), kMaxTenantBytes));
-  RETURN_IF_ERROR(CheckPriority(wire.priority()));
-  RETURN_IF_ERROR(CheckChoices(ChoicesFromWire(wire)));
-  RETURN_IF_ERROR(CheckSampling(SamplingFieldsFromWire(wire.sampling())));
-  RETURN_IF_ERROR(CheckMessagesFromWire(wire.messages(), limits.max_prompt_bytes));
-  if (wire.has_prompt_token_ids()) {
-    const int64_t ids = wire.prompt_token_ids().ids_size();
-    RETURN_IF_ERROR(CheckCount("prompt_token_ids' size", ids, kMaxPromptTokenIds));
-    if (limits.context_length > 0) RETURN_IF_ERROR(CheckPromptTokens(limits, ids));
-  }
-  return CheckPromptBytes(limits, static_cast<int64_t>(wire.prompt().size()));
+  RequestFields fields = {.request_id = wire.request_id(),
+                          .session_id = wire.session_id(),
+                          .tenant = wire.tenant(),
+                          .cache_salt = wire.cache_salt(),
+                          .priority = wire.priority(),
+                          .n = ChoicesFromWire(wire),
+                          .sampling = {},
+                          .prompt = wire.prompt(),
+                          .messages = wire.messages().messages_size(),
+                          .message_bytes = BytesOf(wire.messages()),
+                          .prompt_token_ids = std::nullopt};
+  ASSIGN_OR_RETURN(fields.sampling, SamplingFromWire(wire.sampling()));
+  if (wire.has_prompt_token_ids()) fields.prompt_token_ids = IdsOf(wire.prompt_token_ids());
+  return CheckRequest(fields, limits);
 }
 
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,
@@ -255,16 +233,16 @@ v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predict
 
 absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,
                                          const v1::DetokenizeRequest& wire) {
-  RETURN_IF_ERROR(CheckCount("ids' size", wire.ids_size(), kMaxDetokenizeIds));
+  RETURN_IF_ERROR(CheckCount("ids", wire.ids_size(), kMaxDetokenizeIds));
   int64_t bytes = 0;
   for (const TokenId id : wire.ids())
     bytes += static_cast<int64_t>(tokenizer.TokenBytes(id).size());
-  RETURN_IF_ERROR(CheckCount("the text's length in bytes", bytes, kMaxDetokenizedBytes));
+  RETURN_IF_ERROR(CheckCount("the text", bytes, kMaxDetokenizedBytes, "bytes"));
   const std::span<const TokenId> ids(wire.ids().data(), static_cast<size_t>(wire.ids_size()));
   ASSIGN_OR_RETURN(std::string text, tokenizer.DecodeText(ids, {.include_control = true}));
   // Again: U+FFFD may be longer than what it stands for.
-  RETURN_IF_ERROR(CheckCount("the text's length in bytes", static_cast<int64_t>(text.size()),
-                             kMaxDetokenizedBytes));
+  RETURN_IF_ERROR(
+      CheckCount("the text", static_cast<int64_t>(text.size()), kMaxDetokenizedBytes, "bytes"));
   return text;
 }
 

@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/worker.pb.h"
+#include "common/request_check.h"
 #include "common/strong_int.h"
 #include "router/fleet_index.h"
-#include "router/request_validation.h"
 #include "router/served_model.h"
 #include "routing/routing_policy.h"
 #include "routing/worker_registry.h"
@@ -21,7 +21,6 @@ namespace baton {
 // InvalidArgument for a role that does not exist, and more than 64 KiB.
 absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire);
 ModelDescription ModelFromWire(v1::TokenizerDescription&& wire);
-SamplingFields SamplingFieldsFromWire(const v1::SamplingParams& wire);
 int32_t ChoicesFromWire(const v1::GenerateRequest& wire);
 absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire);
 

@@ -71,6 +71,11 @@ class Comparison(unittest.TestCase):
         self.assertRegex(lines["a"], r"0\.9091 +\[0\.9091, 0\.9091\] +1\.0000 +\[1\.0000, 1\.0000\] +SLOWER$")
         self.assertRegex(lines["b"], r"2\.0000 +\[2\.0000, 2\.0000\] +1\.0000 +\[1\.0000, 1\.0000\]$")
 
+    def test_too_few_pairs_mark_nothing(self):
+        figures = '[{"name":"a","unit":"us","value":%d}]'
+        self.assertEqual(self.compare(figures % 10, figures % 20, pairs="5").returncode, 0)
+        self.assertEqual(self.compare(figures % 10, figures % 20, pairs="6").returncode, 1)
+
     def test_equal_builds_pass_and_other_figures_are_compared_by_value(self):
         figures = '[{"name":"a","unit":"us","value":10},{"name":"blocks","unit":"blocks","value":%d}]'
         done = self.compare(figures % 3, figures % 3)

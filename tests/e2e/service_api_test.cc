@@ -64,7 +64,7 @@ TEST_F(ServiceApiTest, WorkersRefuseAPromptOverTheContextBeforeTheyCopyIt) {
                                       ->Prefill(&prefill_context, to_prefill, &response);
   for (const grpc::Status& status : {of_decode, of_prefill}) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_THAT(status.error_message(), HasSubstr("1000000 tokens, the context of 512"));
+    EXPECT_THAT(status.error_message(), HasSubstr("1000000 tokens; the context of 512"));
   }
   EXPECT_TRUE(decode.engine().generated().empty());
   EXPECT_EQ(prefill.engine().prefilled_count(), 0);

@@ -21,8 +21,7 @@
 #include "router/grpc/router_server.h"
 #include "rpc/channel.h"
 #include "tests/e2e/fake_engine.h"
-#include "worker_rpc/heartbeat_client.h"
-#include "worker_rpc/worker_service.h"
+#include "worker_rpc/worker_server.h"
 
 namespace baton {
 
@@ -31,36 +30,31 @@ class FakeWorker {
  public:
   FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script,
              const std::string& router)
-      : gate_(64),
-        engine_(epoch, std::move(script)),
-        worker_service_(
-            &engine_,
-            {.worker_id = "worker-" + std::to_string(epoch), .address = "", .role = role}),
-        prefill_service_(&engine_, &gate_),
-        decode_service_(&engine_, &gate_) {
-    grpc::Service* role_service = &decode_service_;
-    if (role == v1::WORKER_ROLE_PREFILL) role_service = &prefill_service_;
-    server_ = *RpcServer::Start({}, {&worker_service_, role_service});
-    worker_service_.SetAddress(server_->address());
-    heartbeats_ = std::make_unique<HeartbeatClient>(
-        std::vector<std::string>{router}, FingerprintToWire(engine_.fingerprint()),
-        [this] { return worker_service_.CurrentStatus(); });
+      : gate_(64), engine_(epoch, std::move(script)) {
+    std::vector<RoleService> role_services;
+    if (role != v1::WORKER_ROLE_DECODE) role_services.push_back(PrefillRoleService());
+    if (role != v1::WORKER_ROLE_PREFILL) role_services.push_back(DecodeRoleService());
+    server_ = *WorkerServer::Start(&engine_, &gate_,
+                                   {.server = {},
+                                    .worker_id = "worker-" + std::to_string(epoch),
+                                    .advertise = "",
+                                    .role = role,
+                                    .routers = {router}},
+                                   role_services);
   }
   ~FakeWorker() { Die(); }
 
   FakeEngine& engine() { return engine_; }
   std::string address() const { return server_->address(); }
+  // Ends like a process that is asked to.
+  void Leave() { server_->Shutdown(); }
   // Ends like a process that is killed: calls break.
-  void Die() { server_->Shutdown(0); }
+  void Die() { server_->rpc().Shutdown(0); }
 
  private:
   CallGate gate_;
   FakeEngine engine_;
-  WorkerService worker_service_;
-  PrefillService prefill_service_;
-  DecodeService decode_service_;
-  std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<HeartbeatClient> heartbeats_;
+  std::unique_ptr<WorkerServer> server_;
 };
 
 struct Answer {

@@ -89,6 +89,54 @@ TEST_F(ServiceTest, AShortPromptAndAKnownPrefixArePrefilledOnTheDecodeWorker) {
   EXPECT_FALSE(decode.engine().generated()[2].remote_prefill);
 }
 
+TEST_F(ServiceTest, AWorkerThatEndsLeavesTheRegistryAndLetsItsAnswersEnd) {
+  FakeWorker& worker = AddDecode();
+  const auto stub = v1::DecodeWorker::NewStub(MakeChannel(worker.address()));
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(20'000));
+  v1::DecodeRequest request;
+  request.set_remote_prefill(true);
+  request.mutable_prompt_token_ids()->Resize(20, 'x');
+  const auto reader = stub->Decode(&context, request);
+  v1::DecodeEvent event;
+  ASSERT_TRUE(reader->Read(&event) && event.has_ticket());
+  std::thread leaving([&worker] { worker.Leave(); });
+  EXPECT_TRUE(Eventually([this] { return router_->core().Workers().empty(); }))
+      << "at once, not when its heartbeats are missed";
+  EXPECT_TRUE(worker.engine().Answer(event.ticket().transfer_id()));
+  std::string text;
+  while (reader->Read(&event)) text += event.tokens().text();
+  EXPECT_EQ(text, "abc");
+  EXPECT_TRUE(reader->Finish().ok());
+  leaving.join();
+}
+
+// No program registers so yet.
+TEST_F(ServiceTest, WorkersOfBothRolesPrefillForEachOtherAndDecode) {
+  FakeWorker& one = AddWorker(v1::WORKER_ROLE_BOTH);
+  FakeWorker& other = AddWorker(v1::WORKER_ROLE_BOTH);
+  one.engine().OnPrefill(
+      [&other](const TransferTicket& ticket) { other.engine().Answer(ticket.transfer_id); });
+  other.engine().OnPrefill(
+      [&one](const TransferTicket& ticket) { one.engine().Answer(ticket.transfer_id); });
+  const v1::GetStatusResponse status = Status();
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    EXPECT_EQ(worker.role(), v1::WORKER_ROLE_BOTH);
+  }
+  v1::GenerateRequest request = LongPrompt();
+  for (const v1::PrefillPlacement placement :
+       {v1::PREFILL_PLACEMENT_LOCAL, v1::PREFILL_PLACEMENT_REMOTE}) {
+    request.set_placement(placement);
+    const Answer answer = Generate(request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.text, "abc");
+    const v1::Ledger& ledger = answer.finished.ledger();
+    EXPECT_EQ(ledger.prefill_worker().empty(), placement == v1::PREFILL_PLACEMENT_LOCAL);
+    EXPECT_NE(ledger.prefill_worker(), ledger.decode_worker());
+  }
+  EXPECT_EQ(one.engine().prefilled().size() + other.engine().prefilled().size(), 1u);
+}
+
 TEST_F(ServiceTest, PlacementIsObeyed) {
   FakeWorker& decode = AddDecode();
   AddPrefill(decode);

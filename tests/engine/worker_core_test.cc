@@ -157,7 +157,7 @@ TEST(WorkerCore, RefusalsNameTheValueAndTheLimit) {
   EXPECT_THAT(RefusalOf(bench, WorkerBench::Request(Bytes("0123456789abcdef"), 1)).message(),
               AllOf(HasSubstr("16 tokens"), HasSubstr("context of 16")));
   EXPECT_THAT(RefusalOf(bench, WorkerBench::Request({1, 2, 257}, 1)).message(),
-              AllOf(HasSubstr("prompt_token_ids[2] is 257"), HasSubstr("257 tokens")));
+              AllOf(HasSubstr("prompt_token_ids[2] is 257"), HasSubstr("[0, 256] is allowed")));
   EXPECT_THAT(RefusalOf(bench, WorkerBench::Request({-1}, 1)).message(), HasSubstr("is -1"));
   EXPECT_THAT(RefusalOf(bench, WorkerBench::Request({1}, 0)).message(), HasSubstr("max_tokens"));
   GenerateRequest request = WorkerBench::Request({1}, 1);

@@ -99,11 +99,11 @@ TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
   EXPECT_TRUE(CheckRequest(request, kLimits).ok());
   ids.Add(7);
   EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("the prompt has 64 tokens; the model's context of 64"));
+              HasSubstr("the prompt has 64 tokens; the context of 64"));
   EXPECT_TRUE(CheckRequest(request, kOfNoModel).ok());
   ids.Resize((1 << 20) + 1, 7);
   EXPECT_THAT(Refusal(CheckRequest(request, kOfNoModel)),
-              HasSubstr("prompt_token_ids' size is 1048577; at most 1048576"));
+              HasSubstr("prompt_token_ids has 1048577 entries; at most 1048576"));
 }
 
 TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
@@ -112,7 +112,7 @@ TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
   EXPECT_TRUE(CheckRequest(request, kLimits).ok());
   request.mutable_messages()->add_messages();
   EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
-              HasSubstr("messages' size is 4097; at most 4096"));
+              HasSubstr("messages has 4097 entries; at most 4096"));
 
   const auto model = *ServedModel::Create(ByteModel());
   EXPECT_THAT(
@@ -124,11 +124,13 @@ TEST(RouterWire, TooManyMessagesAreRefusedBeforeTheyAreCopied) {
 TEST(RouterWire, TheBytesOfAPromptAndOfMessagesAreBounded) {
   v1::GenerateRequest request;
   request.set_prompt(std::string(101, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
+              HasSubstr("the prompt has 101 bytes; at most 100"));
   v1::ChatMessage* message = request.mutable_messages()->add_messages();
   message->set_role("user");
   message->set_content(std::string(97, 'x'));
-  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)), HasSubstr("is 101; at most 100"));
+  EXPECT_THAT(Refusal(CheckRequest(request, kLimits)),
+              HasSubstr("the prompt has 101 bytes; at most 100"));
   message->mutable_content()->pop_back();
   EXPECT_TRUE(CheckRequest(request, kLimits).ok());
 }
@@ -140,7 +142,7 @@ TEST(RouterWire, DetokenizedIdsAreBounded) {
   EXPECT_EQ(TextFromWire(model->tokenizer(), request)->size(), size_t{kMaxDetokenizeIds});
   request.add_ids('a');
   EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
-              HasSubstr("ids' size is 1000001; at most 1000000"));
+              HasSubstr("ids has 1000001 entries; at most 1000000"));
 }
 
 TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
@@ -160,7 +162,7 @@ TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
   request.mutable_ids()->Clear();
   request.mutable_ids()->Resize(8 << 10, 257);
   EXPECT_THAT(Refusal(TextFromWire(model->tokenizer(), request).status()),
-              HasSubstr("is 25165824; at most 16777216"));
+              HasSubstr("has 25165824 bytes; at most 16777216"));
 }
 
 TEST(RouterWire, TheIndexNamesTheWorkersThatAreStillThere) {

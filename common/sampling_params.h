@@ -2,7 +2,7 @@
 //
 // Every field has the value that means "as if it had not been given"; a client that leaves a field
 // out gets that value, never zero. Names, ranges and meanings follow OpenAI's API where it has the
-// field, else vLLM's and llama.cpp's common one.
+// field, else vLLM's and llama.cpp's common one. common/request_check.h checks the ranges.
 //
 // Thread safety: plain data.
 #pragma once
@@ -13,11 +13,16 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
 #include "common/strong_int.h"
 
 namespace baton {
 
+inline constexpr float kMaxTemperature = 100;
+inline constexpr float kMinRepetitionPenalty = 0.01f;
+inline constexpr float kMaxRepetitionPenalty = 100;
+inline constexpr float kMaxPenalty = 2;      // presence and frequency; the least is -2
+inline constexpr float kMaxLogitBias = 100;  // the least is -100
+inline constexpr int64_t kMaxLogitBiases = 1024;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
 inline constexpr size_t kMaxStopTokens = 64;
@@ -41,7 +46,7 @@ struct SamplingParams {
   float presence_penalty = 0.0f;
   // Subtracted as often as a token was generated before. -2 … 2.
   float frequency_penalty = 0.0f;
-  // Added to logits after the penalties. -100 … 100 each.
+  // Added to logits after the penalties. -100 … 100 each, at most 1024.
   absl::flat_hash_map<TokenId, float> logit_bias;
 
   // Text that ends the output, itself not part of it. At most 16, each of 1 to 256 bytes.
@@ -65,8 +70,5 @@ struct SamplingParams {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
   }
 };
-
-// InvalidArgument that names the field, its value and its range.
-absl::Status Validate(const SamplingParams& params, int32_t vocabulary_size);
 
 }  // namespace baton

@@ -1,0 +1,51 @@
+#include "worker_rpc/worker_server.h"
+
+#include <utility>
+
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "worker_rpc/wire_conversion.h"
+
+namespace baton {
+
+WorkerServer::WorkerServer(Engine* engine, CallGate* gate, const WorkerServerOptions& options)
+    : options_(options),
+      gate_(gate),
+      worker_service_(engine,
+                      {.worker_id = options.worker_id, .address = "", .role = options.role}) {}
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
+    Engine* engine, CallGate* gate, const WorkerServerOptions& options,
+    const std::vector<RoleService>& role_services) {
+  std::unique_ptr<WorkerServer> out(new WorkerServer(engine, gate, options));
+  std::vector<grpc::Service*> services = {&out->worker_service_};
+  std::vector<std::string> names = {v1::Worker::service_full_name()};
+  for (const RoleService& role_service : role_services) {
+    out->role_services_.push_back(role_service.make(engine, gate));
+    services.push_back(out->role_services_.back().get());
+    names.push_back(role_service.name);
+  }
+  ASSIGN_OR_RETURN(out->server_, RpcServer::Start(options.server, services, std::move(names)));
+  out->address_ = out->server_->address();
+  if (!options.advertise.empty()) {
+    const HostPort advertised = AdvertisedHostPort(options.advertise, out->server_->port());
+    out->address_ = JoinHostPort(advertised.host, advertised.port);
+  }
+  out->worker_service_.SetAddress(out->address_);
+  out->server_->SetServing(true);
+  out->heartbeats_ = std::make_unique<HeartbeatClient>(
+      options.routers, FingerprintToWire(engine->fingerprint()),
+      [service = &out->worker_service_] { return service->CurrentStatus(); });
+  return out;
+}
+
+void WorkerServer::Shutdown() {
+  worker_service_.SetDraining();
+  heartbeats_->Leave();
+  server_->SetServing(false);
+  gate_->Close();
+  gate_->WaitUntilIdle(options_.server.drain_ms);
+  server_->Shutdown(0);
+}
+
+}  // namespace baton

@@ -1,0 +1,67 @@
+// A worker's services around its engine: the server, the heartbeats, and the order in which they
+// end. The role is data: it says what routers are told and which role services run. Both workers'
+// programs run this, and tests build it around an engine of their own.
+//
+// Thread safety: Start, Shutdown and the destructor from one thread.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "rpc/call_gate.h"
+#include "rpc/rpc_server.h"
+#include "worker_rpc/heartbeat_client.h"
+#include "worker_rpc/worker_service.h"
+
+namespace baton {
+
+// What a role adds to the services that every worker has.
+struct RoleService {
+  std::string name;  // "baton.v1.PrefillWorker", for health checks
+  // Engine and gate outlive the service.
+  std::function<std::unique_ptr<grpc::Service>(Engine*, CallGate*)> make;
+};
+
+struct WorkerServerOptions {
+  RpcServerOptions server;
+  std::string worker_id;
+  std::string advertise;  // HOST or HOST:PORT; empty: as it listens
+  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
+  std::vector<std::string> routers;  // HOST:PORT of each
+};
+
+class WorkerServer {
+ public:
+  // Engine and gate must outlive this, and the gate the engine, whose sinks hold passes. Errors as
+  // of RpcServer::Start.
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(
+      Engine* engine, CallGate* gate, const WorkerServerOptions& options,
+      const std::vector<RoleService>& role_services);
+
+  // HOST:PORT that others are told.
+  const std::string& address() const { return address_; }
+  RpcServer& rpc() { return *server_; }
+
+  // Leaves the registries, takes no more calls, lets running ones end for `drain_ms`, cancels the
+  // rest. No call is left when this returns.
+  void Shutdown();
+
+ private:
+  WorkerServer(Engine* engine, CallGate* gate, const WorkerServerOptions& options);
+
+  const WorkerServerOptions options_;
+  CallGate* const gate_;
+  WorkerService worker_service_;
+  std::vector<std::unique_ptr<grpc::Service>> role_services_;
+  std::unique_ptr<RpcServer> server_;
+  std::string address_;
+  std::unique_ptr<HeartbeatClient> heartbeats_;
+};
+
+}  // namespace baton
