@@ -256,7 +256,7 @@ absl::Status EngineImpl::Load() {
   runner.paged = options_.paged;
   runner.graph = options_.graph;
   ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, pool_.layout(),
-                                                pool_.data(), *model_.device, runner));
+                                                pool_.kernel_address(), *model_.device, runner));
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(),
@@ -289,7 +289,7 @@ absl::Status EngineImpl::Load() {
   ASSIGN_OR_RETURN(
       transport_,
       CreatePeerTransport(
-          {.fingerprint = fingerprint_, .epoch = epoch_, .pool = pool_.registered(), .waker = wake},
+          {.fingerprint = fingerprint_, .epoch = epoch_, .pool = &pool_.lender(), .waker = wake},
           options_));
   core_ = std::make_unique<WorkerCore>(
       WorkerCoreOptions{.vocabulary = model_.info.config.vocabulary,
