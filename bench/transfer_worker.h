@@ -21,6 +21,7 @@
 
 #include "common/check.h"
 #include "common/shared_page_buffer.h"
+#include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "nlohmann/json.hpp"
@@ -62,12 +63,13 @@ class TransferWorker {
       const uint64_t value = (i + epoch) * 0x9E3779B97F4A7C15;
       std::memcpy(pool_.data() + i, &value, std::min<size_t>(8, pool_.size() - i));
     }
+    lender_ = std::make_unique<HostPool>(pool_.data(), layout, pool_.fd());
     KvFingerprint fingerprint;
     fingerprint.layout = std::string(KvLayoutKindName(layout.kind()));
     fingerprint.block_size = layout.block_size();
     auto transport = make({.fingerprint = std::move(fingerprint),
                            .epoch = Epoch(epoch),
-                           .pool = {pool_.data(), layout, pool_.fd()},
+                           .pool = lender_.get(),
                            .waker = [this] {
                              const std::lock_guard lock(mutex_);
                              woken_ = true;
@@ -120,6 +122,7 @@ class TransferWorker {
 
   const KvLayout layout_;
   SharedPageBuffer pool_;
+  std::unique_ptr<HostPool> lender_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool woken_ = false;

@@ -254,7 +254,8 @@ absl::Status EngineImpl::Load() {
       options_.context_length, int64_t{pool_.max_blocks()} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
-  ASSIGN_OR_RETURN(runner_, model_.weights->CreateRunner(pool_.layout(), pool_.data(), runner));
+  ASSIGN_OR_RETURN(runner_,
+                   model_.weights->CreateRunner(pool_.layout(), pool_.kernel_address(), runner));
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(),
@@ -287,7 +288,7 @@ absl::Status EngineImpl::Load() {
   ASSIGN_OR_RETURN(
       transport_,
       CreatePeerTransport(
-          {.fingerprint = fingerprint_, .epoch = epoch_, .pool = pool_.registered(), .waker = wake},
+          {.fingerprint = fingerprint_, .epoch = epoch_, .pool = &pool_.lender(), .waker = wake},
           options_));
   core_ = std::make_unique<WorkerCore>(
       WorkerCoreOptions{.vocabulary = model_.info.spec.vocabulary,

@@ -134,7 +134,7 @@ std::string KvPool::Description(const EngineOptions& options) const {
 int64_t KvPool::ResidentBytes() const {
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<unsigned char> pages((memory_->size() + page - 1) / page);
-  if (mincore(data(), memory_->size(), pages.data()) != 0) return -1;
+  if (mincore(kernel_address(), memory_->size(), pages.data()) != 0) return -1;
   return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }) *
          page;
 }

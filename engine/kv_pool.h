@@ -7,8 +7,8 @@
 // A pool that grows and shrinks (kv_cache_max_mib) has the address range of its largest size from
 // the beginning, so no pointer into it ever moves; memory comes and goes by block.
 //
-// Thread safety: Discard belongs to the engine thread, the rest is immutable once made; who writes
-// into it is the engine's matter.
+// Thread safety: Discard belongs to the engine thread, lender() to the transport; the rest is
+// immutable once made. The engine decides what is written into it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@
 #include "cache/kv_cache_spec.h"
 #include "engine/engine_options.h"
 #include "kernels/device.h"
-#include "kvtransfer/transport.h"
+#include "kvtransfer/pool/host_pool.h"
+#include "kvtransfer/transfer_pool.h"
 #include "model/model_spec.h"
 
 namespace baton {
@@ -44,10 +45,11 @@ class KvPool {
   // Gives the memory of blocks [begin, end) back. REQUIRES: resizable; nobody reads or writes them.
   // Engine thread.
   void Discard(int32_t begin, int32_t end);
-  std::byte* data() const { return memory_->data(); }
-  RegisteredPool registered() const {
-    return {.base = data(), .layout = layout_, .shared_fd = memory_->shared_fd()};
-  }
+  // Where the pool begins, for kernels alone: nothing else dereferences it
+  // (tests/house/house_test.py lists the files that may ask).
+  std::byte* kernel_address() const { return memory_->data(); }
+  // The pool as transports see it; lives as long as this pool's memory.
+  TransferPool& lender() const { return *lender_; }
   // Kind, blocks, bytes and layout, for people.
   std::string Description(const EngineOptions& options) const;
   // Of its address range, how much memory is really there; -1 when the system does not say.
@@ -56,7 +58,11 @@ class KvPool {
  private:
   KvPool(const KvLayout& layout, const Device& device, std::unique_ptr<DeviceBuffer> memory,
          bool resizable)
-      : layout_(layout), device_(&device), resizable_(resizable), memory_(std::move(memory)) {}
+      : layout_(layout),
+        device_(&device),
+        resizable_(resizable),
+        memory_(std::move(memory)),
+        lender_(std::make_unique<HostPool>(memory_->data(), layout_, memory_->shared_fd())) {}
   static absl::StatusOr<KvPool> Reserve(const KvLayout& layout, Device& device,
                                         EngineOptions& options);
   template <typename Do>
@@ -65,7 +71,8 @@ class KvPool {
   KvLayout layout_;
   const Device* device_ = nullptr;
   bool resizable_ = false;
-  std::unique_ptr<DeviceBuffer> memory_;
+  std::unique_ptr<DeviceBuffer> memory_;  // host memory: all devices so far are CPUs
+  std::unique_ptr<TransferPool> lender_;
 };
 
 // Where both ways of transfer were to be open, TCP is enough: turns shared memory off, with a

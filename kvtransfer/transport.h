@@ -55,6 +55,7 @@
 #include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 #include "kvtransfer/protocol/fingerprint.h"
+#include "kvtransfer/transfer_pool.h"
 
 namespace baton {
 
@@ -69,14 +70,6 @@ struct TransferTicket {
   int32_t block_count = 0;  // blocks it expects from there to the prompt's end
   int32_t block_size = 0;   // tokens of these blocks, the receiver's; 0: as the sender's
   int64_t timeout_ms = 0;   // from now; how long the receiver waits for the whole
-};
-
-// The pool a transport reads from and writes into.
-struct RegisteredPool {
-  std::byte* base = nullptr;
-  KvLayout layout;
-  int shared_fd =
-      -1;  // the file that holds it from offset 0 on (DeviceBuffer::shared_fd); -1: none
 };
 
 struct ReceiveSpec {
@@ -161,8 +154,8 @@ class KvTransport {
 struct TransportOptions {
   KvFingerprint fingerprint;
   Epoch epoch{0};
-  RegisteredPool pool;
-  std::function<void()> waker;  // called when Poll has something; must not block
+  TransferPool* pool = nullptr;  // what is read from and written into; outlives the transport
+  std::function<void()> waker;   // called when Poll has something; must not block
   int32_t max_transfers = 1024;
 };
 

@@ -1,8 +1,10 @@
 // Both ends of every transfer in one process: a network object with one thread that plays all
-// wires. Frames pass as values, blocks by memcpy, with the same sessions, handshake and checks as
-// over TCP.
+// wires. Frames pass as values, blocks by memcpy between leases of the two pools, with the same
+// sessions, handshake and checks as over TCP.
 
 #include "kvtransfer/loopback/loopback_transport.h"
+
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +22,7 @@
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "kvtransfer/pool/block_landing.h"
+#include "kvtransfer/pool/lease_request.h"
 #include "kvtransfer/protocol/posted_transport.h"
 #include "kvtransfer/protocol/transfer_node.h"
 #include "kvtransfer/transport.h"
@@ -30,6 +33,23 @@ namespace {
 constexpr char kScheme[] = "loopback:";
 
 class LoopbackTransport;
+
+// A block on its way, as far as it has come.
+struct BlockMove {
+  explicit BlockMove(BlockDispatch next)
+      : dispatch(std::move(next)),
+        source(PoolAccess::kRead, LeadingTokens(dispatch.block, dispatch.frame.valid_tokens),
+               dispatch.frame.layers) {}
+
+  BlockDispatch dispatch;
+  LeaseRequest source;
+  // Once the source's bytes can be read and the receiver has placed the block.
+  std::optional<BlockDeparture> departure;
+  std::optional<BlockPlacement> placement;
+  std::optional<LeaseRequest> target;
+  // Once its bytes lie in the target.
+  std::optional<BlockLanding> landing;
+};
 
 }  // namespace
 
@@ -56,7 +76,8 @@ class LoopbackNetwork {
     LoopbackTransport* transport;
     PeerId other;
     bool sends;
-    SenderLink from = {};  // of a receiving end
+    SenderLink from = {};                          // of a receiving end
+    std::optional<BlockMove> move = std::nullopt;  // of a sending end
   };
 
   void Run(const std::stop_token& stop);
@@ -65,6 +86,12 @@ class LoopbackNetwork {
   bool MakeLinks();
   bool DeliverFrames(int64_t now_us);
   bool MoveBlocks(int64_t now_us);
+  // Takes a move as far as it goes; returns whether it has ended.
+  bool Advance(End& from, TransferNode& to, int64_t now_us);
+  absl::StatusOr<bool> Depart(BlockMove& move, TransferNode& from);
+  absl::StatusOr<bool> Land(BlockMove& move, TransferNode& to);
+  // Lets go of the leases of transfers that have ended.
+  void ReleaseEndedTransfers();
   bool PublishEvents();
   void Connect(LoopbackTransport& sender, const std::string& address);
   void Disconnect(PeerId sending, const absl::Status& why);
@@ -74,7 +101,8 @@ class LoopbackNetwork {
   std::mutex mutex_;
   std::map<std::string, LoopbackTransport*> transports_;  // by address; guarded by mutex_
   std::map<PeerId, End> ends_;                            // guarded by mutex_
-  uint64_t next_peer_ = 1;                                // guarded by mutex_
+  PoolWait pool_wait_ = PoolWait::kNothing;  // of this round's moves and events; guarded by mutex_
+  uint64_t next_peer_ = 1;                   // guarded by mutex_
 
   std::mutex wake_mutex_;
   std::condition_variable wake_;
@@ -91,7 +119,7 @@ class LoopbackTransport final : public PostedTransport {
       : PostedTransport(options),
         network_(std::move(network)),
         address_(absl::StrCat(kScheme, name)),
-        node_(options.pool, options.fingerprint, options.epoch) {
+        node_(*options.pool, options.fingerprint, options.epoch) {
     node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) {
       for (TransferCommand& command : TakeCommands()) node_.Apply(std::move(command), now_us);
     });
@@ -172,6 +200,7 @@ void LoopbackNetwork::Run(const std::stop_token& stop) {
     {
       const std::lock_guard lock(mutex_);
       const int64_t now_us = clock_.NowUs();
+      pool_wait_ = PoolWait::kNothing;
       busy = ApplyCommands(now_us);
       for (const auto& [address, transport] : transports_) transport->node().OnTimer(now_us);
       busy |= MakeLinks();
@@ -179,7 +208,10 @@ void LoopbackNetwork::Run(const std::stop_token& stop) {
       busy |= MoveBlocks(now_us);
       busy |= PublishEvents();
       wait_us = std::min<int64_t>(NextDeadlineUs() - now_us, 1'000'000);
+      if (pool_wait_ == PoolWait::kCopy) wait_us = 0;
+      if (pool_wait_ == PoolWait::kBuffer) wait_us = std::min(wait_us, kBufferRetryUs);
     }
+    if (wait_us == 0) sched_yield();
     std::unique_lock lock(wake_mutex_);
     if (!busy && wait_us > 0) {
       wake_.wait_for(lock, std::chrono::microseconds(wait_us), [this] { return woken_; });
@@ -234,12 +266,13 @@ void LoopbackNetwork::Connect(LoopbackTransport& sender, const std::string& addr
 }
 
 void LoopbackNetwork::Disconnect(PeerId sending, const absl::Status& why) {
-  const End sender = ends_.at(sending);
-  const End receiver = ends_.at(sender.other);
+  const PeerId receiving = ends_.at(sending).other;
+  LoopbackTransport* const sender = ends_.at(sending).transport;
+  LoopbackTransport* const receiver = ends_.at(receiving).transport;
   ends_.erase(sending);
-  ends_.erase(sender.other);
-  sender.transport->node().sender().OnLinkDown(receiver.transport->address(), why);
-  receiver.transport->node().receiver().OnPeerLost(sender.other, why);
+  ends_.erase(receiving);
+  sender->node().sender().OnLinkDown(receiver->address(), why);
+  receiver->node().receiver().OnPeerLost(receiving, why);
 }
 
 bool LoopbackNetwork::DeliverFrames(int64_t now_us) {
@@ -263,31 +296,95 @@ bool LoopbackNetwork::DeliverFrames(int64_t now_us) {
 
 bool LoopbackNetwork::MoveBlocks(int64_t now_us) {
   bool any = false;
-  for (const auto& [peer, end] : ends_) {
+  for (auto& [peer, end] : ends_) {
     if (!end.sends) continue;
-    TransferNode& from = end.transport->node();
-    TransferNode& to = ends_.at(end.other).transport->node();
-    std::optional<BlockDispatch> dispatch = from.sender().NextBlock(peer);
-    if (!dispatch) continue;
+    if (!end.move) {
+      std::optional<BlockDispatch> next = end.transport->node().sender().NextBlock(peer);
+      if (!next) continue;
+      end.move.emplace(*std::move(next));
+    }
+    if (!Advance(end, ends_.at(end.other).transport->node(), now_us)) continue;
+    end.move.reset();
     any = true;
-    std::vector<uint32_t> crcs =
-        from.checksums().Of(dispatch->block, dispatch->frame.valid_tokens, dispatch->frame.layers);
-    BlockDeparture departure(from.pool(), std::move(*dispatch), std::move(crcs));
-    const BlockFrame& frame = departure.dispatch().frame;
-    const std::optional<BlockPlacement> placement = to.receiver().OnBlock(end.other, frame);
-    if (!placement) continue;  // ended at the receiver; its Abort is under way
-    BlockLanding landing(to.pool(), *placement, frame);
-    CopyBlock(departure, landing);
-    from.sender().OnBlockSent(departure.dispatch(), now_us);
-    to.receiver().OnBlockLanded(*placement, landing.payload_bytes(), landing.verified(), now_us);
   }
   return any;
 }
 
+// Whether its bytes can be read.
+absl::StatusOr<bool> LoopbackNetwork::Depart(BlockMove& move, TransferNode& from) {
+  if (move.departure) return true;
+  const absl::StatusOr<bool> ready = move.source.Ask(from.pool());
+  if (!ready.ok()) return ready.status();
+  if (!*ready) {
+    pool_wait_ = std::max(pool_wait_, move.source.waits_for());
+    return false;
+  }
+  PoolLease lease = move.source.Take();
+  const BlockFrame& frame = move.dispatch.frame;
+  std::vector<uint32_t> crcs =
+      from.checksums().Of(move.dispatch.block, frame.valid_tokens, frame.layers, lease.bytes());
+  move.departure.emplace(std::move(lease), move.dispatch, std::move(crcs));
+  return true;
+}
+
+// Whether the receiver's pool has its bytes, or they were wrong.
+absl::StatusOr<bool> LoopbackNetwork::Land(BlockMove& move, TransferNode& to) {
+  if (!move.landing) {
+    const absl::StatusOr<bool> ready = move.target->Ask(to.pool());
+    if (!ready.ok()) return ready.status();
+    if (!*ready) {
+      pool_wait_ = std::max(pool_wait_, move.target->waits_for());
+      return false;
+    }
+    move.landing.emplace(move.target->Take(), *move.placement, move.departure->dispatch().frame);
+    CopyBlock(*move.departure, *move.landing);
+    RETURN_IF_ERROR(move.landing->verified());
+    move.landing->Store();
+  }
+  const absl::StatusOr<bool> stored = move.landing->Stored();
+  if (stored.ok() && !*stored) pool_wait_ = std::max(pool_wait_, PoolWait::kCopy);
+  return stored;
+}
+
+bool LoopbackNetwork::Advance(End& from, TransferNode& to, int64_t now_us) {
+  BlockMove& move = *from.move;
+  TransferNode& sender = from.transport->node();
+  const absl::StatusOr<bool> departed = Depart(move, sender);
+  if (!departed.ok()) {
+    sender.sender().OnBlockUnreadable(move.dispatch, departed.status());
+    return true;
+  }
+  if (!*departed) return false;
+  if (!move.placement) {
+    const BlockFrame& frame = move.departure->dispatch().frame;
+    move.placement = to.receiver().OnBlock(from.other, frame);
+    if (!move.placement) return true;  // ended at the receiver; its Abort is under way
+    move.target.emplace(PoolAccess::kLand, move.placement->parts, frame.layers);
+  }
+  const absl::StatusOr<bool> landed = Land(move, to);
+  if (landed.ok() && !*landed) return false;
+  sender.sender().OnBlockSent(move.departure->dispatch(), now_us);
+  to.receiver().OnBlockLanded(*move.placement, move.dispatch.frame.payload_bytes, landed.status(),
+                              now_us);
+  return true;
+}
+
+void LoopbackNetwork::ReleaseEndedTransfers() {
+  for (auto& [peer, end] : ends_) {
+    if (!end.move) continue;
+    const TransferNode& to = ends_.at(end.other).transport->node();
+    const bool lives = end.transport->node().sender().IsLive(end.move->dispatch) &&
+                       (!end.move->placement || to.receiver().IsLive(*end.move->placement));
+    if (!lives) end.move.reset();
+  }
+}
+
 bool LoopbackNetwork::PublishEvents() {
+  ReleaseEndedTransfers();
   bool any = false;
   for (const auto& [address, transport] : transports_) {
     std::vector<TransferEvent> events = transport->node().TakeEvents();
+    if (transport->node().has_events()) pool_wait_ = PoolWait::kCopy;
     any |= !events.empty();
     transport->Publish(std::move(events));
   }

@@ -6,20 +6,19 @@
 
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
-#include "kvtransfer/protocol/transfer_plan.h"
 
 namespace baton {
 
 NcclConnection::NcclConnection(ConnectionParts parts, NcclRuntime& nccl)
     : TcpConnection(std::move(parts)),
       nccl_(nccl),
-      sends_(peer(), nccl.options(), nccl.version(), node_.pool().layout.bytes_per_block(),
+      sends_(peer(), nccl.options(), nccl.version(), node_.layout().bytes_per_block(),
              nccl.driver()),
-      receives_(peer(), nccl.options(), nccl.version(), node_.pool().layout.bytes_per_block(),
+      receives_(peer(), nccl.options(), nccl.version(), node_.layout().bytes_per_block(),
                 nccl.driver()) {}
 
 absl::Status NcclConnection::OnGreeted(const HelloFrame& hello) {
-  const int32_t ours = node_.pool().layout.block_size();
+  const int32_t ours = node_.layout().block_size();
   if (hello.fingerprint.block_size != ours) {
     nccl_.ReportFallback(absl::UnimplementedError(
         absl::StrFormat("block_size: ours %d, theirs %d; NCCL moves blocks of one size", ours,
@@ -42,15 +41,52 @@ absl::Status NcclConnection::OnPayloadAnswer(Frame frame, int64_t now_us) {
 }
 
 absl::Status NcclConnection::OnReport(const NcclReport& report, int64_t now_us) {
+  if (landing_) {
+    reports_.push_back(report);
+    return absl::OkStatus();
+  }
+  return HandleReport(report, now_us);
+}
+
+absl::Status NcclConnection::HandleReport(const NcclReport& report, int64_t now_us) {
   if (opened_by_us()) {
     sends_.OnReport(report, now_us);
-  } else if (const auto arrival = receives_.OnReport(report, now_us)) {
-    Land(*arrival, now_us);
+  } else if (auto arrival = receives_.OnReport(report, now_us)) {
+    landing_.emplace(*std::move(arrival));
+    if (!LandBatch(now_us)) return absl::OkStatus();  // its slot is taken: nothing is sent
+    landing_.reset();
   }
   return Flush(now_us);
 }
 
+absl::Status NcclConnection::ResumeReading(int64_t now_us) {
+  if (landing_ && LandBatch(now_us)) {
+    landing_.reset();
+    RETURN_IF_ERROR(Flush(now_us));
+    while (!landing_ && !reports_.empty()) {
+      const NcclReport report = std::move(reports_.front());
+      reports_.pop_front();
+      RETURN_IF_ERROR(HandleReport(report, now_us));
+    }
+  }
+  return TcpConnection::ResumeReading(now_us);
+}
+
+PoolWait NcclConnection::waits_for_pool() const {
+  if (landing_) return landing_->check ? landing_->check->waits_for() : PoolWait::kCopy;
+  const NcclSendChannel::Way way = sends_.way();
+  const bool held_up = way == NcclSendChannel::Way::kWait ||
+                       (way == NcclSendChannel::Way::kBatch && sends_.FreeSlot() == nullptr);
+  return waits_to_send() && held_up ? PoolWait::kNothing : TcpConnection::waits_for_pool();
+}
+
+void NcclConnection::ReleaseEndedTransfers() {
+  TcpConnection::ReleaseEndedTransfers();
+  if (landing_ && !node_.receiver().IsLive(*landing_->scattered)) landing_->check.reset();
+}
+
 absl::Status NcclConnection::OnPayloadTimer(int64_t now_us) {
+  if (landing_) return absl::OkStatus();
   sends_.OnTimer(now_us);
   receives_.OnTimer(now_us);
   return Flush(now_us);
@@ -81,11 +117,15 @@ bool NcclConnection::HasBlocksToQueue() const {
     case NcclSendChannel::Way::kStream:
       break;
   }
-  return sends_.HasUnlanded() || TcpConnection::HasBlocksToQueue();
+  return !waits_to_send() && (sends_.HasUnlanded() || TcpConnection::HasBlocksToQueue());
 }
 
 absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
-  switch (sends_.way()) {
+  const NcclSendChannel::Way way = sends_.way();
+  if (waiting_for_batch_ && waits_to_send() && way != NcclSendChannel::Way::kBatch) {
+    sends_.TakeBack(*TakeWaiting());
+  }
+  switch (way) {
     case NcclSendChannel::Way::kWait:
       return absl::OkStatus();
     case NcclSendChannel::Way::kBatch:
@@ -93,26 +133,28 @@ absl::Status NcclConnection::QueueBlocks(int64_t now_us) {
     case NcclSendChannel::Way::kStream:
       break;
   }
-  return QueueInStream(now_us);
-}
-
-absl::Status NcclConnection::QueueInStream(int64_t now_us) {
-  while (sends_.HasUnlanded()) {
-    if (writer_.block_under_way()) return absl::OkStatus();
-    BlockDispatch dispatch = *sends_.TakeUnlanded();
-    if (node_.sender().IsLive(dispatch)) StartBlock(std::move(dispatch));
-  }
   return TcpConnection::QueueBlocks(now_us);
 }
 
+std::optional<BlockDispatch> NcclConnection::NextToSend() {
+  waiting_for_batch_ = sends_.way() == NcclSendChannel::Way::kBatch;
+  while (sends_.HasUnlanded()) {
+    BlockDispatch dispatch = *sends_.TakeUnlanded();
+    if (node_.sender().IsLive(dispatch)) return dispatch;
+  }
+  return TcpConnection::NextToSend();
+}
+
 absl::Status NcclConnection::QueueBatches(int64_t now_us) {
-  while (HasBlocksToQueue() && sends_.way() == NcclSendChannel::Way::kBatch) {
+  while ((HasBlocksToQueue() || (waits_to_send() && sends_.FreeSlot() != nullptr)) &&
+         sends_.way() == NcclSendChannel::Way::kBatch) {
     std::vector<BlockDispatch> blocks;
     int64_t bytes = 0;
     if (absl::Status status = Gather(sends_.FreeSlot(), blocks, bytes); !status.ok()) {
       sends_.OnGatherFailed(std::move(blocks), status);
       return Flush(now_us);
     }
+    if (blocks.empty()) return absl::OkStatus();  // the pool is waited for
     Moved(bytes);
     sends_.StartBatch(std::move(blocks), bytes, now_us);
     RETURN_IF_ERROR(Flush(now_us));
@@ -122,36 +164,57 @@ absl::Status NcclConnection::QueueBatches(int64_t now_us) {
 
 absl::Status NcclConnection::Gather(std::byte* slot, std::vector<BlockDispatch>& blocks,
                                     int64_t& bytes) {
-  const int64_t whole = node_.pool().layout.bytes_per_block();
+  const int64_t whole = node_.layout().bytes_per_block();
   while (blocks.size() < kMaxBatchBlocks && bytes + whole <= sends_.batch_bytes()) {
-    std::optional<BlockDispatch> next = node_.sender().NextBlock(peer());
+    std::optional<ReadableBlock> next = TakeReadable();
     if (!next) break;
-    BlockDispatch& dispatch = blocks.emplace_back(*std::move(next));
-    RETURN_IF_ERROR(nccl_.Gather(dispatch.block, dispatch.frame.valid_tokens, slot + bytes));
-    dispatch.frame.piece_crcs = node_.checksums().Of(dispatch.block, dispatch.frame.valid_tokens);
+    BlockDispatch& dispatch = blocks.emplace_back(std::move(next->dispatch));
+    const int32_t valid = dispatch.frame.valid_tokens;
+    RETURN_IF_ERROR(nccl_.Gather(dispatch.block, valid, slot + bytes));
+    dispatch.frame.piece_crcs =
+        node_.checksums().Of(dispatch.block, valid, LayerRange{}, next->lease.bytes());
     bytes += dispatch.frame.payload_bytes;
   }
   return absl::OkStatus();
 }
 
 // In the batch's order, so that each block is the next that its transfer waits for.
-void NcclConnection::Land(const NcclReceiveChannel::Arrival& arrival, int64_t now_us) {
-  const std::byte* staged = arrival.staged;
-  for (const BlockFrame& frame : arrival.blocks) {
-    const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), frame);
-    if (placement) {
-      const BlockId block = placement->parts.front().block;  // all of it: sizes are equal
-      absl::Status landed = nccl_.Scatter(staged, block, frame.valid_tokens);
-      if (landed.ok()) landed = Verify(block, frame);
-      node_.receiver().OnBlockLanded(*placement, frame.payload_bytes, landed, now_us);
-    }
-    staged += frame.payload_bytes;
+bool NcclConnection::LandBatch(int64_t now_us) {
+  while (landing_->next < landing_->arrival.blocks.size()) {
+    const BlockFrame& frame = landing_->arrival.blocks[landing_->next];
+    if (!LandBlock(frame, now_us)) return false;
+    landing_->scattered.reset();
+    landing_->check.reset();
+    landing_->staged += frame.payload_bytes;
+    ++landing_->next;
     Moved(frame.payload_bytes);
   }
+  return true;
 }
 
-absl::Status NcclConnection::Verify(BlockId block, const BlockFrame& frame) const {
-  const std::vector<uint32_t> crcs = PieceChecksums(node_.pool(), block, frame.valid_tokens);
+bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
+  if (!landing_->scattered) {
+    landing_->scattered = node_.receiver().OnBlock(peer(), frame);
+    if (!landing_->scattered) return true;
+    const BlockId block = landing_->scattered->parts.front().block;  // all of it: sizes are equal
+    if (absl::Status status = nccl_.Scatter(landing_->staged, block, frame.valid_tokens);
+        !status.ok()) {
+      node_.receiver().OnBlockLanded(*landing_->scattered, frame.payload_bytes, status, now_us);
+      return true;
+    }
+    landing_->check.emplace(PoolAccess::kRead, landing_->scattered->parts, LayerRange{});
+  }
+  if (!landing_->check) return true;  // its transfer has ended
+  const absl::StatusOr<bool> ready = landing_->check->Ask(node_.pool());
+  if (ready.ok() && !*ready) return false;
+  const absl::Status landed =
+      ready.ok() ? Verify(landing_->check->Take().bytes(), frame) : ready.status();
+  node_.receiver().OnBlockLanded(*landing_->scattered, frame.payload_bytes, landed, now_us);
+  return true;
+}
+
+absl::Status NcclConnection::Verify(const PieceBytes& landed, const BlockFrame& frame) {
+  const std::vector<uint32_t> crcs = landed.Checksums();
   for (size_t piece = 0; piece < crcs.size(); ++piece) {
     if (crcs[piece] == frame.piece_crcs[piece]) continue;
     return absl::DataLossError(absl::StrFormat(

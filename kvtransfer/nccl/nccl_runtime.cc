@@ -6,8 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "kvtransfer/pool/piece_bytes.h"
 #include "kvtransfer/protocol/transfer_frame.h"
-#include "kvtransfer/protocol/transfer_plan.h"
 
 namespace baton {
 namespace {
@@ -46,14 +46,14 @@ absl::Status TakeDevice(const CudaApi& cuda, int device) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclRuntime>> NcclRuntime::Open(NcclOptions options,
-                                                               const RegisteredPool& pool) {
+                                                               TransferPool& pool) {
   RETURN_IF_ERROR(CheckNcclOptions(options));
-  if (pool.layout.bytes_per_block() > kMaxNcclBatchBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat("a block has %d bytes, the limit is %d",
-                                                      pool.layout.bytes_per_block(),
-                                                      kMaxNcclBatchBytes));
+  const int64_t block_bytes = pool.layout().bytes_per_block();
+  if (block_bytes > kMaxNcclBatchBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a block has %d bytes, the limit is %d", block_bytes, kMaxNcclBatchBytes));
   }
-  options.batch_bytes = std::max(options.batch_bytes, pool.layout.bytes_per_block());
+  options.batch_bytes = std::max(options.batch_bytes, block_bytes);
   ASSIGN_OR_RETURN(const CudaApi cuda, LoadCuda(options.cuda_libraries));
   RETURN_IF_ERROR(TakeDevice(cuda, options.device));
   ASSIGN_OR_RETURN(const NcclApi nccl, LoadNccl(options.nccl_libraries));
@@ -84,7 +84,10 @@ absl::Status NcclRuntime::CopyBlock(BlockId block, int32_t valid_tokens, const C
   CudaResult result = cuda_.SetDevice(options_.device);  // each thread has its own
   if (result != kCudaSuccess) return CudaError(cuda_, "cudaSetDevice", result);
   int64_t done = 0;
-  for (const iovec& run : BlockRuns(pool_, block, valid_tokens)) {
+  // Addresses for the copy engine.
+  const PieceBytes pieces(pool_.AddressForCopyEngine(), pool_.layout(),
+                          LeadingTokens(block, valid_tokens), LayerRange{});
+  for (const iovec& run : pieces.Runs()) {
     result = copy_run(static_cast<std::byte*>(run.iov_base), done, run.iov_len);
     if (result != kCudaSuccess) break;
     done += static_cast<int64_t>(run.iov_len);

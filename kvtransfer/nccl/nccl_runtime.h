@@ -2,11 +2,12 @@
 // copies between the pool and staging memory.
 //
 // NCCL never sees the pool: a batch of blocks is gathered into staging memory, sent and received
-// from there, and scattered into blocks that nothing reads yet. Both copies end within the call, on
-// the I/O thread, so a transfer may end at any time without waiting for NCCL, and a batch that is
-// late writes to staging memory alone. A device that never finishes a copy holds up that thread: a
-// copy into the pool cannot be taken back, and the blocks are not the engine's again before it
-// ends.
+// from there, and scattered into blocks that nothing reads yet. The device's copy engine does that
+// by address, be the pool in host or device memory; this code dereferences none. Both copies end
+// within the call, on the I/O thread, so a transfer may end at any time without waiting for NCCL,
+// and a batch that is late writes to staging memory alone. A device that never finishes a copy
+// holds up that thread: a copy into the pool cannot be taken back, and the blocks are not the
+// engine's again before it ends.
 //
 // Thread safety: belongs to the I/O thread, but for Open and the constructor.
 #pragma once
@@ -21,21 +22,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cache/kv_cache_spec.h"
+#include "common/strong_int.h"
 #include "kvtransfer/nccl/nccl_api.h"
 #include "kvtransfer/nccl/nccl_driver.h"
 #include "kvtransfer/nccl/nccl_options.h"
 #include "kvtransfer/nccl/nccl_thread.h"
-#include "kvtransfer/transport.h"
+#include "kvtransfer/transfer_pool.h"
 
 namespace baton {
 
 class NcclRuntime {
  public:
-  // Loads the libraries and takes the device, which may take long. InvalidArgument names an option;
-  // otherwise as LoadCuda and LoadNccl, and Unavailable when there is no such device.
-  static absl::StatusOr<std::unique_ptr<NcclRuntime>> Open(NcclOptions options,
-                                                           const RegisteredPool& pool);
+  // `pool` outlives this. Loads the libraries and takes the device, which may take long.
+  // InvalidArgument names an option; otherwise as LoadCuda and LoadNccl, and Unavailable when there
+  // is no such device.
+  static absl::StatusOr<std::unique_ptr<NcclRuntime>> Open(NcclOptions options, TransferPool& pool);
   ~NcclRuntime();
   NcclRuntime(const NcclRuntime&) = delete;
   NcclRuntime& operator=(const NcclRuntime&) = delete;
@@ -58,15 +59,15 @@ class NcclRuntime {
   void ReportFallback(const absl::Status& why);
 
  private:
-  NcclRuntime(NcclOptions options, const RegisteredPool& pool, const NcclApi& nccl,
-              const CudaApi& cuda, uint32_t version)
+  NcclRuntime(NcclOptions options, TransferPool& pool, const NcclApi& nccl, const CudaApi& cuda,
+              uint32_t version)
       : options_(std::move(options)), pool_(pool), nccl_(nccl), cuda_(cuda), version_(version) {}
   // One memory copy for each run of the block.
   template <typename CopyRun>
   absl::Status CopyBlock(BlockId block, int32_t valid_tokens, const CopyRun& copy_run);
 
   const NcclOptions options_;
-  const RegisteredPool pool_;
+  TransferPool& pool_;
   const NcclApi nccl_;
   const CudaApi cuda_;
   const uint32_t version_;

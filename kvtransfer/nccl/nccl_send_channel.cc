@@ -213,12 +213,16 @@ void NcclSendChannel::StartBatch(std::vector<BlockDispatch> blocks, int64_t byte
   frames_.push_back(std::move(frame));
 }
 
-void NcclSendChannel::OnGatherFailed(std::vector<BlockDispatch> blocks, const absl::Status& why) {
+void NcclSendChannel::TakeBack(BlockDispatch block) {
   if (batches_.empty()) {
-    std::move(blocks.begin(), blocks.end(), std::back_inserter(unlanded_));
+    unlanded_.push_back(std::move(block));
   } else {
-    batches_.push_back({std::move(blocks)});
+    batches_.push_back({{std::move(block)}});
   }
+}
+
+void NcclSendChannel::OnGatherFailed(std::vector<BlockDispatch> blocks, const absl::Status& why) {
+  for (BlockDispatch& block : blocks) TakeBack(std::move(block));
   Close(why);
 }
 

@@ -72,6 +72,9 @@ class NcclSendChannel {
   int64_t batch_bytes() const { return batch_bytes_; }
   // The blocks lie one behind the other in FreeSlot(), and their frames have their CRCs.
   void StartBatch(std::vector<BlockDispatch> blocks, int64_t bytes, int64_t now_us);
+  // This one was to go into a batch, and none is to be had for it any more: it goes within the
+  // stream, behind those that did not land.
+  void TakeBack(BlockDispatch block);
   // These were to go into a batch and could not be gathered: the communicator is given up.
   void OnGatherFailed(std::vector<BlockDispatch> blocks, const absl::Status& why);
 

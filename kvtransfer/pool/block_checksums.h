@@ -17,20 +17,22 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/strong_int.h"
-#include "kvtransfer/protocol/transfer_plan.h"
-#include "kvtransfer/transport.h"
+#include "kvtransfer/pool/piece_bytes.h"
+#include "kvtransfer/pool/pieces.h"
 
 namespace baton {
 
 class BlockChecksums {
  public:
-  // `pool.base` must outlive this.
-  explicit BlockChecksums(const RegisteredPool& pool) : pool_(pool) {}
+  // `layout` is the pool's and outlives this.
+  explicit BlockChecksums(const KvLayout& layout) : layout_(layout) {}
 
-  // Of the block's first `valid_tokens` tokens, in canonical order. Those of a layer range are
-  // never kept: the layers behind it may still be written. REQUIRES: block in the pool,
-  // valid_tokens in [1, block_size].
-  std::vector<uint32_t> Of(BlockId block, int32_t valid_tokens, LayerRange layers = {});
+  // Of the block's first `valid_tokens` tokens, in canonical order. They are taken of `bytes`,
+  // which are these tokens of these layers, where none are kept. Those of a layer range never are:
+  // the layers behind it may still be written. REQUIRES: block in the pool, valid_tokens in
+  // [1, block_size].
+  std::vector<uint32_t> Of(BlockId block, int32_t valid_tokens, LayerRange layers,
+                           const PieceBytes& bytes);
 
   // Blocks that were written: whole ones, which stay as they are, and others. Ids outside the pool
   // are ignored.
@@ -39,7 +41,7 @@ class BlockChecksums {
   void Forget(std::span<const BlockId> blocks);
 
  private:
-  const RegisteredPool pool_;
+  const KvLayout& layout_;
   absl::flat_hash_map<BlockId, std::vector<uint32_t>> full_;  // empty: not taken yet
 };
 

@@ -14,13 +14,13 @@ constexpr size_t kScrapBytes = 64 << 10;
 
 }  // namespace
 
-BlockLanding::BlockLanding(const RegisteredPool& pool, BlockPlacement placement, BlockFrame frame)
-    : pool_(&pool),
+BlockLanding::BlockLanding(PoolLease lease, BlockPlacement placement, BlockFrame frame)
+    : lease_(std::move(lease)),
       placement_(std::move(placement)),
       frame_(std::move(frame)),
-      dropped_(static_cast<size_t>(
-          BlockValidBytes(pool.layout, placement_->parts.front().payload_token, frame_.layers))),
-      cursor_(std::in_place, LandingRuns(pool, placement_->parts, dropped_, frame_.layers)),
+      dropped_(static_cast<size_t>(BlockValidBytes(
+          lease_.bytes().layout(), placement_->parts.front().payload_token, frame_.layers))),
+      cursor_(std::in_place, lease_.bytes().Runs(dropped_)),
       remaining_(frame_.payload_bytes) {}
 
 int BlockLanding::Fill(std::span<iovec> out) {
@@ -40,21 +40,19 @@ void BlockLanding::Advance(int64_t bytes) {
 void BlockLanding::Divert() {
   placement_.reset();
   cursor_.reset();
+  lease_ = PoolLease();
 }
 
 // Of the sender's piece, the payload's `index`th, wherever its bytes went.
 uint32_t BlockLanding::PieceChecksum(int32_t index) const {
-  const size_t bytes =
-      dropped_.size() / static_cast<size_t>(PieceCount(pool_->layout, frame_.layers));
-  uint32_t crc = Crc32c(std::span(dropped_).subspan(static_cast<size_t>(index) * bytes, bytes));
-  for (const LandingPart& part : placement_->parts) {
-    crc = ExtendCrc32c(crc, PartOfPiece(*pool_, part, 2 * frame_.layers.first + index));
-  }
-  return crc;
+  const PieceBytes& landed = lease_.bytes();
+  const size_t bytes = dropped_.size() / static_cast<size_t>(landed.pieces());
+  return landed.Checksum(
+      index, Crc32c(std::span(dropped_).subspan(static_cast<size_t>(index) * bytes, bytes)));
 }
 
 void BlockLanding::VerifyPieces() {
-  const int64_t bytes = PieceValidBytes(pool_->layout, frame_.valid_tokens);
+  const int64_t bytes = PieceValidBytes(lease_.bytes().layout(), frame_.valid_tokens);
   const int64_t arrived = frame_.payload_bytes - remaining_;
   for (; static_cast<int64_t>(verified_pieces_ + 1) * bytes <= arrived; ++verified_pieces_) {
     const auto index = static_cast<int32_t>(verified_pieces_);
@@ -67,11 +65,11 @@ void BlockLanding::VerifyPieces() {
   }
 }
 
-BlockDeparture::BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch,
+BlockDeparture::BlockDeparture(PoolLease lease, BlockDispatch dispatch,
                                std::vector<uint32_t> piece_crcs)
-    : dispatch_(std::move(dispatch)),
-      cursor_(
-          BlockRuns(pool, dispatch_.block, dispatch_.frame.valid_tokens, dispatch_.frame.layers)),
+    : lease_(std::move(lease)),
+      dispatch_(std::move(dispatch)),
+      cursor_(lease_.bytes().Runs()),
       remaining_(cursor_.remaining()) {
   dispatch_.frame.piece_crcs = std::move(piece_crcs);
 }
@@ -100,6 +98,7 @@ void BlockDeparture::Detach() {
     }
   }
   detached_ = true;
+  lease_ = PoolLease();
 }
 
 }  // namespace baton

@@ -1,12 +1,12 @@
-// A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), driven
-// by whoever moves the bytes.
+// A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), through
+// a lease of the pool's bytes. The connection that moves the bytes drives it.
 //
 // What moves is a whole block or a layer range of it (BlockFrame::layers). A landing scatters the
 // sender's block over blocks of the receiver where their sizes differ.
 //
 // Both can be cut loose from the pool in the middle of a block, because a byte stream has to be
 // continued: Divert sends the rest of a landing to scrap memory, Detach copies the rest of a
-// departure out of the pool. After either the pool is no longer touched.
+// departure out of the lease. After either the lease is gone.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -19,11 +19,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvtransfer/pool/piece_bytes.h"
 #include "kvtransfer/protocol/send_session.h"
 #include "kvtransfer/protocol/transfer_frame.h"
-#include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/protocol/transfer_receiver.h"
-#include "kvtransfer/transport.h"
+#include "kvtransfer/transfer_pool.h"
 
 namespace baton {
 
@@ -31,8 +32,9 @@ inline constexpr int kMaxIovecs = 64;
 
 class BlockLanding {
  public:
-  // Into the pool. REQUIRES: the receiver placed this frame. `pool` must outlive this.
-  BlockLanding(const RegisteredPool& pool, BlockPlacement placement, BlockFrame frame);
+  // Into `lease`. REQUIRES: the receiver placed this frame, and the lease is a kLand one of the
+  // placement's parts and the frame's layers, ready.
+  BlockLanding(PoolLease lease, BlockPlacement placement, BlockFrame frame);
   // A payload that nobody wants: to scrap.
   explicit BlockLanding(int64_t payload_bytes) : remaining_(payload_bytes) {}
 
@@ -42,6 +44,11 @@ class BlockLanding {
   // `bytes` arrived there. Pieces that became whole are verified while they are warm.
   void Advance(int64_t bytes);
   void Divert();
+  // All bytes arrived and are right: into the pool with them. REQUIRES: placement(), remaining() is
+  // 0, verified() is OK.
+  void Store() { lease_.Store(); }
+  // After Store: whether the pool has them. An error is what the copy came to.
+  absl::StatusOr<bool> Stored() { return lease_.Ready(); }
 
   int64_t remaining() const { return remaining_; }
   // Set while this lands in the pool.
@@ -55,7 +62,7 @@ class BlockLanding {
   void VerifyPieces();
   uint32_t PieceChecksum(int32_t index) const;
 
-  const RegisteredPool* pool_ = nullptr;
+  PoolLease lease_;
   std::optional<BlockPlacement> placement_;
   BlockFrame frame_;
   std::vector<std::byte> dropped_;  // what the receiver has already, [piece][bytes]
@@ -68,9 +75,9 @@ class BlockLanding {
 
 class BlockDeparture {
  public:
-  // `piece_crcs` are the block's. REQUIRES: the sender dispatched it. `pool` must outlive this.
-  BlockDeparture(const RegisteredPool& pool, BlockDispatch dispatch,
-                 std::vector<uint32_t> piece_crcs);
+  // `piece_crcs` are the block's. REQUIRES: the sender dispatched it, and `lease` is a kRead one of
+  // its valid tokens and layers, ready.
+  BlockDeparture(PoolLease lease, BlockDispatch dispatch, std::vector<uint32_t> piece_crcs);
 
   // The next bytes; at most out.size() entries.
   int Fill(std::span<iovec> out);
@@ -82,6 +89,7 @@ class BlockDeparture {
   bool detached() const { return detached_; }
 
  private:
+  PoolLease lease_;
   BlockDispatch dispatch_;
   BlockCursor cursor_;
   int64_t remaining_;

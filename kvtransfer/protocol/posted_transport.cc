@@ -16,8 +16,9 @@ using Kind = TransferEvent::Kind;
 
 absl::Status CheckTransportOptions(const TransportOptions& options) {
   RETURN_IF_ERROR(CheckFingerprintFits(options.fingerprint));
-  if (options.pool.base == nullptr) return absl::InvalidArgumentError("pool.base is null");
-  const KvGeometry cut{options.pool.layout.kind(), options.pool.layout.block_size()};
+  if (options.pool == nullptr) return absl::InvalidArgumentError("pool is null");
+  const KvLayout& layout = options.pool->layout();
+  const KvGeometry cut{layout.kind(), layout.block_size()};
   ASSIGN_OR_RETURN(const KvGeometry told, GeometryOf(options.fingerprint));
   if (told != cut) {
     return absl::InvalidArgumentError(
@@ -25,7 +26,7 @@ absl::Status CheckTransportOptions(const TransportOptions& options) {
                         KvLayoutKindName(told.layout), told.block_size,
                         KvLayoutKindName(cut.layout), cut.block_size));
   }
-  const int64_t pieces = PieceCount(options.pool.layout);
+  const int64_t pieces = PieceCount(layout);
   if (pieces > static_cast<int64_t>(kMaxPieces)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a block has %d pieces, the limit is %d", pieces, kMaxPieces));
@@ -38,7 +39,7 @@ absl::Status CheckTransportOptions(const TransportOptions& options) {
 }
 
 PostedTransport::PostedTransport(const TransportOptions& options)
-    : layout_(options.pool.layout),
+    : layout_(options.pool->layout()),
       epoch_(options.epoch),
       max_transfers_(options.max_transfers),
       waker_(options.waker) {}

@@ -21,13 +21,13 @@ absl::Status Unexpected(const Frame& frame, const char* from) {
 
 }  // namespace
 
-TransferNode::TransferNode(RegisteredPool pool, KvFingerprint fingerprint, Epoch epoch)
-    : pool_(std::move(pool)),
+TransferNode::TransferNode(TransferPool& pool, KvFingerprint fingerprint, Epoch epoch)
+    : pool_(pool),
       fingerprint_(std::move(fingerprint)),
       epoch_(epoch),
-      checksums_(pool_),
-      sender_(pool_.layout),
-      receiver_(pool_.layout, epoch) {}
+      checksums_(pool_.layout()),
+      sender_(pool_.layout()),
+      receiver_(pool_.layout(), epoch) {}
 
 void TransferNode::Apply(TransferCommand command, int64_t now_us) {
   if (auto* expect = std::get_if<ReceiveSpec>(&command)) {
@@ -109,6 +109,7 @@ std::vector<OutgoingFrame> TransferNode::TakeFrames(int64_t now_us) {
 }
 
 std::vector<TransferEvent> TransferNode::TakeEvents() {
+  if (!has_events() || !pool_.Settled()) return {};
   std::vector<TransferEvent> events = receiver_.TakeEvents();
   Append(events, sender_.TakeEvents());
   return events;

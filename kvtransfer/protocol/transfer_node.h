@@ -2,8 +2,9 @@
 // bytes (loopback, TCP, simulation).
 //
 // A host's round: Apply commands → deliver frames that arrived → OnTimer → make TakeConnects, send
-// TakeFrames → stop touching blocks of placements and dispatches that are no longer live →
-// TakeEvents to the engine. The order of the last two is what rule 2 of transport.h rests on.
+// TakeFrames → let go of the leases of placements and dispatches that are no longer live →
+// TakeEvents to the engine. The order of the last two is what rule 2 of transport.h rests on: a
+// lease that was let go may leave a copy under way, and TakeEvents has nothing before it has ended.
 //
 // Pure. Thread safety: belongs to one thread.
 #pragma once
@@ -20,6 +21,7 @@
 #include "kvtransfer/protocol/transfer_frame.h"
 #include "kvtransfer/protocol/transfer_receiver.h"
 #include "kvtransfer/protocol/transfer_sender.h"
+#include "kvtransfer/transfer_pool.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -52,8 +54,8 @@ using TransferCommand = std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec
 
 class TransferNode {
  public:
-  // `pool.layout` and `fingerprint` are copied.
-  TransferNode(RegisteredPool pool, KvFingerprint fingerprint, Epoch epoch);
+  // `pool` outlives this.
+  TransferNode(TransferPool& pool, KvFingerprint fingerprint, Epoch epoch);
   TransferNode(const TransferNode&) = delete;
   TransferNode& operator=(const TransferNode&) = delete;
 
@@ -82,16 +84,22 @@ class TransferNode {
   void OnTimer(int64_t now_us);
   int64_t NextDeadlineUs() const;
   std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
+  // Whether there are events, be they to be taken yet or not.
+  bool has_events() const { return receiver_.has_events() || sender_.has_events(); }
+  // Nothing while the pool has not settled.
   std::vector<TransferEvent> TakeEvents();
 
-  const RegisteredPool& pool() const { return pool_; }
+  TransferPool& pool() const { return pool_; }
+  const KvLayout& layout() const { return pool_.layout(); }
   Epoch epoch() const { return epoch_; }
   BlockChecksums& checksums() { return checksums_; }
   TransferSender& sender() { return sender_; }
   TransferReceiver& receiver() { return receiver_; }
+  const TransferSender& sender() const { return sender_; }
+  const TransferReceiver& receiver() const { return receiver_; }
 
  private:
-  const RegisteredPool pool_;
+  TransferPool& pool_;
   const KvFingerprint fingerprint_;
   const Epoch epoch_;
   BlockChecksums checksums_;

@@ -67,6 +67,7 @@ class TransferReceiver {
   // INT64_MAX when there is none.
   int64_t NextDeadlineUs() const;
   std::vector<OutgoingFrame> TakeFrames() { return std::exchange(frames_, {}); }
+  bool has_events() const { return !events_.empty(); }
   std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:

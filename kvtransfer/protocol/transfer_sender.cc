@@ -160,6 +160,10 @@ void TransferSender::OnBlockSent(const BlockDispatch& dispatch, int64_t now_us) 
   sessions_.at(dispatch.frame.sender_transfer).OnBlockSent(dispatch.frame, now_us);
 }
 
+void TransferSender::OnBlockUnreadable(const BlockDispatch& dispatch, const absl::Status& why) {
+  if (IsLive(dispatch)) Fail(dispatch.frame.sender_transfer, why);
+}
+
 bool TransferSender::IsLive(const BlockDispatch& dispatch) const {
   const auto it = sessions_.find(dispatch.frame.sender_transfer);
   return it != sessions_.end() && it->second.serial() == dispatch.serial;

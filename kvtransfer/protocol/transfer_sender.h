@@ -67,6 +67,8 @@ class TransferSender {
   // The block whose turn it is on this link.
   std::optional<BlockDispatch> NextBlock(PeerId peer);
   void OnBlockSent(const BlockDispatch& dispatch, int64_t now_us);
+  // Its bytes could not be read from the pool: the transfer fails.
+  void OnBlockUnreadable(const BlockDispatch& dispatch, const absl::Status& why);
   // False once the session's terminal event exists: its blocks must no longer be read.
   bool IsLive(const BlockDispatch& dispatch) const;
 
@@ -75,7 +77,9 @@ class TransferSender {
   bool HasBlocksFor(PeerId peer) const;
   // INT64_MAX when there is none.
   int64_t NextDeadlineUs() const;
+  bool has_frames() const { return !frames_.empty() || !with_news_.empty(); }
   std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
+  bool has_events() const { return !events_.empty(); }
   std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -26,18 +27,29 @@ void AcquireFence() { std::atomic_thread_fence(std::memory_order_acquire); }
 
 }  // namespace
 
-absl::StatusOr<LentBlocks> LentBlocks::Create(const RegisteredPool& pool) {
-  if (pool.shared_fd < 0) {
-    return absl::InvalidArgumentError("pool.shared_fd is -1: the pool is in no shared file");
+absl::StatusOr<LentBlocks> LentBlocks::Create(TransferPool& pool) {
+  const std::optional<PoolExport> exported = pool.exported();
+  if (!exported) {
+    return absl::InvalidArgumentError("the pool has no export: other processes cannot map it");
   }
-  const size_t bytes = static_cast<size_t>(pool.layout.num_blocks()) * sizeof(uint64_t);
+  const size_t bytes = static_cast<size_t>(pool.layout().num_blocks()) * sizeof(uint64_t);
   ASSIGN_OR_RETURN(SharedPageBuffer generations,
                    SharedPageBuffer::Allocate(bytes, "block generations"));
-  return LentBlocks(pool, std::move(generations));
+  return LentBlocks(pool, exported->file, std::move(generations));
 }
 
 uint64_t& LentBlocks::Generation(BlockId block) {
   return reinterpret_cast<uint64_t*>(generations_.data())[block.value()];
+}
+
+std::vector<uint32_t> LentBlocks::Checksums(const BlockDispatch& dispatch,
+                                            BlockChecksums& checksums) const {
+  const int32_t valid = dispatch.frame.valid_tokens;
+  const LayerRange layers = dispatch.frame.layers;
+  std::optional<PoolLease> lease =
+      pool_->Acquire(PoolAccess::kRead, LeadingTokens(dispatch.block, valid), layers);
+  CHECK(lease && *lease->Ready());  // the pool has an export
+  return checksums.Of(dispatch.block, valid, layers, lease->bytes());
 }
 
 SharedBlockFrame LentBlocks::Lend(const BlockDispatch& dispatch, BlockChecksums& checksums) {
@@ -49,12 +61,12 @@ SharedBlockFrame LentBlocks::Lend(const BlockDispatch& dispatch, BlockChecksums&
                          .pool_block = dispatch.block.value(),
                          .generation = Generation(dispatch.block)};
   if (!dispatch.frame.layers.all()) {
-    frame.block.piece_crcs = checksums.Of(dispatch.block, valid, dispatch.frame.layers);
+    frame.block.piece_crcs = Checksums(dispatch, checksums);
     return frame;
   }
   if (loan.valid_tokens != valid) {
     loan.valid_tokens = valid;
-    loan.piece_crcs = checksums.Of(dispatch.block, valid);
+    loan.piece_crcs = Checksums(dispatch, checksums);
   }
   frame.block.piece_crcs = loan.piece_crcs;
   return frame;
@@ -103,39 +115,38 @@ absl::Status PeerPool::CheckGeneration(const SharedBlockFrame& frame) const {
 
 // The bytes that are not wanted are summed where they lie: nothing is stored of them.
 uint32_t PeerPool::CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_t bytes,
-                             const RegisteredPool& to, std::span<const LandingPart> parts,
-                             CopyStores stores) const {
+                             const PieceBytes& to, CopyStores stores) const {
+  const int32_t number = to.first_piece() + piece;
   const std::span from(
-      pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, frame.pool_block), bytes);
-  auto at = static_cast<size_t>(PieceValidBytes(layout_, parts.front().payload_token));
+      pool_.data() + layout_.PieceOffset(number / 2, number % 2 == 1, frame.pool_block), bytes);
+  auto at = static_cast<size_t>(PieceValidBytes(layout_, to.parts().front().payload_token));
   uint32_t crc = Crc32c(from.first(at));
-  for (const LandingPart& part : parts) {
-    const std::span<std::byte> target = PartOfPiece(to, part, piece);
+  for (size_t part = 0; part < to.parts().size(); ++part) {
+    const std::span<std::byte> target = to.Part(piece, part);
     crc = CopyCrc32c(target.data(), from.subspan(at, target.size()), stores, crc);
     at += target.size();
   }
   return crc;
 }
 
-absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const RegisteredPool& to,
-                            std::span<const LandingPart> parts, CopyStores stores) const {
+absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const PieceBytes& to,
+                            CopyStores stores) const {
   if (frame.pool_block < 0 || frame.pool_block >= layout_.num_blocks()) {
     return absl::OutOfRangeError(absl::StrFormat("block %d is outside the sender's pool of %d",
                                                  frame.pool_block, layout_.num_blocks()));
   }
   const auto bytes = static_cast<size_t>(PieceValidBytes(layout_, frame.block.valid_tokens));
-  const LayerRange layers = Counted(layout_, frame.block.layers);
-  CHECK_EQ(frame.block.piece_crcs.size(), static_cast<size_t>(PieceCount(layout_, layers)));
+  CHECK_EQ(frame.block.piece_crcs.size(), static_cast<size_t>(to.pieces()));
   RETURN_IF_ERROR(CheckGeneration(frame));
   AcquireFence();
   absl::Status damage;
-  int32_t piece = 2 * layers.first;
+  int32_t piece = 0;
   for (const uint32_t theirs : frame.block.piece_crcs) {
-    const uint32_t crc = CopyPiece(frame, piece, bytes, to, parts, stores);
+    const uint32_t crc = CopyPiece(frame, piece, bytes, to, stores);
     if (crc != theirs) {
       damage = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.block.transfer_id,
-          frame.block.block, PieceName(piece), crc, theirs));
+          frame.block.block, PieceName(to.first_piece() + piece), crc, theirs));
       break;
     }
     ++piece;

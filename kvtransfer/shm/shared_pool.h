@@ -21,7 +21,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -34,15 +33,14 @@
 #include "kvtransfer/protocol/fingerprint.h"
 #include "kvtransfer/protocol/send_session.h"
 #include "kvtransfer/protocol/transfer_frame.h"
-#include "kvtransfer/protocol/transfer_plan.h"
-#include "kvtransfer/transport.h"
+#include "kvtransfer/transfer_pool.h"
 
 namespace baton {
 
 class LentBlocks {
  public:
-  // InvalidArgument when the pool is in no shared file. `pool.base` must outlive this.
-  static absl::StatusOr<LentBlocks> Create(const RegisteredPool& pool);
+  // InvalidArgument when the pool has no export. `pool` outlives this.
+  static absl::StatusOr<LentBlocks> Create(TransferPool& pool);
 
   // What tells the receiver where the block lies and how to check it. Reads the whole block, unless
   // it is lent already or its checksums are kept.
@@ -50,9 +48,9 @@ class LentBlocks {
   // The transfer has ended: to be called before its terminal event is published.
   void Return(uint64_t sender_transfer);
 
-  int pool_fd() const { return pool_.shared_fd; }
+  int pool_fd() const { return pool_file_; }
   int generations_fd() const { return generations_.fd(); }
-  int64_t num_blocks() const { return pool_.layout.num_blocks(); }
+  int64_t num_blocks() const { return pool_->layout().num_blocks(); }
 
  private:
   struct Loan {
@@ -61,11 +59,13 @@ class LentBlocks {
     std::vector<uint32_t> piece_crcs;  // of so many tokens
   };
 
-  LentBlocks(const RegisteredPool& pool, SharedPageBuffer generations)
-      : pool_(pool), generations_(std::move(generations)) {}
+  LentBlocks(TransferPool& pool, int pool_file, SharedPageBuffer generations)
+      : pool_(&pool), pool_file_(pool_file), generations_(std::move(generations)) {}
+  std::vector<uint32_t> Checksums(const BlockDispatch& dispatch, BlockChecksums& checksums) const;
   uint64_t& Generation(BlockId block);
 
-  RegisteredPool pool_;
+  TransferPool* pool_;
+  int pool_file_;
   SharedPageBuffer generations_;  // a word for each block
   absl::flat_hash_map<BlockId, Loan> loans_;
   absl::flat_hash_map<uint64_t, std::vector<BlockId>> lent_to_;  // by sender_transfer
@@ -78,21 +78,19 @@ class PeerPool {
   static absl::StatusOr<PeerPool> Map(const KvLayout& ours, const KvGeometry& geometry,
                                       int64_t num_blocks, int pool_file, int generations_file);
 
-  // Copies the block's valid tokens into `parts` of `to`, and checks them: OutOfRange for a block
+  // Copies the block's valid tokens into `to`, and checks them: OutOfRange for a block
   // that the peer does not have, FailedPrecondition when its generation is not the frame's,
   // DataLoss naming block, layer and K or V where a CRC differs. After an error the target holds
   // garbage. REQUIRES: the receiver placed the frame there, so its sizes are right.
-  absl::Status Copy(const SharedBlockFrame& frame, const RegisteredPool& to,
-                    std::span<const LandingPart> parts, CopyStores stores) const;
+  absl::Status Copy(const SharedBlockFrame& frame, const PieceBytes& to, CopyStores stores) const;
 
  private:
   PeerPool(const KvLayout& layout, SharedPageView pool, SharedPageView generations)
       : layout_(layout), pool_(std::move(pool)), generations_(std::move(generations)) {}
   absl::Status CheckGeneration(const SharedBlockFrame& frame) const;
-  // Copies one piece, and returns the CRC of all its `bytes`.
+  // Copies one piece of `to`, and returns the CRC of all its `bytes`.
   uint32_t CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_t bytes,
-                     const RegisteredPool& to, std::span<const LandingPart> parts,
-                     CopyStores stores) const;
+                     const PieceBytes& to, CopyStores stores) const;
 
   KvLayout layout_;
   SharedPageView pool_;

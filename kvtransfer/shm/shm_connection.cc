@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/status_macros.h"
 #include "kvtransfer/sockets/unix_socket.h"
 
@@ -79,8 +80,8 @@ absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
                                                    " are needed, once in a connection"));
   }
   const std::vector<FileDescriptor> files = std::exchange(files_, {});
-  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.pool().layout, sender_geometry(),
-                                             frame.num_blocks, files[0].get(), files[1].get()));
+  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.layout(), sender_geometry(), frame.num_blocks,
+                                             files[0].get(), files[1].get()));
   return absl::OkStatus();
 }
 
@@ -90,7 +91,11 @@ absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t
   if (!placement) return absl::OkStatus();  // ended here; the sender learns it from an Abort
   const CopyStores stores =
       placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
-  const absl::Status copied = peer_pool_->Copy(frame, node_.pool(), placement->parts, stores);
+  std::optional<PoolLease> lease =
+      node_.pool().Acquire(PoolAccess::kLand, placement->parts, frame.block.layers);
+  CHECK(lease && *lease->Ready());  // our pool has an export, or there were no shared memory
+  const absl::Status copied = peer_pool_->Copy(frame, lease->bytes(), stores);
+  if (copied.ok()) lease->Store();
   Moved(frame.block.payload_bytes);
   node_.receiver().OnBlockLanded(*placement, frame.block.payload_bytes, copied, Now(now_us));
   return absl::OkStatus();

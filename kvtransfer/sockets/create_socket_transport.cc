@@ -1,4 +1,4 @@
-// CreateSocketTransport and CreateTcpTransport (transport.h): checks options, takes names and
+// CreateSocketTransport and CreateTcpTransport: checks options, takes names and
 // ports.
 
 #include "kvtransfer/sockets/create_socket_transport.h"
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketE
   if (!endpoints.shm_name.empty()) {
     addresses.push_back(FormatShmAddress(endpoints.shm_name));
     RETURN_IF_ERROR(ParseShmAddress(addresses.back()).status());
-    ASSIGN_OR_RETURN(parts.lent, LentBlocks::Create(options.pool));
+    ASSIGN_OR_RETURN(parts.lent, LentBlocks::Create(*options.pool));
     ASSIGN_OR_RETURN(parts.shm_listener, ListenUnix(endpoints.shm_name));
   }
   if (!endpoints.tcp_listen.empty()) {
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreateSocketTransport(const SocketE
   }
   if (endpoints.nccl && !endpoints.tcp_listen.empty()) {
     absl::StatusOr<std::unique_ptr<NcclRuntime>> nccl =
-        NcclRuntime::Open(*endpoints.nccl, options.pool);
+        NcclRuntime::Open(*endpoints.nccl, *options.pool);
     if (absl::IsInvalidArgument(nccl.status())) return nccl.status();
     if (nccl.ok()) {
       parts.nccl = *std::move(nccl);

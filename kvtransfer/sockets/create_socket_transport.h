@@ -28,7 +28,7 @@ struct SocketEndpoints {
   std::string tcp_listen;  // as CreateTcpTransport's; empty: no TCP
   std::string tcp_advertise_host;
   // Where this process is met on its host: 1 to 64 letters, digits, '-', '_' or '.', unique within
-  // the network namespace. Needs a pool with a shared_fd. Empty: no shared memory.
+  // the network namespace. Needs a pool that has an export. Empty: no shared memory.
   std::string shm_name;
   // Payload over NCCL where the peer of a TCP connection has it too; unset: never. With no usable
   // library or device here the transport is made all the same, and says so by `on_fallback`.

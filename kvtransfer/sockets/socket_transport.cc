@@ -34,7 +34,7 @@ SocketTransport::SocketTransport(const TransportOptions& options, const TcpOptio
     : PostedTransport(options),
       tcp_(tcp),
       parts_(std::move(parts)),
-      node_(options.pool, options.fingerprint, options.epoch) {
+      node_(*options.pool, options.fingerprint, options.epoch) {
   node_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
   if (parts_.nccl) parts_.nccl->Start([this] { Wake(); });
   thread_ = std::thread([this] { Run(); });
@@ -85,6 +85,7 @@ void SocketTransport::Run() {
     const int count = Wait(ready);
     const std::lock_guard lock(round_mutex_);
     Round(std::span(ready).first(static_cast<size_t>(std::max(count, 0))));
+    if (pool_wait_ == PoolWait::kCopy) sched_yield();
   }
 }
 
@@ -111,14 +112,15 @@ void SocketTransport::Round(std::span<const epoll_event> ready) {
   PumpAll(/*opened_by_us=*/true, now_us);
   QueueEvents();
   WakeEngine();
+  pool_wait_ = WaitsForPool();
   sleep_until_us_ = NextWakeUs(now_us);
 }
 
 // Only after every block of an ended transfer is out of our hands may the engine hear of its end.
 void SocketTransport::QueueEvents() {
-  std::vector<TransferEvent> events = node_.TakeEvents();
-  if (events.empty()) return;
+  if (!node_.has_events()) return;
   for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
+  std::vector<TransferEvent> events = node_.TakeEvents();
   for (const TransferEvent& event : events) {
     const bool sent =
         event.kind == TransferEvent::Kind::kSent || event.kind == TransferEvent::Kind::kSendFailed;
@@ -152,7 +154,7 @@ bool SocketTransport::RoundHere() {
 bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
   if (!connection.AnswersAtOnce() || !connection.OnTimer(now_us).ok()) return false;
   if (node_.sender().HasBlocksFor(connection.peer()) &&
-      node_.pool().layout.bytes_per_block() > kBytesHere) {
+      node_.layout().bytes_per_block() > kBytesHere) {
     return false;  // to be summed first
   }
   return connection.Pump(now_us, kBytesHere).ok() && !connection.WantsToWrite();
@@ -202,11 +204,11 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
   if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
 }
 
-// What lies read and not taken apart, after a long turn.
+// What lies read and not taken apart, after a long turn or because the pool had to be waited for.
 void SocketTransport::ReadOn(int64_t now_us) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     StreamConnection& connection = *(it++)->second;  // Close erases it
-    if (!connection.HasUnread()) continue;
+    if (!connection.HasUnread() && connection.WantsToRead()) continue;
     if (const absl::Status status = connection.OnReadable(now_us); !status.ok()) {
       Close(connection.peer(), status);
     }
@@ -336,7 +338,7 @@ void SocketTransport::PumpAll(bool opened_by_us, int64_t now_us) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     StreamConnection& connection = *(it++)->second;  // Close erases it
     if (connection.opened_by_us() != opened_by_us) continue;
-    if (!connection.WantsToWrite()) {
+    if (!connection.WantsToWrite() && connection.waits_for_pool() == PoolWait::kNothing) {
       Watch(connection);
       continue;
     }
@@ -369,12 +371,13 @@ void SocketTransport::Close(PeerId peer, const absl::Status& why) {
 }
 
 void SocketTransport::Watch(StreamConnection& connection) {
-  const uint32_t events = EPOLLIN | (connection.WantsToWrite() ? EPOLLOUT : 0u);
+  const uint32_t events =
+      (connection.WantsToRead() ? EPOLLIN : 0u) | (connection.WantsToWrite() ? EPOLLOUT : 0u);
   if (events == connection.watched_events) return;
   epoll_event event{};
   event.events = events;
   event.data.u64 = connection.peer().value();
-  const int operation = connection.watched_events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  const int operation = connection.watched_events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   CHECK_EQ(epoll_ctl(parts_.epoll.get(), operation, connection.fd(), &event), 0);
   connection.watched_events = events;
 }
@@ -390,6 +393,14 @@ void SocketTransport::WatchListeners(bool on) {
   }
 }
 
+PoolWait SocketTransport::WaitsForPool() const {
+  PoolWait waits = node_.has_events() ? PoolWait::kCopy : PoolWait::kNothing;
+  for (const auto& [peer, connection] : connections_) {
+    waits = std::max(waits, connection->waits_for_pool());
+  }
+  return waits;
+}
+
 // At the latest after a ping's interval where there are connections: timers that RoundHere starts
 // are not due before that.
 int64_t SocketTransport::NextWakeUs(int64_t now_us) const {
@@ -398,6 +409,9 @@ int64_t SocketTransport::NextWakeUs(int64_t now_us) const {
                                  : std::min(kLongestWaitUs, tcp_.ping_interval_ms * 1000);
   int64_t next = std::min(node_.NextDeadlineUs(), now_us + longest_us);
   if (accept_again_us_ != 0) next = std::min(next, accept_again_us_);
+  // A block that cannot be read from the pool fails its transfer while blocks are queued.
+  if (pool_wait_ == PoolWait::kCopy || node_.sender().has_frames()) return now_us;
+  if (pool_wait_ == PoolWait::kBuffer) next = std::min(next, now_us + kBufferRetryUs);
   for (const auto& [peer, connection] : connections_) {
     next = std::min(next, connection->HasUnread() ? now_us : connection->NextTimerUs());
   }

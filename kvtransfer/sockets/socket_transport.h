@@ -79,7 +79,7 @@ class SocketTransport final : public PostedTransport {
   // Carries out what was posted, on the engine's thread. False: the I/O thread has to see to it, or
   // to a part of it.
   bool RoundHere();
-  // Whether that is tried at all.
+  // Whether that is tried at all. (A pool that is lent by shared memory has leases at once.)
   bool PostsHere() const { return TakesShm() && parts_.nccl == nullptr; }
   bool WriteHere(StreamConnection& connection, int64_t now_us);
   void QueueEvents();
@@ -104,6 +104,8 @@ class SocketTransport final : public PostedTransport {
   bool TakesShm() const { return parts_.lent.has_value(); }
   int Wait(std::span<epoll_event> ready);
   int64_t NextWakeUs(int64_t now_us) const;
+  // What the pool keeps waiting, connections and events.
+  PoolWait WaitsForPool() const;
 
   const TcpOptions tcp_;
   SocketParts parts_;  // `lent` and `nccl` are the I/O thread's
@@ -127,7 +129,8 @@ class SocketTransport final : public PostedTransport {
   std::map<PeerId, std::vector<std::string>> other_ways_;  // to try when this one does not open
   int32_t accepted_ = 0;                                   // of connections_
   uint64_t next_peer_ = kFirstPeer;
-  int64_t accept_again_us_ = 0;  // 0: the listener is watched
+  int64_t accept_again_us_ = 0;              // 0: the listener is watched
+  PoolWait pool_wait_ = PoolWait::kNothing;  // at the end of the last round
 
   std::thread thread_;
 };

@@ -58,9 +58,21 @@ absl::Status StreamConnection::OnWritable(int64_t now_us) {
   return Pump(now_us);
 }
 
+void StreamConnection::StartFrameDeadline(int64_t now_us) {
+  const int64_t bytes = reader_.landing() != nullptr ? reader_.frame_bytes() : kMaxManifestBytes;
+  frame_deadline_us_ = now_us + (options_.frame_timeout_ms + bytes / kMinBytesPerMs) * 1000;
+}
+
+void StreamConnection::StartPayload(BlockLanding landing, int64_t now_us) {
+  reader_.StartPayload(std::move(landing));
+  StartFrameDeadline(now_us);
+}
+
 absl::Status StreamConnection::OnReadable(int64_t now_us) {
+  RETURN_IF_ERROR(ResumeReading(now_us));
   iovec buffers[kMaxIovecs];
-  for (turn_bytes_ = 0; turn_bytes_ < kTurnBytes && state_ != State::kRefused;) {
+  turn_bytes_ = 0;
+  while (turn_bytes_ < kTurnBytes && state_ != State::kRefused && !ReadingPaused()) {
     const int count = reader_.Fill(buffers);
     const ssize_t got = ReadSome(std::span(buffers, count));
     if (got < 0 && errno == EINTR) continue;
@@ -72,14 +84,14 @@ absl::Status StreamConnection::OnReadable(int64_t now_us) {
     const bool was_mid_frame = reader_.mid_frame();
     ASSIGN_OR_RETURN(std::optional<Frame> frame, reader_.Advance(got));
     if (frame) RETURN_IF_ERROR(OnFrame(*std::move(frame), now_us));
-    if (const std::optional<BlockLanding> landed = reader_.TakeLanded()) OnLanded(*landed, now_us);
+    if (std::optional<BlockLanding> landed = reader_.TakeLanded()) {
+      OnLanded(*std::move(landed), now_us);
+    }
     const bool began = !was_mid_frame || frame.has_value();
     if (!reader_.mid_frame()) {
       frame_deadline_us_ = 0;
     } else if (began) {
-      const int64_t bytes =
-          reader_.landing() != nullptr ? reader_.frame_bytes() : kMaxManifestBytes;
-      frame_deadline_us_ = now_us + (options_.frame_timeout_ms + bytes / kMinBytesPerMs) * 1000;
+      StartFrameDeadline(now_us);
     }
   }
   return absl::OkStatus();
@@ -191,6 +203,7 @@ void StreamConnection::ForgiveOwnPause(int64_t now_us) {
 
 absl::Status StreamConnection::OnTimer(int64_t now_us) {
   ForgiveOwnPause(now_us);
+  if (ReadingPaused()) last_heard_us_ = now_us;  // what the peer says waits unread
   if (state_ != State::kOpen) {
     if (now_us < state_deadline_us_) return absl::OkStatus();
     return absl::UnavailableError(state_ == State::kConnecting ? "no connection in time"

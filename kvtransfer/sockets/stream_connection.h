@@ -13,6 +13,11 @@
 // `silence_timeout_ms` in which this side was awake; each side pings to be heard. An accepted one
 // without transfers is cut after a silence of `idle_timeout_ms`.
 //
+// A connection may wait for the pool (transfer_pool.h): for bytes to send, for memory to land a
+// payload in, or for a payload to be stored. Meanwhile it reads no further, or sends no further
+// block; its time limits for the peer stand still. waits_for_pool() tells the owner, who calls
+// OnReadable or Pump again.
+//
 // Thread safety: belongs to the I/O thread.
 #pragma once
 
@@ -21,6 +26,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/file_descriptor.h"
+#include "kvtransfer/pool/lease_request.h"
 #include "kvtransfer/protocol/transfer_node.h"
 #include "kvtransfer/sockets/frame_stream.h"
 #include "kvtransfer/sockets/tcp_options.h"
@@ -67,10 +74,14 @@ class StreamConnection {
   // When OnTimer has something to do at the latest.
   int64_t NextTimerUs() const;
 
-  // Stops touching blocks of transfers that have ended.
+  // Lets go of the leases of transfers that have ended.
   virtual void ReleaseEndedTransfers() = 0;
   // Input has arrived that the socket no longer tells of: call OnReadable again.
   virtual bool HasUnread() const { return false; }
+  // What keeps this connection from going on.
+  virtual PoolWait waits_for_pool() const { return PoolWait::kNothing; }
+  // Whether to wait for the socket to turn readable.
+  bool WantsToRead() const { return !ReadingPaused(); }
   // Whether the peer answers so soon that it pays to wait for it without sleeping.
   virtual bool AnswersAtOnce() const { return false; }
   // The connection is closed: fails its transfers.
@@ -86,7 +97,7 @@ class StreamConnection {
   int fd() const { return socket_.get(); }
   static constexpr int64_t kTurnBytes = 8 << 20;
   // What the socket is watched for; the owner's.
-  uint32_t watched_events = 0;
+  std::optional<uint32_t> watched_events;
 
  protected:
   // ---- what differs between the media ----
@@ -112,12 +123,18 @@ class StreamConnection {
   virtual absl::Status OnPayloadTimer(int64_t) { return absl::OkStatus(); }
   virtual int64_t NextPayloadTimerUs() const;
   // All bytes of a payload in the stream arrived.
-  virtual void OnLanded(const BlockLanding&, int64_t) {}
+  virtual void OnLanded(BlockLanding, int64_t) {}
+  // Nothing is read while this is true: what was read waits for the pool.
+  virtual bool ReadingPaused() const { return false; }
+  // Goes on with what waits for the pool, as far as that goes.
+  virtual absl::Status ResumeReading(int64_t) { return absl::OkStatus(); }
   // Gives the writer the next blocks, if it has room for them.
   virtual absl::Status QueueBlocks(int64_t now_us) = 0;
   // Whether QueueBlocks has something to do.
   virtual bool HasBlocksToQueue() const { return node_.sender().HasBlocksFor(peer_); }
 
+  // The payload of the frame that was read last goes there; its time limit begins.
+  void StartPayload(BlockLanding landing, int64_t now_us);
   absl::Status Unexpected(const Frame& frame) const;
   // How the sender's pool is cut. REQUIRES: accepted by us, and open.
   const KvGeometry& sender_geometry() const { return sender_geometry_; }
@@ -141,6 +158,7 @@ class StreamConnection {
   enum class State : uint8_t { kConnecting, kGreeting, kOpen, kRefused };
   static constexpr int64_t kLeastCharge = 4096;
 
+  void StartFrameDeadline(int64_t now_us);
   absl::Status OnFrame(Frame frame, int64_t now_us);
   absl::Status OnGreeting(const Frame& frame, int64_t now_us);
   absl::Status WatchLife(int64_t now_us);

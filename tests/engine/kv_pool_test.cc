@@ -40,8 +40,10 @@ TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
   const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_EQ(pool->layout().num_blocks(), 101);
-  EXPECT_EQ(pool->registered().base, pool->data());
-  EXPECT_EQ(pool->registered().shared_fd, -1);
+  EXPECT_EQ(pool->lender().AddressForCopyEngine(), pool->kernel_address());
+  EXPECT_EQ(pool->lender().layout().num_blocks(), 101);
+  EXPECT_EQ(pool->lender().memory(), PoolMemory::kHost);
+  EXPECT_FALSE(pool->lender().exported().has_value());
 }
 
 TEST_F(KvPoolTest, ItsSizeInMiBSettlesTheBlocks) {
@@ -92,7 +94,7 @@ TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
   ASSERT_TRUE(pool.ok()) << pool.status();
   const int64_t before = pool->ResidentBytes();
   EXPECT_LT(before, pool->layout().pool_bytes());
-  std::memset(pool->data(), 1, pool->layout().pool_bytes());
+  std::memset(pool->kernel_address(), 1, pool->layout().pool_bytes());
   EXPECT_GE(pool->ResidentBytes(), pool->layout().pool_bytes());
 }
 
@@ -100,7 +102,8 @@ TEST_F(KvPoolTest, LiesInAFileForPeersOnThisHost) {
   options_.transfer_shm = true;
   const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
-  EXPECT_GE(pool->registered().shared_fd, 0);
+  ASSERT_TRUE(pool->lender().exported().has_value());
+  EXPECT_GE(pool->lender().exported()->file, 0);
 }
 
 TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsEnoughWhereItWasAskedForToo) {
@@ -112,7 +115,7 @@ TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsEnoughWhereItWasAskedForToo) {
   const auto pool = KvPool::Create(model_.info.spec, device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_FALSE(options_.transfer_shm);
-  EXPECT_EQ(pool->registered().shared_fd, -1);
+  EXPECT_FALSE(pool->lender().exported().has_value());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "common/clock.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/loopback/loopback_transport.h"
+#include "kvtransfer/pool/host_pool.h"
 #include "scheduler/scheduler.h"
 #include "tests/engine/fake_worker_parts.h"
 
@@ -64,9 +66,10 @@ class WorkerBench {
       KvFingerprint fingerprint;
       fingerprint.layout = std::string(KvLayoutKindName(pool.layout().kind()));
       fingerprint.block_size = options.block_size;
+      lender.emplace(pool.base(), pool.layout());
       TransportOptions transport{.fingerprint = std::move(fingerprint),
                                  .epoch = Epoch(name.size()),
-                                 .pool = {.base = pool.base(), .layout = pool.layout()},
+                                 .pool = &*lender,
                                  .waker = [] {}};
       loopback = *CreateLoopbackTransport(std::move(network), name, std::move(transport));
     }
@@ -230,6 +233,7 @@ class WorkerBench {
   KvCacheManager cache;
   Scheduler scheduler;
   std::unique_ptr<const Tokenizer> tokenizer;
+  std::optional<HostPool> lender;
   std::unique_ptr<KvTransport> loopback;
   CancelBoard cancels;
   std::unique_ptr<WorkerCore> core;

@@ -17,6 +17,7 @@
 #include "kvtransfer/nccl/nccl_connection.h"
 #include "kvtransfer/nccl/nccl_options.h"
 #include "kvtransfer/nccl/nccl_runtime.h"
+#include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/protocol/transfer_node.h"
 #include "kvtransfer/sockets/tcp_options.h"
 
@@ -52,18 +53,18 @@ struct Machine {
     options.max_communicators = 4;
     options.retry_ms = 50;
     options.on_fallback = [](const absl::Status&) {};
-    absl::StatusOr<std::unique_ptr<NcclRuntime>> opened = NcclRuntime::Open(options, registered());
+    absl::StatusOr<std::unique_ptr<NcclRuntime>> opened = NcclRuntime::Open(options, lender);
     CHECK(opened.ok()) << opened.status();
     nccl = *std::move(opened);
     nccl->Start([] {});
   }
-  RegisteredPool registered() { return {.base = pool.data(), .layout = Layout()}; }
   std::span<std::byte> Block(int32_t block) {
     const auto bytes = static_cast<size_t>(Layout().bytes_per_block());
     return std::span(pool).subspan(static_cast<size_t>(block) * bytes, bytes);
   }
 
   std::vector<std::byte> pool;
+  HostPool lender{pool.data(), Layout()};
   std::unique_ptr<NcclRuntime> nccl;
 };
 
@@ -82,7 +83,7 @@ class Side {
  public:
   explicit Side(int number)
       : machine_(MachineOf(number)),
-        node_(machine_.registered(), Fingerprint(), Epoch(static_cast<uint64_t>(number) + 1)) {}
+        node_(machine_.lender, Fingerprint(), Epoch(static_cast<uint64_t>(number) + 1)) {}
 
   TransferNode& node() { return node_; }
   Machine& machine() { return machine_; }

@@ -1,7 +1,6 @@
 #include "kvtransfer/pool/block_checksums.h"
 
 #include "gtest/gtest.h"
-#include "kvtransfer/protocol/transfer_plan.h"
 #include "tests/kvtransfer/transfer_test_worker.h"
 
 namespace baton {
@@ -9,20 +8,18 @@ namespace {
 
 class BlockChecksumsTest : public ::testing::Test {
  protected:
-  BlockChecksumsTest() { std::memset(memory_.data(), 1, memory_.size()); }
+  BlockChecksumsTest() { std::memset(pool_.data(), 1, pool_.size()); }
 
-  void Change(int32_t block) {
-    memory_.data()[layout_.PieceOffset(1, false, block)] ^= std::byte{1};
-  }
+  void Change(int32_t block) { pool_.data()[layout_.PieceOffset(1, false, block)] ^= std::byte{1}; }
   // Whether what is given are the checksums of the block as it is now.
   bool Fresh(int32_t block, int32_t valid = 16) {
-    return checksums_.Of(BlockId(block), valid) == PieceChecksums(pool_, BlockId(block), valid);
+    const PieceBytes bytes = pool_.Bytes(BlockId(block), valid);
+    return checksums_.Of(BlockId(block), valid, {}, bytes) == bytes.Checksums();
   }
 
   const KvLayout layout_ = MakeLayout({});
-  SharedPageBuffer memory_ = *SharedPageBuffer::Allocate(layout_.pool_bytes(), "pool");
-  const RegisteredPool pool_{memory_.data(), layout_};
-  BlockChecksums checksums_{pool_};
+  TestPool pool_{layout_, PoolMemory::kHost};
+  BlockChecksums checksums_{layout_};
 };
 
 TEST_F(BlockChecksumsTest, AreTakenAnewEachTimeForABlockThatWasNotReported) {

@@ -57,6 +57,18 @@ sockaddr_un AddressOf(const NcclUniqueId& id, socklen_t& length) {
   return address;
 }
 
+// Where this process reaches what the device's copies are to reach.
+void* Reachable(void* address) {
+  auto* const at = static_cast<std::byte*>(address);
+  const std::lock_guard lock(fake.device_mutex);
+  for (const FakeDeviceMemory& memory : fake.device_memory) {
+    if (at < memory.address || at >= memory.address + memory.bytes) continue;
+    ++fake.copies_of_device_memory;
+    return memory.readable + (at - memory.address);
+  }
+  return address;
+}
+
 }  // namespace
 
 struct NcclComm {
@@ -329,7 +341,7 @@ CudaResult cudaFree(void* memory) {
 
 CudaResult cudaMemcpyAsync(void* to, const void* from, size_t bytes, CudaCopyKind, CudaStream) {
   if (fake.copy_result != 0) return static_cast<CudaResult>(fake.copy_result.load());
-  std::memcpy(to, from, bytes);
+  std::memcpy(Reachable(to), Reachable(const_cast<void*>(from)), bytes);
   return kCudaSuccess;
 }
 

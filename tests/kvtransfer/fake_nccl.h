@@ -8,7 +8,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <vector>
 
 namespace baton {
 
@@ -33,6 +36,13 @@ struct FakeNcclSide {
   std::atomic<int32_t> aborted = 0;
 };
 
+// Memory that the device's copies reach under `address`, and this process under `readable` alone.
+struct FakeDeviceMemory {
+  std::byte* address = nullptr;
+  size_t bytes = 0;
+  std::byte* readable = nullptr;
+};
+
 struct FakeNccl {
   FakeNcclSide sides[2];  // by rank
   std::atomic<int> version = 22809;
@@ -41,6 +51,9 @@ struct FakeNccl {
   std::atomic<int> copy_result = 0;                 // of cudaMemcpyAsync
   std::atomic<int64_t> allocated = 0;               // bytes of staging memory
   std::atomic<int64_t> calls_from_two_threads = 0;  // on one communicator
+  std::atomic<int64_t> copies_of_device_memory = 0;
+  std::mutex device_mutex;
+  std::vector<FakeDeviceMemory> device_memory;  // guarded by device_mutex
 };
 
 // Exported by the library: its script, for dlsym.

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -41,7 +42,22 @@ inline void ResetFakeNccl() {
   fake.version = 22809;
   fake.devices = 1;
   fake.unique_id_result = fake.copy_result = 0;
+  fake.copies_of_device_memory = 0;
   fake.calls_from_two_threads = 0;
+}
+
+// The device's copies find this pool's memory where transports are told that it is.
+inline std::shared_ptr<void> IntroduceToTheFakeDevice(TestPool& pool) {
+  std::byte* const address = pool.lender().AddressForCopyEngine();
+  {
+    const std::lock_guard lock(TheFakeNccl().device_mutex);
+    TheFakeNccl().device_memory.push_back({address, pool.size(), pool.data()});
+  }
+  return std::shared_ptr<void>(address, [](void* gone) {
+    const std::lock_guard lock(TheFakeNccl().device_mutex);
+    std::erase_if(TheFakeNccl().device_memory,
+                  [&](const FakeDeviceMemory& memory) { return memory.address == gone; });
+  });
 }
 
 // Waits for NCCL as long as a test can.

@@ -20,9 +20,14 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
     for (size_t i = 0; i < from_.size(); ++i) from_[i] = static_cast<std::byte>(i * 7 + (i >> 9));
   }
 
-  RegisteredPool Source() { return {from_.data(), layout_}; }
   BlockDeparture Departure(int32_t valid) {
-    return BlockDeparture(Source(), Dispatch(valid), PieceChecksums(Source(), BlockId(1), valid));
+    PoolLease lease =
+        *source_.Acquire(PoolAccess::kRead, LeadingTokens(BlockId(1), valid), LayerRange{});
+    std::vector<uint32_t> crcs = lease.bytes().Checksums();
+    return BlockDeparture(std::move(lease), Dispatch(valid), std::move(crcs));
+  }
+  std::vector<uint32_t> Checksums(std::vector<std::byte>& pool, BlockId block, int32_t valid) {
+    return PieceBytes(pool.data(), layout_, LeadingTokens(block, valid), {}).Checksums();
   }
   BlockDispatch Dispatch(int32_t valid) const {
     return {.serial = 1,
@@ -61,7 +66,9 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
         frames_.push_back(**frame);
         if (auto* block = std::get_if<BlockFrame>(&**frame)) {
           const LandingPart whole{.block = BlockId(2), .tokens = block->valid_tokens};
-          reader.StartPayload(BlockLanding(target_, {1, 8, {whole}}, std::move(*block)));
+          reader.StartPayload(
+              BlockLanding(*target_.Acquire(PoolAccess::kLand, {whole}, block->layers),
+                           {1, 8, {whole}}, std::move(*block)));
         }
       }
       if (auto landed = reader.TakeLanded()) landed_.push_back(landed->verified());
@@ -71,7 +78,8 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
   const KvLayout layout_;
   std::vector<std::byte> from_;
   std::vector<std::byte> to_;
-  const RegisteredPool target_{to_.data(), layout_};
+  HostPool source_{from_.data(), layout_};
+  HostPool target_{to_.data(), layout_};
   std::vector<Frame> frames_;
   std::vector<absl::Status> landed_;
 };
@@ -100,8 +108,7 @@ TEST_P(FrameStreamTest, FramesAndBlocksArriveWholeHoweverTheBytesAreCut) {
     ASSERT_EQ(landed_.size(), 1u);
     EXPECT_TRUE(landed_[0].ok()) << landed_[0];
     EXPECT_FALSE(reader.mid_frame());
-    EXPECT_EQ(PieceChecksums(target_, BlockId(2), valid),
-              PieceChecksums(Source(), BlockId(1), valid));
+    EXPECT_EQ(Checksums(to_, BlockId(2), valid), Checksums(from_, BlockId(1), valid));
   }
 }
 

@@ -19,7 +19,7 @@ class NcclRuntimeTest : public ::testing::Test {
   ~NcclRuntimeTest() override { ResetFakeNccl(); }
 
   absl::Status Open(const NcclOptions& options) {
-    return NcclRuntime::Open(options, worker_.registered()).status();
+    return NcclRuntime::Open(options, worker_.pool().lender()).status();
   }
 
   TestWorker worker_{[](TransportOptions options) {
@@ -63,14 +63,14 @@ TEST_F(NcclRuntimeTest, NamesTheOptionThatIsOutOfRange) {
 TEST_F(NcclRuntimeTest, ABatchHoldsAtLeastOneBlock) {
   NcclOptions options = PatientNccl();
   options.batch_bytes = 1;
-  const auto runtime = NcclRuntime::Open(options, worker_.registered());
+  const auto runtime = NcclRuntime::Open(options, worker_.pool().lender());
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   EXPECT_EQ((*runtime)->options().batch_bytes, worker_.layout().bytes_per_block());
   EXPECT_EQ((*runtime)->version(), 22809u);
 }
 
 TEST_F(NcclRuntimeTest, GathersPieceBehindPieceAndScattersIntoAnotherBlock) {
-  const auto runtime = NcclRuntime::Open(PatientNccl(), worker_.registered());
+  const auto runtime = NcclRuntime::Open(PatientNccl(), worker_.pool().lender());
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   for (const int32_t tokens : {16, 5}) {
     worker_.FillBlock(BlockId(3), 77);
@@ -94,7 +94,7 @@ TEST_F(NcclRuntimeTest, TellsEachKindOfReasonOnce) {
   std::vector<absl::Status> told;
   NcclOptions options = PatientNccl();
   options.on_fallback = [&](const absl::Status& why) { told.push_back(why); };
-  const auto runtime = NcclRuntime::Open(options, worker_.registered());
+  const auto runtime = NcclRuntime::Open(options, worker_.pool().lender());
   for (int i = 0; i < 3; ++i) {
     (*runtime)->ReportFallback(absl::UnavailableError("u" + std::to_string(i)));
     (*runtime)->ReportFallback(absl::DeadlineExceededError("d"));

@@ -19,10 +19,10 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
     explicit Pool(const TestShape& shape)
         : layout(MakeLayout(shape)),
           memory(*SharedPageBuffer::Reserve(layout.pool_bytes(), "pool")),
-          registered{memory.data(), layout, memory.fd()} {}
+          lender(memory.data(), layout, memory.fd()) {}
     KvLayout layout;
     SharedPageBuffer memory;
-    RegisteredPool registered;
+    HostPool lender;
   };
 
   SharedPoolTest() {
@@ -30,7 +30,7 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
     for (size_t i = 0; i < ours_.memory.size(); ++i) {
       ours_.memory.data()[i] = static_cast<std::byte>(random());
     }
-    lent_.emplace(*LentBlocks::Create(ours_.registered));
+    lent_.emplace(*LentBlocks::Create(ours_.lender));
     view_.emplace(
         *PeerPool::Map(theirs_.layout, kGeometry, 64, lent_->pool_fd(), lent_->generations_fd()));
   }
@@ -49,7 +49,11 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
   }
   absl::Status Copy(const SharedBlockFrame& frame, int32_t to) {
     const LandingPart whole{.block = BlockId(to), .tokens = frame.block.valid_tokens};
-    return view_->Copy(frame, theirs_.registered, std::span(&whole, 1), CopyStores::kStreaming);
+    return Copy(frame, {whole}, CopyStores::kStreaming);
+  }
+  absl::Status Copy(const SharedBlockFrame& frame, const LandingParts& parts, CopyStores stores) {
+    const PoolLease lease = *theirs_.lender.Acquire(PoolAccess::kLand, parts, LayerRange{});
+    return view_->Copy(frame, lease.bytes(), stores);
   }
   std::byte* Piece(const Pool& pool, int32_t block, int32_t piece) {
     return pool.memory.data() + pool.layout.PieceOffset(piece / 2, piece % 2 == 1, block);
@@ -59,7 +63,7 @@ class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
   const KvGeometry kGeometry{.layout = GetParam(), .block_size = 16};
   Pool ours_{TestShape{.layout = GetParam(), .num_blocks = 64}};
   Pool theirs_{TestShape{.layout = GetParam(), .num_blocks = 32}};
-  BlockChecksums checksums_{ours_.registered};
+  BlockChecksums checksums_{ours_.layout};
   std::optional<LentBlocks> lent_;
   std::optional<PeerPool> view_;
 };
@@ -91,16 +95,17 @@ TEST_P(SharedPoolTest, CopiesTheValidTokensOfABlockAndNothingElse) {
 
 TEST_P(SharedPoolTest, PartsOfABlockGoWhereTheyBelongAndTheRestIsOnlySummed) {
   std::memset(theirs_.memory.data(), 0xEE, theirs_.memory.size());
-  const LandingPart parts[] = {
+  const LandingParts parts = {
       {.block = BlockId(9), .block_token = 12, .payload_token = 3, .tokens = 4},
       {.block = BlockId(2), .block_token = 0, .payload_token = 7, .tokens = 6}};
   SharedBlockFrame frame = Lend(1, 40, 13);
-  ASSERT_TRUE(view_->Copy(frame, theirs_.registered, parts, CopyStores::kStreaming).ok());
+  ASSERT_TRUE(Copy(frame, parts, CopyStores::kStreaming).ok());
   for (int32_t piece = 0; piece < PieceCount(ours_.layout); ++piece) {
     for (const LandingPart& part : parts) {
       const std::byte* const from =
           Piece(ours_, 40, piece) + PieceValidBytes(ours_.layout, part.payload_token);
-      const std::span<std::byte> to = PartOfPiece(theirs_.registered, part, piece);
+      const std::span<std::byte> to =
+          PieceBytes(theirs_.memory.data(), theirs_.layout, {part}, {}).Part(piece, 0);
       ASSERT_EQ(std::memcmp(from, to.data(), to.size()), 0);
       std::memset(to.data(), 0xEE, to.size());
     }
@@ -109,8 +114,7 @@ TEST_P(SharedPoolTest, PartsOfABlockGoWhereTheyBelongAndTheRestIsOnlySummed) {
     ASSERT_EQ(theirs_.memory.data()[i], std::byte{0xEE}) << i;
   }
   *Piece(ours_, 40, 3) ^= std::byte{1};  // of a token that lands nowhere
-  EXPECT_EQ(view_->Copy(frame, theirs_.registered, parts, CopyStores::kCached).code(),
-            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Copy(frame, parts, CopyStores::kCached).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_P(SharedPoolTest, ABlockThatChangedWhileLentIsNamed) {
@@ -187,8 +191,7 @@ TEST_P(SharedPoolTest, FilesTooShortForWhatIsSaidAreRefused) {
 }
 
 TEST_P(SharedPoolTest, APoolInNoFileIsNotLent) {
-  RegisteredPool pool = ours_.registered;
-  pool.shared_fd = -1;
+  HostPool pool(ours_.memory.data(), ours_.layout);
   EXPECT_EQ(LentBlocks::Create(pool).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -151,7 +151,8 @@ TEST(SocketTransport, RefusesToAdvertiseAWildcard) {
   TransportOptions options;
   std::byte byte{};
   options.fingerprint = MakeFingerprint({});
-  options.pool = {&byte, MakeLayout({})};
+  HostPool pool(&byte, MakeLayout({}));
+  options.pool = &pool;
   EXPECT_EQ(CreateTcpTransport("0.0.0.0:0", "", options).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(CreateTcpTransport("0.0.0.0:0", "127.0.0.1", options).ok());
@@ -249,10 +250,9 @@ TEST(SocketTransport, AReceiverHearsOfATransferWhenItsSenderPolls) {
 TEST(SocketTransport, ANameIsTakenUntilItsTransportEnds) {
   const std::string name = UniqueShmName();
   SharedPageBuffer pool = *SharedPageBuffer::Allocate(MakeLayout({}).pool_bytes(), "pool");
-  TransportOptions options{.fingerprint = MakeFingerprint({}),
-                           .epoch = Epoch(1),
-                           .pool = {pool.data(), MakeLayout({}), pool.fd()},
-                           .waker = {}};
+  HostPool lender(pool.data(), MakeLayout({}), pool.fd());
+  TransportOptions options{
+      .fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .pool = &lender, .waker = {}};
   const SocketEndpoints endpoints{.tcp_listen = "", .tcp_advertise_host = "", .shm_name = name};
   auto first = CreateSocketTransport(endpoints, options);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -266,7 +266,8 @@ TEST(SocketTransport, RefusesWhatItCannotListenAt) {
   std::byte byte{};
   TransportOptions options;
   options.fingerprint = MakeFingerprint({});
-  options.pool = {&byte, MakeLayout({})};
+  HostPool pool(&byte, MakeLayout({}));
+  options.pool = &pool;
   const auto code = [&](const SocketEndpoints& endpoints) {
     return CreateSocketTransport(endpoints, options).status().code();
   };

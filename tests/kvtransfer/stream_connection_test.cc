@@ -64,7 +64,8 @@ class StreamConnectionTest : public testing::Test {
   TickingClock clock_;  // behind the turns' own time
   const KvLayout layout_ = MakeLayout({});
   std::vector<std::byte> pool_ = std::vector<std::byte>(layout_.pool_bytes());
-  TransferNode node_{{.base = pool_.data(), .layout = layout_}, MakeFingerprint({}), Epoch(2)};
+  HostPool lender_{pool_.data(), layout_};
+  TransferNode node_{lender_, MakeFingerprint({}), Epoch(2)};
   int64_t now_us_ = 1'000'000;
   FileDescriptor theirs_;
   int ours_ = -1;

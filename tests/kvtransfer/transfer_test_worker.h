@@ -14,13 +14,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "common/shared_page_buffer.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/transport.h"
+#include "tests/kvtransfer/test_pool.h"
 
 namespace baton {
 
@@ -57,26 +58,39 @@ inline KvFingerprint MakeFingerprint(const TestShape& shape) {
 using TransportFactory =
     std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions)>;
 
+// How a worker's transport is made, and over what memory.
+struct TransportSource {
+  template <typename Make>
+  requires std::is_invocable_v<const Make&, TransportOptions> TransportSource(
+      Make factory, PoolMemory pool_memory = PoolMemory::kHost)  // NOLINT: converts
+      : make(std::move(factory)), memory(pool_memory) {}
+
+  TransportFactory make;
+  PoolMemory memory;
+  // Tells others where the pool's memory is; what it returns ends that.
+  std::function<std::shared_ptr<void>(TestPool&)> introduce = nullptr;
+};
+
 class TestWorker {
  public:
   using Kind = TransferEvent::Kind;
 
-  TestWorker(const TransportFactory& factory, const TestShape& shape, uint64_t epoch,
+  TestWorker(const TransportSource& source, const TestShape& shape, uint64_t epoch,
              uint8_t fill = 0xEE, KvFingerprint fingerprint = {}, int32_t max_transfers = 1024)
-      : layout_(MakeLayout(shape)),
-        pool_(*SharedPageBuffer::Allocate(layout_.pool_bytes(), "test pool")) {
+      : layout_(MakeLayout(shape)), pool_(layout_, source.memory) {
     std::memset(pool_.data(), fill, pool_.size());
+    if (source.introduce) introduced_ = source.introduce(pool_);
     TransportOptions options;
     options.fingerprint = fingerprint.model.empty() ? MakeFingerprint(shape) : fingerprint;
     options.epoch = Epoch(epoch);
-    options.pool = {pool_.data(), layout_, pool_.fd()};
+    options.pool = &pool_.lender();
     options.max_transfers = max_transfers;
     options.waker = [this] {
       const std::lock_guard lock(mutex_);
       woken_ = true;
       wake_.notify_one();
     };
-    auto transport = factory(std::move(options));
+    auto transport = source.make(std::move(options));
     EXPECT_TRUE(transport.ok()) << transport.status();
     if (transport.ok()) transport_ = std::move(*transport);
   }
@@ -84,7 +98,7 @@ class TestWorker {
   KvTransport& transport() { return *transport_; }
   void Destroy() { transport_.reset(); }
   const KvLayout& layout() const { return layout_; }
-  SharedPageBuffer& pool() { return pool_; }
+  TestPool& pool() { return pool_; }
 
   // Writes bytes into a block that only (key, piece, byte) determine.
   void FillBlock(BlockId block, uint64_t key) {
@@ -130,8 +144,6 @@ class TestWorker {
   }
   const std::vector<TransferEvent>& events() const { return events_; }
 
-  RegisteredPool registered() { return {pool_.data(), layout_, pool_.fd()}; }
-
   TransferTicket Ticket(const ReceiveSpec& spec) const {
     return {.transfer_id = spec.transfer_id,
             .receiver_epoch = transport_->epoch(),
@@ -174,7 +186,8 @@ class TestWorker {
   }
 
   KvLayout layout_;
-  SharedPageBuffer pool_;
+  TestPool pool_;
+  std::shared_ptr<void> introduced_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool woken_ = false;

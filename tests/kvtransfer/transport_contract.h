@@ -19,24 +19,42 @@ namespace baton {
 
 enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp, kNccl };
 
-class TransportContract : public ::testing::TestWithParam<Medium> {
+struct ContractCase {
+  Medium medium;
+  PoolMemory memory = PoolMemory::kHost;  // of all workers
+};
+
+class TransportContract : public ::testing::TestWithParam<ContractCase> {
  protected:
-  TransportFactory Factory() {
-    if (GetParam() == Medium::kNccl) return Nccl(PatientNccl());
-    if (GetParam() != Medium::kLoopback) {
-      return [](TransportOptions options) {
-        const bool tcp = GetParam() != Medium::kShm;
-        const bool shm = GetParam() != Medium::kTcp;
-        return CreateSocketTransport({.tcp_listen = tcp ? "127.0.0.1:0" : "",
-                                      .tcp_advertise_host = "",
-                                      .shm_name = shm ? UniqueShmName() : ""},
-                                     std::move(options));
-      };
+  static Medium medium() { return GetParam().medium; }
+  TransportSource Factory() { return Factory(GetParam().memory); }
+  TransportSource Factory(PoolMemory memory) {
+    if (medium() == Medium::kLoopback) {
+      return {[this](TransportOptions options) {
+                return CreateLoopbackTransport(network_, "worker" + std::to_string(next_name_++),
+                                               std::move(options));
+              },
+              memory};
     }
-    return [this](TransportOptions options) {
-      return CreateLoopbackTransport(network_, "worker" + std::to_string(next_name_++),
-                                     std::move(options));
-    };
+    if (medium() != Medium::kNccl) return {CreateOverSockets, memory};
+    TransportSource source(Nccl(PatientNccl()), memory);
+    if (memory == PoolMemory::kDevice) source.introduce = IntroduceToTheFakeDevice;
+    return source;
+  }
+
+  // Where shared memory cannot be had, TCP is enough, as for an engine.
+  static absl::StatusOr<std::unique_ptr<KvTransport>> CreateOverSockets(TransportOptions options) {
+    const bool tcp = medium() != Medium::kShm;
+    const bool shm = medium() != Medium::kTcp;
+    SocketEndpoints endpoints{.tcp_listen = tcp ? "127.0.0.1:0" : "",
+                              .tcp_advertise_host = "",
+                              .shm_name = shm ? UniqueShmName() : ""};
+    if (shm && tcp && options.pool->memory() == PoolMemory::kDevice) {
+      EXPECT_EQ(CreateSocketTransport(endpoints, options).status().code(),
+                absl::StatusCode::kInvalidArgument);
+      endpoints.shm_name.clear();
+    }
+    return CreateSocketTransport(endpoints, std::move(options));
   }
 
   // One transfer from end to end, `chunk` blocks announced at a time.
@@ -44,7 +62,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
                 int32_t chunk) {
     const int32_t count = BlocksForTokens(to.layout().block_size(), tokens) - first_block;
     const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
-    const int64_t by_nccl = GetParam() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
+    const int64_t by_nccl = medium() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const ReceiveSpec spec{.transfer_id = id,
                            .first_block = first_block,
                            .blocks = MakeBlocks(1, count, 1),
@@ -83,7 +101,7 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
     EXPECT_EQ(sent.bytes, bytes);
     EXPECT_EQ(to.TerminalEvents(id, true), 1);
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
-    if (GetParam() == Medium::kNccl) {
+    if (medium() == Medium::kNccl) {
       EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
     }
   }
@@ -92,25 +110,32 @@ class TransportContract : public ::testing::TestWithParam<Medium> {
   int next_name_ = 0;
 };
 
-inline std::string MediumName(const ::testing::TestParamInfo<Medium>& info) {
-  switch (info.param) {
+inline std::string MediumName(const ::testing::TestParamInfo<ContractCase>& info) {
+  const std::string pool = info.param.memory == PoolMemory::kHost ? "" : "Unreadable";
+  switch (info.param.medium) {
     case Medium::kLoopback:
-      return "Loopback";
+      return "Loopback" + pool;
     case Medium::kTcp:
-      return "Tcp";
+      return "Tcp" + pool;
     case Medium::kShm:
-      return "Shm";
+      return "Shm" + pool;
     case Medium::kShmOrTcp:
-      return "ShmOrTcp";
+      return "ShmOrTcp" + pool;
     case Medium::kNccl:
       break;
   }
-  return "Nccl";
+  return "Nccl" + pool;
 }
 
+// With host pools, and with pools that the host cannot read. The latter have no shared memory.
 inline auto EveryMedium() {
-  return ::testing::Values(Medium::kLoopback, Medium::kTcp, Medium::kShm, Medium::kShmOrTcp,
-                           Medium::kNccl);
+  return ::testing::Values(ContractCase{Medium::kLoopback}, ContractCase{Medium::kTcp},
+                           ContractCase{Medium::kShm}, ContractCase{Medium::kShmOrTcp},
+                           ContractCase{Medium::kNccl},
+                           ContractCase{Medium::kLoopback, PoolMemory::kDevice},
+                           ContractCase{Medium::kTcp, PoolMemory::kDevice},
+                           ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
+                           ContractCase{Medium::kNccl, PoolMemory::kDevice});
 }
 
 }  // namespace baton

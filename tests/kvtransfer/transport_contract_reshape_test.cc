@@ -25,7 +25,7 @@ TestShape Shape(KvLayoutKind layout, int32_t block_size) {
 // Where a token's row of a piece lies.
 std::byte* Row(TestWorker& worker, BlockId block, int32_t slot, int32_t piece) {
   const LandingPart one{.block = block, .block_token = slot, .tokens = 1};
-  return PartOfPiece(worker.registered(), one, piece).data();
+  return PieceBytes(worker.pool().data(), worker.layout(), {one}, {}).Part(piece, 0).data();
 }
 
 std::byte Value(uint64_t key, int32_t token, int32_t piece, int64_t i) {

@@ -320,5 +320,47 @@ TEST_P(TransportContract, OneBlockGoesToSeveralReceiversAtOnce) {
   for (uint64_t sent = 1; sent <= id; ++sent) EXPECT_EQ(a.WaitSent(sent).kind, Kind::kSent);
 }
 
+TEST_P(TransportContract, CarriesBetweenAHostPoolAndOneThatTheHostCannotRead) {
+  if (medium() == Medium::kShm) GTEST_SKIP() << "such a pool is in no file";
+  TestWorker host(Factory(PoolMemory::kHost), {}, 1), device(Factory(PoolMemory::kDevice), {}, 2);
+  Transfer(host, device, 1, 16 * 9 + 3, 0, 3);
+  Transfer(device, host, 2, 16 * 9 + 3, 2, 4);
+}
+
+// More transfers than a pool has staging buffers, in both directions at once: each waits its turn.
+TEST_P(TransportContract, ManyTransfersShareAPoolsBuffers) {
+  constexpr int kReceivers = 5;
+  TestWorker a(Factory(), {.num_blocks = 128}, 1);
+  std::vector<std::unique_ptr<TestWorker>> others;
+  for (int i = 0; i < kReceivers; ++i) {
+    others.push_back(std::make_unique<TestWorker>(Factory(), TestShape{}, 2 + i));
+  }
+  const auto post = [](TestWorker& from, TestWorker& to, uint64_t id, int32_t source,
+                       int32_t target) {
+    const ReceiveSpec spec{.transfer_id = id, .blocks = MakeBlocks(target, 8), .tokens = 16 * 8};
+    ASSERT_TRUE(to.transport().Expect(spec).ok());
+    for (int32_t i = 0; i < 8; ++i) from.FillBlock(BlockId(source + i), id * 10 + i);
+    ASSERT_TRUE(from.transport()
+                    .StartSend({.sender_transfer = id, .ticket = to.Ticket(spec), .tokens = 128})
+                    .ok());
+    from.transport().Announce(id, MakeBlocks(source, 8), true, "");
+  };
+  for (int i = 0; i < kReceivers; ++i) {
+    post(a, *others[i], 100 + i, 8 * i, 0);
+    post(*others[i], a, 200 + i, 16, 8 * (kReceivers + i));
+  }
+  for (int i = 0; i < kReceivers; ++i) {
+    EXPECT_EQ(others[i]->WaitReceived(100 + i).kind, Kind::kReceived);
+    EXPECT_EQ(a.WaitReceived(200 + i).kind, Kind::kReceived);
+    for (int32_t block = 0; block < 8; ++block) {
+      EXPECT_EQ(others[i]->Differences(BlockId(block), (100 + i) * 10 + block, 16), 0);
+      EXPECT_EQ(a.Differences(BlockId(8 * (kReceivers + i) + block), (200 + i) * 10 + block, 16),
+                0);
+    }
+    EXPECT_EQ(a.WaitSent(100 + i).kind, Kind::kSent);
+    EXPECT_EQ(others[i]->WaitSent(200 + i).kind, Kind::kSent);
+  }
+}
+
 }  // namespace
 }  // namespace baton

@@ -50,6 +50,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       node_(*environment_.node),
       layout_(MakeLayout(options)),
       pool_(static_cast<size_t>(layout_.pool_bytes())),
+      lender_(pool_.data(), layout_),
       runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
       random_(environment_.seed, "transfer ids"),
       kv_events_(static_cast<size_t>(options.kept_event_bytes)) {
@@ -74,16 +75,16 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       cache_.get());
   const bool reborn = environment_.mutant == Mutant::kRebornWorkerServed;
   const bool needs_work = environment_.mutant == Mutant::kCleanupNeedsWork;
-  transport_ = std::make_unique<SimTransport>(
-      node_, *environment_.streams, transfer_address,
-      TransportOptions{.fingerprint = SimFingerprint(options),
-                       .epoch = reborn ? Epoch(1) : epoch,
-                       .pool = {.base = pool_.data(), .layout = layout_},
-                       .waker =
-                           [this, needs_work] {
-                             if (!needs_work) Wake();
-                           }},
-      environment_.mutant);
+  transport_ =
+      std::make_unique<SimTransport>(node_, *environment_.streams, transfer_address,
+                                     TransportOptions{.fingerprint = SimFingerprint(options),
+                                                      .epoch = reborn ? Epoch(1) : epoch,
+                                                      .pool = &lender_,
+                                                      .waker =
+                                                          [this, needs_work] {
+                                                            if (!needs_work) Wake();
+                                                          }},
+                                     environment_.mutant);
   runner_.set_meanwhile([this] { transport_->RunIfPosted(); });
   runner_.set_before_op([this](int32_t op, int32_t ops) { PutCancelsOnBoard(op, ops); });
   mutant_transport_ = std::make_unique<MutantTransport>(

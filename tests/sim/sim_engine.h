@@ -18,6 +18,7 @@
 #include "engine/cancel_board.h"
 #include "engine/kv_event_feed.h"
 #include "engine/worker_core.h"
+#include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/protocol/fingerprint.h"
 #include "scheduler/scheduler.h"
 #include "tests/sim/mutant_transport.h"
@@ -113,6 +114,7 @@ class SimEngine {
   SimNode& node_;
   const KvLayout layout_;
   std::vector<std::byte> pool_;
+  HostPool lender_;
   SimRunner runner_;
   SimRandom random_;
   std::unique_ptr<KvCacheManager> cache_;

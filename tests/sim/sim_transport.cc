@@ -19,7 +19,7 @@ SimTransport::SimTransport(SimNode& node, SimStreams& streams, std::string addre
       node_(node),
       streams_(streams),
       address_(std::move(address)),
-      transfers_(options.pool, options.fingerprint, options.epoch),
+      transfers_(*options.pool, options.fingerprint, options.epoch),
       connections_(transfers_, tcp_, *this, mutant) {
   transfers_.ApplyPostedBeforeAnnouncements([this](int64_t now_us) { ApplyPosted(now_us); });
   streams_.Listen(address_, node_.id(), [this](std::unique_ptr<SimSocket> socket) {

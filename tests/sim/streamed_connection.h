@@ -38,7 +38,7 @@ class StreamedConnection final : public TcpConnection {
     }
     std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), *block);
     if (!placement) {
-      reader_.StartPayload(BlockLanding(block->payload_bytes));
+      StartPayload(BlockLanding(block->payload_bytes), now_us);
       return absl::OkStatus();
     }
     if (mutant_ == Mutant::kReshapeBySendersBlocks) {
@@ -48,7 +48,7 @@ class StreamedConnection final : public TcpConnection {
     } else {
       block->layers.first = 0;
     }
-    reader_.StartPayload(BlockLanding(node_.pool(), *std::move(placement), std::move(*block)));
+    Land(*std::move(placement), std::move(*block), now_us);
     return absl::OkStatus();
   }
 

@@ -1,0 +1,123 @@
+#include "kvtransfer/pool/staged_pool.h"
+
+#include <sched.h>
+
+#include <bit>
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+
+int64_t StagedPool::BufferBytes(const KvLayout& layout) {
+  return BlockValidBytes(layout, kMaxBlockSize);
+}
+
+StagedPool::StagedPool(std::byte* address, const KvLayout& layout, PoolCopies& copies,
+                       std::span<std::byte> staging, const Limits& limits)
+    : TransferPool(layout), address_(address), copies_(copies), read_buffers_(limits.read_buffers) {
+  CHECK(limits.read_buffers >= 1 && limits.land_buffers >= 1);
+  CHECK_GE(static_cast<int64_t>(staging.size()), StagingBytes(layout, limits));
+  const auto bytes = static_cast<size_t>(BufferBytes(layout));
+  for (int32_t i = 0; i < limits.read_buffers + limits.land_buffers; ++i) {
+    Buffer& buffer = buffers_.emplace_back();
+    buffer.memory = staging.subspan(static_cast<size_t>(i) * bytes, bytes);
+  }
+  for (int32_t tokens = 1; tokens <= kMaxBlockSize; tokens *= 2) {
+    absl::StatusOr<KvLayout> one =
+        KvLayout::Create(layout.group(), KvLayoutKind::kBlockMajor, tokens, /*num_blocks=*/1);
+    CHECK(one.ok()) << one.status();
+    layouts_.push_back(*one);
+  }
+}
+
+StagedPool::~StagedPool() {
+  while (!Settled()) sched_yield();
+  for (const Buffer& buffer : buffers_) CHECK(!buffer.leased) << "a lease outlives its pool";
+}
+
+PieceBytes StagedPool::Staged(Buffer& buffer, const LandingParts& parts, LayerRange layers) const {
+  LandingParts staged;
+  int32_t tokens = 0;
+  for (const LandingPart& part : parts) {
+    staged.push_back({.block = BlockId(0),
+                      .block_token = tokens,
+                      .payload_token = part.payload_token,
+                      .tokens = part.tokens});
+    tokens += part.tokens;
+  }
+  CHECK(tokens >= 1 && tokens <= kMaxBlockSize);
+  const auto size_log2 = std::bit_width(static_cast<uint32_t>(tokens - 1));
+  return PieceBytes(buffer.memory.data(), layouts_[static_cast<size_t>(size_log2)],
+                    std::move(staged), layers);
+}
+
+std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts parts,
+                                             LayerRange layers) {
+  const bool read = access == PoolAccess::kRead;
+  const int32_t end = read ? read_buffers_ : static_cast<int32_t>(buffers_.size());
+  int32_t free = read ? 0 : read_buffers_;
+  while (free < end && (At(free).leased || !CopyEnded(At(free)))) ++free;
+  if (free == end) return std::nullopt;
+  Buffer& buffer = At(free);
+  buffer.leased = true;
+  buffer.failed = absl::OkStatus();
+  PieceBytes staged = Staged(buffer, parts, layers);
+  // Addresses alone: `pool` is never read through.
+  const PieceBytes pool(address_, layout(), std::move(parts), layers);
+  buffer.runs.clear();
+  for (int32_t piece = 0; piece < pool.pieces(); ++piece) {
+    for (size_t part = 0; part < pool.parts().size(); ++part) {
+      const std::span<std::byte> from = pool.Part(piece, part);
+      const PoolCopies::Run run{.pool_offset = from.data() - address_,
+                                .staging = staged.Part(piece, part).data(),
+                                .bytes = static_cast<int64_t>(from.size())};
+      PoolCopies::Run* const last = buffer.runs.empty() ? nullptr : &buffer.runs.back();
+      if (last != nullptr && last->pool_offset + last->bytes == run.pool_offset &&
+          last->staging + last->bytes == run.staging) {
+        last->bytes += run.bytes;
+      } else {
+        buffer.runs.push_back(run);
+      }
+    }
+  }
+  if (read) Begin(buffer, PoolCopies::Direction::kFromPool);
+  return PoolLease(this, free, std::move(staged));
+}
+
+void StagedPool::Begin(Buffer& buffer, PoolCopies::Direction direction) {
+  absl::StatusOr<uint64_t> copy = copies_.Begin(direction, buffer.runs);
+  if (copy.ok()) {
+    buffer.copy = *copy;
+  } else {
+    buffer.failed = copy.status();
+  }
+}
+
+bool StagedPool::CopyEnded(Buffer& buffer) {
+  if (!buffer.copy) return true;
+  const absl::StatusOr<bool> ended = copies_.Ended(*buffer.copy);
+  if (ended.ok() && !*ended) return false;
+  buffer.copy.reset();
+  buffer.failed = ended.status();
+  return true;
+}
+
+absl::StatusOr<bool> StagedPool::BufferReady(int32_t buffer) {
+  if (!CopyEnded(At(buffer))) return false;
+  if (!At(buffer).failed.ok()) return At(buffer).failed;
+  return true;
+}
+
+void StagedPool::StoreBuffer(int32_t buffer) {
+  CHECK(buffer >= read_buffers_ && At(buffer).leased && !At(buffer).copy);
+  Begin(At(buffer), PoolCopies::Direction::kToPool);
+}
+
+bool StagedPool::Settled() {
+  bool settled = true;
+  for (Buffer& buffer : buffers_) settled &= buffer.leased || CopyEnded(buffer);
+  return settled;
+}
+
+}  // namespace baton

@@ -1,0 +1,130 @@
+#include "kvtransfer/pool/piece_bytes.h"
+
+#include <random>
+
+#include "common/crc32c.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/protocol/transfer_plan.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+PieceBytes Block(std::vector<std::byte>& pool, const KvLayout& layout, int32_t block, int32_t valid,
+                 LayerRange layers = {}) {
+  return PieceBytes(pool.data(), layout, LeadingTokens(BlockId(block), valid), layers);
+}
+
+TEST(PieceBytes, AFullBlockOfABlockMajorPoolIsOneRun) {
+  const KvLayout layout = MakeLayout({.layout = KvLayoutKind::kBlockMajor});
+  std::vector<std::byte> pool(layout.pool_bytes());
+  const std::vector<iovec> runs = Block(pool, layout, 3, 16).Runs();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].iov_base, pool.data() + 3 * layout.bytes_per_block());
+  EXPECT_EQ(runs[0].iov_len, static_cast<size_t>(layout.bytes_per_block()));
+}
+
+TEST(PieceBytes, OtherBlocksAreOneRunForEachPieceInCanonicalOrder) {
+  const KvLayout layout = MakeLayout({.layout = KvLayoutKind::kLayerMajor});
+  std::vector<std::byte> pool(layout.pool_bytes());
+  const std::vector<iovec> runs = Block(pool, layout, 3, 16).Runs();
+  ASSERT_EQ(runs.size(), 6u);
+  for (int32_t piece = 0; piece < 6; ++piece) {
+    EXPECT_EQ(runs[piece].iov_base, pool.data() + layout.PieceOffset(piece / 2, piece % 2 == 1, 3));
+    EXPECT_EQ(runs[piece].iov_len, static_cast<size_t>(layout.piece_bytes()));
+  }
+  const KvLayout block_major = MakeLayout({.layout = KvLayoutKind::kBlockMajor});
+  EXPECT_EQ(Block(pool, block_major, 3, 5).Runs().size(), 6u);
+}
+
+TEST(PieceBytes, ChecksumsCoverExactlyTheValidTokensOfEachPiece) {
+  const KvLayout layout = MakeLayout({});
+  std::vector<std::byte> pool(layout.pool_bytes());
+  for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<std::byte>(i * 37 >> 3);
+  const std::vector<uint32_t> before = Block(pool, layout, 2, 5).Checksums();
+  ASSERT_EQ(before.size(), 6u);
+  const int64_t at = layout.PieceOffset(1, true, 2);
+  pool[at + PieceValidBytes(layout, 5)] ^= std::byte{1};  // token 5 is not valid
+  EXPECT_EQ(Block(pool, layout, 2, 5).Checksums(), before);
+  pool[at + PieceValidBytes(layout, 5) - 1] ^= std::byte{1};
+  std::vector<uint32_t> after = Block(pool, layout, 2, 5).Checksums();
+  EXPECT_NE(after[3], before[3]);
+  after[3] = before[3];
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(PieceName(3), "layer 1 V");
+  EXPECT_EQ(PieceName(4), "layer 2 K");
+}
+
+TEST(PieceBytes, ACursorWalksTheSameBytesInAnySteps) {
+  constexpr uint32_t kSeed = 9;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    const KvLayout layout = MakeLayout({.layout = kind, .num_blocks = 4});
+    std::vector<std::byte> pool(layout.pool_bytes());
+    for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<std::byte>(random());
+    for (const int32_t valid : {1, 7, 16}) {
+      std::vector<std::byte> expected;
+      for (const iovec& run : Block(pool, layout, 2, valid).Runs()) {
+        const auto* const at = static_cast<const std::byte*>(run.iov_base);
+        expected.insert(expected.end(), at, at + run.iov_len);
+      }
+      ASSERT_EQ(expected.size(), static_cast<size_t>(BlockValidBytes(layout, valid)));
+      BlockCursor cursor(Block(pool, layout, 2, valid).Runs());
+      std::vector<std::byte> walked;
+      while (!cursor.done()) {
+        iovec runs[3];
+        const int count = cursor.Fill(std::span(runs).first(1 + random() % 3));
+        size_t step = 0;
+        const int whole = static_cast<int>(random() % (count + 1));
+        for (int i = 0; i < whole; ++i) step += runs[i].iov_len;
+        if (whole < count) step += random() % runs[whole].iov_len;
+        size_t left = step;
+        for (int i = 0; i < count && left > 0; ++i) {
+          const size_t n = std::min(left, runs[i].iov_len);
+          const auto* from = static_cast<const std::byte*>(runs[i].iov_base);
+          walked.insert(walked.end(), from, from + n);
+          left -= n;
+        }
+        cursor.Advance(static_cast<int64_t>(step));
+      }
+      EXPECT_EQ(walked, expected);
+    }
+  }
+}
+
+TEST(PieceBytes, RunsOfALandingCoalesceAndBeginWithWhatIsDropped) {
+  const KvLayout layout = MakeLayout({.layout = KvLayoutKind::kLayerMajor, .num_blocks = 8});
+  std::vector<std::byte> pool(layout.pool_bytes());
+  const std::vector<BlockId> blocks = {BlockId(2), BlockId(3), BlockId(6)};
+  // Tokens 8 to 63 in a block of 64; blocks 2 and 3 lie side by side in a layer.
+  const LandingParts parts = PlaceTokens(0, 64, 16, 16, blocks);
+  std::vector<std::byte> dropped(PieceValidBytes(layout, 16) * PieceCount(layout));
+  const std::vector<iovec> runs = PieceBytes(pool.data(), layout, parts, {}).Runs(dropped);
+  ASSERT_EQ(runs.size(), 18u);
+  size_t bytes = 0;
+  for (const iovec& run : runs) bytes += run.iov_len;
+  EXPECT_EQ(bytes, static_cast<size_t>(BlockValidBytes(layout, 16) * 4));
+  EXPECT_EQ(runs[0].iov_base, dropped.data());
+  EXPECT_EQ(runs[1].iov_base, pool.data() + layout.PieceOffset(0, false, 2));
+  EXPECT_EQ(runs[1].iov_len, static_cast<size_t>(2 * layout.piece_bytes()));
+  EXPECT_EQ(runs[2].iov_base, pool.data() + layout.PieceOffset(0, false, 6));
+}
+
+// The pieces of a layer range are those of the whole block, and the parts of a piece those bytes.
+TEST(PieceBytes, ALayerRangeAndSeveralPartsAreTheSameBytes) {
+  const KvLayout layout = MakeLayout({.layout = KvLayoutKind::kLayerMajor, .num_blocks = 8});
+  std::vector<std::byte> pool(layout.pool_bytes());
+  for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<std::byte>(i * 37 >> 3);
+  const std::vector<uint32_t> whole = Block(pool, layout, 2, 16).Checksums();
+  const std::vector<uint32_t> range =
+      Block(pool, layout, 2, 16, {.first = 1, .count = 2}).Checksums();
+  EXPECT_EQ(range, std::vector<uint32_t>(whole.begin() + 2, whole.end()));
+  const LandingParts halves = {
+      {.block = BlockId(2), .block_token = 0, .tokens = 5},
+      {.block = BlockId(2), .block_token = 5, .payload_token = 5, .tokens = 11}};
+  EXPECT_EQ(PieceBytes(pool.data(), layout, halves, {}).Checksums(), whole);
+}
+
+}  // namespace
+}  // namespace baton

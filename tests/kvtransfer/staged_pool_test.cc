@@ -1,0 +1,209 @@
+#include "kvtransfer/pool/staged_pool.h"
+
+#include <optional>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kvtransfer/pool/lease_request.h"
+#include "tests/kvtransfer/transfer_test_worker.h"
+
+namespace baton {
+namespace {
+
+class StagedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
+ protected:
+  StagedPoolTest() {
+    for (size_t i = 0; i < pool_.size(); ++i) {
+      pool_.data()[i] = static_cast<std::byte>(i * 37 >> 3);
+    }
+  }
+
+  TransferPool& lender() { return pool_.lender(); }
+  std::optional<PoolLease> Read(int32_t block, int32_t tokens = 16, LayerRange layers = {}) {
+    return lender().Acquire(PoolAccess::kRead, LeadingTokens(BlockId(block), tokens), layers);
+  }
+  static bool IsReady(PoolLease& lease) {
+    const absl::StatusOr<bool> ready = lease.Ready();
+    EXPECT_TRUE(ready.ok()) << ready.status();
+    return ready.ok() && *ready;
+  }
+  static void WaitFor(PoolLease& lease) {
+    while (!IsReady(lease)) {
+    }
+  }
+  // The bytes in the payload's order.
+  static std::vector<std::byte> Copied(const PieceBytes& pieces) {
+    std::vector<std::byte> bytes;
+    for (const iovec& run : pieces.Runs()) {
+      const auto* const at = static_cast<const std::byte*>(run.iov_base);
+      bytes.insert(bytes.end(), at, at + run.iov_len);
+    }
+    return bytes;
+  }
+
+  const KvLayout layout_ = MakeLayout({.layout = GetParam()});
+  TestPool pool_{layout_, PoolMemory::kDevice, {.read_buffers = 2, .land_buffers = 2}};
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, StagedPoolTest,
+                         ::testing::Values(KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor));
+
+TEST_P(StagedPoolTest, ItsMemoryCannotBeReadWhereItSaysThatItIs) {
+  EXPECT_EQ(lender().memory(), PoolMemory::kDevice);
+  EXPECT_FALSE(lender().exported().has_value());
+  const volatile std::byte* const address = lender().AddressForCopyEngine();
+  EXPECT_DEATH([[maybe_unused]] const std::byte stray = *address, "");
+}
+
+TEST_P(StagedPoolTest, AReadLeaseHasTheBytesOnceItIsReady) {
+  for (const int32_t tokens : {1, 5, 16}) {
+    for (const LayerRange layers : {LayerRange{}, LayerRange{.first = 1, .count = 1}}) {
+      pool_.copies().looks = 3;
+      std::optional<PoolLease> lease = Read(7, tokens, layers);
+      ASSERT_TRUE(lease.has_value());
+      EXPECT_FALSE(IsReady(*lease));
+      EXPECT_EQ(lease->bytes().Part(0, 0)[0], SlowCopies::kGarbage);
+      WaitFor(*lease);
+      EXPECT_EQ(Copied(lease->bytes()), Copied(pool_.Bytes(BlockId(7), tokens, layers)));
+      EXPECT_EQ(lease->bytes().Checksums(), pool_.Bytes(BlockId(7), tokens, layers).Checksums());
+    }
+  }
+}
+
+TEST_P(StagedPoolTest, WhatIsStoredIsInThePoolOnceTheLeaseIsReadyAgain) {
+  const LandingParts parts = {
+      {.block = BlockId(3), .block_token = 12, .payload_token = 0, .tokens = 4},
+      {.block = BlockId(9), .block_token = 0, .payload_token = 4, .tokens = 7}};
+  const LayerRange layers{.first = 1, .count = 2};
+  const std::vector<std::byte> before(pool_.data(), pool_.data() + pool_.size());
+  const PieceBytes target(pool_.data(), layout_, parts, layers);
+  pool_.copies().looks = 2;
+  PoolLease lease = *lender().Acquire(PoolAccess::kLand, parts, layers);
+  ASSERT_TRUE(IsReady(lease));
+  for (const iovec& run : lease.bytes().Runs()) std::memset(run.iov_base, 0x5A, run.iov_len);
+  EXPECT_EQ(std::memcmp(pool_.data(), before.data(), before.size()), 0) << "not stored yet";
+  lease.Store();
+  EXPECT_FALSE(IsReady(lease));
+  WaitFor(lease);
+  std::vector<std::byte> expected = before;
+  const PieceBytes model(expected.data(), layout_, parts, layers);
+  for (const iovec& run : model.Runs()) std::memset(run.iov_base, 0x5A, run.iov_len);
+  EXPECT_EQ(std::memcmp(pool_.data(), expected.data(), expected.size()), 0);
+  EXPECT_EQ(target.Checksums(), lease.bytes().Checksums());
+}
+
+TEST_P(StagedPoolTest, BytesThatAreNotStoredNeverReachThePool) {
+  const std::vector<std::byte> before(pool_.data(), pool_.data() + pool_.size());
+  {
+    PoolLease lease = *lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(3), 16), {});
+    for (const iovec& run : lease.bytes().Runs()) std::memset(run.iov_base, 0x5A, run.iov_len);
+  }
+  EXPECT_EQ(pool_.copies().begun, 0);
+  EXPECT_EQ(std::memcmp(pool_.data(), before.data(), before.size()), 0);
+}
+
+TEST_P(StagedPoolTest, ThereAreAsManyLeasesAsBuffersOfEachKind) {
+  pool_.copies().looks = 0;
+  std::vector<PoolLease> leases;
+  for (int i = 0; i < 2; ++i) {
+    leases.push_back(*Read(i));
+    leases.push_back(*lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(i), 16), {}));
+  }
+  EXPECT_FALSE(Read(5).has_value());
+  EXPECT_FALSE(lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {}).has_value());
+  leases.erase(leases.begin());  // one for reading
+  EXPECT_TRUE(Read(5).has_value());
+  EXPECT_FALSE(lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {}).has_value());
+  leases.pop_back();
+  EXPECT_TRUE(lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {}).has_value());
+}
+
+TEST_P(StagedPoolTest, ABufferIsNotLentAgainWhileACopyThatWasLetGoRuns) {
+  pool_.copies().looks = 4;
+  std::optional<PoolLease> kept = Read(1);
+  WaitFor(*kept);
+  Read(2).reset();  // its copy runs on
+  EXPECT_FALSE(lender().Settled());
+  EXPECT_FALSE(Read(3).has_value());
+  pool_.copies().LetEnd();
+  EXPECT_TRUE(lender().Settled());
+  std::optional<PoolLease> lease = Read(3);
+  ASSERT_TRUE(lease.has_value());
+  EXPECT_TRUE(lender().Settled()) << "of a lease that is held, the holder knows";
+  WaitFor(*lease);
+  EXPECT_EQ(Copied(lease->bytes()), Copied(pool_.Bytes(BlockId(3), 16)));
+}
+
+TEST_P(StagedPoolTest, ACopyThatFailsFailsItsLeaseAlone) {
+  pool_.copies().looks = 0;
+  pool_.copies().begin_result = absl::UnavailableError("no stream");
+  std::optional<PoolLease> lease = Read(1);
+  ASSERT_TRUE(lease.has_value());
+  EXPECT_EQ(lease->Ready().status(), absl::UnavailableError("no stream"));
+  lease.reset();
+  EXPECT_TRUE(lender().Settled());
+  pool_.copies().begin_result = absl::OkStatus();
+  pool_.copies().end_result = absl::InternalError("device lost");
+  lease = Read(1);
+  EXPECT_EQ(lease->Ready().status(), absl::InternalError("device lost"));
+  EXPECT_EQ(lease->Ready().status(), absl::InternalError("device lost")) << "it stays so";
+  lease.reset();
+  pool_.copies().end_result = absl::OkStatus();
+  lease = Read(1);
+  EXPECT_TRUE(IsReady(*lease));
+}
+
+TEST_P(StagedPoolTest, ABufferHoldsTheLargestBlockOfAnyPeer) {
+  LandingParts parts;
+  for (int32_t i = 0; i < 8; ++i) {
+    parts.push_back({.block = BlockId(2 * i), .payload_token = 16 * i, .tokens = 16});
+  }
+  PoolLease lease = *lender().Acquire(PoolAccess::kLand, parts, {});
+  int64_t bytes = 0;
+  for (const iovec& run : lease.bytes().Runs()) {
+    bytes += static_cast<int64_t>(run.iov_len);
+    std::memset(run.iov_base, 0x5A, run.iov_len);
+  }
+  EXPECT_EQ(bytes, StagedPool::BufferBytes(layout_));
+  lease.Store();
+  WaitFor(lease);
+  for (int32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(Copied(pool_.Bytes(BlockId(2 * i), 16)),
+              std::vector<std::byte>(layout_.bytes_per_block(), std::byte{0x5A}));
+  }
+}
+
+TEST(LeaseRequest, AsksForABufferThenWaitsForItsCopy) {
+  const KvLayout layout = MakeLayout({});
+  TestPool pool(layout, PoolMemory::kDevice, {.read_buffers = 1, .land_buffers = 1});
+  pool.copies().looks = 1;
+  std::optional<PoolLease> held =
+      pool.lender().Acquire(PoolAccess::kRead, LeadingTokens(BlockId(0), 16), {});
+  while (!*held->Ready()) {
+  }
+  LeaseRequest request(PoolAccess::kRead, LeadingTokens(BlockId(1), 16), {});
+  EXPECT_FALSE(*request.Ask(pool.lender()));
+  EXPECT_EQ(request.waits_for(), PoolWait::kBuffer);
+  held.reset();
+  EXPECT_FALSE(*request.Ask(pool.lender()));
+  EXPECT_EQ(request.waits_for(), PoolWait::kCopy);
+  EXPECT_TRUE(*request.Ask(pool.lender()));
+  const PoolLease lease = request.Take();
+  EXPECT_EQ(lease.bytes().Checksums(), pool.Bytes(BlockId(1), 16).Checksums());
+}
+
+TEST(HostPool, LendsItsOwnBytesAtOnce) {
+  const KvLayout layout = MakeLayout({});
+  TestPool pool(layout, PoolMemory::kHost);
+  EXPECT_EQ(pool.lender().memory(), PoolMemory::kHost);
+  EXPECT_TRUE(pool.lender().exported().has_value());
+  PoolLease lease = *pool.lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {});
+  EXPECT_TRUE(*lease.Ready());
+  EXPECT_EQ(lease.bytes().Part(2, 0).data(), pool.data() + layout.PieceOffset(1, false, 5));
+  lease.Store();
+  EXPECT_TRUE(*lease.Ready());
+  EXPECT_TRUE(pool.lender().Settled());
+}
+
+}  // namespace
+}  // namespace baton

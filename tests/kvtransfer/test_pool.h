@@ -1,0 +1,146 @@
+// Pools for tests of transports: one in host memory, and one whose memory the host cannot read.
+//
+// The unreadable pool's memory is mapped twice. The address that transports may learn is not
+// accessible: a stray access crashes the test. The other address is known to the pool's own copies
+// and to the test, which plays the kernels.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/file_descriptor.h"
+#include "common/mapped_memory.h"
+#include "common/shared_page_buffer.h"
+#include "kvtransfer/pool/host_pool.h"
+#include "kvtransfer/pool/staged_pool.h"
+
+namespace baton {
+
+// Host memory at two addresses.
+class TwiceMappedMemory {
+ public:
+  explicit TwiceMappedMemory(size_t bytes) {
+    const FileDescriptor file(memfd_create("unreadable pool", MFD_CLOEXEC));
+    CHECK_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+    readable_ = Map(file, bytes, PROT_READ | PROT_WRITE);
+    forbidden_ = Map(file, bytes, PROT_NONE);
+  }
+  std::byte* readable() const { return readable_.data(); }
+  std::byte* forbidden() const { return forbidden_.data(); }
+
+ private:
+  static MappedMemory Map(const FileDescriptor& file, size_t bytes, int protection) {
+    void* const at = mmap(nullptr, bytes, protection, MAP_SHARED, file.get(), 0);
+    CHECK(at != MAP_FAILED);
+    return MappedMemory(static_cast<std::byte*>(at), bytes, bytes);
+  }
+
+  MappedMemory readable_;
+  MappedMemory forbidden_;
+};
+
+// Copies that end when they were asked for `looks` times, 0, 1, 2, 3, 0, … where none is said.
+// Until a copy ends its target holds garbage (staging) or what it held (the pool).
+class SlowCopies final : public PoolCopies {
+ public:
+  static constexpr std::byte kGarbage{0xDB};
+
+  explicit SlowCopies(std::byte* pool) : pool_(pool) {}
+
+  absl::StatusOr<uint64_t> Begin(Direction direction, std::span<const Run> runs) override {
+    ++begun;
+    if (!begin_result.ok()) return begin_result;
+    for (const Run& run : runs) {
+      if (direction == Direction::kFromPool) Fill(run);
+    }
+    copies_[++last_] = {
+        direction, {runs.begin(), runs.end()}, looks >= 0 ? looks : static_cast<int>(last_ % 4)};
+    return last_;
+  }
+  absl::StatusOr<bool> Ended(uint64_t id) override {
+    Copy& copy = copies_.at(id);
+    if (copy.looks-- > 0) return false;
+    const Copy ended = std::move(copy);
+    copies_.erase(id);
+    if (!end_result.ok()) return end_result;
+    for (const Run& run : ended.runs) {
+      std::byte* const in_pool = pool_ + run.pool_offset;
+      const bool out = ended.direction == Direction::kFromPool;
+      std::memcpy(out ? run.staging : in_pool, out ? in_pool : run.staging,
+                  static_cast<size_t>(run.bytes));
+    }
+    return true;
+  }
+  size_t under_way() const { return copies_.size(); }
+  // Those that are under way end when they are asked for next.
+  void LetEnd() {
+    looks = 0;
+    for (auto& [id, copy] : copies_) copy.looks = 0;
+  }
+
+  int looks = -1;
+  int64_t begun = 0;
+  absl::Status begin_result;
+  absl::Status end_result;
+
+ private:
+  struct Copy {
+    Direction direction;
+    std::vector<Run> runs;
+    int looks;
+  };
+  static void Fill(const Run& run) {
+    std::memset(run.staging, static_cast<int>(kGarbage), static_cast<size_t>(run.bytes));
+  }
+
+  std::byte* const pool_;
+  uint64_t last_ = 0;
+  std::map<uint64_t, Copy> copies_;
+};
+
+// A pool of either kind.
+class TestPool {
+ public:
+  TestPool(const KvLayout& layout, PoolMemory memory, const StagedPool::Limits& limits = {2, 2})
+      : size_(static_cast<size_t>(layout.pool_bytes())) {
+    if (memory == PoolMemory::kHost) {
+      pages_ = *SharedPageBuffer::Allocate(size_, "test pool");
+      lender_ = std::make_unique<HostPool>(pages_.data(), layout, pages_.fd());
+      return;
+    }
+    device_ = std::make_unique<TwiceMappedMemory>(size_);
+    copies_ = std::make_unique<SlowCopies>(device_->readable());
+    staging_.resize(static_cast<size_t>(StagedPool::StagingBytes(layout, limits)));
+    lender_ =
+        std::make_unique<StagedPool>(device_->forbidden(), layout, *copies_, staging_, limits);
+  }
+
+  // What kernels would use: the test writes and reads here.
+  std::byte* data() const { return device_ ? device_->readable() : pages_.data(); }
+  size_t size() const { return size_; }
+  TransferPool& lender() { return *lender_; }
+  SlowCopies& copies() { return *copies_; }  // of an unreadable one
+  // The first tokens of a block, read as kernels would.
+  PieceBytes Bytes(BlockId block, int32_t tokens, LayerRange layers = {}) const {
+    return PieceBytes(data(), lender_->layout(), LeadingTokens(block, tokens), layers);
+  }
+
+ private:
+  const size_t size_;
+  SharedPageBuffer pages_;
+  std::unique_ptr<TwiceMappedMemory> device_;
+  std::unique_ptr<SlowCopies> copies_;
+  std::vector<std::byte> staging_;
+  std::unique_ptr<TransferPool> lender_;
+};
+
+}  // namespace baton
