@@ -79,6 +79,17 @@ bool BlockAllocator::AllocateRun(int32_t count, BlockHolder holder, std::vector<
   return true;
 }
 
+void BlockAllocator::Claim(BlockId block, BlockHolder holder) {
+  if (!counts(block).none()) return AddHold(block, holder);
+  CHECK_LT(block.value(), next_fresh_) << "block " << block << " was never handed out";
+  if (block.value() < limit_) {
+    std::erase(returned_, block);
+  } else {
+    ++retiring_;
+  }
+  TakeFree(block, holder);
+}
+
 void BlockAllocator::AddHold(BlockId block, BlockHolder holder) {
   Counts& held = counts(block);
   CHECK(!held.none()) << "hold on free block " << block;

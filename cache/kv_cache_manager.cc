@@ -256,7 +256,8 @@ int32_t KvCacheManager::shared_tokens(SequenceId id) const {
 
 void KvCacheManager::Pin(std::span<const BlockId> blocks, BlockHolder holder) {
   for (const BlockId block : blocks) {
-    allocator_.AddHold(block, holder);
+    holder == BlockHolder::kStep ? allocator_.Claim(block, holder)
+                                 : allocator_.AddHold(block, holder);
     if (allocator_.pins(block) == 1) tree_.PinBlock(block);
   }
 }

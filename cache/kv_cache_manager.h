@@ -201,7 +201,7 @@ class KvCacheManager {
   void HoldForTransfer(std::span<const BlockId> blocks);
   void ReleaseTransferHold(std::span<const BlockId> blocks);
   // A step's own hold on blocks: a step that runs may still read or write them, though their
-  // sequence has ended or has others by now.
+  // sequence has ended or has others by now. They may be free again (TakeCopies).
   void HoldForStep(std::span<const BlockId> blocks);
   void ReleaseStepHold(std::span<const BlockId> blocks);
 

@@ -12,7 +12,6 @@ namespace baton {
 namespace {
 
 SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
-RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
 }  // namespace
 
@@ -31,7 +30,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
       pulls_({.lease_ms = options.pull_lease_ms, .longest_ms = options.transfer_timeout_ms}, cache,
              transport, clock, [this] { return NewTransferId(); }),
       layer_pieces_(options.layer_pieces),
-      sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}) {}
+      sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}),
+      pipeline_(options.steps_in_flight, cache, scheduler, runner, clock, this) {}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
 
@@ -284,195 +284,6 @@ std::optional<int64_t> WorkerCore::CheckDeadlines() {
 void WorkerCore::Shutdown(const absl::Status& status) {
   for (const RequestHandle handle : Handles()) Fail(handle, status);
   pulls_.Shutdown(status);
-}
-
-// ---- steps --------------------------------------------------------------------------------------
-
-void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
-  const int64_t now_us = clock_->NowUs();
-  for (const SequenceId id : plan.admitted) {
-    Request* request = Find(HandleOf(id));
-    CHECK(request != nullptr) << "scheduled sequence " << id << " has no request";
-    if (request->prefill_begin_us != 0) continue;  // resumed after a preemption
-    request->prefill_begin_us = now_us;
-    const int64_t queue_us = now_us - request->arrival_us;
-    const int32_t matched = cache_->matched(id);
-    if (request->prefills()) {
-      request->prefill_result.queue_us = queue_us;
-      request->prefill_result.cached_tokens = matched;
-      AnnounceComputed(*request);  // what this worker's prefix cache has can travel at once
-    } else {
-      request->generation->ledger().queue_us = queue_us;
-      request->generation->ledger().cached_tokens = matched;
-    }
-  }
-  for (const SequenceId id : plan.preempted) {
-    Request* request = Find(HandleOf(id));
-    if (request == nullptr) continue;
-    if (!request->prefills()) {
-      ++request->generation->ledger().preemptions;
-      continue;
-    }
-    // Its announced blocks stay held until the hand-off ends, and the hand-off ends only when it is
-    // computed: whoever needs the blocks and this would wait for each other. The receiver computes.
-    Fail(request->handle,
-         absl::ResourceExhaustedError(StrCat("the prefill gave way to an answer: the KV pool of ",
-                                             cache_->num_blocks(), " blocks ran dry")));
-  }
-}
-
-StepDemand WorkerCore::DemandFor(const SchedulerOutput& plan) {
-  std::vector<StepDemand::Chunk> chunks;
-  chunks.reserve(plan.chunks.size());
-  for (const ScheduledChunk& chunk : plan.chunks) {
-    const Request& request = *requests_.at(HandleOf(chunk.id));
-    chunks.push_back({.request = request.first, .deadline_us = request.deadline_us});
-  }
-  return StepDemand(std::move(chunks), cancel_board_, clock_);
-}
-
-void WorkerCore::AddDraws(Request& request, int32_t position, std::vector<TokenDraw>& draws) {
-  if (request.any_source().draws_on_host()) return;
-  const auto add = [&](const TokenSource& source) {
-    draws.push_back(source.NextDraw(position, /*pending=*/0));
-  };
-  if (request.prefills()) {
-    for (const TokenSource& source : request.first_tokens) add(source);
-  } else if (request.unforked) {
-    for (const Request* choice : ChoicesOf(request.first)) {
-      if (choice->tail.empty()) add(choice->generation->source());
-    }
-  } else {
-    add(request.generation->source());
-  }
-}
-
-StepInput WorkerCore::MakeInput(const SchedulerOutput& plan, StepDemand& demand,
-                                std::vector<TokenDraw>& draws, std::vector<size_t>& draw_counts) {
-  StepInput input;
-  input.chunks.reserve(plan.chunks.size());
-  for (const ScheduledChunk& chunk : plan.chunks) {
-    Request& request = *requests_.at(HandleOf(chunk.id));
-    const size_t draws_before = draws.size();
-    if (chunk.samples) AddDraws(request, chunk.begin + chunk.count, draws);
-    draw_counts.push_back(draws.size() - draws_before);
-    input.chunks.push_back(
-        {.tokens = scheduler_->tokens(chunk.id).subspan(chunk.begin, chunk.count),
-         .begin_slot = chunk.begin,
-         .begin_position = chunk.begin,
-         .block_table = cache_->BlockTable(chunk.id),
-         .logit_rows = chunk.samples ? 1 : 0,
-         .keeps_logits = chunk.samples && request.any_source().needs_logits()});
-  }
-  size_t begin = 0;
-  for (size_t i = 0; i < input.chunks.size(); ++i) {
-    input.chunks[i].draws = std::span(draws).subspan(begin, draw_counts[i]);
-    begin += draw_counts[i];
-  }
-  input.wanted = [this, &demand] {
-    if (pulse_ != nullptr) pulse_->Beat();
-    return demand.Update();
-  };
-  input.kv_written = LayerAnnouncer(plan);
-  return input;
-}
-
-void WorkerCore::Step() {
-  const SchedulerOutput plan = scheduler_->Schedule();
-  YieldLeases(plan);
-  NoteScheduled(plan);
-  for (const SequenceId id : plan.exhausted) {
-    if (Request* request = Find(HandleOf(id)); request != nullptr) EndExhausted(*request);
-  }
-  // Also when nothing runs: who asked was preempted then, and blocks change hands before the next
-  // step.
-  const absl::Status copied = runner_->CopyBlocks(cache_->TakeCopies());
-  if (plan.chunks.empty()) return;
-  StepDemand demand = DemandFor(plan);
-  std::vector<TokenDraw> draws;
-  std::vector<size_t> draw_counts;  // of each chunk
-  StepId step;
-  const absl::StatusOr<StepResult> ran = [&]() -> absl::StatusOr<StepResult> {
-    RETURN_IF_ERROR(copied);
-    ASSIGN_OR_RETURN(step, runner_->Submit(MakeInput(plan, demand, draws, draw_counts)));
-    return runner_->Collect(step);
-  }();
-  NoteWritten(plan);
-  ++counters_.steps;
-  // Chunks behind the last wanted one may have been computed in part: they are not committed.
-  const auto chunks = static_cast<int32_t>(plan.chunks.size());
-  for (int32_t i = ran.ok() ? demand.wanted() : 0; i < chunks; ++i) {
-    const absl::Status unwanted = demand.WhyUnwanted(i);
-    Fail(HandleOf(plan.chunks[i].id), unwanted.ok() ? ran.status() : unwanted);
-  }
-  if (!ran.ok()) return;
-  scheduler_->CommitStep(plan);
-  int32_t row = 0;
-  std::span<const absl::StatusOr<TokenId>> drawn = ran->drawn;
-  for (size_t i = 0; i < plan.chunks.size(); ++i) {
-    const ScheduledChunk& chunk = plan.chunks[i];
-    CompleteChunk(chunk, {.step = step,
-                          .row = row,
-                          .position = chunk.begin + chunk.count,
-                          .drawn = drawn.first(draw_counts[i])});
-    drawn = drawn.subspan(draw_counts[i]);
-    if (chunk.samples) ++row;
-  }
-}
-
-// The ledger's prefill ends with the first token: what a preemption makes it compute again later is
-// not part of it.
-void WorkerCore::NotePrefill(Request& request, int32_t computed) {
-  const int64_t prefill_us = clock_->NowUs() - request.prefill_begin_us;
-  if (request.prefills()) {
-    request.prefill_result.chunks += 1;
-    request.prefill_result.computed_tokens += computed;
-    request.prefill_result.prefill_us = prefill_us;
-  } else if (request.generation->completion_tokens() == request.resumed_tokens) {
-    RequestLedger& ledger = request.generation->ledger();
-    ledger.prefill_chunks += 1;
-    ledger.computed_tokens += computed;
-    ledger.prefill_us = prefill_us;
-  }
-}
-
-void WorkerCore::CompleteChunk(const ScheduledChunk& chunk, const SampledRow& row) {
-  Request* request = Find(HandleOf(chunk.id));
-  if (request == nullptr) return;
-  const bool prompt_part = chunk.begin < request->prompt_tokens;
-  (prompt_part ? counters_.prefill_tokens : counters_.decode_tokens) += chunk.count;
-  NotePrefill(*request, chunk.count);
-  if (request->prefills()) AnnounceComputed(*request);
-  if (!chunk.samples) return;
-  const absl::Status drawn = request->prefills() ? DrawForPeer(*request, row)
-                             : request->unforked ? DrawChoices(*request, row)
-                                                 : DrawNext(*request, row);
-  if (!drawn.ok()) Fail(HandleOf(chunk.id), drawn);
-}
-
-absl::StatusOr<DrawnToken> WorkerCore::TakeDrawn(const TokenSource& source, const SampledRow& row,
-                                                 size_t index) {
-  const std::span<const float> logits =
-      source.needs_logits() ? runner_->Logits(row.step, row.row) : std::span<const float>();
-  if (source.draws_on_host()) return source.Draw(logits, row.position, sampler_);
-  ASSIGN_OR_RETURN(const TokenId token, row.drawn[index]);
-  return source.Describe(token, logits, sampler_);
-}
-
-absl::Status WorkerCore::DrawNext(Request& request, const SampledRow& row) {
-  ASSIGN_OR_RETURN(const DrawnToken drawn, TakeDrawn(request.generation->source(), row, 0));
-  TakeToken(request, drawn);
-  return absl::OkStatus();
-}
-
-void WorkerCore::TakeToken(Request& request, const DrawnToken& drawn) {
-  Generation::Emission emission = request.generation->Accept(drawn, clock_->NowUs());
-  request.sink->OnTokens(std::move(emission.output));
-  if (emission.finished.has_value()) {
-    Complete(request, *emission.finished);
-  } else {
-    scheduler_->AppendToken(IdOf(request.handle), drawn.token);
-  }
 }
 
 }  // namespace baton

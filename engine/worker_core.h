@@ -11,7 +11,9 @@
 //     request ended earlier.
 //  3. The choices of a request (answers to its prompt) share its computation, by forks, and then
 //     are sequences of their own. The request ends with the last of them; a failure ends them all.
-//  4. Requests that wait for KV continue whatever happens to the transfer: with its blocks, or by
+//  4. Steps are planned, submitted and collected by the step pipeline; a request sees a step's
+//     results at Collect. What a step computes for a request that has ended is thrown away.
+//  5. Requests that wait for KV continue whatever happens to the transfer: with its blocks, or by
 //     computing them here.
 //
 // Thread safety: belongs to the engine thread.
@@ -34,7 +36,7 @@
 #include "engine/loop_pulse.h"
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
-#include "engine/step_demand.h"
+#include "engine/step_pipeline.h"
 #include "kvtransfer/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "model/model_runner.h"
@@ -48,6 +50,7 @@ struct WorkerCoreOptions {
   int32_t context_length = 0;  // tokens, prompt and answer
   int32_t block_size = 16;
   bool hash_logits = false;
+  int32_t steps_in_flight = 1;  // at most the runner's max_in_flight
   int64_t transfer_timeout_ms = 120'000;
   int64_t pull_lease_ms = 1000;  // PrefixPullOptions
   LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
@@ -61,14 +64,14 @@ struct WorkerCounters {
   int64_t failures = 0;
 };
 
-class WorkerCore {
+class WorkerCore final : private StepPipeline::Requests {
  public:
   // Everything outlives the core. `transport` may be null: then nothing is sent or received.
   // `random_bits` names transfers: who announces one first owns it, so its id must not be guessed.
   WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache, Scheduler* scheduler,
              ModelRunner* runner, KvTransport* transport, const Tokenizer* tokenizer,
              const Clock* clock, std::function<uint64_t()> random_bits);
-  ~WorkerCore();
+  ~WorkerCore() override;
 
   // Handles are unique and rising; a request has one for each of its choices, the first of which
   // names it: the next request's is request.n further on.
@@ -79,9 +82,9 @@ class WorkerCore {
   // What tells of cancellations that are on their way here: looked at between the ops of a step,
   // as deadlines are, so that it stops computing what nobody wants (step_demand.h). Outlives the
   // core; null: none is told.
-  void set_cancel_board(const CancelBoard* board) { cancel_board_ = board; }
+  void set_cancel_board(const CancelBoard* board) { pipeline_.set_cancel_board(board); }
   // Beats between the operations of a step.
-  void set_pulse(LoopPulse* pulse) { pulse_ = pulse; }
+  void set_pulse(LoopPulse* pulse) { pipeline_.set_pulse(pulse); }
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
   // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull
   // too.
@@ -97,19 +100,25 @@ class WorkerCore {
   // if any.
   std::optional<int64_t> CheckDeadlines();
 
-  bool has_work() const { return scheduler_->has_work(); }
-  // Schedules, runs and completes one step.
-  void Step();
+  // Step would do something now.
+  bool has_work() const { return pipeline_.has_work(); }
+  // Completes the step that is done, and submits what there is to compute. With an inline device
+  // one step runs from its plan to its tokens; an asynchronous one is never waited for.
+  void Step() { pipeline_.Step(); }
+  // Announces what an asynchronous device has computed of the step that runs.
+  void PollSteps() { pipeline_.Poll(); }
+  int32_t steps_in_flight() const { return pipeline_.in_flight(); }
 
   // Ends every request with `status`; transfers are cancelled and must still be polled until
   // idle().
   void Shutdown(const absl::Status& status);
   bool idle() const {
-    return requests_.empty() && receives_.empty() && sends_.empty() && pulls_.idle();
+    return requests_.empty() && receives_.empty() && sends_.empty() && pulls_.idle() &&
+           pipeline_.in_flight() == 0;
   }
 
-  // Recounts the cache, the holds of transfers, and, when idle, that nobody else uses a block.
-  // Internal, with the numbers, names what differs. O(blocks + nodes).
+  // Recounts the cache, the holds of transfers and steps, and, when idle, that nothing uses a
+  // block. Internal, with the numbers, names what differs. O(blocks + nodes).
   absl::Status CheckConservation() const;
 
   const WorkerCounters& counters() const { return counters_; }
@@ -192,21 +201,18 @@ class WorkerCore {
   void EndExhausted(Request& request);
   void End(RequestHandle handle, bool keep_cached);
 
+  void OnPlanned(const SchedulerOutput& plan) override;
+  StepDemand::Chunk DemandOf(SequenceId id) const override;
+  StepPipeline::RowUse DescribeRow(const ScheduledChunk& chunk,
+                                   std::vector<TokenDraw>& draws) override;
+  std::function<void(int32_t layers, int32_t chunks)> LayerListener(
+      const SchedulerOutput& plan) override;
+  void OnCollected(const SchedulerOutput& plan) override;
+  void OnFailed(SequenceId id, const absl::Status& why) override;
+  void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
+
   void NoteScheduled(const SchedulerOutput& plan);
-  StepDemand DemandFor(const SchedulerOutput& plan);
-  StepInput MakeInput(const SchedulerOutput& plan, StepDemand& demand,
-                      std::vector<TokenDraw>& draws, std::vector<size_t>& draw_counts);
-  // How the step draws the tokens behind a chunk, one for each answer that gets one.
-  void AddDraws(Request& request, int32_t position, std::vector<TokenDraw>& draws);
   void NotePrefill(Request& request, int32_t computed);
-  // A row of logits that a step computed, and what it drew from it.
-  struct SampledRow {
-    StepId step;
-    int32_t row = 0;                                 // of the step's logits
-    int32_t position = 0;                            // the slot that the new token will take
-    std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host is to draw
-  };
-  void CompleteChunk(const ScheduledChunk& chunk, const SampledRow& row);
   // Token number `index` of the row.
   absl::StatusOr<DrawnToken> TakeDrawn(const TokenSource& source, const SampledRow& row,
                                        size_t index);
@@ -215,9 +221,7 @@ class WorkerCore {
   absl::Status DrawForPeer(Request& request, const SampledRow& row);
   void TakeToken(Request& request, const DrawnToken& drawn);
   void Fork(Request& request, std::span<const DrawnToken> first_tokens);
-  void NoteWritten(const SchedulerOutput& plan);
   void AnnounceComputed(Request& request);
-  std::function<void(int32_t layers, int32_t chunks)> LayerAnnouncer(const SchedulerOutput& plan);
   void AnnounceLayers(Request& request, int32_t layers);
   void HoldForSend(const Request& request, std::span<const BlockId> blocks);
   std::span<const BlockId> RestToAnnounce(const Request& request) const;
@@ -240,8 +244,6 @@ class WorkerCore {
   const Tokenizer* const tokenizer_;
   const Clock* const clock_;
   const std::function<uint64_t()> random_bits_;
-  const CancelBoard* cancel_board_ = nullptr;
-  LoopPulse* pulse_ = nullptr;
   absl::flat_hash_map<RequestHandle, std::unique_ptr<Request>> requests_;
   absl::flat_hash_map<uint64_t, TransferHold> receives_;  // by transfer_id
   absl::flat_hash_map<uint64_t, TransferHold>
@@ -250,6 +252,7 @@ class WorkerCore {
   LayerPieces layer_pieces_;
   WorkerCounters counters_;
   Sampler sampler_;
+  StepPipeline pipeline_;
 };
 
 }  // namespace baton

@@ -158,7 +158,7 @@ void WorkerCore::Fork(Request& request, std::span<const DrawnToken> first_tokens
   }
   // Now: a transfer may be posted into a block that these are to be copied from before the next
   // step.
-  const absl::Status copied = runner_->CopyBlocks(cache_->TakeCopies());
+  const absl::Status copied = pipeline_.CopyBlocks(cache_->TakeCopies());
   if (copied.ok()) return;
   const std::vector<Request*> left = ChoicesOf(first);
   if (!left.empty()) Fail(left.front()->handle, copied);

@@ -19,23 +19,6 @@ RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
 // ---- sending ------------------------------------------------------------------------------------
 
-// The transport may keep what it knows of blocks that do not change any more.
-void WorkerCore::NoteWritten(const SchedulerOutput& plan) {
-  if (transport_ == nullptr) return;
-  std::vector<BlockId> full;
-  std::vector<BlockId> part;
-  for (const ScheduledChunk& chunk : plan.chunks) {
-    const std::span<const BlockId> table = cache_->BlockTable(chunk.id);
-    const int32_t end = chunk.begin + chunk.count;
-    for (int32_t block = chunk.begin / options_.block_size; block * options_.block_size < end;
-         ++block) {
-      const bool whole = (block + 1) * options_.block_size <= end;
-      (whole ? full : part).push_back(table[block]);
-    }
-  }
-  transport_->Written(full, part);
-}
-
 // Full committed blocks behind the receiver's prefix that were not announced yet.
 void WorkerCore::AnnounceComputed(Request& request) {
   const int32_t full = cache_->committed(IdOf(request.handle)) / options_.block_size;
@@ -60,31 +43,35 @@ std::span<const BlockId> WorkerCore::RestToAnnounce(const Request& request) cons
 }
 
 // Lets the layers of prompts' last chunks travel while the step computes the layers behind them.
-// Null: none does.
-std::function<void(int32_t layers, int32_t chunks)> WorkerCore::LayerAnnouncer(
+// Null: none does. A request may end before its layers are written.
+std::function<void(int32_t layers, int32_t chunks)> WorkerCore::LayerListener(
     const SchedulerOutput& plan) {
   struct LastChunk {
-    Request* request;  // lives as long as the step
-    int32_t index;     // of the step's chunks
-    int32_t pieces;
+    RequestHandle request;
+    int32_t index;       // of the step's chunks
+    int32_t pieces = 0;  // 0: not known before the first layer
   };
   std::vector<LastChunk> last_chunks;
   for (int32_t i = 0; i < static_cast<int32_t>(plan.chunks.size()); ++i) {
     const ScheduledChunk& chunk = plan.chunks[i];
-    Request* const request = Find(HandleOf(chunk.id));
-    if (!layer_pieces_.on() || request == nullptr || !request->prefills() || !chunk.samples) {
-      continue;
-    }
+    if (!layer_pieces_.on() || !chunk.samples) continue;
+    const Request* const request = Find(HandleOf(chunk.id));
+    if (request == nullptr || !request->prefills()) continue;
     const auto hold = sends_.find(request->handle);
-    const int64_t blocks = static_cast<int64_t>(RestToAnnounce(*request).size());
-    if (hold == sends_.end() || hold->second.cancelled || blocks == 0) continue;
-    last_chunks.push_back({request, i, layer_pieces_.PiecesFor(blocks * options_.block_size)});
+    if (hold == sends_.end() || hold->second.cancelled) continue;
+    if (!RestToAnnounce(*request).empty()) last_chunks.push_back({request->handle, i});
   }
   if (last_chunks.empty()) return nullptr;
-  return [this, last_chunks](int32_t layers, int32_t chunks) {
-    for (const LastChunk& last : last_chunks) {
+  return [this, last_chunks](int32_t layers, int32_t chunks) mutable {
+    for (LastChunk& last : last_chunks) {
       if (last.index >= chunks) return;  // not written any more
-      if (layer_pieces_.EndsPiece(layers, last.pieces)) AnnounceLayers(*last.request, layers);
+      Request* const request = Find(last.request);
+      if (request == nullptr) continue;
+      if (last.pieces == 0) {
+        const auto blocks = static_cast<int64_t>(RestToAnnounce(*request).size());
+        last.pieces = layer_pieces_.PiecesFor(blocks * options_.block_size);
+      }
+      if (layer_pieces_.EndsPiece(layers, last.pieces)) AnnounceLayers(*request, layers);
     }
   };
 }
@@ -249,7 +236,8 @@ absl::StatusOr<int32_t> WorkerCore::SendPrefix(RequestHandle handle,
 void WorkerCore::YieldLeases(const SchedulerOutput& plan) {
   if (!pulls_.has_leases()) return;
   const bool stuck = scheduler_->waiting_count() > 0 && plan.admitted.empty();
-  if (stuck || plan.chunks.empty() || !plan.preempted.empty()) pulls_.DropLeases();
+  const bool nothing_runs = plan.chunks.empty() && pipeline_.in_flight() == 0;
+  if (stuck || nothing_runs || !plan.preempted.empty()) pulls_.DropLeases();
 }
 
 void WorkerCore::Release(absl::flat_hash_map<uint64_t, TransferHold>& holds, uint64_t id) {
@@ -267,9 +255,11 @@ absl::Status WorkerCore::CheckConservation() const {
     }
   }
   RETURN_IF_ERROR(cache_->CheckTransferHolds(held));
-  const int32_t owned = cache_->Stats().blocks.owned;
-  if (!idle() || owned == 0) return absl::OkStatus();
-  return absl::InternalError(StrCat("idle, yet sequences own ", owned, " blocks"));
+  RETURN_IF_ERROR(cache_->CheckStepHolds(scheduler_->step_holds().Held()));
+  const BlockAllocator::Accounting blocks = cache_->Stats().blocks;
+  if (!idle() || (blocks.owned == 0 && blocks.step == 0)) return absl::OkStatus();
+  return absl::InternalError(
+      StrCat("idle, yet sequences own ", blocks.owned, " blocks and steps hold ", blocks.step));
 }
 
 void WorkerCore::PollTransfers() {

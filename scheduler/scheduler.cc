@@ -25,7 +25,8 @@ bool Scheduler::Order::operator<(const Order& other) const {
 Scheduler::Scheduler(const SchedulerOptions& options, KvCacheManager* cache)
     : options_(options),
       max_running_(std::min(options.max_running, options.token_budget)),
-      cache_(cache) {
+      cache_(cache),
+      step_holds_(cache) {
   CHECK_GE(options.token_budget, 1);
   CHECK_GE(options.max_chunk_tokens, 1);
   CHECK_GE(options.max_running, 1);
@@ -106,12 +107,15 @@ void Scheduler::KvArrived(SequenceId id, int32_t committed) {
 }
 
 void Scheduler::AppendToken(SequenceId id, TokenId token) {
-  Get(id).spec.tokens.push_back(token);
+  Sequence& sequence = Get(id);
+  sequence.spec.tokens.push_back(token);
+  if (sequence.pending > 0) --sequence.pending;
   blocked_at_.reset();
 }
 
 void Scheduler::AppendTokens(SequenceId id, std::span<const TokenId> tokens) {
   Sequence& sequence = Get(id);
+  CHECK(!InFlight(sequence)) << "sequence " << id << " has chunks in flight";
   sequence.spec.tokens.insert(sequence.spec.tokens.end(), tokens.begin(), tokens.end());
   blocked_at_.reset();
   if (sequence.phase == SequencePhase::kRunning && !cache_->Reserve(id, sequence.known()).ok()) {
@@ -157,6 +161,7 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
   }
   if (sequence.phase != SequencePhase::kWaiting) {
     promised_forks_ -= sequence.spec.forks;
+    if (InFlight(sequence)) step_holds_.Hold(sequence.last_step, cache_->BlockTable(id));
     cache_->Release(id, keep_cached);
   }
   sequences_.erase(id);
@@ -182,17 +187,15 @@ int64_t Scheduler::preemption_count() const { return preemptions_; }
 bool Scheduler::has_work() const {
   if (blocked_at_ == Pool()) return false;
   if (!waiting_.empty()) return true;
-  return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
-    return entry.second->known() > cache_->committed(entry.second->spec.id);
-  });
+  return std::any_of(running_.begin(), running_.end(),
+                     [&](const auto& entry) { return Remaining(*entry.second) > 0; });
 }
 
 // ---- a step -------------------------------------------------------------------------------------
 
 SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
-  ScheduleDecodes(output);
-  SchedulePrefills(output);
+  if (ScheduleDecodes(output)) SchedulePrefills(output);
   blocked_at_.reset();
   if (output.chunks.empty() && output.exhausted.empty() && output.preempted.empty()) {
     blocked_at_ = Pool();
@@ -200,16 +203,25 @@ SchedulerOutput Scheduler::Schedule() {
   return output;
 }
 
-void Scheduler::ScheduleDecodes(SchedulerOutput& output) {
+bool Scheduler::ScheduleDecodes(SchedulerOutput& output) {
   // Preemption takes from the end: it never moves what this loop has passed, and what it takes at
   // the loop's place is the last.
   for (auto it = running_.begin(); it != running_.end(); ++it) {
     Sequence& sequence = *it->second;
-    if (sequence.known() - cache_->committed(sequence.spec.id) != 1) continue;
-    const Room room = MakeRoom(sequence, output);
-    if (room == Room::kPreemptedItself) return;
+    if (Remaining(sequence) != 1) continue;
+    const Room room = sequence.pending > 0 ? RoomForPending(sequence) : MakeRoom(sequence, output);
+    if (room == Room::kPreemptedItself) return true;
+    if (room == Room::kAfterCollect) return false;
     if (room == Room::kReady) AddChunk(sequence, 1, output);
   }
+  return true;
+}
+
+Scheduler::Room Scheduler::RoomForPending(const Sequence& sequence) {
+  // The pending token may be the last: then there is nothing behind it.
+  const bool ends = sequence.known() >= sequence.spec.max_tokens || CannotGrow(sequence);
+  if (ends || !cache_->Reserve(sequence.spec.id, sequence.known()).ok()) return Room::kNone;
+  return Room::kReady;
 }
 
 Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output) {
@@ -219,7 +231,9 @@ Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output)
     return Room::kNone;
   }
   while (!cache_->Reserve(id, sequence.known()).ok()) {
+    if (!step_holds_.empty()) return Room::kAfterCollect;  // these blocks come back
     Sequence& victim = *running_.rbegin()->second;
+    if (InFlight(victim)) return Room::kAfterCollect;
     if (&victim != &sequence) {
       Preempt(victim, output);
       continue;
@@ -298,7 +312,7 @@ bool Scheduler::AdmitThoseWithAShare(std::span<const Prefill> prefills,
 std::vector<Scheduler::Prefill> Scheduler::PrefillsInProgress() const {
   std::vector<Prefill> prefills;
   for (const auto& [order, sequence] : running_) {
-    const int32_t remaining = sequence->known() - cache_->committed(sequence->spec.id);
+    const int32_t remaining = Remaining(*sequence);
     if (remaining > 1) prefills.push_back({.sequence = sequence, .remaining = remaining});
   }
   return prefills;
@@ -352,22 +366,15 @@ bool Scheduler::Admit(Sequence& sequence, SchedulerOutput& output) {
 
 void Scheduler::AddChunk(const Sequence& sequence, int32_t count, SchedulerOutput& output) const {
   const SequenceId id = sequence.spec.id;
-  const int32_t begin = cache_->committed(id);
-  count = std::min(count, sequence.known() - begin);
-  output.chunks.push_back(
-      {.id = id, .begin = begin, .count = count, .samples = begin + count == sequence.known()});
+  const int32_t remaining = Remaining(sequence);
+  const int32_t begin = sequence.known() - remaining;
+  count = std::min(count, remaining);
+  output.chunks.push_back({.id = id,
+                           .begin = begin,
+                           .count = count,
+                           .samples = count == remaining,
+                           .pending = sequence.pending > 0});
   output.total_tokens += count;
-}
-
-void Scheduler::CommitStep(const SchedulerOutput& output) {
-  for (const ScheduledChunk& chunk : output.chunks) {
-    const auto it = sequences_.find(chunk.id);
-    if (it == sequences_.end() || it->second->phase != SequencePhase::kRunning) continue;
-    if (cache_->committed(chunk.id) != chunk.begin) continue;
-    const auto tokens = std::span<const TokenId>(it->second->spec.tokens);
-    cache_->Commit(chunk.id, UnitsFromTokens(tokens.subspan(chunk.begin, chunk.count)));
-    if (options_.insert_chunks) cache_->InsertCommitted(chunk.id);
-  }
 }
 
 }  // namespace baton

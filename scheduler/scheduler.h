@@ -29,6 +29,16 @@
 // block to grow, and the blocks that they need at once. Where nobody else is admitted it need not
 // wait for that room: forks that find none wait in the queue, as if preempted.
 //
+// A step may be planned while others are in flight (submitted, not collected): behind their chunks,
+// and behind the tokens that they draw. Such a token is *pending*: it counts in a sequence's
+// length, and its value is not known yet.
+//  - A row on a pending token never preempts or ends a sequence. Where it finds no room, it waits
+//    until the token is collected. No row is planned behind a pending token that ends its sequence
+//    by length.
+//  - A sequence with chunks in flight is never preempted. A row that needs its blocks keeps it, and
+//    all those behind itself, out of the plan, so that it can be preempted in the next one.
+//  - A sequence may end at any time. Steps in flight then hold its blocks (step_holds.h).
+//
 // Cost of a step: O(max_running * log) plus a constant number of waiting sequences, whatever the
 // queue's length. After vLLM V1's scheduler.
 //
@@ -46,6 +56,7 @@
 #include "absl/status/status.h"
 #include "cache/kv_cache_manager.h"
 #include "common/strong_int.h"
+#include "scheduler/step_holds.h"
 
 namespace baton {
 
@@ -79,6 +90,10 @@ struct ScheduledChunk {
   int32_t count = 0;  // tokens
   bool samples =
       false;  // the chunk ends at the last known token: its last row's logits are sampled
+  bool pending = false;  // it is one token, which a step in flight draws
+  // Set by the caller before StepSubmitted: the step itself draws the token behind the chunk, and
+  // the sequence goes on with it. REQUIRES: samples.
+  bool draws_next = false;
 };
 
 struct SchedulerOutput {
@@ -128,25 +143,30 @@ class Scheduler {
   // mode of the largest length.
   int32_t BlocksToBegin(SequenceId id) const;
 
-  // An output without chunks means that nothing can run until an event (or a transfer) ends the
-  // wait. A step that is never committed is scheduled again.
+  // An output without chunks means that nothing can run until an event, a transfer or a step in
+  // flight ends the wait. A step that is neither submitted nor committed is scheduled again.
   SchedulerOutput Schedule();
+  // The step is in flight: the next plan begins behind its chunks.
+  void StepSubmitted(const SchedulerOutput& output);
+  // The oldest step in flight, which `output` planned, is over. Whatever it computed for sequences
+  // that live is then committed with CommitStep, or they are finished.
+  void StepCollected(const SchedulerOutput& output);
   // The step's KV writes are done: commits every chunk (and inserts it, if so set). Sequences
   // removed in between are skipped.
   void CommitStep(const SchedulerOutput& output);
-  // Appends a sampled token (known, not committed). One past max_tokens makes the sequence
-  // `exhausted`.
+  // Appends a sampled token (known, not committed), which takes the place of a pending one. One
+  // past max_tokens makes the sequence `exhausted`.
   void AppendToken(SequenceId id, TokenId token);
   // Appends tokens that were sampled elsewhere, with the blocks for all of them; where there are
-  // none, the sequence waits at the head of its priority. Between steps only. REQUIRES: not waiting
-  // for KV.
+  // none, the sequence waits at the head of its priority. REQUIRES: not waiting for KV, nothing in
+  // flight.
   void AppendTokens(SequenceId id, std::span<const TokenId> tokens);
   // Starts `child` behind the same tokens, sharing the blocks of `parent`; where it cannot (no
   // place among the running, contiguous mode), it waits at the head of its priority and computes
-  // them again. Between steps only. REQUIRES: the parent runs, all its tokens are committed, child
-  // is new.
+  // them again. REQUIRES: the parent runs, all its tokens are committed, child is new.
   void Fork(SequenceId parent, SequenceId child);
-  // Ends a sequence in any phase: the one exit; see KvCacheManager::Release.
+  // Ends a sequence in any phase: the one exit; see KvCacheManager::Release. Steps in flight that
+  // compute some of it hold its blocks until they are collected.
   void Finish(SequenceId id, bool keep_cached);
 
   bool Contains(SequenceId id) const;
@@ -160,6 +180,8 @@ class Scheduler {
   // A call to Schedule could produce a chunk, or names a sequence as exhausted. False after one
   // that produced nothing, until something has changed.
   bool has_work() const;
+  StepHolds& step_holds() { return step_holds_; }
+  const StepHolds& step_holds() const { return step_holds_; }
 
  private:
   // Place among waiting or running sequences: first is served first and preempted last.
@@ -175,7 +197,10 @@ class Scheduler {
     SequencePhase phase = SequencePhase::kWaiting;
     Order order;
     int32_t forked = 0;
-    int32_t known() const { return static_cast<int32_t>(spec.tokens.size()); }
+    int32_t in_flight = 0;  // tokens in chunks in flight, behind the committed ones
+    int32_t pending = 0;    // tokens that steps in flight draw
+    int64_t last_step = 0;  // the youngest that computes some of it
+    int32_t known() const { return static_cast<int32_t>(spec.tokens.size()) + pending; }
   };
   struct Prefill {
     Sequence* sequence;
@@ -186,7 +211,12 @@ class Scheduler {
     int32_t places = 0;
     int32_t blocks = 0;
   };
-  enum class Room : uint8_t { kReady, kNone, kPreemptedItself };
+  enum class Room : uint8_t {
+    kReady,
+    kNone,  // it waits
+    kPreemptedItself,
+    kAfterCollect,  // it waits for a sequence that can be preempted once nothing of it is in flight
+  };
 
   Sequence& Get(SequenceId id);
   const Sequence& Get(SequenceId id) const;
@@ -201,7 +231,16 @@ class Scheduler {
   bool CannotGrow(const Sequence& sequence) const;
   bool CanNeverBegin(const Sequence& sequence) const;
 
-  void ScheduleDecodes(SchedulerOutput& output);
+  // Tokens that the next plan computes of it at most.
+  int32_t Remaining(const Sequence& sequence) const {
+    return sequence.known() - sequence.in_flight - cache_->committed(sequence.spec.id);
+  }
+  bool InFlight(const Sequence& sequence) const { return step_holds_.InFlight(sequence.last_step); }
+  void InsertCommitted(const Sequence& sequence);
+
+  // False: what is left of the plan has to wait for steps in flight.
+  bool ScheduleDecodes(SchedulerOutput& output);
+  Room RoomForPending(const Sequence& sequence);
   Room MakeRoom(Sequence& sequence, SchedulerOutput& output);
   void Preempt(Sequence& sequence, SchedulerOutput& output);
   void Requeue(Sequence& sequence);
@@ -235,6 +274,7 @@ class Scheduler {
   };
   PoolState Pool() const { return {cache_->available_blocks(), cache_->blocks_in_transfer()}; }
   std::optional<PoolState> blocked_at_;
+  StepHolds step_holds_;
 };
 
 }  // namespace baton

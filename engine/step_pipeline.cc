@@ -1,0 +1,190 @@
+#include "engine/step_pipeline.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace baton {
+
+StepPipeline::StepPipeline(int32_t depth, KvCacheManager* cache, Scheduler* scheduler,
+                           ModelRunner* runner, const Clock* clock, Requests* requests)
+    : depth_(depth),
+      cache_(cache),
+      scheduler_(scheduler),
+      runner_(runner),
+      clock_(clock),
+      requests_(requests) {
+  CHECK(depth >= 1 && depth <= runner->max_in_flight())
+      << depth << " steps in flight, the device takes " << runner->max_in_flight();
+}
+
+StepPipeline::~StepPipeline() { CHECK(steps_.empty()) << "a step is in flight"; }
+
+void StepPipeline::Step() {
+  if (CanCollect()) Collect();
+  while (CanSubmit() && Submit()) {
+  }
+  if (CanCollect()) Collect();  // an inline device is done already
+}
+
+void StepPipeline::Poll() {
+  if (!steps_.empty()) runner_->Poll();
+}
+
+// ---- copies -------------------------------------------------------------------------------------
+
+absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
+  if (copies.empty()) return absl::OkStatus();
+  if (!steps_.empty()) {
+    // The copies wait for the steps in flight.
+    std::vector<BlockId> blocks;
+    for (const BlockCopy& copy : copies) {
+      blocks.push_back(copy.from);
+      blocks.push_back(copy.to);
+    }
+    scheduler_->step_holds().HoldForNext(blocks);
+  }
+  return runner_->CopyBlocks(copies);
+}
+
+// Nothing is in flight: copies that no step was submitted behind are made now.
+void StepPipeline::EndCopies() {
+  if (!steps_.empty() || !scheduler_->step_holds().holds_for_next()) return;
+  runner_->CopyBlocks({}).IgnoreError();  // a device that failed says so at the next step
+  scheduler_->step_holds().ReleaseForNext();
+}
+
+// ---- submit -------------------------------------------------------------------------------------
+
+std::unique_ptr<StepDemand> StepPipeline::DemandFor(const SchedulerOutput& plan) const {
+  std::vector<StepDemand::Chunk> chunks;
+  chunks.reserve(plan.chunks.size());
+  for (const ScheduledChunk& chunk : plan.chunks) chunks.push_back(requests_->DemandOf(chunk.id));
+  return std::make_unique<StepDemand>(std::move(chunks), cancel_board_, clock_);
+}
+
+// The draw of the youngest step in flight that gives `id` its pending token. Rows keep their order
+// from step to step, so the search goes on where the last one ended.
+DrawnBy StepPipeline::DrawOf(SequenceId id, size_t& search_from) const {
+  CHECK(!steps_.empty()) << "sequence " << id << " has a pending token, no step draws it";
+  const InFlightStep& before = *steps_.back();
+  const std::vector<ScheduledChunk>& chunks = before.plan.chunks;
+  for (size_t looked_at = 0; looked_at < chunks.size(); ++looked_at) {
+    const size_t i = (search_from + looked_at) % chunks.size();
+    if (chunks[i].id != id) continue;
+    CHECK(chunks[i].draws_next) << "the step draws no token for sequence " << id;
+    search_from = i + 1;
+    return {.step = before.id, .draw = before.DrawsBefore(i)};
+  }
+  LOG(FATAL) << "sequence " << id << " has a pending token that the step before does not draw";
+}
+
+StepInput StepPipeline::MakeInput(InFlightStep& step) {
+  static constexpr TokenId kPlaceholder[] = {0};
+  StepInput input;
+  input.chunks.reserve(step.plan.chunks.size());
+  step.draw_ends.reserve(step.plan.chunks.size());
+  draws_.clear();
+  size_t search_from = 0;
+  for (ScheduledChunk& chunk : step.plan.chunks) {
+    StepChunk& made = input.chunks.emplace_back();
+    if (chunk.pending) {
+      made.tokens = kPlaceholder;
+      made.token_from = DrawOf(chunk.id, search_from);
+    } else {
+      made.tokens = scheduler_->tokens(chunk.id).subspan(chunk.begin, chunk.count);
+    }
+    made.begin_slot = made.begin_position = chunk.begin;
+    made.block_table = cache_->BlockTable(chunk.id);
+    if (chunk.samples) {
+      made.logit_rows = 1;
+      const RowUse use = requests_->DescribeRow(chunk, draws_);
+      made.keeps_logits = use.keeps_logits;
+      chunk.draws_next = use.draws_next;
+    }
+    step.draw_ends.push_back(static_cast<int32_t>(draws_.size()));
+  }
+  for (size_t i = 0; i < input.chunks.size(); ++i) {  // they do not move any more
+    const int32_t begin = step.DrawsBefore(i);
+    input.chunks[i].draws = std::span(draws_).subspan(begin, step.draw_ends[i] - begin);
+  }
+  input.wanted = [demand = step.demand.get(), pulse = pulse_] {
+    if (pulse != nullptr) pulse->Beat();
+    return demand->Update();
+  };
+  input.kv_written = requests_->LayerListener(step.plan);
+  return input;
+}
+
+bool StepPipeline::Submit() {
+  auto step = std::make_unique<InFlightStep>();
+  step->plan = scheduler_->Schedule();
+  requests_->OnPlanned(step->plan);
+  // Also when nothing runs: a sequence that asked for them may be preempted already, and blocks
+  // change hands before the next step.
+  const absl::Status copied = CopyBlocks(cache_->TakeCopies());
+  if (step->plan.chunks.empty()) return false;
+  step->demand = DemandFor(step->plan);
+  absl::StatusOr<StepId> id = StepId();
+  if (copied.ok()) {
+    id = runner_->Submit(MakeInput(*step));
+  } else {
+    id = copied;
+  }
+  if (!id.ok()) {
+    requests_->OnCollected(step->plan);
+    FailFrom(*step, 0, id.status());
+    EndCopies();
+    return true;
+  }
+  step->id = *id;
+  scheduler_->StepSubmitted(step->plan);
+  steps_.push_back(std::move(step));
+  return true;
+}
+
+// ---- collect ------------------------------------------------------------------------------------
+
+void StepPipeline::FailFrom(const InFlightStep& step, int32_t first_chunk,
+                            const absl::Status& why) {
+  const auto chunks = static_cast<int32_t>(step.plan.chunks.size());
+  for (int32_t i = first_chunk; i < chunks; ++i) {
+    const absl::Status unwanted = step.demand->WhyUnwanted(i);
+    requests_->OnFailed(step.plan.chunks[i].id, unwanted.ok() ? why : unwanted);
+  }
+}
+
+void StepPipeline::Collect() {
+  const std::unique_ptr<InFlightStep> step = std::move(steps_.front());
+  const absl::StatusOr<StepResult> result = runner_->Collect(step->id);
+  steps_.pop_front();
+  if (pulse_ != nullptr) pulse_->Beat();
+  scheduler_->StepCollected(step->plan);
+  EndCopies();
+  requests_->OnCollected(step->plan);
+  // Chunks behind the last wanted one may have been computed in part: they are not committed.
+  FailFrom(*step, result.ok() ? step->demand->wanted() : 0, result.status());
+  if (result.ok()) return GiveOut(*step, *result);
+  if (absl::IsCancelled(result.status())) return;
+  for (const auto& behind : steps_) {
+    for (const ScheduledChunk& chunk : behind->plan.chunks) {
+      requests_->OnFailed(chunk.id, result.status());
+    }
+  }
+}
+
+void StepPipeline::GiveOut(const InFlightStep& step, const StepResult& result) {
+  scheduler_->CommitStep(step.plan);
+  const std::span<const absl::StatusOr<TokenId>> drawn = result.drawn;
+  SampledRow row{.step = step.id, .drawn = {}};
+  for (size_t i = 0; i < step.plan.chunks.size(); ++i) {
+    const ScheduledChunk& chunk = step.plan.chunks[i];
+    const int32_t begin = step.DrawsBefore(i);
+    row.position = chunk.begin + chunk.count;
+    row.drawn = drawn.subspan(begin, step.draw_ends[i] - begin);
+    requests_->OnComputed(chunk, row);
+    if (chunk.samples) ++row.row;
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,59 @@
+// A scheduler's steps in flight: submitted, collected, committed.
+#include <vector>
+
+#include "scheduler/scheduler.h"
+
+namespace baton {
+
+void Scheduler::StepSubmitted(const SchedulerOutput& output) {
+  const int64_t step = step_holds_.Submit();
+  for (const ScheduledChunk& chunk : output.chunks) {
+    Sequence& sequence = Get(chunk.id);
+    sequence.in_flight += chunk.count;
+    sequence.last_step = step;
+    if (chunk.draws_next) ++sequence.pending;
+  }
+  blocked_at_.reset();
+}
+
+void Scheduler::StepCollected(const SchedulerOutput& output) {
+  step_holds_.Collect();
+  for (const ScheduledChunk& chunk : output.chunks) {
+    const auto it = sequences_.find(chunk.id);
+    if (it != sequences_.end()) it->second->in_flight -= chunk.count;
+  }
+  blocked_at_.reset();
+}
+
+void Scheduler::CommitStep(const SchedulerOutput& output) {
+  for (const ScheduledChunk& chunk : output.chunks) {
+    const auto it = sequences_.find(chunk.id);
+    if (it == sequences_.end() || it->second->phase != SequencePhase::kRunning) continue;
+    if (cache_->committed(chunk.id) != chunk.begin) continue;
+    const auto tokens = std::span<const TokenId>(it->second->spec.tokens);
+    cache_->Commit(chunk.id, UnitsFromTokens(tokens.subspan(chunk.begin, chunk.count)));
+    if (options_.insert_chunks) InsertCommitted(*it->second);
+  }
+}
+
+// A step in flight has the block table as it was: it holds blocks that are swapped for the tree's.
+void Scheduler::InsertCommitted(const Sequence& sequence) {
+  const SequenceId id = sequence.spec.id;
+  const int32_t block_size = cache_->options().block_size;
+  const int32_t begin = cache_->shared_tokens(id) / block_size;
+  const int32_t end = cache_->committed(id) / block_size;
+  if (!InFlight(sequence) || begin >= end) return cache_->InsertCommitted(id);
+  const std::span<const BlockId> table = cache_->BlockTable(id).subspan(begin, end - begin);
+  std::vector<BlockId> own(table.begin(), table.end());
+  cache_->HoldForStep(own);
+  cache_->InsertCommitted(id);
+  const std::span<const BlockId> now = cache_->BlockTable(id).subspan(begin, end - begin);
+  std::vector<BlockId> swapped;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (own[i] != now[i]) swapped.push_back(own[i]);
+  }
+  step_holds_.Hold(sequence.last_step, swapped);
+  cache_->ReleaseStepHold(own);
+}
+
+}  // namespace baton
