@@ -45,6 +45,9 @@ DrawRule DrawRuleOf(const SamplingParams& params) {
 }
 
 absl::Status DrawError(TokenId code, std::span<const float> logits) {
+  if (code == kDrawNotANumber && logits.empty()) {
+    return absl::InternalError("a logit is not a number below +infinity");
+  }
   if (code == kDrawNotANumber) return NotANumber(logits);
   return absl::InternalError("every logit is -infinity: no token can be chosen");
 }

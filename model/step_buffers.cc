@@ -61,6 +61,7 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   arena.Take(b.block_tables, limits.max_sequences * b.table_stride);
   arena.Take(b.first_block, limits.max_sequences);
   arena.Take(b.logit_indices, limits.max_logit_rows);
+  b.input_bytes = arena.bytes() + kAlignment;  // positions are staged in two parts
   arena.Take(b.rope_frequencies, half);
   arena.Take(b.cosines, query_rows * half);
   arena.Take(b.sines, query_rows * half);
@@ -89,8 +90,9 @@ RowPosition PositionOf(const StepChunk& chunk, int32_t token) {
 }
 
 template <typename T>
-void CopyInput(Stream& stream, T* device, const std::vector<T>& host) {
-  if (!host.empty()) stream.Copy(device, host.data(), host.size() * sizeof(T));
+void CopyInput(Stream& stream, T* device, const std::vector<T>& host, StagingSlot& slot) {
+  const size_t bytes = host.size() * sizeof(T);
+  if (bytes > 0) stream.Copy(device, slot.Put(host.data(), bytes), bytes);
 }
 
 }  // namespace
@@ -110,6 +112,12 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderCo
   const size_t bytes = LayOut(*buffers, config, limits, nullptr);
   ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, "step buffers"));
   LayOut(*buffers, config, limits, buffers->memory_->data());
+  ASSIGN_OR_RETURN(buffers->staging_, device.AllocateStaging(kStepSlots * buffers->input_bytes,
+                                                             "step inputs on their way"));
+  for (int slot = 0; slot < kStepSlots; ++slot) {
+    buffers->slots_[slot] = StagingSlot(
+        {buffers->staging_->data() + slot * buffers->input_bytes, buffers->input_bytes});
+  }
   std::memcpy(buffers->rope_frequencies, config.rope_frequencies.data(),
               config.rope_frequencies.size() * sizeof(double));
   buffers->mirror_ = std::make_unique<BlockTableMirror>(buffers->block_tables, limits.max_sequences,
@@ -259,7 +267,10 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   host_.logit_indices.resize(logit_rows, 0);
 }
 
-void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream) {
+void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
+                         int slot_index) {
+  StagingSlot& slot = slots_[slot_index];
+  slot.Clear();
   host_.token_ids.clear();
   host_.positions.clear();
   host_.slot_mapping.clear();
@@ -276,21 +287,22 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     FillChunk(input.chunks[i], static_cast<int32_t>(i));
   }
   FillPadding(rows, logit_rows);
-  CopyInput(stream, token_ids, host_.token_ids);
-  CopyInput(stream, positions, host_.positions);
-  CopyInput(stream, slot_mapping, host_.slot_mapping);
-  CopyInput(stream, sequence_of_token, host_.sequence_of_token);
-  CopyInput(stream, runs, host_.runs);
-  CopyInput(stream, row_runs, host_.row_runs);
-  CopyInput(stream, shifted_rows, host_.shifted_rows);
-  CopyInput(stream, positions + first_shifted_query * kPositionComponents, host_.shifted_positions);
+  CopyInput(stream, token_ids, host_.token_ids, slot);
+  CopyInput(stream, positions, host_.positions, slot);
+  CopyInput(stream, slot_mapping, host_.slot_mapping, slot);
+  CopyInput(stream, sequence_of_token, host_.sequence_of_token, slot);
+  CopyInput(stream, runs, host_.runs, slot);
+  CopyInput(stream, row_runs, host_.row_runs, slot);
+  CopyInput(stream, shifted_rows, host_.shifted_rows, slot);
+  CopyInput(stream, positions + first_shifted_query * kPositionComponents, host_.shifted_positions,
+            slot);
   if (!host_.embeddings.empty()) {
-    CopyInput(stream, embedding_rows, host_.embedding_rows);
-    CopyInput(stream, embeddings, host_.embeddings);
+    CopyInput(stream, embedding_rows, host_.embedding_rows, slot);
+    CopyInput(stream, embeddings, host_.embeddings, slot);
   }
-  CopyInput(stream, first_block, host_.first_block);
-  CopyInput(stream, logit_indices, host_.logit_indices);
-  mirror_->Upload(stream);
+  CopyInput(stream, first_block, host_.first_block, slot);
+  CopyInput(stream, logit_indices, host_.logit_indices, slot);
+  mirror_->Upload(stream, slot);
 }
 
 }  // namespace baton

@@ -26,23 +26,29 @@ std::vector<int32_t> ShiftsOf(const StepChunk& chunk) {
   return shifts;
 }
 
-StepRows StepRows::Tokens(const StepInput& input) {
+StepRows StepRows::Tokens(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(
       Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()); }),
-      &input.wanted);
+      &wanted);
 }
 
-StepRows StepRows::Logits(const StepInput& input) {
+StepRows StepRows::Logits(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(Ends(input, [](const StepChunk& chunk) { return int64_t{chunk.logit_rows}; }),
-                  &input.wanted);
+                  &wanted);
 }
 
-StepRows StepRows::ShiftedQueries(const StepInput& input) {
+StepRows StepRows::Draws(const StepInput& input, const std::function<int32_t()>& wanted) {
+  return StepRows(
+      Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.draws.size()); }),
+      &wanted);
+}
+
+StepRows StepRows::ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted) {
   StepRows rows(Ends(input,
                      [](const StepChunk& chunk) {
                        return static_cast<int64_t>(ShiftsOf(chunk).size() * chunk.tokens.size());
                      }),
-                &input.wanted);
+                &wanted);
   return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
 }
 

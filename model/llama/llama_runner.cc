@@ -42,9 +42,12 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
       weights_(weights),
       layout_(layout),
       pool_(pool),
+      device_(device),
       ops_(device.ops()),
       options_(options),
+      draws_(device),
       stream_(device.CreateStream()) {
+  for (auto& step : steps_) step = std::make_unique<SubmittedStep>(device, config.layers);
   StepLimits& limits = options_.limits;
   if (options_.graph_buckets.empty()) {
     options_.graph_buckets = DefaultBuckets(limits.max_sequences);
@@ -71,7 +74,7 @@ void LlamaRunner::Norm(const float* x, const float* weight, const FusedWeight& r
   ops_.RmsNorm(*stream_, {.x = x,
                           .weight = weight,
                           .epsilon = config_.norm_epsilon,
-                          .tokens = rows.Count(),
+                          .tokens = rows.most(),
                           .cols = config_.hidden,
                           .out = FormsFor(reader, out)});
 }
@@ -83,15 +86,16 @@ void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, floa
                            .weight = part.matrix,
                            .out = out + part.column,
                            .out_stride = weight.rows,
-                           .tokens = rows.Count(),
+                           .tokens = rows.most(),
                            .accumulate = accumulate});
   }
 }
 
 // Copies queries that are not rotated yet, and rotates them for the positions of their runs' keys.
-void LlamaRunner::EnqueueShiftedQueries(StepRows& shifted_queries) {
-  const int64_t count = shifted_queries.Count();
+void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
+  const int64_t count = rows.shifted_queries.most();
   if (count == 0) return;
+  stream_->LimitRows(&rows.shifted_queries);
   StepBuffers& b = *buffers_;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
   float* const queries = b.qkv + b.first_shifted_query * QkvStride();
@@ -110,6 +114,7 @@ void LlamaRunner::EnqueueShiftedQueries(StepRows& shifted_queries) {
                        .half = half,
                        .neighbours = true,
                        .tokens = count});
+  stream_->LimitRows(&rows.tokens);
 }
 
 void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
@@ -128,7 +133,7 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
                        .sines = b.sines,
                        .half = half,
                        .neighbours = true,
-                       .tokens = tokens.Count()});
+                       .tokens = tokens.most()});
   ops_.KvWrite(*stream_, {.k = k,
                           .v = v,
                           .stride = stride,
@@ -136,7 +141,7 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
                           .head_dim = head_dim,
                           .slot_mapping = b.slot_mapping,
                           .kv = kv,
-                          .tokens = tokens.Count()});
+                          .tokens = tokens.most()});
 }
 
 void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
@@ -156,7 +161,7 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
                                  .block_tables = options_.paged ? b.block_tables : nullptr,
                                  .table_stride = b.table_stride,
                                  .first_block = b.first_block,
-                                 .tokens = tokens.Count()});
+                                 .tokens = tokens.most()});
 }
 
 void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) {
@@ -167,35 +172,35 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) 
                                             .weight = layer.gate_up.parts.front().matrix,
                                             .out = b.gate_up,
                                             .out_stride = layer.gate_up.rows,
-                                            .tokens = tokens.Count()},
+                                            .tokens = tokens.most()},
                                 .out = activated});
     return;
   }
   Multiply(b.normalized, layer.gate_up, b.gate_up, tokens, false);
   ops_.SiluMul(*stream_, {.gate_up = b.gate_up,
-                          .tokens = tokens.Count(),
+                          .tokens = tokens.most(),
                           .cols = config_.feed_forward,
                           .out = activated});
 }
 
-void LlamaRunner::EnqueueLayer(int32_t index, Rows& rows, const KvWritten& kv_written) {
+void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows, SubmittedStep* step) {
   StepBuffers& b = *buffers_;
   StepRows& tokens = rows.tokens;
   const LlamaLayerWeights& layer = weights_.layers()[index];
   const KvLayerView kv = LayerView(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
-  EnqueueShiftedQueries(rows.shifted_queries);
+  EnqueueShiftedQueries(rows);
   EnqueueKvWrite(kv, tokens);
-  if (kv_written && tokens.Count() > 0) {
-    stream_->Synchronize();
-    kv_written(index + 1, tokens.chunks());
+  if (step != nullptr) {
+    step->RecordLayer(*stream_, waker_);
+    if (!device_.asynchronous()) step->TellLayers();
   }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
     Activations quantized = b.attention;
     quantized.f32 = nullptr;
-    ops_.Quantize(*stream_, b.attention.f32, tokens.Count(),
+    ops_.Quantize(*stream_, b.attention.f32, tokens.most(),
                   int64_t{config_.query_heads} * config_.head_dim, quantized);
   }
   Multiply(b.attention, layer.attention_output, b.hidden, tokens, true);
@@ -209,13 +214,13 @@ void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
   ops_.GatherRows(*stream_, {.x = b.hidden,
                              .indices = b.logit_indices,
                              .out = b.last_hidden,
-                             .rows = logit_rows.Count(),
+                             .rows = logit_rows.most(),
                              .cols = config_.hidden});
   Norm(b.last_hidden, weights_.output_norm(), weights_.output(), b.last_normalized, logit_rows);
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-void LlamaRunner::EnqueueInputs(Rows& rows) {
+void LlamaRunner::EnqueueInputs(const Rows& rows) {
   StepBuffers& b = *buffers_;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
   ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
@@ -223,30 +228,33 @@ void LlamaRunner::EnqueueInputs(Rows& rows) {
                               .embedding_rows = rows.embeddings ? b.embedding_rows : nullptr,
                               .embeddings = b.embeddings,
                               .out = b.hidden,
-                              .tokens = rows.tokens.Count()});
+                              .tokens = rows.tokens.most()});
   ops_.RotaryTable(*stream_, {.positions = b.positions,
                               .frequencies = b.rope_frequencies,
                               .cosines = b.cosines,
                               .sines = b.sines,
-                              .tokens = rows.tokens.Count(),
+                              .tokens = rows.tokens.most(),
                               .half = half});
-  if (const int64_t shifted = rows.shifted_queries.Count(); shifted > 0) {
+  if (const int64_t shifted = rows.shifted_queries.most(); shifted > 0) {
     const int64_t first = b.first_shifted_query;
+    stream_->LimitRows(&rows.shifted_queries);
     ops_.RotaryTable(*stream_, {.positions = b.positions + first * kPositionComponents,
                                 .frequencies = b.rope_frequencies,
                                 .cosines = b.cosines + first * half,
                                 .sines = b.sines + first * half,
                                 .tokens = shifted,
                                 .half = half});
+    stream_->LimitRows(&rows.tokens);
   }
 }
 
-void LlamaRunner::Enqueue(Rows rows, const KvWritten& kv_written) {
+void LlamaRunner::Enqueue(const Rows& rows, SubmittedStep* step) {
+  stream_->LimitRows(&rows.tokens);
   EnqueueInputs(rows);
-  for (int32_t i = 0; i < config_.layers && rows.tokens.Count() > 0; ++i) {
-    EnqueueLayer(i, rows, kv_written);
-  }
-  if (rows.logits.Count() > 0) EnqueueLogits(rows.logits);
+  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, rows, step);
+  stream_->LimitRows(&rows.logits);
+  if (rows.logits.most() > 0) EnqueueLogits(rows.logits);
+  stream_->LimitRows(nullptr);
 }
 
 int32_t LlamaRunner::Bucket(int32_t rows) const {
@@ -258,15 +266,37 @@ int32_t LlamaRunner::Bucket(int32_t rows) const {
 const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   std::unique_ptr<OpGraph>& graph = graphs_[bucket];
   if (graph == nullptr) {
+    StepRows rows = StepRows::Fixed(bucket);
     stream_->BeginCapture();
-    Enqueue({.tokens = StepRows::Fixed(bucket), .logits = StepRows::Fixed(bucket)}, nullptr);
+    StepRows none;
+    Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none}, nullptr);
     graph = stream_->EndCapture();
   }
   return *graph;
 }
 
-absl::Status LlamaRunner::Run(const StepInput& input) {
-  RETURN_IF_ERROR(buffers_->Check(input));
+int32_t LlamaRunner::max_in_flight() const { return device_.asynchronous() ? kStepSlots : 1; }
+
+absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
+  CHECK_LT(last_.value() - collected_.value(), max_in_flight()) << "steps are uncollected";
+  const StepId id(last_.value() + 1);
+  const int slot = SlotOf(id);
+  if (absl::Status enqueued = UploadAndEnqueue(input, id, slot); !enqueued.ok()) {
+    stream_->Synchronize();  // the slot is free again
+    return enqueued;
+  }
+  last_ = id;
+  SubmittedStep& step = *steps_[slot];
+  draws_.Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
+  if (device_.asynchronous()) {
+    kept_[slot] =
+        kept_logits_[slot].Keep(input, buffers_->logits, config_.vocabulary, device_, *stream_);
+  }
+  step.RecordEnd(*stream_, waker_);
+  return id;
+}
+
+absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, int slot) {
   int32_t tokens = 0;
   int32_t logit_rows = 0;
   bool embeddings = false;
@@ -276,29 +306,66 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
     logit_rows += chunk.logit_rows;
     embeddings = embeddings || !chunk.embeddings.empty();
     decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
+    CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
+        << "a token of a step that is not the one before";
   }
   CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
+  RETURN_IF_ERROR(buffers_->Check(input));
   const int32_t bucket = decode && !embeddings && options_.graph ? Bucket(tokens) : 0;
-  const auto abandoned = [&input] { return input.wanted && input.wanted() == 0; };
+  SubmittedStep& step = *steps_[slot];
+  step.Begin(id, input);
   if (bucket > 0) {
     // Blocks were allocated before; tables and lengths go to their fixed places, then the graph
     // runs.
-    buffers_->Upload(input, bucket, bucket, *stream_);
-    stream_->LaunchUntil(GraphFor(bucket), abandoned);
+    buffers_->Upload(input, bucket, bucket, *stream_, slot);
+    RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
+    stream_->LaunchUntil(GraphFor(bucket), step.Unwanted());
     ++graph_replays_;
   } else {
-    buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Enqueue({.tokens = StepRows::Tokens(input),
-             .logits = StepRows::Logits(input),
-             .shifted_queries = StepRows::ShiftedQueries(input),
+    buffers_->Upload(input, tokens, logit_rows, *stream_, slot);
+    RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
+    Enqueue({.tokens = step.tokens(),
+             .logits = step.logits(),
+             .shifted_queries = step.shifted_queries(),
              .embeddings = embeddings},
-            input.kv_written);
+            &step);
     ++eager_steps_;
   }
-  stream_->Synchronize();
-  return abandoned() ? absl::CancelledError("the step was abandoned") : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> LlamaRunner::Collect(StepId id) {
+  CHECK(last_ != collected_ && id.value() == collected_.value() + 1)
+      << "step " << id << " is not the oldest uncollected one";
+  const int slot = SlotOf(id);
+  SubmittedStep& step = *steps_[slot];
+  step.Wait();
+  step.TellLayers();
+  collected_ = id;
+  RETURN_IF_ERROR(kept_[slot]);
+  if (step.abandoned()) return absl::CancelledError("the step was abandoned");
+  return StepResult{.drawn = draws_.Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); })};
+}
+
+bool LlamaRunner::Done(StepId id) const { return steps_[SlotOf(id)]->Done(); }
+
+void LlamaRunner::Poll() {
+  if (last_ != collected_) steps_[SlotOf(StepId(collected_.value() + 1))]->TellLayers();
+}
+
+std::span<const float> LlamaRunner::Logits(StepId id, int32_t row) const {
+  const std::span<const float> logits = LogitsIn(SlotOf(id), row);
+  CHECK(id == collected_ && !logits.empty())
+      << "row " << row << " of step " << id << " was not kept";
+  return logits;
+}
+
+std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
+  if (device_.asynchronous()) return kept_logits_[slot].Row(row);
+  return {buffers_->logits + int64_t{row} * config_.vocabulary,
+          static_cast<size_t>(config_.vocabulary)};
 }
 
 // Leading slots of a piece are contiguous, scales and all.
@@ -313,13 +380,8 @@ absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
       }
     }
   }
-  stream_->Synchronize();
+  if (last_ == collected_) stream_->Synchronize();
   return absl::OkStatus();
-}
-
-std::span<const float> LlamaRunner::LogitsOf(int32_t row) const {
-  return {buffers_->logits + int64_t{row} * config_.vocabulary,
-          static_cast<size_t>(config_.vocabulary)};
 }
 
 }  // namespace baton
