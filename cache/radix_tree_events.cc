@@ -39,12 +39,15 @@ CacheNamespace RadixTree::NamespaceOf(NodeIndex node) const {
 // Tells of the blocks of a published node from `first` on.
 void RadixTree::PublishStored(NodeIndex index, int32_t first) {
   const Node& node = nodes_[index];
-  std::array<BlockId, kUnitsPerHash> blocks;
-  const auto run = std::span(blocks).first(published_->blocks_per_run());
+  const int32_t length = published_->blocks_per_run();
+  std::array<BlockId, kUnitsPerHash> gathered;
   for (int32_t at = first; at < node.size(); ++at) {
     if (!EndsRun(node, at)) continue;
-    for (size_t i = 0; i < run.size(); ++i) {
-      run[i] = BlockBefore(index, at, static_cast<int32_t>(run.size() - 1 - i));
+    std::span<const BlockId> run(gathered.data(), length);
+    if (at + 1 >= length) {
+      run = std::span<const BlockId>(node.blocks).subspan(at + 1 - length, length);
+    } else {
+      for (int32_t i = 0; i < length; ++i) gathered[i] = BlockBefore(index, at, length - 1 - i);
     }
     const BlockId before = RunBefore(index, at);
     published_->Stored(run, before,
