@@ -35,12 +35,24 @@ void ConnectionSet::OnReady(PeerId peer, bool readable, bool writable, int64_t n
 }
 
 std::vector<TransferEvent> ConnectionSet::EndRound(int64_t now_us) {
+  ReadOn(now_us);
   RunTimers(now_us);
   OpenLinks(now_us);
   SendFrames(now_us);
   PumpAll(now_us);
   for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
   return node_.TakeEvents();
+}
+
+// What waits for the pool.
+void ConnectionSet::ReadOn(int64_t now_us) {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    StreamedConnection& connection = *(it++)->second;  // Close erases it
+    if (connection.WantsToRead()) continue;
+    if (const absl::Status status = connection.OnReadable(now_us); !status.ok()) {
+      Close(connection.peer(), status);
+    }
+  }
 }
 
 void ConnectionSet::OpenLinks(int64_t now_us) {
@@ -80,7 +92,8 @@ void ConnectionSet::PumpAll(int64_t now_us) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     StreamedConnection& connection = *(it++)->second;  // Close erases it
     absl::Status status;
-    if (connection.WantsToWrite()) status = connection.Pump(now_us);
+    const bool waits = connection.waits_for_pool() != PoolWait::kNothing;
+    if (connection.WantsToWrite() || waits) status = connection.Pump(now_us);
     if (status.ok()) {
       Watch(connection);
     } else {
@@ -101,9 +114,11 @@ void ConnectionSet::Watch(const StreamedConnection& connection) {
   host_.Watch(connection.peer(), connection.stream(), connection.WantsToWrite());
 }
 
-int64_t ConnectionSet::NextTimerUs() const {
+int64_t ConnectionSet::NextTimerUs(int64_t now_us) const {
+  if (node_.has_events() || node_.sender().has_frames()) return now_us;
   int64_t next = node_.NextDeadlineUs();
   for (const auto& [peer, connection] : connections_) {
+    if (connection->waits_for_pool() != PoolWait::kNothing) return now_us;
     next = std::min(next, connection->NextTimerUs());
   }
   return next;

@@ -49,13 +49,14 @@ class ConnectionSet {
   // Returns what the engine is to hear: only now nobody touches those blocks any more.
   std::vector<TransferEvent> EndRound(int64_t now_us);
 
-  // When a round is due at the latest; INT64_MAX: never.
-  int64_t NextTimerUs() const;
+  // When a round is due at the latest; INT64_MAX: never. At once while the pool is waited for.
+  int64_t NextTimerUs(int64_t now_us) const;
   size_t size() const { return connections_.size(); }
 
  private:
   ConnectionParts Parts(PeerId peer, std::string address, int64_t now_us) const;
   void RunTimers(int64_t now_us);
+  void ReadOn(int64_t now_us);
   void OpenLinks(int64_t now_us);
   void SendFrames(int64_t now_us);
   void PumpAll(int64_t now_us);

@@ -63,6 +63,7 @@ SimEngineOptions DrawEngine(SimRandom& random, bool roomy) {
 
 void DrawWorkers(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "workers");
+  SimRandom memory(seed, "pool memory");
   const bool roomy = random.OneIn(2);
   const SimEngineOptions shared = DrawEngine(random, roomy);
   const auto prefills = static_cast<int32_t>(1 + random.Below(2));
@@ -75,6 +76,7 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     worker.engine = shared;
     if (random.OneIn(12)) worker.engine = DrawEngine(random, roomy);  // another layout
     if (random.OneIn(20)) worker.max_active_requests = 2;
+    worker.engine.unreadable_pool = memory.OneIn(3);
     worker.engine.step_us = shared.step_us * random.Between(1, 3);
     scenario.workers.push_back(std::move(worker));
   }
@@ -269,7 +271,8 @@ std::string Describe(const Scenario& scenario) {
     const SimWorker::Options& worker = scenario.workers[i];
     absl::StrAppend(&text, "  node ", kFirstWorkerNode + i, " ", worker.id, ": ",
                     kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
-                    " blocks of ", worker.engine.block_size, ", at most ",
+                    " blocks of ", worker.engine.block_size,
+                    worker.engine.unreadable_pool ? " in unreadable memory" : "", ", at most ",
                     worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
                     " us, last chunks in ", worker.engine.layer_pieces, " pieces, keeps ",
                     worker.engine.kept_event_bytes, " bytes of KV events\n");

@@ -49,9 +49,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       environment_(std::move(environment)),
       node_(*environment_.node),
       layout_(MakeLayout(options)),
-      pool_(static_cast<size_t>(layout_.pool_bytes())),
-      lender_(pool_.data(), layout_),
-      runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
+      pool_(layout_, options.unreadable_pool),
+      runner_(layout_, pool_.bytes().data(), LimitsOf(options), environment_.mutant),
       random_(environment_.seed, "transfer ids"),
       kv_events_(static_cast<size_t>(options.kept_event_bytes)) {
   cache_ = std::make_unique<KvCacheManager>(
@@ -79,7 +78,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       std::make_unique<SimTransport>(node_, *environment_.streams, transfer_address,
                                      TransportOptions{.fingerprint = SimFingerprint(options),
                                                       .epoch = reborn ? Epoch(1) : epoch,
-                                                      .pool = &lender_,
+                                                      .pool = &pool_.lender(),
                                                       .waker =
                                                           [this, needs_work] {
                                                             if (!needs_work) Wake();
@@ -191,7 +190,7 @@ void SimEngine::Spoil(int32_t block) {
     for (const bool value : {false, true}) {
       const auto begin = static_cast<size_t>(layout_.PieceOffset(layer, value, block));
       const auto bytes = static_cast<size_t>(layout_.piece_bytes());
-      std::ranges::fill(std::span(pool_).subspan(begin, bytes), kGone);
+      std::ranges::fill(pool_.bytes().subspan(begin, bytes), kGone);
     }
   }
 }

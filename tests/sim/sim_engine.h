@@ -18,12 +18,12 @@
 #include "engine/cancel_board.h"
 #include "engine/kv_event_feed.h"
 #include "engine/worker_core.h"
-#include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/protocol/fingerprint.h"
 #include "scheduler/scheduler.h"
 #include "tests/sim/mutant_transport.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim_device.h"
+#include "tests/sim/sim_pool.h"
 #include "tests/sim/sim_transport.h"
 
 namespace baton {
@@ -34,6 +34,7 @@ struct SimEngineOptions {
   int32_t block_size = 4;
   int32_t context_length = 96;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
+  bool unreadable_pool = false;  // transports cannot read its memory
   CacheKind cache_kind = CacheKind::kRadix;
   bool paged = true;
   int32_t min_prefix_tokens = 0;
@@ -113,8 +114,7 @@ class SimEngine {
   const Environment environment_;
   SimNode& node_;
   const KvLayout layout_;
-  std::vector<std::byte> pool_;
-  HostPool lender_;
+  SimPool pool_;
   SimRunner runner_;
   SimRandom random_;
   std::unique_ptr<KvCacheManager> cache_;

@@ -59,7 +59,7 @@ void SimTransport::Round() {
 }
 
 void SimTransport::SetTimer() {
-  const int64_t next_us = connections_.NextTimerUs();
+  const int64_t next_us = connections_.NextTimerUs(node_.clock().NowUs());
   if (next_us == kNever || (timer_us_ != 0 && timer_us_ <= next_us)) return;
   timer_us_ = next_us;
   node_.Post(std::max<int64_t>(0, next_us - node_.clock().NowUs()), [this, next_us] {
@@ -91,7 +91,8 @@ void SimTransport::RunIfPosted() {
 
 void SimTransport::Abandon() {
   abandoned_ = true;
-  Round();
+  do Round();
+  while (transfers_.has_events());  // held back by copies that still run
 }
 
 }  // namespace baton
