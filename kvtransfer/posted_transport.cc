@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "kvtransfer/hello_fields.h"
 #include "kvtransfer/receive_session.h"
 #include "kvtransfer/send_session.h"
 #include "kvtransfer/transfer_frame.h"
