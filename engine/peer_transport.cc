@@ -14,12 +14,17 @@
 #include "kvtransfer/sockets/create_socket_transport.h"
 
 namespace baton {
+namespace {
+
+constexpr char kBackend[] = "cpu";  // of all CPU devices
+
+}  // namespace
 
 KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options) {
   KvFingerprint fingerprint;
   fingerprint.model = model.fingerprint;
-  fingerprint.backend = "cpu";
-  fingerprint.numerics_revision = kNumericsRevision;
+  fingerprint.numerics = NumericsOfRevision(kNumericsRevision);
+  fingerprint.backend = kBackend;
   fingerprint.kv_type = std::string(KvTypeName(options.kv_type));
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;

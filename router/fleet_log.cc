@@ -75,7 +75,8 @@ void FleetLog::Changed(const FleetChange& change) {
       StrCat(RoleText(report.role), report.id, " at ", report.address, ChangeText(change.kind));
   if (change.kind == FleetChange::Kind::kJoined) {
     line += StrCat(": model ", report.model_name.empty() ? report.model : report.model_name,
-                   ", room for ", Room(report), " tokens of a sequence; answers are of ",
+                   ", room for ", Room(report), " tokens of a sequence; backend ", report.backend,
+                   ", protocol versions ", report.protocol.ToString(), "; answers are of ",
                    report.fingerprint);
   }
   Write(IsGood(change.kind) ? Severity::kInfo : Severity::kWarning, line);

@@ -165,6 +165,7 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
        .placement = flow_.placement(),
        .excluded = flow_.excluded(),
        .fingerprint = flow_.resumes() ? route_.decode_fingerprint : "",
+       .backend = flow_.resumes() ? route_.decode_backend : "",
        .model = request_.model,
        .affinity_key = request_.affinity_key});
   if (!route.ok()) return flow_.OnNoRoute(route.status());

@@ -154,6 +154,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   input.placement = question.placement;
   input.excluded = question.excluded;
   input.fingerprint = question.fingerprint;
+  input.backend = question.backend;
   input.affinity_key = question.affinity_key;
   int32_t most_held = 0;
   for (const auto& [worker, held] : units) {
@@ -170,6 +171,7 @@ absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   route.room =
       question.least_room > 0 ? question.least_room : decode.RoomFor(question.sequence_tokens);
   route.decode_fingerprint = decode.fingerprint;
+  route.decode_backend = decode.backend;
   route.decode_address = decode.address;
   route.decode_epoch = decode.epoch;
   registry_.AddActive(route.plan.decode);

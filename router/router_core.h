@@ -32,6 +32,7 @@ struct Route {
   RoutePlan plan;
   std::string decode_id;
   std::string decode_fingerprint;
+  std::string decode_backend;
   std::string decode_address;
   Epoch decode_epoch{0};
   std::string prefill_id;  // empty when the decode worker prefills
@@ -64,6 +65,7 @@ struct RouteQuestion {
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded = {};
   std::string fingerprint = {};  // of the decode worker; empty: any
+  std::string backend = {};      // with `fingerprint`
   std::string model = {};        // whose tokens the prompt's are; empty: of whoever is there
   uint64_t affinity_key = 0;
 };

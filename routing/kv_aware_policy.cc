@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "routing/route_cost.h"
+#include "routing/worker_match.h"
 
 namespace baton {
 namespace {
@@ -20,7 +21,7 @@ bool PoolsAreCutAlike(const WorkerRecord& a, const WorkerRecord& b) {
   return a.report.block_size == b.report.block_size && a.report.pool_layout == b.report.pool_layout;
 }
 
-// The two prefill workers of one fingerprint, with pools that are cut alike, that would be done
+// The two prefill workers of one kind, with pools that are cut alike, that would be done
 // first: the second is for the decode worker that is the first.
 struct Partners {
   const WorkerRecord* like;  // one of them
@@ -65,7 +66,7 @@ class PrefillPool {
     const WorkerRecord* best = nullptr;
     std::tuple<double, bool, int64_t, WorkerNumber> best_key;
     for (const Partners& partners : kinds_) {
-      if (partners.like->report.fingerprint != decode.report.fingerprint) continue;
+      if (!MayHandOver(partners.like->report, decode.report)) continue;
       const std::optional<size_t> place = partners.For(decode);
       if (!place) continue;
       const auto& [cost_us, assigned, number] = partners.keys[*place];
@@ -80,7 +81,7 @@ class PrefillPool {
  private:
   Partners& PartnersLike(const WorkerRecord& worker) {
     for (Partners& partners : kinds_) {
-      if (partners.like->report.fingerprint == worker.report.fingerprint &&
+      if (SameKind(partners.like->report, worker.report) &&
           PoolsAreCutAlike(*partners.like, worker)) {
         return partners;
       }

@@ -1,32 +1,44 @@
 #include "routing/picking_policy.h"
 
 #include <algorithm>
-#include <string_view>
 #include <tuple>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "routing/route_cost.h"
+#include "routing/worker_match.h"
 
 namespace baton {
 namespace {
 
-// Which decode workers MayPrefillFor finds somebody for: O(workers) for all of them.
+// Which decode workers MayPrefillFor finds a worker for: O(workers × kinds of workers) for all.
 class PartnerCounts {
  public:
   explicit PartnerCounts(std::span<const WorkerRecord> workers) {
     for (const WorkerRecord& worker : workers) {
-      if (worker.Usable() && worker.CanPrefill()) ++prefillers_[worker.report.fingerprint];
+      if (worker.Usable() && worker.CanPrefill()) ++KindOf(worker).count;
     }
   }
   // REQUIRES: `decode` is one of the workers, and usable.
   bool HasPartner(const WorkerRecord& decode) const {
-    const auto it = prefillers_.find(decode.report.fingerprint);
-    const int itself = decode.CanPrefill() ? 1 : 0;
-    return it != prefillers_.end() && it->second > itself;
+    int partners = decode.CanPrefill() ? -1 : 0;  // itself
+    for (const Kind& kind : kinds_) {
+      if (MayHandOver(kind.like->report, decode.report)) partners += kind.count;
+    }
+    return partners > 0;
   }
 
  private:
-  absl::flat_hash_map<std::string_view, int> prefillers_;  // by fingerprint
+  struct Kind {
+    const WorkerRecord* like;
+    int count = 0;
+  };
+  Kind& KindOf(const WorkerRecord& worker) {
+    for (Kind& kind : kinds_) {
+      if (SameKind(kind.like->report, worker.report)) return kind;
+    }
+    return kinds_.emplace_back(Kind{.like = &worker});
+  }
+  absl::InlinedVector<Kind, 2> kinds_;  // of workers that prefill
 };
 
 }  // namespace

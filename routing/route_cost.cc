@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "routing/worker_match.h"
+
 namespace baton {
 namespace {
 
@@ -57,19 +59,20 @@ void RouteCost::FindHeld() {
   }
 }
 
+bool RouteCost::IsBetterSource(const WorkerRecord& a, const WorkerRecord& b) const {
+  return std::tuple(-Cached(a), a.Load(), a.number) < std::tuple(-Cached(b), b.Load(), b.number);
+}
+
 void RouteCost::Offer(const WorkerRecord& worker) {
-  const auto before = [this](const WorkerRecord& a, const WorkerRecord& b) {
-    return std::tuple(-Cached(a), a.Load(), a.number) < std::tuple(-Cached(b), b.Load(), b.number);
-  };
-  const std::string_view fingerprint = worker.report.fingerprint;
-  auto found = std::find_if(holders_.begin(), holders_.end(),
-                            [&](const Holders& one) { return one.fingerprint == fingerprint; });
+  auto found = std::find_if(holders_.begin(), holders_.end(), [&](const Holders& one) {
+    return SameKind(one.most->report, worker.report);
+  });
   if (found == holders_.end()) {
-    holders_.push_back({.fingerprint = fingerprint, .most = &worker});
-  } else if (before(worker, *found->most)) {
+    holders_.push_back({.most = &worker});
+  } else if (IsBetterSource(worker, *found->most)) {
     found->second = found->most;
     found->most = &worker;
-  } else if (found->second == nullptr || before(worker, *found->second)) {
+  } else if (found->second == nullptr || IsBetterSource(worker, *found->second)) {
     found->second = &worker;
   }
 }
@@ -170,11 +173,14 @@ double RouteCost::SharedCostOf(const WorkerRecord& worker, const Way& way) const
 }
 
 const WorkerRecord* RouteCost::SourceFor(const WorkerRecord& worker) const {
+  const WorkerRecord* best = nullptr;
   for (const Holders& holders : holders_) {
-    if (holders.fingerprint != worker.report.fingerprint) continue;
-    return holders.most->number == worker.number ? holders.second : holders.most;
+    if (!MayHandOver(holders.most->report, worker.report)) continue;
+    const WorkerRecord* const source =
+        holders.most->number == worker.number ? holders.second : holders.most;
+    if (source != nullptr && (best == nullptr || IsBetterSource(*source, *best))) best = source;
   }
-  return nullptr;
+  return best;
 }
 
 double RouteCost::PullUs(const WorkerRecord& worker, int64_t tokens) const {

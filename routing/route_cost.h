@@ -92,12 +92,12 @@ class RouteCost {
   const RoutingInput& input_;
   const FleetView& fleet_;
   absl::InlinedVector<Known, 64> known_;  // in the fleet's order
-  // The two workers of one fingerprint that have most of the prompt: nobody pulls from itself.
+  // The two workers of one kind that have most of the prompt: no worker pulls from itself.
   struct Holders {
-    std::string_view fingerprint;
     const WorkerRecord* most = nullptr;
     const WorkerRecord* second = nullptr;
   };
+  bool IsBetterSource(const WorkerRecord& a, const WorkerRecord& b) const;
   void Offer(const WorkerRecord& worker);
   absl::InlinedVector<Holders, 2> holders_;  // only for pulls
   int64_t held_ = 0;     // tokens of the prompt that the best of those that compute has

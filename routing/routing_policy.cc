@@ -4,6 +4,7 @@
 #include "routing/affinity_policies.h"
 #include "routing/kv_aware_policy.h"
 #include "routing/load_policies.h"
+#include "routing/worker_match.h"
 
 namespace baton {
 
@@ -48,19 +49,21 @@ std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options) 
 
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
   return worker.Usable() && worker.CanDecode() && !input.excluded.contains(worker.number) &&
-         (input.fingerprint.empty() || worker.report.fingerprint == input.fingerprint);
+         (input.fingerprint.empty() ||
+          SameAnswers(input.fingerprint, input.backend, worker.report));
 }
 
 bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker) {
   return worker.Usable() && worker.CanPrefill() && worker.number != decode.number &&
-         worker.report.fingerprint == decode.report.fingerprint;
+         MayHandOver(worker.report, decode.report);
 }
 
 absl::Status NoWorkerError(Placement placement) {
-  return absl::UnavailableError(
-      placement == Placement::kRemote
-          ? "no prefill worker and decode worker with equal fingerprints are ready"
-          : "no decode worker is ready");
+  return absl::UnavailableError(placement == Placement::kRemote
+                                    ? "no prefill worker and decode worker are ready that have "
+                                      "equal fingerprints, backends that "
+                                      "a test has confirmed, and a protocol version in common"
+                                    : "no decode worker is ready");
 }
 
 }  // namespace baton

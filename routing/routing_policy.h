@@ -4,8 +4,8 @@
 // A policy is one way to choose among the workers that may be chosen; who may be is the same for
 // all of them:
 //  - A decode worker that is usable (reachable, not draining) and has not refused this request.
-//  - A prefill worker that is usable, is not the decode worker, and has the same fingerprint. Their
-//    pools may be cut differently.
+//  - A prefill worker that is usable, is not the decode worker, and may hand over to it
+//    (worker_match.h). Their pools may be cut differently.
 //  - The decode worker computes the prompt itself when the caller says so, when there is no such
 //    prefill worker, or when that takes less time than having it computed elsewhere and shipped
 //    (route_cost.h), whatever the policy.
@@ -88,6 +88,7 @@ struct RoutingInput {
   // The decode worker must have this one; empty: any. An answer that was begun elsewhere goes on
   // with the same bits only under the fingerprint it was begun under.
   std::string fingerprint = {};
+  std::string backend = {};  // with `fingerprint`
   // Equal for requests that should meet the same worker: a session's, or that of a shared prefix.
   uint64_t affinity_key = 0;
 };

@@ -4,8 +4,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "common/backend_pairs.h"
 #include "common/status_macros.h"
+#include "routing/worker_match.h"
 
 namespace baton {
 namespace {
@@ -62,11 +65,12 @@ absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
 
 absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
                                             const WorkerReport& report) const {
-  if (before.model != report.model || before.fingerprint != report.fingerprint ||
-      before.role != report.role || before.prefix_cache != report.prefix_cache) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", report.id,
-                     " changed its model, fingerprint, role or prefix cache within one epoch"));
+  if (before.model != report.model || !SameKind(before, report) || before.role != report.role ||
+      before.prefix_cache != report.prefix_cache) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", report.id,
+        " changed its model, fingerprint, backend, protocol versions, role or prefix cache "
+        "within one epoch"));
   }
   return absl::OkStatus();
 }
@@ -82,6 +86,13 @@ absl::Status WorkerRegistry::CheckNew(const WorkerReport& report, int64_t replac
         "the worker's answers may differ from the fleet's: it has ", Shown(report.fingerprint),
         "; the fleet has ", Shown(fleet_fingerprint_),
         "; it is taken when the last of those has left, or with --mixed-fingerprints"));
+  }
+  if (others > 0 && !options_.mixed_fingerprints &&
+      !IsConfirmedPair(report.backend, fleet_backend_)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the worker has backend ", Shown(report.backend), ", the fleet has ", Shown(fleet_backend_),
+        "; no test has confirmed that their bits are equal; it is taken when the last of those has "
+        "left, or with --mixed-fingerprints"));
   }
   if (others >= options_.max_workers) {
     return absl::ResourceExhaustedError(
@@ -128,6 +139,7 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   if (joins) {
     fleet_model_ = report.model;
     fleet_fingerprint_ = report.fingerprint;
+    fleet_backend_ = report.backend;
     worker = &workers_.emplace_back();
     worker->number = WorkerNumber(next_number_++);
   }
@@ -162,18 +174,23 @@ void WorkerRegistry::MarkReachable(WorkerNumber number) {
 
 std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     const absl::flat_hash_set<WorkerNumber>& silent) {
-  // Who may take over, by what their KV fits.
-  absl::flat_hash_set<std::string_view> stand_ins;
+  // Workers that may take over, one of each kind.
+  absl::InlinedVector<const WorkerReport*, 2> stand_ins;
   for (const WorkerRecord& worker : workers_) {
     const bool heard = !worker.unreachable && !silent.contains(worker.number);
     if (heard && worker.CanDecode() && !worker.report.draining) {
-      stand_ins.insert(worker.report.fingerprint);
+      const bool known = std::any_of(
+          stand_ins.begin(), stand_ins.end(),
+          [&](const WorkerReport* stand_in) { return SameKind(*stand_in, worker.report); });
+      if (!known) stand_ins.push_back(&worker.report);
     }
   }
   std::vector<WorkerNumber> dispensable;
   for (WorkerRecord& worker : workers_) {
     const bool replaceable =
-        worker.CanDecode() ? stand_ins.contains(worker.report.fingerprint) : !stand_ins.empty();
+        std::any_of(stand_ins.begin(), stand_ins.end(), [&](const WorkerReport* stand_in) {
+          return !worker.CanDecode() || SameAnswers(*stand_in, worker.report);
+        });
     const bool was_silent = worker.silent;
     worker.silent = silent.contains(worker.number) && replaceable;
     if (worker.silent != was_silent) {
@@ -272,6 +289,7 @@ void WorkerRegistry::RemoveAt(size_t index) {
   if (!workers_.empty()) return;
   fleet_model_.clear();
   fleet_fingerprint_.clear();
+  fleet_backend_.clear();
 }
 
 void WorkerRegistry::Bury(size_t index) {

@@ -12,6 +12,7 @@
 //    any worker is there; where the options pin a model, another one is refused always.
 //  - The same holds for the fingerprint, unless the options allow several: a request's answer must
 //    not depend on who gives it. When the last worker of the old one has gone, a new one is taken.
+//    A backend that is no confirmed pair with the fleet's counts as another fingerprint.
 //  - One address is one worker, and one id is one worker: an incarnation takes over the id or the
 //    address of another only when that one has left or has been silent for `take_over_us`; before,
 //    it is refused. So nobody evicts a worker that lives, and a worker that was killed and
@@ -38,6 +39,7 @@
 #include "absl/status/statusor.h"
 #include "cache/index/indexed_worker.h"
 #include "common/clock.h"
+#include "common/protocol_range.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -56,8 +58,11 @@ struct WorkerReport {
   std::string model;       // fingerprint of the model alone
   std::string model_name;  // as its file says it
   // Of all that two workers must agree on, for a hand-off and for going on with an answer; compared
-  // for equality. How a pool is cut is no part of it: pool_layout and block_size.
+  // for equality. What is told beside it is no part of it: backend, protocol, and how the pool is
+  // cut (pool_layout and block_size).
   std::string fingerprint;
+  std::string backend;
+  ProtocolRange protocol;  // between workers
   std::string pool_layout;
   bool prefix_cache = true;  // keeps finished sequences' KV
   bool draining = false;
@@ -210,7 +215,8 @@ class WorkerRegistry {
   std::vector<WorkerNumber> departed_;
   std::vector<FleetChange> changes_;
   std::string fleet_model_;
-  std::string fleet_fingerprint_;  // of whoever registered last
+  std::string fleet_fingerprint_;  // of the worker that registered last
+  std::string fleet_backend_;      // of the same worker
   absl::flat_hash_map<Incarnation, int64_t> buried_until_us_;
 };
 

@@ -133,10 +133,12 @@ v1::TransferTicket TicketToWire(const TransferTicket& ticket) {
 
 v1::KvFingerprint FingerprintToWire(const KvFingerprint& fingerprint) {
   v1::KvFingerprint out;
-  out.set_protocol_version(fingerprint.protocol_version);
+  out.set_protocol_version(fingerprint.protocol.newest);
+  out.set_oldest_protocol_version(fingerprint.protocol.oldest);
   out.set_model(fingerprint.model);
   out.set_backend(fingerprint.backend);
-  out.set_numerics_revision(fingerprint.numerics_revision);
+  out.set_numerics(fingerprint.numerics);
+  out.set_numerics_revision(NumericsRevision(fingerprint.numerics));
   out.set_kv_type(fingerprint.kv_type);
   out.set_layout(fingerprint.layout);
   out.set_block_size(fingerprint.block_size);

@@ -1,9 +1,11 @@
 #include "kvtransfer/protocol/fingerprint.h"
 
 #include <bit>
+#include <charconv>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/backend_pairs.h"
 #include "common/status_macros.h"
 
 namespace baton {
@@ -18,10 +20,8 @@ absl::Status Differ(const char* field, const T& ours, const T& theirs) {
 
 std::string KvFingerprint::ToString() const {
   return absl::StrFormat(
-      "protocol_version=%d model=%s backend=%s numerics_revision=%d kv_type=%s layers=%d "
-      "kv_heads=%d head_dim=%d rope=%s",
-      protocol_version, model, backend, numerics_revision, kv_type, layers, kv_heads, head_dim,
-      rope);
+      "model=%s numerics=%s kv_type=%s layers=%d kv_heads=%d head_dim=%d rope=%s", model, numerics,
+      kv_type, layers, kv_heads, head_dim, rope);
 }
 
 absl::Status CheckBlockSize(std::string_view what, int64_t block_size) {
@@ -45,23 +45,29 @@ absl::StatusOr<KvGeometry> GeometryOf(const KvFingerprint& fingerprint) {
       KvLayoutKindName(KvLayoutKind::kBlockMajor), KvLayoutKindName(KvLayoutKind::kLayerMajor)));
 }
 
+uint32_t NumericsRevision(std::string_view numerics) {
+  if (!numerics.starts_with('r')) return 0;
+  uint32_t revision = 0;
+  std::from_chars(numerics.data() + 1, numerics.data() + numerics.size(), revision);
+  return NumericsOfRevision(revision) == numerics ? revision : 0;
+}
+
+std::string NumericsOfRevision(uint32_t revision) { return absl::StrCat("r", revision); }
+
 absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& theirs) {
-  // Both speak every version from the oldest to their own, so the older of the two is the one
-  // spoken.
-  if (theirs.protocol_version < kOldestTransferProtocolVersion ||
-      theirs.protocol_version > ours.protocol_version + 1) {
-    return Differ("protocol_version", ours.protocol_version, theirs.protocol_version);
-  }
+  RETURN_IF_ERROR(CommonVersion(ours.protocol, theirs.protocol).status());
   if (ours.model != theirs.model) return Differ("model", ours.model, theirs.model);
-  if (ours.backend != theirs.backend) return Differ("backend", ours.backend, theirs.backend);
-  if (ours.numerics_revision != theirs.numerics_revision) {
-    return Differ("numerics_revision", ours.numerics_revision, theirs.numerics_revision);
-  }
+  if (ours.numerics != theirs.numerics) return Differ("numerics", ours.numerics, theirs.numerics);
   if (ours.kv_type != theirs.kv_type) return Differ("kv_type", ours.kv_type, theirs.kv_type);
   if (ours.layers != theirs.layers) return Differ("layers", ours.layers, theirs.layers);
   if (ours.kv_heads != theirs.kv_heads) return Differ("kv_heads", ours.kv_heads, theirs.kv_heads);
   if (ours.head_dim != theirs.head_dim) return Differ("head_dim", ours.head_dim, theirs.head_dim);
   if (ours.rope != theirs.rope) return Differ("rope", ours.rope, theirs.rope);
+  if (!IsConfirmedPair(ours.backend, theirs.backend)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("backend: ours ", ours.backend, ", theirs ", theirs.backend,
+                     "; no test has confirmed that their bits are equal"));
+  }
   return GeometryOf(theirs).status();
 }
 

@@ -1,5 +1,5 @@
-// What two workers must agree on before one reads the other's KV, and what it may differ in: how
-// their pools are cut into blocks.
+// What two workers must agree on before one reads the other's KV, and what is told beside it: how
+// the pool is cut into blocks, the backend, and the protocol versions that the worker speaks.
 //
 // Thread safety: plain data.
 #pragma once
@@ -11,33 +11,34 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_spec.h"
+#include "common/protocol_range.h"
 
 namespace baton {
 
-// This version and the one before are spoken.
+// Versions of the protocol between workers that this build speaks.
 // 4: pools may be cut differently; blocks on the wire are then the sender's, and a ticket says in
 // which blocks it counts. 5: the blocks of a prompt's last chunk may travel layer by layer. 6: a
 // receiver on the sender's host says when everything had landed.
-inline constexpr uint32_t kTransferProtocolVersion = 6;
+inline constexpr ProtocolRange kTransferProtocol = {.oldest = 5, .newest = 6};
 inline constexpr uint32_t kLandedTimeProtocolVersion = 6;
-inline constexpr uint32_t kOldestTransferProtocolVersion = 5;
 
 struct KvFingerprint {
-  uint32_t protocol_version = kTransferProtocolVersion;
-  std::string model;    // hex of a 128-bit hash over the model's hyper-parameters and weights
-  std::string backend;  // "cpu", "cuda": bits are promised within one
-  uint32_t numerics_revision = 0;
-  std::string kv_type;  // "f16"
-  std::string layout;   // "block-major"
-  int32_t block_size = 0;
+  std::string model;     // hex of a 128-bit hash over the model's hyper-parameters and weights
+  std::string numerics;  // "r1": names every bit of a result (kernels/numerics.h)
+  std::string kv_type;   // "f16"
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   std::string rope;  // canonical text of the RoPE parameters
 
+  // Told beside it. Two workers may differ in these, as far as CheckCompatible says.
+  ProtocolRange protocol = kTransferProtocol;
+  std::string backend;  // "cpu", whichever of its devices
+  std::string layout;   // "block-major"
+  int32_t block_size = 0;
+
   bool operator==(const KvFingerprint&) const = default;
-  // All that must be equal, which layout and block_size need not be. One line, for registries that
-  // only compare.
+  // All that must be equal, on one line, for registries that only compare.
   std::string ToString() const;
 };
 
@@ -55,8 +56,14 @@ absl::Status CheckBlockSize(std::string_view what, int64_t block_size);
 // InvalidArgument for a layout that nobody knows, or a block size out of range.
 absl::StatusOr<KvGeometry> GeometryOf(const KvFingerprint& fingerprint);
 
-// FailedPrecondition names the first field that differs and both values; InvalidArgument a geometry
-// of theirs that cannot be. Geometries may differ.
+// What builds before the name compare, told to them alone: N of numerics "rN", 0 of any other name.
+uint32_t NumericsRevision(std::string_view numerics);
+// The numerics of such a build.
+std::string NumericsOfRevision(uint32_t revision);
+
+// FailedPrecondition: protocol versions without a common one, with both ranges; the first field
+// that must be equal and is not, with both values; two backends that are no confirmed pair
+// (common/backend_pairs.h). InvalidArgument: a geometry of theirs that cannot be.
 absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& theirs);
 
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "kvtransfer/protocol/hello_fields.h"
 #include "kvtransfer/protocol/receive_session.h"
 #include "kvtransfer/protocol/send_session.h"
 #include "kvtransfer/protocol/transfer_frame.h"

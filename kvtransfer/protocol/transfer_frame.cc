@@ -10,6 +10,7 @@
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "kvtransfer/protocol/frame_fields.h"
+#include "kvtransfer/protocol/hello_fields.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -64,41 +65,8 @@ void ReadLayers(FieldReader& r, LayerRange& layers) {
   if (r.ok() && layers.count == 0) r.Fail("layers is 0");
 }
 
-void Write(FieldWriter& w, const HelloFrame& f) {
-  const KvFingerprint& p = f.fingerprint;
-  w.Number(p.protocol_version);
-  for (const std::string* text : {&p.model, &p.backend, &p.kv_type, &p.layout, &p.rope, &f.node}) {
-    w.Text(*text);
-  }
-  w.Number(p.numerics_revision);
-  for (const int32_t value : {p.block_size, p.layers, p.kv_heads, p.head_dim}) w.Number(value);
-  w.Number(f.epoch.value());
-}
-
-void Read(FieldReader& r, HelloFrame& f) {
-  KvFingerprint& p = f.fingerprint;
-  r.Number("protocol_version", p.protocol_version);
-  if (p.protocol_version < kOldestTransferProtocolVersion ||
-      p.protocol_version > kTransferProtocolVersion + 1) {
-    // What follows may lie differently there; the version alone is enough to refuse by name.
-    r.SkipRest();
-    return;
-  }
-  r.Text("model", kMaxFingerprintText, p.model);
-  r.Text("backend", kMaxFingerprintText, p.backend);
-  r.Text("kv_type", kMaxFingerprintText, p.kv_type);
-  r.Text("layout", kMaxFingerprintText, p.layout);
-  r.Text("rope", kMaxFingerprintText, p.rope);
-  r.Text("node", kMaxFingerprintText, f.node);
-  r.Number("numerics_revision", p.numerics_revision);
-  r.Number("block_size", p.block_size);
-  r.Number("layers", p.layers);
-  r.Number("kv_heads", p.kv_heads);
-  r.Number("head_dim", p.head_dim);
-  uint64_t epoch;
-  r.Number("epoch", epoch);
-  f.epoch = Epoch(epoch);
-}
+void Write(FieldWriter& w, const HelloFrame& f) { WriteHello(w, f); }
+void Read(FieldReader& r, HelloFrame& f) { ReadHello(r, f); }
 
 void Write(FieldWriter& w, const HelloReplyFrame& f) {
   w.Number(static_cast<uint8_t>(f.accepted));
@@ -421,20 +389,6 @@ absl::StatusOr<Frame> DecodeFrameBody(const FrameHeader& header, std::span<const
         absl::StrFormat("%s: body CRC32C %08x, header says %08x", name, crc, header.body_crc));
   }
   return ReadType(header.type - 1, body);
-}
-
-absl::Status CheckFingerprintFits(const KvFingerprint& p) {
-  for (const auto& [name, text] : {std::pair<const char*, const std::string&>{"model", p.model},
-                                   {"backend", p.backend},
-                                   {"kv_type", p.kv_type},
-                                   {"layout", p.layout},
-                                   {"rope", p.rope}}) {
-    if (text.size() > kMaxFingerprintText) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "fingerprint %s has %d bytes, the limit is %d", name, text.size(), kMaxFingerprintText));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace baton

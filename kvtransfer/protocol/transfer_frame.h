@@ -6,8 +6,8 @@
 //
 // Only Block has a payload: the block's pieces in canonical order (transfer_plan.h), payload_bytes
 // long, outside the body's CRC because each piece has its own in the body. Hello's body starts with
-// the protocol version, so that a version that is not spoken can be refused by name whatever
-// follows it.
+// the newest protocol version that its sender speaks, so that a version that is not spoken can be
+// refused by name whatever follows it.
 //
 // What a later protocol version adds to a frame stands at its end, and only where it says
 // something: a peer of an earlier one is never sent it.
@@ -44,7 +44,8 @@ inline constexpr int32_t kMaxBatchBlocks = 64;  // in a NcclBatch
 inline constexpr int32_t kMaxNcclWindow = 16;   // batches under way
 inline constexpr int64_t kMaxNcclBatchBytes = int64_t{1} << 30;
 
-// First frame of a connection, from the side that opened it (the sender of blocks).
+// First frame of a connection, from the side that opened it (the sender of blocks). Its fields are
+// in hello_fields.h.
 struct HelloFrame {
   KvFingerprint fingerprint;
   Epoch epoch{0};    // of the sender
@@ -218,8 +219,5 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(std::span<const std::byte> bytes);
 bool IsGreeting(const FrameHeader& header);
 // REQUIRES: body.size() == header.body_bytes.
 absl::StatusOr<Frame> DecodeFrameBody(const FrameHeader& header, std::span<const std::byte> body);
-
-// Whether a fingerprint's strings fit a Hello.
-absl::Status CheckFingerprintFits(const KvFingerprint& fingerprint);
 
 }  // namespace baton

@@ -71,6 +71,10 @@ class TransferNode {
   HelloFrame MakeHello(const std::string& address) const;
   // `accepted` with the epoch, or a reason that names the field and no epoch.
   HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
+  // The protocol version to speak with a sender whose Hello was accepted.
+  absl::StatusOr<uint32_t> VersionWith(const HelloFrame& hello) const {
+    return CommonVersion(fingerprint_.protocol, hello.fingerprint.protocol);
+  }
   // FailedPrecondition with the peer's reason.
   static absl::Status CheckHelloReply(const HelloReplyFrame& reply);
 

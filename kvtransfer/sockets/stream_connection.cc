@@ -143,10 +143,10 @@ absl::Status StreamConnection::OnGreeting(const Frame& frame, int64_t now_us) {
   const HelloReplyFrame reply = node_.AnswerHello(*hello);
   if (reply.accepted) {
     ASSIGN_OR_RETURN(const KvGeometry geometry, GeometryOf(hello->fingerprint));
+    ASSIGN_OR_RETURN(const uint32_t version, node_.VersionWith(*hello));
     link_ = {.pulls = pulls(),
              .block_size = geometry.block_size,
-             .shares_clock = SharesClock() &&
-                             hello->fingerprint.protocol_version >= kLandedTimeProtocolVersion};
+             .shares_clock = SharesClock() && version >= kLandedTimeProtocolVersion};
     sender_geometry_ = geometry;
   }
   state_ = reply.accepted ? State::kOpen : State::kRefused;

@@ -14,13 +14,19 @@ namespace {
 
 constexpr size_t kMaxHeartbeatBytes = size_t{1} << 16;
 
-// Without how the pool is cut, in which workers may differ.
-// Whose answers are equal bit for bit. Which protocol versions can talk the workers find out.
+// Of workers with equal texts, answers are equal bit for bit. How the pool is cut, the backend and
+// the protocol versions are told beside it.
 std::string FingerprintText(const v1::KvFingerprint& wire) {
-  return absl::StrCat("model ", wire.model(), ", KV type ", wire.kv_type(), ", backend ",
-                      wire.backend(), ", numerics revision ", wire.numerics_revision(), ", ",
-                      wire.layers(), " layers, ", wire.kv_heads(), " KV heads of ", wire.head_dim(),
-                      ", RoPE ", wire.rope());
+  const std::string numerics =
+      wire.numerics().empty() ? absl::StrCat("r", wire.numerics_revision()) : wire.numerics();
+  return absl::StrCat("model ", wire.model(), ", KV type ", wire.kv_type(), ", numerics ", numerics,
+                      ", ", wire.layers(), " layers, ", wire.kv_heads(), " KV heads of ",
+                      wire.head_dim(), ", RoPE ", wire.rope());
+}
+
+ProtocolRange ProtocolFromWire(const v1::KvFingerprint& wire) {
+  if (wire.oldest_protocol_version() == 0) return ImpliedRange(wire.protocol_version());
+  return {.oldest = wire.oldest_protocol_version(), .newest = wire.protocol_version()};
 }
 
 absl::StatusOr<WorkerRole> RoleFromWire(v1::WorkerRole wire) {
@@ -78,6 +84,8 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.model = wire.fingerprint().model();
   out.model_name = status.model_name().substr(0, WorkerRegistry::kMaxNameBytes);
   out.fingerprint = FingerprintText(wire.fingerprint());
+  out.backend = wire.fingerprint().backend();
+  out.protocol = ProtocolFromWire(wire.fingerprint());
   out.pool_layout = wire.fingerprint().layout();
   out.draining = status.draining();
   const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();

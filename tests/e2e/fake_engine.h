@@ -50,6 +50,8 @@ class FakeEngine final : public Engine {
     size_t kept_event_bytes = KvEventFeed::kKeptBytes;
     std::string model_name = "fake";
     std::string kv_type = "f16";
+    std::string backend = "cpu";
+    ProtocolRange protocol = kTransferProtocol;
     int32_t context_length = 512;  // the model's is 512
     std::string chat_template = "";
   };
@@ -65,7 +67,10 @@ class FakeEngine final : public Engine {
     options_.context_length = script_.context_length;
     info_.tokenizer = ByteTokenizer();
     fingerprint_.model = info_.fingerprint;
+    fingerprint_.numerics = "r1";
     fingerprint_.kv_type = script_.kv_type;
+    fingerprint_.backend = script_.backend;
+    fingerprint_.protocol = script_.protocol;
     tokenizer_ = *Tokenizer::Create(info_.tokenizer);
   }
 

@@ -34,6 +34,7 @@ inline KvLayout Layout() {
 inline KvFingerprint Fingerprint() {
   KvFingerprint fingerprint;
   fingerprint.model = "fuzzed";
+  fingerprint.numerics = "r1";
   fingerprint.backend = "cpu";
   fingerprint.kv_type = "f16";
   fingerprint.layout = std::string(KvLayoutKindName(KvLayoutKind::kBlockMajor));

@@ -25,14 +25,40 @@ TEST(KvFingerprint, NamesTheFirstFieldThatDiffersAndBothValues) {
   EXPECT_EQ(status.message(), "kv_type: ours f16, theirs f32");
 }
 
-TEST(KvFingerprint, SpeaksWithTheNextProtocolVersionButNotTheOneAfter) {
+TEST(KvFingerprint, ProtocolVersionsAreComparedAsRanges) {
+  const auto [oldest, newest] = kTransferProtocol;
+  const auto check = [](uint32_t from, uint32_t to) {
+    KvFingerprint theirs = MakeFingerprint({});
+    theirs.protocol = {.oldest = from, .newest = to};
+    return CheckCompatible(MakeFingerprint({}), theirs);
+  };
+  EXPECT_TRUE(check(newest, newest + 1).ok());
+  EXPECT_TRUE(check(newest, newest + 9).ok());
+  EXPECT_TRUE(check(oldest - 1, oldest).ok());
+  EXPECT_EQ(check(newest + 1, newest + 2).message(),
+            "protocol_version: ours 5 to 6, theirs 7 to 8");
+  EXPECT_EQ(check(oldest - 1, oldest - 1).message(), "protocol_version: ours 5 to 6, theirs 4");
+}
+
+TEST(KvFingerprint, EqualNumericsOfOtherBackendsNeedATest) {
   KvFingerprint theirs = MakeFingerprint({});
-  theirs.protocol_version = kTransferProtocolVersion + 1;
-  EXPECT_TRUE(CheckCompatible(MakeFingerprint({}), theirs).ok());
-  theirs.protocol_version = kTransferProtocolVersion + 2;
-  EXPECT_FALSE(CheckCompatible(MakeFingerprint({}), theirs).ok());
-  theirs.protocol_version = kOldestTransferProtocolVersion - 1;
-  EXPECT_FALSE(CheckCompatible(MakeFingerprint({}), theirs).ok());
+  theirs.backend = "cuda";
+  const absl::Status status = CheckCompatible(MakeFingerprint({}), theirs);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "backend: ours cpu, theirs cuda; no test has confirmed that their bits are equal");
+  theirs.numerics = "r2";
+  EXPECT_EQ(CheckCompatible(MakeFingerprint({}), theirs).message(), "numerics: ours r1, theirs r2");
+}
+
+TEST(KvFingerprint, ARevisionIsANameOfNumerics) {
+  for (const uint32_t revision : {1u, 2u, 10u, UINT32_MAX}) {
+    EXPECT_EQ(NumericsRevision(NumericsOfRevision(revision)), revision);
+  }
+  EXPECT_EQ(NumericsOfRevision(1), "r1");
+  for (const char* name : {"", "r", "r0", "1", "rx", "r1x", "r+1", "r 1", "r01", "r4294967296"}) {
+    EXPECT_EQ(NumericsRevision(name), 0u) << name;
+  }
 }
 
 TEST(KvFingerprint, PoolsMayBeCutDifferently) {
@@ -60,14 +86,9 @@ TEST(KvFingerprint, AGeometryThatCannotBeIsNamed) {
 TEST(KvFingerprint, ToStringTellsAllFieldsApartThatMustBeEqual) {
   const std::string base = MakeFingerprint({}).ToString();
   const std::function<void(KvFingerprint&)> changes[] = {
-      [](KvFingerprint& f) { f.protocol_version = 9; },
-      [](KvFingerprint& f) { f.model = "x"; },
-      [](KvFingerprint& f) { f.backend = "x"; },
-      [](KvFingerprint& f) { f.numerics_revision = 9; },
-      [](KvFingerprint& f) { f.kv_type = "x"; },
-      [](KvFingerprint& f) { f.layers = 9; },
-      [](KvFingerprint& f) { f.kv_heads = 9; },
-      [](KvFingerprint& f) { f.head_dim = 9; },
+      [](KvFingerprint& f) { f.model = "x"; },   [](KvFingerprint& f) { f.numerics = "x"; },
+      [](KvFingerprint& f) { f.kv_type = "x"; }, [](KvFingerprint& f) { f.layers = 9; },
+      [](KvFingerprint& f) { f.kv_heads = 9; },  [](KvFingerprint& f) { f.head_dim = 9; },
       [](KvFingerprint& f) { f.rope = "x"; }};
   for (const auto& change : changes) {
     KvFingerprint other = MakeFingerprint({});
@@ -77,6 +98,10 @@ TEST(KvFingerprint, ToStringTellsAllFieldsApartThatMustBeEqual) {
   }
   EXPECT_EQ(MakeFingerprint({.layout = KvLayoutKind::kLayerMajor, .block_size = 32}).ToString(),
             base);
+  KvFingerprint other = MakeFingerprint({});
+  other.backend = "cuda";
+  other.protocol = {.oldest = 1, .newest = 2};
+  EXPECT_EQ(other.ToString(), base);
 }
 
 }  // namespace

@@ -225,22 +225,5 @@ TEST(TransferFrame, NcclCountsAndSizesPastTheirLimitsAreNamed) {
               HasSubstr("unique_id has 127 bytes, not 128"));
 }
 
-TEST(TransferFrame, AVersionNotSpokenIsReadableWhateverFollows) {
-  HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "n"};
-  const std::string bytes = EncodeFrame(hello);
-  std::string body = bytes.substr(kFrameHeaderBytes);
-  body[0] = 9;
-  const auto frame = Decode(WithBody(bytes, body.substr(0, 4) + "something new"));
-  ASSERT_TRUE(frame.ok()) << frame.status();
-  EXPECT_EQ(std::get<HelloFrame>(*frame).fingerprint.protocol_version, 9u);
-}
-
-TEST(TransferFrame, FingerprintStringsHaveALimit) {
-  KvFingerprint fingerprint = MakeFingerprint({});
-  EXPECT_TRUE(CheckFingerprintFits(fingerprint).ok());
-  fingerprint.rope = std::string(kMaxFingerprintText + 1, 'r');
-  EXPECT_THAT(std::string(CheckFingerprintFits(fingerprint).message()), HasSubstr("rope"));
-}
-
 }  // namespace
 }  // namespace baton

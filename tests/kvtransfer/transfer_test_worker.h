@@ -44,7 +44,7 @@ inline KvFingerprint MakeFingerprint(const TestShape& shape) {
   KvFingerprint fingerprint;
   fingerprint.model = "0123abcd";
   fingerprint.backend = "cpu";
-  fingerprint.numerics_revision = 1;
+  fingerprint.numerics = "r1";
   fingerprint.kv_type = "f16";
   fingerprint.layout = std::string(KvLayoutKindName(shape.layout));
   fingerprint.block_size = shape.block_size;

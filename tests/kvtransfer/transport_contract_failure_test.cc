@@ -86,10 +86,12 @@ TEST_P(TransportFailureContract, HandshakeNamesTheFieldThatDiffers) {
     EXPECT_THAT(std::string(event.status.message()),
                 AllOf(HasSubstr(std::string(field) + ": ours "), HasSubstr(", theirs ")));
   };
-  refused("protocol_version", [](KvFingerprint& f) { f.protocol_version = 9; });
+  refused("protocol_version", [](KvFingerprint& f) { f.protocol = {.oldest = 8, .newest = 9}; });
+  refused("protocol_version", [](KvFingerprint& f) { f.protocol = {.oldest = 3, .newest = 4}; });
   refused("model", [](KvFingerprint& f) { f.model = "other"; });
   refused("backend", [](KvFingerprint& f) { f.backend = "cuda"; });
-  refused("numerics_revision", [](KvFingerprint& f) { f.numerics_revision = 2; });
+  refused("numerics", [](KvFingerprint& f) { f.numerics = "r2"; });
+  refused("numerics", [](KvFingerprint& f) { f.numerics = "half"; });
   refused("kv_type", [](KvFingerprint& f) { f.kv_type = "f32"; });
   refused("layers", [](KvFingerprint& f) { f.layers = 4; });
   refused("kv_heads", [](KvFingerprint& f) { f.kv_heads = 1; });

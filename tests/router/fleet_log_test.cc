@@ -28,6 +28,8 @@ TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
   WorkerReport report = Report("a", WorkerRole::kPrefill);
   report.pool_tokens = 4096;
   report.fingerprint = "KV type f16";
+  report.backend = "cpu";
+  report.protocol = {.oldest = 5, .newest = 6};
   log_.Changed({FleetChange::Kind::kJoined, report});
   log_.Changed({FleetChange::Kind::kLeft, report});
   log_.Changed({FleetChange::Kind::kExpired, report});
@@ -36,7 +38,7 @@ TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
       TakeLines(),
       ElementsAre(
           "I prefill worker a at a:1 joined: model model, room for 4096 tokens of a sequence; "
-          "answers are of KV type f16",
+          "backend cpu, protocol versions 5 to 6; answers are of KV type f16",
           "I prefill worker a at a:1 left",
           "W prefill worker a at a:1 is gone: no heartbeat came for --worker-expiry-ms",
           "W worker b at b:1 is refused: another model"));

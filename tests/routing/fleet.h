@@ -17,6 +17,8 @@ struct Fleet {
     record.report.id = "worker-" + std::to_string(workers.size() + 1);
     record.report.role = role;
     record.report.fingerprint = fingerprint;
+    record.report.backend = "cpu";
+    record.report.protocol = {.oldest = 5, .newest = 6};
     record.report.pool_layout = "block-major";
     record.report.block_size = 16;
     record.report.available_blocks = 1000;
@@ -52,6 +54,19 @@ struct Fleet {
   int64_t now_us = 1'000'000;
 };
 
+// Whether the rules allow KV to go between them.
+inline bool MayExchange(const WorkerRecord& a, const WorkerRecord& b) {
+  bool common = false;
+  for (uint32_t version = 0; version < 10; ++version) {
+    const auto speaks = [version](const WorkerRecord& worker) {
+      return worker.report.protocol.oldest <= version && version <= worker.report.protocol.newest;
+    };
+    common = common || (speaks(a) && speaks(b));
+  }
+  return common && a.report.fingerprint == b.report.fingerprint &&
+         a.report.backend == b.report.backend;
+}
+
 // Any fleet of up to `most` workers, with anything wrong with some of them.
 inline Fleet RandomFleet(std::mt19937_64& random, size_t most) {
   Fleet fleet;
@@ -59,6 +74,9 @@ inline Fleet RandomFleet(std::mt19937_64& random, size_t most) {
   for (size_t i = 0; i < count; ++i) {
     WorkerRecord& worker =
         fleet.Add(static_cast<WorkerRole>(random() % 3), random() % 4 == 0 ? "g" : "f");
+    if (random() % 5 == 0) worker.report.backend = "cuda";
+    worker.report.protocol.oldest = 5 + static_cast<uint32_t>(random() % 5 == 0);
+    worker.report.protocol.newest = 5 + static_cast<uint32_t>(random() % 2);
     worker.report.draining = random() % 8 == 0;
     worker.unreachable = random() % 8 == 0;
     worker.report.available_blocks = random() % 6 == 0 ? 3 : 1000;

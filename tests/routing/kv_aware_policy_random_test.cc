@@ -99,7 +99,7 @@ class NaiveCost {
     };
     for (const WorkerRecord& one : fleet_.workers) {
       if (!one.Usable() || one.number == worker.number || Lacks(one) >= Lacks(worker)) continue;
-      if (one.report.fingerprint != worker.report.fingerprint) continue;
+      if (!MayExchange(one, worker)) continue;
       if (source == nullptr || key(one) < key(*source)) source = &one;
     }
     if (source == nullptr) return shared(alone);
@@ -131,8 +131,7 @@ double LeastCost(const RoutingOptions& options, const RoutingInput& input, const
     const WorkerRecord* partner = nullptr;
     for (const WorkerRecord& prefill : fleet.workers) {
       if (!prefill.Usable() || !prefill.CanPrefill() || prefill.number == decode.number ||
-          prefill.report.fingerprint != decode.report.fingerprint ||
-          input.placement == Placement::kLocal) {
+          !MayExchange(prefill, decode) || input.placement == Placement::kLocal) {
         continue;
       }
       const auto key = [&](const WorkerRecord& worker) {

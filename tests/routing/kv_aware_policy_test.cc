@@ -90,6 +90,55 @@ TEST_F(KvAwarePolicyTest, OnlyEqualFingerprintsArePaired) {
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
 
+TEST_F(KvAwarePolicyTest, OnlyConfirmedBackendsArePaired) {
+  Add(WorkerRole::kPrefill).report.backend = "cuda";
+  Add(WorkerRole::kDecode);
+  input_.placement = Placement::kRemote;
+  EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
+  Add(WorkerRole::kPrefill);
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(3));
+}
+
+TEST_F(KvAwarePolicyTest, OnlyWorkersWithAProtocolVersionInCommonArePaired) {
+  Add(WorkerRole::kPrefill).report.protocol = {.oldest = 7, .newest = 8};
+  Add(WorkerRole::kDecode).report.protocol = {.oldest = 5, .newest = 6};
+  input_.placement = Placement::kRemote;
+  EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
+  input_.placement = Placement::kAutomatic;
+  EXPECT_EQ(Choose()->prefill, std::nullopt) << "it serves alone";
+  fleet_.At(WorkerNumber(2)).report.protocol = {.oldest = 6, .newest = 7};
+  input_.placement = Placement::kRemote;
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
+}
+
+TEST_F(KvAwarePolicyTest, AnAnswerGoesOnOnlyOnAConfirmedBackend) {
+  Add(WorkerRole::kDecode).report.backend = "cuda";
+  input_.fingerprint = "f";
+  input_.backend = "cpu";
+  EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
+  Add(WorkerRole::kDecode).report.protocol = {.oldest = 8, .newest = 9};
+  EXPECT_EQ(Choose()->decode, WorkerNumber(2)) << "no KV goes there, so any protocol will do";
+}
+
+TEST_F(KvAwarePolicyTest, APullComesFromTheBestSourceThatSpeaksTheProtocol) {
+  options_.pull_prefixes = true;
+  input_.prompt_tokens = 4000;
+  Add(WorkerRole::kDecode);
+  Add(WorkerRole::kDecode).report.protocol = {.oldest = 7, .newest = 8};
+  Add(WorkerRole::kDecode).report.protocol = {.oldest = 6, .newest = 7};
+  input_.cached_tokens = {{WorkerNumber(2), 3000}, {WorkerNumber(3), 2000}};
+  input_.excluded = {WorkerNumber(2), WorkerNumber(3)};
+  const auto source = [this] {
+    const auto plan = Choose();
+    return plan.ok() && plan->pull ? plan->pull->from : WorkerNumber(0);
+  };
+  EXPECT_EQ(source(), WorkerNumber(3));
+  fleet_.At(WorkerNumber(2)).report.protocol = {.oldest = 4, .newest = 5};
+  EXPECT_EQ(source(), WorkerNumber(2)) << "it holds more";
+  fleet_.At(WorkerNumber(2)).report.backend = "cuda";
+  EXPECT_EQ(source(), WorkerNumber(3));
+}
+
 TEST_F(KvAwarePolicyTest, PoolsThatAreCutDifferentlyArePairedWhereNothingElseServesBetter) {
   Add(WorkerRole::kPrefill).report.block_size = 32;
   Add(WorkerRole::kPrefill).report.pool_layout = "layer-major";

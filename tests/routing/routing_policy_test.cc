@@ -37,13 +37,14 @@ const WorkerRecord* Find(const Fleet& fleet, WorkerNumber number) {
 bool ShouldDecode(const RoutingInput& input, const WorkerRecord& worker) {
   return !worker.unreachable && !worker.report.draining &&
          worker.report.role != WorkerRole::kPrefill && !input.excluded.contains(worker.number) &&
-         (input.fingerprint.empty() || worker.report.fingerprint == input.fingerprint);
+         (input.fingerprint.empty() || (worker.report.fingerprint == input.fingerprint &&
+                                        worker.report.backend == input.backend));
 }
 
 bool ShouldPrefill(const WorkerRecord& decode, const WorkerRecord& worker) {
   return !worker.unreachable && !worker.report.draining &&
          worker.report.role != WorkerRole::kDecode && worker.number != decode.number &&
-         worker.report.fingerprint == decode.report.fingerprint;
+         MayExchange(worker, decode);
 }
 
 bool HasPlan(const RoutingInput& input, const Fleet& fleet) {
@@ -66,7 +67,9 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereI
     const Fleet fleet = RandomFleet(random, 10);
     RoutingInput input = RandomInput(random, fleet);
     if (random() % 4 == 0 && !fleet.workers.empty()) {
-      input.fingerprint = fleet.workers[random() % fleet.workers.size()].report.fingerprint;
+      const WorkerReport& begun = fleet.workers[random() % fleet.workers.size()].report;
+      input.fingerprint = begun.fingerprint;
+      input.backend = begun.backend;
     }
     const auto plan = policy->Choose(input, fleet.View());
     ASSERT_EQ(plan.ok(), HasPlan(input, fleet));
@@ -93,7 +96,7 @@ TEST_P(EveryRoutingPolicy, ChoosesOnlyWorkersThatMayBeChosenAndOneWhereverThereI
       ASSERT_NE(from, nullptr);
       ASSERT_TRUE(from->Usable());
       ASSERT_NE(plan->pull->from, plan->prefiller());
-      ASSERT_EQ(from->report.fingerprint, decode->report.fingerprint);
+      ASSERT_TRUE(MayExchange(*from, *Find(fleet, plan->prefiller())));
       ASSERT_LT(plan->pull->tokens, input.prompt_tokens);
       ASSERT_LE(plan->pull->tokens, input.cached_tokens.at(plan->pull->from));
     }

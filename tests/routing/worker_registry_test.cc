@@ -272,6 +272,46 @@ TEST_F(WorkerRegistryTest, AnotherFingerprintIsRefusedUntilTheLastOfTheOldHasGon
               HasSubstr("has m-f16; the fleet has m-int8"));
 }
 
+TEST_F(WorkerRegistryTest, ABackendThatNoTestHasConfirmedIsRefusedByName) {
+  WorkerReport first = Report("a", 1);
+  first.backend = "cpu";
+  ASSERT_TRUE(registry_.Heartbeat(first).ok());
+  WorkerReport other = Report("b", 1);
+  other.backend = "cuda";
+  const absl::Status status = registry_.Heartbeat(other);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has backend cuda, the fleet has cpu; no test has confirmed"));
+  other.backend = "cpu";
+  EXPECT_TRUE(registry_.Heartbeat(other).ok());
+  other.backend = "cuda";
+  EXPECT_THAT(std::string(registry_.Heartbeat(other).message()), HasSubstr("changed its"));
+  registry_.Leave("a", Epoch(1));
+  registry_.Leave("b", Epoch(1));
+  other.epoch = Epoch(2);
+  EXPECT_TRUE(registry_.Heartbeat(other).ok()) << "the last of the old backend has left";
+
+  WorkerRegistry mixed({.model = "", .mixed_fingerprints = true}, &clock_);
+  other.epoch = Epoch(1);
+  ASSERT_TRUE(mixed.Heartbeat(first).ok());
+  EXPECT_TRUE(mixed.Heartbeat(other).ok());
+  EXPECT_THAT(mixed.SetSilent({mixed.workers()[0].number}), IsEmpty())
+      << "the other cannot go on with its answers";
+}
+
+TEST_F(WorkerRegistryTest, AnyProtocolVersionsAreTakenButKeptWithinAnEpoch) {
+  WorkerReport report = Report("a", 1);
+  report.protocol = {.oldest = 5, .newest = 6};
+  ASSERT_TRUE(registry_.Heartbeat(report).ok());
+  WorkerReport newer = Report("b", 1);
+  newer.protocol = {.oldest = 8, .newest = 9};
+  EXPECT_TRUE(registry_.Heartbeat(newer).ok()) << "it serves, though no KV goes between them";
+  newer.protocol = {.oldest = 8, .newest = 10};
+  EXPECT_THAT(std::string(registry_.Heartbeat(newer).message()), HasSubstr("protocol versions"));
+  EXPECT_EQ(registry_.SetSilent({registry_.workers()[0].number}).size(), 1u)
+      << "b goes on with its answers";
+}
+
 TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherFingerprintButNotWithinItsEpoch) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   clock_.AdvanceUs(2'000'000);

@@ -32,7 +32,7 @@ KvFingerprint SimFingerprint(const SimEngineOptions& options) {
   KvFingerprint fingerprint;
   fingerprint.model = "simulated";
   fingerprint.backend = "simulated";
-  fingerprint.numerics_revision = 1;
+  fingerprint.numerics = "r1";
   fingerprint.kv_type = "f32";
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;

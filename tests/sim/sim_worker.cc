@@ -234,6 +234,8 @@ WorkerReport SimWorker::Report() const {
   report.model_name = "simulated";
   const KvFingerprint fingerprint = SimFingerprint(options_.engine);
   report.fingerprint = fingerprint.ToString();
+  report.backend = fingerprint.backend;
+  report.protocol = fingerprint.protocol;
   report.pool_layout = fingerprint.layout;
   report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
   report.draining = draining_;

@@ -72,6 +72,41 @@ TEST(RouterWire, HowAPoolIsCutIsToldBesideTheFingerprint) {
   EXPECT_NE(ReportFromWire(request)->fingerprint, one->fingerprint);
 }
 
+TEST(RouterWire, TheFingerprintNamesTheNumericsAndNotTheBackend) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  v1::KvFingerprint& fingerprint = *request.mutable_fingerprint();
+  fingerprint.set_model("abc");
+  fingerprint.set_kv_type("f16");
+  fingerprint.set_backend("cpu");
+  fingerprint.set_numerics_revision(1);  // as builds before the name tell it
+  fingerprint.set_layers(2);
+  fingerprint.set_kv_heads(1);
+  fingerprint.set_head_dim(16);
+  fingerprint.set_rope("none");
+  const absl::StatusOr<WorkerReport> before = ReportFromWire(request);
+  EXPECT_EQ(before->fingerprint,
+            "model abc, KV type f16, numerics r1, 2 layers, 1 KV heads of 16, RoPE none");
+  EXPECT_EQ(before->backend, "cpu");
+  fingerprint.set_numerics("r1");
+  EXPECT_EQ(ReportFromWire(request)->fingerprint, before->fingerprint);
+  fingerprint.set_backend("cuda");
+  EXPECT_EQ(ReportFromWire(request)->fingerprint, before->fingerprint);
+  EXPECT_EQ(ReportFromWire(request)->backend, "cuda");
+  fingerprint.set_numerics("half");
+  EXPECT_THAT(ReportFromWire(request)->fingerprint, HasSubstr("numerics half,"));
+}
+
+TEST(RouterWire, ProtocolVersionsAreARange) {
+  v1::HeartbeatRequest request;
+  request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
+  EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{0, 0}));
+  request.mutable_fingerprint()->set_protocol_version(6);
+  EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{5, 6})) << "and the one before";
+  request.mutable_fingerprint()->set_oldest_protocol_version(3);
+  EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{3, 6}));
+}
+
 TEST(RouterWire, AHeartbeatHasABound) {
   v1::HeartbeatRequest request;
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
