@@ -173,7 +173,13 @@ class RandomWorker {
     if (request.n > 1) request.sampling.temperature = Pick(4) == 0 ? 0.0f : 3.0f;
     request.sampling.seed = Pick(1000);
     request.sampling.ignore_eos = true;
-    if (Pick(4) == 0) AddGeneratedParts(request);
+    if (Pick(4) == 0) {
+      AddGeneratedParts(request);
+    } else if (Pick(2) == 0) {
+      request.sampling.stop_token_ids = {'a' + static_cast<TokenId>(Pick(26))};
+      request.sampling.min_tokens = std::min(max_tokens, static_cast<int32_t>(Pick(3)));
+    }
+    if (Pick(6) == 0) request.sampling.repetition_penalty = 1.5f;
     if (Pick(8) == 0) request.timeout_ms = 1 + Pick(10);
     if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
     generated_.push_back({request, bench_.Generate(request)});
@@ -309,6 +315,19 @@ class RandomWorker {
     return most;
   }
 
+  // At the first stop token behind min_tokens, and nowhere else.
+  static bool StoppedAsItMust(const GenerateRequest& request, const std::vector<TokenId>& tokens,
+                              FinishReason reason) {
+    const std::vector<TokenId>& stops = request.sampling.stop_token_ids;
+    const auto held_back = static_cast<size_t>(request.sampling.min_tokens);
+    const auto first = std::find_first_of(tokens.begin() + std::min(held_back, tokens.size()),
+                                          tokens.end(), stops.begin(), stops.end());
+    const bool stops_here = !tokens.empty() && first == tokens.end() - 1;
+    EXPECT_TRUE(first == tokens.end() || stops_here) << "it goes on behind a stop token";
+    EXPECT_EQ(reason, stops_here ? FinishReason::kStop : FinishReason::kLength);
+    return stops_here;
+  }
+
   void CheckChoice(const Generated& one, int32_t number) {
     const SinkRecord& choice = one.record->Choice(number);
     const GeneratedPart before =
@@ -323,7 +342,7 @@ class RandomWorker {
     ++finished_;
     if (number > 0) ++finished_forks_;
     EXPECT_EQ(choice.finish->logits_hash, expected.logits_hash);
-    EXPECT_EQ(choice.finish->reason, FinishReason::kLength);
+    if (StoppedAsItMust(one.request, tokens, choice.finish->reason)) return;
     // A contiguous run is taken for the longest answer.
     const KvCacheOptions& cache = bench_.cache.options();
     const size_t most =
