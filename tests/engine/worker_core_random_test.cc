@@ -173,13 +173,13 @@ class RandomWorker {
     if (request.n > 1) request.sampling.temperature = Pick(4) == 0 ? 0.0f : 3.0f;
     request.sampling.seed = Pick(1000);
     request.sampling.ignore_eos = true;
+    if (Pick(6) == 0) request.sampling.repetition_penalty = 1.5f;
     if (Pick(4) == 0) {
       AddGeneratedParts(request);
     } else if (Pick(2) == 0) {
       request.sampling.stop_token_ids = {'a' + static_cast<TokenId>(Pick(26))};
       request.sampling.min_tokens = std::min(max_tokens, static_cast<int32_t>(Pick(3)));
     }
-    if (Pick(6) == 0) request.sampling.repetition_penalty = 1.5f;
     if (Pick(8) == 0) request.timeout_ms = 1 + Pick(10);
     if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
     generated_.push_back({request, bench_.Generate(request)});
