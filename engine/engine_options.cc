@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/str_cat.h"
-#include "engine/available_memory.h"
+#include "kernels/create_device.h"
 
 namespace baton {
 namespace {
@@ -36,16 +36,18 @@ absl::Status SettleContextLength(EngineOptions& options, int32_t models) {
                                            "; the model was made for at most ", models));
 }
 
-int64_t DefaultKvCacheMiB() {
-  const int64_t bytes = AvailableMemoryBytes();
-  if (bytes < 0) return kLargestDefaultMiB;
-  return std::clamp(bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
+int64_t DefaultKvCacheMiB(int64_t available_bytes) {
+  if (available_bytes < 0) return kLargestDefaultMiB;
+  return std::clamp(available_bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
 }
 
 void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add(
       "model", &options.model,
       "GGUF file of the Llama architecture; empty: the default model in the model directory");
+  settings.Add("device", &options.device,
+               StrCat("the device that computes: ", KnownDevices(),
+                      "; cpu-async runs steps on a thread beside the engine's"));
   settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
                "compute threads; 0: one for each CPU this process may use");
   settings.Add("instruction-set", &options.instruction_set,

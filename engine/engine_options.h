@@ -23,6 +23,7 @@ inline constexpr int32_t kMaxKvBlocks = 1 << 30;
 
 struct EngineOptions {
   std::string model;                     // path of a GGUF file; empty: the default model
+  std::string device = "cpu";            // kernels/create_device.h
   int32_t threads = 0;                   // 0: all CPUs this process may use
   std::string instruction_set = "auto";  // auto, plain, avx2, avx512
 
@@ -79,9 +80,9 @@ absl::Status SettleCacheOptions(EngineOptions& options);
 // routers count with the model's own.
 absl::Status SettleContextLength(EngineOptions& options, int32_t models);
 
-// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is available
-// (available_memory.h) if less.
-int64_t DefaultKvCacheMiB();
+// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is available if less
+// (DeviceMemory::available).
+int64_t DefaultKvCacheMiB(int64_t available_bytes);
 
 // Adds every user-facing field to `settings` under its command-line name.
 void RegisterSettings(EngineOptions& options, SettingList& settings);

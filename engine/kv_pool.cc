@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,35 +18,23 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// What the kernel reckons it could give without swapping; -1 when it does not say.
-int64_t AvailableMemoryBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  int64_t kib = 0;
-  while (file >> name >> kib) {
-    if (name == "MemAvailable:") return kib * 1024;
-    std::getline(file, unit);
-  }
-  return -1;
-}
-
 // Whether so many blocks more can be had at all.
-absl::Status CheckMemory(int64_t blocks, int64_t bytes_per_block) {
-  const int64_t available = AvailableMemoryBytes();
+absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes_per_block) {
+  const int64_t available = device.Memory().available;
   if (available < 0 || blocks <= available / bytes_per_block) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      StrCat(blocks, " blocks of KV need ", blocks * bytes_per_block / kMiB, " MiB, this host has ",
-             available / kMiB, " MiB available"));
+      StrCat(blocks, " blocks of KV need ", blocks * bytes_per_block / kMiB,
+             " MiB, the device has ", available / kMiB, " MiB available"));
 }
 
 // The largest number of blocks that the pool may come to have.
-absl::StatusOr<int64_t> MaxBlocks(const EngineOptions& options, int64_t blocks,
-                                  int64_t bytes_per_block) {
+absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& options,
+                                  int64_t blocks, int64_t bytes_per_block) {
   if (options.kv_cache_max_mib == 0) return blocks;
-  const int64_t memory_mib = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / kMiB;
-  if (options.kv_cache_max_mib > memory_mib) {
+  const int64_t total = device.Memory().total;
+  if (total >= 0 && options.kv_cache_max_mib > total / kMiB) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
-                                             ", this host has ", memory_mib, " MiB of memory"));
+                                             ", the device has ", total / kMiB, " MiB of memory"));
   }
   const int64_t most = options.kv_cache_max_mib * kMiB / bytes_per_block;
   if (most < blocks) {
@@ -71,10 +58,11 @@ absl::StatusOr<KvPool> KvPool::Create(const LlamaConfig& config, Device& device,
   ASSIGN_OR_RETURN(const KvLayout one, layout_of(1));
   int64_t blocks = options.kv_blocks;
   if (blocks == 0) {
-    if (options.kv_cache_mib == 0) options.kv_cache_mib = DefaultKvCacheMiB();
+    if (options.kv_cache_mib == 0)
+      options.kv_cache_mib = DefaultKvCacheMiB(device.Memory().available);
     blocks = std::max<int64_t>(1, options.kv_cache_mib * kMiB / one.bytes_per_block());
   }
-  ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(options, blocks, one.bytes_per_block()));
+  ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, one.bytes_per_block()));
   if (most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
         StrCat("the KV pool would have ", most, " blocks, at most ", kMaxKvBlocks));
@@ -82,15 +70,15 @@ absl::StatusOr<KvPool> KvPool::Create(const LlamaConfig& config, Device& device,
   options.kv_blocks = static_cast<int32_t>(blocks);
   ASSIGN_OR_RETURN(const KvLayout layout, layout_of(most + 1));
   if (options.kv_cache_max_mib > 0) return Reserve(layout, device, options);
-  RETURN_IF_ERROR(CheckMemory(most + 1, one.bytes_per_block()));
+  RETURN_IF_ERROR(CheckMemory(device, most + 1, one.bytes_per_block()));
   const auto bytes = static_cast<size_t>(layout.pool_bytes());
   if (options.transfer_shm) {
     absl::StatusOr<std::unique_ptr<DeviceBuffer>> shared = device.AllocateShared(bytes, "KV pool");
-    if (shared.ok()) return KvPool(layout, *std::move(shared), /*resizable=*/false);
+    if (shared.ok()) return KvPool(layout, device, *std::move(shared), /*resizable=*/false);
     if (!FallBackToTcp(shared.status(), options)) return shared.status();
   }
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> memory, device.Allocate(bytes, "KV pool"));
-  return KvPool(layout, std::move(memory), /*resizable=*/false);
+  return KvPool(layout, device, std::move(memory), /*resizable=*/false);
 }
 
 absl::StatusOr<KvPool> KvPool::Reserve(const KvLayout& layout, Device& device,
@@ -102,7 +90,7 @@ absl::StatusOr<KvPool> KvPool::Reserve(const KvLayout& layout, Device& device,
     memory = device.Reserve(bytes, "KV pool", /*shared=*/false);
   }
   RETURN_IF_ERROR(memory.status());
-  KvPool pool(layout, *std::move(memory), /*resizable=*/true);
+  KvPool pool(layout, device, *std::move(memory), /*resizable=*/true);
   RETURN_IF_ERROR(pool.Populate(0, options.kv_blocks));
   return pool;
 }
@@ -123,7 +111,7 @@ void KvPool::ForEachRange(int32_t begin, int32_t end, Do do_range) const {
 }
 
 absl::Status KvPool::Populate(int32_t begin, int32_t end) const {
-  RETURN_IF_ERROR(CheckMemory(end - begin, layout_.bytes_per_block()));
+  RETURN_IF_ERROR(CheckMemory(*device_, end - begin, layout_.bytes_per_block()));
   ForEachRange(begin, end, [&](int64_t offset, int64_t size) {
     memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
   });

@@ -30,7 +30,7 @@ class KvPool {
   KvPool() = default;
   // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
   // and FallBackToTcp allows it. InvalidArgument: too many blocks, or a largest size below the
-  // first or above the host's memory. ResourceExhausted: no memory.
+  // first or above the device's memory. ResourceExhausted: no memory. The device outlives the pool.
   static absl::StatusOr<KvPool> Create(const LlamaConfig& config, Device& device,
                                        EngineOptions& options);
 
@@ -39,7 +39,7 @@ class KvPool {
   int32_t max_blocks() const { return static_cast<int32_t>(layout_.num_blocks() - 1); }
   bool resizable() const { return resizable_; }
   // Before the cache grows to blocks [begin, end) more: ResourceExhausted, with both figures, when
-  // the host has less memory to give. What is in them stays. Any thread.
+  // the device has less memory to give. What is in them stays. Any thread.
   absl::Status Populate(int32_t begin, int32_t end) const;
   // Gives the memory of blocks [begin, end) back. REQUIRES: resizable; nobody reads or writes them.
   // Engine thread.
@@ -54,14 +54,16 @@ class KvPool {
   int64_t ResidentBytes() const;
 
  private:
-  KvPool(const KvLayout& layout, std::unique_ptr<DeviceBuffer> memory, bool resizable)
-      : layout_(layout), resizable_(resizable), memory_(std::move(memory)) {}
+  KvPool(const KvLayout& layout, const Device& device, std::unique_ptr<DeviceBuffer> memory,
+         bool resizable)
+      : layout_(layout), device_(&device), resizable_(resizable), memory_(std::move(memory)) {}
   static absl::StatusOr<KvPool> Reserve(const KvLayout& layout, Device& device,
                                         EngineOptions& options);
   template <typename Do>
   void ForEachRange(int32_t begin, int32_t end, Do do_range) const;
 
   KvLayout layout_;
+  const Device* device_ = nullptr;
   bool resizable_ = false;
   std::unique_ptr<DeviceBuffer> memory_;
 };

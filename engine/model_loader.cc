@@ -2,7 +2,6 @@
 
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -10,8 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/create_device.h"
 
 namespace baton {
 namespace {
@@ -21,21 +19,6 @@ constexpr char kDefaultModelFile[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 std::string EnvironmentOr(const char* name, const std::string& otherwise) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : otherwise;
-}
-
-// With nothing left to choose.
-absl::StatusOr<CpuDeviceOptions> ResolveDevice(const EngineOptions& options) {
-  CpuDeviceOptions device{.threads = options.threads};
-  if (device.threads == 0) device.threads = std::min(UsableProcessors(), kMaxEngineThreads);
-  if (options.instruction_set == "auto") return device;
-  for (const InstructionSet set :
-       {InstructionSet::kPlain, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (InstructionSetName(set) != options.instruction_set) continue;
-    device.instruction_set = set;
-    return device;
-  }
-  return absl::InvalidArgumentError(StrCat("instruction-set is \"", options.instruction_set,
-                                           "\", must be auto, plain, avx2 or avx512"));
 }
 
 absl::StatusOr<std::optional<TokenId>> ReadTokenId(const GgufFile& file, std::string_view key,
@@ -138,10 +121,13 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
       model.info, ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model));
   model.info.fingerprint = ModelFingerprint(*file);
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
-  ASSIGN_OR_RETURN(const CpuDeviceOptions device, ResolveDevice(options));
+  DeviceOptions device{.name = options.device,
+                       .threads = options.threads,
+                       .instruction_set = options.instruction_set};
+  RETURN_IF_ERROR(SettleDeviceOptions(device));
   model.threads = device.threads;
-  model.instruction_set = std::string(InstructionSetName(device.instruction_set));
-  ASSIGN_OR_RETURN(model.device, CreateCpuDevice(device));
+  model.instruction_set = device.instruction_set;
+  ASSIGN_OR_RETURN(model.device, CreateDevice(device));
   ASSIGN_OR_RETURN(model.weights,
                    LlamaWeights::Load(*file, model.info.config, *model.device, nullptr));
   return model;

@@ -41,7 +41,7 @@ struct LoadedModel {
   // For people.
   std::string Description(int32_t context_length) const;
 };
-// Reads the settings `model`, `threads` and `instruction_set`.
+// Reads the settings `model`, `device`, `threads` and `instruction_set`.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 
 // Opens `path` (empty: the default model). NotFound says how to fetch the default model.

@@ -5,8 +5,14 @@
 // list on the CPU. Nothing in a graph depends on a host value of the step: what changes lives in
 // device buffers.
 //
-// Thread safety: Device is safe from any thread. A Stream and its graphs belong to one thread at a
-// time.
+// A device runs ops in one of two ways. An inline device (`asynchronous()` is false) runs each
+// inside the call that enqueues it: its events are always done, and its streams never have anything
+// to wait for. The defaults below are those of an inline device. An asynchronous device runs them
+// later, on a thread or a processor of its own: what an op or a copy reads must stay as it is until
+// it has run, which events tell.
+//
+// Thread safety: Device and Event are safe from any thread. A Stream and its graphs belong to one
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -51,6 +57,26 @@ class OpGraph {
   virtual size_t op_count() const = 0;
 };
 
+// A point in a stream's work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Whether everything that was enqueued before the last Record has run; true before the first one.
+  // What the work wrote is visible then. Never blocks.
+  virtual bool Done() const { return true; }
+  // Returns when Done is true.
+  virtual void Wait() const {}
+};
+
+// How many rows an op still has to compute, asked as late as the backend can: on a CPU when the op
+// runs, on the thread that runs it; on a GPU when it is enqueued.
+class RowLimit {
+ public:
+  virtual ~RowLimit() = default;
+  // Rows from the first on; 0: none. Never rises.
+  virtual int64_t Rows() = 0;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -65,10 +91,32 @@ class Stream {
   virtual void LaunchUntil(const OpGraph& graph, const std::function<bool()>& /*stop*/) {
     Launch(graph);
   }
-  // Copies bytes between host or device memory, in stream order.
+  // Copies bytes between host or device memory, in stream order. Host memory should be staging
+  // memory (Device::AllocateStaging) and must stay valid and unchanged until the copy has run.
   virtual void Copy(void* destination, const void* source, size_t bytes) = 0;
   // Waits until everything enqueued has run.
   virtual void Synchronize() = 0;
+
+  // `event` is of this device; it is done when everything enqueued before has run. An earlier
+  // record of it counts no more. REQUIRES: not capturing.
+  virtual void Record(Event& /*event*/) {}
+  // Calls `function` in stream order, on the thread that runs the stream's ops. It must neither
+  // wait nor touch the stream. REQUIRES: not capturing.
+  virtual void Call(std::function<void()> function) { function(); }
+
+  // Ops that are enqueued from now on compute no more rows than `limit` says (tokens, rows or draws
+  // of their arguments). Null: all. It must stay valid until they have run. Copies, graphs and
+  // ops that are captured have no limit.
+  void LimitRows(RowLimit* limit) { row_limit_ = limit; }
+  RowLimit* row_limit() const { return row_limit_; }
+
+ private:
+  RowLimit* row_limit_ = nullptr;
+};
+
+struct DeviceMemory {
+  int64_t total = -1;      // bytes; -1: unknown
+  int64_t available = -1;  // that allocations can still get
 };
 
 class Device {
@@ -91,9 +139,19 @@ class Device {
                                                                 bool /*shared*/) {
     return absl::UnimplementedError("this device has no memory that grows and shrinks");
   }
+  // Host memory for the ends of copies: pinned where the device copies with DMA.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateStaging(size_t bytes,
+                                                                        std::string_view purpose) {
+    return Allocate(bytes, purpose);
+  }
   // Bytes of all living buffers.
   virtual size_t allocated_bytes() const = 0;
+  // How much memory the device has, and may give to this process.
+  virtual DeviceMemory Memory() const { return {}; }
+  // Whether ops run outside the calls that enqueue them.
+  virtual bool asynchronous() const { return false; }
   virtual std::unique_ptr<Stream> CreateStream() = 0;
+  virtual std::unique_ptr<Event> CreateEvent() { return std::make_unique<Event>(); }
   virtual const Ops& ops() const = 0;
 };
 

@@ -20,6 +20,7 @@
 #include "common/kv_type.h"
 #include "kernels/device.h"
 #include "kernels/numerics.h"
+#include "kernels/row_draw.h"
 
 namespace baton {
 
@@ -214,6 +215,28 @@ struct GatherRowsArgs {
   int64_t cols = 0;
 };
 
+// Draws tokens from rows of logits: NUMERICS §9 without penalties.
+struct SampleArgs {
+  const float* logits = nullptr;   // [*, vocabulary]
+  int64_t vocabulary = 0;          // at most 2^19
+  const RowDraw* draws = nullptr;  // [count]; several may name one row
+  // Additions of draw i: [first_addition[i], first_addition[i + 1]), any order, one token may come
+  // twice. The row itself stays as it is.
+  const LogitAddition* additions = nullptr;
+  const int32_t* first_addition = nullptr;  // [count + 1]; null: no draw has any
+  TokenId* tokens = nullptr;                // [count] a token, or a code of kernels/row_draw.h
+  int64_t count = 0;
+};
+
+// Feeds tokens that an earlier Sample drew: token_ids[t] = drawn[source[t]] where source[t] >= 0. A
+// code in `drawn` becomes token 0: the caller drops the row when it reads the code.
+struct FeedDrawnTokensArgs {
+  const TokenId* drawn = nullptr;
+  const int32_t* source = nullptr;  // [tokens]; negative: token_ids[t] stays
+  int32_t* token_ids = nullptr;     // [tokens]
+  int64_t tokens = 0;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -238,6 +261,8 @@ class Ops {
   // elsewhere (attention).
   virtual void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
                         const Activations& out) const = 0;
+  virtual void Sample(Stream& stream, const SampleArgs& args) const = 0;
+  virtual void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const = 0;
 };
 
 }  // namespace baton

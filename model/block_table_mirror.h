@@ -14,6 +14,7 @@
 
 #include "common/strong_int.h"
 #include "kernels/device.h"
+#include "model/staging_slot.h"
 
 namespace baton {
 
@@ -24,7 +25,8 @@ class BlockTableMirror {
 
   // Entries behind the end of `table` keep what they were: nothing reads them.
   void SetRow(int32_t row, std::span<const BlockId> table);
-  void Upload(Stream& stream);
+  // Enqueues the copies, out of `slot`. REQUIRES: the slot has room for the rows that were set.
+  void Upload(Stream& stream, StagingSlot& slot);
 
   int64_t stride() const { return stride_; }
   int64_t uploaded_entries() const { return uploaded_entries_; }  // since creation

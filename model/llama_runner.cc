@@ -42,9 +42,12 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
       weights_(weights),
       layout_(layout),
       pool_(pool),
+      device_(device),
       ops_(device.ops()),
       options_(options),
+      draws_(device),
       stream_(device.CreateStream()) {
+  for (auto& step : steps_) step = std::make_unique<SubmittedStep>(device, config.layers);
   StepLimits& limits = options_.limits;
   if (options_.graph_buckets.empty()) {
     options_.graph_buckets = DefaultBuckets(limits.max_sequences);
@@ -71,7 +74,7 @@ void LlamaRunner::Norm(const float* x, const float* weight, const FusedWeight& r
   ops_.RmsNorm(*stream_, {.x = x,
                           .weight = weight,
                           .epsilon = config_.norm_epsilon,
-                          .tokens = rows.Count(),
+                          .tokens = rows.most(),
                           .cols = config_.hidden,
                           .out = FormsFor(reader, out)});
 }
@@ -83,7 +86,7 @@ void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, floa
                            .weight = part.matrix,
                            .out = out + part.column,
                            .out_stride = weight.rows,
-                           .tokens = rows.Count(),
+                           .tokens = rows.most(),
                            .accumulate = accumulate});
   }
 }
@@ -104,7 +107,7 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
                        .sines = b.sines,
                        .half = half,
                        .neighbours = true,
-                       .tokens = tokens.Count()});
+                       .tokens = tokens.most()});
   ops_.KvWrite(*stream_, {.k = k,
                           .v = v,
                           .stride = stride,
@@ -112,7 +115,7 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
                           .head_dim = head_dim,
                           .slot_mapping = b.slot_mapping,
                           .kv = kv,
-                          .tokens = tokens.Count()});
+                          .tokens = tokens.most()});
 }
 
 void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
@@ -132,7 +135,7 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
                                  .block_tables = options_.paged ? b.block_tables : nullptr,
                                  .table_stride = b.table_stride,
                                  .first_block = b.first_block,
-                                 .tokens = tokens.Count()});
+                                 .tokens = tokens.most()});
 }
 
 void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) {
@@ -143,33 +146,33 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) 
                                             .weight = layer.gate_up.parts.front().matrix,
                                             .out = b.gate_up,
                                             .out_stride = layer.gate_up.rows,
-                                            .tokens = tokens.Count()},
+                                            .tokens = tokens.most()},
                                 .out = activated});
     return;
   }
   Multiply(b.normalized, layer.gate_up, b.gate_up, tokens, false);
   ops_.SiluMul(*stream_, {.gate_up = b.gate_up,
-                          .tokens = tokens.Count(),
+                          .tokens = tokens.most(),
                           .cols = config_.feed_forward,
                           .out = activated});
 }
 
-void LlamaRunner::EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten& kv_written) {
+void LlamaRunner::EnqueueLayer(int32_t index, StepRows& tokens, SubmittedStep* step) {
   StepBuffers& b = *buffers_;
   const LlamaLayerWeights& layer = weights_.layers()[index];
   const KvLayerView kv = LayerView(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
   EnqueueKvWrite(kv, tokens);
-  if (kv_written && tokens.Count() > 0) {
-    stream_->Synchronize();
-    kv_written(index + 1, tokens.chunks());
+  if (step != nullptr) {
+    step->RecordLayer(*stream_, waker_);
+    if (!device_.asynchronous()) step->TellLayers();
   }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
     Activations quantized = b.attention;
     quantized.f32 = nullptr;
-    ops_.Quantize(*stream_, b.attention.f32, tokens.Count(),
+    ops_.Quantize(*stream_, b.attention.f32, tokens.most(),
                   int64_t{config_.query_heads} * config_.head_dim, quantized);
   }
   Multiply(b.attention, layer.attention_output, b.hidden, tokens, true);
@@ -183,28 +186,29 @@ void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
   ops_.GatherRows(*stream_, {.x = b.hidden,
                              .indices = b.logit_indices,
                              .out = b.last_hidden,
-                             .rows = logit_rows.Count(),
+                             .rows = logit_rows.most(),
                              .cols = config_.hidden});
   Norm(b.last_hidden, weights_.output_norm(), weights_.output(), b.last_normalized, logit_rows);
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-void LlamaRunner::Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written) {
+void LlamaRunner::Enqueue(StepRows& tokens, StepRows& logit_rows, SubmittedStep* step) {
   StepBuffers& b = *buffers_;
+  stream_->LimitRows(&tokens);
   ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
                               .token_ids = b.token_ids,
                               .out = b.hidden,
-                              .tokens = tokens.Count()});
+                              .tokens = tokens.most()});
   ops_.RotaryTable(*stream_, {.positions = b.positions,
                               .frequencies = b.rope_frequencies,
                               .cosines = b.cosines,
                               .sines = b.sines,
-                              .tokens = tokens.Count(),
+                              .tokens = tokens.most(),
                               .half = static_cast<int64_t>(config_.rope_frequencies.size())});
-  for (int32_t i = 0; i < config_.layers && tokens.Count() > 0; ++i) {
-    EnqueueLayer(i, tokens, kv_written);
-  }
-  if (logit_rows.Count() > 0) EnqueueLogits(logit_rows);
+  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, tokens, step);
+  stream_->LimitRows(&logit_rows);
+  if (logit_rows.most() > 0) EnqueueLogits(logit_rows);
+  stream_->LimitRows(nullptr);
 }
 
 int32_t LlamaRunner::Bucket(int32_t rows) const {
@@ -216,14 +220,36 @@ int32_t LlamaRunner::Bucket(int32_t rows) const {
 const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   std::unique_ptr<OpGraph>& graph = graphs_[bucket];
   if (graph == nullptr) {
+    StepRows rows = StepRows::Fixed(bucket);
     stream_->BeginCapture();
-    Enqueue(StepRows::Fixed(bucket), StepRows::Fixed(bucket), nullptr);
+    Enqueue(rows, rows, nullptr);
     graph = stream_->EndCapture();
   }
   return *graph;
 }
 
-absl::Status LlamaRunner::Run(const StepInput& input) {
+int32_t LlamaRunner::max_in_flight() const { return device_.asynchronous() ? kStepSlots : 1; }
+
+absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
+  CHECK_LT(last_.value() - collected_.value(), max_in_flight()) << "steps are uncollected";
+  const StepId id(last_.value() + 1);
+  const int slot = SlotOf(id);
+  if (absl::Status enqueued = UploadAndEnqueue(input, id, slot); !enqueued.ok()) {
+    stream_->Synchronize();  // the slot is free again
+    return enqueued;
+  }
+  last_ = id;
+  SubmittedStep& step = *steps_[slot];
+  draws_.Sample(buffers_->logits, config_.vocabulary, slot, step.draws(), *stream_);
+  if (device_.asynchronous()) {
+    kept_[slot] =
+        kept_logits_[slot].Keep(input, buffers_->logits, config_.vocabulary, device_, *stream_);
+  }
+  step.RecordEnd(*stream_, waker_);
+  return id;
+}
+
+absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, int slot) {
   int32_t tokens = 0;
   int32_t logit_rows = 0;
   bool decode = true;
@@ -231,25 +257,61 @@ absl::Status LlamaRunner::Run(const StepInput& input) {
     tokens += static_cast<int32_t>(chunk.tokens.size());
     logit_rows += chunk.logit_rows;
     decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1;
+    CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
+        << "a token of a step that is not the one before";
   }
   CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
   const int32_t bucket = decode && options_.graph ? Bucket(tokens) : 0;
-  const auto abandoned = [&input] { return input.wanted && input.wanted() == 0; };
+  SubmittedStep& step = *steps_[slot];
+  step.Begin(id, input);
   if (bucket > 0) {
     // Blocks were allocated before; tables and lengths go to their fixed places, then the graph
     // runs.
-    buffers_->Upload(input, bucket, bucket, *stream_);
-    stream_->LaunchUntil(GraphFor(bucket), abandoned);
+    buffers_->Upload(input, bucket, bucket, *stream_, slot);
+    RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
+    stream_->LaunchUntil(GraphFor(bucket), step.Unwanted());
     ++graph_replays_;
   } else {
-    buffers_->Upload(input, tokens, logit_rows, *stream_);
-    Enqueue(StepRows::Tokens(input), StepRows::Logits(input), input.kv_written);
+    buffers_->Upload(input, tokens, logit_rows, *stream_, slot);
+    RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
+    Enqueue(step.tokens(), step.logits(), &step);
     ++eager_steps_;
   }
-  stream_->Synchronize();
-  return abandoned() ? absl::CancelledError("the step was abandoned") : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> LlamaRunner::Collect(StepId id) {
+  CHECK(last_ != collected_ && id.value() == collected_.value() + 1)
+      << "step " << id << " is not the oldest uncollected one";
+  const int slot = SlotOf(id);
+  SubmittedStep& step = *steps_[slot];
+  step.Wait();
+  step.TellLayers();
+  collected_ = id;
+  RETURN_IF_ERROR(kept_[slot]);
+  if (step.abandoned()) return absl::CancelledError("the step was abandoned");
+  return StepResult{.drawn = draws_.Drawn(slot, [&](int32_t row) { return LogitsIn(slot, row); })};
+}
+
+bool LlamaRunner::Done(StepId id) const { return steps_[SlotOf(id)]->Done(); }
+
+void LlamaRunner::Poll() {
+  if (last_ != collected_) steps_[SlotOf(StepId(collected_.value() + 1))]->TellLayers();
+}
+
+std::span<const float> LlamaRunner::Logits(StepId id, int32_t row) const {
+  const std::span<const float> logits = LogitsIn(SlotOf(id), row);
+  CHECK(id == collected_ && !logits.empty())
+      << "row " << row << " of step " << id << " was not kept";
+  return logits;
+}
+
+std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
+  if (device_.asynchronous()) return kept_logits_[slot].Row(row);
+  return {buffers_->logits + int64_t{row} * config_.vocabulary,
+          static_cast<size_t>(config_.vocabulary)};
 }
 
 // Leading slots of a piece are contiguous, scales and all.
@@ -264,13 +326,8 @@ absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
       }
     }
   }
-  stream_->Synchronize();
+  if (last_ == collected_) stream_->Synchronize();
   return absl::OkStatus();
-}
-
-std::span<const float> LlamaRunner::LogitsOf(int32_t row) const {
-  return {buffers_->logits + int64_t{row} * config_.vocabulary,
-          static_cast<size_t>(config_.vocabulary)};
 }
 
 }  // namespace baton

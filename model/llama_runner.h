@@ -7,12 +7,17 @@
 // bucket and it replays the graph captured for that bucket (graph key: bucket, query length 1).
 // Other steps are enqueued eagerly. Both give the same bits.
 //
-// Between two ops a step looks whether somebody still wants it: it stops when nobody does, and when
-// it is enqueued eagerly, it goes on without the rows of last chunks that nobody wants.
+// Between two ops a step looks whether it is still wanted: it stops when no chunk is, and when it
+// is enqueued eagerly, it goes on without the rows of last chunks that are not.
+//
+// An asynchronous device has two steps in flight. What they need at the same time is there twice
+// (slots): the host's side of uploads and results, and the SubmittedStep. Buffers on the device are
+// there once, because the stream runs one step after the other; so are the graphs, which name them.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,11 +29,14 @@
 #include "cache/kv_cache_spec.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
-#include "model/inline_runner.h"
+#include "model/draw_buffers.h"
+#include "model/kept_logits.h"
 #include "model/llama_config.h"
 #include "model/llama_weights.h"
+#include "model/model_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
+#include "model/submitted_step.h"
 
 namespace baton {
 
@@ -39,7 +47,7 @@ struct LlamaRunnerOptions {
   std::vector<int32_t> graph_buckets;  // rising batch sizes; empty: 1–8, then multiples of 4
 };
 
-class LlamaRunner final : public InlineRunner {
+class LlamaRunner final : public ModelRunner {
  public:
   // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block. Everything
   // outlives the runner.
@@ -49,25 +57,32 @@ class LlamaRunner final : public InlineRunner {
                                                              std::byte* pool, Device& device,
                                                              const LlamaRunnerOptions& options);
 
+  int32_t max_in_flight() const override;
+  absl::StatusOr<StepId> Submit(const StepInput& input) override;
+  absl::StatusOr<StepResult> Collect(StepId id) override;
+  bool Done(StepId id) const override;
+  void Poll() override;
+  void set_waker(std::function<void()> waker) override { waker_ = std::move(waker); }
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
+  std::span<const float> Logits(StepId id, int32_t row) const override;
 
   int64_t graph_replays() const { return graph_replays_; }
   int64_t eager_steps() const { return eager_steps_; }
   const BlockTableMirror& tables() const { return buffers_->tables(); }
 
- protected:
-  absl::Status Run(const StepInput& input) override;
-  std::span<const float> LogitsOf(int32_t row) const override;
-
  private:
   LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
               std::byte* pool, Device& device, const LlamaRunnerOptions& options);
 
-  using KvWritten = std::function<void(int32_t layers, int32_t chunks)>;
+  static int SlotOf(StepId id) { return static_cast<int>(id.value() % kStepSlots); }
+  absl::Status UploadAndEnqueue(const StepInput& input, StepId id, int slot);
+  // Row `row` of the logits of the step in `slot`; empty: they are gone.
+  std::span<const float> LogitsIn(int slot, int32_t row) const;
 
-  // Every op asks anew how many rows there are left; of none it computes nothing.
-  void Enqueue(StepRows tokens, StepRows logit_rows, const KvWritten& kv_written);
-  void EnqueueLayer(int32_t index, StepRows& tokens, const KvWritten& kv_written);
+  // Every op asks anew, as it runs, how many rows there are left; of none it computes nothing.
+  // `step` is null while capturing.
+  void Enqueue(StepRows& tokens, StepRows& logit_rows, SubmittedStep* step);
+  void EnqueueLayer(int32_t index, StepRows& tokens, SubmittedStep* step);
   void EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens);
   void EnqueueAttention(const KvLayerView& kv, StepRows& tokens);
   void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
@@ -84,11 +99,19 @@ class LlamaRunner final : public InlineRunner {
   const LlamaWeights& weights_;
   const KvLayout layout_;
   std::byte* const pool_;
+  Device& device_;
   const Ops& ops_;
   LlamaRunnerOptions options_;
   std::unique_ptr<StepBuffers> buffers_;
-  std::unique_ptr<Stream> stream_;
+  DrawBuffers draws_;
+  std::array<std::unique_ptr<SubmittedStep>, kStepSlots> steps_;
+  std::array<KeptLogits, kStepSlots> kept_logits_;
+  std::array<absl::Status, kStepSlots> kept_;  // whether there was memory for them
   std::map<int32_t, std::unique_ptr<OpGraph>> graphs_;
+  std::function<void()> waker_;
+  StepId last_{0};  // submitted
+  StepId collected_{0};
+  std::unique_ptr<Stream> stream_;  // last: it ends before what its ops use
   int64_t graph_replays_ = 0;
   int64_t eager_steps_ = 0;
 };

@@ -7,7 +7,9 @@
 // log-softmax of the logits as they came, before any of these steps.
 //
 // The result is a function of the arguments alone, bit for bit the same on every machine: weights
-// are integers (softmax_weight.h), the draw is a hash of (seed, sample, position) (philox.h).
+// are integers (kernels/softmax_weight.h), the draw is a hash of (seed, sample, position)
+// (kernels/philox.h). The draw itself is kernels/token_drawer.h, which the Sample op of the CPU
+// uses too: so both choose the same token.
 //
 // Thread safety: a Sampler holds scratch memory; one thread at a time.
 #pragma once
@@ -21,7 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/strong_int.h"
-#include "model/philox.h"
+#include "kernels/philox.h"
+#include "kernels/row_draw.h"
+#include "kernels/token_drawer.h"
 #include "model/sampler_state.h"
 #include "model/sampling_params.h"
 #include "model/token_draw.h"
@@ -41,6 +45,11 @@ struct SampleResult {
   bool operator==(const SampleResult&) const = default;
 };
 
+DrawRule DrawRuleOf(const SamplingParams& params);
+// Internal: why a draw from `logits` yielded the code kDrawNotANumber, with the token and its
+// logit, or kDrawNothingAllowed.
+absl::Status DrawError(TokenId code, std::span<const float> logits);
+
 class Sampler {
  public:
   // `end_tokens`: the model's own, held back by min_tokens.
@@ -59,50 +68,19 @@ class Sampler {
                                         int32_t count);
 
  private:
-  struct Candidate {
-    float logit;
-    TokenId token;
-  };
-  // Softmax of (logit - best_logit) * scale, a power of two.
-  struct Distribution {
-    float best_logit;
-    double scale;
-    uint64_t total;  // weight of the tokens that top_p counts
-  };
-
-  static bool Outranks(const Candidate& a, const Candidate& b);
-  static absl::StatusOr<Candidate> FindBest(std::span<const float> logits);
+  absl::StatusOr<RankedToken> FindBest(std::span<const float> logits);
   absl::StatusOr<std::span<const float>> Adjust(std::span<const float> logits,
                                                 const SamplingParams& params,
                                                 const SamplerState& state);
   absl::StatusOr<std::span<const float>> Add(std::span<const float> logits,
                                              std::span<const LogitAddition> additions);
-  // By temperature, top_k, top_p and min_p of `draw`. `best` outranks all other `logits`.
-  TokenId DrawFrom(std::span<const float> logits, const TokenDraw& draw, const Candidate& best);
   void FillLogprobs(std::span<const float> logits, float best_logit, int32_t count,
                     SampleResult& result);
 
-  static double ExponentIn(const Distribution& all, float logit);
-  static uint64_t WeightIn(const Distribution& all, float logit);
-  static double LeastExponentOf(float top_p, std::span<const float> logits,
-                                const Distribution& all);
-  // Sets all.total and chunk_weights_ to sums over all tokens.
-  void SumWeights(std::span<const float> logits, Distribution& all);
-  // Fills candidates_ with the first `count` by rank, in no order.
-  void SelectTop(std::span<const float> logits, size_t count);
-  // Fills candidates_ with every token of at least this exponent, by id.
-  void SelectFrom(std::span<const float> logits, const Distribution& all, double least_exponent);
-  // Cuts candidates_ to the fewest by rank that hold this share of the total; by id.
-  void KeepTopP(const Distribution& all, float top_p);
-  TokenId DrawFromAll(std::span<const float> logits, const Distribution& all,
-                      uint64_t random) const;
-  TokenId DrawFromCandidates(const Distribution& all, uint64_t random) const;
-
   const std::vector<TokenId> end_tokens_;
+  TokenDrawer drawer_;
   std::vector<float> adjusted_;
-  std::vector<uint64_t> chunk_weights_;
-  std::vector<Candidate> candidates_;
-  std::vector<Candidate> ranked_;
+  std::vector<RankedToken> top_;
 };
 
 }  // namespace baton

@@ -50,6 +50,7 @@ size_t LayOut(StepBuffers& b, const LlamaConfig& config, const StepLimits& limit
   arena.Take(b.block_tables, limits.max_sequences * b.table_stride);
   arena.Take(b.first_block, limits.max_sequences);
   arena.Take(b.logit_indices, limits.max_logit_rows);
+  b.input_bytes = arena.bytes();
   arena.Take(b.rope_frequencies, half);
   arena.Take(b.cosines, tokens * half);
   arena.Take(b.sines, tokens * half);
@@ -66,8 +67,9 @@ size_t LayOut(StepBuffers& b, const LlamaConfig& config, const StepLimits& limit
 }
 
 template <typename T>
-void CopyInput(Stream& stream, T* device, const std::vector<T>& host) {
-  if (!host.empty()) stream.Copy(device, host.data(), host.size() * sizeof(T));
+void CopyInput(Stream& stream, T* device, const std::vector<T>& host, StagingSlot& slot) {
+  const size_t bytes = host.size() * sizeof(T);
+  if (bytes > 0) stream.Copy(device, slot.Put(host.data(), bytes), bytes);
 }
 
 }  // namespace
@@ -84,6 +86,12 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const LlamaConf
   const size_t bytes = LayOut(*buffers, config, limits, nullptr);
   ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, "step buffers"));
   LayOut(*buffers, config, limits, buffers->memory_->data());
+  ASSIGN_OR_RETURN(buffers->staging_, device.AllocateStaging(kStepSlots * buffers->input_bytes,
+                                                             "step inputs on their way"));
+  for (int slot = 0; slot < kStepSlots; ++slot) {
+    buffers->slots_[slot] = StagingSlot(
+        {buffers->staging_->data() + slot * buffers->input_bytes, buffers->input_bytes});
+  }
   std::memcpy(buffers->rope_frequencies, config.rope_frequencies.data(),
               config.rope_frequencies.size() * sizeof(double));
   buffers->mirror_ = std::make_unique<BlockTableMirror>(buffers->block_tables, limits.max_sequences,
@@ -130,7 +138,10 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   host_.logit_indices.resize(logit_rows, 0);
 }
 
-void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream) {
+void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
+                         int slot_index) {
+  StagingSlot& slot = slots_[slot_index];
+  slot.Clear();
   host_.token_ids.clear();
   host_.positions.clear();
   host_.slot_mapping.clear();
@@ -142,14 +153,14 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     FillChunk(input.chunks[i], static_cast<int32_t>(i));
   }
   FillPadding(rows, logit_rows);
-  CopyInput(stream, token_ids, host_.token_ids);
-  CopyInput(stream, positions, host_.positions);
-  CopyInput(stream, slot_mapping, host_.slot_mapping);
-  CopyInput(stream, sequence_of_token, host_.sequence_of_token);
-  CopyInput(stream, visible, host_.visible);
-  CopyInput(stream, first_block, host_.first_block);
-  CopyInput(stream, logit_indices, host_.logit_indices);
-  mirror_->Upload(stream);
+  CopyInput(stream, token_ids, host_.token_ids, slot);
+  CopyInput(stream, positions, host_.positions, slot);
+  CopyInput(stream, slot_mapping, host_.slot_mapping, slot);
+  CopyInput(stream, sequence_of_token, host_.sequence_of_token, slot);
+  CopyInput(stream, visible, host_.visible, slot);
+  CopyInput(stream, first_block, host_.first_block, slot);
+  CopyInput(stream, logit_indices, host_.logit_indices, slot);
+  mirror_->Upload(stream, slot);
 }
 
 }  // namespace baton

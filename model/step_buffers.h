@@ -5,6 +5,7 @@
 // Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "model/block_table_mirror.h"
 #include "model/llama_config.h"
 #include "model/model_runner.h"
+#include "model/staging_slot.h"
 
 namespace baton {
 
@@ -33,10 +35,13 @@ class StepBuffers {
                                                              const StepLimits& limits,
                                                              Device& device);
 
-  // Fills the host side for `input`, padded to `rows` token rows and `logit_rows` logit rows, and
-  // enqueues the copies. A padded row writes its KV to the scratch block (nowhere once that is
-  // full), sees no slot, and yields logits that nobody reads.
-  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream);
+  // Fills a slot of the host side for `input`, padded to `rows` token rows and `logit_rows` logit
+  // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
+  // what steps do with it. REQUIRES: the step that last had `slot` is collected. A padded row
+  // writes its KV to the scratch block (nowhere once that is full), sees no slot, and yields logits
+  // that nobody reads.
+  void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
+              int slot = 0);
 
   // Inputs, on the device.
   int32_t* token_ids = nullptr;          // [tokens]
@@ -48,6 +53,7 @@ class StepBuffers {
   int32_t* first_block = nullptr;        // [sequences]
   int32_t* logit_indices = nullptr;      // [logit rows]
   int64_t table_stride = 0;
+  size_t input_bytes = 0;  // of all these
 
   // Work space, on the device.
   double* rope_frequencies = nullptr;  // [half]
@@ -81,6 +87,8 @@ class StepBuffers {
   void FillPadding(int32_t rows, int32_t logit_rows);
 
   std::unique_ptr<DeviceBuffer> memory_;
+  std::unique_ptr<DeviceBuffer> staging_;
+  std::array<StagingSlot, kStepSlots> slots_;
   std::unique_ptr<BlockTableMirror> mirror_;
   HostInputs host_;
   int32_t block_size_log2_ = 0;

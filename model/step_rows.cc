@@ -16,15 +16,21 @@ std::vector<int64_t> Ends(const StepInput& input, const RowsOf& rows_of) {
 
 }  // namespace
 
-StepRows StepRows::Tokens(const StepInput& input) {
+StepRows StepRows::Tokens(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(
       Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()); }),
-      &input.wanted);
+      &wanted);
 }
 
-StepRows StepRows::Logits(const StepInput& input) {
+StepRows StepRows::Logits(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(Ends(input, [](const StepChunk& chunk) { return int64_t{chunk.logit_rows}; }),
-                  &input.wanted);
+                  &wanted);
+}
+
+StepRows StepRows::Draws(const StepInput& input, const std::function<int32_t()>& wanted) {
+  return StepRows(
+      Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.draws.size()); }),
+      &wanted);
 }
 
 int64_t StepRows::Count() {

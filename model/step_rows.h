@@ -5,36 +5,47 @@
 // (StepInput::wanted). They only ever become fewer, so those that are left went through every op
 // before; and no row's result depends on how many there are (kernels/NUMERICS.md).
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: belongs to the thread that runs the step's ops, but for most().
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include "kernels/device.h"
 #include "model/model_runner.h"
 
 namespace baton {
 
-class StepRows {
+class StepRows final : public RowLimit {
  public:
-  // So many, whoever wants them: what a graph is captured with.
+  StepRows() = default;  // none
+  // So many, wanted or not: what a graph is captured with.
   static StepRows Fixed(int64_t rows) { return StepRows({rows}, nullptr); }
-  // The token rows of `input`, or its rows of logits. `input` outlives the result.
-  static StepRows Tokens(const StepInput& input);
-  static StepRows Logits(const StepInput& input);
+  // The token rows of `input`, its rows of logits, or its draws. `wanted`, which is input.wanted or
+  // a copy of it, outlives the result.
+  static StepRows Tokens(const StepInput& input, const std::function<int32_t()>& wanted);
+  static StepRows Logits(const StepInput& input, const std::function<int32_t()>& wanted);
+  static StepRows Draws(const StepInput& input, const std::function<int32_t()>& wanted);
+  static StepRows Tokens(const StepInput& input) { return Tokens(input, input.wanted); }
+  static StepRows Logits(const StepInput& input) { return Logits(input, input.wanted); }
 
+  // All of them, wanted or not.
+  int64_t most() const { return most_; }
   // Asks. 0: none is wanted any more.
   int64_t Count();
+  int64_t Rows() override { return Count(); }
   // Chunks that were left when Count last asked.
   int32_t chunks() const { return static_cast<int32_t>(ends_.size()); }
 
  private:
   StepRows(std::vector<int64_t> ends, const std::function<int32_t()>* wanted)
-      : ends_(std::move(ends)), wanted_(wanted) {}
+      : ends_(std::move(ends)), most_(ends_.empty() ? 0 : ends_.back()), wanted_(wanted) {}
 
   std::vector<int64_t> ends_;  // of each chunk that is left, rising
-  const std::function<int32_t()>* wanted_;
+  int64_t most_ = 0;
+  const std::function<int32_t()>* wanted_ = nullptr;
 };
 
 }  // namespace baton

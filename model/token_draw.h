@@ -10,16 +10,10 @@
 #include <span>
 
 #include "common/strong_int.h"
-#include "model/philox.h"
+#include "kernels/row_draw.h"
 #include "model/sampling_params.h"
 
 namespace baton {
-
-struct LogitAddition {
-  TokenId token = 0;
-  float value = 0;  // -infinity: the token is not drawn
-  bool operator==(const LogitAddition&) const = default;
-};
 
 // Fields mean what they mean in SamplingParams.
 struct TokenDraw {
@@ -30,6 +24,10 @@ struct TokenDraw {
   float min_p = 0.0f;
   DrawKey key;
   std::span<const LogitAddition> additions;  // added in this order, before the temperature
+
+  DrawRule rule() const {
+    return {.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+  }
 };
 
 inline TokenDraw DrawAs(const SamplingParams& params, const DrawKey& key) {

@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "kernels/cpu/available_memory.h"
+#include "kernels/cpu/cpu_event.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/huge_page_buffer.h"
@@ -15,8 +17,6 @@
 
 namespace baton {
 namespace {
-
-constexpr int kMaxThreads = 256;
 
 int SharedFd(const HugePageBuffer&) { return -1; }
 int SharedFd(const SharedPageBuffer& buffer) { return buffer.fd(); }
@@ -54,13 +54,14 @@ class CpuDeviceBuffer final : public DeviceBuffer {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, InstructionSet set)
-      : set_(set), pool_(threads), ops_(KernelsFor(set), pool_) {}
+  CpuDevice(int threads, InstructionSet set, bool asynchronous)
+      : set_(set), asynchronous_(asynchronous), pool_(threads), ops_(KernelsFor(set), pool_) {}
 
   std::string Description() const override {
-    return absl::StrFormat("CPU, %s kernels, %d thread%s, transparent huge pages: %s",
-                           InstructionSetName(set_), pool_.threads(),
-                           pool_.threads() == 1 ? "" : "s", TransparentHugePageMode());
+    return absl::StrFormat("CPU%s, %s kernels, %d thread%s, transparent huge pages: %s",
+                           asynchronous_ ? " (asynchronous)" : "", InstructionSetName(set_),
+                           pool_.threads(), pool_.threads() == 1 ? "" : "s",
+                           TransparentHugePageMode());
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(size_t bytes,
@@ -78,7 +79,18 @@ class CpuDevice final : public Device {
   }
 
   size_t allocated_bytes() const override { return allocated_bytes_->load(); }
-  std::unique_ptr<Stream> CreateStream() override { return std::make_unique<CpuStream>(pool_); }
+  DeviceMemory Memory() const override {
+    return {.total = TotalMemoryBytes(), .available = AvailableMemoryBytes()};
+  }
+  bool asynchronous() const override { return asynchronous_; }
+  std::unique_ptr<Stream> CreateStream() override {
+    return std::make_unique<CpuStream>(
+        pool_, asynchronous_ ? CpuStream::Runs::kOnItsThread : CpuStream::Runs::kInline);
+  }
+  std::unique_ptr<Event> CreateEvent() override {
+    if (!asynchronous_) return std::make_unique<Event>();
+    return std::make_unique<CpuEvent>();
+  }
   const Ops& ops() const override { return ops_; }
 
  private:
@@ -89,6 +101,7 @@ class CpuDevice final : public Device {
   }
 
   const InstructionSet set_;
+  const bool asynchronous_;
   ThreadPool pool_;
   const CpuOps ops_;
   std::shared_ptr<std::atomic<size_t>> allocated_bytes_ = std::make_shared<std::atomic<size_t>>(0);
@@ -97,9 +110,9 @@ class CpuDevice final : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxThreads) {
+  if (options.threads < 0 || options.threads > kMaxCpuThreads) {
     return absl::InvalidArgumentError(absl::StrFormat("threads is %d, it must be in 0 (all) to %d",
-                                                      options.threads, kMaxThreads));
+                                                      options.threads, kMaxCpuThreads));
   }
   if (!IsSupported(options.instruction_set)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -107,8 +120,8 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& 
         InstructionSetName(options.instruction_set), InstructionSetName(BestInstructionSet())));
   }
   const int threads =
-      options.threads == 0 ? std::min(UsableProcessors(), kMaxThreads) : options.threads;
-  return std::make_unique<CpuDevice>(threads, options.instruction_set);
+      options.threads == 0 ? std::min(UsableProcessors(), kMaxCpuThreads) : options.threads;
+  return std::make_unique<CpuDevice>(threads, options.instruction_set, options.asynchronous);
 }
 
 }  // namespace baton

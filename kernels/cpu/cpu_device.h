@@ -9,9 +9,12 @@
 
 namespace baton {
 
+inline constexpr int kMaxCpuThreads = 256;
+
 struct CpuDeviceOptions {
   int threads = 0;  // 1–256; 0: as many as the process may run on
   InstructionSet instruction_set = BestInstructionSet();
+  bool asynchronous = false;  // each stream runs on a thread of its own, which is one of `threads`
 };
 
 // InvalidArgument: threads out of range, or an instruction set that this processor lacks (named).

@@ -5,12 +5,31 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/exact_math.h"
 
 namespace baton {
 namespace {
 
-CpuStream& Cpu(Stream& stream) { return static_cast<CpuStream&>(stream); }
+// Enqueues run(stream, args), with args' count of rows cut to the stream's limit as it runs.
+// rows_of(args) is a reference to that count.
+template <typename Args, typename RowsOf, typename Run>
+void EnqueueRows(Stream& stream, const Args& args, const RowsOf& rows_of, const Run& run) {
+  auto& cpu = static_cast<CpuStream&>(stream);
+  RowLimit* const limit = cpu.capturing() ? nullptr : cpu.row_limit();
+  if (limit == nullptr) {
+    cpu.Enqueue([args, run](CpuStream& cpu) { run(cpu, args); });
+    return;
+  }
+  cpu.Enqueue([limited = args, rows_of, run, limit](CpuStream& cpu) mutable {
+    int64_t& rows = rows_of(limited);
+    rows = std::min(rows, limit->Rows());
+    run(cpu, limited);
+  });
+}
+
+// Of the arguments that have `tokens`.
+constexpr auto kTokens = [](auto& args) -> int64_t& { return args.tokens; };
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -147,76 +166,114 @@ void CpuOps::PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const s
 }
 
 void CpuOps::EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const {
-  Cpu(stream).Enqueue([args](CpuStream& cpu) {
+  EnqueueRows(stream, args, kTokens, [](CpuStream& cpu, const EmbedTokensArgs& args) {
     ForTokens(cpu.pool(), args.tokens, args.table.cols, kUnitElements,
               [&](int64_t begin, int64_t end) { EmbedRange(args, begin, end); });
   });
 }
 
 void CpuOps::RmsNorm(Stream& stream, const RmsNormArgs& args) const {
-  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
-    ForTokens(cpu.pool(), args.tokens, args.cols, kUnitElements,
-              [&](int64_t begin, int64_t end) { kernels.rms_norm(args, begin, end); });
-  });
+  EnqueueRows(stream, args, kTokens,
+              [&kernels = kernels_](CpuStream& cpu, const RmsNormArgs& args) {
+                ForTokens(cpu.pool(), args.tokens, args.cols, kUnitElements,
+                          [&](int64_t begin, int64_t end) { kernels.rms_norm(args, begin, end); });
+              });
 }
 
 void CpuOps::MatMul(Stream& stream, const MatMulArgs& args) const {
-  Cpu(stream).Enqueue(
-      [args, &kernels = kernels_](CpuStream& cpu) { RunMatMul(kernels, cpu.pool(), args); });
+  EnqueueRows(stream, args, kTokens, [&kernels = kernels_](CpuStream& cpu, const MatMulArgs& args) {
+    RunMatMul(kernels, cpu.pool(), args);
+  });
 }
 
 void CpuOps::RotaryTable(Stream& stream, const RotaryTableArgs& args) const {
-  Cpu(stream).Enqueue([args](CpuStream& cpu) {
+  EnqueueRows(stream, args, kTokens, [](CpuStream& cpu, const RotaryTableArgs& args) {
     ForTokens(cpu.pool(), args.tokens, args.half, kRotaryElements,
               [&](int64_t begin, int64_t end) { RotaryRange(args, begin, end); });
   });
 }
 
 void CpuOps::Rope(Stream& stream, const RopeArgs& args) const {
-  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
+  EnqueueRows(stream, args, kTokens, [&kernels = kernels_](CpuStream& cpu, const RopeArgs& args) {
     ForTokens(cpu.pool(), args.tokens, 2 * args.half * args.heads, kUnitElements,
               [&](int64_t begin, int64_t end) { kernels.rope(args, begin, end); });
   });
 }
 
 void CpuOps::KvWrite(Stream& stream, const KvWriteArgs& args) const {
-  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
-    ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
-              [&](int64_t begin, int64_t end) { kernels.kv_write(args, begin, end); });
-  });
+  EnqueueRows(stream, args, kTokens,
+              [&kernels = kernels_](CpuStream& cpu, const KvWriteArgs& args) {
+                ForTokens(cpu.pool(), args.tokens, 2 * args.kv_heads * args.head_dim, kUnitElements,
+                          [&](int64_t begin, int64_t end) { kernels.kv_write(args, begin, end); });
+              });
 }
 
 void CpuOps::PagedAttention(Stream& stream, const PagedAttentionArgs& args) const {
-  Cpu(stream).Enqueue([args, &kernels = kernels_](CpuStream& cpu) {
-    RunPagedAttention(kernels, cpu.pool(), cpu.attention_scratch(), args);
-  });
+  EnqueueRows(stream, args, kTokens,
+              [&kernels = kernels_](CpuStream& cpu, const PagedAttentionArgs& args) {
+                RunPagedAttention(kernels, cpu.pool(), cpu.attention_scratch(), args);
+              });
 }
 
 void CpuOps::SiluMul(Stream& stream, const SiluMulArgs& args) const {
-  Cpu(stream).Enqueue(
-      [args, &kernels = kernels_](CpuStream& cpu) { RunSiluMul(kernels, cpu.pool(), args); });
+  EnqueueRows(stream, args, kTokens,
+              [&kernels = kernels_](CpuStream& cpu, const SiluMulArgs& args) {
+                RunSiluMul(kernels, cpu.pool(), args);
+              });
 }
 
 void CpuOps::GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const {
-  Cpu(stream).Enqueue(
-      [args, &kernels = kernels_](CpuStream& cpu) { RunGatedMatMul(kernels, cpu.pool(), args); });
+  EnqueueRows(
+      stream, args, [](GatedMatMulArgs& args) -> int64_t& { return args.product.tokens; },
+      [&kernels = kernels_](CpuStream& cpu, const GatedMatMulArgs& args) {
+        RunGatedMatMul(kernels, cpu.pool(), args);
+      });
 }
 
 void CpuOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {
-  Cpu(stream).Enqueue([args](CpuStream& cpu) {
-    ForTokens(cpu.pool(), args.rows, args.cols, kUnitElements, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        std::copy_n(args.x + args.indices[row] * args.cols, args.cols, args.out + row * args.cols);
-      }
-    });
-  });
+  EnqueueRows(
+      stream, args, [](GatherRowsArgs& args) -> int64_t& { return args.rows; },
+      [](CpuStream& cpu, const GatherRowsArgs& args) {
+        ForTokens(cpu.pool(), args.rows, args.cols, kUnitElements, [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            std::copy_n(args.x + args.indices[row] * args.cols, args.cols,
+                        args.out + row * args.cols);
+          }
+        });
+      });
 }
 
 void CpuOps::Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
                       const Activations& out) const {
-  Cpu(stream).Enqueue([=, &kernels = kernels_](CpuStream& cpu) {
-    ForTokens(cpu.pool(), tokens, cols, kUnitElements,
-              [&](int64_t begin, int64_t end) { kernels.quantize(x, cols, out, begin, end); });
+  struct Args {
+    const float* x;
+    int64_t tokens;
+    int64_t cols;
+    Activations out;
+  };
+  EnqueueRows(stream, Args{x, tokens, cols, out}, kTokens,
+              [&kernels = kernels_](CpuStream& cpu, const Args& args) {
+                ForTokens(cpu.pool(), args.tokens, args.cols, kUnitElements,
+                          [&](int64_t begin, int64_t end) {
+                            kernels.quantize(args.x, args.cols, args.out, begin, end);
+                          });
+              });
+}
+
+void CpuOps::Sample(Stream& stream, const SampleArgs& args) const {
+  EnqueueRows(
+      stream, args, [](SampleArgs& args) -> int64_t& { return args.count; },
+      [](CpuStream& cpu, const SampleArgs& args) {
+        RunSample(cpu.pool(), cpu.sample_scratch(), args);
+      });
+}
+
+void CpuOps::FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const {
+  EnqueueRows(stream, args, kTokens, [](CpuStream&, const FeedDrawnTokensArgs& args) {
+    for (int64_t token = 0; token < args.tokens; ++token) {
+      const int32_t source = args.source[token];
+      if (source >= 0) args.token_ids[token] = std::max<TokenId>(args.drawn[source], 0);
+    }
   });
 }
 

@@ -34,6 +34,8 @@ class CpuOps final : public Ops {
   void GatherRows(Stream& stream, const GatherRowsArgs& args) const override;
   void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
                 const Activations& out) const override;
+  void Sample(Stream& stream, const SampleArgs& args) const override;
+  void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override;
 
  private:
   const CpuKernels& kernels_;

@@ -1,10 +1,12 @@
-// The CPU's stream: an op runs when it is enqueued, or is recorded while capturing.
+// The CPU's stream: an op runs when it is enqueued, or is recorded while capturing. The stream of
+// an asynchronous device runs ops on a thread of its own, in the order in which they were enqueued.
 //
 // A graph is the recorded list. Launching a graph while capturing records its ops: graphs nest. A
-// graph may be launched on any stream of its device.
+// graph may be launched on any stream of its device, and may be destroyed before it has run.
 //
-// Thread safety: a stream and its graphs belong to one thread at a time; streams of one device may
-// run at the same time (ThreadPool says who gets the workers). The device outlives its streams.
+// Thread safety: a stream and its graphs belong to one thread at a time, the one that enqueues;
+// streams of one device may run at the same time (ThreadPool says who gets the workers). The device
+// outlives its streams. Destroying a stream waits until everything enqueued has run.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,8 @@
 #include <vector>
 
 #include "kernels/cpu/paged_attention.h"
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/stream_thread.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
 
@@ -24,7 +28,10 @@ class CpuStream final : public Stream {
   // What an op does; it gets the stream that runs it. Owns copies of its arguments.
   using Operation = std::function<void(CpuStream&)>;
 
-  explicit CpuStream(ThreadPool& pool) : pool_(pool) {}
+  enum class Runs { kInline, kOnItsThread };
+  explicit CpuStream(ThreadPool& pool, Runs runs = Runs::kInline) : pool_(pool) {
+    if (runs == Runs::kOnItsThread) thread_ = std::make_unique<StreamThread>();
+  }
 
   void BeginCapture() override;
   std::unique_ptr<OpGraph> EndCapture() override;
@@ -32,13 +39,21 @@ class CpuStream final : public Stream {
   void Launch(const OpGraph& graph) override;
   void LaunchUntil(const OpGraph& graph, const std::function<bool()>& stop) override;
   void Copy(void* destination, const void* source, size_t bytes) override;
-  void Synchronize() override {}
+  void Synchronize() override {
+    if (thread_ != nullptr) thread_->Drain();
+  }
+  void Record(Event& event) override;
+  void Call(std::function<void()> function) override;
 
-  // Runs `operation` (a callable as Operation) now, without allocating, or records it.
+  // Runs `operation` (a callable as Operation) now, without allocating, or records it, or leaves it
+  // to the stream's thread.
   template <typename Callable>
   void Enqueue(Callable&& operation) {
     if (capturing_) {
       recorded_.emplace_back(std::forward<Callable>(operation));
+    } else if (thread_ != nullptr) {
+      thread_->Push(
+          [this, operation = std::forward<Callable>(operation)]() mutable { operation(*this); });
     } else {
       operation(*this);
     }
@@ -47,12 +62,15 @@ class CpuStream final : public Stream {
   // For operations that run on this stream.
   ThreadPool& pool() { return pool_; }
   AttentionScratch& attention_scratch() { return attention_scratch_; }
+  SampleScratch& sample_scratch() { return sample_scratch_; }
 
  private:
   ThreadPool& pool_;
   AttentionScratch attention_scratch_;
+  SampleScratch sample_scratch_;
   bool capturing_ = false;
   std::vector<Operation> recorded_;
+  std::unique_ptr<StreamThread> thread_;  // null: inline. Last: its tasks use the others.
 };
 
 }  // namespace baton

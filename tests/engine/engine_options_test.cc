@@ -38,8 +38,11 @@ TEST(EngineOptions, AContextIsAtMostTheModels) {
 }
 
 TEST(EngineOptions, TheDefaultPoolIsBetweenItsBounds) {
-  EXPECT_GE(DefaultKvCacheMiB(), 64);
-  EXPECT_LE(DefaultKvCacheMiB(), 1024);
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(DefaultKvCacheMiB(10 * kMiB), 64);
+  EXPECT_EQ(DefaultKvCacheMiB(2000 * kMiB), 500);
+  EXPECT_EQ(DefaultKvCacheMiB(100'000 * kMiB), 1024);
+  EXPECT_EQ(DefaultKvCacheMiB(-1), 1024) << "unknown";
 }
 
 TEST(EngineOptions, SettingsReachTheirFields) {

@@ -11,7 +11,7 @@ namespace baton {
 namespace {
 
 // Refuses shared memory, and leaves the rest to another device.
-class UnsharedDevice final : public Device {
+class UnsharedDevice : public Device {
  public:
   explicit UnsharedDevice(Device* device) : device_(device) {}
   std::string Description() const override { return device_->Description(); }
@@ -60,8 +60,30 @@ TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
     EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_NE(pool.status().message().find("536870913 blocks of KV need "), std::string::npos)
         << pool.status();
-    EXPECT_NE(pool.status().message().find("MiB, this host has "), std::string::npos);
+    EXPECT_NE(pool.status().message().find("MiB, the device has "), std::string::npos);
   }
+}
+
+// A device whose memory a control group limits, say.
+class SmallDevice final : public UnsharedDevice {
+ public:
+  using UnsharedDevice::UnsharedDevice;
+  DeviceMemory Memory() const override { return {.total = 8 << 20, .available = 4 << 20}; }
+};
+
+TEST_F(KvPoolTest, TheDeviceSaysHowMuchMemoryThereIs) {
+  SmallDevice device(model_.device.get());
+  options_.kv_blocks = 0;
+  options_.kv_cache_mib = 5;
+  EXPECT_EQ(KvPool::Create(model_.info.config, device, options_).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  options_.kv_cache_mib = 3;
+  EXPECT_TRUE(KvPool::Create(model_.info.config, device, options_).ok());
+  options_.kv_blocks = 0;
+  options_.kv_cache_max_mib = 9;
+  const absl::Status status = KvPool::Create(model_.info.config, device, options_).status();
+  EXPECT_EQ(status,
+            absl::InvalidArgumentError("kv-cache-max-mib is 9, the device has 8 MiB of memory"));
 }
 
 TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {

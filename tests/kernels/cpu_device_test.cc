@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
 #include <string>
 
@@ -37,6 +39,27 @@ TEST(CpuDevice, RefusesThreadCountsAndInstructionSetsByName) {
     EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(device.status().message()), HasSubstr("avx512"));
   }
+}
+
+TEST(CpuDevice, AnAsynchronousOneHasStreamsAndEventsThatRunBesideTheCaller) {
+  const auto device = CreateCpuDevice({.threads = 2, .asynchronous = true});
+  ASSERT_TRUE(device.ok());
+  EXPECT_TRUE((*device)->asynchronous());
+  const auto staging = *(*device)->AllocateStaging(64, "test");
+  const auto memory = *(*device)->Allocate(64, "test");
+  std::fill_n(staging->as<int>(), 16, 9);
+  const auto stream = (*device)->CreateStream();
+  const auto event = (*device)->CreateEvent();
+  std::atomic<bool> go{false};
+  stream->Call([&] { go.wait(false); });
+  stream->Copy(memory->data(), staging->data(), 64);
+  stream->Record(*event);
+  EXPECT_FALSE(event->Done());
+  EXPECT_EQ(memory->as<int>()[15], 0);
+  go = true;
+  go.notify_all();
+  event->Wait();
+  EXPECT_EQ(memory->as<int>()[15], 9);
 }
 
 TEST(CpuDevice, CountsWhatItAllocates) {

@@ -113,8 +113,9 @@ struct Step {
 };
 
 struct Backend {
-  explicit Backend(int threads, const CpuKernels& kernels = PlainKernels())
-      : pool(threads), ops(kernels, pool), stream(pool) {}
+  explicit Backend(int threads, const CpuKernels& kernels = PlainKernels(),
+                   CpuStream::Runs runs = CpuStream::Runs::kInline)
+      : pool(threads), ops(kernels, pool), stream(pool, runs) {}
   ThreadPool pool;
   CpuOps ops;
   CpuStream stream;
@@ -248,6 +249,87 @@ TEST(CpuOps, AGraphReplayedOnChangedBuffersEqualsEager) {
     ASSERT_EQ(graphed.result, eager.result) << "round " << round;
     ASSERT_EQ(graphed.pool, eager.pool);
   }
+}
+
+TEST(CpuOps, AStepHasTheSameBitsOnAStreamWithAThreadOfItsOwn) {
+  Backend inline_backend(2);
+  Backend asynchronous(2, PlainKernels(), CpuStream::Runs::kOnItsThread);
+  const Weights weights(inline_backend.ops, WeightFormat::kQ4_1);
+  Step expected(weights, 40), step(weights, 40);
+  for (int round = 0; round < 3; ++round) {  // each goes on from what the one before left
+    expected.Enqueue(inline_backend.ops, inline_backend.stream);
+    step.Enqueue(asynchronous.ops, asynchronous.stream);
+  }
+  asynchronous.stream.Synchronize();
+  EXPECT_EQ(step.result, expected.result);
+  EXPECT_EQ(step.pool, expected.pool);
+}
+
+// So many rows more at each op.
+class FewerRows final : public RowLimit {
+ public:
+  explicit FewerRows(std::vector<int64_t> rows) : rows_(std::move(rows)) {}
+  int64_t Rows() override { return rows_[std::min(asked_++, rows_.size() - 1)]; }
+  size_t asked() const { return asked_; }
+
+ private:
+  const std::vector<int64_t> rows_;
+  size_t asked_ = 0;
+};
+
+TEST(CpuOps, ALimitOfRowsIsAskedWhenAnOpRuns) {
+  for (const CpuStream::Runs runs : {CpuStream::Runs::kInline, CpuStream::Runs::kOnItsThread}) {
+    Backend backend(2, PlainKernels(), runs);
+    constexpr int64_t kRows = 6;
+    const std::vector<float> x(kRows * kCols, 1.0f);
+    const std::vector<int32_t> indices(kRows, 0);
+    std::vector<std::vector<float>> out(4, std::vector<float>(kRows * kCols, 7.0f));
+    FewerRows limit({100, 4, 0});
+    const auto gather = [&](int op) {
+      backend.ops.GatherRows(backend.stream, {.x = x.data(),
+                                              .indices = indices.data(),
+                                              .out = out[op].data(),
+                                              .rows = kRows,
+                                              .cols = kCols});
+    };
+    backend.stream.LimitRows(&limit);
+    for (int op = 0; op < 3; ++op) gather(op);
+    backend.stream.BeginCapture();
+    gather(3);
+    const auto graph = backend.stream.EndCapture();
+    backend.stream.LimitRows(nullptr);
+    backend.stream.Launch(*graph);
+    backend.stream.Synchronize();
+    EXPECT_EQ(limit.asked(), 3u);
+    const auto computed = [&](int op) {
+      return std::count(out[op].begin(), out[op].end(), 1.0f) / kCols;
+    };
+    EXPECT_EQ(computed(0), 6);
+    EXPECT_EQ(computed(1), 4);
+    EXPECT_EQ(out[1][4 * kCols], 7.0f) << "the first rows, not any";
+    EXPECT_EQ(computed(2), 0);
+    EXPECT_EQ(computed(3), 6) << "a captured op has no limit";
+  }
+}
+
+TEST(CpuOps, EveryOpTakesItsRowsFromTheLimit) {
+  Backend backend(2);
+  const Weights weights(backend.ops, WeightFormat::kQ4_1);
+  Step step(weights, 20);
+  FewerRows limit({0});
+  backend.stream.LimitRows(&limit);
+  step.Enqueue(backend.ops, backend.stream);
+  EXPECT_EQ(limit.asked(), 14u) << "all but the copy";
+  EXPECT_THAT(step.hidden, ::testing::Each(0));
+  EXPECT_THAT(step.pool, ::testing::Each(0xffff));
+  const RowDraw draw{.row = 0, .rule = {}, .key = {}};
+  TokenId token = 5;
+  backend.ops.Sample(backend.stream, {.logits = step.hidden.data(),
+                                      .vocabulary = kCols,
+                                      .draws = &draw,
+                                      .tokens = &token,
+                                      .count = 1});
+  EXPECT_EQ(token, 5);
 }
 
 TEST(CpuOps, EmbeddingsComeFromTheTableOrFromTheGivenRows) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
+
+#include "kernels/cpu/cpu_event.h"
 
 namespace baton {
 namespace {
@@ -96,6 +99,115 @@ TEST(CpuStream, CopiesReadTheirSourceWhenTheyRun) {
   stream.Launch(*graph);
   stream.Synchronize();
   EXPECT_EQ(destination, 2);
+}
+
+TEST(CpuStream, AnInlineStreamCallsAtOnceAndItsEventsAreDone) {
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  Event event;
+  stream.Record(event);
+  EXPECT_TRUE(event.Done());
+  bool called = false;
+  stream.Call([&] { called = true; });
+  EXPECT_TRUE(called);
+}
+
+// ---- on a thread of its own
+// -----------------------------------------------------------------------
+
+// Holds a stream's thread until it is let go.
+class Gate {
+ public:
+  void Open() {
+    open_.store(true);
+    open_.notify_all();
+  }
+  void Pass() const { open_.wait(false); }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+TEST(AsynchronousCpuStream, OpsCopiesCallsAndGraphsRunLaterAndInOrder) {
+  ThreadPool pool(2);
+  CpuStream stream(pool, CpuStream::Runs::kOnItsThread);
+  Gate gate;
+  std::vector<int> log;
+  int source = 7, destination = 0;
+  stream.BeginCapture();
+  stream.Enqueue([&](CpuStream&) { log.push_back(3); });
+  stream.Enqueue([&](CpuStream&) { log.push_back(destination); });
+  auto graph = stream.EndCapture();
+  stream.Call([&] { gate.Pass(); });
+  stream.Enqueue([&](CpuStream&) { log.push_back(1); });
+  stream.Call([&] { log.push_back(2); });
+  stream.Copy(&destination, &source, sizeof(int));
+  stream.Launch(*graph);
+  stream.LaunchUntil(*graph, [&] { return log.size() == 5; });
+  graph.reset();  // what is enqueued keeps it
+  EXPECT_TRUE(log.empty());
+  EXPECT_EQ(destination, 0);
+  gate.Open();
+  stream.Synchronize();
+  EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 7, 3}));
+}
+
+TEST(AsynchronousCpuStream, AnEventIsDoneWhenWhatCameBeforeHasRun) {
+  ThreadPool pool(1);
+  CpuStream stream(pool, CpuStream::Runs::kOnItsThread);
+  CpuEvent first, second;
+  Gate before_first, before_second;
+  int written = 0;
+  stream.Call([&] { before_first.Pass(); });
+  stream.Enqueue([&](CpuStream&) { written = 1; });
+  stream.Record(first);
+  stream.Call([&] { before_second.Pass(); });
+  stream.Enqueue([&](CpuStream&) { written = 2; });
+  stream.Record(second);
+  EXPECT_FALSE(first.Done());
+  before_first.Open();
+  first.Wait();
+  EXPECT_EQ(written, 1);
+  EXPECT_FALSE(second.Done());
+  before_second.Open();
+  second.Wait();
+  EXPECT_EQ(written, 2);
+}
+
+TEST(AsynchronousCpuStream, AStepIsDroppedBetweenTwoOpsByItsThread) {
+  ThreadPool pool(1);
+  CpuStream stream(pool, CpuStream::Runs::kOnItsThread);
+  Gate third_op;
+  std::atomic<int> ran{0};
+  std::atomic<bool> unwanted{false};
+  stream.BeginCapture();
+  for (int i = 0; i < 5; ++i) {
+    stream.Enqueue([&, i](CpuStream&) {
+      ran = i + 1;
+      ran.notify_all();
+      if (i == 2) third_op.Pass();
+    });
+  }
+  const auto graph = stream.EndCapture();
+  stream.LaunchUntil(*graph, [&] { return unwanted.load(); });
+  for (int seen = ran; seen < 3; seen = ran) ran.wait(seen);
+  unwanted = true;  // while the third op runs
+  third_op.Open();
+  stream.Synchronize();
+  EXPECT_EQ(ran, 3);
+}
+
+TEST(AsynchronousCpuStream, DestroyingItRunsWhatIsLeft) {
+  ThreadPool pool(2);
+  int ran = 0;
+  {
+    CpuStream stream(pool, CpuStream::Runs::kOnItsThread);
+    for (int i = 0; i < 100; ++i) {
+      stream.Enqueue(
+          [&](CpuStream& cpu) { cpu.pool().ParallelFor(1, [&](int64_t, int) { ++ran; }); });
+    }
+  }
+  EXPECT_EQ(ran, 100);
 }
 
 }  // namespace

@@ -17,26 +17,35 @@ std::vector<BlockId> Table(std::initializer_list<int32_t> ids) {
 
 struct Fixture {
   Fixture(int32_t rows, int64_t stride)
-      : device(rows * stride, 0), mirror(device.data(), rows, stride) {}
+      : device(rows * stride, 0),
+        memory(8 * rows * stride * sizeof(int32_t)),
+        slot(memory),
+        mirror(device.data(), rows, stride) {}
+  void Upload() {
+    slot.Clear();
+    mirror.Upload(stream, slot);
+  }
   ImmediateStream stream;
   std::vector<int32_t> device;
+  std::vector<std::byte> memory;
+  StagingSlot slot;
   BlockTableMirror mirror;
 };
 
 TEST(BlockTableMirror, UploadsWhatChangedAndNothingElse) {
   Fixture f(2, 4);
   f.mirror.SetRow(0, Table({7, 8}));
-  f.mirror.Upload(f.stream);
+  f.Upload();
   EXPECT_EQ(f.device, (std::vector<int32_t>{7, 8, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(f.mirror.uploads(), 1);
   EXPECT_EQ(f.mirror.uploaded_entries(), 2);
   f.mirror.SetRow(0, Table({7, 8, 9}));
-  f.mirror.Upload(f.stream);
+  f.Upload();
   EXPECT_EQ(f.device[2], 9);
   EXPECT_EQ(f.mirror.uploads(), 2);
   EXPECT_EQ(f.mirror.uploaded_entries(), 3);
   f.mirror.SetRow(0, Table({7, 8, 9}));
-  f.mirror.Upload(f.stream);
+  f.Upload();
   EXPECT_EQ(f.mirror.uploads(), 2);
 }
 
@@ -44,7 +53,7 @@ TEST(BlockTableMirror, AShorterTableLeavesWhatIsBehindIt) {
   Fixture f(1, 4);
   f.mirror.SetRow(0, Table({1, 2, 3}));
   f.mirror.SetRow(0, Table({1}));
-  f.mirror.Upload(f.stream);
+  f.Upload();
   EXPECT_EQ(f.device, (std::vector<int32_t>{1, 2, 3, 0}));
 }
 
@@ -54,7 +63,7 @@ TEST(BlockTableMirror, NearChangesTravelTogetherFarOnesAlone) {
   table[0] = table[50] = BlockId(5);  // 49 entries between
   table[500] = BlockId(6);
   f.mirror.SetRow(0, table);
-  f.mirror.Upload(f.stream);
+  f.Upload();
   EXPECT_EQ(f.mirror.uploads(), 2);
   EXPECT_EQ(f.mirror.uploaded_entries(), 51 + 1);
   EXPECT_EQ(f.device[50], 5);
@@ -64,7 +73,7 @@ TEST(BlockTableMirror, NearChangesTravelTogetherFarOnesAlone) {
 TEST(BlockTableMirror, RowsSideBySideAreOneCopy) {
   Fixture f(4, 8);
   for (int32_t row = 0; row < 4; ++row) f.mirror.SetRow(row, Table({row + 1, row + 2}));
-  f.mirror.Upload(f.stream);
+  f.Upload();
   EXPECT_EQ(f.mirror.uploads(), 1);
   for (int32_t row = 0; row < 4; ++row) EXPECT_EQ(f.device[row * 8 + 1], row + 2);
 }
@@ -84,7 +93,7 @@ TEST(BlockTableMirror, TheDeviceAlwaysHasWhatWasSet) {
         if (!table.empty()) table[random() % table.size()] = BlockId(random() % 100);
         f.mirror.SetRow(static_cast<int32_t>(&table - tables.data()), table);
       }
-      f.mirror.Upload(f.stream);
+      f.Upload();
       for (int32_t row = 0; row < kRows; ++row) {
         for (size_t i = 0; i < tables[row].size(); ++i) {
           ASSERT_EQ(f.device[row * kStride + i], tables[row][i].value());

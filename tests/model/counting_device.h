@@ -1,6 +1,8 @@
-// A device that counts the ops which are enqueued on it, and does what the one behind it does.
+// A device that counts the ops which are enqueued on it, and does what the one behind it does. It
+// asks limits of rows when an op is enqueued: count on inline devices only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,47 +27,70 @@ class CountingOps final : public Ops {
     ops_.PackMatrix(format, rows, cols, source, destination);
   }
   void EmbedTokens(Stream& stream, const EmbedTokensArgs& args) const override {
-    ops_.EmbedTokens(stream, Count(args, args.tokens));
+    EmbedTokensArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.EmbedTokens(stream, left); });
   }
   void RmsNorm(Stream& stream, const RmsNormArgs& args) const override {
-    ops_.RmsNorm(stream, Count(args, args.tokens));
+    RmsNormArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.RmsNorm(stream, left); });
   }
   void MatMul(Stream& stream, const MatMulArgs& args) const override {
-    ops_.MatMul(stream, Count(args, args.tokens));
+    MatMulArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.MatMul(stream, left); });
   }
   void RotaryTable(Stream& stream, const RotaryTableArgs& args) const override {
-    ops_.RotaryTable(stream, Count(args, args.tokens));
+    RotaryTableArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.RotaryTable(stream, left); });
   }
   void Rope(Stream& stream, const RopeArgs& args) const override {
-    ops_.Rope(stream, Count(args, args.tokens));
+    RopeArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.Rope(stream, left); });
   }
   void KvWrite(Stream& stream, const KvWriteArgs& args) const override {
-    ops_.KvWrite(stream, Count(args, args.tokens));
+    KvWriteArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.KvWrite(stream, left); });
   }
   void PagedAttention(Stream& stream, const PagedAttentionArgs& args) const override {
-    ops_.PagedAttention(stream, Count(args, args.tokens));
+    PagedAttentionArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.PagedAttention(stream, left); });
   }
   void SiluMul(Stream& stream, const SiluMulArgs& args) const override {
-    ops_.SiluMul(stream, Count(args, args.tokens));
+    SiluMulArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.SiluMul(stream, left); });
   }
   void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const override {
-    ops_.GatedMatMul(stream, Count(args, args.product.tokens));
+    GatedMatMulArgs left = args;
+    WithoutLimit(stream, left.product.tokens, [&] { ops_.GatedMatMul(stream, left); });
   }
   void GatherRows(Stream& stream, const GatherRowsArgs& args) const override {
-    ops_.GatherRows(stream, Count(args, args.rows));
+    GatherRowsArgs left = args;
+    WithoutLimit(stream, left.rows, [&] { ops_.GatherRows(stream, left); });
   }
   void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
                 const Activations& out) const override {
-    ops_.Quantize(stream, x, Count(tokens, tokens), cols, out);
+    WithoutLimit(stream, tokens, [&] { ops_.Quantize(stream, x, tokens, cols, out); });
+  }
+  void Sample(Stream& stream, const SampleArgs& args) const override {
+    SampleArgs left = args;
+    WithoutLimit(stream, left.count, [&] { ops_.Sample(stream, left); });
+  }
+  void FeedDrawnTokens(Stream& stream, const FeedDrawnTokensArgs& args) const override {
+    FeedDrawnTokensArgs left = args;
+    WithoutLimit(stream, left.tokens, [&] { ops_.FeedDrawnTokens(stream, left); });
   }
 
   std::vector<int64_t>& rows() { return rows_; }
 
  private:
-  template <typename Args>
-  const Args& Count(const Args& args, int64_t rows) const {
+  // Cuts `rows` to the stream's limit, here where it is counted, and lets `op` run with so many.
+  template <typename Op>
+  void WithoutLimit(Stream& stream, int64_t& rows, const Op& op) const {
+    RowLimit* const limit = stream.row_limit();
+    if (limit != nullptr && !stream.capturing()) rows = std::min(rows, limit->Rows());
     if (rows > 0) rows_.push_back(rows);
-    return args;
+    stream.LimitRows(nullptr);
+    op();
+    stream.LimitRows(limit);
   }
 
   const Ops& ops_;
@@ -86,7 +111,9 @@ class CountingDevice final : public Device {
     return device_.AllocateShared(bytes, purpose);
   }
   size_t allocated_bytes() const override { return device_.allocated_bytes(); }
+  bool asynchronous() const override { return device_.asynchronous(); }
   std::unique_ptr<Stream> CreateStream() override { return device_.CreateStream(); }
+  std::unique_ptr<Event> CreateEvent() override { return device_.CreateEvent(); }
   const Ops& ops() const override { return ops_; }
   // Of every op so far that had rows to compute, how many.
   std::vector<int64_t>& rows() { return ops_.rows(); }

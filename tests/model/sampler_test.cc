@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/ops.h"
 #include "tests/model/naive_sampler.h"
 
 namespace baton {
@@ -21,7 +23,7 @@ using ::testing::ElementsAre;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::vector<float> RandomLogits(std::mt19937_64& random, size_t size, float spread) {
+std::vector<float> NormalLogits(std::mt19937_64& random, size_t size, float spread) {
   std::normal_distribution<float> normal(0, spread);
   std::vector<float> logits(size);
   for (float& logit : logits) logit = normal(random);
@@ -53,7 +55,7 @@ TEST(Sampler, EqualsTheNaiveModelOverRandomLogitsAndParameters) {
     SCOPED_TRACE(::testing::Message() << "seed " << kSeed << " round " << round);
     const size_t vocabulary = 2 + random() % (round % 10 == 0 ? 5000 : 300);
     std::vector<float> logits =
-        RandomLogits(random, vocabulary, static_cast<float>(random() % 8) + 0.5f);
+        NormalLogits(random, vocabulary, static_cast<float>(random() % 8) + 0.5f);
     if (random() % 3 == 0) {  // ties
       for (float& logit : logits) logit = std::round(logit);
     }
@@ -74,6 +76,71 @@ TEST(Sampler, EqualsTheNaiveModelOverRandomLogitsAndParameters) {
     }
     EXPECT_EQ(result->token, NaiveSample(logits, params, state, std::vector<TokenId>{1, 0}, key));
   }
+}
+
+// What the op adds for these parameters.
+std::vector<LogitAddition> AdditionsOf(const SamplingParams& params, const SamplerState& state,
+                                       std::span<const TokenId> end_tokens) {
+  std::vector<LogitAddition> additions;
+  for (const auto& [token, bias] : params.logit_bias) additions.push_back({token, bias});
+  if (state.generated() < params.min_tokens) {
+    for (const TokenId token : end_tokens) additions.push_back({token, -kInfinity});
+    for (const TokenId token : params.stop_token_ids) additions.push_back({token, -kInfinity});
+  }
+  return additions;
+}
+
+// All draws of a round as one step, on one thread and on three.
+TEST(Sampler, TheSampleOpOfADeviceDrawsTheSameTokens) {
+  constexpr uint64_t kSeed = 20261122;
+  const std::vector<TokenId> end_tokens = {1, 0};
+  std::mt19937_64 random(kSeed);
+  Sampler sampler(end_tokens);
+  const auto one_thread = *CreateCpuDevice({.threads = 1});
+  const auto three_threads = *CreateCpuDevice({.threads = 3});
+  int errors = 0;
+  for (uint64_t round = 0; round < 1500; ++round) {
+    SCOPED_TRACE(::testing::Message() << "seed " << kSeed << " round " << round);
+    const size_t vocabulary = 2 + random() % (round % 10 == 0 ? 5000 : 300);
+    const std::vector<float> logits = RandomLogits(random, vocabulary);
+    const SamplerState state;
+    std::vector<RowDraw> draws;
+    std::vector<LogitAddition> additions;
+    std::vector<int32_t> first_addition = {0};
+    std::vector<TokenId> expected;
+    for (uint64_t i = 0; i < 1 + round % 9; ++i) {
+      SamplingParams params = RandomParams(random, vocabulary);
+      params.repetition_penalty = 1;
+      params.presence_penalty = params.frequency_penalty = 0;
+      const DrawKey key{random(), static_cast<uint32_t>(round % 3), round};
+      draws.push_back({.row = 0, .rule = DrawRuleOf(params), .key = key});
+      for (const LogitAddition& addition : AdditionsOf(params, state, end_tokens)) {
+        additions.push_back(addition);
+      }
+      first_addition.push_back(static_cast<int32_t>(additions.size()));
+      const auto result = sampler.Sample(logits, params, state, key);
+      expected.push_back(result.ok() ? result->token : kDrawSkipped);
+      errors += !result.ok();
+    }
+    for (Device* device : {one_thread.get(), three_threads.get()}) {
+      std::vector<TokenId> drawn(draws.size(), 12345);
+      device->ops().Sample(*device->CreateStream(), {.logits = logits.data(),
+                                                     .vocabulary = static_cast<int64_t>(vocabulary),
+                                                     .draws = draws.data(),
+                                                     .additions = additions.data(),
+                                                     .first_addition = first_addition.data(),
+                                                     .tokens = drawn.data(),
+                                                     .count = static_cast<int64_t>(draws.size())});
+      for (size_t i = 0; i < draws.size(); ++i) {
+        if (expected[i] >= 0) {
+          EXPECT_EQ(drawn[i], expected[i]) << i;
+        } else {
+          EXPECT_TRUE(drawn[i] == kDrawNotANumber || drawn[i] == kDrawNothingAllowed) << drawn[i];
+        }
+      }
+    }
+  }
+  EXPECT_GT(errors, 50);
 }
 
 // ---- the distribution ---------------------------------------------------------------------------
@@ -294,7 +361,7 @@ TEST(Sampler, EndTokensAreHeldBackUntilMinTokens) {
 TEST(Sampler, LogprobsAreTheLogSoftmaxOfTheUntouchedLogits) {
   constexpr uint64_t kSeed = 12;
   std::mt19937_64 random(kSeed);
-  const std::vector<float> logits = RandomLogits(random, 3000, 4);
+  const std::vector<float> logits = NormalLogits(random, 3000, 4);
   SamplingParams params;
   params.temperature = 0.3f;
   params.top_k = 5;
@@ -342,7 +409,7 @@ TEST(Sampler, AResultDependsOnItsArgumentsAloneNotOnEarlierCalls) {
   Sampler used;
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(::testing::Message() << "seed " << kSeed << " round " << round);
-    const std::vector<float> logits = RandomLogits(random, 50 + random() % 2000, 3);
+    const std::vector<float> logits = NormalLogits(random, 50 + random() % 2000, 3);
     SamplingParams params = RandomParams(random, logits.size());
     params.logprobs = 3;
     const DrawKey key{random(), 0, random()};

@@ -16,10 +16,17 @@ TEST(StepRows, EndWithTheLastChunkThatIsWantedAndNeverGrow) {
   input.wanted = [&] { return wanted; };
   StepRows rows = StepRows::Tokens(input);
   StepRows logit_rows = StepRows::Logits(input);
+  const std::vector<TokenDraw> draws(3);
+  input.chunks[1].draws = draws;
+  input.chunks[2].draws = std::span(draws).first(1);
+  StepRows drawn = StepRows::Draws(input, input.wanted);
+  EXPECT_EQ(drawn.Rows(), 4);
   EXPECT_EQ(rows.Count(), 9);
   EXPECT_EQ(logit_rows.Count(), 3);
   wanted = 2;
   EXPECT_EQ(rows.Count(), 4);
+  EXPECT_EQ(rows.most(), 9);
+  EXPECT_EQ(drawn.Rows(), 3);
   EXPECT_EQ(logit_rows.Count(), 1);
   wanted = 1;
   EXPECT_EQ(logit_rows.Count(), 0);

@@ -53,12 +53,12 @@ inline GgufBuilder CopyModel(const GgufFile& file, const std::set<std::string>& 
 
 // A model on a device.
 struct TinyModel {
-  explicit TinyModel(const std::string& name, int threads = 2)
-      : TinyModel(*GgufFile::Open(TinyModelPath(name)), threads) {}
-  TinyModel(std::unique_ptr<GgufFile> opened, int threads)
+  explicit TinyModel(const std::string& name, int threads = 2, bool asynchronous = false)
+      : TinyModel(*GgufFile::Open(TinyModelPath(name)), threads, asynchronous) {}
+  TinyModel(std::unique_ptr<GgufFile> opened, int threads, bool asynchronous = false)
       : file(std::move(opened)),
         config(*ReadLlamaConfig(*file)),
-        device(*CreateCpuDevice({.threads = threads})),
+        device(*CreateCpuDevice({.threads = threads, .asynchronous = asynchronous})),
         weights(*LlamaWeights::Load(*file, config, *device, nullptr)) {}
 
   std::unique_ptr<GgufFile> file;
@@ -98,8 +98,9 @@ class TinyRunner {
     options.paged = pool.paged;
     options.graph = pool.graph;
     options.graph_buckets = pool.graph_buckets;
-    runner = *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(), device,
-                                  options);
+    Device& on = model.device->asynchronous() ? *model.device : device;
+    runner =
+        *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(), on, options);
     for (int32_t s = 0; s < kSequences; ++s) {
       for (int32_t i = 0; i < blocks_each_; ++i) {
         const int32_t scattered = (i * kSequences + (s * 7 + i * 5) % kSequences);

@@ -1,4 +1,4 @@
-#include "engine/available_memory.h"
+#include "kernels/cpu/available_memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -37,22 +37,27 @@ constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_byte
                                   "total_inactive_file"};
 constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 
-int64_t LeftIn(const std::string& group, const GroupFiles& files) {
+// What is asked of a group.
+enum class Figure { kLimit, kLeft };
+
+int64_t Read(Figure figure, const std::string& group, const GroupFiles& files) {
   const std::optional<int64_t> limit = Field(StrCat(group, "/", files.limit), "");
+  if (figure == Figure::kLimit) return limit.value_or(kUnlimited);
   const std::optional<int64_t> usage = Field(StrCat(group, "/", files.usage), "");
   if (!limit || !usage) return kUnlimited;
   const int64_t droppable = Field(StrCat(group, "/memory.stat"), files.droppable).value_or(0);
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - droppable));
 }
 
-// In the group and all above it.
-int64_t LeftUpwards(const std::string& root, std::string group, const GroupFiles& files) {
-  int64_t left = LeftIn(root, files);
+// The least of the group and all above it.
+int64_t ReadUpwards(Figure figure, const std::string& root, std::string group,
+                    const GroupFiles& files) {
+  int64_t least = Read(figure, root, files);
   while (group.size() > 1) {
-    left = std::min(left, LeftIn(StrCat(root, group), files));
+    least = std::min(least, Read(figure, StrCat(root, group), files));
     group.resize(std::min(group.find_last_of('/'), group.size()));
   }
-  return left;
+  return least;
 }
 
 bool Lists(std::string_view controllers, std::string_view wanted) {
@@ -65,9 +70,9 @@ bool Lists(std::string_view controllers, std::string_view wanted) {
 }
 
 // Lines are number:controllers:group; version 2 has no controllers.
-int64_t LeftInOwnGroups(const MemoryPaths& paths) {
+int64_t ReadInOwnGroups(Figure figure, const MemoryPaths& paths) {
   std::ifstream file(paths.own_cgroups);
-  int64_t left = kUnlimited;
+  int64_t least = kUnlimited;
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -76,22 +81,32 @@ int64_t LeftInOwnGroups(const MemoryPaths& paths) {
     const std::string group = line.substr(second + 1);
     if (!group.starts_with('/')) continue;
     if (controllers.empty()) {
-      left = std::min(left, LeftUpwards(paths.cgroup_root, group, kVersion2));
+      least = std::min(least, ReadUpwards(figure, paths.cgroup_root, group, kVersion2));
     } else if (Lists(controllers, "memory")) {
-      left = std::min(left, LeftUpwards(StrCat(paths.cgroup_root, "/memory"), group, kVersion1));
+      least = std::min(least,
+                       ReadUpwards(figure, StrCat(paths.cgroup_root, "/memory"), group, kVersion1));
     }
   }
-  return left;
+  return least;
+}
+
+// `key`: of the host's own figure.
+int64_t HostAndGroups(Figure figure, std::string_view key, const MemoryPaths& paths) {
+  constexpr int64_t kKiB = 1024;
+  const std::optional<int64_t> kib = Field(paths.meminfo, key);
+  const int64_t host = kib ? *kib * kKiB : kUnlimited;
+  const int64_t bytes = std::min(host, ReadInOwnGroups(figure, paths));
+  return bytes == kUnlimited ? -1 : bytes;
 }
 
 }  // namespace
 
+int64_t TotalMemoryBytes(const MemoryPaths& paths) {
+  return HostAndGroups(Figure::kLimit, "MemTotal:", paths);
+}
+
 int64_t AvailableMemoryBytes(const MemoryPaths& paths) {
-  constexpr int64_t kKiB = 1024;
-  const std::optional<int64_t> available_kib = Field(paths.meminfo, "MemAvailable:");
-  const int64_t host = available_kib ? *available_kib * kKiB : kUnlimited;
-  const int64_t left = std::min(host, LeftInOwnGroups(paths));
-  return left == kUnlimited ? -1 : left;
+  return HostAndGroups(Figure::kLeft, "MemAvailable:", paths);
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-#include "engine/available_memory.h"
+#include "kernels/cpu/available_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -37,6 +37,16 @@ class AvailableMemoryTest : public ::testing::Test {
 TEST_F(AvailableMemoryTest, PageCacheCountsAsAvailable) {
   WriteMemInfo();
   EXPECT_EQ(AvailableMemoryBytes(paths_), 2000 * kMiB);
+}
+
+TEST_F(AvailableMemoryTest, TheTotalIsTheHostsOrTheLowestLimitOfAGroup) {
+  EXPECT_EQ(TotalMemoryBytes(paths_), -1);
+  WriteMemInfo();
+  EXPECT_EQ(TotalMemoryBytes(paths_), 4000 * kMiB);
+  Write("own", "0::/pod/worker\n");
+  Write("cgroup/pod/memory.max", "104857600\n");
+  Write("cgroup/pod/worker/memory.max", "max\n");
+  EXPECT_EQ(TotalMemoryBytes(paths_), 100 * kMiB);
 }
 
 TEST_F(AvailableMemoryTest, NothingThatCanBeReadIsNotKnown) {

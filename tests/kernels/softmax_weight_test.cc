@@ -1,4 +1,4 @@
-#include "model/softmax_weight.h"
+#include "kernels/softmax_weight.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/philox.h"
+#include "kernels/philox.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,235 @@
+// Two steps in flight on an asynchronous device against one after the other on an inline one.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+#include <thread>
+
+#include "model/llama_runner.h"
+#include "tests/model/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+constexpr int32_t kSequences = 3;
+constexpr int32_t kSteps = 24;
+
+TokenDraw DrawOf(int32_t sequence, int32_t position) {
+  TokenDraw draw;
+  draw.temperature = sequence == 0 ? 0.0f : 1.5f;
+  draw.top_k = sequence == 1 ? 30 : 0;
+  draw.key = {.seed = static_cast<uint64_t>(sequence),
+              .sample = 0,
+              .position = static_cast<uint64_t>(position)};
+  return draw;
+}
+
+// What kSequences say: prompts of different lengths in one step, then one token each a step.
+struct Said {
+  std::vector<std::vector<TokenId>> tokens = std::vector<std::vector<TokenId>>(kSequences);
+  Rows logits;  // of every draw
+  bool operator==(const Said&) const = default;
+};
+
+class Conversation {
+ public:
+  explicit Conversation(TinyRunner& runner) : runner_(runner) {
+    for (int32_t s = 0; s < kSequences; ++s) prompts_.push_back(TinyTokens(10 + 5 * s, s));
+  }
+
+  // `known`: the tokens that the step feeds; null: those of the step before, which still runs.
+  absl::StatusOr<StepId> Submit(int32_t step, const std::vector<std::vector<TokenId>>* known,
+                                StepId before, std::function<int32_t()> wanted = nullptr) {
+    std::vector<TokenDraw> draws;
+    std::vector<TokenId> fed(kSequences, 0);
+    for (int32_t s = 0; s < kSequences; ++s) draws.push_back(DrawOf(s, Begin(s, step) + 1));
+    StepInput input;
+    for (int32_t s = 0; s < kSequences; ++s) {
+      if (step > 0 && known != nullptr) fed[s] = (*known)[s][step - 1];
+      const auto tokens = step == 0 ? std::span<const TokenId>(prompts_[s])
+                                    : std::span<const TokenId>(fed).subspan(s, 1);
+      StepChunk chunk = runner_.Chunk(s, tokens, step == 0 ? 0 : Begin(s, step), 1);
+      chunk.draws = std::span(draws).subspan(s, 1);
+      chunk.keeps_logits = true;
+      if (step > 0 && known == nullptr) chunk.token_from = DrawnBy{.step = before, .draw = s};
+      input.chunks.push_back(chunk);
+    }
+    input.wanted = std::move(wanted);
+    return runner_.runner->Submit(input);
+  }
+  void Collect(StepId id, Said& said) {
+    const auto result = runner_.runner->Collect(id);
+    ASSERT_TRUE(result.ok()) << result.status();
+    for (int32_t s = 0; s < kSequences; ++s) {
+      said.tokens[s].push_back(*result->drawn[s]);
+      const auto row = runner_.runner->Logits(id, s);
+      said.logits.emplace_back(row.begin(), row.end());
+    }
+  }
+
+ private:
+  int32_t Begin(int32_t sequence, int32_t step) const {
+    return static_cast<int32_t>(prompts_[sequence].size()) + step - 1;
+  }
+  TinyRunner& runner_;
+  std::vector<std::vector<TokenId>> prompts_;
+};
+
+Said OneAfterTheOther(const TinyModel& model, const TinyPool& pool) {
+  TinyRunner runner(model, pool);
+  Conversation conversation(runner);
+  Said said;
+  for (int32_t step = 0; step < kSteps; ++step) {
+    conversation.Collect(*conversation.Submit(step, &said.tokens, StepId(0)), said);
+  }
+  return said;
+}
+
+TEST(LlamaRunnerAsync, TwoStepsInFlightSayWhatOneAfterTheOtherSays) {
+  for (const char* name : {"q4_1", "f32"}) {
+    const TinyModel inline_model(name);
+    const TinyModel model(name, 2, /*asynchronous=*/true);
+    for (const bool graph : {false, true}) {
+      const TinyPool pool{.graph = graph};
+      const Said expected = OneAfterTheOther(inline_model, pool);
+      EXPECT_EQ(OneAfterTheOther(model, pool), expected) << "one in flight";
+      TinyRunner runner(model, pool);
+      EXPECT_EQ(runner.runner->max_in_flight(), 2);
+      Conversation conversation(runner);
+      Said said;
+      StepId before = *conversation.Submit(0, nullptr, StepId(0));
+      for (int32_t step = 1; step < kSteps; ++step) {
+        const StepId next = *conversation.Submit(step, nullptr, before);
+        conversation.Collect(before, said);
+        before = next;
+      }
+      conversation.Collect(before, said);
+      EXPECT_EQ(said, expected) << name << (graph ? " graphs" : " eager");
+      EXPECT_GT(said.tokens[1], std::vector<TokenId>(kSteps, -1));
+    }
+  }
+}
+
+TEST(LlamaRunnerAsync, AStepIsDroppedOnTheStreamsThreadAndItsTokensAreFedAsZero) {
+  const TinyModel model("q8_0", 2, /*asynchronous=*/true);
+  for (const bool graph : {false, true}) {
+    TinyRunner runner(model, {.graph = graph});
+    Conversation conversation(runner);
+    Said said;
+    conversation.Collect(*conversation.Submit(0, nullptr, StepId(0)), said);
+    const auto engine_thread = std::this_thread::get_id();
+    std::atomic<bool> elsewhere{true};
+    const StepId dropped = *conversation.Submit(1, &said.tokens, StepId(0), [&] {
+      elsewhere = elsewhere && std::this_thread::get_id() != engine_thread;
+      return 0;
+    });
+    const StepId next = *conversation.Submit(2, nullptr, dropped);
+    EXPECT_TRUE(absl::IsCancelled(runner.runner->Collect(dropped).status()));
+    EXPECT_TRUE(elsewhere);
+    Said fed;
+    conversation.Collect(next, fed);
+
+    // The same with the token given, on a runner that never had the dropped step.
+    const TinyModel inline_model("q8_0");
+    TinyRunner other(inline_model, {.graph = graph});
+    Conversation expected(other);
+    Said said_before, given;
+    expected.Collect(*expected.Submit(0, nullptr, StepId(0)), said_before);
+    EXPECT_EQ(said_before, said);
+    for (std::vector<TokenId>& tokens : said_before.tokens) tokens.push_back(0);
+    // Nothing was written at the dropped step's slots; zeros there, as in a fresh pool.
+    expected.Collect(*expected.Submit(2, &said_before.tokens, StepId(0)), given);
+    EXPECT_EQ(given, fed);
+  }
+}
+
+TEST(LlamaRunnerAsync, PollTellsOfLayersAsTheyAreWritten) {
+  const TinyModel model("q8_0", 2, /*asynchronous=*/true);
+  TinyRunner runner(model, {});
+  std::atomic<int> woken{0};
+  runner.runner->set_waker([&] {
+    ++woken;
+    woken.notify_all();
+  });
+  const auto tokens = TinyTokens(30, 9);
+  StepInput input;
+  input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
+  std::vector<int32_t> told;
+  const auto engine_thread = std::this_thread::get_id();
+  input.kv_written = [&](int32_t layers, int32_t chunks) {
+    EXPECT_EQ(std::this_thread::get_id(), engine_thread);
+    EXPECT_EQ(chunks, 1);
+    told.push_back(layers);
+  };
+  // The stream's thread waits behind the first layer's write until Poll told of it.
+  std::atomic<bool> first_told{false};
+  std::atomic<int> asked{0};
+  input.wanted = [&] {
+    if (woken >= 1) first_told.wait(false);
+    return ++asked, 1;
+  };
+  const StepId step = *runner.runner->Submit(input);
+  for (int seen = woken; seen < 1; seen = woken) woken.wait(seen);
+  EXPECT_FALSE(runner.runner->Done(step));
+  runner.runner->Poll();
+  EXPECT_EQ(told, std::vector<int32_t>{1});
+  first_told = true;
+  first_told.notify_all();
+  ASSERT_TRUE(runner.runner->Collect(step).ok());
+  ASSERT_EQ(told.size(), static_cast<size_t>(model.config.layers));
+  for (int32_t layer = 0; layer < model.config.layers; ++layer) EXPECT_EQ(told[layer], layer + 1);
+}
+
+TEST(LlamaRunnerAsync, CopiesOfBlocksRunBetweenTheStepsAroundThem) {
+  const TinyModel model("f32", 2, /*asynchronous=*/true);
+  TinyRunner runner(model, {});
+  const auto tokens = TinyTokens(20, 15);
+  const auto submit = [&](int32_t sequence, int32_t begin) {
+    StepInput input;
+    input.chunks.push_back(runner.Chunk(sequence, std::span(tokens).subspan(begin), begin, 1));
+    input.chunks.back().keeps_logits = true;
+    return *runner.runner->Submit(input);
+  };
+  const StepId first = submit(0, 0);
+  const std::span<const BlockId> from = runner.Chunk(0, tokens, 0, 0).block_table;
+  const std::span<const BlockId> to = runner.Chunk(1, tokens, 0, 0).block_table;
+  ASSERT_TRUE(runner.runner
+                  ->CopyBlocks(std::vector<BlockCopy>{{.from = from[0], .to = to[0], .tokens = 16},
+                                                      {.from = from[1], .to = to[1], .tokens = 3}})
+                  .ok());
+  const StepId second = submit(1, 19);  // reads what the first one wrote, in the copy
+  const auto logits = [&](StepId step) {
+    EXPECT_TRUE(runner.runner->Collect(step).ok());
+    const auto row = runner.runner->Logits(step, 0);
+    return std::vector<float>(row.begin(), row.end());
+  };
+  const std::vector<float> expected = logits(first);
+  EXPECT_EQ(logits(second), expected);
+}
+
+TEST(LlamaRunnerAsync, ADrawThatAllowsNoTokenIsAnErrorOfItsOwn) {
+  for (const bool asynchronous : {false, true}) {
+    const TinyModel model("q8_0", 2, asynchronous);
+    TinyRunner runner(model, {});
+    std::vector<LogitAddition> none;
+    for (TokenId token = 0; token < model.config.vocabulary; ++token) {
+      none.push_back({token, -std::numeric_limits<float>::infinity()});
+    }
+    std::vector<TokenDraw> draws(2);
+    draws[0].additions = none;
+    const auto tokens = TinyTokens(5, 1);
+    StepInput input;
+    input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
+    input.chunks.back().draws = draws;
+    const auto result = runner.runner->Collect(*runner.runner->Submit(input));
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->drawn[0].status(),
+              absl::InternalError("every logit is -infinity: no token can be chosen"));
+    EXPECT_TRUE(result->drawn[1].ok());
+  }
+}
+
+}  // namespace
+}  // namespace baton
