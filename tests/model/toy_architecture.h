@@ -11,6 +11,7 @@
 
 #include "common/status_macros.h"
 #include "model/architecture.h"
+#include "model/inline_runner.h"
 
 namespace baton {
 
@@ -23,10 +24,20 @@ inline TokenId ToyNext(std::span<const TokenId> tokens) {
   return static_cast<TokenId>(sum % kToyVocabulary);
 }
 
-class ToyRunner final : public ModelRunner {
+class ToyRunner final : public InlineRunner {
  public:
   ToyRunner(const KvLayout& layout, std::byte* pool) : layout_(layout), pool_(pool) {}
 
+  absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {
+    for (const BlockCopy& copy : copies) {
+      std::memcpy(pool_ + layout_.PieceOffset(0, /*value=*/false, copy.to.value()),
+                  pool_ + layout_.PieceOffset(0, /*value=*/false, copy.from.value()),
+                  copy.tokens * layout_.token_stride() * sizeof(float));
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
   absl::Status Run(const StepInput& input) override {
     logits_.clear();
     for (const StepChunk& chunk : input.chunks) {
@@ -42,15 +53,7 @@ class ToyRunner final : public ModelRunner {
     }
     return absl::OkStatus();
   }
-  absl::Status CopyBlocks(std::span<const BlockCopy> copies) override {
-    for (const BlockCopy& copy : copies) {
-      std::memcpy(pool_ + layout_.PieceOffset(0, /*value=*/false, copy.to.value()),
-                  pool_ + layout_.PieceOffset(0, /*value=*/false, copy.from.value()),
-                  copy.tokens * layout_.token_stride() * sizeof(float));
-    }
-    return absl::OkStatus();
-  }
-  std::span<const float> Logits(int32_t row) const override { return logits_[row]; }
+  std::span<const float> LogitsOf(int32_t row) const override { return logits_[row]; }
 
  private:
   std::byte* Cell(const StepChunk& chunk, int32_t slot) const {
