@@ -43,6 +43,8 @@ def make_jobs(model_tokens, count, max_tokens, rng):
                "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
         if index % 3 == 2:  # sampling draws by (seed, position): as exact as greedy
             job.update(temperature=0.8, top_p=0.95, top_k=50, seed=1234 + index, repetition_penalty=1.1)
+        elif index % 6 == 1:  # without penalties, which need the host, the device draws
+            job.update(temperature=0.9, top_p=0.9, min_p=0.02, seed=4321 + index)
         jobs.append(job)
     return jobs
 
@@ -88,6 +90,7 @@ FACTORS = {
     "instruction-set": [],  # filled with what the machine has
     "graph": ["true", "false"],
     "concurrency": ["1", "16"],
+    "steps-in-flight": ["1", "2"],  # 2 needs the asynchronous device
     "prefix-cache": ["false", "true"],
     "kv-type": ["f16", "int8", "bf16", "f32"],
 }
@@ -98,6 +101,10 @@ def flags_of(configuration):
     for name, value in configuration.items():
         if name in ("paged", "graph", "prefix-cache"):
             flags.append(f"--{name}" if value == "true" else f"--no-{name}")
+        elif name == "steps-in-flight" and value == "1":
+            continue
+        elif name == "steps-in-flight":
+            flags += ["--device", "cpu-async", "--steps-in-flight", value]
         else:
             flags += [f"--{name}", value]
     return flags
@@ -137,6 +144,13 @@ def selection(reference):
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
            "block-size": "1", "max-chunk-tokens": "64"}
+    two = {**mixed, "steps-in-flight": "2"}
+    yield {**two, "max-chunk-tokens": "16", "block-size": "8"}
+    yield {**two, "transport": "tcp", "max-chunk-tokens": "64", "layer-pieces": "30"}
+    yield {**two, "transport": "shm", "max-chunk-tokens": "16", "kv-layout": "layer-major", "graph": "false"}
+    yield {**two, "transport": "loopback", "kv-type": "int8", "max-chunk-tokens": "64", "block-size": "32",
+           "prefill-block-size": "16"}
+    yield {**two, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     for set_name in FACTORS["instruction-set"][1:]:
         yield {**mixed, "kv-type": "int8", "instruction-set": set_name, "max-chunk-tokens": "64",
                "transport": "none" if set_name == "plain" else "tcp", "block-size": "8"}
@@ -212,17 +226,22 @@ def main():
     # A pool that runs dry while sequences grow: some are preempted and recomputed.
     growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
     want, _, _ = runner.run(growing, flags_of(reference))
-    got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24"])
-    if preempted == 0:
-        failures.append("small pool: nothing was preempted")
-    compare("small pool", got, want, failures)
-    print(f"  small pool: {len(got)} answers, {preempted} preemptions", flush=True)
+    for steps in FACTORS["steps-in-flight"]:
+        device = flags_of({"steps-in-flight": steps})[4:]
+        got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24", *device])
+        if preempted == 0:
+            failures.append(f"small pool, {steps} steps in flight: nothing was preempted")
+        compare(f"small pool, {steps} steps in flight", got, want, failures)
+        print(f"  small pool, {steps} steps in flight: {len(got)} answers, {preempted} preemptions", flush=True)
     # Several answers to a prompt equal requests with the seeds behind its own.
     sampled = [dict(job, temperature=1.1, seed=90) for job in jobs if 14 < len(job["prompt_token_ids"]) < 130][:5]
     alone = [dict(job, id=f"{job['id']}/{i}", seed=job["seed"] + i) for job in sampled for i in range(4)]
     want, _, _ = runner.run(alone, flags_of(reference))
     for flags in (flags_of(reference), ["--transport", "tcp", "--max-chunk-tokens", "16", "--block-size", "8"],
                   ["--kv-blocks", "24", "--concurrency", "2"],
+                  ["--kv-blocks", "30", "--concurrency", "2", "--device", "cpu-async", "--steps-in-flight", "2"],
+                  ["--transport", "tcp", "--max-chunk-tokens", "16", "--block-size", "8", "--concurrency", "5",
+                   "--device", "cpu-async", "--steps-in-flight", "2"],
                   flags_of({**reference, "paged": "false", "kv-layout": "layer-major"}),
                   ["--transport", "shm", "--kv-layout", "layer-major", "--concurrency", "5"]):
         got, _, _ = runner.run([dict(job, n=4) for job in sampled], flags)
