@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -48,8 +49,11 @@ class TwiceMappedMemory {
   MappedMemory forbidden_;
 };
 
-// Copies that end when they were asked for `looks` times, 0, 1, 2, 3, 0, … where none is said.
-// Until a copy ends its target holds garbage (staging) or what it held (the pool).
+// Copies that end when they were asked for `looks` times, 0, 1, 2, 3, 0, … where none is said, and
+// not while they are `held`. Until a copy ends its target holds garbage (staging) or what it held
+// (the pool).
+//
+// Thread safety: as PoolCopies; `held` and `begun` belong to any thread.
 class SlowCopies final : public PoolCopies {
  public:
   static constexpr std::byte kGarbage{0xDB};
@@ -68,7 +72,7 @@ class SlowCopies final : public PoolCopies {
   }
   absl::StatusOr<bool> Ended(uint64_t id) override {
     Copy& copy = copies_.at(id);
-    if (copy.looks-- > 0) return false;
+    if (held || copy.looks-- > 0) return false;
     const Copy ended = std::move(copy);
     copies_.erase(id);
     if (!end_result.ok()) return end_result;
@@ -88,7 +92,8 @@ class SlowCopies final : public PoolCopies {
   }
 
   int looks = -1;
-  int64_t begun = 0;
+  std::atomic<bool> held = false;
+  std::atomic<int64_t> begun = 0;
   absl::Status begin_result;
   absl::Status end_result;
 
