@@ -84,6 +84,10 @@ class BlockAllocator {
   int32_t in_transfer() const { return held_by_class_[static_cast<int>(BlockHolder::kTransfer)]; }
   uint32_t holds(BlockId block, BlockHolder holder) const;
   bool is_free(BlockId block) const;  // nobody holds it
+  // Whether it has a hold of another kind than kRadixNode: it is in use, not merely cached.
+  bool is_in_use(BlockId block) const {
+    return StrongestHolder(counts(block)) != BlockHolder::kRadixNode;
+  }
 
   // Blocks by their strongest holder, for accounting: in flight, else owned by a sequence, else
   // cached.
