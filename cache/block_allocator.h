@@ -92,6 +92,10 @@ class BlockAllocator {
   int32_t pinned() const { return pinned_; }
   uint32_t holds(BlockId block, BlockHolder holder) const;
   bool is_free(BlockId block) const;  // nobody holds it
+  // Whether it has a hold of another kind than kRadixNode: it is in use, not merely cached.
+  bool is_in_use(BlockId block) const {
+    return holds(block, BlockHolder::kSequence) > 0 || pins(block) > 0;
+  }
 
   // Blocks by their strongest holder, for accounting: in flight, else owned by a sequence, else
   // cached, else held by steps alone.

@@ -105,11 +105,9 @@ class WindowCache {
 
  private:
   bool IsCached(BlockId block) const { return FullOf(block) != kNoBlock; }
-  bool IsUnheld(BlockId block) const {
-    return allocator_.holds(block, BlockHolder::kSequence) == 0 && allocator_.pins(block) == 0;
-  }
+  bool IsUnheld(BlockId block) const { return !allocator_.is_in_use(block); }
   bool IsPinnedOnly(BlockId block) const {
-    return allocator_.holds(block, BlockHolder::kSequence) == 0 && allocator_.pins(block) > 0;
+    return allocator_.is_in_use(block) && allocator_.holds(block, BlockHolder::kSequence) == 0;
   }
   EvictionKey KeyOfBlock(BlockId block) const { return KeyOf(policy_, use_[block.value()]); }
   void DropOne(BlockId full);

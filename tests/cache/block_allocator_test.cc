@@ -308,5 +308,19 @@ TEST(BlockAllocator, AgreesWithALiteralModelOverRandomOperations) {
   ReportRandomOperations(kSeeds * kSteps);
 }
 
+TEST(BlockAllocator, ABlockIsInUseUnlessItIsMerelyCached) {
+  BlockAllocator allocator(2);
+  std::vector<BlockId> blocks;
+  ASSERT_TRUE(allocator.Allocate(1, BlockHolder::kSequence, blocks));
+  EXPECT_TRUE(allocator.is_in_use(blocks[0]));
+  allocator.AddHold(blocks[0], BlockHolder::kRadixNode);
+  allocator.AddHold(blocks[0], BlockHolder::kTransfer);
+  allocator.ReleaseHold(blocks[0], BlockHolder::kSequence);
+  EXPECT_TRUE(allocator.is_in_use(blocks[0]));
+  allocator.ReleaseHold(blocks[0], BlockHolder::kTransfer);
+  EXPECT_FALSE(allocator.is_in_use(blocks[0]));
+  allocator.ReleaseHold(blocks[0], BlockHolder::kRadixNode);
+}
+
 }  // namespace
 }  // namespace baton

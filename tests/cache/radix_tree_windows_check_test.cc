@@ -100,6 +100,9 @@ class WindowDriver {
     Check();
   }
 
+  int64_t torn() const { return torn_; }      // matches that a tombstone made shorter
+  int64_t healed() const { return healed_; }  // tombstones
+
  private:
   struct Window {
     int32_t slots = 0;
@@ -189,6 +192,7 @@ class WindowDriver {
     const Path whole = AnyPath();
     const int32_t most = random_() % 12, priority = random_() % 5;
     const int32_t expected = Matched(whole, most);
+    torn_ += expected < std::min(most, Walked(whole)) ? 1 : 0;
     const Path path = Prefix(whole, expected);
     const RadixPeek peek = tree_.Peek(CacheNamespace(whole[0]), Units(whole), most);
     ASSERT_EQ(peek.blocks, expected);
@@ -233,8 +237,11 @@ class WindowDriver {
           prefix, Entry{.full = blocks[i], .windows = std::vector(windows_.size(), kNoBlock)});
       ASSERT_EQ(it->second.full, blocks[i]);
       for (size_t w = 0; w < windows_.size(); ++w) {
-        if (random_() % 4 > 0)
-          PutWindow(windows_[w], it->second.full, it->second.windows[w], lock, lock.held[w]);
+        BlockId& cached = it->second.windows[w];
+        const bool tombstone = !is_new && cached == kNoBlock;
+        if (random_() % 4 == 0) continue;
+        PutWindow(windows_[w], it->second.full, cached, lock, lock.held[w]);
+        healed_ += tombstone && cached != kNoBlock ? 1 : 0;
       }
     }
   }
@@ -408,10 +415,12 @@ class WindowDriver {
   RadixTree tree_;
   std::map<Path, Entry> entries_;
   std::vector<Lock> locks_;
+  int64_t torn_ = 0, healed_ = 0;
 };
 
 TEST(RadixTreeWindowsCheck, MatchesEndWhereEveryWindowIsWholeAndWindowBlocksGoInThePolicysOrder) {
   constexpr int kSeeds = 6 * kEvictionPolicies, kSteps = 12'000;
+  int64_t torn = 0, healed = 0;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     const auto policy = static_cast<EvictionPolicy>(seed % kEvictionPolicies);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", policy " << static_cast<int>(policy));
@@ -420,7 +429,11 @@ TEST(RadixTreeWindowsCheck, MatchesEndWhereEveryWindowIsWholeAndWindowBlocksGoIn
       driver.Step();
       ASSERT_FALSE(testing::Test::HasFatalFailure()) << "step " << step;
     }
+    torn += driver.torn();
+    healed += driver.healed();
   }
+  EXPECT_GT(torn, 1000);
+  EXPECT_GT(healed, 1000);
   ReportRandomOperations(kSeeds * kSteps);
 }
 

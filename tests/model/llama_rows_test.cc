@@ -22,7 +22,7 @@ TinyPool PoolOf(KvType type, int32_t block_size = 16) {
 
 // Runs a step; logits of all its rows.
 Rows RunStep(TinyRunner& runner, const StepInput& input) {
-  const absl::Status status = runner.runner->Run(input);
+  const absl::Status status = runner.Run(input);
   EXPECT_TRUE(status.ok()) << status;
   Rows rows;
   int32_t row = 0;
@@ -211,7 +211,7 @@ TEST(LlamaRows, AStepGoesOnWithoutTheShiftedQueriesOfUnwantedChunks) {
   for (size_t most = 0; most <= whole; ++most) {
     ops.clear();
     input.wanted = [&] { return ops.size() < most ? 2 : 1; };
-    ASSERT_TRUE(runner.runner->Run(input).ok());
+    ASSERT_TRUE(runner.Run(input).ok());
     EXPECT_EQ(runner.Row(0), expected[0]) << most;
     EXPECT_EQ(ops.size(), whole);
   }
@@ -277,7 +277,7 @@ TEST(LlamaRows, RefusesWhatItCannotCompute) {
   StepInput input;
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
   input.chunks[0].adapter = 3;
-  const absl::Status status = runner.runner->Run(input);
+  const absl::Status status = runner.Run(input);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(status.message(), "segment 0, adapter 3: only 0 is supported");
 }
