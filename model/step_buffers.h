@@ -44,7 +44,7 @@ class StepBuffers {
 
   // Fills the host side for `input`, padded to `rows` token rows and `logit_rows` logit rows, and
   // enqueues the copies. A padded row writes its KV to the scratch block (nowhere once that is
-  // full), sees no slot, and yields logits that nobody reads. REQUIRES: Check(input) is OK.
+  // full), sees no slot, and yields logits that are never read. REQUIRES: Check(input) is OK.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream);
 
   // Inputs, on the device.

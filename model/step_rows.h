@@ -27,7 +27,7 @@ class StepRows {
   // The token rows of `input`, or its rows of logits. `input` outlives the result.
   static StepRows Tokens(const StepInput& input);
   static StepRows Logits(const StepInput& input);
-  // The shifted queries of `input`; a step without any asks nobody.
+  // The shifted queries of `input`. A step that has none never calls `wanted` for them.
   static StepRows ShiftedQueries(const StepInput& input);
 
   // Asks. 0: none is wanted any more.
