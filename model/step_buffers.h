@@ -58,7 +58,7 @@ class StepBuffers {
   // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
   // what steps do with it. REQUIRES: the step that last had `slot` is collected. A padded row
   // writes its KV to the scratch block (nowhere once that is full), sees no slot, and yields logits
-  // that nobody reads. REQUIRES: Check(input) is OK.
+  // that are never read. REQUIRES: Check(input) is OK.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
               int slot = 0);
 

@@ -31,7 +31,7 @@ class StepRows final : public RowLimit {
   // which is input.wanted or a copy of it, outlives the result.
   static StepRows Tokens(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Logits(const StepInput& input, const std::function<int32_t()>& wanted);
-  // Without any shifted query, `wanted` is never asked.
+  // A step without shifted queries never calls `wanted` for them.
   static StepRows ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Draws(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Tokens(const StepInput& input) { return Tokens(input, input.wanted); }
