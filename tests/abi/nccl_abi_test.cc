@@ -11,6 +11,7 @@
 #include "kvtransfer/nccl/nccl_api.h"
 #include "kvtransfer/nccl/nccl_options.h"
 #include "kvtransfer/nccl/nccl_runtime.h"
+#include "kvtransfer/pool/host_pool.h"
 
 namespace baton {
 namespace {
@@ -114,7 +115,8 @@ TEST(NcclAbi, AMachineWithoutADeviceIsUnavailable) {
   options.nccl_libraries = {BATON_NCCL_LIBRARY};
   options.cuda_libraries = {BATON_CUDART_LIBRARY};
   options.device = 1 << 20;  // nobody has so many
-  const auto runtime = NcclRuntime::Open(options, {&pool, *layout});
+  HostPool lender(&pool, *layout);
+  const auto runtime = NcclRuntime::Open(options, lender);
   EXPECT_EQ(runtime.status().code(), absl::StatusCode::kUnavailable) << runtime.status();
 }
 

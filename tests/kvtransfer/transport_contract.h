@@ -103,6 +103,9 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     EXPECT_EQ(from.TerminalEvents(id + 7000, false), 1);
     if (medium() == Medium::kNccl) {
       EXPECT_GE(TheFakeNccl().sides[1].bytes, by_nccl + bytes);
+      if (GetParam().memory == PoolMemory::kDevice && bytes > 0) {
+        EXPECT_GT(TheFakeNccl().copies_of_device_memory, 0);
+      }
     }
   }
 
