@@ -76,8 +76,7 @@ class Model {
     for (size_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<int32_t>(i * 7 % 32);
     sequence_.assign(kMaxTokens, 0);
     for (int32_t t = 0; t < kMaxTokens; ++t) {
-      visible_.push_back({0, t + 1});
-      visible_.resize(visible_.size() + kMaxVisibleRanges - 1);
+      row_runs_.push_back({.run_count = 1, .last_end = t + 1});
       slots_.push_back(table_[t / kBlockSize] * kBlockSize + t % kBlockSize);
     }
   }
@@ -100,7 +99,8 @@ class Model {
     args.softmax_scale = 0.125f;
     args.kv = Kv(layer);
     args.sequence_of_token = sequence_.data();
-    args.visible = visible_.data() + first_token * kMaxVisibleRanges;
+    args.runs = &run_;
+    args.row_runs = row_runs_.data() + first_token;
     args.block_tables = table_.data();
     args.table_stride = static_cast<int64_t>(table_.size());
     args.tokens = tokens;
@@ -231,7 +231,8 @@ class Model {
   int8_t *q8_, *gated_q8_;
   uint16_t* pool_;
   std::vector<int32_t> table_, sequence_;
-  std::vector<VisibleRange> visible_;
+  const VisibleRun run_;
+  std::vector<RowRuns> row_runs_;
   std::vector<int64_t> slots_;
 };
 

@@ -4,7 +4,7 @@
 // of kernels/NUMERICS.md, bit for bit, on every backend implementation. Pointers are device memory
 // and must stay valid until the op has run (for a captured op: as long as the graph lives). Counts
 // in the argument structs are fixed at enqueue; everything that changes from step to step
-// (positions, tables, ranges) is read from device buffers when the op runs.
+// (positions, tables, runs) is read from device buffers when the op runs.
 //
 // Shapes are written [outer, …, inner]; "tokens" are rows of the batch, of any mixture of
 // sequences. Offsets are 64-bit elements everywhere. Arguments are trusted: callers validate, ops
@@ -93,12 +93,23 @@ struct KvLayerView {
   int64_t scale_offset = 0;  // int8 only
 };
 
-inline constexpr int kMaxVisibleRanges = 4;
-// Slots [begin, end) of its sequence that a token may attend to; rising, disjoint; unused ones are
-// empty (0, 0).
-struct VisibleRange {
+// Slots [begin, end) of a sequence that rows attend to (NUMERICS §8). Rows may share a run.
+struct VisibleRun {
   int32_t begin = 0;
   int32_t end = 0;
+  // Segments and tiles are counted from this slot. REQUIRES: tile_origin <= begin.
+  int32_t tile_origin = 0;
+  // Row t scores this run with row t + query_offset of Q: a copy of its query that was rotated for
+  // another position. 0: its own query.
+  int32_t query_offset = 0;
+};
+// What one row sees: runs [first_run, first_run + run_count), in this order. The bounds of the last
+// of them are the row's own, so that the rows of a chunk share all their runs.
+struct RowRuns {
+  int32_t first_run = 0;
+  int32_t run_count = 0;  // 0: the row is padding and yields zeros
+  int32_t last_begin = 0;
+  int32_t last_end = 0;
 };
 
 inline constexpr int kPositionComponents = 3;  // M-RoPE; text uses the first
@@ -172,7 +183,8 @@ struct KvWriteArgs {
 };
 
 struct PagedAttentionArgs {
-  const float* q = nullptr;  // [tokens, q_stride]: query_heads * head_dim values
+  // [tokens and rows that runs name, q_stride]: query_heads * head_dim values
+  const float* q = nullptr;
   int64_t q_stride = 0;
   float* out = nullptr;  // [tokens, query_heads * head_dim]
   int64_t query_heads = 0;
@@ -181,8 +193,8 @@ struct PagedAttentionArgs {
   float softmax_scale = 0;
   KvLayerView kv;
   const int32_t* sequence_of_token = nullptr;  // [tokens]; tokens of a sequence are adjacent
-  // [tokens, kMaxVisibleRanges]; no visible slot: the row is padding and yields zeros.
-  const VisibleRange* visible = nullptr;
+  const VisibleRun* runs = nullptr;            // [*]
+  const RowRuns* row_runs = nullptr;           // [tokens]
   // Slot s of sequence i lies in block block_tables[i * table_stride + (s >> block_size_log2)].
   // Null: contiguous mode, slot s lies in block first_block[i] + (s >> block_size_log2).
   const int32_t* block_tables = nullptr;
@@ -208,11 +220,12 @@ struct GatedMatMulArgs {
 };
 
 struct GatherRowsArgs {
-  const float* x = nullptr;          // [*, cols]
+  const float* x = nullptr;          // [*, stride]: cols values from the start of each row
   const int32_t* indices = nullptr;  // [rows]
-  float* out = nullptr;              // [rows, cols]
+  float* out = nullptr;              // [rows, stride]; may be other rows of x's buffer
   int64_t rows = 0;
   int64_t cols = 0;
+  int64_t stride = 0;  // elements; 0: cols
 };
 
 // Draws tokens from rows of logits: NUMERICS §9 without penalties.

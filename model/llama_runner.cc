@@ -91,11 +91,37 @@ void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, floa
   }
 }
 
+// Copies queries that are not rotated yet, and rotates them for the positions of their runs' keys.
+void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
+  const int64_t count = rows.shifted_queries.most();
+  if (count == 0) return;
+  stream_->LimitRows(&rows.shifted_queries);
+  StepBuffers& b = *buffers_;
+  const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
+  float* const queries = b.qkv + b.first_shifted_query * QkvStride();
+  ops_.GatherRows(*stream_, {.x = b.qkv,
+                             .indices = b.shifted_rows,
+                             .out = queries,
+                             .rows = count,
+                             .cols = int64_t{config_.query_heads} * config_.head_dim,
+                             .stride = QkvStride()});
+  ops_.Rope(*stream_, {.x = queries,
+                       .stride = QkvStride(),
+                       .heads = config_.query_heads,
+                       .head_dim = config_.head_dim,
+                       .cosines = b.cosines + b.first_shifted_query * half,
+                       .sines = b.sines + b.first_shifted_query * half,
+                       .half = half,
+                       .neighbours = true,
+                       .tokens = count});
+  stream_->LimitRows(&rows.tokens);
+}
+
 void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
-  const int64_t stride = (int64_t{config_.query_heads} + 2 * config_.kv_heads) * head_dim;
+  const int64_t stride = QkvStride();
   float* const k = b.qkv + config_.query_heads * head_dim;
   float* const v = k + config_.kv_heads * head_dim;
   // Q and K are adjacent: one rotation turns the heads of both.
@@ -121,9 +147,8 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
 void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
-  const int64_t stride = (int64_t{config_.query_heads} + 2 * config_.kv_heads) * head_dim;
   ops_.PagedAttention(*stream_, {.q = b.qkv,
-                                 .q_stride = stride,
+                                 .q_stride = QkvStride(),
                                  .out = b.attention.f32,
                                  .query_heads = config_.query_heads,
                                  .kv_heads = config_.kv_heads,
@@ -131,7 +156,8 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
                                  .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
                                  .kv = kv,
                                  .sequence_of_token = b.sequence_of_token,
-                                 .visible = b.visible,
+                                 .runs = b.runs,
+                                 .row_runs = b.row_runs,
                                  .block_tables = options_.paged ? b.block_tables : nullptr,
                                  .table_stride = b.table_stride,
                                  .first_block = b.first_block,
@@ -157,16 +183,18 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) 
                           .out = activated});
 }
 
-void LlamaRunner::EnqueueLayer(int32_t index, StepRows& tokens, SubmittedStep* step) {
+void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
   StepBuffers& b = *buffers_;
+  StepRows& tokens = rows.tokens;
   const LlamaLayerWeights& layer = weights_.layers()[index];
   const KvLayerView kv = LayerView(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
+  EnqueueShiftedQueries(rows);
   EnqueueKvWrite(kv, tokens);
-  if (step != nullptr) {
-    step->RecordLayer(*stream_, waker_);
-    if (!device_.asynchronous()) step->TellLayers();
+  if (rows.step != nullptr) {
+    rows.step->RecordLayer(*stream_, waker_);
+    if (!device_.asynchronous()) rows.step->TellLayers();
   }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
@@ -192,22 +220,40 @@ void LlamaRunner::EnqueueLogits(StepRows& logit_rows) {
   Multiply(b.last_normalized, weights_.output(), b.logits, logit_rows, false);
 }
 
-void LlamaRunner::Enqueue(StepRows& tokens, StepRows& logit_rows, SubmittedStep* step) {
+void LlamaRunner::EnqueueInputs(const Rows& rows) {
   StepBuffers& b = *buffers_;
-  stream_->LimitRows(&tokens);
+  const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
   ops_.EmbedTokens(*stream_, {.table = weights_.embedding(),
                               .token_ids = b.token_ids,
+                              .embedding_rows = rows.embeddings ? b.embedding_rows : nullptr,
+                              .embeddings = b.embeddings,
                               .out = b.hidden,
-                              .tokens = tokens.most()});
+                              .tokens = rows.tokens.most()});
   ops_.RotaryTable(*stream_, {.positions = b.positions,
                               .frequencies = b.rope_frequencies,
                               .cosines = b.cosines,
                               .sines = b.sines,
-                              .tokens = tokens.most(),
-                              .half = static_cast<int64_t>(config_.rope_frequencies.size())});
-  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, tokens, step);
-  stream_->LimitRows(&logit_rows);
-  if (logit_rows.most() > 0) EnqueueLogits(logit_rows);
+                              .tokens = rows.tokens.most(),
+                              .half = half});
+  if (const int64_t shifted = rows.shifted_queries.most(); shifted > 0) {
+    const int64_t first = b.first_shifted_query;
+    stream_->LimitRows(&rows.shifted_queries);
+    ops_.RotaryTable(*stream_, {.positions = b.positions + first * kPositionComponents,
+                                .frequencies = b.rope_frequencies,
+                                .cosines = b.cosines + first * half,
+                                .sines = b.sines + first * half,
+                                .tokens = shifted,
+                                .half = half});
+    stream_->LimitRows(&rows.tokens);
+  }
+}
+
+void LlamaRunner::Enqueue(const Rows& rows) {
+  stream_->LimitRows(&rows.tokens);
+  EnqueueInputs(rows);
+  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, rows);
+  stream_->LimitRows(&rows.logits);
+  if (rows.logits.most() > 0) EnqueueLogits(rows.logits);
   stream_->LimitRows(nullptr);
 }
 
@@ -222,7 +268,8 @@ const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
   if (graph == nullptr) {
     StepRows rows = StepRows::Fixed(bucket);
     stream_->BeginCapture();
-    Enqueue(rows, rows, nullptr);
+    StepRows none;
+    Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
     graph = stream_->EndCapture();
   }
   return *graph;
@@ -250,20 +297,23 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
 }
 
 absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, int slot) {
+  RETURN_IF_ERROR(buffers_->Check(input));
   int32_t tokens = 0;
   int32_t logit_rows = 0;
+  bool embeddings = false;
   bool decode = true;
   for (const StepChunk& chunk : input.chunks) {
     tokens += static_cast<int32_t>(chunk.tokens.size());
     logit_rows += chunk.logit_rows;
-    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1;
+    embeddings = embeddings || !chunk.embeddings.empty();
+    decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
     CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
         << "a token of a step that is not the one before";
   }
   CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
-  const int32_t bucket = decode && options_.graph ? Bucket(tokens) : 0;
+  const int32_t bucket = decode && !embeddings && options_.graph ? Bucket(tokens) : 0;
   SubmittedStep& step = *steps_[slot];
   step.Begin(id, input);
   if (bucket > 0) {
@@ -276,7 +326,11 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
   } else {
     buffers_->Upload(input, tokens, logit_rows, *stream_, slot);
     RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
-    Enqueue(step.tokens(), step.logits(), &step);
+    Enqueue({.tokens = step.tokens(),
+             .logits = step.logits(),
+             .shifted_queries = step.shifted_queries(),
+             .embeddings = embeddings,
+             .step = &step});
     ++eager_steps_;
   }
   return absl::OkStatus();

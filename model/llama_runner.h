@@ -5,7 +5,8 @@
 // and up → SiLU → down (+ residual); at the end norm and logits of the rows that are sampled. A
 // step whose chunks are all one token with one logit row is a decode step: its rows are padded to a
 // bucket and it replays the graph captured for that bucket (graph key: bucket, query length 1).
-// Other steps are enqueued eagerly. Both give the same bits.
+// Other steps, and those with shifted queries or input embeddings, are enqueued eagerly. Both give
+// the same bits.
 //
 // Between two ops a step looks whether it is still wanted: it stops when no chunk is, and when it
 // is enqueued eagerly, it goes on without the rows of last chunks that are not.
@@ -80,9 +81,17 @@ class LlamaRunner final : public ModelRunner {
   std::span<const float> LogitsIn(int slot, int32_t row) const;
 
   // Every op asks anew, as it runs, how many rows there are left; of none it computes nothing.
-  // `step` is null while capturing.
-  void Enqueue(StepRows& tokens, StepRows& logit_rows, SubmittedStep* step);
-  void EnqueueLayer(int32_t index, StepRows& tokens, SubmittedStep* step);
+  struct Rows {
+    StepRows& tokens;
+    StepRows& logits;
+    StepRows& shifted_queries;
+    bool embeddings = false;        // some tokens come as embeddings
+    SubmittedStep* step = nullptr;  // null while capturing
+  };
+  void Enqueue(const Rows& rows);
+  void EnqueueLayer(int32_t index, const Rows& rows);
+  void EnqueueInputs(const Rows& rows);
+  void EnqueueShiftedQueries(const Rows& rows);
   void EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens);
   void EnqueueAttention(const KvLayerView& kv, StepRows& tokens);
   void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
@@ -92,6 +101,9 @@ class LlamaRunner final : public ModelRunner {
   void Multiply(const Activations& x, const FusedWeight& weight, float* out, StepRows& rows,
                 bool accumulate);
   KvLayerView LayerView(int32_t layer) const;
+  int64_t QkvStride() const {
+    return (int64_t{config_.query_heads} + 2 * config_.kv_heads) * config_.head_dim;
+  }
   int32_t Bucket(int32_t rows) const;  // 0: none fits
   const OpGraph& GraphFor(int32_t bucket);
 

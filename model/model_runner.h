@@ -24,6 +24,7 @@
 #include "cache/block_copy.h"
 #include "common/status_macros.h"
 #include "common/strong_int.h"
+#include "model/slot_run.h"
 #include "model/token_draw.h"
 
 namespace baton {
@@ -39,7 +40,7 @@ struct DrawnBy {
 };
 
 // Consecutive tokens of one sequence. Their KV goes to the slots they occupy; each sees its
-// sequence up to itself.
+// sequence up to itself, or the runs that the chunk names.
 struct StepChunk {
   std::span<const TokenId> tokens;  // with `token_from`: one, of any value in the vocabulary
   int32_t begin_slot = 0;           // slot of tokens[0]
@@ -50,6 +51,21 @@ struct StepChunk {
   bool keeps_logits = false;              // Logits of these rows will be asked for
   // The chunk is this one token. A draw that failed, or that nobody wanted any more, gives token 0.
   std::optional<DrawnBy> token_from = std::nullopt;
+
+  // Input embeddings [tokens, hidden] in place of the ids, which then only count the rows and may
+  // have any value. Empty: the ids' embeddings.
+  std::span<const float> embeddings = {};
+  // [tokens]. A token's key and its query both turn by its position. Empty: begin_position and the
+  // numbers behind it, in every component.
+  std::span<const RowPosition> positions = {};
+  // What the last token sees, in the order of attention. The last run holds the chunk's own slots
+  // and ends with them; each earlier token sees one slot less of it. The runs do not overlap, and
+  // block_table covers them. Empty: one run from slot 0, with origin 0 and shift 0.
+  std::span<const SlotRun> runs = {};
+  // Segment of the input (token type) and LoRA adapter. No op reads them yet: runners refuse any
+  // value but 0 as Unimplemented.
+  int32_t segment = 0;
+  int32_t adapter = 0;
 };
 
 // Spans are read in Submit only; the functions are called until Collect.
@@ -80,9 +96,11 @@ class ModelRunner {
   virtual int32_t max_in_flight() const { return 1; }
 
   // Enqueues a step behind those submitted before; an inline device runs it. Internal: the device
-  // failed, nothing was enqueued. REQUIRES: fewer than max_in_flight() uncollected steps; tokens in
-  // the vocabulary, tables in the pool, totals within the limits the runner was made for;
-  // `token_from` names a draw of the step submitted just before, which is uncollected.
+  // failed, nothing was enqueued. InvalidArgument: runs, positions or embeddings do not fit their
+  // chunk, or exceed the limits for them; nothing was enqueued. REQUIRES: fewer than
+  // max_in_flight() uncollected steps; tokens in the vocabulary, tables in the pool, totals within
+  // the limits the runner was made for; `token_from` names a draw of the step submitted just
+  // before, which is uncollected.
   virtual absl::StatusOr<StepId> Submit(const StepInput& input) = 0;
   // Waits for the oldest uncollected step, which must be `step`, and forgets it, also where it
   // failed. Afterwards all its KV is written, but for chunks behind those that `wanted` last said:

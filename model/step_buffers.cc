@@ -1,15 +1,21 @@
 #include "model/step_buffers.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "model/step_rows.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr int64_t kNotStored = -1;  // KvWriteArgs::slot_mapping
+constexpr int32_t kFromTable = -1;  // EmbedTokensArgs::embedding_rows
+
+static_assert(std::tuple_size_v<RowPosition> == kPositionComponents);
 
 // Lays buffers out one behind the other: first to learn the size, then to hand out addresses.
 class Arena {
@@ -38,25 +44,30 @@ class Arena {
 size_t LayOut(StepBuffers& b, const LlamaConfig& config, const StepLimits& limits,
               std::byte* base) {
   const int64_t tokens = limits.max_tokens;
+  const int64_t query_rows = tokens + limits.max_shifted_queries;
   const int64_t heads = int64_t{config.query_heads} * config.head_dim;
   const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
   const int64_t half = static_cast<int64_t>(config.rope_frequencies.size());
   Arena arena(base);
   arena.Take(b.token_ids, tokens);
-  arena.Take(b.positions, tokens * kPositionComponents);
+  arena.Take(b.positions, query_rows * kPositionComponents);
   arena.Take(b.slot_mapping, tokens);
   arena.Take(b.sequence_of_token, tokens);
-  arena.Take(b.visible, tokens * kMaxVisibleRanges);
+  arena.Take(b.runs, int64_t{limits.max_sequences} + limits.max_extra_runs);
+  arena.Take(b.row_runs, tokens);
+  arena.Take(b.shifted_rows, limits.max_shifted_queries);
+  arena.Take(b.embedding_rows, limits.max_embeddings > 0 ? tokens : 0);
+  arena.Take(b.embeddings, int64_t{limits.max_embeddings} * config.hidden);
   arena.Take(b.block_tables, limits.max_sequences * b.table_stride);
   arena.Take(b.first_block, limits.max_sequences);
   arena.Take(b.logit_indices, limits.max_logit_rows);
   b.input_bytes = arena.bytes();
   arena.Take(b.rope_frequencies, half);
-  arena.Take(b.cosines, tokens * half);
-  arena.Take(b.sines, tokens * half);
+  arena.Take(b.cosines, query_rows * half);
+  arena.Take(b.sines, query_rows * half);
   arena.Take(b.hidden, tokens * config.hidden);
   arena.Take(b.normalized, tokens, config.hidden);
-  arena.Take(b.qkv, tokens * (heads + 2 * kv));
+  arena.Take(b.qkv, query_rows * (heads + 2 * kv));
   arena.Take(b.attention, tokens, heads);
   arena.Take(b.gate_up, tokens * 2 * config.feed_forward);
   arena.Take(b.activated, tokens, config.feed_forward);
@@ -64,6 +75,18 @@ size_t LayOut(StepBuffers& b, const LlamaConfig& config, const StepLimits& limit
   arena.Take(b.last_normalized, limits.max_logit_rows, config.hidden);
   arena.Take(b.logits, limits.max_logit_rows * int64_t{config.vocabulary});
   return arena.bytes();
+}
+
+absl::Status Exceeds(int64_t value, const char* what, int64_t limit) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a step has ", value, " ", what, ", the limit is ", limit));
+}
+
+RowPosition PositionOf(const StepChunk& chunk, int32_t token) {
+  if (!chunk.positions.empty()) return chunk.positions[token];
+  RowPosition position;
+  position.fill(chunk.begin_position + token);
+  return position;
 }
 
 template <typename T>
@@ -83,6 +106,9 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const LlamaConf
       (int64_t{limits.max_context} + layout.block_size() - 1) / layout.block_size();
   buffers->block_size_log2_ = layout.block_size_log2();
   buffers->scratch_slot_ = (layout.num_blocks() - 1) * layout.block_size();
+  buffers->limits_ = limits;
+  buffers->hidden_size_ = config.hidden;
+  buffers->first_shifted_query = limits.max_tokens;
   const size_t bytes = LayOut(*buffers, config, limits, nullptr);
   ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, "step buffers"));
   LayOut(*buffers, config, limits, buffers->memory_->data());
@@ -99,6 +125,65 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const LlamaConf
   return buffers;
 }
 
+absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
+  const int64_t end = int64_t{chunk.begin_slot} + static_cast<int64_t>(chunk.tokens.size());
+  const int64_t slots = static_cast<int64_t>(chunk.block_table.size()) << block_size_log2_;
+  for (const SlotRun& run : chunk.runs) {
+    if (run.begin < 0 || run.begin > run.end || run.end > slots || run.tile_origin > run.begin) {
+      return absl::InvalidArgumentError(absl::StrCat("a run of slots [", run.begin, ", ", run.end,
+                                                     ") with tile origin ", run.tile_origin,
+                                                     " in a sequence of ", slots, " slots"));
+    }
+  }
+  if (chunk.runs.empty()) return absl::OkStatus();
+  const SlotRun& last = chunk.runs.back();
+  if (last.begin > chunk.begin_slot || last.end != end) {
+    return absl::InvalidArgumentError(absl::StrCat("the last run has slots [", last.begin, ", ",
+                                                   last.end, "), it must end with the chunk's [",
+                                                   chunk.begin_slot, ", ", end, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepBuffers::Check(const StepInput& input) const {
+  int64_t extra_runs = 0;
+  int64_t shifted_queries = 0;
+  int64_t embeddings = 0;
+  for (const StepChunk& chunk : input.chunks) {
+    const auto tokens = static_cast<int64_t>(chunk.tokens.size());
+    if (chunk.segment != 0 || chunk.adapter != 0) {
+      return absl::UnimplementedError(absl::StrCat("segment ", chunk.segment, ", adapter ",
+                                                   chunk.adapter, ": only 0 is supported"));
+    }
+    if (!chunk.positions.empty() && static_cast<int64_t>(chunk.positions.size()) != tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(chunk.positions.size(), " positions for ", tokens, " tokens"));
+    }
+    if (!chunk.embeddings.empty()) {
+      if (static_cast<int64_t>(chunk.embeddings.size()) != tokens * hidden_size_) {
+        return absl::InvalidArgumentError(absl::StrCat(chunk.embeddings.size(),
+                                                       " values of embeddings for ", tokens,
+                                                       " tokens of ", hidden_size_, " values"));
+      }
+      embeddings += tokens;
+    }
+    RETURN_IF_ERROR(CheckRuns(chunk));
+    if (chunk.runs.empty()) continue;
+    extra_runs += static_cast<int64_t>(chunk.runs.size()) - 1;
+    shifted_queries += tokens * static_cast<int64_t>(ShiftsOf(chunk).size());
+  }
+  if (extra_runs > limits_.max_extra_runs) {
+    return Exceeds(extra_runs, "visible runs beyond one a chunk", limits_.max_extra_runs);
+  }
+  if (shifted_queries > limits_.max_shifted_queries) {
+    return Exceeds(shifted_queries, "shifted queries", limits_.max_shifted_queries);
+  }
+  if (embeddings > limits_.max_embeddings) {
+    return Exceeds(embeddings, "rows of embeddings", limits_.max_embeddings);
+  }
+  return absl::OkStatus();
+}
+
 void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
   const int32_t mask = (1 << block_size_log2_) - 1;
   const int32_t count = static_cast<int32_t>(chunk.tokens.size());
@@ -106,18 +191,62 @@ void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
   for (int32_t i = 0; i < count; ++i) {
     const int32_t slot = chunk.begin_slot + i;
     const int64_t block = chunk.block_table[slot >> block_size_log2_].value();
+    const RowPosition position = PositionOf(chunk, i);
     host_.token_ids.push_back(chunk.tokens[i]);
-    host_.positions.insert(host_.positions.end(), kPositionComponents, chunk.begin_position + i);
+    host_.positions.insert(host_.positions.end(), position.begin(), position.end());
     host_.slot_mapping.push_back((block << block_size_log2_) + (slot & mask));
     host_.sequence_of_token.push_back(sequence);
-    host_.visible.push_back({0, slot + 1});
-    host_.visible.resize(host_.visible.size() + kMaxVisibleRanges - 1);
   }
+  FillRuns(chunk, first_row);
+  FillEmbeddings(chunk);
   for (int32_t i = count - chunk.logit_rows; i < count; ++i) {
     host_.logit_indices.push_back(first_row + i);
   }
   host_.first_block.push_back(chunk.block_table[0].value());
   mirror_->SetRow(sequence, chunk.block_table);
+}
+
+// The tokens share the chunk's runs; each has its own end of the last.
+void StepBuffers::FillRuns(const StepChunk& chunk, int32_t first_row) {
+  const int32_t count = static_cast<int32_t>(chunk.tokens.size());
+  const auto first_run = static_cast<int32_t>(host_.runs.size());
+  const std::vector<int32_t> shifts = ShiftsOf(chunk);
+  const auto first_query =
+      static_cast<int32_t>(first_shifted_query + static_cast<int64_t>(host_.shifted_rows.size()));
+  for (const SlotRun& run : chunk.runs) {
+    const auto shift = std::lower_bound(shifts.begin(), shifts.end(), run.position_shift);
+    const auto index = static_cast<int32_t>(shift - shifts.begin());
+    host_.runs.push_back(
+        {.begin = run.begin,
+         .end = run.end,
+         .tile_origin = run.tile_origin,
+         .query_offset = run.position_shift == 0 ? 0 : first_query + index * count - first_row});
+  }
+  if (chunk.runs.empty()) host_.runs.push_back({});
+  for (const int32_t shift : shifts) {
+    for (int32_t i = 0; i < count; ++i) {
+      host_.shifted_rows.push_back(first_row + i);
+      for (const int32_t component : PositionOf(chunk, i)) {
+        host_.shifted_positions.push_back(component - shift);
+      }
+    }
+  }
+  RowRuns row = {.first_run = first_run,
+                 .run_count = static_cast<int32_t>(host_.runs.size()) - first_run,
+                 .last_begin = chunk.runs.empty() ? 0 : chunk.runs.back().begin};
+  for (int32_t i = 0; i < count; ++i) {
+    row.last_end = chunk.begin_slot + i + 1;
+    host_.row_runs.push_back(row);
+  }
+}
+
+void StepBuffers::FillEmbeddings(const StepChunk& chunk) {
+  if (limits_.max_embeddings == 0) return;
+  auto row = static_cast<int32_t>(static_cast<int64_t>(host_.embeddings.size()) / hidden_size_);
+  for (size_t i = 0; i < chunk.tokens.size(); ++i) {
+    host_.embedding_rows.push_back(chunk.embeddings.empty() ? kFromTable : row++);
+  }
+  host_.embeddings.insert(host_.embeddings.end(), chunk.embeddings.begin(), chunk.embeddings.end());
 }
 
 void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
@@ -134,7 +263,7 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   }
   // Padding belongs to no sequence of its own: it follows the last one and sees nothing.
   host_.sequence_of_token.resize(rows, filled == 0 ? 0 : host_.sequence_of_token.back());
-  host_.visible.resize(static_cast<size_t>(rows) * kMaxVisibleRanges);
+  host_.row_runs.resize(rows);
   host_.logit_indices.resize(logit_rows, 0);
 }
 
@@ -146,7 +275,12 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
   host_.positions.clear();
   host_.slot_mapping.clear();
   host_.sequence_of_token.clear();
-  host_.visible.clear();
+  host_.runs.clear();
+  host_.row_runs.clear();
+  host_.shifted_rows.clear();
+  host_.shifted_positions.clear();
+  host_.embedding_rows.clear();
+  host_.embeddings.clear();
   host_.first_block.clear();
   host_.logit_indices.clear();
   for (size_t i = 0; i < input.chunks.size(); ++i) {
@@ -157,7 +291,15 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
   CopyInput(stream, positions, host_.positions, slot);
   CopyInput(stream, slot_mapping, host_.slot_mapping, slot);
   CopyInput(stream, sequence_of_token, host_.sequence_of_token, slot);
-  CopyInput(stream, visible, host_.visible, slot);
+  CopyInput(stream, runs, host_.runs, slot);
+  CopyInput(stream, row_runs, host_.row_runs, slot);
+  CopyInput(stream, shifted_rows, host_.shifted_rows, slot);
+  CopyInput(stream, positions + first_shifted_query * kPositionComponents, host_.shifted_positions,
+            slot);
+  if (!host_.embeddings.empty()) {
+    CopyInput(stream, embedding_rows, host_.embedding_rows, slot);
+    CopyInput(stream, embeddings, host_.embeddings, slot);
+  }
   CopyInput(stream, first_block, host_.first_block, slot);
   CopyInput(stream, logit_indices, host_.logit_indices, slot);
   mirror_->Upload(stream, slot);

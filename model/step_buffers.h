@@ -26,6 +26,10 @@ struct StepLimits {
   int32_t max_sequences = 64;
   int32_t max_logit_rows = 64;
   int32_t max_context = 8192;  // slots of one sequence
+  // What ordinary steps do not need; the memory is there when the limit is not 0.
+  int32_t max_extra_runs = 0;       // visible runs of a step beyond one a chunk
+  int32_t max_shifted_queries = 0;  // (token, position shift other than 0) of a step
+  int32_t max_embeddings = 0;       // rows of a step that come as embeddings
 };
 
 class StepBuffers {
@@ -35,33 +39,45 @@ class StepBuffers {
                                                              const StepLimits& limits,
                                                              Device& device);
 
+  // Whether a step's runs, positions and embeddings fit their chunks and these buffers; what the
+  // REQUIRES of ModelRunner name is not looked at. InvalidArgument names the value and the limit.
+  // Unimplemented: a segment or an adapter.
+  absl::Status Check(const StepInput& input) const;
+
   // Fills a slot of the host side for `input`, padded to `rows` token rows and `logit_rows` logit
   // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
-  // what steps do with it. REQUIRES: the step that last had `slot` is collected. A padded row
-  // writes its KV to the scratch block (nowhere once that is full), sees no slot, and yields logits
-  // that nobody reads.
+  // what steps do with it. A padded row writes its KV to the scratch block (nowhere once that is
+  // full), sees no slot, and yields logits that nobody reads. REQUIRES: Check(input) is OK; the
+  // step that last had `slot` is collected.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
               int slot = 0);
 
   // Inputs, on the device.
   int32_t* token_ids = nullptr;          // [tokens]
-  int32_t* positions = nullptr;          // [tokens, kPositionComponents]
+  int32_t* positions = nullptr;          // [query rows, kPositionComponents]
   int64_t* slot_mapping = nullptr;       // [tokens]
   int32_t* sequence_of_token = nullptr;  // [tokens]
-  VisibleRange* visible = nullptr;       // [tokens, kMaxVisibleRanges]
-  int32_t* block_tables = nullptr;       // [sequences, table_stride]
-  int32_t* first_block = nullptr;        // [sequences]
-  int32_t* logit_indices = nullptr;      // [logit rows]
+  VisibleRun* runs = nullptr;            // [runs]
+  RowRuns* row_runs = nullptr;           // [tokens]
+  int32_t* shifted_rows = nullptr;       // [shifted queries] the row that each is a copy of
+  // Of steps with embeddings only; see EmbedTokensArgs.
+  int32_t* embedding_rows = nullptr;  // [tokens]
+  float* embeddings = nullptr;        // [embeddings, hidden]
+  int32_t* block_tables = nullptr;    // [sequences, table_stride]
+  int32_t* first_block = nullptr;     // [sequences]
+  int32_t* logit_indices = nullptr;   // [logit rows]
   int64_t table_stride = 0;
   size_t input_bytes = 0;  // of all these
+  // Query rows are the tokens' and, from this one on, the shifted queries'.
+  int64_t first_shifted_query = 0;
 
   // Work space, on the device.
   double* rope_frequencies = nullptr;  // [half]
-  float* cosines = nullptr;            // [tokens, half]
-  float* sines = nullptr;              // [tokens, half]
+  float* cosines = nullptr;            // [query rows, half]
+  float* sines = nullptr;              // [query rows, half]
   float* hidden = nullptr;             // [tokens, hidden]
   Activations normalized;              // [tokens, hidden]
-  float* qkv = nullptr;                // [tokens, (query_heads + 2 kv_heads) * head_dim]
+  float* qkv = nullptr;                // [query rows, (query_heads + 2 kv_heads) * head_dim]
   Activations attention;               // [tokens, query_heads * head_dim]
   float* gate_up = nullptr;            // [tokens, 2 * feed_forward]
   Activations activated;               // [tokens, feed_forward]
@@ -79,11 +95,19 @@ class StepBuffers {
     std::vector<int32_t> positions;
     std::vector<int64_t> slot_mapping;
     std::vector<int32_t> sequence_of_token;
-    std::vector<VisibleRange> visible;
+    std::vector<VisibleRun> runs;
+    std::vector<RowRuns> row_runs;
+    std::vector<int32_t> shifted_rows;
+    std::vector<int32_t> shifted_positions;
+    std::vector<int32_t> embedding_rows;
+    std::vector<float> embeddings;
     std::vector<int32_t> first_block;
     std::vector<int32_t> logit_indices;
   };
+  absl::Status CheckRuns(const StepChunk& chunk) const;
   void FillChunk(const StepChunk& chunk, int32_t sequence);
+  void FillRuns(const StepChunk& chunk, int32_t first_row);
+  void FillEmbeddings(const StepChunk& chunk);
   void FillPadding(int32_t rows, int32_t logit_rows);
 
   std::unique_ptr<DeviceBuffer> memory_;
@@ -91,6 +115,8 @@ class StepBuffers {
   std::array<StagingSlot, kStepSlots> slots_;
   std::unique_ptr<BlockTableMirror> mirror_;
   HostInputs host_;
+  StepLimits limits_;
+  int64_t hidden_size_ = 0;
   int32_t block_size_log2_ = 0;
   int64_t scratch_slot_ = 0;  // first slot of the scratch block, the pool's last
 };

@@ -16,6 +16,16 @@ std::vector<int64_t> Ends(const StepInput& input, const RowsOf& rows_of) {
 
 }  // namespace
 
+std::vector<int32_t> ShiftsOf(const StepChunk& chunk) {
+  std::vector<int32_t> shifts;
+  for (const SlotRun& run : chunk.runs) {
+    if (run.position_shift != 0) shifts.push_back(run.position_shift);
+  }
+  std::sort(shifts.begin(), shifts.end());
+  shifts.erase(std::unique(shifts.begin(), shifts.end()), shifts.end());
+  return shifts;
+}
+
 StepRows StepRows::Tokens(const StepInput& input, const std::function<int32_t()>& wanted) {
   return StepRows(
       Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.tokens.size()); }),
@@ -31,6 +41,15 @@ StepRows StepRows::Draws(const StepInput& input, const std::function<int32_t()>&
   return StepRows(
       Ends(input, [](const StepChunk& chunk) { return static_cast<int64_t>(chunk.draws.size()); }),
       &wanted);
+}
+
+StepRows StepRows::ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted) {
+  StepRows rows(Ends(input,
+                     [](const StepChunk& chunk) {
+                       return static_cast<int64_t>(ShiftsOf(chunk).size() * chunk.tokens.size());
+                     }),
+                &wanted);
+  return rows.ends_.empty() || rows.ends_.back() == 0 ? Fixed(0) : rows;
 }
 
 int64_t StepRows::Count() {

@@ -18,16 +18,22 @@
 
 namespace baton {
 
+// Position shifts of the chunk's runs other than 0, each once, rising. Every token of the chunk has
+// a shifted query for each: a copy of its query, rotated for its position less the shift.
+std::vector<int32_t> ShiftsOf(const StepChunk& chunk);
+
 class StepRows final : public RowLimit {
  public:
   StepRows() = default;  // none
   // So many, wanted or not: what a graph is captured with.
   static StepRows Fixed(int64_t rows) { return StepRows({rows}, nullptr); }
-  // The token rows of `input`, its rows of logits, or its draws. `wanted`, which is input.wanted or
-  // a copy of it, outlives the result.
+  // The token rows of `input`, its rows of logits, its draws, or its shifted queries. `wanted`,
+  // which is input.wanted or a copy of it, outlives the result.
   static StepRows Tokens(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Logits(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Draws(const StepInput& input, const std::function<int32_t()>& wanted);
+  // A step without any asks nobody.
+  static StepRows ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Tokens(const StepInput& input) { return Tokens(input, input.wanted); }
   static StepRows Logits(const StepInput& input) { return Logits(input, input.wanted); }
 

@@ -17,6 +17,7 @@ void SubmittedStep::Begin(StepId id, const StepInput& input) {
   tokens_ = StepRows::Tokens(input, wanted_);
   logits_ = StepRows::Logits(input, wanted_);
   draws_ = StepRows::Draws(input, wanted_);
+  shifted_queries_ = StepRows::ShiftedQueries(input, wanted_);
   recorded_ = told_ = 0;
   abandoned_ = false;
 }

@@ -33,6 +33,7 @@ class SubmittedStep {
   StepRows& tokens() { return tokens_; }
   StepRows& logits() { return logits_; }
   StepRows& draws() { return draws_; }
+  StepRows& shifted_queries() { return shifted_queries_; }
   // Whether no chunk is wanted any more. For the stream's thread.
   std::function<bool()> Unwanted();
 
@@ -56,6 +57,7 @@ class SubmittedStep {
   StepRows tokens_;
   StepRows logits_;
   StepRows draws_;
+  StepRows shifted_queries_;
   struct Layer {
     std::unique_ptr<Event> written;
     int32_t chunks = 0;  // that were wanted then; the stream's thread sets it

@@ -305,11 +305,12 @@ inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit
                              int64_t kv_head, int64_t begin, const AttentionTile& tile,
                              AttentionState* states) {
   const int64_t heads = args.query_heads / args.kv_heads;
+  const float* const first = QueryRow(args, unit, kv_head, 0);
   WaitingQueries waiting;
   for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
-    const uint64_t visible = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
+    const uint64_t visible = VisibleBits(args, token, unit.run, begin);
     if (visible == 0) continue;
-    const float* q = args.q + token * args.q_stride + kv_head * heads * args.head_dim;
+    const float* q = first + (token - unit.token_begin) * args.q_stride;
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t query = (token - unit.token_begin) * heads + head;
       const int at = waiting.count++;

@@ -35,13 +35,6 @@ int64_t SlotOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t slo
   return block * kv.block_stride + in_block * kv.token_stride;
 }
 
-bool IsVisible(const VisibleRange* visible, int64_t slot) {
-  for (int i = 0; i < kMaxVisibleRanges; ++i) {
-    if (slot >= visible[i].begin && slot < visible[i].end) return true;
-  }
-  return false;
-}
-
 // The slots of one tile that a token sees, in rising order.
 struct VisibleSlots {
   int count = 0;
@@ -49,12 +42,13 @@ struct VisibleSlots {
   int lane[kAttentionTile];
 };
 
-VisibleSlots FindVisible(const PagedAttentionArgs& args, int64_t token, int64_t begin) {
-  const VisibleRange* visible = args.visible + token * kMaxVisibleRanges;
+VisibleSlots FindVisible(const PagedAttentionArgs& args, int64_t token, const VisibleRun& run,
+                         int64_t begin) {
   VisibleSlots slots;
   for (int j = 0; j < kAttentionTile; ++j) {
-    if (!IsVisible(visible, begin + j)) continue;
-    slots.offset[slots.count] = SlotOffset(args, args.sequence_of_token[token], begin + j);
+    const int64_t slot = begin + j;
+    if (slot < run.begin || slot >= run.end) continue;
+    slots.offset[slots.count] = SlotOffset(args, args.sequence_of_token[token], slot);
     slots.lane[slots.count++] = j % kLanes;
   }
   return slots;
@@ -120,10 +114,10 @@ void AddInt8Values(const PagedAttentionArgs& args, int64_t kv_head, const Visibl
   }
 }
 
-// Takes the visible slots of the tile that starts at `begin` into the state.
-void AddTile(const PagedAttentionArgs& args, int64_t token, const float* q, int64_t kv_head,
-             int64_t begin, AttentionState& state) {
-  const VisibleSlots slots = FindVisible(args, token, begin);
+// Takes the slots of `run` in the tile that starts at `begin` into the state.
+void AddTile(const PagedAttentionArgs& args, int64_t token, const VisibleRun& run, const float* q,
+             int64_t kv_head, int64_t begin, AttentionState& state) {
+  const VisibleSlots slots = FindVisible(args, token, run, begin);
   if (slots.count == 0) return;
   const bool is_int8 = args.kv.type == KvType::kInt8;
   float p[kAttentionTile];  // scores, then exponentials
@@ -149,16 +143,18 @@ void AttentionSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
   const int64_t heads = args.query_heads / args.kv_heads;
   for (int64_t kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head) {
     for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
+      const VisibleRun run = RunOf(args, token, unit.run);
+      const float* row = args.q + (token + run.query_offset) * args.q_stride;
       for (int64_t head = 0; head < heads; ++head) {
-        const float* q = args.q + token * args.q_stride + (kv_head * heads + head) * args.head_dim;
+        const float* q = row + (kv_head * heads + head) * args.head_dim;
         AttentionState& state = *states++;
         state.maximum = -std::numeric_limits<float>::infinity();
         std::fill_n(state.lane_sums, kLanes, 0.0f);
         std::fill_n(state.output, args.head_dim, 0.0f);
         state.any_visible = false;
-        const int64_t begin = unit.segment * kAttentionSegment;
+        const int64_t begin = run.tile_origin + unit.segment * kAttentionSegment;
         for (int64_t tile = begin; tile < begin + kAttentionSegment; tile += kAttentionTile) {
-          AddTile(args, token, q, kv_head, tile, state);
+          AddTile(args, token, run, q, kv_head, tile, state);
         }
       }
     }

@@ -24,21 +24,18 @@ inline uint64_t BitsBelow(int64_t count) {
   return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
 }
 
-// Bit j: the token sees slot begin + j.
-inline uint64_t VisibleBits(const VisibleRange* ranges, int64_t begin) {
-  uint64_t bits = 0;
-  for (int i = 0; i < kMaxVisibleRanges; ++i) {
-    if (ranges[i].end <= begin) continue;  // most are
-    bits |= BitsBelow(ranges[i].end - begin) & ~BitsBelow(ranges[i].begin - begin);
-  }
-  return bits;
+// Bit j: run `run` of the token holds slot begin + j.
+inline uint64_t VisibleBits(const PagedAttentionArgs& args, int64_t token, int64_t run,
+                            int64_t begin) {
+  const VisibleRun of = RunOf(args, token, run);
+  return BitsBelow(of.end - begin) & ~BitsBelow(of.begin - begin);
 }
 
 // Slots of the tile at `begin` that some token of the unit sees.
 inline uint64_t SeenBits(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t begin) {
   uint64_t seen = 0;
   for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
-    seen |= VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
+    seen |= VisibleBits(args, token, unit.run, begin);
   }
   return seen;
 }
@@ -88,13 +85,14 @@ inline void LocateRows(const PagedAttentionArgs& args, const AttentionUnit& unit
 }
 
 // Calls tile(rows, next) for every tile of the unit's segment that a token of it sees; `next` is
-// the tile after it, perhaps of the next segment, to prefetch.
+// the run's tile after it, perhaps of the next segment, to prefetch.
 template <typename Tile>
 inline void ForEachTile(const PagedAttentionArgs& args, const AttentionUnit& unit,
                         const Tile& tile) {
   if (unit.token_begin == unit.token_end) return;
   constexpr int kTiles = kAttentionSegment / kAttentionTile;
-  const int64_t begin = unit.segment * kAttentionSegment;
+  const int64_t begin =
+      RunOf(args, unit.token_begin, unit.run).tile_origin + unit.segment * kAttentionSegment;
   TileRows rows[2];
   LocateRows(args, unit, begin, &rows[0]);
   for (int i = 0; i < kTiles; ++i) {
@@ -115,8 +113,10 @@ inline void ForEachTile(const PagedAttentionArgs& args, const AttentionUnit& uni
 inline const float* QueryRow(const PagedAttentionArgs& args, const AttentionUnit& unit,
                              int64_t kv_head, int64_t query) {
   const int64_t heads = args.query_heads / args.kv_heads;
-  const int64_t token = unit.token_begin + query / heads;
-  return args.q + token * args.q_stride + (kv_head * heads + query % heads) * args.head_dim;
+  const int64_t first_run = args.row_runs[unit.token_begin].first_run;
+  const int64_t offset = args.runs[first_run + unit.run].query_offset;  // all tokens' of the unit
+  const int64_t row = unit.token_begin + offset + query / heads;
+  return args.q + row * args.q_stride + (kv_head * heads + query % heads) * args.head_dim;
 }
 
 inline int64_t PaddedDims(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }

@@ -27,17 +27,30 @@ struct alignas(64) AttentionState {
 };
 
 // What one call of attention_segment computes: tokens [token_begin, token_end), all of one
-// sequence, the query heads of kv heads [kv_head_begin, kv_head_end), one segment.
+// sequence, the query heads of kv heads [kv_head_begin, kv_head_end), one segment of one run.
+// REQUIRES: every token has that run; all agree on its tile_origin and query_offset.
 struct AttentionUnit {
   int64_t token_begin = 0;
   int64_t token_end = 0;
   int64_t kv_head_begin = 0;
   int64_t kv_head_end = 0;
-  int64_t segment = 0;
+  int64_t segment = 0;  // counted from the run's tile origin
+  int64_t run = 0;      // of each token's, in its order
 
   int64_t tokens() const { return token_end - token_begin; }
   int64_t kv_heads() const { return kv_head_end - kv_head_begin; }
 };
+
+// Run `run` of a token.
+inline VisibleRun RunOf(const PagedAttentionArgs& args, int64_t token, int64_t run) {
+  const RowRuns& row = args.row_runs[token];
+  VisibleRun found = args.runs[row.first_run + run];
+  if (run == row.run_count - 1) {
+    found.begin = row.last_begin;
+    found.end = row.last_end;
+  }
+  return found;
+}
 
 // `x` [tokens, cols] from a token and a column on, a multiple of kQuantGroup.
 inline Activations ActivationsAt(Activations x, int64_t token, int64_t cols, int64_t column) {
@@ -70,10 +83,11 @@ struct CpuKernels {
   void (*rope)(const RopeArgs& args, int64_t token_begin, int64_t token_end);
   void (*kv_write)(const KvWriteArgs& args, int64_t token_begin, int64_t token_end);
   // Fills states [kv head of the unit][token of the unit][query head of the kv head]; any_visible
-  // is false where the token sees nothing of the segment.
+  // is false where the token sees nothing of the run's segment.
   void (*attention_segment)(const PagedAttentionArgs& args, const AttentionUnit& unit,
                             AttentionState* states);
-  // Takes the state of a later segment into `running`; one without a visible slot changes nothing.
+  // Takes the state of a later segment or run into `running`; one without a visible slot changes
+  // nothing.
   void (*merge_attention)(AttentionState& running, const AttentionState& next, int64_t head_dim);
   // The attention output of one (token, head): out[head_dim]; zeros where nothing was visible.
   void (*finish_attention)(const AttentionState& state, int64_t head_dim, float* out);

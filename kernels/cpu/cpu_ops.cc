@@ -235,9 +235,9 @@ void CpuOps::GatherRows(Stream& stream, const GatherRowsArgs& args) const {
       stream, args, [](GatherRowsArgs& args) -> int64_t& { return args.rows; },
       [](CpuStream& cpu, const GatherRowsArgs& args) {
         ForTokens(cpu.pool(), args.rows, args.cols, kUnitElements, [&](int64_t begin, int64_t end) {
+          const int64_t stride = args.stride > 0 ? args.stride : args.cols;
           for (int64_t row = begin; row < end; ++row) {
-            std::copy_n(args.x + args.indices[row] * args.cols, args.cols,
-                        args.out + row * args.cols);
+            std::copy_n(args.x + args.indices[row] * stride, args.cols, args.out + row * stride);
           }
         });
       });

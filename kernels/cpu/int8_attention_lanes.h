@@ -168,7 +168,7 @@ inline void AddInt8TileToQueries(const PagedAttentionArgs& args, const Attention
   int waiting = 0;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t token = unit.token_begin + (first + i) / heads;
-    const uint64_t visible = VisibleBits(args.visible + token * kMaxVisibleRanges, begin);
+    const uint64_t visible = VisibleBits(args, token, unit.run, begin);
     if (visible == 0) continue;
     queries[waiting++] = {&prepared.rows[index + i], prepared.factors[index + i], visible,
                           &states[first + i]};

@@ -1,19 +1,19 @@
 #include "kernels/cpu/paged_attention.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
+#include <span>
 
 #include "common/check.h"
 
 namespace baton {
 namespace {
 
-using Run = AttentionScratch::Run;
+using Group = AttentionScratch::Group;
+using Span = AttentionScratch::Span;
 using Item = AttentionScratch::Item;
 
 constexpr int64_t kQueryTileTokens = 64;  // many, because they share the filling of key tiles
-constexpr int64_t kFewQueryTokens = 16;   // of a run where more would leave too few runs
+constexpr int64_t kFewQueryTokens = 16;   // of a group where more would leave too few groups
 constexpr int64_t kQueryTileRows = 192;   // (token, head) pairs of one kv head
 constexpr int64_t kSplitStates = 8192;    // of one round of split attention; 9 MiB
 constexpr int64_t kInlineMerges = 128;    // fewer are not worth a thread
@@ -32,64 +32,93 @@ struct Call {
   int64_t kv_heads_per_unit = 1;
 
   int64_t head_groups() const { return CeilDiv(args.kv_heads, kv_heads_per_unit); }
-  AttentionUnit Unit(const Run& run, int64_t group, int64_t segment) const {
-    const int64_t first = group * kv_heads_per_unit;
-    return {run.token_begin, run.token_end, first,
-            std::min(first + kv_heads_per_unit, args.kv_heads), segment};
+  AttentionUnit Unit(const Group& group, int64_t head_group, int64_t segment, int64_t run) const {
+    const int64_t first = head_group * kv_heads_per_unit;
+    return {group.token_begin,
+            group.token_end,
+            first,
+            std::min(first + kv_heads_per_unit, args.kv_heads),
+            segment,
+            run};
+  }
+  std::span<const Span> Spans(const Group& group) const {
+    return std::span(scratch.spans).subspan(group.first_span, group.span_count);
   }
 };
 
-// Segments [first, second) that hold the visible slots of a token; empty for padding.
-std::pair<int64_t, int64_t> VisibleSegments(const VisibleRange* visible) {
-  int64_t begin = std::numeric_limits<int64_t>::max();
-  int64_t end = 0;
-  for (int i = 0; i < kMaxVisibleRanges; ++i) {
-    if (visible[i].begin >= visible[i].end) continue;
-    begin = std::min<int64_t>(begin, visible[i].begin);
-    end = std::max<int64_t>(end, visible[i].end);
-  }
-  if (end == 0) return {0, 0};
-  return {begin / kAttentionSegment, (end + kAttentionSegment - 1) / kAttentionSegment};
+// Whether a unit can take both tokens: they are neighbours.
+bool HaveLikeRuns(const PagedAttentionArgs& args, const RowRuns& a, const RowRuns& b) {
+  if (a.run_count != b.run_count) return false;
+  if (a.first_run == b.first_run) return true;
+  const auto like = [](const VisibleRun& x, const VisibleRun& y) {
+    return x.tile_origin == y.tile_origin && x.query_offset == y.query_offset;
+  };
+  return std::equal(args.runs + a.first_run, args.runs + a.first_run + a.run_count,
+                    args.runs + b.first_run, like);
 }
 
-void FindRuns(const Call& call) {
+// Widens the span to the segments of a token's run.
+void Extend(const VisibleRun& run, Span& span) {
+  if (run.begin >= run.end) return;
+  const int64_t origin = run.tile_origin;
+  const int64_t begin = (run.begin - origin) / kAttentionSegment;
+  const int64_t end = CeilDiv(run.end - origin, kAttentionSegment);
+  span.begin = span.begin == span.end ? begin : std::min(span.begin, begin);
+  span.end = std::max(span.end, end);
+}
+
+void FindGroups(const Call& call) {
   const PagedAttentionArgs& args = call.args;
-  const int64_t units = 2 * kUnitsPerThread * call.pool.threads();  // late runs see more slots
+  const int64_t units = 2 * kUnitsPerThread * call.pool.threads();  // late groups see more slots
   const int64_t fair =
       std::clamp(args.tokens * args.kv_heads / units, kFewQueryTokens, kQueryTileTokens);
   const int64_t tile = std::clamp<int64_t>(kQueryTileRows / call.heads_per_kv, 1, fair);
-  std::vector<Run>& runs = call.scratch.runs;
-  runs.clear();
+  std::vector<Group>& groups = call.scratch.groups;
+  std::vector<Span>& spans = call.scratch.spans;
+  groups.clear();
+  spans.clear();
   for (int64_t token = 0; token < args.tokens; ++token) {
-    const bool joins = !runs.empty() && runs.back().tokens() < tile &&
-                       args.sequence_of_token[token] == args.sequence_of_token[token - 1];
-    if (!joins) runs.push_back({.token_begin = token, .token_end = token});
-    Run& run = runs.back();
-    ++run.token_end;
-    const auto [begin, end] = VisibleSegments(args.visible + token * kMaxVisibleRanges);
-    if (begin == end) continue;
-    run.segment_begin = run.segments() == 0 ? begin : std::min(run.segment_begin, begin);
-    run.segment_end = std::max(run.segment_end, end);
+    const RowRuns& row = args.row_runs[token];
+    const bool joins = !groups.empty() && groups.back().tokens() < tile &&
+                       args.sequence_of_token[token] == args.sequence_of_token[token - 1] &&
+                       HaveLikeRuns(args, args.row_runs[token - 1], row);
+    if (!joins) {
+      groups.push_back({.token_begin = token,
+                        .token_end = token,
+                        .first_span = static_cast<int64_t>(spans.size()),
+                        .span_count = row.run_count});
+      for (int64_t run = 0; run < row.run_count; ++run) spans.push_back({.run = run});
+    }
+    Group& group = groups.back();
+    ++group.token_end;
+    // Of shared runs, the last alone can hold slots that the token before did not see.
+    const bool shares = joins && row.first_run == args.row_runs[token - 1].first_run;
+    for (int64_t run = shares ? std::max(row.run_count - 1, 0) : 0; run < row.run_count; ++run) {
+      Extend(RunOf(args, token, run), spans[group.first_span + run]);
+    }
+  }
+  for (Group& group : groups) {
+    for (const Span& span : call.Spans(group)) group.segments += span.end - span.begin;
   }
 }
 
-// True where whole runs would leave threads idle: the largest is more than half of a thread's
+// True where whole groups would leave threads idle: the largest is more than half of a thread's
 // share, and there is something to split.
 bool ShouldSplit(const Call& call) {
   if (call.pool.threads() == 1) return false;
   int64_t total = 0;
   int64_t largest = 0;
   bool divisible = false;
-  for (const Run& run : call.scratch.runs) {
-    const int64_t work = run.tokens() * run.segments();
+  for (const Group& group : call.scratch.groups) {
+    const int64_t work = group.tokens() * group.segments;
     total += work;
     largest = std::max(largest, work);
-    divisible = divisible || run.segments() > 1;
+    divisible = divisible || group.segments > 1;
   }
   return divisible && total * call.args.kv_heads < 2 * call.pool.threads() * largest;
 }
 
-// Writes the results of a run for the kv heads of a unit.
+// Writes the results of a group for the kv heads of a unit.
 void FinishUnit(const Call& call, const AttentionUnit& unit, const AttentionState* states) {
   const PagedAttentionArgs& args = call.args;
   for (int64_t kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head) {
@@ -107,18 +136,23 @@ void ForgetStates(AttentionState* states, int64_t count) {
   for (int64_t i = 0; i < count; ++i) states[i].any_visible = false;
 }
 
-// Every unit is a whole run for a group of kv heads. `running` and `next` hold its rows.
-void WalkRun(const Call& call, const Run& run, int64_t group, AttentionState* running,
-             AttentionState* next) {
-  AttentionUnit unit = call.Unit(run, group, run.segment_begin);
+// A unit is a whole group for a group of kv heads. `running` and `next` hold its rows.
+void WalkGroup(const Call& call, const Group& group, int64_t head_group, AttentionState* running,
+               AttentionState* next) {
+  AttentionUnit unit = call.Unit(group, head_group, 0, 0);
   const int64_t rows = unit.tokens() * unit.kv_heads() * call.heads_per_kv;
   ForgetStates(running, rows);
-  for (; unit.segment < run.segment_end; ++unit.segment) {
-    AttentionState* states = unit.segment == run.segment_begin ? running : next;
-    call.kernels.attention_segment(call.args, unit, states);
-    if (states == running) continue;
-    for (int64_t i = 0; i < rows; ++i) {
-      call.kernels.merge_attention(running[i], next[i], call.args.head_dim);
+  AttentionState* states = running;  // the first segment's, then `next`
+  for (const Span& span : call.Spans(group)) {
+    unit.run = span.run;
+    for (unit.segment = span.begin; unit.segment < span.end; ++unit.segment) {
+      call.kernels.attention_segment(call.args, unit, states);
+      if (states == next) {
+        for (int64_t i = 0; i < rows; ++i) {
+          call.kernels.merge_attention(running[i], next[i], call.args.head_dim);
+        }
+      }
+      states = next;
     }
   }
   FinishUnit(call, unit, running);
@@ -127,7 +161,7 @@ void WalkRun(const Call& call, const Run& run, int64_t group, AttentionState* ru
 // How many kv heads a unit takes: as many as its states' memory and busy threads allow.
 int64_t KvHeadsPerUnit(const Call& call, int64_t units) {
   int64_t tokens = 1;
-  for (const Run& run : call.scratch.runs) tokens = std::max(tokens, run.tokens());
+  for (const Group& group : call.scratch.groups) tokens = std::max(tokens, group.tokens());
   const int64_t wanted = kUnitsPerThread * call.pool.threads();
   const int64_t most = call.pool.threads() == 1
                            ? call.args.kv_heads
@@ -137,28 +171,30 @@ int64_t KvHeadsPerUnit(const Call& call, int64_t units) {
 }
 
 void RunWhole(Call call) {
-  const std::vector<Run>& runs = call.scratch.runs;
-  call.kv_heads_per_unit = KvHeadsPerUnit(call, static_cast<int64_t>(runs.size()));
+  const std::vector<Group>& groups = call.scratch.groups;
+  call.kv_heads_per_unit = KvHeadsPerUnit(call, static_cast<int64_t>(groups.size()));
   const int64_t rows = std::max(kQueryTileRows, call.heads_per_kv);
   AttentionState* states = call.scratch.States(2 * rows * call.pool.threads());
-  const int64_t groups = call.head_groups();
-  const int64_t units = static_cast<int64_t>(runs.size()) * groups;
+  const int64_t head_groups = call.head_groups();
+  const int64_t units = static_cast<int64_t>(groups.size()) * head_groups;
   call.pool.ParallelFor(units, [&](int64_t unit, int worker) {
-    // Last runs first: they see the most slots, and what ends the loop should be short.
+    // Last groups first: they see the most slots, and what ends the loop should be short.
     const int64_t index = units - 1 - unit;
     AttentionState* mine = states + 2 * rows * worker;
-    WalkRun(call, runs[index / groups], index % groups, mine, mine + rows);
+    WalkGroup(call, groups[index / head_groups], index % head_groups, mine, mine + rows);
   });
 }
 
 void ListItems(const Call& call) {
   std::vector<Item>& items = call.scratch.items;
   items.clear();
-  for (int64_t r = 0; r < call.scratch.runs.size(); ++r) {
-    Run& run = call.scratch.runs[r];
-    run.first_item = static_cast<int64_t>(items.size());
-    for (int64_t s = run.segment_begin; s < run.segment_end; ++s) {
-      items.push_back({.run = r, .segment = s});
+  for (int64_t g = 0; g < call.scratch.groups.size(); ++g) {
+    Group& group = call.scratch.groups[g];
+    group.first_item = static_cast<int64_t>(items.size());
+    for (const Span& span : call.Spans(group)) {
+      for (int64_t segment = span.begin; segment < span.end; ++segment) {
+        items.push_back({.group = g, .run = span.run, .segment = segment});
+      }
     }
   }
 }
@@ -169,7 +205,7 @@ int64_t PlaceItems(const Call& call, int64_t begin, int64_t budget) {
   int64_t used = 0;
   int64_t end = begin;
   for (; end < items.size(); ++end) {
-    const int64_t states = call.scratch.runs[items[end].run].tokens() * call.args.query_heads;
+    const int64_t states = call.scratch.groups[items[end].group].tokens() * call.args.query_heads;
     if (end > begin && used + states > budget) break;
     items[end].first_state = used;
     used += states;
@@ -177,21 +213,21 @@ int64_t PlaceItems(const Call& call, int64_t begin, int64_t budget) {
   return end;
 }
 
-// Merges the items [begin, end) of all runs into `running` ([tokens, query heads], ordered by run,
-// then kv head, then token).
+// Merges the items [begin, end) of all groups into `running` ([tokens, query heads], ordered by
+// group, then kv head, then token).
 void MergeItems(const Call& call, int64_t begin, int64_t end, const AttentionState* states,
                 AttentionState* running) {
   const AttentionScratch& scratch = call.scratch;
   const int64_t kv_heads = call.args.kv_heads;
-  const int64_t first_run = scratch.items[begin].run;
-  const int64_t runs = scratch.items[end - 1].run + 1 - first_run;
+  const int64_t first_group = scratch.items[begin].group;
+  const int64_t groups = scratch.items[end - 1].group + 1 - first_group;
   const auto merge = [&](int64_t unit, int) {
-    const Run& run = scratch.runs[first_run + unit / kv_heads];
-    const int64_t rows = run.tokens() * call.heads_per_kv;
+    const Group& group = scratch.groups[first_group + unit / kv_heads];
+    const int64_t rows = group.tokens() * call.heads_per_kv;
     const int64_t skip = unit % kv_heads * rows;
-    AttentionState* into = running + run.token_begin * call.args.query_heads + skip;
-    const int64_t last = std::min(end, run.first_item + run.segments());
-    for (int64_t item = std::max(begin, run.first_item); item < last; ++item) {
+    AttentionState* into = running + group.token_begin * call.args.query_heads + skip;
+    const int64_t last = std::min(end, group.first_item + group.segments);
+    for (int64_t item = std::max(begin, group.first_item); item < last; ++item) {
       const AttentionState* from = states + scratch.items[item].first_state + skip;
       for (int64_t i = 0; i < rows; ++i) {
         call.kernels.merge_attention(into[i], from[i], call.args.head_dim);
@@ -200,9 +236,9 @@ void MergeItems(const Call& call, int64_t begin, int64_t end, const AttentionSta
   };
   const Item& last = scratch.items[end - 1];
   if (last.first_state < kInlineMerges) {
-    for (int64_t unit = 0; unit < runs * kv_heads; ++unit) merge(unit, 0);
+    for (int64_t unit = 0; unit < groups * kv_heads; ++unit) merge(unit, 0);
   } else {
-    call.pool.ParallelFor(runs * kv_heads, merge);
+    call.pool.ParallelFor(groups * kv_heads, merge);
   }
 }
 
@@ -219,20 +255,20 @@ void RunSplit(Call call) {
   const auto item_count = static_cast<int64_t>(scratch.items.size());
   for (int64_t begin = 0, end = 0; begin < item_count; begin = end) {
     end = PlaceItems(call, begin, budget);
-    const int64_t groups = call.head_groups();
-    call.pool.ParallelFor((end - begin) * groups, [&](int64_t index, int) {
-      const Item& item = scratch.items[begin + index / groups];
-      const Run& run = scratch.runs[item.run];
-      const AttentionUnit unit = call.Unit(run, index % groups, item.segment);
+    const int64_t head_groups = call.head_groups();
+    call.pool.ParallelFor((end - begin) * head_groups, [&](int64_t index, int) {
+      const Item& item = scratch.items[begin + index / head_groups];
+      const Group& group = scratch.groups[item.group];
+      const AttentionUnit unit = call.Unit(group, index % head_groups, item.segment, item.run);
       AttentionState* out =
-          states + item.first_state + unit.kv_head_begin * run.tokens() * call.heads_per_kv;
+          states + item.first_state + unit.kv_head_begin * group.tokens() * call.heads_per_kv;
       call.kernels.attention_segment(args, unit, out);
     });
     MergeItems(call, begin, end, states, running);
   }
-  for (const Run& run : scratch.runs) {
-    const AttentionUnit whole{run.token_begin, run.token_end, 0, args.kv_heads, 0};
-    FinishUnit(call, whole, running + run.token_begin * args.query_heads);
+  for (const Group& group : scratch.groups) {
+    const AttentionUnit whole{group.token_begin, group.token_end, 0, args.kv_heads};
+    FinishUnit(call, whole, running + group.token_begin * args.query_heads);
   }
 }
 
@@ -251,7 +287,7 @@ AttentionState* AttentionScratch::States(size_t count) {
 void RunPagedAttention(const CpuKernels& kernels, ThreadPool& pool, AttentionScratch& scratch,
                        const PagedAttentionArgs& args) {
   const Call call{kernels, pool, scratch, args, args.query_heads / args.kv_heads};
-  FindRuns(call);
+  FindGroups(call);
   if (ShouldSplit(call)) {
     RunSplit(call);
   } else {

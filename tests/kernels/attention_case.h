@@ -3,6 +3,8 @@
 //
 // K and V are kept per sequence as well as in the pool, so that the transcription knows no blocks;
 // of int8 pools, the integers and scales too. Every slot that no token sees is NaN in the pool.
+// A slot's K and V follow from its name, and a token's queries from the token's: the same names in
+// two cases give the same values wherever they stand.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +12,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/plain_math.h"
@@ -28,12 +32,23 @@ struct AttentionShape {
   int block_size_log2 = 4;
   bool layer_major = false;  // each layer its own region; else all layers of a block together
   bool contiguous = false;   // no tables
+  bool share_runs = true;    // tokens name the same runs where they can
+};
+
+// A run as NUMERICS §8 has it.
+struct CaseRun {
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t tile_origin = 0;
+  int32_t position_shift = 0;
 };
 
 // Tokens of one sequence and what each may see.
 struct AttentionSequence {
   int64_t slots = 0;
-  std::vector<std::vector<VisibleRange>> tokens;
+  std::vector<std::vector<CaseRun>> tokens;
+  std::vector<uint64_t> slot_names = {};   // [slots]; empty: all differ
+  std::vector<uint64_t> token_names = {};  // [tokens]; empty: all differ
 };
 
 // The last `count` tokens of a sequence of `slots`, each seeing itself and `window` slots before.
@@ -49,16 +64,21 @@ class AttentionCase {
  public:
   AttentionCase(const AttentionShape& shape, const std::vector<AttentionSequence>& sequences,
                 uint64_t seed)
-      : shape_(shape), sequences_(sequences) {
-    std::mt19937_64 random(seed);
-    for (const AttentionSequence& sequence : sequences) {
-      const int64_t values = sequence.slots * shape.kv_heads * shape.head_dim;
-      k_.push_back(RandomFloats(random, values));
-      v_.push_back(RandomFloats(random, values));
-      Store(k_.back(), k_integers_.emplace_back());
-      Store(v_.back(), v_integers_.emplace_back());
+      : shape_(shape), sequences_(sequences), seed_(seed) {
+    const int64_t row = shape.kv_heads * shape.head_dim;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      std::vector<float>& k = k_.emplace_back();
+      std::vector<float>& v = v_.emplace_back();
+      for (int64_t slot = 0; slot < sequences[s].slots; ++slot) {
+        const std::vector<float> both = Named(1, NameOf(sequences[s].slot_names, s, slot), 2 * row);
+        k.insert(k.end(), both.begin(), both.begin() + row);
+        v.insert(v.end(), both.begin() + row, both.end());
+      }
+      Store(k, k_integers_.emplace_back());
+      Store(v, v_integers_.emplace_back());
     }
-    PlaceTokens(random);
+    PlaceTokens();
+    std::mt19937_64 random(seed);
     PlaceBlocks(random);
   }
 
@@ -73,7 +93,8 @@ class AttentionCase {
                             .softmax_scale = kScale,
                             .kv = view_,
                             .sequence_of_token = sequence_of_token_.data(),
-                            .visible = visible_.data()};
+                            .runs = runs_.data(),
+                            .row_runs = row_runs_.data()};
     args.tokens = tokens();
     if (shape_.contiguous) {
       args.first_block = first_block_.data();
@@ -105,16 +126,17 @@ class AttentionCase {
       for (int64_t head = 0; head < shape_.query_heads; ++head) {
         std::vector<double> row(shape_.head_dim, 0.0);
         double sum = 0;
-        for (int64_t slot = 0; slot < SlotsOf(token); ++slot) {
-          if (!Sees(token, slot)) continue;
-          double score = 0;
-          for (int64_t d = 0; d < shape_.head_dim; ++d) {
-            score += double{Q(token, head)[d]} * Row(k_, token, head, slot)[d];
-          }
-          const double p = std::exp(score * kScale);
-          sum += p;
-          for (int64_t d = 0; d < shape_.head_dim; ++d) {
-            row[d] += p * Row(v_, token, head, slot)[d];
+        for (const CaseRun& run : RunsOf(token)) {
+          for (int64_t slot = run.begin; slot < run.end; ++slot) {
+            double score = 0;
+            for (int64_t d = 0; d < shape_.head_dim; ++d) {
+              score += double{Q(token, head, run)[d]} * Row(k_, token, head, slot)[d];
+            }
+            const double p = std::exp(score * kScale);
+            sum += p;
+            for (int64_t d = 0; d < shape_.head_dim; ++d) {
+              row[d] += p * Row(v_, token, head, slot)[d];
+            }
           }
         }
         for (const double value : row) out.push_back(sum > 0 ? value / sum : 0.0);
@@ -167,10 +189,26 @@ class AttentionCase {
     return amax / most;
   }
   int64_t q_stride() const { return shape_.query_heads * shape_.head_dim + 7; }
-  const float* Q(int64_t token, int64_t head) const {
-    return q_.data() + token * q_stride() + head * shape_.head_dim;
+  // The token's query for a run.
+  const float* Q(int64_t token, int64_t head, const CaseRun& run) const {
+    const int64_t row =
+        run.position_shift == 0 ? token : query_rows_.at({token, run.position_shift});
+    return q_.data() + row * q_stride() + head * shape_.head_dim;
   }
-  int64_t SlotsOf(int64_t token) const { return sequences_[sequence_of_token_[token]].slots; }
+  const std::vector<CaseRun>& RunsOf(int64_t token) const { return *runs_of_token_[token]; }
+
+  static uint64_t NameOf(const std::vector<uint64_t>& names, uint64_t sequence, uint64_t index) {
+    return names.empty() ? (sequence + 1) << 32 | index : names[index];
+  }
+  std::vector<float> Named(uint32_t kind, uint64_t name, int64_t count) const {
+    std::seed_seq seeds{static_cast<uint32_t>(seed_), kind, static_cast<uint32_t>(name >> 32),
+                        static_cast<uint32_t>(name)};
+    std::mt19937 random(seeds);
+    std::normal_distribution<float> normal(0, 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random);
+    return values;
+  }
   const float* Row(const std::vector<std::vector<float>>& rows, int64_t token, int64_t head,
                    int64_t slot) const {
     return rows[sequence_of_token_[token]].data() + RowIndex(head, slot) * shape_.head_dim;
@@ -178,24 +216,64 @@ class AttentionCase {
   int64_t RowIndex(int64_t head, int64_t slot) const {
     return slot * shape_.kv_heads + head / (shape_.query_heads / shape_.kv_heads);
   }
-  bool Sees(int64_t token, int64_t slot) const {
-    for (int i = 0; i < kMaxVisibleRanges; ++i) {
-      const VisibleRange range = visible_[token * kMaxVisibleRanges + i];
-      if (slot >= range.begin && slot < range.end) return true;
-    }
-    return false;
-  }
-
-  void PlaceTokens(std::mt19937_64& random) {
+  // Queries of tokens first; behind them, for each sequence and shift, a row for each of its
+  // tokens.
+  void PlaceTokens() {
     for (size_t s = 0; s < sequences_.size(); ++s) {
-      for (const std::vector<VisibleRange>& ranges : sequences_[s].tokens) {
-        sequence_of_token_.push_back(static_cast<int32_t>(s));
-        for (int i = 0; i < kMaxVisibleRanges; ++i) {
-          visible_.push_back(i < ranges.size() ? ranges[i] : VisibleRange{});
+      sequence_of_token_.resize(sequence_of_token_.size() + sequences_[s].tokens.size(),
+                                static_cast<int32_t>(s));
+    }
+    std::vector<std::vector<float>> queries(tokens());
+    int64_t token = 0;
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      const int64_t first = token;
+      std::map<int32_t, int64_t> offsets = {{0, 0}};
+      for (size_t t = 0; t < sequences_[s].tokens.size(); ++t, ++token) {
+        const uint64_t name = NameOf(sequences_[s].token_names, s, t);
+        queries[token] = Named(2, name, q_stride());
+        for (const CaseRun& run : sequences_[s].tokens[t]) {
+          const int32_t shift = run.position_shift;
+          if (!offsets.contains(shift)) {
+            offsets[shift] = static_cast<int64_t>(queries.size()) - first;
+            queries.resize(queries.size() + sequences_[s].tokens.size(),
+                           std::vector<float>(q_stride(), std::nanf("")));
+          }
+          if (shift == 0) continue;
+          query_rows_[{token, shift}] = token + offsets[shift];
+          queries[token + offsets[shift]] =
+              Named(3 + static_cast<uint32_t>(shift), name, q_stride());
         }
+        PlaceRuns(sequences_[s].tokens[t], offsets, t == 0);
       }
     }
-    q_ = RandomFloats(random, tokens() * q_stride());
+    for (const std::vector<float>& row : queries) q_.insert(q_.end(), row.begin(), row.end());
+  }
+
+  // The last run has other bounds in `runs_`: those that count are the token's own.
+  void PlaceRuns(const std::vector<CaseRun>& of_token, const std::map<int32_t, int64_t>& offsets,
+                 bool first_of_sequence) {
+    std::vector<VisibleRun> runs;
+    for (const CaseRun& run : of_token) {
+      runs.push_back({run.begin, run.end, run.tile_origin,
+                      static_cast<int32_t>(offsets.at(run.position_shift))});
+    }
+    RowRuns row;
+    row.run_count = static_cast<int32_t>(runs.size());
+    if (!runs.empty()) {
+      row.last_begin = std::exchange(runs.back().begin, runs.back().tile_origin);
+      row.last_end = std::exchange(runs.back().end, 1 << 30);
+    }
+    const auto same = [](const VisibleRun& a, const VisibleRun& b) {
+      return a.begin == b.begin && a.end == b.end && a.tile_origin == b.tile_origin &&
+             a.query_offset == b.query_offset;
+    };
+    const bool shares = shape_.share_runs && !first_of_sequence &&
+                        row_runs_.back().run_count == row.run_count &&
+                        std::equal(runs.begin(), runs.end(), runs_.end() - row.run_count, same);
+    if (!shares) runs_.insert(runs_.end(), runs.begin(), runs.end());
+    row.first_run = static_cast<int32_t>(runs_.size()) - row.run_count;
+    row_runs_.push_back(row);
+    runs_of_token_.push_back(&of_token);
   }
 
   void PlaceBlocks(std::mt19937_64& random) {
@@ -242,10 +320,8 @@ class AttentionCase {
   void StoreSequence(size_t s) {
     for (int64_t slot = 0; slot < sequences_[s].slots; ++slot) {
       bool seen = false;
-      for (const auto& ranges : sequences_[s].tokens) {
-        for (const VisibleRange& range : ranges) {
-          seen = seen || (slot >= range.begin && slot < range.end);
-        }
+      for (const auto& runs : sequences_[s].tokens) {
+        for (const CaseRun& run : runs) seen = seen || (slot >= run.begin && slot < run.end);
       }
       if (!seen) continue;
       const int64_t index = slot >> shape_.block_size_log2;
@@ -286,19 +362,20 @@ class AttentionCase {
     }
   }
 
-  State ExpectedSegment(int64_t token, int64_t head, int64_t begin) const {
+  // The slots of `run` in the segment that begins at `begin`.
+  State ExpectedSegment(int64_t token, int64_t head, const CaseRun& run, int64_t begin) const {
     State state;
     state.o.assign(shape_.head_dim, 0.0f);
     for (int64_t tile = begin; tile < begin + 256; tile += 64) {
       std::vector<int64_t> visible;
-      for (int64_t slot = tile; slot < std::min(tile + 64, SlotsOf(token)); ++slot) {
-        if (Sees(token, slot)) visible.push_back(slot);
+      for (int64_t slot = tile; slot < tile + 64; ++slot) {
+        if (slot >= run.begin && slot < run.end) visible.push_back(slot);
       }
       if (visible.empty()) continue;
       std::vector<float> scores;
       float maximum = state.m;
       for (const int64_t slot : visible) {
-        scores.push_back(ExpectedScore(token, head, slot));
+        scores.push_back(ExpectedScore(token, head, run, slot));
         if (scores.back() > maximum) maximum = scores.back();
       }
       const float alpha = plain::Exp(state.m - maximum);
@@ -321,12 +398,13 @@ class AttentionCase {
     return state;
   }
 
-  float ExpectedScore(int64_t token, int64_t head, int64_t slot) const {
+  float ExpectedScore(int64_t token, int64_t head, const CaseRun& run, int64_t slot) const {
+    const float* query = Q(token, head, run);
     if (shape_.type != KvType::kInt8) {
-      return plain::Dot16(Q(token, head), Row(k_, token, head, slot), shape_.head_dim) * kScale;
+      return plain::Dot16(query, Row(k_, token, head, slot), shape_.head_dim) * kScale;
     }
     std::vector<int> q;
-    const float scale_q = Quantize(Q(token, head), shape_.head_dim, 32767, q);
+    const float scale_q = Quantize(query, shape_.head_dim, 32767, q);
     const Integers& k = k_integers_[sequence_of_token_[token]];
     const int64_t row = RowIndex(head, slot);
     int64_t sum = 0;
@@ -349,23 +427,28 @@ class AttentionCase {
     }
   }
 
+  void Merge(State& state, const State& next) const {
+    if (!next.any) return;
+    if (!state.any) {
+      state = next;
+      return;
+    }
+    const float maximum = std::max(state.m, next.m);
+    const float a = plain::Exp(state.m - maximum);
+    const float b = plain::Exp(next.m - maximum);
+    for (int i = 0; i < 16; ++i) state.l[i] = std::fma(next.l[i], b, state.l[i] * a);
+    for (int64_t d = 0; d < shape_.head_dim; ++d) {
+      state.o[d] = std::fma(next.o[d], b, state.o[d] * a);
+    }
+    state.m = maximum;
+  }
+
   std::vector<float> ExpectedRow(int64_t token, int64_t head) const {
     State state;
-    for (int64_t begin = 0; begin < SlotsOf(token); begin += 256) {
-      const State next = ExpectedSegment(token, head, begin);
-      if (!next.any) continue;
-      if (!state.any) {
-        state = next;
-        continue;
+    for (const CaseRun& run : RunsOf(token)) {
+      for (int64_t begin = run.tile_origin; begin < run.end; begin += 256) {
+        Merge(state, ExpectedSegment(token, head, run, begin));
       }
-      const float maximum = std::max(state.m, next.m);
-      const float a = plain::Exp(state.m - maximum);
-      const float b = plain::Exp(next.m - maximum);
-      for (int i = 0; i < 16; ++i) state.l[i] = std::fma(next.l[i], b, state.l[i] * a);
-      for (int64_t d = 0; d < shape_.head_dim; ++d) {
-        state.o[d] = std::fma(next.o[d], b, state.o[d] * a);
-      }
-      state.m = maximum;
     }
     std::vector<float> row(shape_.head_dim, 0.0f);
     if (!state.any) return row;
@@ -376,11 +459,15 @@ class AttentionCase {
 
   const AttentionShape shape_;
   const std::vector<AttentionSequence> sequences_;
+  const uint64_t seed_;
   std::vector<std::vector<float>> k_, v_;          // [sequence][slot, kv_head, d], as stored
   std::vector<Integers> k_integers_, v_integers_;  // int8 only
   std::vector<float> q_;
   std::vector<int32_t> sequence_of_token_;
-  std::vector<VisibleRange> visible_;
+  std::vector<const std::vector<CaseRun>*> runs_of_token_;
+  std::map<std::pair<int64_t, int32_t>, int64_t> query_rows_;  // of (token, shift), shift not 0
+  std::vector<VisibleRun> runs_;
+  std::vector<RowRuns> row_runs_;
   std::vector<int32_t> block_tables_;
   std::vector<int32_t> first_block_;
   int64_t table_stride_ = 0;

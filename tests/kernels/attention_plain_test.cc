@@ -12,7 +12,8 @@ namespace {
 
 constexpr uint64_t kSeed = 7004;
 
-// One call per (token, kv head), for one segment; results of single-segment cases.
+// One call per kv head, for one segment of every token's only run; results of single-segment
+// cases.
 std::vector<float> RunSegment(const AttentionCase& problem, const AttentionShape& shape,
                               int64_t segment) {
   std::vector<float> out(problem.out_size());
@@ -60,7 +61,7 @@ TEST(AttentionPlain, Int8ProductsAreNearSoftmaxOverTheStoredValues) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 3e-4) << "seed " << kSeed;
 }
 
-TEST(AttentionPlain, SegmentsCountFromSlotZeroAndEmptyOnesSayThatNothingIsVisible) {
+TEST(AttentionPlain, SegmentsCountFromTheOriginAndEmptyOnesSayThatNothingIsVisible) {
   const AttentionShape shape;
   // Sees slots 300…339 only: segment 1, tiles 0 (from slot 300 on) and 1.
   const AttentionCase problem(shape, {{.slots = 600, .tokens = {{{300, 340}}}}}, kSeed);
@@ -70,6 +71,28 @@ TEST(AttentionPlain, SegmentsCountFromSlotZeroAndEmptyOnesSayThatNothingIsVisibl
   for (const int64_t segment : {0, 2}) {
     plain::AttentionSegment(problem.Args(out.data()), {0, 1, 0, 1, segment}, states.data());
     for (const AttentionState& state : states) EXPECT_FALSE(state.any_visible);
+  }
+  // The same from slot 290 on: segment 0, tiles 0 and, up to slot 546, no more.
+  const AttentionCase moved(shape, {{.slots = 600, .tokens = {{{300, 340, 290}}}}}, kSeed);
+  EXPECT_EQ(RunSegment(moved, shape, 0), moved.Expected());
+  EXPECT_NE(moved.Expected(), problem.Expected());
+}
+
+// The state of a run of a token that has several.
+TEST(AttentionPlain, ARunKnowsNothingOfItsNeighbours) {
+  const AttentionShape shape;
+  const CaseRun first = {5, 100}, second = {100, 180, 30, 9};
+  const AttentionCase both(shape, {{.slots = 200, .tokens = {{first, second}}}}, kSeed);
+  const AttentionCase alone(shape, {{.slots = 200, .tokens = {{second}}}}, kSeed);
+  std::vector<float> out(both.out_size());
+  std::vector<AttentionState> states(3), expected(3);
+  plain::AttentionSegment(both.Args(out.data()), {0, 1, 0, 1, 0, 1}, states.data());
+  plain::AttentionSegment(alone.Args(out.data()), {0, 1, 0, 1, 0, 0}, expected.data());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(states[i].any_visible);
+    EXPECT_EQ(states[i].maximum, expected[i].maximum);
+    EXPECT_EQ(std::vector<float>(states[i].output, states[i].output + shape.head_dim),
+              std::vector<float>(expected[i].output, expected[i].output + shape.head_dim));
   }
 }
 
@@ -99,7 +122,8 @@ TEST(AttentionPlain, ReadsAndWritesPastTwoToTheThirtyOneElements) {
   const std::vector<int64_t> slots = {4 * 16 + 3};
   plain::KvWrite({k.data(), v.data(), 8, 1, 8, slots.data(), kv, 1}, 0, 1);
 
-  const std::vector<VisibleRange> visible = {{3, 4}, {}, {}, {}};
+  const VisibleRun run;
+  const RowRuns row = {.run_count = 1, .last_begin = 3, .last_end = 4};
   const std::vector<int32_t> sequence = {0}, table = {4};
   std::vector<AttentionState> states(1);
   const PagedAttentionArgs args{.q = k.data(),
@@ -110,7 +134,8 @@ TEST(AttentionPlain, ReadsAndWritesPastTwoToTheThirtyOneElements) {
                                 .softmax_scale = 1,
                                 .kv = kv,
                                 .sequence_of_token = sequence.data(),
-                                .visible = visible.data(),
+                                .runs = &run,
+                                .row_runs = &row,
                                 .block_tables = table.data(),
                                 .table_stride = 1,
                                 .tokens = 1};

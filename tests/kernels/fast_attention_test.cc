@@ -23,14 +23,14 @@ struct Case {
   int64_t slots = 300;  // the sequence's length
   int32_t block_size_log2 = 4;
   bool contiguous = false;
-  bool holes = false;     // visible ranges in pieces, else causal
-  bool extremes = false;  // infinities and NaNs among visible values
+  bool many_runs = false;  // of any origins, bounds and queries; else one causal run
+  bool extremes = false;   // infinities and NaNs among visible values
 };
 
 std::string Describe(const Case& c) {
   return absl::StrCat(std::string(KvTypeName(c.type)), " head_dim ", c.head_dim, " heads_per_kv ",
                       c.heads_per_kv, " tokens ", c.tokens, " slots ", c.slots, " block log2 ",
-                      c.block_size_log2, " contiguous ", c.contiguous, " holes ", c.holes,
+                      c.block_size_log2, " contiguous ", c.contiguous, " many runs ", c.many_runs,
                       " extremes ", c.extremes);
 }
 
@@ -54,15 +54,17 @@ class Pool {
     for (int64_t b = 0; b < blocks; ++b) table_.push_back(static_cast<int32_t>(b));
     if (!c.contiguous) std::shuffle(table_.begin(), table_.end(), random);
     q_stride_ = c.kv_heads * c.heads_per_kv * c.head_dim + 3;
-    q_ = RandomFloats(random, c.tokens * q_stride_, 1.5f);
+    q_ = RandomFloats(random, 3 * c.tokens * q_stride_, 1.5f);
     sequence_of_token_.assign(c.tokens, 0);
-    MakeVisible(random);
+    MakeRuns(random);
     Fill(random);
     ForgetUnseenBlocks();
   }
 
+  int64_t runs() const { return row_runs_.front().run_count; }
+
   // All kv heads.
-  std::vector<AttentionState> Run(InstructionSet set, int64_t segment) {
+  std::vector<AttentionState> Run(InstructionSet set, int64_t run, int64_t segment) {
     const Case& c = case_;
     PagedAttentionArgs args;
     args.q = q_.data();
@@ -73,7 +75,8 @@ class Pool {
     args.softmax_scale = 0.125f;
     args.kv = kv_;
     args.sequence_of_token = sequence_of_token_.data();
-    args.visible = visible_.data();
+    args.runs = runs_.data();
+    args.row_runs = row_runs_.data();
     args.block_tables = c.contiguous ? nullptr : table_.data();
     args.table_stride = static_cast<int64_t>(table_.size());
     const int32_t first_block = 0;
@@ -81,40 +84,72 @@ class Pool {
     args.tokens = c.tokens;
     std::vector<AttentionState> states(c.kv_heads * c.tokens * c.heads_per_kv);
     std::memset(states.data(), 0xee, states.size() * sizeof(AttentionState));
-    KernelsFor(set).attention_segment(args, {0, c.tokens, 0, c.kv_heads, segment}, states.data());
+    KernelsFor(set).attention_segment(args, {0, c.tokens, 0, c.kv_heads, segment, run},
+                                      states.data());
     return states;
   }
 
  private:
-  void MakeVisible(std::mt19937_64& random) {
+  int32_t Below(std::mt19937_64& random, int64_t end) {
+    return static_cast<int32_t>(random() % static_cast<uint64_t>(end));
+  }
+
+  // Tokens share their runs, or each has a list of its own that agrees where it must.
+  void MakeRuns(std::mt19937_64& random) {
     const Case& c = case_;
-    visible_.resize(c.tokens * kMaxVisibleRanges);
+    const int32_t count = c.many_runs ? 1 + Below(random, 6) : 1;
+    const bool share = random() % 2 == 0;
+    for (int32_t i = 0; i < count; ++i) {
+      VisibleRun run;
+      if (c.many_runs) {
+        run.tile_origin = Below(random, c.slots + 1) - Below(random, 100);
+        run.query_offset = static_cast<int32_t>(c.tokens * Below(random, 3));
+      }
+      runs_.push_back(run);
+    }
     for (int64_t t = 0; t < c.tokens; ++t) {
-      VisibleRange* ranges = &visible_[t * kMaxVisibleRanges];
-      if (!c.holes) {
-        ranges[0] = {0, static_cast<int32_t>(std::max<int64_t>(0, c.slots - c.tokens + 1 + t))};
-        continue;
+      if (t > 0 && !share) runs_.insert(runs_.end(), runs_.begin(), runs_.begin() + count);
+      RowRuns row = {.first_run = static_cast<int32_t>(runs_.size()) - count, .run_count = count};
+      if (!share || t == 0) {
+        for (int32_t i = 0; i < count; ++i) SetBounds(random, runs_[row.first_run + i]);
       }
-      std::vector<int32_t> cuts;
-      for (int i = 0; i < 2 * kMaxVisibleRanges; ++i) {
-        cuts.push_back(static_cast<int32_t>(random() % (c.slots + 1)));
+      VisibleRun last = runs_[row.first_run + count - 1];
+      SetBounds(random, last);
+      if (!c.many_runs) {
+        last.end = static_cast<int32_t>(std::max<int64_t>(0, c.slots - c.tokens + 1 + t));
       }
-      std::sort(cuts.begin(), cuts.end());
-      const int used = static_cast<int>(random() % (kMaxVisibleRanges + 1));
-      for (int i = 0; i < used; ++i) ranges[i] = {cuts[2 * i], cuts[2 * i + 1]};
+      row.last_begin = last.begin;
+      row.last_end = last.end;
+      row_runs_.push_back(row);
     }
   }
 
-  bool SomebodySees(int64_t slot) const {
-    return std::any_of(visible_.begin(), visible_.end(), [slot](const VisibleRange& range) {
-      return slot >= range.begin && slot < range.end;
-    });
+  // Some are empty, some reversed.
+  void SetBounds(std::mt19937_64& random, VisibleRun& run) {
+    if (!case_.many_runs) return;
+    const int32_t least = std::max(0, run.tile_origin);
+    run.begin = least + Below(random, case_.slots + 1 - least);
+    run.end = Below(random, case_.slots + 1);
+  }
+
+  // Whether some token does.
+  bool Sees(int64_t slot) const {
+    for (const RowRuns& row : row_runs_) {
+      for (int32_t i = 0; i < row.run_count; ++i) {
+        const bool last = i == row.run_count - 1;
+        const VisibleRun& run = runs_[row.first_run + i];
+        const int32_t begin = last ? row.last_begin : run.begin;
+        const int32_t end = last ? row.last_end : run.end;
+        if (slot >= begin && slot < end) return true;
+      }
+    }
+    return false;
   }
 
   void Fill(std::mt19937_64& random) {
     const Case& c = case_;
     for (int64_t slot = 0; slot < c.slots; ++slot) {
-      if (!SomebodySees(slot)) continue;
+      if (!Sees(slot)) continue;
       const int64_t block = table_[slot >> c.block_size_log2];
       const int64_t offset = slot & ((int64_t{1} << c.block_size_log2) - 1);
       for (int64_t at : {int64_t{0}, kv_.value_offset}) {
@@ -136,7 +171,7 @@ class Pool {
       bool seen = false;
       for (int64_t slot = b << case_.block_size_log2; slot < (b + 1) << case_.block_size_log2;
            ++slot) {
-        seen = seen || SomebodySees(slot);
+        seen = seen || Sees(slot);
       }
       if (!seen) table_[b] = kNowhere;
     }
@@ -172,7 +207,8 @@ class Pool {
   std::vector<float> q_;
   int64_t q_stride_ = 0;
   std::vector<int32_t> sequence_of_token_;
-  std::vector<VisibleRange> visible_;
+  std::vector<VisibleRun> runs_;
+  std::vector<RowRuns> row_runs_;
 };
 
 void ExpectSameState(const AttentionState& expected, const AttentionState& actual, int64_t head_dim,
@@ -192,13 +228,16 @@ void ExpectSameState(const AttentionState& expected, const AttentionState& actua
 
 void ExpectPlainSegments(std::mt19937_64& random, InstructionSet set, const Case& c) {
   Pool pool(random, c);
-  for (int64_t segment = 0; segment * kAttentionSegment < c.slots + kAttentionSegment; ++segment) {
-    const auto expected = pool.Run(InstructionSet::kPlain, segment);
-    const auto actual = pool.Run(set, segment);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NO_FATAL_FAILURE(
-          ExpectSameState(expected[i], actual[i], c.head_dim,
-                          absl::StrCat(Describe(c), " segment ", segment, " state ", i)));
+  for (int64_t run = 0; run < pool.runs(); ++run) {
+    for (int64_t segment = 0; segment * kAttentionSegment < c.slots + 2 * kAttentionSegment;
+         ++segment) {
+      const auto expected = pool.Run(InstructionSet::kPlain, run, segment);
+      const auto actual = pool.Run(set, run, segment);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NO_FATAL_FAILURE(ExpectSameState(
+            expected[i], actual[i], c.head_dim,
+            absl::StrCat(Describe(c), " run ", run, " segment ", segment, " state ", i)));
+      }
     }
   }
 }
@@ -230,7 +269,7 @@ TEST_P(FastAttention, EqualsPlainForEveryQueryCountAndBlockSize) {
   }
 }
 
-TEST_P(FastAttention, EqualsPlainWithHolesOverGarbage) {
+TEST_P(FastAttention, EqualsPlainForManyRunsOverGarbage) {
   std::mt19937_64 random(TestSeed());
   for (int i = 0; i < 40; ++i) {
     const Case c = {.type = i % 4 < 2 ? KvType::kF16 : KvType::kInt8,
@@ -238,7 +277,7 @@ TEST_P(FastAttention, EqualsPlainWithHolesOverGarbage) {
                     .heads_per_kv = 1 + static_cast<int64_t>(random() % 4),
                     .tokens = 1 + static_cast<int64_t>(random() % 12),
                     .slots = 1 + static_cast<int64_t>(random() % 400),
-                    .holes = true};
+                    .many_runs = true};
     ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
   }
 }
@@ -249,7 +288,7 @@ TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
     const Case c = {.type = i % 4 < 2 ? KvType::kF16 : KvType::kInt8,
                     .tokens = 1 + static_cast<int64_t>(random() % 8),
                     .slots = 200,
-                    .holes = i % 2 == 0,
+                    .many_runs = i % 2 == 0,
                     .extremes = true};
     ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
   }
@@ -266,7 +305,7 @@ TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
                       .kv_heads = 7,
                       .slots = 1 + static_cast<int64_t>(random() % 200),
                       .block_size_log2 = static_cast<int32_t>(random() % 8),
-                      .holes = random() % 2 == 0};
+                      .many_runs = random() % 2 == 0};
       ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
     }
   }
@@ -276,7 +315,7 @@ TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
 TEST_P(FastAttention, EqualsPlainForAHundredQueriesOfOneHead) {
   std::mt19937_64 random(TestSeed());
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {
-    const Case c = {.type = type, .heads_per_kv = 25, .tokens = 4, .slots = 130, .holes = true};
+    const Case c = {.type = type, .heads_per_kv = 25, .tokens = 4, .slots = 130, .many_runs = true};
     ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
   }
 }
@@ -291,7 +330,8 @@ TEST_P(FastAttention, WeightsEqualPlainAroundTheLowestExponent) {
   pool[0] = 0.0f;
   const float q = 1.0f;
   const int32_t zero = 0;
-  const VisibleRange visible[kMaxVisibleRanges] = {{0, kAttentionTile}};
+  const VisibleRun run;
+  const RowRuns row = {.run_count = 1, .last_end = kAttentionTile};
   PagedAttentionArgs args;
   args.q = &q;
   args.q_stride = 1;
@@ -306,7 +346,8 @@ TEST_P(FastAttention, WeightsEqualPlainAroundTheLowestExponent) {
   args.kv.value_offset = kAttentionTile;
   args.kv.block_stride = 2 * kAttentionTile;
   args.sequence_of_token = &zero;
-  args.visible = visible;
+  args.runs = &run;
+  args.row_runs = &row;
   args.first_block = &zero;
   args.tokens = 1;
   AttentionState expected;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/model/tiny_model.h"
 
 namespace baton {
@@ -13,10 +14,15 @@ using ::testing::ElementsAre;
 class StepBuffersTest : public ::testing::Test {
  protected:
   StepBuffersTest() : model_("q4_1", 1), stream_(model_.device->CreateStream()) {
-    buffers_ = *StepBuffers::Create(
-        model_.config, layout_,
-        {.max_tokens = 12, .max_sequences = 4, .max_logit_rows = 6, .max_context = 20},
-        *model_.device);
+    buffers_ = *StepBuffers::Create(model_.config, layout_,
+                                    {.max_tokens = 12,
+                                     .max_sequences = 4,
+                                     .max_logit_rows = 6,
+                                     .max_context = 20,
+                                     .max_extra_runs = 4,
+                                     .max_shifted_queries = 8,
+                                     .max_embeddings = 2},
+                                    *model_.device);
   }
   template <typename T>
   static std::vector<T> Values(const T* data, size_t count) {
@@ -57,10 +63,134 @@ TEST_F(StepBuffersTest, ATokenGoesToItsSlotAndSeesItsSequenceUpToItself) {
   const int32_t ends[] = {3, 4, 5, 1};
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(buffers_->positions[i * kPositionComponents], i < 3 ? 102 + i : 0);
-    EXPECT_EQ(buffers_->visible[i * kMaxVisibleRanges].begin, 0);
-    EXPECT_EQ(buffers_->visible[i * kMaxVisibleRanges].end, ends[i]);
-    EXPECT_EQ(buffers_->visible[i * kMaxVisibleRanges + 1].end, 0);
+    const RowRuns& row = buffers_->row_runs[i];
+    EXPECT_EQ(row.first_run, i < 3 ? 0 : 1) << "tokens of a chunk share its run";
+    EXPECT_EQ(row.run_count, 1);
+    EXPECT_EQ(row.last_begin, 0);
+    EXPECT_EQ(row.last_end, ends[i]);
+    EXPECT_EQ(buffers_->runs[row.first_run].tile_origin, 0);
+    EXPECT_EQ(buffers_->runs[row.first_run].query_offset, 0);
   }
+}
+
+TEST_F(StepBuffersTest, TokensShareRunsAndHaveQueriesOfTheirOwnForEachShift) {
+  const std::vector<TokenId> tokens = {5, 6, 7};
+  const std::vector<BlockId> table = {BlockId(9), BlockId(2), BlockId(4)};
+  const std::vector<SlotRun> runs = {{8, 10, 7, 30}, {0, 3, 0, 2}, {3, 5}, {5, 8, 5, 30}};
+  const std::vector<SlotRun> other_runs = {{0, 2, 0, -1}, {2, 3, 2}};
+  StepInput input;
+  input.chunks.push_back({.tokens = std::span(tokens).first(1),
+                          .begin_slot = 2,
+                          .begin_position = 40,
+                          .block_table = table,
+                          .runs = other_runs});
+  input.chunks.push_back({.tokens = tokens,
+                          .begin_slot = 5,
+                          .begin_position = 105,
+                          .block_table = table,
+                          .runs = runs});
+  ASSERT_TRUE(buffers_->Check(input).ok()) << buffers_->Check(input);
+  buffers_->Upload(input, 5, 0, *stream_);
+  stream_->Synchronize();
+  const auto run = [&](int i) {
+    const VisibleRun& r = buffers_->runs[i];
+    return std::vector<int32_t>{r.begin, r.end, r.tile_origin, r.query_offset};
+  };
+  // Query row 12 is token row 0 less −1; 13 to 15 are rows 1 to 3 less 2; 16 to 18 less 30.
+  EXPECT_THAT(run(0), ElementsAre(0, 2, 0, 12));
+  EXPECT_THAT(run(1), ElementsAre(2, 3, 2, 0));
+  EXPECT_THAT(run(2), ElementsAre(8, 10, 7, 15));
+  EXPECT_THAT(run(3), ElementsAre(0, 3, 0, 12));
+  EXPECT_THAT(run(4), ElementsAre(3, 5, 0, 0));
+  EXPECT_THAT(run(5), ElementsAre(5, 8, 5, 15));
+  const auto row = [&](int i) {
+    const RowRuns& r = buffers_->row_runs[i];
+    return std::vector<int32_t>{r.first_run, r.run_count, r.last_begin, r.last_end};
+  };
+  EXPECT_THAT(row(0), ElementsAre(0, 2, 2, 3));
+  EXPECT_THAT(row(1), ElementsAre(2, 4, 5, 6));
+  EXPECT_THAT(row(2), ElementsAre(2, 4, 5, 7));
+  EXPECT_THAT(row(3), ElementsAre(2, 4, 5, 8));
+  EXPECT_EQ(buffers_->row_runs[4].run_count, 0);
+  EXPECT_EQ(buffers_->first_shifted_query, 12);
+  EXPECT_THAT(Values(buffers_->shifted_rows, 7), ElementsAre(0, 1, 2, 3, 1, 2, 3));
+  const auto position = [&](int row, int component) {
+    return buffers_->positions[row * kPositionComponents + component];
+  };
+  for (int component = 0; component < kPositionComponents; ++component) {
+    EXPECT_EQ(position(12, component), 41);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(position(13 + i, component), 103 + i);
+      EXPECT_EQ(position(16 + i, component), 75 + i);
+    }
+  }
+}
+
+TEST_F(StepBuffersTest, EmbeddingsAndPositionsGoBesideTheRowsTheyBelongTo) {
+  const std::vector<TokenId> tokens = {5, 6};
+  const std::vector<BlockId> table = {BlockId(9)};
+  const std::vector<RowPosition> positions = {{1, 2, 3}, {4, 5, 6}};
+  std::vector<float> embeddings(2 * model_.config.hidden);
+  for (size_t i = 0; i < embeddings.size(); ++i) embeddings[i] = static_cast<float>(i);
+  StepInput input;
+  input.chunks.push_back({.tokens = tokens, .begin_position = 70, .block_table = table});
+  input.chunks.push_back(
+      {.tokens = tokens, .block_table = table, .embeddings = embeddings, .positions = positions});
+  ASSERT_TRUE(buffers_->Check(input).ok()) << buffers_->Check(input);
+  buffers_->Upload(input, 4, 0, *stream_);
+  stream_->Synchronize();
+  EXPECT_THAT(Values(buffers_->embedding_rows, 4), ElementsAre(-1, -1, 0, 1));
+  EXPECT_EQ(Values(buffers_->embeddings, embeddings.size()), embeddings);
+  EXPECT_THAT(Values(buffers_->positions, 12),
+              ElementsAre(70, 70, 70, 71, 71, 71, 1, 2, 3, 4, 5, 6));
+}
+
+TEST_F(StepBuffersTest, WhatDoesNotFitIsRefusedWithValueAndLimit) {
+  const std::vector<TokenId> tokens = {5, 6, 7};
+  const std::vector<BlockId> table = {BlockId(9), BlockId(2)};
+  const StepChunk good{.tokens = tokens, .begin_slot = 3, .block_table = table};
+  const auto refused = [&](const auto& change) {
+    StepInput input;
+    input.chunks.push_back(good);
+    input.chunks.push_back(good);
+    change(input.chunks[1]);
+    const absl::Status status = buffers_->Check(input);
+    EXPECT_FALSE(status.ok());
+    return std::string(status.message());
+  };
+  const auto refused_runs = [&](const std::vector<SlotRun>& runs) {
+    return refused([&](StepChunk& chunk) { chunk.runs = runs; });
+  };
+  StepInput ordinary;
+  ordinary.chunks.push_back(good);
+  EXPECT_TRUE(buffers_->Check(ordinary).ok());
+  EXPECT_EQ(refused([](StepChunk& chunk) { chunk.segment = 2; }),
+            "segment 2, adapter 0: only 0 is supported");
+  const std::vector<RowPosition> positions(2);
+  EXPECT_EQ(refused([&](StepChunk& chunk) { chunk.positions = positions; }),
+            "2 positions for 3 tokens");
+  const std::vector<float> floats(3 * model_.config.hidden);
+  EXPECT_EQ(
+      refused([&](StepChunk& chunk) { chunk.embeddings = std::span(floats).first(7); }),
+      absl::StrCat("7 values of embeddings for 3 tokens of ", model_.config.hidden, " values"));
+  EXPECT_EQ(refused([&](StepChunk& chunk) { chunk.embeddings = floats; }),
+            "a step has 3 rows of embeddings, the limit is 2");
+  EXPECT_EQ(refused_runs({{0, 9}, {3, 6}}),
+            "a run of slots [0, 9) with tile origin 0 in a sequence of 8 slots");
+  EXPECT_EQ(refused_runs({{-1, 2}, {3, 6}}),
+            "a run of slots [-1, 2) with tile origin 0 in a sequence of 8 slots");
+  EXPECT_EQ(refused_runs({{2, 1}, {3, 6}}),
+            "a run of slots [2, 1) with tile origin 0 in a sequence of 8 slots");
+  EXPECT_EQ(refused_runs({{1, 2, 2}, {3, 6}}),
+            "a run of slots [1, 2) with tile origin 2 in a sequence of 8 slots");
+  EXPECT_EQ(refused_runs({{0, 7}}),
+            "the last run has slots [0, 7), it must end with the chunk's [3, 6)");
+  EXPECT_EQ(refused_runs({{4, 6}}),
+            "the last run has slots [4, 6), it must end with the chunk's [3, 6)");
+  EXPECT_EQ(refused_runs({{0, 1}, {1, 2}, {2, 3}, {6, 7}, {7, 8}, {3, 6}}),
+            "a step has 5 visible runs beyond one a chunk, the limit is 4");
+  EXPECT_EQ(refused_runs({{0, 1, 0, 1}, {1, 2, 0, 2}, {2, 6, 0, 3}}),
+            "a step has 9 shifted queries, the limit is 8");
 }
 
 TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
@@ -78,12 +208,7 @@ TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
   EXPECT_THAT(Values(buffers_->slot_mapping, 7), ElementsAre(12, 40, 41, 42, 43, -1, -1));
   EXPECT_THAT(Values(buffers_->sequence_of_token, 7), ElementsAre(0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(Values(buffers_->logit_indices, 6), ElementsAre(0, 0, 0, 0, 0, 0));
-  for (int row = 1; row < 7; ++row) {
-    for (int i = 0; i < kMaxVisibleRanges; ++i) {
-      const VisibleRange& range = buffers_->visible[row * kMaxVisibleRanges + i];
-      EXPECT_EQ(range.begin, range.end);
-    }
-  }
+  for (int row = 1; row < 7; ++row) EXPECT_EQ(buffers_->row_runs[row].run_count, 0);
 }
 
 }  // namespace

@@ -36,6 +36,31 @@ TEST(StepRows, EndWithTheLastChunkThatIsWantedAndNeverGrow) {
   EXPECT_EQ(rows.Count(), 0);
 }
 
+TEST(StepRows, ShiftedQueriesAreOfEveryTokenAndShift) {
+  const std::vector<TokenId> tokens(9);
+  const std::vector<SlotRun> runs = {{0, 3, 0, 5}, {3, 4}, {4, 6, 4, -2}, {6, 9, 6, 5}};
+  StepInput input;
+  input.chunks.push_back(
+      {.tokens = std::span(tokens).first(3), .begin_slot = 6, .block_table = {}, .runs = runs});
+  input.chunks.push_back({.tokens = tokens, .block_table = {}});
+  input.chunks.push_back(
+      {.tokens = std::span(tokens).first(1), .begin_slot = 8, .block_table = {}, .runs = runs});
+  EXPECT_EQ(ShiftsOf(input.chunks[0]), (std::vector<int32_t>{-2, 5}));
+  EXPECT_TRUE(ShiftsOf(input.chunks[1]).empty());
+  int32_t wanted = 3;
+  input.wanted = [&] { return wanted; };
+  StepRows rows = StepRows::ShiftedQueries(input);
+  EXPECT_EQ(rows.Count(), 8);
+  wanted = 2;
+  EXPECT_EQ(rows.Count(), 6);
+  input.chunks = {input.chunks[1]};
+  input.wanted = []() -> int32_t {
+    ADD_FAILURE() << "nothing to ask about";
+    return 0;
+  };
+  EXPECT_EQ(StepRows::ShiftedQueries(input).Count(), 0);
+}
+
 TEST(StepRows, AreAllWantedWhereNobodyIsAsked) {
   const std::vector<TokenId> tokens(9);
   StepInput input;

@@ -143,7 +143,7 @@ void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
   int32_t folded = 0;
   uint64_t fold = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    const int32_t end = buffers_->visible[row * kMaxVisibleRanges].end;
+    const int32_t end = buffers_->row_runs[row].last_end;
     if (buffers_->sequence_of_token[row] != sequence || end < folded) {
       sequence = buffers_->sequence_of_token[row];
       folded = 0;
