@@ -38,6 +38,7 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   cache.blocks.cached = pool.cached_blocks();
   cache.blocks.owned = pool.owned_blocks();
   cache.blocks.in_transfer = pool.in_flight_blocks();
+  cache.blocks.step = pool.step_blocks();
   out.status.pool = {.before = pool.limit_blocks(),
                      .limit = pool.limit_blocks(),
                      .reserved = pool.reserved_blocks(),

@@ -15,10 +15,10 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
   absl::StrAppendFormat(
       &out,
       "pool: %d blocks of %d tokens: %d free (%d never used), %d cached (%d evictable), %d owned, "
-      "%d in flight; %d bytes resident\n",
+      "%d in flight, %d of steps; %d bytes resident\n",
       cache.blocks.total, inspection.status.block_size, cache.blocks.free, cache.blocks.never_used,
       cache.blocks.cached, cache.evictable, cache.blocks.owned, cache.blocks.in_transfer,
-      inspection.resident_pool_bytes);
+      cache.blocks.step, inspection.resident_pool_bytes);
   const PoolSize& pool = inspection.status.pool;
   absl::StrAppendFormat(
       &out, "size: limit %d blocks, %d reserved, %d retiring, %d retired or never in the pool\n",

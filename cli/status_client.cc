@@ -76,18 +76,19 @@ void PrintTable(const v1::GetStatusResponse& status) {
       status.ready() ? "ready" : "not ready", status.active_requests(), status.requests_total(),
       status.requests_failed(), status.requests_rejected(), status.requests_cancelled(),
       Printable(status.routing_policy()));
-  std::cout << absl::StrFormat("%-28s %-8s %-21s %5s %5s %5s %6s %6s %6s %6s %6s %7s %9s\n",
+  std::cout << absl::StrFormat("%-28s %-8s %-21s %5s %5s %5s %6s %6s %6s %6s %6s %6s %7s %9s\n",
                                "worker", "role", "address", "wait", "run", "kv", "free", "cached",
-                               "owned", "total", "room", "hit %", "RSS MiB");
+                               "owned", "step", "total", "room", "hit %", "RSS MiB");
   for (const v1::WorkerStatus& worker : status.workers()) {
     const v1::PoolStatus& pool = worker.pool();
     std::cout << absl::StrFormat(
-        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %6d %7s %9d%s%s%s\n",
+        "%-28s %-8s %-21s %5d %5d %5d %6d %6d %6d %6d %6d %6d %7s %9d%s%s%s\n",
         Printable(worker.worker_id()), RoleName(worker.role()), Printable(worker.address()),
         worker.waiting(), worker.running(), worker.waiting_for_kv(), pool.free_blocks(),
-        pool.cached_blocks(), pool.owned_blocks(), pool.total_blocks(), Room(worker),
-        HitPercent(pool), worker.resident_bytes() >> 20, worker.draining() ? "  draining" : "",
-        worker.unreachable() ? "  unreachable" : "", worker.silent() ? "  silent" : "");
+        pool.cached_blocks(), pool.owned_blocks(), pool.step_blocks(), pool.total_blocks(),
+        Room(worker), HitPercent(pool), worker.resident_bytes() >> 20,
+        worker.draining() ? "  draining" : "", worker.unreachable() ? "  unreachable" : "",
+        worker.silent() ? "  silent" : "");
     if (!worker.conservation_error().empty()) {
       std::cout << "  " << Printable(worker.conservation_error()) << "\n";
     }

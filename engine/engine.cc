@@ -200,6 +200,9 @@ class EngineImpl final : public Engine {
   }
 
   void Loop();
+  void Beat() {
+    if (core_->steps_in_flight() == 0) pulse_.Beat();
+  }
   bool WaitForEvents(std::vector<Event>& events);
   absl::Status Recount() const;
   void PublishState();
@@ -222,9 +225,9 @@ class EngineImpl final : public Engine {
   std::atomic<RequestHandle> next_handle_{1};
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Event> inbox_;    // guarded by mutex_
-  bool transfer_news_ = false;  // guarded by mutex_
-  bool stopping_ = false;       // guarded by mutex_
+  std::vector<Event> inbox_;  // guarded by mutex_
+  bool news_ = false;         // of a transfer or a step; guarded by mutex_
+  bool stopping_ = false;     // guarded by mutex_
   CancelBoard cancels_;
   LoopPulse pulse_{&clock_, options_.op_stall_ms * 1000};
   std::mutex status_mutex_;
@@ -257,6 +260,11 @@ absl::Status EngineImpl::Load() {
   runner.graph = options_.graph;
   ASSIGN_OR_RETURN(runner_, LlamaRunner::Create(model_.info.config, *model_.weights, pool_.layout(),
                                                 pool_.data(), *model_.device, runner));
+  if (options_.steps_in_flight > runner_->max_in_flight()) {
+    return absl::InvalidArgumentError(StrCat("steps-in-flight is ", options_.steps_in_flight,
+                                             "; the device (", model_.device->Description(),
+                                             ") takes at most ", runner_->max_in_flight()));
+  }
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(),
@@ -282,7 +290,7 @@ absl::Status EngineImpl::Load() {
   const auto wake = [this] {
     {
       std::lock_guard lock(mutex_);
-      transfer_news_ = true;
+      news_ = true;
     }
     wake_.notify_one();
   };
@@ -296,6 +304,7 @@ absl::Status EngineImpl::Load() {
                         .context_length = options_.context_length,
                         .block_size = options_.block_size,
                         .hash_logits = options_.hash_logits,
+                        .steps_in_flight = options_.steps_in_flight,
                         .transfer_timeout_ms = options_.transfer_timeout_ms,
                         .pull_lease_ms = options_.pull_lease_ms,
                         .layer_pieces = {model_.info.config.layers,
@@ -303,6 +312,7 @@ absl::Status EngineImpl::Load() {
                                          options_.layer_pieces}},
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
+  runner_->set_waker(wake);
   core_->set_cancel_board(&cancels_);
   core_->set_pulse(&pulse_);
   PublishState();
@@ -320,12 +330,12 @@ bool EngineImpl::WaitForEvents(std::vector<Event>& events) {
   }
   std::unique_lock lock(mutex_);
   if (!core_->has_work()) {
-    pulse_.Rest();
-    wake_.wait_for(lock, patience,
-                   [this] { return stopping_ || transfer_news_ || !inbox_.empty(); });
+    // While a step runs on an asynchronous device, the pulse is that of its operations.
+    if (core_->steps_in_flight() == 0) pulse_.Rest();
+    wake_.wait_for(lock, patience, [this] { return stopping_ || news_ || !inbox_.empty(); });
   }
-  pulse_.Beat();
-  transfer_news_ = false;
+  Beat();
+  news_ = false;
   events.swap(inbox_);
   return !stopping_;
 }
@@ -339,11 +349,12 @@ void EngineImpl::Loop() {
     if (running && events.empty() && core_->idle()) recount_.OnIdle();
     for (const Event& event : std::exchange(events, {})) {
       event(*core_);
-      pulse_.Beat();
+      Beat();
     }
     core_->PollTransfers();
+    core_->PollSteps();
     PublishState();
-    pulse_.Beat();
+    Beat();
     if (running && core_->has_work()) {
       core_->Step();
       PublishState();
@@ -352,6 +363,7 @@ void EngineImpl::Loop() {
   core_->Shutdown(absl::CancelledError("the worker is shutting down"));
   while (!core_->idle()) {  // until no transport thread touches a block any more
     core_->PollTransfers();
+    if (core_->has_work()) core_->Step();  // collects what still runs
     std::this_thread::sleep_for(kShutdownPoll);
   }
 }

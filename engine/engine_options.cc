@@ -109,6 +109,9 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("max-running", &options.max_running, 1, 1024, "sequences in a step");
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,
                "requests queued before new ones are refused");
+  settings.Add("steps-in-flight", &options.steps_in_flight, 1, 2,
+               "steps that may be submitted to the device at once; 2 plans a step while one runs, "
+               "which needs an asynchronous device");
   settings.Add("context-length", &options.context_length, 0, 1 << 24,
                "tokens of prompt and answer, at most what the model was made for; 0: that");
   settings.Add("graph", &options.graph, "replay decode steps from captured graphs");

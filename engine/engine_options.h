@@ -47,6 +47,7 @@ struct EngineOptions {
   int32_t max_chunk_tokens = 512;  // tokens of one sequence a step
   int32_t max_running = 64;        // sequences a step
   int32_t max_waiting = 1024;      // queue bound
+  int32_t steps_in_flight = 1;     // 2: a step is planned and submitted while one runs
   int32_t context_length = 0;      // 0: the model's
   bool hash_logits = false;        // report a hash of all sampled logits with every answer
   bool graph = true;               // replay decode steps from a captured graph

@@ -227,7 +227,7 @@ Scheduler::Room Scheduler::RoomForPending(const Sequence& sequence) {
 Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output) {
   const SequenceId id = sequence.spec.id;
   if (CannotGrow(sequence)) {
-    output.exhausted.push_back(id);
+    if (!InFlight(sequence)) output.exhausted.push_back(id);
     return Room::kNone;
   }
   while (!cache_->Reserve(id, sequence.known()).ok()) {

@@ -246,6 +246,7 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_cached_blocks(cache.blocks.cached);
   out.set_owned_blocks(cache.blocks.owned);
   out.set_in_flight_blocks(cache.blocks.in_transfer);
+  out.set_step_blocks(cache.blocks.step);
   out.set_bytes_per_block(status.bytes_per_block);
   out.set_layout(status.layout);
   out.set_kv_type(status.kv_type);

@@ -58,7 +58,7 @@ def busy(worker):
     pool = worker["pool"]
     counts = {name: int(worker[name])
               for name in ("waiting", "running", "waiting_for_kv", "active_transfers")}
-    counts |= {name: int(pool[name]) for name in ("owned_blocks", "in_flight_blocks")}
+    counts |= {name: int(pool[name]) for name in ("owned_blocks", "in_flight_blocks", "step_blocks")}
     counts["lost_blocks"] = pool["total_blocks"] - pool["free_blocks"] - pool["cached_blocks"]
     return {name: count for name, count in counts.items() if count != 0}
 

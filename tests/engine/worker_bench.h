@@ -17,6 +17,7 @@
 #include "engine/worker_core.h"
 #include "scheduler/scheduler.h"
 #include "tests/engine/fake_worker_parts.h"
+#include "tests/model/deferred_runner.h"
 
 namespace baton {
 
@@ -33,6 +34,9 @@ struct BenchOptions {
   bool paged = true;
   bool hash_logits = true;
   int32_t layer_pieces = 1;
+  // The runner's steps end late, when the bench says so (deferred_runner.h).
+  bool asynchronous = false;
+  int32_t steps_in_flight = 1;
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
 };
 
@@ -44,6 +48,8 @@ class WorkerBench {
                        const std::string& name = "worker")
       : pool(std::max(options.num_blocks, options.max_blocks) + 1, options.block_size),
         runner(&pool),
+        deferred(&runner),
+        asynchronous(options.asynchronous),
         fake(&pool),
         cache({.num_blocks = options.num_blocks,
                .max_blocks = options.max_blocks,
@@ -74,11 +80,13 @@ class WorkerBench {
                           .context_length = options.context_length,
                           .block_size = options.block_size,
                           .hash_logits = options.hash_logits,
+                          .steps_in_flight = options.steps_in_flight,
                           .layer_pieces = {.layers = kFakeLayers,
                                            .bytes_per_token = 1,
                                            .pieces = options.layer_pieces}},
-        &cache, &scheduler, &runner, loopback != nullptr ? loopback.get() : &fake, tokenizer.get(),
-        &clock, [this] { return next_transfer_id(); });
+        &cache, &scheduler, asynchronous ? static_cast<ModelRunner*>(&deferred) : &runner,
+        loopback != nullptr ? loopback.get() : &fake, tokenizer.get(), &clock,
+        [this] { return next_transfer_id(); });
     core->set_cancel_board(&cancels);
   }
 
@@ -181,12 +189,15 @@ class WorkerBench {
     return EncodeManifest(manifest);
   }
 
-  // What the engine's loop does once; false when there was no work.
+  // What the engine's loop does once; false when there was no work. An asynchronous device ends one
+  // step at the end of a turn, after the next was submitted.
   bool Turn() {
     core->CheckDeadlines();
     core->PollTransfers();
-    if (!core->has_work()) return false;
-    core->Step();
+    core->PollSteps();
+    if (!core->has_work() && !deferred.unfinished()) return false;
+    if (core->has_work()) core->Step();
+    if (deferred.unfinished()) deferred.FinishOne();
     clock.AdvanceUs(100);
     return true;
   }
@@ -216,6 +227,7 @@ class WorkerBench {
     const KvCacheStats stats = cache.Stats();
     EXPECT_EQ(stats.blocks.in_transfer, 0);
     EXPECT_EQ(stats.blocks.owned, 0);
+    EXPECT_EQ(stats.blocks.step, 0);
     EXPECT_EQ(stats.blocks.free + stats.blocks.cached, stats.blocks.total);
     EXPECT_EQ(stats.evictable, stats.blocks.cached);
     EXPECT_EQ(scheduler.waiting_count() + scheduler.running_count(), 0);
@@ -225,6 +237,8 @@ class WorkerBench {
   ManualClock clock;
   ChainPool pool;
   FakeRunner runner;
+  DeferredRunner deferred;
+  const bool asynchronous;
   FakeTransport fake;
   KvCacheManager cache;
   Scheduler scheduler;

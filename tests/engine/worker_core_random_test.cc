@@ -76,6 +76,7 @@ class RandomWorker {
   }
 
   void PlayOne() {
+    if (bench_.asynchronous && Pick(4) == 0) return PlayDevice();
     switch (Pick(14)) {
       case 12:
         return PullSomePrefix();
@@ -121,15 +122,32 @@ class RandomWorker {
     return Pick(4) + (bench_.last_handle < 6 ? 1 : bench_.last_handle - 4);
   }
 
-  // Now and then somebody leaves in the middle.
   void Step() {
-    if (Pick(4) > 0) return bench_.core->Step();
+    if (bench_.asynchronous) return bench_.core->Step();
+    WithACancellation([&] { bench_.core->Step(); });
+  }
+
+  // An asynchronous device comes on: a step is computed, its layers are told, it ends.
+  void PlayDevice() {
+    switch (Pick(4)) {
+      case 0:
+        return bench_.core->PollSteps();
+      case 1:
+        return WithACancellation([&] { bench_.deferred.Run(); });
+      default:
+        return WithACancellation([&] { bench_.deferred.FinishOne(); });
+    }
+  }
+
+  // Now and then a request is cancelled while a step is computed.
+  void WithACancellation(const std::function<void()>& compute) {
+    if (Pick(4) > 0) return compute();
     const RequestHandle leaves = PickHandle();
     uint32_t chunks = Pick(3);
     bench_.runner.after_chunk = [&] {
       if (chunks-- == 0) bench_.cancels.Add(leaves);
     };
-    bench_.core->Step();
+    compute();
     bench_.runner.after_chunk = nullptr;
     bench_.core->Cancel(leaves);
     bench_.cancels.Remove(leaves);
@@ -155,7 +173,13 @@ class RandomWorker {
     if (request.n > 1) request.sampling.temperature = Pick(4) == 0 ? 0.0f : 3.0f;
     request.sampling.seed = Pick(1000);
     request.sampling.ignore_eos = true;
-    if (Pick(4) == 0) AddGeneratedParts(request);
+    if (Pick(6) == 0) request.sampling.repetition_penalty = 1.5f;
+    if (Pick(4) == 0) {
+      AddGeneratedParts(request);
+    } else if (Pick(2) == 0) {
+      request.sampling.stop_token_ids = {'a' + static_cast<TokenId>(Pick(26))};
+      request.sampling.min_tokens = std::min(max_tokens, static_cast<int32_t>(Pick(3)));
+    }
     if (Pick(8) == 0) request.timeout_ms = 1 + Pick(10);
     if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
     generated_.push_back({request, bench_.Generate(request)});
@@ -291,6 +315,19 @@ class RandomWorker {
     return most;
   }
 
+  // At the first stop token behind min_tokens, and nowhere else.
+  static bool StoppedAsItMust(const GenerateRequest& request, const std::vector<TokenId>& tokens,
+                              FinishReason reason) {
+    const std::vector<TokenId>& stops = request.sampling.stop_token_ids;
+    const auto held_back = static_cast<size_t>(request.sampling.min_tokens);
+    const auto first = std::find_first_of(tokens.begin() + std::min(held_back, tokens.size()),
+                                          tokens.end(), stops.begin(), stops.end());
+    const bool stops_here = !tokens.empty() && first == tokens.end() - 1;
+    EXPECT_TRUE(first == tokens.end() || stops_here) << "it goes on behind a stop token";
+    EXPECT_EQ(reason, stops_here ? FinishReason::kStop : FinishReason::kLength);
+    return stops_here;
+  }
+
   void CheckChoice(const Generated& one, int32_t number) {
     const SinkRecord& choice = one.record->Choice(number);
     const GeneratedPart before =
@@ -305,7 +342,7 @@ class RandomWorker {
     ++finished_;
     if (number > 0) ++finished_forks_;
     EXPECT_EQ(choice.finish->logits_hash, expected.logits_hash);
-    EXPECT_EQ(choice.finish->reason, FinishReason::kLength);
+    if (StoppedAsItMust(one.request, tokens, choice.finish->reason)) return;
     // A contiguous run is taken for the longest answer.
     const KvCacheOptions& cache = bench_.cache.options();
     const size_t most =
@@ -332,7 +369,20 @@ class RandomWorker {
   int32_t smallest_ = bench_.cache.num_blocks();  // that the pool has been
 };
 
-void PlaySeeds(BenchOptions options, bool expect_preemptions) {
+struct Device {
+  const char* name;
+  bool asynchronous;
+  int32_t steps_in_flight;
+};
+
+class WorkerCoreRandom : public ::testing::TestWithParam<Device> {
+ protected:
+  static void PlaySeeds(BenchOptions options, bool expect_preemptions);
+};
+
+void WorkerCoreRandom::PlaySeeds(BenchOptions options, bool expect_preemptions) {
+  options.asynchronous = GetParam().asynchronous;
+  options.steps_in_flight = GetParam().steps_in_flight;
   int64_t preemptions = 0;
   int finished = 0;
   int finished_forks = 0;
@@ -351,32 +401,32 @@ void PlaySeeds(BenchOptions options, bool expect_preemptions) {
   EXPECT_EQ(preemptions > 0, expect_preemptions);
 }
 
-TEST(WorkerCoreRandom, WithRoom) {
+TEST_P(WorkerCoreRandom, WithRoom) {
   PlaySeeds({.num_blocks = 400, .max_chunk_tokens = 7}, /*expect_preemptions=*/false);
 }
 
-TEST(WorkerCoreRandom, WithAPoolThatRunsDry) {
+TEST_P(WorkerCoreRandom, WithAPoolThatRunsDry) {
   PlaySeeds({.num_blocks = 14, .token_budget = 12, .max_chunk_tokens = 5}, true);
 }
 
-TEST(WorkerCoreRandom, WithAPoolThatRunsDryAndNoPrefixCache) {
+TEST_P(WorkerCoreRandom, WithAPoolThatRunsDryAndNoPrefixCache) {
   PlaySeeds({.num_blocks = 14, .token_budget = 12, .max_chunk_tokens = 5, .prefix_cache = false},
             true);
 }
 
-TEST(WorkerCoreRandom, WithBlocksOfOneToken) {
+TEST_P(WorkerCoreRandom, WithBlocksOfOneToken) {
   PlaySeeds({.num_blocks = 60, .block_size = 1, .max_chunk_tokens = 9}, true);
 }
 
-TEST(WorkerCoreRandom, WithFewPlaces) {
+TEST_P(WorkerCoreRandom, WithFewPlaces) {
   PlaySeeds({.num_blocks = 16, .token_budget = 3, .max_chunk_tokens = 5, .max_running = 3}, true);
 }
 
-TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinks) {
+TEST_P(WorkerCoreRandom, WithAPoolThatGrowsAndShrinks) {
   PlaySeeds({.num_blocks = 14, .max_blocks = 40, .token_budget = 12, .max_chunk_tokens = 5}, true);
 }
 
-TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinksAndNoPrefixCache) {
+TEST_P(WorkerCoreRandom, WithAPoolThatGrowsAndShrinksAndNoPrefixCache) {
   PlaySeeds({.num_blocks = 14,
              .max_blocks = 40,
              .token_budget = 12,
@@ -385,7 +435,7 @@ TEST(WorkerCoreRandom, WithAPoolThatGrowsAndShrinksAndNoPrefixCache) {
             true);
 }
 
-TEST(WorkerCoreRandom, WithContiguousRunsInAPoolThatGrowsAndShrinks) {
+TEST_P(WorkerCoreRandom, WithContiguousRunsInAPoolThatGrowsAndShrinks) {
   PlaySeeds({.num_blocks = 30,
              .max_blocks = 60,
              .max_chunk_tokens = 9,
@@ -394,10 +444,16 @@ TEST(WorkerCoreRandom, WithContiguousRunsInAPoolThatGrowsAndShrinks) {
             false);
 }
 
-TEST(WorkerCoreRandom, WithContiguousRuns) {
+TEST_P(WorkerCoreRandom, WithContiguousRuns) {
   PlaySeeds({.num_blocks = 60, .max_chunk_tokens = 9, .prefix_cache = false, .paged = false},
             false);
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, WorkerCoreRandom,
+                         ::testing::Values(Device{"Inline", false, 1},
+                                           Device{"Asynchronous", true, 1},
+                                           Device{"TwoStepsInFlight", true, 2}),
+                         [](const auto& device) { return device.param.name; });
 
 }  // namespace
 }  // namespace baton

@@ -53,6 +53,11 @@ constexpr std::array kMutants = {
                1000},
     MutantInfo{Mutant::kSliceAtFirstLayer, "slice-at-first-layer",
                "a receiver lands every slice of a block's layers at the first ones", 1000},
+    MutantInfo{Mutant::kFreedAtStop, "freed-at-stop",
+               "blocks of an ended sequence are given back while a submitted step writes them",
+               10000},
+    MutantInfo{Mutant::kCommittedAtSubmit, "committed-at-submit",
+               "a step is committed when it is submitted, before its KV is written", 1000},
 };
 
 }  // namespace

@@ -33,6 +33,8 @@ enum class Mutant : uint8_t {
   kSyntheticEventId,
   kReshapeBySendersBlocks,
   kSliceAtFirstLayer,
+  kFreedAtStop,
+  kCommittedAtSubmit,
 };
 
 struct MutantInfo {

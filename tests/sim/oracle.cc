@@ -118,7 +118,7 @@ std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
     return Violation{"conservation", std::string(status.message()), 0, node};
   }
   const BlockAllocator::Accounting blocks = cache.Stats().blocks;
-  int32_t counted = blocks.free + blocks.cached + blocks.owned + blocks.in_transfer;
+  int32_t counted = blocks.free + blocks.cached + blocks.owned + blocks.in_transfer + blocks.step;
   if (mutant == Mutant::kCheckerCountsTwice) counted += blocks.in_transfer;
   if (counted == blocks.total) return std::nullopt;
   return Violation{
@@ -132,7 +132,7 @@ std::optional<Violation> CheckAtRest(SimWorker& worker) {
   const SimEngine& engine = *worker.engine();
   const int32_t node = worker.node().id();
   const BlockAllocator::Accounting blocks = engine.cache().Stats().blocks;
-  if (blocks.owned != 0 || blocks.in_transfer != 0) {
+  if (blocks.owned != 0 || blocks.in_transfer != 0 || blocks.step != 0) {
     return Violation{"conservation",
                      absl::StrCat("at rest ", blocks.owned, " blocks are owned and ",
                                   blocks.in_transfer, " in flight"),

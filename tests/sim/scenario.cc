@@ -82,6 +82,11 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
   if (!layers.OneIn(3)) {
     for (SimWorker::Options& worker : scenario.workers) worker.engine.layer_pieces = kSimLayers;
   }
+  SimRandom steps(seed, "steps in flight");
+  for (SimWorker::Options& worker : scenario.workers) {
+    worker.engine.asynchronous = steps.OneIn(2);
+    if (worker.engine.asynchronous && !steps.OneIn(4)) worker.engine.steps_in_flight = 2;
+  }
   scenario.router.index_units = 256;
   scenario.router.mixed_fingerprints = true;  // blocks and layouts of many kinds
   scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;

@@ -51,6 +51,10 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       layout_(MakeLayout(options)),
       pool_(static_cast<size_t>(layout_.pool_bytes())),
       runner_(layout_, pool_.data(), LimitsOf(options), environment_.mutant),
+      hasty_(&runner_, pool_,
+             [this](std::function<void()> late) {
+               node_.Post(options_.step_us / 2, std::move(late));
+             }),
       random_(environment_.seed, "transfer ids"),
       kv_events_(static_cast<size_t>(options.kept_event_bytes)) {
   cache_ = std::make_unique<KvCacheManager>(
@@ -84,7 +88,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                              if (!needs_work) Wake();
                            }},
       environment_.mutant);
-  runner_.set_meanwhile([this] { transport_->RunIfPosted(); });
+  if (!options.asynchronous) runner_.set_meanwhile([this] { transport_->RunIfPosted(); });
+  deferred_.set_waker([this] { Wake(); });
   runner_.set_before_op([this](int32_t op, int32_t ops) { PutCancelsOnBoard(op, ops); });
   mutant_transport_ = std::make_unique<MutantTransport>(
       *transport_, environment_.mutant,
@@ -100,10 +105,11 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                         .context_length = options.context_length,
                         .block_size = options.block_size,
                         .hash_logits = true,
+                        .steps_in_flight = options.steps_in_flight,
                         .layer_pieces = {.layers = kSimLayers,
                                          .bytes_per_token = 1,
                                          .pieces = options.layer_pieces}},
-      cache_.get(), scheduler_.get(), &runner_, mutant_transport_.get(), &SimTokenizer(),
+      cache_.get(), scheduler_.get(), Device(), mutant_transport_.get(), &SimTokenizer(),
       &node_.clock(),
       [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });
   core_->set_cancel_board(&cancels_);
@@ -213,32 +219,73 @@ void SimEngine::Wake() {
   node_.Post(kWakeUs, [this] { Turn(); });
 }
 
+ModelRunner* SimEngine::Device() {
+  if (options_.asynchronous) return &deferred_;
+  if (environment_.mutant == Mutant::kCommittedAtSubmit) return &hasty_;
+  return &runner_;
+}
+
+int64_t SimEngine::StepUs() const {
+  const int32_t tokens = std::min(options_.token_budget, 16 * (1 + scheduler_->running_count()));
+  return options_.step_us * (16 + tokens) / 16;
+}
+
 void SimEngine::Turn() {
   turn_posted_ = false;
   SetDeadlineTimer();
   cancels_under_way_.clear();  // they are in the inbox
   for (const Event& event : std::exchange(inbox_, {})) event(*core_);
   core_->PollTransfers();
-  GiveBackRetired();
-  PublishKvEvents();
+  core_->PollSteps();
   SetDeadlineTimer();  // leases that have just begun
-  environment_.after_event();
+  CheckAfterEvent();
   if (stopping_ || !core_->has_work()) return;
+  if (options_.asynchronous) return Step();
   stepping_ = true;
-  const int32_t tokens = std::min(options_.token_budget, 16 * (1 + scheduler_->running_count()));
   step_begin_us_ = node_.clock().NowUs();
-  step_us_ = options_.step_us * (16 + tokens) / 16;
+  step_us_ = StepUs();
   node_.Post(step_us_, [this] { Step(); });
 }
 
 void SimEngine::Step() {
   stepping_ = false;
   if (stopping_) return;
+  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
   core_->Step();
+  CheckAfterEvent();
+  RunDevice();
+  Wake();
+}
+
+void SimEngine::CheckAfterEvent() {
+  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
   GiveBackRetired();
   PublishKvEvents();
   environment_.after_event();
-  Wake();
+  if (environment_.mutant != Mutant::kFreedAtStop) return;
+  freed_at_stop_ = scheduler_->step_holds().Held();
+  cache_->ReleaseStepHold(freed_at_stop_);
+}
+
+// The asynchronous device takes its next step. It reads and writes late in the step's time, when
+// blocks that were given back too early have new users; then its layers are told.
+void SimEngine::RunDevice() {
+  if (device_runs_ || !deferred_.unfinished()) return;
+  device_runs_ = true;
+  step_begin_us_ = node_.clock().NowUs();
+  step_us_ = StepUs();
+  const int64_t computed_us = step_us_ * 3 / 4;
+  node_.Post(computed_us, [this] { deferred_.Run(); });
+  for (int32_t layer = 1; layer < kSimLayers; ++layer) {
+    node_.Post(computed_us + (step_us_ - computed_us) * layer / kSimLayers, [this] { Wake(); });
+  }
+  node_.Post(step_us_, [this] { EndDeviceStep(); });
+}
+
+void SimEngine::EndDeviceStep() {
+  device_runs_ = false;
+  deferred_.FinishOne();
+  RunDevice();
 }
 
 // Kept in the queue's time: a clock that jumps brings deadlines nearer, not the timer of before.
@@ -267,6 +314,8 @@ void SimEngine::Shutdown(std::function<void()> done) {
 
 void SimEngine::PollUntilIdle(const std::function<void()>& done) {
   core_->PollTransfers();
+  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
+  if (core_->has_work()) core_->Step();
   environment_.after_event();
   if (core_->idle()) return done();
   node_.Post(kShutdownPollUs, [this, done] { PollUntilIdle(done); });
@@ -276,6 +325,11 @@ void SimEngine::Abandon() {
   stopping_ = true;
   inbox_.clear();
   core_->Shutdown(absl::CancelledError("killed"));
+  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
+  while (core_->steps_in_flight() > 0) {
+    deferred_.FinishOne();
+    core_->Step();
+  }
   transport_->Abandon();
   core_->PollTransfers();
 }

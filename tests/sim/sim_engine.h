@@ -2,9 +2,10 @@
 // KvCacheManager and transfer sessions over a simulated device, with the event queue in place of
 // the loop thread.
 //
-// Turns follow EngineImpl's loop: deadlines, inbox, transfers, one step. A step takes time, and
-// what came in meanwhile waits for the next turn; but cancellations are seen between its ops, as
-// early as they came.
+// Turns follow EngineImpl's loop: deadlines, inbox, transfers, steps. A step takes time. On an
+// inline device what came in meanwhile waits for the next turn; but cancellations are seen between
+// its ops, as early as they came. An asynchronous device computes a submitted step late in its
+// time, tells of its layers, and ends it; turns go on meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +21,8 @@
 #include "engine/worker_core.h"
 #include "kvtransfer/fingerprint.h"
 #include "scheduler/scheduler.h"
+#include "tests/model/deferred_runner.h"
+#include "tests/sim/hasty_runner.h"
 #include "tests/sim/mutant_transport.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim_device.h"
@@ -46,6 +49,8 @@ struct SimEngineOptions {
   int64_t kept_event_bytes = 0;  // of KV events, for readers; 0: it cannot tell any
   int32_t layer_pieces = 1;      // of a prompt's last chunk
   int64_t step_us = 300;         // and as much again for every 16 tokens
+  bool asynchronous = false;     // the device
+  int32_t steps_in_flight = 1;   // 2: of an asynchronous one
 };
 
 class SimEngine {
@@ -101,6 +106,11 @@ class SimEngine {
   void Wake();
   void Turn();
   void Step();
+  void RunDevice();
+  void EndDeviceStep();
+  void CheckAfterEvent();
+  int64_t StepUs() const;
+  ModelRunner* Device();
   void PutCancelsOnBoard(int32_t op, int32_t ops);
   void GiveBackRetired();
   void Spoil(int32_t block);
@@ -114,6 +124,8 @@ class SimEngine {
   const KvLayout layout_;
   std::vector<std::byte> pool_;
   SimRunner runner_;
+  HastyRunner hasty_;
+  DeferredRunner deferred_{&runner_};
   SimRandom random_;
   std::unique_ptr<KvCacheManager> cache_;
   KvEventFeed kv_events_;
@@ -132,6 +144,8 @@ class SimEngine {
   int32_t retiring_ = 0;  // blocks, when memory was last given back
   bool turn_posted_ = false;
   bool stepping_ = false;
+  bool device_runs_ = false;  // an asynchronous one
+  std::vector<BlockId> freed_at_stop_;
   int64_t step_begin_us_ = 0;  // of the last one, by the node's clock
   int64_t step_us_ = 0;        // how long it takes
   bool stopping_ = false;
