@@ -357,8 +357,8 @@ void LlamaRunner::Poll() {
 
 std::span<const float> LlamaRunner::Logits(StepId id, int32_t row) const {
   const std::span<const float> logits = LogitsIn(SlotOf(id), row);
-  CHECK(id == collected_ && !logits.empty())
-      << "row " << row << " of step " << id << " was not kept";
+  CHECK(id == collected_ && last_.value() - id.value() < max_in_flight() && !logits.empty())
+      << "row " << row << " of step " << id << " is not kept";
   return logits;
 }
 

@@ -90,6 +90,7 @@ FACTORS = {
     "concurrency": ["1", "16"],
     "prefix-cache": ["false", "true"],
     "kv-type": ["f16", "int8", "bf16", "f32"],
+    "device": ["cpu", "cpu-async/1", "cpu-async/2"],  # the device, and how many steps it has in flight
 }
 
 
@@ -98,6 +99,9 @@ def flags_of(configuration):
     for name, value in configuration.items():
         if name in ("paged", "graph", "prefix-cache"):
             flags.append(f"--{name}" if value == "true" else f"--no-{name}")
+        elif name == "device":
+            device, _, steps = value.partition("/")
+            flags += ["--device", device, "--steps-in-flight", steps or "1"]
         else:
             flags += [f"--{name}", value]
     return flags
@@ -153,6 +157,11 @@ def selection(reference):
     yield {**mixed, "kv-type": "int8", "transport": "tcp", "block-size": "16", "prefill-block-size": "32",
            "prefill-kv-layout": "layer-major", "layer-pieces": "30"}
     yield {**mixed, "kv-type": "int8", "paged": "false", "prefix-cache": "false", "threads": "1"}
+    ahead = {**mixed, "device": "cpu-async/2"}
+    yield {**ahead, "max-chunk-tokens": "16", "block-size": "1"}
+    yield {**ahead, "transport": "tcp", "max-chunk-tokens": "64", "layer-pieces": "30"}
+    yield {**ahead, "transport": "shm", "max-chunk-tokens": "16", "block-size": "8", "kv-layout": "layer-major", "graph": "false"}
+    yield {**ahead, "kv-type": "int8", "paged": "false", "prefix-cache": "false"}
 
 
 def matrix(reference):
@@ -212,17 +221,20 @@ def main():
     # A pool that runs dry while sequences grow: some are preempted and recomputed.
     growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
     want, _, _ = runner.run(growing, flags_of(reference))
-    got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24"])
-    if preempted == 0:
-        failures.append("small pool: nothing was preempted")
-    compare("small pool", got, want, failures)
-    print(f"  small pool: {len(got)} answers, {preempted} preemptions", flush=True)
+    for device in ([], ["--device", "cpu-async", "--steps-in-flight", "2"]):
+        got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24", *device])
+        name = " ".join(["small pool", *device])
+        if preempted == 0:
+            failures.append(f"{name}: nothing was preempted")
+        compare(name, got, want, failures)
+        print(f"  {name}: {len(got)} answers, {preempted} preemptions", flush=True)
     # Several answers to a prompt equal requests with the seeds behind its own.
     sampled = [dict(job, temperature=1.1, seed=90) for job in jobs if 14 < len(job["prompt_token_ids"]) < 130][:5]
     alone = [dict(job, id=f"{job['id']}/{i}", seed=job["seed"] + i) for job in sampled for i in range(4)]
     want, _, _ = runner.run(alone, flags_of(reference))
     for flags in (flags_of(reference), ["--transport", "tcp", "--max-chunk-tokens", "16", "--block-size", "8"],
                   ["--kv-blocks", "24", "--concurrency", "2"],
+                  ["--device", "cpu-async", "--steps-in-flight", "2", "--concurrency", "5"],
                   flags_of({**reference, "paged": "false", "kv-layout": "layer-major"}),
                   ["--transport", "shm", "--kv-layout", "layer-major", "--concurrency", "5"]):
         got, _, _ = runner.run([dict(job, n=4) for job in sampled], flags)
