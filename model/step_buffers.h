@@ -47,7 +47,7 @@ class StepBuffers {
   // Fills a slot of the host side for `input`, padded to `rows` token rows and `logit_rows` logit
   // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
   // what steps do with it. A padded row writes its KV to the scratch block (nowhere once that is
-  // full), sees no slot, and yields logits that nobody reads. REQUIRES: Check(input) is OK; the
+  // full), sees no slot, and yields logits that are never read. REQUIRES: Check(input) is OK; the
   // step that last had `slot` is collected.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
               int slot = 0);

@@ -32,7 +32,7 @@ class StepRows final : public RowLimit {
   static StepRows Tokens(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Logits(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Draws(const StepInput& input, const std::function<int32_t()>& wanted);
-  // A step without any asks nobody.
+  // A step that has no shifted queries never calls `wanted` for them.
   static StepRows ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Tokens(const StepInput& input) { return Tokens(input, input.wanted); }
   static StepRows Logits(const StepInput& input) { return Logits(input, input.wanted); }

@@ -305,7 +305,9 @@ inline Lanes RotatePairs(Lanes x, const PairCoefficients& by) {
 
 // ---- sixteen by sixteen ---------------------------------------------------------------------
 
-[[gnu::always_inline]] inline void Transpose8(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
+// Always inline: GCC makes a call of it where callers grow.
+[[gnu::always_inline]] inline void Transpose8(const float* in, int64_t in_stride, float* out,
+                                              int64_t out_stride) {
   __m256 a[8];
   __m256 b[8];
   // Rows i and i + 4 side by side in one register, so the last step is a store.
