@@ -23,6 +23,7 @@
 #include "engine/model_loader.h"
 #include "engine/peer_transport.h"
 #include "engine/pool_resizer.h"
+#include "engine/sequence_inspection.h"
 #include "engine/worker_core.h"
 #include "model/llama_runner.h"
 #include "model/llama_weights.h"
@@ -415,25 +416,7 @@ EngineInspection EngineImpl::MakeInspection(const WorkerCore& core) const {
   inspection.resident_pool_bytes = pool_.ResidentBytes();
   inspection.cache_depth = cache_->CacheDepth();
   inspection.trace = cache_->trace();
-  for (const RequestHandle handle : core.Handles()) {
-    const SequenceId id(handle);
-    SequenceInspection& sequence = inspection.sequences.emplace_back();
-    sequence.sequence_id = handle;
-    const WorkerCore::Liveness request = core.Describe(handle);
-    sequence.request_id = request.name;
-    if (!scheduler_->Contains(id)) {
-      sequence.phase = request.delivers ? "delivering" : "waiting for its prompt";
-      continue;
-    }
-    static constexpr const char* kPhases[] = {"waiting", "waiting for KV", "running"};
-    sequence.phase = kPhases[static_cast<int>(scheduler_->phase(id))];
-    sequence.priority = scheduler_->priority(id);
-    sequence.tokens = static_cast<int32_t>(scheduler_->tokens(id).size());
-    if (!cache_->Contains(id)) continue;
-    sequence.committed = cache_->committed(id);
-    sequence.matched = cache_->matched(id);
-    for (const BlockId block : cache_->BlockTable(id)) sequence.blocks.push_back(block.value());
-  }
+  inspection.sequences = InspectSequences(core, *scheduler_, *cache_);
   return inspection;
 }
 

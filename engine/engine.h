@@ -24,6 +24,7 @@
 #include "engine/model_info.h"
 #include "engine/pool_size.h"
 #include "engine/request.h"
+#include "engine/sequence_inspection.h"
 #include "kvtransfer/fingerprint.h"
 #include "text/tokenizer.h"
 
@@ -52,17 +53,6 @@ struct EngineStatus {
   int64_t requests = 0;
   int64_t failures = 0;
   std::string conservation_error;  // IdleRecount; empty while all is well
-};
-
-struct SequenceInspection {
-  uint64_t sequence_id = 0;
-  std::string request_id;
-  std::string phase;
-  int32_t tokens = 0;
-  int32_t committed = 0;
-  int32_t matched = 0;
-  std::vector<int32_t> blocks;
-  int32_t priority = 0;
 };
 
 struct EngineInspection {

@@ -43,6 +43,8 @@ def make_jobs(model_tokens, count, max_tokens, rng):
                "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
         if index % 3 == 2:  # sampling draws by (seed, position): as exact as greedy
             job.update(temperature=0.8, top_p=0.95, top_k=50, seed=1234 + index, repetition_penalty=1.1)
+        elif index % 6 == 1:  # without penalties, which need the host, the device draws
+            job.update(temperature=0.9, top_p=0.9, min_p=0.02, seed=4321 + index)
         jobs.append(job)
     return jobs
 
@@ -88,9 +90,9 @@ FACTORS = {
     "instruction-set": [],  # filled with what the machine has
     "graph": ["true", "false"],
     "concurrency": ["1", "16"],
+    "steps-in-flight": ["1", "2"],  # 2 needs the asynchronous device
     "prefix-cache": ["false", "true"],
     "kv-type": ["f16", "int8", "bf16", "f32"],
-    "device": ["cpu", "cpu-async/1", "cpu-async/2"],  # the device, and how many steps it has in flight
 }
 
 
@@ -99,9 +101,10 @@ def flags_of(configuration):
     for name, value in configuration.items():
         if name in ("paged", "graph", "prefix-cache"):
             flags.append(f"--{name}" if value == "true" else f"--no-{name}")
-        elif name == "device":
-            device, _, steps = value.partition("/")
-            flags += ["--device", device, "--steps-in-flight", steps or "1"]
+        elif name == "steps-in-flight" and value == "1":
+            continue
+        elif name == "steps-in-flight":
+            flags += ["--device", "cpu-async", "--steps-in-flight", value]
         else:
             flags += [f"--{name}", value]
     return flags
@@ -132,6 +135,7 @@ def selection(reference):
             if factor != "kv-type":
                 yield {**reference, factor: value}
     mixed = {**reference, "concurrency": "16", "prefix-cache": "true", "threads": "2"}
+    yield {**mixed, "device": "cpu-async"}  # with one step in flight
     yield {**mixed, "transport": "tcp", "max-chunk-tokens": "16", "block-size": "8"}
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
     yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false", "layer-pieces": "1"}
@@ -141,6 +145,13 @@ def selection(reference):
     yield {**mixed, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     yield {**mixed, "instruction-set": "avx2" if "avx2" in FACTORS["instruction-set"] else "plain",
            "block-size": "1", "max-chunk-tokens": "64"}
+    two = {**mixed, "steps-in-flight": "2"}
+    yield {**two, "max-chunk-tokens": "16", "block-size": "8"}
+    yield {**two, "transport": "tcp", "max-chunk-tokens": "64", "layer-pieces": "30"}
+    yield {**two, "transport": "shm", "max-chunk-tokens": "16", "kv-layout": "layer-major", "graph": "false"}
+    yield {**two, "transport": "loopback", "kv-type": "int8", "max-chunk-tokens": "64", "block-size": "32",
+           "prefill-block-size": "16"}
+    yield {**two, "paged": "false", "prefix-cache": "false", "max-chunk-tokens": "64"}
     for set_name in FACTORS["instruction-set"][1:]:
         yield {**mixed, "kv-type": "int8", "instruction-set": set_name, "max-chunk-tokens": "64",
                "transport": "none" if set_name == "plain" else "tcp", "block-size": "8"}
@@ -157,11 +168,6 @@ def selection(reference):
     yield {**mixed, "kv-type": "int8", "transport": "tcp", "block-size": "16", "prefill-block-size": "32",
            "prefill-kv-layout": "layer-major", "layer-pieces": "30"}
     yield {**mixed, "kv-type": "int8", "paged": "false", "prefix-cache": "false", "threads": "1"}
-    ahead = {**mixed, "device": "cpu-async/2"}
-    yield {**ahead, "max-chunk-tokens": "16", "block-size": "1"}
-    yield {**ahead, "transport": "tcp", "max-chunk-tokens": "64", "layer-pieces": "30"}
-    yield {**ahead, "transport": "shm", "max-chunk-tokens": "16", "block-size": "8", "kv-layout": "layer-major", "graph": "false"}
-    yield {**ahead, "kv-type": "int8", "paged": "false", "prefix-cache": "false"}
 
 
 def matrix(reference):
@@ -221,20 +227,22 @@ def main():
     # A pool that runs dry while sequences grow: some are preempted and recomputed.
     growing = [dict(job, max_tokens=64) for job in jobs if len(job["prompt_token_ids"]) <= 65]
     want, _, _ = runner.run(growing, flags_of(reference))
-    for device in ([], ["--device", "cpu-async", "--steps-in-flight", "2"]):
+    for steps in FACTORS["steps-in-flight"]:
+        device = flags_of({"steps-in-flight": steps})[4:]
         got, _, preempted = runner.run(growing, ["--concurrency", "16", "--kv-blocks", "24", *device])
-        name = " ".join(["small pool", *device])
         if preempted == 0:
-            failures.append(f"{name}: nothing was preempted")
-        compare(name, got, want, failures)
-        print(f"  {name}: {len(got)} answers, {preempted} preemptions", flush=True)
+            failures.append(f"small pool, {steps} steps in flight: nothing was preempted")
+        compare(f"small pool, {steps} steps in flight", got, want, failures)
+        print(f"  small pool, {steps} steps in flight: {len(got)} answers, {preempted} preemptions", flush=True)
     # Several answers to a prompt equal requests with the seeds behind its own.
     sampled = [dict(job, temperature=1.1, seed=90) for job in jobs if 14 < len(job["prompt_token_ids"]) < 130][:5]
     alone = [dict(job, id=f"{job['id']}/{i}", seed=job["seed"] + i) for job in sampled for i in range(4)]
     want, _, _ = runner.run(alone, flags_of(reference))
     for flags in (flags_of(reference), ["--transport", "tcp", "--max-chunk-tokens", "16", "--block-size", "8"],
                   ["--kv-blocks", "24", "--concurrency", "2"],
-                  ["--device", "cpu-async", "--steps-in-flight", "2", "--concurrency", "5"],
+                  ["--kv-blocks", "30", "--concurrency", "2", "--device", "cpu-async", "--steps-in-flight", "2"],
+                  ["--transport", "tcp", "--max-chunk-tokens", "16", "--block-size", "8", "--concurrency", "5",
+                   "--device", "cpu-async", "--steps-in-flight", "2"],
                   flags_of({**reference, "paged": "false", "kv-layout": "layer-major"}),
                   ["--transport", "shm", "--kv-layout", "layer-major", "--concurrency", "5"]):
         got, _, _ = runner.run([dict(job, n=4) for job in sampled], flags)
