@@ -104,8 +104,8 @@ class ModelRunner {
   virtual int32_t max_in_flight() const { return 1; }
 
   // Enqueues a step behind those submitted before; an inline device runs it. Internal: the device
-  // failed, nothing was enqueued. InvalidArgument, here or from Collect: runs, positions or
-  // embeddings do not fit their chunk, or exceed the limits for them. REQUIRES: fewer than
+  // failed, nothing was enqueued. InvalidArgument: runs, positions or embeddings do not fit their
+  // chunk, or exceed the limits for them; nothing was enqueued. REQUIRES: fewer than
   // max_in_flight() uncollected steps; tokens in the vocabulary, tables in the pool, totals within
   // the limits the runner was made for; `token_from` names a draw of the step submitted just
   // before, which is uncollected.

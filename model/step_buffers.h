@@ -56,9 +56,9 @@ class StepBuffers {
 
   // Fills a slot of the host side for `input`, padded to `rows` token rows and `logit_rows` logit
   // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
-  // what steps do with it. REQUIRES: the step that last had `slot` is collected. A padded row
-  // writes its KV to the scratch block (nowhere once that is full), sees no slot, and yields logits
-  // that are never read. REQUIRES: Check(input) is OK.
+  // what steps do with it. A padded row writes its KV to the scratch block (nowhere once that is
+  // full), sees no slot, and yields logits that are never read. REQUIRES: Check(input) is OK; the
+  // step that last had `slot` is collected.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
               int slot = 0);
 
@@ -77,9 +77,9 @@ class StepBuffers {
   int32_t* first_block = nullptr;     // [sequences]
   int32_t* logit_indices = nullptr;   // [logit rows]
   int64_t table_stride = 0;
+  size_t input_bytes = 0;  // of all these
   // Query rows are the tokens' and, from this one on, the shifted queries'.
   int64_t first_shifted_query = 0;
-  size_t input_bytes = 0;  // of all these
 
   // Work space, on the device.
   double* rope_frequencies = nullptr;  // [half]

@@ -27,13 +27,13 @@ class StepRows final : public RowLimit {
   StepRows() = default;  // none
   // So many, wanted or not: what a graph is captured with.
   static StepRows Fixed(int64_t rows) { return StepRows({rows}, nullptr); }
-  // The token rows of `input`, its rows of logits, its shifted queries, or its draws. `wanted`,
+  // The token rows of `input`, its rows of logits, its draws, or its shifted queries. `wanted`,
   // which is input.wanted or a copy of it, outlives the result.
   static StepRows Tokens(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Logits(const StepInput& input, const std::function<int32_t()>& wanted);
-  // A step without shifted queries never calls `wanted` for them.
-  static StepRows ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Draws(const StepInput& input, const std::function<int32_t()>& wanted);
+  // A step that has no shifted queries never calls `wanted` for them.
+  static StepRows ShiftedQueries(const StepInput& input, const std::function<int32_t()>& wanted);
   static StepRows Tokens(const StepInput& input) { return Tokens(input, input.wanted); }
   static StepRows Logits(const StepInput& input) { return Logits(input, input.wanted); }
 

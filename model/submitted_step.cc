@@ -16,8 +16,8 @@ void SubmittedStep::Begin(StepId id, const StepInput& input) {
   kv_written_ = input.kv_written;
   tokens_ = StepRows::Tokens(input, wanted_);
   logits_ = StepRows::Logits(input, wanted_);
-  shifted_queries_ = StepRows::ShiftedQueries(input, wanted_);
   draws_ = StepRows::Draws(input, wanted_);
+  shifted_queries_ = StepRows::ShiftedQueries(input, wanted_);
   recorded_ = told_ = 0;
   abandoned_ = false;
 }

@@ -32,8 +32,8 @@ class SubmittedStep {
   StepId id() const { return id_; }
   StepRows& tokens() { return tokens_; }
   StepRows& logits() { return logits_; }
-  StepRows& shifted_queries() { return shifted_queries_; }
   StepRows& draws() { return draws_; }
+  StepRows& shifted_queries() { return shifted_queries_; }
   // Whether no chunk is wanted any more. For the stream's thread.
   std::function<bool()> Unwanted();
 
@@ -56,8 +56,8 @@ class SubmittedStep {
   std::function<void(int32_t layers, int32_t chunks)> kv_written_;
   StepRows tokens_;
   StepRows logits_;
-  StepRows shifted_queries_;
   StepRows draws_;
+  StepRows shifted_queries_;
   struct Layer {
     std::unique_ptr<Event> written;
     int32_t chunks = 0;  // that were wanted then; the stream's thread sets it

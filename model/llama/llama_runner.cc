@@ -183,7 +183,7 @@ void LlamaRunner::EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens) 
                           .out = activated});
 }
 
-void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows, SubmittedStep* step) {
+void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
   StepBuffers& b = *buffers_;
   StepRows& tokens = rows.tokens;
   const LlamaLayerWeights& layer = weights_.layers()[index];
@@ -192,9 +192,9 @@ void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows, SubmittedStep* s
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
   EnqueueShiftedQueries(rows);
   EnqueueKvWrite(kv, tokens);
-  if (step != nullptr) {
-    step->RecordLayer(*stream_, waker_);
-    if (!device_.asynchronous()) step->TellLayers();
+  if (rows.step != nullptr) {
+    rows.step->RecordLayer(*stream_, waker_);
+    if (!device_.asynchronous()) rows.step->TellLayers();
   }
   EnqueueAttention(kv, tokens);
   if (layer.attention_output.WantsInt8()) {
@@ -248,10 +248,10 @@ void LlamaRunner::EnqueueInputs(const Rows& rows) {
   }
 }
 
-void LlamaRunner::Enqueue(const Rows& rows, SubmittedStep* step) {
+void LlamaRunner::Enqueue(const Rows& rows) {
   stream_->LimitRows(&rows.tokens);
   EnqueueInputs(rows);
-  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, rows, step);
+  for (int32_t i = 0; i < config_.layers; ++i) EnqueueLayer(i, rows);
   stream_->LimitRows(&rows.logits);
   if (rows.logits.most() > 0) EnqueueLogits(rows.logits);
   stream_->LimitRows(nullptr);
@@ -269,7 +269,7 @@ const OpGraph& LlamaRunner::GraphFor(int32_t bucket) {
     StepRows rows = StepRows::Fixed(bucket);
     stream_->BeginCapture();
     StepRows none;
-    Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none}, nullptr);
+    Enqueue({.tokens = rows, .logits = rows, .shifted_queries = none});
     graph = stream_->EndCapture();
   }
   return *graph;
@@ -297,6 +297,7 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
 }
 
 absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, int slot) {
+  RETURN_IF_ERROR(buffers_->Check(input));
   int32_t tokens = 0;
   int32_t logit_rows = 0;
   bool embeddings = false;
@@ -312,7 +313,6 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
   CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
   CHECK_LE(tokens, options_.limits.max_tokens);
   CHECK_LE(logit_rows, options_.limits.max_logit_rows);
-  RETURN_IF_ERROR(buffers_->Check(input));
   const int32_t bucket = decode && !embeddings && options_.graph ? Bucket(tokens) : 0;
   SubmittedStep& step = *steps_[slot];
   step.Begin(id, input);
@@ -329,8 +329,8 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
     Enqueue({.tokens = step.tokens(),
              .logits = step.logits(),
              .shifted_queries = step.shifted_queries(),
-             .embeddings = embeddings},
-            &step);
+             .embeddings = embeddings,
+             .step = &step});
     ++eager_steps_;
   }
   return absl::OkStatus();
@@ -357,8 +357,8 @@ void LlamaRunner::Poll() {
 
 std::span<const float> LlamaRunner::Logits(StepId id, int32_t row) const {
   const std::span<const float> logits = LogitsIn(SlotOf(id), row);
-  CHECK(id == collected_ && !logits.empty())
-      << "row " << row << " of step " << id << " was not kept";
+  CHECK(id == collected_ && last_.value() - id.value() < max_in_flight() && !logits.empty())
+      << "row " << row << " of step " << id << " is not kept";
   return logits;
 }
 

@@ -82,12 +82,12 @@ class LlamaRunner final : public ModelRunner {
     StepRows& tokens;
     StepRows& logits;
     StepRows& shifted_queries;
-    bool embeddings = false;  // some tokens come as embeddings
+    bool embeddings = false;        // some tokens come as embeddings
+    SubmittedStep* step = nullptr;  // null while capturing
   };
-  // `step` is null while capturing.
-  void Enqueue(const Rows& rows, SubmittedStep* step);
+  void Enqueue(const Rows& rows);
+  void EnqueueLayer(int32_t index, const Rows& rows);
   void EnqueueInputs(const Rows& rows);
-  void EnqueueLayer(int32_t index, const Rows& rows, SubmittedStep* step);
   void EnqueueShiftedQueries(const Rows& rows);
   void EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens);
   void EnqueueAttention(const KvLayerView& kv, StepRows& tokens);

@@ -135,6 +135,7 @@ def selection(reference):
             if factor != "kv-type":
                 yield {**reference, factor: value}
     mixed = {**reference, "concurrency": "16", "prefix-cache": "true", "threads": "2"}
+    yield {**mixed, "device": "cpu-async"}  # with one step in flight
     yield {**mixed, "transport": "tcp", "max-chunk-tokens": "16", "block-size": "8"}
     yield {**mixed, "transport": "loopback", "max-chunk-tokens": "64", "kv-layout": "layer-major"}
     yield {**mixed, "transport": "tcp", "block-size": "128", "graph": "false", "layer-pieces": "1"}

@@ -375,6 +375,8 @@ TEST(Engine, CreationNamesWhatIsWrong) {
   EXPECT_THAT(error([](EngineOptions& o) { o.block_size = 12; }), HasSubstr("12"));
   EXPECT_THAT(error([](EngineOptions& o) { o.threads = 1000; }), HasSubstr("1000"));
   EXPECT_THAT(error([](EngineOptions& o) { o.instruction_set = "sse"; }), HasSubstr("\"sse\""));
+  EXPECT_THAT(error([](EngineOptions& o) { o.device = "tpu"; }),
+              HasSubstr("device is \"tpu\", must be cpu, cpu-async or cuda"));
   EXPECT_FALSE(error([](EngineOptions& o) { o.kv_blocks = -1; }).empty());
   EXPECT_THAT(error([](EngineOptions& o) { o.transfer_listen = "nonsense"; }),
               HasSubstr("nonsense"));

@@ -49,7 +49,7 @@ TEST(StepRows, ShiftedQueriesAreOfEveryTokenAndShift) {
   EXPECT_TRUE(ShiftsOf(input.chunks[1]).empty());
   int32_t wanted = 3;
   input.wanted = [&] { return wanted; };
-  StepRows rows = StepRows::ShiftedQueries(input);
+  StepRows rows = StepRows::ShiftedQueries(input, input.wanted);
   EXPECT_EQ(rows.Count(), 8);
   wanted = 2;
   EXPECT_EQ(rows.Count(), 6);
@@ -58,7 +58,7 @@ TEST(StepRows, ShiftedQueriesAreOfEveryTokenAndShift) {
     ADD_FAILURE() << "nothing to ask about";
     return 0;
   };
-  EXPECT_EQ(StepRows::ShiftedQueries(input).Count(), 0);
+  EXPECT_EQ(StepRows::ShiftedQueries(input, input.wanted).Count(), 0);
 }
 
 TEST(StepRows, AreAllWantedWhereNobodyIsAsked) {
