@@ -77,13 +77,13 @@ TEST_F(KvPoolTest, TheDeviceSaysHowMuchMemoryThereIs) {
   SmallDevice device(model_.device.get());
   options_.kv_blocks = 0;
   options_.kv_cache_mib = 5;
-  EXPECT_EQ(KvPool::Create(model_.info.config, device, options_).status().code(),
+  EXPECT_EQ(KvPool::Create(model_.info.spec, device, options_).status().code(),
             absl::StatusCode::kResourceExhausted);
   options_.kv_cache_mib = 3;
-  EXPECT_TRUE(KvPool::Create(model_.info.config, device, options_).ok());
+  EXPECT_TRUE(KvPool::Create(model_.info.spec, device, options_).ok());
   options_.kv_blocks = 0;
   options_.kv_cache_max_mib = 9;
-  const absl::Status status = KvPool::Create(model_.info.config, device, options_).status();
+  const absl::Status status = KvPool::Create(model_.info.spec, device, options_).status();
   EXPECT_EQ(status,
             absl::InvalidArgumentError("kv-cache-max-mib is 9, the device has 8 MiB of memory"));
 }

@@ -52,9 +52,11 @@ TEST(LlamaArchitecture, ItsRunnerGivesTheBitsOfALlamaRunner) {
   const auto runner = *weights->CreateRunner(layout, memory->data(), {.limits = pool.limits});
   const std::vector<BlockId> table = {BlockId(1), BlockId(0)};
   StepInput input;
-  input.chunks.push_back({.tokens = tokens, .block_table = table, .logit_rows = 1});
-  ASSERT_TRUE(runner->Run(input).ok());
-  const auto logits = runner->Logits(0);
+  input.chunks.push_back(
+      {.tokens = tokens, .block_table = table, .logit_rows = 1, .keeps_logits = true});
+  const absl::StatusOr<StepId> step = RunStep(*runner, input);
+  ASSERT_TRUE(step.ok()) << step.status();
+  const auto logits = runner->Logits(*step, 0);
   EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), expected[0]);
   EXPECT_EQ(runner->counters().eager_steps, 1);
   EXPECT_EQ(runner->counters().graph_replays, 0);

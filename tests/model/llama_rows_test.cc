@@ -184,7 +184,7 @@ TEST(LlamaRows, DecodeStepsWithRunsReplayGraphsUnlessQueriesShift) {
     const Rows expected = Ask(prefilled, 0, system, first, second, question, 128);
     EXPECT_EQ(Ask(decoded, 0, system, first, second, question, 1), expected);
     // Without logits, a step of one token is no decode step.
-    EXPECT_EQ(decoded.runner->graph_replays(), shift == 0 ? 6 : 0);
+    EXPECT_EQ(decoded.runner->counters().graph_replays, shift == 0 ? 6 : 0);
   }
 }
 

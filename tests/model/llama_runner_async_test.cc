@@ -5,7 +5,7 @@
 #include <limits>
 #include <thread>
 
-#include "model/llama_runner.h"
+#include "model/llama/llama_runner.h"
 #include "tests/model/tiny_model.h"
 
 namespace baton {
