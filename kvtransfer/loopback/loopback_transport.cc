@@ -101,6 +101,7 @@ class LoopbackNetwork {
   std::mutex mutex_;
   std::map<std::string, LoopbackTransport*> transports_;  // by address; guarded by mutex_
   std::map<PeerId, End> ends_;                            // guarded by mutex_
+  int64_t copy_wait_since_us_ = 0;                        // guarded by mutex_
   PoolWait pool_wait_ = PoolWait::kNothing;  // of this round's moves and events; guarded by mutex_
   uint64_t next_peer_ = 1;                   // guarded by mutex_
 
@@ -197,6 +198,7 @@ void LoopbackNetwork::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     bool busy;
     int64_t wait_us;
+    bool yields = false;
     {
       const std::lock_guard lock(mutex_);
       const int64_t now_us = clock_.NowUs();
@@ -209,9 +211,11 @@ void LoopbackNetwork::Run(const std::stop_token& stop) {
       busy |= PublishEvents();
       wait_us = std::min<int64_t>(NextDeadlineUs() - now_us, 1'000'000);
       if (pool_wait_ == PoolWait::kCopy) wait_us = 0;
+      if (pool_wait_ != PoolWait::kCopy || busy) copy_wait_since_us_ = now_us;
+      yields = wait_us == 0 && now_us - copy_wait_since_us_ > kYieldAfterUs;
       if (pool_wait_ == PoolWait::kBuffer) wait_us = std::min(wait_us, kBufferRetryUs);
     }
-    if (wait_us == 0) sched_yield();
+    if (yields) sched_yield();
     std::unique_lock lock(wake_mutex_);
     if (!busy && wait_us > 0) {
       wake_.wait_for(lock, std::chrono::microseconds(wait_us), [this] { return woken_; });

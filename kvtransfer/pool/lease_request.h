@@ -16,6 +16,9 @@ namespace baton {
 // buffer comes when another lease goes, which may be a peer's doing: it looks again now and then.
 enum class PoolWait : uint8_t { kNothing, kBuffer, kCopy };
 inline constexpr int64_t kBufferRetryUs = 1000;
+// A thread that waits for a copy for longer yields between looks. On a busy machine each yield may
+// cost far more than a copy.
+inline constexpr int64_t kYieldAfterUs = 200;
 
 class LeaseRequest {
  public:

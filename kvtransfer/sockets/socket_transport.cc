@@ -24,6 +24,7 @@ constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descript
 constexpr int32_t kAcceptsAtOnce = 16;
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
+constexpr int64_t kRoundsBeforeYield = 64;  // of waiting for the pool's copies
 // What a post may look at and write on the engine's own thread.
 constexpr int64_t kBytesHere = 16 << 10;
 
@@ -85,7 +86,7 @@ void SocketTransport::Run() {
     const int count = Wait(ready);
     const std::lock_guard lock(round_mutex_);
     Round(std::span(ready).first(static_cast<size_t>(std::max(count, 0))));
-    if (pool_wait_ == PoolWait::kCopy) sched_yield();
+    if (pool_wait_ == PoolWait::kCopy && rounds_waiting_ > kRoundsBeforeYield) sched_yield();
   }
 }
 
@@ -113,6 +114,7 @@ void SocketTransport::Round(std::span<const epoll_event> ready) {
   QueueEvents();
   WakeEngine();
   pool_wait_ = WaitsForPool();
+  rounds_waiting_ = pool_wait_ == PoolWait::kCopy ? rounds_waiting_ + 1 : 0;
   sleep_until_us_ = NextWakeUs(now_us);
 }
 

@@ -130,6 +130,7 @@ class SocketTransport final : public PostedTransport {
   int32_t accepted_ = 0;                                   // of connections_
   uint64_t next_peer_ = kFirstPeer;
   int64_t accept_again_us_ = 0;              // 0: the listener is watched
+  int64_t rounds_waiting_ = 0;               // for copies, one after the other
   PoolWait pool_wait_ = PoolWait::kNothing;  // at the end of the last round
 
   std::thread thread_;
