@@ -175,6 +175,7 @@ class AllocatorModel {
     }
     return account;
   }
+  const std::set<BlockId>& ever() const { return ever_; }
   int32_t pinned() const {
     return std::count_if(holders_.begin(), holders_.end(), [](const auto& held) {
       return held.second.contains(BlockHolder::kTransfer) ||
@@ -215,6 +216,7 @@ class AllocatorDriver {
         if (!model_.holders().empty()) Hold();
         break;
       case 6:
+        if (random_() % 4 == 0 && !model_.ever().empty()) Claim();
         if (!model_.holders().empty()) MakeWritable();
         break;
       case 7:
@@ -257,6 +259,14 @@ class AllocatorDriver {
     const BlockId block = AnyHeld();
     const BlockHolder holder = AnyHolder();
     allocator_.AddHolds(std::span(&block, 1), holder);
+    model_.Add(block, holder);
+  }
+
+  void Claim() {  // of a block that is held, free again or retired
+    const auto& ever = model_.ever();
+    const BlockId block = *std::next(ever.begin(), random_() % ever.size());
+    const BlockHolder holder = AnyHolder();
+    allocator_.Claim(block, holder);
     model_.Add(block, holder);
   }
 

@@ -88,6 +88,59 @@ TEST(Engine, AClearedCacheIsComputedAgainAndWhatRunsMeanwhileGoesOn) {
   EXPECT_EQ(cached(request, theirs), 0);
 }
 
+TEST(Engine, TwoStepsInFlightGiveTheSameAnswers) {
+  EngineOptions options = TinyOptions();
+  const auto reference = Make(options);
+  options.device = "cpu-async";
+  options.steps_in_flight = 2;
+  options.kv_blocks = 12;  // some are preempted
+  const auto engine = Make(options);
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
+  const auto request = [](uint64_t seed) {
+    GenerateRequest request = TinyRequest(20, 40, seed);
+    if (seed % 4 == 3) request.sampling.repetition_penalty = 1.2f;
+    if (seed % 4 == 1) request.sampling.logprobs = 2;
+    return request;
+  };
+  for (uint64_t i = 0; i < 8; ++i) {
+    sinks.push_back(std::make_shared<WaitingSink>());
+    engine->Generate(request(i), sinks.back());
+  }
+  engine->Cancel(engine->Generate(request(9), std::make_shared<WaitingSink>()));
+  for (uint64_t i = 0; i < 8; ++i) {
+    const SinkRecord record = sinks[i]->WaitForEnd();
+    const SinkRecord alone = Ask(*reference, request(i));
+    ASSERT_TRUE(record.finish.has_value());
+    EXPECT_EQ(record.tokens, alone.tokens);
+    EXPECT_EQ(record.finish->logits_hash, alone.finish->logits_hash);
+  }
+  while (engine->Inspect().status.running > 0) {
+  }
+  const KvCacheStats cache = engine->Inspect().status.cache;
+  EXPECT_EQ(cache.blocks.owned + cache.blocks.in_transfer, 0);
+}
+
+TEST(Engine, RefusesMoreStepsInFlightThanTheDeviceTakes) {
+  EngineOptions options = TinyOptions();
+  options.steps_in_flight = 2;
+  const absl::Status refused = Engine::Create(options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("steps-in-flight is 2"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("takes at most 1"));
+}
+
+TEST(Engine, ShutsDownWithStepsInFlight) {
+  EngineOptions options = TinyOptions();
+  options.device = "cpu-async";
+  options.steps_in_flight = 2;
+  auto engine = Make(options);
+  auto sink = std::make_shared<WaitingSink>();
+  engine->Generate(TinyRequest(20, 60, 0), sink);
+  engine.reset();
+  const SinkRecord record = sink->WaitForEnd();
+  EXPECT_TRUE(record.ended());
+}
+
 TEST(Engine, ConcurrentRequestsFromManyThreadsAllEnd) {
   EngineOptions options = TinyOptions();
   options.kv_blocks = 12;  // some are preempted

@@ -185,7 +185,8 @@ TEST_F(StepPipelineTest, EachRowNamesItsOwnDrawOfTheStepBefore) {
   FinishOne();
   for (size_t step = 1; step < runner_.steps.size(); ++step) {
     for (const ScriptedRunner::Row& row : runner_.steps[step]) {
-      if (row.from) EXPECT_EQ(row.from->step, StepId(static_cast<int64_t>(step)));
+      if (!row.from) continue;
+      EXPECT_EQ(row.from->step, StepId(static_cast<int64_t>(step)));
     }
   }
   ASSERT_EQ(runner_.steps[1].size(), 2u);

@@ -471,5 +471,31 @@ TEST(Sampler, TokensOutsideTheLogitsAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(sampler.Sample({}, {}, {}, {}).status()));
 }
 
+TEST(Sampler, LogprobsAreThoseThatComeWithASample) {
+  std::mt19937_64 random(11);
+  Sampler sampler;
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<float> logits = RandomLogits(random, 50 + random() % 2000);
+    SamplingParams params;
+    params.logprobs = static_cast<int32_t>(random() % 5);
+    const auto sample = sampler.Sample(logits, params, {}, {random(), 0, 7});
+    if (!sample.ok()) {  // some rows hold a NaN
+      EXPECT_EQ(sampler.Logprobs(logits, 0, *params.logprobs).status(), sample.status());
+      continue;
+    }
+    EXPECT_EQ(*sampler.Logprobs(logits, sample->token, *params.logprobs), *sample);
+  }
+}
+
+TEST(Sampler, ADrawNamesATokenThatTheLogitsDoNotHave) {
+  const std::vector<float> logits = {0, 1, 2};
+  const std::vector<LogitAddition> additions = {{3, 1.0f}};
+  TokenDraw draw;
+  draw.additions = additions;
+  EXPECT_EQ(Sampler().Draw(logits, draw).status(),
+            absl::InvalidArgumentError("token 3 is outside the vocabulary of 3"));
+  EXPECT_TRUE(absl::IsInvalidArgument(Sampler().Draw({}, {}).status()));
+}
+
 }  // namespace
 }  // namespace baton

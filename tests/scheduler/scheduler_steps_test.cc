@@ -115,18 +115,22 @@ TEST(SchedulerSteps, ARowOnAPendingTokenWaitsInsteadOfPreempting) {
   bench.ExpectAllCorrect();
 }
 
-TEST(SchedulerSteps, ABlockThatIsSwappedAtCommitIsHeldForTheStepBehind) {
-  PipelinedBench bench(Pool(32), Budget(8));
-  // Both compute the same prompt, one step apart.
+TEST(SchedulerSteps, BlocksThatAreSwappedAtCommitAreHeldForTheStepBehind) {
+  PipelinedBench bench(Pool(32), Budget(16));
   ASSERT_TRUE(bench.Add(1, Prompt(8), 4).ok());
-  bench.Submit();
-  ASSERT_TRUE(bench.Add(2, Prompt(12), 4).ok());
-  const SchedulerOutput second = bench.Submit();
-  ASSERT_GE(second.chunks.size(), 2u);
+  ASSERT_TRUE(bench.Add(2, Prompt(8), 4).ok());  // side by side: nothing is cached yet
+  ASSERT_EQ(bench.Submit().chunks.size(), 2u);
+  ASSERT_EQ(bench.Submit().chunks.size(), 2u);
+  const std::vector<BlockId> own(bench.cache().BlockTable(kTwo).begin(),
+                                 bench.cache().BlockTable(kTwo).begin() + 2);
   bench.Collect();
-  bench.Submit();
-  bench.Collect();  // the first chunk of the second swaps what the first has cached
-  EXPECT_TRUE(bench.cache().CheckStepHolds(bench.scheduler().step_holds().Held()).ok());
+  for (int32_t i : {0, 1}) {
+    EXPECT_EQ(bench.cache().BlockTable(kTwo)[i], bench.cache().BlockTable(kOne)[i]);
+  }
+  EXPECT_EQ(bench.scheduler().step_holds().Held(), own);
+  EXPECT_EQ(bench.cache().step_blocks(), 2) << "the step in flight reads them";
+  bench.Collect();
+  EXPECT_EQ(bench.cache().step_blocks(), 0);
   while (bench.scheduler().has_work() || bench.in_flight() > 0) {
     if (bench.scheduler().has_work() && bench.in_flight() < 2) bench.Submit();
     if (bench.in_flight() > 0) bench.Collect();
