@@ -79,7 +79,7 @@ TEST_F(KvPoolTest, TheDeviceSaysHowMuchMemoryThereIs) {
   options_.kv_cache_mib = 5;
   EXPECT_EQ(KvPool::Create(model_.info.spec, device, options_).status().code(),
             absl::StatusCode::kResourceExhausted);
-  options_.kv_blocks = 0;
+  options_.kv_blocks = 0;  // Create settled it
   options_.kv_cache_mib = 3;
   EXPECT_TRUE(KvPool::Create(model_.info.spec, device, options_).ok());
   options_.kv_blocks = 0;
