@@ -1,6 +1,5 @@
 #include "router/grpc/kv_event_subscriber.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -8,17 +7,6 @@
 #include "router/grpc/kv_event_stream_reader.h"
 
 namespace baton {
-namespace {
-
-constexpr int64_t kFirstRetryUs = 100'000;
-constexpr int64_t kLastRetryUs = 2'000'000;
-
-// What a worker answers that has no events to tell, now or later.
-bool SaysItCannotTell(const absl::Status& status) {
-  return absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
-}
-
-}  // namespace
 
 KvEventSubscriber::KvEventSubscriber(FleetIndex* index, WorkerChannels* channels,
                                      const Clock* clock, int32_t max_workers)
@@ -37,56 +25,44 @@ KvEventSubscriber::~KvEventSubscriber() {
 
 void KvEventSubscriber::Tick(const std::vector<WorkerRecord>& workers) {
   std::lock_guard lock(mutex_);
-  for (auto& [number, subscription] : subscriptions_) subscription.present = false;
-  for (const WorkerRecord& worker : workers) {
-    if (!worker.report.prefix_cache) continue;
-    Subscription& subscription = subscriptions_[worker.number];
-    subscription.present = true;
-    const bool due = clock_->NowUs() >= subscription.retry_at_us;
-    if (subscription.stream == nullptr && !subscription.cannot_tell && due) {
-      Begin(worker, subscription);
-    }
-  }
-  absl::erase_if(subscriptions_, [](const auto& entry) {
-    if (entry.second.present) return false;
-    if (entry.second.stream != nullptr) entry.second.stream->Cancel();
-    return true;
-  });
+  subscriptions_.Tick(
+      workers, clock_->NowUs(), [this](const WorkerRecord& worker) { return Begin(worker); },
+      [this](WorkerNumber number) { streams_.extract(number).mapped()->Cancel(); });
 }
 
 // REQUIRES: mutex_.
-void KvEventSubscriber::Begin(const WorkerRecord& worker, Subscription& subscription) {
+bool KvEventSubscriber::Begin(const WorkerRecord& worker) {
   const absl::StatusOr<KvEventPosition> position = index_->Position(worker.number);
-  if (!position.ok()) return;  // the index learns of it with its next tick
-  subscription.stream = std::make_shared<KvEventStreamReader>(
+  if (!position.ok()) return false;  // the index learns of it with its next tick
+  auto stream = std::make_shared<KvEventStreamReader>(
       v1::Worker::NewStub(channels_->Get(worker.report.address, worker.report.epoch)),
       worker.number, index_, &index_writer_,
       [this, number = worker.number](const absl::Status& status, bool progressed) {
         OnEnd(number, status, progressed);
       });
   ++open_streams_;
-  subscription.stream->Start(*position);
+  stream->Start(*position);
+  streams_.emplace(worker.number, std::move(stream));
+  return true;
 }
 
 void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, bool progressed) {
-  // Notified under the lock: who waits may destroy this as soon as it runs.
+  // Notified under the lock: a destructor that waits may finish as soon as it runs.
   std::lock_guard lock(mutex_);
   if (--open_streams_ == 0) idle_.notify_all();
-  const auto it = subscriptions_.find(number);
-  if (it == subscriptions_.end()) return;  // it has departed
-  Subscription& subscription = it->second;
-  subscription.stream = nullptr;
-  if (SaysItCannotTell(status)) {
-    LOG(WARNING) << "worker " << number
-                 << " tells of no cached prefixes: " << Printable(status.ToString());
-    subscription.cannot_tell = true;
-    return index_->CannotTell(number, status);
+  switch (subscriptions_.OnEnd(number, status, progressed, clock_->NowUs())) {
+    case KvEventSubscriptions::End::kForgotten:
+      return;
+    case KvEventSubscriptions::End::kCannotTell:
+      LOG(WARNING) << "worker " << number
+                   << " tells of no cached prefixes: " << Printable(status.ToString());
+      index_->CannotTell(number, status);
+      break;
+    case KvEventSubscriptions::End::kRetried:
+      index_->Interrupted(number, status);
+      break;
   }
-  const bool is_first = progressed || subscription.backoff_us == 0;
-  subscription.backoff_us =
-      is_first ? kFirstRetryUs : std::min(2 * subscription.backoff_us, kLastRetryUs);
-  subscription.retry_at_us = clock_->NowUs() + subscription.backoff_us;
-  index_->Interrupted(number, status);
+  streams_.erase(number);
 }
 
 }  // namespace baton

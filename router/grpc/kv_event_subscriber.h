@@ -1,5 +1,5 @@
-// The router's end of the workers' streams of KV events: one for each incarnation that keeps a
-// prefix cache, tried again after 0.1 to 2 seconds when it ends.
+// The router's end of the workers' streams of KV events, over gRPC. Which streams are open, and
+// when one is opened again, is router/kv_event_subscriptions.h.
 //
 // A worker has one message under way at a time: it is read, taken into the index by the one thread
 // that writes there, and only then the next is read. So a slow index slows the workers' streams
@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "router/fleet_index.h"
 #include "router/grpc/worker_channels.h"
+#include "router/kv_event_subscriptions.h"
 #include "routing/worker_registry.h"
 #include "rpc/task_pool.h"
 
@@ -40,14 +41,7 @@ class KvEventSubscriber {
 
  private:
   friend class KvEventStreamReader;
-  struct Subscription {
-    std::shared_ptr<KvEventStreamReader> stream;  // null: none at present
-    int64_t retry_at_us = 0;
-    int64_t backoff_us = 0;
-    bool cannot_tell = false;
-    bool present = false;  // in this Tick's workers
-  };
-  void Begin(const WorkerRecord& worker, Subscription& subscription);
+  bool Begin(const WorkerRecord& worker);
   // `progressed`: at least one message was taken in.
   void OnEnd(WorkerNumber worker, const absl::Status& status, bool progressed);
 
@@ -56,7 +50,9 @@ class KvEventSubscriber {
   const Clock* const clock_;
   std::mutex mutex_;
   std::condition_variable idle_;
-  absl::flat_hash_map<WorkerNumber, Subscription> subscriptions_;
+  KvEventSubscriptions subscriptions_;  // guarded by mutex_
+  absl::flat_hash_map<WorkerNumber, std::shared_ptr<KvEventStreamReader>>
+      streams_;  // open ones; guarded by mutex_
   int32_t open_streams_ = 0;
   TaskPool index_writer_;  // one thread
 };

@@ -1,41 +1,21 @@
 #include "tests/sim/sim_kv_event_subscriber.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace baton {
-namespace {
-
-// As in router/grpc/kv_event_subscriber.
-constexpr int64_t kFirstRetryUs = 100'000;
-constexpr int64_t kLastRetryUs = 2'000'000;
-
-}  // namespace
-
 void SimKvEventSubscriber::Tick(const std::vector<WorkerRecord>& workers) {
-  for (auto& [number, subscription] : subscriptions_) subscription.present = false;
-  for (const WorkerRecord& worker : workers) {
-    if (!worker.report.prefix_cache) continue;
-    Subscription& subscription = subscriptions_[worker.number];
-    subscription.present = true;
-    const bool due = environment_.node->clock().NowUs() >= subscription.retry_at_us;
-    if (subscription.stream == nullptr && !subscription.cannot_tell && due) {
-      Begin(worker, subscription);
-    }
-  }
-  std::erase_if(subscriptions_, [](const auto& entry) {
-    if (entry.second.present) return false;
-    if (entry.second.stream != nullptr) entry.second.stream->call->Cancel();
-    return true;
-  });
+  subscriptions_.Tick(
+      workers, environment_.node->clock().NowUs(),
+      [this](const WorkerRecord& worker) { return Begin(worker); },
+      [this](WorkerNumber number) { streams_.extract(number).mapped()->call->Cancel(); });
 }
 
-void SimKvEventSubscriber::Begin(const WorkerRecord& worker, Subscription& subscription) {
+bool SimKvEventSubscriber::Begin(const WorkerRecord& worker) {
   const absl::StatusOr<KvEventPosition> position = environment_.index->Position(worker.number);
-  if (!position.ok()) return;  // the index learns of it with its next tick
+  if (!position.ok()) return false;  // the index learns of it with its next tick
   SimWorker* const there = environment_.worker_at(worker.report.address);
   const auto stream = std::make_shared<Stream>();
-  subscription.stream = stream;
+  streams_[worker.number] = stream;
   const auto on_message = [this, worker,
                            weak = std::weak_ptr(stream)](const SimKvEventMessage& sent) {
     if (const std::shared_ptr<Stream> open = weak.lock()) Take(worker, *open, sent);
@@ -51,6 +31,7 @@ void SimKvEventSubscriber::Begin(const WorkerRecord& worker, Subscription& subsc
           OnEnd(number, *open, std::move(status));
         }
       });
+  return true;
 }
 
 void SimKvEventSubscriber::Take(const WorkerRecord& worker, Stream& stream,
@@ -73,21 +54,19 @@ void SimKvEventSubscriber::Take(const WorkerRecord& worker, Stream& stream,
 }
 
 void SimKvEventSubscriber::OnEnd(WorkerNumber number, Stream& stream, absl::Status status) {
-  const auto it = subscriptions_.find(number);
-  if (it == subscriptions_.end() || it->second.stream.get() != &stream) return;  // it has departed
   if (!stream.stopped_by.ok()) status = stream.stopped_by;
-  Subscription& subscription = it->second;
-  const bool is_first =
-      (stream.progressed && stream.stopped_by.ok()) || subscription.backoff_us == 0;
-  subscription.stream = nullptr;
-  if (absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status)) {
-    subscription.cannot_tell = true;
-    return environment_.index->CannotTell(number, status);
+  switch (subscriptions_.OnEnd(number, status, stream.progressed && stream.stopped_by.ok(),
+                               environment_.node->clock().NowUs())) {
+    case KvEventSubscriptions::End::kForgotten:
+      return;
+    case KvEventSubscriptions::End::kCannotTell:
+      environment_.index->CannotTell(number, status);
+      break;
+    case KvEventSubscriptions::End::kRetried:
+      environment_.index->Interrupted(number, status);
+      break;
   }
-  subscription.backoff_us =
-      is_first ? kFirstRetryUs : std::min(2 * subscription.backoff_us, kLastRetryUs);
-  subscription.retry_at_us = environment_.node->clock().NowUs() + subscription.backoff_us;
-  environment_.index->Interrupted(number, status);
+  streams_.erase(number);  // destroys `stream`
 }
 
 }  // namespace baton

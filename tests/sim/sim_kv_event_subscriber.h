@@ -1,5 +1,5 @@
-// The simulated router's end of the workers' streams of KV events: what KvEventSubscriber and
-// KvEventStreamReader are in production, for the same FleetIndex.
+// The simulated router's end of the workers' streams of KV events: production's
+// KvEventSubscriptions and FleetIndex over simulated calls.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "router/fleet_index.h"
+#include "router/kv_event_subscriptions.h"
 #include "routing/worker_registry.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_worker.h"
@@ -37,19 +38,13 @@ class SimKvEventSubscriber {
     absl::Status stopped_by;  // what was wrong with a message
     bool progressed = false;
   };
-  struct Subscription {
-    std::shared_ptr<Stream> stream;  // null: none at present
-    int64_t retry_at_us = 0;
-    int64_t backoff_us = 0;
-    bool cannot_tell = false;
-    bool present = false;
-  };
-  void Begin(const WorkerRecord& worker, Subscription& subscription);
+  bool Begin(const WorkerRecord& worker);
   void Take(const WorkerRecord& worker, Stream& stream, const SimKvEventMessage& sent);
   void OnEnd(WorkerNumber number, Stream& stream, absl::Status status);
 
   const Environment environment_;
-  std::map<WorkerNumber, Subscription> subscriptions_;
+  KvEventSubscriptions subscriptions_;
+  std::map<WorkerNumber, std::shared_ptr<Stream>> streams_;  // open ones
 };
 
 }  // namespace baton

@@ -1,0 +1,56 @@
+// Which workers' streams of KV events a router follows, and when it opens one again.
+//
+// A router follows one stream for each incarnation that keeps a prefix cache. A stream that ends is
+// opened again after 0.1 s. The pause doubles up to 2 s while streams end without progress. A
+// worker that answers Unimplemented or FailedPrecondition has no events to tell and is not asked
+// again.
+//
+// Pure: the caller opens and cancels the streams. The router's gRPC edge and the simulation both
+// run this.
+//
+// Thread safety: none; the caller locks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "routing/worker_registry.h"
+
+namespace baton {
+
+class KvEventSubscriptions {
+ public:
+  // Opens the stream of a worker. False: it cannot be opened yet; the next Tick asks again.
+  using Open = std::function<bool(const WorkerRecord& worker)>;
+  // Cancels an open stream. Its end need not be reported any more.
+  using Cancel = std::function<void(WorkerNumber worker)>;
+
+  // Opens the streams that are due, and cancels those of workers that are gone. Call it several
+  // times a second with all live workers. Neither function may call this object.
+  void Tick(const std::vector<WorkerRecord>& workers, int64_t now_us, const Open& open,
+            const Cancel& cancel);
+
+  enum class End : uint8_t {
+    kForgotten,   // the worker is gone, or had no open stream: nothing changes
+    kCannotTell,  // the worker has no events; it is not asked again
+    kRetried,     // the stream is opened again later
+  };
+  // A stream has ended. `progressed`: at least one message was taken in, and none was refused.
+  End OnEnd(WorkerNumber worker, const absl::Status& status, bool progressed, int64_t now_us);
+
+ private:
+  struct Subscription {
+    bool open = false;
+    bool cannot_tell = false;
+    bool present = false;  // in this Tick's workers
+    int64_t retry_at_us = 0;
+    int64_t backoff_us = 0;
+  };
+
+  std::map<WorkerNumber, Subscription> subscriptions_;
+};
+
+}  // namespace baton
