@@ -214,15 +214,6 @@ class EngineImpl final : public Engine {
   EngineOptions options_;
   const Epoch epoch_;
   SystemClock clock_;
-  LoadedModel model_;
-  KvPool pool_;
-  std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<KvCacheManager> cache_;
-  std::unique_ptr<PoolResizer> resizer_;
-  std::unique_ptr<Scheduler> scheduler_;
-  KvFingerprint fingerprint_;
-
-  std::atomic<RequestHandle> next_handle_{1};
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Event> inbox_;  // guarded by mutex_
@@ -230,6 +221,17 @@ class EngineImpl final : public Engine {
   bool stopping_ = false;     // guarded by mutex_
   CancelBoard cancels_;
   LoopPulse pulse_{&clock_, options_.op_stall_ms * 1000};
+
+  LoadedModel model_;
+  KvPool pool_;
+  // Its threads wake the loop, and look at cancels_ and pulse_.
+  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<KvCacheManager> cache_;
+  std::unique_ptr<PoolResizer> resizer_;
+  std::unique_ptr<Scheduler> scheduler_;
+  KvFingerprint fingerprint_;
+
+  std::atomic<RequestHandle> next_handle_{1};
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
