@@ -37,12 +37,10 @@ absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
   if (copies.empty()) return absl::OkStatus();
   if (!steps_.empty()) {
     // The copies wait for the steps in flight.
-    std::vector<BlockId> blocks;
     for (const BlockCopy& copy : copies) {
-      blocks.push_back(copy.from);
-      blocks.push_back(copy.to);
+      const BlockId blocks[] = {copy.from, copy.to};
+      scheduler_->step_holds().HoldForNext(blocks, copy.group);
     }
-    scheduler_->step_holds().HoldForNext(blocks);
   }
   return runner_->CopyBlocks(copies);
 }

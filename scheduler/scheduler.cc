@@ -166,7 +166,9 @@ void Scheduler::Finish(SequenceId id, bool keep_cached) {
   }
   if (sequence.phase != SequencePhase::kWaiting) {
     promised_forks_ -= sequence.spec.forks;
-    if (InFlight(sequence)) step_holds_.Hold(sequence.last_step, cache_->BlockTable(id));
+    for (int32_t group = 0; InFlight(sequence) && group < cache_->groups(); ++group) {
+      step_holds_.Hold(sequence.last_step, cache_->BlockTable(id, group), group);
+    }
     cache_->Release(id, keep_cached);
   }
   sequences_.erase(id);
@@ -293,7 +295,7 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     const bool runs = sequence.phase == SequencePhase::kRunning;
     if (!runs || share[i] == 0) continue;
     if (cache_->groups() > 1 && !cache_->Reserve(sequence.spec.id, sequence.known()).ok()) {
-      Preempt(sequence, output);
+      if (!InFlight(sequence)) Preempt(sequence, output);
       continue;
     }
     AddChunk(sequence, share[i], output);
@@ -381,6 +383,11 @@ void Scheduler::AddChunk(const Sequence& sequence, int32_t count, SchedulerOutpu
   const int32_t remaining = Remaining(sequence);
   const int32_t begin = sequence.known() - remaining;
   count = std::min(count, remaining);
+  if (cache_->groups() > 1) {
+    // Windows have blocks for so many tokens that are not committed.
+    count = std::min(count, cache_->options().max_step_tokens - sequence.in_flight);
+    if (count <= 0) return;
+  }
   output.chunks.push_back({.id = id,
                            .begin = begin,
                            .count = count,

@@ -32,7 +32,7 @@
 // A model with sliding windows has more KV groups, and all of this holds for each of them: room is
 // counted by group. A window has promised a prefill what it needs to its end, and gives its blocks
 // chunk by chunk. Where it cannot (its pool shrank, or a transfer reads what slid out of it), the
-// sequence is preempted.
+// sequence is preempted. What is in flight of a sequence never exceeds the cache's max_step_tokens.
 //
 // A step may be planned while others are in flight (submitted, not collected): behind their chunks,
 // and behind the tokens that they draw. Such a token is *pending*: it counts in a sequence's

@@ -44,17 +44,22 @@ void Scheduler::InsertCommitted(const Sequence& sequence) {
   const int32_t begin = cache_->shared_tokens(id) / block_size;
   const int32_t end = cache_->committed(id) / block_size;
   if (!InFlight(sequence) || begin >= end) return cache_->InsertCommitted(id);
-  const std::span<const BlockId> table = cache_->BlockTable(id).subspan(begin, end - begin);
-  std::vector<BlockId> own(table.begin(), table.end());
-  cache_->HoldForStep(own);
-  cache_->InsertCommitted(id);
-  const std::span<const BlockId> now = cache_->BlockTable(id).subspan(begin, end - begin);
-  std::vector<BlockId> swapped;
-  for (size_t i = 0; i < own.size(); ++i) {
-    if (own[i] != now[i]) swapped.push_back(own[i]);
+  StepHolds before(cache_);
+  std::vector<std::vector<BlockId>> own;
+  for (int32_t group = 0; group < cache_->groups(); ++group) {
+    const auto table = cache_->BlockTable(id, group).subspan(begin, end - begin);
+    own.emplace_back(table.begin(), table.end());
+    before.HoldForNext(own.back(), group);
   }
-  step_holds_.Hold(sequence.last_step, swapped);
-  cache_->ReleaseStepHold(own);
+  cache_->InsertCommitted(id);
+  for (int32_t group = 0; group < cache_->groups(); ++group) {
+    const auto now = cache_->BlockTable(id, group).subspan(begin, end - begin);
+    std::vector<BlockId> swapped;
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (own[group][i] != now[i]) swapped.push_back(own[group][i]);
+    }
+    step_holds_.Hold(sequence.last_step, swapped, group);
+  }
 }
 
 }  // namespace baton

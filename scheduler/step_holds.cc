@@ -1,5 +1,7 @@
 #include "scheduler/step_holds.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
@@ -23,32 +25,47 @@ void StepHolds::Collect() {
   held_.pop_front();
 }
 
-void StepHolds::Hold(int64_t step, std::span<const BlockId> blocks) {
+void StepHolds::Hold(int64_t step, std::span<const BlockId> blocks, int32_t group) {
   CHECK(step > collected_ && step <= submitted_) << "step " << step << " is not in flight";
-  cache_->HoldForStep(blocks);
-  std::vector<BlockId>& held = held_[static_cast<size_t>(step - collected_ - 1)];
-  held.insert(held.end(), blocks.begin(), blocks.end());
-  held_count_ += blocks.size();
+  Add(held_[static_cast<size_t>(step - collected_ - 1)], blocks, group);
 }
 
-void StepHolds::HoldForNext(std::span<const BlockId> blocks) {
-  cache_->HoldForStep(blocks);
-  for_next_.insert(for_next_.end(), blocks.begin(), blocks.end());
-  held_count_ += blocks.size();
+void StepHolds::HoldForNext(std::span<const BlockId> blocks, int32_t group) {
+  Add(for_next_, blocks, group);
+}
+
+bool StepHolds::holds_for_next() const {
+  return std::any_of(for_next_.begin(), for_next_.end(),
+                     [](const std::vector<BlockId>& blocks) { return !blocks.empty(); });
 }
 
 void StepHolds::ReleaseForNext() { Release(for_next_); }
 
-void StepHolds::Release(std::vector<BlockId>& blocks) {
-  if (blocks.empty()) return;
-  cache_->ReleaseStepHold(blocks);
-  held_count_ -= blocks.size();
-  blocks.clear();
+void StepHolds::Add(GroupBlocks& to, std::span<const BlockId> blocks, int32_t group) {
+  std::vector<BlockId>& held = to[group];
+  const size_t before = held.size();
+  std::copy_if(blocks.begin(), blocks.end(), std::back_inserter(held),
+               [](BlockId block) { return block != kNoBlock; });
+  const auto added = std::span<const BlockId>(held).subspan(before);
+  cache_->HoldForStep(added, group);
+  held_count_ += added.size();
 }
 
-std::vector<BlockId> StepHolds::Held() const {
-  std::vector<BlockId> all = for_next_;
-  for (const std::vector<BlockId>& held : held_) all.insert(all.end(), held.begin(), held.end());
+void StepHolds::Release(GroupBlocks& held) {
+  for (int32_t group = 0; group < cache_->groups(); ++group) {
+    std::vector<BlockId>& blocks = held[group];
+    if (blocks.empty()) continue;
+    cache_->ReleaseStepHold(blocks, group);
+    held_count_ -= blocks.size();
+    blocks.clear();
+  }
+}
+
+std::vector<BlockId> StepHolds::Held(int32_t group) const {
+  std::vector<BlockId> all = for_next_[group];
+  for (const GroupBlocks& held : held_) {
+    all.insert(all.end(), held[group].begin(), held[group].end());
+  }
   return all;
 }
 

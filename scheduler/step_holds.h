@@ -2,17 +2,20 @@
 //
 // A submitted step reads and writes blocks until it is collected. As long as their sequence keeps
 // them, nothing else is needed. When it ends earlier, or has them swapped for others, the youngest
-// step that knows them holds them here until it is collected.
+// step that knows them holds them here until it is collected. They may be of any KV group;
+// entries without a block (kNoBlock) are left out.
 //
 // Pure. Thread safety: belongs to the engine thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <span>
 #include <vector>
 
 #include "cache/kv_cache_manager.h"
+#include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -33,24 +36,27 @@ class StepHolds {
   bool InFlight(int64_t step) const { return step > collected_; }
 
   // REQUIRES: `step` is in flight.
-  void Hold(int64_t step, std::span<const BlockId> blocks);
+  void Hold(int64_t step, std::span<const BlockId> blocks, int32_t group = 0);
   // For the step that is submitted next.
-  void HoldForNext(std::span<const BlockId> blocks);
-  bool holds_for_next() const { return !for_next_.empty(); }
+  void HoldForNext(std::span<const BlockId> blocks, int32_t group = 0);
+  bool holds_for_next() const;
   // No step will use them any more.
   void ReleaseForNext();
-  // Every block that is held here, as often as it is.
-  std::vector<BlockId> Held() const;
+  // Every block of the group that is held here, as often as it is.
+  std::vector<BlockId> Held(int32_t group = 0) const;
   bool empty() const { return held_count_ == 0; }
 
  private:
-  void Release(std::vector<BlockId>& blocks);
+  using GroupBlocks = std::array<std::vector<BlockId>, kMaxKvGroups>;
+
+  void Add(GroupBlocks& to, std::span<const BlockId> blocks, int32_t group);
+  void Release(GroupBlocks& held);
 
   KvCacheManager* const cache_;
   int64_t submitted_ = 0;
   int64_t collected_ = 0;
-  std::deque<std::vector<BlockId>> held_;  // by the steps in flight, the oldest first
-  std::vector<BlockId> for_next_;
+  std::deque<GroupBlocks> held_;  // by the steps in flight, the oldest first
+  GroupBlocks for_next_;
   size_t held_count_ = 0;
 };
 

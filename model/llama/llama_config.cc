@@ -34,6 +34,19 @@ absl::Status CheckExperts(const GgufFile& file) {
   return absl::OkStatus();
 }
 
+// Every layer here has full attention, which a window of the whole context is too.
+absl::Status CheckWindow(const GgufFile& file, int32_t context_length) {
+  constexpr std::string_view kKey = "llama.attention.sliding_window";
+  ASSIGN_OR_RETURN(const int64_t window, file.GetI64Or(kKey, 0));
+  if (window < 0) {
+    return absl::InvalidArgumentError(StrCat(kKey, " is ", window, ", must be 0 (none) or more"));
+  }
+  if (window == 0 || window >= context_length) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat(kKey, " is ", window, ", the context length is ",
+                                         context_length,
+                                         ": a window smaller than the context is not supported"));
+}
+
 absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
   ASSIGN_OR_RETURN(config.query_heads, ReadCount(file, "llama.attention.head_count", 1, 1024));
   config.kv_heads = config.query_heads;
@@ -147,6 +160,7 @@ absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   ASSIGN_OR_RETURN(config.hidden, ReadCount(file, "llama.embedding_length", 1, 1 << 17));
   ASSIGN_OR_RETURN(config.feed_forward, ReadCount(file, "llama.feed_forward_length", 1, 1 << 20));
   ASSIGN_OR_RETURN(config.context_length, ReadCount(file, "llama.context_length", 2, 1 << 24));
+  RETURN_IF_ERROR(CheckWindow(file, config.context_length));
   RETURN_IF_ERROR(ReadHeads(file, config));
   ASSIGN_OR_RETURN(config.norm_epsilon, file.GetF32("llama.attention.layer_norm_rms_epsilon"));
   if (!(config.norm_epsilon > 0) || config.norm_epsilon > 1) {

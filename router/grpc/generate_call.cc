@@ -208,7 +208,12 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   // It ends where the worker that began it would have ended it, whoever goes on.
   const int64_t room = session_.route().room - static_cast<int64_t>(asked.prompt.size());
   if (asked.open_ended && room > 0) {
-    request.mutable_sampling()->set_max_tokens(static_cast<int32_t>(room));
+    v1::SamplingParams& sampling = *request.mutable_sampling();
+    sampling.set_max_tokens(static_cast<int32_t>(room));
+    // The client named no length that its min_tokens could exceed.
+    if (sampling.min_tokens() > sampling.max_tokens()) {
+      sampling.set_min_tokens(sampling.max_tokens());
+    }
   }
   request.set_cache_namespace(asked.cache_namespace.low());
   request.set_cache_namespace_high(asked.cache_namespace.high());

@@ -57,6 +57,22 @@ TEST_F(LlamaConfigTest, RefusesAMixtureOfExperts) {
   EXPECT_THAT(WithCount("llama.expert_count", 8).status().message(), HasSubstr("8"));
 }
 
+TEST_F(LlamaConfigTest, RefusesAWindowSmallerThanTheContext) {
+  const auto window = *GgufFile::Open(TinyModelPath("window-q4_0"));
+  const absl::Status status = ReadLlamaConfig(*window).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("llama.attention.sliding_window is 24,"),
+                                      HasSubstr("the context length is 512")));
+  const std::string key = "llama.attention.sliding_window";
+  EXPECT_EQ(WithCount(key, 511).status().code(), absl::StatusCode::kUnimplemented);
+  for (const int64_t value : {0, 512, 4096}) {
+    EXPECT_TRUE(WithCount(key, value).ok()) << value;
+  }
+  EXPECT_EQ(WithCount(key, -1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(With(key, GgufValueType::kUint64, uint64_t{1} << 63).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(LlamaConfigTest, NamesAKeyThatIsMissing) {
   for (const char* key : {"llama.block_count", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.context_length",

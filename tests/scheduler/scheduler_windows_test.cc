@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "scheduler/scheduler.h"
@@ -90,6 +91,85 @@ TEST(SchedulerWindows, APrefillThatAShrunkWindowStopsIsPreemptedAndGoesOnLater) 
   bench.cache().ReleaseTransferHold(read, 1);
   while (bench.scheduler().has_work()) bench.Step();
   bench.ExpectTokens(1, 4);
+}
+
+// ---- steps in flight ----------------------------------------------------------------------------
+
+class WindowsWithStepsInFlight : public ::testing::Test {
+ protected:
+  explicit WindowsWithStepsInFlight(int32_t max_step_tokens = 16) {
+    KvCacheOptions pool = WithWindow(100, 10);
+    pool.max_step_tokens = max_step_tokens;
+    bench_.emplace(pool, Budget(8));
+  }
+  Scheduler& scheduler() { return bench_->scheduler(); }
+  KvCacheManager& cache() { return bench_->cache(); }
+  SchedulerOutput Submit() {
+    SchedulerOutput plan = scheduler().Schedule();
+    if (!plan.chunks.empty()) scheduler().StepSubmitted(plan);
+    return plan;
+  }
+  void Collect(const SchedulerOutput& plan) {
+    scheduler().StepCollected(plan);
+    scheduler().CommitStep(plan);
+  }
+
+  const SequenceId id_{1};
+  std::optional<SchedulerBench> bench_;
+};
+
+class WindowsForOneStepInFlight : public WindowsWithStepsInFlight {
+ protected:
+  WindowsForOneStepInFlight() : WindowsWithStepsInFlight(8) {}
+};
+
+TEST_F(WindowsForOneStepInFlight, NoChunkIsPlannedWhereTheWindowHasNoBlocksYet) {
+  ASSERT_TRUE(bench_->Add(1, Prompt(40), 1).ok());
+  const SchedulerOutput first = Submit();
+  ASSERT_EQ(first.chunks.size(), 1u);
+  EXPECT_TRUE(Submit().chunks.empty());
+  Collect(first);
+  const SchedulerOutput second = Submit();
+  ASSERT_EQ(second.chunks.size(), 1u);
+  EXPECT_EQ(second.chunks[0].begin, 8);
+  Collect(second);
+}
+
+TEST_F(WindowsWithStepsInFlight, EveryChunkHasTheWindowsBlocksThatItWrites) {
+  ASSERT_TRUE(bench_->Add(1, Prompt(40), 1).ok());
+  const SchedulerOutput first = Submit(), second = Submit();
+  ASSERT_EQ(second.chunks.size(), 1u);
+  EXPECT_EQ(second.chunks[0].begin, 8);
+  for (int32_t slot = 0; slot < 16; ++slot) {
+    EXPECT_NE(cache().BlockTable(id_, 1)[slot / 4], kNoBlock) << slot;
+  }
+  Collect(first);
+  Collect(second);
+}
+
+TEST_F(WindowsWithStepsInFlight, APrefillInFlightIsNotPreemptedBeforeItIsCollected) {
+  ASSERT_TRUE(bench_->Add(1, Prompt(40), 1).ok());
+  const SchedulerOutput first = Submit(), second = Submit();
+  Collect(first);
+  ASSERT_TRUE(cache().Resize(4, 1).ok());
+  const SchedulerOutput third = Submit();
+  EXPECT_THAT(third.preempted, ElementsAre());
+  EXPECT_THAT(third.chunks, ElementsAre());
+  Collect(second);
+  EXPECT_EQ(cache().committed(id_), 16);
+  EXPECT_THAT(scheduler().Schedule().preempted, ElementsAre(id_));
+}
+
+TEST_F(WindowsWithStepsInFlight, AStepHoldsTheBlocksOfEveryGroupOfASequenceThatEnds) {
+  ASSERT_TRUE(bench_->Add(1, Prompt(40), 1).ok());
+  const SchedulerOutput step = Submit();
+  const int32_t held = 4;  // by the window, for 16 tokens
+  scheduler().Finish(id_, /*keep_cached=*/false);
+  EXPECT_EQ(cache().Stats().blocks.step, 10);
+  EXPECT_EQ(cache().Stats().windows[0].blocks.step, held);
+  scheduler().StepCollected(step);
+  EXPECT_EQ(cache().step_blocks(), 0);
+  EXPECT_EQ(cache().Stats().windows[0].blocks.free, 10);
 }
 
 }  // namespace

@@ -26,8 +26,9 @@ class ScriptedDecodeWorker final : public v1::DecodeWorker::Service {
  public:
   explicit ScriptedDecodeWorker(bool finishes) : finishes_(finishes) {}
 
-  grpc::Status Decode(grpc::ServerContext* context, const v1::DecodeRequest*,
+  grpc::Status Decode(grpc::ServerContext* context, const v1::DecodeRequest* request,
                       grpc::ServerWriter<v1::DecodeEvent>* writer) override {
+    asked_ = request->sampling();
     for (int32_t token = 'a'; token < 'a' + kAnswerTokens; ++token) {
       v1::DecodeEvent event;
       event.mutable_tokens()->add_token_ids(token);
@@ -42,9 +43,12 @@ class ScriptedDecodeWorker final : public v1::DecodeWorker::Service {
     return grpc::Status::OK;
   }
   bool cancelled() const { return cancelled_; }
+  // REQUIRES: a call has ended.
+  const v1::SamplingParams& asked() const { return asked_; }
 
  private:
   const bool finishes_;
+  v1::SamplingParams asked_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -135,6 +139,17 @@ TEST_F(GenerateCallTest, TellsAClientWhatIsWrongWithItsRequest) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("temperature is -1"));
   EXPECT_TRUE(client->events().empty());
+}
+
+TEST_F(GenerateCallTest, MinTokensWithoutMaxTokensMayExceedTheRoomOfAWorker) {
+  AddDecodeWorker();
+  const auto client = std::make_shared<FakeClientStream>();
+  v1::GenerateRequest request = Request();
+  request.mutable_sampling()->set_min_tokens(100'000);
+  Call(client)->Start(request);
+  EXPECT_EQ(client->AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(worker_->asked().max_tokens(), 507);
+  EXPECT_EQ(worker_->asked().min_tokens(), 507);
 }
 
 TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) {
