@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
+#include "tests/scheduler/pipelined_bench.h"
 #include "tests/scheduler/scheduler_bench.h"
 
 namespace baton {
@@ -90,6 +91,31 @@ TEST(SchedulerWindows, APrefillThatAShrunkWindowStopsIsPreemptedAndGoesOnLater) 
   bench.cache().ReleaseTransferHold(read, 1);
   while (bench.scheduler().has_work()) bench.Step();
   bench.ExpectTokens(1, 4);
+}
+
+TEST(SchedulerWindows, APrefillInFlightWaitsForItsStepWhereItsWindowHasNoRoom) {
+  KvCacheOptions pool = WithWindow(100, 12);
+  pool.max_step_tokens = 16;  // of two steps in flight
+  PipelinedBench bench(pool, Budget(8));
+  ASSERT_TRUE(bench.Add(1, Prompt(60), 4).ok());
+  bench.Submit();
+  bench.Collect();
+  ASSERT_EQ(bench.Submit().chunks.size(), 1u);
+  // A transfer reads what slides out.
+  const std::vector<BlockId> read(bench.cache().BlockTable(SequenceId(1), 1).begin(),
+                                  bench.cache().BlockTable(SequenceId(1), 1).begin() + 2);
+  bench.cache().HoldForTransfer(read, 1);
+  ASSERT_TRUE(bench.cache().Resize(7, 1).ok());
+  int waited = 0;
+  for (int i = 0; i < 100 && bench.scheduler().Contains(SequenceId(1)); ++i) {
+    waited += bench.Submit().chunks.empty() && bench.in_flight() > 0 ? 1 : 0;
+    if (bench.in_flight() > 0) bench.Collect();
+    if (i == 50) bench.cache().ReleaseTransferHold(read, 1);
+    if (i == 0) bench.Submit();
+  }
+  EXPECT_GT(waited, 0) << "the window never lacked room for a second step";
+  ASSERT_EQ(bench.outputs().size(), 1u);
+  bench.ExpectAllCorrect();
 }
 
 }  // namespace
