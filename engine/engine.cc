@@ -77,10 +77,7 @@ class EngineImpl final : public Engine {
 
   void Cancel(RequestHandle handle) override {
     cancels_.Add(handle);
-    const auto cancel = [this, handle](WorkerCore& core) {
-      core.Cancel(handle);
-      cancels_.Remove(handle);
-    };
+    const auto cancel = [handle](WorkerCore& core) { core.Cancel(handle); };
     // An engine that stops ends every request anyway.
     Post(cancel, /*always=*/true).IgnoreError();
   }
@@ -216,7 +213,6 @@ class EngineImpl final : public Engine {
   SystemClock clock_;
   LoadedModel model_;
   KvPool pool_;
-  std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<PoolResizer> resizer_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -235,7 +231,8 @@ class EngineImpl final : public Engine {
   KvEventFeed kv_event_feed_;
   IdleRecount recount_{[this] { return Recount(); }, &clock_};
 
-  std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
+  std::unique_ptr<ModelRunner> runner_;     // its device's threads wake the loop, as do
+  std::unique_ptr<KvTransport> transport_;  // those of this
   std::unique_ptr<WorkerCore> core_;
   std::thread loop_;
 };
