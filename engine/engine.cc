@@ -77,10 +77,7 @@ class EngineImpl final : public Engine {
 
   void Cancel(RequestHandle handle) override {
     cancels_.Add(handle);
-    const auto cancel = [this, handle](WorkerCore& core) {
-      core.Cancel(handle);
-      cancels_.Remove(handle);
-    };
+    const auto cancel = [handle](WorkerCore& core) { core.Cancel(handle); };
     // An engine that stops ends every request anyway.
     Post(cancel, /*always=*/true).IgnoreError();
   }

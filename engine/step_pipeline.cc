@@ -31,6 +31,12 @@ void StepPipeline::Poll() {
   if (!steps_.empty()) runner_->Poll();
 }
 
+void StepPipeline::TakeOffBoard(RequestHandle request) {
+  if (cancel_board_ == nullptr) return;
+  if (steps_.empty()) return cancel_board_->Remove(request);
+  steps_.back()->cancelled.push_back(request);
+}
+
 // ---- copies -------------------------------------------------------------------------------------
 
 absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
@@ -157,6 +163,7 @@ void StepPipeline::Collect() {
   const absl::StatusOr<StepResult> result = runner_->Collect(step->id);
   steps_.pop_front();
   if (pulse_ != nullptr) pulse_->Beat();
+  for (const RequestHandle request : step->cancelled) cancel_board_->Remove(request);
   scheduler_->StepCollected(step->plan);
   EndCopies();
   requests_->OnCollected(step->plan);

@@ -71,7 +71,7 @@ class StepPipeline {
                const Clock* clock, Requests* requests);
   ~StepPipeline();
 
-  void set_cancel_board(const CancelBoard* board) { cancel_board_ = board; }
+  void set_cancel_board(CancelBoard* board) { cancel_board_ = board; }
   void set_pulse(LoopPulse* pulse) { pulse_ = pulse; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
@@ -82,6 +82,9 @@ class StepPipeline {
   void Step();
   // Has the runner tell of layers that are written.
   void Poll();
+  // A cancelled request has ended. It leaves the board when the steps in flight are collected:
+  // until then their runners look there.
+  void TakeOffBoard(RequestHandle request);
 
   // Copies blocks ahead of the next step. The blocks may change hands at once.
   absl::Status CopyBlocks(std::span<const BlockCopy> copies);
@@ -91,7 +94,8 @@ class StepPipeline {
     StepId id;
     SchedulerOutput plan;
     std::unique_ptr<StepDemand> demand;
-    std::vector<int32_t> draw_ends;  // of each chunk, among all draws of the step
+    std::vector<int32_t> draw_ends;        // of each chunk, among all draws of the step
+    std::vector<RequestHandle> cancelled;  // leave the board with this step
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }
   };
 
@@ -113,7 +117,7 @@ class StepPipeline {
   ModelRunner* const runner_;
   const Clock* const clock_;
   Requests* const requests_;
-  const CancelBoard* cancel_board_ = nullptr;
+  CancelBoard* cancel_board_ = nullptr;
   LoopPulse* pulse_ = nullptr;
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
   std::vector<TokenDraw> draws_;                     // of the step that is being submitted

@@ -243,6 +243,7 @@ void WorkerCore::End(RequestHandle handle, bool keep_cached) {
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
+  pipeline_.TakeOffBoard(handle);
   pulls_.Cancel(handle);
   const std::vector<Request*> choices = ChoicesOf(handle);
   if (choices.empty()) return;

@@ -78,11 +78,12 @@ class WorkerCore final : private StepPipeline::Requests {
   void AddGenerate(RequestHandle handle, GenerateRequest request,
                    std::shared_ptr<RequestSink> sink);
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
+  // Takes the request off the cancel board, where steps in flight may find it until they end.
   void Cancel(RequestHandle handle);
   // What tells of cancellations that are on their way here: looked at between the ops of a step,
   // as deadlines are, so that it stops computing what nobody wants (step_demand.h). Outlives the
   // core; null: none is told.
-  void set_cancel_board(const CancelBoard* board) { pipeline_.set_cancel_board(board); }
+  void set_cancel_board(CancelBoard* board) { pipeline_.set_cancel_board(board); }
   // Beats between the operations of a step.
   void set_pulse(LoopPulse* pulse) { pipeline_.set_pulse(pulse); }
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);

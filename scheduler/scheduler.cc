@@ -295,6 +295,7 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     const bool runs = sequence.phase == SequencePhase::kRunning;
     if (!runs || share[i] == 0) continue;
     if (cache_->groups() > 1 && !cache_->Reserve(sequence.spec.id, sequence.known()).ok()) {
+      // Out of this plan, it is soon out of every step in flight, and can be preempted.
       if (!InFlight(sequence)) Preempt(sequence, output);
       continue;
     }

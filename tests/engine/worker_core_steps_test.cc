@@ -121,6 +121,28 @@ TEST(WorkerCoreSteps, ACancelledRequestKeepsItsBlocksUntilItsStepsAreCollected) 
   EXPECT_EQ(stays->tokens, Answer(bench, "another prompt", 5));
 }
 
+TEST(WorkerCoreSteps, AStepInFlightSeesThatItsRequestWasCancelled) {
+  WorkerBench bench(TwoSteps({.prefix_cache = false}));
+  const auto record = bench.Generate(Bytes("a prompt"), 50);
+  bench.core->Step();
+  ASSERT_EQ(bench.core->steps_in_flight(), 2);
+  bench.cancels.Add(1);
+  bench.core->Cancel(1);
+  EXPECT_EQ(record->error, absl::CancelledError("the request was cancelled"));
+  EXPECT_TRUE(bench.cancels.Contains(1)) << "the steps look for it";
+  bench.deferred.FinishOne();
+  bench.core->Step();
+  EXPECT_TRUE(bench.cancels.Contains(1)) << "the second step, too";
+  bench.deferred.FinishOne();
+  bench.core->Step();
+  EXPECT_FALSE(bench.cancels.Contains(1));
+  EXPECT_EQ(bench.core->counters().prefill_tokens, 0) << "nothing of it was computed";
+  bench.cancels.Add(1);
+  bench.core->Cancel(1);
+  EXPECT_FALSE(bench.cancels.Contains(1)) << "nothing is in flight";
+  Drain(bench);
+}
+
 TEST(WorkerCoreSteps, ADeadlineEndsARequestWhileItsStepsRun) {
   WorkerBench bench(TwoSteps());
   GenerateRequest request = WorkerBench::Request(Bytes("a prompt"), 50);

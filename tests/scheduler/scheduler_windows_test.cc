@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
+#include "tests/scheduler/pipelined_bench.h"
 #include "tests/scheduler/scheduler_bench.h"
 
 namespace baton {

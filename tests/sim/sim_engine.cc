@@ -150,10 +150,7 @@ void SimEngine::SendPrefix(SendPrefixRequest request,
 
 void SimEngine::Cancel(RequestHandle handle) {
   cancels_under_way_.push_back({handle, node_.clock().NowUs()});
-  Post([this, handle](WorkerCore& core) {
-    core.Cancel(handle);
-    cancels_.Remove(handle);
-  });
+  Post([handle](WorkerCore& core) { core.Cancel(handle); });
 }
 
 // The step is played at its end: what came while it ran is seen by the ops behind that moment.
