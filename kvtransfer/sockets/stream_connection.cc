@@ -203,7 +203,10 @@ void StreamConnection::ForgiveOwnPause(int64_t now_us) {
 
 absl::Status StreamConnection::OnTimer(int64_t now_us) {
   ForgiveOwnPause(now_us);
-  if (ReadingPaused()) last_heard_us_ = now_us;  // what the peer says waits unread
+  if (ReadingPaused()) {  // what the peer says waits unread
+    if (frame_deadline_us_ != 0) frame_deadline_us_ += now_us - last_heard_us_;
+    last_heard_us_ = now_us;
+  }
   if (state_ != State::kOpen) {
     if (now_us < state_deadline_us_) return absl::OkStatus();
     return absl::UnavailableError(state_ == State::kConnecting ? "no connection in time"

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,16 @@ class TickingClock final : public Clock {
   int64_t tick_us = 0;
 };
 
+// Reads no further while the test says so, as one does that waits for its pool.
+class PausableConnection final : public TcpConnection {
+ public:
+  using TcpConnection::TcpConnection;
+  bool paused = false;
+
+ protected:
+  bool ReadingPaused() const override { return paused || TcpConnection::ReadingPaused(); }
+};
+
 // A receiver whose sender is the test.
 class StreamConnectionTest : public testing::Test {
  protected:
@@ -33,13 +44,14 @@ class StreamConnectionTest : public testing::Test {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     theirs_ = FileDescriptor(ends[0]);
     ours_ = ends[1];
-    connection_ = std::make_unique<TcpConnection>(ConnectionParts{.node = node_,
-                                                                  .options = options_,
-                                                                  .peer = PeerId(1),
-                                                                  .socket = FileDescriptor(ends[1]),
-                                                                  .address = "",
-                                                                  .now_us = now_us_,
-                                                                  .clock = &clock_});
+    connection_ =
+        std::make_unique<PausableConnection>(ConnectionParts{.node = node_,
+                                                             .options = options_,
+                                                             .peer = PeerId(1),
+                                                             .socket = FileDescriptor(ends[1]),
+                                                             .address = "",
+                                                             .now_us = now_us_,
+                                                             .clock = &clock_});
     Say(EncodeFrame(
         HelloFrame{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"}));
     EXPECT_TRUE(connection_->OnReadable(now_us_).ok());
@@ -69,8 +81,24 @@ class StreamConnectionTest : public testing::Test {
   int64_t now_us_ = 1'000'000;
   FileDescriptor theirs_;
   int ours_ = -1;
-  std::unique_ptr<TcpConnection> connection_;
+  std::unique_ptr<PausableConnection> connection_;
 };
+
+TEST_F(StreamConnectionTest, NoTimeLimitOfThePeerRunsWhileThisSideReadsNothing) {
+  OpenTransfer();
+  const std::string frame = EncodeFrame(Announcement(1));
+  Say(frame.substr(0, frame.size() - 1));
+  ASSERT_TRUE(connection_->OnReadable(now_us_).ok());
+  connection_->paused = true;
+  const int64_t longest_ms = 3 * std::max(options_.frame_timeout_ms, options_.silence_timeout_ms);
+  for (int64_t paused_ms = 0; paused_ms < longest_ms; paused_ms += 50) {
+    now_us_ += 50 * kMillisecond;
+    ASSERT_TRUE(connection_->OnTimer(now_us_).ok()) << paused_ms;
+  }
+  connection_->paused = false;
+  now_us_ += 50 * kMillisecond;
+  EXPECT_TRUE(connection_->OnTimer(now_us_).ok());
+}
 
 TEST_F(StreamConnectionTest, APeerIsCutAfterASilenceThatThisSideWasAwakeFor) {
   OpenTransfer();
