@@ -84,7 +84,7 @@ class BlockAllocator {
 
   // Blocks that a transfer holds.
   int32_t in_transfer() const { return held_by_class_[static_cast<int>(BlockHolder::kTransfer)]; }
-  // Holds of transfers and steps, which use a block whatever its sequences do.
+  // Holds of transfers and steps. They use a block also after its sequences have ended.
   uint32_t pins(BlockId block) const {
     return holds(block, BlockHolder::kTransfer) + holds(block, BlockHolder::kStep);
   }

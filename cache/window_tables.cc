@@ -243,7 +243,7 @@ void WindowTables::Fork(SequenceId parent, SequenceId child, int32_t committed) 
 
 void WindowTables::Release(SequenceId id) {
   SequenceTable& table = Get(id);
-  // The last one first: of a short prefix, what is left when some are evicted is a shorter prefix.
+  // The last one first: then an eviction shortens a prefix, and leaves no hole in it.
   for (int32_t i = table.end; i-- > table.begin;) ReleaseEntry(table, i);
   SetCharge(table, 0);
   tables_.erase(id);

@@ -2,8 +2,8 @@
 //
 // While one step runs, the next one is planned behind it: behind its chunks, and behind the tokens
 // that it draws (scheduler.h). At Collect its chunks are committed and its tokens given out, in the
-// order of the plan. A stop that is seen only then costs the sequence's row in the step behind:
-// whatever that step computes for a sequence that has ended is thrown away.
+// order of the plan. A stop that is seen only then costs the sequence's row in the step behind: its
+// result is thrown away.
 //
 // A failed step fails everything in it, and everything in the step behind it.
 //

@@ -13,8 +13,8 @@
 //     are sequences of their own. The request ends with the last of them; a failure ends them all.
 //  4. Steps are planned, submitted and collected by the step pipeline; a request sees a step's
 //     results at Collect. What a step computes for a request that has ended is thrown away.
-//  5. Requests that wait for KV continue whatever happens to the transfer: with its blocks, or by
-//     computing them here.
+//  5. Requests that wait for KV always continue: with the blocks of the transfer, or, if it fails,
+//     by computing them here.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once

@@ -43,7 +43,8 @@ void WorkerCore::NoteScheduled(const SchedulerOutput& plan) {
       continue;
     }
     // Its announced blocks stay held until the hand-off ends, and the hand-off ends only when it is
-    // computed: whoever needs the blocks and this would wait for each other. The receiver computes.
+    // computed. A sequence that needs the blocks and this prefill would wait for each other. The
+    // receiver computes.
     Fail(request->handle,
          absl::ResourceExhaustedError(StrCat("the prefill gave way to an answer: the KV pool of ",
                                              cache_->num_blocks(), " blocks ran dry")));

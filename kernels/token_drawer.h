@@ -1,6 +1,7 @@
 // The arithmetic of a draw (NUMERICS §9, without penalties): from a row of logits to a token.
 //
-// Whatever draws on a CPU uses this: the host's Sampler (model/sampler.h) and the CPU's Sample op.
+// Every draw on a CPU goes through this class: the host's Sampler (model/sampler.h) and the CPU's
+// Sample op.
 // A row can be scanned in chunks of kDrawChunk logits, by several threads: maxima are exact and
 // weights are integers, so the token does not depend on who scanned which chunk.
 //
