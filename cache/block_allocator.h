@@ -63,7 +63,8 @@ class BlockAllocator {
   // is free. O(total).
   bool AllocateRun(int32_t count, BlockHolder holder, std::vector<BlockId>& out);
 
-  // One more hold on a block that was handed out before and may be free again. O(free blocks) if so.
+  // One more hold on a block that was handed out before and may be free again. O(free blocks) if
+  // so.
   void Claim(BlockId block, BlockHolder holder);
   // REQUIRES: the block is not free (CHECK).
   void AddHold(BlockId block, BlockHolder holder);

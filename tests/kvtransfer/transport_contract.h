@@ -140,5 +140,12 @@ inline auto EveryMedium() {
                            ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
                            ContractCase{Medium::kNccl, PoolMemory::kDevice});
 }
+// Those with a pool that the host cannot read.
+inline auto EveryMediumWithCopies() {
+  return ::testing::Values(ContractCase{Medium::kLoopback, PoolMemory::kDevice},
+                           ContractCase{Medium::kTcp, PoolMemory::kDevice},
+                           ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
+                           ContractCase{Medium::kNccl, PoolMemory::kDevice});
+}
 
 }  // namespace baton

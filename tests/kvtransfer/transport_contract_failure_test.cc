@@ -20,6 +20,9 @@ class TransportFailureContract : public TransportContract {};
 
 INSTANTIATE_TEST_SUITE_P(Each, TransportFailureContract, EveryMedium(), MediumName);
 
+class TransportCopyContract : public TransportFailureContract {};
+INSTANTIATE_TEST_SUITE_P(Each, TransportCopyContract, EveryMediumWithCopies(), MediumName);
+
 TEST_P(TransportFailureContract, ReceiverTimesOutWithoutASender) {
   TestWorker b(Factory(), {}, 2);
   ASSERT_TRUE(
@@ -209,8 +212,7 @@ TEST_P(TransportFailureContract, AnAddressNobodyListensAtFailsTheTransfer) {
   EXPECT_EQ(a.WaitSent(1).status.code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_P(TransportFailureContract, ACopyThatFailsFailsItsTransferAlone) {
-  if (GetParam().memory == PoolMemory::kHost) GTEST_SKIP() << "nothing is copied";
+TEST_P(TransportCopyContract, ACopyThatFailsFailsItsTransferAlone) {
   for (const bool at_the_sender : {true, false}) {
     TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
     const ReceiveSpec spec{.transfer_id = 5, .blocks = MakeBlocks(0, 2), .tokens = 32};
@@ -232,8 +234,7 @@ TEST_P(TransportFailureContract, ACopyThatFailsFailsItsTransferAlone) {
 
 // The engine hears of a cancelled transfer's end only once the copy of its blocks that was under
 // way has ended. So what the engine then writes there stays.
-TEST_P(TransportFailureContract, NoEventComesWhileACopyOfItsBlocksRuns) {
-  if (GetParam().memory == PoolMemory::kHost) GTEST_SKIP() << "nothing is copied";
+TEST_P(TransportCopyContract, NoEventComesWhileACopyOfItsBlocksRuns) {
   for (const bool at_the_sender : {true, false}) {
     TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
     TestWorker& waits = at_the_sender ? a : b;
