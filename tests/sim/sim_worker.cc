@@ -239,10 +239,10 @@ WorkerReport SimWorker::Report() const {
   report.pool_layout = fingerprint.layout;
   report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
   report.draining = draining_;
-  report.queued = engine_->queued();
+  report.queued = engine_->status().queued;
   report.block_size = options_.engine.block_size;
-  report.available_blocks = engine_->available_blocks();
-  report.pool_tokens = int64_t{engine_->pool_blocks()} * options_.engine.block_size;
+  report.available_blocks = engine_->status().available_blocks;
+  report.pool_tokens = int64_t{engine_->status().pool_blocks} * options_.engine.block_size;
   report.context_length = options_.engine.context_length;
   return report;
 }
@@ -271,7 +271,7 @@ void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
   request.timeout_ms = call->MillisecondsLeft();
   node().Note(number, "decodes %d tokens, remote prefill %d",
               static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
-  const RequestHandle handle = engine_->Generate(
+  const RequestHandle handle = engine_->inbox().Generate(
       std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(pass),
                                                        alive_, std::move(on_event)));
   call->OnCalledOff([this, number, handle] {
@@ -285,7 +285,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return call->Finish(pass.status());
   node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
-  const RequestHandle handle = engine_->Prefill(
+  const RequestHandle handle = engine_->inbox().Prefill(
       std::move(request),
       std::make_shared<AnsweringSink>(node(), number, call, *std::move(pass), alive_));
   call->OnCalledOff([this, number, handle] {
@@ -296,7 +296,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
 
 void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,
                                Epoch epoch) {
-  engine_->PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
+  engine_->inbox().PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
     node().Note(0, "asked to prefill locally", 0, 0, status.ToString());
     call->Finish(status);
   });
@@ -304,7 +304,7 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
 
 void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            PullRequest request, std::function<void(TransferTicket)> on_ticket) {
-  const RequestHandle handle = engine_->PullPrefix(
+  const RequestHandle handle = engine_->inbox().PullPrefix(
       std::move(request),
       std::make_shared<PullingSink>(node(), number, call, alive_, std::move(on_ticket)));
   call->OnCalledOff([this, number, handle] {
@@ -315,18 +315,18 @@ void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
 
 void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            SendPrefixRequest request) {
-  engine_->SendPrefix(std::move(request),
-                      [this, number, call](const absl::StatusOr<int32_t>& tokens) {
-                        node().Note(number, "sends a prefix of %d tokens", tokens.value_or(0), 0,
-                                    tokens.status().ToString());
-                        call->Finish(tokens.status());
-                      });
+  engine_->inbox().SendPrefix(std::move(request),
+                              [this, number, call](const absl::StatusOr<int32_t>& tokens) {
+                                node().Note(number, "sends a prefix of %d tokens",
+                                            tokens.value_or(0), 0, tokens.status().ToString());
+                                call->Finish(tokens.status());
+                              });
 }
 
 void SimWorker::StreamKvEvents(const std::shared_ptr<SimCall>& call,
                                const KvEventPosition& position,
                                SimKvEventStream::OnMessage on_message) {
-  if (engine_->kv_events() == nullptr) {
+  if (engine_->loop().kv_events() == nullptr) {
     return call->Finish(absl::FailedPreconditionError("this worker cannot tell"));
   }
   const auto stream = std::make_shared<SimKvEventStream>(
