@@ -8,11 +8,6 @@
 namespace baton {
 namespace {
 
-// As in worker_rpc/heartbeat_client.
-constexpr int64_t kHeartbeatIntervalUs = 1'000'000;
-constexpr int64_t kHeartbeatRetryUs = 200'000;
-constexpr int64_t kHeartbeatTimeoutUs = 1'000'000;
-constexpr int64_t kGoodbyeTimeoutUs = 500'000;
 constexpr int64_t kDrainPollUs = 5'000;
 
 }  // namespace
@@ -133,6 +128,7 @@ void SimWorker::Start() {
   if (node().up()) return;
   node().Start();
   draining_ = false;
+  registration_ = Registration();
   epoch_ = Epoch(epochs_.Bits() | 1);
   alive_ = std::make_shared<bool>(true);
   gate_ = std::make_unique<CallGate>(options_.max_active_requests);
@@ -176,8 +172,8 @@ void SimWorker::LeaveBehind() {
 void SimWorker::Terminate() {
   if (!node().up() || draining_) return;
   node().Note(0, "SIGTERM");
-  draining_ = true;
-  SayGoodbye();
+  Drain(*this, RpcServerOptions().drain_ms,
+        [this] { engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); }); });
 }
 
 void SimWorker::Resize(int32_t blocks) {
@@ -186,32 +182,26 @@ void SimWorker::Resize(int32_t blocks) {
   engine_->Resize(blocks);
 }
 
-void SimWorker::SayGoodbye() {
-  SimCall::Start(
-      *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,
-      node().queue().now_us() + kGoodbyeTimeoutUs,
-      [registry = environment_.registry, id = options_.id,
-       epoch = epoch_](const std::shared_ptr<SimCall>& call) {
-        registry->leave(id, epoch);
-        call->Finish(absl::OkStatus());
-      },
-      [this](const absl::Status&) {
-        gate_->Close();
-        AwaitCalls(node().queue().now_us() + RpcServerOptions().drain_ms * 1000);
-      });
+void SimWorker::LeaveRouters(std::function<void()> done) {
+  when_left_ = std::move(done);
+  registration_.Leave();
+  if (pauses_) Beat();
 }
 
-void SimWorker::AwaitCalls(int64_t until_us) {
+void SimWorker::AwaitCalls(int64_t most_ms, std::function<void()> done) {
+  AwaitCallsUntil(node().queue().now_us() + most_ms * 1000, std::move(done));
+}
+
+void SimWorker::AwaitCallsUntil(int64_t until_us, std::function<void()> done) {
   const bool waits = environment_.mutant != Mutant::kExitWhilePeerReads;
-  if (waits && gate_->active() > 0 && node().queue().now_us() < until_us) {
-    node().Post(kDrainPollUs, [this, until_us] { AwaitCalls(until_us); });
-    return;
-  }
-  // What is left is cut off, as by the server's shutdown.
+  if (!waits || gate_->active() == 0 || node().queue().now_us() >= until_us) return done();
+  node().Post(kDrainPollUs, [this, until_us, done] { AwaitCallsUntil(until_us, done); });
+}
+
+void SimWorker::CutOffCalls() {
   environment_.network->ResetLinks(
       node().id(), environment_.router_node,
       [here = node().id()](const SimLink& link) { return link.IsServedBy(here); });
-  engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); });
 }
 
 void SimWorker::Exit() {
@@ -248,18 +238,31 @@ WorkerReport SimWorker::Report() const {
 }
 
 void SimWorker::Beat() {
-  if (draining_) return;
+  pauses_ = false;
+  const Registration::Heartbeat heartbeat = registration_.Next();
+  const auto accepted = std::make_shared<absl::Status>();
   SimCall::Start(
       *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,
-      node().queue().now_us() + kHeartbeatTimeoutUs,
-      [registry = environment_.registry, report = Report()](const std::shared_ptr<SimCall>& call) {
-        // A refusal is an answer; only a failed call is tried again sooner.
-        registry->heartbeat(report).IgnoreError();
+      node().queue().now_us() + heartbeat.timeout_ms * 1000,
+      [registry = environment_.registry, report = Report(), leaving = heartbeat.leaving,
+       accepted](const std::shared_ptr<SimCall>& call) {
+        if (leaving) {
+          registry->leave(report.id, report.epoch);
+        } else {
+          *accepted = registry->heartbeat(report);
+        }
         call->Finish(absl::OkStatus());
       },
-      [this](const absl::Status& status) {
-        node().Post(status.ok() ? kHeartbeatIntervalUs : kHeartbeatRetryUs, [this] { Beat(); });
-      });
+      [this, accepted](const absl::Status& status) { OnBeatAnswered(status, *accepted); });
+}
+
+void SimWorker::OnBeatAnswered(const absl::Status& call, const absl::Status& accepted) {
+  const Registration::Outcome outcome = registration_.OnAnswer(call, accepted);
+  if (!outcome.pause_ms.has_value()) return when_left_();
+  pauses_ = true;
+  node().Post(*outcome.pause_ms * 1000, [this, beat = ++beats_] {
+    if (pauses_ && beat == beats_) Beat();
+  });
 }
 
 // ---- services -----------------------------------------------------------------------------------
