@@ -294,9 +294,7 @@ class KvCacheManager {
 
   KvCacheStats Stats() const;
   // Nodes on the prefix tree's longest path. O(nodes).
-  int32_t CacheDepth() const { return tree_.Depth(); }
-  // The prefix tree as text, at most max_nodes lines (RadixTree::Dump).
-  std::string DumpCache(int64_t max_nodes) const { return tree_.Dump(max_nodes); }
+  int32_t CacheDepth() const { return tree_.nodes().Depth(); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
   const std::vector<AllocationEvent>& trace() const { return trace_.events(); }
   // Recounts allocator, tree and tables against each other: Internal, with the numbers, names what
