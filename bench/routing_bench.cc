@@ -83,9 +83,9 @@ struct NamedPolicy {
 // Baton's own policies, the default first, then other projects' rules.
 std::vector<NamedPolicy> AllPolicies() {
   std::vector<NamedPolicy> policies;
-  for (const auto& [name, kind] : RoutingPolicyNames()) {
-    policies.push_back({name, [kind = kind](RoutingOptions options, const ContextTokens*) {
-                          options.policy = kind;
+  for (const std::string& name : RoutingPolicyNames()) {
+    policies.push_back({name, [name](RoutingOptions options, const ContextTokens*) {
+                          options.policy = name;
                           return MakeRoutingPolicy(options);
                         }});
   }
@@ -210,7 +210,7 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
   for (const NamedPolicy& policy : policies) {
     FleetSimulation fleet(options.fleet, &trace);
     const auto it = policy.make(routing, fleet.context_tokens());
-    const bool is_default = policy.name == RoutingPolicyName(RoutingOptions{}.policy);
+    const bool is_default = policy.name == RoutingOptions{}.policy;
     report.Add(policy.name, is_default, fleet.Run(*it), limits, requests);
   }
   report.PrintJson(options.seed);

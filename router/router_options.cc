@@ -1,12 +1,17 @@
 #include "router/router_options.h"
 
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace baton {
 namespace {
 
 void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
-  settings.AddChoice("routing-policy", &options.policy, RoutingPolicyNames(),
+  std::vector<std::pair<std::string, std::string>> policies;
+  for (const std::string& name : RoutingPolicyNames()) policies.emplace_back(name, name);
+  settings.AddChoice("routing-policy", &options.policy, std::move(policies),
                      "How workers are chosen.");
   settings.Add("routing-seed", &options.seed, int64_t{0}, std::numeric_limits<int64_t>::max(),
                "Seed of the policies random and power-of-two; 0: drawn at start.");

@@ -8,43 +8,47 @@
 
 namespace baton {
 
-const std::vector<std::pair<std::string, RoutingPolicyKind>>& RoutingPolicyNames() {
-  static const auto& names = *new std::vector<std::pair<std::string, RoutingPolicyKind>>{
-      {"kv-aware", RoutingPolicyKind::kKvAware},
-      {"round-robin", RoutingPolicyKind::kRoundRobin},
-      {"random", RoutingPolicyKind::kRandom},
-      {"least-loaded", RoutingPolicyKind::kLeastLoaded},
-      {"power-of-two", RoutingPolicyKind::kPowerOfTwo},
-      {"consistent-hash", RoutingPolicyKind::kConsistentHash},
-      {"session-affinity", RoutingPolicyKind::kSessionAffinity}};
+namespace {
+
+using MakePolicy = std::unique_ptr<RoutingPolicy> (*)(const RoutingOptions&);
+
+template <typename Policy>
+std::unique_ptr<RoutingPolicy> Make(const RoutingOptions& options) {
+  return std::make_unique<Policy>(options);
+}
+
+struct NamedPolicy {
+  const char* name;
+  MakePolicy make;
+};
+
+// A further policy is a class and a row here.
+constexpr NamedPolicy kPolicies[] = {
+    {"kv-aware", Make<KvAwarePolicy>},                  // least estimated time
+    {"round-robin", Make<RoundRobinPolicy>},            // in turn
+    {"random", Make<RandomPolicy>},                     // any
+    {"least-loaded", Make<LeastLoadedPolicy>},          // fewest requests
+    {"power-of-two", Make<PowerOfTwoPolicy>},           // the less loaded of two random ones
+    {"consistent-hash", Make<ConsistentHashPolicy>},    // by the request's affinity key
+    {"session-affinity", Make<SessionAffinityPolicy>},  // where the key went before
+};
+
+}  // namespace
+
+const std::vector<std::string>& RoutingPolicyNames() {
+  static const auto& names = *[] {
+    auto* const all = new std::vector<std::string>;
+    for (const NamedPolicy& policy : kPolicies) all->push_back(policy.name);
+    return all;
+  }();
   return names;
 }
 
-const std::string& RoutingPolicyName(RoutingPolicyKind kind) {
-  for (const auto& [name, named] : RoutingPolicyNames()) {
-    if (named == kind) return name;
-  }
-  CHECK(false) << "no such policy";
-}
-
 std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options) {
-  switch (options.policy) {
-    case RoutingPolicyKind::kKvAware:
-      return std::make_unique<KvAwarePolicy>(options);
-    case RoutingPolicyKind::kRoundRobin:
-      return std::make_unique<RoundRobinPolicy>(options);
-    case RoutingPolicyKind::kRandom:
-      return std::make_unique<RandomPolicy>(options);
-    case RoutingPolicyKind::kLeastLoaded:
-      return std::make_unique<LeastLoadedPolicy>(options);
-    case RoutingPolicyKind::kPowerOfTwo:
-      return std::make_unique<PowerOfTwoPolicy>(options);
-    case RoutingPolicyKind::kConsistentHash:
-      return std::make_unique<ConsistentHashPolicy>(options);
-    case RoutingPolicyKind::kSessionAffinity:
-      return std::make_unique<SessionAffinityPolicy>(options);
+  for (const NamedPolicy& policy : kPolicies) {
+    if (policy.name == options.policy) return policy.make(options);
   }
-  CHECK(false) << "no such policy";
+  CHECK(false) << "no policy " << options.policy;
 }
 
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {

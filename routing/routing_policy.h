@@ -35,22 +35,12 @@ namespace baton {
 
 enum class Placement : uint8_t { kAutomatic, kRemote, kLocal };
 
-enum class RoutingPolicyKind : uint8_t {
-  kKvAware,          // least estimated time (kv_aware_policy.h)
-  kRoundRobin,       // in turn
-  kRandom,           // any
-  kLeastLoaded,      // fewest requests
-  kPowerOfTwo,       // the less loaded of two random ones
-  kConsistentHash,   // by the request's affinity key; a worker that goes moves its keys alone
-  kSessionAffinity,  // where the affinity key went before, else least loaded
-};
-// Every policy with its name in settings and figures, the default first.
-const std::vector<std::pair<std::string, RoutingPolicyKind>>& RoutingPolicyNames();
-const std::string& RoutingPolicyName(RoutingPolicyKind kind);
+// Every policy's name in settings and figures, the default first.
+const std::vector<std::string>& RoutingPolicyNames();
 
 struct RoutingOptions {
-  RoutingPolicyKind policy = RoutingPolicyKind::kKvAware;
-  int64_t seed = 0;  // of random choices
+  std::string policy = "kv-aware";  // of RoutingPolicyNames()
+  int64_t seed = 0;                 // of random choices
   // At most so many uncached tokens are always computed on the decode worker.
   int32_t local_prefill_tokens = 16;
   // At most so many uncached tokens are a next turn, computed where the turns before are unless
@@ -126,7 +116,7 @@ class RoutingPolicy {
   virtual absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) = 0;
 };
 
-// REQUIRES: load_bound >= 1, max_sessions >= 1.
+// REQUIRES: a policy of that name, load_bound >= 1, max_sessions >= 1.
 std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options);
 
 // The rule of who may be chosen, as above.

@@ -115,7 +115,7 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
     shown.set_reason(ReplaceInvalidUtf8(refusal.reason));
     shown.set_heard_ms(refusal.heard_ms);
   }
-  response->set_routing_policy(RoutingPolicyName(host_.options->routing.policy));
+  response->set_routing_policy(host_.options->routing.policy);
   return Reply(context, absl::OkStatus());
 }
 

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""A model with two KV groups, full attention and a sliding window, on real processes.
+
+  service_windows_test.py --bin build/release/bin [unittest's own arguments, such as -k Tcp]
+
+The model is tests/testdata/models/tiny-window-q4_0.gguf: layer 1 sees everything, the others the last 24 tokens. Hand-offs and
+pulls carry both groups; answers and hashes over all logits equal those of `baton run`. Standard library only.
+"""
+
+import os
+import pathlib
+import random
+import signal
+
+from cluster import children_of, wait_until
+from service_case import ARGUMENTS, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
+
+MODEL = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "models" / "tiny-window-q4_0.gguf"
+SEED = 20261122
+WINDOW = 24
+BLOCK, CHUNK = 8, 32
+FIRST_ID, LAST_ID = 10, 250  # bytes: no control token ends an answer
+
+
+class WindowService(ServiceTest):
+    """Without tests of its own."""
+    prefill, decode = 2, 2
+    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", f"--block-size={BLOCK}", "--kv-blocks=256")
+    router_arguments = (*PATIENT_ROUTER, "--pull-weight=0", "--pull-least-ms=60000")
+
+    @classmethod
+    def setUpClass(cls):
+        ARGUMENTS.model = str(MODEL)
+        super().setUpClass()
+        cls.random = random.Random(SEED)
+
+    def ids(self, count):
+        return [self.random.randint(FIRST_ID, LAST_ID) for _ in range(count)]
+
+    def jobs(self):
+        """Prompts that end around blocks, chunks and the window, some behind a common prefix; answers slide the window on."""
+        common = self.ids(2 * WINDOW + 3)
+        edges = (BLOCK, WINDOW, CHUNK, 2 * WINDOW, WINDOW + CHUNK)
+        lengths = [1, 2, *(edge + by for edge in edges for by in (-1, 0, 1)), 100, 150]
+        prompts = [self.ids(length) for length in lengths] + [common + self.ids(length) for length in (1, 9, 40, 90)]
+        jobs = []
+        for i, prompt in enumerate(prompts):
+            job = {"id": f"j{i}-{len(prompt)}", "prompt_token_ids": prompt, "max_tokens": 30 + i, "temperature": 0,
+                   "ignore_eos": True}
+            if i % 3 == 1:
+                job |= {"temperature": 0.9, "top_k": 40, "seed": i}
+            elif i % 3 == 2:
+                job |= {"temperature": 0.8, "seed": i, "repetition_penalty": 1.1}
+            jobs.append(job)
+        return jobs
+
+    def reference(self, jobs):
+        want, code = run(jobs)
+        self.assertEqual(code, 0, want)
+        return want
+
+
+class WindowCases:
+    """Mixed into a WindowService of any transport."""
+
+    def test_handed_over_prompts_have_the_same_answers(self):
+        jobs = self.jobs()
+        want = self.reference(jobs)
+        for turn in ("nothing cached", "everything cached"):
+            got, code = self.cluster.generate(jobs, "--placement", "remote", concurrency=6)
+            self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+            self.assert_same_answers(got, want, f"{turn}, seed {SEED}")
+        moved = sum(int(result["ledger"]["kv_bytes"]) for result in got.values())
+        self.assertGreater(moved, 0)
+        self.cluster.wait_at_rest()
+
+    def test_turns_of_a_chat_find_the_window_again_or_bring_it_over(self):
+        prompts = [self.ids(60 + 7 * i) for i in range(6)]
+        cached = 0
+        for turn in range(4):
+            jobs = [{"id": f"c{i}", "prompt_token_ids": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+                    for i, prompt in enumerate(prompts)]
+            want = self.reference(jobs)
+            got, code = self.cluster.generate(jobs, concurrency=3)
+            self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+            self.assert_same_answers(got, want, f"turn {turn}, seed {SEED}")
+            cached += sum(int(result["ledger"]["cached_tokens"]) for result in got.values())
+            prompts = [prompt + want[f"c{i}"]["token_ids"] + self.ids(5) for i, prompt in enumerate(prompts)]
+        self.assertGreater(cached, 0, "no turn found what the turn before left")
+        self.cluster.wait_at_rest()
+
+    def test_choices_share_a_prompt_and_slide_apart(self):
+        jobs = [{"id": "n", "prompt_token_ids": self.ids(70), "max_tokens": 50, "temperature": 1.0, "seed": 5, "n": 4,
+                 "ignore_eos": True}]
+        want = self.reference(jobs)
+        got, code = self.cluster.generate(jobs, "--placement", "remote")
+        self.assertEqual(code, 0, got)
+        self.assert_same_answers(got, want, "four choices")
+        self.cluster.wait_at_rest()
+
+
+class OverTcp(WindowCases, WindowService):
+    worker_arguments = (*WindowService.worker_arguments, "--transport=tcp")
+
+
+class OverSharedMemory(WindowCases, WindowService):
+    worker_arguments = (*WindowService.worker_arguments, "--transport=shm")
+
+
+class WithOtherBlocksAtThePrefillWorkers(WindowCases, WindowService):
+    prefill_arguments = ("--block-size=16", "--layout=layer-major")
+
+
+class WithTwoStepsInFlight(WindowCases, WindowService):
+    worker_arguments = (*WindowService.worker_arguments, "--device=cpu-async", "--steps-in-flight=2")
+
+
+class WithSmallPools(WindowCases, WindowService):
+    """Sequences wait for room and are preempted."""
+    worker_arguments = (*WindowService.worker_arguments, "--kv-blocks=48")
+
+
+class WithAPrefillWorkerStopped(WindowService):
+    router_arguments = ("--index-wait-ms=60000", "--pull-weight=0")
+
+    def test_answers_go_on(self):
+        jobs = self.jobs()
+        want = self.reference(jobs)
+        workers = [pid for pid, name in children_of(self.cluster.process.pid).items() if "prefill" in name]
+        self.assertEqual(len(workers), 2, workers)
+        got, code = self.cluster.generate(jobs[:5], "--placement", "remote", concurrency=5)
+        self.assertEqual(code, 0, got)
+        os.kill(workers[0], signal.SIGSTOP)  # it holds its connections and answers nothing
+        try:
+            got, code = self.cluster.generate(jobs, concurrency=6)
+        finally:
+            os.kill(workers[0], signal.SIGCONT)
+        self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
+        self.assert_same_answers(got, want, f"a prefill worker stood still, seed {SEED}")
+        wait_until(lambda: len(self.cluster.workers()) == 4, SEEN_TIMEOUT_S, "four workers again")
+        self.cluster.wait_at_rest()
+
+
+if __name__ == "__main__":
+    main(__doc__)
