@@ -42,7 +42,11 @@ enum class PoolMemory : uint8_t {
   kDevice,  // it does not
 };
 
-enum class PoolAccess : uint8_t { kRead, kLand };
+enum class PoolAccess : uint8_t {
+  kRead,
+  kLand,
+  kReadLanded,  // what a copy engine landed, to be checked; counted with kLand where buffers are few
+};
 
 // What another process maps to read a pool: a file that holds it from offset 0 on.
 struct PoolExport {

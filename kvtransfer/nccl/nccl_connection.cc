@@ -202,7 +202,7 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
       node_.receiver().OnBlockLanded(*landing_->scattered, frame.payload_bytes, status, now_us);
       return true;
     }
-    landing_->check.emplace(PoolAccess::kRead, landing_->scattered->parts, LayerRange{});
+    landing_->check.emplace(PoolAccess::kReadLanded, landing_->scattered->parts, LayerRange{});
   }
   if (!landing_->check) return true;  // its transfer has ended
   const absl::StatusOr<bool> ready = landing_->check->Ask(node_.pool());

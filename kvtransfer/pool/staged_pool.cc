@@ -81,7 +81,7 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
       }
     }
   }
-  if (read) Begin(buffer, PoolCopies::Direction::kFromPool);
+  if (access != PoolAccess::kLand) Begin(buffer, PoolCopies::Direction::kFromPool);
   return PoolLease(this, free, std::move(staged));
 }
 
