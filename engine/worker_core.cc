@@ -158,7 +158,8 @@ void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
     status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
   }
   if (status.ok()) {
-    status = CheckTicket(request->ticket, request->prompt_tokens, options_.block_size);
+    status =
+        CheckTicket(request->ticket, request->prompt_tokens, options_.block_size, cache_->groups());
   }
   if (status.ok()) {
     request->to_send = SenderBlocks(request->ticket, request->prompt_tokens, options_.block_size);
