@@ -94,7 +94,7 @@ std::vector<Frame> Examples() {
       PingFrame{},
       PongFrame{},
       SharedPoolFrame{.num_blocks = 9},
-      SharedBlockFrame{.block = block, .pool_block = 3, .generation = 4},
+      SharedBlockFrame{.block = block, .place = {.pool_block = 3, .generation = 4}},
       NcclOfferFrame{.nccl_version = 22809, .window = 2, .batch_bytes = 1 << 20},
       NcclJoinFrame{.unique_id = std::string(kNcclUniqueIdBytes, 'u')},
       NcclReadyFrame{},
