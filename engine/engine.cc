@@ -114,6 +114,8 @@ class EngineImpl final : public Engine {
         absl::UnavailableError("the engine is shutting down"));
   }
 
+  int64_t BlocksIn(int64_t bytes) const override { return pool_.BlocksIn(bytes); }
+
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
     return Ask<absl::StatusOr<int32_t>>([=, this](WorkerCore&) { return cache_->ClearCache(only); },
                                         absl::UnavailableError("the engine is shutting down"));
@@ -264,13 +266,6 @@ absl::Status EngineImpl::Load() {
                                              "; the device (", model_.device->Description(),
                                              ") takes at most ", runner_->max_in_flight()));
   }
-  ASSIGN_OR_RETURN(std::vector<WindowPoolOptions> windows, WindowsOf(model_.info.spec.kv));
-  const BlockCounts blocks = pool_.BlocksFor(options_.kv_blocks);
-  for (int32_t group = 1; group < pool_.layout().groups(); ++group) {
-    WindowPoolOptions& window = windows[static_cast<size_t>(group) - 1];
-    window.num_blocks = blocks[group];
-    window.max_blocks = pool_.max_blocks(group);
-  }
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(),
@@ -284,7 +279,7 @@ absl::Status EngineImpl::Load() {
                      .low_water = options_.low_water,
                      .kv_events = options_.kv_events,
                      .record_trace = true,
-                     .windows = std::move(windows),
+                     .windows = pool_.Windows(options_),
                      .max_step_tokens = MaxStepTokens(options_)},
       &clock_);
   resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
@@ -302,13 +297,6 @@ absl::Status EngineImpl::Load() {
     }
     wake_.notify_one();
   };
-  const bool transfers =
-      options_.loopback != nullptr || !options_.transfer_listen.empty() || options_.transfer_shm;
-  if (transfers && cache_->groups() > 1) {
-    return absl::UnimplementedError(StrCat("model ", model_.info.spec.name, " has ",
-                                           cache_->groups(),
-                                           " KV groups, transfers support 1: use `baton run`"));
-  }
   ASSIGN_OR_RETURN(
       transport_,
       CreatePeerTransport(
