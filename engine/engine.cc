@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -17,6 +16,8 @@
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "engine/cancel_board.h"
+#include "engine/engine_inbox.h"
+#include "engine/engine_loop.h"
 #include "engine/idle_recount.h"
 #include "engine/kv_pool.h"
 #include "engine/loop_pulse.h"
@@ -29,10 +30,6 @@
 
 namespace baton {
 namespace {
-
-constexpr size_t kMaxInbox = 1 << 16;
-constexpr auto kIdleCheck = std::chrono::milliseconds(50);
-constexpr auto kShutdownPoll = std::chrono::milliseconds(1);
 
 Epoch NewEpoch() {
   return Epoch(EntropyBits() | 1);  // zero is "no epoch"
@@ -47,64 +44,33 @@ class EngineImpl final : public Engine {
   explicit EngineImpl(const EngineOptions& options) : options_(options), epoch_(NewEpoch()) {}
 
   ~EngineImpl() override {
-    if (!loop_.joinable()) return;
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    loop_.join();
+    if (!thread_.joinable()) return;
+    inbox_.Close();
+    thread_.join();
   }
 
   absl::Status Load();
 
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) override {
-    const int32_t choices = std::clamp(request.n, 1, kMaxChoices);
-    return PostUnderHandle(
-        [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
-          core.AddGenerate(handle, std::move(request), std::move(sink));
-        },
-        [sink](const absl::Status& why) { sink->OnError(why); }, choices);
+    return inbox_.Generate(std::move(request), std::move(sink));
   }
-
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) override {
-    return PostUnderHandle(
-        [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
-          core.AddPrefill(handle, std::move(request), std::move(sink));
-        },
-        [sink](const absl::Status& why) { sink->OnDone(why); });
+    return inbox_.Prefill(std::move(request), std::move(sink));
   }
-
-  void Cancel(RequestHandle handle) override {
-    cancels_.Add(handle);
-    const auto cancel = [handle](WorkerCore& core) { core.Cancel(handle); };
-    // An engine that stops ends every request anyway.
-    Post(cancel, /*always=*/true).IgnoreError();
-  }
-
-  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
-                      std::function<void(absl::Status)> done) override {
-    const absl::Status posted = Post([transfer_id, receiver_epoch, done](WorkerCore& core) {
-      done(core.PrefillLocally(transfer_id, receiver_epoch));
-    });
-    if (!posted.ok()) done(posted);
-  }
-
   RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) override {
-    return PostUnderHandle(
-        [request = std::move(request), sink](WorkerCore& core, RequestHandle handle) mutable {
-          core.PullPrefix(handle, std::move(request), std::move(sink));
-        },
-        [sink](const absl::Status& why) { sink->OnDone(why); });
+    return inbox_.PullPrefix(std::move(request), std::move(sink));
   }
-
   void SendPrefix(SendPrefixRequest request,
                   std::function<void(absl::StatusOr<int32_t>)> done) override {
-    PostUnderHandle(
-        [request = std::move(request), done](WorkerCore& core, RequestHandle handle) {
-          done(core.SendPrefix(handle, request));
-        },
-        done);
+    inbox_.SendPrefix(std::move(request), std::move(done));
+  }
+  void Cancel(RequestHandle handle) override {
+    cancels_.Add(handle);
+    inbox_.Cancel(handle);
+  }
+  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
+                      std::function<void(absl::Status)> done) override {
+    inbox_.PrefillLocally(transfer_id, receiver_epoch, std::move(done));
   }
 
   absl::StatusOr<PoolSize> Resize(int32_t blocks) override {
@@ -121,18 +87,8 @@ class EngineImpl final : public Engine {
                                         absl::UnavailableError("the engine is shutting down"));
   }
 
-  KvEventFeed* kv_events() override { return cache_->publishes() ? &kv_event_feed_ : nullptr; }
-
-  void SnapshotKvEvents(KvEventSnapshotDone done) override {
-    if (kv_events() == nullptr) {
-      return done(absl::FailedPreconditionError("this worker tells of no prefix cache"));
-    }
-    const absl::Status posted = Post([this, done](WorkerCore&) {
-      PublishKvEvents();
-      done(kv_event_feed_.Snapshot([this] { return cache_->SnapshotKvEvents(); }));
-    });
-    if (!posted.ok()) done(posted);
-  }
+  KvEventFeed* kv_events() override { return loop_->kv_events(); }
+  void SnapshotKvEvents(KvEventSnapshotDone done) override { loop_->SnapshotKvEvents(done); }
 
   EngineStatus Status() override {
     std::lock_guard lock(status_mutex_);
@@ -153,59 +109,24 @@ class EngineImpl final : public Engine {
   std::string StartupReport() const override;
 
  private:
-  using Event = std::function<void(WorkerCore&)>;
-
-  // ResourceExhausted when the inbox is full, Unavailable when the engine stops; `always` is for
-  // events that only ever free or report something. What was posted is run, also when the engine
-  // stops.
-  absl::Status Post(Event event, bool always = false) {
-    {
-      std::lock_guard lock(mutex_);
-      if (stopping_) return absl::UnavailableError("the engine is shutting down");
-      if (inbox_.size() >= kMaxInbox && !always) {
-        return absl::ResourceExhaustedError(
-            StrCat("the engine's inbox is full (", kMaxInbox, " events)"));
-      }
-      inbox_.push_back(std::move(event));
-    }
-    wake_.notify_one();
-    return absl::OkStatus();
-  }
-
-  // Posts event(core, handle) with the first of `handles` new handles, which it returns; what is
-  // not posted is answered with refuse(why).
-  template <typename NamedEvent, typename Refuse>
-  RequestHandle PostUnderHandle(NamedEvent event, const Refuse& refuse, int32_t handles = 1) {
-    const RequestHandle handle = next_handle_.fetch_add(static_cast<RequestHandle>(handles));
-    absl::Status posted = recount_.error();
-    if (posted.ok()) {
-      posted = Post(
-          [handle, event = std::move(event)](WorkerCore& core) mutable { event(core, handle); });
-    }
-    if (!posted.ok()) refuse(posted);
-    return handle;
-  }
-
   // Always returns: what was posted is run, and what is not posted is answered with `otherwise`.
   template <typename Result>
   Result Ask(std::function<Result(WorkerCore&)> question, Result otherwise) {
     // A sink asks: waiting for the loop would be waiting for itself.
-    if (std::this_thread::get_id() == loop_.get_id()) return question(*core_);
+    if (std::this_thread::get_id() == thread_.get_id()) return question(*core_);
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> answer = promise->get_future();
     const absl::Status posted =
-        Post([promise, question](WorkerCore& core) { promise->set_value(question(core)); }, true);
+        inbox_.Post([promise, question](WorkerCore& core) { promise->set_value(question(core)); },
+                    EngineInbox::Bound::kWaived);
     return posted.ok() ? answer.get() : otherwise;
   }
 
-  void Loop();
-  void Beat() {
-    if (core_->steps_in_flight() == 0) pulse_.Beat();
-  }
-  bool WaitForEvents(std::vector<Event>& events);
+  void RunLoop();
+  void Wake();
+  void Wait(int64_t us);
   absl::Status Recount() const;
   void PublishState();
-  void PublishKvEvents() { kv_event_feed_.Publish(cache_->TakeKvEvents()); }
   EngineStatus MakeStatus(const WorkerCore& core) const;
   EngineInspection MakeInspection(const WorkerCore& core) const;
   std::string OpPath() const;
@@ -215,9 +136,7 @@ class EngineImpl final : public Engine {
   SystemClock clock_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Event> inbox_;  // guarded by mutex_
-  bool news_ = false;         // of a transfer or a step; guarded by mutex_
-  bool stopping_ = false;     // guarded by mutex_
+  bool news_ = false;  // an event, or news of a transfer or a step; guarded by mutex_
   CancelBoard cancels_;
   LoopPulse pulse_{&clock_, options_.op_stall_ms * 1000};
 
@@ -230,15 +149,16 @@ class EngineImpl final : public Engine {
   std::unique_ptr<Scheduler> scheduler_;
   KvFingerprint fingerprint_;
 
-  std::atomic<RequestHandle> next_handle_{1};
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
   IdleRecount recount_{[this] { return Recount(); }, &clock_};
+  EngineInbox inbox_{&recount_, [this] { Wake(); }};
 
   std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
   std::unique_ptr<WorkerCore> core_;
-  std::thread loop_;
+  std::unique_ptr<EngineLoop> loop_;
+  std::thread thread_;  // runs loop_
 };
 
 absl::Status EngineImpl::Load() {
@@ -290,13 +210,7 @@ absl::Status EngineImpl::Load() {
                                                    .max_waiting = options_.max_waiting,
                                                    .insert_chunks = options_.prefix_cache},
                                   cache_.get());
-  const auto wake = [this] {
-    {
-      std::lock_guard lock(mutex_);
-      news_ = true;
-    }
-    wake_.notify_one();
-  };
+  const auto wake = [this] { Wake(); };
   ASSIGN_OR_RETURN(
       transport_,
       CreatePeerTransport(
@@ -318,56 +232,42 @@ absl::Status EngineImpl::Load() {
   runner_->set_waker(wake);
   core_->set_cancel_board(&cancels_);
   core_->set_pulse(&pulse_);
+  loop_ = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core_.get(),
+                                                         .cache = cache_.get(),
+                                                         .inbox = &inbox_,
+                                                         .kv_events = &kv_event_feed_,
+                                                         .recount = &recount_,
+                                                         .pulse = &pulse_,
+                                                         .clock = &clock_,
+                                                         .publish = [this] { PublishState(); }});
   PublishState();
-  loop_ = std::thread([this] { Loop(); });
+  thread_ = std::thread([this] { RunLoop(); });
   return absl::OkStatus();
 }
 
-// Takes what came in; sleeps when there is nothing to do. False: stop.
-bool EngineImpl::WaitForEvents(std::vector<Event>& events) {
-  const std::optional<int64_t> deadline_us = core_->CheckDeadlines();
-  auto patience = std::chrono::duration_cast<std::chrono::microseconds>(kIdleCheck);
-  if (deadline_us.has_value()) {
-    patience = std::min(
-        patience, std::chrono::microseconds(std::max<int64_t>(0, *deadline_us - clock_.NowUs())));
+void EngineImpl::Wake() {
+  {
+    std::lock_guard lock(mutex_);
+    news_ = true;
   }
-  std::unique_lock lock(mutex_);
-  if (!core_->has_work()) {
-    // While a step runs on an asynchronous device, the pulse is that of its operations.
-    if (core_->steps_in_flight() == 0) pulse_.Rest();
-    wake_.wait_for(lock, patience, [this] { return stopping_ || news_ || !inbox_.empty(); });
-  }
-  Beat();
-  news_ = false;
-  events.swap(inbox_);
-  return !stopping_;
+  wake_.notify_one();
 }
 
-void EngineImpl::Loop() {
-  std::vector<Event> events;
-  bool running = true;
-  while (running) {
-    running = WaitForEvents(events);
-    if (!events.empty() || core_->has_work()) recount_.Worked();
-    if (running && events.empty() && core_->idle()) recount_.OnIdle();
-    for (const Event& event : std::exchange(events, {})) {
-      event(*core_);
-      Beat();
-    }
-    core_->PollTransfers();
-    core_->PollSteps();
-    PublishState();
-    Beat();
-    if (running && core_->has_work()) {
-      core_->Step();
-      PublishState();
-    }
+void EngineImpl::Wait(int64_t us) {
+  std::unique_lock lock(mutex_);
+  if (us > 0) wake_.wait_for(lock, std::chrono::microseconds(us), [this] { return news_; });
+  news_ = false;
+}
+
+void EngineImpl::RunLoop() {
+  while (true) {
+    Wait(loop_->Rest());
+    if (!loop_->Turn()) break;
+    if (loop_->has_step()) loop_->Step();
   }
-  core_->Shutdown(absl::CancelledError("the worker is shutting down"));
-  while (!core_->idle()) {  // until no transport thread touches a block any more
-    core_->PollTransfers();
-    if (core_->has_work()) core_->Step();  // collects what still runs
-    std::this_thread::sleep_for(kShutdownPoll);
+  loop_->Shutdown();
+  while (!loop_->PollUntilIdle()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(EngineLoop::kShutdownPollUs));
   }
 }
 
@@ -378,7 +278,6 @@ absl::Status EngineImpl::Recount() const {
 
 void EngineImpl::PublishState() {
   resizer_->GiveBackRetired();
-  PublishKvEvents();
   EngineStatus status = MakeStatus(*core_);
   std::lock_guard lock(status_mutex_);
   status_ = std::move(status);

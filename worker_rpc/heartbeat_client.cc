@@ -8,14 +8,10 @@
 #include "common/check.h"
 #include "common/shown_text.h"
 #include "rpc/channel.h"
+#include "rpc/status_conversion.h"
+#include "worker_rpc/registration.h"
 
 namespace baton {
-namespace {
-
-constexpr int64_t kHeartbeatTimeoutMs = 1000;
-constexpr int64_t kGoodbyeTimeoutMs = 500;
-
-}  // namespace
 
 HeartbeatClient::HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
                                  std::function<v1::WorkerStatus()> status)
@@ -45,32 +41,29 @@ bool HeartbeatClient::Pause(int64_t ms) {
 
 void HeartbeatClient::Run(const std::string& router) {
   const auto stub = v1::Registry::NewStub(MakeChannel(router));
-  std::string last_trouble;
-  bool last_words = false;
+  Registration registration;
   while (true) {
+    const Registration::Heartbeat heartbeat = registration.Next();
     v1::HeartbeatRequest request;
     *request.mutable_status() = status_();
     *request.mutable_fingerprint() = fingerprint_;
-    request.set_leaving(last_words);
+    request.set_leaving(heartbeat.leaving);
     grpc::ClientContext context;
-    context.set_deadline(DeadlineIn(last_words ? kGoodbyeTimeoutMs : kHeartbeatTimeoutMs));
+    context.set_deadline(DeadlineIn(heartbeat.timeout_ms));
     v1::HeartbeatResponse response;
     const grpc::Status status = stub->Heartbeat(&context, request, &response);
-    if (last_words) return;
-
-    const std::string trouble = !status.ok()          ? status.error_message()
-                                : response.accepted() ? ""
-                                                      : response.reason();
-    // Once per change, not once a second: reasons tell how long ago something was.
-    if (!SameButForNumbers(trouble, last_trouble)) {
-      if (trouble.empty()) {
+    const Registration::Outcome outcome = registration.OnAnswer(
+        FromGrpcStatus(status),
+        response.accepted() ? absl::OkStatus() : absl::FailedPreconditionError(response.reason()));
+    if (!outcome.pause_ms.has_value()) return;
+    if (outcome.trouble.has_value()) {
+      if (outcome.trouble->empty()) {
         LOG(INFO) << "router " << router << ": registered";
       } else {
-        LOG(WARNING) << "router " << router << ": not registered: " << Printable(trouble);
+        LOG(WARNING) << "router " << router << ": not registered: " << Printable(*outcome.trouble);
       }
-      last_trouble = trouble;
     }
-    last_words = Pause(status.ok() ? kHeartbeatIntervalMs : kHeartbeatRetryMs);
+    if (Pause(*outcome.pause_ms)) registration.Leave();
   }
 }
 

@@ -1,8 +1,7 @@
-// Tells routers that this worker lives: at once when it starts, then every second, and that it
-// leaves when it ends.
+// Tells routers that this worker lives, and that it leaves when it ends, over gRPC. When it does so
+// is worker_rpc/registration.h.
 //
-// Each router has a thread of its own, so that one that does not answer delays nobody else. A
-// router that was restarted learns of the worker with the next heartbeat.
+// Each router has a thread of its own, so that one that does not answer delays no other.
 //
 // Thread safety: construct and Leave from one thread.
 #pragma once
@@ -17,9 +16,6 @@
 #include "baton/v1/worker.grpc.pb.h"
 
 namespace baton {
-
-inline constexpr int64_t kHeartbeatIntervalMs = 1000;
-inline constexpr int64_t kHeartbeatRetryMs = 200;  // after a heartbeat that did not get through
 
 class HeartbeatClient {
  public:

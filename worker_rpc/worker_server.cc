@@ -40,12 +40,22 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 }
 
 void WorkerServer::Shutdown() {
-  worker_service_.SetDraining();
+  Drain(*this, options_.server.drain_ms, [] {});
+}
+
+void WorkerServer::LeaveRouters(std::function<void()> done) {
   heartbeats_->Leave();
+  done();
+}
+
+void WorkerServer::RefuseCalls() {
   server_->SetServing(false);
   gate_->Close();
-  gate_->WaitUntilIdle(options_.server.drain_ms);
-  server_->Shutdown(0);
+}
+
+void WorkerServer::AwaitCalls(int64_t most_ms, std::function<void()> done) {
+  gate_->WaitUntilIdle(most_ms);
+  done();
 }
 
 }  // namespace baton

@@ -17,6 +17,7 @@
 #include "rpc/call_gate.h"
 #include "rpc/rpc_server.h"
 #include "worker_rpc/heartbeat_client.h"
+#include "worker_rpc/worker_drain.h"
 #include "worker_rpc/worker_service.h"
 
 namespace baton {
@@ -36,7 +37,7 @@ struct WorkerServerOptions {
   std::vector<std::string> routers;  // HOST:PORT of each
 };
 
-class WorkerServer {
+class WorkerServer final : private DrainingWorker {
  public:
   // Engine and gate must outlive this, and the gate the engine, whose sinks hold passes. Errors as
   // of RpcServer::Start.
@@ -48,12 +49,17 @@ class WorkerServer {
   const std::string& address() const { return address_; }
   RpcServer& rpc() { return *server_; }
 
-  // Leaves the registries, takes no more calls, lets running ones end for `drain_ms`, cancels the
-  // rest. No call is left when this returns.
+  // Drains (worker_rpc/worker_drain.h), for `drain_ms`. No call is left when this returns.
   void Shutdown();
 
  private:
   WorkerServer(Engine* engine, CallGate* gate, const WorkerServerOptions& options);
+
+  void ReportDraining() override { worker_service_.SetDraining(); }
+  void LeaveRouters(std::function<void()> done) override;
+  void RefuseCalls() override;
+  void AwaitCalls(int64_t most_ms, std::function<void()> done) override;
+  void CutOffCalls() override { server_->Shutdown(0); }
 
   const WorkerServerOptions options_;
   CallGate* const gate_;

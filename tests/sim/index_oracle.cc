@@ -30,7 +30,7 @@ std::optional<FollowedWorker> Followed(const FleetIndexStatus& status,
 }
 
 const KvEventFeed* FeedOf(const SimWorker& worker) {
-  return worker.engine() == nullptr ? nullptr : worker.engine()->kv_events();
+  return worker.engine() == nullptr ? nullptr : worker.engine()->loop().kv_events();
 }
 
 bool IsCurrent(const std::optional<FollowedWorker>& followed, const KvEventFeed& feed) {

@@ -117,6 +117,11 @@ std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
   if (const absl::Status status = cache.CheckConservation(); !status.ok()) {
     return Violation{"conservation", std::string(status.message()), 0, node};
   }
+  const absl::Status holds = cache.CheckStepHolds(worker.engine()->scheduler().step_holds().Held());
+  if (!holds.ok()) return Violation{"conservation", std::string(holds.message()), 0, node};
+  if (const absl::Status found = worker.engine()->recount_error(); !found.ok()) {
+    return Violation{"conservation", std::string(found.message()), 0, node};
+  }
   const BlockAllocator::Accounting blocks = cache.Stats().blocks;
   int32_t counted = blocks.free + blocks.cached + blocks.owned + blocks.in_transfer + blocks.step;
   if (mutant == Mutant::kCheckerCountsTwice) counted += blocks.in_transfer;

@@ -89,6 +89,11 @@ void DrawWorkers(uint64_t seed, Scenario& scenario) {
     worker.engine.asynchronous = steps.OneIn(2);
     if (worker.engine.asynchronous && !steps.OneIn(4)) worker.engine.steps_in_flight = 2;
   }
+  if (SimRandom(seed, "idle turns").OneIn(8)) {
+    for (SimWorker::Options& worker : scenario.workers) {
+      worker.engine.idle_turn_us = EngineLoop::kIdleTurnUs;
+    }
+  }
   scenario.router.index_units = 256;
   scenario.router.mixed_fingerprints = true;  // blocks and layouts of many kinds
   scenario.router.routing.local_prefill_tokens = random.OneIn(3) ? 16 : 2;

@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kWakeUs = 3;  // until a loop that was woken runs
-constexpr int64_t kShutdownPollUs = 1000;
+constexpr int64_t kOpStallUs = 30'000'000;
 constexpr std::byte kGone{0xDB};  // in memory that was given back
 
 KvLayout MakeLayout(const SimEngineOptions& options) {
@@ -56,7 +56,10 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                node_.Post(options_.step_us / 2, std::move(late));
              }),
       random_(environment_.seed, "transfer ids"),
-      kv_events_(static_cast<size_t>(options.kept_event_bytes)) {
+      kv_events_(static_cast<size_t>(options.kept_event_bytes)),
+      pulse_(&node_.clock(), kOpStallUs),
+      recount_([this] { return core_->CheckConservation(); }, &node_.clock()),
+      inbox_(&recount_, [this] { Wake(); }) {
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options.num_blocks,
                      .max_blocks = options.max_blocks,
@@ -113,44 +116,22 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       &node_.clock(),
       [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });
   core_->set_cancel_board(&cancels_);
-}
-
-RequestHandle SimEngine::Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) {
-  const RequestHandle handle = next_handle_;
-  next_handle_ += static_cast<RequestHandle>(request.n);
-  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
-    core.AddGenerate(handle, request, sink);
-  });
-  return handle;
-}
-
-RequestHandle SimEngine::Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) {
-  const RequestHandle handle = next_handle_++;
-  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
-    core.AddPrefill(handle, request, sink);
-  });
-  return handle;
-}
-
-RequestHandle SimEngine::PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) {
-  const RequestHandle handle = next_handle_++;
-  Post([handle, request = std::move(request), sink = std::move(sink)](WorkerCore& core) {
-    core.PullPrefix(handle, request, sink);
-  });
-  return handle;
-}
-
-void SimEngine::SendPrefix(SendPrefixRequest request,
-                           std::function<void(absl::StatusOr<int32_t>)> done) {
-  const RequestHandle handle = next_handle_++;
-  Post([handle, request = std::move(request), done = std::move(done)](WorkerCore& core) {
-    done(core.SendPrefix(handle, request));
-  });
+  core_->set_pulse(&pulse_);
+  loop_ = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core_.get(),
+                                                         .cache = cache_.get(),
+                                                         .inbox = &inbox_,
+                                                         .kv_events = &kv_events_,
+                                                         .recount = &recount_,
+                                                         .pulse = &pulse_,
+                                                         .clock = &node_.clock(),
+                                                         .publish = [this] { PublishState(); }},
+                                       options.idle_turn_us);
+  PublishState();
 }
 
 void SimEngine::Cancel(RequestHandle handle) {
   cancels_under_way_.push_back({handle, node_.clock().NowUs()});
-  Post([handle](WorkerCore& core) { core.Cancel(handle); });
+  inbox_.Cancel(handle);
 }
 
 // The step is played at its end: what came while it ran is seen by the ops behind that moment.
@@ -163,20 +144,14 @@ void SimEngine::PutCancelsOnBoard(int32_t op, int32_t ops) {
   });
 }
 
-void SimEngine::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
-                               std::function<void(absl::Status)> done) {
-  Post([transfer_id, receiver_epoch, done = std::move(done)](WorkerCore& core) {
-    done(core.PrefillLocally(transfer_id, receiver_epoch));
-  });
-}
-
 void SimEngine::Resize(int32_t blocks) {
-  Post([this, blocks](WorkerCore& core) {
+  const absl::Status posted = inbox_.Post([this, blocks](WorkerCore& core) {
     const absl::Status resized = core.Resize(blocks);
     CHECK(resized.ok()) << resized;
     retiring_ = -1;  // free blocks behind the end count as news
     GiveBackRetired();
   });
+  CHECK(posted.ok()) << posted;
 }
 
 // As engine/pool_resizer. The memory that comes back one day holds anything.
@@ -198,20 +173,10 @@ void SimEngine::Spoil(int32_t block) {
   }
 }
 
-void SimEngine::SnapshotKvEvents(std::function<void(std::shared_ptr<const KvEventSnapshot>)> done) {
-  Post([this, done = std::move(done)](WorkerCore&) {
-    PublishKvEvents();
-    done(kv_events_.Snapshot([this] { return cache_->SnapshotKvEvents(); }));
-  });
-}
-
-void SimEngine::Post(Event event) {
-  inbox_.push_back(std::move(event));
-  Wake();
-}
-
 void SimEngine::Wake() {
-  if (turn_posted_ || stepping_ || stopping_) return;
+  if (stopping_) return;
+  news_ = true;
+  if (turn_posted_ || stepping_) return;
   turn_posted_ = true;
   node_.Post(kWakeUs, [this] { Turn(); });
 }
@@ -229,14 +194,13 @@ int64_t SimEngine::StepUs() const {
 
 void SimEngine::Turn() {
   turn_posted_ = false;
-  SetDeadlineTimer();
+  if (stepping_) return;
+  news_ = false;
   cancels_under_way_.clear();  // they are in the inbox
-  for (const Event& event : std::exchange(inbox_, {})) event(*core_);
-  core_->PollTransfers();
-  core_->PollSteps();
-  SetDeadlineTimer();  // leases that have just begun
+  const bool open = loop_->Turn();
   CheckAfterEvent();
-  if (stopping_ || !core_->has_work()) return;
+  if (!open) return Stop();
+  if (!loop_->has_step()) return Rest();
   if (options_.asynchronous) return Step();
   stepping_ = true;
   step_begin_us_ = node_.clock().NowUs();
@@ -246,18 +210,39 @@ void SimEngine::Turn() {
 
 void SimEngine::Step() {
   stepping_ = false;
-  if (stopping_) return;
   cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  core_->Step();
+  loop_->Step();
   CheckAfterEvent();
   RunDevice();
-  Wake();
+  Rest();
+}
+
+// The timer is in the queue's time: a clock that jumps brings deadlines nearer, not the timer of
+// before.
+void SimEngine::Rest() {
+  const int64_t rest_us = loop_->Rest();
+  if (news_ || rest_us == 0) return Wake();
+  if (rest_us == INT64_MAX) return;
+  const int64_t now_us = node_.queue().now_us();
+  const int64_t at_us = now_us + rest_us;
+  if (rest_timer_us_ > now_us && rest_timer_us_ <= at_us) return;
+  rest_timer_us_ = at_us;
+  node_.Post(rest_us, [this, at_us] {
+    if (rest_timer_us_ != at_us) return;
+    rest_timer_us_ = 0;
+    Wake();
+  });
+}
+
+void SimEngine::PublishState() {
+  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
+  GiveBackRetired();
+  status_ = {.queued = queued(),
+             .available_blocks = cache_->available_blocks(),
+             .pool_blocks = cache_->num_blocks()};
 }
 
 void SimEngine::CheckAfterEvent() {
-  cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  GiveBackRetired();
-  PublishKvEvents();
   environment_.after_event();
   if (environment_.mutant != Mutant::kFreedAtStop) return;
   freed_at_stop_ = scheduler_->step_holds().Held();
@@ -285,42 +270,29 @@ void SimEngine::EndDeviceStep() {
   RunDevice();
 }
 
-// Kept in the queue's time: a clock that jumps brings deadlines nearer, not the timer of before.
-void SimEngine::SetDeadlineTimer() {
-  const std::optional<int64_t> next_us = core_->CheckDeadlines();
-  if (!next_us) return;
-  const int64_t now_us = node_.queue().now_us();
-  const int64_t at_us = now_us + std::max<int64_t>(0, *next_us - node_.clock().NowUs());
-  if (deadline_timer_us_ > now_us && deadline_timer_us_ <= at_us) return;
-  deadline_timer_us_ = at_us;
-  node_.Post(at_us - now_us, [this, at_us] {
-    if (deadline_timer_us_ != at_us) return;
-    deadline_timer_us_ = 0;
-    Wake();
-  });
-}
-
 void SimEngine::Shutdown(std::function<void()> done) {
-  for (const Event& event : std::exchange(inbox_, {})) event(*core_);
-  core_->PollTransfers();
-  stopping_ = true;
-  core_->Shutdown(absl::CancelledError("the worker is shutting down"));
-  if (environment_.mutant == Mutant::kExitWhilePeerReads) return done();
-  PollUntilIdle(done);
+  when_stopped_ = std::move(done);
+  inbox_.Close();
 }
 
-void SimEngine::PollUntilIdle(const std::function<void()>& done) {
-  core_->PollTransfers();
+void SimEngine::Stop() {
+  stopping_ = true;
+  loop_->Shutdown();
+  if (environment_.mutant == Mutant::kExitWhilePeerReads) return when_stopped_();
+  PollUntilIdle();
+}
+
+void SimEngine::PollUntilIdle() {
   cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  if (core_->has_work()) core_->Step();
+  const bool idle = loop_->PollUntilIdle();
   environment_.after_event();
-  if (core_->idle()) return done();
-  node_.Post(kShutdownPollUs, [this, done] { PollUntilIdle(done); });
+  if (idle) return when_stopped_();
+  node_.Post(EngineLoop::kShutdownPollUs, [this] { PollUntilIdle(); });
 }
 
 void SimEngine::Abandon() {
   stopping_ = true;
-  inbox_.clear();
+  inbox_.Close();
   core_->Shutdown(absl::CancelledError("killed"));
   cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
   while (core_->steps_in_flight() > 0) {

@@ -1,11 +1,10 @@
-// One incarnation of a simulated worker's engine: production's WorkerCore, Scheduler,
+// One incarnation of a simulated worker's engine: production's loop, inbox, WorkerCore, Scheduler,
 // KvCacheManager and transfer sessions over a simulated device, with the event queue in place of
 // the loop thread.
 //
-// Turns follow EngineImpl's loop: deadlines, inbox, transfers, steps. A step takes time. On an
-// inline device what came in meanwhile waits for the next turn; but cancellations are seen between
-// its ops, as early as they came. An asynchronous device computes a submitted step late in its
-// time, tells of its layers, and ends it; turns go on meanwhile.
+// A step takes time. On an inline device what came in meanwhile waits for the next turn; but
+// cancellations are seen between its ops, as early as they came. An asynchronous device computes a
+// submitted step late in its time, tells of its layers, and ends it; turns go on meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +16,8 @@
 
 #include "cache/kv_cache_manager.h"
 #include "engine/cancel_board.h"
+#include "engine/engine_inbox.h"
+#include "engine/engine_loop.h"
 #include "engine/kv_event_feed.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/protocol/fingerprint.h"
@@ -53,6 +54,8 @@ struct SimEngineOptions {
   int64_t step_us = 300;         // and as much again for every 16 tokens
   bool asynchronous = false;     // the device
   int32_t steps_in_flight = 1;   // 2: of an asynchronous one
+  // Without idle turns, the default, news that nobody wakes the loop for is never seen.
+  int64_t idle_turn_us = INT64_MAX;
 };
 
 class SimEngine {
@@ -70,22 +73,14 @@ class SimEngine {
   // REQUIRES: idle(), or Abandon was called.
   ~SimEngine() = default;
 
-  RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
-  RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink);
-  RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink);
-  void SendPrefix(SendPrefixRequest request, std::function<void(absl::StatusOr<int32_t>)> done);
+  // Everything but cancellations goes here.
+  EngineInbox& inbox() { return inbox_; }
   void Cancel(RequestHandle handle);
-  void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
-                      std::function<void(absl::Status)> done);
-
   // Grows or shrinks the pool between two steps, as Engine::Resize does.
   void Resize(int32_t blocks);
 
-  // Null: this worker cannot tell.
-  KvEventFeed* kv_events() { return cache_->publishes() ? &kv_events_ : nullptr; }
-  const KvEventFeed* kv_events() const { return cache_->publishes() ? &kv_events_ : nullptr; }
-  // `done` gets all that is cached, between two steps. REQUIRES: it can tell.
-  void SnapshotKvEvents(std::function<void(std::shared_ptr<const KvEventSnapshot>)> done);
+  EngineLoop& loop() { return *loop_; }
+  const EngineLoop& loop() const { return *loop_; }
 
   // Ends every request; `done` runs once no transfer touches a block any more.
   void Shutdown(std::function<void()> done);
@@ -94,20 +89,26 @@ class SimEngine {
   void Abandon();
 
   bool idle() const { return core_->idle() && inbox_.empty(); }
+  // What the loop last published, as Engine::Status.
+  struct Status {
+    int32_t queued = 0;
+    int32_t available_blocks = 0;
+    int32_t pool_blocks = 0;
+  };
+  const Status& status() const { return status_; }
   int32_t queued() const;
-  int32_t available_blocks() const { return cache_->available_blocks(); }
-  int32_t pool_blocks() const { return cache_->num_blocks(); }
+  // What a recount of the blocks found.
+  absl::Status recount_error() const { return recount_.error(); }
   const KvCacheManager& cache() const { return *cache_; }
   const Scheduler& scheduler() const { return *scheduler_; }
   const WorkerCore& core() const { return *core_; }
 
  private:
-  using Event = std::function<void(WorkerCore&)>;
-
-  void Post(Event event);
   void Wake();
   void Turn();
   void Step();
+  void Rest();
+  void PublishState();
   void RunDevice();
   void EndDeviceStep();
   void CheckAfterEvent();
@@ -116,9 +117,8 @@ class SimEngine {
   void PutCancelsOnBoard(int32_t op, int32_t ops);
   void GiveBackRetired();
   void Spoil(int32_t block);
-  void PublishKvEvents() { kv_events_.Publish(cache_->TakeKvEvents()); }
-  void SetDeadlineTimer();
-  void PollUntilIdle(const std::function<void()>& done);
+  void Stop();
+  void PollUntilIdle();
 
   const SimEngineOptions options_;
   const Environment environment_;
@@ -131,27 +131,32 @@ class SimEngine {
   SimRandom random_;
   std::unique_ptr<KvCacheManager> cache_;
   KvEventFeed kv_events_;
+  LoopPulse pulse_;
+  IdleRecount recount_;
+  EngineInbox inbox_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<MutantTransport> mutant_transport_;
   CancelBoard cancels_;
   std::unique_ptr<WorkerCore> core_;
-  std::vector<Event> inbox_;
+  std::unique_ptr<EngineLoop> loop_;
+  Status status_;
   struct CancelUnderWay {
     RequestHandle handle;
     int64_t at_us;
   };
   std::vector<CancelUnderWay> cancels_under_way_;  // not on the board yet
-  RequestHandle next_handle_ = 1;
-  int32_t retiring_ = 0;  // blocks, when memory was last given back
+  int32_t retiring_ = 0;                           // blocks, when memory was last given back
   bool turn_posted_ = false;
   bool stepping_ = false;
+  bool news_ = false;         // came while it was stepping
   bool device_runs_ = false;  // an asynchronous one
   std::vector<BlockId> freed_at_stop_;
   int64_t step_begin_us_ = 0;  // of the last one, by the node's clock
   int64_t step_us_ = 0;        // how long it takes
   bool stopping_ = false;
-  int64_t deadline_timer_us_ = 0;  // in the queue's time; 0: none set
+  std::function<void()> when_stopped_;
+  int64_t rest_timer_us_ = 0;  // in the queue's time; 0: none set
 };
 
 // What workers of one scenario share with each other.

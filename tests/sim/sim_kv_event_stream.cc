@@ -10,11 +10,11 @@ constexpr int64_t kWriteUs = 20;  // until a message has left
 }  // namespace
 
 SimKvEventStream::~SimKvEventStream() {
-  if (subscription_ != 0) engine_.kv_events()->Unsubscribe(subscription_);
+  if (subscription_ != 0) engine_.loop().kv_events()->Unsubscribe(subscription_);
 }
 
 void SimKvEventStream::Start(uint64_t sequence) {
-  KvEventFeed* const feed = engine_.kv_events();
+  KvEventFeed* const feed = engine_.loop().kv_events();
   subscription_ = feed->Subscribe([this] { Pump(); });
   cursor_ = std::make_unique<KvEventCursor>(feed, sequence);
   Send({.sequence = feed->last()});
@@ -40,12 +40,12 @@ void SimKvEventStream::Pump() {
   if (std::optional<KvEventCursor::Message> next = cursor_->Next()) return Send(*std::move(next));
   if (!cursor_->needs_snapshot()) return;
   awaits_snapshot_ = true;
-  engine_.SnapshotKvEvents(
-      [weak = weak_from_this()](std::shared_ptr<const KvEventSnapshot> snapshot) {
+  engine_.loop().SnapshotKvEvents(
+      [weak = weak_from_this()](absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot) {
         const std::shared_ptr<SimKvEventStream> self = weak.lock();
-        if (self == nullptr) return;
+        if (self == nullptr || !snapshot.ok()) return;
         self->awaits_snapshot_ = false;
-        self->cursor_->Take(std::move(snapshot));
+        self->cursor_->Take(*std::move(snapshot));
         self->Pump();
       });
 }

@@ -8,11 +8,6 @@
 namespace baton {
 namespace {
 
-// As in worker_rpc/heartbeat_client.
-constexpr int64_t kHeartbeatIntervalUs = 1'000'000;
-constexpr int64_t kHeartbeatRetryUs = 200'000;
-constexpr int64_t kHeartbeatTimeoutUs = 1'000'000;
-constexpr int64_t kGoodbyeTimeoutUs = 500'000;
 constexpr int64_t kDrainPollUs = 5'000;
 
 }  // namespace
@@ -133,6 +128,7 @@ void SimWorker::Start() {
   if (node().up()) return;
   node().Start();
   draining_ = false;
+  registration_ = Registration();
   epoch_ = Epoch(epochs_.Bits() | 1);
   alive_ = std::make_shared<bool>(true);
   gate_ = std::make_unique<CallGate>(options_.max_active_requests);
@@ -176,8 +172,8 @@ void SimWorker::LeaveBehind() {
 void SimWorker::Terminate() {
   if (!node().up() || draining_) return;
   node().Note(0, "SIGTERM");
-  draining_ = true;
-  SayGoodbye();
+  Drain(*this, RpcServerOptions().drain_ms,
+        [this] { engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); }); });
 }
 
 void SimWorker::Resize(int32_t blocks) {
@@ -186,32 +182,26 @@ void SimWorker::Resize(int32_t blocks) {
   engine_->Resize(blocks);
 }
 
-void SimWorker::SayGoodbye() {
-  SimCall::Start(
-      *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,
-      node().queue().now_us() + kGoodbyeTimeoutUs,
-      [registry = environment_.registry, id = options_.id,
-       epoch = epoch_](const std::shared_ptr<SimCall>& call) {
-        registry->leave(id, epoch);
-        call->Finish(absl::OkStatus());
-      },
-      [this](const absl::Status&) {
-        gate_->Close();
-        AwaitCalls(node().queue().now_us() + RpcServerOptions().drain_ms * 1000);
-      });
+void SimWorker::LeaveRouters(std::function<void()> done) {
+  when_left_ = std::move(done);
+  registration_.Leave();
+  if (pauses_) Beat();
 }
 
-void SimWorker::AwaitCalls(int64_t until_us) {
+void SimWorker::AwaitCalls(int64_t most_ms, std::function<void()> done) {
+  AwaitCallsUntil(node().queue().now_us() + most_ms * 1000, std::move(done));
+}
+
+void SimWorker::AwaitCallsUntil(int64_t until_us, std::function<void()> done) {
   const bool waits = environment_.mutant != Mutant::kExitWhilePeerReads;
-  if (waits && gate_->active() > 0 && node().queue().now_us() < until_us) {
-    node().Post(kDrainPollUs, [this, until_us] { AwaitCalls(until_us); });
-    return;
-  }
-  // What is left is cut off, as by the server's shutdown.
+  if (!waits || gate_->active() == 0 || node().queue().now_us() >= until_us) return done();
+  node().Post(kDrainPollUs, [this, until_us, done] { AwaitCallsUntil(until_us, done); });
+}
+
+void SimWorker::CutOffCalls() {
   environment_.network->ResetLinks(
       node().id(), environment_.router_node,
       [here = node().id()](const SimLink& link) { return link.IsServedBy(here); });
-  engine_->Shutdown([this] { node().Post(0, [this] { Exit(); }); });
 }
 
 void SimWorker::Exit() {
@@ -239,27 +229,40 @@ WorkerReport SimWorker::Report() const {
   report.pool_layout = fingerprint.layout;
   report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
   report.draining = draining_;
-  report.queued = engine_->queued();
+  report.queued = engine_->status().queued;
   report.block_size = options_.engine.block_size;
-  report.available_blocks = engine_->available_blocks();
-  report.pool_tokens = int64_t{engine_->pool_blocks()} * options_.engine.block_size;
+  report.available_blocks = engine_->status().available_blocks;
+  report.pool_tokens = int64_t{engine_->status().pool_blocks} * options_.engine.block_size;
   report.context_length = options_.engine.context_length;
   return report;
 }
 
 void SimWorker::Beat() {
-  if (draining_) return;
+  pauses_ = false;
+  const Registration::Heartbeat heartbeat = registration_.Next();
+  const auto accepted = std::make_shared<absl::Status>();
   SimCall::Start(
       *environment_.network, node().id(), environment_.router_node, MessageKind::kHeartbeat,
-      node().queue().now_us() + kHeartbeatTimeoutUs,
-      [registry = environment_.registry, report = Report()](const std::shared_ptr<SimCall>& call) {
-        // A refusal is an answer; only a failed call is tried again sooner.
-        registry->heartbeat(report).IgnoreError();
+      node().queue().now_us() + heartbeat.timeout_ms * 1000,
+      [registry = environment_.registry, report = Report(), leaving = heartbeat.leaving,
+       accepted](const std::shared_ptr<SimCall>& call) {
+        if (leaving) {
+          registry->leave(report.id, report.epoch);
+        } else {
+          *accepted = registry->heartbeat(report);
+        }
         call->Finish(absl::OkStatus());
       },
-      [this](const absl::Status& status) {
-        node().Post(status.ok() ? kHeartbeatIntervalUs : kHeartbeatRetryUs, [this] { Beat(); });
-      });
+      [this, accepted](const absl::Status& status) { OnBeatAnswered(status, *accepted); });
+}
+
+void SimWorker::OnBeatAnswered(const absl::Status& call, const absl::Status& accepted) {
+  const Registration::Outcome outcome = registration_.OnAnswer(call, accepted);
+  if (!outcome.pause_ms.has_value()) return when_left_();
+  pauses_ = true;
+  node().Post(*outcome.pause_ms * 1000, [this, beat = ++beats_] {
+    if (pauses_ && beat == beats_) Beat();
+  });
 }
 
 // ---- services -----------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
   request.timeout_ms = call->MillisecondsLeft();
   node().Note(number, "decodes %d tokens, remote prefill %d",
               static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
-  const RequestHandle handle = engine_->Generate(
+  const RequestHandle handle = engine_->inbox().Generate(
       std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(pass),
                                                        alive_, std::move(on_event)));
   call->OnCalledOff([this, number, handle] {
@@ -285,7 +288,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
   absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
   if (!pass.ok()) return call->Finish(pass.status());
   node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
-  const RequestHandle handle = engine_->Prefill(
+  const RequestHandle handle = engine_->inbox().Prefill(
       std::move(request),
       std::make_shared<AnsweringSink>(node(), number, call, *std::move(pass), alive_));
   call->OnCalledOff([this, number, handle] {
@@ -296,7 +299,7 @@ void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
 
 void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t transfer_id,
                                Epoch epoch) {
-  engine_->PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
+  engine_->inbox().PrefillLocally(transfer_id, epoch, [this, call](const absl::Status& status) {
     node().Note(0, "asked to prefill locally", 0, 0, status.ToString());
     call->Finish(status);
   });
@@ -304,7 +307,7 @@ void SimWorker::PrefillLocally(const std::shared_ptr<SimCall>& call, uint64_t tr
 
 void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            PullRequest request, std::function<void(TransferTicket)> on_ticket) {
-  const RequestHandle handle = engine_->PullPrefix(
+  const RequestHandle handle = engine_->inbox().PullPrefix(
       std::move(request),
       std::make_shared<PullingSink>(node(), number, call, alive_, std::move(on_ticket)));
   call->OnCalledOff([this, number, handle] {
@@ -315,18 +318,18 @@ void SimWorker::PullPrefix(const std::shared_ptr<SimCall>& call, uint64_t number
 
 void SimWorker::SendPrefix(const std::shared_ptr<SimCall>& call, uint64_t number,
                            SendPrefixRequest request) {
-  engine_->SendPrefix(std::move(request),
-                      [this, number, call](const absl::StatusOr<int32_t>& tokens) {
-                        node().Note(number, "sends a prefix of %d tokens", tokens.value_or(0), 0,
-                                    tokens.status().ToString());
-                        call->Finish(tokens.status());
-                      });
+  engine_->inbox().SendPrefix(std::move(request),
+                              [this, number, call](const absl::StatusOr<int32_t>& tokens) {
+                                node().Note(number, "sends a prefix of %d tokens",
+                                            tokens.value_or(0), 0, tokens.status().ToString());
+                                call->Finish(tokens.status());
+                              });
 }
 
 void SimWorker::StreamKvEvents(const std::shared_ptr<SimCall>& call,
                                const KvEventPosition& position,
                                SimKvEventStream::OnMessage on_message) {
-  if (engine_->kv_events() == nullptr) {
+  if (engine_->loop().kv_events() == nullptr) {
     return call->Finish(absl::FailedPreconditionError("this worker cannot tell"));
   }
   const auto stream = std::make_shared<SimKvEventStream>(

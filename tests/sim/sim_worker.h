@@ -1,5 +1,5 @@
 // A simulated worker: incarnations of an engine behind the services of decode_service.cc and
-// prefill_service.cc, heartbeats, and the drain of worker_program.cc, without gRPC.
+// prefill_service.cc, without gRPC. Registration and drain are production's (worker_rpc).
 //
 // Its id and addresses stay the same over restarts; its epoch does not.
 #pragma once
@@ -18,6 +18,8 @@
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/sim_kv_event_stream.h"
+#include "worker_rpc/registration.h"
+#include "worker_rpc/worker_drain.h"
 
 namespace baton {
 
@@ -30,7 +32,7 @@ struct SimRegistry {
   std::function<void(const std::string& id, Epoch epoch)> leave;
 };
 
-class SimWorker {
+class SimWorker final : private DrainingWorker {
  public:
   struct Options {
     std::string id;
@@ -51,7 +53,7 @@ class SimWorker {
   };
 
   SimWorker(Options options, Environment environment);
-  ~SimWorker();
+  ~SimWorker() override;
 
   void Start();
   // kill −9.
@@ -89,8 +91,13 @@ class SimWorker {
 
   void Beat();
   WorkerReport Report() const;
-  void SayGoodbye();
-  void AwaitCalls(int64_t until_us);
+  void OnBeatAnswered(const absl::Status& call, const absl::Status& accepted);
+  void ReportDraining() override { draining_ = true; }
+  void LeaveRouters(std::function<void()> done) override;
+  void RefuseCalls() override { gate_->Close(); }
+  void AwaitCalls(int64_t most_ms, std::function<void()> done) override;
+  void AwaitCallsUntil(int64_t until_us, std::function<void()> done);
+  void CutOffCalls() override;
   void Exit();
   void EndProcess();
 
@@ -102,6 +109,10 @@ class SimWorker {
   std::unique_ptr<SimEngine> engine_;
   std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
   std::shared_ptr<bool> alive_;  // of this incarnation, for its sinks
+  Registration registration_;
+  bool pauses_ = false;  // until the next heartbeat
+  int64_t beats_ = 0;
+  std::function<void()> when_left_;
   bool draining_ = false;
 };
 

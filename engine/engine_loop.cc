@@ -1,0 +1,69 @@
+#include "engine/engine_loop.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace baton {
+
+int64_t EngineLoop::Rest() {
+  const std::optional<int64_t> deadline_us = parts_.core->CheckDeadlines();
+  if (has_step()) return 0;
+  if (parts_.core->steps_in_flight() == 0) parts_.pulse->Rest();
+  if (!deadline_us.has_value()) return idle_turn_us_;
+  return std::clamp<int64_t>(*deadline_us - parts_.clock->NowUs(), 0, idle_turn_us_);
+}
+
+void EngineLoop::Beat() {
+  if (parts_.core->steps_in_flight() == 0) parts_.pulse->Beat();
+}
+
+bool EngineLoop::Turn() {
+  Beat();
+  const bool open = parts_.inbox->Take(events_);
+  if (!events_.empty() || has_step()) parts_.recount->Worked();
+  if (open && events_.empty() && parts_.core->idle()) parts_.recount->OnIdle();
+  for (const EngineInbox::Event& event : std::exchange(events_, {})) {
+    event(*parts_.core);
+    Beat();
+  }
+  parts_.core->PollTransfers();
+  parts_.core->PollSteps();
+  Publish();
+  Beat();
+  return open;
+}
+
+void EngineLoop::Step() {
+  parts_.core->Step();
+  Publish();
+}
+
+void EngineLoop::Publish() {
+  PublishKvEvents();
+  parts_.publish();
+}
+
+void EngineLoop::Shutdown() {
+  parts_.core->Shutdown(absl::CancelledError("the worker is shutting down"));
+}
+
+bool EngineLoop::PollUntilIdle() {
+  if (parts_.core->idle()) return true;
+  parts_.core->PollTransfers();
+  if (has_step()) parts_.core->Step();  // collects what still runs
+  return parts_.core->idle();
+}
+
+void EngineLoop::SnapshotKvEvents(const SnapshotDone& done) {
+  if (kv_events() == nullptr) {
+    return done(absl::FailedPreconditionError("this worker tells of no prefix cache"));
+  }
+  const absl::Status posted = parts_.inbox->Post([this, done](WorkerCore&) {
+    PublishKvEvents();
+    done(parts_.kv_events->Snapshot([this] { return parts_.cache->SnapshotKvEvents(); }));
+  });
+  if (!posted.ok()) done(posted);
+}
+
+}  // namespace baton

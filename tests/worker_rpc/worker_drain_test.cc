@@ -1,0 +1,47 @@
+#include "worker_rpc/worker_drain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+
+class LoggingWorker final : public DrainingWorker {
+ public:
+  void ReportDraining() override { log.emplace_back("report"); }
+  void LeaveRouters(std::function<void()> done) override {
+    log.emplace_back("leave");
+    next = std::move(done);
+  }
+  void RefuseCalls() override { log.emplace_back("refuse"); }
+  void AwaitCalls(int64_t most_ms, std::function<void()> done) override {
+    log.push_back("await " + std::to_string(most_ms));
+    next = std::move(done);
+  }
+  void CutOffCalls() override { log.emplace_back("cut off"); }
+
+  std::vector<std::string> log;
+  std::function<void()> next;
+};
+
+TEST(WorkerDrain, EachStepBeginsWhenTheOneBeforeHasEnded) {
+  LoggingWorker worker;
+  Drain(worker, 30'000, [&] { worker.log.emplace_back("drained"); });
+  EXPECT_THAT(worker.log, ElementsAre("report", "leave"));
+  worker.log.clear();
+  std::exchange(worker.next, nullptr)();
+  EXPECT_THAT(worker.log, ElementsAre("refuse", "await 30000"));
+  worker.log.clear();
+  std::exchange(worker.next, nullptr)();
+  EXPECT_THAT(worker.log, ElementsAre("cut off", "drained"));
+  EXPECT_EQ(worker.next, nullptr);
+}
+
+}  // namespace
+}  // namespace baton
