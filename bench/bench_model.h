@@ -21,7 +21,7 @@ class BenchModel {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
     const ModelSpec& spec = model.info.spec;
     blocks_ = (context + options_.block_size - 1) / options_.block_size;
-    auto layout = KvLayout::Create(spec.KvGroup(options_.kv_type), options_.layout,
+    auto layout = KvLayout::Create(spec.KvOfType(options_.kv_type).groups.front(), options_.layout,
                                    options_.block_size, int64_t{sequences} * blocks_ + 1);
     CHECK(layout.ok()) << layout.status();
     auto pool = model.device->Allocate(layout->pool_bytes(), "KV pool");

@@ -38,9 +38,10 @@ struct BenchCost : ModelCost {
 BenchCost CostOf(const LoadedModel& model, KvType kv_type) {
   BenchCost cost{model.weights->cost()};
   cost.weight_bytes = static_cast<double>(model.weights->bytes());
-  cost.kv_bytes = static_cast<double>(
-      KvLayout::Create(model.info.spec.KvGroup(kv_type), KvLayoutKind::kBlockMajor, 1, 1)
-          ->bytes_per_block());
+  cost.kv_bytes =
+      static_cast<double>(KvLayout::Create(model.info.spec.KvOfType(kv_type).groups.front(),
+                                           KvLayoutKind::kBlockMajor, 1, 1)
+                              ->bytes_per_block());
   return cost;
 }
 

@@ -84,7 +84,7 @@ void MeasureSteps(const LoadedModel& model, const EngineOptions& options, nlohma
 void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
                     nlohmann::json& figures) {
   constexpr int64_t kTokens = 512;
-  KvGroupSpec group = model.info.spec.KvGroup(options.kv_type);
+  KvGroupSpec group = model.info.spec.KvOfType(options.kv_type).groups.front();
   group.layers = 1;
   const int64_t row = int64_t{group.kv_heads} * group.head_dim;
   auto memory =
@@ -133,7 +133,7 @@ void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options,
   BenchModel cache(model, options, kSequences, kContext);
   const int32_t blocks = kSequences * cache.blocks_per_sequence();
   const int32_t tokens = std::max(1, options.block_size - 1);
-  const KvGroupSpec group = model.info.spec.KvGroup(options.kv_type);
+  const KvGroupSpec group = model.info.spec.KvOfType(options.kv_type).groups.front();
   const int64_t bytes =
       KvLayout::Create(group, options.layout, options.block_size, 1)->pool_bytes() /
       options.block_size * tokens;

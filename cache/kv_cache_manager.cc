@@ -181,23 +181,6 @@ void KvCacheManager::InsertFullBlocks(SequenceId id) {
   Trace(AllocationEvent::Kind::kInsert, id, kv.committed, count - present);
 }
 
-void KvCacheManager::Truncate(SequenceId id, int32_t tokens) {
-  SequenceKv& kv = Get(id);
-  CHECK_GE(tokens, shared_tokens(id)) << "truncation into the read-only prefix of " << id;
-  kv.committed = std::min(kv.committed, tokens);
-  if (caches()) kv.private_units.resize(kv.committed - shared_tokens(id));
-  const size_t kept = BlocksFor(tokens);
-  for (const auto& window : windows_) {
-    const auto blocks = static_cast<int32_t>(std::min(kept, kv.table.size()));
-    window->Truncate(id, kv.committed, blocks);
-  }
-  if (!options_.paged || kept >= kv.table.size()) return;
-  const auto dropped = std::span(kv.table).subspan(kept);
-  allocator_.ReleaseHolds(dropped, BlockHolder::kSequence);
-  Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(dropped.size()));
-  kv.table.resize(kept);
-}
-
 void KvCacheManager::Release(SequenceId id, bool keep) {
   if (keep) InsertCommitted(id);
   End(id, /*forget=*/options_.kind == CacheKind::kChunkOnly);

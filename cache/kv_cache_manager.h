@@ -213,11 +213,6 @@ class KvCacheManager {
     for (const auto& window : windows_) FreeBehind(*window, id);
   }
 
-  // Drops tokens behind `tokens` (speculation); frees whole blocks behind (a contiguous run stays).
-  // REQUIRES: tokens >= least_tokens(id): blocks in the tree are read-only, and what slid out of a
-  // window is gone.
-  void Truncate(SequenceId id, int32_t tokens);
-
   // The one exit. With `keep`, committed full blocks stay cached; without, only those that were
   // inserted before do. Blocks that a transfer or a step holds stay until that ends.
   void Release(SequenceId id, bool keep);
@@ -234,7 +229,6 @@ class KvCacheManager {
   int32_t capacity(SequenceId id) const;       // slots reserved
   int32_t matched(SequenceId id) const;        // tokens found at Begin
   int32_t shared_tokens(SequenceId id) const;  // tokens in blocks of the prefix tree
-  int32_t least_tokens(SequenceId id) const;   // that Truncate may go back to
 
   // A transfer's own hold on blocks of a group: outlives the sequence. REQUIRES: no kNoBlock.
   void HoldForTransfer(std::span<const BlockId> blocks, int32_t group = 0);
@@ -300,9 +294,7 @@ class KvCacheManager {
 
   KvCacheStats Stats() const;
   // Nodes on the prefix tree's longest path. O(nodes).
-  int32_t CacheDepth() const { return tree_.Depth(); }
-  // The prefix tree as text, at most max_nodes lines (RadixTree::Dump).
-  std::string DumpCache(int64_t max_nodes) const { return tree_.Dump(max_nodes); }
+  int32_t CacheDepth() const { return tree_.nodes().Depth(); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
   const std::vector<AllocationEvent>& trace() const { return trace_.events(); }
   // Recounts allocator, tree and tables against each other: Internal, with the numbers, names what

@@ -84,14 +84,6 @@ int32_t KvCacheManager::WholeBoundary(SequenceId id, int32_t tokens) const {
   return tokens;
 }
 
-int32_t KvCacheManager::least_tokens(SequenceId id) const {
-  int32_t least = shared_tokens(id);
-  for (const auto& window : windows_) {
-    least = std::max(least, window->LeastTokens(id, Get(id).committed));
-  }
-  return least;
-}
-
 absl::Status KvCacheManager::CheckRoomToImport(int32_t matched, int32_t tokens,
                                                int32_t spare_blocks) const {
   for (int32_t group = 1; group < groups(); ++group) {

@@ -9,9 +9,8 @@
 // A lock protects a prefix from eviction. It is taken by a match, which splits the edge it ends in
 // (so that a lock always covers whole nodes), moves when its holder inserts behind it, and counts
 // along the path to the root: a node whose count is zero is evictable, and so is all below it.
-// A split leaves the lower part its identity and gives the upper part a copy of the lock count, the
-// times, the number of uses and the priority, so locks stay valid and no policy sees a new node. A
-// transfer or a step locks in the same way what it reads (PinBlock).
+// Splits leave locks valid, and no policy sees a new node. A transfer or a step locks in the same
+// way what it reads (PinBlock).
 //
 // Eviction takes blocks from the end of the leaf that the policy names (eviction_policy.h); a
 // parent that becomes a leaf follows in its turn. "Used" means: the last lock that covered it was
@@ -24,19 +23,19 @@
 // match ends where every window before its end is whole, though the walk goes further; and a block
 // that the tree frees takes its window blocks along. All else is as without windows.
 //
-// On request the tree tells of the runs of 16 units that it holds (PublishTo, published_runs.h). No
-// match finds what Clear cut off, so the tree tells of that no more.
+// On request the tree tells of the runs of 16 units that it holds (PublishTo). No match finds what
+// Clear cut off, so the tree tells of that no more.
 //
-// Invariants:
-//  1. Two children of one node never begin with equal blocks; lookup compares units, the hash only
-//     finds the place.
-//  2. locks(node) = locks held at it + sum of locks(children). A node without locks has no block
-//     with a sequence or transfer hold, hence evicting a block frees it.
-//  3. evictable + protected = blocks in the tree, kept incrementally.
-//  4. A node is in the eviction queue exactly when it is no root, has no child and no lock.
-//  5. A root without child and lock is removed: namespaces cost nothing once they are gone.
-//  6. Below a root that Clear cut off every node is locked.
-//  7. What was published is the set of full runs on the paths that a match can walk.
+// The machines inside: radix_nodes.h (where nodes and blocks are), radix_locks.h, evictable_nodes.h
+// (what may go next) and radix_events.h. The tree itself matches, inserts and frees.
+//
+// Invariants, beside theirs:
+//  1. A block in the tree has one kRadixNode hold.
+//  2. A node without locks has no block with a sequence or transfer hold, hence evicting a block
+//     frees it.
+//  3. A root without child and lock is removed: namespaces cost nothing once they are gone.
+//  4. Below a root that Clear cut off every node is locked.
+//  5. What was published is the set of full runs on the paths that a match can walk.
 //
 // Cost: match and insert O(units compared), a split O(block ids of the edge), lock and unlock
 // O(nodes on the path), eviction O(log nodes) per node and O(1) per block. Nothing recurses, so
@@ -46,25 +45,21 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cache/block_allocator.h"
-#include "cache/block_units.h"
 #include "cache/cache_key.h"
+#include "cache/evictable_nodes.h"
 #include "cache/eviction_policy.h"
-#include "cache/eviction_queue.h"
 #include "cache/index/kv_event_batcher.h"
-#include "cache/published_runs.h"
-#include "cache/radix_children.h"
-#include "cache/window_cache.h"
+#include "cache/radix_events.h"
+#include "cache/radix_locks.h"
+#include "cache/radix_nodes.h"
+#include "cache/window_caches.h"
 #include "common/strong_int.h"
 
 namespace baton {
@@ -86,11 +81,11 @@ class RadixLock {
 
  private:
   friend class RadixTree;
-  RadixLock(RadixTree* tree, int32_t node, int32_t priority)
+  RadixLock(RadixTree* tree, RadixNodeIndex node, int32_t priority)
       : tree_(tree), node_(node), priority_(priority) {}
 
   RadixTree* tree_ = nullptr;
-  int32_t node_ = -1;
+  RadixNodeIndex node_ = kNoNode;
   int32_t priority_ = 0;
 };
 
@@ -167,7 +162,7 @@ class RadixTree {
   int32_t EvictFrom(BlockId first);
   // Whether blocks with an id of at least the last EvictFrom's `first` were unlocked since: else
   // another call with it finds none of them. False before the first call.
-  bool HasUnlockedBehind() const { return has_unlocked_behind_; }
+  bool HasUnlockedBehind() const { return evictable_.has_unlocked_behind(); }
   // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
   // are freed with their last lock. Returns how many were freed at once.
   int32_t Clear();
@@ -187,140 +182,50 @@ class RadixTree {
   // REQUIRES: PublishTo was called.
   void PublishAll(KvEventBatcher& events) const;
 
-  int32_t evictable_blocks() const { return evictable_blocks_; }
-  int32_t protected_blocks() const { return protected_blocks_; }
-  bool ContainsBlock(BlockId block) const { return node_of_block_[block.value()] >= 0; }
-  EvictionPolicy policy() const { return policy_; }
+  int32_t evictable_blocks() const { return evictable_.evictable_blocks(); }
+  int32_t protected_blocks() const { return evictable_.protected_blocks(); }
+  bool ContainsBlock(BlockId block) const { return nodes_.node_of(block) != kNoNode; }
+  const RadixNodes& nodes() const { return nodes_; }
   RadixStats Stats() const;
-  // Nodes on the longest path. O(nodes).
-  int32_t Depth() const;
-  // The tree as text, a line for each node: depth by indentation, blocks, first units, lock count,
-  // uses, priority. Children by their first units; at most max_nodes lines, then a count of the
-  // rest.
-  std::string Dump(int64_t max_nodes) const;
   // Recounts every invariant. Internal names what breaks. O(nodes + blocks).
   absl::Status CheckInvariants() const;
 
  private:
   friend class RadixLock;
-  using NodeIndex = int32_t;
-  static constexpr NodeIndex kNone = -1;
+  using Position = RadixNodes::Position;
 
-  struct NodeState {
-    NodeIndex parent = kNone;
-    int32_t child_count = 0;
-    int32_t locks = 0;          // held here or below
-    int32_t own_locks = 0;      // held here
-    int32_t pinned_blocks = 0;  // pins taken here; while there are any, they are one own lock
-    int32_t begin = 0;          // blocks before it on its path
-    uint32_t generation = 0;    // of the tree when its root was made; another once it is cleared
-    uint32_t tag = 0;           // of parent and first block, in children_
-    bool live = false;
-    bool is_root = false;
-    bool is_cut_off = false;  // a root that Clear left to its locks
-    bool is_queued = false;   // for eviction
-    NodeUse use;
-    CacheNamespace cache_namespace;  // of a root
-  };
-  // Two cache lines, side by side: an eviction in a large tree waits for memory.
-  struct alignas(64) Node : NodeState {
-    absl::InlinedVector<BlockId, 4> blocks;
-    int32_t size() const { return static_cast<int32_t>(blocks.size()); }
-  };
-  // Where a walk ended: `blocks` of the path, the last `in_node` of them in `node`.
-  struct Position {
-    NodeIndex node = kNone;
-    int32_t in_node = 0;
-    int32_t blocks = 0;
-  };
-
-  NodeIndex NewNode();
-  NodeIndex RootOf(CacheNamespace cache_namespace);
-  void RemoveNode(NodeIndex node);
-  std::vector<CacheUnit> FirstUnits(const Node& node) const;  // of its first block
-  uint32_t TagOf(NodeIndex parent, std::span<const CacheUnit> first) const;
-  NodeIndex FindChild(NodeIndex parent, std::span<const CacheUnit> first) const;
-  NodeIndex AddChild(NodeIndex parent, std::span<const CacheUnit> units,
-                     std::span<const BlockId> blocks);
-  void Append(NodeIndex node, std::span<const CacheUnit> units, std::span<const BlockId> blocks);
-  NodeIndex Split(NodeIndex node, int32_t blocks);
-  int32_t EqualBlocks(const Node& node, std::span<const CacheUnit> units) const;
-  template <typename Visit>
-  Position Walk(NodeIndex start, std::span<const CacheUnit> units, int32_t max_blocks,
-                Visit visit) const;
-  // Where all whole blocks of `units` end, or node kNone when they are not all cached.
+  // Where all whole blocks of `units` end, or node kNoNode when they are not all cached.
   Position Find(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
   // Where every window before it is whole: at `end`, whose path has `blocks`, or nearer the root.
   Position WholeBefore(Position end, std::span<const BlockId> blocks) const;
-  RadixPeek PeekWhole(NodeIndex root, std::span<const CacheUnit> units, int32_t max_blocks) const;
-  void DropWindows(std::span<const BlockId> blocks);
+  RadixPeek PeekWhole(RadixNodeIndex root, std::span<const CacheUnit> units,
+                      int32_t max_blocks) const;
   // The node that ends exactly at the position.
-  NodeIndex NodeEndingAt(const Position& position);
+  RadixNodeIndex NodeEndingAt(const Position& position);
+  void Append(RadixNodeIndex node, std::span<const CacheUnit> units,
+              std::span<const BlockId> blocks);
+  void Unlock(RadixNodeIndex node);
 
-  // What a lock counts for: a pin is no use of a prefix by a sequence.
-  struct NewUse {
-    uint64_t uses;
-    int32_t priority;
-  };
-  static constexpr NewUse kNoUse{.uses = 0, .priority = INT32_MIN};
-  void LockBetween(NodeIndex node, NodeIndex end, NewUse use);
-  void LockPath(NodeIndex node, NewUse use);
-  void MoveLockDown(RadixLock& lock, NodeIndex node);
-  void UnlockPath(NodeIndex node);
-  void NoteUnlockedBehind(const Node& node);
-  bool IsEvictable(const Node& node) const {
-    return !node.is_root && node.child_count == 0 && node.locks == 0;
+  // radix_tree_eviction.cc
+  bool IsPublished(const RadixNode& node) const {
+    return events_.has_value() && nodes_.IsReachable(node);
   }
-  EvictionKey KeyOfNode(const Node& node) const { return KeyOf(policy_, node.use); }
-  void QueueIfEvictable(NodeIndex node);
-  void Unqueue(NodeIndex node);
   void PrefetchVictims() const;
-  int32_t DropTail(NodeIndex leaf, int32_t kept);
-  int32_t DropUpwards(NodeIndex leaf);
-  void CutOff(NodeIndex root);
-  void RemoveRootIfUnused(NodeIndex node);
-  std::vector<std::vector<NodeIndex>> ChildrenOfAll() const;
-  void PinAt(NodeIndex node, BlockId block);
-
-  // radix_tree_events.cc
-  bool IsPublished(const Node& node) const {
-    return published_ != nullptr && node.generation == generation_;
+  int32_t DropTail(RadixNodeIndex leaf, int32_t kept);
+  int32_t DropUpwards(RadixNodeIndex leaf);
+  void RemoveNode(RadixNodeIndex node);
+  void RemoveRootIfUnused(RadixNodeIndex root) {
+    if (nodes_[root].child_count == 0 && nodes_[root].locks == 0) RemoveNode(root);
   }
-  bool EndsRun(const Node& node, int32_t at) const { return published_->EndsRun(node.begin + at); }
-  BlockId BlockBefore(NodeIndex node, int32_t at, int32_t distance) const;
-  BlockId RunBefore(NodeIndex node, int32_t at) const;
-  CacheNamespace NamespaceOf(NodeIndex node) const;
-  void PublishStored(NodeIndex node, int32_t first);
-  void PublishRemoved(const Node& node, int32_t at);
-
-  std::string DumpNode(const Node& node, int32_t depth) const;
-  absl::Status CheckNode(NodeIndex node, int32_t child_count, int32_t child_locks) const;
-  absl::Status CheckRoot(NodeIndex root) const;
+  absl::Status CheckNode(const RadixNode& node) const;
 
   const int32_t block_size_;
   BlockAllocator* const allocator_;
-  const EvictionPolicy policy_;
-  const uint64_t hash_seed_;
-  const uint32_t hash_mask_;
-  // Of a block in the tree they are what it was inserted with. By block id, so that no node owns
-  // memory of its own size and a split copies no units.
-  BlockUnits units_;
-  std::vector<Node> nodes_;
-  std::vector<NodeIndex> unused_nodes_;
-  absl::flat_hash_map<CacheNamespace, NodeIndex> roots_;
-  int64_t cut_off_roots_ = 0;
-  RadixChildren children_;                             // of all nodes
-  std::vector<NodeIndex> node_of_block_;               // by block id, kNone: not in the tree
-  absl::flat_hash_map<BlockId, NodeIndex> pinned_at_;  // the node that the pin locked
-  EvictionQueue eviction_queue_;
-  std::optional<BlockId> evicted_from_;  // the last EvictFrom's `first`
-  bool has_unlocked_behind_ = false;
-  uint32_t generation_ = 0;  // Clear calls
-  std::unique_ptr<PublishedRuns> published_;
-  std::vector<WindowCache*> windows_;
-  uint64_t tick_ = 0;
-  int32_t evictable_blocks_ = 0;
-  int32_t protected_blocks_ = 0;
+  RadixNodes nodes_;
+  EvictableNodes evictable_;
+  RadixLocks locks_;
+  std::optional<RadixEvents> events_;
+  WindowCaches windows_;
   RadixStats totals_;  // the ever-growing ones
 };
 

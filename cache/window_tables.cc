@@ -202,19 +202,6 @@ void WindowTables::Insert(SequenceId id, int32_t first, std::span<const BlockId>
   }
 }
 
-void WindowTables::Truncate(SequenceId id, int32_t committed, int32_t blocks) {
-  SequenceTable& table = Get(id);
-  if (table.is_run) return;
-  for (int32_t i = cache_.DeadBlocks(committed); i < BlocksFor(committed); ++i) {
-    CHECK_NE(table.blocks[i], kNoBlock)
-        << "sequence " << id << " cannot go back to " << committed << " tokens: its window slid on";
-  }
-  while (table.end > blocks) ReleaseEntry(table, --table.end);
-  table.begin = std::min(table.begin, table.end);
-  table.blocks.resize(blocks);
-  SetCharge(table, ChargeOf(blocks, committed, table.held));
-}
-
 absl::Status WindowTables::CheckRoomToFork(SequenceId parent, int32_t committed) const {
   const SequenceTable& from = Get(parent);
   const int32_t charge = BlocksFor(committed) - cache_.DeadBlocks(committed);
@@ -260,13 +247,6 @@ int32_t WindowTables::LongestWhole(SequenceId id, int32_t committed, int32_t tok
     tokens = std::max(committed, at * block_size_);
   }
   return committed;
-}
-
-int32_t WindowTables::LeastTokens(SequenceId id, int32_t committed) const {
-  const SequenceTable& table = Get(id);
-  int32_t first = BlocksFor(committed);
-  while (first > 0 && table.blocks[first - 1] != kNoBlock) --first;
-  return first == 0 ? 0 : first * block_size_ + cache_.window() - 1;
 }
 
 // ---- recounting ---------------------------------------------------------------------------------

@@ -89,8 +89,6 @@ class WindowTables {
   // same tokens. Blocks that are cached there already are swapped for those, and the sequence's own
   // freed.
   void Insert(SequenceId id, int32_t first, std::span<const BlockId> full);
-  // The table ends at `blocks`. REQUIRES: what the token at `committed` sees is still held (CHECK).
-  void Truncate(SequenceId id, int32_t committed, int32_t blocks);
   // ResourceExhausted, with both numbers, if a fork at `committed` tokens has no room.
   absl::Status CheckRoomToFork(SequenceId parent, int32_t committed) const;
   // REQUIRES: CheckRoomToFork; child is new.
@@ -102,9 +100,6 @@ class WindowTables {
   // The longest boundary in [committed, tokens] whose window the table can hold: how much of an
   // import may be committed.
   int32_t LongestWhole(SequenceId id, int32_t committed, int32_t tokens) const;
-
-  // The least that Truncate can go back to.
-  int32_t LeastTokens(SequenceId id, int32_t committed) const;
   int32_t held(SequenceId id) const { return Get(id).held; }
 
   // What a new sequence could still be charged; below zero while the charges exceed the pool.

@@ -43,7 +43,7 @@ int Run(RunOptions& options) {
   if (!runner.ok()) return ReportError(runner.status());
   if (options.verbose) {
     options.engine = (*runner)->engine().options();
-    std::fprintf(stderr, "%s%s", options.settings.EffectiveValues().c_str(),
+    std::fprintf(stderr, "%s%s", options.settings.AllValues().c_str(),
                  (*runner)->engine().StartupReport().c_str());
   }
   std::atomic<bool> interrupted = false;

@@ -4,11 +4,15 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/check.h"
 #include "common/exit_code.h"
 #include "common/host_port.h"
+#include "common/nearest_name.h"
 
 namespace baton {
 namespace {
@@ -47,10 +51,50 @@ CLI::Validator InRange(Number minimum, Number maximum) {
   return {check, absl::StrCat("[", minimum, ", ", maximum, "]"), "range"};
 }
 
-// One line, which ends with the reason: it may be the last one that is read of a log.
-std::string FailureMessage(const CLI::App*, const CLI::Error& error) {
-  return absl::StrCat(error.what(), " (see --help)\n");
+// "--kv-blocks" → "BATON_KV_BLOCKS".
+std::string VariableName(const CLI::Option& option) {
+  return absl::StrCat(
+      "BATON_", absl::StrReplaceAll(absl::AsciiStrToUpper(option.get_single_name()), {{"-", "_"}}));
 }
+
+// "--name" of all options; of a flag that can be negated, "--no-name" too.
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+// "baton up", as the user typed it.
+std::string HelpHint(const CLI::App& app) {
+  std::string path;
+  for (const CLI::App* at = &app; at->get_parent() != nullptr; at = at->get_parent()) {
+    path = absl::StrCat(at->get_name(), " ", path);
+  }
+  return absl::StrCat(" (see ", path, "--help)");
+}
+
+// Leaves out the variable of each option: the end of the help has the rule for all of them.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    return absl::StrReplaceAll(text, {{absl::StrCat(" (Env:", option->get_envname(), ")"), ""}});
+  }
+};
+
+constexpr char kSourcesHelp[] =
+    "Options can also stand in a file that --config names (TOML: kv-blocks = 64, those of a "
+    "command\nunder its name: [up]). Settings, --router and --model are also read from "
+    "environment variables:\n--kv-blocks from BATON_KV_BLOCKS. The command line goes first, then "
+    "the file.";
 
 }  // namespace
 
@@ -94,6 +138,17 @@ CommandLine::Option& CommandLine::Option::IsHostPort() {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::IsListenAddress() {
+  option_->check(
+      [](const std::string& text) { return std::string(ParseHostPort(text).status().message()); });
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::FromEnvironment() {
+  owner_->from_environment_.push_back(option_);
+  return *this;
+}
+
 CommandLine::Option& CommandLine::Option::ShowDefault() {
   option_->capture_default_str();
   return *this;
@@ -106,8 +161,12 @@ CommandLine::Option& CommandLine::Option::TakesOne() {
 
 CommandLine::CommandLine(const std::string& description, const std::string& name)
     : app_(std::make_shared<CLI::App>(description, name)) {
-  app_->footer(kExitCodeHelp);  // and of every command
-  app_->failure_message(FailureMessage);
+  // These hold for every command too.
+  app_->footer(absl::StrCat(kSourcesHelp, "\n\n", kExitCodeHelp));
+  app_->formatter(std::make_shared<HelpFormatter>());
+  app_->set_version_flag("--version", "baton " BATON_VERSION, "Print the version and end");
+  app_->set_config("--config", "", "TOML file with options");
+  app_->allow_config_extras(CLI::config_extras_mode::error);
 }
 
 CommandLine& CommandLine::AddCommand(const std::string& name, const std::string& description) {
@@ -117,20 +176,21 @@ CommandLine& CommandLine::AddCommand(const std::string& name, const std::string&
   }
   app_->require_subcommand(1);
   const std::shared_ptr<CLI::App> command(app_, app_->add_subcommand(name, description));
+  command->fallthrough();  // --config and --version behind the command's name
   commands_.push_back(std::unique_ptr<CommandLine>(new CommandLine(command)));
   return *commands_.back();
 }
 
 template <typename T>
 CommandLine::Option CommandLine::Add(const std::string& name, T* field, const std::string& help) {
-  return Option(app_->add_option(name, *field, help));
+  return {app_->add_option(name, *field, help), this};
 }
 template <>
 CommandLine::Option CommandLine::Add(const std::string& name, uint64_t* field,
                                      const std::string& help) {
   CLI::Option* option = AddUnsigned(*app_, name, field, help);
   option->default_function([field] { return absl::StrCat(*field); });
-  return Option(option);
+  return {option, this};
 }
 template CommandLine::Option CommandLine::Add(const std::string&, std::string*, const std::string&);
 template CommandLine::Option CommandLine::Add(const std::string&, int32_t*, const std::string&);
@@ -145,13 +205,14 @@ template CommandLine::Option CommandLine::Add(const std::string&, std::vector<in
 template <typename T>
 CommandLine::Option CommandLine::Add(const std::string& name, std::optional<T>* field,
                                      const std::string& help) {
-  return Option(app_->add_option_function<T>(
-      name, [field](const T& value) { *field = value; }, help));
+  return {app_->add_option_function<T>(
+              name, [field](const T& value) { *field = value; }, help),
+          this};
 }
 template <>
 CommandLine::Option CommandLine::Add(const std::string& name, std::optional<uint64_t>* field,
                                      const std::string& help) {
-  return Option(AddUnsigned(*app_, name, field, help));
+  return {AddUnsigned(*app_, name, field, help), this};
 }
 template CommandLine::Option CommandLine::Add(const std::string&, std::optional<std::string>*,
                                               const std::string&);
@@ -160,7 +221,7 @@ template CommandLine::Option CommandLine::Add(const std::string&, std::optional<
 
 CommandLine::Option CommandLine::AddFlag(const std::string& name, bool* field,
                                          const std::string& help) {
-  return Option(app_->add_flag(name, *field, help));
+  return {app_->add_flag(name, *field, help), this};
 }
 
 CommandLine::Option CommandLine::AddParsed(const std::string& name, Parser parse,
@@ -168,7 +229,7 @@ CommandLine::Option CommandLine::AddParsed(const std::string& name, Parser parse
   const auto set = [name, parse = std::move(parse)](const std::string& text) {
     ThrowUnlessOk(parse(text), name + ": ");
   };
-  return Option(app_->add_option_function<std::string>(name, set, help));
+  return {app_->add_option_function<std::string>(name, set, help), this};
 }
 
 CommandLine::Option CommandLine::AddParsedList(const std::string& name, Parser parse,
@@ -176,7 +237,7 @@ CommandLine::Option CommandLine::AddParsedList(const std::string& name, Parser p
   const auto set = [name, parse = std::move(parse)](const std::vector<std::string>& texts) {
     for (const std::string& text : texts) ThrowUnlessOk(parse(text), name + ": ");
   };
-  return Option(app_->add_option_function<std::vector<std::string>>(name, set, help));
+  return {app_->add_option_function<std::vector<std::string>>(name, set, help), this};
 }
 
 void CommandLine::AddSettings(const SettingList& settings, const std::string& group) {
@@ -201,17 +262,72 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
       option = app_->add_option_function<std::string>(name, set, help);
     }
     option->group(group);
+    from_environment_.push_back(option);
   }
+  settings_.push_back(&settings);
+  if (settings_.size() > 1) return;
+  app_->add_flag("--show-settings", show_settings_,
+                 "Check the command line, print every setting's value and end");
 }
 
 std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
+  ForgetEnvironment();
+  BindEnvironment(std::span(argv, argc).subspan(1));
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (app_->exit(error) != 0) return kExitUsage;
-    return std::cout.flush() ? kExitSuccess : kExitFailed;  // the help may not have been written
+    if (error.get_exit_code() != 0) {
+      std::cerr << ErrorMessage(error) << HelpHint(*Named().app_) << std::endl;
+      return kExitUsage;
+    }
+    app_->exit(error);                                      // prints the help or the version
+    return std::cout.flush() ? kExitSuccess : kExitFailed;  // which may not have been written
   }
-  return std::nullopt;
+  const CommandLine& named = Named();
+  if (!named.show_settings_) return std::nullopt;
+  for (const SettingList* settings : named.settings_) std::cout << settings->AllValues();
+  return std::cout.flush() ? kExitSuccess : kExitFailed;
+}
+
+void CommandLine::ForgetEnvironment() {
+  for (CLI::Option* option : from_environment_) option->envname("");
+  for (const auto& command : commands_) command->ForgetEnvironment();
+}
+
+void CommandLine::BindEnvironment(std::span<const char* const> arguments) {
+  for (CLI::Option* option : from_environment_) option->envname(VariableName(*option));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    for (const auto& command : commands_) {
+      if (command->app_->get_name() != arguments[i]) continue;
+      return command->BindEnvironment(arguments.subspan(i + 1));
+    }
+  }
+}
+
+std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
+  // What is unknown is said first: it is why something else is missing.
+  const std::vector<std::string> unknown = app_->remaining(/*recurse=*/true);
+  const CommandLine& named = Named();
+  if (!unknown.empty()) return named.UnknownArgument(unknown.front());
+  const bool needs_command = !named.commands_.empty() && error.get_name() == "RequiredError";
+  if (needs_command) {
+    return absl::StrCat("name a command: ", absl::StrJoin(CommandNames(*named.app_), ", "));
+  }
+  if (error.get_name() == "ConfigError") return absl::StrCat("--config: ", error.what());
+  return error.what();
+}
+
+std::string CommandLine::UnknownArgument(const std::string& argument) const {
+  const bool is_option = argument.starts_with("-");
+  const std::string name = argument.substr(0, argument.find('='));
+  if (!is_option && commands_.empty()) {
+    return absl::StrCat("the argument \"", argument, "\" was not expected");
+  }
+  const std::string nearest =
+      NearestName(name, is_option ? OptionNames(*app_) : CommandNames(*app_));
+  return absl::StrCat("there is no ", is_option ? "option " : "command ", name,
+                      nearest.empty() ? "" : "; did you mean ", nearest,
+                      nearest.empty() ? "" : "?");
 }
 
 int CommandLine::Run(int argc, const char* const* argv) {

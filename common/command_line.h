@@ -8,7 +8,14 @@
 //
 // Parsing is CLI11's, which this header keeps out of whoever includes it: it takes many seconds to
 // compile. Every help text ends with the exit codes of common/exit_code.h; an error names option
-// and value in one line on standard error and ends the program with kExitUsage.
+// and value in one line on standard error and ends the program with kExitUsage. For a name that is
+// not known it suggests the nearest one.
+//
+// An option that is not on the line can have its value from elsewhere:
+//   --config FILE   of the program: any option, as CLI11 reads TOML ("kv-blocks = 64"); those of a
+//                   command under its name ("[up]")
+//   BATON_KV_BLOCKS an environment variable: settings, and options with FromEnvironment()
+// The line goes before the file, the file before the variable.
 //
 // Fields must outlive the parse. They keep their values where their options are not given. Names
 // are written with their dashes ("--port"); a name given twice in one command is a bug.
@@ -20,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +37,7 @@
 
 namespace CLI {
 class App;
+class Error;
 class Option;
 }  // namespace CLI
 
@@ -52,6 +61,11 @@ class CommandLine {
     Option& OneOf(const std::vector<std::string>& values);
     // Of text, or of each text of a list: HOST:PORT to connect to (common/host_port.h).
     Option& IsHostPort();
+    // HOST:PORT to listen at, where port 0 picks a free one.
+    Option& IsListenAddress();
+    // Read from the variable BATON_NAME where the option is not given. As with every source, the
+    // value is checked, and a wrong one is a usage error.
+    Option& FromEnvironment();
     // The help shows the field's value of now.
     Option& ShowDefault();
     // Of a list: one value for each time the option is named. Else it takes all up to the next one.
@@ -59,8 +73,9 @@ class CommandLine {
 
    private:
     friend class CommandLine;
-    explicit Option(CLI::Option* option) : option_(option) {}
+    Option(CLI::Option* option, CommandLine* owner) : option_(option), owner_(owner) {}
     CLI::Option* option_;  // never null
+    CommandLine* owner_;   // never null
   };
 
   // The message of a status that is not OK follows the option's name: "--seed: is x, must be …".
@@ -85,7 +100,8 @@ class CommandLine {
   // `parse` sees the text as given; with AddParsedList, which can be repeated, each of the texts.
   Option AddParsed(const std::string& name, Parser parse, const std::string& help);
   Option AddParsedList(const std::string& name, Parser parse, const std::string& help);
-  // "--name VALUE" each; for flags "--name" and "--no-name".
+  // "--name VALUE" each; for flags "--name" and "--no-name". With --show-settings the program then
+  // checks its line, prints every setting's value and ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
 
   // What Run() runs where this command is the one named; returns the exit code. Set for every
@@ -94,16 +110,28 @@ class CommandLine {
   // Of a program with commands: parses, runs what is named, returns the exit code.
   int Run(int argc, const char* const* argv);
   // Of one without: nothing when all is well, or the exit code with which to end now, since the
-  // line is wrong or asked for help alone.
+  // line is wrong or asked for help, the version or the settings alone.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:
   explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
   // The command that the parsed line names.
   const CommandLine& Named() const;
+  // Lets settings of this and of the commands that `arguments` name be read from variables. Those
+  // of other commands stay alone: a wrong value there is no matter of this line.
+  void BindEnvironment(std::span<const char* const> arguments);
+  void ForgetEnvironment();
+  // In place of what CLI11 says of the line: one line, which ends with the reason, since it may be
+  // the last one that is read of a log.
+  std::string ErrorMessage(const CLI::Error& error) const;
+  // "there is no option --topp; did you mean --top-p?"
+  std::string UnknownArgument(const std::string& argument) const;
 
   std::shared_ptr<CLI::App> app_;  // shared with the commands below, which are part of it
   std::vector<std::unique_ptr<CommandLine>> commands_;
+  std::vector<CLI::Option*> from_environment_;
+  std::vector<const SettingList*> settings_;
+  bool show_settings_ = false;
   std::function<int()> run_;
 };
 

@@ -16,6 +16,12 @@ std::string WithoutBrackets(const std::string& host) {
 }  // namespace
 
 absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
+  if (const size_t scheme = text.find("://"); scheme != std::string::npos) {
+    const std::string rest = text.substr(scheme + 3);
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT: leave out ",
+                                                   text.substr(0, scheme + 3), ", as in ",
+                                                   rest.substr(0, rest.find('/'))));
+  }
   const size_t colon = text.rfind(':');
   HostPort out;
   if (colon == std::string::npos || colon == 0 ||

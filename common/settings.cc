@@ -162,6 +162,14 @@ absl::Status SettingList::Set(std::string_view name, std::string_view value) {
 
 std::string SettingList::EffectiveValues() const {
   std::string out;
+  for (const Setting& setting : settings_) {
+    if (setting.get() != setting.default_value) out += Line(setting);
+  }
+  return out;
+}
+
+std::string SettingList::AllValues() const {
+  std::string out;
   for (const Setting& setting : settings_) out += Line(setting);
   return out;
 }

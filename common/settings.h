@@ -1,5 +1,5 @@
 // Settings with a name, a default, a range and a sentence: declared once, used for --help, for
-// checking and for the list of effective values that every process prints at start.
+// checking and for the values that a process prints at start.
 //
 // A SettingList holds references to the fields it sets; they must outlive it. Command lines
 // take them: common/command_line.h.
@@ -58,11 +58,14 @@ class SettingList {
 
   const std::vector<Setting>& settings() const { return settings_; }
   absl::Status Set(std::string_view name, std::string_view value);
-  // "name = value" lines, a changed one marked with its default.
+  // A "name = value" line for each setting whose value is not the default, which the line names
+  // too: what a process prints at start.
   std::string EffectiveValues() const;
+  // The same for every setting.
+  std::string AllValues() const;
   // The values as text, in the order of settings().
   std::vector<std::string> Values() const;
-  // The lines of EffectiveValues whose values differ from `before`, earlier Values.
+  // The lines of AllValues whose values differ from `before`, earlier Values.
   std::string ValuesChangedSince(const std::vector<std::string>& before) const;
 
  private:

@@ -184,6 +184,13 @@ absl::Status EngineImpl::Load() {
                                              "; the device (", model_.device->Description(),
                                              ") takes at most ", runner_->max_in_flight()));
   }
+  ASSIGN_OR_RETURN(std::vector<WindowPoolOptions> windows, WindowsOf(model_.info.spec.kv));
+  const BlockCounts blocks = pool_.BlocksFor(options_.kv_blocks);
+  for (int32_t group = 1; group < pool_.layout().groups(); ++group) {
+    WindowPoolOptions& window = windows[static_cast<size_t>(group) - 1];
+    window.num_blocks = blocks[group];
+    window.max_blocks = pool_.max_blocks(group);
+  }
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(),
@@ -196,7 +203,9 @@ absl::Status EngineImpl::Load() {
                      .high_water = options_.high_water,
                      .low_water = options_.low_water,
                      .kv_events = options_.kv_events,
-                     .record_trace = true},
+                     .record_trace = true,
+                     .windows = std::move(windows),
+                     .max_step_tokens = MaxStepTokens(options_)},
       &clock_);
   resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
   scheduler_ =
@@ -206,6 +215,13 @@ absl::Status EngineImpl::Load() {
                                                    .max_waiting = options_.max_waiting,
                                                    .insert_chunks = options_.prefix_cache},
                                   cache_.get());
+  const bool transfers =
+      options_.loopback != nullptr || !options_.transfer_listen.empty() || options_.transfer_shm;
+  if (transfers && cache_->groups() > 1) {
+    return absl::UnimplementedError(StrCat("model ", model_.info.spec.name, " has ",
+                                           cache_->groups(),
+                                           " KV groups, transfers support 1: use `baton run`"));
+  }
   const auto wake = [this] { Wake(); };
   ASSIGN_OR_RETURN(
       transport_,
@@ -285,13 +301,14 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.block_size = options_.block_size;
   status.context_length = options_.context_length;
   status.max_running = options_.max_running;
-  status.bytes_per_block = pool_.layout().bytes_per_block();
+  status.bytes_per_block = pool_.layout().group(0).bytes_per_block();
   status.layout = std::string(KvLayoutKindName(options_.layout));
   status.kv_type = std::string(KvTypeName(options_.kv_type));
   status.paged = options_.paged;
   status.prefix_cache = options_.prefix_cache;
   status.min_prefix_tokens = options_.min_prefix_tokens;
   status.pool = resizer_->Size();
+  status.groups = KvGroupStatuses(pool_.layout(), *cache_, status.cache);
   status.waiting = scheduler_->waiting_count();
   status.running = scheduler_->running_count();
   status.waiting_for_kv = scheduler_->waiting_for_kv_count();

@@ -21,6 +21,7 @@
 #include "cache/kv_cache_manager.h"
 #include "engine/engine_options.h"
 #include "engine/kv_event_feed.h"
+#include "engine/kv_group_status.h"
 #include "engine/model_info.h"
 #include "engine/pool_size.h"
 #include "engine/request.h"
@@ -41,7 +42,8 @@ struct EngineStatus {
   bool paged = true;
   bool prefix_cache = true;
   int32_t min_prefix_tokens = 0;
-  PoolSize pool;  // `before` is as `limit`
+  PoolSize pool;  // `before` is as `limit`; of the full-attention group, as all without a group
+  std::vector<KvGroupStatus> groups;
   int32_t waiting = 0;
   int32_t running = 0;
   int32_t waiting_for_kv = 0;

@@ -36,6 +36,10 @@ absl::Status SettleContextLength(EngineOptions& options, int32_t models) {
                                            "; the model was made for at most ", models));
 }
 
+int32_t MaxStepTokens(const EngineOptions& options) {
+  return std::min(options.max_chunk_tokens, options.token_budget) * options.steps_in_flight;
+}
+
 int64_t DefaultKvCacheMiB(int64_t available_bytes) {
   if (available_bytes < 0) return kLargestDefaultMiB;
   return std::clamp(available_bytes / 4 / kMiB, kSmallestDefaultMiB, kLargestDefaultMiB);
@@ -58,7 +62,8 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
       "size of the KV pool; 0: 1024, or a quarter of the memory that is available if less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
-               "size of the KV pool in blocks; 0: from --kv-cache-mib");
+               "size of the KV pool in blocks; 0: from --kv-cache-mib. Of a model with sliding "
+               "windows: blocks of the layers with full attention");
   settings.Add(
       "kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
       "address range to reserve, in which `baton resize` grows and shrinks the KV pool while "

@@ -31,9 +31,11 @@ struct EngineOptions {
   std::string instruction_set = "auto";  // auto, plain, avx2, avx512
 
   // KV pool
-  int32_t block_size = 16;       // tokens
-  int64_t kv_cache_mib = 0;      // 0: 1 GiB, or less where memory is short
-  int32_t kv_blocks = 0;         // exact pool size in blocks; 0: from kv_cache_mib
+  int32_t block_size = 16;   // tokens
+  int64_t kv_cache_mib = 0;  // 0: 1 GiB, or less where memory is short
+  // Exact pool size in blocks; 0: from kv_cache_mib. With sliding windows: blocks of the
+  // full-attention group, beside which windows get theirs (kv_pool_division.h).
+  int32_t kv_blocks = 0;
   int64_t kv_cache_max_mib = 0;  // how far Engine::Resize may grow it; 0: it keeps its size
   KvType kv_type = KvType::kF16;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
@@ -84,6 +86,10 @@ absl::Status SettleCacheOptions(EngineOptions& options);
 // included. InvalidArgument above that: its positions would be rotated as none was in training, and
 // routers count with the model's own.
 absl::Status SettleContextLength(EngineOptions& options, int32_t models);
+
+// How many tokens of one sequence steps may hold that are not committed: the longest chunk in each
+// step in flight.
+int32_t MaxStepTokens(const EngineOptions& options);
 
 // What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is available if less
 // (DeviceMemory::available).

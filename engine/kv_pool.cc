@@ -17,26 +17,27 @@ namespace baton {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
+constexpr char kPurpose[] = "KV pool";
 
 // Whether so many blocks more can be had at all.
-absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes_per_block) {
+absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
   const int64_t available = device.Memory().available;
-  if (available < 0 || blocks <= available / bytes_per_block) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      StrCat(blocks, " blocks of KV need ", blocks * bytes_per_block / kMiB,
-             " MiB, the device has ", available / kMiB, " MiB available"));
+  if (available < 0 || bytes <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat(blocks, " blocks of KV need ", bytes / kMiB,
+                                             " MiB, the device has ", available / kMiB,
+                                             " MiB available"));
 }
 
-// The largest number of blocks that the pool may come to have.
+// The most blocks that group 0 may come to have, where it begins with `blocks`.
 absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& options,
-                                  int64_t blocks, int64_t bytes_per_block) {
+                                  int64_t blocks, const KvPoolDivision& division) {
   if (options.kv_cache_max_mib == 0) return blocks;
   const int64_t total = device.Memory().total;
   if (total >= 0 && options.kv_cache_max_mib > total / kMiB) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
                                              ", the device has ", total / kMiB, " MiB of memory"));
   }
-  const int64_t most = options.kv_cache_max_mib * kMiB / bytes_per_block;
+  const int64_t most = division.MostIn(options.kv_cache_max_mib * kMiB);
   if (most < blocks) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib ", options.kv_cache_max_mib, " is ",
                                              most, " blocks, the pool begins with ", blocks));
@@ -44,91 +45,132 @@ absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& opt
   return most;
 }
 
+absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineOptions& options) {
+  const std::vector<int64_t> one_each(spec.groups.size(), 1);
+  ASSIGN_OR_RETURN(const KvPoolLayout one,
+                   KvPoolLayout::Create(spec, options.layout, options.block_size, one_each));
+  std::vector<int64_t> bytes_per_block;
+  for (int32_t at = 0; at < one.groups(); ++at) {
+    bytes_per_block.push_back(one.group(at).bytes_per_block());
+  }
+  return KvPoolDivision(spec, std::move(bytes_per_block), options);
+}
+
 }  // namespace
 
 absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
                                       EngineOptions& options) {
-  const KvGroupSpec group = model.KvGroup(options.kv_type);
-  const auto layout_of = [&](int64_t blocks) {
-    return KvLayout::Create(group, options.layout, options.block_size, blocks);
-  };
-  ASSIGN_OR_RETURN(const KvLayout one, layout_of(1));
+  const KvCacheSpec spec = model.KvOfType(options.kv_type);
+  ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
   int64_t blocks = options.kv_blocks;
   if (blocks == 0) {
     if (options.kv_cache_mib == 0)
       options.kv_cache_mib = DefaultKvCacheMiB(device.Memory().available);
-    blocks = std::max<int64_t>(1, options.kv_cache_mib * kMiB / one.bytes_per_block());
+    blocks = std::max<int64_t>(1, division.MostIn(options.kv_cache_mib * kMiB));
   }
-  ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, one.bytes_per_block()));
+  ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, division));
   if (most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
         StrCat("the KV pool would have ", most, " blocks, at most ", kMaxKvBlocks));
   }
   options.kv_blocks = static_cast<int32_t>(blocks);
-  ASSIGN_OR_RETURN(const KvLayout layout, layout_of(most + 1));
-  if (options.kv_cache_max_mib > 0) return Reserve(layout, device, options);
-  RETURN_IF_ERROR(CheckMemory(device, most + 1, one.bytes_per_block()));
-  const auto bytes = static_cast<size_t>(layout.pool_bytes());
-  if (options.transfer_shm) {
-    absl::StatusOr<std::unique_ptr<DeviceBuffer>> shared = device.AllocateShared(bytes, "KV pool");
-    if (shared.ok()) return KvPool(layout, device, *std::move(shared), /*resizable=*/false);
-    if (!FallBackToTcp(shared.status(), options)) return shared.status();
+  const BlockCounts counts = division.BlocksFor(static_cast<int32_t>(most));
+  std::vector<int64_t> num_blocks;
+  for (size_t at = 0; at < spec.groups.size(); ++at) {
+    num_blocks.push_back(int64_t{counts[static_cast<int32_t>(at)]} + 1);
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> memory, device.Allocate(bytes, "KV pool"));
-  return KvPool(layout, device, std::move(memory), /*resizable=*/false);
-}
-
-absl::StatusOr<KvPool> KvPool::Reserve(const KvLayout& layout, Device& device,
-                                       EngineOptions& options) {
-  const auto bytes = static_cast<size_t>(layout.pool_bytes());
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> memory =
-      device.Reserve(bytes, "KV pool", options.transfer_shm);
-  if (!memory.ok() && options.transfer_shm && FallBackToTcp(memory.status(), options)) {
-    memory = device.Reserve(bytes, "KV pool", /*shared=*/false);
+  ASSIGN_OR_RETURN(const KvPoolLayout layout,
+                   KvPoolLayout::Create(spec, options.layout, options.block_size, num_blocks));
+  const bool resizable = options.kv_cache_max_mib > 0;
+  std::unique_ptr<DeviceBuffer> memory;
+  if (resizable) {
+    ASSIGN_OR_RETURN(memory, Reserve(layout.pool_bytes(), device, options));
+  } else {
+    RETURN_IF_ERROR(CheckMemory(device, layout.total_blocks(), layout.pool_bytes()));
+    ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
   }
-  RETURN_IF_ERROR(memory.status());
-  KvPool pool(layout, device, *std::move(memory), /*resizable=*/true);
-  RETURN_IF_ERROR(pool.Populate(0, options.kv_blocks));
+  KvPool pool(layout, division, device, std::move(memory), resizable);
+  if (resizable) {
+    RETURN_IF_ERROR(pool.Populate(BlockCounts(), division.BlocksFor(options.kv_blocks)));
+  }
   return pool;
 }
 
-// Calls do_range(offset, bytes) for what blocks [begin, end) are in memory.
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Allocate(int64_t bytes, Device& device,
+                                                               EngineOptions& options) {
+  const auto size = static_cast<size_t>(bytes);
+  if (options.transfer_shm) {
+    absl::StatusOr<std::unique_ptr<DeviceBuffer>> shared = device.AllocateShared(size, kPurpose);
+    if (shared.ok() || !FallBackToTcp(shared.status(), options)) return shared;
+  }
+  return device.Allocate(size, kPurpose);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Reserve(int64_t bytes, Device& device,
+                                                              EngineOptions& options) {
+  const auto size = static_cast<size_t>(bytes);
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> memory =
+      device.Reserve(size, kPurpose, options.transfer_shm);
+  if (!memory.ok() && options.transfer_shm && FallBackToTcp(memory.status(), options)) {
+    memory = device.Reserve(size, kPurpose, /*shared=*/false);
+  }
+  return memory;
+}
+
+// Calls do_range(offset, bytes) for what blocks [begin, end) of the group are in memory.
 template <typename Do>
-void KvPool::ForEachRange(int32_t begin, int32_t end, Do do_range) const {
-  if (layout_.kind() == KvLayoutKind::kBlockMajor) {
-    const int64_t stride = layout_.bytes_per_block();
-    do_range(begin * stride, (end - begin) * stride);
+void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) const {
+  if (begin == end) return;
+  const KvLayout& group = layout_.group(at);
+  const int64_t offset = layout_.offset(at);
+  if (group.kind() == KvLayoutKind::kBlockMajor) {
+    const int64_t stride = group.bytes_per_block();
+    do_range(offset + begin * stride, (end - begin) * stride);
     return;
   }
-  for (int32_t layer = 0; layer < layout_.group().layers; ++layer) {
-    for (const bool value : {false, true}) {
-      do_range(layout_.PieceOffset(layer, value, begin), (end - begin) * layout_.piece_bytes());
+  for (int32_t layer = 0; layer < group.group().layers; ++layer) {
+    for (int32_t plane = 0; plane < group.planes(); ++plane) {
+      do_range(offset + group.PieceOffset(layer, plane, begin),
+               (end - begin) * group.piece_bytes(plane));
     }
   }
 }
 
-absl::Status KvPool::Populate(int32_t begin, int32_t end) const {
-  RETURN_IF_ERROR(CheckMemory(*device_, end - begin, layout_.bytes_per_block()));
-  ForEachRange(begin, end, [&](int64_t offset, int64_t size) {
-    memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
-  });
+absl::Status KvPool::Populate(const BlockCounts& begin, const BlockCounts& end) const {
+  const BlockCounts more = end - begin;
+  int64_t blocks = 0;
+  for (int32_t group = 0; group < layout_.groups(); ++group) blocks += more[group];
+  RETURN_IF_ERROR(CheckMemory(*device_, blocks, division_.BytesOf(more)));
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    ForEachRange(group, begin[group], end[group], [&](int64_t offset, int64_t size) {
+      memory_->Populate(static_cast<size_t>(offset), static_cast<size_t>(size));
+    });
+  }
   return absl::OkStatus();
 }
 
-void KvPool::Discard(int32_t begin, int32_t end) {
-  ForEachRange(begin, end, [&](int64_t offset, int64_t size) {
+void KvPool::Discard(int32_t group, int32_t begin, int32_t end) {
+  ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
     memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
   });
 }
 
 std::string KvPool::Description(const EngineOptions& options) const {
+  const int64_t bytes_per_block = layout_.group(0).bytes_per_block();
+  std::string windows;
+  const BlockCounts blocks = BlocksFor(options.kv_blocks);
+  for (int32_t at = 1; at < layout_.groups(); ++at) {
+    const KvLayout& group = layout_.group(at);
+    windows += absl::StrFormat("; window %d: %d blocks, %d bytes a block", group.group().window,
+                               blocks[at], group.bytes_per_block());
+  }
   return absl::StrFormat(
-      "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s",
+      "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s%s",
       options.paged ? "paged" : "contiguous", options.kv_blocks, options.block_size,
-      int64_t{options.kv_blocks} * options.block_size, layout_.bytes_per_block(),
-      layout_.pool_bytes() / kMiB,
+      int64_t{options.kv_blocks} * options.block_size, bytes_per_block, layout_.pool_bytes() / kMiB,
       resizable_ ? StrCat(" to grow to ", max_blocks(), " blocks") : std::string(),
-      std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)));
+      std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)),
+      windows);
 }
 
 int64_t KvPool::ResidentBytes() const {

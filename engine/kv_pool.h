@@ -1,8 +1,8 @@
-// The memory of a worker's KV cache: how many blocks there are, how they lie, and whether peers on
-// this host may read it.
+// The memory of a worker's KV cache: how many blocks each KV group has, how they lie, and whether
+// peers on this host may read it.
 //
-// Invariant: it has one block more than the cache may have, the last: the scratch block, where
-// padded rows write.
+// Invariant: each group has one block more than the cache may have, its last: the scratch block,
+// where padded rows write.
 //
 // A pool that grows and shrinks (kv_cache_max_mib) has the address range of its largest size from
 // the beginning, so no pointer into it ever moves; memory comes and goes by block.
@@ -17,8 +17,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/block_counts.h"
+#include "cache/kv_pool_layout.h"
 #include "engine/engine_options.h"
+#include "engine/kv_pool_division.h"
 #include "kernels/device.h"
 #include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/transfer_pool.h"
@@ -35,16 +37,21 @@ class KvPool {
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
 
-  const KvLayout& layout() const { return layout_; }
-  // The blocks that the address range has for the cache.
-  int32_t max_blocks() const { return static_cast<int32_t>(layout_.num_blocks() - 1); }
+  const KvPoolLayout& layout() const { return layout_; }
+  // The blocks that the address range has for a group of the cache.
+  int32_t max_blocks(int32_t group = 0) const {
+    return static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
+  }
+  // Of every group, when group 0 has `full`. REQUIRES: full <= max_blocks().
+  BlockCounts BlocksFor(int32_t full) const { return division_.BlocksFor(full); }
   bool resizable() const { return resizable_; }
-  // Before the cache grows to blocks [begin, end) more: ResourceExhausted, with both figures, when
-  // the device has less memory to give. What is in them stays. Any thread.
-  absl::Status Populate(int32_t begin, int32_t end) const;
-  // Gives the memory of blocks [begin, end) back. REQUIRES: resizable; nobody reads or writes them.
-  // Engine thread.
-  void Discard(int32_t begin, int32_t end);
+  // Before the groups of the cache grow from `begin` blocks to `end`: ResourceExhausted, with both
+  // figures, when the device has less memory to give. What is in them stays. REQUIRES: begin <= end
+  // in every group. Any thread.
+  absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const;
+  // Gives the memory of a group's blocks [begin, end) back. REQUIRES: resizable; nothing reads or
+  // writes them. Engine thread.
+  void Discard(int32_t group, int32_t begin, int32_t end);
   // Where the pool begins, for kernels alone: nothing else dereferences it
   // (tests/house/house_test.py lists the files that may ask).
   std::byte* kernel_address() const { return memory_->data(); }
@@ -56,19 +63,24 @@ class KvPool {
   int64_t ResidentBytes() const;
 
  private:
-  KvPool(const KvLayout& layout, const Device& device, std::unique_ptr<DeviceBuffer> memory,
-         bool resizable)
+  KvPool(const KvPoolLayout& layout, const KvPoolDivision& division, const Device& device,
+         std::unique_ptr<DeviceBuffer> memory, bool resizable)
       : layout_(layout),
+        division_(division),
         device_(&device),
         resizable_(resizable),
         memory_(std::move(memory)),
-        lender_(std::make_unique<HostPool>(memory_->data(), layout_, memory_->shared_fd())) {}
-  static absl::StatusOr<KvPool> Reserve(const KvLayout& layout, Device& device,
-                                        EngineOptions& options);
+        lender_(
+            std::make_unique<HostPool>(memory_->data(), layout_.group(0), memory_->shared_fd())) {}
+  static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes, Device& device,
+                                                                EngineOptions& options);
+  static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,
+                                                               EngineOptions& options);
   template <typename Do>
-  void ForEachRange(int32_t begin, int32_t end, Do do_range) const;
+  void ForEachRange(int32_t group, int32_t begin, int32_t end, Do do_range) const;
 
-  KvLayout layout_;
+  KvPoolLayout layout_ = KvLayout();
+  KvPoolDivision division_;
   const Device* device_ = nullptr;
   bool resizable_ = false;
   std::unique_ptr<DeviceBuffer> memory_;  // host memory: all devices so far are CPUs

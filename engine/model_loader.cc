@@ -125,10 +125,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options) {
   ASSIGN_OR_RETURN(model.info,
                    ReadModelInfo(*file, options.model.empty() ? DefaultModelPath() : options.model,
                                  options.architectures));
-  if (const size_t groups = model.info.spec.kv.groups.size(); groups != 1) {
-    return absl::UnimplementedError(
-        StrCat("model ", model.info.spec.name, " has ", groups, " KV groups, supported: 1"));
-  }
+  RETURN_IF_ERROR(CheckKvCacheSpec(model.info.spec.kv));
   model.info.fingerprint = ModelFingerprint(*file);
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::Create(model.info.tokenizer));
   DeviceOptions device{.name = options.device,

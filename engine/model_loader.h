@@ -44,7 +44,7 @@ struct LoadedModel {
   std::string Description(int32_t context_length) const;
 };
 // Reads the settings `model`, `device`, `threads`, `instruction_set` and `architectures`. Errors of
-// ReadModelInfo; Unimplemented: a model with another number of KV groups than one.
+// ReadModelInfo, and of CheckKvCacheSpec for the model's KV groups.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 
 // Opens `path` (empty: the default model). NotFound says how to fetch the default model.

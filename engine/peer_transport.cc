@@ -29,7 +29,7 @@ KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;
   fingerprint.layers = model.spec.layers;
-  const KvGroupSpec group = model.spec.KvGroup(options.kv_type);
+  const KvGroupSpec& group = model.spec.kv.groups.front();  // the model's hash says the rest
   fingerprint.kv_heads = group.kv_heads;
   fingerprint.head_dim = group.head_dim;
   fingerprint.rope = model.spec.rope;

@@ -22,19 +22,18 @@ double NegativeLogLikelihood(std::span<const float> logits, TokenId target) {
 
 // Sum over one window that fits the context.
 absl::StatusOr<double> WindowNll(ModelRunner& runner, std::span<const TokenId> window,
-                                 std::span<const BlockId> table, int32_t max_chunk,
+                                 const StepChunk& tables, int32_t max_chunk,
                                  const std::function<void(int64_t)>& done) {
   double total = 0;
   const int32_t inputs = static_cast<int32_t>(window.size()) - 1;
   for (int32_t begin = 0; begin < inputs; begin += max_chunk) {
     const int32_t count = std::min(max_chunk, inputs - begin);
     StepInput step;
-    step.chunks.push_back({.tokens = window.subspan(begin, count),
-                           .begin_slot = begin,
-                           .begin_position = begin,
-                           .block_table = table,
-                           .logit_rows = count,
-                           .keeps_logits = true});
+    StepChunk& chunk = step.chunks.emplace_back(tables);
+    chunk.tokens = window.subspan(begin, count);
+    chunk.begin_slot = chunk.begin_position = begin;
+    chunk.logit_rows = count;
+    chunk.keeps_logits = true;
     ASSIGN_OR_RETURN(const StepId ran, RunStep(runner, step));
     for (int32_t i = 0; i < count; ++i) {
       total += NegativeLogLikelihood(runner.Logits(ran, i), window[begin + i + 1]);
@@ -67,12 +66,15 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
         StrCat("perplexity needs a context of at least 2 tokens, it is ", context));
   }
   const int32_t longest = static_cast<int32_t>(std::min<int64_t>(context, tokens.size()));
-  const KvGroupSpec group = spec.KvGroup(options.kv_type);
+  const KvCacheSpec kv = spec.KvOfType(options.kv_type);
+  const auto layout_of = [&](int64_t blocks) {
+    const std::vector<int64_t> each(kv.groups.size(), blocks);
+    return KvPoolLayout::Create(kv, options.layout, options.block_size, each);
+  };
   // First the block size is checked, then how many blocks of it are needed.
-  RETURN_IF_ERROR(KvLayout::Create(group, options.layout, options.block_size, 1).status());
+  RETURN_IF_ERROR(layout_of(1).status());
   const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
-  ASSIGN_OR_RETURN(const KvLayout layout,
-                   KvLayout::Create(group, options.layout, options.block_size, blocks + 1));
+  ASSIGN_OR_RETURN(const KvPoolLayout layout, layout_of(int64_t{blocks} + 1));
   ASSIGN_OR_RETURN(const auto pool, model.device->Allocate(layout.pool_bytes(), "KV pool"));
   ModelRunnerOptions runner_options;
   const int32_t max_chunk = std::min({kMaxChunk, options.max_chunk_tokens, options.token_budget});
@@ -85,6 +87,8 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
                    model.weights->CreateRunner(layout, pool->data(), runner_options));
   std::vector<BlockId> table;
   for (int32_t i = 0; i < blocks; ++i) table.push_back(BlockId(i));
+  StepChunk tables{.tokens = {}, .block_table = table};  // whole in every group
+  tables.window_tables.fill(table);
 
   PerplexityResult result;
   double total = 0;
@@ -92,7 +96,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
     const auto window = tokens.subspan(begin, std::min<size_t>(longest, tokens.size() - begin));
     if (window.size() < 2) break;
     ASSIGN_OR_RETURN(
-        const double nll, WindowNll(*runner, window, table, max_chunk, [&](int64_t n) {
+        const double nll, WindowNll(*runner, window, tables, max_chunk, [&](int64_t n) {
           result.tokens += n;
           if (progress) {
             progress(static_cast<double>(result.tokens) / static_cast<double>(tokens.size()));

@@ -12,7 +12,7 @@ absl::Status PoolResizer::Prepare(int32_t limit, int32_t blocks) const {
   if (!pool_->resizable() || blocks <= limit || blocks > pool_->max_blocks()) {
     return absl::OkStatus();
   }
-  return pool_->Populate(limit, blocks);
+  return pool_->Populate(pool_->BlocksFor(limit), pool_->BlocksFor(blocks));
 }
 
 absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
@@ -22,8 +22,14 @@ absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
         StrCat("the KV pool keeps its ", before,
                " blocks: start the worker with --kv-cache-max-mib to change that"));
   }
+  if (blocks >= 1 && blocks <= cache_->max_blocks()) {  // else Resize says so
+    const BlockCounts counts = pool_->BlocksFor(blocks);
+    for (int32_t group = 1; group < cache_->groups(); ++group) {
+      RETURN_IF_ERROR(cache_->Resize(counts[group], group));
+    }
+  }
   RETURN_IF_ERROR(core.Resize(blocks));
-  retiring_ = -1;  // free blocks behind the end count as news
+  retiring_ = cache_->OfEveryGroup(-1);  // free blocks behind the end count as news
   GiveBackRetired();
   PoolSize size = Size();
   size.before = before;
@@ -33,10 +39,12 @@ absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
 }
 
 void PoolResizer::GiveBackRetired() {
-  const int32_t retiring = cache_->retiring_blocks();
-  if (std::exchange(retiring_, retiring) == retiring) return;
-  for (const BlockRange& retired : cache_->RetiredBlocks()) {
-    pool_->Discard(retired.begin, retired.end);
+  for (int32_t group = 0; group < cache_->groups(); ++group) {
+    const int32_t retiring = cache_->retiring_blocks(group);
+    if (std::exchange(retiring_[group], retiring) == retiring) continue;
+    for (const BlockRange& retired : cache_->RetiredBlocks(group)) {
+      pool_->Discard(group, retired.begin, retired.end);
+    }
   }
 }
 

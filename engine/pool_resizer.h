@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "cache/block_counts.h"
 #include "cache/kv_cache_manager.h"
 #include "engine/kv_pool.h"
 #include "engine/pool_size.h"
@@ -22,7 +23,8 @@ class PoolResizer {
   // Both must outlive this.
   PoolResizer(KvPool* pool, KvCacheManager* cache) : pool_(pool), cache_(cache) {}
 
-  // Has memory made for a pool of `limit` blocks that will have `blocks`, which for shared memory
+  // Has memory made for a pool of `limit` blocks (of group 0, as all sizes here; the others follow,
+  // kv_pool_division.h) that will have `blocks`, which for shared memory
   // may take seconds: so that steps go on meanwhile, whoever asks for more does this first, on a
   // thread of its own. (Memory that is discarded in between comes back as it is used.)
   // ResourceExhausted, with both figures: the host has less.
@@ -37,7 +39,7 @@ class PoolResizer {
  private:
   KvPool* const pool_;
   KvCacheManager* const cache_;
-  int32_t retiring_ = 0;  // blocks, when memory was last given back
+  BlockCounts retiring_;  // when memory was last given back
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// How large a KV pool is, in blocks and without its scratch block.
+// How large a KV pool is, in blocks of its full-attention group and without the scratch block.
 //
 // Thread safety: plain data.
 #pragma once

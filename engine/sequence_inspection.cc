@@ -26,6 +26,10 @@ std::vector<SequenceInspection> InspectSequences(const WorkerCore& core, const S
     sequence.committed = cache.committed(id);
     sequence.matched = cache.matched(id);
     for (const BlockId block : cache.BlockTable(id)) sequence.blocks.push_back(block.value());
+    for (int32_t group = 1; group < cache.groups(); ++group) {
+      std::vector<int32_t>& blocks = sequence.window_blocks.emplace_back();
+      for (const BlockId block : cache.BlockTable(id, group)) blocks.push_back(block.value());
+    }
   }
   return sequences;
 }

@@ -23,6 +23,8 @@ struct SequenceInspection {
   int32_t matched = 0;
   std::vector<int32_t> blocks;
   int32_t priority = 0;
+  // Of KV groups 1, 2, ...: as `blocks`, with -1 where there is none.
+  std::vector<std::vector<int32_t>> window_blocks = {};
 };
 
 // By handle. A request that has no sequence any more delivers its KV; one that has none yet waits

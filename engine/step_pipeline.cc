@@ -100,6 +100,9 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
     }
     made.begin_slot = made.begin_position = chunk.begin;
     made.block_table = cache_->BlockTable(chunk.id);
+    for (int32_t group = 1; group < cache_->groups(); ++group) {
+      made.window_tables[static_cast<size_t>(group) - 1] = cache_->BlockTable(chunk.id, group);
+    }
     if (chunk.samples) {
       made.logit_rows = 1;
       const RowUse use = requests_->DescribeRow(chunk, draws_);

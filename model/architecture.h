@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "kernels/device.h"
 #include "model/gguf/gguf_reader.h"
 #include "model/model_cost.h"
@@ -38,10 +38,11 @@ class ModelWeights {
 
   virtual size_t bytes() const = 0;
   virtual ModelCost cost() const = 0;
-  // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block. The weights,
-  // their device and the pool outlive the runner. ResourceExhausted: no memory for its buffers.
+  // `pool` has layout.pool_bytes() bytes. Each group's last block is its scratch block. The
+  // weights, their device and the pool outlive the runner. ResourceExhausted: no memory for its
+  // buffers.
   virtual absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvLayout& layout, std::byte* pool, const ModelRunnerOptions& options) const = 0;
+      const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions& options) const = 0;
 };
 
 class Architecture {

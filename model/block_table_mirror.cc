@@ -12,8 +12,12 @@ constexpr int64_t kJoinGap = 64;
 
 }  // namespace
 
-BlockTableMirror::BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride)
-    : device_table_(device_table), stride_(stride), mirror_(rows * stride, 0) {}
+BlockTableMirror::BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride,
+                                   BlockId scratch)
+    : device_table_(device_table),
+      stride_(stride),
+      scratch_(scratch.value()),
+      mirror_(rows * stride, 0) {}
 
 void BlockTableMirror::SetRow(int32_t row, std::span<const BlockId> table) {
   CHECK_LE(static_cast<int64_t>(table.size()), stride_);
@@ -21,7 +25,9 @@ void BlockTableMirror::SetRow(int32_t row, std::span<const BlockId> table) {
   for (size_t i = 0; i < table.size(); ++i) {
     const int64_t entry = base + static_cast<int64_t>(i);
     if (mirror_[entry] == table[i].value()) continue;
-    mirror_[entry] = table[i].value();
+    const int32_t block = table[i] == kNoBlock ? scratch_ : table[i].value();
+    if (mirror_[entry] == block) continue;
+    mirror_[entry] = block;
     if (!dirty_.empty() && entry >= dirty_.back().end && entry - dirty_.back().end < kJoinGap) {
       dirty_.back().end = entry + 1;
     } else {

@@ -20,8 +20,9 @@ namespace baton {
 
 class BlockTableMirror {
  public:
-  // `device_table` has rows * stride entries and is all zero.
-  BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride);
+  // `device_table` has rows * stride entries and is all zero. `scratch` stands on the device where
+  // a table has no block.
+  BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride, BlockId scratch);
 
   // Entries behind the end of `table` keep what they were: nothing reads them.
   void SetRow(int32_t row, std::span<const BlockId> table);
@@ -40,6 +41,7 @@ class BlockTableMirror {
 
   int32_t* device_table_;
   int64_t stride_;
+  int32_t scratch_;
   std::vector<int32_t> mirror_;
   std::vector<DirtyRange> dirty_;  // rising while rows are set in order
   int64_t uploaded_entries_ = 0;

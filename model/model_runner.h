@@ -12,6 +12,8 @@
 // StepInput::wanted and the waker on threads of its own, and nothing else.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -22,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/block_copy.h"
+#include "cache/kv_cache_spec.h"
 #include "common/status_macros.h"
 #include "common/strong_int.h"
 #include "model/slot_run.h"
@@ -39,13 +42,17 @@ struct DrawnBy {
   int32_t draw = 0;
 };
 
-// Consecutive tokens of one sequence. Their KV goes to the slots they occupy; each sees its
-// sequence up to itself, or the runs that the chunk names.
+// Consecutive tokens of one sequence. Their KV goes to the slots they occupy. Each sees its
+// sequence up to itself, in layers with a sliding window the last `window` slots of that, or the
+// runs that the chunk names.
 struct StepChunk {
   std::span<const TokenId> tokens;  // with `token_from`: one, of any value in the vocabulary
   int32_t begin_slot = 0;           // slot of tokens[0]
   int32_t begin_position = 0;  // position of tokens[0]; differs from the slot for reused chunks
-  std::span<const BlockId> block_table;   // covers slots [0, begin_slot + tokens.size())
+  std::span<const BlockId> block_table;  // covers slots [0, begin_slot + tokens.size())
+  // Of KV groups 1, 2, ...: as long as block_table, with kNoBlock where no token of the chunk
+  // looks.
+  std::array<std::span<const BlockId>, kMaxKvGroups - 1> window_tables = {};
   int32_t logit_rows = 0;                 // logits of the last so many tokens
   std::span<const TokenDraw> draws = {};  // from these rows
   bool keeps_logits = false;              // Logits of these rows will be asked for
@@ -60,12 +67,17 @@ struct StepChunk {
   std::span<const RowPosition> positions = {};
   // What the last token sees, in the order of attention. The last run holds the chunk's own slots
   // and ends with them; each earlier token sees one slot less of it. The runs do not overlap, and
-  // block_table covers them. Empty: one run from slot 0, with origin 0 and shift 0.
+  // block_table covers them. Empty: one run from slot 0, with origin 0 and shift 0. A model with
+  // sliding windows takes no runs (Unimplemented).
   std::span<const SlotRun> runs = {};
   // Segment of the input (token type) and LoRA adapter. No op reads them yet: runners refuse any
   // value but 0 as Unimplemented.
   int32_t segment = 0;
   int32_t adapter = 0;
+
+  std::span<const BlockId> table(int32_t group) const {
+    return group == 0 ? block_table : window_tables[static_cast<size_t>(group) - 1];
+  }
 };
 
 // Spans are read in Submit only; the functions are called until Collect.
@@ -123,10 +135,10 @@ class ModelRunner {
   // first Submit.
   virtual void set_waker(std::function<void()> /*waker*/) {}
 
-  // Copies the KV of blocks' leading slots, all layers, in the order given: behind the steps
-  // submitted before, ahead of those submitted later. While no step is uncollected, these and all
-  // earlier copies are done when it returns; else at the latest with the Collect of the next step
-  // submitted. REQUIRES: blocks in the pool. Internal: the device failed.
+  // Copies the KV of blocks' leading slots, all layers of their group, in the order given: behind
+  // the steps submitted before, ahead of those submitted later. While no step is uncollected, these
+  // and all earlier copies are done when it returns; else at the latest with the Collect of the
+  // next step submitted. REQUIRES: blocks in the pool. Internal: the device failed.
   virtual absl::Status CopyBlocks(std::span<const BlockCopy> copies) = 0;
   // Row `row` of a step's logits [vocabulary], counted over all chunks' logit_rows in order. Valid
   // from the step's Collect until the next Submit. REQUIRES: the row's chunk keeps its logits.

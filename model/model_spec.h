@@ -7,7 +7,6 @@
 #include <string>
 
 #include "cache/kv_cache_spec.h"
-#include "common/check.h"
 
 namespace baton {
 
@@ -18,17 +17,15 @@ struct ModelSpec {
   int32_t context_length = 0;  // tokens
   int32_t layers = 0;
   int32_t hidden = 0;
-  KvCacheSpec kv = {};          // the operator chooses the cells' type: KvGroup
+  KvCacheSpec kv = {};          // the operator chooses the cells' type: KvOfType
   std::string rope = {};        // canonical text of the RoPE parameters, for fingerprints
   std::string dimensions = {};  // its sizes in the architecture's own words, for people
 
-  // The model's one KV group, with cells of `type`. REQUIRES: kv.groups.size() == 1, which
-  // LoadModel checks.
-  KvGroupSpec KvGroup(KvType type) const {
-    CHECK_EQ(kv.groups.size(), 1u);
-    KvGroupSpec group = kv.groups.front();
-    group.type = type;
-    return group;
+  // Its KV groups, with cells of `type`.
+  KvCacheSpec KvOfType(KvType type) const {
+    KvCacheSpec spec = kv;
+    for (KvGroupSpec& group : spec.groups) group.type = type;
+    return spec;
   }
 };
 

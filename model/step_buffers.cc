@@ -51,15 +51,17 @@ size_t LayOut(StepBuffers& b, const DecoderConfig& config, const StepLimits& lim
   Arena arena(base);
   arena.Take(b.token_ids, tokens);
   arena.Take(b.positions, query_rows * kPositionComponents);
-  arena.Take(b.slot_mapping, tokens);
   arena.Take(b.sequence_of_token, tokens);
   arena.Take(b.runs, int64_t{limits.max_sequences} + limits.max_extra_runs);
-  arena.Take(b.row_runs, tokens);
   arena.Take(b.shifted_rows, limits.max_shifted_queries);
   arena.Take(b.embedding_rows, limits.max_embeddings > 0 ? tokens : 0);
   arena.Take(b.embeddings, int64_t{limits.max_embeddings} * config.hidden);
-  arena.Take(b.block_tables, limits.max_sequences * b.table_stride);
-  arena.Take(b.first_block, limits.max_sequences);
+  for (StepBuffers::Group& group : b.groups) {
+    arena.Take(group.slot_mapping, tokens);
+    arena.Take(group.row_runs, tokens);
+    arena.Take(group.block_tables, limits.max_sequences * b.table_stride);
+    arena.Take(group.first_block, limits.max_sequences);
+  }
   arena.Take(b.logit_indices, limits.max_logit_rows);
   b.input_bytes = arena.bytes() + kAlignment;  // positions are staged in two parts
   arena.Take(b.rope_frequencies, half);
@@ -98,14 +100,14 @@ void CopyInput(Stream& stream, T* device, const std::vector<T>& host, StagingSlo
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderConfig& config,
-                                                                 const KvLayout& layout,
+                                                                 const KvPoolLayout& layout,
                                                                  const StepLimits& limits,
                                                                  Device& device) {
   std::unique_ptr<StepBuffers> buffers(new StepBuffers);
   buffers->table_stride =
       (int64_t{limits.max_context} + layout.block_size() - 1) / layout.block_size();
-  buffers->block_size_log2_ = layout.block_size_log2();
-  buffers->scratch_slot_ = (layout.num_blocks() - 1) * layout.block_size();
+  buffers->block_size_log2_ = layout.group(0).block_size_log2();
+  buffers->groups.resize(static_cast<size_t>(layout.groups()));
   buffers->limits_ = limits;
   buffers->hidden_size_ = config.hidden;
   buffers->first_shifted_query = limits.max_tokens;
@@ -120,9 +122,28 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderCo
   }
   std::memcpy(buffers->rope_frequencies, config.rope_frequencies.data(),
               config.rope_frequencies.size() * sizeof(double));
-  buffers->mirror_ = std::make_unique<BlockTableMirror>(buffers->block_tables, limits.max_sequences,
-                                                        buffers->table_stride);
+  for (int32_t at = 0; at < layout.groups(); ++at) {
+    const KvLayout& group = layout.group(at);
+    const BlockId scratch(static_cast<int32_t>(group.num_blocks() - 1));
+    buffers->host_groups_.push_back(
+        {.window = group.group().window,
+         .scratch = scratch,
+         .tables = BlockTableMirror(buffers->groups[at].block_tables, limits.max_sequences,
+                                    buffers->table_stride, scratch)});
+  }
   return buffers;
+}
+
+int64_t StepBuffers::uploaded_entries() const {
+  int64_t entries = 0;
+  for (const HostGroup& group : host_groups_) entries += group.tables.uploaded_entries();
+  return entries;
+}
+
+int64_t StepBuffers::table_uploads() const {
+  int64_t uploads = 0;
+  for (const HostGroup& group : host_groups_) uploads += group.tables.uploads();
+  return uploads;
 }
 
 absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
@@ -136,6 +157,10 @@ absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
     }
   }
   if (chunk.runs.empty()) return absl::OkStatus();
+  if (groups.size() > 1) {
+    return absl::UnimplementedError(absl::StrCat("a chunk with ", chunk.runs.size(),
+                                                 " runs: a model with sliding windows takes none"));
+  }
   const SlotRun& last = chunk.runs.back();
   if (last.begin > chunk.begin_slot || last.end != end) {
     return absl::InvalidArgumentError(absl::StrCat("the last run has slots [", last.begin, ", ",
@@ -185,29 +210,46 @@ absl::Status StepBuffers::Check(const StepInput& input) const {
 }
 
 void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
-  const int32_t mask = (1 << block_size_log2_) - 1;
   const int32_t count = static_cast<int32_t>(chunk.tokens.size());
   const int32_t first_row = static_cast<int32_t>(host_.token_ids.size());
   for (int32_t i = 0; i < count; ++i) {
-    const int32_t slot = chunk.begin_slot + i;
-    const int64_t block = chunk.block_table[slot >> block_size_log2_].value();
     const RowPosition position = PositionOf(chunk, i);
     host_.token_ids.push_back(chunk.tokens[i]);
     host_.positions.insert(host_.positions.end(), position.begin(), position.end());
-    host_.slot_mapping.push_back((block << block_size_log2_) + (slot & mask));
     host_.sequence_of_token.push_back(sequence);
   }
-  FillRuns(chunk, first_row);
+  const RowRuns runs = FillRuns(chunk, first_row);
+  for (size_t group = 0; group < groups.size(); ++group) {
+    FillGroup(chunk, sequence, static_cast<int32_t>(group), runs);
+  }
   FillEmbeddings(chunk);
   for (int32_t i = count - chunk.logit_rows; i < count; ++i) {
     host_.logit_indices.push_back(first_row + i);
   }
-  host_.first_block.push_back(chunk.block_table[0].value());
-  mirror_->SetRow(sequence, chunk.block_table);
 }
 
-// The tokens share the chunk's runs; each has its own end of the last.
-void StepBuffers::FillRuns(const StepChunk& chunk, int32_t first_row) {
+// The tokens share the chunk's runs. Each has its own end of the last and, under a window, its own
+// begin: `runs` has the begin without a window.
+void StepBuffers::FillGroup(const StepChunk& chunk, int32_t sequence, int32_t at, RowRuns runs) {
+  HostGroup& group = host_groups_[at];
+  const std::span<const BlockId> table = chunk.table(at);
+  const int32_t mask = (1 << block_size_log2_) - 1;
+  const int32_t end = chunk.begin_slot + static_cast<int32_t>(chunk.tokens.size());
+  CHECK_LE(end, static_cast<int64_t>(table.size()) << block_size_log2_) << "KV group " << at;
+  for (int32_t slot = chunk.begin_slot; slot < end; ++slot) {
+    const BlockId block = table[slot >> block_size_log2_];
+    CHECK_NE(block, kNoBlock) << "slot " << slot << " of KV group " << at << " has no block";
+    group.slot_mapping.push_back((int64_t{block.value()} << block_size_log2_) + (slot & mask));
+    runs.last_end = slot + 1;
+    if (group.window > 0) runs.last_begin = std::max(0, runs.last_end - group.window);
+    group.row_runs.push_back(runs);
+  }
+  group.first_block.push_back(table[0] == kNoBlock ? group.scratch.value() : table[0].value());
+  group.tables.SetRow(sequence, table);
+}
+
+// Returns what the rows have in common.
+RowRuns StepBuffers::FillRuns(const StepChunk& chunk, int32_t first_row) {
   const int32_t count = static_cast<int32_t>(chunk.tokens.size());
   const auto first_run = static_cast<int32_t>(host_.runs.size());
   const std::vector<int32_t> shifts = ShiftsOf(chunk);
@@ -231,13 +273,9 @@ void StepBuffers::FillRuns(const StepChunk& chunk, int32_t first_row) {
       }
     }
   }
-  RowRuns row = {.first_run = first_run,
-                 .run_count = static_cast<int32_t>(host_.runs.size()) - first_run,
-                 .last_begin = chunk.runs.empty() ? 0 : chunk.runs.back().begin};
-  for (int32_t i = 0; i < count; ++i) {
-    row.last_end = chunk.begin_slot + i + 1;
-    host_.row_runs.push_back(row);
-  }
+  return {.first_run = first_run,
+          .run_count = static_cast<int32_t>(host_.runs.size()) - first_run,
+          .last_begin = chunk.runs.empty() ? 0 : chunk.runs.back().begin};
 }
 
 void StepBuffers::FillEmbeddings(const StepChunk& chunk) {
@@ -255,15 +293,18 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   CHECK_LE(host_.logit_indices.size(), static_cast<size_t>(logit_rows));
   host_.token_ids.resize(rows, 0);
   host_.positions.resize(static_cast<size_t>(rows) * kPositionComponents, 0);
-  // Each to a slot of its own: two threads may store two of them.
   const int64_t block_size = int64_t{1} << block_size_log2_;
-  for (int64_t row = static_cast<int64_t>(filled); row < rows; ++row) {
-    const int64_t offset = row - static_cast<int64_t>(filled);
-    host_.slot_mapping.push_back(offset < block_size ? scratch_slot_ + offset : kNotStored);
+  for (HostGroup& group : host_groups_) {
+    // Each to a slot of its own: two threads may store two of them.
+    const int64_t scratch_slot = group.scratch.value() * block_size;
+    for (int64_t row = static_cast<int64_t>(filled); row < rows; ++row) {
+      const int64_t offset = row - static_cast<int64_t>(filled);
+      group.slot_mapping.push_back(offset < block_size ? scratch_slot + offset : kNotStored);
+    }
+    group.row_runs.resize(rows);
   }
   // Padding belongs to no sequence of its own: it follows the last one and sees nothing.
   host_.sequence_of_token.resize(rows, filled == 0 ? 0 : host_.sequence_of_token.back());
-  host_.row_runs.resize(rows);
   host_.logit_indices.resize(logit_rows, 0);
 }
 
@@ -273,26 +314,26 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
   slot.Clear();
   host_.token_ids.clear();
   host_.positions.clear();
-  host_.slot_mapping.clear();
   host_.sequence_of_token.clear();
   host_.runs.clear();
-  host_.row_runs.clear();
   host_.shifted_rows.clear();
   host_.shifted_positions.clear();
   host_.embedding_rows.clear();
   host_.embeddings.clear();
-  host_.first_block.clear();
   host_.logit_indices.clear();
+  for (HostGroup& group : host_groups_) {
+    group.slot_mapping.clear();
+    group.row_runs.clear();
+    group.first_block.clear();
+  }
   for (size_t i = 0; i < input.chunks.size(); ++i) {
     FillChunk(input.chunks[i], static_cast<int32_t>(i));
   }
   FillPadding(rows, logit_rows);
   CopyInput(stream, token_ids, host_.token_ids, slot);
   CopyInput(stream, positions, host_.positions, slot);
-  CopyInput(stream, slot_mapping, host_.slot_mapping, slot);
   CopyInput(stream, sequence_of_token, host_.sequence_of_token, slot);
   CopyInput(stream, runs, host_.runs, slot);
-  CopyInput(stream, row_runs, host_.row_runs, slot);
   CopyInput(stream, shifted_rows, host_.shifted_rows, slot);
   CopyInput(stream, positions + first_shifted_query * kPositionComponents, host_.shifted_positions,
             slot);
@@ -300,9 +341,14 @@ void StepBuffers::Upload(const StepInput& input, int32_t rows, int32_t logit_row
     CopyInput(stream, embedding_rows, host_.embedding_rows, slot);
     CopyInput(stream, embeddings, host_.embeddings, slot);
   }
-  CopyInput(stream, first_block, host_.first_block, slot);
   CopyInput(stream, logit_indices, host_.logit_indices, slot);
-  mirror_->Upload(stream, slot);
+  for (size_t at = 0; at < groups.size(); ++at) {
+    HostGroup& group = host_groups_[at];
+    CopyInput(stream, groups[at].slot_mapping, group.slot_mapping, slot);
+    CopyInput(stream, groups[at].row_runs, group.row_runs, slot);
+    CopyInput(stream, groups[at].first_block, group.first_block, slot);
+    group.tables.Upload(stream, slot);
+  }
 }
 
 }  // namespace baton

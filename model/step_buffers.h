@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/block_table_mirror.h"
@@ -45,37 +45,41 @@ struct DecoderConfig {
 class StepBuffers {
  public:
   static absl::StatusOr<std::unique_ptr<StepBuffers>> Create(const DecoderConfig& config,
-                                                             const KvLayout& layout,
+                                                             const KvPoolLayout& layout,
                                                              const StepLimits& limits,
                                                              Device& device);
 
   // Whether a step's runs, positions and embeddings fit their chunks and these buffers; what the
   // REQUIRES of ModelRunner name is not looked at. InvalidArgument names the value and the limit.
-  // Unimplemented: a segment or an adapter.
+  // Unimplemented: a segment, an adapter, or runs where there are sliding windows.
   absl::Status Check(const StepInput& input) const;
 
   // Fills a slot of the host side for `input`, padded to `rows` token rows and `logit_rows` logit
   // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
-  // what steps do with it. A padded row writes its KV to the scratch block (nowhere once that is
-  // full), sees no slot, and yields logits that are never read. REQUIRES: Check(input) is OK; the
-  // step that last had `slot` is collected.
+  // what steps do with it. A padded row writes its KV to each group's scratch block (nowhere once
+  // that is full), sees no slot, and yields logits that are never read. REQUIRES: Check(input) is
+  // OK; the step that last had `slot` is collected.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
               int slot = 0);
 
   // Inputs, on the device.
   int32_t* token_ids = nullptr;          // [tokens]
   int32_t* positions = nullptr;          // [query rows, kPositionComponents]
-  int64_t* slot_mapping = nullptr;       // [tokens]
   int32_t* sequence_of_token = nullptr;  // [tokens]
   VisibleRun* runs = nullptr;            // [runs]
-  RowRuns* row_runs = nullptr;           // [tokens]
   int32_t* shifted_rows = nullptr;       // [shifted queries] the row that each is a copy of
   // Of steps with embeddings only; see EmbedTokensArgs.
   int32_t* embedding_rows = nullptr;  // [tokens]
   float* embeddings = nullptr;        // [embeddings, hidden]
-  int32_t* block_tables = nullptr;    // [sequences, table_stride]
-  int32_t* first_block = nullptr;     // [sequences]
   int32_t* logit_indices = nullptr;   // [logit rows]
+  // What a KV group has of its own: where rows lie in its pool, and what they see in its layers.
+  struct Group {
+    int64_t* slot_mapping = nullptr;  // [tokens]
+    RowRuns* row_runs = nullptr;      // [tokens]
+    int32_t* block_tables = nullptr;  // [sequences, table_stride]
+    int32_t* first_block = nullptr;   // [sequences]
+  };
+  std::vector<Group> groups;
   int64_t table_stride = 0;
   size_t input_bytes = 0;  // of all these
   // Query rows are the tokens' and, from this one on, the shifted queries'.
@@ -95,7 +99,9 @@ class StepBuffers {
   Activations last_normalized;         // [logit rows, hidden]
   float* logits = nullptr;             // [logit rows, vocabulary]
 
-  const BlockTableMirror& tables() const { return *mirror_; }
+  // Of the block tables of all groups, since creation.
+  int64_t uploaded_entries() const;
+  int64_t table_uploads() const;
 
  private:
   StepBuffers() = default;
@@ -103,32 +109,38 @@ class StepBuffers {
   struct HostInputs {
     std::vector<int32_t> token_ids;
     std::vector<int32_t> positions;
-    std::vector<int64_t> slot_mapping;
     std::vector<int32_t> sequence_of_token;
     std::vector<VisibleRun> runs;
-    std::vector<RowRuns> row_runs;
     std::vector<int32_t> shifted_rows;
     std::vector<int32_t> shifted_positions;
     std::vector<int32_t> embedding_rows;
     std::vector<float> embeddings;
-    std::vector<int32_t> first_block;
     std::vector<int32_t> logit_indices;
+  };
+  // The host's side of a Group, and what does not change.
+  struct HostGroup {
+    int32_t window = 0;  // 0: full attention
+    BlockId scratch;     // the pool's last
+    BlockTableMirror tables;
+    std::vector<int64_t> slot_mapping = {};
+    std::vector<RowRuns> row_runs = {};
+    std::vector<int32_t> first_block = {};
   };
   absl::Status CheckRuns(const StepChunk& chunk) const;
   void FillChunk(const StepChunk& chunk, int32_t sequence);
-  void FillRuns(const StepChunk& chunk, int32_t first_row);
+  RowRuns FillRuns(const StepChunk& chunk, int32_t first_row);
+  void FillGroup(const StepChunk& chunk, int32_t sequence, int32_t group, RowRuns runs);
   void FillEmbeddings(const StepChunk& chunk);
   void FillPadding(int32_t rows, int32_t logit_rows);
 
   std::unique_ptr<DeviceBuffer> memory_;
   std::unique_ptr<DeviceBuffer> staging_;
   std::array<StagingSlot, kStepSlots> slots_;
-  std::unique_ptr<BlockTableMirror> mirror_;
   HostInputs host_;
+  std::vector<HostGroup> host_groups_;
   StepLimits limits_;
   int64_t hidden_size_ = 0;
   int32_t block_size_log2_ = 0;
-  int64_t scratch_slot_ = 0;  // first slot of the scratch block, the pool's last
 };
 
 }  // namespace baton

@@ -284,12 +284,6 @@ absl::StatusOr<std::string> Tokenizer::DecodeText(std::span<const TokenId> ids,
   return ReplaceInvalidUtf8(bytes);
 }
 
-std::optional<TokenId> Tokenizer::FindSpecial(std::string_view text) const {
-  const auto match = specials_.LongestAt(text, 0, text.size());
-  if (!match.has_value() || match->length != text.size()) return std::nullopt;
-  return match->id;
-}
-
 bool Tokenizer::EndsGeneration(TokenId id) const {
   return std::binary_search(end_of_generation_.begin(), end_of_generation_.end(), id);
 }

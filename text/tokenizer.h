@@ -103,9 +103,6 @@ class Tokenizer {
   // False outside the vocabulary.
   bool IsControl(TokenId id) const { return IsValid(id) && is_control_[id] != 0; }
 
-  // The id of the control or user-defined token that is written `text`.
-  std::optional<TokenId> FindSpecial(std::string_view text) const;
-
   // Of a token's bytes: no text of n bytes has fewer than n / this tokens.
   int32_t longest_token_bytes() const { return longest_token_bytes_; }
   int32_t vocab_size() const { return static_cast<int32_t>(token_bytes_.size()); }

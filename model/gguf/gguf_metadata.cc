@@ -229,6 +229,13 @@ absl::StatusOr<std::vector<float>> GgufMetadata::GetF32Array(std::string_view ke
   return result;
 }
 
+absl::StatusOr<std::vector<bool>> GgufMetadata::GetBoolArray(std::string_view key) const {
+  ASSIGN_OR_RETURN(const GgufValue* value, GetArray(key, GgufValueType::kBool));
+  std::vector<bool> result(value->count);
+  for (uint64_t i = 0; i < value->count; ++i) result[i] = Load<uint8_t>(value->bytes, i) != 0;
+  return result;
+}
+
 absl::StatusOr<std::string_view> GgufMetadata::GetStringOr(std::string_view key,
                                                            std::string_view absent) const {
   return DefaultIfAbsent(GetString(key), absent);

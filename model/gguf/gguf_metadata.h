@@ -51,6 +51,7 @@ class GgufMetadata {
   absl::StatusOr<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> GetI32Array(std::string_view key) const;
   absl::StatusOr<std::vector<float>> GetF32Array(std::string_view key) const;
+  absl::StatusOr<std::vector<bool>> GetBoolArray(std::string_view key) const;
 
   // The same for optional keys: the default where the key is absent, an error on a wrong type.
   absl::StatusOr<std::string_view> GetStringOr(std::string_view key, std::string_view absent) const;

@@ -41,7 +41,8 @@ class LlamaModelWeights final : public ModelWeights {
   }
 
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvLayout& layout, std::byte* pool, const ModelRunnerOptions& options) const override {
+      const KvPoolLayout& layout, std::byte* pool,
+      const ModelRunnerOptions& options) const override {
     return LlamaRunner::Create(config_, *weights_, layout, pool, device_, options);
   }
 
@@ -64,9 +65,7 @@ class Llama final : public Architecture {
         .context_length = config.context_length,
         .layers = config.layers,
         .hidden = config.hidden,
-        .kv = {.groups = {{.layers = config.layers,
-                           .kv_heads = config.kv_heads,
-                           .head_dim = config.head_dim}}},
+        .kv = config.Kv(),
         .rope = config.rope,
         .dimensions = absl::StrFormat("hidden %d, %d query and %d KV heads of %d, feed-forward %d",
                                       config.hidden, config.query_heads, config.kv_heads,

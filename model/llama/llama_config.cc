@@ -1,9 +1,11 @@
 #include "model/llama/llama_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
@@ -34,17 +36,45 @@ absl::Status CheckExperts(const GgufFile& file) {
   return absl::OkStatus();
 }
 
-// Every layer here has full attention, which a window of the whole context is too.
-absl::Status CheckWindow(const GgufFile& file, int32_t context_length) {
-  constexpr std::string_view kKey = "llama.attention.sliding_window";
-  ASSIGN_OR_RETURN(const int64_t window, file.GetI64Or(kKey, 0));
-  if (window < 0) {
-    return absl::InvalidArgumentError(StrCat(kKey, " is ", window, ", must be 0 (none) or more"));
+constexpr std::string_view kWindowKey = "llama.attention.sliding_window";
+constexpr std::string_view kPatternKey = "llama.attention.sliding_window_pattern";
+
+// Which layers have the window: one value for each, or a period whose last layer has full attention
+// (as llama.cpp reads it). Without the key all have it.
+absl::StatusOr<std::vector<bool>> ReadWindowLayers(const GgufFile& file, int32_t layers) {
+  const GgufValue* pattern = file.Find(kPatternKey);
+  if (pattern == nullptr) return std::vector<bool>(layers, true);
+  if (pattern->type == GgufValueType::kArray) {
+    ASSIGN_OR_RETURN(std::vector<bool> window_layers, file.GetBoolArray(kPatternKey));
+    if (window_layers.size() == static_cast<size_t>(layers)) return window_layers;
+    return absl::InvalidArgumentError(StrCat(kPatternKey, " has ", window_layers.size(),
+                                             " values, the model has ", layers, " layers"));
   }
-  if (window == 0 || window >= context_length) return absl::OkStatus();
-  return absl::UnimplementedError(StrCat(kKey, " is ", window, ", the context length is ",
-                                         context_length,
-                                         ": a window smaller than the context is not supported"));
+  ASSIGN_OR_RETURN(const int32_t period, ReadCount(file, kPatternKey, 1, INT32_MAX));
+  std::vector<bool> window_layers(layers);
+  for (int32_t i = 0; i < layers; ++i) window_layers[i] = i % period != period - 1;
+  return window_layers;
+}
+
+// A window of the whole context is full attention.
+absl::Status ReadWindow(const GgufFile& file, LlamaConfig& config) {
+  ASSIGN_OR_RETURN(const int64_t window, file.GetI64Or(kWindowKey, 0));
+  if (window < 0) {
+    return absl::InvalidArgumentError(
+        StrCat(kWindowKey, " is ", window, ", must be 0 (none) or more"));
+  }
+  if (window == 0 || window >= config.context_length) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::vector<bool> layers, ReadWindowLayers(file, config.layers));
+  const auto with_window = std::count(layers.begin(), layers.end(), true);
+  if (with_window == 0) return absl::OkStatus();
+  if (with_window == config.layers) {
+    return absl::UnimplementedError(StrCat(
+        kWindowKey, " is ", window, ", the context length is ", config.context_length,
+        ": a window in all ", config.layers, " layers is not supported, one must have none"));
+  }
+  config.window = static_cast<int32_t>(window);
+  config.window_layers = std::move(layers);
+  return absl::OkStatus();
 }
 
 absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
@@ -151,6 +181,21 @@ DecoderConfig LlamaConfig::Decoder() const {
           .rope_frequencies = rope_frequencies};
 }
 
+KvCacheSpec LlamaConfig::Kv() const {
+  const KvGroupSpec one{.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim};
+  if (window == 0) return {.groups = {one}};
+  KvGroupSpec full = one;
+  KvGroupSpec windowed = one;
+  windowed.kind = KvGroupKind::kSlidingWindow;
+  windowed.window = window;
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    (window_layers[layer] ? windowed : full).model_layers.push_back(layer);
+  }
+  full.layers = static_cast<int32_t>(full.model_layers.size());
+  windowed.layers = static_cast<int32_t>(windowed.model_layers.size());
+  return {.groups = {std::move(full), std::move(windowed)}};
+}
+
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   RETURN_IF_ERROR(CheckExperts(file));
   LlamaConfig config;
@@ -160,7 +205,7 @@ absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   ASSIGN_OR_RETURN(config.hidden, ReadCount(file, "llama.embedding_length", 1, 1 << 17));
   ASSIGN_OR_RETURN(config.feed_forward, ReadCount(file, "llama.feed_forward_length", 1, 1 << 20));
   ASSIGN_OR_RETURN(config.context_length, ReadCount(file, "llama.context_length", 2, 1 << 24));
-  RETURN_IF_ERROR(CheckWindow(file, config.context_length));
+  RETURN_IF_ERROR(ReadWindow(file, config));
   RETURN_IF_ERROR(ReadHeads(file, config));
   ASSIGN_OR_RETURN(config.norm_epsilon, file.GetF32("llama.attention.layer_norm_rms_epsilon"));
   if (!(config.norm_epsilon > 0) || config.norm_epsilon > 1) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cache/kv_cache_spec.h"
 #include "model/gguf/gguf_reader.h"
 #include "model/step_buffers.h"
 
@@ -22,17 +23,21 @@ struct LlamaConfig {
   int32_t head_dim = 0;
   int32_t feed_forward = 0;
   int32_t vocabulary = 0;
-  int32_t context_length = 0;  // tokens
+  int32_t context_length = 0;       // tokens
+  int32_t window = 0;               // slots that window layers see; 0: no layer is one
+  std::vector<bool> window_layers;  // [layers] if there is a window; one at least is false
   float norm_epsilon = 0;
   std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
   std::string rope;                      // canonical text of the RoPE parameters, for fingerprints
 
   DecoderConfig Decoder() const;
+  // One group, or one of the layers with full attention and one of the window layers.
+  KvCacheSpec Kv() const;
 };
 
 // InvalidArgument, NotFound or Unimplemented name the key or tensor, its value and the limit:
 // a mixture of experts, heads that do not divide, a dimension out of range, a RoPE scaling that is
-// not plain, linear or Llama-3.
+// not plain, linear or Llama-3, a window in all layers.
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 
 }  // namespace baton

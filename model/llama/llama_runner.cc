@@ -26,8 +26,8 @@ std::vector<int32_t> DefaultBuckets(int32_t max_sequences) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(
-    const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout, std::byte* pool,
-    Device& device, const ModelRunnerOptions& options) {
+    const LlamaConfig& config, const LlamaWeights& weights, const KvPoolLayout& layout,
+    std::byte* pool, Device& device, const ModelRunnerOptions& options) {
   std::unique_ptr<LlamaRunner> runner(
       new LlamaRunner(config, weights, layout, pool, device, options));
   ASSIGN_OR_RETURN(runner->buffers_,
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(
 }
 
 LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
-                         const KvLayout& layout, std::byte* pool, Device& device,
+                         const KvPoolLayout& layout, std::byte* pool, Device& device,
                          const ModelRunnerOptions& options)
     : config_(config),
       weights_(weights),
@@ -56,17 +56,17 @@ LlamaRunner::LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights,
   limits.max_logit_rows = std::max(limits.max_logit_rows, options_.graph_buckets.back());
 }
 
-KvLayerView LlamaRunner::LayerView(int32_t layer) const {
-  KvLayerView view;
-  view.base = pool_ + layer * layout_.layer_stride() * KvTypeBytes(layout_.group().type);
-  view.type = layout_.group().type;
-  view.block_size_log2 = layout_.block_size_log2();
-  view.block_stride = layout_.block_stride();
-  view.token_stride = layout_.token_stride();
-  view.head_stride = layout_.head_stride();
-  view.value_offset = layout_.value_offset();
-  view.scale_offset = layout_.scale_offset();
-  return view;
+LlamaRunner::LayerKv LlamaRunner::KvOf(int32_t layer) const {
+  const KvLayout& group = layout_.layout_of(layer);
+  return {.view = {.base = pool_ + layout_.PieceOffset(layer, /*plane=*/0, /*block=*/0),
+                   .type = group.group().type,
+                   .block_size_log2 = group.block_size_log2(),
+                   .block_stride = group.block_stride(),
+                   .token_stride = group.token_stride(),
+                   .head_stride = group.head_stride(),
+                   .value_offset = group.value_offset(),
+                   .scale_offset = group.scale_offset()},
+          .inputs = buffers_->groups[layout_.place(layer).group]};
 }
 
 void LlamaRunner::Norm(const float* x, const float* weight, const FusedWeight& reader,
@@ -117,7 +117,7 @@ void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
   stream_->LimitRows(&rows.tokens);
 }
 
-void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
+void LlamaRunner::EnqueueKvWrite(const LayerKv& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   const int64_t half = static_cast<int64_t>(config_.rope_frequencies.size());
@@ -139,12 +139,12 @@ void LlamaRunner::EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens) {
                           .stride = stride,
                           .kv_heads = config_.kv_heads,
                           .head_dim = head_dim,
-                          .slot_mapping = b.slot_mapping,
-                          .kv = kv,
+                          .slot_mapping = kv.inputs.slot_mapping,
+                          .kv = kv.view,
                           .tokens = tokens.most()});
 }
 
-void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
+void LlamaRunner::EnqueueAttention(const LayerKv& kv, StepRows& tokens) {
   StepBuffers& b = *buffers_;
   const int64_t head_dim = config_.head_dim;
   ops_.PagedAttention(*stream_, {.q = b.qkv,
@@ -154,13 +154,13 @@ void LlamaRunner::EnqueueAttention(const KvLayerView& kv, StepRows& tokens) {
                                  .kv_heads = config_.kv_heads,
                                  .head_dim = head_dim,
                                  .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
-                                 .kv = kv,
+                                 .kv = kv.view,
                                  .sequence_of_token = b.sequence_of_token,
                                  .runs = b.runs,
-                                 .row_runs = b.row_runs,
-                                 .block_tables = options_.paged ? b.block_tables : nullptr,
+                                 .row_runs = kv.inputs.row_runs,
+                                 .block_tables = options_.paged ? kv.inputs.block_tables : nullptr,
                                  .table_stride = b.table_stride,
-                                 .first_block = b.first_block,
+                                 .first_block = kv.inputs.first_block,
                                  .tokens = tokens.most()});
 }
 
@@ -187,7 +187,7 @@ void LlamaRunner::EnqueueLayer(int32_t index, const Rows& rows) {
   StepBuffers& b = *buffers_;
   StepRows& tokens = rows.tokens;
   const LlamaLayerWeights& layer = weights_.layers()[index];
-  const KvLayerView kv = LayerView(index);
+  const LayerKv kv = KvOf(index);
   Norm(b.hidden, layer.attention_norm, layer.qkv, b.normalized, tokens);
   Multiply(b.normalized, layer.qkv, b.qkv, tokens, false);
   EnqueueShiftedQueries(rows);
@@ -370,12 +370,14 @@ std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
 
 // Leading slots of a piece are contiguous, scales and all.
 absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
-  const int64_t bytes_per_token = layout_.token_stride() * KvTypeBytes(layout_.group().type);
   for (const BlockCopy& copy : copies) {
-    for (int32_t layer = 0; layer < config_.layers; ++layer) {
-      for (const bool value : {false, true}) {
-        stream_->Copy(pool_ + layout_.PieceOffset(layer, value, copy.to.value()),
-                      pool_ + layout_.PieceOffset(layer, value, copy.from.value()),
+    const KvLayout& group = layout_.group(copy.group);
+    std::byte* const part = pool_ + layout_.offset(copy.group);
+    for (int32_t layer = 0; layer < group.group().layers; ++layer) {
+      for (int32_t plane = 0; plane < group.planes(); ++plane) {
+        const int64_t bytes_per_token = group.token_stride(plane) * KvTypeBytes(group.group().type);
+        stream_->Copy(part + group.PieceOffset(layer, plane, copy.to.value()),
+                      part + group.PieceOffset(layer, plane, copy.from.value()),
                       static_cast<size_t>(copy.tokens * bytes_per_token));
       }
     }

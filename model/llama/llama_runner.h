@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "model/architecture.h"
@@ -44,11 +44,11 @@ namespace baton {
 
 class LlamaRunner final : public ModelRunner {
  public:
-  // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block. Everything
-  // outlives the runner.
+  // `pool` has layout.pool_bytes() bytes. Each group's last block is its scratch block. Everything
+  // outlives the runner. REQUIRES: the groups are config.Kv()'s.
   static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(const LlamaConfig& config,
                                                              const LlamaWeights& weights,
-                                                             const KvLayout& layout,
+                                                             const KvPoolLayout& layout,
                                                              std::byte* pool, Device& device,
                                                              const ModelRunnerOptions& options);
 
@@ -64,12 +64,12 @@ class LlamaRunner final : public ModelRunner {
   RunnerCounters counters() const override {
     return {.graph_replays = graph_replays_,
             .eager_steps = eager_steps_,
-            .table_entries = buffers_->tables().uploaded_entries(),
-            .table_uploads = buffers_->tables().uploads()};
+            .table_entries = buffers_->uploaded_entries(),
+            .table_uploads = buffers_->table_uploads()};
   }
 
  private:
-  LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvLayout& layout,
+  LlamaRunner(const LlamaConfig& config, const LlamaWeights& weights, const KvPoolLayout& layout,
               std::byte* pool, Device& device, const ModelRunnerOptions& options);
 
   static int SlotOf(StepId id) { return static_cast<int>(id.value() % kStepSlots); }
@@ -89,15 +89,20 @@ class LlamaRunner final : public ModelRunner {
   void EnqueueLayer(int32_t index, const Rows& rows);
   void EnqueueInputs(const Rows& rows);
   void EnqueueShiftedQueries(const Rows& rows);
-  void EnqueueKvWrite(const KvLayerView& kv, StepRows& tokens);
-  void EnqueueAttention(const KvLayerView& kv, StepRows& tokens);
+  // What a layer's KV ops need of its KV group.
+  struct LayerKv {
+    KvLayerView view;
+    const StepBuffers::Group& inputs;
+  };
+  LayerKv KvOf(int32_t layer) const;
+  void EnqueueKvWrite(const LayerKv& kv, StepRows& tokens);
+  void EnqueueAttention(const LayerKv& kv, StepRows& tokens);
   void EnqueueGate(const LlamaLayerWeights& layer, StepRows& tokens);
   void EnqueueLogits(StepRows& logit_rows);
   void Norm(const float* x, const float* weight, const FusedWeight& reader, Activations out,
             StepRows& rows);
   void Multiply(const Activations& x, const FusedWeight& weight, float* out, StepRows& rows,
                 bool accumulate);
-  KvLayerView LayerView(int32_t layer) const;
   int64_t QkvStride() const {
     return (int64_t{config_.query_heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
@@ -106,7 +111,7 @@ class LlamaRunner final : public ModelRunner {
 
   const LlamaConfig& config_;
   const LlamaWeights& weights_;
-  const KvLayout layout_;
+  const KvPoolLayout layout_;
   std::byte* const pool_;
   Device& device_;
   const Ops& ops_;

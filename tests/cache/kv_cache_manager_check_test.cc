@@ -26,7 +26,7 @@ class Lives {
   }
 
   void Step() {
-    switch (random_() % 15) {
+    switch (random_() % 14) {
       case 0:
       case 1:
         Begin();
@@ -40,34 +40,31 @@ class Lives {
         if (const auto it = Any(); it != lives_.end()) cache_.InsertCommitted(it->first);
         break;
       case 6:
-        Truncate();
-        break;
-      case 7:
         Release();
         break;
-      case 8:
+      case 7:
         random_() % 2 ? StartTransfer() : EndTransfer();
         break;
-      case 9:
+      case 8:
         if (random_() % 20 == 0) {
           random_() % 2 ? cache_.ClearCache() : cache_.ClearCache(CacheNamespace(random_() % 3));
         }
         break;
-      case 10:
+      case 9:
         Fork();
         break;
-      case 11:
+      case 10:
         if (random_() % 10 == 0) {
           ASSERT_TRUE(cache_.Resize(1 + random_() % options_.max_blocks).ok());
         }
         break;
-      case 12:
+      case 11:
         PrepareStep();
         break;
-      case 13:
+      case 12:
         BeginImport();
         break;
-      case 14:
+      case 13:
         HoldPrefix();
         break;
     }
@@ -210,14 +207,11 @@ class Lives {
     for (uint32_t events = 2 + random_() % 8; events > 0; --events) {
       const auto it = Any();
       if (it == lives_.end()) break;
-      switch (random_() % 6) {
+      switch (random_() % 5) {
         case 0:
           Release();
           break;
         case 1:
-          Truncate();
-          break;
-        case 2:
           Fork();
           break;
         default:
@@ -244,15 +238,6 @@ class Lives {
     const Life life = it->second;
     ASSERT_EQ(cache_.Fork(it->first, child).ok(), options_.paged);
     if (options_.paged) lives_[child] = life;
-  }
-
-  void Truncate() {
-    const auto it = Any();
-    if (it == lives_.end()) return;
-    const int32_t shared = cache_.shared_tokens(it->first);
-    const int32_t tokens = shared + random_() % (cache_.capacity(it->first) - shared + 1);
-    cache_.Truncate(it->first, tokens);
-    if (tokens < static_cast<int32_t>(it->second.units.size())) it->second.units.resize(tokens);
   }
 
   void Release() {

@@ -101,8 +101,15 @@ TEST_F(KvCacheManagerTest, WithEqualPrioritiesPriorityEvictsAsLruDoes) {
       }
       if (ends && !live.empty()) live.erase(live.begin() + static_cast<std::ptrdiff_t>(ended));
       live.push_back(id);
-      ASSERT_EQ(lru.DumpCache(1000), priority.DumpCache(1000)) << "step " << step;
-      ASSERT_EQ(lru.Stats().evicted_blocks, priority.Stats().evicted_blocks);
+      // Every path that there can be.
+      for (CacheUnit path = 0; path < 12; ++path) {
+        std::vector<CacheUnit> longest = Units(28, 1000 * (path / 3));
+        longest[12] += path % 3;
+        ASSERT_EQ(lru.PeekMatch(kSpace, longest), priority.PeekMatch(kSpace, longest))
+            << "step " << step << " path " << path;
+      }
+      ASSERT_EQ(lru.Stats().radix_nodes, priority.Stats().radix_nodes) << "step " << step;
+      ASSERT_EQ(lru.Stats().evicted_blocks, priority.Stats().evicted_blocks) << "step " << step;
     }
     EXPECT_GT(lru.Stats().evicted_blocks, 50);
     for (const SequenceId id : live) {

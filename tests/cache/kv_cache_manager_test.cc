@@ -132,21 +132,6 @@ TEST_F(KvCacheManagerTest, BlocksToAdmitIsWhatAdmissionTakes) {
   }
 }
 
-TEST_F(KvCacheManagerTest, TruncateFreesWholeBlocksBehind) {
-  KvCacheManager cache(Options(16), &clock_);
-  Run(cache, kA, Units(15));
-  cache.Truncate(kA, 6);
-  EXPECT_EQ(cache.committed(kA), 6);
-  EXPECT_EQ(cache.BlockTable(kA).size(), 2u);
-  ASSERT_TRUE(cache.Reserve(kA, 8).ok());
-  cache.Commit(kA, Units(2, 50));
-  cache.Release(kA, true);
-  std::vector<CacheUnit> rewritten = Units(6);
-  rewritten.insert(rewritten.end(), {50, 51, 52});
-  EXPECT_EQ(cache.PeekMatch(kSpace, rewritten), 8);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(15)), 4);
-}
-
 TEST_F(KvCacheManagerTest, AContiguousSequenceHasOneRunFromTheStart) {
   KvCacheOptions options = Options(8);
   options.paged = false;
@@ -230,8 +215,6 @@ TEST_F(KvCacheManagerDeathTest, MisuseIsABug) {
   EXPECT_DEATH(cache.Release(kB, true), "no KV of sequence 2");
   ASSERT_TRUE(cache.Reserve(kA, 8).ok());
   cache.Commit(kA, Units(8));
-  cache.InsertCommitted(kA);
-  EXPECT_DEATH(cache.Truncate(kA, 7), "read-only prefix");
 }
 
 }  // namespace

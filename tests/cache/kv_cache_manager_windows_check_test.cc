@@ -36,7 +36,7 @@ class WindowLives {
   }
 
   void Step() {
-    switch (random_() % 18) {
+    switch (random_() % 17) {
       case 0:
       case 1:
       case 2:
@@ -63,16 +63,14 @@ class WindowLives {
         if (disturbs_ && random_() % 6 == 0) Resize();
         return;
       case 14:
-        return Truncate();
-      case 15:
         return Import();
-      case 16:
+      case 15:
         if (random_() % 20 == 0) {
           random_() % 2 ? cache_.ClearCache()
                         : cache_.ClearCache(CacheNamespace(1 + random_() % 2));
         }
         return;
-      case 17:
+      case 16:
         return LandImport();
     }
   }
@@ -283,18 +281,6 @@ class WindowLives {
     } else {
       ASSERT_FALSE(cache_.Contains(child));
     }
-  }
-
-  void Truncate() {
-    const auto it = Any();
-    if (it == lives_.end() || it->second.in_flight > 0 || it->second.waits_for_kv) return;
-    const int32_t least = cache_.least_tokens(it->first);
-    ASSERT_LE(least, it->second.committed);
-    const int32_t tokens = least + random_() % (cache_.capacity(it->first) - least + 1);
-    cache_.Truncate(it->first, tokens);
-    it->second.committed = std::min(it->second.committed, tokens);
-    // What it had reserved is gone: it decodes from here.
-    it->second.units.resize(it->second.committed);
   }
 
   // The decode side of a hand-off: what is missing comes from elsewhere, of windows the end alone.

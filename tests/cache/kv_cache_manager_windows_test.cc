@@ -291,23 +291,6 @@ TEST_F(KvCacheManagerWindows, ContiguousSequencesThatFindNoRunInAWindowTakeNothi
   EXPECT_EQ(cache.BlockTable(kA, 1).size(), 6u);
 }
 
-TEST_F(KvCacheManagerWindows, TheLeastThatCanBeTruncatedToIsWhereTheWindowBegins) {
-  KvCacheManager cache(WithWindow(40, 40), &clock_);
-  Compute(cache, kA, Units(30), /*inserts_chunks=*/false);
-  EXPECT_EQ(cache.least_tokens(kA), 27) << "block 5 is held: the token at 27 sees slot 20";
-  cache.Truncate(kA, 27);
-  EXPECT_EQ(cache.committed(kA), 27);
-  EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
-}
-
-using KvCacheManagerWindowsDeathTest = KvCacheManagerWindows;
-
-TEST_F(KvCacheManagerWindowsDeathTest, GoingBackBehindTheWindowIsABug) {
-  KvCacheManager cache(WithWindow(40, 40), &clock_);
-  Compute(cache, kA, Units(30), /*inserts_chunks=*/false);
-  EXPECT_DEATH(cache.Truncate(kA, 26), "cannot go back to 26 tokens");
-}
-
 TEST(WindowsOf, ReadsASpecAndRefusesWhatCannotBeCached) {
   KvCacheSpec spec;
   spec.groups = {

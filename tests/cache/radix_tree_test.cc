@@ -5,9 +5,10 @@
 
 #include <numeric>
 #include <span>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/cache/radix_shape.h"
 
 namespace baton {
 namespace {
@@ -249,15 +250,7 @@ class WorkedExamples : public testing::Test {
     return static_cast<int32_t>(tree_.Match(kSpace, units, INT32_MAX).blocks.size());
   }
 
-  // The tree's dump: its nodes without uses, priorities and locks.
-  std::string Shape() const {
-    std::istringstream dump(tree_.Dump(100));
-    std::string shape;
-    for (std::string line; std::getline(dump, line);) {
-      if (!line.starts_with("namespace")) shape += line.substr(0, line.find(" uses")) + "\n";
-    }
-    return shape;
-  }
+  std::string Shape() const { return RadixShape(tree_.nodes()); }
 
   BlockAllocator allocator_{4096};
   RadixTree tree_{1, &allocator_};

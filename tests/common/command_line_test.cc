@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -281,11 +283,120 @@ TEST(CommandLine, TheCommandThatIsNamedRunsAndNoOther) {
   EXPECT_EQ(RunLine(line, {"outer", "inner", "--value", "7"}), 7);
   EXPECT_EQ(RunLine(line, {"other"}), 0);
   EXPECT_THAT(ran, ElementsAre("inner", "other"));
-  EXPECT_THAT(Refusal(line, {}), HasSubstr("subcommand is required"));
-  EXPECT_THAT(Refusal(line, {"outer"}), HasSubstr("subcommand is required"));
+  EXPECT_EQ(Refusal(line, {}), "name a command: outer, other (see --help)\n");
+  EXPECT_EQ(Refusal(line, {"outer"}), "name a command: inner (see outer --help)\n");
   EXPECT_THAT(Refusal(line, {"nothing"}), Not(HasSubstr("inner")));
   EXPECT_THAT(Refusal(line, {"other", "--value", "7"}), HasSubstr("--value"));
   EXPECT_THAT(ran, ElementsAre("inner", "other"));
+}
+
+TEST(CommandLine, AMistypedNameIsAnsweredWithTheNearestOne) {
+  double temperature = 1;
+  CommandLine line("A test.");
+  CommandLine& generate = line.AddCommand("generate", "Answers");
+  generate.Add("--temperature", &temperature, "").Required();
+  line.AddCommand("status", "Shows");
+  EXPECT_EQ(
+      Refusal(line, {"generate", "--tempreature=2"}),
+      "there is no option --tempreature; did you mean --temperature? (see generate --help)\n");
+  EXPECT_EQ(
+      Refusal(line, {"generate", "--tempreature", "2"}),
+      "there is no option --tempreature; did you mean --temperature? (see generate --help)\n");
+  EXPECT_EQ(Refusal(line, {"generat", "--temperature=2"}),
+            "there is no command generat; did you mean generate? (see --help)\n");
+  EXPECT_EQ(Refusal(line, {"nothing"}), "there is no command nothing (see --help)\n");
+  EXPECT_EQ(Refusal(line, {"status", "now"}),
+            "the argument \"now\" was not expected (see status --help)\n");
+}
+
+TEST(CommandLine, TheVersionIsPrintedAndNothingRuns) {
+  CommandLine line("A test.");
+  line.AddCommand("run", "Runs").OnRun([]() -> int { throw "it ran"; });
+  EXPECT_THAT(Help(line, {"--version"}),
+              ::testing::ContainsRegex("^baton [0-9]+\\.[0-9]+\\.[0-9]+\n$"));
+  EXPECT_THAT(Help(line, {"run", "--version"}), HasSubstr("baton "));
+}
+
+TEST(CommandLine, AnAddressToListenAtMayHavePort0) {
+  std::string address;
+  CommandLine line("A test.");
+  line.Add("--listen", &address, "").IsListenAddress();
+  EXPECT_EQ(Parse(line, {"--listen=127.0.0.1:0"}), std::nullopt);
+  EXPECT_THAT(Refusal(line, {"--listen=127.0.0.1:99999"}), HasSubstr("99999"));
+}
+
+// A program with two commands that share a setting, and an option of its own in one.
+class Sources : public ::testing::Test {
+ protected:
+  Sources() {
+    settings_.Add("blocks", &blocks_, 1, 128, "How many.");
+    settings_.Add("cache", &cache_, "Whether to keep.");
+    serve_.AddSettings(settings_, "Pool");
+    serve_.Add("--router", &router_, "").FromEnvironment();
+    serve_.Add("--once", &once_, "");
+    line_.AddCommand("status", "Shows");
+  }
+  ~Sources() override {
+    for (const char* name : {"BATON_BLOCKS", "BATON_CACHE", "BATON_ROUTER", "BATON_ONCE"})
+      unsetenv(name);
+  }
+
+  int32_t blocks_ = 16;
+  bool cache_ = true;
+  std::string router_ = "none";
+  std::string once_ = "none";
+  SettingList settings_;
+  CommandLine line_{"A test."};
+  CommandLine& serve_ = line_.AddCommand("serve", "Serves");
+};
+
+TEST_F(Sources, SettingsAndMarkedOptionsAreReadFromVariables) {
+  setenv("BATON_BLOCKS", "32", 1);
+  setenv("BATON_CACHE", "false", 1);
+  setenv("BATON_ROUTER", "a:1", 1);
+  setenv("BATON_ONCE", "given", 1);
+  EXPECT_EQ(Parse(line_, {"serve"}), std::nullopt);
+  EXPECT_EQ(blocks_, 32);
+  EXPECT_FALSE(cache_);
+  EXPECT_EQ(router_, "a:1");
+  EXPECT_EQ(once_, "none");  // what is not marked is for the line alone
+}
+
+TEST_F(Sources, TheLineGoesBeforeTheVariable) {
+  setenv("BATON_BLOCKS", "32", 1);
+  EXPECT_EQ(Parse(line_, {"serve", "--blocks=64"}), std::nullopt);
+  EXPECT_EQ(blocks_, 64);
+}
+
+TEST_F(Sources, AWrongVariableIsAnErrorForTheCommandsThatReadItAlone) {
+  setenv("BATON_BLOCKS", "129", 1);
+  EXPECT_THAT(Refusal(line_, {"serve"}), HasSubstr("--blocks: \"129\" is not in the range 1–128"));
+  EXPECT_EQ(Parse(line_, {"status"}), std::nullopt);
+}
+
+TEST_F(Sources, AFileGivesOptionsByCommandAndTheLineGoesFirst) {
+  const std::string path = ::testing::TempDir() + "baton_command_line_test.toml";
+  std::ofstream(path) << "[serve]\nblocks = 64\ncache = false\nonce = \"from the file\"\n";
+  setenv("BATON_BLOCKS", "32", 1);
+  EXPECT_EQ(Parse(line_, {"serve", "--config", path}), std::nullopt);
+  EXPECT_EQ(blocks_, 64);
+  EXPECT_FALSE(cache_);
+  EXPECT_EQ(once_, "from the file");
+  EXPECT_EQ(Parse(line_, {"--config", path, "serve", "--blocks=96"}), std::nullopt);
+  EXPECT_EQ(blocks_, 96);
+}
+
+TEST_F(Sources, AFileThatIsNotThereOrNamesWhatIsUnknownIsRefused) {
+  EXPECT_THAT(Refusal(line_, {"serve", "--config", "/nowhere"}), HasSubstr("/nowhere"));
+  const std::string path = ::testing::TempDir() + "baton_command_line_test_unknown.toml";
+  std::ofstream(path) << "[serve]\nblockz = 64\n";
+  EXPECT_THAT(Refusal(line_, {"serve", "--config", path}), HasSubstr("serve.blockz"));
+}
+
+TEST_F(Sources, TheSettingsCanBePrintedInPlaceOfARun) {
+  EXPECT_EQ(Help(line_, {"serve", "--blocks=32", "--show-settings"}),
+            "blocks = 32  (default 16)\ncache = true\n");
+  EXPECT_THAT(Refusal(line_, {"serve", "--blocks=129", "--show-settings"}), HasSubstr("129"));
 }
 
 TEST(CommandLine, HelpOfACommandAndOfAllCommandsRunsNothing) {

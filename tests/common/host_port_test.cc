@@ -23,6 +23,11 @@ TEST(ParseHostPort, RefusesWhatIsNotOne) {
   EXPECT_THAT(ParseHostPort("::1:80").status().message(), testing::HasSubstr("brackets"));
 }
 
+TEST(ParseHostPort, SaysWhatToLeaveOutOfAUrl) {
+  EXPECT_THAT(ParseHostPort("http://127.0.0.1:8090/v1").status().message(),
+              testing::HasSubstr("leave out http://, as in 127.0.0.1:8090"));
+}
+
 TEST(CheckHostPort, RefusesPort0ToWhichNobodyCanConnect) {
   EXPECT_TRUE(CheckHostPort("[::1]:80").ok());
   EXPECT_THAT(CheckHostPort("a:0").message(), testing::HasSubstr("\"a:0\""));

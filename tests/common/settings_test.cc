@@ -95,7 +95,7 @@ TEST(SettingList, AnUnknownNameIsNotFound) {
   EXPECT_EQ(list.Set("nothing", "1").code(), absl::StatusCode::kNotFound);
 }
 
-TEST(SettingList, EffectiveValuesMarkWhatChanged) {
+TEST(SettingList, EffectiveValuesAreThoseThatChangedEachWithItsDefault) {
   int32_t kept = 1;
   int32_t changed = 2;
   std::string text;
@@ -105,8 +105,8 @@ TEST(SettingList, EffectiveValuesMarkWhatChanged) {
   list.Add("text", &text, "Text.");
   ASSERT_TRUE(list.Set("changed", "3").ok());
   ASSERT_TRUE(list.Set("text", "abc").ok());
-  EXPECT_EQ(list.EffectiveValues(),
-            "kept = 1\nchanged = 3  (default 2)\ntext = abc  (default empty)\n");
+  EXPECT_EQ(list.EffectiveValues(), "changed = 3  (default 2)\ntext = abc  (default empty)\n");
+  EXPECT_EQ(list.AllValues(), "kept = 1\nchanged = 3  (default 2)\ntext = abc  (default empty)\n");
 }
 
 TEST(SettingList, ALaterListNamesOnlyWhatChangedSince) {

@@ -39,7 +39,7 @@ class KvPoolTest : public ::testing::Test {
 TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
   const auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
   ASSERT_TRUE(pool.ok()) << pool.status();
-  EXPECT_EQ(pool->layout().num_blocks(), 101);
+  EXPECT_EQ(pool->layout().group(0).num_blocks(), 101);
   EXPECT_EQ(pool->lender().AddressForCopyEngine(), pool->kernel_address());
   EXPECT_EQ(pool->lender().layout().num_blocks(), 101);
   EXPECT_EQ(pool->lender().memory(), PoolMemory::kHost);

@@ -154,13 +154,17 @@ TEST_F(ToyModelTest, AModelIsRefusedByTheNameOfItsArchitecture) {
   EXPECT_EQ(status.message(), "general.architecture is \"toy\", supported: \"llama\"");
 }
 
-TEST_F(ToyModelTest, AModelOfSeveralKvGroupsIsRefused) {
+TEST_F(ToyModelTest, AModelWhoseKvGroupsCannotBeCachedIsRefused) {
   class TwoGroups final : public Architecture {
    public:
     std::string_view name() const override { return "toy"; }
     absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) const override {
       ASSIGN_OR_RETURN(ModelSpec spec, ToyArchitecture().ReadSpec(file));
-      spec.kv.groups.push_back(spec.kv.groups.front());
+      spec.kv.groups.push_back({.kind = KvGroupKind::kRecurrentState,
+                                .layers = 1,
+                                .model_layers = {1},
+                                .state_bytes = 64});
+      spec.kv.groups.front().model_layers = {0};
       return spec;
     }
     absl::StatusOr<std::unique_ptr<ModelWeights>> Load(const GgufFile& file,
@@ -173,7 +177,7 @@ TEST_F(ToyModelTest, AModelOfSeveralKvGroupsIsRefused) {
   options_.architectures = known;
   const absl::Status status = LoadModel(options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), HasSubstr("has 2 KV groups, supported: 1"));
+  EXPECT_THAT(status.message(), HasSubstr("KV group 1: recurrent states"));
 }
 
 TEST_F(ToyModelTest, ItsOwnKeysAreInTheFingerprint) {

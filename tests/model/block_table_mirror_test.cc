@@ -20,7 +20,7 @@ struct Fixture {
       : device(rows * stride, 0),
         memory(8 * rows * stride * sizeof(int32_t)),
         slot(memory),
-        mirror(device.data(), rows, stride) {}
+        mirror(device.data(), rows, stride, BlockId(77)) {}
   void Upload() {
     slot.Clear();
     mirror.Upload(stream, slot);
@@ -47,6 +47,20 @@ TEST(BlockTableMirror, UploadsWhatChangedAndNothingElse) {
   f.mirror.SetRow(0, Table({7, 8, 9}));
   f.Upload();
   EXPECT_EQ(f.mirror.uploads(), 2);
+}
+
+TEST(BlockTableMirror, TheScratchBlockStandsWhereATableHasNoBlock) {
+  Fixture f(1, 4);
+  f.mirror.SetRow(0, Table({5, 6, 7}));
+  f.Upload();
+  const std::vector<BlockId> slid = {kNoBlock, BlockId(6), BlockId(7), kNoBlock};
+  f.mirror.SetRow(0, slid);
+  f.Upload();
+  EXPECT_EQ(f.device, (std::vector<int32_t>{77, 6, 7, 77}));
+  const int64_t uploads = f.mirror.uploads();
+  f.mirror.SetRow(0, slid);
+  f.Upload();
+  EXPECT_EQ(f.mirror.uploads(), uploads);
 }
 
 TEST(BlockTableMirror, AShorterTableLeavesWhatIsBehindIt) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -103,6 +104,7 @@ class DeferredRunner final : public ModelRunner {
   struct Chunk {
     std::vector<TokenId> tokens;
     std::vector<BlockId> table;
+    std::array<std::vector<BlockId>, kMaxKvGroups - 1> window_tables;
     std::vector<TokenDraw> draws;
     std::vector<std::vector<LogitAddition>> additions;  // of each draw
   };
@@ -136,6 +138,11 @@ class DeferredRunner final : public ModelRunner {
       }
       chunk.tokens = owned.tokens;
       chunk.block_table = owned.table;
+      for (size_t window = 0; window < chunk.window_tables.size(); ++window) {
+        std::span<const BlockId>& table = chunk.window_tables[window];
+        owned.window_tables[window].assign(table.begin(), table.end());
+        table = owned.window_tables[window];
+      }
       chunk.draws = owned.draws;
     }
     step.kv_written = std::exchange(step.input.kv_written, nullptr);

@@ -18,7 +18,7 @@ inline uint64_t ExerciseGguf(const GgufFile& file) {
     sum += GgufMetadata::FormatValue(value).size() + GgufMetadata::DescribeType(value).size();
     sum += file.GetString(key).ok() + file.GetU32(key).ok() + file.GetI64(key).ok() +
            file.GetF32(key).ok() + file.GetBool(key).ok() + file.GetStringArray(key).ok() +
-           file.GetI32Array(key).ok() + file.GetF32Array(key).ok();
+           file.GetI32Array(key).ok() + file.GetF32Array(key).ok() + file.GetBoolArray(key).ok();
   }
   std::vector<float> values;
   for (const GgufTensor& tensor : file.tensors()) {

@@ -25,7 +25,7 @@ TEST(LlamaArchitecture, TheSpecSaysWhatTheFileSays) {
   EXPECT_EQ(spec->rope, ReadLlamaConfig(*file)->rope);
   EXPECT_EQ(spec->dimensions, "hidden 64, 4 query and 2 KV heads of 16, feed-forward 96");
   EXPECT_EQ(spec->kv, (KvCacheSpec{.groups = {{.layers = 2, .kv_heads = 2, .head_dim = 16}}}));
-  EXPECT_EQ(spec->KvGroup(KvType::kInt8),
+  EXPECT_EQ(spec->KvOfType(KvType::kInt8).groups.front(),
             (KvGroupSpec{.layers = 2, .kv_heads = 2, .head_dim = 16, .type = KvType::kInt8}));
 }
 
@@ -47,7 +47,8 @@ TEST(LlamaArchitecture, ItsRunnerGivesTheBitsOfALlamaRunner) {
   const auto weights = *Llama(*model.file).Load(*model.file, *model.device);
   EXPECT_EQ(weights->bytes(), model.weights->bytes());
   const ModelSpec spec = *Llama(*model.file).ReadSpec(*model.file);
-  const KvLayout layout = *KvLayout::Create(spec.KvGroup(KvType::kF16), pool.layout, 16, 3);
+  const KvLayout layout =
+      *KvLayout::Create(spec.KvOfType(KvType::kF16).groups.front(), pool.layout, 16, 3);
   const auto memory = *model.device->Allocate(static_cast<size_t>(layout.pool_bytes()), "pool");
   const auto runner = *weights->CreateRunner(layout, memory->data(), {.limits = pool.limits});
   const std::vector<BlockId> table = {BlockId(1), BlockId(0)};

@@ -57,16 +57,69 @@ TEST_F(LlamaConfigTest, RefusesAMixtureOfExperts) {
   EXPECT_THAT(WithCount("llama.expert_count", 8).status().message(), HasSubstr("8"));
 }
 
-TEST_F(LlamaConfigTest, RefusesAWindowSmallerThanTheContext) {
-  const auto window = *GgufFile::Open(TinyModelPath("window-q4_0"));
-  const absl::Status status = ReadLlamaConfig(*window).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("llama.attention.sliding_window is 24,"),
-                                      HasSubstr("the context length is 512")));
-  const std::string key = "llama.attention.sliding_window";
-  EXPECT_EQ(WithCount(key, 511).status().code(), absl::StatusCode::kUnimplemented);
+constexpr char kWindow[] = "llama.attention.sliding_window";
+constexpr char kPattern[] = "llama.attention.sliding_window_pattern";
+
+TEST_F(LlamaConfigTest, AWindowMakesAGroupOfItsLayers) {
+  const auto file = *GgufFile::Open(TinyModelPath("window-q4_0"));
+  const auto config = ReadLlamaConfig(*file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->window, 24);
+  const KvCacheSpec kv = config->Kv();
+  EXPECT_TRUE(CheckKvCacheSpec(kv).ok());
+  EXPECT_EQ(kv, (KvCacheSpec{.groups = {{.kind = KvGroupKind::kFullAttention,
+                                         .layers = 1,
+                                         .kv_heads = 2,
+                                         .head_dim = 16,
+                                         .model_layers = {1}},
+                                        {.kind = KvGroupKind::kSlidingWindow,
+                                         .layers = 3,
+                                         .kv_heads = 2,
+                                         .head_dim = 16,
+                                         .window = 24,
+                                         .model_layers = {0, 2, 3}}}}));
+  EXPECT_EQ(ReadLlamaConfig(*file_)->Kv(),
+            (KvCacheSpec{.groups = {{.layers = 2, .kv_heads = 2, .head_dim = 16}}}));
+}
+
+TEST_F(LlamaConfigTest, APeriodEndsWithALayerOfFullAttention) {
+  const auto with_period = [&](uint32_t period) {
+    return Read(CopyModel(*file_, {})
+                    .Scalar<uint32_t>(kWindow, GgufValueType::kUint32, 24)
+                    .Scalar<uint32_t>(kPattern, GgufValueType::kUint32, period));
+  };
+  EXPECT_EQ(with_period(2)->window_layers, (std::vector<bool>{true, false}));
+  EXPECT_EQ(with_period(1)->Kv().groups.size(), 1u) << "every layer has full attention";
+  EXPECT_EQ(with_period(3).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(with_period(0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LlamaConfigTest, APatternHasAValueForEachLayer) {
+  const auto file = *GgufFile::Open(TinyModelPath("window-q4_0"));
+  const auto with_pattern = [&](GgufValueType type, std::string_view bytes) {
+    return Read(
+               CopyModel(*file, {kPattern}).Array(kPattern, type, bytes.size(), std::string(bytes)))
+        .status();
+  };
+  EXPECT_TRUE(with_pattern(GgufValueType::kBool, std::string_view("\1\1\1\0", 4)).ok());
+  EXPECT_TRUE(with_pattern(GgufValueType::kBool, std::string_view("\0\0\0\0", 4)).ok());
+  const absl::Status shorter = with_pattern(GgufValueType::kBool, std::string_view("\1\0\1", 3));
+  EXPECT_EQ(shorter.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(shorter.message(), HasSubstr("has 3 values, the model has 4 layers"));
+  const absl::Status bytes = with_pattern(GgufValueType::kUint8, std::string_view("\1\0\1\1", 4));
+  EXPECT_EQ(bytes.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(bytes.message(), HasSubstr(kPattern));
+}
+
+TEST_F(LlamaConfigTest, RefusesAWindowInAllLayersAndReadsOneOfTheWholeContextAsFullAttention) {
+  const std::string key = kWindow;
+  const absl::Status all = WithCount(key, 511).status();
+  EXPECT_EQ(all.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(all.message(),
+              AllOf(HasSubstr("llama.attention.sliding_window is 511,"),
+                    HasSubstr("the context length is 512"), HasSubstr("all 2 layers")));
   for (const int64_t value : {0, 512, 4096}) {
-    EXPECT_TRUE(WithCount(key, value).ok()) << value;
+    EXPECT_EQ(WithCount(key, value)->Kv().groups.size(), 1u) << value;
   }
   EXPECT_EQ(WithCount(key, -1).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(With(key, GgufValueType::kUint64, uint64_t{1} << 63).status().code(),

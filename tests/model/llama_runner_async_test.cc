@@ -88,7 +88,7 @@ Said OneAfterTheOther(const TinyModel& model, const TinyPool& pool) {
 }
 
 TEST(LlamaRunnerAsync, TwoStepsInFlightSayWhatOneAfterTheOtherSays) {
-  for (const char* name : {"q4_1", "f32"}) {
+  for (const char* name : {"q4_1", "f32", "window-q4_0"}) {
     const TinyModel inline_model(name);
     const TinyModel model(name, 2, /*asynchronous=*/true);
     for (const bool graph : {false, true}) {

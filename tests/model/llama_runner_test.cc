@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(
                       ModelCase{"q8_0", 0.05}, ModelCase{"q4_0", 0.05}, ModelCase{"q4_1", 0.05},
                       ModelCase{"q5_0", 0.07}, ModelCase{"q5_1", 0.05}, ModelCase{"k-types", 0.05},
                       ModelCase{"untied-q4_0", 0.05}, ModelCase{"linear-rope-q4_0", 0.05},
-                      ModelCase{"llama3-rope-q4_0", 0.05}),
+                      ModelCase{"llama3-rope-q4_0", 0.05}, ModelCase{"window-q4_0", 0.05}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');

@@ -39,7 +39,8 @@ class ReferenceLlama {
     }
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
       const std::string prefix = "blk." + std::to_string(layer) + ".";
-      Attend(prefix, x);
+      const bool has_window = config_.window > 0 && config_.window_layers[layer];
+      Attend(prefix, x, has_window ? config_.window : tokens.size());
       FeedForward(prefix, x);
     }
     const Matrix last = Normalize(x.back(), Read("output_norm.weight"));
@@ -94,7 +95,8 @@ class ReferenceLlama {
     }
   }
 
-  void Attend(const std::string& prefix, std::vector<Matrix>& x) const {
+  // Each token sees the last `window` of the tokens up to itself.
+  void Attend(const std::string& prefix, std::vector<Matrix>& x, size_t window) const {
     const Matrix norm = Read(prefix + "attn_norm.weight");
     const Matrix wq = Read(prefix + "attn_q.weight");
     const Matrix wk = Read(prefix + "attn_k.weight");
@@ -109,6 +111,10 @@ class ReferenceLlama {
       values.push_back(Multiply(wv, normalized));
       Rotate(query, t);
       Rotate(keys.back(), t);
+      if (keys.size() > window) {
+        keys.erase(keys.begin());
+        values.erase(values.begin());
+      }
       Matrix attended;
       for (int32_t head = 0; head < config_.query_heads; ++head) {
         const Matrix one = AttendHead(query, head, keys, values);

@@ -54,16 +54,16 @@ TEST_F(StepBuffersTest, ATokenGoesToItsSlotAndSeesItsSequenceUpToItself) {
   buffers_->Upload(input, 4, 3, *stream_);
   stream_->Synchronize();
   EXPECT_THAT(Values(buffers_->token_ids, 4), ElementsAre(5, 6, 7, 5));
-  EXPECT_THAT(Values(buffers_->slot_mapping, 4), ElementsAre(38, 39, 8, 4));
+  EXPECT_THAT(Values(buffers_->groups[0].slot_mapping, 4), ElementsAre(38, 39, 8, 4));
   EXPECT_THAT(Values(buffers_->sequence_of_token, 4), ElementsAre(0, 0, 0, 1));
   EXPECT_THAT(Values(buffers_->logit_indices, 3), ElementsAre(1, 2, 3));
-  EXPECT_THAT(Values(buffers_->first_block, 2), ElementsAre(9, 1));
+  EXPECT_THAT(Values(buffers_->groups[0].first_block, 2), ElementsAre(9, 1));
   EXPECT_EQ(buffers_->table_stride, 5);
-  EXPECT_THAT(Values(buffers_->block_tables, 6), ElementsAre(9, 2, 0, 0, 0, 1));
+  EXPECT_THAT(Values(buffers_->groups[0].block_tables, 6), ElementsAre(9, 2, 0, 0, 0, 1));
   const int32_t ends[] = {3, 4, 5, 1};
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(buffers_->positions[i * kPositionComponents], i < 3 ? 102 + i : 0);
-    const RowRuns& row = buffers_->row_runs[i];
+    const RowRuns& row = buffers_->groups[0].row_runs[i];
     EXPECT_EQ(row.first_run, i < 3 ? 0 : 1) << "tokens of a chunk share its run";
     EXPECT_EQ(row.run_count, 1);
     EXPECT_EQ(row.last_begin, 0);
@@ -104,14 +104,14 @@ TEST_F(StepBuffersTest, TokensShareRunsAndHaveQueriesOfTheirOwnForEachShift) {
   EXPECT_THAT(run(4), ElementsAre(3, 5, 0, 0));
   EXPECT_THAT(run(5), ElementsAre(5, 8, 5, 15));
   const auto row = [&](int i) {
-    const RowRuns& r = buffers_->row_runs[i];
+    const RowRuns& r = buffers_->groups[0].row_runs[i];
     return std::vector<int32_t>{r.first_run, r.run_count, r.last_begin, r.last_end};
   };
   EXPECT_THAT(row(0), ElementsAre(0, 2, 2, 3));
   EXPECT_THAT(row(1), ElementsAre(2, 4, 5, 6));
   EXPECT_THAT(row(2), ElementsAre(2, 4, 5, 7));
   EXPECT_THAT(row(3), ElementsAre(2, 4, 5, 8));
-  EXPECT_EQ(buffers_->row_runs[4].run_count, 0);
+  EXPECT_EQ(buffers_->groups[0].row_runs[4].run_count, 0);
   EXPECT_EQ(buffers_->first_shifted_query, 12);
   EXPECT_THAT(Values(buffers_->shifted_rows, 7), ElementsAre(0, 1, 2, 3, 1, 2, 3));
   const auto position = [&](int row, int component) {
@@ -205,10 +205,10 @@ TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
   buffers_->Upload(input, 7, 6, *stream_);
   stream_->Synchronize();
   // Block 10 is the pool's last: four slots, then no more.
-  EXPECT_THAT(Values(buffers_->slot_mapping, 7), ElementsAre(12, 40, 41, 42, 43, -1, -1));
+  EXPECT_THAT(Values(buffers_->groups[0].slot_mapping, 7), ElementsAre(12, 40, 41, 42, 43, -1, -1));
   EXPECT_THAT(Values(buffers_->sequence_of_token, 7), ElementsAre(0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(Values(buffers_->logit_indices, 6), ElementsAre(0, 0, 0, 0, 0, 0));
-  for (int row = 1; row < 7; ++row) EXPECT_EQ(buffers_->row_runs[row].run_count, 0);
+  for (int row = 1; row < 7; ++row) EXPECT_EQ(buffers_->groups[0].row_runs[row].run_count, 0);
 }
 
 }  // namespace

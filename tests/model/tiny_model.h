@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -24,10 +26,13 @@ namespace baton {
 struct TinyModel {
   explicit TinyModel(const std::string& name, int threads = 2, bool asynchronous = false)
       : TinyModel(*GgufFile::Open(TinyModelPath(name)), threads, asynchronous) {}
-  TinyModel(std::unique_ptr<GgufFile> opened, int threads, bool asynchronous = false)
+  TinyModel(std::unique_ptr<GgufFile> opened, int threads, bool asynchronous = false,
+            InstructionSet instruction_set = BestInstructionSet())
       : file(std::move(opened)),
         config(*ReadLlamaConfig(*file)),
-        device(*CreateCpuDevice({.threads = threads, .asynchronous = asynchronous})),
+        device(*CreateCpuDevice({.threads = threads,
+                                 .instruction_set = instruction_set,
+                                 .asynchronous = asynchronous})),
         weights(*LlamaWeights::Load(*file, config, *device, nullptr)) {}
 
   std::unique_ptr<GgufFile> file;
@@ -47,7 +52,16 @@ struct TinyPool {
       .max_tokens = 128, .max_sequences = 16, .max_logit_rows = 64, .max_context = 128};
 };
 
-// A runner whose sequences have tables of their own: scattered over the pool, or one run each.
+// The pool of a model's KV groups, each with `blocks` blocks beside its scratch block.
+inline KvPoolLayout TinyPoolLayout(const TinyModel& model, const TinyPool& pool, int64_t blocks) {
+  KvCacheSpec kv = model.config.Kv();
+  for (KvGroupSpec& group : kv.groups) group.type = pool.type;
+  const std::vector<int64_t> num_blocks(kv.groups.size(), blocks + 1);
+  return *KvPoolLayout::Create(kv, pool.layout, pool.block_size, num_blocks);
+}
+
+// A runner whose sequences have tables of their own in every KV group: scattered over the pool, or
+// one run each. A window's table ends where the window of its first token does, as the cache's.
 class TinyRunner {
  public:
   static constexpr int32_t kSequences = 16;
@@ -55,12 +69,8 @@ class TinyRunner {
   TinyRunner(const TinyModel& model, const TinyPool& pool)
       : device(*model.device),
         blocks_each_(pool.limits.max_context / pool.block_size),
-        layout_(*KvLayout::Create({.layers = model.config.layers,
-                                   .kv_heads = model.config.kv_heads,
-                                   .head_dim = model.config.head_dim,
-                                   .type = pool.type},
-                                  pool.layout, pool.block_size,
-                                  int64_t{kSequences} * blocks_each_ + 1)),
+        window_(pool.paged ? model.config.window : 0),
+        layout_(TinyPoolLayout(model, pool, int64_t{kSequences} * blocks_each_)),
         memory_(*model.device->Allocate(static_cast<size_t>(layout_.pool_bytes()), "pool")) {
     ModelRunnerOptions options;
     options.limits = pool.limits;
@@ -72,19 +82,30 @@ class TinyRunner {
         *LlamaRunner::Create(model.config, *model.weights, layout_, memory_->data(), on, options);
     for (int32_t s = 0; s < kSequences; ++s) {
       for (int32_t i = 0; i < blocks_each_; ++i) {
-        const int32_t scattered = (i * kSequences + (s * 7 + i * 5) % kSequences);
-        tables_[s].push_back(BlockId(pool.paged ? scattered : s * blocks_each_ + i));
+        const auto scattered = [&](int32_t by) {
+          return BlockId(pool.paged ? i * kSequences + (s * by + i * 5) % kSequences
+                                    : s * blocks_each_ + i);
+        };
+        tables_[s].push_back(scattered(7));
+        window_tables_[s].push_back(scattered(11));
       }
     }
   }
 
   StepChunk Chunk(int32_t sequence, std::span<const TokenId> tokens, int32_t begin,
-                  int32_t logit_rows) const {
-    return {.tokens = tokens,
-            .begin_slot = begin,
-            .begin_position = begin,
-            .block_table = tables_[sequence],
-            .logit_rows = logit_rows};
+                  int32_t logit_rows) {
+    StepChunk chunk{.tokens = tokens,
+                    .begin_slot = begin,
+                    .begin_position = begin,
+                    .block_table = tables_[sequence],
+                    .logit_rows = logit_rows};
+    if (layout_.groups() > 1) {
+      std::vector<BlockId>& table = shown_tables_.emplace_back(window_tables_[sequence]);
+      const int32_t dead = window_ == 0 ? 0 : std::max(0, begin - window_ + 1);  // slots
+      std::fill_n(table.begin(), dead / layout_.block_size(), kNoBlock);
+      chunk.window_tables[0] = table;
+    }
+    return chunk;
   }
   absl::Status Run(const StepInput& input) {
     StepInput step = input;
@@ -114,15 +135,29 @@ class TinyRunner {
     return rows;
   }
 
+  // Where the group's part of the pool lies, for tests that spoil it.
+  std::span<std::byte> part(int32_t group) {
+    return {memory_->data() + layout_.offset(group),
+            static_cast<size_t>(layout_.group(group).pool_bytes())};
+  }
+  const KvPoolLayout& layout() const { return layout_; }
+  // Block `index` of the sequence in the window group.
+  BlockId WindowBlock(int32_t sequence, int32_t index) const {
+    return window_tables_[sequence][index];
+  }
+
   CountingDevice device;
   std::unique_ptr<LlamaRunner> runner;
   StepId last_step;
 
  private:
   const int32_t blocks_each_;
-  const KvLayout layout_;
+  const int32_t window_;  // 0: no block slides out of one
+  const KvPoolLayout layout_;
   const std::unique_ptr<DeviceBuffer> memory_;
   std::vector<BlockId> tables_[kSequences];
+  std::vector<BlockId> window_tables_[kSequences];
+  std::deque<std::vector<BlockId>> shown_tables_;  // of chunks; they stay
 };
 
 inline std::vector<TokenId> TinyTokens(int32_t count, int32_t seed) {

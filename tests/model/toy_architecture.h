@@ -81,11 +81,11 @@ class ToyWeights final : public ModelWeights {
   size_t bytes() const override { return 0; }
   ModelCost cost() const override { return {}; }
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
-      const KvLayout& layout, std::byte* pool, const ModelRunnerOptions&) const override {
-    if (layout.group().type != KvType::kF32) {
+      const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions&) const override {
+    if (layout.group(0).group().type != KvType::kF32) {
       return absl::UnimplementedError("the toy's KV type is f32");
     }
-    return std::make_unique<ToyRunner>(layout, pool);
+    return std::make_unique<ToyRunner>(layout.group(0), pool);
   }
 };
 

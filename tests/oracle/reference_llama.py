@@ -26,6 +26,10 @@ class ReferenceLlama:
             t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float32).reshape(
                 tuple(reversed([int(n) for n in t.shape])))
             for t in reader.tensors}
+        # The last tokens that a layer sees; None: all.
+        window = field("llama.attention.sliding_window", 0)
+        pattern = field("llama.attention.sliding_window_pattern", [])
+        self.windows = [window if window and i < len(pattern) and pattern[i] else None for i in range(self.layers)]
         half = self.head_dim // 2
         base = field("llama.rope.freq_base", 10000.0)
         self.frequencies = base ** (-np.arange(half, dtype=np.float64) * 2 / self.head_dim)
@@ -78,11 +82,14 @@ class ReferenceLlama:
         self.cache[layer] = (k, v)
         group = self.heads // self.kv_heads
         total = k.shape[0]
-        hidden_future = np.arange(total)[None, :] > (self.length + np.arange(count))[:, None]
+        age = (self.length + np.arange(count))[:, None] - np.arange(total)[None, :]
+        unseen = age < 0
+        if self.windows[layer] is not None:
+            unseen |= age >= self.windows[layer]
         out = np.empty((count, self.heads, self.head_dim), dtype=np.float32)
         for head in range(self.heads):
             scores = (q[:, head] @ k[:, head // group].T) / np.float32(math.sqrt(self.head_dim))
-            scores[hidden_future] = -np.inf
+            scores[unseen] = -np.inf
             scores -= scores.max(axis=-1, keepdims=True)
             p = np.exp(scores)
             p /= p.sum(axis=-1, keepdims=True)

@@ -107,7 +107,7 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
   const int32_t bucket = BucketFor(tokens);
   buffers_->Upload(input, bucket, bucket, *stream_);
   if (mutant_ == Mutant::kPaddingWritesLiveSlot) {
-    for (int32_t row = tokens; row < bucket; ++row) buffers_->slot_mapping[row] = 0;
+    for (int32_t row = tokens; row < bucket; ++row) buffers_->groups[0].slot_mapping[row] = 0;
   }
   const int64_t width = mutant_ == Mutant::kNarrowGraphTable ? widest : buffers_->table_stride;
   const auto [graph, captured] = graphs_.try_emplace(bucket, Graph{width});
@@ -124,7 +124,7 @@ std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
 
 void SimRunner::WriteRows(int32_t layer, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t slot = buffers_->slot_mapping[row];
+    const int64_t slot = buffers_->groups[0].slot_mapping[row];
     if (slot < 0) continue;
     const SimRows written = SimRowsOf(layer, hidden_[row]);
     std::memcpy(RowAt(layer, false, slot), written.key.data(), sizeof(SimRow));
@@ -139,13 +139,14 @@ void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
   int32_t folded = 0;
   uint64_t fold = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    const int32_t end = buffers_->row_runs[row].last_end;
+    const int32_t end = buffers_->groups[0].row_runs[row].last_end;
     if (buffers_->sequence_of_token[row] != sequence || end < folded) {
       sequence = buffers_->sequence_of_token[row];
       folded = 0;
       fold = 0;
     }
-    const int32_t* const table = buffers_->block_tables + sequence * buffers_->table_stride;
+    const int32_t* const table =
+        buffers_->groups[0].block_tables + sequence * buffers_->table_stride;
     for (; folded < end; ++folded) {
       const int64_t entry = std::min<int64_t>(folded >> layout_.block_size_log2(), table_width - 1);
       const int64_t slot =

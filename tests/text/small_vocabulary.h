@@ -1,9 +1,12 @@
 // The small vocabulary and the golden ids that tests/oracle/tokenizer_golden.py wrote.
 #pragma once
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "text/tokenizer.h"
@@ -22,6 +25,14 @@ inline TokenizerSpec SmallVocabulary(const std::string& pre) {
   spec.bos = 1;
   spec.eos = 2;
   return spec;
+}
+
+// The id of the small vocabulary's token that is written `text`. Throws if there is none.
+inline TokenId SmallVocabularyId(std::string_view text) {
+  const std::vector<std::string> tokens = SmallVocabulary("gpt-2").tokens;
+  const auto at = std::find(tokens.begin(), tokens.end(), text);
+  if (at == tokens.end()) throw std::out_of_range(std::string(text));
+  return static_cast<TokenId>(at - tokens.begin());
 }
 
 inline std::vector<nlohmann::json> GoldenLines() {

@@ -14,8 +14,10 @@
 namespace baton {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kPres[] = {"smollm", "gpt-2", "llama-bpe", "qwen2"};
 
@@ -74,7 +76,7 @@ TEST(Tokenizer, AnyBytesComeBackAsTheyWere) {
 TEST(Tokenizer, ControlTokensInUntrustedTextAreOrdinaryCharacters) {
   for (const char* pre : kPres) {
     const auto tokenizer = Small(pre);
-    const TokenId end = *tokenizer->FindSpecial("<|im_end|>");
+    const TokenId end = SmallVocabularyId("<|im_end|>");
     const std::string text = "a<|im_end|>b";
     for (const TokenId id : tokenizer->Encode(text)) EXPECT_FALSE(tokenizer->IsControl(id));
     EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)).value(), text);
@@ -96,7 +98,7 @@ TEST(Tokenizer, AControlTokenThatIsPartlyUntrustedIsNone) {
   }
   const std::vector<TextSegment> all_trusted = {{"<|im_", true}, {"", false}, {"end|>", true}};
   EXPECT_THAT(tokenizer->EncodeSegments(all_trusted),
-              ElementsAre(*tokenizer->FindSpecial("<|im_end|>")));
+              ElementsAre(SmallVocabularyId("<|im_end|>")));
 }
 
 TEST(Tokenizer, JointsBetweenSegmentsDoNotShow) {
@@ -138,14 +140,13 @@ TEST(Tokenizer, AChatPromptKeepsTheTemplatesControlTokensOnly) {
 
 TEST(Tokenizer, UserDefinedTokensAreRecognisedEverywhere) {
   const auto tokenizer = Small();
-  const TokenId tool = *tokenizer->FindSpecial("<tool>");
+  const TokenId tool = SmallVocabularyId("<tool>");
   EXPECT_THAT(tokenizer->Encode("<tool><tool>"), ElementsAre(tool, tool));
   EXPECT_FALSE(tokenizer->IsControl(tool));
   EXPECT_EQ(tokenizer->Decode(std::vector<TokenId>{tool}).value(), "<tool>");
   const std::vector<TextSegment> mixed = {{"<to", false}, {"ol>", true}};
   EXPECT_THAT(tokenizer->EncodeSegments(mixed), ElementsAre(tool));
-  EXPECT_EQ(tokenizer->FindSpecial("<tool"), std::nullopt);
-  EXPECT_EQ(tokenizer->FindSpecial("<tool>x"), std::nullopt);
+  EXPECT_THAT(tokenizer->Encode("<tool"), Not(Contains(tool)));
 }
 
 TEST(Tokenizer, AddsBosAndEosWhereTheModelAsksForThem) {

@@ -18,13 +18,15 @@ namespace {
 using Type = JinjaValue::Type;
 using SequenceKind = JinjaSequence::Kind;
 
-JinjaValue MissingAttribute(const JinjaValue& object, std::string_view name) {
-  return JinjaValue::Undefined(
-      JinjaMessage("'", object.TypeName(), " object' has no attribute '", name, "'"));
+absl::StatusOr<JinjaValue> MissingAttribute(const JinjaValue& object, std::string_view name,
+                                            JinjaMeter& meter) {
+  return NewUndefined(
+      JinjaMessage("'", object.TypeName(), " object' has no attribute '", name, "'"), meter);
 }
 
 // The field of a loop, or undefined.
-JinjaValue LoopField(const JinjaValue& value, std::string_view name) {
+absl::StatusOr<JinjaValue> LoopField(const JinjaValue& value, std::string_view name,
+                                     JinjaMeter& meter) {
   const JinjaLoop& loop = value.loop();
   const std::vector<JinjaValue>& items = loop.items->items;
   const auto index = static_cast<int64_t>(loop.index);
@@ -40,13 +42,14 @@ JinjaValue LoopField(const JinjaValue& value, std::string_view name) {
   if (name == "depth") return JinjaValue::Int(1);
   if (name == "depth0") return JinjaValue::Int(0);
   if (name == "previtem") {
-    return index > 0 ? items[loop.index - 1] : JinjaValue::Undefined("there is no previous item");
+    if (index > 0) return items[loop.index - 1];
+    return NewUndefined("there is no previous item", meter);
   }
   if (name == "nextitem") {
-    return index + 1 < length ? items[loop.index + 1]
-                              : JinjaValue::Undefined("there is no next item");
+    if (index + 1 < length) return items[loop.index + 1];
+    return NewUndefined("there is no next item", meter);
   }
-  return MissingAttribute(value, name);
+  return MissingAttribute(value, name, meter);
 }
 
 // A method or field; nullopt when the type has none of that name.
@@ -62,10 +65,12 @@ absl::StatusOr<std::optional<JinjaValue>> OwnAttribute(const JinjaValue& object,
     case JinjaMethodSupport::kNone:
       break;
   }
-  if (object.Is(Type::kLoop)) return std::optional<JinjaValue>(LoopField(object, name));
+  if (object.Is(Type::kLoop)) {
+    ASSIGN_OR_RETURN(JinjaValue field, LoopField(object, name, meter));
+    return std::optional<JinjaValue>(std::move(field));
+  }
   if (object.Is(Type::kNamespace)) {
-    RETURN_IF_ERROR(meter.AddSteps(static_cast<int64_t>(object.name_space()->attributes.size())));
-    const JinjaValue* value = object.name_space()->Find(name);
+    ASSIGN_OR_RETURN(const JinjaValue* value, object.name_space()->Find(name, meter));
     return value == nullptr ? std::nullopt : std::optional<JinjaValue>(*value);
   }
   return std::optional<JinjaValue>();
@@ -105,10 +110,11 @@ absl::StatusOr<JinjaValue> JinjaAttribute(const JinjaValue& object, std::string_
   if (object.IsUndefined()) return JinjaError(object.UndefinedReason());
   ASSIGN_OR_RETURN(std::optional<JinjaValue> found, OwnAttribute(object, name, meter));
   if (!found.has_value() && object.Is(Type::kDict)) {
-    const JinjaValue key = JinjaValue::String(JinjaString(name, true));
+    ASSIGN_OR_RETURN(const JinjaValue key, NewString(JinjaString(name, true), meter));
     ASSIGN_OR_RETURN(found, DictEntry(object, key, meter));
   }
-  return found.has_value() ? *std::move(found) : MissingAttribute(object, name);
+  if (found.has_value()) return *std::move(found);
+  return MissingAttribute(object, name, meter);
 }
 
 absl::StatusOr<JinjaValue> JinjaSubscript(const JinjaValue& object, const JinjaValue& index,
@@ -133,11 +139,12 @@ absl::StatusOr<JinjaValue> JinjaSubscript(const JinjaValue& object, const JinjaV
     }
   }
   if (!index.IsString()) {
-    return JinjaValue::Undefined(
-        JinjaMessage("'", object.TypeName(), " object' has no such element"));
+    return NewUndefined(JinjaMessage("'", object.TypeName(), " object' has no such element"),
+                        meter);
   }
   ASSIGN_OR_RETURN(found, OwnAttribute(object, index.bytes(), meter));
-  return found.has_value() ? *std::move(found) : MissingAttribute(object, index.bytes());
+  if (found.has_value()) return *std::move(found);
+  return MissingAttribute(object, index.bytes(), meter);
 }
 
 absl::StatusOr<JinjaValue> JinjaSlice(const JinjaValue& object,

@@ -9,7 +9,8 @@ namespace baton {
 
 absl::StatusOr<std::vector<std::optional<JinjaValue>>> BindJinjaArguments(
     std::string_view callee, const JinjaArguments& arguments,
-    std::span<const std::string_view> parameters, size_t required) {
+    std::span<const std::string_view> parameters, size_t required, JinjaMeter& meter) {
+  RETURN_IF_ERROR(meter.AddSteps(static_cast<int64_t>(parameters.size())));
   std::vector<std::optional<JinjaValue>> bound(parameters.size());
   if (arguments.positional.size() > parameters.size()) {
     return JinjaError(callee, " takes at most ", parameters.size(), " arguments and got ",
@@ -17,6 +18,8 @@ absl::StatusOr<std::vector<std::optional<JinjaValue>>> BindJinjaArguments(
   }
   std::copy(arguments.positional.begin(), arguments.positional.end(), bound.begin());
   for (const auto& [name, value] : arguments.named) {
+    RETURN_IF_ERROR(meter.AddSteps(static_cast<int64_t>(parameters.size())));
+    RETURN_IF_ERROR(meter.AddBytes(parameters.size() * name.size()));
     const auto parameter = std::find(parameters.begin(), parameters.end(), name);
     if (parameter == parameters.end()) {
       return JinjaError(callee, " has no argument '", name, "'");

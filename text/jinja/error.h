@@ -1,10 +1,12 @@
 // Errors of the template engine: joined from pieces, among them std::string_view, which this
-// Abseil's StrCat does not take.
+// Abseil's StrCat does not take. A message is bounded: each piece shows its first 1024 bytes.
 //
 // Where a message has no line yet, the parser or evaluator puts "line N: " before it.
 // Thread safety: pure.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,7 +16,14 @@
 namespace baton {
 namespace jinja_internal {
 
-inline absl::string_view Piece(std::string_view text) { return {text.data(), text.size()}; }
+// Longer pieces of a message are cut, at a code point: a template can make a name of any length.
+inline constexpr size_t kMaxPieceBytes = 1024;
+
+inline absl::string_view Piece(std::string_view text) {
+  size_t shown = std::min(text.size(), kMaxPieceBytes);
+  while (shown > 0 && shown < text.size() && (text[shown] & 0xC0) == 0x80) --shown;
+  return {text.data(), shown};
+}
 template <typename T>
 requires(!std::is_convertible_v<T, std::string_view>) T Piece(T number) { return number; }
 

@@ -81,8 +81,10 @@ JinjaEvaluator::FlowResult JinjaEvaluator::Run(const JinjaStatement& statement) 
     }
     case Kind::kMacro: {
       JinjaCallable macro{JinjaCallable::Kind::kMacro, statement.text, JinjaValue(), &statement, 1};
-      scopes_.back()[statement.text] =
-          JinjaValue::Callable(std::make_shared<const JinjaCallable>(std::move(macro)));
+      RETURN_IF_ERROR(meter_.AddBytes(kJinjaValueBytes + statement.text.size()));
+      RETURN_IF_ERROR(SetVariable(
+          statement.text,
+          JinjaValue::Callable(std::make_shared<const JinjaCallable>(std::move(macro)))));
       break;
     }
     case Kind::kScope:
@@ -128,6 +130,7 @@ JinjaEvaluator::FlowResult JinjaEvaluator::RunFor(const JinjaStatement& statemen
     scopes_.pop_back();
     return flow;
   }
+  RETURN_IF_ERROR(meter_.AddBytes(kJinjaValueBytes));
   const auto loop = std::make_shared<JinjaLoop>(JinjaLoop{items, 0, items->depth + 1});
   if (loop->depth > meter_.limits().max_value_depth) {
     return JinjaLimitReached("a loop goes through values nested ", items->depth,
@@ -135,7 +138,7 @@ JinjaEvaluator::FlowResult JinjaEvaluator::RunFor(const JinjaStatement& statemen
   }
   for (; loop->index < items->items.size(); ++loop->index) {
     scopes_.emplace_back();
-    scopes_.back()["loop"] = JinjaValue::Loop(loop);
+    RETURN_IF_ERROR(SetVariable("loop", JinjaValue::Loop(loop)));
     RETURN_IF_ERROR(Assign(*statement.target, items->items[loop->index]));
     ASSIGN_OR_RETURN(const Flow flow, RunBlock(statement.body));
     scopes_.pop_back();
@@ -169,21 +172,22 @@ absl::Status JinjaEvaluator::Print(const JinjaString& text) {
   return absl::OkStatus();
 }
 
+absl::Status JinjaEvaluator::SetVariable(const std::string& name, JinjaValue value) {
+  RETURN_IF_ERROR(meter_.AddBytes(kJinjaValueBytes + name.size()));
+  scopes_.back().insert_or_assign(name, std::move(value));
+  return absl::OkStatus();
+}
+
 absl::Status JinjaEvaluator::Assign(const JinjaExpression& target, const JinjaValue& value) {
   RETURN_IF_ERROR(meter_.AddSteps(1));
-  if (target.kind == JinjaExpression::Kind::kName) {
-    scopes_.back().insert_or_assign(target.name, value);
-    return absl::OkStatus();
-  }
+  if (target.kind == JinjaExpression::Kind::kName) return SetVariable(target.name, value);
   if (target.kind == JinjaExpression::Kind::kAttribute) {
     ASSIGN_OR_RETURN(const JinjaValue object, Evaluate(*target.operands[0]));
     if (!object.Is(JinjaValue::Type::kNamespace)) {
       return JinjaError("cannot assign attribute '", target.name, "' of a ", object.TypeName(),
                         ", only of a namespace");
     }
-    RETURN_IF_ERROR(meter_.AddSteps(static_cast<int64_t>(object.name_space()->attributes.size())));
-    object.name_space()->Set(target.name, value);
-    return absl::OkStatus();
+    return object.name_space()->Set(target.name, value, meter_);
   }
   ASSIGN_OR_RETURN(const JinjaValue::SequencePtr items, JinjaItems(value, meter_));
   if (items->items.size() != target.operands.size()) {

@@ -54,6 +54,7 @@ class JinjaEvaluator {
   absl::Status RunScope(const JinjaStatement& statement);
   absl::StatusOr<JinjaString> Capture(const JinjaBlock& block);
   absl::Status Print(const JinjaString& text);
+  absl::Status SetVariable(const std::string& name, JinjaValue value);  // of the innermost scope
   absl::Status Assign(const JinjaExpression& target, const JinjaValue& value);
 
   // Expressions. Evaluate counts steps and depth and puts the line on errors.
@@ -80,7 +81,7 @@ class JinjaEvaluator {
   const JinjaBlock& body_;
   JinjaMeter meter_;
   JinjaInput input_;
-  std::vector<Scope> scopes_;                                // innermost last
+  std::vector<Scope> scopes_;  // innermost last; a macro call sees the first and its own
   std::vector<std::shared_ptr<JinjaNamespace>> namespaces_;  // all made, to cut cycles at the end
   JinjaString* output_ = nullptr;
   int depth_ = 0;  // evaluations and blocks inside each other

@@ -100,22 +100,22 @@ JinjaEvaluator::Result JinjaEvaluator::EvaluateNode(const JinjaExpression& node)
 
 JinjaEvaluator::Result JinjaEvaluator::EvaluateName(const JinjaExpression& node) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    RETURN_IF_ERROR(meter_.AddSteps(1));
+    RETURN_IF_ERROR(meter_.AddBytes(node.name.size()));
     if (const auto found = scope->find(node.name); found != scope->end()) return found->second;
   }
   if (const auto found = input_.variables.find(node.name); found != input_.variables.end()) {
     return found->second;
   }
   switch (FindJinjaFunction(node.name)) {
-    case JinjaFunctionSupport::kSupported: {
-      JinjaCallable function{JinjaCallable::Kind::kFunction, node.name, JinjaValue(), nullptr, 1};
-      return JinjaValue::Callable(std::make_shared<const JinjaCallable>(std::move(function)));
-    }
+    case JinjaFunctionSupport::kSupported:
+      return NewFunction(node.name, meter_);
     case JinjaFunctionSupport::kUnsupported:
       return JinjaUnsupported("function '", node.name, "' is not supported");
     case JinjaFunctionSupport::kNone:
       break;
   }
-  return JinjaValue::Undefined(JinjaMessage("'", node.name, "' is undefined"));
+  return NewUndefined(JinjaMessage("'", node.name, "' is undefined"), meter_);
 }
 
 JinjaEvaluator::Result JinjaEvaluator::EvaluateDict(const JinjaExpression& node) {
@@ -179,7 +179,7 @@ JinjaEvaluator::Result JinjaEvaluator::EvaluateConditional(const JinjaExpression
   ASSIGN_OR_RETURN(const JinjaValue condition, Evaluate(*node.operands[1]));
   if (condition.Truthy()) return Evaluate(*node.operands[0]);
   if (node.operands[2] != nullptr) return Evaluate(*node.operands[2]);
-  return JinjaValue::Undefined("the inline if has no else and its condition was false");
+  return NewUndefined("the inline if has no else and its condition was false", meter_);
 }
 
 absl::StatusOr<std::vector<JinjaValue>> JinjaEvaluator::EvaluateAll(
@@ -227,26 +227,26 @@ JinjaEvaluator::Result JinjaEvaluator::CallMacro(const JinjaStatement& macro,
                                                  const JinjaArguments& arguments) {
   std::vector<std::string_view> names;
   for (const auto& [name, otherwise] : macro.parameters) names.push_back(name);
-  ASSIGN_OR_RETURN(auto bound, BindJinjaArguments(macro.text, arguments, names, 0));
+  ASSIGN_OR_RETURN(auto bound, BindJinjaArguments(macro.text, arguments, names, 0, meter_));
   // A macro sees the template's top level and its own variables, not its caller's.
-  std::vector<Scope> callers(std::make_move_iterator(scopes_.begin() + 1),
-                             std::make_move_iterator(scopes_.end()));
-  scopes_.resize(1);
-  scopes_.emplace_back();
+  std::vector<Scope> callers(2);
+  std::swap(callers, scopes_);
+  std::swap(callers[0], scopes_[0]);
   for (size_t i = 0; i < names.size(); ++i) {
-    JinjaValue value =
-        JinjaValue::Undefined(JinjaMessage("parameter '", names[i], "' was not provided"));
+    JinjaValue value;
     if (bound[i].has_value()) {
       value = *std::move(bound[i]);
     } else if (macro.parameters[i].second != nullptr) {
       ASSIGN_OR_RETURN(value, Evaluate(*macro.parameters[i].second));
+    } else {
+      ASSIGN_OR_RETURN(
+          value, NewUndefined(JinjaMessage("parameter '", names[i], "' was not provided"), meter_));
     }
-    scopes_.back().insert_or_assign(std::string(names[i]), std::move(value));
+    RETURN_IF_ERROR(SetVariable(macro.parameters[i].first, std::move(value)));
   }
   ASSIGN_OR_RETURN(JinjaString text, Capture(macro.body));
-  scopes_.resize(1);
-  scopes_.insert(scopes_.end(), std::make_move_iterator(callers.begin()),
-                 std::make_move_iterator(callers.end()));
+  std::swap(callers[0], scopes_[0]);
+  std::swap(callers, scopes_);
   return NewString(std::move(text), meter_);
 }
 
@@ -259,11 +259,13 @@ JinjaEvaluator::Result JinjaEvaluator::MakeNamespace(const JinjaArguments& argum
       return JinjaUnsupported("namespace of a ", argument.TypeName(), " is not supported");
     }
     for (const auto& [key, value] : argument.dict().entries) {
-      RETURN_IF_ERROR(meter_.AddSteps(1 + static_cast<int64_t>(name_space->attributes.size())));
-      if (key.IsString()) name_space->Set(key.bytes(), value);
+      RETURN_IF_ERROR(meter_.AddSteps(1));
+      if (key.IsString()) RETURN_IF_ERROR(name_space->Set(key.bytes(), value, meter_));
     }
   }
-  for (const auto& [name, value] : arguments.named) name_space->Set(name, value);
+  for (const auto& [name, value] : arguments.named) {
+    RETURN_IF_ERROR(name_space->Set(name, value, meter_));
+  }
   return JinjaValue::Namespace(std::move(name_space));
 }
 

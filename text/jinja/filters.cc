@@ -36,9 +36,11 @@ struct FilterCall {
 
   template <size_t N>
   absl::StatusOr<Bound> Bind(const std::string_view (&parameters)[N], size_t required = 0) const {
-    return BindJinjaArguments(name, arguments, parameters, required);
+    return BindJinjaArguments(name, arguments, parameters, required, meter);
   }
-  absl::Status BindNothing() const { return BindJinjaArguments(name, arguments, {}, 0).status(); }
+  absl::Status BindNothing() const {
+    return BindJinjaArguments(name, arguments, {}, 0, meter).status();
+  }
 };
 
 bool IsTrue(const std::optional<JinjaValue>& value) { return value.has_value() && value->Truthy(); }
@@ -82,13 +84,18 @@ Result Default(const FilterCall& call) {
 Result Dig(const JinjaValue& item, const JinjaValue& attribute, JinjaMeter& meter) {
   if (!attribute.IsString()) return JinjaSubscript(item, attribute, meter);
   JinjaValue value = item;
+  RETURN_IF_ERROR(meter.AddBytes(attribute.bytes().size()));
   for (const absl::string_view piece : absl::StrSplit(attribute.bytes(), '.')) {
     const std::string part(piece);
     int64_t index = 0;
     const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
     if (number && !absl::SimpleAtoi(part, &index))
       return JinjaError("index ", part, " is too large");
-    const JinjaValue key = number ? JinjaValue::Int(index) : JinjaValue::String({part, true});
+    JinjaValue key = JinjaValue::Int(index);
+    if (!number) {
+      ASSIGN_OR_RETURN(key, NewString({part, true}, meter));
+    }
+    RETURN_IF_ERROR(meter.AddSteps(1));
     ASSIGN_OR_RETURN(value, JinjaSubscript(value, key, meter));
   }
   return value;
@@ -144,8 +151,10 @@ Result ToJson(const FilterCall& call) {
         !bound[2]->sequence().items[0].IsString() || !bound[2]->sequence().items[1].IsString()) {
       return JinjaError("tojson needs two strs as separators");
     }
-    options.item_separator = bound[2]->sequence().items[0].bytes();
-    options.key_separator = bound[2]->sequence().items[1].bytes();
+    ASSIGN_OR_RETURN(options.item_separator,
+                     JinjaStringArgument("tojson", bound[2]->sequence().items[0], call.meter));
+    ASSIGN_OR_RETURN(options.key_separator,
+                     JinjaStringArgument("tojson", bound[2]->sequence().items[1], call.meter));
   }
   ASSIGN_OR_RETURN(JinjaString text, JinjaToJson(call.input, options, call.meter));
   return NewString(std::move(text), call.meter);
@@ -228,14 +237,19 @@ Result Items(const FilterCall& call) {
   // dictsort: by key, as if in lower case.
   RETURN_IF_ERROR(call.BindNothing());
   std::vector<std::pair<std::string, const std::pair<JinjaValue, JinjaValue>*>> keyed;
+  size_t longest_bytes = 0;
   for (const auto* entry : order) {
+    RETURN_IF_ERROR(call.meter.AddSteps(1));
     if (!entry->first.IsString() || !IsAscii(entry->first.bytes())) {
       return JinjaUnsupported("dictsort over keys that are no ASCII strs is not supported");
     }
+    RETURN_IF_ERROR(call.meter.AddBytes(kJinjaValueBytes + 2 * entry->first.string().CostBytes()));
     ASSIGN_OR_RETURN(const JinjaString key,
                      ChangeJinjaCase(entry->first.string(), JinjaCase::kLower));
+    longest_bytes = std::max(longest_bytes, key.size());
     keyed.emplace_back(key.bytes(), entry);
   }
+  RETURN_IF_ERROR(call.meter.AddSort(keyed.size(), longest_bytes));
   std::stable_sort(keyed.begin(), keyed.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::transform(keyed.begin(), keyed.end(), order.begin(),
@@ -298,7 +312,8 @@ Result Map(const FilterCall& call) {
   std::string filter;
   if (arguments.positional.empty()) {
     static constexpr std::string_view kParameters[] = {"attribute", "default"};
-    ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments("map", arguments, kParameters, 1));
+    ASSIGN_OR_RETURN(const Bound bound,
+                     BindJinjaArguments("map", arguments, kParameters, 1, call.meter));
     attribute = bound[0];
     otherwise = bound[1].value_or(JinjaValue());
   } else {
@@ -367,6 +382,9 @@ bool HasJinjaFilter(std::string_view name) { return FindFilter(name) != nullptr;
 
 absl::StatusOr<JinjaValue> ApplyJinjaFilter(std::string_view name, const JinjaValue& input,
                                             const JinjaArguments& arguments, JinjaMeter& meter) {
+  // A filter may copy its arguments, and `map` applies one to every item.
+  RETURN_IF_ERROR(meter.AddSteps(
+      static_cast<int64_t>(1 + arguments.positional.size() + arguments.named.size())));
   return FindFilter(name)({name, input, arguments, meter});
 }
 

@@ -41,6 +41,22 @@ class Writer {
     trusted_ = trusted_ && trusted;
     return absl::OkStatus();
   }
+  // Puts `string`, with `escape(offset, &text)` in place of the code point at `offset`; it appends
+  // to `text` and returns how many bytes it has read.
+  template <typename Escape>
+  absl::Status PutEscaped(const JinjaString& string, const Escape& escape) {
+    static constexpr size_t kFlushBytes = 4096;
+    const bool trusted = string.AllTrusted();
+    RETURN_IF_ERROR(meter_.AddBytes(string.size()));
+    std::string text;
+    for (size_t i = 0; i < string.size();) {
+      i += escape(i, &text);
+      if (text.size() < kFlushBytes) continue;
+      RETURN_IF_ERROR(Put(text, trusted));
+      text.clear();
+    }
+    return Put(text, trusted);
+  }
   JinjaString Finish() const { return JinjaString(text_, trusted_); }
 
  private:
@@ -56,21 +72,22 @@ absl::Status WriteQuoted(const JinjaString& string, Writer& out) {
   }
   const bool has_single = bytes.find('\'') != std::string::npos;
   const char quote = has_single && bytes.find('"') == std::string::npos ? '"' : '\'';
-  std::string text(1, quote);
-  for (const char c : bytes) {
+  RETURN_IF_ERROR(out.Put(std::string_view(&quote, 1)));
+  RETURN_IF_ERROR(out.PutEscaped(string, [&](size_t i, std::string* text) {
+    const char c = bytes[i];
     if (c == quote || c == '\\') {
-      text += '\\';
-      text += c;
+      *text += '\\';
+      *text += c;
     } else if (c == '\n' || c == '\r' || c == '\t') {
-      text += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+      *text += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
     } else if (c < 0x20 || c == 0x7F) {
-      text += absl::StrFormat("\\x%02x", c);
+      *text += absl::StrFormat("\\x%02x", c);
     } else {
-      text += c;
+      *text += c;
     }
-  }
-  text += quote;
-  return out.Put(text, string.AllTrusted());
+    return size_t{1};
+  }));
+  return out.Put(std::string_view(&quote, 1));
 }
 
 absl::Status WriteRepr(const JinjaValue& value, Writer& out) {
@@ -116,10 +133,8 @@ absl::Status WriteRepr(const JinjaValue& value, Writer& out) {
 
 class JsonWriter {
  public:
-  JsonWriter(const JinjaJsonOptions& options, JinjaMeter& meter) : options_(options), out_(meter) {
-    item_separator_ = options.item_separator;
-    if (item_separator_.empty()) item_separator_ = options.indent >= 0 ? "," : ", ";
-  }
+  JsonWriter(const JinjaJsonOptions& options, JinjaMeter& meter)
+      : options_(options), meter_(meter), out_(meter) {}
 
   absl::Status Write(const JinjaValue& value, int level) {
     switch (value.type()) {
@@ -146,6 +161,15 @@ class JsonWriter {
   JinjaString Finish() const { return out_.Finish(); }
 
  private:
+  absl::Status PutText(const JinjaString& text) {
+    return out_.Put(text.bytes(), text.AllTrusted());
+  }
+
+  absl::Status NextItem() {
+    if (options_.item_separator.has_value()) return PutText(*options_.item_separator);
+    return out_.Put(options_.indent >= 0 ? "," : ", ");
+  }
+
   absl::Status NewLine(int level) {
     if (options_.indent < 0) return absl::OkStatus();
     return out_.Put("\n" + std::string(static_cast<size_t>(options_.indent * level), ' '));
@@ -155,7 +179,7 @@ class JsonWriter {
     if (items.empty()) return out_.Put("[]");
     RETURN_IF_ERROR(out_.Put("["));
     for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) RETURN_IF_ERROR(out_.Put(item_separator_));
+      if (i > 0) RETURN_IF_ERROR(NextItem());
       RETURN_IF_ERROR(NewLine(level + 1));
       RETURN_IF_ERROR(Write(items[i], level + 1));
     }
@@ -174,6 +198,11 @@ class JsonWriter {
       entries.push_back(&entry);
     }
     if (options_.sort_keys) {
+      size_t longest_bytes = 0;
+      for (const auto* entry : entries) {
+        longest_bytes = std::max(longest_bytes, entry->first.string().size());
+      }
+      RETURN_IF_ERROR(meter_.AddSort(entries.size(), longest_bytes));
       std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
         return a->first.bytes() < b->first.bytes();
       });
@@ -181,11 +210,11 @@ class JsonWriter {
     RETURN_IF_ERROR(out_.Put("{"));
     for (size_t i = 0; i < entries.size(); ++i) {
       const auto& [key, value] = *entries[i];
-      if (i > 0) RETURN_IF_ERROR(out_.Put(item_separator_));
+      if (i > 0) RETURN_IF_ERROR(NextItem());
       RETURN_IF_ERROR(NewLine(level + 1));
       RETURN_IF_ERROR(key.IsString() ? WriteString(key.string())
                                      : out_.Put(JinjaMessage("\"", ScalarText(key, true), "\"")));
-      RETURN_IF_ERROR(out_.Put(options_.key_separator));
+      RETURN_IF_ERROR(PutText(options_.key_separator));
       RETURN_IF_ERROR(Write(value, level + 1));
     }
     RETURN_IF_ERROR(NewLine(level));
@@ -196,32 +225,32 @@ class JsonWriter {
     static constexpr std::string_view kEscaped = "\"\\\n\r\t\b\f";
     static constexpr std::string_view kLetters = "\"\\nrtbf";
     const std::string& bytes = string.bytes();
-    std::string text = "\"";
-    for (size_t i = 0; i < bytes.size();) {
+    RETURN_IF_ERROR(out_.Put("\""));
+    RETURN_IF_ERROR(out_.PutEscaped(string, [&](size_t i, std::string* text) {
       const CodePoint point = DecodeUtf8(bytes, i);
       const size_t escape = point.bytes == 1 ? kEscaped.find(bytes[i]) : std::string_view::npos;
       if (escape != std::string_view::npos) {
-        text += '\\';
-        text += kLetters[escape];
+        *text += '\\';
+        *text += kLetters[escape];
       } else if (point.value < 0x20 || (options_.ensure_ascii && point.value == 0x7F)) {
-        text += point.value == 0x7F ? std::string("\x7f") : absl::StrFormat("\\u%04x", point.value);
+        *text +=
+            point.value == 0x7F ? std::string("\x7f") : absl::StrFormat("\\u%04x", point.value);
       } else if (options_.ensure_ascii && point.value > 0xFFFF) {
         const uint32_t offset = point.value - 0x10000;
-        text +=
+        *text +=
             absl::StrFormat("\\u%04x\\u%04x", 0xD800 + (offset >> 10), 0xDC00 + (offset & 0x3FF));
       } else if (options_.ensure_ascii && point.value > 0x7F) {
-        text += absl::StrFormat("\\u%04x", point.value);
+        *text += absl::StrFormat("\\u%04x", point.value);
       } else {
-        text.append(bytes, i, point.bytes);
+        text->append(bytes, i, point.bytes);
       }
-      i += point.bytes;
-    }
-    text += '"';
-    return out_.Put(text, string.AllTrusted());
+      return point.bytes;
+    }));
+    return out_.Put("\"");
   }
 
   const JinjaJsonOptions& options_;
-  std::string item_separator_;
+  JinjaMeter& meter_;
   Writer out_;
 };
 

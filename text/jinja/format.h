@@ -5,9 +5,11 @@
 // Thread safety: pure; the meter belongs to the render.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "text/jinja/string.h"
 #include "text/jinja/value.h"
 
 namespace baton {
@@ -20,8 +22,8 @@ struct JinjaJsonOptions {
   int indent = -1;  // spaces per level; -1: all on one line
   bool ensure_ascii = false;
   bool sort_keys = false;
-  std::string item_separator;  // empty: as json.dumps chooses
-  std::string key_separator = ": ";
+  std::optional<JinjaString> item_separator;  // nullopt: as json.dumps chooses
+  JinjaString key_separator{": ", true};
 };
 inline constexpr int kMaxJinjaJsonIndent = 64;
 

@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 3> kOtherFunctions = {"lipsum", "cycler",
 Result Range(const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"start", "stop", "step"};
   if (!arguments.named.empty()) return JinjaError("range takes no named arguments");
-  ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments("range", arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments("range", arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(int64_t start, JinjaIntArgument("range", bound[0], 0));
   ASSIGN_OR_RETURN(int64_t stop, JinjaIntArgument("range", bound[1], 0));
   ASSIGN_OR_RETURN(const int64_t step, JinjaIntArgument("range", bound[2], 1));
@@ -49,7 +49,8 @@ Result Dict(const JinjaArguments& arguments, JinjaMeter& meter) {
   }
   std::vector<std::pair<JinjaValue, JinjaValue>> entries;
   for (const auto& [name, value] : arguments.named) {
-    entries.emplace_back(JinjaValue::String(JinjaString(name, true)), value);
+    ASSIGN_OR_RETURN(JinjaValue key, NewString(JinjaString(name, true), meter));
+    entries.emplace_back(std::move(key), value);
   }
   return NewDict(std::move(entries), meter);
 }
@@ -57,7 +58,7 @@ Result Dict(const JinjaArguments& arguments, JinjaMeter& meter) {
 Result RaiseException(const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"message"};
   ASSIGN_OR_RETURN(const auto bound,
-                   BindJinjaArguments("raise_exception", arguments, kParameters, 1));
+                   BindJinjaArguments("raise_exception", arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(const JinjaString message, JinjaToString(*bound[0], meter));
   return JinjaError("the template refuses the conversation: ", message.bytes());
 }
@@ -67,7 +68,8 @@ Result FormatNow(const JinjaArguments& arguments, const std::optional<std::tm>& 
   static constexpr std::string_view kParameters[] = {"format"};
   static constexpr std::string_view kConversions = "aAbBdHIjmMpSyY%";
   static constexpr size_t kMaxFormatBytes = 256;
-  ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments("strftime_now", arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const auto bound,
+                   BindJinjaArguments("strftime_now", arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(const JinjaString format, JinjaStringArgument("strftime_now", bound[0], meter));
   if (!now.has_value()) return JinjaError("strftime_now was called and no time was provided");
   if (format.size() > kMaxFormatBytes) {

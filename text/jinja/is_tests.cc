@@ -71,13 +71,14 @@ bool HasJinjaTest(std::string_view name) {
 
 absl::StatusOr<bool> ApplyJinjaTest(std::string_view name, const JinjaValue& input,
                                     const JinjaArguments& arguments, JinjaMeter& meter) {
+  RETURN_IF_ERROR(meter.AddSteps(1));
   if (const std::optional<JinjaOperator> op = ComparisonNamed(name); op.has_value()) {
     static constexpr std::string_view kParameters[] = {"other"};
-    ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments(name, arguments, kParameters, 1));
+    ASSIGN_OR_RETURN(const auto bound, BindJinjaArguments(name, arguments, kParameters, 1, meter));
     if (*op == JinjaOperator::kModulo) return Divides(input, *bound[0], meter);
     return JinjaComparison(*op, input, *bound[0], meter);
   }
-  RETURN_IF_ERROR(BindJinjaArguments(name, arguments, {}, 0).status());
+  RETURN_IF_ERROR(BindJinjaArguments(name, arguments, {}, 0, meter).status());
   if (name == "defined") return !input.IsUndefined();
   if (name == "undefined") return input.IsUndefined();
   if (name == "none") return input.IsNone();

@@ -6,6 +6,7 @@
 // Thread safety: JinjaLimits is plain data; a JinjaMeter belongs to one render.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,11 +20,15 @@ struct JinjaLimits {
   int max_nesting = 100;           // of blocks and expressions, and height of an expression's tree
   int max_evaluation_depth = 250;  // of evaluations inside each other, macro calls included
   int max_value_depth = 32;        // of lists in lists
-  int64_t max_steps = 4'000'000;   // expressions evaluated, items touched
+  int64_t max_steps = 4'000'000;   // expressions evaluated, items, names and parameters touched
   size_t max_sequence_items = 100'000;
   size_t max_work_bytes = size_t{256} << 20;  // of all values made during a render
   size_t max_output_bytes = size_t{16} << 20;
 };
+
+// What a small value, a variable or an attribute is charged besides its bytes: allocation, control
+// block, header, a map's node.
+inline constexpr size_t kJinjaValueBytes = 128;
 
 class JinjaMeter {
  public:
@@ -37,7 +42,7 @@ class JinjaMeter {
     return JinjaLimitReached("rendering took ", steps_, " steps; the limit is ", limits_.max_steps);
   }
 
-  // Called before the bytes are made or read.
+  // Called before the bytes are made or read. A name that is looked up or compared counts, too.
   absl::Status AddBytes(size_t count) {
     if (count <= limits_.max_work_bytes - bytes_) {
       bytes_ += count;
@@ -45,6 +50,13 @@ class JinjaMeter {
     }
     return JinjaLimitReached("rendering worked through more than ", limits_.max_work_bytes,
                              " bytes, the limit");
+  }
+
+  // A stable sort of `count` keys, none longer than `longest_bytes`: n (log2 n + 1) comparisons.
+  absl::Status AddSort(size_t count, size_t longest_bytes) {
+    const size_t comparisons = count * static_cast<size_t>(std::bit_width(count));
+    const absl::Status steps = AddSteps(static_cast<int64_t>(comparisons));
+    return steps.ok() ? AddBytes(comparisons * longest_bytes) : steps;
   }
 
  private:

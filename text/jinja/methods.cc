@@ -62,7 +62,7 @@ absl::Status CheckOptionalString(std::string_view method, const std::optional<Ji
 Result Strip(const JinjaString& self, std::string_view name, const JinjaArguments& arguments,
              JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"chars"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0));
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0, meter));
   RETURN_IF_ERROR(CheckOptionalString(name, bound[0], meter));
   const JinjaSide side = name == "lstrip"   ? JinjaSide::kLeft
                          : name == "rstrip" ? JinjaSide::kRight
@@ -77,12 +77,13 @@ Result Strip(const JinjaString& self, std::string_view name, const JinjaArgument
 Result StartsOrEndsWith(const JinjaString& self, std::string_view name,
                         const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"affix"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
-  std::vector<JinjaValue> affixes = {*bound[0]};
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1, meter));
+  std::span<const JinjaValue> affixes(&*bound[0], 1);
   if (bound[0]->Is(Type::kSequence) && bound[0]->sequence().kind == JinjaSequence::Kind::kTuple) {
     affixes = bound[0]->sequence().items;
   }
   for (const JinjaValue& affix : affixes) {
+    RETURN_IF_ERROR(meter.AddSteps(1));
     if (affix.IsUndefined()) return JinjaError(affix.UndefinedReason());
     if (!affix.IsString()) return JinjaError(name, " needs a str and got ", affix.TypeName());
     RETURN_IF_ERROR(meter.AddBytes(affix.string().size()));
@@ -107,7 +108,7 @@ Result ListOfStrings(std::vector<JinjaString> strings, JinjaMeter& meter) {
 Result Split(const JinjaString& self, std::string_view name, const JinjaArguments& arguments,
              JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"sep", "maxsplit"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0));
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0, meter));
   RETURN_IF_ERROR(CheckOptionalString(name, bound[0], meter));
   const std::optional<JinjaString> separator = OptionalString(bound[0]);
   if (separator.has_value() && separator->empty()) return JinjaError(name, " got no separator");
@@ -131,7 +132,8 @@ Result Split(const JinjaString& self, std::string_view name, const JinjaArgument
 
 Result Replace(const JinjaString& self, const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"old", "new", "count"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments("replace", arguments, kParameters, 2));
+  ASSIGN_OR_RETURN(const Bound bound,
+                   BindJinjaArguments("replace", arguments, kParameters, 2, meter));
   ASSIGN_OR_RETURN(const JinjaString old, JinjaStringArgument("replace", bound[0], meter));
   ASSIGN_OR_RETURN(const JinjaString replacement, JinjaStringArgument("replace", bound[1], meter));
   ASSIGN_OR_RETURN(const int64_t count, JinjaIntArgument("replace", bound[2], -1));
@@ -141,7 +143,7 @@ Result Replace(const JinjaString& self, const JinjaArguments& arguments, JinjaMe
 
 Result Join(const JinjaString& self, const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"iterable"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments("join", arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments("join", arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(const JinjaValue::SequencePtr items, JinjaItems(*bound[0], meter));
   JinjaString result;
   for (size_t i = 0; i < items->items.size(); ++i) {
@@ -157,7 +159,7 @@ Result Join(const JinjaString& self, const JinjaArguments& arguments, JinjaMeter
 Result FindOrCount(const JinjaString& self, std::string_view name, const JinjaArguments& arguments,
                    JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"sub"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(const JinjaString needle, JinjaStringArgument(name, bound[0], meter));
   const bool trusted = self.AllTrusted() && needle.AllTrusted();
   ASSIGN_OR_RETURN(size_t found, FindJinja(self.bytes(), needle.bytes(), 0, meter));
@@ -180,7 +182,7 @@ Result FindOrCount(const JinjaString& self, std::string_view name, const JinjaAr
 Result RemoveAffix(const JinjaString& self, std::string_view name, const JinjaArguments& arguments,
                    JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"affix"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(const JinjaString affix, JinjaStringArgument(name, bound[0], meter));
   size_t begin = 0;
   size_t end = self.size();
@@ -212,7 +214,7 @@ Result CallStringMethod(const JinjaString& self, std::string_view name,
   if (name == "join") return Join(self, arguments, meter);
   if (name == "find" || name == "count") return FindOrCount(self, name, arguments, meter);
   if (name.starts_with("remove")) return RemoveAffix(self, name, arguments, meter);
-  RETURN_IF_ERROR(BindJinjaArguments(name, arguments, {}, 0).status());
+  RETURN_IF_ERROR(BindJinjaArguments(name, arguments, {}, 0, meter).status());
   if (name.starts_with("is")) return AllCharacters(self, name);
   if (name == "splitlines") {
     ASSIGN_OR_RETURN(std::vector<JinjaString> lines, SplitJinjaLines(self, meter));
@@ -229,7 +231,7 @@ Result CallStringMethod(const JinjaString& self, std::string_view name,
 Result CallSequenceMethod(const JinjaSequence& self, std::string_view name,
                           const JinjaArguments& arguments, JinjaMeter& meter) {
   static constexpr std::string_view kParameters[] = {"value"};
-  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
+  ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1, meter));
   int64_t count = 0;
   for (size_t i = 0; i < self.items.size(); ++i) {
     ASSIGN_OR_RETURN(const bool same, JinjaEquals(self.items[i], *bound[0], meter));
@@ -244,11 +246,11 @@ Result CallDictMethod(const JinjaDict& self, std::string_view name, const JinjaA
                       JinjaMeter& meter) {
   if (name == "get") {
     static constexpr std::string_view kParameters[] = {"key", "default"};
-    ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1));
+    ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 1, meter));
     ASSIGN_OR_RETURN(const JinjaValue* found, JinjaLookUp(self, *bound[0], meter));
     return found != nullptr ? *found : bound[1].value_or(JinjaValue::None());
   }
-  RETURN_IF_ERROR(BindJinjaArguments(name, arguments, {}, 0).status());
+  RETURN_IF_ERROR(BindJinjaArguments(name, arguments, {}, 0, meter).status());
   std::vector<JinjaValue> items;
   for (const auto& [key, value] : self.entries) {
     if (name != "items") {

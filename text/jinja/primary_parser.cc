@@ -1,6 +1,7 @@
 // The parts of JinjaExpressionParser that bind tightest: literals, names, and what follows them.
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -183,6 +184,7 @@ JinjaExpressionParser::Result JinjaExpressionParser::ParseSubscript(JinjaExpress
 
 absl::Status JinjaExpressionParser::ParseArguments(Node* call) {
   bool first = true;
+  std::set<std::string> names;
   while (!cursor_.TryOperator(")")) {
     if (!first) {
       RETURN_IF_ERROR(cursor_.ExpectOperator(","));
@@ -198,10 +200,8 @@ absl::Status JinjaExpressionParser::ParseArguments(Node* call) {
       std::string name = cursor_.Next().text;
       cursor_.Next();
       ASSIGN_OR_RETURN(JinjaExpressionPtr value, ParseExpression());
-      for (const auto& [other, unused] : call->named) {
-        if (other == name) {
-          return JinjaError("line ", call->line, ": argument '", name, "' is given twice");
-        }
+      if (!names.insert(name).second) {
+        return JinjaError("line ", call->line, ": argument '", name, "' is given twice");
       }
       call->named.emplace_back(std::move(name), std::move(value));
       continue;

@@ -13,8 +13,8 @@
 namespace baton {
 namespace {
 
-// What a piece of a split costs besides its bytes.
-constexpr size_t kPieceOverheadBytes = 64;
+// What a piece of a split costs besides its bytes: the string, its first run, a growing list.
+constexpr size_t kPieceOverheadBytes = 160;
 
 // A search is charged window by window, each before it is read. The first is small, because a
 // replacement may search anew after every few bytes.
@@ -160,14 +160,14 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinja(const JinjaString& text,
           if (IsUnicodeSpace(point.value)) break;
           end += point.bytes;
         }
-        --max_splits;
+        max_splits -= max_splits > 0 ? 1 : 0;
       }
       RETURN_IF_ERROR(AddPiece(text, begin, end, meter, &pieces));
       begin = SkipUnicodeSpace(bytes, end);
     }
     return pieces;
   }
-  for (; max_splits != 0; --max_splits) {
+  for (; max_splits != 0; max_splits -= max_splits > 0 ? 1 : 0) {
     ASSIGN_OR_RETURN(const size_t found, FindJinja(bytes, separator->bytes(), begin, meter));
     if (found == std::string::npos) break;
     RETURN_IF_ERROR(AddPiece(text, begin, found, meter, &pieces));
@@ -187,7 +187,7 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinjaFromRight(const JinjaString& 
   const std::string needle(separator.bytes().rbegin(), separator.bytes().rend());
   std::vector<JinjaString> pieces;
   size_t end = text.size();
-  for (; max_splits != 0; --max_splits) {
+  for (; max_splits != 0; max_splits -= max_splits > 0 ? 1 : 0) {
     ASSIGN_OR_RETURN(const size_t found, FindJinja(mirror, needle, text.size() - end, meter));
     if (found == std::string::npos) break;
     const size_t separator_end = text.size() - found;

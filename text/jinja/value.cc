@@ -8,9 +8,6 @@
 namespace baton {
 namespace {
 
-// Allocation, control block and header of a small value.
-constexpr size_t kValueOverheadBytes = 128;
-
 absl::Status CheckDepth(int depth, const JinjaMeter& meter) {
   if (depth <= meter.limits().max_value_depth) return absl::OkStatus();
   return JinjaLimitReached("a value is nested ", depth, " deep; the limit is ",
@@ -115,25 +112,36 @@ int JinjaValue::Depth() const {
   }
 }
 
-const JinjaValue* JinjaNamespace::Find(std::string_view name) const {
+absl::StatusOr<const JinjaValue*> JinjaNamespace::Find(std::string_view name,
+                                                       JinjaMeter& meter) const {
   for (const auto& [key, value] : attributes) {
+    RETURN_IF_ERROR(meter.AddSteps(1));
+    if (key.size() != name.size()) continue;
+    RETURN_IF_ERROR(meter.AddBytes(name.size()));
     if (key == name) return &value;
   }
   return nullptr;
 }
 
-void JinjaNamespace::Set(std::string_view name, JinjaValue value) {
-  for (auto& [key, old] : attributes) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
+absl::Status JinjaNamespace::Set(std::string_view name, JinjaValue value, JinjaMeter& meter) {
+  ASSIGN_OR_RETURN(const JinjaValue* known, Find(name, meter));
+  if (known != nullptr) {
+    const auto same = [&](const auto& attribute) { return &attribute.second == known; };
+    std::find_if(attributes.begin(), attributes.end(), same)->second = std::move(value);
+    return absl::OkStatus();
   }
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes + name.size()));
   attributes.emplace_back(std::string(name), std::move(value));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JinjaValue> NewUndefined(std::string reason, JinjaMeter& meter) {
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes + reason.size()));
+  return JinjaValue::Undefined(std::move(reason));
 }
 
 absl::StatusOr<JinjaValue> NewString(JinjaString value, JinjaMeter& meter) {
-  RETURN_IF_ERROR(meter.AddBytes(kValueOverheadBytes + value.CostBytes()));
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes + value.CostBytes()));
   return JinjaValue::String(std::move(value));
 }
 
@@ -144,7 +152,7 @@ absl::StatusOr<JinjaValue> NewSequence(JinjaSequence::Kind kind, std::vector<Jin
                              meter.limits().max_sequence_items);
   }
   RETURN_IF_ERROR(meter.AddSteps(static_cast<int64_t>(items.size())));
-  RETURN_IF_ERROR(meter.AddBytes(kValueOverheadBytes + items.size() * sizeof(JinjaValue)));
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes + items.size() * sizeof(JinjaValue)));
   int depth = 1;
   for (const JinjaValue& item : items) depth = std::max(depth, 1 + item.Depth());
   RETURN_IF_ERROR(CheckDepth(depth, meter));
@@ -158,7 +166,7 @@ absl::StatusOr<JinjaValue> NewList(std::vector<JinjaValue> items, JinjaMeter& me
 
 absl::StatusOr<JinjaValue> NewDict(std::vector<std::pair<JinjaValue, JinjaValue>> entries,
                                    JinjaMeter& meter) {
-  RETURN_IF_ERROR(meter.AddBytes(kValueOverheadBytes + entries.size() * 2 * sizeof(JinjaValue)));
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes + entries.size() * 2 * sizeof(JinjaValue)));
   int depth = 1;
   for (const auto& [key, value] : entries) {
     depth = std::max({depth, 1 + key.Depth(), 1 + value.Depth()});
@@ -169,10 +177,16 @@ absl::StatusOr<JinjaValue> NewDict(std::vector<std::pair<JinjaValue, JinjaValue>
 
 absl::StatusOr<JinjaValue> NewMethod(const JinjaValue& receiver, std::string_view name,
                                      JinjaMeter& meter) {
-  RETURN_IF_ERROR(meter.AddBytes(kValueOverheadBytes));
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes));
   RETURN_IF_ERROR(CheckDepth(1 + receiver.Depth(), meter));
   return JinjaValue::Callable(std::make_shared<const JinjaCallable>(JinjaCallable{
       JinjaCallable::Kind::kMethod, std::string(name), receiver, nullptr, 1 + receiver.Depth()}));
+}
+
+absl::StatusOr<JinjaValue> NewFunction(std::string_view name, JinjaMeter& meter) {
+  RETURN_IF_ERROR(meter.AddBytes(kJinjaValueBytes));
+  return JinjaValue::Callable(std::make_shared<const JinjaCallable>(
+      JinjaCallable{JinjaCallable::Kind::kFunction, std::string(name), JinjaValue(), nullptr, 1}));
 }
 
 }  // namespace baton

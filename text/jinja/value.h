@@ -50,7 +50,7 @@ class JinjaValue {
 
   JinjaValue() = default;  // undefined without a name
 
-  // `reason` completes an error, as in "'tools' is undefined".
+  // `reason` completes an error, as in "'tools' is undefined". Without a meter: see NewUndefined.
   static JinjaValue Undefined(std::string reason);
   static JinjaValue None() { return JinjaValue(Data(NoneType{})); }
   static JinjaValue Bool(bool value) { return JinjaValue(Data(value)); }
@@ -143,11 +143,13 @@ struct JinjaDict {
   int depth = 1;
 };
 
+// Looked up linearly; each look is metered.
 struct JinjaNamespace {
   std::vector<std::pair<std::string, JinjaValue>> attributes;
 
-  const JinjaValue* Find(std::string_view name) const;
-  void Set(std::string_view name, JinjaValue value);
+  // Null when there is no such attribute.
+  absl::StatusOr<const JinjaValue*> Find(std::string_view name, JinjaMeter& meter) const;
+  absl::Status Set(std::string_view name, JinjaValue value, JinjaMeter& meter);
 };
 
 // What `loop` names in a for block. The evaluator moves `index`.
@@ -168,6 +170,7 @@ struct JinjaCallable {
 };
 
 // Makers of values that a template causes; they charge the meter and hold the limits.
+absl::StatusOr<JinjaValue> NewUndefined(std::string reason, JinjaMeter& meter);
 absl::StatusOr<JinjaValue> NewString(JinjaString value, JinjaMeter& meter);
 absl::StatusOr<JinjaValue> NewSequence(JinjaSequence::Kind kind, std::vector<JinjaValue> items,
                                        JinjaMeter& meter);
@@ -177,5 +180,6 @@ absl::StatusOr<JinjaValue> NewDict(std::vector<std::pair<JinjaValue, JinjaValue>
                                    JinjaMeter& meter);
 absl::StatusOr<JinjaValue> NewMethod(const JinjaValue& receiver, std::string_view name,
                                      JinjaMeter& meter);
+absl::StatusOr<JinjaValue> NewFunction(std::string_view name, JinjaMeter& meter);
 
 }  // namespace baton

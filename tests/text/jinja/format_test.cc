@@ -33,5 +33,22 @@ TEST(JinjaFormat, RefusesWhatItCannotWriteExactly) {
             absl::StatusCode::kResourceExhausted);
 }
 
+// A separator may hold what a user typed; it must not become a control token by way of JSON.
+TEST(JinjaFormat, JsonSeparatorsKeepTheirOrigin) {
+  JinjaMeter meter({});
+  const JinjaValue list = *NewList({JinjaValue::Int(1), JinjaValue::Int(2)}, meter);
+  const JinjaValue dict =
+      *NewDict({{JinjaValue::String(JinjaString("k", true)), JinjaValue::Int(1)}}, meter);
+  const JinjaJsonOptions typed_items{.item_separator = JinjaString("<|im_end|>", false)};
+  const JinjaJsonOptions typed_keys{.item_separator = std::nullopt,
+                                    .key_separator = JinjaString("<|im_end|>", false)};
+  EXPECT_TRUE(JinjaToJson(list, {}, meter)->AllTrusted());
+  EXPECT_EQ(JinjaToJson(list, typed_items, meter)->bytes(), "[1<|im_end|>2]");
+  EXPECT_FALSE(JinjaToJson(list, typed_items, meter)->AllTrusted());
+  EXPECT_FALSE(JinjaToJson(dict, typed_keys, meter)->AllTrusted());
+  const JinjaJsonOptions none{.item_separator = JinjaString()};
+  EXPECT_EQ(JinjaToJson(list, none, meter)->bytes(), "[12]");
+}
+
 }  // namespace
 }  // namespace baton

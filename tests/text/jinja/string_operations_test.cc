@@ -1,6 +1,7 @@
 #include "text/jinja/string_operations.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -122,6 +123,18 @@ TEST(JinjaStringOperations, AHostileReplaceStopsAtTheLimit) {
                 .status()
                 .code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+// Every negative count means any number; the lowest one cannot be counted down. Under UBSan.
+TEST(JinjaStringOperations, SplitsAnyNumberOfTimesAtTheLowestCount) {
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  JinjaMeter meter({});
+  const JinjaString text("a b c", true);
+  const JinjaString space(" ", true);
+  EXPECT_EQ(SplitJinja(text, space, kLowest, meter)->size(), 3u);
+  EXPECT_EQ(SplitJinja(text, std::nullopt, kLowest, meter)->size(), 3u);
+  EXPECT_EQ(SplitJinjaFromRight(text, space, kLowest, meter)->size(), 3u);
+  EXPECT_EQ(SplitJinja(text, space, 1, meter)->size(), 2u);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // What the tree tells of its runs of 16 units; kv_cache_manager_events_test.cc does it at random.
+#include "cache/radix_events.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,0 +1,42 @@
+// The window caches beside one prefix tree, taken together: none in a model without windows.
+//
+// Thread safety: belongs to the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/window_cache.h"
+#include "common/strong_int.h"
+
+namespace baton {
+
+class WindowCaches {
+ public:
+  // REQUIRES: it outlives this.
+  void Add(WindowCache* window) { windows_.push_back(window); }
+  bool empty() const { return windows_.empty(); }
+  auto begin() const { return windows_.begin(); }
+  auto end() const { return windows_.end(); }
+
+  // How many leading blocks of `path` (blocks of the full group) a match may cover.
+  int32_t LongestWhole(std::span<const BlockId> path) const {
+    auto whole = static_cast<int32_t>(path.size());
+    // A shorter prefix for one window may be torn for another.
+    for (int32_t before = -1; whole != before;) {
+      before = whole;
+      for (const WindowCache* window : windows_) whole = window->LongestWhole(path.first(whole));
+    }
+    return whole;
+  }
+  // The tree frees these full blocks.
+  void Drop(std::span<const BlockId> full) {
+    for (WindowCache* window : windows_) window->Drop(full);
+  }
+
+ private:
+  std::vector<WindowCache*> windows_;
+};
+
+}  // namespace baton

@@ -1,0 +1,59 @@
+#include "common/nearest_name.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace baton {
+namespace {
+
+constexpr size_t kLongestName = 64;   // bounds the work for a hostile text
+constexpr size_t kShortestBegin = 3;  // letters of a name's beginning that say which one is meant
+
+std::string_view WithoutDashes(std::string_view name) {
+  return name.substr(std::min(name.find_first_not_of('-'), name.size()));
+}
+
+// The distance, or -1 where the two are too far apart.
+int DistanceIfNear(std::string_view given, std::string_view name) {
+  if (given.size() >= kShortestBegin && name.starts_with(given)) return 1;
+  const int distance = EditDistance(given, name);
+  const size_t most = std::max<size_t>(1, std::min(given.size(), name.size()) / 3);
+  return static_cast<size_t>(distance) <= most ? distance : -1;
+}
+
+}  // namespace
+
+int EditDistance(std::string_view from, std::string_view to) {
+  std::vector<int> before(to.size() + 1);  // the row before `last`
+  std::vector<int> last(to.size() + 1);
+  std::vector<int> row(to.size() + 1);
+  for (size_t j = 0; j <= to.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= from.size(); ++i) {
+    std::swap(before, last);
+    std::swap(last, row);
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= to.size(); ++j) {
+      const int replaced = last[j - 1] + (from[i - 1] == to[j - 1] ? 0 : 1);
+      row[j] = std::min({replaced, last[j] + 1, row[j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+  }
+  return row[to.size()];
+}
+
+std::string NearestName(std::string_view given, std::span<const std::string> names) {
+  const std::string_view wanted = WithoutDashes(given);
+  if (wanted.empty() || wanted.size() > kLongestName) return "";
+  std::string nearest;
+  int least = -1;
+  for (const std::string& name : names) {
+    const int distance = DistanceIfNear(wanted, WithoutDashes(name));
+    if (distance < 0 || (least >= 0 && distance >= least)) continue;
+    least = distance;
+    nearest = name;
+  }
+  return nearest;
+}
+
+}  // namespace baton

@@ -1,0 +1,42 @@
+#include "common/nearest_name.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace baton {
+namespace {
+
+TEST(EditDistance, CountsInsertionsDeletionsReplacementsAndSwaps) {
+  EXPECT_EQ(EditDistance("", ""), 0);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("abc", ""), 3);
+  EXPECT_EQ(EditDistance("abc", "abc"), 0);
+  EXPECT_EQ(EditDistance("abc", "abxc"), 1);
+  EXPECT_EQ(EditDistance("abc", "axc"), 1);
+  EXPECT_EQ(EditDistance("abc", "acb"), 1);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+}
+
+TEST(NearestName, FindsTheNameThatWasProbablyMeant) {
+  const std::vector<std::string> names = {"--temperature", "--top-k", "--top-p", "--n"};
+  EXPECT_EQ(NearestName("--tempreature", names), "--temperature");
+  EXPECT_EQ(NearestName("--temp", names), "--temperature");
+  EXPECT_EQ(NearestName("--topp", names), "--top-p");
+  EXPECT_EQ(NearestName("temperature", names), "--temperature");
+  EXPECT_EQ(NearestName("--top-k", names), "--top-k");
+}
+
+TEST(NearestName, NamesNothingWhereNothingIsNear) {
+  const std::vector<std::string> names = {"--temperature", "--seed"};
+  EXPECT_EQ(NearestName("--model", names), "");
+  EXPECT_EQ(NearestName("--", names), "");
+  EXPECT_EQ(NearestName("", names), "");
+  EXPECT_EQ(NearestName("--se", names), "");  // too short to say which
+  EXPECT_EQ(NearestName(std::string(1 << 20, 'x'), names), "");
+  EXPECT_EQ(NearestName("--seed", {}), "");
+}
+
+}  // namespace
+}  // namespace baton

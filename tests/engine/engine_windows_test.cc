@@ -1,0 +1,319 @@
+// A whole engine over a model with a sliding-window group: whatever surrounds a request, its tokens
+// and logits are those of the reference, and every block of both groups comes home.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/model_loader.h"
+#include "engine/perplexity.h"
+#include "tests/engine/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+EngineOptions WindowOptions() {
+  EngineOptions options = TinyOptions();
+  options.model = TinyModelFile("window-q4_0");
+  return options;
+}
+
+std::unique_ptr<Engine> Make(const EngineOptions& options) {
+  auto engine = Engine::Create(options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
+// Nothing runs any more: every block is free or cached, in both groups.
+void ExpectAllHome(Engine& engine) {
+  EngineInspection inspection = engine.Inspect();
+  while (inspection.status.running > 0) inspection = engine.Inspect();
+  const EngineStatus& status = inspection.status;
+  ASSERT_EQ(status.groups.size(), 2u);
+  for (const KvGroupStatus& group : status.groups) {
+    EXPECT_EQ(group.blocks.free + group.blocks.cached, group.blocks.total);
+    EXPECT_EQ(group.evictable, group.blocks.cached);
+    EXPECT_EQ(group.size.retiring, 0);
+  }
+  EXPECT_EQ(status.conservation_error, "");
+}
+
+// Shorter than a window, around its edge, and far beyond it; answers slide on.
+std::vector<GenerateRequest> Requests() {
+  std::vector<GenerateRequest> requests;
+  const int32_t lengths[] = {3, 15, 23, 24, 25, 47, 80, 150};
+  for (uint64_t i = 0; i < std::size(lengths); ++i) {
+    requests.push_back(TinyRequest(lengths[i], 30, i));
+    if (i == 3) requests.back().sampling.repetition_penalty = 1.2f;
+    if (i == 5) requests.back().sampling.logprobs = 2;
+  }
+  return requests;
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  uint64_t hash = 0;
+  bool operator==(const Answer&) const = default;
+};
+
+Answer AnswerOf(const SinkRecord& record) {
+  EXPECT_TRUE(record.finish.has_value()) << record.error.value_or(absl::OkStatus());
+  if (!record.finish.has_value()) return {};
+  return {record.tokens, record.finish->logits_hash};
+}
+
+// One at a time, nothing cached.
+const std::vector<Answer>& Reference(KvType type) {
+  static std::map<KvType, std::vector<Answer>> references;
+  std::vector<Answer>& answers = references[type];
+  if (!answers.empty()) return answers;
+  EngineOptions options = WindowOptions();
+  options.kv_type = type;
+  options.prefix_cache = false;
+  const auto engine = Make(options);
+  for (const GenerateRequest& request : Requests())
+    answers.push_back(AnswerOf(Ask(*engine, request)));
+  ExpectAllHome(*engine);
+  return answers;
+}
+
+// All requests at once, twice over: the second time out of the cache.
+void ExpectReferenceAnswers(const EngineOptions& options) {
+  const auto engine = Make(options);
+  const std::vector<GenerateRequest> requests = Requests();
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::shared_ptr<WaitingSink>> sinks;
+    for (const GenerateRequest& request : requests) {
+      sinks.push_back(std::make_shared<WaitingSink>());
+      engine->Generate(request, sinks.back());
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(AnswerOf(sinks[i]->WaitForEnd()), Reference(options.kv_type)[i])
+          << "request " << i << " of round " << round;
+    }
+  }
+  ExpectAllHome(*engine);
+}
+
+struct Surroundings {
+  const char* name;
+  std::function<void(EngineOptions&)> set;
+};
+
+class EngineWindows : public ::testing::TestWithParam<Surroundings> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Surroundings, EngineWindows,
+    ::testing::Values(
+        Surroundings{"Batches", [](EngineOptions&) {}},
+        Surroundings{"NoPrefixCache", [](EngineOptions& o) { o.prefix_cache = false; }},
+        Surroundings{"ChunkOnly", [](EngineOptions& o) { o.cache_kind = CacheKind::kChunkOnly; }},
+        Surroundings{"SmallChunks", [](EngineOptions& o) { o.max_chunk_tokens = 5; }},
+        Surroundings{"ChunksOfAWindow", [](EngineOptions& o) { o.max_chunk_tokens = 24; }},
+        Surroundings{"SmallBudget", [](EngineOptions& o) { o.token_budget = 17; }},
+        Surroundings{"BlocksOfOne",
+                     [](EngineOptions& o) {
+                       o.block_size = 1;
+                       o.kv_blocks = 1600;
+                     }},
+        Surroundings{"BlocksOf64",
+                     [](EngineOptions& o) {
+                       o.block_size = 64;
+                       o.kv_blocks = 25;
+                     }},
+        Surroundings{"LayerMajor", [](EngineOptions& o) { o.layout = KvLayoutKind::kLayerMajor; }},
+        Surroundings{"Contiguous", [](EngineOptions& o) { o.paged = false; }},
+        Surroundings{"Eager", [](EngineOptions& o) { o.graph = false; }},
+        Surroundings{"Threads", [](EngineOptions& o) { o.threads = 3; }},
+        Surroundings{"Plain", [](EngineOptions& o) { o.instruction_set = "plain"; }},
+        Surroundings{"Int8", [](EngineOptions& o) { o.kv_type = KvType::kInt8; }},
+        Surroundings{"Int8SmallChunksLayerMajor",
+                     [](EngineOptions& o) {
+                       o.kv_type = KvType::kInt8;
+                       o.max_chunk_tokens = 7;
+                       o.layout = KvLayoutKind::kLayerMajor;
+                     }},
+        Surroundings{"Preempted",
+                     [](EngineOptions& o) {
+                       o.block_size = 8;
+                       o.kv_blocks = 26;
+                     }},
+        Surroundings{"Async", [](EngineOptions& o) { o.device = "cpu-async"; }},
+        Surroundings{"AsyncDepthTwo",
+                     [](EngineOptions& o) {
+                       o.device = "cpu-async";
+                       o.steps_in_flight = 2;
+                       o.max_chunk_tokens = 11;
+                     }},
+        Surroundings{"AsyncDepthTwoPreempted",
+                     [](EngineOptions& o) {
+                       o.device = "cpu-async";
+                       o.steps_in_flight = 2;
+                       o.block_size = 8;
+                       o.kv_blocks = 26;
+                       o.max_chunk_tokens = 16;
+                     }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(EngineWindows, AnswersAreThoseOfTheReference) {
+  EngineOptions options = WindowOptions();
+  GetParam().set(options);
+  ExpectReferenceAnswers(options);
+}
+
+// Two sequences have room at once: the windows' charges hold the others back, group 0 would not.
+TEST(EngineWindowPool, ASmallWindowPoolHoldsRequestsBackAndChangesNoAnswer) {
+  for (const int32_t depth : {1, 2}) {
+    EngineOptions options = WindowOptions();
+    options.device = depth == 1 ? "cpu" : "cpu-async";
+    options.steps_in_flight = depth;
+    options.max_running = 2;
+    options.max_chunk_tokens = 16;
+    options.kv_blocks = 64;
+    ExpectReferenceAnswers(options);
+    const auto engine = Make(options);
+    const KvGroupStatus& window = engine->Status().groups[1];
+    EXPECT_LT(window.size.limit, 20);
+    EXPECT_EQ(window.window, 24);
+    EXPECT_EQ(window.layers, 3);
+    EXPECT_EQ(window.kind, KvGroupKind::kSlidingWindow);
+  }
+}
+
+TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
+  EngineOptions options = WindowOptions();
+  options.prefix_cache = false;
+  options.max_chunk_tokens = 16;
+  const auto engine = Make(options);
+  auto sink = std::make_shared<WaitingSink>();
+  const RequestHandle handle = engine->Generate(TinyRequest(200, 300, 1), sink);
+  sink->WaitFor([](const SinkRecord& seen) { return !seen.tokens.empty(); });
+  const EngineInspection inspection = engine->Inspect();
+  ASSERT_EQ(inspection.sequences.size(), 1u);
+  const SequenceInspection& sequence = inspection.sequences[0];
+  ASSERT_EQ(sequence.window_blocks.size(), 1u);
+  EXPECT_EQ(sequence.window_blocks[0].size(), sequence.blocks.size());
+  EXPECT_GT(sequence.blocks.size(), 12u);
+  EXPECT_EQ(sequence.window_blocks[0][0], -1);
+  EXPECT_LE(inspection.status.groups[1].blocks.owned, 4) << "a window and a step";
+  EXPECT_GT(inspection.status.groups[0].blocks.owned, 12);
+  engine->Cancel(handle);
+  sink->WaitForEnd();
+  ExpectAllHome(*engine);
+}
+
+TEST(EngineWindowPool, ForksShareBothGroupsAndSayWhatRequestsOfTheirOwnSay) {
+  const auto plain = Make(WindowOptions());
+  GenerateRequest request = TinyRequest(45, 14, 7);
+  std::vector<Answer> alone;
+  for (uint64_t i = 0; i < 4; ++i) {
+    request.sampling.seed = 7 + i;
+    alone.push_back(AnswerOf(Ask(*plain, request)));
+  }
+  request.sampling.seed = 7;
+  request.n = 4;
+  for (const int32_t depth : {1, 2}) {
+    for (const int32_t blocks : {100, 10}) {
+      EngineOptions options = WindowOptions();
+      options.device = depth == 1 ? "cpu" : "cpu-async";
+      options.steps_in_flight = depth;
+      options.block_size = 8;
+      options.kv_blocks = blocks;
+      const auto engine = Make(options);
+      const SinkRecord record = Ask(*engine, request);
+      ASSERT_TRUE(record.last_finished) << *record.error;
+      for (int32_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(AnswerOf(i == 0 ? record : record.others.at(i)), alone[i]) << i;
+      }
+      EXPECT_EQ(engine->Inspect().status.preemptions > 0, blocks == 10);
+      ExpectAllHome(*engine);
+    }
+  }
+}
+
+// A prefix of whole blocks is found again where its window is whole, and shorter where it is not.
+TEST(EngineWindowPool, ACachedPrefixIsFoundAgain) {
+  const auto engine = Make(WindowOptions());
+  const GenerateRequest request = TinyRequest(100, 4, 2);
+  const SinkRecord first = Ask(*engine, request);
+  EXPECT_EQ(first.finish->ledger.cached_tokens, 0);
+  const SinkRecord again = Ask(*engine, request);
+  EXPECT_EQ(again.finish->ledger.cached_tokens, 96);
+  EXPECT_EQ(AnswerOf(again), AnswerOf(first));
+  GenerateRequest shorter = request;
+  shorter.prompt.resize(50);
+  EXPECT_EQ(AnswerOf(Ask(*engine, shorter)).tokens.size(), 4u);
+  ExpectAllHome(*engine);
+}
+
+TEST(EngineWindowPool, ResizingChangesEveryGroupByTheSameRule) {
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    EngineOptions options = WindowOptions();
+    options.layout = layout;
+    options.kv_cache_max_mib = 64;
+    options.max_running = 4;
+    options.max_chunk_tokens = 32;
+    const auto engine = Make(options);
+    const std::vector<GenerateRequest> requests = Requests();
+    std::vector<std::shared_ptr<WaitingSink>> sinks;
+    for (int round = 0; round < 3; ++round) {
+      for (const GenerateRequest& request : requests) {
+        sinks.push_back(std::make_shared<WaitingSink>());
+        engine->Generate(request, sinks.back());
+      }
+    }
+    const int32_t before = engine->Status().groups[1].size.limit;
+    for (const int32_t blocks : {20, 300, 14, 100, 13, 100}) {
+      const absl::StatusOr<PoolSize> size = engine->Resize(blocks);
+      ASSERT_TRUE(size.ok()) << size.status();
+      EXPECT_EQ(size->limit, blocks);
+      const EngineStatus status = engine->Inspect().status;
+      EXPECT_EQ(status.groups[0].size.limit, blocks);
+      EXPECT_LE(status.groups[1].size.limit, blocks);
+      EXPECT_EQ(status.groups[1].blocks.total,
+                status.groups[1].size.limit + status.groups[1].size.retiring);
+    }
+    EXPECT_EQ(engine->Status().groups[1].size.limit, before);
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_EQ(AnswerOf(sinks[i]->WaitForEnd()), Reference(KvType::kF16)[i % requests.size()]);
+    }
+    ASSERT_TRUE(engine->Resize(1).ok());
+    const EngineInspection small = engine->Inspect();
+    EXPECT_EQ(small.status.groups[1].size.limit, 1);
+    EXPECT_EQ(engine->Resize(0).status().code(), absl::StatusCode::kInvalidArgument);
+    ExpectAllHome(*engine);
+  }
+}
+
+TEST(EngineWindowPool, WorkersThatTransferAreRefusedByName) {
+  EngineOptions options = WindowOptions();
+  options.transfer_listen = "127.0.0.1:0";
+  const absl::Status status = Engine::Create(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has 2 KV groups"));
+}
+
+TEST(EngineWindowPool, PerplexityIsThatOfEveryBlockSizeAndChunk) {
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < 200; ++i) tokens.push_back((i * 37 + i * i) % 300 + 8);
+  double expected = 0;
+  for (const int32_t block_size : {1, 16, 64}) {
+    for (const int32_t chunk : {9, 128}) {
+      EngineOptions options = WindowOptions();
+      options.block_size = block_size;
+      options.max_chunk_tokens = chunk;
+      const LoadedModel model = *LoadModel(options);
+      const auto result = MeasurePerplexity(model, options, tokens, nullptr);
+      ASSERT_TRUE(result.ok()) << result.status();
+      if (expected == 0) expected = result->nll;
+      EXPECT_EQ(result->nll, expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
