@@ -270,7 +270,9 @@ class FakeTransport final : public KvTransport {
   void CancelSend(uint64_t id) override {
     if (sends.contains(id)) ++sends[id].cancels;
   }
-  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override {
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part,
+               int32_t group) override {
+    CHECK_EQ(group, 0);
     for (const BlockId block : part) reported_.erase(block);
     for (const BlockId block : full) reported_[block] = pool_->Slots(block);
   }

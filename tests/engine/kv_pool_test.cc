@@ -43,7 +43,7 @@ TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_EQ(pool->layout().group(0).num_blocks(), 101);
   EXPECT_EQ(pool->lender().AddressForCopyEngine(), pool->kernel_address());
-  EXPECT_EQ(pool->lender().layout().num_blocks(), 101);
+  EXPECT_EQ(pool->lender().layout().group(0).num_blocks(), 101);
   EXPECT_EQ(pool->lender().memory(), PoolMemory::kHost);
   EXPECT_FALSE(pool->lender().exported().has_value());
 }
