@@ -21,6 +21,10 @@ namespace baton {
 // Names a request inside one engine; never reused.
 using RequestHandle = uint64_t;
 
+// A request's sequence has its number.
+inline SequenceId SequenceOf(RequestHandle handle) { return SequenceId(handle); }
+inline RequestHandle HandleOf(SequenceId id) { return id.value(); }
+
 // What an answer had when the worker that was generating it was lost. Another one goes on behind
 // these tokens as if it had drawn them itself: same penalties, same random numbers, same stop
 // strings, same text held back.

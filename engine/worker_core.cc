@@ -4,274 +4,239 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/request_check.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "kvtransfer/protocol/send_session.h"
 
 namespace baton {
-namespace {
-
-SequenceId IdOf(RequestHandle handle) { return SequenceId(handle); }
-
-}  // namespace
 
 WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
                        Scheduler* scheduler, ModelRunner* runner, KvTransport* transport,
                        const Tokenizer* tokenizer, const Clock* clock,
                        std::function<uint64_t()> random_bits)
     : options_(options),
-      cache_(cache),
-      scheduler_(scheduler),
-      runner_(runner),
-      transport_(transport),
-      tokenizer_(tokenizer),
-      clock_(clock),
+      parts_{.cache = cache,
+             .scheduler = scheduler,
+             .transport = transport,
+             .tokenizer = tokenizer,
+             .clock = clock},
+      limits_{.vocabulary = options.vocabulary, .context_length = options.context_length},
       random_bits_(std::move(random_bits)),
       pulls_({.lease_ms = options.pull_lease_ms, .longest_ms = options.transfer_timeout_ms}, cache,
              transport, clock, [this] { return NewTransferId(); }),
-      layer_pieces_(options.layer_pieces),
-      sampler_({tokenizer->end_of_generation().begin(), tokenizer->end_of_generation().end()}),
+      receives_({.vocabulary = options.vocabulary, .timeout_ms = options.transfer_timeout_ms},
+                cache, transport, [this] { return NewTransferId(); }),
+      sends_({.timeout_ms = options.transfer_timeout_ms, .layer_pieces = options.layer_pieces},
+             cache, transport),
+      admission_(cache, scheduler, &pulls_,
+                 [this](RequestHandle handle, const absl::Status& why) { Fail(handle, why); }),
+      sampler_(runner, *tokenizer),
+      generations_(
+          {.limits = limits_, .hash_logits = options.hash_logits}, parts_, &admission_, &receives_,
+          &sampler_,
+          [this](std::span<const BlockCopy> copies) { return pipeline_.CopyBlocks(copies); }),
+      prefills_({.limits = limits_, .hash_logits = options.hash_logits}, parts_, &admission_,
+                &sends_, &sampler_),
       pipeline_(options.steps_in_flight, cache, scheduler, runner, clock, this) {}
 
 WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
 
-WorkerCore::Request* WorkerCore::Find(RequestHandle handle) {
-  const auto found = requests_.find(handle);
-  return found == requests_.end() ? nullptr : found->second.get();
-}
-
-WorkerCore::Liveness WorkerCore::Describe(RequestHandle handle) const {
-  const Request& request = *requests_.at(handle);
-  return {.name = request.name,
-          .delivers = !request.unforked && !scheduler_->Contains(IdOf(handle))};
-}
-
-std::vector<RequestHandle> WorkerCore::Handles() const {
-  std::vector<RequestHandle> handles;
-  for (const auto& [handle, request] : requests_) handles.push_back(handle);
-  std::sort(handles.begin(), handles.end());
-  return handles;
-}
-
-// ---- requests come in ---------------------------------------------------------------------------
-
-absl::Status WorkerCore::CheckTokens(const char* field, std::span<const TokenId> tokens) const {
-  return CheckTokenIds(field, tokens, options_.vocabulary);
-}
-
-absl::Status WorkerCore::Validate(std::span<const TokenId> prompt, int32_t n,
-                                  std::span<const GeneratedPart> generated,
-                                  const SamplingParams& sampling) const {
-  RETURN_IF_ERROR(CheckChoices(n));
-  RETURN_IF_ERROR(CheckPromptTokens(static_cast<int64_t>(prompt.size()), options_.context_length));
-  RETURN_IF_ERROR(CheckTokens("prompt_token_ids", prompt));
-  for (const GeneratedPart& part : generated) {
-    if (prompt.size() + part.tokens.size() > static_cast<size_t>(options_.context_length)) {
-      return absl::InvalidArgumentError(
-          StrCat("a prompt of ", prompt.size(), " tokens and ", part.tokens.size(),
-                 " generated ones exceed the context of ", options_.context_length));
-    }
-    RETURN_IF_ERROR(CheckTokens("generated_token_ids", part.tokens));
-  }
-  return CheckSampling(sampling, options_.vocabulary);
-}
-
-void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest generate,
-                             std::shared_ptr<RequestSink> sink) {
-  ++counters_.requests;
-  absl::StatusOr<NewChoices> choices = MakeChoices(handle, generate, sink);
-  if (!choices.ok()) return Reject(*sink, choices.status());
-  if (!choices->live.empty()) {
-    const absl::Status admitted =
-        Admit(DescribeSequence(*choices, generate), generate.remote_prefill);
-    if (!admitted.ok()) return Reject(*sink, admitted);
-    Request& computes = *choices->live.front();
-    for (auto& choice : choices->live) requests_.emplace(choice->handle, std::move(choice));
-    if (generate.remote_prefill) {
-      if (absl::Status status = ExpectKv(computes); !status.ok()) {
-        return Fail(computes.handle, status);
-      }
-    }
-  }
-  for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
-}
-
-uint64_t WorkerCore::NewTransferId() {
+uint64_t WorkerCore::NewTransferId() const {
   uint64_t id = 0;
-  while (id == 0 || receives_.contains(id) || pulls_.IsReceiving(id)) id = random_bits_();
+  while (id == 0 || receives_.IsReceiving(id) || pulls_.IsReceiving(id)) id = random_bits_();
   return id;
 }
 
-// Blocks are reserved: says which are missing, and lets the transport have them.
-absl::Status WorkerCore::ExpectKv(Request& request) {
-  const SequenceId id = IdOf(request.handle);
-  const int32_t matched = cache_->matched(id);
-  request.generation->ledger().cached_tokens = matched;
-  const std::span<const BlockId> table = cache_->BlockTable(id);
-  const int32_t first_block = matched / options_.block_size;
-  const int32_t needed = cache_->BlocksFor(request.prompt_tokens);
-  ReceiveSpec spec;
-  spec.transfer_id = NewTransferId();
-  spec.first_block = first_block;
-  spec.blocks.assign(table.begin() + first_block, table.begin() + needed);
-  spec.tokens = request.prompt_tokens;
-  spec.timeout_ms = options_.transfer_timeout_ms;
-  TransferHold hold{.request = request.handle,
-                    .blocks = spec.blocks,
-                    .prompt_tokens = request.prompt_tokens,
-                    .cancelled = false};
-  const uint64_t transfer_id = spec.transfer_id;
-  RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
-  cache_->HoldForTransfer(hold.blocks);
-  const TransferTicket ticket{.transfer_id = transfer_id,
-                              .receiver_epoch = transport_->epoch(),
-                              .address = transport_->address(),
-                              .first_block = first_block,
-                              .block_count = needed - first_block,
-                              .block_size = options_.block_size,
-                              .timeout_ms = options_.transfer_timeout_ms};
-  receives_.emplace(transfer_id, std::move(hold));
-  request.transfer_id = transfer_id;
-  request.sink->OnTicket(ticket);
-  return absl::OkStatus();
+// ---- requests -----------------------------------------------------------------------------------
+
+void WorkerCore::AddGenerate(RequestHandle handle, GenerateRequest request,
+                             std::shared_ptr<RequestSink> sink) {
+  ++counters_.requests;
+  generations_.Add(handle, std::move(request), std::move(sink));
 }
 
-void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest prefill,
+void WorkerCore::AddPrefill(RequestHandle handle, PrefillRequest request,
                             std::shared_ptr<PrefillSink> sink) {
   ++counters_.requests;
-  auto request = std::make_unique<Request>();
-  request->handle = request->first = handle;
-  request->name = prefill.request_id;
-  request->prefill_sink = std::move(sink);
-  request->resumed_tokens = static_cast<int32_t>(prefill.generated.tokens.size());
-  request->prompt_tokens = static_cast<int32_t>(prefill.prompt.size()) + request->resumed_tokens;
-  request->ticket = prefill.ticket;
-  request->arrival_us = clock_->NowUs();
-  absl::Status status =
-      Validate(prefill.prompt, prefill.n, std::span(&prefill.generated, 1), prefill.sampling);
-  if (status.ok() && prefill.n > 1 && request->resumed_tokens > 0) {
-    status = absl::InvalidArgumentError(
-        StrCat("n is ", prefill.n, "; with generated tokens 1 is allowed"));
-  }
-  if (status.ok() && transport_ == nullptr) {
-    status = absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
-  }
-  if (status.ok()) {
-    status = CheckTicket(request->ticket, request->prompt_tokens, options_.block_size);
-  }
-  if (status.ok()) {
-    request->to_send = SenderBlocks(request->ticket, request->prompt_tokens, options_.block_size);
-    for (int32_t i = 0; i < prefill.n; ++i) {
-      request->first_tokens
-          .emplace_back(prefill.sampling, prefill.prompt, tokenizer_->end_of_generation(),
-                        options_.hash_logits, i)
-          .Resume(prefill.generated);
-    }
-    prefill.prompt.insert(prefill.prompt.end(), prefill.generated.tokens.begin(),
-                          prefill.generated.tokens.end());
-    status = Queue({.id = IdOf(handle),
-                    .tokens = std::move(prefill.prompt),
-                    .cache_namespace = prefill.cache_namespace,
-                    .max_tokens = request->prompt_tokens,
-                    .priority = prefill.priority});
-  }
-  if (!status.ok()) {
-    Reject(*request, status);
-    return;
-  }
-  Request& live = *requests_.emplace(handle, std::move(request)).first->second;
-  status = transport_->StartSend({.sender_transfer = handle,
-                                  .ticket = live.ticket,
-                                  .tokens = live.prompt_tokens,
-                                  .timeout_ms = options_.transfer_timeout_ms,
-                                  .priority = prefill.priority});
-  if (!status.ok()) {
-    Fail(handle, status);
-    return;
-  }
-  sends_.emplace(handle, TransferHold{.request = handle,
-                                      .blocks = {},
-                                      .prompt_tokens = live.prompt_tokens,
-                                      .cancelled = false});
+  prefills_.Add(handle, std::move(request), std::move(sink));
 }
 
-// ---- requests end -------------------------------------------------------------------------------
-
-void WorkerCore::Reject(RequestSink& sink, const absl::Status& status) {
-  ++counters_.failures;
-  sink.OnError(status);
-}
-
-void WorkerCore::Reject(Request& request, const absl::Status& status) {
-  if (!request.prefills()) return Reject(*request.sink, status);
-  ++counters_.failures;
-  request.prefill_sink->OnDone(status);
-}
-
-// With one choice all of them.
 void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
-  Request* request = Find(handle);
-  if (request == nullptr) return;
-  Reject(*request, status);
-  for (const Request* choice : ChoicesOf(request->first)) {
-    End(choice->handle, /*keep_cached=*/true);
-  }
-}
-
-void WorkerCore::Complete(Request& request, FinishReason reason) {
-  FinishInfo info = request.generation->Finish(reason, clock_->NowUs());
-  info.last = ChoicesOf(request.first).size() == 1;
-  request.sink->OnFinish(std::move(info));
-  End(request.handle, /*keep_cached=*/true);
-}
-
-// The one exit: finish, stop, cancel, deadline, failure and peer death.
-void WorkerCore::End(RequestHandle handle, bool keep_cached) {
-  if (scheduler_->Contains(IdOf(handle))) scheduler_->Finish(IdOf(handle), keep_cached);
-  const uint64_t transfer_id = requests_.at(handle)->transfer_id;
-  if (const auto hold = receives_.find(transfer_id);
-      hold != receives_.end() && !hold->second.cancelled) {
-    hold->second.cancelled = true;
-    transport_->CancelReceive(transfer_id);
-  }
-  if (const auto hold = sends_.find(handle); hold != sends_.end()) {
-    hold->second.cancelled = true;
-    transport_->CancelSend(handle);
-  }
-  requests_.erase(handle);
+  generations_.Fail(handle, status);
+  prefills_.Fail(handle, status);
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
   pipeline_.TakeOffBoard(handle);
   pulls_.Cancel(handle);
-  const std::vector<Request*> choices = ChoicesOf(handle);
-  if (choices.empty()) return;
-  Fail(choices.front()->handle, absl::CancelledError("the request was cancelled"));
+  generations_.Cancel(handle);
+  prefills_.Fail(handle, absl::CancelledError("the request was cancelled"));
+}
+
+absl::Status WorkerCore::PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch) {
+  return receives_.GiveUp(transfer_id, receiver_epoch);
+}
+
+void WorkerCore::PullPrefix(RequestHandle handle, PullRequest request,
+                            std::shared_ptr<PullSink> sink) {
+  if (absl::Status status = limits_.CheckPrefix(request.tokens); !status.ok()) {
+    sink->OnDone(std::move(status));
+    return;
+  }
+  pulls_.Pull(handle, std::move(request), std::move(sink), admission_.SpareBlocks());
+}
+
+absl::StatusOr<int32_t> WorkerCore::SendPrefix(RequestHandle handle,
+                                               const SendPrefixRequest& request) {
+  RETURN_IF_ERROR(limits_.CheckPrefix(request.tokens));
+  return pulls_.Send(handle, request);
+}
+
+absl::Status WorkerCore::Resize(int32_t blocks) {
+  RETURN_IF_ERROR(parts_.cache->Resize(blocks));
+  for (const SequenceId id : parts_.scheduler->PoolResized()) EndExhausted(HandleOf(id));
+  return absl::OkStatus();
+}
+
+void WorkerCore::EndExhausted(RequestHandle handle) {
+  generations_.EndExhausted(handle);
+  prefills_.EndExhausted(handle);
 }
 
 std::optional<int64_t> WorkerCore::CheckDeadlines() {
-  const int64_t now_us = clock_->NowUs();
-  std::vector<RequestHandle> late;
-  std::optional<int64_t> next = pulls_.EndLeases();
-  for (const auto& [handle, request] : requests_) {
-    if (request->deadline_us == 0) continue;
-    if (request->deadline_us <= now_us) {
-      late.push_back(handle);
-    } else if (!next.has_value() || request->deadline_us < *next) {
-      next = request->deadline_us;
-    }
-  }
-  std::sort(late.begin(), late.end());  // the same order in every process
-  for (const RequestHandle handle : late) {
-    Fail(handle, absl::DeadlineExceededError("the request's deadline has passed"));
-  }
-  return next;
+  const std::optional<int64_t> lease_us = pulls_.EndLeases();
+  const std::optional<int64_t> deadline_us = generations_.CheckDeadlines();
+  if (!lease_us.has_value() || !deadline_us.has_value()) return lease_us ? lease_us : deadline_us;
+  return std::min(*lease_us, *deadline_us);
 }
 
 void WorkerCore::Shutdown(const absl::Status& status) {
   for (const RequestHandle handle : Handles()) Fail(handle, status);
   pulls_.Shutdown(status);
+}
+
+WorkerCore::Liveness WorkerCore::Describe(RequestHandle handle) const {
+  const Choice* const choice = generations_.choices().Find(handle);
+  const bool unforked = choice != nullptr && choice->unforked;
+  return {.name = choice != nullptr ? choice->request->name : prefills_.Name(handle),
+          .delivers = !unforked && !parts_.scheduler->Contains(SequenceOf(handle))};
+}
+
+std::vector<RequestHandle> WorkerCore::Handles() const {
+  std::vector<RequestHandle> handles = generations_.choices().Handles();
+  prefills_.AppendHandles(handles);
+  std::sort(handles.begin(), handles.end());
+  return handles;
+}
+
+WorkerCounters WorkerCore::counters() const {
+  WorkerCounters counters = counters_;
+  counters.failures = generations_.failures() + prefills_.failures();
+  return counters;
+}
+
+// ---- a step is planned --------------------------------------------------------------------------
+
+void WorkerCore::OnPlanned(const SchedulerOutput& plan) {
+  admission_.YieldLeases(plan, pipeline_.in_flight());
+  for (const SequenceId id : plan.admitted) {
+    if (prefills_.Contains(HandleOf(id))) {
+      prefills_.OnAdmitted(id);
+    } else {
+      generations_.OnAdmitted(id);
+    }
+  }
+  for (const SequenceId id : plan.preempted) {
+    generations_.OnPreempted(id);
+    prefills_.OnPreempted(id);
+  }
+  for (const SequenceId id : plan.exhausted) EndExhausted(HandleOf(id));
+}
+
+StepDemand::Chunk WorkerCore::DemandOf(SequenceId id) const {
+  if (prefills_.Contains(HandleOf(id))) return {.request = HandleOf(id)};
+  return generations_.DemandOf(id);
+}
+
+StepPipeline::RowUse WorkerCore::DescribeRow(const ScheduledChunk& chunk,
+                                             std::vector<TokenDraw>& draws) {
+  if (prefills_.Contains(HandleOf(chunk.id))) return prefills_.DescribeRow(chunk, draws);
+  return generations_.DescribeRow(chunk, draws);
+}
+
+std::function<void(int32_t layers, int32_t chunks)> WorkerCore::LayerListener(
+    const SchedulerOutput& plan) {
+  return sends_.LayerListener(plan);
+}
+
+// ---- a step is collected ------------------------------------------------------------------------
+
+// The transport may keep what it knows of blocks that do not change any more.
+void WorkerCore::OnCollected(const SchedulerOutput& plan) {
+  ++counters_.steps;
+  if (parts_.transport == nullptr) return;
+  std::vector<BlockId> full;
+  std::vector<BlockId> part;
+  for (const ScheduledChunk& chunk : plan.chunks) {
+    // What the step wrote for a sequence that has ended, no transfer reads.
+    if (!parts_.cache->Contains(chunk.id)) continue;
+    const std::span<const BlockId> table = parts_.cache->BlockTable(chunk.id);
+    const int32_t end = chunk.begin + chunk.count;
+    for (int32_t block = chunk.begin / options_.block_size; block * options_.block_size < end;
+         ++block) {
+      const bool whole = (block + 1) * options_.block_size <= end;
+      (whole ? full : part).push_back(table[block]);
+    }
+  }
+  parts_.transport->Written(full, part);
+}
+
+void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) { Fail(HandleOf(id), why); }
+
+void WorkerCore::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
+  if (prefills_.Contains(HandleOf(chunk.id))) {
+    counters_.prefill_tokens += chunk.count;
+    return prefills_.OnComputed(chunk, row);
+  }
+  const Choice* const choice = generations_.choices().Find(HandleOf(chunk.id));
+  if (choice == nullptr) return;  // ended while the step ran
+  const bool prompt_part = chunk.begin < choice->prompt_tokens;
+  (prompt_part ? counters_.prefill_tokens : counters_.decode_tokens) += chunk.count;
+  generations_.OnComputed(chunk, row);
+}
+
+// ---- transfers ----------------------------------------------------------------------------------
+
+void WorkerCore::PollTransfers() {
+  if (parts_.transport == nullptr) return;
+  for (const TransferEvent& event : parts_.transport->Poll()) {
+    if (pulls_.OnEvent(event)) continue;
+    switch (event.kind) {
+      case TransferEvent::Kind::kReceiving:
+      case TransferEvent::Kind::kReceived:
+      case TransferEvent::Kind::kReceiveFailed:
+        if (const std::optional<ReceivedHandoff> received = receives_.OnEvent(event)) {
+          generations_.OnReceived(*received);
+        }
+        break;
+      case TransferEvent::Kind::kSent:
+      case TransferEvent::Kind::kSendFailed:
+        prefills_.OnSendEvent(event);
+        break;
+    }
+  }
+}
+
+absl::Status WorkerCore::CheckConservation() const {
+  RETURN_IF_ERROR(parts_.cache->CheckConservation());
+  std::vector<BlockId> held = pulls_.HeldBlocks();
+  receives_.AppendHeld(held);
+  sends_.AppendHeld(held);
+  RETURN_IF_ERROR(parts_.cache->CheckTransferHolds(held));
+  RETURN_IF_ERROR(parts_.cache->CheckStepHolds(parts_.scheduler->step_holds().Held()));
+  const BlockAllocator::Accounting blocks = parts_.cache->Stats().blocks;
+  if (!idle() || (blocks.owned == 0 && blocks.step == 0)) return absl::OkStatus();
+  return absl::InternalError(
+      StrCat("idle, yet sequences own ", blocks.owned, " blocks and steps hold ", blocks.step));
 }
 
 }  // namespace baton

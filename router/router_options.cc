@@ -82,7 +82,8 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("max-resumes", &options.max_resumes, 0, 1024,
                "How often an answer goes on elsewhere when its decode worker is lost.");
   settings.Add("client-stall-ms", &options.client_stall_ms, int64_t{100}, int64_t{3'600'000},
-               "A client that takes nothing of its answer for so long loses it, in milliseconds.");
+               "A client that takes nothing of its answer for so long, or is behind by ten times "
+               "as long, loses it, in milliseconds.");
   settings.Add(
       "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
       "How long a finished answer waits for its prefill worker's figures, in milliseconds.");

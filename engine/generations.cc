@@ -1,0 +1,287 @@
+#include "engine/generations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+Generations::Generations(const ChoiceOptions& options, const WorkerParts& parts,
+                         Admission* admission, HandoffReceives* receives, RowSampler* sampler,
+                         CopyBlocks copy_blocks)
+    : options_(options),
+      parts_(parts),
+      admission_(admission),
+      receives_(receives),
+      sampler_(sampler),
+      copy_blocks_(std::move(copy_blocks)) {}
+
+// ---- requests come in ---------------------------------------------------------------------------
+
+void Generations::Add(RequestHandle first, GenerateRequest generate,
+                      std::shared_ptr<RequestSink> sink) {
+  absl::StatusOr<NewChoices> choices =
+      MakeChoices(options_, first, generate, sink, *parts_.tokenizer, parts_.clock->NowUs());
+  if (!choices.ok()) return Refuse(*sink, choices.status());
+  if (!choices->live.empty()) {
+    SequenceSpec spec = DescribeSequence(options_, *parts_.cache, *choices, generate);
+    absl::Status admitted;
+    if (!generate.remote_prefill) {
+      admitted = admission_->Queue(std::move(spec));
+    } else if (admitted = receives_->CheckTransport(); admitted.ok()) {
+      admitted = admission_->AdmitForKv(std::move(spec));
+    }
+    if (!admitted.ok()) return Refuse(*sink, admitted);
+    Choice& computes = *choices->live.front();
+    for (auto& choice : choices->live) choices_.Add(std::move(choice));
+    if (generate.remote_prefill) {
+      if (absl::Status status = ExpectKv(computes); !status.ok()) {
+        return Fail(computes.handle(), status);
+      }
+    }
+  }
+  for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
+}
+
+// The blocks are reserved: hands out a ticket for those that are missing.
+absl::Status Generations::ExpectKv(Choice& choice) {
+  choice.generation->ledger().cached_tokens = parts_.cache->matched(choice.id());
+  ASSIGN_OR_RETURN(const TransferTicket ticket,
+                   receives_->Expect(choice.handle(), choice.prompt_tokens, choice.request->n));
+  choice.transfer_id = ticket.transfer_id;
+  choice.sink().OnTicket(ticket);
+  return absl::OkStatus();
+}
+
+// ---- requests end -------------------------------------------------------------------------------
+
+void Generations::Refuse(RequestSink& sink, const absl::Status& status) {
+  ++failures_;
+  sink.OnError(status);
+}
+
+void Generations::Fail(RequestHandle handle, const absl::Status& status) {
+  const Choice* const failed = choices_.Find(handle);
+  if (failed == nullptr) return;
+  Refuse(failed->sink(), status);
+  for (Choice* choice : choices_.Of(failed->request->first)) End(*choice);
+}
+
+void Generations::Cancel(RequestHandle first) {
+  const std::vector<Choice*> choices = choices_.Of(first);
+  if (choices.empty()) return;
+  Fail(choices.front()->handle(), absl::CancelledError("the request was cancelled"));
+}
+
+std::optional<int64_t> Generations::CheckDeadlines() {
+  const LiveChoices::Deadlines deadlines = choices_.CheckDeadlines(parts_.clock->NowUs());
+  for (const RequestHandle handle : deadlines.late) {
+    Fail(handle, absl::DeadlineExceededError("the request's deadline has passed"));
+  }
+  return deadlines.next_us;
+}
+
+void Generations::EndExhausted(RequestHandle handle) {
+  Choice* const exhausted = choices_.Find(handle);
+  if (exhausted == nullptr) return;
+  const auto begun = [](const Choice* choice) {
+    return choice->generation->completion_tokens() > 0;
+  };
+  if (exhausted->unforked) {
+    const std::vector<Choice*> choices = choices_.Of(exhausted->request->first);
+    if (std::any_of(choices.begin(), choices.end(), begun)) {
+      for (Choice* choice : choices) Complete(*choice, FinishReason::kLength);
+      return;
+    }
+  } else if (begun(exhausted)) {
+    return Complete(*exhausted, FinishReason::kLength);
+  }
+  Fail(handle, admission_->Exhausted(exhausted->id(), exhausted->prompt_tokens));
+}
+
+void Generations::Complete(Choice& choice, FinishReason reason) {
+  FinishInfo info = choice.generation->Finish(reason, parts_.clock->NowUs());
+  info.last = choices_.Of(choice.request->first).size() == 1;
+  choice.sink().OnFinish(std::move(info));
+  End(choice);
+}
+
+void Generations::End(Choice& choice) {
+  if (parts_.scheduler->Contains(choice.id())) {
+    parts_.scheduler->Finish(choice.id(), /*keep_cached=*/true);
+  }
+  receives_->Cancel(choice.transfer_id);
+  choices_.Remove(choice.handle());
+}
+
+// ---- a step is planned --------------------------------------------------------------------------
+
+void Generations::OnAdmitted(SequenceId id) {
+  Choice& choice = choices_.At(HandleOf(id));
+  if (choice.prefill_begin_us != 0) return;  // resumed after a preemption
+  choice.prefill_begin_us = parts_.clock->NowUs();
+  RequestLedger& ledger = choice.generation->ledger();
+  ledger.queue_us = choice.prefill_begin_us - choice.request->arrival_us;
+  ledger.cached_tokens = parts_.cache->matched(id);
+}
+
+void Generations::OnPreempted(SequenceId id) {
+  if (Choice* choice = choices_.Find(HandleOf(id)); choice != nullptr) {
+    ++choice->generation->ledger().preemptions;
+  }
+}
+
+StepDemand::Chunk Generations::DemandOf(SequenceId id) const {
+  const ChoicesRequest& request = *choices_.At(HandleOf(id)).request;
+  return {.request = request.first, .deadline_us = request.deadline_us};
+}
+
+StepPipeline::RowUse Generations::DescribeRow(const ScheduledChunk& chunk,
+                                              std::vector<TokenDraw>& draws) const {
+  const Choice& choice = choices_.At(HandleOf(chunk.id));
+  // The choices of a request have the same sampling parameters.
+  const TokenSource& source = choice.generation->source();
+  StepPipeline::RowUse use{.keeps_logits = source.needs_logits()};
+  if (source.draws_on_host()) return use;
+  const int32_t position = chunk.begin + chunk.count;
+  if (!choice.unforked) {
+    draws.push_back(source.NextDraw(position, chunk.pending ? 1 : 0));
+    use.draws_next = true;
+    return use;
+  }
+  for (const Choice* one : choices_.Of(choice.request->first)) {
+    if (!one->tail.empty()) continue;
+    draws.push_back(one->generation->source().NextDraw(position, /*pending=*/0));
+  }
+  return use;
+}
+
+// ---- a step is collected ------------------------------------------------------------------------
+
+// The ledger's prefill ends with the first token. What a preemption makes the request compute again
+// later is no part of it.
+void Generations::NotePrefill(Choice& choice, int32_t computed) {
+  if (choice.generation->completion_tokens() != choice.resumed_tokens) return;
+  RequestLedger& ledger = choice.generation->ledger();
+  ledger.prefill_chunks += 1;
+  ledger.computed_tokens += computed;
+  ledger.prefill_us = parts_.clock->NowUs() - choice.prefill_begin_us;
+}
+
+void Generations::OnComputed(const ScheduledChunk& chunk, const SampledRow& row) {
+  Choice* const choice = choices_.Find(HandleOf(chunk.id));
+  if (choice == nullptr) return;
+  NotePrefill(*choice, chunk.count);
+  if (!chunk.samples) return;
+  const absl::Status drawn = choice->unforked ? DrawFirst(*choice, row) : DrawNext(*choice, row);
+  if (!drawn.ok()) Fail(HandleOf(chunk.id), drawn);
+}
+
+absl::Status Generations::DrawNext(Choice& choice, const SampledRow& row) {
+  ASSIGN_OR_RETURN(const DrawnToken drawn, sampler_->Take(choice.generation->source(), row, 0));
+  TakeToken(choice, drawn);
+  return absl::OkStatus();
+}
+
+// All first tokens come from the same row of logits.
+absl::Status Generations::DrawFirst(Choice& computed, const SampledRow& row) {
+  std::vector<DrawnToken> drawn(computed.request->n);
+  size_t index = 0;
+  for (Choice* choice : choices_.Of(computed.request->first)) {
+    if (!choice->tail.empty()) continue;
+    ASSIGN_OR_RETURN(drawn[choice->index],
+                     sampler_->Take(choice->generation->source(), row, index++));
+  }
+  Fork(computed, drawn);
+  return absl::OkStatus();
+}
+
+// The prompt is there: `computed` and its other choices become sequences that share its blocks.
+// Each goes on behind what was generated of it elsewhere, or with its first token.
+void Generations::Fork(Choice& computed, std::span<const DrawnToken> first_tokens) {
+  const RequestHandle first = computed.request->first;
+  const std::vector<Choice*> choices = choices_.Of(first);
+  for (Choice* choice : choices) {
+    choice->unforked = false;
+    if (choice == &computed) continue;
+    parts_.scheduler->Fork(computed.id(), choice->id());
+    choice->generation->ledger() = computed.generation->ledger();
+    choice->prefill_begin_us = computed.prefill_begin_us;
+  }
+  for (Choice* choice : choices) {
+    if (choice->tail.empty()) {
+      TakeToken(*choice, first_tokens[choice->index]);
+      continue;
+    }
+    choice->prompt_tokens += choice->resumed_tokens;
+    parts_.scheduler->AppendTokens(choice->id(), std::exchange(choice->tail, {}));
+  }
+  // Now and not with the next step: before that, a transfer may be posted into a block that these
+  // copies read.
+  const absl::Status copied = copy_blocks_(parts_.cache->TakeCopies());
+  if (copied.ok()) return;
+  const std::vector<Choice*> left = choices_.Of(first);
+  if (!left.empty()) Fail(left.front()->handle(), copied);
+}
+
+void Generations::TakeToken(Choice& choice, const DrawnToken& drawn) {
+  Generation::Emission emission = choice.generation->Accept(drawn, parts_.clock->NowUs());
+  choice.sink().OnTokens(std::move(emission.output));
+  if (emission.finished.has_value()) {
+    Complete(choice, *emission.finished);
+  } else {
+    parts_.scheduler->AppendToken(choice.id(), drawn.token);
+  }
+}
+
+// ---- KV comes from a peer -----------------------------------------------------------------------
+
+void Generations::OnReceived(const ReceivedHandoff& received) {
+  Choice* const choice = choices_.Find(received.request);
+  if (choice == nullptr) return;
+  choice->transfer_id = 0;
+  if (received.manifest.has_value()) return TakeHandoff(*choice, received);
+  if (received.landed_blocks > 0) {
+    choice->generation->ledger().kv_bytes = received.bytes;
+    choice->generation->ledger().kv_transfer_us = received.busy_us;
+  }
+  ComputeLocally(*choice, received.landed_blocks);
+}
+
+void Generations::TakeHandoff(Choice& choice, const ReceivedHandoff& received) {
+  const HandoffManifest& manifest = *received.manifest;
+  RequestLedger& ledger = choice.generation->ledger();
+  ledger.queue_us = manifest.prefill.queue_us;
+  ledger.prefill_us = manifest.prefill.prefill_us;
+  ledger.prefill_chunks = manifest.prefill.chunks;
+  ledger.computed_tokens = manifest.prefill.computed_tokens;
+  ledger.prefill_cached_tokens = manifest.prefill.cached_tokens;
+  ledger.prefilled_elsewhere = true;
+  ledger.kv_bytes = received.bytes;
+  ledger.kv_transfer_us = received.busy_us;
+  const int64_t landed_us = parts_.clock->NowUs();
+  choice.prefill_begin_us = landed_us;  // not queued any more, also after a preemption
+  parts_.scheduler->KvArrived(choice.id(), choice.prompt_tokens);
+  ledger.admit_us = parts_.clock->NowUs() - landed_us;
+  if (choice.unforked) {
+    Fork(choice, manifest.drawn);
+  } else {
+    TakeToken(choice, manifest.drawn.front());
+  }
+}
+
+// The blocks that landed are verified and stay. The rest is computed here; at least the last token,
+// for its logits.
+void Generations::ComputeLocally(Choice& choice, int32_t landed_blocks) {
+  const int32_t matched = parts_.cache->matched(choice.id());
+  const int32_t block_size = parts_.cache->options().block_size;
+  const int32_t landed = (matched / block_size + landed_blocks) * block_size;
+  choice.prefill_begin_us = parts_.clock->NowUs();
+  parts_.scheduler->KvArrived(choice.id(),
+                              std::max(matched, std::min(landed, choice.prompt_tokens - 1)));
+}
+
+}  // namespace baton

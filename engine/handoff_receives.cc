@@ -1,0 +1,101 @@
+#include "engine/handoff_receives.h"
+
+#include <utility>
+
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+
+HandoffReceives::HandoffReceives(const HandoffReceiveOptions& options, KvCacheManager* cache,
+                                 KvTransport* transport, std::function<uint64_t()> new_transfer_id)
+    : options_(options),
+      cache_(cache),
+      transport_(transport),
+      new_transfer_id_(std::move(new_transfer_id)) {}
+
+absl::Status HandoffReceives::CheckTransport() const {
+  if (transport_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError("this worker has no KV transport to receive a prefill");
+}
+
+absl::StatusOr<TransferTicket> HandoffReceives::Expect(RequestHandle request, int32_t tokens,
+                                                       int32_t n) {
+  const SequenceId id = SequenceOf(request);
+  const int32_t block_size = cache_->options().block_size;
+  const std::span<const BlockId> table = cache_->BlockTable(id);
+  const int32_t first_block = cache_->matched(id) / block_size;
+  const int32_t needed = cache_->BlocksFor(tokens);
+  ReceiveSpec spec;
+  spec.transfer_id = new_transfer_id_();
+  spec.first_block = first_block;
+  spec.blocks.assign(table.begin() + first_block, table.begin() + needed);
+  spec.tokens = tokens;
+  spec.timeout_ms = options_.timeout_ms;
+  Receive receive{.request = request, .n = n, .blocks = spec.blocks};
+  const uint64_t transfer_id = spec.transfer_id;
+  RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
+  cache_->HoldForTransfer(receive.blocks);
+  receives_.emplace(transfer_id, std::move(receive));
+  return TransferTicket{.transfer_id = transfer_id,
+                        .receiver_epoch = transport_->epoch(),
+                        .address = transport_->address(),
+                        .first_block = first_block,
+                        .block_count = needed - first_block,
+                        .block_size = block_size,
+                        .timeout_ms = options_.timeout_ms};
+}
+
+void HandoffReceives::Cancel(uint64_t transfer_id) {
+  const auto receive = receives_.find(transfer_id);
+  if (receive == receives_.end() || receive->second.cancelled) return;
+  receive->second.cancelled = true;
+  transport_->CancelReceive(transfer_id);
+}
+
+absl::Status HandoffReceives::GiveUp(uint64_t transfer_id, Epoch receiver_epoch) {
+  if (transport_ == nullptr || receiver_epoch != transport_->epoch()) {
+    return absl::NotFoundError(StrCat("no transfer ", transfer_id, " in epoch ",
+                                      receiver_epoch.value(),
+                                      ": this incarnation's epoch differs"));
+  }
+  const auto receive = receives_.find(transfer_id);
+  if (receive == receives_.end() || receive->second.cancelled) {
+    return absl::NotFoundError(StrCat("transfer ", transfer_id, " is not waiting for KV"));
+  }
+  // The transport may still be writing into the blocks: the request goes on when the terminal event
+  // says that it is not.
+  Cancel(transfer_id);
+  return absl::OkStatus();
+}
+
+std::optional<ReceivedHandoff> HandoffReceives::OnEvent(const TransferEvent& event) {
+  if (event.kind == TransferEvent::Kind::kReceiving) return std::nullopt;
+  const auto node = receives_.extract(event.id);
+  if (node.empty()) return std::nullopt;
+  const Receive& receive = node.mapped();
+  cache_->ReleaseTransferHold(receive.blocks);
+  ReceivedHandoff received{.request = receive.request,
+                           .manifest = std::nullopt,
+                           .bytes = event.bytes,
+                           .busy_us = event.busy_us};
+  if (event.kind == TransferEvent::Kind::kReceiveFailed) {
+    received.landed_blocks = event.blocks_done;
+    return received;
+  }
+  absl::StatusOr<HandoffManifest> manifest = DecodeManifest(event.manifest, options_.vocabulary);
+  // A sender that cannot say what it did is not believed: none of its blocks counts.
+  if (manifest.ok() && manifest->drawn.size() == static_cast<size_t>(receive.n)) {
+    received.manifest = *std::move(manifest);
+    received.landed_blocks = event.blocks_done;
+  }
+  return received;
+}
+
+void HandoffReceives::AppendHeld(std::vector<BlockId>& held) const {
+  for (const auto& [id, receive] : receives_) {
+    held.insert(held.end(), receive.blocks.begin(), receive.blocks.end());
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,105 @@
+#include "engine/new_choices.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "common/status_macros.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+// A longer timeout is as good as none, and must not overflow in microseconds.
+constexpr int64_t kLongestTimeoutMs = int64_t{365} * 24 * 3600 * 1000;
+
+absl::Status CheckGeneratedParts(const GenerateRequest& generate) {
+  const std::vector<GeneratedPart>& parts = generate.generated;
+  if (parts.empty()) return absl::OkStatus();
+  if (parts.size() != static_cast<size_t>(generate.n)) {
+    return absl::InvalidArgumentError(
+        StrCat("generated has ", parts.size(), " parts for ", generate.n, " choices"));
+  }
+  const bool none_goes_on = std::all_of(parts.begin(), parts.end(),
+                                        [](const GeneratedPart& part) { return part.finished; });
+  if (!none_goes_on) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("each of the ", generate.n, " choices is finished"));
+}
+
+std::shared_ptr<const ChoicesRequest> MakeRequest(RequestHandle first,
+                                                  const GenerateRequest& generate,
+                                                  std::shared_ptr<RequestSink> sink,
+                                                  int64_t now_us) {
+  auto request = std::make_shared<ChoicesRequest>();
+  request->first = first;
+  request->n = generate.n;
+  request->name = generate.request_id;
+  request->sink = std::move(sink);
+  request->arrival_us = now_us;
+  if (generate.timeout_ms > 0) {
+    request->deadline_us = now_us + std::min(generate.timeout_ms, kLongestTimeoutMs) * 1000;
+  }
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<NewChoices> MakeChoices(const ChoiceOptions& options, RequestHandle first,
+                                       const GenerateRequest& generate,
+                                       std::shared_ptr<RequestSink> sink,
+                                       const Tokenizer& tokenizer, int64_t now_us) {
+  RETURN_IF_ERROR(options.limits.CheckRequest(generate.prompt, generate.n, generate.generated,
+                                              generate.sampling));
+  RETURN_IF_ERROR(CheckGeneratedParts(generate));
+  const std::shared_ptr<const ChoicesRequest> request =
+      MakeRequest(first, generate, std::move(sink), now_us);
+  NewChoices choices;
+  for (int32_t i = 0; i < generate.n; ++i) {
+    const GeneratedPart part = generate.generated.empty() ? GeneratedPart() : generate.generated[i];
+    if (part.finished) continue;
+    auto choice = std::make_unique<Choice>();
+    choice->request = request;
+    choice->index = i;
+    choice->unforked = generate.n > 1;
+    choice->tail = part.tokens;
+    choice->resumed_tokens = static_cast<int32_t>(part.tokens.size());
+    choice->generation = std::make_unique<Generation>(
+        generate, options.limits.LengthLimit(generate), tokenizer, options.hash_logits, now_us, i);
+    ASSIGN_OR_RETURN(const std::optional<FinishReason> finished,
+                     choice->generation->Resume(part, now_us));
+    if (finished.has_value()) {
+      choices.finished.push_back(choice->generation->Finish(*finished, now_us));
+    } else {
+      choices.live.push_back(std::move(choice));
+    }
+  }
+  for (FinishInfo& info : choices.finished) info.last = false;
+  if (choices.live.empty()) choices.finished.back().last = true;
+  return choices;
+}
+
+SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager& cache,
+                              NewChoices& choices, GenerateRequest& generate) {
+  Choice& computes = *choices.live.front();
+  SequenceSpec spec{.id = computes.id(),
+                    .tokens = {},
+                    .cache_namespace = generate.cache_namespace,
+                    .max_tokens = options.limits.LengthLimit(generate),
+                    .priority = generate.priority};
+  spec.tokens = std::move(generate.prompt);
+  if (!computes.unforked) {
+    spec.tokens.insert(spec.tokens.end(), computes.tail.begin(), computes.tail.end());
+    computes.tail.clear();
+  }
+  const auto prompt_tokens = static_cast<int32_t>(spec.tokens.size());
+  spec.forks = static_cast<int32_t>(choices.live.size()) - 1;
+  for (const auto& choice : choices.live) {
+    choice->prompt_tokens = prompt_tokens;
+    if (choice->tail.empty()) continue;
+    const int32_t length = prompt_tokens + choice->resumed_tokens;
+    spec.fork_blocks += cache.BlocksFor(length) - prompt_tokens / cache.options().block_size;
+  }
+  return spec;
+}
+
+}  // namespace baton

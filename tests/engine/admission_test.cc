@@ -1,0 +1,81 @@
+#include "engine/admission.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/machine_bench.h"
+
+namespace baton {
+namespace {
+
+using testing::Test;
+
+class AdmissionTest : public Test {
+ protected:
+  // Of 8 tokens that are cached, for as long as no sequence needs them.
+  void Lease() {
+    const std::vector<TokenId> prefix = Bytes("01234567");
+    bench_.Cache(prefix);
+    auto record = std::make_shared<PullRecord>();
+    bench_.pulls.Pull(77, {.tokens = prefix, .cache_namespace = CacheNamespace(0)},
+                      std::make_shared<RecordingPullSink>(record), /*spare_blocks=*/0);
+    ASSERT_TRUE(bench_.pulls.has_leases());
+  }
+  void TearDown() override { bench_.pulls.Shutdown(absl::CancelledError("over")); }
+
+  MachineBench bench_{/*num_blocks=*/8, /*max_waiting=*/1};
+};
+
+TEST_F(AdmissionTest, AFullQueueEndsTheLastOfLowerPriority) {
+  ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(1, 4)).ok());
+  ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 4, /*priority=*/3)).ok());
+  ASSERT_EQ(bench_.ended.size(), 1);
+  EXPECT_EQ(bench_.ended[0].first, 1);
+  EXPECT_EQ(bench_.ended[0].second,
+            absl::ResourceExhaustedError("the queue of 1 sequences is full, and one of priority 3 "
+                                         "came; this had 0"));
+  EXPECT_TRUE(absl::IsResourceExhausted(bench_.admission.Queue(MachineBench::Spec(3, 4, 3))));
+  EXPECT_EQ(bench_.ended.size(), 1) << "none is of lower priority";
+}
+
+TEST_F(AdmissionTest, LeasesGiveWayToAHandOffOnlyWhereItFindsNoRoom) {
+  Lease();
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 16)).ok());
+  EXPECT_TRUE(bench_.pulls.has_leases());
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(2, 12)).ok());
+  EXPECT_FALSE(bench_.pulls.has_leases());
+  EXPECT_TRUE(absl::IsResourceExhausted(bench_.admission.AdmitForKv(MachineBench::Spec(3, 16))));
+}
+
+TEST_F(AdmissionTest, LeasesGiveWayWhenAStepCannotAdmitOrNothingRuns) {
+  const SequenceId id(1);
+  SchedulerOutput runs;
+  runs.chunks.push_back({.id = id, .begin = 0, .count = 1});
+  Lease();
+  bench_.admission.YieldLeases(runs, /*in_flight=*/0);
+  bench_.admission.YieldLeases({}, /*in_flight=*/1);
+  EXPECT_TRUE(bench_.pulls.has_leases()) << "all find room";
+  bench_.admission.YieldLeases({}, /*in_flight=*/0);
+  EXPECT_FALSE(bench_.pulls.has_leases()) << "nothing runs";
+  Lease();
+  SchedulerOutput preempts = runs;
+  preempts.preempted.push_back(id);
+  bench_.admission.YieldLeases(preempts, /*in_flight=*/0);
+  EXPECT_FALSE(bench_.pulls.has_leases()) << "one was preempted";
+  Lease();
+  ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 4)).ok());
+  bench_.admission.YieldLeases(runs, /*in_flight=*/0);
+  EXPECT_FALSE(bench_.pulls.has_leases()) << "one waits and was not admitted";
+}
+
+TEST_F(AdmissionTest, CountsABlockForEachSequenceAndNamesWhatAPromptNeeds) {
+  EXPECT_EQ(bench_.admission.SpareBlocks(), 0);
+  ASSERT_TRUE(bench_.admission.AdmitForKv(MachineBench::Spec(1, 4)).ok());
+  ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 10)).ok());
+  EXPECT_EQ(bench_.admission.SpareBlocks(), 2);
+  EXPECT_EQ(bench_.admission.Exhausted(SequenceId(2), 10),
+            absl::ResourceExhaustedError("the KV pool of 8 blocks cannot hold the prompt of 10 "
+                                         "tokens, 3 blocks, now"));
+}
+
+}  // namespace
+}  // namespace baton
