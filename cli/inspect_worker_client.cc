@@ -97,7 +97,8 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
                          .sequence = SequenceId(event.sequence_id()),
                          .tokens = event.tokens(),
                          .blocks = event.blocks(),
-                         .free_after = event.free_after()});
+                         .free_after = event.free_after(),
+                         .group = event.group()});
   }
   return out;
 }

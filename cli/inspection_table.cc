@@ -90,9 +90,10 @@ void AddTrace(const EngineInspection& inspection, std::string& out) {
   absl::StrAppendFormat(&out, "allocation trace (%d events)\n  %-8s %10s %8s %8s %8s\n",
                         inspection.trace.size(), "event", "sequence", "tokens", "blocks", "free");
   for (const AllocationEvent& event : inspection.trace) {
-    absl::StrAppendFormat(&out, "  %-8s %10d %8d %8d %8d\n",
+    absl::StrAppendFormat(&out, "  %-8s %10d %8d %8d %8d%s\n",
                           kEventNames[static_cast<int>(event.kind)], event.sequence.value(),
-                          event.tokens, event.blocks, event.free_after);
+                          event.tokens, event.blocks, event.free_after,
+                          event.group == 0 ? "" : absl::StrFormat("  group %d", event.group));
   }
 }
 

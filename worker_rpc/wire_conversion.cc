@@ -328,6 +328,7 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
     wire->set_tokens(event.tokens);
     wire->set_blocks(event.blocks);
     wire->set_free_after(event.free_after);
+    wire->set_group(event.group);
   }
   return out;
 }

@@ -45,7 +45,15 @@ TEST(InspectionTable, ShowsEveryWindowAndItsTables) {
                            .phase = "running",
                            .blocks = {5, 6, 7, 8, 9},
                            .window_blocks = {{-1, -1, 3, 1, -1}}}};
+  inspection.trace = {{.time_us = 0,
+                       .kind = AllocationEvent::Kind::kRelease,
+                       .sequence = SequenceId(7),
+                       .tokens = 54,
+                       .blocks = 1,
+                       .free_after = 4,
+                       .group = 1}};
   const std::string table = InspectionTable(inspection);
+  EXPECT_THAT(table, HasSubstr("      54        1        4  group 1\n"));
   EXPECT_THAT(table, HasSubstr("group 1: window of 24 tokens, 3 layers: 10 blocks of 512 bytes: "
                                "4 free (0 never used), 2 cached (2 evictable), 3 owned"));
   EXPECT_THAT(table, HasSubstr("limit 9, 20 reserved, 1 retiring; 6 evicted"));

@@ -86,12 +86,17 @@ const std::vector<Answer>& Reference(KvType type) {
   return answers;
 }
 
-// All requests at once, twice over: the second time out of the cache. Returns what the engine came
-// to.
-EngineStatus ExpectReferenceAnswers(const EngineOptions& options) {
+// All requests at once, twice over: the second time out of the cache. `preempted`: again until some
+// were, since how many run at once is a matter of time. Returns what the engine came to.
+EngineStatus ExpectReferenceAnswers(const EngineOptions& options, bool preempted = false) {
+  constexpr int kMostRounds = 50;
   const auto engine = Make(options);
   const std::vector<GenerateRequest> requests = Requests();
-  for (int round = 0; round < 2; ++round) {
+  const auto go_on = [&](int round) {
+    return round < 2 ||
+           (preempted && round < kMostRounds && engine->Inspect().status.preemptions == 0);
+  };
+  for (int round = 0; go_on(round); ++round) {
     std::vector<std::shared_ptr<WaitingSink>> sinks;
     for (const GenerateRequest& request : requests) {
       sinks.push_back(std::make_shared<WaitingSink>());
@@ -169,10 +174,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(EngineWindows, AnswersAreThoseOfTheReference) {
   EngineOptions options = WindowOptions();
   GetParam().set(options);
-  const EngineStatus status = ExpectReferenceAnswers(options);
-  const bool preempts = std::string_view(GetParam().name).find("Preempted") != std::string::npos;
-  EXPECT_EQ(status.preemptions > 0, preempts);
-  if (status.prefix_cache && !preempts) {
+  const bool preempted = std::string_view(GetParam().name).find("Preempted") != std::string::npos;
+  const EngineStatus status = ExpectReferenceAnswers(options, preempted);
+  EXPECT_EQ(status.preemptions > 0, preempted);
+  if (status.prefix_cache && !preempted) {
     EXPECT_GT(status.cache.hit_tokens, 100) << "the second round";
   }
 }
@@ -272,7 +277,7 @@ TEST(EngineWindowPool, AWindowPoolThatIsSmallAloneHoldsRequestsBackAndChangesNoA
       SmallWindowWorker worker(options, window_blocks);
       std::vector<std::shared_ptr<SinkRecord>> records;
       const int32_t most = worker.Run(requests, records);
-      EXPECT_LE(most, window_blocks / 2);
+      EXPECT_LT(most, static_cast<int32_t>(requests.size()));
       EXPECT_GT(worker.cache().Stats().blocks.never_used, 20) << "group 0 has room throughout";
       for (size_t i = 0; i < requests.size(); ++i) {
         EXPECT_EQ(AnswerOf(*records[i]), Reference(KvType::kF16)[i]) << i;
@@ -290,10 +295,12 @@ TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
   options.prefix_cache = false;
   options.max_chunk_tokens = 16;
   const auto engine = Make(options);
-  auto sink = std::make_shared<WaitingSink>();
-  const RequestHandle handle = engine->Generate(TinyRequest(200, 300, 1), sink);
-  sink->WaitFor([](const SinkRecord& seen) { return !seen.tokens.empty(); });
-  const EngineInspection inspection = engine->Inspect();
+  EngineInspection inspection;  // at the first token
+  auto sink = std::make_shared<WaitingSink>([&] {
+    if (inspection.sequences.empty()) inspection = engine->Inspect();
+  });
+  engine->Generate(TinyRequest(200, 20, 1), sink);
+  ASSERT_TRUE(sink->WaitForEnd().finish.has_value());
   ASSERT_EQ(inspection.sequences.size(), 1u);
   const SequenceInspection& sequence = inspection.sequences[0];
   ASSERT_EQ(sequence.window_blocks.size(), 1u);
@@ -302,8 +309,6 @@ TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
   EXPECT_EQ(sequence.window_blocks[0][0], -1);
   EXPECT_LE(inspection.status.groups[1].blocks.owned, 4) << "a window and a step";
   EXPECT_GT(inspection.status.groups[0].blocks.owned, 12);
-  engine->Cancel(handle);
-  sink->WaitForEnd();
   ExpectAllHome(*engine);
 }
 
