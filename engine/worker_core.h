@@ -74,8 +74,8 @@ struct WorkerCounters {
 class WorkerCore final : private StepPipeline::Requests {
  public:
   // Everything outlives the core. `transport` may be null: then nothing is sent or received.
-  // `random_bits` names transfers. A peer that announces an id owns the transfer, so ids must not be
-  // guessable.
+  // `random_bits` names transfers. A peer that announces an id owns the transfer, so ids must not
+  // be guessable.
   WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache, Scheduler* scheduler,
              ModelRunner* runner, KvTransport* transport, const Tokenizer* tokenizer,
              const Clock* clock, std::function<uint64_t()> random_bits);
@@ -155,6 +155,7 @@ class WorkerCore final : private StepPipeline::Requests {
   std::function<void(int32_t layers, int32_t chunks)> LayerListener(
       const SchedulerOutput& plan) override;
   void OnCollected(const SchedulerOutput& plan) override;
+  void ReportWritten(const SchedulerOutput& plan, int32_t group);
   void OnFailed(SequenceId id, const absl::Status& why) override;
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
 

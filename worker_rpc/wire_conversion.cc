@@ -136,6 +136,8 @@ TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
   out.first_block = wire.first_block();
   out.block_count = wire.block_count();
   out.block_size = wire.block_size();
+  out.window_first_blocks.assign(wire.window_first_blocks().begin(),
+                                 wire.window_first_blocks().end());
   out.timeout_ms = wire.timeout_ms();
   return out;
 }
@@ -148,6 +150,8 @@ v1::TransferTicket TicketToWire(const TransferTicket& ticket) {
   out.set_first_block(ticket.first_block);
   out.set_block_count(ticket.block_count);
   out.set_block_size(ticket.block_size);
+  out.mutable_window_first_blocks()->Assign(ticket.window_first_blocks.begin(),
+                                            ticket.window_first_blocks.end());
   out.set_timeout_ms(ticket.timeout_ms);
   return out;
 }
