@@ -223,7 +223,6 @@ absl::Status EngineImpl::Load() {
                         .hash_logits = options_.hash_logits,
                         .steps_in_flight = options_.steps_in_flight,
                         .transfer_timeout_ms = options_.transfer_timeout_ms,
-                        .pull_lease_ms = options_.pull_lease_ms,
                         .layer_pieces = {model_.info.spec.layers,
                                          pool_.layout().bytes_per_block() / options_.block_size,
                                          options_.layer_pieces}},

@@ -134,9 +134,6 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "into how many pieces, each of some layers, the last part of a prompt is cut, whose "
       "first ones travel to the decode worker while the others are computed; 0: as many as "
       "pay, by size and measured bandwidth; 1: it travels when it is computed");
-  settings.Add("pull-lease-ms", &options.pull_lease_ms, 0, 60'000,
-               "how long a prefix that was pulled from another worker is kept for the request for "
-               "which it came, in milliseconds");
 }
 
 }  // namespace baton

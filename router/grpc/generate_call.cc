@@ -33,7 +33,7 @@ GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass,
       client_(std::move(client)),
       deadline_(deadline),
       priority_(priority),
-      session_(*host.options, host.core, host.watch, this, priority),
+      session_(host.core, host.watch, this, priority),
       ledger_(host.clock->NowUs()) {}
 
 GenerateCall::~GenerateCall() = default;
