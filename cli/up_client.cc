@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <climits>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "cli/child_process.h"
 #include "cli/client_commands.h"
 #include "cli/fleet.h"
+#include "cli/fleet_memory.h"
 #include "cli/fleet_plan.h"
 #include "cli/merged_log.h"
 #include "cli/outcome.h"
@@ -27,6 +29,7 @@
 #include "common/status_macros.h"
 #include "common/termination.h"
 #include "engine/model_loader.h"
+#include "kernels/cpu/available_memory.h"
 #include "rpc/channel.h"
 
 namespace baton {
@@ -174,11 +177,37 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   return absl::OkStatus();
 }
 
-int Up(const UpOptions& options) {
+// Tells the workers that would choose the size of their KV pools what each can have.
+absl::Status ShareMemoryBetweenWorkers(UpOptions& options) {
+  std::vector<KvCacheAsked> workers;
+  std::vector<std::vector<std::string>*> choosing;
+  const auto add = [&](int32_t count, std::vector<std::string>& of_role) {
+    std::vector<std::string> arguments = options.worker_arguments;
+    arguments.insert(arguments.end(), of_role.begin(), of_role.end());
+    const KvCacheAsked asked = KvCacheOf(arguments);
+    workers.insert(workers.end(), static_cast<size_t>(count), asked);
+    if (asked.chooses) choosing.push_back(&of_role);
+  };
+  add(options.prefill_workers, options.prefill_arguments);
+  add(options.decode_workers, options.decode_arguments);
+  std::error_code no_file;
+  const std::string model = options.model.empty() ? DefaultModelPath() : options.model;
+  const uintmax_t bytes = std::filesystem::file_size(model, no_file);
+  ASSIGN_OR_RETURN(
+      const std::optional<int64_t> mib,
+      ShareMemory(workers, no_file ? 0 : static_cast<int64_t>(bytes), AvailableMemoryBytes()));
+  for (std::vector<std::string>* arguments : choosing) {
+    if (mib) arguments->push_back(absl::StrCat("--kv-cache-mib=", *mib));
+  }
+  return absl::OkStatus();
+}
+
+int Up(UpOptions options) {
   Termination termination;
   const std::string directory = ProgramDirectory();
   absl::Status status = CheckArguments(options, directory);
   if (status.ok()) status = CheckModel(options);
+  if (status.ok()) status = ShareMemoryBetweenWorkers(options);
   if (!status.ok()) return ReportError(status);
   const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
   if (!log.ok()) return ReportError(log.status());

@@ -52,8 +52,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("device", &options.device,
                StrCat("the device that computes: ", KnownDevices(),
                       "; cpu-async runs steps on a thread beside the engine's"));
-  settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
-               "compute threads; 0: one for each CPU this process may use");
+  settings.Add(
+      "threads", &options.threads, 0, kMaxEngineThreads,
+      "compute threads; 0: one for each CPU this process may use, within the CPU quotas of its "
+      "control groups");
   settings.Add("instruction-set", &options.instruction_set,
                "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
   settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,

@@ -10,6 +10,8 @@ seed is printed, and taken from BATON_SEED. Standard library only.
 
 import os
 import random
+import subprocess
+import unittest
 
 from cluster import answer
 from service_case import ARGUMENTS, BLOCK, CHUNK, PATIENT_ROUTER, ServiceTest, baton, main
@@ -75,6 +77,16 @@ class ContiguousTest(AtALimit, ServiceTest):
     limit = 10 * BLOCK
     worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=10", f"--block-size={BLOCK}",
                         f"--context-length={10 * BLOCK}", "--no-paged", "--no-prefix-cache")
+
+
+class MemoryTest(unittest.TestCase):
+    def test_a_fleet_that_needs_more_memory_than_there_is_is_not_started(self):
+        up = subprocess.run([baton(), "up", "--model", ARGUMENTS.model, "--router-address", "127.0.0.1:0",
+                             "--decode-workers=3", "--worker-argument=--kv-cache-mib=99999999"],
+                            capture_output=True, text=True, timeout=60)
+        self.assertEqual(up.returncode, 1, up.stderr)
+        self.assertEqual(up.stdout, "")
+        self.assertRegex(up.stderr, r"4 workers need \d+ MiB for weights and 399999996 MiB or more for KV; \d+ MiB are")
 
 
 if __name__ == "__main__":
