@@ -53,7 +53,8 @@
 namespace baton {
 
 struct PrefixPullOptions {
-  int64_t lease_ms = 1000;       // 0: none
+  // 0: none. Far longer than a router needs to send the request for which the prefix came.
+  int64_t lease_ms = 1000;
   int64_t longest_ms = 120'000;  // of a transfer, whatever it asks for
   int32_t max_transfers = 256;   // coming in, and going out
 };

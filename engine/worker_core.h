@@ -59,7 +59,6 @@ struct WorkerCoreOptions {
   bool hash_logits = false;
   int32_t steps_in_flight = 1;  // at most the runner's max_in_flight
   int64_t transfer_timeout_ms = 120'000;
-  int64_t pull_lease_ms = 1000;  // PrefixPullOptions
   LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
 };
 

@@ -15,7 +15,7 @@ v1::KvEventBatch ToWire(Epoch epoch, const KvEventCursor::Message& message) {
   wire.set_sequence(message.sequence);
   wire.set_part(message.part);
   wire.set_parts(message.parts);
-  wire.set_events(*message.events);
+  if (message.events != nullptr) wire.set_events(*message.events);  // else the first message
   return wire;
 }
 
@@ -37,14 +37,12 @@ void KvEventStream::Start(const v1::StreamKvEventsRequest& request,
   std::unique_lock lock(mutex_);
   pass_ = *std::move(pass);
   subscription_ = feed->Subscribe([weak = Weak()] {
-    if (const std::shared_ptr<KvEventStream> stream = weak.lock()) stream->Pump();
+    if (const std::shared_ptr<KvEventStream> stream = weak.lock()) {
+      stream->Tell([](KvEventPump& pump) { return pump.OnNews(); });
+    }
   });
-  const bool same_epoch = request.epoch() == engine_->epoch().value();
-  cursor_.emplace(feed, same_epoch ? request.sequence() : 0);
-  v1::KvEventBatch first;
-  first.set_epoch(engine_->epoch().value());
-  first.set_sequence(feed->last());
-  sending_ = Send(std::move(first));
+  pump_.emplace(feed, engine_->epoch(), Epoch(request.epoch()), request.sequence());
+  Send(ToWire(engine_->epoch(), *pump_->Start().send));
 }
 
 void KvEventStream::StopListening() {
@@ -61,23 +59,18 @@ void KvEventStream::OnStreamDone() {
 }
 
 void KvEventStream::OnDrained() {
-  {
-    std::lock_guard lock(mutex_);
-    sending_ = false;
-  }
-  Pump();
+  Tell([](KvEventPump& pump) { return pump.OnSent(); });
 }
 
-void KvEventStream::Pump() {
+// Carries out what the pump answers to an event.
+template <typename Event>
+void KvEventStream::Tell(Event event) {
   {
     std::lock_guard lock(mutex_);
-    if (sending_ || awaits_snapshot_ || subscription_ == 0) return;
-    if (const std::optional<KvEventCursor::Message> next = cursor_->Next()) {
-      sending_ = Send(ToWire(engine_->epoch(), *next));
-      return;
-    }
-    if (!cursor_->needs_snapshot()) return;
-    awaits_snapshot_ = true;
+    if (subscription_ == 0) return;
+    const KvEventPump::Action action = event(*pump_);
+    if (action.send.has_value()) Send(ToWire(engine_->epoch(), *action.send));
+    if (!action.ask_for_snapshot) return;
   }
   engine_->SnapshotKvEvents([weak = Weak()](auto snapshot) {
     if (const std::shared_ptr<KvEventStream> stream = weak.lock()) {
@@ -88,12 +81,7 @@ void KvEventStream::Pump() {
 
 void KvEventStream::OnSnapshot(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot) {
   if (!snapshot.ok()) return End(ToGrpcStatus(snapshot.status()));
-  {
-    std::lock_guard lock(mutex_);
-    awaits_snapshot_ = false;
-    cursor_->Take(*std::move(snapshot));
-  }
-  Pump();
+  Tell([&](KvEventPump& pump) { return pump.OnSnapshot(*std::move(snapshot)); });
 }
 
 }  // namespace baton

@@ -1,8 +1,6 @@
-// One reader of this worker's KV events: sends it one message after the other, each when the one
-// before was written; which, KvEventCursor says.
+// One reader of this worker's KV events over gRPC: carries out what engine/kv_event_pump.h says.
 //
-// What waits for a slow reader is one message, and the snapshot that it is at; readers that are at
-// the same one share it.
+// Readers that are at the same snapshot share it.
 //
 // Lock order: this stream's lock, then the writer's or the feed's. The engine is asked without it.
 //
@@ -17,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
-#include "engine/kv_event_cursor.h"
+#include "engine/kv_event_pump.h"
 #include "rpc/call_gate.h"
 #include "rpc/stream_writer.h"
 
@@ -38,17 +36,15 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
 
   std::weak_ptr<KvEventStream> Weak();
   void StopListening();
-  // Sends what comes next, if that is there and nothing is being sent.
-  void Pump();
+  template <typename Event>
+  void Tell(Event event);
   void OnSnapshot(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>> snapshot);
 
   Engine* const engine_;
   std::mutex mutex_;
   CallGate::Pass pass_;
-  uint64_t subscription_ = 0;     // 0: none
-  bool sending_ = false;          // until OnDrained
-  bool awaits_snapshot_ = false;  // the engine was asked
-  std::optional<KvEventCursor> cursor_;
+  uint64_t subscription_ = 0;  // 0: none
+  std::optional<KvEventPump> pump_;
 };
 
 }  // namespace baton

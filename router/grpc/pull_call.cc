@@ -32,8 +32,8 @@ void PullCall::Start(const CallDeadline& deadline) {
 
 void PullCall::OnReadDone(bool ok) {
   if (!ok) return;  // the end: OnDone follows
-  if (event_.has_ticket() && source_ != nullptr) AskSource(event_.ticket());
-  if (event_.has_done()) outcome_.prefix = event_.done();
+  if (event_.has_ticket() && OnTicket()) AskSource(event_.ticket());
+  if (event_.has_done()) prefix_ = event_.done();
   event_.Clear();
   StartRead(&event_);
 }
@@ -57,27 +57,27 @@ void PullCall::AskSource(const v1::PullTicket& ticket) {
       });
 }
 
-// Nothing will come: the receiver need not wait for it.
+bool PullCall::OnTicket() {
+  std::lock_guard lock(mutex_);
+  return flow_.OnTicket();
+}
+
 void PullCall::OnSourceAnswered(const absl::Status& status) {
-  if (status.ok()) return;
-  {
-    std::lock_guard lock(mutex_);
-    source_status_ = status;
-  }
-  context_.TryCancel();
+  std::unique_lock lock(mutex_);
+  const bool cancel = flow_.OnSourceAnswered(status);
+  lock.unlock();
+  if (cancel) context_.TryCancel();
 }
 
 void PullCall::OnDone(const grpc::Status& status) {
-  if (send_ != nullptr) send_->Cancel();  // it may not have begun to send
-  outcome_.status = FromGrpcStatus(status);
-  outcome_.receiver_gone = absl::IsUnavailable(outcome_.status);
+  if (send_ != nullptr) send_->Cancel();
+  PullOutcome outcome;
   {
     std::lock_guard lock(mutex_);
-    outcome_.source_gone = absl::IsUnavailable(source_status_);
-    if (!outcome_.status.ok() && !source_status_.ok()) outcome_.status = source_status_;
+    static_cast<PullFlow::Outcome&>(outcome) = flow_.OnReceiverEnded(FromGrpcStatus(status));
   }
-  if (!outcome_.status.ok()) outcome_.prefix.Clear();
-  done_(outcome_);
+  if (outcome.status.ok()) outcome.prefix = std::move(prefix_);
+  done_(outcome);
   done_ = nullptr;
   const auto last = std::move(self_);  // may destroy this when it goes out of scope
 }

@@ -1,5 +1,4 @@
-// One pull at the router (engine/prefix_pull.h): asks the receiver to take a prefix in and, with
-// its ticket, the source to send it.
+// One pull at the router over gRPC. Its steps are router/pull_flow.h.
 //
 // A pull may fail in any way: the request that waits for it computes instead. So it has a deadline
 // of its own, a few times what it was expected to take.
@@ -16,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/worker.grpc.pb.h"
+#include "router/pull_flow.h"
 #include "router/router_options.h"
 #include "routing/routing_policy.h"
 #include "rpc/call_deadline.h"
@@ -23,11 +23,8 @@
 
 namespace baton {
 
-struct PullOutcome {
-  absl::Status status;      // OK: the receiver has said what is cached there
-  v1::PulledPrefix prefix;  // empty unless OK
-  bool receiver_gone = false;
-  bool source_gone = false;
+struct PullOutcome : PullFlow::Outcome {
+  v1::PulledPrefix prefix;  // empty unless the status is OK
 };
 
 // How long a pull is waited for.
@@ -50,20 +47,21 @@ class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
+  bool OnTicket();
   void AskSource(const v1::PullTicket& ticket);
   void OnSourceAnswered(const absl::Status& status);
 
   const std::unique_ptr<v1::Worker::Stub> receiver_;
-  std::unique_ptr<v1::Worker::Stub> source_;  // until it was asked
+  std::unique_ptr<v1::Worker::Stub> source_;  // until the source was asked
   const v1::PullPrefixRequest request_;
   Done done_;
   std::optional<CallDeadline> deadline_;  // set by Start
   grpc::ClientContext context_;
   v1::PullPrefixEvent event_;
-  PullOutcome outcome_;
+  v1::PulledPrefix prefix_;
   std::shared_ptr<SendCall> send_;
   std::mutex mutex_;
-  absl::Status source_status_;  // guarded by mutex_
+  PullFlow flow_;  // guarded by mutex_
   std::shared_ptr<PullCall> self_;
 };
 

@@ -1,5 +1,4 @@
-// One reader of a simulated worker's KV events: what KvEventStream is in production
-// (worker_rpc/kv_event_stream.h), around the same KvEventCursor.
+// One reader of a simulated worker's KV events: production's KvEventPump over a simulated call.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/kv_event_cursor.h"
+#include "engine/kv_event_pump.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_engine.h"
@@ -35,12 +34,12 @@ class SimKvEventStream final : public std::enable_shared_from_this<SimKvEventStr
         on_message_(std::move(on_message)) {}
   ~SimKvEventStream();
 
-  // Begins behind batch `sequence`.
-  void Start(uint64_t sequence);
+  // Begins behind batch `sequence` of `epoch`.
+  void Start(Epoch epoch, uint64_t sequence);
 
  private:
   void Send(KvEventCursor::Message message);
-  void Pump();
+  void CarryOut(KvEventPump::Action action);
 
   SimNode& node_;
   SimEngine& engine_;
@@ -49,9 +48,7 @@ class SimKvEventStream final : public std::enable_shared_from_this<SimKvEventStr
   const std::shared_ptr<SimCall> call_;
   const OnMessage on_message_;
   uint64_t subscription_ = 0;
-  std::unique_ptr<KvEventCursor> cursor_;
-  bool sending_ = false;
-  bool awaits_snapshot_ = false;
+  std::unique_ptr<KvEventPump> pump_;
 };
 
 }  // namespace baton

@@ -14,7 +14,7 @@ std::shared_ptr<SimPull> SimPull::Start(const Parties& parties, const PullReques
 
 void SimPull::Begin() {
   const auto on_ticket = [self = shared_from_this()](const TransferTicket& ticket) {
-    self->AskSource(ticket);
+    if (self->flow_.OnTicket()) self->AskSource(ticket);
   };
   stream_ = SimCall::Start(
       *parties_.network, parties_.router, parties_.receiver->node().id(), MessageKind::kCall,
@@ -37,19 +37,13 @@ void SimPull::AskSource(const TransferTicket& ticket) {
       [source = parties_.source, number = parties_.number, request = std::move(request)](
           const std::shared_ptr<SimCall>& call) { source->SendPrefix(call, number, request); },
       [self = shared_from_this()](const absl::Status& status) {
-        if (status.ok()) return;
-        self->source_status_ = status;
-        self->stream_->Cancel();
+        if (self->flow_.OnSourceAnswered(status)) self->stream_->Cancel();
       });
 }
 
 void SimPull::OnEnd(const absl::Status& status) {
-  Outcome outcome{.status = status,
-                  .receiver_gone = absl::IsUnavailable(status),
-                  .source_gone = absl::IsUnavailable(source_status_)};
-  if (!status.ok() && !source_status_.ok()) outcome.status = source_status_;
   if (send_ != nullptr) send_->Cancel();
-  done_(outcome);
+  done_(flow_.OnReceiverEnded(status));
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// One pull at the simulated router: what PullCall is in production (router/grpc/pull_call.h).
+// One pull at the simulated router: production's PullFlow over simulated calls.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "engine/request.h"
+#include "router/pull_flow.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_worker.h"
 
@@ -14,11 +15,7 @@ namespace baton {
 
 class SimPull final : public std::enable_shared_from_this<SimPull> {
  public:
-  struct Outcome {
-    absl::Status status;
-    bool receiver_gone = false;
-    bool source_gone = false;
-  };
+  using Outcome = PullFlow::Outcome;
   struct Parties {
     SimNetwork* network;
     int32_t router;
@@ -48,7 +45,7 @@ class SimPull final : public std::enable_shared_from_this<SimPull> {
   const PullRequest request_;
   const int64_t deadline_us_;
   const std::function<void(const Outcome&)> done_;
-  absl::Status source_status_;
+  PullFlow flow_;
   std::shared_ptr<SimCall> stream_;
   std::shared_ptr<SimCall> send_;
 };

@@ -335,7 +335,7 @@ void SimWorker::StreamKvEvents(const std::shared_ptr<SimCall>& call,
   const auto stream = std::make_shared<SimKvEventStream>(
       node(), *engine_, epoch_, environment_.mutant, call, std::move(on_message));
   kv_event_streams_.insert(stream);
-  stream->Start(position.epoch == epoch_ ? position.sequence : 0);
+  stream->Start(position.epoch, position.sequence);
   call->OnCalledOff([this, weak = std::weak_ptr(stream)] { kv_event_streams_.erase(weak.lock()); });
 }
 
