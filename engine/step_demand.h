@@ -6,7 +6,7 @@
 // left out without moving theirs. Decode rows come first and prefills behind them, by priority, so
 // what goes on for nothing is little work, or work of more importance.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: the runner's thread while the step runs, the engine thread after that.
 #pragma once
 
 #include <cstdint>

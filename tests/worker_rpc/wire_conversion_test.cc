@@ -82,6 +82,8 @@ v1::TransferTicket Ticket() {
   ticket.set_first_block(2);
   ticket.set_block_count(3);
   ticket.set_block_size(16);
+  ticket.add_window_first_blocks(4);
+  ticket.add_window_first_blocks(3);
   ticket.set_timeout_ms(1000);
   return ticket;
 }
@@ -93,6 +95,7 @@ TEST(WireConversion, ATicketComesBackAsItWas) {
   EXPECT_EQ(ticket.receiver_epoch, Epoch(6));
   EXPECT_EQ(ticket.first_block, 2);
   EXPECT_EQ(ticket.block_count, 3);
+  EXPECT_THAT(ticket.window_first_blocks, ElementsAre(4, 3));
   EXPECT_EQ(TicketToWire(ticket).SerializeAsString(), wire.SerializeAsString());
 }
 
