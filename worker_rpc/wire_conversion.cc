@@ -44,7 +44,7 @@ const char* AllocationKindName(AllocationEvent::Kind kind) {
 
 v1::KvGroupStatus GroupToWire(const KvGroupStatus& group) {
   v1::KvGroupStatus out;
-  out.set_kind(KvGroupKindName(group.kind));
+  out.set_kind(std::string(KvGroupKindName(group.kind)));
   out.set_window(group.window);
   out.set_layers(group.layers);
   out.set_bytes_per_block(group.bytes_per_block);
