@@ -15,11 +15,13 @@ namespace baton {
 
 class BenchModel {
  public:
-  // Room for `sequences` sequences of `context` slots each, in consecutive blocks.
+  // Room for `sequences` sequences of `context` slots each, in consecutive blocks. The model has one
+  // KV group: the limits that figures are compared with know no windows.
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
       : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
     const ModelSpec& spec = model.info.spec;
+    CHECK_EQ(spec.kv.groups.size(), 1u) << "no figure is made for a model with sliding windows";
     blocks_ = (context + options_.block_size - 1) / options_.block_size;
     auto layout = KvLayout::Create(spec.KvOfType(options_.kv_type).groups.front(), options_.layout,
                                    options_.block_size, int64_t{sequences} * blocks_ + 1);

@@ -15,7 +15,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -23,6 +22,7 @@
 #include "bench/measured_peaks.h"
 #include "common/command_line.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {
@@ -129,8 +129,7 @@ int Run(const EngineOptions& options, bool quick, const std::string& only) {
   }
   InstructionSet set = BestInstructionSet();
   if (options.instruction_set == "avx2") set = InstructionSet::kAvx2;
-  const int threads =
-      options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = options.threads > 0 ? options.threads : UsableProcessors();
   auto read = model->device->Allocate(size_t{256} << 20, "bandwidth measurement");
   CHECK(read.ok()) << read.status();
   std::memset((*read)->data(), 1, (*read)->size());

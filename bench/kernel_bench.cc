@@ -22,6 +22,7 @@
 #include "common/command_line.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/packed_weights.h"
+#include "kernels/cpu/usable_processors.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
 #include "nlohmann/json.hpp"

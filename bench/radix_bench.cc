@@ -200,7 +200,8 @@ void MeasureWalks(const BenchOptions& options, Report& report) {
     for (int i = 0; i < kRounds; ++i) match_us.push_back(cache.MatchUs());
     const std::string name = std::to_string(count) + "x" + std::to_string(blocks);
     std::printf("# %s: %d prompts of %d blocks, %lld nodes, depth %d\n", name.c_str(), count,
-                blocks, static_cast<long long>(cache.tree().Stats().nodes), cache.tree().nodes().Depth());
+                blocks, static_cast<long long>(cache.tree().Stats().nodes),
+                cache.tree().nodes().Depth());
     report.Add("match_us_" + name, Median(match_us), "us/call", kTreeWalkUs);
     report.Add("compare_us_" + name, cache.CompareUs(), "us/call", kTreeWalkUs);
     report.Add("match_ns_per_block_" + name, Median(match_us) * 1000 / blocks, "ns/block",

@@ -31,7 +31,8 @@
 //                   by streaming stores of 16 and 64 bytes would not take; negative where the check
 //                   is free
 //
-// tcp_to_iperf3 needs iperf3 (apt-get install iperf3); without it the figure is reported as absent.
+// tcp_to_iperf3 needs iperf3 (apt-get install iperf3); without it the figure is reported as absent,
+// and why.
 
 #include <algorithm>
 #include <atomic>
@@ -328,7 +329,8 @@ void MeasureTcp(int repeats, Report& report) {
   std::printf("cold 64 MiB over TCP: %.2f GB/s\n", rate / 1e9);
   const std::optional<double> after = before ? Iperf3BytesPerSecond(3) : std::nullopt;
   if (!before || !after) {
-    return report.AddAbsent("tcp_to_iperf3", "iperf3 is not installed (apt-get install iperf3)");
+    return report.AddAbsent("tcp_to_iperf3",
+                            "iperf3 is not installed, or did not run (apt-get install iperf3)");
   }
   const double peer = (*before + *after) / 2;
   std::printf("iperf3 before and after: %.2f and %.2f GB/s\n", *before / 1e9, *after / 1e9);

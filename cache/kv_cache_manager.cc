@@ -6,26 +6,35 @@
 
 #include "cache/kv_cache_spec.h"
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "common/str_cat.h"
 
 namespace baton {
 
+absl::StatusOr<std::vector<WindowPoolOptions>> WindowsOf(const KvCacheSpec& spec) {
+  RETURN_IF_ERROR(CheckKvCacheSpec(spec));
+  std::vector<WindowPoolOptions> windows;
+  for (const KvGroupSpec& group : spec.groups) {
+    if (group.kind == KvGroupKind::kSlidingWindow) windows.push_back({.window = group.window});
+  }
+  return windows;
+}
+
 KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock)
     : options_(options),
-      clock_(clock),
-      allocator_(options.num_blocks, std::max(options.num_blocks, options.max_blocks)),
-      tree_(options.block_size, &allocator_, options.eviction_policy, options.hash_seed),
-      resize_(&allocator_, &tree_),
-      trace_(options.record_trace, clock) {
+      marks_{.high = options.high_water, .low = options.low_water},
+      trace_(options.record_trace, clock),
+      cache_(options.num_blocks, std::max(options.num_blocks, options.max_blocks),
+             options.block_size, options.eviction_policy, options.hash_seed),
+      windows_(options.windows,
+               {.block_size = options.block_size,
+                .max_step_tokens = options.max_step_tokens,
+                .full_blocks = cache_.blocks().capacity(),
+                .policy = options.eviction_policy},
+               &cache_.tree(), &trace_),
+      tables_(options.block_size, caches(), &cache_) {
   CHECK_GE(options.num_blocks, 1);
-  CHECK_LT(options.windows.size(), size_t{kMaxKvGroups});
-  for (const WindowPoolOptions& window : options.windows) {
-    windows_.push_back(std::make_unique<WindowTables>(
-        groups(), window, options.block_size, options.max_step_tokens, allocator_.capacity(),
-        options.eviction_policy));
-    tree_.AddWindow(&windows_.back()->cache());
-  }
-  if (publishes()) tree_.PublishTo(&events_);
+  if (publishes()) cache_.Publish();
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&
         std::has_single_bit(static_cast<uint32_t>(options.block_size)))
       << "block_size " << options.block_size;
@@ -38,19 +47,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
 }
 
 KvCacheManager::~KvCacheManager() {
-  while (!sequences_.empty()) Release(sequences_.begin()->first, /*keep=*/false);
-}
-
-KvCacheManager::SequenceKv& KvCacheManager::Get(SequenceId id) {
-  const auto it = sequences_.find(id);
-  CHECK(it != sequences_.end()) << "no KV of sequence " << id;
-  return it->second;
-}
-
-const KvCacheManager::SequenceKv& KvCacheManager::Get(SequenceId id) const {
-  const auto it = sequences_.find(id);
-  CHECK(it != sequences_.end()) << "no KV of sequence " << id;
-  return it->second;
+  while (!tables_.empty()) Release(tables_.first(), /*keep=*/false);
 }
 
 // ---- a sequence's life --------------------------------------------------------------------------
@@ -65,205 +62,164 @@ int32_t KvCacheManager::MaxMatchBlocks(std::span<const CacheUnit> units) const {
   return static_cast<int32_t>((units.size() - 1) / options_.block_size);
 }
 
-absl::Status KvCacheManager::BeginRun(SequenceKv& kv, int32_t max_tokens) {
+absl::Status KvCacheManager::BeginRuns(SequenceId id, int32_t max_tokens) {
   const int32_t blocks = BlocksFor(max_tokens);
-  if (allocator_.AllocateRun(blocks, BlockHolder::kSequence, kv.table)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat("no run of ", blocks, " free blocks for ", max_tokens,
-                                             " tokens; ", allocator_.free_count(), " of ",
-                                             allocator_.total(), " blocks are free"));
-}
-
-void KvCacheManager::BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units,
-                                int32_t priority) {
-  Adopt(kv,
-        tree_.Match(kv.cache_namespace, units, MaxMatchBlocks(units), MinMatchBlocks(), priority));
-}
-
-void KvCacheManager::Adopt(SequenceKv& kv, RadixMatch match) {
-  allocator_.AddHolds(match.blocks, BlockHolder::kSequence);
-  kv.lock = std::move(match.lock);
-  kv.table = std::move(match.blocks);
-  kv.shared_blocks = static_cast<int32_t>(kv.table.size());
-  kv.matched = kv.committed = kv.shared_blocks * options_.block_size;
+  if (!tables_.BeginRun(id, blocks)) {
+    return absl::ResourceExhaustedError(
+        StrCat("no run of ", blocks, " free blocks for ", max_tokens, " tokens; ",
+               cache_.blocks().free_count(), " of ", cache_.blocks().total(), " blocks are free"));
+  }
+  absl::Status in_windows = windows_.BeginRuns(id, blocks);
+  if (!in_windows.ok()) tables_.Release(id, /*forgets=*/false);
+  return in_windows;
 }
 
 absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cache_namespace,
                                               std::span<const CacheUnit> units, int32_t max_tokens,
                                               int32_t priority) {
-  CHECK(!sequences_.contains(id)) << "sequence " << id << " has begun already";
+  CHECK(!Contains(id)) << "sequence " << id << " has begun already";
   CHECK_GE(max_tokens, static_cast<int64_t>(units.size()));
-  SequenceKv kv;
-  kv.cache_namespace = NamespaceOf(id, cache_namespace);
   if (!options_.paged) {
-    if (absl::Status status = BeginRun(kv, max_tokens); !status.ok()) return status;
-    const auto run = static_cast<int32_t>(kv.table.size());
-    if (absl::Status status = BeginWindowRuns(id, run); !status.ok()) {
-      allocator_.ReleaseHolds(kv.table, BlockHolder::kSequence);
-      return status;
+    RETURN_IF_ERROR(BeginRuns(id, max_tokens));
+  } else {
+    RadixMatch match;
+    if (caches()) {
+      match = cache_.tree().Match(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units),
+                                  MinMatchBlocks(), priority);
     }
-  } else if (caches()) {
-    BeginMatch(kv, units, priority);
+    tables_.Begin(id, std::move(match));
+    windows_.Begin(id, tables_.Table(id), priority);
   }
-  if (options_.paged) {
-    for (const auto& window : windows_) window->Begin(id, kv.table, priority);
-  }
+  const int32_t matched = tables_.matched(id);
   ++totals_.lookups;
   totals_.lookup_tokens += static_cast<int64_t>(units.size());
-  totals_.hits += kv.matched > 0 ? 1 : 0;
-  totals_.hit_tokens += kv.matched;
-  const int32_t matched = kv.matched;
-  const int32_t blocks = static_cast<int32_t>(kv.table.size());
-  sequences_.emplace(id, std::move(kv));
+  totals_.hits += matched > 0 ? 1 : 0;
+  totals_.hit_tokens += matched;
   Trace(options_.paged ? AllocationEvent::Kind::kMatch : AllocationEvent::Kind::kReserve, id,
-        matched, blocks);
+        matched, static_cast<int32_t>(tables_.Table(id).size()));
   return matched;
 }
 
 absl::Status KvCacheManager::Reserve(SequenceId id, int32_t tokens) {
-  SequenceKv& kv = Get(id);
   if (!windows_.empty()) return ReserveAll(id, tokens, /*imports=*/false);
-  const Missing missing = MissingFor(kv, tokens);
-  return missing.blocks == 0 ? absl::OkStatus() : ReserveFull(id, kv, tokens, missing);
+  const FullTables::Missing missing = tables_.MissingFor(id, tokens);
+  return missing.blocks == 0 ? absl::OkStatus() : ReserveFull(id, tokens, missing);
 }
 
-absl::Status KvCacheManager::ReserveFull(SequenceId id, SequenceKv& kv, int32_t tokens,
-                                         Missing lacking) {
-  const auto [missing, copies] = lacking;
-  if (missing == 0) return absl::OkStatus();
-  const int32_t more = missing - (copies ? 1 : 0);
-  if (!options_.paged) {
-    return absl::ResourceExhaustedError(StrCat(tokens, " tokens exceed the contiguous run of ",
-                                               kv.table.size() * options_.block_size));
-  }
-  if (missing > available_blocks()) {
-    return absl::ResourceExhaustedError(StrCat(missing, " more blocks needed for ", tokens,
-                                               " tokens, ", available_blocks(), " of ",
-                                               num_blocks(), " can be had"));
-  }
-  MakeFree(id, kv.committed, missing);
-  if (copies) CopyOnWrite(kv);
-  CHECK(allocator_.Allocate(more, BlockHolder::kSequence, kv.table));
-  Trace(AllocationEvent::Kind::kReserve, id, kv.committed, missing);
-  KeepWaterMarks(id, kv.committed);
+absl::Status KvCacheManager::ReserveForImport(SequenceId id, int32_t tokens) {
+  return ReserveAll(id, tokens, /*imports=*/true);
+}
+
+// Checks every window's room before anything is taken. Freeing group 0's blocks on the way only
+// frees blocks of the windows.
+absl::Status KvCacheManager::ReserveAll(SequenceId id, int32_t tokens, bool imports) {
+  ASSIGN_OR_RETURN(const WindowGroups::Growths growths,
+                   windows_.PlanGrowth(id, committed(id), tokens, imports));
+  const FullTables::Missing missing = tables_.MissingFor(id, tokens);
+  if (missing.blocks > 0) RETURN_IF_ERROR(ReserveFull(id, tokens, missing));
+  windows_.Grow(id, growths, copies_);
   return absl::OkStatus();
 }
 
-void KvCacheManager::Commit(SequenceId id, std::span<const CacheUnit> units) {
-  SequenceKv& kv = Get(id);
-  const int64_t committed = kv.committed + static_cast<int64_t>(units.size());
-  CHECK_LE(committed, capacity(id)) << "sequence " << id << " commits more than it reserved";
-  kv.committed = static_cast<int32_t>(committed);
-  if (caches()) {
-    kv.private_units.insert(kv.private_units.end(), units.begin(), units.end());
+// REQUIRES: missing.blocks > 0.
+absl::Status KvCacheManager::ReserveFull(SequenceId id, int32_t tokens,
+                                         FullTables::Missing missing) {
+  if (!options_.paged) {
+    return absl::ResourceExhaustedError(
+        StrCat(tokens, " tokens exceed the contiguous run of ", capacity(id)));
   }
+  if (missing.blocks > available_blocks()) {
+    return absl::ResourceExhaustedError(StrCat(missing.blocks, " more blocks needed for ", tokens,
+                                               " tokens, ", available_blocks(), " of ",
+                                               num_blocks(), " can be had"));
+  }
+  const int32_t evicted = cache_.MakeFree(missing.blocks);
+  if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, missing.committed, evicted);
+  const std::optional<BlockCopy> copy = tables_.Grow(id, missing);
+  if (copy) copies_.push_back(*copy);
+  Trace(AllocationEvent::Kind::kReserve, id, missing.committed, missing.blocks);
+  KeepWaterMarks(id, missing.committed);
+  return absl::OkStatus();
 }
 
-void KvCacheManager::InsertCommitted(SequenceId id) {
-  if (options_.kind == CacheKind::kRadix) InsertFullBlocks(id);
+int32_t KvCacheManager::WholeBoundary(SequenceId id, int32_t tokens) const {
+  return windows_.LongestWhole(id, committed(id), tokens);
 }
 
 void KvCacheManager::InsertFullBlocks(SequenceId id) {
-  SequenceKv& kv = Get(id);
-  const int32_t full_blocks = kv.committed / options_.block_size;
-  const int32_t count = full_blocks - kv.shared_blocks;
-  if (count <= 0) return;
-  const auto units = std::span(kv.private_units).first(size_t(count) * options_.block_size);
-  const auto blocks = std::span(kv.table).subspan(kv.shared_blocks, count);
-  const std::vector<BlockId> own(blocks.begin(), blocks.end());
-  const int32_t present = tree_.Insert(kv.lock, units, blocks);
-  for (int32_t i = 0; i < present; ++i) {
-    allocator_.AddHold(blocks[i], BlockHolder::kSequence);
-    allocator_.ReleaseHold(own[i], BlockHolder::kSequence);
+  const FullTables::Inserted inserted = tables_.Insert(id);
+  if (inserted.count == 0) return;
+  if (!windows_.empty()) {
+    const auto blocks = tables_.Table(id).subspan(inserted.first, inserted.count);
+    windows_.Insert(id, inserted.first, blocks);
   }
-  kv.private_units.erase(kv.private_units.begin(), kv.private_units.begin() + units.size());
-  for (const auto& window : windows_) window->Insert(id, kv.shared_blocks, blocks);
-  kv.shared_blocks = full_blocks;
-  Trace(AllocationEvent::Kind::kInsert, id, kv.committed, count - present);
+  Trace(AllocationEvent::Kind::kInsert, id, inserted.committed, inserted.fresh);
 }
 
 void KvCacheManager::Release(SequenceId id, bool keep) {
   if (keep) InsertCommitted(id);
-  End(id, /*forget=*/options_.kind == CacheKind::kChunkOnly);
+  End(id, /*forgets=*/options_.kind == CacheKind::kChunkOnly);
 }
 
 void KvCacheManager::Preempt(SequenceId id) {
   if (caches()) InsertFullBlocks(id);
-  End(id, /*forget=*/false);
+  End(id, /*forgets=*/false);
 }
 
-void KvCacheManager::End(SequenceId id, bool forget) {
-  SequenceKv kv = std::move(Get(id));
-  sequences_.erase(id);
-  allocator_.ReleaseHolds(kv.table, BlockHolder::kSequence);
-  if (forget) {
-    tree_.Forget(std::move(kv.lock));
-  } else {
-    kv.lock.Drop();
-  }
-  for (const auto& window : windows_) window->Release(id);
-  resize_.Ended(id);
-  Trace(AllocationEvent::Kind::kRelease, id, kv.committed, static_cast<int32_t>(kv.table.size()));
-  KeepWaterMarks(id, kv.committed);
+void KvCacheManager::End(SequenceId id, bool forgets) {
+  const FullTables::Released released = tables_.Release(id, forgets);
+  windows_.Release(id);
+  cache_.Ended(id);
+  Trace(AllocationEvent::Kind::kRelease, id, released.committed, released.blocks);
+  KeepWaterMarks(id, released.committed);
 }
-
-// ---- forks --------------------------------------------------------------------------------------
 
 absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
-  CHECK(!sequences_.contains(child)) << "sequence " << child << " has begun already";
+  CHECK(!Contains(child)) << "sequence " << child << " has begun already";
   if (!options_.paged) {
     return absl::FailedPreconditionError("a contiguous sequence cannot share its run with a fork");
   }
-  for (const auto& window : windows_) {
-    absl::Status status = window->CheckRoomToFork(parent, Get(parent).committed);
-    if (!status.ok()) return status;
-  }
+  const int32_t committed = tables_.committed(parent);
+  RETURN_IF_ERROR(windows_.CheckRoomToFork(parent, committed));
   // Then full blocks are shared through the tree, and at most a part-full one directly.
   if (caches()) InsertFullBlocks(parent);
-  SequenceKv& from = Get(parent);
-  SequenceKv kv;
-  kv.cache_namespace = from.cache_namespace;
-  kv.matched = kv.committed = from.committed;
-  kv.shared_blocks = from.shared_blocks;
-  kv.table.assign(from.table.begin(), from.table.begin() + BlocksFor(from.committed));
-  kv.private_units = from.private_units;
-  if (from.lock) kv.lock = tree_.Duplicate(from.lock);
-  allocator_.AddHolds(kv.table, BlockHolder::kSequence);
-  for (const auto& window : windows_) window->Fork(parent, child, kv.committed);
-  resize_.Forked(parent, child);
-  const int32_t committed = kv.committed, blocks = static_cast<int32_t>(kv.table.size());
-  sequences_.emplace(child, std::move(kv));
-  Trace(AllocationEvent::Kind::kMatch, child, committed, blocks);
+  tables_.Fork(parent, child);
+  windows_.Fork(parent, child, committed);
+  cache_.Forked(parent, child);
+  Trace(AllocationEvent::Kind::kMatch, child, committed,
+        static_cast<int32_t>(tables_.Table(child).size()));
   return absl::OkStatus();
 }
 
-void KvCacheManager::CopyOnWrite(SequenceKv& kv) {
-  BlockId& tail = kv.table[kv.committed / options_.block_size];
-  const std::optional<BlockId> own = allocator_.MakeWritable(tail, BlockHolder::kSequence);
-  CHECK(own.has_value());
-  copies_.push_back({.from = tail, .to = *own, .tokens = kv.committed % options_.block_size});
-  tail = *own;
+// ---- what a sequence would take -----------------------------------------------------------------
+
+BlockCounts KvCacheManager::BlocksToHold(int32_t tokens) const {
+  BlockCounts blocks(BlocksFor(tokens));
+  if (options_.paged) {
+    windows_.ChargeToAdmit(0, tokens, blocks);
+    return blocks;
+  }
+  return OfEveryGroup(blocks.full());
 }
 
-// ---- what a sequence has ------------------------------------------------------------------------
-
-bool KvCacheManager::Contains(SequenceId id) const { return sequences_.contains(id); }
-
-std::span<const BlockId> KvCacheManager::BlockTable(SequenceId id) const { return Get(id).table; }
-
-std::span<const BlockId> KvCacheManager::BlockTable(SequenceId id, int32_t group) const {
-  return group == 0 ? BlockTable(id) : windows_[group - 1]->Table(id);
+BlockCounts KvCacheManager::BlocksToAdmit(CacheNamespace cache_namespace,
+                                          std::span<const CacheUnit> units, int32_t max_tokens,
+                                          SequenceId id) const {
+  if (!options_.paged) return BlocksToHold(max_tokens);
+  const auto tokens = static_cast<int32_t>(units.size());
+  RadixPeek peek =
+      cache_.tree().Peek(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units));
+  if (peek.blocks < MinMatchBlocks()) peek = {};
+  BlockCounts blocks(BlocksFor(tokens) - peek.blocks + peek.evictable_blocks);
+  windows_.ChargeToAdmit(peek.blocks * options_.block_size, tokens, blocks);
+  return blocks;
 }
 
-int32_t KvCacheManager::committed(SequenceId id) const { return Get(id).committed; }
-
-int32_t KvCacheManager::capacity(SequenceId id) const {
-  return static_cast<int32_t>(Get(id).table.size()) * options_.block_size;
-}
-
-int32_t KvCacheManager::matched(SequenceId id) const { return Get(id).matched; }
-
-int32_t KvCacheManager::shared_tokens(SequenceId id) const {
-  return Get(id).shared_blocks * options_.block_size;
+int32_t KvCacheManager::PeekMatch(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
+                                  SequenceId id) const {
+  const RadixPeek peek =
+      cache_.tree().Peek(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units));
+  return peek.blocks < MinMatchBlocks() ? 0 : peek.blocks * options_.block_size;
 }
 
 }  // namespace baton

@@ -5,22 +5,24 @@
 // blocks after every chunk (its lock then moves to the new node), and ends through Release: one
 // exit for finish, stop, cancel, deadline and peer death.
 //
-// Invariants:
-//  1. committed <= reserved capacity; only committed tokens are ever inserted, and only in full
-//     blocks.
-//  2. The shared prefix (matched, then inserted) is read-only and covered by the sequence's lock;
-//     blocks behind it belong to the sequence alone.
-//  3. A match ends at a block boundary at least one token before the end of the known units.
-//  4. Cached blocks that no sequence or transfer uses are evictable; Reserve evicts them before it
+// The machines inside: prefix_cache.h (group 0's pool, and what is cached in it), full_tables.h
+// (its sequences), window_groups.h (the other groups) and water_marks.h. The manager joins them:
+// what happens to a sequence happens in all groups, and is traced.
+//
+// Invariants, beside theirs:
+//  1. The shared prefix (matched, then inserted) is read-only and covered by the sequence's lock;
+//     blocks behind it belong to the sequence alone. So a sequence only ever writes blocks that no
+//     other sequence holds.
+//  2. A match ends at a block boundary at least one token before the end of the known units.
+//  3. Cached blocks that no sequence or transfer uses are evictable; Reserve evicts them before it
 //     fails. Past the high-water mark they are evicted ahead of need, down to the low-water mark.
-//  5. A sequence only ever writes blocks that no other sequence holds.
 //
 // A model with sliding windows has more KV groups (kv_cache_spec.h). Group 0 has full attention and
 // is what the prefix tree, matches and KV events speak of; `options.windows` are groups 1, 2, ...,
-// each with its pool and a table per sequence (window_tables.h). A match ends where every window is
-// whole. Blocks that slid out of a window are freed when a step is committed (FreeBehindWindows).
-// Every figure and every hold without a group is group 0's. A cache without windows pays for none
-// of this but an empty vector.
+// each with its pool and a table per sequence. A match ends where every window is whole. Blocks
+// that slid out of a window are freed when a step is committed (FreeBehindWindows). Every figure
+// and every hold without a group is group 0's. A cache without windows pays for none of this but an
+// empty vector.
 //
 // Kinds (CacheKind) differ in who may find a sequence's KV again: nobody, itself after a
 // preemption, or every request of its namespace. Contiguous mode (`paged` false) gives a sequence
@@ -33,9 +35,7 @@
 // Thread safety: belongs to the engine thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,7 +43,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/allocation_trace.h"
@@ -52,11 +51,12 @@
 #include "cache/block_counts.h"
 #include "cache/cache_key.h"
 #include "cache/eviction_policy.h"
-#include "cache/index/kv_event_batcher.h"
+#include "cache/full_tables.h"
 #include "cache/kv_cache_spec.h"
 #include "cache/pool_resize.h"
-#include "cache/radix_tree.h"
-#include "cache/window_tables.h"
+#include "cache/prefix_cache.h"
+#include "cache/water_marks.h"
+#include "cache/window_groups.h"
 #include "common/clock.h"
 #include "common/strong_int.h"
 
@@ -199,18 +199,20 @@ class KvCacheManager {
 
   // Slots [committed, tokens) now hold KV of `units` (the units of just those slots). REQUIRES:
   // reserved.
-  void Commit(SequenceId id, std::span<const CacheUnit> units);
+  void Commit(SequenceId id, std::span<const CacheUnit> units) { tables_.Commit(id, units); }
 
   // Puts committed full blocks into the prefix tree and moves the sequence's lock there; blocks the
   // tree already had are swapped for the tree's and the sequence's own freed. Changes the block
   // table: a transfer or a step that reads a swapped block needs its own hold on it, and both
   // copies hold the same bytes. O(1) while no further block is full.
-  void InsertCommitted(SequenceId id);
+  void InsertCommitted(SequenceId id) {
+    if (options_.kind == CacheKind::kRadix) InsertFullBlocks(id);
+  }
   // Frees the window blocks that no token to come can see. Called when a step is committed, behind
   // InsertCommitted: what is inserted stays cached when the sequence lets go of it. Steps that
   // still run read none of it, since their tokens are all behind the committed ones.
   void FreeBehindWindows(SequenceId id) {
-    for (const auto& window : windows_) FreeBehind(*window, id);
+    if (!windows_.empty()) windows_.FreeBehind(id, committed(id));
   }
 
   // The one exit. With `keep`, committed full blocks stay cached; without, only those that were
@@ -220,15 +222,20 @@ class KvCacheManager {
   // it, unless the kind is naive.
   void Preempt(SequenceId id);
 
-  bool Contains(SequenceId id) const;
+  bool Contains(SequenceId id) const { return tables_.Contains(id); }
   // Valid until the next call on this manager. In a window's table, entries outside of the window
   // are kNoBlock.
-  std::span<const BlockId> BlockTable(SequenceId id) const;
-  std::span<const BlockId> BlockTable(SequenceId id, int32_t group) const;
-  int32_t committed(SequenceId id) const;
-  int32_t capacity(SequenceId id) const;       // slots reserved
-  int32_t matched(SequenceId id) const;        // tokens found at Begin
-  int32_t shared_tokens(SequenceId id) const;  // tokens in blocks of the prefix tree
+  std::span<const BlockId> BlockTable(SequenceId id) const { return tables_.Table(id); }
+  std::span<const BlockId> BlockTable(SequenceId id, int32_t group) const {
+    return group == 0 ? tables_.Table(id) : windows_.At(group).Table(id);
+  }
+  int32_t committed(SequenceId id) const { return tables_.committed(id); }
+  int32_t capacity(SequenceId id) const { return tables_.capacity(id); }  // slots reserved
+  int32_t matched(SequenceId id) const { return tables_.matched(id); }    // tokens found at Begin
+  // Tokens in blocks of the prefix tree.
+  int32_t shared_tokens(SequenceId id) const {
+    return tables_.shared_blocks(id) * options_.block_size;
+  }
 
   // A transfer's own hold on blocks of a group: outlives the sequence. REQUIRES: no kNoBlock.
   void HoldForTransfer(std::span<const BlockId> blocks, int32_t group = 0);
@@ -239,7 +246,7 @@ class KvCacheManager {
   void HoldForStep(std::span<const BlockId> blocks, int32_t group = 0);
   void ReleaseStepHold(std::span<const BlockId> blocks, int32_t group = 0);
 
-  int32_t groups() const { return 1 + static_cast<int32_t>(windows_.size()); }
+  int32_t groups() const { return 1 + windows_.size(); }
   int32_t num_blocks(int32_t group = 0) const { return Blocks(group).limit(); }
   int32_t max_blocks(int32_t group = 0) const { return Blocks(group).capacity(); }
   // Grows or shrinks a group's pool to `blocks`. Shrinking gives up free and cached blocks behind
@@ -254,7 +261,7 @@ class KvCacheManager {
     return baton::RetiredBlocks(Blocks(group));
   }
   // How many blocks a new sequence could get: free + evictable, less what retires.
-  int32_t available_blocks() const;
+  int32_t available_blocks() const { return cache_.available(); }
   // The same for every group. A window's are those that it has not promised to live sequences.
   BlockCounts AvailableBlocks() const;
   BlockCounts PoolBlocks() const;  // num_blocks of every group
@@ -281,11 +288,11 @@ class KvCacheManager {
   // are freed at once, others with their last user. Returns how many were freed at once. With
   // chunk-only nobody finds another's prefix, and there are no namespaces to name.
   int32_t ClearCache(std::optional<CacheNamespace> only = {}) {
-    return only ? tree_.Clear(*only) : tree_.Clear();
+    return only ? cache_.tree().Clear(*only) : cache_.tree().Clear();
   }
   // What changed since the last call in the prefixes that sequences can find, as encoded batches of
   // KV events (cache/index/kv_event.h), oldest first. None without the kv_events option.
-  std::vector<std::string> TakeKvEvents() { return events_.Take(); }
+  std::vector<std::string> TakeKvEvents() { return cache_.TakeEvents(); }
   // All that they can find, as encoded batches of stored events, at least one. Together with what
   // TakeKvEvents returns from now on it says as much as every batch since the beginning. REQUIRES:
   // publishes().
@@ -294,7 +301,7 @@ class KvCacheManager {
 
   KvCacheStats Stats() const;
   // Nodes on the prefix tree's longest path. O(nodes).
-  int32_t CacheDepth() const { return tree_.nodes().Depth(); }
+  int32_t CacheDepth() const { return cache_.tree().nodes().Depth(); }
   // The latest events, oldest first: at least the last kTraceEvents of them, at most twice as many.
   const std::vector<AllocationEvent>& trace() const { return trace_.events(); }
   // Recounts allocator, tree and tables against each other: Internal, with the numbers, names what
@@ -307,72 +314,32 @@ class KvCacheManager {
   const KvCacheOptions& options() const { return options_; }
 
  private:
-  struct SequenceKv {
-    CacheNamespace cache_namespace;
-    int32_t matched = 0;
-    int32_t committed = 0;
-    int32_t shared_blocks = 0;  // leading blocks that are the tree's, under `lock`
-    std::vector<BlockId> table;
-    std::vector<CacheUnit> private_units;  // committed ones behind the shared blocks
-    RadixLock lock;
-  };
-  SequenceKv& Get(SequenceId id);
-  const SequenceKv& Get(SequenceId id) const;
   bool caches() const { return options_.kind != CacheKind::kNaive; }
   CacheNamespace NamespaceOf(SequenceId id, CacheNamespace requested) const;
   int32_t MaxMatchBlocks(std::span<const CacheUnit> units) const;
   int32_t MinMatchBlocks() const { return BlocksFor(options_.min_prefix_tokens); }
-  absl::Status BeginRun(SequenceKv& kv, int32_t max_tokens);
-  void BeginMatch(SequenceKv& kv, std::span<const CacheUnit> units, int32_t priority);
-  void Adopt(SequenceKv& kv, RadixMatch match);
-  // Whether the next write of this sequence hits a part-full block that another sequence holds.
-  bool WritesSharedBlock(const SequenceKv& kv) const {
-    if (kv.committed % options_.block_size == 0) return false;
-    const BlockId tail = kv.table[kv.committed / options_.block_size];
-    return allocator_.holds(tail, BlockHolder::kSequence) > 1;
-  }
-  void CopyOnWrite(SequenceKv& kv);
-  void InsertFullBlocks(SequenceId id);
-  void End(SequenceId id, bool forget);
   const BlockAllocator& Blocks(int32_t group) const {
-    return group == 0 ? allocator_ : windows_[group - 1]->cache().blocks();
+    return group == 0 ? cache_.blocks() : windows_.At(group).cache().blocks();
   }
-  // What group 0 lacks of a reservation: blocks, one of them for the copy of a shared tail.
-  struct Missing {
-    int32_t blocks;
-    bool copies;
-  };
-  // Called for every row of every step.
-  Missing MissingFor(const SequenceKv& kv, int32_t tokens) const {
-    const int32_t more = std::max(0, BlocksFor(tokens) - static_cast<int32_t>(kv.table.size()));
-    const bool copies = tokens > kv.committed && WritesSharedBlock(kv);
-    return {.blocks = more + (copies ? 1 : 0), .copies = copies};
-  }
-  absl::Status ReserveFull(SequenceId id, SequenceKv& kv, int32_t tokens, Missing lacking);
+  absl::Status BeginRuns(SequenceId id, int32_t max_tokens);
+  absl::Status ReserveFull(SequenceId id, int32_t tokens, FullTables::Missing missing);
   absl::Status ReserveAll(SequenceId id, int32_t tokens, bool imports);
-  absl::Status CheckRoomToImport(int32_t matched, int32_t tokens, int32_t spare_blocks) const;
-  absl::Status BeginWindowRuns(SequenceId id, int32_t blocks);
-  void FreeBehind(WindowTables& window, SequenceId id);
-  void TraceWindow(int32_t group, SequenceId id, int32_t committed, int32_t held_before);
-  void MakeFree(SequenceId id, int32_t committed, int32_t blocks);
+  void InsertFullBlocks(SequenceId id);
+  void End(SequenceId id, bool forgets);
   void KeepWaterMarks(SequenceId id, int32_t committed);
   void Trace(AllocationEvent::Kind kind, SequenceId id, int32_t tokens, int32_t blocks);
   void Pin(std::span<const BlockId> blocks, int32_t group, BlockHolder holder);
   void Unpin(std::span<const BlockId> blocks, int32_t group, BlockHolder holder);
   absl::Status CheckHolds(std::span<const BlockId> held, int32_t group, BlockHolder holder,
                           std::string_view holders) const;
-  absl::Status CheckSequence(SequenceId id, const SequenceKv& kv) const;
 
   const KvCacheOptions options_;
-  const Clock* const clock_;
-  BlockAllocator allocator_;
-  std::vector<std::unique_ptr<WindowTables>> windows_;  // groups 1, 2, ...
-  KvEventBatcher events_;
-  RadixTree tree_;  // empty if naive
-  PoolResize resize_;
-  absl::flat_hash_map<SequenceId, SequenceKv> sequences_;  // their locks go before the tree
-  KvCacheStats totals_;                                    // the ever-growing figures
+  const WaterMarks marks_;
   AllocationTrace trace_;
+  PrefixCache cache_;  // its tree is empty if naive
+  WindowGroups windows_;
+  FullTables tables_;    // their locks go before the tree
+  KvCacheStats totals_;  // the ever-growing figures
   std::vector<BlockCopy> copies_;
 };
 

@@ -11,13 +11,13 @@ namespace baton {
 absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespace cache_namespace,
                                                     std::span<const CacheUnit> units,
                                                     int32_t spare_blocks, int32_t priority) {
-  CHECK(!sequences_.contains(id)) << "sequence " << id << " has begun already";
+  CHECK(!Contains(id)) << "sequence " << id << " has begun already";
   CHECK_EQ(units.size() % options_.block_size, 0u);
   if (options_.kind != CacheKind::kRadix) {
     return absl::FailedPreconditionError("requests share no prefixes here");
   }
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
-  const RadixPeek peek = tree_.Peek(cache_namespace, units, blocks);
+  const RadixPeek peek = cache_.tree().Peek(cache_namespace, units, blocks);
   const int32_t missing = blocks - peek.blocks;
   const int64_t needed = int64_t{missing} + peek.evictable_blocks + spare_blocks;
   if (missing > 0 && needed > available_blocks()) {
@@ -27,15 +27,13 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
                                                num_blocks(), " can be had"));
   }
   // A window's cached blocks may be promised to other sequences, so it is asked in any case.
-  RETURN_IF_ERROR(CheckRoomToImport(peek.blocks * options_.block_size,
-                                    static_cast<int32_t>(units.size()),
-                                    missing > 0 ? spare_blocks : 0));
-  SequenceKv kv;
-  kv.cache_namespace = cache_namespace;
-  Adopt(kv, tree_.Match(cache_namespace, units, blocks, /*min_blocks=*/0, priority));
-  const int32_t matched = kv.matched;
-  for (const auto& window : windows_) window->Begin(id, kv.table, priority);
-  sequences_.emplace(id, std::move(kv));
+  RETURN_IF_ERROR(windows_.CheckRoomToImport(peek.blocks * options_.block_size,
+                                             static_cast<int32_t>(units.size()),
+                                             missing > 0 ? spare_blocks : 0));
+  tables_.Begin(id,
+                cache_.tree().Match(cache_namespace, units, blocks, /*min_blocks=*/0, priority));
+  windows_.Begin(id, tables_.Table(id), priority);
+  const int32_t matched = tables_.matched(id);
   Trace(AllocationEvent::Kind::kMatch, id, matched, peek.blocks);
   const absl::Status reserved = ReserveForImport(id, static_cast<int32_t>(units.size()));
   CHECK(reserved.ok()) << reserved;
@@ -48,7 +46,8 @@ HeldBlocks KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
   if (options_.kind != CacheKind::kRadix) return {};
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
   // Another worker's wish does not make it more important here.
-  const RadixMatch match = tree_.Match(cache_namespace, units, blocks, /*min_blocks=*/0, INT32_MIN);
+  const RadixMatch match =
+      cache_.tree().Match(cache_namespace, units, blocks, /*min_blocks=*/0, INT32_MIN);
   const auto boundary = static_cast<int32_t>(match.blocks.size());
   if (first_block >= boundary) return {};
   HeldBlocks held;

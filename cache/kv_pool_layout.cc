@@ -26,7 +26,8 @@ absl::StatusOr<KvPoolLayout> KvPoolLayout::Create(const KvCacheSpec& spec, KvLay
   KvPoolLayout pool;
   size_t layers = 0;
   for (size_t at = 0; at < spec.groups.size(); ++at) {
-    RETURN_IF_ERROR(pool.Append(spec.groups[at], kind, block_size, num_blocks[at]));
+    RETURN_IF_ERROR(
+        pool.Append(spec.groups[at], kind, block_size, num_blocks[at], kGroupAlignment));
     layers += static_cast<size_t>(spec.groups[at].layers);
   }
   pool.places_.resize(layers);
@@ -44,11 +45,24 @@ absl::StatusOr<KvPoolLayout> KvPoolLayout::Create(const KvCacheSpec& spec, KvLay
   return pool;
 }
 
+absl::StatusOr<KvPoolLayout> KvPoolLayout::Recut(KvLayoutKind kind, int32_t block_size,
+                                                 std::span<const int64_t> num_blocks,
+                                                 int64_t alignment) const {
+  CHECK(num_blocks.size() == groups_.size()) << num_blocks.size();
+  KvPoolLayout pool;
+  for (size_t at = 0; at < groups_.size(); ++at) {
+    RETURN_IF_ERROR(
+        pool.Append(groups_[at].layout.group(), kind, block_size, num_blocks[at], alignment));
+  }
+  pool.places_ = places_;
+  return pool;
+}
+
 absl::Status KvPoolLayout::Append(const KvGroupSpec& group, KvLayoutKind kind, int32_t block_size,
-                                  int64_t num_blocks) {
+                                  int64_t num_blocks, int64_t alignment) {
   ASSIGN_OR_RETURN(const KvLayout layout, KvLayout::Create(group, kind, block_size, num_blocks));
   const int64_t end = groups_.empty() ? 0 : pool_bytes();
-  const int64_t offset = (end + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment;
+  const int64_t offset = (end + alignment - 1) / alignment * alignment;
   if (offset > kMaxPoolBytes - layout.pool_bytes()) {
     return absl::InvalidArgumentError(
         StrCat("KV groups make a pool larger than ", kMaxPoolBytes, " bytes"));

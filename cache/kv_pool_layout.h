@@ -41,6 +41,12 @@ class KvPoolLayout {
                                              int32_t block_size,
                                              std::span<const int64_t> num_blocks);
 
+  // The same groups in blocks of another kind, size and number. Errors as Create. `alignment`: in
+  // place of kGroupAlignment, where no group's memory is given back. REQUIRES: a power of two.
+  absl::StatusOr<KvPoolLayout> Recut(KvLayoutKind kind, int32_t block_size,
+                                     std::span<const int64_t> num_blocks,
+                                     int64_t alignment = kGroupAlignment) const;
+
   int32_t groups() const { return static_cast<int32_t>(groups_.size()); }
   // REQUIRES: group < groups().
   const KvLayout& group(int32_t group) const { return groups_[group].layout; }
@@ -78,7 +84,7 @@ class KvPoolLayout {
   };
   KvPoolLayout() = default;
   absl::Status Append(const KvGroupSpec& group, KvLayoutKind kind, int32_t block_size,
-                      int64_t num_blocks);
+                      int64_t num_blocks, int64_t alignment);
 
   std::vector<Group> groups_;
   std::vector<KvLayerPlace> places_;  // by model layer

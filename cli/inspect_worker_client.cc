@@ -25,6 +25,26 @@ AllocationEvent::Kind KindFromWire(const std::string& name) {
   return Kind::kReserve;
 }
 
+KvGroupStatus GroupFromWire(const v1::KvGroupStatus& wire) {
+  return {.kind = wire.window() > 0 ? KvGroupKind::kSlidingWindow : KvGroupKind::kFullAttention,
+          .window = wire.window(),
+          .layers = wire.layers(),
+          .bytes_per_block = wire.bytes_per_block(),
+          .size = {.before = wire.limit_blocks(),
+                   .limit = wire.limit_blocks(),
+                   .reserved = wire.reserved_blocks(),
+                   .retiring = wire.retiring_blocks()},
+          .blocks = {.total = wire.total_blocks(),
+                     .free = wire.free_blocks(),
+                     .in_transfer = wire.in_flight_blocks(),
+                     .owned = wire.owned_blocks(),
+                     .cached = wire.cached_blocks(),
+                     .step = wire.step_blocks(),
+                     .never_used = wire.never_used_blocks()},
+          .evictable = wire.evictable_blocks(),
+          .evicted_blocks = wire.evicted_blocks()};
+}
+
 EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   EngineInspection out;
   out.op_path = wire.op_path();
@@ -52,6 +72,9 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
   cache.evictable = pool.evictable_blocks();
   cache.blocks.never_used = pool.never_used_blocks();
   cache.radix_nodes = pool.radix_nodes();
+  for (const v1::KvGroupStatus& group : pool.groups()) {
+    out.status.groups.push_back(GroupFromWire(group));
+  }
   cache.reserved_slots = wire.reserved_slots();
   cache.committed_slots = wire.committed_slots();
   for (const v1::SequenceTable& sequence : wire.sequences()) {
@@ -63,6 +86,10 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
                              .matched = sequence.matched(),
                              .blocks = {sequence.blocks().begin(), sequence.blocks().end()},
                              .priority = sequence.priority()});
+    for (const v1::WindowTable& window : sequence.windows()) {
+      out.sequences.back().window_blocks.emplace_back(window.blocks().begin(),
+                                                      window.blocks().end());
+    }
   }
   for (const v1::AllocationEvent& event : wire.trace()) {
     out.trace.push_back({.time_us = 0,
@@ -70,7 +97,8 @@ EngineInspection InspectionFromWire(const v1::InspectResponse& wire) {
                          .sequence = SequenceId(event.sequence_id()),
                          .tokens = event.tokens(),
                          .blocks = event.blocks(),
-                         .free_after = event.free_after()});
+                         .free_after = event.free_after(),
+                         .group = event.group()});
   }
   return out;
 }

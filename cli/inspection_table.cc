@@ -38,6 +38,39 @@ void AddPool(const EngineInspection& inspection, std::string& out) {
                         cache.evicted_tokens, cache.radix_nodes, inspection.cache_depth);
 }
 
+// Of a model with windows; group 0 is the pool above.
+void AddGroups(const EngineInspection& inspection, std::string& out) {
+  const std::vector<KvGroupStatus>& groups = inspection.status.groups;
+  for (size_t at = 1; at < groups.size(); ++at) {
+    const KvGroupStatus& group = groups[at];
+    absl::StrAppendFormat(
+        &out,
+        "group %d: window of %d tokens, %d layers: %d blocks of %d bytes: %d free (%d never used), "
+        "%d cached (%d evictable), %d owned, %d in flight, %d of steps; limit %d, %d reserved, %d "
+        "retiring; %d evicted\n",
+        at, group.window, group.layers, group.blocks.total, group.bytes_per_block,
+        group.blocks.free, group.blocks.never_used, group.blocks.cached, group.evictable,
+        group.blocks.owned, group.blocks.in_transfer, group.blocks.step, group.size.limit,
+        group.size.reserved, group.size.retiring, group.evicted_blocks);
+  }
+}
+
+// A run of entries without a block is shown by its length.
+std::string WindowTable(const std::vector<int32_t>& blocks) {
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < blocks.size();) {
+    size_t end = i;
+    while (end < blocks.size() && blocks[end] < 0) ++end;
+    if (end > i) {
+      shown.push_back(absl::StrFormat("-x%d", end - i));
+      i = end;
+    } else {
+      shown.push_back(absl::StrFormat("%d", blocks[i++]));
+    }
+  }
+  return absl::StrJoin(shown, " ");
+}
+
 void AddSequences(const EngineInspection& inspection, std::string& out) {
   for (const SequenceInspection& sequence : inspection.sequences) {
     absl::StrAppendFormat(
@@ -46,6 +79,10 @@ void AddSequences(const EngineInspection& inspection, std::string& out) {
         sequence.sequence_id, Printable(sequence.request_id), Printable(sequence.phase),
         sequence.priority, sequence.tokens, sequence.committed, sequence.matched,
         absl::StrJoin(sequence.blocks, " "));
+    for (size_t at = 0; at < sequence.window_blocks.size(); ++at) {
+      absl::StrAppendFormat(&out, "  group %d: blocks [%s]\n", at + 1,
+                            WindowTable(sequence.window_blocks[at]));
+    }
   }
 }
 
@@ -53,9 +90,10 @@ void AddTrace(const EngineInspection& inspection, std::string& out) {
   absl::StrAppendFormat(&out, "allocation trace (%d events)\n  %-8s %10s %8s %8s %8s\n",
                         inspection.trace.size(), "event", "sequence", "tokens", "blocks", "free");
   for (const AllocationEvent& event : inspection.trace) {
-    absl::StrAppendFormat(&out, "  %-8s %10d %8d %8d %8d\n",
+    absl::StrAppendFormat(&out, "  %-8s %10d %8d %8d %8d%s\n",
                           kEventNames[static_cast<int>(event.kind)], event.sequence.value(),
-                          event.tokens, event.blocks, event.free_after);
+                          event.tokens, event.blocks, event.free_after,
+                          event.group == 0 ? "" : absl::StrFormat("  group %d", event.group));
   }
 }
 
@@ -64,6 +102,7 @@ void AddTrace(const EngineInspection& inspection, std::string& out) {
 std::string InspectionTable(const EngineInspection& inspection) {
   std::string out;
   AddPool(inspection, out);
+  AddGroups(inspection, out);
   AddSequences(inspection, out);
   AddTrace(inspection, out);
   return out;

@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
 
 namespace baton {
 namespace {
@@ -61,12 +60,6 @@ void MergedLog::Finish() {
   thread_.join();
 }
 
-std::string MergedLog::LastLine(const std::string& name) const {
-  CHECK(!thread_.joinable()) << "the log has not finished";
-  const auto found = last_lines_.find(name);
-  return found == last_lines_.end() ? "" : found->second;
-}
-
 void MergedLog::Run() {
   sigset_t broken_pipe;  // a log that nobody reads any more is no reason to die
   sigemptyset(&broken_pipe);
@@ -111,22 +104,16 @@ bool MergedLog::Read(Writer& writer) {
   writer.pending.append(buffer, static_cast<size_t>(count));
   std::string_view left = writer.pending;
   for (size_t end; (end = left.find('\n')) != std::string_view::npos;) {
-    Take(writer, left.substr(0, end));
+    Print(writer, left.substr(0, end));
     left.remove_prefix(end + 1);
   }
   const bool ended = count == 0;
   if (left.size() >= kMaxLineBytes || (ended && !left.empty())) {
-    Take(writer, left);
+    Print(writer, left);
     left = {};
   }
   writer.pending.erase(0, writer.pending.size() - left.size());
   return !ended;
-}
-
-void MergedLog::Take(const Writer& writer, std::string_view line) {
-  const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
-  if (!blank) last_lines_[writer.name] = line;
-  Print(writer, line);
 }
 
 void MergedLog::Print(const Writer& writer, std::string_view line) {

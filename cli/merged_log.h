@@ -22,7 +22,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 namespace baton {
@@ -43,9 +42,6 @@ class MergedLog {
   // Prints what is left and returns when every writer has closed its pipe, as a process does when
   // it ends. Nobody is added afterwards. Idempotent.
   void Finish();
-  // The last line with something in it that this writer wrote, also one that Finish dropped. After
-  // Finish alone; empty where there is none.
-  std::string LastLine(const std::string& name) const;
 
  private:
   struct Writer {
@@ -60,7 +56,6 @@ class MergedLog {
   void TakeNewWriters();
   // False when the writer has closed its end.
   bool Read(Writer& writer);
-  void Take(const Writer& writer, std::string_view line);
   void Print(const Writer& writer, std::string_view line);
   // Waits until the output takes PIPE_BUF bytes; false when it is time to give up.
   bool WaitForRoom();
@@ -72,8 +67,7 @@ class MergedLog {
   std::vector<Writer> new_writers_;  // guarded by mutex_
   std::vector<Writer> writers_;      // the thread's
   std::atomic<bool> finishing_ = false;
-  int finish_waited_ms_ = 0;                                  // the thread's
-  absl::flat_hash_map<std::string, std::string> last_lines_;  // by writer's name; the thread's
+  int finish_waited_ms_ = 0;  // the thread's
   std::thread thread_;
 };
 

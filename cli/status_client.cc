@@ -97,6 +97,15 @@ void PrintTable(const v1::GetStatusResponse& status) {
                                    pool.limit_blocks(), pool.reserved_blocks(),
                                    pool.retiring_blocks());
     }
+    for (int at = 1; at < pool.groups_size(); ++at) {
+      const v1::KvGroupStatus& group = pool.groups(at);
+      std::cout << absl::StrFormat(
+          "  window %d: %d free, %d cached, %d owned, %d in flight, %d of steps, %d blocks, %d "
+          "retiring\n",
+          group.window(), group.free_blocks(), group.cached_blocks(), group.owned_blocks(),
+          group.in_flight_blocks(), group.step_blocks(), group.total_blocks(),
+          group.retiring_blocks());
+    }
   }
   for (const v1::RefusedWorker& worker : status.refused_workers()) {
     std::cout << absl::StrFormat("refused: %s at %s, %d ms ago: %s\n",

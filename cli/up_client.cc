@@ -1,50 +1,48 @@
 // `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
 // foreground. Their logs are one, on standard error: each line behind the name of its process.
 
-#include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <climits>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/child_process.h"
 #include "cli/client_commands.h"
+#include "cli/fleet.h"
+#include "cli/fleet_memory.h"
+#include "cli/fleet_plan.h"
 #include "cli/merged_log.h"
 #include "cli/outcome.h"
 #include "common/exit_code.h"
+#include "common/file_descriptor.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "common/termination.h"
+#include "engine/model_loader.h"
+#include "kernels/cpu/available_memory.h"
 #include "rpc/channel.h"
 
 namespace baton {
 namespace {
 
 constexpr int kPollMs = 50;
-constexpr int kRouterEndMs = 20'000;  // it drains for a while
-constexpr int kWorkerEndMs = 20'000;
-
-// Where both kinds share the processors, decode steps that come as soon as they can are many small
-// ones, each of which reads all weights. A decode worker that gets a fifth of the time beside a
-// busy prefill worker has more sequences in each step, and both together answer a quarter more.
-constexpr int kDecodeNiceBesidePrefill = 6;
+constexpr int kCheckMs = 30'000;  // for a program to look at its command line, on a busy machine
 
 struct UpOptions {
-  std::string model;
-  int32_t prefill_workers = 1;
-  int32_t decode_workers = 1;
-  std::string router_address = kDefaultRouter;
+  FleetOptions fleet{.router_address = kDefaultRouter};
   int64_t ready_timeout_ms = 120'000;
-  std::vector<std::string> worker_arguments;
-  std::vector<std::string> prefill_arguments;
-  std::vector<std::string> decode_arguments;
-  std::vector<std::string> router_arguments;
+  bool exit_on_failure = false;
+  bool verbose = false;
 };
 
 std::string ProgramDirectory() {
@@ -55,132 +53,120 @@ std::string ProgramDirectory() {
   return slash == std::string::npos ? "." : self.substr(0, slash);
 }
 
-// The processes of one `baton up`, in the order in which they were started: the router first.
-class Cluster {
- public:
-  // `log` must outlive this.
-  Cluster(const UpOptions& options, MergedLog* log)
-      : options_(options), directory_(ProgramDirectory()), log_(log) {}
+void Say(const std::string& sentence) {
+  const std::string line = absl::StrCat("baton: ", sentence, "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);  // at once, between the log's lines
+}
 
-  absl::Status StartRouter() {
-    std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-router"),
-                                          "--listen",
-                                          options_.router_address,
-                                          "--min-prefill-workers",
-                                          absl::StrCat(options_.prefill_workers),
-                                          "--min-decode-workers",
-                                          absl::StrCat(options_.decode_workers)};
-    arguments.insert(arguments.end(), options_.router_arguments.begin(),
-                     options_.router_arguments.end());
-    return Start("router", arguments, /*capture=*/true);
+std::string ReadAll(int file) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count; (count = pread(file, buffer, sizeof(buffer), text.size())) > 0;) {
+    text.append(buffer, static_cast<size_t>(count));
   }
+  return text;
+}
 
-  absl::Status StartWorkers(const std::string& router) {
-    for (int32_t i = 0; i < options_.prefill_workers; ++i) {
-      RETURN_IF_ERROR(StartWorker("prefill", i, router));
+// What the program makes of its arguments: every setting's value, a line each. InvalidArgument: it
+// refuses them.
+absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember member) {
+  member.arguments.emplace_back("--show-settings");
+  const FileDescriptor output(memfd_create("baton-settings", MFD_CLOEXEC));
+  if (output.get() < 0) return absl::InternalError("cannot make a file in memory");
+  ASSIGN_OR_RETURN(ChildProcess program, ChildProcess::Start(member.name, member.arguments,
+                                                             output.get(), /*capture=*/false));
+  if (!program.WaitForEnd(kCheckMs)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        member.arguments.front(), " did not look at its arguments within ", kCheckMs, " ms"));
+  }
+  std::string text = ReadAll(output.get());
+  if (program.exit_code() == kExitSuccess) return text;
+  while (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) {
+    return absl::InternalError(
+        absl::StrCat("cannot run ", member.arguments.front(), ": ", *program.Ended()));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("arguments of ", what, ": ", text));
+}
+
+absl::Status CheckArguments(const UpOptions& options, const std::string& directory) {
+  std::vector<std::pair<std::string, FleetMember>> kinds = {
+      {"the router", PlannedRouter(options.fleet, directory)}};
+  for (FleetMember& worker : PlannedWorkers(options.fleet, directory, kDefaultRouter)) {
+    const std::string role = worker.name.substr(0, worker.name.find('-'));
+    const std::string what = absl::StrCat("the ", role, " workers");
+    if (kinds.back().first != what) kinds.emplace_back(what, std::move(worker));
+  }
+  for (auto& [what, member] : kinds) {
+    ASSIGN_OR_RETURN(const std::string settings, AskForSettings(what, member));
+    if (!options.verbose) continue;
+    for (const auto line : absl::StrSplit(settings, '\n', absl::SkipEmpty())) {
+      std::cerr << absl::StrCat("settings of ", what, ": ", line, "\n");
     }
-    for (int32_t i = 0; i < options_.decode_workers; ++i) {
-      RETURN_IF_ERROR(StartWorker("decode", i, router));
-    }
-    return absl::OkStatus();
   }
+  return absl::OkStatus();
+}
 
-  // The router's next line of output, split at its space.
-  std::optional<std::pair<std::string, std::string>> RouterSays() {
-    const std::optional<std::string> line = children_.front()->ReadLine();
-    if (!line) return std::nullopt;
-    const size_t space = line->find(' ');
-    if (space == std::string::npos) return std::pair(*line, std::string());
-    return std::pair(line->substr(0, space), line->substr(space + 1));
+// All but the weights, which take a while.
+absl::Status CheckModel(const UpOptions& options) {
+  const FleetOptions& fleet = options.fleet;
+  for (const auto& arguments :
+       {fleet.worker_arguments, fleet.prefill_arguments, fleet.decode_arguments}) {
+    if (GivesOption(arguments, "--model")) return absl::OkStatus();  // theirs to check
   }
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(fleet.model));
+  return ReadModelInfo(*file, fleet.model.empty() ? DefaultModelPath() : fleet.model).status();
+}
 
-  // Names the first process that has ended, and how. InvalidArgument where it says that what it was
-  // given is wrong, which it finds before it is `ready`.
-  absl::Status CheckAlive(bool ready) {
-    for (const auto& child : children_) {
-      const std::optional<std::string> how = child->Ended();
-      if (!how) continue;
-      if (child->exit_code() >= 0) said_why_ = child->name();
-      const std::string what = absl::StrCat(child->name(), " ended unexpectedly: ", *how);
-      const bool usage = !ready && child->exit_code() == kExitUsage;
-      return usage ? absl::InvalidArgumentError(what) : absl::InternalError(what);
-    }
-    return absl::OkStatus();
-  }
+// A port that was chosen freely stays the router's when it is started again.
+void KeepPort(FleetOptions& fleet, const std::string& address, const std::string& directory,
+              Fleet& processes) {
+  const absl::StatusOr<HostPort> listen = ParseHostPort(fleet.router_address);
+  const absl::StatusOr<HostPort> got = ParseHostPort(address);
+  if (!listen.ok() || !got.ok() || listen->port != 0) return;
+  fleet.router_address = JoinHostPort(listen->host, got->port);
+  processes.ReplaceRouterArguments(PlannedRouter(fleet, directory).arguments);
+}
 
-  // The process that CheckAlive named, where the last line of its log says why; else empty.
-  const std::string& said_why() const { return said_why_; }
-
-  // The router first, so that no request loses its workers.
-  void End() {
-    if (children_.empty()) return;
-    children_.front()->Signal(SIGTERM);
-    children_.front()->WaitForEnd(kRouterEndMs);
-    for (const auto& child : children_) child->Signal(SIGTERM);
-    for (const auto& child : children_) child->WaitForEnd(kWorkerEndMs);
-    children_.clear();  // kills what is left
-  }
-
- private:
-  absl::Status StartWorker(const std::string& role, int32_t index, const std::string& router) {
-    const std::string name = absl::StrCat(role, "-", index);
-    std::vector<std::string> arguments = {absl::StrCat(directory_, "/baton-", role, "-worker"),
-                                          "--listen",
-                                          "127.0.0.1:0",
-                                          "--worker-id",
-                                          name,
-                                          "--router",
-                                          router};
-    if (!options_.model.empty()) {
-      arguments.emplace_back("--model");
-      arguments.push_back(options_.model);
-    }
-    const std::vector<std::string>& of_role =
-        role == "prefill" ? options_.prefill_arguments : options_.decode_arguments;
-    for (const std::vector<std::string>* more : {&options_.worker_arguments, &of_role}) {
-      arguments.insert(arguments.end(), more->begin(), more->end());
-    }
-    if (role == "decode" && options_.prefill_workers > 0 && !AsksForNice(arguments)) {
-      arguments.push_back(absl::StrCat("--nice=", kDecodeNiceBesidePrefill));
-    }
-    return Start(name, arguments, /*capture=*/false);
-  }
-
-  static bool AsksForNice(const std::vector<std::string>& arguments) {
-    return std::any_of(arguments.begin(), arguments.end(),
-                       [](const std::string& argument) { return argument.starts_with("--nice"); });
-  }
-
-  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments,
-                     bool capture) {
-    ASSIGN_OR_RETURN(const int writer, log_->AddWriter(name));
-    absl::StatusOr<ChildProcess> child = ChildProcess::Start(name, arguments, writer, capture);
-    close(writer);  // the child has its own
-    RETURN_IF_ERROR(child.status());
-    children_.push_back(std::make_unique<ChildProcess>(*std::move(child)));
-    return absl::OkStatus();
-  }
-
-  const UpOptions& options_;
-  const std::string directory_;
-  MergedLog* const log_;
-  std::vector<std::unique_ptr<ChildProcess>> children_;
-  std::string said_why_;
-};
+// Of a fleet that no end of a process leaves whole: one that is not ready, or --exit-on-failure.
+absl::Status CheckEnds(bool ready, const Fleet& processes) {
+  const std::optional<Fleet::End> end = processes.FirstEnd();
+  if (!end) return absl::OkStatus();
+  const char* const log = end->exit_code >= 0 ? "; its log above says why" : "";
+  const std::string what = absl::StrCat(
+      end->name, ready ? " ended" : " ended before all were ready", ": ", end->how, log);
+  const bool usage = !ready && end->exit_code == kExitUsage;
+  return usage ? absl::InvalidArgumentError(what) : absl::InternalError(what);
+}
 
 // Runs until a signal comes (OK) or something goes wrong.
-absl::Status Supervise(const UpOptions& options, Cluster& cluster, Termination& termination) {
+absl::Status Supervise(const UpOptions& options, const std::string& directory, Fleet& processes,
+                       Termination& termination) {
   using SteadyClock = std::chrono::steady_clock;
   const auto ready_by = SteadyClock::now() + std::chrono::milliseconds(options.ready_timeout_ms);
+  FleetOptions fleet = options.fleet;
+  bool has_workers = false;
   bool ready = false;
-  RETURN_IF_ERROR(cluster.StartRouter());
+  RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kPollMs) < 0) {
-    RETURN_IF_ERROR(cluster.CheckAlive(ready));
-    if (const auto said = cluster.RouterSays()) {
-      if (said->first == "listening") RETURN_IF_ERROR(cluster.StartWorkers(said->second));
-      if (said->first == "ready") {
+    if (ready && !options.exit_on_failure) {
+      processes.Restart(Say);
+    } else {
+      RETURN_IF_ERROR(CheckEnds(ready, processes));
+    }
+    while (const std::optional<std::string> line = processes.RouterSays()) {
+      const std::pair<std::string, std::string> said =
+          absl::StrSplit(*line, absl::MaxSplits(' ', 1));
+      if (said.first == "listening" && !has_workers) {
+        has_workers = true;
+        KeepPort(fleet, said.second, directory, processes);
+        for (FleetMember& worker : PlannedWorkers(fleet, directory, said.second)) {
+          RETURN_IF_ERROR(processes.Start(std::move(worker)));
+        }
+      }
+      if (said.first == "ready" && !ready) {
         ready = true;
-        std::cout << "ready " << said->second << std::endl;
+        std::cout << *line << std::endl;
       }
     }
     if (!ready && SteadyClock::now() >= ready_by) {
@@ -191,18 +177,45 @@ absl::Status Supervise(const UpOptions& options, Cluster& cluster, Termination& 
   return absl::OkStatus();
 }
 
-int Up(const UpOptions& options) {
+// Tells the workers that would choose the size of their KV pools what each can have.
+absl::Status ShareMemoryBetweenWorkers(UpOptions& options) {
+  std::vector<KvCacheAsked> workers;
+  std::vector<std::vector<std::string>*> choosing;
+  const auto add = [&](int32_t count, std::vector<std::string>& of_role) {
+    std::vector<std::string> arguments = options.worker_arguments;
+    arguments.insert(arguments.end(), of_role.begin(), of_role.end());
+    const KvCacheAsked asked = KvCacheOf(arguments);
+    workers.insert(workers.end(), static_cast<size_t>(count), asked);
+    if (asked.chooses) choosing.push_back(&of_role);
+  };
+  add(options.prefill_workers, options.prefill_arguments);
+  add(options.decode_workers, options.decode_arguments);
+  std::error_code no_file;
+  const std::string model = options.model.empty() ? DefaultModelPath() : options.model;
+  const uintmax_t bytes = std::filesystem::file_size(model, no_file);
+  ASSIGN_OR_RETURN(
+      const std::optional<int64_t> mib,
+      ShareMemory(workers, no_file ? 0 : static_cast<int64_t>(bytes), AvailableMemoryBytes()));
+  for (std::vector<std::string>* arguments : choosing) {
+    if (mib) arguments->push_back(absl::StrCat("--kv-cache-mib=", *mib));
+  }
+  return absl::OkStatus();
+}
+
+int Up(UpOptions options) {
   Termination termination;
+  const std::string directory = ProgramDirectory();
+  absl::Status status = CheckArguments(options, directory);
+  if (status.ok()) status = CheckModel(options);
+  if (status.ok()) status = ShareMemoryBetweenWorkers(options);
+  if (!status.ok()) return ReportError(status);
   const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
   if (!log.ok()) return ReportError(log.status());
-  Cluster cluster(options, log->get());
-  const absl::Status status = Supervise(options, cluster, termination);
-  cluster.End();
-  (*log)->Finish();  // what the children said last comes before what is said about them
-  if (status.ok()) return kExitSuccess;
-  const std::string why = (*log)->LastLine(cluster.said_why());
-  if (why.empty()) return ReportError(status);
-  return ReportError({status.code(), absl::StrCat(status.message(), ": ", why)});
+  Fleet processes(log->get());
+  status = Supervise(options, directory, processes, termination);
+  processes.Shutdown();
+  (*log)->Finish();  // what the processes said last comes before what is said about them
+  return status.ok() ? kExitSuccess : ReportError(status);
 }
 
 }  // namespace
@@ -211,27 +224,31 @@ void AddUpCommand(CommandLine& line) {
   CommandLine& command = line.AddCommand(
       "up", "Start a router and workers on this machine and keep them in the foreground");
   auto options = std::make_shared<UpOptions>();
-  command.Add("--model", &options->model, "GGUF file; else the default model");
-  command.Add("--prefill-workers", &options->prefill_workers, "How many")
-      .Range(0, 64)
-      .ShowDefault();
-  command.Add("--decode-workers", &options->decode_workers, "How many").Range(1, 64).ShowDefault();
+  FleetOptions& fleet = options->fleet;
+  command.Add("--model", &fleet.model, "GGUF file; else the default model").FromEnvironment();
+  command.Add("--prefill-workers", &fleet.prefill_workers, "How many").Range(0, 64).ShowDefault();
+  command.Add("--decode-workers", &fleet.decode_workers, "How many").Range(1, 64).ShowDefault();
   command
-      .Add("--router-address", &options->router_address,
+      .Add("--router-address", &fleet.router_address,
            "HOST:PORT for the router; port 0 picks a free one")
+      .IsListenAddress()
       .ShowDefault();
   command
       .Add("--ready-timeout-ms", &options->ready_timeout_ms,
            "Give up when not ready after so long, in milliseconds")
       .Range(int64_t{1}, kMaxTimeoutMs)
       .ShowDefault();
-  command.Add("--worker-argument", &options->worker_arguments,
+  command.AddFlag("--exit-on-failure", &options->exit_on_failure,
+                  "End all when one process ends, in place of starting it again");
+  command.AddFlag("--verbose", &options->verbose,
+                  "Print every setting, in place of those that are not the default");
+  command.Add("--worker-argument", &fleet.worker_arguments,
               "Passed on to every worker, as in --worker-argument=--block-size=32");
-  command.Add("--prefill-argument", &options->prefill_arguments,
+  command.Add("--prefill-argument", &fleet.prefill_arguments,
               "Passed on to every prefill worker, behind those for all");
-  command.Add("--decode-argument", &options->decode_arguments,
+  command.Add("--decode-argument", &fleet.decode_arguments,
               "Passed on to every decode worker, behind those for all");
-  command.Add("--router-argument", &options->router_arguments, "Passed on to the router");
+  command.Add("--router-argument", &fleet.router_arguments, "Passed on to the router");
   command.OnRun([options] { return Up(*options); });
 }
 

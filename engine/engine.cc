@@ -80,6 +80,8 @@ class EngineImpl final : public Engine {
         absl::UnavailableError("the engine is shutting down"));
   }
 
+  int64_t BlocksIn(int64_t bytes) const override { return pool_.BlocksIn(bytes); }
+
   absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) override {
     return Ask<absl::StatusOr<int32_t>>([=, this](WorkerCore&) { return cache_->ClearCache(only); },
                                         absl::UnavailableError("the engine is shutting down"));
@@ -184,13 +186,6 @@ absl::Status EngineImpl::Load() {
                                              "; the device (", model_.device->Description(),
                                              ") takes at most ", runner_->max_in_flight()));
   }
-  ASSIGN_OR_RETURN(std::vector<WindowPoolOptions> windows, WindowsOf(model_.info.spec.kv));
-  const BlockCounts blocks = pool_.BlocksFor(options_.kv_blocks);
-  for (int32_t group = 1; group < pool_.layout().groups(); ++group) {
-    WindowPoolOptions& window = windows[static_cast<size_t>(group) - 1];
-    window.num_blocks = blocks[group];
-    window.max_blocks = pool_.max_blocks(group);
-  }
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
                      .max_blocks = pool_.max_blocks(0),
@@ -204,7 +199,7 @@ absl::Status EngineImpl::Load() {
                      .low_water = options_.low_water,
                      .kv_events = options_.kv_events,
                      .record_trace = true,
-                     .windows = std::move(windows),
+                     .windows = pool_.Windows(options_),
                      .max_step_tokens = MaxStepTokens(options_)},
       &clock_);
   resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
@@ -215,13 +210,6 @@ absl::Status EngineImpl::Load() {
                                                    .max_waiting = options_.max_waiting,
                                                    .insert_chunks = options_.prefix_cache},
                                   cache_.get());
-  const bool transfers =
-      options_.loopback != nullptr || !options_.transfer_listen.empty() || options_.transfer_shm;
-  if (transfers && cache_->groups() > 1) {
-    return absl::UnimplementedError(StrCat("model ", model_.info.spec.name, " has ",
-                                           cache_->groups(),
-                                           " KV groups, transfers support 1: use `baton run`"));
-  }
   const auto wake = [this] { Wake(); };
   ASSIGN_OR_RETURN(
       transport_,
@@ -235,7 +223,6 @@ absl::Status EngineImpl::Load() {
                         .hash_logits = options_.hash_logits,
                         .steps_in_flight = options_.steps_in_flight,
                         .transfer_timeout_ms = options_.transfer_timeout_ms,
-                        .pull_lease_ms = options_.pull_lease_ms,
                         .layer_pieces = {model_.info.spec.layers,
                                          pool_.layout().bytes_per_block() / options_.block_size,
                                          options_.layer_pieces}},

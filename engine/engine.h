@@ -101,6 +101,8 @@ class Engine {
   // FailedPrecondition: the pool keeps its size (EngineOptions::kv_cache_max_mib is 0).
   // InvalidArgument, with the range: outside [1, reserved]. ResourceExhausted: no memory.
   virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;
+  // The most blocks for Resize with which the pool, all KV groups together, fits in `bytes`.
+  virtual int64_t BlocksIn(int64_t bytes) const = 0;
 
   // Forgets everything cached, or one namespace (KvCacheManager::ClearCache), between two steps.
   // What runs goes on as it is. Returns the blocks that were freed at once. Waits for the step that

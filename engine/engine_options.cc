@@ -52,8 +52,10 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("device", &options.device,
                StrCat("the device that computes: ", KnownDevices(),
                       "; cpu-async runs steps on a thread beside the engine's"));
-  settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
-               "compute threads; 0: one for each CPU this process may use");
+  settings.Add(
+      "threads", &options.threads, 0, kMaxEngineThreads,
+      "compute threads; 0: one for each CPU this process may use, within the CPU quotas of its "
+      "control groups");
   settings.Add("instruction-set", &options.instruction_set,
                "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
   settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
@@ -134,9 +136,6 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "into how many pieces, each of some layers, the last part of a prompt is cut, whose "
       "first ones travel to the decode worker while the others are computed; 0: as many as "
       "pay, by size and measured bandwidth; 1: it travels when it is computed");
-  settings.Add("pull-lease-ms", &options.pull_lease_ms, 0, 60'000,
-               "how long a prefix that was pulled from another worker is kept for the request for "
-               "which it came, in milliseconds");
 }
 
 }  // namespace baton

@@ -69,7 +69,6 @@ struct EngineOptions {
   int64_t transfer_timeout_ms = 120'000;
   int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_pulse.h)
   int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)
-  int64_t pull_lease_ms = 1000;  // of a prefix pulled from another worker (prefix_pull.h)
 
   // That a model may have; tests add theirs.
   ArchitectureList architectures = Architectures();

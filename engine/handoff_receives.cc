@@ -4,6 +4,7 @@
 
 #include "common/status_macros.h"
 #include "common/str_cat.h"
+#include "engine/transfer_rows.h"
 
 namespace baton {
 
@@ -12,6 +13,7 @@ HandoffReceives::HandoffReceives(const HandoffReceiveOptions& options, KvCacheMa
     : options_(options),
       cache_(cache),
       transport_(transport),
+      windows_(WindowSizes(*cache)),
       new_transfer_id_(std::move(new_transfer_id)) {}
 
 absl::Status HandoffReceives::CheckTransport() const {
@@ -23,27 +25,30 @@ absl::StatusOr<TransferTicket> HandoffReceives::Expect(RequestHandle request, in
                                                        int32_t n) {
   const SequenceId id = SequenceOf(request);
   const int32_t block_size = cache_->options().block_size;
-  const std::span<const BlockId> table = cache_->BlockTable(id);
   const int32_t first_block = cache_->matched(id) / block_size;
   const int32_t needed = cache_->BlocksFor(tokens);
   ReceiveSpec spec;
   spec.transfer_id = new_transfer_id_();
   spec.first_block = first_block;
-  spec.blocks.assign(table.begin() + first_block, table.begin() + needed);
+  spec.window_first_blocks = WindowFirstBlocks(*cache_, first_block, tokens);
+  AppendRows(*cache_, id,
+             MovedTokens(first_block, spec.window_first_blocks, tokens, block_size, windows_),
+             {.first = first_block, .count = needed - first_block}, spec.blocks);
   spec.tokens = tokens;
   spec.timeout_ms = options_.timeout_ms;
-  Receive receive{.request = request, .n = n, .blocks = spec.blocks};
-  const uint64_t transfer_id = spec.transfer_id;
-  RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
-  cache_->HoldForTransfer(receive.blocks);
-  receives_.emplace(transfer_id, std::move(receive));
-  return TransferTicket{.transfer_id = transfer_id,
+  Receive receive{.request = request, .n = n, .rows = spec.blocks};
+  TransferTicket ticket{.transfer_id = spec.transfer_id,
                         .receiver_epoch = transport_->epoch(),
                         .address = transport_->address(),
                         .first_block = first_block,
                         .block_count = needed - first_block,
                         .block_size = block_size,
+                        .window_first_blocks = spec.window_first_blocks,
                         .timeout_ms = options_.timeout_ms};
+  RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
+  HoldRows(*cache_, receive.rows);
+  receives_.emplace(ticket.transfer_id, std::move(receive));
+  return ticket;
 }
 
 void HandoffReceives::Cancel(uint64_t transfer_id) {
@@ -74,7 +79,7 @@ std::optional<ReceivedHandoff> HandoffReceives::OnEvent(const TransferEvent& eve
   const auto node = receives_.extract(event.id);
   if (node.empty()) return std::nullopt;
   const Receive& receive = node.mapped();
-  cache_->ReleaseTransferHold(receive.blocks);
+  ReleaseRows(*cache_, receive.rows);
   ReceivedHandoff received{.request = receive.request,
                            .manifest = std::nullopt,
                            .bytes = event.bytes,
@@ -92,9 +97,9 @@ std::optional<ReceivedHandoff> HandoffReceives::OnEvent(const TransferEvent& eve
   return received;
 }
 
-void HandoffReceives::AppendHeld(std::vector<BlockId>& held) const {
+void HandoffReceives::AppendHeld(int32_t group, std::vector<BlockId>& held) const {
   for (const auto& [id, receive] : receives_) {
-    held.insert(held.end(), receive.blocks.begin(), receive.blocks.end());
+    AppendGroup(receive.rows, cache_->groups(), group, held);
   }
 }
 

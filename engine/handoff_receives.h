@@ -50,8 +50,9 @@ class HandoffReceives {
   // FailedPrecondition without a transport.
   absl::Status CheckTransport() const;
   // Posts the blocks that the request's sequence lacks of a prompt of `tokens` tokens: from its
-  // match on. `n`: first tokens that the peer draws. Errors are the transport's. REQUIRES: a
-  // transport; the sequence has blocks for the prompt.
+  // match on, and of a window from there what the token behind the prompt sees. `n`: first tokens
+  // that the peer draws. Errors are the transport's. REQUIRES: a transport; the sequence has blocks
+  // for the prompt.
   absl::StatusOr<TransferTicket> Expect(RequestHandle request, int32_t tokens, int32_t n);
   // The request has ended. Ignored for transfers that are cancelled already or unknown.
   void Cancel(uint64_t transfer_id);
@@ -63,20 +64,21 @@ class HandoffReceives {
 
   bool IsReceiving(uint64_t transfer_id) const { return receives_.contains(transfer_id); }
   int32_t active() const { return static_cast<int32_t>(receives_.size()); }
-  // Appends what this holds in the cache, a block as often as it is held.
-  void AppendHeld(std::vector<BlockId>& held) const;
+  // Appends what this holds of a KV group in the cache, a block as often as it is held.
+  void AppendHeld(int32_t group, std::vector<BlockId>& held) const;
 
  private:
   struct Receive {
     RequestHandle request = 0;
     int32_t n = 1;
-    std::vector<BlockId> blocks;  // held
+    std::vector<BlockId> rows;  // held
     bool cancelled = false;
   };
 
   const HandoffReceiveOptions options_;
   KvCacheManager* const cache_;
   KvTransport* const transport_;
+  const std::vector<int32_t> windows_;  // WindowSizes
   const std::function<uint64_t()> new_transfer_id_;
   absl::flat_hash_map<uint64_t, Receive> receives_;  // by transfer id
 };

@@ -14,13 +14,15 @@ HandoffSends::HandoffSends(const HandoffSendOptions& options, KvCacheManager* ca
       cache_(cache),
       transport_(transport),
       block_size_(cache->options().block_size),
+      windows_(WindowSizes(*cache)),
       layer_pieces_(options.layer_pieces) {}
 
 absl::Status HandoffSends::Check(const TransferTicket& ticket, int32_t tokens) const {
   if (transport_ == nullptr) {
     return absl::FailedPreconditionError("this worker has no KV transport to send a prefill");
   }
-  return CheckTicket(ticket, tokens, block_size_);
+  RETURN_IF_ERROR(CheckTicket(ticket, tokens, block_size_, cache_->groups()));
+  return CheckWindowsLandWhole(*cache_, ticket);
 }
 
 absl::Status HandoffSends::Start(RequestHandle request, const TransferTicket& ticket,
@@ -30,7 +32,8 @@ absl::Status HandoffSends::Start(RequestHandle request, const TransferTicket& ti
                                          .tokens = tokens,
                                          .timeout_ms = options_.timeout_ms,
                                          .priority = priority}));
-  sends_.emplace(request, Send{.to_send = SenderBlocks(ticket, tokens, block_size_)});
+  sends_.emplace(request, Send{.to_send = SenderBlocks(ticket, tokens, block_size_),
+                               .moved = MovedTokens(ticket, tokens, block_size_, windows_)});
   return absl::OkStatus();
 }
 
@@ -39,31 +42,32 @@ HandoffSends::Send* HandoffSends::FindLive(RequestHandle request) {
   return found == sends_.end() || found->second.cancelled ? nullptr : &found->second;
 }
 
-void HandoffSends::Hold(Send& send, std::span<const BlockId> blocks) {
-  cache_->HoldForTransfer(blocks);
-  send.held.insert(send.held.end(), blocks.begin(), blocks.end());
-}
-
-void HandoffSends::AnnounceComputed(RequestHandle request) {
-  Send* const send = FindLive(request);
-  if (send == nullptr || !send->rest.empty()) return;  // with the last chunk, Deliver announces
-  const int32_t full = cache_->committed(SequenceOf(request)) / block_size_;
-  const int32_t begin = send->to_send.first + send->announced;
-  if (full <= begin) return;
-  const std::span<const BlockId> blocks =
-      cache_->BlockTable(SequenceOf(request)).subspan(begin, full - begin);
-  Hold(*send, blocks);
-  transport_->Announce(request, blocks, /*final=*/false, {});
-  send->announced += full - begin;
+// Takes the next `count` blocks of the sequence into the rows.
+std::span<const BlockId> HandoffSends::Hold(RequestHandle request, Send& send, int32_t count) {
+  const size_t before = send.rows.size();
+  const SequenceBlocks next = {.first = send.to_send.first + send.whole, .count = count};
+  AppendRows(*cache_, SequenceOf(request), send.moved, next, send.rows);
+  const std::span<const BlockId> rows = std::span(send.rows).subspan(before);
+  HoldRows(*cache_, rows);
+  return rows;
 }
 
 // What is computed in the step that ends a prompt: all blocks behind those that were announced, a
 // part-full last one included.
-std::span<const BlockId> HandoffSends::RestToAnnounce(RequestHandle request,
-                                                      const Send& send) const {
-  const int32_t begin = send.to_send.first + send.announced;
-  const int32_t end = send.to_send.first + send.to_send.count;
-  return cache_->BlockTable(SequenceOf(request)).subspan(begin, end - begin);
+std::span<const BlockId> HandoffSends::HoldRest(RequestHandle request, Send& send) {
+  if (!send.has_rest) Hold(request, send, send.left());
+  send.has_rest = true;
+  return std::span(send.rows).last(static_cast<size_t>(send.left()) * cache_->groups());
+}
+
+void HandoffSends::AnnounceComputed(RequestHandle request) {
+  Send* const send = FindLive(request);
+  if (send == nullptr || send->has_rest) return;  // Deliver announces the rest
+  const int32_t full = cache_->committed(SequenceOf(request)) / block_size_;
+  const int32_t count = full - (send->to_send.first + send->whole);
+  if (count <= 0) return;
+  transport_->Announce(request, Hold(request, *send, count), /*final=*/false, {});
+  send->whole += count;
 }
 
 std::function<void(int32_t layers, int32_t chunks)> HandoffSends::LayerListener(
@@ -80,7 +84,7 @@ std::function<void(int32_t layers, int32_t chunks)> HandoffSends::LayerListener(
     if (!chunk.samples) continue;
     const RequestHandle request = HandleOf(chunk.id);
     const Send* const send = FindLive(request);
-    if (send == nullptr || RestToAnnounce(request, *send).empty()) continue;
+    if (send == nullptr || send->left() == 0) continue;
     last_chunks.push_back({request, i});
   }
   if (last_chunks.empty()) return nullptr;
@@ -90,34 +94,19 @@ std::function<void(int32_t layers, int32_t chunks)> HandoffSends::LayerListener(
       Send* const send = FindLive(last.request);
       if (send == nullptr) continue;
       if (last.pieces == 0) {
-        const auto blocks = static_cast<int64_t>(RestToAnnounce(last.request, *send).size());
-        last.pieces = layer_pieces_.PiecesFor(blocks * block_size_);
+        last.pieces = layer_pieces_.PiecesFor(int64_t{send->left()} * block_size_);
       }
       if (layer_pieces_.EndsPiece(layers, last.pieces)) {
-        AnnounceLayers(last.request, *send, layers);
+        transport_->AnnounceLayers(last.request, HoldRest(last.request, *send), layers);
       }
     }
   };
 }
 
-void HandoffSends::AnnounceLayers(RequestHandle request, Send& send, int32_t layers) {
-  if (send.rest.empty()) {
-    const std::span<const BlockId> rest = RestToAnnounce(request, send);
-    send.rest.assign(rest.begin(), rest.end());
-    Hold(send, rest);
-  }
-  transport_->AnnounceLayers(request, send.rest, layers);
-}
-
 void HandoffSends::Deliver(RequestHandle request, const HandoffManifest& manifest) {
   Send* const send = FindLive(request);
   CHECK(send != nullptr) << "request " << request << " outlived its transfer";
-  if (send->rest.empty()) {
-    const std::span<const BlockId> rest = RestToAnnounce(request, *send);
-    send->rest.assign(rest.begin(), rest.end());
-    Hold(*send, rest);
-  }
-  transport_->Announce(request, send->rest, /*final=*/true, EncodeManifest(manifest));
+  transport_->Announce(request, HoldRest(request, *send), /*final=*/true, EncodeManifest(manifest));
 }
 
 void HandoffSends::Cancel(RequestHandle request) {
@@ -131,15 +120,15 @@ bool HandoffSends::OnEvent(const TransferEvent& event) {
   const auto node = sends_.extract(event.id);
   if (node.empty()) return false;
   const Send& send = node.mapped();
-  cache_->ReleaseTransferHold(send.held);
+  ReleaseRows(*cache_, send.rows);
   if (send.cancelled) return false;
   if (event.kind == TransferEvent::Kind::kSent) layer_pieces_.OnSent(event.bytes, event.busy_us);
   return true;
 }
 
-void HandoffSends::AppendHeld(std::vector<BlockId>& held) const {
+void HandoffSends::AppendHeld(int32_t group, std::vector<BlockId>& held) const {
   for (const auto& [request, send] : sends_) {
-    held.insert(held.end(), send.held.begin(), send.held.end());
+    AppendGroup(send.rows, cache_->groups(), group, held);
   }
 }
 

@@ -9,7 +9,9 @@
 // Invariants:
 //  1. An announced block is held until the transfer's terminal event, also when its request ended
 //     earlier.
-//  2. Blocks whose layers were announced are the ones that Deliver announces, also where the
+//  2. A window's block that the receiver lacks never slides out of the window before it is
+//     announced: the token behind the prompt sees it, and so do all before that.
+//  3. Blocks whose layers were announced are the ones that Deliver announces, also where the
 //     sequence has others by now, because another sequence had cached the same tokens first.
 //
 // Thread safety: belongs to the engine thread.
@@ -27,6 +29,7 @@
 #include "engine/handoff_manifest.h"
 #include "engine/layer_pieces.h"
 #include "engine/request.h"
+#include "engine/transfer_rows.h"
 #include "kvtransfer/protocol/transfer_plan.h"
 #include "kvtransfer/transport.h"
 #include "scheduler/scheduler.h"
@@ -44,7 +47,8 @@ class HandoffSends {
   HandoffSends(const HandoffSendOptions& options, KvCacheManager* cache, KvTransport* transport);
 
   // Whether a prompt of `tokens` tokens can be sent for the ticket: FailedPrecondition without a
-  // transport, InvalidArgument names the ticket's field.
+  // transport or if the receiver's blocks are too large for windows, InvalidArgument names the
+  // ticket's field.
   absl::Status Check(const TransferTicket& ticket, int32_t tokens) const;
   // Begins the hand-off of the request's sequence. Errors are the transport's. REQUIRES: Check.
   absl::Status Start(RequestHandle request, const TransferTicket& ticket, int32_t tokens,
@@ -65,27 +69,29 @@ class HandoffSends {
   bool OnEvent(const TransferEvent& event);
 
   int32_t active() const { return static_cast<int32_t>(sends_.size()); }
-  // Appends what this holds in the cache, a block as often as it is held.
-  void AppendHeld(std::vector<BlockId>& held) const;
+  // Appends what this holds of a KV group in the cache, a block as often as it is held.
+  void AppendHeld(int32_t group, std::vector<BlockId>& held) const;
 
  private:
   struct Send {
-    SequenceBlocks to_send;          // our blocks that hold what the receiver lacks
-    int32_t announced = 0;           // of them, as a whole
-    std::vector<BlockId> rest = {};  // all others, once layers of them are announced; held
-    std::vector<BlockId> held = {};  // for the transfer
+    SequenceBlocks to_send;  // our blocks that hold what the receiver lacks
+    MovedTokens moved;
+    int32_t whole = 0;               // of the blocks, announced as a whole
+    std::vector<BlockId> rows = {};  // of these and perhaps of the rest; held
+    bool has_rest = false;
     bool cancelled = false;
+    int32_t left() const { return to_send.count - whole; }
   };
 
   Send* FindLive(RequestHandle request);
-  std::span<const BlockId> RestToAnnounce(RequestHandle request, const Send& send) const;
-  void AnnounceLayers(RequestHandle request, Send& send, int32_t layers);
-  void Hold(Send& send, std::span<const BlockId> blocks);
+  std::span<const BlockId> Hold(RequestHandle request, Send& send, int32_t count);
+  std::span<const BlockId> HoldRest(RequestHandle request, Send& send);
 
   const HandoffSendOptions options_;
   KvCacheManager* const cache_;
   KvTransport* const transport_;
   const int32_t block_size_;
+  const std::vector<int32_t> windows_;  // WindowSizes
   LayerPieces layer_pieces_;
   absl::flat_hash_map<RequestHandle, Send> sends_;
 };

@@ -56,11 +56,22 @@ absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineO
   return KvPoolDivision(spec, std::move(bytes_per_block), options);
 }
 
+// The pool lends group 0 alone.
+absl::Status CheckTransfers(const KvCacheSpec& spec, const EngineOptions& options) {
+  const bool transfers =
+      options.loopback != nullptr || !options.transfer_listen.empty() || options.transfer_shm;
+  if (!transfers || spec.groups.size() == 1) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat("the model has ", spec.groups.size(),
+                                         " KV groups, workers that transfer KV support 1: use "
+                                         "`baton run`"));
+}
+
 }  // namespace
 
 absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
                                       EngineOptions& options) {
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
+  RETURN_IF_ERROR(CheckTransfers(spec, options));
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
   int64_t blocks = options.kv_blocks;
   if (blocks == 0) {
@@ -153,6 +164,17 @@ void KvPool::Discard(int32_t group, int32_t begin, int32_t end) {
   ForEachRange(group, begin, end, [&](int64_t offset, int64_t size) {
     memory_->Discard(static_cast<size_t>(offset), static_cast<size_t>(size));
   });
+}
+
+std::vector<WindowPoolOptions> KvPool::Windows(const EngineOptions& options) const {
+  const BlockCounts blocks = BlocksFor(options.kv_blocks);
+  std::vector<WindowPoolOptions> windows;
+  for (int32_t at = 1; at < layout_.groups(); ++at) {
+    windows.push_back({.window = layout_.group(at).group().window,
+                       .num_blocks = blocks[at],
+                       .max_blocks = max_blocks(at)});
+  }
+  return windows;
 }
 
 std::string KvPool::Description(const EngineOptions& options) const {

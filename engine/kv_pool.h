@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/block_counts.h"
+#include "cache/kv_cache_manager.h"
 #include "cache/kv_pool_layout.h"
 #include "engine/engine_options.h"
 #include "engine/kv_pool_division.h"
@@ -34,7 +36,8 @@ class KvPool final : public ResizablePool {
   KvPool() = default;
   // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
   // and FallBackToTcp allows it. InvalidArgument: too many blocks, or a largest size below the
-  // first or above the device's memory. ResourceExhausted: no memory. The device outlives the pool.
+  // first or above the device's memory. ResourceExhausted: no memory. Unimplemented: transfers of
+  // several KV groups. The device outlives the pool.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
 
@@ -43,6 +46,10 @@ class KvPool final : public ResizablePool {
     return static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
   }
   BlockCounts BlocksFor(int32_t full) const override { return division_.BlocksFor(full); }
+  // The most blocks of group 0 with which all groups fit in `bytes`.
+  int64_t BlocksIn(int64_t bytes) const { return division_.MostIn(bytes); }
+  // What the cache is told of groups 1, 2, ..., when group 0 begins with options.kv_blocks.
+  std::vector<WindowPoolOptions> Windows(const EngineOptions& options) const;
   bool resizable() const override { return resizable_; }
   absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const override;
   void Discard(int32_t group, int32_t begin, int32_t end) override;

@@ -19,7 +19,8 @@ PrefixPulls::PrefixPulls(const PrefixPullOptions& options, KvCacheManager* cache
       transport_(transport),
       clock_(clock),
       new_transfer_id_(std::move(new_transfer_id)),
-      block_size_(cache->options().block_size) {}
+      block_size_(cache->options().block_size),
+      windows_(WindowSizes(*cache)) {}
 
 PrefixPulls::~PrefixPulls() { CHECK(idle()) << "pulls die with live transfers or leases"; }
 
@@ -50,13 +51,12 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
     return absl::ResourceExhaustedError(
         StrCat(imports_.size(), " prefixes are being pulled, at most ", options_.max_transfers));
   }
-  RETURN_IF_ERROR(MakeRoom(static_cast<int64_t>(units.size()) / block_size_, request.priority));
+  RETURN_IF_ERROR(MakeRoom(static_cast<int32_t>(units.size()), request.priority));
   const SequenceId id(handle);
   ASSIGN_OR_RETURN(const int32_t matched, cache_->BeginImport(id, request.cache_namespace, units,
                                                               spare_blocks, request.priority));
-  const std::vector<BlockId> table(cache_->BlockTable(id).begin(), cache_->BlockTable(id).end());
   if (matched == static_cast<int32_t>(units.size())) {
-    LeaseOut(table, request.priority);
+    LeaseOut(id, matched, request.priority);
     cache_->Release(id, /*keep=*/true);
     sink->OnDone(PullResult{.tokens = matched});
     return absl::OkStatus();
@@ -66,7 +66,7 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
                 .sequence = id,
                 .cache_namespace = request.cache_namespace,
                 .units = std::move(units),
-                .blocks = {table.begin() + matched / block_size_, table.end()},
+                .rows = {},
                 .ticket = {},
                 .waiters = {{handle, sink, asked}}};
   absl::Status status = Expect(std::move(import), request.timeout_ms);
@@ -78,8 +78,15 @@ absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
   ReceiveSpec spec;
   spec.transfer_id = new_transfer_id_();
   spec.first_block = cache_->matched(import.sequence) / block_size_;
-  spec.blocks = import.blocks;
   spec.tokens = static_cast<int32_t>(import.units.size());
+  spec.window_first_blocks = WindowFirstBlocks(*cache_, spec.first_block, spec.tokens);
+  const SequenceBlocks missing = {.first = spec.first_block,
+                                  .count = spec.tokens / block_size_ - spec.first_block};
+  AppendRows(
+      *cache_, import.sequence,
+      MovedTokens(spec.first_block, spec.window_first_blocks, spec.tokens, block_size_, windows_),
+      missing, import.rows);
+  spec.blocks = import.rows;
   spec.timeout_ms =
       timeout_ms > 0 ? std::min(timeout_ms, options_.longest_ms) : options_.longest_ms;
   spec.may_end_early = true;
@@ -87,12 +94,13 @@ absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
                               .receiver_epoch = transport_->epoch(),
                               .address = transport_->address(),
                               .first_block = spec.first_block,
-                              .block_count = static_cast<int32_t>(spec.blocks.size()),
+                              .block_count = missing.count,
                               .block_size = block_size_,
+                              .window_first_blocks = spec.window_first_blocks,
                               .timeout_ms = spec.timeout_ms};
   RETURN_IF_ERROR(transport_->Expect(std::move(spec)));
-  cache_->HoldForTransfer(import.blocks);
-  pulled_blocks_ += static_cast<int64_t>(import.blocks.size());
+  HoldRows(*cache_, import.rows);
+  pulled_ += CountBlocks(import.rows, cache_->groups());
   import.ticket = ticket;
   const Waiter first = import.waiters.front();
   transfer_of_.emplace(first.handle, ticket.transfer_id);
@@ -112,15 +120,30 @@ std::optional<uint64_t> PrefixPulls::OnItsWay(CacheNamespace cache_namespace,
   return std::nullopt;
 }
 
+BlockCounts PrefixPulls::BlocksOf(int32_t tokens) const {
+  BlockCounts counts(tokens / block_size_);
+  int32_t group = 1;
+  for (const int32_t first : WindowFirstBlocks(*cache_, 0, tokens)) {
+    counts[group++] = tokens / block_size_ - first;
+  }
+  return counts;
+}
+
 // Older leases give way to a new pull, unless they matter more.
-absl::Status PrefixPulls::MakeRoom(int64_t blocks, int32_t priority) {
-  const int64_t most = cache_->num_blocks() / 2;
-  for (auto lease = leases_.begin(); lease != leases_.end() && pulled_blocks_ + blocks > most;) {
+absl::Status PrefixPulls::MakeRoom(int32_t tokens, int32_t priority) {
+  const BlockCounts more = BlocksOf(tokens);
+  BlockCounts most = cache_->PoolBlocks();
+  for (int32_t group = 0; group < cache_->groups(); ++group) most[group] /= 2;
+  const auto full_group = [&] { return (most - pulled_ - more).FirstBelowZero(); };
+  for (auto lease = leases_.begin(); lease != leases_.end() && full_group() >= 0;) {
     lease = lease->priority <= priority ? EndLease(lease) : std::next(lease);
   }
-  if (pulled_blocks_ + blocks <= most) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat("a prefix of ", blocks, " blocks; ", pulled_blocks_,
-                                             " are being pulled, at most ", most));
+  const int32_t group = full_group();
+  if (group < 0) return absl::OkStatus();
+  const std::string of_group = group == 0 ? "" : StrCat("KV group ", group, ": ");
+  return absl::ResourceExhaustedError(StrCat(of_group, "a prefix of ", more[group], " blocks; ",
+                                             pulled_[group], " are being pulled, at most ",
+                                             most[group]));
 }
 
 bool PrefixPulls::OnEvent(const TransferEvent& event) {
@@ -142,7 +165,7 @@ bool PrefixPulls::OnEvent(const TransferEvent& event) {
     case TransferEvent::Kind::kSendFailed: {
       auto node = exports_.extract(event.id);
       if (node.empty()) return false;
-      cache_->ReleaseTransferHold(node.mapped().blocks);
+      ReleaseRows(*cache_, node.mapped().rows);
       return true;
     }
   }
@@ -151,18 +174,18 @@ bool PrefixPulls::OnEvent(const TransferEvent& event) {
 
 // The blocks that landed are verified, whatever became of the rest.
 void PrefixPulls::Finish(Import import, const TransferEvent& event) {
-  cache_->ReleaseTransferHold(import.blocks);
-  pulled_blocks_ -= static_cast<int64_t>(import.blocks.size());
+  ReleaseRows(*cache_, import.rows);
+  pulled_ -= CountBlocks(import.rows, cache_->groups());
   const SequenceId id = import.sequence;
-  const int32_t landed = event.blocks_done * block_size_;
+  const int32_t matched = cache_->matched(id);
+  const int32_t landed =
+      cache_->WholeBoundary(id, matched + event.blocks_done * block_size_) - matched;
   if (landed > 0) {
-    cache_->Commit(id, std::span(import.units).subspan(cache_->matched(id), landed));
+    cache_->Commit(id, std::span(import.units).subspan(matched, landed));
     cache_->InsertCommitted(id);
   }
   const int32_t tokens = cache_->committed(id);
-  if (!import.waiters.empty()) {
-    LeaseOut(cache_->BlockTable(id).first(tokens / block_size_), import.priority);
-  }
+  if (!import.waiters.empty()) LeaseOut(id, tokens, import.priority);
   cache_->Release(id, /*keep=*/true);
   const bool came = landed > 0 || event.kind == TransferEvent::Kind::kReceived;
   // "Unavailable" would be said of this worker, and it is the source that is gone.
@@ -211,20 +234,24 @@ void PrefixPulls::Cancel(RequestHandle handle) {
 
 // ---- leases -------------------------------------------------------------------------------------
 
-void PrefixPulls::LeaseOut(std::span<const BlockId> blocks, int32_t priority) {
-  if (options_.lease_ms == 0 || blocks.empty()) return;
-  cache_->HoldForTransfer(blocks);
-  pulled_blocks_ += static_cast<int64_t>(blocks.size());
-  leases_.push_back({.until_us = clock_->NowUs() + options_.lease_ms * 1000,
-                     .priority = priority,
-                     .blocks = {blocks.begin(), blocks.end()}});
+// Of the sequence's first `tokens` tokens, in whole blocks.
+void PrefixPulls::LeaseOut(SequenceId id, int32_t tokens, int32_t priority) {
+  if (options_.lease_ms == 0 || tokens == 0) return;
+  const std::vector<int32_t> from_begin(windows_.size(), 0);
+  Lease lease{
+      .until_us = clock_->NowUs() + options_.lease_ms * 1000, .priority = priority, .rows = {}};
+  AppendRows(*cache_, id, MovedTokens(0, from_begin, tokens, block_size_, windows_),
+             {.first = 0, .count = tokens / block_size_}, lease.rows);
+  HoldRows(*cache_, lease.rows);
+  pulled_ += CountBlocks(lease.rows, cache_->groups());
+  leases_.push_back(std::move(lease));
 }
 
 PrefixPulls::Leases::iterator PrefixPulls::EndLease(Leases::iterator lease) {
-  const std::vector<BlockId> blocks = std::move(lease->blocks);
+  const std::vector<BlockId> rows = std::move(lease->rows);
   const auto next = leases_.erase(lease);
-  pulled_blocks_ -= static_cast<int64_t>(blocks.size());
-  cache_->ReleaseTransferHold(blocks);
+  pulled_ -= CountBlocks(rows, cache_->groups());
+  ReleaseRows(*cache_, rows);
   return next;
 }
 
@@ -255,12 +282,12 @@ absl::StatusOr<int32_t> PrefixPulls::Send(RequestHandle handle, const SendPrefix
                                                       .may_end_early = true,
                                                       .priority = request.priority});
   if (!started.ok()) {
-    cache_->ReleaseTransferHold(sent.blocks);
+    ReleaseRows(*cache_, sent.rows);
     return started;
   }
   if (displaced.has_value()) CancelExport(*displaced);
-  transport_->Announce(handle, sent.blocks, /*final=*/true, {});
-  exports_.emplace(handle, Export{.priority = request.priority, .blocks = std::move(sent.blocks)});
+  transport_->Announce(handle, sent.rows, /*final=*/true, {});
+  exports_.emplace(handle, Export{.priority = request.priority, .rows = std::move(sent.rows)});
   return sent.tokens;
 }
 
@@ -303,39 +330,64 @@ absl::StatusOr<PrefixPulls::HeldPrefix> PrefixPulls::HoldForTicket(
         StrCat("ticket.first_block ", ticket.first_block, " and block_count ", ticket.block_count,
                " do not end at the prefix's ", length / theirs, " blocks"));
   }
+  RETURN_IF_ERROR(CheckWindowBlocks("ticket", ticket.window_first_blocks, cache_->groups(),
+                                    ticket.first_block, length / theirs));
+  RETURN_IF_ERROR(CheckWindowsLandWhole(*cache_, ticket));
   const int32_t have = ticket.first_block * theirs;
-  HeldPrefix sent{.asked_tokens = length / theirs * theirs, .tokens = have, .blocks = {}};
+  HeldPrefix sent{.asked_tokens = length / theirs * theirs, .tokens = have, .rows = {}};
   const SequenceBlocks range = SenderBlocks(ticket, sent.asked_tokens, block_size_);
   const int32_t end = std::min(range.first + range.count, length / block_size_);
+  HeldBlocks held;
   if (end > range.first) {
     const std::vector<CacheUnit> units = UnitsFromTokens(request.tokens);
-    sent.blocks = cache_
-                      ->HoldPrefix(request.cache_namespace,
-                                   std::span(units).first(static_cast<size_t>(end) * block_size_),
-                                   range.first)
-                      .blocks;
-    const int32_t held = (range.first + static_cast<int32_t>(sent.blocks.size())) * block_size_;
-    sent.tokens = std::max(have, std::min(held, sent.asked_tokens) / theirs * theirs);
+    held = cache_->HoldPrefix(request.cache_namespace,
+                              std::span(units).first(static_cast<size_t>(end) * block_size_),
+                              range.first);
+    const int32_t cached = (range.first + static_cast<int32_t>(held.blocks.size())) * block_size_;
+    sent.tokens = std::max(have, std::min(cached, sent.asked_tokens) / theirs * theirs);
+    if (!windows_.empty() && sent.tokens < sent.asked_tokens) sent.tokens = have;
   }
   // What fills no further block of the receiver stays here.
-  const int32_t wanted =
-      sent.tokens > have ? BlocksForTokens(block_size_, sent.tokens) - range.first : 0;
-  cache_->ReleaseTransferHold(std::span(sent.blocks).subspan(static_cast<size_t>(wanted)));
-  sent.blocks.resize(static_cast<size_t>(wanted));
-  if (wanted > 0) return sent;
+  SequenceBlocks wanted = range;
+  wanted.count = sent.tokens > have ? BlocksForTokens(block_size_, sent.tokens) - range.first : 0;
+  sent.rows = KeepRows(held, MovedTokens(ticket, sent.asked_tokens, block_size_, windows_), wanted);
+  if (!sent.rows.empty()) return sent;
   return absl::NotFoundError(
-      StrCat("nothing behind the prefix's first ", have, " tokens is cached here"));
+      StrCat("nothing behind the prefix's first ", have, " tokens is cached here",
+             windows_.empty() ? "" : StrCat(" up to its end at ", sent.asked_tokens)));
 }
 
-std::vector<BlockId> PrefixPulls::HeldBlocks() const {
-  std::vector<BlockId> held;
-  const auto add = [&held](std::span<const BlockId> blocks) {
-    held.insert(held.end(), blocks.begin(), blocks.end());
-  };
-  for (const auto& [id, import] : imports_) add(import.blocks);
-  for (const auto& [handle, sent] : exports_) add(sent.blocks);
-  for (const Lease& lease : leases_) add(lease.blocks);
-  return held;
+// Rows of the wanted blocks, which begin where the held ones do. Lets go of the rest.
+std::vector<BlockId> PrefixPulls::KeepRows(const HeldBlocks& held, const MovedTokens& moved,
+                                           SequenceBlocks wanted) {
+  const auto count = static_cast<size_t>(wanted.count);
+  const auto groups = static_cast<size_t>(cache_->groups());
+  std::vector<BlockId> rows(count * groups, kNoBlock);
+  for (size_t i = 0; i < count; ++i) rows[i * groups] = held.blocks[i];
+  cache_->ReleaseTransferHold(std::span(held.blocks).subspan(count));
+  for (size_t group = 1; group <= held.windows.size(); ++group) {
+    const HeldBlocks::Window& window = held.windows[group - 1];
+    std::vector<BlockId> unwanted;
+    for (size_t i = 0; i < window.blocks.size(); ++i) {
+      const int32_t block = window.first + static_cast<int32_t>(i);
+      const bool moves = block < wanted.first + wanted.count &&
+                         moved.GroupsOf(block, block_size_).Has(static_cast<int32_t>(group));
+      if (moves) {
+        rows[static_cast<size_t>(block - wanted.first) * groups + group] = window.blocks[i];
+      } else {
+        unwanted.push_back(window.blocks[i]);
+      }
+    }
+    cache_->ReleaseTransferHold(unwanted, static_cast<int32_t>(group));
+  }
+  return rows;
+}
+
+void PrefixPulls::AppendHeld(int32_t group, std::vector<BlockId>& held) const {
+  const int32_t groups = cache_->groups();
+  for (const auto& [id, import] : imports_) AppendGroup(import.rows, groups, group, held);
+  for (const auto& [handle, sent] : exports_) AppendGroup(sent.rows, groups, group, held);
+  for (const Lease& lease : leases_) AppendGroup(lease.rows, groups, group, held);
 }
 
 void PrefixPulls::Shutdown(const absl::Status& status) {

@@ -11,7 +11,7 @@
 //     another; fingerprints are compared by the transport's handshake.
 //  2. A pull takes blocks that are free or cached and used by nobody, never those of a request; it
 //     leaves one to spare for each sequence that is here. All pulls and leases together have at
-//     most half of the pool.
+//     most half of each KV group's pool.
 //  3. What was pulled is leased: locked for a moment, so that the request for which it came still
 //     finds it. Leases end by time, and before that when a sequence finds no room. They count as
 //     transfers do, so a sequence that could have their blocks waits and is not cut short. To
@@ -24,6 +24,9 @@
 //     the last begun of the lowest, which is cut short: its receiver computes what did not come. So
 //     what matters less never keeps out what matters more, and as many again, at most, are still
 //     ending.
+//  7. With sliding windows only a whole prefix is worth something: its end alone has whole windows.
+//     A source that lacks the end sends nothing. What a transfer leaves without a whole window is
+//     not taken over. Leases hold the windows at the prefix's end.
 //
 // Thread safety: belongs to the engine thread; sinks are called on it.
 #pragma once
@@ -40,15 +43,18 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cache/block_counts.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/request.h"
+#include "engine/transfer_rows.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
 
 struct PrefixPullOptions {
-  int64_t lease_ms = 1000;       // 0: none
+  // 0: none. Far longer than a router needs to send the request for which the prefix came.
+  int64_t lease_ms = 1000;
   int64_t longest_ms = 120'000;  // of a transfer, whatever it asks for
   int32_t max_transfers = 256;   // coming in, and going out
 };
@@ -68,9 +74,10 @@ class PrefixPulls {
   void Pull(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink,
             int32_t spare_blocks);
   // Sends what is cached here of the prefix. Returns its tokens, with what the receiver has before.
-  // NotFound: nothing that fills a block that the receiver lacks. InvalidArgument: a ticket that
-  // does not fit the prefix. ResourceExhausted: too many are being sent, none of which matters
-  // less. REQUIRES: handle is nobody's, and higher than those before.
+  // NotFound: nothing that fills a block that the receiver lacks, or with windows not the whole
+  // prefix. InvalidArgument: a ticket that does not fit the prefix. FailedPrecondition: no
+  // transport, or blocks that are too large for windows. ResourceExhausted: too many are being
+  // sent, none of which matters less. REQUIRES: handle is nobody's, and higher than those before.
   absl::StatusOr<int32_t> Send(RequestHandle handle, const SendPrefixRequest& request);
   // Ends a pull's wait with Cancelled. Ignored for other handles.
   void Cancel(RequestHandle handle);
@@ -88,8 +95,8 @@ class PrefixPulls {
   // Ends every wait with `status`, every lease, and cancels the transfers, which must still be
   // polled until idle().
   void Shutdown(const absl::Status& status);
-  // What this holds in the cache (HoldForTransfer), a block as often as it is held.
-  std::vector<BlockId> HeldBlocks() const;
+  // Appends what this holds of a KV group in the cache, a block as often as it is held.
+  void AppendHeld(int32_t group, std::vector<BlockId>& held) const;
   bool idle() const { return imports_.empty() && exports_.empty() && leases_.empty(); }
   int32_t active_transfers() const {
     return static_cast<int32_t>(imports_.size() + exports_.size());
@@ -106,7 +113,7 @@ class PrefixPulls {
     SequenceId sequence;  // owns its blocks; named after who asked first
     CacheNamespace cache_namespace;
     std::vector<CacheUnit> units;  // whole blocks
-    std::vector<BlockId> blocks;   // that the transfer writes
+    std::vector<BlockId> rows;     // that the transfer writes
     TransferTicket ticket;
     std::vector<Waiter> waiters;  // the first has the ticket, if anybody; none left: cancelled
     bool landing = false;         // some blocks have come
@@ -114,17 +121,17 @@ class PrefixPulls {
   struct HeldPrefix {
     int32_t asked_tokens;  // of the prefix, by the ticket
     int32_t tokens;        // of them, that the receiver will have
-    std::vector<BlockId> blocks;
+    std::vector<BlockId> rows;
   };
   struct Export {
     int32_t priority;
-    std::vector<BlockId> blocks;  // held
+    std::vector<BlockId> rows;  // held
     bool cancelled = false;
   };
   struct Lease {
     int64_t until_us;
     int32_t priority;
-    std::vector<BlockId> blocks;
+    std::vector<BlockId> rows;
   };
   using Imports = std::map<uint64_t, Import>;
 
@@ -133,13 +140,17 @@ class PrefixPulls {
   absl::Status Expect(Import import, int64_t timeout_ms);
   std::optional<uint64_t> OnItsWay(CacheNamespace cache_namespace,
                                    std::span<const CacheUnit> units) const;
-  absl::Status MakeRoom(int64_t blocks, int32_t priority);
+  // Blocks that a prefix of so many tokens, and the windows at its end, fill.
+  BlockCounts BlocksOf(int32_t tokens) const;
+  absl::Status MakeRoom(int32_t tokens, int32_t priority);
   void Finish(Import import, const TransferEvent& event);
   absl::StatusOr<HeldPrefix> HoldForTicket(const SendPrefixRequest& request);
+  std::vector<BlockId> KeepRows(const HeldBlocks& held, const MovedTokens& moved,
+                                SequenceBlocks wanted);
   // Who has to end so that one of `priority` can be sent; none when there is room.
   absl::StatusOr<std::optional<RequestHandle>> ToDisplace(int32_t priority) const;
   void CancelExport(RequestHandle handle);
-  void LeaseOut(std::span<const BlockId> blocks, int32_t priority);
+  void LeaseOut(SequenceId id, int32_t tokens, int32_t priority);
   using Leases = std::deque<Lease>;
   Leases::iterator EndLease(Leases::iterator lease);  // returns the one behind it
 
@@ -149,11 +160,12 @@ class PrefixPulls {
   const Clock* const clock_;
   const std::function<uint64_t()> new_transfer_id_;
   const int32_t block_size_;
+  const std::vector<int32_t> windows_;                        // WindowSizes
   Imports imports_;                                           // by transfer id
   absl::flat_hash_map<RequestHandle, uint64_t> transfer_of_;  // of those who wait
   std::map<RequestHandle, Export> exports_;                   // by sender_transfer
   Leases leases_;                                             // the first ends first
-  int64_t pulled_blocks_ = 0;                                 // of imports and leases
+  BlockCounts pulled_;                                        // of imports and leases
 };
 
 }  // namespace baton

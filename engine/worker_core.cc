@@ -21,8 +21,8 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
              .clock = clock},
       limits_{.vocabulary = options.vocabulary, .context_length = options.context_length},
       random_bits_(std::move(random_bits)),
-      pulls_({.lease_ms = options.pull_lease_ms, .longest_ms = options.transfer_timeout_ms}, cache,
-             transport, clock, [this] { return NewTransferId(); }),
+      pulls_({.longest_ms = options.transfer_timeout_ms}, cache, transport, clock,
+             [this] { return NewTransferId(); }),
       receives_({.vocabulary = options.vocabulary, .timeout_ms = options.transfer_timeout_ms},
                 cache, transport, [this] { return NewTransferId(); }),
       sends_({.timeout_ms = options.transfer_timeout_ms, .layer_pieces = options.layer_pieces},
@@ -170,24 +170,28 @@ std::function<void(int32_t layers, int32_t chunks)> WorkerCore::LayerListener(
 
 // ---- a step is collected ------------------------------------------------------------------------
 
-// The transport may keep what it knows of blocks that do not change any more.
 void WorkerCore::OnCollected(const SchedulerOutput& plan) {
   ++counters_.steps;
   if (parts_.transport == nullptr) return;
+  for (int32_t group = 0; group < parts_.cache->groups(); ++group) ReportWritten(plan, group);
+}
+
+// The transport may keep what it knows of blocks that do not change any more.
+void WorkerCore::ReportWritten(const SchedulerOutput& plan, int32_t group) {
   std::vector<BlockId> full;
   std::vector<BlockId> part;
   for (const ScheduledChunk& chunk : plan.chunks) {
     // What the step wrote for a sequence that has ended, no transfer reads.
     if (!parts_.cache->Contains(chunk.id)) continue;
-    const std::span<const BlockId> table = parts_.cache->BlockTable(chunk.id);
+    const std::span<const BlockId> table = parts_.cache->BlockTable(chunk.id, group);
     const int32_t end = chunk.begin + chunk.count;
     for (int32_t block = chunk.begin / options_.block_size; block * options_.block_size < end;
          ++block) {
       const bool whole = (block + 1) * options_.block_size <= end;
-      (whole ? full : part).push_back(table[block]);
+      if (table[block] != kNoBlock) (whole ? full : part).push_back(table[block]);
     }
   }
-  parts_.transport->Written(full, part);
+  parts_.transport->Written(full, part, group);
 }
 
 void WorkerCore::OnFailed(SequenceId id, const absl::Status& why) { Fail(HandleOf(id), why); }
@@ -228,15 +232,25 @@ void WorkerCore::PollTransfers() {
 
 absl::Status WorkerCore::CheckConservation() const {
   RETURN_IF_ERROR(parts_.cache->CheckConservation());
-  std::vector<BlockId> held = pulls_.HeldBlocks();
-  receives_.AppendHeld(held);
-  sends_.AppendHeld(held);
-  RETURN_IF_ERROR(parts_.cache->CheckTransferHolds(held));
-  RETURN_IF_ERROR(parts_.cache->CheckStepHolds(parts_.scheduler->step_holds().Held()));
-  const BlockAllocator::Accounting blocks = parts_.cache->Stats().blocks;
-  if (!idle() || (blocks.owned == 0 && blocks.step == 0)) return absl::OkStatus();
-  return absl::InternalError(
-      StrCat("idle, yet sequences own ", blocks.owned, " blocks and steps hold ", blocks.step));
+  for (int32_t group = 0; group < parts_.cache->groups(); ++group) {
+    std::vector<BlockId> held;
+    pulls_.AppendHeld(group, held);
+    receives_.AppendHeld(group, held);
+    sends_.AppendHeld(group, held);
+    RETURN_IF_ERROR(parts_.cache->CheckTransferHolds(held, group));
+    RETURN_IF_ERROR(
+        parts_.cache->CheckStepHolds(parts_.scheduler->step_holds().Held(group), group));
+  }
+  if (!idle()) return absl::OkStatus();
+  const KvCacheStats stats = parts_.cache->Stats();
+  for (int32_t group = 0; group < parts_.cache->groups(); ++group) {
+    const BlockAllocator::Accounting& blocks =
+        group == 0 ? stats.blocks : stats.windows[group - 1].blocks;
+    if (blocks.owned == 0 && blocks.step == 0) continue;
+    return absl::InternalError(StrCat("KV group ", group, ": idle, yet sequences own ",
+                                      blocks.owned, " blocks and steps hold ", blocks.step));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -59,7 +59,6 @@ struct WorkerCoreOptions {
   bool hash_logits = false;
   int32_t steps_in_flight = 1;  // at most the runner's max_in_flight
   int64_t transfer_timeout_ms = 120'000;
-  int64_t pull_lease_ms = 1000;  // PrefixPullOptions
   LayerPieces::Options layer_pieces = {.layers = 1, .bytes_per_token = 1, .pieces = 1};
 };
 
@@ -74,8 +73,8 @@ struct WorkerCounters {
 class WorkerCore final : private StepPipeline::Requests {
  public:
   // Everything outlives the core. `transport` may be null: then nothing is sent or received.
-  // `random_bits` names transfers. A peer that announces an id owns the transfer, so ids must not be
-  // guessable.
+  // `random_bits` names transfers. A peer that announces an id owns the transfer, so ids must not
+  // be guessable.
   WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache, Scheduler* scheduler,
              ModelRunner* runner, KvTransport* transport, const Tokenizer* tokenizer,
              const Clock* clock, std::function<uint64_t()> random_bits);
@@ -155,6 +154,7 @@ class WorkerCore final : private StepPipeline::Requests {
   std::function<void(int32_t layers, int32_t chunks)> LayerListener(
       const SchedulerOutput& plan) override;
   void OnCollected(const SchedulerOutput& plan) override;
+  void ReportWritten(const SchedulerOutput& plan, int32_t group);
   void OnFailed(SequenceId id, const absl::Status& why) override;
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) override;
 

@@ -6,7 +6,7 @@
 #include "common/status_macros.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {

@@ -6,6 +6,8 @@
 //   read:  Acquire(kRead) ─▶ Ready ─▶ read bytes() ─▶ let the lease go
 //   land:  Acquire(kLand) ─▶ Ready ─▶ write bytes() ─▶ Store ─▶ Ready: the pool has them
 //
+// A pool has a part for each KV group (cache/kv_pool_layout.h), all in one range of memory.
+//
 // A host pool lends its own bytes (pool/host_pool.h): every lease is ready at once, nothing is
 // copied. A pool that the host cannot read lends staging buffers (pool/staged_pool.h): a copy that
 // runs by itself fills a read lease, and Store begins the copy into the pool. There are few staging
@@ -31,7 +33,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "kvtransfer/pool/piece_bytes.h"
 #include "kvtransfer/pool/pieces.h"
 
@@ -42,7 +44,12 @@ enum class PoolMemory : uint8_t {
   kDevice,  // it does not
 };
 
-enum class PoolAccess : uint8_t { kRead, kLand };
+enum class PoolAccess : uint8_t {
+  kRead,
+  kLand,
+  kReadLanded,  // what a copy engine landed, to be checked; counted with kLand where buffers are
+                // few
+};
 
 // What another process maps to read a pool: a file that holds it from offset 0 on.
 struct PoolExport {
@@ -82,12 +89,12 @@ class PoolLease {
 
 class TransferPool {
  public:
-  explicit TransferPool(const KvLayout& layout) : layout_(layout) {}
+  explicit TransferPool(const KvPoolLayout& layout) : layout_(layout) {}
   virtual ~TransferPool() = default;
   TransferPool(const TransferPool&) = delete;
   TransferPool& operator=(const TransferPool&) = delete;
 
-  const KvLayout& layout() const { return layout_; }
+  const KvPoolLayout& layout() const { return layout_; }
   virtual PoolMemory memory() const = 0;
 
   // A lease of `parts`, in all layers or some. Nothing: none is to be had now; ask again. REQUIRES:
@@ -110,7 +117,7 @@ class TransferPool {
   virtual void ReturnBuffer(int32_t /*buffer*/) {}
 
  private:
-  const KvLayout layout_;
+  const KvPoolLayout layout_;
 };
 
 }  // namespace baton

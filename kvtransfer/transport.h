@@ -13,6 +13,15 @@
 // those that it has, and reports a block as done when all its tokens are (transfer_plan.h). NCCL
 // moves blocks of one size alone, whatever their layouts: between others the payload goes by TCP.
 //
+// A model with sliding windows has several KV groups (cache/kv_cache_spec.h). The unit of a
+// transfer stays the sequence's block, which has the same tokens in every group. A block carries
+// group 0 always, and a window group where it has tokens that the receiver lacks of it and that the
+// token behind the sequence's end sees (MovedTokens in transfer_plan.h). Layers are the model's.
+//
+// Where blocks of the pool are named, they are rows [block of the sequence][KV group], flat, so
+// their number is that of the blocks times that of the groups. kNoBlock stands where the group does
+// not travel with the block. For a model with one group these are its blocks.
+//
 // Transfers overlap with the computing of what they carry. Blocks that are whole go while later
 // chunks of the prompt are computed (Announce); of the last chunk, the first layers of all its
 // blocks go while the layers behind them are computed (AnnounceLayers, pull_order.h). So what is
@@ -69,13 +78,17 @@ struct TransferTicket {
   int32_t first_block = 0;  // first block the receiver lacks, in sequence order
   int32_t block_count = 0;  // blocks it expects from there to the prompt's end
   int32_t block_size = 0;   // tokens of these blocks, the receiver's; 0: as the sender's
-  int64_t timeout_ms = 0;   // from now; how long the receiver waits for the whole
+  // Of KV groups 1, 2, ...: the first block that the receiver lacks, in the same blocks, counted
+  // from the sequence's begin too. In [first_block, first_block + block_count].
+  std::vector<int32_t> window_first_blocks = {};
+  int64_t timeout_ms = 0;  // from now; how long the receiver waits for the whole
 };
 
 struct ReceiveSpec {
   uint64_t transfer_id = 0;
   int32_t first_block = 0;
-  std::vector<BlockId> blocks;  // where block first_block + i of the sequence lands
+  std::vector<int32_t> window_first_blocks = {};  // as in TransferTicket
+  std::vector<BlockId> blocks;  // rows: where block first_block + i of the sequence lands
   int32_t tokens = 0;  // slots the sequence's prompt fills; the last block may be part full
   int64_t timeout_ms = 30'000;
   // The sender may have fewer blocks than are asked for: its final announcement says how many, and
@@ -131,21 +144,22 @@ class KvTransport {
   // post.
   virtual absl::Status StartSend(SendSpec spec) = 0;
   // The next blocks of SenderBlocks (transfer_plan.h), which begin at first_block where block sizes
-  // are equal, are computed and lie in `blocks`. With `final`, no more follow and `manifest`
-  // completes the hand-off.
+  // are equal, are computed and lie in the rows `blocks`. With `final`, no more follow and
+  // `manifest` completes the hand-off.
   virtual void Announce(uint64_t sender_transfer, std::span<const BlockId> blocks, bool final,
                         std::string manifest) = 0;
-  // Of all blocks that are left, `rest` up to the transfer's end, the first `layers` layers are
-  // computed; the other layers may still be written. From then on only this, with more layers, and
-  // Announce of the same blocks follow. Not for a transfer that may end early.
+  // Of all blocks that are left, rows `rest` up to the transfer's end, the first `layers` layers
+  // are computed; the other layers may still be written. From then on only this, with more layers,
+  // and Announce of the same blocks follow. Not for a transfer that may end early.
   virtual void AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
                               int32_t layers) = 0;
   virtual void CancelSend(uint64_t sender_transfer) = 0;
 
-  // The engine wrote to these blocks of the pool: they are whole now and stay as they are until
+  // The engine wrote to these blocks of a KV group: they are whole now and stay as they are until
   // they are named again or a transfer lands in them, or they do not. A transport may keep the
   // checksums of whole ones, if every write is reported before the blocks can be announced.
-  virtual void Written(std::span<const BlockId> /*full*/, std::span<const BlockId> /*part*/) {}
+  virtual void Written(std::span<const BlockId> /*full*/, std::span<const BlockId> /*part*/,
+                       int32_t /*group*/ = 0) {}
 
   // Events since the last call, in order per transfer.
   virtual std::vector<TransferEvent> Poll() = 0;

@@ -53,8 +53,11 @@ bool IsGood(FleetChange::Kind kind) {
          kind == Kind::kAnswers;
 }
 
+// Tokens whose KV it can hold.
 int64_t Room(const WorkerReport& report) {
-  return report.RoomFor(std::numeric_limits<int64_t>::max());
+  return std::min(
+      report.RoomFor(std::numeric_limits<int64_t>::max()),
+      report.pool_tokens > 0 ? report.pool_tokens : std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

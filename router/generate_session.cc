@@ -6,12 +6,20 @@ namespace baton {
 
 using Kind = FlowAction::Kind;
 
-GenerateSession::GenerateSession(const RouterOptions& options, RouterCore* core, WorkerWatch* watch,
-                                 GenerateCalls* calls, int32_t priority)
-    : core_(core),
-      watch_(watch),
-      calls_(calls),
-      flow_(options.decode_attempts, options.max_resumes) {
+namespace {
+
+// Decode workers asked in a row that gave no token. Three workers that refuse or are unreachable
+// say that the fleet is full or gone; asking more of them only delays the refusal.
+constexpr int32_t kDecodeAttempts = 3;
+// How often an answer goes on elsewhere when its decode worker is lost. A fleet that is restarted
+// worker by worker costs an answer some; a request that kills its workers must not kill them all.
+constexpr int32_t kMaxResumes = 8;
+
+}  // namespace
+
+GenerateSession::GenerateSession(RouterCore* core, WorkerWatch* watch, GenerateCalls* calls,
+                                 int32_t priority)
+    : core_(core), watch_(watch), calls_(calls), flow_(kDecodeAttempts, kMaxResumes) {
   core_->RequestStarted();
   waiting_ = core_->Waits(priority);
 }

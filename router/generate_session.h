@@ -72,8 +72,7 @@ class GenerateSession {
   };
 
   // All outlive this.
-  GenerateSession(const RouterOptions& options, RouterCore* core, WorkerWatch* watch,
-                  GenerateCalls* calls, int32_t priority);
+  GenerateSession(RouterCore* core, WorkerWatch* watch, GenerateCalls* calls, int32_t priority);
   GenerateSession(const GenerateSession&) = delete;
 
   // `listener` hears of silent workers, and passes it on to OnWorkerSilent.

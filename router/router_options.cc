@@ -35,8 +35,6 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
   settings.Add("affinity-tokens", &options.affinity_tokens, 16, 1 << 24,
                "Requests without a session go by so many tokens of their prompt's beginning, under "
                "the policies consistent-hash and session-affinity.");
-  settings.Add("max-sessions", &options.max_sessions, 1, 1 << 24,
-               "Sessions that the policy session-affinity remembers.");
   settings.Add(
       "pull-prefixes", &options.pull_prefixes,
       "What the worker that computes a prompt lacks of it is pulled from a worker that has "
@@ -77,12 +75,9 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add("index-wait-ms", &options.index_wait_ms, int64_t{0}, int64_t{3'600'000},
                "How long a router that starts waits for a worker to tell what it has cached, in "
                "milliseconds, before it is ready without that.");
-  settings.Add("decode-attempts", &options.decode_attempts, 1, 64,
-               "Decode workers that are tried before a request is refused.");
-  settings.Add("max-resumes", &options.max_resumes, 0, 1024,
-               "How often an answer goes on elsewhere when its decode worker is lost.");
   settings.Add("client-stall-ms", &options.client_stall_ms, int64_t{100}, int64_t{3'600'000},
-               "A client that takes nothing of its answer for so long loses it, in milliseconds.");
+               "A client that takes nothing of its answer for so long, or is behind by ten times "
+               "as long, loses it, in milliseconds.");
   settings.Add(
       "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
       "How long a finished answer waits for its prefill worker's figures, in milliseconds.");

@@ -23,8 +23,6 @@ struct RouterOptions {
   int64_t max_prompt_bytes = 4 << 20;
   int32_t index_units = 1 << 22;
   int64_t index_wait_ms = 5000;  // for a worker's first events, before the router is ready
-  int32_t decode_attempts = 3;
-  int32_t max_resumes = 8;  // of one answer
   int64_t client_stall_ms =
       30'000;                     // a client that takes nothing of its answer for so long is gone
   int64_t report_wait_ms = 1000;  // for a prefill worker's figures after the answer has ended

@@ -70,14 +70,17 @@ struct WorkerReport {
   int32_t block_size = 0;          // tokens
   int32_t available_blocks = 0;    // free, or cached and evictable
   int64_t pool_tokens = 0;         // that its whole pool holds; 0: not told
+  bool paged = true;               // else a sequence's place is reserved whole
   int32_t context_length = 0;      // tokens of a sequence there, at most; 0: not told
   int32_t max_running = 0;         // sequences of a step there, at most; 0: not told
   int32_t min_prefix_tokens = 0;   // a shorter cached prefix is not used there
   int64_t kv_bytes_per_token = 0;  // 0: not told
 
-  // How many of a sequence's tokens it could hold were it alone there.
+  // How many of a sequence's tokens it could have were it alone there. The last one's KV is never
+  // written; a contiguous pool keeps its place all the same.
   int64_t RoomFor(int64_t tokens) const {
-    if (pool_tokens > 0) tokens = std::min(tokens, pool_tokens);
+    const int64_t unwritten = paged ? 1 : 0;
+    if (pool_tokens > 0) tokens = std::min(tokens, pool_tokens + unwritten);
     return context_length > 0 ? std::min(tokens, int64_t{context_length}) : tokens;
   }
 };

@@ -22,6 +22,9 @@ struct RpcServerOptions {
   // there is no answer for keepalive_timeout_ms; its calls are then cancelled.
   int32_t keepalive_ms = 10'000;
   int32_t keepalive_timeout_ms = 5'000;
+  // A connection without a call for so long is closed; gRPC's clients connect again when they need
+  // one. Set by programs, no user setting.
+  int32_t idle_connection_ms = 300'000;
 };
 void RegisterSettings(RpcServerOptions& options, SettingList& settings);
 

@@ -1,6 +1,8 @@
-// Finds response streams whose client takes nothing any more. Its connection may be alive and
-// answer pings: flow control holds such a stream's next message back for ever, and with it the
-// place of its request. It knows all streams, and so ends those that outlast a shutdown's patience.
+// Finds response streams whose client takes nothing any more, or too little. Its connection may be
+// alive and answer pings: flow control holds such a stream's next message back for ever, and with
+// it the place of its request. A client that takes a message now and then keeps its place as long,
+// so the age of what waits for it is bounded too. The watch knows all streams, and so ends those
+// that outlast a shutdown's patience.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -21,6 +23,10 @@ class WatchedStream {
   // Since when something it gave to gRPC has not left; `now` when nothing waits.
   virtual std::chrono::steady_clock::time_point StalledSince(
       std::chrono::steady_clock::time_point now) = 0;
+  // Since when the oldest message that has not left has waited, queued or not; `now` when none
+  // does.
+  virtual std::chrono::steady_clock::time_point BehindSince(
+      std::chrono::steady_clock::time_point now) = 0;
   // Ends it as if the client were gone.
   virtual void Abandon() = 0;
   // Ends it with this status, as its last word to the client.
@@ -29,6 +35,9 @@ class WatchedStream {
 
 class StreamWatch {
  public:
+  // A client may be behind by so many times the patience.
+  static constexpr int kBehindFactor = 10;
+
   explicit StreamWatch(std::chrono::milliseconds patience) : patience_(patience) {}
 
   // Until it is destroyed; it is not kept alive.
@@ -41,7 +50,10 @@ class StreamWatch {
   int Tick(std::chrono::steady_clock::time_point now) {
     int abandoned = 0;
     for (const std::shared_ptr<WatchedStream>& stream : Alive()) {
-      if (now - stream->StalledSince(now) < patience_) continue;
+      if (now - stream->StalledSince(now) < patience_ &&
+          now - stream->BehindSince(now) < kBehindFactor * patience_) {
+        continue;
+      }
       stream->Abandon();
       ++abandoned;
     }

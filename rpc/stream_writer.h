@@ -11,7 +11,8 @@
 // and whoever else holds a shared_ptr (an engine's sink, a downstream call) may outlive that: what
 // it sends then goes nowhere.
 //
-// A client that takes nothing is found by a StreamWatch, where the stream is in one.
+// A client that takes nothing, or too little, is found by a StreamWatch, where the stream is in
+// one.
 //
 // Thread safety: Send and End from any thread. OnCalledOff runs without the lock, on a gRPC
 // thread at most once, and where CallOff is called.
@@ -69,7 +70,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
       EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, reason));
       return false;
     }
-    queue_.push_back({.message = std::move(message), .bytes = bytes});
+    queue_.push_back(
+        {.message = std::move(message), .bytes = bytes, .since = std::chrono::steady_clock::now()});
     queued_bytes_ += bytes;
     WriteNextLocked();
     return true;
@@ -79,6 +81,12 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
       std::chrono::steady_clock::time_point now) override {
     std::lock_guard lock(mutex_);
     return (writing_ || finished_) && !done_ ? busy_since_ : now;
+  }
+
+  std::chrono::steady_clock::time_point BehindSince(
+      std::chrono::steady_clock::time_point now) override {
+    std::lock_guard lock(mutex_);
+    return writing_ && !done_ ? in_flight_since_ : now;
   }
 
   void Abandon() override {
@@ -111,6 +119,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   struct Queued {
     Response message;
     size_t bytes = 0;
+    std::chrono::steady_clock::time_point since;
   };
 
   void OnWriteDone(bool ok) final {
@@ -158,6 +167,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
       writing_ = true;
       busy_since_ = std::chrono::steady_clock::now();
       in_flight_ = std::move(queue_.front().message);
+      in_flight_since_ = queue_.front().since;
       queued_bytes_ -= queue_.front().bytes;
       queue_.pop_front();
       this->StartWrite(&in_flight_);
@@ -173,7 +183,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   grpc::CallbackServerContext* context_;  // until OnDone
   std::deque<Queued> queue_;
   size_t queued_bytes_ = 0;
-  Response in_flight_;  // stays until OnWriteDone
+  Response in_flight_;                                     // stays until OnWriteDone
+  std::chrono::steady_clock::time_point in_flight_since_;  // when it was queued
   bool writing_ = false;
   std::chrono::steady_clock::time_point busy_since_;  // of the write or the end under way
   bool ending_ = false;                               // no more messages are taken

@@ -42,6 +42,27 @@ const char* AllocationKindName(AllocationEvent::Kind kind) {
   return "unknown";
 }
 
+v1::KvGroupStatus GroupToWire(const KvGroupStatus& group) {
+  v1::KvGroupStatus out;
+  out.set_kind(KvGroupKindName(group.kind));
+  out.set_window(group.window);
+  out.set_layers(group.layers);
+  out.set_bytes_per_block(group.bytes_per_block);
+  out.set_limit_blocks(group.size.limit);
+  out.set_reserved_blocks(group.size.reserved);
+  out.set_retiring_blocks(group.size.retiring);
+  out.set_total_blocks(group.blocks.total);
+  out.set_free_blocks(group.blocks.free);
+  out.set_cached_blocks(group.blocks.cached);
+  out.set_owned_blocks(group.blocks.owned);
+  out.set_in_flight_blocks(group.blocks.in_transfer);
+  out.set_step_blocks(group.blocks.step);
+  out.set_evictable_blocks(group.evictable);
+  out.set_never_used_blocks(group.blocks.never_used);
+  out.set_evicted_blocks(group.evicted_blocks);
+  return out;
+}
+
 }  // namespace
 
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
@@ -115,6 +136,8 @@ TransferTicket TicketFromWire(const v1::TransferTicket& wire) {
   out.first_block = wire.first_block();
   out.block_count = wire.block_count();
   out.block_size = wire.block_size();
+  out.window_first_blocks.assign(wire.window_first_blocks().begin(),
+                                 wire.window_first_blocks().end());
   out.timeout_ms = wire.timeout_ms();
   return out;
 }
@@ -127,6 +150,8 @@ v1::TransferTicket TicketToWire(const TransferTicket& ticket) {
   out.set_first_block(ticket.first_block);
   out.set_block_count(ticket.block_count);
   out.set_block_size(ticket.block_size);
+  out.mutable_window_first_blocks()->Assign(ticket.window_first_blocks.begin(),
+                                            ticket.window_first_blocks.end());
   out.set_timeout_ms(ticket.timeout_ms);
   return out;
 }
@@ -236,10 +261,11 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   out.set_reserved_blocks(status.pool.reserved);
   out.set_retiring_blocks(status.pool.retiring);
   out.set_min_prefix_tokens(status.min_prefix_tokens);
+  for (const KvGroupStatus& group : status.groups) *out.add_groups() = GroupToWire(group);
   return out;
 }
 
-absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, int64_t bytes_per_block) {
+absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, const Engine& engine) {
   if (wire.blocks() < 0 || wire.kv_cache_mib() < 0 ||
       (wire.blocks() > 0) == (wire.kv_cache_mib() > 0)) {
     return absl::InvalidArgumentError(absl::StrCat("blocks is ", wire.blocks(),
@@ -251,11 +277,10 @@ absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, int64_
     return absl::InvalidArgumentError(
         absl::StrCat("kv_cache_mib is ", wire.kv_cache_mib(), ", more than can be counted"));
   }
-  const int64_t blocks = wire.kv_cache_mib() * kMiB / std::max<int64_t>(1, bytes_per_block);
-  if (blocks < 1 || blocks > std::numeric_limits<int32_t>::max()) {
+  const int64_t blocks = engine.BlocksIn(wire.kv_cache_mib() * kMiB);
+  if (blocks < 1 || blocks > kMaxKvBlocks) {
     return absl::InvalidArgumentError(absl::StrCat("kv_cache_mib ", wire.kv_cache_mib(), " is ",
-                                                   blocks, " blocks of ", bytes_per_block,
-                                                   " bytes"));
+                                                   blocks, " blocks, must be 1 to ", kMaxKvBlocks));
   }
   return static_cast<int32_t>(blocks);
 }
@@ -296,6 +321,9 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
     wire->set_matched(sequence.matched);
     wire->set_priority(sequence.priority);
     wire->mutable_blocks()->Add(sequence.blocks.begin(), sequence.blocks.end());
+    for (const std::vector<int32_t>& window : sequence.window_blocks) {
+      wire->add_windows()->mutable_blocks()->Add(window.begin(), window.end());
+    }
   }
   for (const AllocationEvent& event : inspection.trace) {
     v1::AllocationEvent* wire = out.add_trace();
@@ -304,6 +332,7 @@ v1::InspectResponse InspectionToWire(const EngineInspection& inspection) {
     wire->set_tokens(event.tokens);
     wire->set_blocks(event.blocks);
     wire->set_free_after(event.free_after);
+    wire->set_group(event.group);
   }
   return out;
 }

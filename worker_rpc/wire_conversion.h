@@ -39,7 +39,7 @@ v1::PrefillResponse PrefillResultToWire(const PrefillResult& result);
 v1::PoolStatus PoolToWire(const EngineStatus& status);
 // The size in blocks that is asked for. InvalidArgument unless exactly one of the request's fields
 // is positive and none negative, or when it is less than a block or more than can be counted.
-absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, int64_t bytes_per_block);
+absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, const Engine& engine);
 v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size);
 
 // The namespace of requests to this model with these fields; none: every namespace.

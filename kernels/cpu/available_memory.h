@@ -7,16 +7,16 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/cpu/control_groups.h"
+
 namespace baton {
 
 struct MemoryPaths {
   std::string meminfo = "/proc/meminfo";
-  std::string own_cgroups = "/proc/self/cgroup";
-  std::string cgroup_root = "/sys/fs/cgroup";
+  ControlGroupPaths groups;
 };
 
-// Both in bytes; -1: nothing can be read. Control groups are those of version 2, and the memory
-// controller of version 1, with all above them.
+// Both in bytes; -1: nothing can be read.
 // What this process may take at most.
 int64_t TotalMemoryBytes(const MemoryPaths& paths = {});
 // What it can still take; page cache that can be dropped counts as free.

@@ -14,6 +14,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {

@@ -1,7 +1,5 @@
 #include "kernels/cpu/thread_pool.h"
 
-#include <sched.h>
-
 #include <limits>
 
 #include "common/check.h"
@@ -86,17 +84,6 @@ void ThreadPool::WorkerLoop(int worker) {
     }
     if (!changed && !stopping_.load(std::memory_order_acquire)) epoch_.wait(seen);
   }
-}
-
-int UsableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) {
-    const unsigned int count = std::thread::hardware_concurrency();
-    return count == 0 ? 1 : static_cast<int>(count);
-  }
-  const int count = CPU_COUNT(&set);
-  return count < 1 ? 1 : count;
 }
 
 }  // namespace baton

@@ -55,7 +55,4 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// How many processors this process may run on (its affinity mask), at least 1.
-int UsableProcessors();
-
 }  // namespace baton

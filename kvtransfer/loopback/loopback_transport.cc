@@ -38,7 +38,7 @@ class LoopbackTransport;
 struct BlockMove {
   explicit BlockMove(BlockDispatch next)
       : dispatch(std::move(next)),
-        source(PoolAccess::kRead, LeadingTokens(dispatch.block, dispatch.frame.valid_tokens),
+        source(PoolAccess::kRead, LeadingTokens(dispatch.blocks, dispatch.frame.valid_tokens),
                dispatch.frame.layers) {}
 
   BlockDispatch dispatch;
@@ -326,7 +326,7 @@ absl::StatusOr<bool> LoopbackNetwork::Depart(BlockMove& move, TransferNode& from
   PoolLease lease = move.source.Take();
   const BlockFrame& frame = move.dispatch.frame;
   std::vector<uint32_t> crcs =
-      from.checksums().Of(move.dispatch.block, frame.valid_tokens, frame.layers, lease.bytes());
+      from.checksums().Of(move.dispatch.blocks, frame.valid_tokens, frame.layers, lease.bytes());
   move.departure.emplace(std::move(lease), move.dispatch, std::move(crcs));
   return true;
 }

@@ -170,9 +170,9 @@ absl::Status NcclConnection::Gather(std::byte* slot, std::vector<BlockDispatch>&
     if (!next) break;
     BlockDispatch& dispatch = blocks.emplace_back(std::move(next->dispatch));
     const int32_t valid = dispatch.frame.valid_tokens;
-    RETURN_IF_ERROR(nccl_.Gather(dispatch.block, valid, slot + bytes));
+    RETURN_IF_ERROR(nccl_.Gather(dispatch.blocks, valid, slot + bytes));
     dispatch.frame.piece_crcs =
-        node_.checksums().Of(dispatch.block, valid, LayerRange{}, next->lease.bytes());
+        node_.checksums().Of(dispatch.blocks, valid, LayerRange{}, next->lease.bytes());
     bytes += dispatch.frame.payload_bytes;
   }
   return absl::OkStatus();
@@ -196,13 +196,14 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
   if (!landing_->scattered) {
     landing_->scattered = node_.receiver().OnBlock(peer(), frame);
     if (!landing_->scattered) return true;
-    const BlockId block = landing_->scattered->parts.front().block;  // all of it: sizes are equal
-    if (absl::Status status = nccl_.Scatter(landing_->staged, block, frame.valid_tokens);
+    // All of it: sizes are equal.
+    const GroupBlocks& blocks = landing_->scattered->parts.front().blocks;
+    if (absl::Status status = nccl_.Scatter(landing_->staged, blocks, frame.valid_tokens);
         !status.ok()) {
       node_.receiver().OnBlockLanded(*landing_->scattered, frame.payload_bytes, status, now_us);
       return true;
     }
-    landing_->check.emplace(PoolAccess::kRead, landing_->scattered->parts, LayerRange{});
+    landing_->check.emplace(PoolAccess::kReadLanded, landing_->scattered->parts, LayerRange{});
   }
   if (!landing_->check) return true;  // its transfer has ended
   const absl::StatusOr<bool> ready = landing_->check->Ask(node_.pool());
@@ -214,12 +215,15 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
 }
 
 absl::Status NcclConnection::Verify(const PieceBytes& landed, const BlockFrame& frame) {
-  const std::vector<uint32_t> crcs = landed.Checksums();
-  for (size_t piece = 0; piece < crcs.size(); ++piece) {
-    if (crcs[piece] == frame.piece_crcs[piece]) continue;
-    return absl::DataLossError(absl::StrFormat(
-        "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.transfer_id,
-        frame.block, PieceName(static_cast<int32_t>(piece)), crcs[piece], frame.piece_crcs[piece]));
+  auto theirs = frame.piece_crcs.begin();
+  for (const Piece piece : landed.pieces()) {
+    const uint32_t crc = landed.Checksum(piece);
+    if (crc != *theirs) {
+      return absl::DataLossError(
+          absl::StrFormat("transfer %d block %d %s: CRC32C %08x, the sender's is %08x",
+                          frame.transfer_id, frame.block, PieceName(piece), crc, *theirs));
+    }
+    ++theirs;
   }
   return absl::OkStatus();
 }

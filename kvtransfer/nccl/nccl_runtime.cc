@@ -80,13 +80,14 @@ void NcclRuntime::Start(std::function<void()> wake) {
 }
 
 template <typename CopyRun>
-absl::Status NcclRuntime::CopyBlock(BlockId block, int32_t valid_tokens, const CopyRun& copy_run) {
+absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens,
+                                     const CopyRun& copy_run) {
   CudaResult result = cuda_.SetDevice(options_.device);  // each thread has its own
   if (result != kCudaSuccess) return CudaError(cuda_, "cudaSetDevice", result);
   int64_t done = 0;
   // Addresses for the copy engine.
   const PieceBytes pieces(pool_.AddressForCopyEngine(), pool_.layout(),
-                          LeadingTokens(block, valid_tokens), LayerRange{});
+                          LeadingTokens(blocks, valid_tokens), LayerRange{});
   for (const iovec& run : pieces.Runs()) {
     result = copy_run(static_cast<std::byte*>(run.iov_base), done, run.iov_len);
     if (result != kCudaSuccess) break;
@@ -98,14 +99,15 @@ absl::Status NcclRuntime::CopyBlock(BlockId block, int32_t valid_tokens, const C
   return result == kCudaSuccess ? absl::OkStatus() : CudaError(cuda_, "cudaMemcpyAsync", result);
 }
 
-absl::Status NcclRuntime::Gather(BlockId block, int32_t valid_tokens, std::byte* to) {
-  return CopyBlock(block, valid_tokens, [&](const std::byte* run, int64_t at, size_t bytes) {
+absl::Status NcclRuntime::Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to) {
+  return CopyBlocks(blocks, valid_tokens, [&](const std::byte* run, int64_t at, size_t bytes) {
     return cuda_.MemcpyAsync(to + at, run, bytes, kCudaCopyDefault, copies_);
   });
 }
 
-absl::Status NcclRuntime::Scatter(const std::byte* from, BlockId block, int32_t valid_tokens) {
-  return CopyBlock(block, valid_tokens, [&](std::byte* run, int64_t at, size_t bytes) {
+absl::Status NcclRuntime::Scatter(const std::byte* from, const GroupBlocks& blocks,
+                                  int32_t valid_tokens) {
+  return CopyBlocks(blocks, valid_tokens, [&](std::byte* run, int64_t at, size_t bytes) {
     return cuda_.MemcpyAsync(run, from + at, bytes, kCudaCopyDefault, copies_);
   });
 }

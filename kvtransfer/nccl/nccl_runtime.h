@@ -51,9 +51,9 @@ class NcclRuntime {
   NcclDriver& driver() { return *thread_; }
   std::vector<NcclReport> TakeReports() { return thread_->TakeReports(); }
 
-  // The block's valid tokens to `to`, piece behind piece, or from there into the block.
-  absl::Status Gather(BlockId block, int32_t valid_tokens, std::byte* to);
-  absl::Status Scatter(const std::byte* from, BlockId block, int32_t valid_tokens);
+  // The blocks' valid tokens to `to`, piece behind piece, or from there into the blocks.
+  absl::Status Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to);
+  absl::Status Scatter(const std::byte* from, const GroupBlocks& blocks, int32_t valid_tokens);
 
   // Payload goes by TCP, for this reason.
   void ReportFallback(const absl::Status& why);
@@ -62,9 +62,9 @@ class NcclRuntime {
   NcclRuntime(NcclOptions options, TransferPool& pool, const NcclApi& nccl, const CudaApi& cuda,
               uint32_t version)
       : options_(std::move(options)), pool_(pool), nccl_(nccl), cuda_(cuda), version_(version) {}
-  // One memory copy for each run of the block.
+  // One memory copy for each run of the blocks.
   template <typename CopyRun>
-  absl::Status CopyBlock(BlockId block, int32_t valid_tokens, const CopyRun& copy_run);
+  absl::Status CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens, const CopyRun& copy_run);
 
   const NcclOptions options_;
   TransferPool& pool_;

@@ -18,10 +18,10 @@ BlockLanding::BlockLanding(PoolLease lease, BlockPlacement placement, BlockFrame
     : lease_(std::move(lease)),
       placement_(std::move(placement)),
       frame_(std::move(frame)),
-      dropped_(static_cast<size_t>(BlockValidBytes(
-          lease_.bytes().layout(), placement_->parts.front().payload_token, frame_.layers))),
+      dropped_(static_cast<size_t>(lease_.bytes().DroppedBytes())),
       cursor_(std::in_place, lease_.bytes().Runs(dropped_)),
-      remaining_(frame_.payload_bytes) {}
+      remaining_(frame_.payload_bytes),
+      next_piece_(lease_.bytes().pieces().begin()) {}
 
 int BlockLanding::Fill(std::span<iovec> out) {
   if (placement_) return cursor_->Fill(out);
@@ -43,26 +43,34 @@ void BlockLanding::Divert() {
   lease_ = PoolLease();
 }
 
-// Of the sender's piece, the payload's `index`th, wherever its bytes went.
-uint32_t BlockLanding::PieceChecksum(int32_t index) const {
-  const PieceBytes& landed = lease_.bytes();
-  const size_t bytes = dropped_.size() / static_cast<size_t>(landed.pieces());
-  return landed.Checksum(
-      index, Crc32c(std::span(dropped_).subspan(static_cast<size_t>(index) * bytes, bytes)));
+void BlockLanding::VerifyPieces() {
+  const int64_t arrived = frame_.payload_bytes - remaining_;
+  while (verified_pieces_ < frame_.piece_crcs.size()) {
+    const Piece piece = *next_piece_;
+    const int64_t bytes = PieceValidBytes(lease_.bytes().layout(), piece, frame_.valid_tokens);
+    if (verified_bytes_ + bytes > arrived) return;
+    VerifyPiece(piece);
+    verified_bytes_ += bytes;
+    ++next_piece_;
+    ++verified_pieces_;
+  }
 }
 
-void BlockLanding::VerifyPieces() {
-  const int64_t bytes = PieceValidBytes(lease_.bytes().layout(), frame_.valid_tokens);
-  const int64_t arrived = frame_.payload_bytes - remaining_;
-  for (; static_cast<int64_t>(verified_pieces_ + 1) * bytes <= arrived; ++verified_pieces_) {
-    const auto index = static_cast<int32_t>(verified_pieces_);
-    const uint32_t crc = PieceChecksum(index);
-    if (crc != frame_.piece_crcs[index] && verified_.ok()) {
-      verified_ = absl::DataLossError(absl::StrFormat(
-          "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame_.transfer_id,
-          frame_.block, PieceName(2 * frame_.layers.first + index), crc, frame_.piece_crcs[index]));
-    }
+// Of the sender's piece, wherever its bytes went.
+void BlockLanding::VerifyPiece(const Piece& piece) {
+  const PieceBytes& landed = lease_.bytes();
+  uint32_t crc = 0;
+  if (!dropped_.empty()) {
+    const auto dropped = static_cast<size_t>(landed.DroppedBytes(piece));
+    crc = Crc32c(std::span(dropped_).subspan(verified_dropped_, dropped));
+    verified_dropped_ += dropped;
   }
+  crc = landed.Checksum(piece, crc);
+  const uint32_t theirs = frame_.piece_crcs[verified_pieces_];
+  if (crc == theirs || !verified_.ok()) return;
+  verified_ = absl::DataLossError(
+      absl::StrFormat("transfer %d block %d %s: CRC32C %08x, the sender's is %08x",
+                      frame_.transfer_id, frame_.block, PieceName(piece), crc, theirs));
 }
 
 BlockDeparture::BlockDeparture(PoolLease lease, BlockDispatch dispatch,

@@ -60,15 +60,19 @@ class BlockLanding {
 
  private:
   void VerifyPieces();
-  uint32_t PieceChecksum(int32_t index) const;
+  void VerifyPiece(const Piece& piece);
 
   PoolLease lease_;
   std::optional<BlockPlacement> placement_;
   BlockFrame frame_;
-  std::vector<std::byte> dropped_;  // what the receiver has already, [piece][bytes]
+  std::vector<std::byte> dropped_;  // tokens that lie in no part, [piece][bytes]
   std::optional<BlockCursor> cursor_;
   int64_t remaining_ = 0;
+  // How far pieces are verified, and the bytes of the verified ones.
   size_t verified_pieces_ = 0;
+  Pieces::Iterator next_piece_;
+  int64_t verified_bytes_ = 0;   // of the payload
+  size_t verified_dropped_ = 0;  // of dropped_
   absl::Status verified_;
   std::unique_ptr<std::byte[]> scrap_;
 };

@@ -15,7 +15,7 @@ class HostPool final : public TransferPool {
  public:
   // `base` outlives this. `shared_file` holds the memory from offset 0 on (DeviceBuffer::shared_fd)
   // and stays the caller's; -1: none.
-  HostPool(std::byte* base, const KvLayout& layout, int shared_file = -1)
+  HostPool(std::byte* base, const KvPoolLayout& layout, int shared_file = -1)
       : TransferPool(layout), base_(base), shared_file_(shared_file) {}
 
   PoolMemory memory() const override { return PoolMemory::kHost; }

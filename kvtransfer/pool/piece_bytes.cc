@@ -22,44 +22,69 @@ void AppendRun(std::vector<iovec>& runs, std::span<std::byte> bytes) {
 
 }  // namespace
 
-PieceBytes::PieceBytes(std::byte* base, const KvLayout& layout, LandingParts parts,
+PieceBytes::PieceBytes(std::byte* base, const KvPoolLayout& layout, LandingParts parts,
                        LayerRange layers)
     : base_(base), layout_(&layout), parts_(std::move(parts)), layers_(Counted(layout, layers)) {
   for (const LandingPart& part : parts_) {
-    CHECK(part.block.value() >= 0 && part.block.value() < layout.num_blocks());
+    for (int32_t group = 0; group < kMaxKvGroups; ++group) {
+      const BlockId block = part.blocks[group];
+      if (block == kNoBlock) continue;
+      CHECK(group < layout.groups() && block.value() >= 0 &&
+            block.value() < layout.group(group).num_blocks());
+      groups_.Add(group);
+    }
     CHECK(part.tokens >= 1 && part.block_token >= 0 &&
           part.block_token + part.tokens <= layout.block_size());
   }
 }
 
-std::span<std::byte> PieceBytes::Part(int32_t piece, size_t part) const {
+std::span<std::byte> PieceBytes::Part(const Piece& piece, size_t part) const {
   const LandingPart& tokens = parts_[part];
-  const int32_t number = first_piece() + piece;
-  std::byte* const at = base_ +
-                        layout_->PieceOffset(number / 2, number % 2 == 1, tokens.block.value()) +
-                        PieceValidBytes(*layout_, tokens.block_token);
-  return {at, static_cast<size_t>(PieceValidBytes(*layout_, tokens.tokens))};
+  const BlockId block = tokens.blocks[layout_->place(piece.layer).group];
+  if (block == kNoBlock) return {};
+  std::byte* const at = base_ + layout_->PieceOffset(piece.layer, piece.plane, block.value()) +
+                        PieceValidBytes(*layout_, piece, tokens.block_token);
+  return {at, static_cast<size_t>(PieceValidBytes(*layout_, piece, tokens.tokens))};
+}
+
+int64_t PieceBytes::DroppedBytes(const Piece& piece) const {
+  const int32_t group = layout_->place(piece.layer).group;
+  for (const LandingPart& part : parts_) {
+    if (part.blocks[group] != kNoBlock) return PieceValidBytes(*layout_, piece, part.payload_token);
+  }
+  return 0;
+}
+
+int64_t PieceBytes::DroppedBytes() const {
+  const LandingPart& first = parts_.front();
+  if (first.payload_token == 0 && first.blocks.groups() == groups_) return 0;
+  int64_t bytes = 0;
+  for (const Piece piece : pieces()) bytes += DroppedBytes(piece);
+  return bytes;
 }
 
 std::vector<iovec> PieceBytes::Runs(std::span<std::byte> dropped) const {
   std::vector<iovec> runs;
-  const size_t dropped_bytes = dropped.size() / static_cast<size_t>(pieces());  // of each piece
-  for (int32_t piece = 0; piece < pieces(); ++piece) {
-    AppendRun(runs, dropped.subspan(static_cast<size_t>(piece) * dropped_bytes, dropped_bytes));
+  for (const Piece piece : pieces()) {
+    if (!dropped.empty()) {
+      const auto bytes = static_cast<size_t>(DroppedBytes(piece));
+      AppendRun(runs, dropped.first(bytes));
+      dropped = dropped.subspan(bytes);
+    }
     for (size_t part = 0; part < parts_.size(); ++part) AppendRun(runs, Part(piece, part));
   }
   return runs;
 }
 
-uint32_t PieceBytes::Checksum(int32_t piece, uint32_t crc) const {
+uint32_t PieceBytes::Checksum(const Piece& piece, uint32_t crc) const {
   for (size_t part = 0; part < parts_.size(); ++part) crc = ExtendCrc32c(crc, Part(piece, part));
   return crc;
 }
 
 std::vector<uint32_t> PieceBytes::Checksums() const {
-  std::vector<uint32_t> checksums(static_cast<size_t>(pieces()));
-  int32_t piece = 0;
-  for (uint32_t& checksum : checksums) checksum = Checksum(piece++);
+  std::vector<uint32_t> checksums;
+  checksums.reserve(static_cast<size_t>(PieceCount(*layout_, layers_, groups_)));
+  for (const Piece piece : pieces()) checksums.push_back(Checksum(piece));
   return checksums;
 }
 

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "kvtransfer/pool/pieces.h"
 
 namespace baton {
@@ -23,30 +23,35 @@ class PieceBytes {
  public:
   PieceBytes() = default;
   // `layout` outlives this. REQUIRES: the parts lie in its blocks.
-  PieceBytes(std::byte* base, const KvLayout& layout, LandingParts parts, LayerRange layers);
+  PieceBytes(std::byte* base, const KvPoolLayout& layout, LandingParts parts, LayerRange layers);
+  PieceBytes(std::byte* base, KvPoolLayout&& layout, LandingParts parts, LayerRange) = delete;
 
-  const KvLayout& layout() const { return *layout_; }
+  const KvPoolLayout& layout() const { return *layout_; }
   const LandingParts& parts() const { return parts_; }
-  int32_t pieces() const { return 2 * layers_.count; }
-  // Number of this range's first piece in a whole block.
-  int32_t first_piece() const { return 2 * layers_.first; }
+  // Groups of which a part has a block.
+  GroupSet groups() const { return groups_; }
+  Pieces pieces() const { return Pieces(*layout_, groups_, layers_); }
 
-  // Where a part's tokens lie in piece first_piece() + `piece`.
-  std::span<std::byte> Part(int32_t piece, size_t part) const;
+  // Where a part's tokens lie in a piece; empty where the part has no block of its group.
+  std::span<std::byte> Part(const Piece& piece, size_t part) const;
+  // Bytes of the tokens before the first part that has a block of the piece's group.
+  int64_t DroppedBytes(const Piece& piece) const;
+  int64_t DroppedBytes() const;  // of all pieces
   // All of it in the payload's order: of each piece, what `dropped` has for it, then the parts.
-  // `dropped` has room for the tokens before the first part, of all pieces.
+  // REQUIRES: `dropped` has DroppedBytes(), or nothing.
   std::vector<iovec> Runs(std::span<std::byte> dropped = {}) const;
 
   // CRC32C of a piece's parts, behind bytes that have the CRC `crc`.
-  uint32_t Checksum(int32_t piece, uint32_t crc = 0) const;
+  uint32_t Checksum(const Piece& piece, uint32_t crc = 0) const;
   // Of every piece, in canonical order.
   std::vector<uint32_t> Checksums() const;
 
  private:
   std::byte* base_ = nullptr;
-  const KvLayout* layout_ = nullptr;
+  const KvPoolLayout* layout_ = nullptr;
   LandingParts parts_;
   LayerRange layers_;  // with a count
+  GroupSet groups_;
 };
 
 // Walks over the bytes of one payload for scatter/gather I/O.

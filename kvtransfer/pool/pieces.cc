@@ -3,31 +3,57 @@
 #include "absl/strings/str_cat.h"
 
 namespace baton {
+namespace {
 
-LayerRange Counted(const KvLayout& layout, LayerRange layers) {
-  return layers.all() ? LayerRange{.first = 0, .count = layout.group().layers} : layers;
+// Layers of the range that lie in the group.
+int32_t LayersOf(const KvPoolLayout& layout, int32_t group, LayerRange layers) {
+  if (layers.all()) return layout.group(group).group().layers;
+  if (layout.groups() == 1) return layers.count;
+  int32_t count = 0;
+  for (int32_t layer = layers.first; layer < layers.end(); ++layer) {
+    count += layout.IsOf(group, layer) ? 1 : 0;
+  }
+  return count;
 }
 
-int32_t TokensOf(const LandingParts& parts) {
-  int32_t tokens = 0;
-  for (const LandingPart& part : parts) tokens += part.tokens;
-  return tokens;
+int64_t TokenBytes(const KvLayout& layout, int32_t plane) {
+  return layout.token_stride(plane) * KvTypeBytes(layout.group().type);
 }
 
-int32_t PieceCount(const KvLayout& layout, LayerRange layers) {
-  return Counted(layout, layers).count * 2;
+}  // namespace
+
+LayerRange Counted(const KvPoolLayout& layout, LayerRange layers) {
+  return layers.all() ? LayerRange{.first = 0, .count = layout.layers()} : layers;
 }
 
-int64_t PieceValidBytes(const KvLayout& layout, int32_t valid_tokens) {
-  return layout.piece_bytes() / layout.block_size() * valid_tokens;
+int32_t PieceCount(const KvPoolLayout& layout, LayerRange layers, GroupSet groups) {
+  int32_t count = 0;
+  for (int32_t group = 0; group < layout.groups(); ++group) {
+    if (groups.Has(group)) count += LayersOf(layout, group, layers) * layout.group(group).planes();
+  }
+  return count;
 }
 
-int64_t BlockValidBytes(const KvLayout& layout, int32_t valid_tokens, LayerRange layers) {
-  return PieceValidBytes(layout, valid_tokens) * PieceCount(layout, layers);
+int64_t PieceValidBytes(const KvPoolLayout& layout, const Piece& piece, int32_t valid_tokens) {
+  return TokenBytes(layout.layout_of(piece.layer), piece.plane) * valid_tokens;
 }
 
-std::string PieceName(int32_t piece) {
-  return absl::StrCat("layer ", piece / 2, piece % 2 == 0 ? " K" : " V");
+int64_t BlockValidBytes(const KvPoolLayout& layout, int32_t valid_tokens, LayerRange layers,
+                        GroupSet groups) {
+  int64_t bytes = 0;
+  for (int32_t group = 0; group < layout.groups(); ++group) {
+    if (!groups.Has(group)) continue;
+    int64_t token_bytes = 0;
+    for (int32_t plane = 0; plane < layout.group(group).planes(); ++plane) {
+      token_bytes += TokenBytes(layout.group(group), plane);
+    }
+    bytes += token_bytes * LayersOf(layout, group, layers);
+  }
+  return bytes * valid_tokens;
+}
+
+std::string PieceName(const Piece& piece) {
+  return absl::StrCat("layer ", piece.layer, piece.plane == 0 ? " K" : " V");
 }
 
 }  // namespace baton

@@ -4,16 +4,32 @@
 
 #include <bit>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 
 namespace baton {
 
-int64_t StagedPool::BufferBytes(const KvLayout& layout) {
-  return BlockValidBytes(layout, kMaxBlockSize);
+namespace {
+
+constexpr int64_t kAlignment = 64;  // of a group's rows in a buffer
+
+// Of a staging buffer with room for so many tokens.
+KvPoolLayout BufferLayout(const KvPoolLayout& pool, int32_t tokens) {
+  const std::vector<int64_t> one(static_cast<size_t>(pool.groups()), 1);
+  absl::StatusOr<KvPoolLayout> layout =
+      pool.Recut(KvLayoutKind::kBlockMajor, tokens, one, kAlignment);
+  CHECK(layout.ok()) << layout.status();
+  return *std::move(layout);
 }
 
-StagedPool::StagedPool(std::byte* address, const KvLayout& layout, PoolCopies& copies,
+}  // namespace
+
+int64_t StagedPool::BufferBytes(const KvPoolLayout& layout) {
+  return BufferLayout(layout, kMaxBlockSize).pool_bytes();
+}
+
+StagedPool::StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
                        std::span<std::byte> staging, const Limits& limits)
     : TransferPool(layout), address_(address), copies_(copies), read_buffers_(limits.read_buffers) {
   CHECK(limits.read_buffers >= 1 && limits.land_buffers >= 1);
@@ -24,10 +40,7 @@ StagedPool::StagedPool(std::byte* address, const KvLayout& layout, PoolCopies& c
     buffer.memory = staging.subspan(static_cast<size_t>(i) * bytes, bytes);
   }
   for (int32_t tokens = 1; tokens <= kMaxBlockSize; tokens *= 2) {
-    absl::StatusOr<KvLayout> one =
-        KvLayout::Create(layout.group(), KvLayoutKind::kBlockMajor, tokens, /*num_blocks=*/1);
-    CHECK(one.ok()) << one.status();
-    layouts_.push_back(*one);
+    layouts_.push_back(BufferLayout(layout, tokens));
   }
 }
 
@@ -40,7 +53,11 @@ PieceBytes StagedPool::Staged(Buffer& buffer, const LandingParts& parts, LayerRa
   LandingParts staged;
   int32_t tokens = 0;
   for (const LandingPart& part : parts) {
-    staged.push_back({.block = BlockId(0),
+    GroupBlocks blocks;
+    for (int32_t group = 0; group < layout().groups(); ++group) {
+      if (part.blocks[group] != kNoBlock) blocks.Set(group, BlockId(0));
+    }
+    staged.push_back({.blocks = blocks,
                       .block_token = tokens,
                       .payload_token = part.payload_token,
                       .tokens = part.tokens});
@@ -66,9 +83,10 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
   // Addresses alone: `pool` is never read through.
   const PieceBytes pool(address_, layout(), std::move(parts), layers);
   buffer.runs.clear();
-  for (int32_t piece = 0; piece < pool.pieces(); ++piece) {
+  for (const Piece piece : pool.pieces()) {
     for (size_t part = 0; part < pool.parts().size(); ++part) {
       const std::span<std::byte> from = pool.Part(piece, part);
+      if (from.empty()) continue;
       const PoolCopies::Run run{.pool_offset = from.data() - address_,
                                 .staging = staged.Part(piece, part).data(),
                                 .bytes = static_cast<int64_t>(from.size())};
@@ -81,11 +99,12 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
       }
     }
   }
-  if (read) Begin(buffer, PoolCopies::Direction::kFromPool);
+  if (access != PoolAccess::kLand) Begin(buffer, PoolCopies::Direction::kFromPool);
   return PoolLease(this, free, std::move(staged));
 }
 
 void StagedPool::Begin(Buffer& buffer, PoolCopies::Direction direction) {
+  if (buffer.runs.empty()) return;  // layers of groups that are not meant
   absl::StatusOr<uint64_t> copy = copies_.Begin(direction, buffer.runs);
   if (copy.ok()) {
     buffer.copy = *copy;

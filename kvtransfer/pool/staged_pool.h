@@ -2,9 +2,9 @@
 // pool by something that runs by itself (PoolCopies; on CUDA a copy on a stream and its event).
 //
 // Every buffer holds the payload of one block of any size that a peer may have (kMaxBlockSize
-// tokens of all layers). Buffers for reading and for landing are counted apart: were they not, two
-// workers that send to each other could both wait for a buffer to land in, with all of theirs full
-// of what the other cannot take.
+// tokens of all layers of all KV groups). Buffers for reading and for landing are counted apart:
+// were they not, two workers that send to each other could both wait for a buffer to land in, with
+// all of theirs full of what the other cannot take.
 //
 // Invariant: a buffer whose lease was let go while its copy ran is free again only when that copy
 // has ended.
@@ -50,16 +50,16 @@ class StagedPool final : public TransferPool {
     int32_t land_buffers = 4;
   };
   // Of one buffer.
-  static int64_t BufferBytes(const KvLayout& layout);
+  static int64_t BufferBytes(const KvPoolLayout& layout);
   // What `staging` must have.
-  static int64_t StagingBytes(const KvLayout& layout, const Limits& limits) {
+  static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits) {
     return BufferBytes(layout) * (int64_t{limits.read_buffers} + limits.land_buffers);
   }
 
   // `address` is where the device has the pool; this never dereferences it. `copies` and `staging`
   // (host memory; pinned, for a device that wants it) outlive this. REQUIRES: limits of at least 1,
   // and StagingBytes of staging.
-  StagedPool(std::byte* address, const KvLayout& layout, PoolCopies& copies,
+  StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
              std::span<std::byte> staging, const Limits& limits);
   // Waits for the copies that are under way.
   ~StagedPool() override;
@@ -94,8 +94,8 @@ class StagedPool final : public TransferPool {
   std::byte* const address_;
   PoolCopies& copies_;
   const int32_t read_buffers_;
-  std::vector<Buffer> buffers_;    // those for reading first
-  std::vector<KvLayout> layouts_;  // of a staging buffer, by log2 of the tokens it has room for
+  std::vector<Buffer> buffers_;        // those for reading first
+  std::vector<KvPoolLayout> layouts_;  // of a staging buffer, by log2 of the tokens it has room for
 };
 
 }  // namespace baton

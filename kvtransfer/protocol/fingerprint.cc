@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <charconv>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,12 +17,45 @@ absl::Status Differ(const char* field, const T& ours, const T& theirs) {
   return absl::FailedPreconditionError(absl::StrCat(field, ": ours ", ours, ", theirs ", theirs));
 }
 
+// Layers, neighbours as "first-last".
+std::string LayersText(const std::vector<int32_t>& layers) {
+  std::string text;
+  for (size_t at = 0; at < layers.size();) {
+    size_t end = at + 1;
+    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
+    absl::StrAppend(&text, text.empty() ? "" : ",", layers[at]);
+    if (end - at > 1) absl::StrAppend(&text, "-", layers[end - 1]);
+    at = end;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string KvFingerprint::ToString() const {
-  return absl::StrFormat(
-      "model=%s numerics=%s kv_type=%s layers=%d kv_heads=%d head_dim=%d rope=%s", model, numerics,
-      kv_type, layers, kv_heads, head_dim, rope);
+  const std::string text =
+      absl::StrFormat("model=%s numerics=%s kv_type=%s layers=%d kv_heads=%d head_dim=%d rope=%s",
+                      model, numerics, kv_type, layers, kv_heads, head_dim, rope);
+  return groups.empty() ? text : absl::StrCat(text, " groups=", groups);
+}
+
+std::string KvGroupsText(const KvCacheSpec& spec) {
+  if (spec.groups.size() <= 1) return "";
+  std::string text;
+  for (const KvGroupSpec& group : spec.groups) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", std::string(KvGroupKindName(group.kind)));
+    if (group.window > 0) absl::StrAppend(&text, " ", group.window);
+    absl::StrAppend(&text, " layers ", LayersText(group.model_layers), " heads ", group.kv_heads);
+    for (int32_t plane = 0; plane < group.planes; ++plane) {
+      absl::StrAppend(&text, plane == 0 ? " dims " : "+", group.head_dim_of(plane));
+    }
+  }
+  return text;
+}
+
+void DescribeGroups(const KvCacheSpec& spec, KvFingerprint& fingerprint) {
+  fingerprint.groups = KvGroupsText(spec);
+  fingerprint.protocol = spec.groups.size() > 1 ? kGroupsTransferProtocol : kTransferProtocol;
 }
 
 absl::Status CheckBlockSize(std::string_view what, int64_t block_size) {
@@ -63,6 +97,7 @@ absl::Status CheckCompatible(const KvFingerprint& ours, const KvFingerprint& the
   if (ours.kv_heads != theirs.kv_heads) return Differ("kv_heads", ours.kv_heads, theirs.kv_heads);
   if (ours.head_dim != theirs.head_dim) return Differ("head_dim", ours.head_dim, theirs.head_dim);
   if (ours.rope != theirs.rope) return Differ("rope", ours.rope, theirs.rope);
+  if (ours.groups != theirs.groups) return Differ("groups", ours.groups, theirs.groups);
   if (!IsConfirmedPair(ours.backend, theirs.backend)) {
     return absl::FailedPreconditionError(
         absl::StrCat("backend: ours ", ours.backend, ", theirs ", theirs.backend,

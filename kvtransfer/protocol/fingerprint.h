@@ -18,18 +18,24 @@ namespace baton {
 // Versions of the protocol between workers that this build speaks.
 // 4: pools may be cut differently; blocks on the wire are then the sender's, and a ticket says in
 // which blocks it counts. 5: the blocks of a prompt's last chunk may travel layer by layer. 6: a
-// receiver on the sender's host says when everything had landed.
+// receiver on the sender's host says when everything had landed. 7: blocks carry several KV groups.
+// Only a model that has several speaks 7, and speaks no other: builds before it refuse it by name,
+// and for a model with one group nothing changes.
 inline constexpr ProtocolRange kTransferProtocol = {.oldest = 5, .newest = 6};
+inline constexpr ProtocolRange kGroupsTransferProtocol = {.oldest = 7, .newest = 7};
+inline constexpr uint32_t kNewestTransferProtocol = kGroupsTransferProtocol.newest;
 inline constexpr uint32_t kLandedTimeProtocolVersion = 6;
+inline constexpr uint32_t kGroupsProtocolVersion = 7;
 
 struct KvFingerprint {
   std::string model;     // hex of a 128-bit hash over the model's hyper-parameters and weights
   std::string numerics;  // "r1": names every bit of a result (kernels/numerics.h)
   std::string kv_type;   // "f16"
-  int32_t layers = 0;
+  int32_t layers = 0;    // of the model
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  std::string rope;  // canonical text of the RoPE parameters
+  std::string rope;    // canonical text of the RoPE parameters
+  std::string groups;  // KvGroupsText; empty for a model with one group
 
   // Told beside it. Two workers may differ in these, as far as CheckCompatible says.
   ProtocolRange protocol = kTransferProtocol;
@@ -41,6 +47,12 @@ struct KvFingerprint {
   // All that must be equal, on one line, for registries that only compare.
   std::string ToString() const;
 };
+
+// Every KV group of a model on one line: kind, window, layers of the model, heads, planes and their
+// sizes. Empty for one group, which the fields above describe.
+std::string KvGroupsText(const KvCacheSpec& spec);
+// Sets what a model's KV groups say of a fingerprint: `groups` and the protocol versions.
+void DescribeGroups(const KvCacheSpec& spec, KvFingerprint& fingerprint);
 
 // How a pool is cut up.
 struct KvGeometry {

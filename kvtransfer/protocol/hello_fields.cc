@@ -29,6 +29,8 @@ void ReadHelloFields(FieldReader& r, HelloFrame& f) {
   if (!r.ok() || r.at_end()) return;
   r.Number("oldest protocol_version", p.protocol.oldest);
   r.Text("numerics", kMaxFingerprintText, p.numerics);
+  if (!r.ok() || r.at_end() || p.protocol.newest < kGroupsProtocolVersion) return;
+  r.Text("groups", kMaxFingerprintText, p.groups);
 }
 
 }  // namespace
@@ -42,17 +44,19 @@ void WriteHello(FieldWriter& w, const HelloFrame& f) {
   w.Number(NumericsRevision(p.numerics));
   for (const int32_t value : {p.block_size, p.layers, p.kv_heads, p.head_dim}) w.Number(value);
   w.Number(f.epoch.value());
-  if (p.protocol != ImpliedRange(p.protocol.newest) || NumericsRevision(p.numerics) == 0) {
-    w.Number(p.protocol.oldest);
-    w.Text(p.numerics);
-  }
+  const bool implied = p.protocol == ImpliedRange(p.protocol.newest) &&
+                       NumericsRevision(p.numerics) != 0 && p.groups.empty();
+  if (implied) return;
+  w.Number(p.protocol.oldest);
+  w.Text(p.numerics);
+  if (!p.groups.empty()) w.Text(p.groups);
 }
 
 void ReadHello(FieldReader& r, HelloFrame& f) {
   uint32_t newest;
   r.Number("protocol_version", newest);
   f.fingerprint.protocol = ImpliedRange(newest);
-  const bool later = newest > kTransferProtocol.newest;
+  const bool later = newest > kNewestTransferProtocol;
   if (newest < kTransferProtocol.oldest) {  // its fields may lie differently
     r.SkipRest();
     return;
@@ -76,7 +80,8 @@ absl::Status CheckFingerprintFits(const KvFingerprint& p) {
                                    {"backend", p.backend},
                                    {"kv_type", p.kv_type},
                                    {"layout", p.layout},
-                                   {"rope", p.rope}}) {
+                                   {"rope", p.rope},
+                                   {"groups", p.groups}}) {
     if (text.size() > kMaxFingerprintText) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "fingerprint %s has %d bytes, the limit is %d", name, text.size(), kMaxFingerprintText));

@@ -4,6 +4,7 @@
 //  - The oldest version spoken and the numerics' name. Both are left out where nothing follows, the
 //    oldest version is the one before the newest, and the name is "rN". So builds from before
 //    these fields can read the Hello of every peer that they could accept.
+//  - From version 7 on the KV groups, where there are several.
 //  - Whatever a later version adds, which only a Hello of that version has.
 //
 // Thread safety: pure functions on plain data.

@@ -15,10 +15,33 @@ namespace baton {
 
 using Kind = TransferEvent::Kind;
 
+namespace {
+
+absl::Status CheckGroupsTold(const KvFingerprint& fingerprint, const KvPoolLayout& layout) {
+  KvCacheSpec spec;
+  for (int32_t group = 0; group < layout.groups(); ++group) {
+    spec.groups.push_back(layout.group(group).group());
+  }
+  KvFingerprint pool;
+  DescribeGroups(spec, pool);
+  if (fingerprint.groups != pool.groups) {
+    return absl::InvalidArgumentError(absl::StrCat("fingerprint: KV groups \"", fingerprint.groups,
+                                                   "\", the pool's are \"", pool.groups, "\""));
+  }
+  if (layout.groups() > 1 && fingerprint.protocol.oldest < kGroupsProtocolVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fingerprint: protocol ", fingerprint.protocol.ToString(),
+                     ", several KV groups need ", kGroupsProtocolVersion, " at least"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckTransportOptions(const TransportOptions& options) {
   RETURN_IF_ERROR(CheckFingerprintFits(options.fingerprint));
   if (options.pool == nullptr) return absl::InvalidArgumentError("pool is null");
-  const KvLayout& layout = options.pool->layout();
+  const KvPoolLayout& layout = options.pool->layout();
   const KvGeometry cut{layout.kind(), layout.block_size()};
   ASSIGN_OR_RETURN(const KvGeometry told, GeometryOf(options.fingerprint));
   if (told != cut) {
@@ -27,10 +50,15 @@ absl::Status CheckTransportOptions(const TransportOptions& options) {
                         KvLayoutKindName(told.layout), told.block_size,
                         KvLayoutKindName(cut.layout), cut.block_size));
   }
+  RETURN_IF_ERROR(CheckGroupsTold(options.fingerprint, layout));
   const int64_t pieces = PieceCount(layout);
   if (pieces > static_cast<int64_t>(kMaxPieces)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a block has %d pieces, the limit is %d", pieces, kMaxPieces));
+  }
+  if (layout.layers() > kMaxLayers) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the model has %d layers, the limit is %d", layout.layers(), kMaxLayers));
   }
   if (options.max_transfers < 1) {
     return absl::InvalidArgumentError(
@@ -98,9 +126,10 @@ void PostedTransport::CancelSend(uint64_t sender_transfer) {
   if (sending_.contains(sender_transfer)) Post(CancelSendCommand{sender_transfer});
 }
 
-void PostedTransport::Written(std::span<const BlockId> full, std::span<const BlockId> part) {
+void PostedTransport::Written(std::span<const BlockId> full, std::span<const BlockId> part,
+                              int32_t group) {
   if (full.empty() && part.empty()) return;
-  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}}, Wake::kLater);
+  Post(WrittenCommand{{full.begin(), full.end()}, {part.begin(), part.end()}, group}, Wake::kLater);
 }
 
 void PostedTransport::Post(TransferCommand command, Wake wake) {

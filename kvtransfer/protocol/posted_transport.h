@@ -41,7 +41,8 @@ class PostedTransport : public KvTransport {
   void AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
                       int32_t layers) override;
   void CancelSend(uint64_t sender_transfer) override;
-  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override;
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part,
+               int32_t group = 0) override;
   std::vector<TransferEvent> Poll() override;
 
  protected:
@@ -73,7 +74,7 @@ class PostedTransport : public KvTransport {
   void Post(TransferCommand command, Wake wake = Wake::kNow);
   absl::Status CheckRoom(const absl::flat_hash_set<uint64_t>& live, const char* what) const;
 
-  const KvLayout layout_;
+  const KvPoolLayout layout_;
   const Epoch epoch_;
   const int32_t max_transfers_;
   const std::function<void()> waker_;

@@ -53,7 +53,7 @@ struct BlockPart {
 
 class PullOrder {
  public:
-  // A transfer of so many blocks, of so many layers.
+  // A transfer of so many blocks, of a model with so many layers.
   PullOrder(int32_t blocks, int32_t layers) : blocks_(blocks), layers_(layers) {}
 
   // What can be asked for next, whole blocks before block `end` alone; nothing where there is none.

@@ -21,37 +21,50 @@ int32_t PullWindow(int64_t block_bytes) {
   return static_cast<int32_t>(std::clamp<int64_t>(kWindowBytes / block_bytes, 4, 256));
 }
 
+MovedTokens MovedOf(const KvPoolLayout& layout, const ReceiveSpec& spec) {
+  return MovedTokens(spec.first_block, spec.window_first_blocks, spec.tokens, layout.block_size(),
+                     WindowSizesOf(layout));
+}
+
+absl::Status CheckNamedOnce(const KvPoolLayout& layout, std::span<const BlockId> rows) {
+  absl::flat_hash_set<int64_t> seen;
+  for (size_t at = 0; at < rows.size(); ++at) {
+    if (rows[at] == kNoBlock) continue;
+    const auto group = static_cast<int32_t>(at % static_cast<size_t>(layout.groups()));
+    if (seen.insert(layout.first_block(group) + rows[at].value()).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("block %d is named twice%s", rows[at].value(),
+                        layout.groups() == 1 ? "" : absl::StrFormat(", of KV group %d", group)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec) {
+absl::Status CheckReceiveSpec(const KvPoolLayout& layout, const ReceiveSpec& spec) {
   if (absl::Status status = CheckTimeout(spec.timeout_ms); !status.ok()) return status;
   if (spec.tokens < 1) {
     return absl::InvalidArgumentError(absl::StrFormat("tokens %d, at least 1 needed", spec.tokens));
   }
   const int64_t whole = BlocksForTokens(layout.block_size(), spec.tokens);
-  const int64_t named = int64_t{spec.first_block} + static_cast<int64_t>(spec.blocks.size());
+  const auto count = static_cast<int64_t>(spec.blocks.size()) / layout.groups();
+  const int64_t named = int64_t{spec.first_block} + count;
   if (spec.first_block < 0 || named != whole) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "first_block %d and %d blocks end at %d, but %d tokens of block size %d fill %d blocks",
-        spec.first_block, spec.blocks.size(), named, spec.tokens, layout.block_size(), whole));
+        spec.first_block, count, named, spec.tokens, layout.block_size(), whole));
   }
-  absl::flat_hash_set<BlockId> seen;
-  for (const BlockId block : spec.blocks) {
-    if (block.value() < 0 || block.value() >= layout.num_blocks()) {
-      return absl::InvalidArgumentError(absl::StrFormat("block %d is outside the pool of %d blocks",
-                                                        block.value(), layout.num_blocks()));
-    }
-    if (!seen.insert(block).second) {
-      return absl::InvalidArgumentError(absl::StrFormat("block %d is named twice", block.value()));
-    }
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckWindowBlocks("receive", spec.window_first_blocks, layout.groups(),
+                                    spec.first_block, static_cast<int32_t>(whole)));
+  RETURN_IF_ERROR(CheckRows(layout, spec.blocks, MovedOf(layout, spec), spec.first_block));
+  return CheckNamedOnce(layout, spec.blocks);
 }
 
-ReceiveSession::ReceiveSession(const KvLayout& layout, ReceiveSpec spec, uint64_t serial,
+ReceiveSession::ReceiveSession(const KvPoolLayout& layout, ReceiveSpec spec, uint64_t serial,
                                int64_t now_us)
     : layout_(layout),
       spec_(std::move(spec)),
+      moved_(MovedOf(layout, spec_)),
       serial_(serial),
       deadline_us_(DeadlineUs(now_us, spec_.timeout_ms)) {}
 
@@ -66,7 +79,7 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
     link_ = link;
     theirs_ = BlocksHolding(first_token(), spec_.tokens, link.block_size);
     window_ = PullWindow(BlockValidBytes(layout_, link.block_size));
-    order_ = PullOrder(theirs_.count, layout_.group().layers);
+    order_ = PullOrder(theirs_.count, layout_.layers());
   }
   peer_ = peer;
   sender_transfer_ = frame.sender_transfer;
@@ -95,7 +108,7 @@ absl::Status ReceiveSession::CheckProgress(const AnnounceFrame& frame) const {
         absl::StrFormat("final announcement with %d of %d blocks", frame.available, theirs_.count));
   }
   const bool all = frame.available == theirs_.count;
-  if (frame.layers > layout_.group().layers || (frame.layers > 0 && (all || spec_.may_end_early))) {
+  if (frame.layers > layout_.layers() || (frame.layers > 0 && (all || spec_.may_end_early))) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%d layers announced of what is behind %d of %d blocks%s", frame.layers, frame.available,
         theirs_.count, spec_.may_end_early ? ", and the transfer may end early" : ""));
@@ -126,15 +139,16 @@ absl::StatusOr<LandingParts> ReceiveSession::OnBlock(const BlockFrame& frame) co
     return absl::InvalidArgumentError(absl::StrFormat("block %d has valid_tokens %d, expected %d",
                                                       frame.block, frame.valid_tokens, valid));
   }
-  const int64_t bytes = BlockValidBytes(layout_, valid, frame.layers);
-  const int32_t pieces = PieceCount(layout_, frame.layers);
+  const GroupSet groups = moved_.GroupsOf(frame.block, link_.block_size);
+  const int64_t bytes = BlockValidBytes(layout_, valid, frame.layers, groups);
+  const int32_t pieces = PieceCount(layout_, frame.layers, groups);
   if (frame.payload_bytes != bytes || frame.piece_crcs.size() != static_cast<size_t>(pieces)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("block %d has %d bytes in %d pieces, expected %d in %d", frame.block,
                         frame.payload_bytes, frame.piece_crcs.size(), bytes, pieces));
   }
   return PlaceTokens(frame.block * link_.block_size, valid, static_cast<int32_t>(first_token()),
-                     layout_.block_size(), spec_.blocks);
+                     layout_.block_size(), layout_.groups(), spec_.blocks, groups);
 }
 
 bool ReceiveSession::OnBlockLanded(int64_t bytes, int64_t now_us) {
@@ -177,8 +191,15 @@ DoneFrame ReceiveSession::MakeDone(int64_t now_us) const {
 }
 
 int64_t ReceiveSession::payload_bytes() const {
-  return PieceValidBytes(layout_, 1) * PieceCount(layout_) *
-         std::max<int64_t>(0, spec_.tokens - int64_t{theirs_.first} * link_.block_size);
+  int64_t bytes = 0;
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    const int32_t begin = moved_.begin(group) / link_.block_size * link_.block_size;
+    if (moved_.begin(group) >= spec_.tokens) continue;
+    GroupSet one;
+    one.Add(group);
+    bytes += BlockValidBytes(layout_, spec_.tokens - begin, {}, one);
+  }
+  return bytes;
 }
 
 int32_t ReceiveSession::BlocksDone() const {

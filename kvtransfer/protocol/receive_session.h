@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "common/strong_int.h"
 #include "kvtransfer/protocol/busy_time.h"
 #include "kvtransfer/protocol/pull_order.h"
@@ -46,13 +46,13 @@ struct SenderLink {
 };
 
 // Whether a spec fits the pool: InvalidArgument names the field and the limit.
-absl::Status CheckReceiveSpec(const KvLayout& layout, const ReceiveSpec& spec);
+absl::Status CheckReceiveSpec(const KvPoolLayout& layout, const ReceiveSpec& spec);
 
 class ReceiveSession {
  public:
-  // REQUIRES: CheckReceiveSpec. `serial` tells this session from an earlier one with the same
-  // transfer id.
-  ReceiveSession(const KvLayout& layout, ReceiveSpec spec, uint64_t serial, int64_t now_us);
+  // `layout` outlives this. REQUIRES: CheckReceiveSpec. `serial` tells this session from an earlier
+  // one with the same transfer id.
+  ReceiveSession(const KvPoolLayout& layout, ReceiveSpec spec, uint64_t serial, int64_t now_us);
 
   // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not
   // fit the spec.
@@ -74,7 +74,9 @@ class ReceiveSession {
   uint64_t serial() const { return serial_; }
   int64_t deadline_us() const { return deadline_us_; }
   int64_t payload_bytes() const;  // of the whole transfer; REQUIRES: peer()
-  int32_t block_count() const { return static_cast<int32_t>(spec_.blocks.size()); }
+  int32_t block_count() const {
+    return static_cast<int32_t>(spec_.blocks.size()) / layout_.groups();
+  }
 
   // An event with this session's progress.
   TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
@@ -85,8 +87,9 @@ class ReceiveSession {
   int32_t BlocksDone() const;
   absl::Status CheckProgress(const AnnounceFrame& frame) const;
 
-  const KvLayout& layout_;
+  const KvPoolLayout& layout_;
   ReceiveSpec spec_;
+  MovedTokens moved_;
   uint64_t serial_;
   int64_t deadline_us_;
 

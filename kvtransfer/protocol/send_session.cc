@@ -12,7 +12,8 @@
 
 namespace baton {
 
-absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t block_size) {
+absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t block_size,
+                         int32_t groups) {
   if (ticket.block_size != 0) {
     RETURN_IF_ERROR(CheckBlockSize("ticket block_size", ticket.block_size));
     block_size = ticket.block_size;
@@ -25,50 +26,48 @@ absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t b
         "%d blocks",
         ticket.first_block, ticket.block_count, named, tokens, block_size, whole));
   }
-  return absl::OkStatus();
+  return CheckWindowBlocks("ticket", ticket.window_first_blocks, groups, ticket.first_block,
+                           static_cast<int32_t>(whole));
 }
 
-absl::Status CheckSendSpec(const KvLayout& layout, const SendSpec& spec) {
+absl::Status CheckSendSpec(const KvPoolLayout& layout, const SendSpec& spec) {
   RETURN_IF_ERROR(CheckTimeout(spec.timeout_ms));
   RETURN_IF_ERROR(CheckTimeout(spec.ticket.timeout_ms));
   if (spec.tokens < 1) {
     return absl::InvalidArgumentError(absl::StrFormat("tokens %d, at least 1 needed", spec.tokens));
   }
-  return CheckTicket(spec.ticket, spec.tokens, layout.block_size());
+  return CheckTicket(spec.ticket, spec.tokens, layout.block_size(), layout.groups());
 }
 
-SendSession::SendSession(const KvLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us)
+SendSession::SendSession(const KvPoolLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us)
     : layout_(&layout),
       spec_(std::move(spec)),
       range_(SenderBlocks(spec_.ticket, spec_.tokens, layout.block_size())),
+      moved_(spec_.ticket, spec_.tokens, layout.block_size(), WindowSizesOf(layout)),
       serial_(serial),
-      order_(range_.count, layout.group().layers) {
+      order_(range_.count, layout.layers()) {
   // A ticket without a time of its own leaves it to the sender.
   const int64_t ticket_ms = spec_.ticket.timeout_ms;
   deadline_us_ =
       DeadlineUs(now_us, ticket_ms > 0 ? std::min(spec_.timeout_ms, ticket_ms) : spec_.timeout_ms);
 }
 
-absl::Status SendSession::CheckBlocks(const std::vector<BlockId>& blocks) const {
+absl::Status SendSession::CheckBlocks(const std::vector<BlockId>& rows) const {
   if (final_) return absl::InvalidArgumentError("announced again after the final announcement");
-  for (const BlockId block : blocks) {
-    if (block.value() < 0 || block.value() >= layout_->num_blocks()) {
-      return absl::InvalidArgumentError(absl::StrFormat("block %d is outside the pool of %d blocks",
-                                                        block.value(), layout_->num_blocks()));
-    }
-  }
-  const auto known = std::span(blocks_).subspan(static_cast<size_t>(whole_));
-  if (layers_ > 0 && !std::ranges::equal(known, blocks)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d blocks announced, not the %d whose layers were", blocks.size(), known.size()));
+  RETURN_IF_ERROR(CheckRows(*layout_, rows, moved_, range_.first + whole_));
+  const auto known = std::span(rows_).subspan(static_cast<size_t>(whole_) * groups());
+  if (layers_ > 0 && !std::ranges::equal(known, rows)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d blocks announced, not the %d whose layers were", rows.size() / groups(),
+                        known.size() / groups()));
   }
   return absl::OkStatus();
 }
 
-absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool final,
+absl::Status SendSession::Announce(const std::vector<BlockId>& rows, bool final,
                                    std::string manifest, int64_t now_us) {
-  RETURN_IF_ERROR(CheckBlocks(blocks));
-  const size_t count = static_cast<size_t>(whole_) + blocks.size();
+  RETURN_IF_ERROR(CheckBlocks(rows));
+  const size_t count = static_cast<size_t>(whole_) + rows.size() / groups();
   const auto limit = static_cast<size_t>(range_.count);
   if (count > limit || (final && count != limit && !spec_.may_end_early)) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -78,7 +77,7 @@ absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool fina
     return absl::InvalidArgumentError(absl::StrFormat("manifest has %d bytes, the limit is %d",
                                                       manifest.size(), kMaxManifestBytes));
   }
-  if (layers_ == 0) blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+  if (layers_ == 0) rows_.insert(rows_.end(), rows.begin(), rows.end());
   whole_ = static_cast<int32_t>(count);
   layers_ = 0;
   final_ = final;
@@ -91,17 +90,17 @@ absl::Status SendSession::Announce(const std::vector<BlockId>& blocks, bool fina
 absl::Status SendSession::AnnounceLayers(const std::vector<BlockId>& rest, int32_t layers) {
   RETURN_IF_ERROR(CheckBlocks(rest));
   const auto left = static_cast<size_t>(range_.count - whole_);
-  if (rest.empty() || rest.size() != left || spec_.may_end_early) {
+  const size_t count = rest.size() / groups();
+  if (count == 0 || count != left || spec_.may_end_early) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("layers of %d blocks announced, %d are left%s", rest.size(), left,
+        absl::StrFormat("layers of %d blocks announced, %d are left%s", count, left,
                         spec_.may_end_early ? " and the transfer may end early" : ""));
   }
-  if (layers < std::max(layers_, 1) || layers > layout_->group().layers) {
-    return absl::InvalidArgumentError(absl::StrFormat("%d layers announced, [%d, %d] can be",
-                                                      layers, std::max(layers_, 1),
-                                                      layout_->group().layers));
+  if (layers < std::max(layers_, 1) || layers > layout_->layers()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d layers announced, [%d, %d] can be", layers, std::max(layers_, 1), layout_->layers()));
   }
-  if (layers_ == 0) blocks_.insert(blocks_.end(), rest.begin(), rest.end());
+  if (layers_ == 0) rows_.insert(rows_.end(), rest.begin(), rest.end());
   layers_ = layers;
   return absl::OkStatus();
 }
@@ -152,7 +151,7 @@ absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
 }
 
 absl::Status SendSession::OnDone(int64_t landed_us, int64_t now_us) {
-  if (final_ && sent_ == static_cast<int32_t>(blocks_.size())) {
+  if (final_ && static_cast<size_t>(sent_) * groups() == rows_.size()) {
     const int64_t end_us = landed_us == 0 ? now_us : std::min(landed_us, now_us);
     exposed_us_ = std::max<int64_t>(0, end_us - final_us_);
     return absl::OkStatus();
@@ -169,20 +168,22 @@ BlockDispatch SendSession::NextBlock() {
   ++parts_under_way_;
   const int32_t index = range_.first + part.block;
   const int32_t valid = ValidTokens(layout_->block_size(), spec_.tokens, index);
+  const auto row = std::span(rows_).subspan(static_cast<size_t>(part.block) * groups(), groups());
   return {.serial = serial_,
-          .block = blocks_[static_cast<size_t>(part.block)],
+          .blocks = GroupBlocks(row),
           .frame = {.transfer_id = transfer_id(),
                     .receiver_epoch = spec_.ticket.receiver_epoch,
                     .sender_transfer = id(),
                     .block = index,
                     .valid_tokens = valid,
-                    .payload_bytes = BlockValidBytes(*layout_, valid, part.layers),
+                    .payload_bytes = BlockValidBytes(*layout_, valid, part.layers,
+                                                     moved_.GroupsOf(index, layout_->block_size())),
                     .piece_crcs = {},
                     .layers = part.layers}};
 }
 
 void SendSession::OnBlockSent(const BlockFrame& frame, int64_t now_us) {
-  if (Counted(*layout_, frame.layers).end() == layout_->group().layers) ++sent_;
+  if (Counted(*layout_, frame.layers).end() == layout_->layers()) ++sent_;
   bytes_ += frame.payload_bytes;
   --parts_under_way_;
   busy_.Touch(now_us, parts_under_way_ == 0 && order_.empty());

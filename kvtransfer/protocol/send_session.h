@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "common/strong_int.h"
 #include "kvtransfer/protocol/busy_time.h"
 #include "kvtransfer/protocol/pull_order.h"
@@ -27,28 +27,30 @@
 namespace baton {
 
 // Whether a ticket asks for a sequence of so many tokens up to its end, in blocks of a size that
-// there is; one that does not tell has blocks of `block_size`. InvalidArgument names the field.
-absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t block_size);
+// there is, and of so many KV groups; one that does not tell has blocks of `block_size`.
+// InvalidArgument names the field.
+absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t block_size,
+                         int32_t groups);
 
 // Whether a spec fits the pool's block size: InvalidArgument names the field. The address is the
 // transport's to judge.
-absl::Status CheckSendSpec(const KvLayout& layout, const SendSpec& spec);
+absl::Status CheckSendSpec(const KvPoolLayout& layout, const SendSpec& spec);
 
 // A block, or a layer range of it, on its way out: the frame lacks its piece CRCs.
 struct BlockDispatch {
   uint64_t serial = 0;  // of the session; see TransferSender::IsLive
-  BlockId block;
+  GroupBlocks blocks;
   BlockFrame frame;
 };
 
 class SendSession {
  public:
-  // REQUIRES: CheckSendSpec.
-  SendSession(const KvLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us);
+  // `layout` outlives this. REQUIRES: CheckSendSpec.
+  SendSession(const KvPoolLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us);
 
-  // From the engine. InvalidArgument: more blocks than missing, too few at the end, a block outside
-  // the pool, a manifest past its limit, anything after the final announcement.
-  absl::Status Announce(const std::vector<BlockId>& blocks, bool final, std::string manifest,
+  // From the engine, rows of blocks. InvalidArgument: more blocks than missing, too few at the end,
+  // a row that CheckRows refuses, a manifest past its limit, anything after the final announcement.
+  absl::Status Announce(const std::vector<BlockId>& rows, bool final, std::string manifest,
                         int64_t now_us);
   // Of all blocks that are left, `layers` layers are there. InvalidArgument: others are left, fewer
   // layers than before or more than there are, not of a transfer that may end early.
@@ -87,20 +89,22 @@ class SendSession {
   bool has_news = false;  // for the receiver
 
  private:
-  absl::Status CheckBlocks(const std::vector<BlockId>& blocks) const;
+  absl::Status CheckBlocks(const std::vector<BlockId>& rows) const;
+  size_t groups() const { return static_cast<size_t>(layout_->groups()); }
   AnnouncedBlocks announced(bool layers) const {
     return {.blocks = whole_, .layers = layers ? layers_ : 0};
   }
 
-  const KvLayout* layout_;
+  const KvPoolLayout* layout_;
   SendSpec spec_;
   SequenceBlocks range_;  // of our blocks, that the ticket asks for
+  MovedTokens moved_;
   uint64_t serial_;
   int64_t deadline_us_;
 
-  std::vector<BlockId> blocks_;  // announced, as a whole or by layers
-  int32_t whole_ = 0;            // of them
-  int32_t layers_ = 0;           // that the others have
+  std::vector<BlockId> rows_;  // announced, as a whole or by layers
+  int32_t whole_ = 0;          // of them
+  int32_t layers_ = 0;         // that the others have
   bool final_ = false;
   std::string manifest_;
   PullOrder order_;

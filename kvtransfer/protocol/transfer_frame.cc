@@ -25,6 +25,7 @@ struct FrameType {
   size_t max_body_bytes;
 };
 constexpr size_t kMaxHelloBytes = 8 * (kMaxFingerprintText + 4) + 64;
+constexpr size_t kMaxPlacesBytes = size_t{12} * kMaxKvGroups;  // of a SharedBlock
 constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Hello", kMaxHelloBytes},
     {"HelloReply", kMaxReasonBytes + 32},
@@ -35,8 +36,8 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Abort", kMaxReasonBytes + 32},
     {"Ping", 0},
     {"Pong", 0},
-    {"SharedPool", 8},
-    {"SharedBlock", 4 * kMaxPieces + 96},
+    {"SharedPool", 8 * kMaxKvGroups},
+    {"SharedBlock", 4 * kMaxPieces + 96 + kMaxPlacesBytes},
     {"NcclOffer", 16},
     {"NcclJoin", kNcclUniqueIdBytes + 4},
     {"NcclReady", 0},
@@ -50,7 +51,6 @@ static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
 static_assert(kTypes[1].max_body_bytes <= kMaxGreetingBytes);
 
 constexpr int64_t kMaxCount = INT32_MAX;
-constexpr int64_t kMaxLayers = kMaxPieces / 2;
 
 void WriteLayers(FieldWriter& w, LayerRange layers) {
   if (layers.all()) return;
@@ -211,25 +211,52 @@ void Read(FieldReader&, PingFrame&) {}
 void Write(FieldWriter&, const PongFrame&) {}
 void Read(FieldReader&, PongFrame&) {}
 
-void Write(FieldWriter& w, const SharedPoolFrame& f) { w.Number(f.num_blocks); }
+void Write(FieldWriter& w, const SharedPoolFrame& f) {
+  w.Number(f.num_blocks);
+  for (const int64_t blocks : f.window_num_blocks) w.Number(blocks);
+}
 
-void Read(FieldReader& r, SharedPoolFrame& f) {
-  r.Number("num_blocks", f.num_blocks);
-  if (f.num_blocks < 0 || f.num_blocks > kMaxCount) {
-    r.Fail(absl::StrFormat("num_blocks %d is outside [0, %d]", f.num_blocks, kMaxCount));
+void ReadNumBlocks(FieldReader& r, int64_t& num_blocks) {
+  r.Number("num_blocks", num_blocks);
+  if (num_blocks < 0 || num_blocks > kMaxCount) {
+    r.Fail(absl::StrFormat("num_blocks %d is outside [0, %d]", num_blocks, kMaxCount));
   }
 }
 
+void Read(FieldReader& r, SharedPoolFrame& f) {
+  ReadNumBlocks(r, f.num_blocks);
+  while (r.ok() && !r.at_end()) ReadNumBlocks(r, f.window_num_blocks.emplace_back());
+}
+
+void Write(FieldWriter& w, const SharedPlace& place) {
+  w.Number(place.pool_block);
+  w.Number(place.generation);
+}
+
+void Read(FieldReader& r, SharedPlace& place) {
+  r.Count("pool_block", kMaxCount, place.pool_block);
+  r.Number("generation", place.generation);
+}
+
+// The layers stand before the windows. Where windows follow, all layers are written as [0, +0).
 void Write(FieldWriter& w, const SharedBlockFrame& f) {
-  w.Number(f.pool_block);
-  w.Number(f.generation);
-  Write(w, f.block);
+  Write(w, f.place);
+  WriteWholeBlock(w, f.block);
+  if (f.windows.empty()) return WriteLayers(w, f.block.layers);
+  w.Number(f.block.layers.first);
+  w.Number(f.block.layers.count);
+  for (const SharedPlace& place : f.windows) Write(w, place);
 }
 
 void Read(FieldReader& r, SharedBlockFrame& f) {
-  r.Count("pool_block", kMaxCount, f.pool_block);
-  r.Number("generation", f.generation);
-  Read(r, f.block);
+  Read(r, f.place);
+  ReadWholeBlock(r, f.block);
+  if (!r.ok() || r.at_end()) return;
+  LayerRange& layers = f.block.layers;
+  r.Count("first layer", kMaxLayers, layers.first);
+  r.Count("layers", kMaxLayers - layers.first, layers.count);
+  if (r.ok() && layers.count == 0 && (r.at_end() || layers.first != 0)) r.Fail("layers is 0");
+  while (r.ok() && !r.at_end()) Read(r, f.windows.emplace_back());
 }
 
 void Write(FieldWriter& w, const NcclOfferFrame& f) {

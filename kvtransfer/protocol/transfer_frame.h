@@ -37,7 +37,8 @@ namespace baton {
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kMaxFingerprintText = 512;  // each of its strings
 inline constexpr size_t kMaxReasonBytes = 1024;
-inline constexpr size_t kMaxPieces = 4096;  // layers * 2
+inline constexpr size_t kMaxPieces = 4096;  // of a block
+inline constexpr int32_t kMaxLayers = kMaxPieces / 2;
 inline constexpr size_t kMaxGreetingBytes = 8 << 10;
 inline constexpr size_t kNcclUniqueIdBytes = 128;
 inline constexpr int32_t kMaxBatchBlocks = 64;  // in a NcclBatch
@@ -94,7 +95,7 @@ struct BlockFrame {
   int32_t block = 0;  // in sequence order
   int32_t valid_tokens = 0;
   int64_t payload_bytes = 0;         // of `layers`
-  std::vector<uint32_t> piece_crcs;  // [layer][K, V], of `layers`
+  std::vector<uint32_t> piece_crcs;  // [layer][plane], of `layers` and the groups that travel
   LayerRange layers = {};            // in NcclBatch always all
   bool operator==(const BlockFrame&) const = default;
 };
@@ -133,16 +134,23 @@ struct TakesLayersFrame {
 // Over shared memory alone, and there from the sender: its pool's file and the file of its blocks'
 // generations came as descriptors with, or before, this frame.
 struct SharedPoolFrame {
-  int64_t num_blocks = 0;
+  int64_t num_blocks = 0;                       // of KV group 0
+  std::vector<int64_t> window_num_blocks = {};  // of groups 1, 2, ...
   bool operator==(const SharedPoolFrame&) const = default;
 };
 
-// Over shared memory alone: a Block whose payload lies in the sender's pool, there valid for as
-// long as the block's generation is this one.
-struct SharedBlockFrame {
-  BlockFrame block;
+// A block of the sender's pool, valid for as long as its generation is this one.
+struct SharedPlace {
   int32_t pool_block = 0;
   uint64_t generation = 0;
+  bool operator==(const SharedPlace&) const = default;
+};
+
+// Over shared memory alone: a Block whose payload lies in the sender's pool.
+struct SharedBlockFrame {
+  BlockFrame block;
+  SharedPlace place;                      // of KV group 0
+  std::vector<SharedPlace> windows = {};  // of the other groups that travel with it, ascending
   bool operator==(const SharedBlockFrame&) const = default;
 };
 

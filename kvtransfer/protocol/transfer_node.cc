@@ -44,7 +44,7 @@ void TransferNode::Apply(TransferCommand command, int64_t now_us) {
   } else if (const auto* layers = std::get_if<AnnounceLayersCommand>(&command)) {
     sender_.AnnounceLayers(layers->sender_transfer, layers->rest, layers->layers);
   } else if (const auto* written = std::get_if<WrittenCommand>(&command)) {
-    checksums_.OnWritten(written->full, written->part);
+    checksums_.OnWritten(written->full, written->part, written->group);
   } else {
     sender_.Cancel(std::get<CancelSendCommand>(command).sender_transfer);
   }

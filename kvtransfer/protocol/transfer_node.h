@@ -29,6 +29,7 @@ namespace baton {
 struct CancelReceiveCommand {
   uint64_t transfer_id = 0;
 };
+// Blocks are rows (transport.h), but for those of WrittenCommand.
 struct AnnounceCommand {
   uint64_t sender_transfer = 0;
   std::vector<BlockId> blocks;
@@ -47,6 +48,7 @@ struct CancelSendCommand {
 struct WrittenCommand {
   std::vector<BlockId> full;
   std::vector<BlockId> part;
+  int32_t group = 0;
 };
 // What the engine posts.
 using TransferCommand = std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand,
@@ -94,7 +96,7 @@ class TransferNode {
   std::vector<TransferEvent> TakeEvents();
 
   TransferPool& pool() const { return pool_; }
-  const KvLayout& layout() const { return pool_.layout(); }
+  const KvPoolLayout& layout() const { return pool_.layout(); }
   Epoch epoch() const { return epoch_; }
   BlockChecksums& checksums() { return checksums_; }
   TransferSender& sender() { return sender_; }

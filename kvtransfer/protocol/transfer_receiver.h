@@ -19,7 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "common/strong_int.h"
 #include "kvtransfer/protocol/receive_session.h"
 #include "kvtransfer/protocol/transfer_frame.h"
@@ -37,14 +37,15 @@ struct OutgoingFrame {
 struct BlockPlacement {
   uint64_t serial = 0;  // of the session; see IsLive
   uint64_t transfer_id = 0;
-  LandingParts parts;          // one, at its block's beginning, where block sizes are equal
+  LandingParts parts;          // one, at its blocks' beginning, where block sizes are equal
   int64_t transfer_bytes = 0;  // payload of the whole transfer
 };
 
 class TransferReceiver {
  public:
   // `layout` must outlive this.
-  TransferReceiver(const KvLayout& layout, Epoch epoch) : layout_(layout), epoch_(epoch) {}
+  TransferReceiver(const KvPoolLayout& layout, Epoch epoch) : layout_(layout), epoch_(epoch) {}
+  TransferReceiver(KvPoolLayout&& layout, Epoch epoch) = delete;
 
   // REQUIRES: CheckReceiveSpec, and no live transfer of this id.
   void Expect(ReceiveSpec spec, int64_t now_us);
@@ -81,7 +82,7 @@ class TransferReceiver {
   // After progress: asks for more or finishes.
   void Step(ReceiveSession& session, int64_t now_us);
 
-  const KvLayout& layout_;
+  const KvPoolLayout& layout_;
   const Epoch epoch_;
   uint64_t next_serial_ = 1;
   Sessions sessions_;

@@ -25,7 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "common/strong_int.h"
 #include "kvtransfer/protocol/send_session.h"
 #include "kvtransfer/protocol/send_turns.h"
@@ -38,7 +38,8 @@ namespace baton {
 class TransferSender {
  public:
   // `layout` must outlive this.
-  explicit TransferSender(const KvLayout& layout) : layout_(layout) {}
+  explicit TransferSender(const KvPoolLayout& layout) : layout_(layout) {}
+  explicit TransferSender(KvPoolLayout&& layout) = delete;
 
   // REQUIRES: CheckSendSpec, and no live transfer of this id.
   void Start(SendSpec spec, int64_t now_us);
@@ -110,7 +111,7 @@ class TransferSender {
   void TellEnd(Link& link, const SendSession& session, const absl::Status& status);
   void Say(const Link& link, const Farewell& farewell);
 
-  const KvLayout& layout_;
+  const KvPoolLayout& layout_;
   uint64_t next_serial_ = 1;
   absl::flat_hash_map<uint64_t, SendSession> sessions_;
   std::map<std::string, Link> links_;                 // made, being made or wanted

@@ -32,14 +32,23 @@ absl::StatusOr<LentBlocks> LentBlocks::Create(TransferPool& pool) {
   if (!exported) {
     return absl::InvalidArgumentError("the pool has no export: other processes cannot map it");
   }
-  const size_t bytes = static_cast<size_t>(pool.layout().num_blocks()) * sizeof(uint64_t);
+  const size_t bytes = static_cast<size_t>(pool.layout().total_blocks()) * sizeof(uint64_t);
   ASSIGN_OR_RETURN(SharedPageBuffer generations,
                    SharedPageBuffer::Allocate(bytes, "block generations"));
   return LentBlocks(pool, exported->file, std::move(generations));
 }
 
-uint64_t& LentBlocks::Generation(BlockId block) {
-  return reinterpret_cast<uint64_t*>(generations_.data())[block.value()];
+SharedPoolFrame LentBlocks::Describe() const {
+  const KvPoolLayout& layout = pool_->layout();
+  SharedPoolFrame frame{.num_blocks = layout.group(0).num_blocks()};
+  for (int32_t group = 1; group < layout.groups(); ++group) {
+    frame.window_num_blocks.push_back(layout.group(group).num_blocks());
+  }
+  return frame;
+}
+
+uint64_t& LentBlocks::Generation(int64_t number) {
+  return reinterpret_cast<uint64_t*>(generations_.data())[number];
 }
 
 std::vector<uint32_t> LentBlocks::Checksums(const BlockDispatch& dispatch,
@@ -47,24 +56,35 @@ std::vector<uint32_t> LentBlocks::Checksums(const BlockDispatch& dispatch,
   const int32_t valid = dispatch.frame.valid_tokens;
   const LayerRange layers = dispatch.frame.layers;
   std::optional<PoolLease> lease =
-      pool_->Acquire(PoolAccess::kRead, LeadingTokens(dispatch.block, valid), layers);
+      pool_->Acquire(PoolAccess::kRead, LeadingTokens(dispatch.blocks, valid), layers);
   CHECK(lease && *lease->Ready());  // the pool has an export
-  return checksums.Of(dispatch.block, valid, layers, lease->bytes());
+  return checksums.Of(dispatch.blocks, valid, layers, lease->bytes());
 }
 
 SharedBlockFrame LentBlocks::Lend(const BlockDispatch& dispatch, BlockChecksums& checksums) {
-  const int32_t valid = dispatch.frame.valid_tokens;
-  Loan& loan = loans_[dispatch.block];
-  ++loan.transfers;
-  lent_to_[dispatch.frame.sender_transfer].push_back(dispatch.block);
-  SharedBlockFrame frame{.block = dispatch.frame,
-                         .pool_block = dispatch.block.value(),
-                         .generation = Generation(dispatch.block)};
+  SharedBlockFrame frame{.block = dispatch.frame, .place = {}, .windows = {}};
+  std::vector<int64_t>& lent = lent_to_[dispatch.frame.sender_transfer];
+  for (int32_t group = 0; group < pool_->layout().groups(); ++group) {
+    const BlockId block = dispatch.blocks[group];
+    if (block == kNoBlock) continue;
+    const int64_t number = NumberOf(block, group);
+    ++loans_[number].transfers;
+    lent.push_back(number);
+    const SharedPlace place{.pool_block = block.value(), .generation = Generation(number)};
+    if (group == 0) {
+      frame.place = place;
+    } else {
+      frame.windows.push_back(place);
+    }
+  }
   if (!dispatch.frame.layers.all()) {
     frame.block.piece_crcs = Checksums(dispatch, checksums);
     return frame;
   }
-  if (loan.valid_tokens != valid) {
+  const int32_t valid = dispatch.frame.valid_tokens;
+  Loan& loan = loans_[NumberOf(dispatch.blocks[0], 0)];
+  if (loan.valid_tokens != valid || loan.blocks != dispatch.blocks) {
+    loan.blocks = dispatch.blocks;
     loan.valid_tokens = valid;
     loan.piece_crcs = Checksums(dispatch, checksums);
   }
@@ -75,51 +95,91 @@ SharedBlockFrame LentBlocks::Lend(const BlockDispatch& dispatch, BlockChecksums&
 void LentBlocks::Return(uint64_t sender_transfer) {
   const auto lent = lent_to_.find(sender_transfer);
   if (lent == lent_to_.end()) return;
-  for (const BlockId block : lent->second) {
-    const auto loan = loans_.find(block);
+  for (const int64_t number : lent->second) {
+    const auto loan = loans_.find(number);
     if (--loan->second.transfers > 0) continue;
     loans_.erase(loan);
     // Ordered before every later write to the block: the engine learns of the end under a lock.
-    std::atomic_ref(Generation(block)).fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_ref(Generation(number)).fetch_add(1, std::memory_order_seq_cst);
   }
   lent_to_.erase(lent);
 }
 
-absl::StatusOr<PeerPool> PeerPool::Map(const KvLayout& ours, const KvGeometry& geometry,
-                                       int64_t num_blocks, int pool_file, int generations_file) {
-  ASSIGN_OR_RETURN(const KvLayout theirs, KvLayout::Create(ours.group(), geometry.layout,
-                                                           geometry.block_size, num_blocks));
+absl::StatusOr<PeerPool> PeerPool::Map(const KvPoolLayout& ours, const KvGeometry& geometry,
+                                       const SharedPoolFrame& told, int pool_file,
+                                       int generations_file) {
+  std::vector<int64_t> num_blocks = {told.num_blocks};
+  num_blocks.insert(num_blocks.end(), told.window_num_blocks.begin(), told.window_num_blocks.end());
+  if (std::ssize(num_blocks) != ours.groups()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("SharedPool names the blocks of %d KV groups, our pool has %d",
+                        num_blocks.size(), ours.groups()));
+  }
+  ASSIGN_OR_RETURN(KvPoolLayout theirs,
+                   ours.Recut(geometry.layout, geometry.block_size, num_blocks));
   // A sparse file costs its owner nothing, but each mapping costs us address space.
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
   if (theirs.pool_bytes() > memory) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the sender's pool of %d blocks has %d bytes, this host %d", num_blocks,
-                        theirs.pool_bytes(), memory));
+        absl::StrFormat("the sender's pool of %d blocks has %d bytes, this host %d",
+                        theirs.total_blocks(), theirs.pool_bytes(), memory));
   }
   ASSIGN_OR_RETURN(SharedPageView pool,
                    SharedPageView::Map(pool_file, static_cast<size_t>(theirs.pool_bytes())));
   ASSIGN_OR_RETURN(
       SharedPageView generations,
-      SharedPageView::Map(generations_file, static_cast<size_t>(num_blocks) * sizeof(uint64_t)));
-  return PeerPool(theirs, std::move(pool), std::move(generations));
+      SharedPageView::Map(generations_file,
+                          static_cast<size_t>(theirs.total_blocks()) * sizeof(uint64_t)));
+  return PeerPool(std::move(theirs), std::move(pool), std::move(generations));
 }
 
-absl::Status PeerPool::CheckGeneration(const SharedBlockFrame& frame) const {
+absl::StatusOr<PeerPool::Places> PeerPool::PlacesOf(const SharedBlockFrame& frame,
+                                                    GroupSet groups) const {
+  if (std::ssize(frame.windows) != groups.count() - 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "transfer %d block %d: names %d blocks of windows, %d travel with it",
+        frame.block.transfer_id, frame.block.block, frame.windows.size(), groups.count() - 1));
+  }
+  Places places = {frame.place};
+  size_t next = 0;
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    if (!groups.Has(group)) continue;
+    SharedPlace& place = places[static_cast<size_t>(group)];
+    if (group > 0) place = frame.windows[next++];
+    const int64_t limit = layout_.group(group).num_blocks();
+    if (place.pool_block < 0 || place.pool_block >= limit) {
+      return absl::OutOfRangeError(
+          absl::StrFormat("block %d of KV group %d is outside the sender's pool of %d",
+                          place.pool_block, group, limit));
+    }
+  }
+  return places;
+}
+
+absl::Status PeerPool::CheckGenerations(const SharedBlockFrame& frame, const Places& places,
+                                        GroupSet groups) const {
   const auto* words = reinterpret_cast<const uint64_t*>(generations_.data());
-  const uint64_t now = __atomic_load_n(words + frame.pool_block, __ATOMIC_RELAXED);
-  if (now == frame.generation) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "transfer %d block %d: generation %d of the sender's block %d is over, it is at %d",
-      frame.block.transfer_id, frame.block.block, frame.generation, frame.pool_block, now));
+  for (int32_t group = 0; group < layout_.groups(); ++group) {
+    if (!groups.Has(group)) continue;
+    const SharedPlace& place = places[static_cast<size_t>(group)];
+    const int64_t number = layout_.first_block(group) + place.pool_block;
+    const uint64_t now = __atomic_load_n(words + number, __ATOMIC_RELAXED);
+    if (now == place.generation) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "transfer %d block %d: generation %d of the sender's block %d is over, it is at %d",
+        frame.block.transfer_id, frame.block.block, place.generation, place.pool_block, now));
+  }
+  return absl::OkStatus();
 }
 
 // The bytes that are not wanted are summed where they lie: nothing is stored of them.
-uint32_t PeerPool::CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_t bytes,
+uint32_t PeerPool::CopyPiece(const Places& places, const Piece& piece, int32_t valid_tokens,
                              const PieceBytes& to, CopyStores stores) const {
-  const int32_t number = to.first_piece() + piece;
+  const SharedPlace& place = places[static_cast<size_t>(layout_.place(piece.layer).group)];
   const std::span from(
-      pool_.data() + layout_.PieceOffset(number / 2, number % 2 == 1, frame.pool_block), bytes);
-  auto at = static_cast<size_t>(PieceValidBytes(layout_, to.parts().front().payload_token));
+      pool_.data() + layout_.PieceOffset(piece.layer, piece.plane, place.pool_block),
+      static_cast<size_t>(PieceValidBytes(layout_, piece, valid_tokens)));
+  auto at = static_cast<size_t>(to.DroppedBytes(piece));
   uint32_t crc = Crc32c(from.first(at));
   for (size_t part = 0; part < to.parts().size(); ++part) {
     const std::span<std::byte> target = to.Part(piece, part);
@@ -131,30 +191,27 @@ uint32_t PeerPool::CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_
 
 absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const PieceBytes& to,
                             CopyStores stores) const {
-  if (frame.pool_block < 0 || frame.pool_block >= layout_.num_blocks()) {
-    return absl::OutOfRangeError(absl::StrFormat("block %d is outside the sender's pool of %d",
-                                                 frame.pool_block, layout_.num_blocks()));
-  }
-  const auto bytes = static_cast<size_t>(PieceValidBytes(layout_, frame.block.valid_tokens));
-  CHECK_EQ(frame.block.piece_crcs.size(), static_cast<size_t>(to.pieces()));
-  RETURN_IF_ERROR(CheckGeneration(frame));
+  const GroupSet groups = to.groups();
+  ASSIGN_OR_RETURN(const Places places, PlacesOf(frame, groups));
+  RETURN_IF_ERROR(CheckGenerations(frame, places, groups));
   AcquireFence();
   absl::Status damage;
-  int32_t piece = 0;
-  for (const uint32_t theirs : frame.block.piece_crcs) {
-    const uint32_t crc = CopyPiece(frame, piece, bytes, to, stores);
-    if (crc != theirs) {
+  auto theirs = frame.block.piece_crcs.begin();
+  for (const Piece piece : to.pieces()) {
+    CHECK(theirs != frame.block.piece_crcs.end());
+    const uint32_t crc = CopyPiece(places, piece, frame.block.valid_tokens, to, stores);
+    if (crc != *theirs) {
       damage = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.block.transfer_id,
-          frame.block.block, PieceName(to.first_piece() + piece), crc, theirs));
+          frame.block.block, PieceName(piece), crc, *theirs));
       break;
     }
-    ++piece;
+    ++theirs;
   }
   FinishStreaming();
   AcquireFence();
   // Told first: a block that was reused explains why it does not verify.
-  RETURN_IF_ERROR(CheckGeneration(frame));
+  RETURN_IF_ERROR(CheckGenerations(frame, places, groups));
   return damage;
 }
 

@@ -1,5 +1,6 @@
 // KV blocks lent over shared memory: the sender's account of them (LentBlocks), and its pool as a
-// receiver sees it (PeerPool).
+// receiver sees it (PeerPool). One file holds the blocks of all KV groups, and one file their
+// generations, each by the block's number among those of all groups (cache/kv_pool_layout.h).
 //
 // The receiver copies straight from the sender's pool into its own, and the sender cannot stop it:
 // a transfer may be cancelled, and its blocks written anew, while a copy is under way. So every
@@ -19,6 +20,7 @@
 // Thread safety: each belongs to one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -50,49 +52,63 @@ class LentBlocks {
 
   int pool_fd() const { return pool_file_; }
   int generations_fd() const { return generations_.fd(); }
-  int64_t num_blocks() const { return pool_->layout().num_blocks(); }
+  // What tells a receiver how many blocks there are.
+  SharedPoolFrame Describe() const;
 
  private:
   struct Loan {
     int32_t transfers = 0;
+    // In the loan of a block of group 0: what the last departure carried with it.
+    GroupBlocks blocks;
     int32_t valid_tokens = 0;
-    std::vector<uint32_t> piece_crcs;  // of so many tokens
+    std::vector<uint32_t> piece_crcs;  // of so many tokens of these blocks
   };
 
   LentBlocks(TransferPool& pool, int pool_file, SharedPageBuffer generations)
       : pool_(&pool), pool_file_(pool_file), generations_(std::move(generations)) {}
   std::vector<uint32_t> Checksums(const BlockDispatch& dispatch, BlockChecksums& checksums) const;
-  uint64_t& Generation(BlockId block);
+  int64_t NumberOf(BlockId block, int32_t group) const {
+    return pool_->layout().first_block(group) + block.value();
+  }
+  uint64_t& Generation(int64_t number);
 
   TransferPool* pool_;
   int pool_file_;
-  SharedPageBuffer generations_;  // a word for each block
-  absl::flat_hash_map<BlockId, Loan> loans_;
-  absl::flat_hash_map<uint64_t, std::vector<BlockId>> lent_to_;  // by sender_transfer
+  SharedPageBuffer generations_;                                 // a word for each block
+  absl::flat_hash_map<int64_t, Loan> loans_;                     // by number
+  absl::flat_hash_map<uint64_t, std::vector<int64_t>> lent_to_;  // by sender_transfer
 };
 
 class PeerPool {
  public:
-  // A pool of `num_blocks` blocks, cut as `geometry` says and otherwise like `ours`. Errors as
-  // KvLayout::Create and SharedPageView::Map; InvalidArgument where this host has less memory.
-  static absl::StatusOr<PeerPool> Map(const KvLayout& ours, const KvGeometry& geometry,
-                                      int64_t num_blocks, int pool_file, int generations_file);
+  // A pool with the blocks that `told` names, cut as `geometry` says and otherwise like `ours`.
+  // Errors as KvPoolLayout::Recut and SharedPageView::Map; InvalidArgument where this host has less
+  // memory, or the peer names another number of KV groups.
+  static absl::StatusOr<PeerPool> Map(const KvPoolLayout& ours, const KvGeometry& geometry,
+                                      const SharedPoolFrame& told, int pool_file,
+                                      int generations_file);
 
-  // Copies the block's valid tokens into `to`, and checks them: OutOfRange for a block
-  // that the peer does not have, FailedPrecondition when its generation is not the frame's,
-  // DataLoss naming block, layer and K or V where a CRC differs. After an error the target holds
-  // garbage. REQUIRES: the receiver placed the frame there, so its sizes are right.
+  // Copies the block's valid tokens into `to`, and checks them: InvalidArgument for a frame that
+  // does not name a block of each group that travels, OutOfRange for a block that the peer does not
+  // have, FailedPrecondition when its generation is not the frame's, DataLoss naming block, layer
+  // and K or V where a CRC differs. After an error the target holds garbage. REQUIRES: the receiver
+  // placed the frame there, so its sizes are right.
   absl::Status Copy(const SharedBlockFrame& frame, const PieceBytes& to, CopyStores stores) const;
 
  private:
-  PeerPool(const KvLayout& layout, SharedPageView pool, SharedPageView generations)
-      : layout_(layout), pool_(std::move(pool)), generations_(std::move(generations)) {}
-  absl::Status CheckGeneration(const SharedBlockFrame& frame) const;
-  // Copies one piece of `to`, and returns the CRC of all its `bytes`.
-  uint32_t CopyPiece(const SharedBlockFrame& frame, int32_t piece, size_t bytes,
+  // Where the block lies of each group that travels; the others are not meant.
+  using Places = std::array<SharedPlace, kMaxKvGroups>;
+
+  PeerPool(KvPoolLayout layout, SharedPageView pool, SharedPageView generations)
+      : layout_(std::move(layout)), pool_(std::move(pool)), generations_(std::move(generations)) {}
+  absl::StatusOr<Places> PlacesOf(const SharedBlockFrame& frame, GroupSet groups) const;
+  absl::Status CheckGenerations(const SharedBlockFrame& frame, const Places& places,
+                                GroupSet groups) const;
+  // Copies one piece of `to`, and returns the CRC of all its valid tokens.
+  uint32_t CopyPiece(const Places& places, const Piece& piece, int32_t valid_tokens,
                      const PieceBytes& to, CopyStores stores) const;
 
-  KvLayout layout_;
+  KvPoolLayout layout_;
   SharedPageView pool_;
   SharedPageView generations_;
 };

@@ -62,7 +62,7 @@ ssize_t ShmConnection::WriteSome(std::span<iovec> buffers) {
 
 absl::Status ShmConnection::OnAccepted() {
   files_to_send_ = true;
-  return Send(SharedPoolFrame{.num_blocks = lent_.num_blocks()});
+  return Send(lent_.Describe());
 }
 
 absl::Status ShmConnection::OnPayloadFrame(Frame frame, int64_t now_us) {
@@ -80,7 +80,7 @@ absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
                                                    " are needed, once in a connection"));
   }
   const std::vector<FileDescriptor> files = std::exchange(files_, {});
-  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.layout(), sender_geometry(), frame.num_blocks,
+  ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.layout(), sender_geometry(), frame,
                                              files[0].get(), files[1].get()));
   return absl::OkStatus();
 }

@@ -375,13 +375,18 @@ void SocketTransport::Close(PeerId peer, const absl::Status& why) {
 void SocketTransport::Watch(StreamConnection& connection) {
   const uint32_t events =
       (connection.WantsToRead() ? EPOLLIN : 0u) | (connection.WantsToWrite() ? EPOLLOUT : 0u);
-  if (events == connection.watched_events) return;
+  const std::optional<uint32_t> wanted = events == 0 ? std::nullopt : std::optional(events);
+  if (wanted == connection.watched_events) return;
   epoll_event event{};
   event.events = events;
   event.data.u64 = connection.peer().value();
-  const int operation = connection.watched_events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  // One that waits for the pool alone is not watched at all: epoll would tell of a peer that hung
+  // up again and again, and the connection could not take note of it.
+  const int operation = !wanted                     ? EPOLL_CTL_DEL
+                        : connection.watched_events ? EPOLL_CTL_MOD
+                                                    : EPOLL_CTL_ADD;
   CHECK_EQ(epoll_ctl(parts_.epoll.get(), operation, connection.fd(), &event), 0);
-  connection.watched_events = events;
+  connection.watched_events = wanted;
 }
 
 void SocketTransport::WatchListeners(bool on) {

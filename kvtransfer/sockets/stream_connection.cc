@@ -70,6 +70,7 @@ void StreamConnection::StartPayload(BlockLanding landing, int64_t now_us) {
 
 absl::Status StreamConnection::OnReadable(int64_t now_us) {
   RETURN_IF_ERROR(ResumeReading(now_us));
+  TakeLanded(now_us);  // what waited for the pool may be empty
   iovec buffers[kMaxIovecs];
   turn_bytes_ = 0;
   while (turn_bytes_ < kTurnBytes && state_ != State::kRefused && !ReadingPaused()) {
@@ -84,9 +85,7 @@ absl::Status StreamConnection::OnReadable(int64_t now_us) {
     const bool was_mid_frame = reader_.mid_frame();
     ASSIGN_OR_RETURN(std::optional<Frame> frame, reader_.Advance(got));
     if (frame) RETURN_IF_ERROR(OnFrame(*std::move(frame), now_us));
-    if (std::optional<BlockLanding> landed = reader_.TakeLanded()) {
-      OnLanded(*std::move(landed), now_us);
-    }
+    TakeLanded(now_us);
     const bool began = !was_mid_frame || frame.has_value();
     if (!reader_.mid_frame()) {
       frame_deadline_us_ = 0;
@@ -95,6 +94,12 @@ absl::Status StreamConnection::OnReadable(int64_t now_us) {
     }
   }
   return absl::OkStatus();
+}
+
+void StreamConnection::TakeLanded(int64_t now_us) {
+  if (std::optional<BlockLanding> landed = reader_.TakeLanded()) {
+    OnLanded(*std::move(landed), now_us);
+  }
 }
 
 absl::Status StreamConnection::OnFrame(Frame frame, int64_t now_us) {

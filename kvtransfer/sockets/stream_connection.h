@@ -96,7 +96,7 @@ class StreamConnection {
   bool known() const { return known_; }
   int fd() const { return socket_.get(); }
   static constexpr int64_t kTurnBytes = 8 << 20;
-  // What the socket is watched for; the owner's.
+  // What the socket is watched for; none: it is not. The owner's.
   std::optional<uint32_t> watched_events;
 
  protected:
@@ -159,6 +159,8 @@ class StreamConnection {
   static constexpr int64_t kLeastCharge = 4096;
 
   void StartFrameDeadline(int64_t now_us);
+  // A payload whose bytes have all arrived.
+  void TakeLanded(int64_t now_us);
   absl::Status OnFrame(Frame frame, int64_t now_us);
   absl::Status OnGreeting(const Frame& frame, int64_t now_us);
   absl::Status WatchLife(int64_t now_us);

@@ -24,9 +24,11 @@ absl::Status TcpConnection::OnPayloadFrame(Frame frame, int64_t now_us) {
   auto* block = std::get_if<BlockFrame>(&frame);
   if (block == nullptr) return Unexpected(frame);
   const int64_t most = BlockValidBytes(node_.layout(), sender_geometry().block_size);
-  if (block->payload_bytes < 1 || block->payload_bytes > most) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("Block: payload_bytes %d is outside [1, %d]", block->payload_bytes, most));
+  // Some layers may all be of KV groups that do not travel with a block.
+  const int64_t least = node_.layout().groups() == 1 ? 1 : 0;
+  if (block->payload_bytes < least || block->payload_bytes > most) {
+    return absl::InvalidArgumentError(absl::StrFormat("Block: payload_bytes %d is outside [%d, %d]",
+                                                      block->payload_bytes, least, most));
   }
   std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), *block);
   if (placement) {
@@ -112,7 +114,7 @@ std::optional<TcpConnection::ReadableBlock> TcpConnection::TakeReadable() {
     if (!departing_) {
       std::optional<BlockDispatch> next = NextToSend();
       if (!next) return std::nullopt;
-      LeaseRequest lease(PoolAccess::kRead, LeadingTokens(next->block, next->frame.valid_tokens),
+      LeaseRequest lease(PoolAccess::kRead, LeadingTokens(next->blocks, next->frame.valid_tokens),
                          next->frame.layers);
       departing_.emplace(Departing{*std::move(next), std::move(lease)});
     }
@@ -129,7 +131,7 @@ absl::Status TcpConnection::QueueBlocks(int64_t) {
   std::optional<ReadableBlock> next = TakeReadable();
   if (!next) return absl::OkStatus();
   const BlockFrame& frame = next->dispatch.frame;
-  std::vector<uint32_t> crcs = node_.checksums().Of(next->dispatch.block, frame.valid_tokens,
+  std::vector<uint32_t> crcs = node_.checksums().Of(next->dispatch.blocks, frame.valid_tokens,
                                                     frame.layers, next->lease.bytes());
   writer_.StartBlock(
       BlockDeparture(std::move(next->lease), std::move(next->dispatch), std::move(crcs)));

@@ -12,6 +12,7 @@
 #include "common/str_cat.h"
 #include "kernels/ops.h"
 #include "kernels/rope_frequencies.h"
+#include "kernels/softmax_weight.h"
 
 namespace baton {
 namespace {
@@ -215,9 +216,9 @@ absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) return absl::NotFoundError("tensor token_embd.weight is missing");
   const uint64_t vocabulary = embedding->dimensions[1];
-  if (vocabulary > (1u << 22)) {
+  if (vocabulary > kMaxSoftmaxVocabulary) {  // a larger one could be loaded and never sampled
     return absl::InvalidArgumentError(
-        StrCat("token_embd.weight has ", vocabulary, " rows, at most ", 1u << 22));
+        StrCat("token_embd.weight has ", vocabulary, " rows, at most ", kMaxSoftmaxVocabulary));
   }
   config.vocabulary = static_cast<int32_t>(vocabulary);
   RETURN_IF_ERROR(ReadRope(file, config));

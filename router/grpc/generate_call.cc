@@ -33,12 +33,18 @@ GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass,
       client_(std::move(client)),
       deadline_(deadline),
       priority_(priority),
-      session_(*host.options, host.core, host.watch, this, priority),
+      session_(host.core, host.watch, this, priority),
       ledger_(host.clock->NowUs()) {}
 
 GenerateCall::~GenerateCall() = default;
 
 void GenerateCall::Start(const v1::GenerateRequest& request) {
+  {
+    std::lock_guard lock(state_mutex_);
+    request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", EntropyBits())
+                                               : request.request_id();
+    return_prompt_ = request.include_prompt_token_ids();
+  }
   const auto model = host_.core->model();
   const int64_t max_bytes = host_.options->max_prompt_bytes;
   const RequestLimits limits =
@@ -63,30 +69,31 @@ void GenerateCall::PrepareAndRun(const v1::GenerateRequest& request) {
     std::lock_guard lock(state_mutex_);
     if (session_.ended()) return;
   }
-  absl::StatusOr<GenerateSession::Request> prepared = Prepare(request);
+  absl::StatusOr<Prepared> prepared = Prepare(request);
   std::lock_guard lock(state_mutex_);
   if (!prepared.ok()) return session_.OnClientGone(prepared.status());
-  session_.Start(*std::move(prepared), shared_from_this());
+  sampling_ = std::move(prepared->sampling);
+  ledger_.Tokenized(prepared->tokenized_us);
+  session_.Start(std::move(prepared->request), shared_from_this());
 }
 
-absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::GenerateRequest& request) {
-  GenerateSession::Request prepared;
+absl::StatusOr<GenerateCall::Prepared> GenerateCall::Prepare(
+    const v1::GenerateRequest& request) const {
+  Prepared out;
+  GenerateSession::Request& prepared = out.request;
   ASSIGN_OR_RETURN(prepared.placement, PlacementFromWire(request.placement()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   prepared.model = model->description().fingerprint;
   const RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
   ASSIGN_OR_RETURN(prepared.prompt, PromptFromWire(*model, limits, request));
-  ledger_.Tokenized(host_.clock->NowUs());
+  out.tokenized_us = host_.clock->NowUs();
 
-  request_id_ = request.request_id().empty() ? absl::StrFormat("req-%016x", EntropyBits())
-                                             : request.request_id();
-  sampling_ = request.sampling();
-  if (!sampling_.has_seed()) sampling_.set_seed(EntropyBits());
-  return_prompt_ = request.include_prompt_token_ids();
+  out.sampling = request.sampling();
+  if (!out.sampling.has_seed()) out.sampling.set_seed(EntropyBits());
   const int32_t context_length = model->description().context_length;
   prepared.choices = AnswerChoices(ChoicesFromWire(request), static_cast<size_t>(context_length));
-  prepared.open_ended = !sampling_.has_max_tokens();
-  prepared.new_tokens = sampling_.has_max_tokens() ? sampling_.max_tokens() : context_length;
+  prepared.open_ended = !out.sampling.has_max_tokens();
+  prepared.new_tokens = out.sampling.has_max_tokens() ? out.sampling.max_tokens() : context_length;
   prepared.cache_namespace = MakeNamespace({.tenant = request.tenant(),
                                             .cache_salt = request.cache_salt(),
                                             .lora = "",
@@ -96,7 +103,7 @@ absl::StatusOr<GenerateSession::Request> GenerateCall::Prepare(const v1::Generat
   prepared.affinity_key =
       AffinityKey(prepared.cache_namespace, request.session_id(), prepared.prompt_hashes,
                   host_.options->routing.affinity_tokens);
-  return prepared;
+  return out;
 }
 
 // ---- events -------------------------------------------------------------------------------------

@@ -84,10 +84,16 @@ class GenerateCall final : public ClientListener,
   // What the decode worker of this attempt ended with, and which one it is. REQUIRES state_mutex_.
   absl::Status FromWorker(const absl::Status& status) const;
 
+  struct Prepared {
+    GenerateSession::Request request;
+    v1::SamplingParams sampling;
+    int64_t tokenized_us = 0;
+  };
+
   // Tokenises and starts the session; or ends the call with what is wrong.
   void PrepareAndRun(const v1::GenerateRequest& request);
-  // Without the lock: until the session has started nobody else looks at what this sets.
-  absl::StatusOr<GenerateSession::Request> Prepare(const v1::GenerateRequest& request);
+  // Without the lock: other threads may end the call meanwhile.
+  absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request) const;
 
   // All below: REQUIRES state_mutex_.
   void OnRouted(Route& route) override;

@@ -66,7 +66,8 @@ bool RouterServer::Tick() {
   for (const FleetChange& change : core_.TakeChanges()) log_.Changed(change);
   if (const int stalled = streams_.Tick(std::chrono::steady_clock::now()); stalled > 0) {
     LOG(WARNING) << stalled << " answers given up: their clients took nothing for "
-                 << options_.router.client_stall_ms << " ms";
+                 << options_.router.client_stall_ms << " ms, or were " << StreamWatch::kBehindFactor
+                 << " times as long behind (--client-stall-ms)";
   }
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();

@@ -97,6 +97,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.prefix_cache = !status.pool().has_prefix_cache() || status.pool().prefix_cache();
   out.block_size = std::clamp(status.pool().block_size(), 1, 1 << 20);
   out.pool_tokens = int64_t{std::max(0, status.pool().limit_blocks())} * out.block_size;
+  out.paged = status.pool().paged();
   out.context_length = std::max(0, status.context_length());
   out.max_running = std::max(0, status.max_running());
   out.min_prefix_tokens = std::clamp(status.pool().min_prefix_tokens(), 0, 1 << 30);

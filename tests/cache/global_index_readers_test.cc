@@ -22,6 +22,13 @@ struct Seen {
   std::vector<HeldPrefix> answer;
 };
 
+// Waits until each reader has so many answers.
+void AwaitAnswers(const std::vector<std::atomic<size_t>>& answers, size_t least) {
+  for (const std::atomic<size_t>& count : answers) {
+    while (count < least) std::this_thread::yield();
+  }
+}
+
 TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   constexpr uint32_t kSeed = 5;
   constexpr int kEvents = 20'000;
@@ -32,7 +39,9 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
 
   GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   std::atomic<bool> done{false};
+  constexpr int kEventsBetweenAnswers = 250;
   std::vector<std::vector<Seen>> seen(2);
+  std::vector<std::atomic<size_t>> answers(seen.size());
   std::vector<std::thread> readers;
   for (size_t r = 0; r < seen.size(); ++r) {
     readers.emplace_back([&, r] {
@@ -44,6 +53,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
         if (!match.of_one_moment() || match.events() == last) continue;
         last = match.events();
         seen[r].push_back({.events = last, .query = query, .answer = std::move(answer)});
+        ++answers[r];
       }
     });
   }
@@ -52,7 +62,8 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
     LiteralPrefixModel ignored;
     for (int i = 0; i < kEvents; ++i) {
       events.Next(index, ignored);
-      if (i % 64 == 0) std::this_thread::yield();
+      // Between two pauses there are new moments to see, and a pause is long enough to see one.
+      if (i % kEventsBetweenAnswers == 0) AwaitAnswers(answers, 1 + i / kEventsBetweenAnswers);
     }
   }
   done = true;
@@ -72,7 +83,10 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
     }
     if (i < kEvents) events.Next(again, model);
   }
-  for (size_t r = 0; r < seen.size(); ++r) EXPECT_EQ(next[r], seen[r].size());
+  for (size_t r = 0; r < seen.size(); ++r) {
+    EXPECT_EQ(next[r], seen[r].size());
+    EXPECT_GE(seen[r].size(), kEvents / kEventsBetweenAnswers);
+  }
 }
 
 TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
@@ -80,17 +94,20 @@ TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
   const auto kept = Chain(0, 300);
   index.Stored(kA, kDevice, {}, kept);
   std::atomic<bool> done{false};
+  std::vector<std::atomic<size_t>> answers(1);
   std::thread reader([&] {
     PrefixMatch match;
     while (!done) {
       const auto answer = index.MatchWorkers(kept, match);
-      ASSERT_THAT(answer, ElementsAre(HeldPrefix{kA, kDevice, 300}));
+      EXPECT_THAT(answer, ElementsAre(HeldPrefix{kA, kDevice, 300}));
+      ++answers[0];
     }
   });
   std::vector<std::vector<Hash128>> chains;
   for (uint64_t i = 1; i <= 200; ++i) chains.push_back(Chain(i << 32, 40));
-  for (int round = 0; round < 5; ++round) {
+  for (size_t round = 0; round < 5; ++round) {
     for (const auto& chain : chains) index.Stored(kB, kDevice, {}, chain);
+    AwaitAnswers(answers, 1 + round);
     for (const auto& chain : chains) index.Removed(kB, kDevice, chain);
   }
   done = true;

@@ -95,5 +95,21 @@ TEST(KvPoolLayout, RefusesPoolsPastTheLimitTogether) {
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(KvPoolLayout, RecutIsTheSameGroupsInOtherBlocks) {
+  const KvPoolLayout pool = Layout(KvLayoutKind::kBlockMajor);
+  const int64_t blocks[] = {3, 2};
+  const KvPoolLayout recut = *pool.Recut(KvLayoutKind::kLayerMajor, 4, blocks, /*alignment=*/64);
+  EXPECT_EQ(recut.kind(), KvLayoutKind::kLayerMajor);
+  EXPECT_EQ(recut.block_size(), 4);
+  EXPECT_EQ(recut.total_blocks(), 5);
+  EXPECT_EQ(recut.offset(1), recut.group(0).pool_bytes());  // a multiple of 64
+  for (int32_t layer = 0; layer < 4; ++layer) EXPECT_EQ(recut.place(layer), pool.place(layer));
+  EXPECT_EQ(pool.Recut(KvLayoutKind::kLayerMajor, 4, blocks)->offset(1),
+            KvPoolLayout::kGroupAlignment);
+  const int64_t none[] = {3, 0};
+  EXPECT_EQ(pool.Recut(KvLayoutKind::kLayerMajor, 4, none).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace baton

@@ -90,19 +90,6 @@ TEST_F(MergedLogTest, AWriterThatEndsNoLineIsNotHeldForEver) {
 
 TEST_F(MergedLogTest, ALogWithoutWritersEnds) { EXPECT_THAT(Rest(), ElementsAre()); }
 
-TEST_F(MergedLogTest, AWritersLastLineIsKept) {
-  const int router = *log_->AddWriter("router");
-  const int worker = *log_->AddWriter("prefill-0");
-  Write(router, "first\nlast of the router\n \r\n\n");
-  Write(worker, "other\nhalf a line");
-  close(router);
-  close(worker);
-  log_->Finish();
-  EXPECT_EQ(log_->LastLine("router"), "last of the router");
-  EXPECT_EQ(log_->LastLine("prefill-0"), "half a line");
-  EXPECT_EQ(log_->LastLine("decode-0"), "");
-}
-
 // Somebody else made the output non-blocking; its reader is slower than the writers.
 TEST_F(MergedLogTest, ANonBlockingOutputLosesNoLine) {
   ASSERT_EQ(fcntl(log_end_, F_SETFL, O_NONBLOCK), 0);

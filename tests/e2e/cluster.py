@@ -114,14 +114,14 @@ class Cluster(Service):
     """Router and workers; a context manager. Its log is kept in `log_path` until it has ended."""
 
     def __init__(self, bin_dir, model, prefill=1, decode=1, worker_arguments=(),
-                 router_arguments=(), prefill_arguments=()):
+                 router_arguments=(), prefill_arguments=(), up_arguments=()):
         super().__init__(bin_dir)
         log, self.log_path = tempfile.mkstemp(prefix="baton-up-", suffix=".log")
         command = [self.baton, "up", "--model", model, "--router-address", "127.0.0.1:0",
                    "--prefill-workers", str(prefill), "--decode-workers", str(decode),
                    *(f"--worker-argument={argument}" for argument in worker_arguments),
                    *(f"--prefill-argument={argument}" for argument in prefill_arguments),
-                   *(f"--router-argument={argument}" for argument in router_arguments)]
+                   *(f"--router-argument={argument}" for argument in router_arguments), *up_arguments]
         # A session of its own: a signal to this script's terminal is not one to the service.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
                                         start_new_session=True, preexec_fn=end_with_parent)

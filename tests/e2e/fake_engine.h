@@ -131,6 +131,7 @@ class FakeEngine final : public Engine {
     return next_handle_++;
   }
 
+  int64_t BlocksIn(int64_t bytes) const override { return bytes >> 10; }
   absl::StatusOr<PoolSize> Resize(int32_t) override {
     return absl::FailedPreconditionError("a fake pool");
   }

@@ -11,8 +11,8 @@ answer counts (goodput) when it is whole before that.
 Server and load share the machine, so what the load itself costs is printed (`…_load_cpus`), and it sends bytes that were made
 beforehand.
 
-Prints `name value` lines. Exit code 1 when a request ended in another way than it may, a process has grown, or blocks or
-requests are left behind; never for a time or a rate.
+Prints `name value` lines. Exit code 1 when a request ended in another way than it may, a process has grown, blocks or
+requests are left behind, nothing was refused, or a figure passes its bound in BOUNDS, which is far from what is usual.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import asyncio
 import collections
 import contextlib
 import itertools
+import math
 import os
 import pathlib
 import random
@@ -39,6 +40,8 @@ CANCEL_SHARE = 0.2
 RECOVERY_PAUSE_S = 5
 PROMPTS = 1024  # made beforehand, taken in turn
 MAX_GROWTH_MIB = 600  # router or worker beside its pool: far below what one message for every refused request would be
+# Usual: 0.95 and more, 6 ms, 1.
+BOUNDS = {"overload_goodput_share_per_cpu": (0.5, math.inf), "refusal_p99_ms": (0, 1000), "recovered_share": (0.7, math.inf)}
 ALLOWED = {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
 
 
@@ -176,6 +179,8 @@ class Overload:
             yield "overload_goodput_share_per_cpu", kept / peak * (cpus - peak_load_cpus) / (cpus - load_cpus)
             for code in sorted(ALLOWED):
                 yield f"overload_{code}", tally.ends[code]
+            if not tally.refusals_ms:
+                self.problems.append("nothing was refused: this was no overload")
             yield "refusal_p50_ms", tally.refusal_ms(0.5)
             yield "refusal_p99_ms", tally.refusal_ms(0.99)
             await asyncio.sleep(RECOVERY_PAUSE_S)
@@ -204,6 +209,9 @@ def main():
         async def play():
             async for name, value in overload.run():
                 print(f"{name} {value:.2f}", flush=True)
+                least, most = BOUNDS.get(name, (-math.inf, math.inf))
+                if not least <= value <= most:
+                    overload.problems.append(f"{name} is {value:.2f}, [{least}, {most}] is allowed")
         asyncio.run(play())
         for name, worker in cluster.wait_at_rest().items():
             if busy(worker):

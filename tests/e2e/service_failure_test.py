@@ -7,7 +7,9 @@ Standard library only.
 """
 
 import json
+import os
 import pathlib
+import re
 import signal
 import subprocess
 import threading
@@ -174,26 +176,81 @@ class Ending(unittest.TestCase):
                 self.assertEqual(client.returncode, 1)
                 self.assertIn(json.loads(output)["error"]["code"], ("UNAVAILABLE", "CANCELLED"))
 
-    def test_up_without_a_readable_model_fails_and_leaves_nothing(self):
-        done = self.failed_up("--model", "/nowhere/model.gguf")
-        self.assertRegex(done.stderr, r"(?m)^(prefill|decode)-0 +\| .*/nowhere/model.gguf.*$")
-        self.assertRegex(done.stderr, r"\nbaton: .*(prefill|decode)-0 ended unexpectedly: exit code 2: .*"
-                                      r"/nowhere/model.gguf.*\n$")
-        for line in done.stderr.splitlines():
-            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: ")
+    def test_up_says_an_error_once_and_before_it_starts_anything(self):
+        cases = [
+            (("--model", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
+            (("--worker-argument=--nonsense",), "arguments of the prefill workers: there is no option --nonsense"),
+            (("--decode-argument=--kv-blocks=x",), 'arguments of the decode workers: --kv-blocks: "x" is not in the range'),
+            (("--router-argument=--routing-polcy=random",),
+             "there is no option --routing-polcy; did you mean --routing-policy?"),
+            (("--router-address=127.0.0.1:99999",), "127.0.0.1:99999"),
+            (("--router-address=http://127.0.0.1:8090",), "leave out http://"),
+        ]
+        for arguments, reason in cases:
+            with self.subTest(arguments=arguments):
+                done = self.failed_up(2, *arguments)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(reason, done.stderr)
 
-    def test_up_ends_with_2_and_the_reason_where_a_process_is_given_what_is_wrong(self):
-        done = self.failed_up("--worker-argument=--nonsense")
-        self.assertRegex(done.stderr, r"\nbaton: .*-0 ended unexpectedly: exit code 2: .*--nonsense \(see --help\)\n$")
-        done = self.failed_up(router_address="127.0.0.1:99999")
-        self.assertRegex(done.stderr, r"\nbaton: .*router ended unexpectedly: exit code 2: .*99999.*\n$")
+    def test_up_ends_where_a_process_does_before_all_are_ready(self):
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
+            done = self.failed_up(1, "--router-address", cluster.router)
+        self.assertRegex(done.stderr, r"\nbaton: INTERNAL: router ended before all were ready: exit code 1; .*\n$")
+        self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # its setting, and its error
 
-    def failed_up(self, *arguments, router_address="127.0.0.1:0"):
-        done = subprocess.run([baton(), "up", "--router-address", router_address, *arguments], capture_output=True,
-                              text=True, timeout=60)
-        self.assertEqual(done.returncode, 2)
+    def failed_up(self, code, *arguments):
+        address = () if any("--router-address" in argument for argument in arguments) else (
+            "--router-address=127.0.0.1:0",)
+        done = subprocess.run([baton(), "up", *address, *arguments], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotIn("ready", done.stdout)
+        for line in done.stderr.splitlines():
+            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: |^--")
         return done
+
+    def test_up_prints_settings_that_are_not_the_default_and_all_with_verbose(self):
+        setting = r"(?m)^(?:prefill-0|decode-0|router) +\| [a-z-]+ = "
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",)) as cluster:
+            log = cluster.log()
+            self.assertRegex(log, r"decode-0 +\| kv-blocks = 64  \(default 0\)")
+            self.assertNotIn("block-size", log)
+            self.assertLess(len(re.findall(setting, log)), 40)
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
+                     up_arguments=("--verbose",)) as cluster:
+            log = pathlib.Path(cluster.log_path).read_text()
+            self.assertIn("settings of the decode workers: block-size = 16\n", log)
+            self.assertIn("settings of the router: max-workers = ", log)
+
+    def test_a_process_that_dies_is_started_again_and_the_fleet_goes_on(self):
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, decode=2, worker_arguments=("--kv-blocks=64",)) as cluster:
+            before = cluster.workers()
+            children = children_of(cluster.process.pid)
+            for name in ("baton-decode-wo", "baton-router"):
+                os.kill(next(pid for pid, program in children.items() if program == name), signal.SIGKILL)
+            def whole():
+                try:
+                    after = cluster.workers()
+                except (subprocess.CalledProcessError, json.JSONDecodeError, RuntimeError):
+                    return False  # no router
+                return after.keys() == before.keys() and sum(
+                    after[name]["epoch"] != before[name]["epoch"] for name in before) == 1
+            wait_until(whole, SEEN_TIMEOUT_S, "the processes again")
+            results, code = cluster.generate([{"id": "it", "prompt": "Once", "max_tokens": 2}])
+            self.assertEqual(code, 0, results)
+            log = pathlib.Path(cluster.log_path).read_text()
+            self.assertRegex(log, r"(?m)^baton: decode-\d ended: signal 9; starting it again in 0\.5 s$")
+            self.assertRegex(log, r"(?m)^baton: decode-\d is starting again$")
+            self.assertIn("baton: router ended: signal 9", log)
+            self.assertEqual(cluster.end(), 0)
+
+    def test_up_ends_with_the_first_process_where_it_is_told_to(self):
+        with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
+                     up_arguments=("--exit-on-failure",)) as cluster:
+            children = children_of(cluster.process.pid)
+            os.kill(next(pid for pid, name in children.items() if name == "baton-decode-wo"), signal.SIGKILL)
+            self.assertEqual(cluster.process.wait(60), 1)
+            self.assertEqual([pid for pid in children if is_running(pid)], [])
+            self.assertIn("baton: INTERNAL: decode-0 ended: signal 9\n", cluster.log())
 
     def test_a_bad_file_or_value_ends_a_worker_with_2_and_a_taken_port_with_1(self):
         def end_of(role, *arguments):

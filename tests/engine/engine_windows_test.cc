@@ -3,12 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/model_loader.h"
 #include "engine/perplexity.h"
+#include "engine/worker_core.h"
+#include "scheduler/scheduler.h"
+#include "tests/engine/fake_worker_parts.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace baton {
@@ -81,11 +86,17 @@ const std::vector<Answer>& Reference(KvType type) {
   return answers;
 }
 
-// All requests at once, twice over: the second time out of the cache.
-void ExpectReferenceAnswers(const EngineOptions& options) {
+// All requests at once, twice over: the second time out of the cache. `preempted`: again until some
+// were, since how many run at once is a matter of time. Returns what the engine came to.
+EngineStatus ExpectReferenceAnswers(const EngineOptions& options, bool preempted = false) {
+  constexpr int kMostRounds = 50;
   const auto engine = Make(options);
   const std::vector<GenerateRequest> requests = Requests();
-  for (int round = 0; round < 2; ++round) {
+  const auto go_on = [&](int round) {
+    return round < 2 ||
+           (preempted && round < kMostRounds && engine->Inspect().status.preemptions == 0);
+  };
+  for (int round = 0; go_on(round); ++round) {
     std::vector<std::shared_ptr<WaitingSink>> sinks;
     for (const GenerateRequest& request : requests) {
       sinks.push_back(std::make_shared<WaitingSink>());
@@ -97,6 +108,7 @@ void ExpectReferenceAnswers(const EngineOptions& options) {
     }
   }
   ExpectAllHome(*engine);
+  return engine->Status();
 }
 
 struct Surroundings {
@@ -162,11 +174,15 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(EngineWindows, AnswersAreThoseOfTheReference) {
   EngineOptions options = WindowOptions();
   GetParam().set(options);
-  ExpectReferenceAnswers(options);
+  const bool preempted = std::string_view(GetParam().name).find("Preempted") != std::string::npos;
+  const EngineStatus status = ExpectReferenceAnswers(options, preempted);
+  EXPECT_EQ(status.preemptions > 0, preempted);
+  if (status.prefix_cache && !preempted) {
+    EXPECT_GT(status.cache.hit_tokens, 100) << "the second round";
+  }
 }
 
-// Two sequences have room at once: the windows' charges hold the others back, group 0 would not.
-TEST(EngineWindowPool, ASmallWindowPoolHoldsRequestsBackAndChangesNoAnswer) {
+TEST(EngineWindowPool, AnEngineOfFewSequencesHasASmallWindowPool) {
   for (const int32_t depth : {1, 2}) {
     EngineOptions options = WindowOptions();
     options.device = depth == 1 ? "cpu" : "cpu-async";
@@ -184,15 +200,107 @@ TEST(EngineWindowPool, ASmallWindowPoolHoldsRequestsBackAndChangesNoAnswer) {
   }
 }
 
+// A worker whose window pool is smaller than any division of memory makes it.
+class SmallWindowWorker {
+ public:
+  static constexpr int32_t kBlocks = 100;
+
+  SmallWindowWorker(const EngineOptions& options, int32_t window_blocks)
+      : model_(*LoadModel(options)),
+        layout_(*KvPoolLayout::Create(model_.info.spec.KvOfType(options.kv_type), options.layout,
+                                      options.block_size,
+                                      std::vector<int64_t>{kBlocks + 1, window_blocks + 1})),
+        memory_(*model_.device->Allocate(static_cast<size_t>(layout_.pool_bytes()), "KV pool")),
+        runner_(*model_.weights->CreateRunner(
+            layout_, memory_->data(),
+            {.limits = {.max_tokens = options.token_budget,
+                        .max_sequences = options.max_running,
+                        .max_logit_rows = options.max_running,
+                        .max_context = kBlocks * options.block_size}})),
+        cache_({.num_blocks = kBlocks,
+                .block_size = options.block_size,
+                .windows = {{.window = 24, .num_blocks = window_blocks}},
+                .max_step_tokens = MaxStepTokens(options)},
+               &clock_),
+        scheduler_({.token_budget = options.token_budget,
+                    .max_chunk_tokens = options.max_chunk_tokens,
+                    .max_running = options.max_running,
+                    .max_waiting = 64,
+                    .insert_chunks = true},
+                   &cache_),
+        core_({.vocabulary = model_.info.spec.vocabulary,
+               .context_length = model_.info.spec.context_length,
+               .block_size = options.block_size,
+               .hash_logits = true,
+               .steps_in_flight = options.steps_in_flight},
+              &cache_, &scheduler_, runner_.get(), /*transport=*/nullptr, model_.tokenizer.get(),
+              &clock_, [] { return uint64_t{7}; }) {}
+
+  // The most sequences that ran at once.
+  int32_t Run(const std::vector<GenerateRequest>& requests,
+              std::vector<std::shared_ptr<SinkRecord>>& records) {
+    for (const GenerateRequest& request : requests) {
+      records.push_back(std::make_shared<SinkRecord>());
+      core_.AddGenerate(++last_, request, std::make_unique<RecordingSink>(records.back()));
+    }
+    int32_t most = 0;
+    while (!core_.idle()) {
+      core_.PollSteps();
+      if (core_.has_work()) core_.Step();
+      most = std::max(most, scheduler_.running_count());
+    }
+    EXPECT_EQ(core_.CheckConservation(), absl::OkStatus());
+    return most;
+  }
+  const KvCacheManager& cache() const { return cache_; }
+
+ private:
+  SystemClock clock_;
+  LoadedModel model_;
+  KvPoolLayout layout_;
+  std::unique_ptr<DeviceBuffer> memory_;
+  std::unique_ptr<ModelRunner> runner_;
+  KvCacheManager cache_;
+  Scheduler scheduler_;
+  WorkerCore core_;
+  RequestHandle last_ = 0;
+};
+
+TEST(EngineWindowPool, AWindowPoolThatIsSmallAloneHoldsRequestsBackAndChangesNoAnswer) {
+  const std::vector<GenerateRequest> requests = Requests();
+  for (const int32_t depth : {1, 2}) {
+    for (const int32_t window_blocks : {5, 9, 14}) {
+      EngineOptions options = WindowOptions();
+      options.device = depth == 1 ? "cpu" : "cpu-async";
+      options.steps_in_flight = depth;
+      options.max_chunk_tokens = 16;
+      SmallWindowWorker worker(options, window_blocks);
+      std::vector<std::shared_ptr<SinkRecord>> records;
+      const int32_t most = worker.Run(requests, records);
+      EXPECT_LT(most, static_cast<int32_t>(requests.size()));
+      EXPECT_GT(worker.cache().Stats().blocks.never_used, 20) << "group 0 has room throughout";
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(AnswerOf(*records[i]), Reference(KvType::kF16)[i]) << i;
+      }
+      std::vector<std::shared_ptr<SinkRecord>> again;
+      worker.Run(requests, again);
+      for (size_t i = 0; i < requests.size(); ++i)
+        EXPECT_EQ(AnswerOf(*again[i]), AnswerOf(*records[i]));
+    }
+  }
+}
+
 TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
   EngineOptions options = WindowOptions();
   options.prefix_cache = false;
   options.max_chunk_tokens = 16;
   const auto engine = Make(options);
-  auto sink = std::make_shared<WaitingSink>();
-  const RequestHandle handle = engine->Generate(TinyRequest(200, 300, 1), sink);
-  sink->WaitFor([](const SinkRecord& seen) { return !seen.tokens.empty(); });
-  const EngineInspection inspection = engine->Inspect();
+  EngineInspection inspection;  // at the first token
+  auto sink = std::make_shared<WaitingSink>([&] {
+    if (inspection.sequences.empty()) inspection = engine->Inspect();
+  });
+  engine->Generate(TinyRequest(200, 20, 1), sink);
+  ASSERT_TRUE(sink->WaitForEnd().finish.has_value());
   ASSERT_EQ(inspection.sequences.size(), 1u);
   const SequenceInspection& sequence = inspection.sequences[0];
   ASSERT_EQ(sequence.window_blocks.size(), 1u);
@@ -201,8 +309,6 @@ TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
   EXPECT_EQ(sequence.window_blocks[0][0], -1);
   EXPECT_LE(inspection.status.groups[1].blocks.owned, 4) << "a window and a step";
   EXPECT_GT(inspection.status.groups[0].blocks.owned, 12);
-  engine->Cancel(handle);
-  sink->WaitForEnd();
   ExpectAllHome(*engine);
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "engine/handoff_manifest.h"
 #include "engine/request.h"
 #include "kvtransfer/transport.h"
@@ -50,12 +51,18 @@ inline std::vector<TokenId> Bytes(std::string_view text) {
   return tokens;
 }
 
-// The memory of a KV pool, one number a slot: a chain over all tokens up to it.
+// A sliding window of the fake model.
+struct FakeWindow {
+  int32_t window = 0;  // slots
+  int32_t num_blocks = 0;
+};
+
+// The memory of a KV pool, in each KV group one number a slot: a chain over all tokens up to it.
 class ChainPool {
  public:
-  ChainPool(int32_t num_blocks, int32_t block_size)
-      : layout_(*KvLayout::Create({.layers = 1, .kv_heads = 1, .head_dim = 4, .type = KvType::kF32},
-                                  KvLayoutKind::kBlockMajor, block_size, num_blocks)),
+  ChainPool(int32_t num_blocks, int32_t block_size, const std::vector<FakeWindow>& windows = {})
+      : spec_(MakeSpec(windows)),
+        layout_(MakeLayout(spec_, num_blocks, block_size, windows)),
         bytes_(static_cast<size_t>(layout_.pool_bytes())) {}
 
   static uint64_t Chain(uint64_t before, TokenId token) {
@@ -63,35 +70,62 @@ class ChainPool {
     return x ^ (x >> 29);
   }
 
-  const KvLayout& layout() const { return layout_; }
+  const KvCacheSpec& spec() const { return spec_; }
+  const KvPoolLayout& layout() const { return layout_; }
+  int32_t groups() const { return layout_.groups(); }
+  int32_t window(int32_t group) const { return spec_.groups[group].window; }
   std::byte* base() { return bytes_.data(); }
 
-  uint64_t Get(BlockId block, int32_t offset) const {
+  uint64_t Get(BlockId block, int32_t offset, int32_t group = 0) const {
     uint64_t value = 0;
-    std::memcpy(&value, bytes_.data() + Offset(block, offset), sizeof(value));
+    std::memcpy(&value, bytes_.data() + Offset(block, offset, group), sizeof(value));
     return value;
   }
-  void Set(BlockId block, int32_t offset, uint64_t value) {
-    std::memcpy(bytes_.data() + Offset(block, offset), &value, sizeof(value));
+  void Set(BlockId block, int32_t offset, uint64_t value, int32_t group = 0) {
+    std::memcpy(bytes_.data() + Offset(block, offset, group), &value, sizeof(value));
   }
-  std::vector<uint64_t> Slots(BlockId block) const {
+  std::vector<uint64_t> Slots(BlockId block, int32_t group = 0) const {
     std::vector<uint64_t> slots;
-    for (int32_t i = 0; i < layout_.block_size(); ++i) slots.push_back(Get(block, i));
+    for (int32_t i = 0; i < layout_.block_size(); ++i) slots.push_back(Get(block, i, group));
     return slots;
   }
 
  private:
-  size_t Offset(BlockId block, int32_t offset) const {
-    return static_cast<size_t>(layout_.PieceOffset(0, false, block.value()) +
-                               offset * layout_.token_stride() * 4);
+  // A layer a group.
+  static KvCacheSpec MakeSpec(const std::vector<FakeWindow>& windows) {
+    KvCacheSpec spec;
+    spec.groups.push_back({.layers = 1, .kv_heads = 1, .head_dim = 4, .type = KvType::kF32});
+    if (!windows.empty()) spec.groups[0].model_layers = {0};
+    for (const FakeWindow& window : windows) {
+      KvGroupSpec group = spec.groups[0];
+      group.kind = KvGroupKind::kSlidingWindow;
+      group.window = window.window;
+      group.model_layers = {static_cast<int32_t>(spec.groups.size())};
+      spec.groups.push_back(group);
+    }
+    return spec;
+  }
+  static KvPoolLayout MakeLayout(const KvCacheSpec& spec, int32_t num_blocks, int32_t block_size,
+                                 const std::vector<FakeWindow>& windows) {
+    std::vector<int64_t> blocks = {num_blocks};
+    for (const FakeWindow& window : windows) blocks.push_back(window.num_blocks + 1);
+    const auto kind = KvLayoutKind::kBlockMajor;
+    return *KvPoolLayout::Create(spec, kind, block_size, blocks)
+                ->Recut(kind, block_size, blocks, /*alignment=*/64);
+  }
+  size_t Offset(BlockId block, int32_t offset, int32_t group) const {
+    return static_cast<size_t>(layout_.PieceOffset(group, 0, block.value()) +
+                               offset * layout_.group(group).token_stride() * 4);
   }
 
-  const KvLayout layout_;
+  const KvCacheSpec spec_;
+  const KvPoolLayout layout_;
   std::vector<std::byte> bytes_;
 };
 
 // Says the token that the chain of everything before it asks for, read through the block table.
-// What is not wanted any more, it leaves as damage.
+// Every token checks that its windows hold the same chain. What is not wanted any more, the runner
+// leaves as damage.
 class FakeRunner final : public InlineRunner {
  public:
   explicit FakeRunner(ChainPool* pool) : pool_(pool) {}
@@ -126,7 +160,7 @@ class FakeRunner final : public InlineRunner {
     for (const BlockCopy& copy : copies) {
       ++copied_blocks;
       for (int32_t i = 0; i < copy.tokens; ++i) {
-        pool_->Set(copy.to, i, pool_->Get(copy.from, i));
+        pool_->Set(copy.to, i, pool_->Get(copy.from, i, copy.group), copy.group);
       }
     }
     return absl::OkStatus();
@@ -163,7 +197,9 @@ class FakeRunner final : public InlineRunner {
     const int32_t block_size = pool_->layout().block_size();
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
       const int32_t slot = chunk.begin_slot + static_cast<int32_t>(i);
-      pool_->Set(chunk.block_table[slot / block_size], slot % block_size, 0xBAD);
+      for (int32_t group = 0; group < pool_->groups(); ++group) {
+        pool_->Set(chunk.table(group)[slot / block_size], slot % block_size, 0xBAD, group);
+      }
     }
   }
   void RunChunk(const StepChunk& chunk) {
@@ -181,12 +217,30 @@ class FakeRunner final : public InlineRunner {
       chain = ChainPool::Chain(chain, token);
       ASSERT_LT(slot / block_size, chunk.block_table.size());
       pool_->Set(chunk.block_table[slot / block_size], slot % block_size, chain);
+      for (int32_t group = 1; group < pool_->groups(); ++group) {
+        ASSERT_NO_FATAL_FAILURE(RunWindow(chunk, slot, chain, group));
+      }
       ++slot;
     }
     if (chunk.logit_rows == 0) return;
     rows_.push_back(Row(chain, slot));
     if (chunk.tokens.back() == poison) {
       rows_.back()[7] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+
+  // The token at `slot` reads what its window shows.
+  void RunWindow(const StepChunk& chunk, int32_t slot, uint64_t chain, int32_t group) {
+    const int32_t block_size = pool_->layout().block_size();
+    const std::span<const BlockId> table = chunk.table(group);
+    ASSERT_NE(table[slot / block_size], kNoBlock);
+    pool_->Set(table[slot / block_size], slot % block_size, chain, group);
+    for (int32_t seen = std::max(0, slot - pool_->window(group) + 1); seen < slot; ++seen) {
+      const BlockId block = table[seen / block_size];
+      ASSERT_NE(block, kNoBlock) << "slot " << slot << " sees " << seen << ", which is not there";
+      ASSERT_EQ(pool_->Get(block, seen % block_size, group),
+                pool_->Get(chunk.block_table[seen / block_size], seen % block_size))
+          << "KV group " << group << ": slot " << slot << " sees damage at " << seen;
     }
   }
 
@@ -206,8 +260,8 @@ class FakeTransport final : public KvTransport {
   };
   struct Send {
     SendSpec spec;
-    std::vector<BlockId> blocks;
-    std::vector<std::vector<uint64_t>> slots;  // as announced
+    std::vector<BlockId> blocks;               // rows
+    std::vector<std::vector<uint64_t>> slots;  // of these, as announced
     bool final = false;
     std::string manifest;
     int cancels = 0;
@@ -225,7 +279,10 @@ class FakeTransport final : public KvTransport {
   absl::Status Expect(ReceiveSpec spec) override {
     if (!next_post.ok()) return std::exchange(next_post, absl::OkStatus());
     const uint64_t id = spec.transfer_id;
-    for (const BlockId block : spec.blocks) reported_.erase(block);
+    EXPECT_EQ(spec.blocks.size() % groups(), 0);
+    for (size_t at = 0; at < spec.blocks.size(); ++at) {
+      reported_.erase({GroupOf(at), spec.blocks[at]});
+    }
     EXPECT_TRUE(receives.emplace(id, Receive{std::move(spec), 0}).second);
     return absl::OkStatus();
   }
@@ -245,12 +302,13 @@ class FakeTransport final : public KvTransport {
     EXPECT_FALSE(send.final) << "announced again after the final announcement";
     EXPECT_TRUE(send.rest.empty() || std::ranges::equal(send.rest, blocks));
     EXPECT_TRUE(final || !blocks.empty());
-    for (const BlockId block : blocks) {
-      send.blocks.push_back(block);
-      send.slots.push_back(pool_->Slots(block));
-      const auto reported = reported_.find(block);
+    EXPECT_EQ(blocks.size() % groups(), 0);
+    for (size_t at = 0; at < blocks.size(); ++at) {
+      send.blocks.push_back(blocks[at]);
+      send.slots.push_back(SlotsOf(blocks, at));
+      const auto reported = reported_.find({GroupOf(at), blocks[at]});
       EXPECT_TRUE(reported == reported_.end() || reported->second == send.slots.back())
-          << "block " << block << " was written after it was reported as full";
+          << "block " << blocks[at] << " was written after it was reported as full";
     }
     send.final = final;
     send.manifest = std::move(manifest);
@@ -270,9 +328,10 @@ class FakeTransport final : public KvTransport {
   void CancelSend(uint64_t id) override {
     if (sends.contains(id)) ++sends[id].cancels;
   }
-  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override {
-    for (const BlockId block : part) reported_.erase(block);
-    for (const BlockId block : full) reported_[block] = pool_->Slots(block);
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part,
+               int32_t group) override {
+    for (const BlockId block : part) reported_.erase({group, block});
+    for (const BlockId block : full) reported_[{group, block}] = pool_->Slots(block, group);
   }
   std::vector<TransferEvent> Poll() override { return std::exchange(events_, {}); }
   // Full blocks that the engine reported, and have not been written since as far as it said.
@@ -283,7 +342,7 @@ class FakeTransport final : public KvTransport {
                std::optional<int32_t> blocks = std::nullopt) {
     const ReceiveSpec spec = Take(receives, id).spec;
     EXPECT_TRUE(spec.may_end_early || !blocks.has_value());
-    const int32_t landed = blocks.value_or(static_cast<int32_t>(spec.blocks.size()));
+    const int32_t landed = blocks.value_or(static_cast<int32_t>(spec.blocks.size() / groups()));
     WriteChain(spec, prompt, landed);
     events_.push_back({.kind = TransferEvent::Kind::kReceived,
                        .id = id,
@@ -300,8 +359,10 @@ class FakeTransport final : public KvTransport {
   void FailReceive(uint64_t id, const absl::Status& why, int32_t landed = 0,
                    const std::vector<TokenId>& prompt = {}) {
     const ReceiveSpec spec = Take(receives, id).spec;
-    for (const BlockId block : spec.blocks) {
-      for (int32_t i = 0; i < pool_->layout().block_size(); ++i) pool_->Set(block, i, 0xDEAD);
+    for (size_t at = 0; at < spec.blocks.size(); ++at) {
+      for (int32_t i = 0; i < pool_->layout().block_size() && spec.blocks[at] != kNoBlock; ++i) {
+        pool_->Set(spec.blocks[at], i, 0xDEAD, GroupOf(at));
+      }
     }
     WriteChain(spec, prompt, landed);
     events_.push_back(Event(TransferEvent::Kind::kReceiveFailed, id, why));
@@ -310,8 +371,8 @@ class FakeTransport final : public KvTransport {
   // The receiver has read the announced blocks: they still hold what they held then.
   void EndSend(uint64_t id, const absl::Status& status) {
     const Send send = Take(sends, id);
-    for (size_t i = 0; i < send.blocks.size(); ++i) {
-      EXPECT_EQ(pool_->Slots(send.blocks[i]), send.slots[i]) << "block " << send.blocks[i];
+    for (size_t at = 0; at < send.blocks.size(); ++at) {
+      EXPECT_EQ(SlotsOf(send.blocks, at), send.slots[at]) << "block " << send.blocks[at];
     }
     events_.push_back(Event(
         status.ok() ? TransferEvent::Kind::kSent : TransferEvent::Kind::kSendFailed, id, status));
@@ -325,8 +386,18 @@ class FakeTransport final : public KvTransport {
     for (int32_t slot = 0; slot < static_cast<int32_t>(prompt.size()); ++slot) {
       chain = ChainPool::Chain(chain, prompt[slot]);
       const int32_t block = slot / block_size - spec.first_block;
-      if (block >= 0 && block < count) pool_->Set(spec.blocks.at(block), slot % block_size, chain);
+      if (block < 0 || block >= count) continue;
+      for (size_t group = 0; group < groups(); ++group) {
+        const BlockId to = spec.blocks.at(block * groups() + group);
+        if (to != kNoBlock) pool_->Set(to, slot % block_size, chain, static_cast<int32_t>(group));
+      }
     }
+  }
+  size_t groups() const { return static_cast<size_t>(pool_->groups()); }
+  int32_t GroupOf(size_t at) const { return static_cast<int32_t>(at % groups()); }
+  std::vector<uint64_t> SlotsOf(std::span<const BlockId> rows, size_t at) const {
+    if (rows[at] == kNoBlock) return {};
+    return pool_->Slots(rows[at], GroupOf(at));
   }
   static TransferEvent Event(TransferEvent::Kind kind, uint64_t id, const absl::Status& status) {
     return {.kind = kind,
@@ -347,7 +418,7 @@ class FakeTransport final : public KvTransport {
 
   ChainPool* const pool_;
   std::vector<TransferEvent> events_;
-  std::map<BlockId, std::vector<uint64_t>> reported_;
+  std::map<std::pair<int32_t, BlockId>, std::vector<uint64_t>> reported_;  // by group and block
 };
 
 struct SinkRecord {

@@ -16,7 +16,7 @@ class HandoffReceivesTest : public testing::Test {
   }
   void TearDown() override {
     std::vector<BlockId> held;
-    receives_.AppendHeld(held);
+    receives_.AppendHeld(/*group=*/0, held);
     EXPECT_TRUE(bench_.cache.CheckTransferHolds(held).ok());
   }
   uint64_t Expect(int32_t n = 1) {

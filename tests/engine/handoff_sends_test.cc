@@ -13,7 +13,7 @@ class HandoffSendsTest : public testing::Test {
 
   void TearDown() override {
     std::vector<BlockId> held;
-    sends_.AppendHeld(held);
+    sends_.AppendHeld(/*group=*/0, held);
     EXPECT_TRUE(bench_.cache.CheckTransferHolds(held).ok());
   }
   static TransferTicket Ticket(int32_t first_block, int32_t block_count) {

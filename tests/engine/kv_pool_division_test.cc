@@ -38,8 +38,8 @@ TEST(KvPoolDivision, OneGroupHasAllOfIt) {
 
 TEST(KvPoolDivision, AWindowGetsWhatRunsAndAShareForTheCacheAndNeverMoreThanGroup0) {
   const KvPoolDivision division(TwoGroups(), {100, 500}, Options());
-  // One prompt touches ceil((99 + 64 + 15) / 16) = 11 blocks at most, three others 8 each.
-  EXPECT_EQ(division.BlocksFor(800)[1], 11 + 3 * 8 + 100);
+  // 163 slots of a prompt touch 12 blocks at most, 100 slots of each of three others 8.
+  EXPECT_EQ(division.BlocksFor(800)[1], 12 + 3 * 8 + 100);
   EXPECT_EQ(division.BlocksFor(800)[0], 800);
   EXPECT_EQ(division.BlocksFor(20)[1], 20);
   EXPECT_EQ(division.BlocksFor(1)[1], 1);

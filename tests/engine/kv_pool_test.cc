@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "engine/model_loader.h"
 #include "tests/engine/tiny_engine.h"
@@ -41,7 +43,7 @@ TEST_F(KvPoolTest, HasAScratchBlockBehindThoseOfTheCache) {
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_EQ(pool->layout().group(0).num_blocks(), 101);
   EXPECT_EQ(pool->lender().AddressForCopyEngine(), pool->kernel_address());
-  EXPECT_EQ(pool->lender().layout().num_blocks(), 101);
+  EXPECT_EQ(pool->lender().layout().group(0).num_blocks(), 101);
   EXPECT_EQ(pool->lender().memory(), PoolMemory::kHost);
   EXPECT_FALSE(pool->lender().exported().has_value());
 }
@@ -117,6 +119,87 @@ TEST_F(KvPoolTest, WithoutSharedMemoryTcpIsEnoughWhereItWasAskedForToo) {
   ASSERT_TRUE(pool.ok()) << pool.status();
   EXPECT_FALSE(options_.transfer_shm);
   EXPECT_FALSE(pool->lender().exported().has_value());
+}
+
+// A model with a sliding window.
+class WindowKvPoolTest : public KvPoolTest {
+ protected:
+  WindowKvPoolTest() {
+    options_.model = TinyModelFile("window-q4_0");
+    options_.max_running = 2;
+    options_.max_chunk_tokens = 16;
+    model_ = *LoadModel(options_);
+  }
+  KvPool Make() {
+    auto pool = KvPool::Create(model_.info.spec, *model_.device, options_);
+    EXPECT_TRUE(pool.ok()) << pool.status();
+    return *std::move(pool);
+  }
+};
+
+TEST_F(WindowKvPoolTest, EachGroupHasItsBlocksAndAScratchBlock) {
+  const KvPool pool = Make();
+  const BlockCounts blocks = pool.BlocksFor(100);
+  EXPECT_LT(blocks[1], 40);
+  EXPECT_EQ(pool.layout().groups(), 2);
+  EXPECT_EQ(pool.layout().group(0).num_blocks(), 101);
+  EXPECT_EQ(pool.layout().group(1).num_blocks(), blocks[1] + 1);
+  EXPECT_EQ(pool.max_blocks(), 100);
+  EXPECT_EQ(pool.max_blocks(1), blocks[1]);
+  const auto windows = pool.Windows(options_);
+  ASSERT_EQ(windows.size(), 1u);
+  EXPECT_EQ(windows[0].window, 24);
+  EXPECT_EQ(windows[0].num_blocks, blocks[1]);
+  EXPECT_EQ(windows[0].max_blocks, blocks[1]);
+  EXPECT_NE(pool.Description(options_).find("; window 24: "), std::string::npos);
+}
+
+TEST_F(WindowKvPoolTest, ItsSizeInMiBIsThatOfAllGroups) {
+  options_.kv_blocks = 0;
+  options_.kv_cache_mib = 3;
+  const KvPool pool = Make();
+  const auto bytes_with = [&](int32_t full) {
+    const BlockCounts blocks = pool.BlocksFor(full);
+    return blocks[0] * pool.layout().group(0).bytes_per_block() +
+           blocks[1] * pool.layout().group(1).bytes_per_block();
+  };
+  EXPECT_LE(bytes_with(options_.kv_blocks), 3 << 20);
+  EXPECT_GT(bytes_with(options_.kv_blocks + 1), 3 << 20);
+  EXPECT_EQ(pool.BlocksIn(3 << 20), options_.kv_blocks);
+}
+
+// Whatever is written in a group's blocks stays when another group's memory goes.
+TEST_F(WindowKvPoolTest, MemoryOfAGroupGoesAlone) {
+  for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
+    options_.layout = layout;
+    options_.kv_blocks = 4000;
+    options_.kv_cache_max_mib = 64;
+    KvPool pool = Make();
+    ASSERT_TRUE(pool.resizable());
+    const auto bytes = static_cast<size_t>(pool.layout().pool_bytes());
+    std::memset(pool.kernel_address(), 1, bytes);
+    const auto ones_of = [&](int32_t group) {
+      const std::byte* part = pool.kernel_address() + pool.layout().offset(group);
+      return std::count(part, part + pool.layout().group(group).pool_bytes(), std::byte{1});
+    };
+    const int64_t of_full = ones_of(0);
+    pool.Discard(1, 0, pool.max_blocks(1));
+    EXPECT_EQ(ones_of(0), of_full);
+    EXPECT_LT(ones_of(1), pool.layout().group(1).pool_bytes() / 2);
+    std::memset(pool.kernel_address(), 1, bytes);
+    const int64_t of_window = ones_of(1);
+    pool.Discard(0, 10, pool.max_blocks());
+    EXPECT_EQ(ones_of(1), of_window);
+    EXPECT_LT(ones_of(0), of_full / 2);
+    EXPECT_TRUE(pool.Populate(BlockCounts(), pool.BlocksFor(pool.max_blocks())).ok());
+  }
+}
+
+TEST_F(WindowKvPoolTest, WorkersThatTransferAreRefused) {
+  options_.transfer_shm = true;
+  const absl::Status status = KvPool::Create(model_.info.spec, *model_.device, options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("the model has 2 KV groups"), std::string::npos) << status;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
+#include "engine/transfer_rows.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/loopback/loopback_transport.h"
 #include "kvtransfer/pool/host_pool.h"
@@ -41,6 +42,7 @@ struct BenchOptions {
   bool asynchronous = false;
   int32_t steps_in_flight = 1;
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  std::vector<FakeWindow> windows = {};  // of KV groups 1, 2, ...
 };
 
 class WorkerBench {
@@ -49,7 +51,8 @@ class WorkerBench {
   explicit WorkerBench(const BenchOptions& options = {},
                        std::shared_ptr<LoopbackNetwork> network = nullptr,
                        const std::string& name = "worker")
-      : pool(std::max(options.num_blocks, options.max_blocks) + 1, options.block_size),
+      : pool(std::max(options.num_blocks, options.max_blocks) + 1, options.block_size,
+             options.windows),
         runner(&pool),
         deferred(&runner),
         asynchronous(options.asynchronous),
@@ -59,7 +62,9 @@ class WorkerBench {
                .block_size = options.block_size,
                .kind = options.prefix_cache ? CacheKind::kRadix : CacheKind::kNaive,
                .paged = options.paged,
-               .eviction_policy = options.eviction_policy},
+               .eviction_policy = options.eviction_policy,
+               .windows = WindowPools(options.windows),
+               .max_step_tokens = options.steps_in_flight * options.max_chunk_tokens},
               &clock),
         scheduler({.token_budget = options.token_budget,
                    .max_chunk_tokens = options.max_chunk_tokens,
@@ -72,6 +77,7 @@ class WorkerBench {
       KvFingerprint fingerprint;
       fingerprint.layout = std::string(KvLayoutKindName(pool.layout().kind()));
       fingerprint.block_size = options.block_size;
+      DescribeGroups(pool.spec(), fingerprint);
       lender.emplace(pool.base(), pool.layout());
       TransportOptions transport{.fingerprint = std::move(fingerprint),
                                  .epoch = Epoch(name.size()),
@@ -171,13 +177,15 @@ class WorkerBench {
     params.temperature = 0;
     return params;
   }
-  // A ticket of somebody who lacks the blocks from `first_block` on.
+  // A ticket of a receiver that lacks the blocks from `first_block` on.
   TransferTicket Ticket(size_t prompt_tokens, int32_t first_block = 0) const {
+    const auto tokens = static_cast<int32_t>(prompt_tokens);
     return {.transfer_id = 5,
             .receiver_epoch = Epoch(9),
             .address = "fake:there",
             .first_block = first_block,
-            .block_count = cache.BlocksFor(static_cast<int32_t>(prompt_tokens)) - first_block,
+            .block_count = cache.BlocksFor(tokens) - first_block,
+            .window_first_blocks = WindowFirstBlocks(cache, first_block, tokens),
             .timeout_ms = 1000};
   }
   std::string Manifest(const std::vector<TokenId>& prompt) const {
@@ -234,8 +242,21 @@ class WorkerBench {
     EXPECT_EQ(stats.blocks.step, 0);
     EXPECT_EQ(stats.blocks.free + stats.blocks.cached, stats.blocks.total);
     EXPECT_EQ(stats.evictable, stats.blocks.cached);
+    for (const WindowStats& window : stats.windows) {
+      EXPECT_EQ(window.blocks.free + window.blocks.cached, window.blocks.total);
+      EXPECT_EQ(window.charged, 0);
+    }
+    EXPECT_TRUE(core->CheckConservation().ok()) << core->CheckConservation();
     EXPECT_EQ(scheduler.waiting_count() + scheduler.running_count(), 0);
     EXPECT_EQ(scheduler.waiting_for_kv_count(), 0);
+  }
+
+  static std::vector<WindowPoolOptions> WindowPools(const std::vector<FakeWindow>& windows) {
+    std::vector<WindowPoolOptions> pools;
+    for (const FakeWindow& window : windows) {
+      pools.push_back({.window = window.window, .num_blocks = window.num_blocks});
+    }
+    return pools;
   }
 
   ManualClock clock;

@@ -230,9 +230,9 @@ class RandomWorker {
   void SendSomePrefix() {
     const auto prefix = Prompt();
     const auto blocks = static_cast<int32_t>(prefix.size()) / bench_.cache.options().block_size;
-    TransferTicket ticket = bench_.Ticket(0);
-    ticket.first_block = static_cast<int32_t>(Pick(blocks + 1));
-    ticket.block_count = blocks - ticket.first_block;
+    TransferTicket ticket =
+        bench_.Ticket(static_cast<size_t>(blocks) * bench_.cache.options().block_size,
+                      static_cast<int32_t>(Pick(blocks + 1)));
     if (Pick(20) == 0) bench_.fake.next_post = absl::UnavailableError("refused");
     bench_.SendPrefix(prefix, ticket).IgnoreError();
     bench_.fake.next_post = absl::OkStatus();
@@ -247,20 +247,24 @@ class RandomWorker {
     const std::string& manifest = deliveries_.at(id).manifest;
     if (it->second.spec.may_end_early && Pick(3) == 0) {  // the source has less
       return bench_.fake.Deliver(id, shipped, "",
-                                 static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)));
+                                 static_cast<int32_t>(Pick(BlocksOf(it->second.spec) + 1)));
     }
     switch (Pick(5)) {
       case 0:
         return bench_.fake.Progress(id);
       case 1:
-        return bench_.fake.FailReceive(
-            id, absl::UnavailableError("lost"),
-            static_cast<int32_t>(Pick(it->second.spec.blocks.size() + 1)), shipped);
+        return bench_.fake.FailReceive(id, absl::UnavailableError("lost"),
+                                       static_cast<int32_t>(Pick(BlocksOf(it->second.spec) + 1)),
+                                       shipped);
       case 2:
         return bench_.fake.Deliver(id, shipped, manifest.substr(1));
       default:
         return bench_.fake.Deliver(id, shipped, manifest);
     }
+  }
+
+  uint32_t BlocksOf(const ReceiveSpec& spec) const {
+    return static_cast<uint32_t>(spec.blocks.size() / bench_.cache.groups());
   }
 
   void EndSomeSend() {
@@ -447,6 +451,21 @@ TEST_P(WorkerCoreRandom, WithContiguousRunsInAPoolThatGrowsAndShrinks) {
 TEST_P(WorkerCoreRandom, WithContiguousRuns) {
   PlaySeeds({.num_blocks = 60, .max_chunk_tokens = 9, .prefix_cache = false, .paged = false},
             false);
+}
+
+TEST_P(WorkerCoreRandom, WithWindows) {
+  PlaySeeds({.num_blocks = 400,
+             .max_chunk_tokens = 7,
+             .windows = {{.window = 6, .num_blocks = 300}, {.window = 11, .num_blocks = 300}}},
+            /*expect_preemptions=*/false);
+}
+
+TEST_P(WorkerCoreRandom, WithWindowsAndAPoolThatRunsDry) {
+  PlaySeeds({.num_blocks = 16,
+             .token_budget = 12,
+             .max_chunk_tokens = 5,
+             .windows = {{.window = 6, .num_blocks = 16}, {.window = 11, .num_blocks = 20}}},
+            true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, WorkerCoreRandom,

@@ -94,7 +94,7 @@ std::vector<Frame> Examples() {
       PingFrame{},
       PongFrame{},
       SharedPoolFrame{.num_blocks = 9},
-      SharedBlockFrame{.block = block, .pool_block = 3, .generation = 4},
+      SharedBlockFrame{.block = block, .place = {.pool_block = 3, .generation = 4}},
       NcclOfferFrame{.nccl_version = 22809, .window = 2, .batch_bytes = 1 << 20},
       NcclJoinFrame{.unique_id = std::string(kNcclUniqueIdBytes, 'u')},
       NcclReadyFrame{},
@@ -107,19 +107,36 @@ std::vector<Frame> Examples() {
   return examples;
 }
 
-std::vector<FuzzSeed> Seeds() {
-  std::vector<FuzzSeed> seeds;
-  for (const Frame& frame : Examples()) {
+// As a model with windows has them.
+std::vector<Frame> ExamplesOfGroups() {
+  HelloFrame hello{.fingerprint = {}, .epoch = Epoch(1), .node = "sender"};
+  hello.fingerprint.protocol = kGroupsTransferProtocol;
+  hello.fingerprint.groups = "full layers 2; window 24 layers 0-1";
+  return {hello, SharedPoolFrame{.num_blocks = 9, .window_num_blocks = {5}},
+          SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {5, 6}},
+                           .place = {.pool_block = 3, .generation = 4},
+                           .windows = {{.pool_block = 2, .generation = 6}}}};
+}
+
+void AddSeeds(const std::vector<Frame>& frames, const std::string& suffix,
+              std::vector<FuzzSeed>& seeds) {
+  for (const Frame& frame : frames) {
     const auto* block = std::get_if<BlockFrame>(&frame);
     const std::string payload(block == nullptr ? 0 : static_cast<size_t>(block->payload_bytes),
                               'p');
     const std::string stream = EncodeFrame(frame) + payload;
-    seeds.push_back({FrameName(frame), std::string("\xff\0\0", 3) + stream + stream});
+    const std::string name = FrameName(frame) + suffix;
+    seeds.push_back({name, std::string("\xff\0\0", 3) + stream + stream});
     // Its body alone, to be changed with CRCs that are right all the same.
     std::string repaired = {'\xff', '\1', static_cast<char>(frame.index() + 1)};
-    seeds.push_back({std::string(FrameName(frame)) + "-body",
-                     repaired + EncodeFrame(frame).substr(kFrameHeaderBytes)});
+    seeds.push_back({name + "-body", repaired + EncodeFrame(frame).substr(kFrameHeaderBytes)});
   }
+}
+
+std::vector<FuzzSeed> Seeds() {
+  std::vector<FuzzSeed> seeds;
+  AddSeeds(Examples(), "", seeds);
+  AddSeeds(ExamplesOfGroups(), "-groups", seeds);
   return seeds;
 }
 

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
+#include <string>
+
+#include "tests/kernels/control_groups_folder.h"
 
 namespace baton {
 namespace {
@@ -12,26 +13,13 @@ constexpr int64_t kMiB = 1 << 20;
 
 class AvailableMemoryTest : public ::testing::Test {
  protected:
-  AvailableMemoryTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "memory-XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-    paths_ = {.meminfo = root_ + "/meminfo",
-              .own_cgroups = root_ + "/own",
-              .cgroup_root = root_ + "/cgroup"};
-  }
-  ~AvailableMemoryTest() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = root_ + "/" + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
+  void Write(const std::string& path, const std::string& text) { folder_.Write(path, text); }
   void WriteMemInfo() {
     Write("meminfo", "MemTotal: 4096000 kB\nMemFree: 1024 kB\nMemAvailable: 2048000 kB\n");
   }
 
-  std::string root_;
-  MemoryPaths paths_;
+  const ControlGroupsFolder folder_;
+  const MemoryPaths paths_ = {.meminfo = folder_.Path("meminfo"), .groups = folder_.paths()};
 };
 
 TEST_F(AvailableMemoryTest, PageCacheCountsAsAvailable) {

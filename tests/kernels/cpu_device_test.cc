@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {

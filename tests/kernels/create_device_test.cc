@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/usable_processors.h"
 
 namespace baton {
 namespace {

@@ -91,7 +91,5 @@ TEST(ThreadPool, ManyPoolsStartAndStop) {
   }
 }
 
-TEST(ThreadPool, AtLeastOneProcessorIsUsable) { EXPECT_GE(UsableProcessors(), 1); }
-
 }  // namespace
 }  // namespace baton

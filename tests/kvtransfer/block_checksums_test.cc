@@ -17,7 +17,7 @@ class BlockChecksumsTest : public ::testing::Test {
     return checksums_.Of(BlockId(block), valid, {}, bytes) == bytes.Checksums();
   }
 
-  const KvLayout layout_ = MakeLayout({});
+  const KvPoolLayout layout_ = MakeLayout({});
   TestPool pool_{layout_, PoolMemory::kHost};
   BlockChecksums checksums_{layout_};
 };
@@ -56,6 +56,48 @@ TEST_F(BlockChecksumsTest, BlocksOutsideThePoolAreIgnored) {
   checksums_.OnWritten(MakeBlocks(-1, 1), {});
   checksums_.OnWritten(MakeBlocks(64, 1), MakeBlocks(65, 1));
   EXPECT_TRUE(Fresh(63));
+}
+
+// The window's block changes; the full block's checksums stay, and the other way round.
+TEST(BlockChecksumsOfGroups, AreKeptForEachGroupApart) {
+  const KvPoolLayout layout = MakeLayout({.groups = "wfw"});
+  TestPool pool(layout, PoolMemory::kHost);
+  std::memset(pool.data(), 1, pool.size());
+  BlockChecksums checksums(layout);
+  GroupBlocks both(BlockId(3));
+  both.Set(1, BlockId(3));
+  const auto change = [&](int32_t layer) {
+    pool.data()[layout.PieceOffset(layer, 0, 3)] ^= std::byte{1};
+  };
+  const auto stale = [&](const GroupBlocks& blocks) {
+    const PieceBytes bytes = pool.Bytes(blocks, 16);
+    const std::vector<uint32_t> given = checksums.Of(blocks, 16, {}, bytes);
+    const std::vector<uint32_t> now = bytes.Checksums();
+    EXPECT_EQ(given.size(), now.size());
+    std::vector<size_t> differ;
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (given[i] != now[i]) differ.push_back(i);
+    }
+    return differ;
+  };
+  using Pieces = std::vector<size_t>;
+  checksums.OnWritten(MakeBlocks(3, 1), {});
+  EXPECT_EQ(stale(both), Pieces{});
+  change(0), change(1), change(2);
+  EXPECT_EQ(stale(both), Pieces{2}) << "of the window nothing is kept";
+  checksums.OnWritten(MakeBlocks(3, 1), {}, /*group=*/1);
+  EXPECT_EQ(stale(both), Pieces{2});
+  change(0), change(1), change(2);
+  EXPECT_EQ(stale(both), (Pieces{0, 4}));
+  EXPECT_EQ(stale(BlockId(3)), Pieces{});
+  const BlockId window_row[] = {kNoBlock, BlockId(3)};
+  checksums.Forget(window_row);
+  EXPECT_EQ(stale(both), Pieces{});
+  checksums.OnWritten(MakeBlocks(3, 1), MakeBlocks(40, 1), /*group=*/1);
+  checksums.OnWritten(MakeBlocks(3, 1), {}, /*group=*/2);  // there is none
+  checksums.OnWritten({}, MakeBlocks(3, 1));
+  change(1);
+  EXPECT_EQ(stale(both), Pieces{});
 }
 
 }  // namespace

@@ -104,5 +104,38 @@ TEST(KvFingerprint, ToStringTellsAllFieldsApartThatMustBeEqual) {
   EXPECT_EQ(other.ToString(), base);
 }
 
+TEST(KvFingerprint, TheTextOfAModelWithOneGroupIsAsItWas) {
+  const KvFingerprint one = MakeFingerprint({});
+  EXPECT_EQ(one.ToString(),
+            "model=0123abcd numerics=r1 kv_type=f16 layers=3 kv_heads=2 head_dim=8 "
+            "rope=neox theta=10000");
+  EXPECT_EQ(one.protocol, kTransferProtocol);
+}
+
+TEST(KvFingerprint, EveryGroupIsNamedAndCompared) {
+  const TestShape shape{.groups = "wwfwvf"};
+  const KvFingerprint ours = MakeFingerprint(shape);
+  EXPECT_EQ(ours.groups,
+            "full layers 2,5 heads 2 dims 8+8; window 24 layers 0-1,3 heads 1 dims 12+12; "
+            "window 12 layers 4 heads 1 dims 12");
+  EXPECT_THAT(ours.ToString(), ::testing::HasSubstr(" groups=full layers 2,5"));
+  EXPECT_TRUE(CheckCompatible(ours, ours).ok());
+  TestShape other = shape;
+  other.window = 32;
+  EXPECT_THAT(std::string(CheckCompatible(ours, MakeFingerprint(other)).message()),
+              ::testing::StartsWith("groups: ours full layers 2,5"));
+  other = shape;
+  other.groups = "wfwwvf";
+  EXPECT_FALSE(CheckCompatible(ours, MakeFingerprint(other)).ok());
+}
+
+// Neither is told anything that it could not read.
+TEST(KvFingerprint, BuildsBeforeGroupsAndModelsWithWindowsRefuseEachOtherByVersion) {
+  const KvFingerprint old = MakeFingerprint({});
+  KvFingerprint windows = MakeFingerprint({.groups = "fwf"});
+  EXPECT_EQ(CheckCompatible(old, windows).message(), "protocol_version: ours 5 to 6, theirs 7");
+  EXPECT_EQ(CheckCompatible(windows, old).message(), "protocol_version: ours 7, theirs 5 to 6");
+}
+
 }  // namespace
 }  // namespace baton

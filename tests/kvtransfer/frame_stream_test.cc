@@ -31,7 +31,7 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
   }
   BlockDispatch Dispatch(int32_t valid) const {
     return {.serial = 1,
-            .block = BlockId(1),
+            .blocks = BlockId(1),
             .frame = {.transfer_id = 8,
                       .receiver_epoch = Epoch(2),
                       .sender_transfer = 9,
@@ -65,7 +65,7 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
       if (frame->has_value()) {
         frames_.push_back(**frame);
         if (auto* block = std::get_if<BlockFrame>(&**frame)) {
-          const LandingPart whole{.block = BlockId(2), .tokens = block->valid_tokens};
+          const LandingPart whole{.blocks = BlockId(2), .tokens = block->valid_tokens};
           reader.StartPayload(
               BlockLanding(*target_.Acquire(PoolAccess::kLand, {whole}, block->layers),
                            {1, 8, {whole}}, std::move(*block)));
@@ -75,7 +75,7 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
     }
   }
 
-  const KvLayout layout_;
+  const KvPoolLayout layout_;
   std::vector<std::byte> from_;
   std::vector<std::byte> to_;
   HostPool source_{from_.data(), layout_};

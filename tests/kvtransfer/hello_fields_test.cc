@@ -92,8 +92,9 @@ TEST(HelloFields, AHelloCarriesAnyRangeAndAnyNumerics) {
 
 TEST(HelloFields, AfterTheHelloOfALaterVersionAnythingMayFollow) {
   HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "n"};
-  hello.fingerprint.protocol = {.oldest = 5, .newest = 7};
-  const auto read = Decode(Encode(hello) + "more");
+  hello.fingerprint.protocol = {.oldest = 5, .newest = 8};
+  const std::string no_groups(4, '\0');
+  const auto read = Decode(Encode(hello) + no_groups + "more");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, hello);
   hello.fingerprint.protocol = {.oldest = 6, .newest = 6};
@@ -105,6 +106,25 @@ TEST(HelloFields, FingerprintStringsHaveALimit) {
   EXPECT_TRUE(CheckFingerprintFits(fingerprint).ok());
   fingerprint.rope = std::string(kMaxFingerprintText + 1, 'r');
   EXPECT_THAT(std::string(CheckFingerprintFits(fingerprint).message()), HasSubstr("rope"));
+}
+
+TEST(HelloFields, GroupsAreToldWhereThereAreSeveral) {
+  const HelloFrame hello{
+      .fingerprint = MakeFingerprint({.groups = "fwf"}), .epoch = Epoch(1), .node = "n"};
+  const std::string body = Encode(hello);
+  const auto read = Decode(body);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, hello);
+  EXPECT_EQ(read->fingerprint.protocol, (ProtocolRange{7, 7}));
+  for (size_t cut = 1; cut < hello.fingerprint.groups.size() + 4; ++cut) {
+    EXPECT_FALSE(Decode(body.substr(0, body.size() - cut)).ok()) << cut;
+  }
+  EXPECT_FALSE(Decode(body + '\0').ok());
+  // Without them it is a Hello that no peer with windows accepts.
+  const auto none = Decode(body.substr(0, body.size() - hello.fingerprint.groups.size() - 4));
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_THAT(std::string(CheckCompatible(hello.fingerprint, none->fingerprint).message()),
+              HasSubstr("groups: ours full"));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ struct RawBlock {
   std::string payload;
 };
 
-inline RawBlock MakeRawBlock(const KvLayout& layout, uint64_t id, int32_t block) {
+inline RawBlock MakeRawBlock(const KvPoolLayout& layout, uint64_t id, int32_t block) {
   const int32_t valid = ValidTokens(layout.block_size(), kTokens, block);
   RawBlock raw{{.transfer_id = id,
                 .receiver_epoch = Epoch(2),
@@ -72,7 +72,7 @@ inline RawBlock MakeRawBlock(const KvLayout& layout, uint64_t id, int32_t block)
                 .payload_bytes = BlockValidBytes(layout, valid),
                 .piece_crcs = {}},
                {}};
-  const size_t piece_bytes = PieceValidBytes(layout, valid);
+  const size_t piece_bytes = PieceValidBytes(layout, {}, valid);
   for (int32_t piece = 0; piece < PieceCount(layout); ++piece) {
     const std::string bytes(piece_bytes, static_cast<char>('a' + piece + block));
     raw.frame.piece_crcs.push_back(Crc32c(bytes));

@@ -126,7 +126,7 @@ class World {
     if (sender_.way() == Way::kWait) return;
     if (sender_.way() == Way::kStream) {
       if (const auto block = sender_.TakeUnlanded()) {
-        to_receiver_.push_back(block->block.value());
+        to_receiver_.push_back(block->blocks[0].value());
       } else if (next_ < kBlocks) {
         to_receiver_.push_back(next_++);
       }
@@ -136,7 +136,7 @@ class World {
     std::vector<BlockDispatch> blocks;
     int64_t bytes = 0;
     for (uint32_t i = 1 + Pick(2); i > 0 && next_ < kBlocks; --i) {
-      BlockDispatch dispatch{.serial = 1, .block = BlockId(next_), .frame = {}};
+      BlockDispatch dispatch{.serial = 1, .blocks = BlockId(next_), .frame = {}};
       dispatch.frame.block = next_;
       dispatch.frame.payload_bytes = 1 + next_;
       bytes += dispatch.frame.payload_bytes;

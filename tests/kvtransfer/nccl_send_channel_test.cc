@@ -40,7 +40,7 @@ class NcclSendChannelTest : public ::testing::Test {
   // A batch of one block, known by its number.
   void Send(int32_t block) {
     BlockDispatch dispatch{
-        .serial = 1, .block = BlockId(block), .frame = {.block = block, .piece_crcs = {7}}};
+        .serial = 1, .blocks = BlockId(block), .frame = {.block = block, .piece_crcs = {7}}};
     channel_.StartBatch({dispatch}, 100, now_us_);
   }
   void Later(int64_t ms) {
@@ -62,7 +62,7 @@ class NcclSendChannelTest : public ::testing::Test {
   }
   static std::vector<int32_t> Numbers(const std::vector<BlockDispatch>& blocks) {
     std::vector<int32_t> numbers;
-    for (const BlockDispatch& block : blocks) numbers.push_back(block.block.value());
+    for (const BlockDispatch& block : blocks) numbers.push_back(block.blocks[0].value());
     return numbers;
   }
 
@@ -246,7 +246,7 @@ TEST_F(NcclSendChannelTest, AReceiverThatClosesIsFollowedAndMayOfferAgainWithout
 TEST_F(NcclSendChannelTest, WhatCouldNotBeGatheredComesBehindWhatIsUnderWay) {
   Open();
   Send(1);
-  channel_.OnGatherFailed({{.serial = 1, .block = BlockId(2), .frame = {}}},
+  channel_.OnGatherFailed({{.serial = 1, .blocks = BlockId(2), .frame = {}}},
                           absl::UnavailableError("copy"));
   EXPECT_EQ(channel_.way(), Way::kWait);
   ASSERT_TRUE(Stop(channel_, true, 0).ok());

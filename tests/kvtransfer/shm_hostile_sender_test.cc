@@ -40,7 +40,7 @@ class ShmHostileSender : public ::testing::Test {
            2} {
     for (int32_t block = 0; block < 3; ++block) {
       for (int32_t piece = 0; piece < PieceCount(layout_); ++piece) {
-        std::memset(Piece(block, piece), 'a' + piece + block, layout_.piece_bytes());
+        std::memset(Piece(block, piece), 'a' + piece + block, layout_.group(0).piece_bytes());
       }
     }
   }
@@ -84,7 +84,8 @@ class ShmHostileSender : public ::testing::Test {
     peer_->Send(Announcement(id));
   }
   SharedBlockFrame Block(uint64_t id, int32_t block) {
-    return {.block = MakeRawBlock(layout_, id, block).frame, .pool_block = block, .generation = 0};
+    return {.block = MakeRawBlock(layout_, id, block).frame,
+            .place = {.pool_block = block, .generation = 0}};
   }
   absl::Status ReceiveStatus(uint64_t id) {
     const TransferEvent event = b_.WaitReceived(id);
@@ -101,7 +102,7 @@ class ShmHostileSender : public ::testing::Test {
     EXPECT_EQ(b_.WaitReceived(kId).kind, Kind::kReceived);
   }
 
-  const KvLayout layout_ = MakeLayout({.num_blocks = kPoolBlocks});
+  const KvPoolLayout layout_ = MakeLayout({.num_blocks = kPoolBlocks});
   SharedPageBuffer pool_ = *SharedPageBuffer::Allocate(layout_.pool_bytes(), "raw pool");
   SharedPageBuffer generations_ = *SharedPageBuffer::Allocate(kPoolBlocks * 8, "raw generations");
   std::atomic<int> socket_ = -1;
@@ -118,7 +119,7 @@ TEST_F(ShmHostileSender, AnHonestRawPeerSucceeds) {
   EXPECT_EQ(event.kind, Kind::kReceived) << event.status;
   EXPECT_EQ(event.manifest, "m");
   EXPECT_EQ(std::memcmp(b_.pool().data() + b_.layout().PieceOffset(1, true, 6), Piece(1, 3),
-                        layout_.piece_bytes()),
+                        layout_.group(0).piece_bytes()),
             0);
 }
 
@@ -169,7 +170,7 @@ TEST_F(ShmHostileSender, BlocksThatItDoesNotHaveOrThatWereNotAskedForFailTheTran
     peer_->Send(frame);
     EXPECT_FALSE(ReceiveStatus(id).ok());
   };
-  fails([](SharedBlockFrame& f) { f.pool_block = kPoolBlocks; });
+  fails([](SharedBlockFrame& f) { f.place.pool_block = kPoolBlocks; });
   fails([](SharedBlockFrame& f) { f.block.block = 1; });
   fails([](SharedBlockFrame& f) { f.block.valid_tokens = 15; });
   fails([](SharedBlockFrame& f) { f.block.payload_bytes -= 1; });

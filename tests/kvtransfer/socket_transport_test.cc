@@ -4,6 +4,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "kvtransfer/sockets/create_socket_transport.h"
 #include "kvtransfer/sockets/unix_socket.h"
 #include "tests/kvtransfer/hostile_peer.h"
+#include "tests/kvtransfer/raw_peer.h"
 
 namespace baton {
 namespace {
@@ -278,6 +280,44 @@ TEST(SocketTransport, RefusesWhatItCannotListenAt) {
   // The pool is in no file.
   EXPECT_EQ(code({.tcp_listen = "", .tcp_advertise_host = "", .shm_name = "a"}),
             StatusCode::kInvalidArgument);
+}
+
+// A pool that has no buffer to land in, and counts who asks.
+class NoBuffers final : public TransferPool {
+ public:
+  NoBuffers() : TransferPool(MakeLayout({})) {}
+  PoolMemory memory() const override { return PoolMemory::kDevice; }
+  std::optional<PoolLease> Acquire(PoolAccess, LandingParts, LayerRange) override {
+    ++asked;
+    return std::nullopt;
+  }
+  bool Settled() override { return true; }
+  std::optional<PoolExport> exported() const override { return std::nullopt; }
+  std::byte* AddressForCopyEngine() const override { return nullptr; }
+
+  std::atomic<int64_t> asked = 0;
+};
+
+// The wait is for the pool: who hung up is found out when the pool has memory, and costs nothing
+// until then.
+TEST(SocketTransport, APeerThatHungUpWhileThePoolIsWaitedForCostsNoRounds) {
+  NoBuffers pool;
+  auto transport = CreateTcpTransport(
+      "127.0.0.1:0", "",
+      {.fingerprint = MakeFingerprint({}), .epoch = Epoch(2), .pool = &pool, .waker = {}},
+      kPatient);
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  ASSERT_TRUE((*transport)->Expect(Spec(1)).ok());
+  RawPeer peer((*transport)->address());
+  peer.Hello();
+  peer.Send(Announcement(1));
+  ASSERT_TRUE(peer.Read<PullFrame>().has_value());
+  peer.Send(MakeRawBlock(pool.layout(), 1, 0).frame);
+  while (pool.asked == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  peer.Reset();
+  const int64_t before = pool.asked;
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(pool.asked - before, 1000);  // about one in a millisecond; a spinning thread: thousands
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class StagedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
     return bytes;
   }
 
-  const KvLayout layout_ = MakeLayout({.layout = GetParam()});
+  const KvPoolLayout layout_ = MakeLayout({.layout = GetParam()});
   TestPool pool_{layout_, PoolMemory::kDevice, {.read_buffers = 2, .land_buffers = 2}};
 };
 
@@ -62,7 +62,7 @@ TEST_P(StagedPoolTest, AReadLeaseHasTheBytesOnceItIsReady) {
       std::optional<PoolLease> lease = Read(7, tokens, layers);
       ASSERT_TRUE(lease.has_value());
       EXPECT_FALSE(IsReady(*lease));
-      EXPECT_EQ(lease->bytes().Part(0, 0)[0], SlowCopies::kGarbage);
+      EXPECT_EQ(lease->bytes().Part(*lease->bytes().pieces().begin(), 0)[0], SlowCopies::kGarbage);
       WaitFor(*lease);
       EXPECT_EQ(Copied(lease->bytes()), Copied(pool_.Bytes(BlockId(7), tokens, layers)));
       EXPECT_EQ(lease->bytes().Checksums(), pool_.Bytes(BlockId(7), tokens, layers).Checksums());
@@ -72,8 +72,8 @@ TEST_P(StagedPoolTest, AReadLeaseHasTheBytesOnceItIsReady) {
 
 TEST_P(StagedPoolTest, WhatIsStoredIsInThePoolOnceTheLeaseIsReadyAgain) {
   const LandingParts parts = {
-      {.block = BlockId(3), .block_token = 12, .payload_token = 0, .tokens = 4},
-      {.block = BlockId(9), .block_token = 0, .payload_token = 4, .tokens = 7}};
+      {.blocks = BlockId(3), .block_token = 12, .payload_token = 0, .tokens = 4},
+      {.blocks = BlockId(9), .block_token = 0, .payload_token = 4, .tokens = 7}};
   const LayerRange layers{.first = 1, .count = 2};
   const std::vector<std::byte> before(pool_.data(), pool_.data() + pool_.size());
   const PieceBytes target(pool_.data(), layout_, parts, layers);
@@ -156,7 +156,7 @@ TEST_P(StagedPoolTest, ACopyThatFailsFailsItsLeaseAlone) {
 TEST_P(StagedPoolTest, ABufferHoldsTheLargestBlockOfAnyPeer) {
   LandingParts parts;
   for (int32_t i = 0; i < 8; ++i) {
-    parts.push_back({.block = BlockId(2 * i), .payload_token = 16 * i, .tokens = 16});
+    parts.push_back({.blocks = BlockId(2 * i), .payload_token = 16 * i, .tokens = 16});
   }
   PoolLease lease = *lender().Acquire(PoolAccess::kLand, parts, {});
   int64_t bytes = 0;
@@ -174,7 +174,7 @@ TEST_P(StagedPoolTest, ABufferHoldsTheLargestBlockOfAnyPeer) {
 }
 
 TEST(LeaseRequest, AsksForABufferThenWaitsForItsCopy) {
-  const KvLayout layout = MakeLayout({});
+  const KvPoolLayout layout = MakeLayout({});
   TestPool pool(layout, PoolMemory::kDevice, {.read_buffers = 1, .land_buffers = 1});
   pool.copies().looks = 1;
   std::optional<PoolLease> held =
@@ -193,16 +193,67 @@ TEST(LeaseRequest, AsksForABufferThenWaitsForItsCopy) {
 }
 
 TEST(HostPool, LendsItsOwnBytesAtOnce) {
-  const KvLayout layout = MakeLayout({});
+  const KvPoolLayout layout = MakeLayout({});
   TestPool pool(layout, PoolMemory::kHost);
   EXPECT_EQ(pool.lender().memory(), PoolMemory::kHost);
   EXPECT_TRUE(pool.lender().exported().has_value());
   PoolLease lease = *pool.lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {});
   EXPECT_TRUE(*lease.Ready());
-  EXPECT_EQ(lease.bytes().Part(2, 0).data(), pool.data() + layout.PieceOffset(1, false, 5));
+  EXPECT_EQ(lease.bytes().Part(PieceAt(2), 0).data(),
+            pool.data() + layout.PieceOffset(1, false, 5));
   lease.Store();
   EXPECT_TRUE(*lease.Ready());
   EXPECT_TRUE(pool.lender().Settled());
+}
+
+TEST_P(StagedPoolTest, WhatACopyEngineLandedIsReadThroughBuffersForLanding) {
+  std::vector<PoolLease> reads;
+  reads.push_back(*Read(1));
+  reads.push_back(*Read(2));
+  EXPECT_FALSE(Read(7).has_value());
+  std::optional<PoolLease> landed =
+      lender().Acquire(PoolAccess::kReadLanded, LeadingTokens(BlockId(7), 16), {});
+  ASSERT_TRUE(landed.has_value());
+  WaitFor(*landed);
+  EXPECT_EQ(Copied(landed->bytes()), Copied(pool_.Bytes(BlockId(7), 16)));
+  const std::optional<PoolLease> other =
+      lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {});
+  EXPECT_TRUE(other.has_value());
+  EXPECT_FALSE(
+      lender().Acquire(PoolAccess::kReadLanded, LeadingTokens(BlockId(7), 16), {}).has_value());
+}
+
+// Tokens of two blocks of full attention, and of the second one of a window.
+TEST_P(StagedPoolTest, ABufferHoldsTheBlocksOfEveryGroup) {
+  const KvPoolLayout layout = MakeLayout({.layout = GetParam(), .groups = "wfv"});
+  TestPool pool(layout, PoolMemory::kDevice, {.read_buffers = 2, .land_buffers = 2});
+  for (size_t i = 0; i < pool.size(); ++i) pool.data()[i] = static_cast<std::byte>(i * 37 >> 3);
+  GroupBlocks last(BlockId(9));
+  last.Set(1, BlockId(4));
+  const LandingParts parts = {
+      {.blocks = BlockId(3), .block_token = 12, .payload_token = 0, .tokens = 4},
+      {.blocks = last, .block_token = 0, .payload_token = 4, .tokens = 16}};
+  const PieceBytes model(pool.data(), layout, parts, {});
+  PoolLease read = *pool.lender().Acquire(PoolAccess::kRead, parts, {});
+  WaitFor(read);
+  EXPECT_EQ(read.bytes().Checksums(), model.Checksums());
+  EXPECT_EQ(read.bytes().DroppedBytes(), model.DroppedBytes());
+  PoolLease land = *pool.lender().Acquire(PoolAccess::kLand, parts, {});
+  for (const iovec& run : land.bytes().Runs()) std::memset(run.iov_base, 0x5A, run.iov_len);
+  std::vector<std::byte> expected(pool.data(), pool.data() + pool.size());
+  for (const iovec& run : PieceBytes(expected.data(), layout, parts, {}).Runs()) {
+    std::memset(run.iov_base, 0x5A, run.iov_len);
+  }
+  land.Store();
+  WaitFor(land);
+  EXPECT_EQ(std::memcmp(pool.data(), expected.data(), expected.size()), 0);
+  // Layers of a group that is not meant need no copy.
+  const int64_t begun = pool.copies().begun;
+  PoolLease none = *pool.lender().Acquire(PoolAccess::kRead, LeadingTokens(BlockId(3), 16),
+                                          {.first = 0, .count = 1});
+  EXPECT_TRUE(IsReady(none));
+  EXPECT_TRUE(none.bytes().Runs().empty());
+  EXPECT_EQ(pool.copies().begun, begun);
 }
 
 }  // namespace

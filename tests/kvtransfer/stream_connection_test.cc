@@ -74,7 +74,7 @@ class StreamConnectionTest : public testing::Test {
 
   const TcpOptions options_;
   TickingClock clock_;  // behind the turns' own time
-  const KvLayout layout_ = MakeLayout({});
+  const KvPoolLayout layout_ = MakeLayout({});
   std::vector<std::byte> pool_ = std::vector<std::byte>(layout_.pool_bytes());
   HostPool lender_{pool_.data(), layout_};
   TransferNode node_{lender_, MakeFingerprint({}), Epoch(2)};

@@ -112,10 +112,13 @@ class SlowCopies final : public PoolCopies {
   std::map<uint64_t, Copy> copies_;
 };
 
+// A piece of a block with two planes, by its place in canonical order.
+inline Piece PieceAt(int32_t number) { return {.layer = number / 2, .plane = number % 2}; }
+
 // A pool of either kind.
 class TestPool {
  public:
-  TestPool(const KvLayout& layout, PoolMemory memory, const StagedPool::Limits& limits = {2, 2})
+  TestPool(const KvPoolLayout& layout, PoolMemory memory, const StagedPool::Limits& limits = {2, 2})
       : size_(static_cast<size_t>(layout.pool_bytes())) {
     if (memory == PoolMemory::kHost) {
       pages_ = *SharedPageBuffer::Allocate(size_, "test pool");
@@ -135,8 +138,8 @@ class TestPool {
   TransferPool& lender() { return *lender_; }
   SlowCopies& copies() { return *copies_; }  // of an unreadable one
   // The first tokens of a block, read as kernels would.
-  PieceBytes Bytes(BlockId block, int32_t tokens, LayerRange layers = {}) const {
-    return PieceBytes(data(), lender_->layout(), LeadingTokens(block, tokens), layers);
+  PieceBytes Bytes(const GroupBlocks& blocks, int32_t tokens, LayerRange layers = {}) const {
+    return PieceBytes(data(), lender_->layout(), LeadingTokens(blocks, tokens), layers);
   }
 
  private:

@@ -74,8 +74,7 @@ std::vector<Frame> Samples() {
                                  .valid_tokens = 16,
                                  .payload_bytes = 5,
                                  .piece_crcs = {6, 7}},
-                       .pool_block = 8,
-                       .generation = ~uint64_t{9}},
+                       .place = {.pool_block = 8, .generation = ~uint64_t{9}}},
       NcclOfferFrame{.nccl_version = 22809, .window = 2, .batch_bytes = 4 << 20},
       NcclJoinFrame{.unique_id = std::string(kNcclUniqueIdBytes, '\x7f')},
       NcclReadyFrame{},
@@ -97,8 +96,7 @@ std::vector<Frame> SamplesWithLayers() {
   return {announce, PullFrame{.transfer_id = 1, .first = 3, .count = 4, .layers = layers},
           BlockFrame{.transfer_id = 1, .piece_crcs = {6, 7}, .layers = layers},
           SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {6, 7}, .layers = layers},
-                           .pool_block = 8,
-                           .generation = 9}};
+                           .place = {.pool_block = 8, .generation = 9}}};
 }
 
 TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
@@ -223,6 +221,88 @@ TEST(TransferFrame, NcclCountsAndSizesPastTheirLimitsAreNamed) {
   const std::string short_id = std::string("\x7f\0\0\0", 4) + std::string(127, 'u');
   EXPECT_THAT(std::string(Decode(WithBody(join, short_id)).status().message()),
               HasSubstr("unique_id has 127 bytes, not 128"));
+}
+
+// The bytes that builds before KV groups write and read, field by field.
+TEST(TransferFrame, FramesOfOneGroupHaveTheBytesOfBuildsBeforeGroups) {
+  std::string body;
+  const auto number = [&](auto value) {
+    for (size_t i = 0; i < sizeof(value); ++i) {
+      body.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i)));
+    }
+  };
+  const auto is_body_of = [&](const Frame& frame) {
+    const std::string bytes = EncodeFrame(frame);
+    EXPECT_EQ(bytes.substr(kFrameHeaderBytes), body) << FrameName(frame);
+    EXPECT_TRUE(*Decode(WithBody(bytes, body)) == frame) << FrameName(frame);
+    body.clear();
+  };
+  number(int64_t{77});
+  is_body_of(SharedPoolFrame{.num_blocks = 77});
+  for (const LayerRange layers : {LayerRange{}, LayerRange{.first = 2, .count = 3}}) {
+    number(int32_t{8});   // pool_block
+    number(uint64_t{9});  // generation
+    number(uint64_t{1});  // transfer_id
+    number(uint64_t{2});  // receiver_epoch
+    number(uint64_t{3});  // sender_transfer
+    number(int32_t{4});   // block
+    number(int32_t{16});  // valid_tokens
+    number(int64_t{5});   // payload_bytes
+    number(int32_t{2});   // pieces
+    number(uint32_t{6});
+    number(uint32_t{7});
+    if (!layers.all()) {
+      number(layers.first);
+      number(layers.count);
+    }
+    is_body_of(SharedBlockFrame{.block = {.transfer_id = 1,
+                                          .receiver_epoch = Epoch(2),
+                                          .sender_transfer = 3,
+                                          .block = 4,
+                                          .valid_tokens = 16,
+                                          .payload_bytes = 5,
+                                          .piece_crcs = {6, 7},
+                                          .layers = layers},
+                                .place = {.pool_block = 8, .generation = 9}});
+  }
+}
+
+TEST(TransferFrame, WindowsStandAtTheEndOfWhatIsSharedAndOnlyWhereThereAreSome) {
+  const LayerRange some{.first = 3, .count = 4};
+  for (const Frame& frame :
+       {Frame(SharedPoolFrame{.num_blocks = 5, .window_num_blocks = {6, INT32_MAX}}),
+        Frame(SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {6, 7}},
+        .place = {.pool_block = 8, .generation = 9},
+        .windows = {{.pool_block = 3, .generation = ~uint64_t{0}}}}),
+        Frame(SharedBlockFrame{.block = {.transfer_id = 1, .piece_crcs = {6, 7}, .layers = some},
+        .place = {.pool_block = 8, .generation = 9},
+        .windows = {{.pool_block = 3, .generation = 1}, {.pool_block = 0, .generation = 2}}})}) {
+    const std::string bytes = EncodeFrame(frame);
+    const absl::StatusOr<Frame> back = Decode(bytes);
+    ASSERT_TRUE(back.ok()) << FrameName(frame) << back.status();
+    EXPECT_TRUE(*back == frame) << FrameName(frame);
+    const std::string body = bytes.substr(kFrameHeaderBytes);
+    for (size_t cut = 1; cut < 8; ++cut) {
+      EXPECT_FALSE(Decode(WithBody(bytes, body.substr(0, body.size() - cut))).ok()) << cut;
+    }
+    std::string negative = body;
+    const size_t number = std::holds_alternative<SharedPoolFrame>(frame) ? 8 : 12;
+    std::fill(negative.end() - static_cast<ptrdiff_t>(number), negative.end(), '\xFF');
+    EXPECT_THAT(std::string(Decode(WithBody(bytes, negative)).status().message()),
+                HasSubstr("is outside [0, "));
+  }
+  // More than any pool has, and no layers where some begin behind the first.
+  SharedPoolFrame pools{.num_blocks = 1, .window_num_blocks = {1, 1, 1}};
+  const std::string most = EncodeFrame(pools);
+  EXPECT_FALSE(Decode(WithBody(most, most.substr(kFrameHeaderBytes) + std::string(8, 1))).ok());
+  SharedBlockFrame block{.block = {.transfer_id = 1, .piece_crcs = {}, .layers = some},
+                         .place = {},
+                         .windows = {{.pool_block = 3, .generation = 1}}};
+  const std::string bytes = EncodeFrame(block);
+  std::string body = bytes.substr(kFrameHeaderBytes);
+  body[body.size() - 16] = 0;  // the number of layers
+  EXPECT_THAT(std::string(Decode(WithBody(bytes, body)).status().message()),
+              HasSubstr("layers is 0"));
 }
 
 }  // namespace

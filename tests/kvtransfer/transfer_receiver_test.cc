@@ -57,7 +57,7 @@ class TransferReceiverTest : public ::testing::Test {
     return events.empty() ? TransferEvent{} : events.back();
   }
 
-  const KvLayout layout_ = MakeLayout({.block_size = 1});
+  const KvPoolLayout layout_ = MakeLayout({.block_size = 1});
   TransferReceiver receiver_{layout_, Epoch(2)};
   int64_t now_us_ = 1'000'000;
 };
@@ -104,7 +104,7 @@ TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
   for (int32_t i = 0; i < 20; ++i) {
     const auto placement = Block(1, i);
     ASSERT_TRUE(placement.has_value());
-    EXPECT_EQ(placement->parts, (LandingParts{{.block = BlockId(i), .tokens = 1}}));
+    EXPECT_EQ(placement->parts, (LandingParts{{.blocks = BlockId(i), .tokens = 1}}));
     now_us_ += 10;
     Land(*placement);
   }

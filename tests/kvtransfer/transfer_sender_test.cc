@@ -46,7 +46,7 @@ class TransferSenderTest : public ::testing::Test {
     return events[0].status.code();
   }
 
-  const KvLayout layout_ = MakeLayout({.block_size = 1});
+  const KvPoolLayout layout_ = MakeLayout({.block_size = 1});
   TransferSender sender_{layout_};
   int64_t now_us_ = 1'000'000;
 };
@@ -73,12 +73,12 @@ TEST_F(TransferSenderTest, WherePullsAreImpliedAnAnnouncementSendsWhatItNames) {
   sender_.Announce(1, MakeBlocks(10, 2), false, "", now_us_);
   EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());  // not before it is announced
   EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
-  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(10));
-  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(11));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(10));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(11));
   EXPECT_FALSE(sender_.HasBlocksFor(kPeer));
   sender_.Announce(1, MakeBlocks(12, 1), true, "m", now_us_);
   EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
-  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(12));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(12));
   Pull(1, 3, 1);  // nothing is left to be asked for
   EXPECT_EQ(OnlyFailure(), absl::StatusCode::kOutOfRange);
 }
@@ -93,7 +93,7 @@ TEST_F(TransferSenderTest, TransfersTakeTurnsBlockByBlock) {
   Pull(2, 3, 2);
   std::vector<BlockId> order;
   while (const auto dispatch = sender_.NextBlock(kPeer)) {
-    order.push_back(dispatch->block);
+    order.push_back(dispatch->blocks[0]);
     sender_.OnBlockSent(*dispatch, now_us_);
   }
   EXPECT_EQ(order, (std::vector<BlockId>{BlockId(10), BlockId(20), BlockId(11), BlockId(21),
@@ -148,7 +148,7 @@ TEST_F(TransferSenderTest, WhatMattersMoreGoesFirstThoughItWasAskedLast) {
       if (pulls == PullMode::kRequested) sender.OnPull(kPeer, {id + 50, id, 0, 2}, now_us_);
     }
     std::vector<BlockId> order;
-    while (const auto dispatch = sender.NextBlock(kPeer)) order.push_back(dispatch->block);
+    while (const auto dispatch = sender.NextBlock(kPeer)) order.push_back(dispatch->blocks[0]);
     EXPECT_EQ(order, (std::vector<BlockId>{BlockId(30), BlockId(31), BlockId(20), BlockId(21),
                                            BlockId(10), BlockId(11)}));
   }
@@ -163,7 +163,7 @@ TEST_F(TransferSenderTest, ALongTransferThatMattersMoreDoesNotStarveAnother) {
   Pull(1, 3, 24);
   Pull(2, 3, 2);
   std::vector<BlockId> first;
-  for (int i = 0; i < 16; ++i) first.push_back(sender_.NextBlock(kPeer)->block);
+  for (int i = 0; i < 16; ++i) first.push_back(sender_.NextBlock(kPeer)->blocks[0]);
   EXPECT_EQ(first[7], BlockId(30));
   EXPECT_EQ(first[15], BlockId(31));
 }
@@ -181,8 +181,8 @@ TEST_F(TransferSenderTest, ACancelledTransferLosesItsTurnAndTellsTheReceiver) {
   EXPECT_FALSE(sender_.IsLive(first));
   sender_.OnBlockSent(first, now_us_);
   EXPECT_EQ(OnlyFailure(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(20));
-  EXPECT_EQ(sender_.NextBlock(kPeer)->block, BlockId(21));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(20));
+  EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(21));
   EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());
   EXPECT_EQ(Frames<AbortFrame>().size(), 1u);
 }

@@ -32,12 +32,44 @@ struct TestShape {
   int32_t layers = 3;
   int32_t kv_heads = 2;
   int32_t head_dim = 8;
+  // The KV group of each layer: 'f' full attention, 'w' and 'v' two windows. Empty: `layers` layers
+  // of one group. The windows' blocks have sizes of their own; those of 'v' have one plane.
+  std::string groups = "";
+  int32_t window = 24;  // tokens, of 'w'; 'v' has half of it
+  int64_t window_blocks = 40;
 };
 
-inline KvLayout MakeLayout(const TestShape& shape) {
-  return *KvLayout::Create(
-      {.layers = shape.layers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim},
-      shape.layout, shape.block_size, shape.num_blocks);
+inline KvCacheSpec MakeSpec(const TestShape& shape) {
+  KvCacheSpec spec{
+      {{.layers = shape.layers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim}}};
+  if (shape.groups.empty()) return spec;
+  spec.groups.clear();
+  for (const char kind : {'f', 'w', 'v'}) {
+    KvGroupSpec group{.kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
+    if (kind != 'f') {
+      group.kind = KvGroupKind::kSlidingWindow;
+      group.kv_heads = 1;
+      group.head_dim = 12;
+      group.window = kind == 'w' ? shape.window : shape.window / 2;
+      group.planes = kind == 'w' ? 2 : 1;
+    }
+    for (size_t layer = 0; layer < shape.groups.size(); ++layer) {
+      if (shape.groups[layer] == kind) group.model_layers.push_back(static_cast<int32_t>(layer));
+    }
+    group.layers = static_cast<int32_t>(group.model_layers.size());
+    if (group.layers > 0) spec.groups.push_back(group);
+  }
+  return spec;
+}
+
+inline KvPoolLayout MakeLayout(const TestShape& shape) {
+  const KvCacheSpec spec = MakeSpec(shape);
+  std::vector<int64_t> blocks(spec.groups.size(), shape.window_blocks);
+  blocks[0] = shape.num_blocks;
+  if (spec.groups.size() > 1) {
+    return *KvPoolLayout::Create(spec, shape.layout, shape.block_size, blocks);
+  }
+  return *KvLayout::Create(spec.groups[0], shape.layout, shape.block_size, shape.num_blocks);
 }
 
 inline KvFingerprint MakeFingerprint(const TestShape& shape) {
@@ -48,10 +80,11 @@ inline KvFingerprint MakeFingerprint(const TestShape& shape) {
   fingerprint.kv_type = "f16";
   fingerprint.layout = std::string(KvLayoutKindName(shape.layout));
   fingerprint.block_size = shape.block_size;
-  fingerprint.layers = shape.layers;
+  fingerprint.layers = MakeLayout(shape).layers();
   fingerprint.kv_heads = shape.kv_heads;
   fingerprint.head_dim = shape.head_dim;
   fingerprint.rope = "neox theta=10000";
+  DescribeGroups(MakeSpec(shape), fingerprint);
   return fingerprint;
 }
 
@@ -97,26 +130,26 @@ class TestWorker {
 
   KvTransport& transport() { return *transport_; }
   void Destroy() { transport_.reset(); }
-  const KvLayout& layout() const { return layout_; }
+  const KvPoolLayout& layout() const { return layout_; }
   TestPool& pool() { return pool_; }
 
   // Writes bytes into a block that only (key, piece, byte) determine.
-  void FillBlock(BlockId block, uint64_t key) {
+  void FillBlock(const GroupBlocks& block, uint64_t key) {
     ForEachByte(block, layout_.block_size(),
                 [&](int32_t piece, int64_t i, std::byte& b) { b = Pattern(key, piece, i); });
   }
-  void FillRaw(BlockId block, std::byte value) {
+  void FillRaw(const GroupBlocks& block, std::byte value) {
     ForEachByte(block, layout_.block_size(), [&](int32_t, int64_t, std::byte& b) { b = value; });
   }
   // Number of bytes in the first `tokens` tokens of the block that differ from FillBlock(key).
-  int64_t Differences(BlockId block, uint64_t key, int32_t tokens) {
+  int64_t Differences(const GroupBlocks& block, uint64_t key, int32_t tokens) {
     int64_t count = 0;
     ForEachByte(block, tokens, [&](int32_t piece, int64_t i, std::byte& b) {
       count += b != Pattern(key, piece, i);
     });
     return count;
   }
-  bool IsRaw(BlockId block, std::byte value) {
+  bool IsRaw(const GroupBlocks& block, std::byte value) {
     bool same = true;
     ForEachByte(block, layout_.block_size(),
                 [&](int32_t, int64_t, std::byte& b) { same &= b == value; });
@@ -149,8 +182,9 @@ class TestWorker {
             .receiver_epoch = transport_->epoch(),
             .address = transport_->address(),
             .first_block = spec.first_block,
-            .block_count = static_cast<int32_t>(spec.blocks.size()),
+            .block_count = static_cast<int32_t>(spec.blocks.size()) / layout_.groups(),
             .block_size = layout_.block_size(),
+            .window_first_blocks = spec.window_first_blocks,
             .timeout_ms = spec.timeout_ms};
   }
 
@@ -160,10 +194,12 @@ class TestWorker {
   }
 
   template <typename F>
-  void ForEachByte(BlockId block, int32_t tokens, const F& f) {
-    for (int32_t piece = 0; piece < PieceCount(layout_); ++piece) {
-      std::byte* at = pool_.data() + layout_.PieceOffset(piece / 2, piece % 2 == 1, block.value());
-      for (int64_t i = 0; i < PieceValidBytes(layout_, tokens); ++i) f(piece, i, at[i]);
+  void ForEachByte(const GroupBlocks& blocks, int32_t tokens, const F& f) {
+    for (const Piece piece : Pieces(layout_, blocks.groups(), {})) {
+      const BlockId block = blocks[layout_.place(piece.layer).group];
+      std::byte* at = pool_.data() + layout_.PieceOffset(piece.layer, piece.plane, block.value());
+      const int32_t number = 2 * piece.layer + piece.plane;
+      for (int64_t i = 0; i < PieceValidBytes(layout_, piece, tokens); ++i) f(number, i, at[i]);
     }
   }
 
@@ -185,7 +221,7 @@ class TestWorker {
     return none;
   }
 
-  KvLayout layout_;
+  KvPoolLayout layout_;
   TestPool pool_;
   std::shared_ptr<void> introduced_;
   std::mutex mutex_;

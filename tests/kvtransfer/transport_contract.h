@@ -61,7 +61,8 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
   void Transfer(TestWorker& from, TestWorker& to, uint64_t id, int32_t tokens, int32_t first_block,
                 int32_t chunk) {
     const int32_t count = BlocksForTokens(to.layout().block_size(), tokens) - first_block;
-    const std::vector<BlockId> source = MakeBlocks(from.layout().num_blocks() - 1, count, -1);
+    const std::vector<BlockId> source =
+        MakeBlocks(from.layout().group(0).num_blocks() - 1, count, -1);
     const int64_t by_nccl = medium() == Medium::kNccl ? TheFakeNccl().sides[1].bytes.load() : 0;
     const ReceiveSpec spec{.transfer_id = id,
                            .first_block = first_block,

@@ -31,7 +31,7 @@ class TransportLayersContract : public TransportContract {
   static int64_t WrongBytes(TestWorker& worker, std::span<const BlockId> blocks,
                             int32_t first_token, int32_t tokens) {
     int64_t wrong = 0;
-    for (int32_t layer = 0; layer < worker.layout().group().layers; ++layer) {
+    for (int32_t layer = 0; layer < worker.layout().layers(); ++layer) {
       ForEachByte(worker, blocks, first_token, tokens, layer,
                   [&](const std::byte& at, std::byte right) { wrong += at != right; });
     }
@@ -41,8 +41,8 @@ class TransportLayersContract : public TransportContract {
   template <typename F>
   static void ForEachByte(TestWorker& worker, std::span<const BlockId> blocks, int32_t first_token,
                           int32_t tokens, int32_t layer, const F& f) {
-    const KvLayout& layout = worker.layout();
-    const int64_t bytes = PieceValidBytes(layout, 1);
+    const KvPoolLayout& layout = worker.layout();
+    const int64_t bytes = PieceValidBytes(layout, {}, 1);
     for (int32_t token = first_token; token < tokens; ++token) {
       const int32_t index = (token - first_token) / layout.block_size();
       const int32_t slot = (token - first_token) % layout.block_size();
@@ -70,9 +70,9 @@ class TransportLayersContract : public TransportContract {
     ASSERT_TRUE(to.transport().Expect(spec).ok());
     const SequenceBlocks sent = BlocksHolding(plan.first_token, plan.tokens, theirs);
     const std::vector<BlockId> source =
-        MakeBlocks(static_cast<int32_t>(from.layout().num_blocks()) - 1, sent.count, -1);
+        MakeBlocks(static_cast<int32_t>(from.layout().group(0).num_blocks()) - 1, sent.count, -1);
     const int32_t begin = sent.first * theirs;
-    const int32_t layers = from.layout().group().layers;
+    const int32_t layers = from.layout().layers();
     for (const BlockId block : source) from.FillRaw(block, std::byte{0xAA});
     const std::span rest = std::span(source).subspan(static_cast<size_t>(plan.whole));
     const int32_t rest_begin = begin + plan.whole * theirs;
@@ -104,7 +104,7 @@ class TransportLayersContract : public TransportContract {
     const TransferEvent done = from.WaitSent(id + 7000);
     EXPECT_EQ(done.kind, Kind::kSent) << done.status;
     EXPECT_EQ(done.bytes, received.bytes);
-    EXPECT_EQ(done.bytes, (plan.tokens - begin) * PieceValidBytes(from.layout(), 1) *
+    EXPECT_EQ(done.bytes, (plan.tokens - begin) * PieceValidBytes(from.layout(), {}, 1) *
                               PieceCount(from.layout()));
   }
 };

@@ -24,8 +24,10 @@ TestShape Shape(KvLayoutKind layout, int32_t block_size) {
 
 // Where a token's row of a piece lies.
 std::byte* Row(TestWorker& worker, BlockId block, int32_t slot, int32_t piece) {
-  const LandingPart one{.block = block, .block_token = slot, .tokens = 1};
-  return PieceBytes(worker.pool().data(), worker.layout(), {one}, {}).Part(piece, 0).data();
+  const LandingPart one{.blocks = block, .block_token = slot, .tokens = 1};
+  return PieceBytes(worker.pool().data(), worker.layout(), {one}, {})
+      .Part(PieceAt(piece), 0)
+      .data();
 }
 
 std::byte Value(uint64_t key, int32_t token, int32_t piece, int64_t i) {
@@ -99,7 +101,8 @@ class TransportReshapeContract : public TransportContract {
 
  private:
   std::vector<BlockId> Draw(TestWorker& worker, int32_t count) {
-    std::vector<BlockId> blocks = MakeBlocks(0, static_cast<int32_t>(worker.layout().num_blocks()));
+    std::vector<BlockId> blocks =
+        MakeBlocks(0, static_cast<int32_t>(worker.layout().group(0).num_blocks()));
     std::shuffle(blocks.begin(), blocks.end(), random_);
     blocks.resize(static_cast<size_t>(count));
     return blocks;
@@ -109,7 +112,7 @@ class TransportReshapeContract : public TransportContract {
   static void Fill(TestWorker& worker, const std::vector<BlockId>& blocks, int32_t first,
                    int32_t begin, int32_t end, uint64_t key) {
     const int32_t size = worker.layout().block_size();
-    const int64_t row = PieceValidBytes(worker.layout(), 1);
+    const int64_t row = PieceValidBytes(worker.layout(), {}, 1);
     for (int32_t token = begin; token < end; ++token) {
       for (int32_t piece = 0; piece < PieceCount(worker.layout()); ++piece) {
         std::byte* const at =

@@ -32,7 +32,8 @@ TEST_P(TransportContract, CarriesOnlyTheValidTokensOfAPartFullLastBlock) {
     // The slots past the prompt were not written.
     const BlockId last(4);
     std::byte* piece = b.pool().data() + b.layout().PieceOffset(2, true, last.value());
-    for (int64_t i = PieceValidBytes(b.layout(), 5); i < b.layout().piece_bytes(); ++i) {
+    for (int64_t i = PieceValidBytes(b.layout(), {}, 5); i < b.layout().group(0).piece_bytes();
+         ++i) {
       ASSERT_EQ(piece[i], std::byte{0xEE}) << i;
     }
   }

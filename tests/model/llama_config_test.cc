@@ -150,6 +150,18 @@ TEST_F(LlamaConfigTest, NamesACountOutOfRange) {
   }
 }
 
+// The sampler takes no larger one: such a model would load and refuse every request.
+TEST_F(LlamaConfigTest, RefusesAVocabularyThatCannotBeSampled) {
+  const auto with_rows = [this](uint64_t rows) {
+    return Read(CopyModel(*file_, {"token_embd.weight"})
+                    .Tensor("token_embd.weight", {32, rows}, GgmlType::kQ4_0,
+                            std::string(rows * 18, '\0')));
+  };
+  EXPECT_EQ(with_rows(1 << 19)->vocabulary, 1 << 19);
+  EXPECT_THAT(with_rows((1 << 19) + 1).status().message(),
+              HasSubstr("token_embd.weight has 524289 rows, at most 524288"));
+}
+
 TEST_F(LlamaConfigTest, HeadsMustDivide) {
   EXPECT_THAT(WithCount("llama.attention.head_count_kv", 3).status().message(),
               HasSubstr("must divide head_count 4"));

@@ -211,5 +211,59 @@ TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
   for (int row = 1; row < 7; ++row) EXPECT_EQ(buffers_->groups[0].row_runs[row].run_count, 0);
 }
 
+// A window group beside the group with full attention: four tokens of it are seen.
+class WindowStepBuffersTest : public StepBuffersTest {
+ protected:
+  WindowStepBuffersTest() {
+    const KvCacheSpec spec{
+        .groups = {{.layers = 1, .kv_heads = 2, .head_dim = 16, .model_layers = {1}},
+                   {.kind = KvGroupKind::kSlidingWindow,
+                    .layers = 1,
+                    .kv_heads = 2,
+                    .head_dim = 16,
+                    .window = 4,
+                    .model_layers = {0}}}};
+    const int64_t num_blocks[] = {11, 6};
+    buffers_ = *StepBuffers::Create(
+        model_.config.Decoder(),
+        *KvPoolLayout::Create(spec, KvLayoutKind::kBlockMajor, 4, num_blocks),
+        {.max_tokens = 12, .max_sequences = 4, .max_logit_rows = 6, .max_context = 20},
+        *model_.device);
+  }
+};
+
+TEST_F(WindowStepBuffersTest, ARowSeesItsWindowAndDeadEntriesBecomeTheScratchBlock) {
+  const std::vector<TokenId> tokens = {5, 6, 7};
+  const std::vector<BlockId> table = {BlockId(9), BlockId(2), BlockId(7)};
+  const std::vector<BlockId> window = {kNoBlock, BlockId(3), BlockId(1)};
+  const std::vector<BlockId> other = {BlockId(4)};
+  StepInput input;
+  input.chunks.push_back(
+      {.tokens = tokens, .begin_slot = 7, .begin_position = 7, .block_table = table});
+  input.chunks[0].window_tables[0] = window;
+  input.chunks.push_back({.tokens = std::span(tokens).first(2), .block_table = other});
+  input.chunks[1].window_tables[0] = other;
+  buffers_->Upload(input, 7, 0, *stream_);
+  stream_->Synchronize();
+  const StepBuffers::Group& full = buffers_->groups[0];
+  const StepBuffers::Group& slides = buffers_->groups[1];
+  EXPECT_THAT(Values(full.slot_mapping, 7), ElementsAre(11, 28, 29, 16, 17, 40, 41));
+  EXPECT_THAT(Values(slides.slot_mapping, 7), ElementsAre(15, 4, 5, 16, 17, 20, 21));
+  EXPECT_THAT(Values(slides.block_tables, 6), ElementsAre(5, 3, 1, 0, 0, 4));
+  EXPECT_THAT(Values(slides.first_block, 2), ElementsAre(5, 4));
+  const int32_t begins[] = {4, 5, 6, 0, 0};
+  const int32_t ends[] = {8, 9, 10, 1, 2};
+  for (int row = 0; row < 5; ++row) {
+    EXPECT_EQ(full.row_runs[row].last_begin, 0);
+    EXPECT_EQ(full.row_runs[row].last_end, ends[row]);
+    EXPECT_EQ(slides.row_runs[row].last_begin, begins[row]);
+    EXPECT_EQ(slides.row_runs[row].last_end, ends[row]);
+    EXPECT_EQ(slides.row_runs[row].first_run, full.row_runs[row].first_run);
+  }
+  EXPECT_EQ(slides.row_runs[5].run_count, 0);
+  EXPECT_EQ(buffers_->uploaded_entries(), 2 * 6) << "both rows of each group in one copy";
+  EXPECT_EQ(buffers_->table_uploads(), 2);
+}
+
 }  // namespace
 }  // namespace baton

@@ -30,7 +30,7 @@ class RandomFleet final : public SilenceListener,
     for (const char* id : {"p1", "p2"}) {
       EXPECT_TRUE(core_.Heartbeat(Report(id, WorkerRole::kPrefill)).ok());
     }
-    session_ = std::make_unique<GenerateSession>(options_, &core_, &watch_, this, 0);
+    session_ = std::make_unique<GenerateSession>(&core_, &watch_, this, 0);
     answer_.resize(static_cast<size_t>(n_));
     ends_.resize(static_cast<size_t>(n_));
   }
@@ -204,7 +204,6 @@ class RandomFleet final : public SilenceListener,
 
   std::mt19937_64 random_;
   const SystemClock clock_;
-  const RouterOptions options_;
   RouterCore core_;
   WorkerWatch watch_;
   const int32_t n_;

@@ -99,14 +99,15 @@ TEST(RouterCore, ChoosesOnlyWorkersThatHoldAsMuchOfTheAnswerAsAny) {
                                                             .sequence_tokens = tokens,
                                                             .least_room = least_room});
       if (!route.ok()) return std::set<std::string>{std::string(route.status().message())};
-      EXPECT_EQ(route->room, least_room > 0 ? least_room : std::min<int64_t>(tokens, 4000));
+      EXPECT_EQ(route->room, least_room > 0 ? least_room : std::min<int64_t>(tokens, 4001));
       workers.insert(route->decode_id);
     }
     return workers;
   };
   using Workers = std::set<std::string>;
   EXPECT_EQ(chosen(1000), (Workers{"small", "large", "narrow"}));
-  EXPECT_EQ(chosen(1001), (Workers{"large", "narrow"}));
+  EXPECT_EQ(chosen(1001), (Workers{"small", "large", "narrow"})) << "the last one needs no KV";
+  EXPECT_EQ(chosen(1002), (Workers{"large", "narrow"}));
   EXPECT_EQ(chosen(2001), Workers{"large"});
   EXPECT_EQ(chosen(100'000), Workers{"large"}) << "the whole fits nowhere";
   EXPECT_EQ(chosen(100'000, 2000), (Workers{"large", "narrow"})) << "where it was begun";
@@ -136,10 +137,10 @@ TEST(RouterCore, SmallerDecodeWorkersServeAnswersWithoutALimitWhereTheLargeOnesC
   };
   const absl::StatusOr<Route> first = ask(true, {});
   EXPECT_EQ(first->decode_id, "large");
-  EXPECT_EQ(first->room, 4000);
+  EXPECT_EQ(first->room, 4001);
   const absl::StatusOr<Route> refused = ask(true, {first->plan.decode});
   EXPECT_EQ(refused->decode_id, "small") << "the large one refused it";
-  EXPECT_EQ(refused->room, 1000);
+  EXPECT_EQ(refused->room, 1001);
   core.WorkerDone(refused->plan.decode);
   EXPECT_EQ(ask(true, {})->decode_id, "large");
   EXPECT_EQ(ask(true, {})->decode_id, "small") << "the large one has two already";

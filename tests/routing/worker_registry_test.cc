@@ -34,6 +34,19 @@ class WorkerRegistryTest : public ::testing::Test {
   WorkerRegistry registry_{{.model = "", .expiry_us = 3'000'000, .max_workers = 3}, &clock_};
 };
 
+TEST(WorkerReport, HasRoomForATokenWhoseKvIsNeverWritten) {
+  WorkerReport report;
+  EXPECT_EQ(report.RoomFor(5000), 5000) << "nothing was told";
+  report.pool_tokens = 160;
+  EXPECT_EQ(report.RoomFor(5000), 161);
+  EXPECT_EQ(report.RoomFor(160), 160);
+  report.paged = false;
+  EXPECT_EQ(report.RoomFor(5000), 160) << "it is reserved whole";
+  report.paged = true;
+  report.context_length = 160;
+  EXPECT_EQ(report.RoomFor(5000), 160);
+}
+
 TEST_F(WorkerRegistryTest, AWorkerLivesAsLongAsItsHeartbeatsCome) {
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
   for (int i = 0; i < 5; ++i) {

@@ -14,12 +14,14 @@ using std::chrono::milliseconds;
 class FakeStream final : public WatchedStream {
  public:
   Time StalledSince(Time now) override { return writing ? since : now; }
+  Time BehindSince(Time now) override { return writing ? behind_since : now; }
   void Abandon() override { ++abandoned; }
 
   void CallOff(absl::Status status) override { last_word = std::move(status); }
 
   bool writing = false;
   Time since;
+  Time behind_since = Time::max();
   int abandoned = 0;
   absl::Status last_word;
 };
@@ -43,6 +45,28 @@ TEST(StreamWatch, AbandonsOnlyWhatHasWaitedTooLong) {
   EXPECT_EQ(watch.Tick(start + milliseconds(160)), 1);
   EXPECT_EQ(young->abandoned, 1);
   EXPECT_EQ(idle->abandoned, 0);
+}
+
+// It takes a message just before its patience is over, again and again, and never catches up.
+TEST(StreamWatch, AbandonsOneThatTakesTooLittle) {
+  const Time start{};
+  StreamWatch watch(milliseconds(100));
+  const auto slow = std::make_shared<FakeStream>();
+  const auto keeps_up = std::make_shared<FakeStream>();
+  for (const auto& stream : {slow, keeps_up}) {
+    watch.Add(stream);
+    stream->writing = true;
+  }
+  slow->behind_since = start;
+  int abandoned_at = 0;
+  for (int ms = 90; ms < 2000; ms += 90) {
+    const Time now = start + milliseconds(ms);
+    slow->since = keeps_up->since = now - milliseconds(90);
+    keeps_up->behind_since = now - milliseconds(999);
+    if (watch.Tick(now) > 0 && abandoned_at == 0) abandoned_at = ms;
+  }
+  EXPECT_EQ(abandoned_at, 1080);  // the first tick past 10 times the patience
+  EXPECT_EQ(keeps_up->abandoned, 0);
 }
 
 TEST(StreamWatch, CallsOffAllThatAreThere) {

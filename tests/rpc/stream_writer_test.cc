@@ -65,5 +65,18 @@ TEST(StreamWriter, IsStalledSinceItsWriteBegan) {
   EXPECT_EQ(stream.StalledSince(later), since) << "the same write";
 }
 
+TEST(StreamWriter, IsBehindSinceItsOldestMessageWasQueued) {
+  const auto before = std::chrono::steady_clock::now();
+  UnreadStream stream(10);
+  const auto later = before + std::chrono::hours(1);
+  EXPECT_EQ(stream.BehindSince(later), later) << "nothing waits";
+  EXPECT_TRUE(stream.SendBytes(1));
+  const auto since = stream.BehindSince(later);
+  EXPECT_GE(since, before);
+  EXPECT_LE(since, std::chrono::steady_clock::now());
+  EXPECT_TRUE(stream.SendBytes(1));
+  EXPECT_EQ(stream.BehindSince(later), since) << "the first one has not left";
+}
+
 }  // namespace
 }  // namespace baton

@@ -35,8 +35,9 @@ class MutantTransport final : public KvTransport {
   void AnnounceLayers(uint64_t sender_transfer, std::span<const BlockId> rest,
                       int32_t layers) override;
   void CancelSend(uint64_t sender_transfer) override;
-  void Written(std::span<const BlockId> full, std::span<const BlockId> part) override {
-    inner_.Written(full, part);
+  void Written(std::span<const BlockId> full, std::span<const BlockId> part,
+               int32_t group) override {
+    inner_.Written(full, part, group);
   }
   std::vector<TransferEvent> Poll() override;
 

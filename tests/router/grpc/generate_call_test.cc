@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "rpc/rpc_server.h"
 #include "tests/router/grpc/fake_client_stream.h"
@@ -17,6 +20,8 @@
 namespace baton {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int32_t kAnswerTokens = 3;
@@ -103,7 +108,9 @@ class GenerateCallTest : public ::testing::Test {
   const RouterOptions options_;
   const SystemClock clock_;
   RouterCore core_;
-  FleetLog log_{&clock_, [](FleetLog::Severity, const std::string&) {}};
+  std::vector<std::string> logged_;  // written by one call at most
+  FleetLog log_{&clock_,
+                [this](FleetLog::Severity, const std::string& line) { logged_.push_back(line); }};
   WorkerChannels channels_;
   WorkerWatch watch_;
   CallGate gate_{16};
@@ -156,6 +163,27 @@ TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) 
   const auto client = std::make_shared<FakeClientStream>();
   Call(client)->Start(Request());
   EXPECT_EQ(client->AwaitEnd().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(gate_.WaitUntilIdle(20'000));
+  EXPECT_THAT(logged_, ElementsAre(HasSubstr("request r failed")));
+}
+
+// A shutdown ends calls whose prompts text threads still tokenise; it reads what they must not
+// write.
+TEST_F(GenerateCallTest, ACallMayBeCalledOffWhileItsPromptIsTokenised) {
+  AddDecodeWorker();
+  for (int round = 0; round < 50; ++round) {
+    const auto client = std::make_shared<FakeClientStream>();
+    const auto call = Call(client);
+    v1::GenerateRequest request = Request();
+    request.set_prompt(std::string(400, 'x'));
+    call->Start(request);
+    std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
+    call->CallOff(absl::UnavailableError("the router ends"));
+    EXPECT_THAT(client->AwaitEnd().code(),
+                AnyOf(absl::StatusCode::kUnavailable, absl::StatusCode::kOk));
+  }
+  ASSERT_TRUE(gate_.WaitUntilIdle(20'000));
+  for (const std::string& line : logged_) EXPECT_THAT(line, HasSubstr("request r failed"));
 }
 
 TEST_F(GenerateCallTest, AClientThatGoesCancelsTheWorkersCall) {

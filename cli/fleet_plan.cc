@@ -1,0 +1,68 @@
+#include "cli/fleet_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+// Where both kinds share the processors, decode steps that come as soon as they can are many small
+// ones, each of which reads all weights. A decode worker that gets a fifth of the time beside a
+// busy prefill worker has more sequences in each step, and both together answer a quarter more.
+constexpr int kDecodeNiceBesidePrefill = 6;
+
+void Append(std::vector<std::string>& arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+}
+
+FleetMember PlannedWorker(const FleetOptions& options, const std::string& directory,
+                          const std::string& router, const std::string& role, int32_t index) {
+  FleetMember worker = {
+      .name = absl::StrCat(role, "-", index),
+      .arguments = {absl::StrCat(directory, "/baton-", role, "-worker"), "--listen=127.0.0.1:0"}};
+  std::vector<std::string>& arguments = worker.arguments;
+  arguments.push_back(absl::StrCat("--worker-id=", worker.name));
+  arguments.push_back(absl::StrCat("--router=", router));
+  if (!options.model.empty()) arguments.push_back(absl::StrCat("--model=", options.model));
+  Append(arguments, options.worker_arguments);
+  Append(arguments, role == "prefill" ? options.prefill_arguments : options.decode_arguments);
+  const bool shares_processors = role == "decode" && options.prefill_workers > 0;
+  if (shares_processors && !GivesOption(arguments, "--nice")) {
+    arguments.push_back(absl::StrCat("--nice=", kDecodeNiceBesidePrefill));
+  }
+  return worker;
+}
+
+}  // namespace
+
+FleetMember PlannedRouter(const FleetOptions& options, const std::string& directory) {
+  FleetMember router = {
+      .name = "router",
+      .arguments = {absl::StrCat(directory, "/baton-router"),
+                    absl::StrCat("--listen=", options.router_address),
+                    absl::StrCat("--min-prefill-workers=", options.prefill_workers),
+                    absl::StrCat("--min-decode-workers=", options.decode_workers)}};
+  Append(router.arguments, options.router_arguments);
+  return router;
+}
+
+std::vector<FleetMember> PlannedWorkers(const FleetOptions& options, const std::string& directory,
+                                        const std::string& router) {
+  std::vector<FleetMember> workers;
+  for (int32_t i = 0; i < options.prefill_workers; ++i) {
+    workers.push_back(PlannedWorker(options, directory, router, "prefill", i));
+  }
+  for (int32_t i = 0; i < options.decode_workers; ++i) {
+    workers.push_back(PlannedWorker(options, directory, router, "decode", i));
+  }
+  return workers;
+}
+
+bool GivesOption(const std::vector<std::string>& arguments, const std::string& name) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == name || argument.starts_with(name + "=");
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,38 @@
+// Which processes `baton up` starts, and with which arguments.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace baton {
+
+struct FleetOptions {
+  std::string model = {};  // empty: the default model
+  int32_t prefill_workers = 1;
+  int32_t decode_workers = 1;
+  std::string router_address = {};  // to listen at; port 0 picks a free one
+  // Passed on, behind the arguments that the plan gives.
+  std::vector<std::string> worker_arguments = {};   // to every worker
+  std::vector<std::string> prefill_arguments = {};  // behind those
+  std::vector<std::string> decode_arguments = {};
+  std::vector<std::string> router_arguments = {};
+};
+
+struct FleetMember {
+  std::string name;                    // "router", "prefill-0", …
+  std::vector<std::string> arguments;  // the program's path first
+};
+
+// Programs lie in `directory`.
+FleetMember PlannedRouter(const FleetOptions& options, const std::string& directory);
+// Prefill workers first; they register with the router at `router`.
+std::vector<FleetMember> PlannedWorkers(const FleetOptions& options, const std::string& directory,
+                                        const std::string& router);
+
+// Whether `arguments` give the option `name` ("--model"), alone or with "=".
+bool GivesOption(const std::vector<std::string>& arguments, const std::string& name);
+
+}  // namespace baton

@@ -1,0 +1,61 @@
+#include "cli/fleet_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+TEST(FleetPlan, TheRouterWaitsForAsManyWorkersAsThereWillBe) {
+  const FleetOptions options = {.prefill_workers = 2,
+                                .decode_workers = 3,
+                                .router_address = "127.0.0.1:0",
+                                .router_arguments = {"--pin-model=m"}};
+  const FleetMember router = PlannedRouter(options, "/bin");
+  EXPECT_EQ(router.name, "router");
+  EXPECT_THAT(router.arguments,
+              ElementsAre("/bin/baton-router", "--listen=127.0.0.1:0", "--min-prefill-workers=2",
+                          "--min-decode-workers=3", "--pin-model=m"));
+}
+
+TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {
+  const FleetOptions options = {.model = "m.gguf",
+                                .router_address = "",
+                                .worker_arguments = {"--kv-blocks=8"},
+                                .prefill_arguments = {"--block-size=32"}};
+  const std::vector<FleetMember> workers = PlannedWorkers(options, "/bin", "host:1");
+  ASSERT_EQ(workers.size(), 2);
+  EXPECT_THAT(
+      workers[0].arguments,
+      ElementsAre("/bin/baton-prefill-worker", "--listen=127.0.0.1:0", "--worker-id=prefill-0",
+                  "--router=host:1", "--model=m.gguf", "--kv-blocks=8", "--block-size=32"));
+  EXPECT_EQ(workers[1].name, "decode-0");
+  EXPECT_THAT(workers[1].arguments, Contains("/bin/baton-decode-worker"));
+  EXPECT_THAT(workers[1].arguments, Not(Contains("--block-size=32")));
+}
+
+TEST(FleetPlan, DecodeWorkersGiveUpPriorityBesidePrefillWorkersAlone) {
+  FleetOptions options = {.router_address = ""};
+  EXPECT_THAT(PlannedWorkers(options, "", "").back().arguments, Contains("--nice=6"));
+  options.decode_arguments = {"--nice=0"};
+  EXPECT_THAT(PlannedWorkers(options, "", "").back().arguments, Not(Contains("--nice=6")));
+  options.decode_arguments = {};
+  options.prefill_workers = 0;
+  EXPECT_THAT(PlannedWorkers(options, "", "").back().arguments, Not(Contains("--nice=6")));
+}
+
+TEST(FleetPlan, AnOptionIsGivenAloneOrWithItsValue) {
+  EXPECT_TRUE(GivesOption({"--model", "a"}, "--model"));
+  EXPECT_TRUE(GivesOption({"--model=a"}, "--model"));
+  EXPECT_FALSE(GivesOption({"--models=a", "a"}, "--model"));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""The Python example asks a real service, and prints what one process answers.
+
+  python_client_test.py --bin build/release/bin [--model M.gguf]
+
+gRPC for Python comes from build/venv, which scripts/python_client_env.sh makes. Where that cannot be had, exit code 77:
+not run.
+"""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+
+from cluster import Cluster, answer, default_model
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+VENV = ROOT / "build" / "venv"
+NOT_RUN = 77
+QUESTION = "What is gravity?"
+MAX_TOKENS = 200  # the example's
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True, help="folder of the built programs")
+    parser.add_argument("--model", default=default_model(), help="GGUF file")
+    options = parser.parse_args()
+    made = subprocess.run(["bash", "-ec", f"me=python_client_test bin='{options.bin}' venv='{VENV}'\n"
+                           "source scripts/python_client_env.sh"], cwd=ROOT, capture_output=True, text=True)
+    if made.returncode != 0:
+        print(f"not run: no gRPC for Python: {made.stderr.strip()[-500:]}")
+        sys.exit(NOT_RUN)
+    baton = str(pathlib.Path(options.bin) / "baton")
+    job = {"id": "it", "messages": [{"role": "user", "content": QUESTION}], "temperature": 0, "max_tokens": MAX_TOKENS}
+    wanted, code = answer([baton, "run", "--model", options.model, "--jobs", "-", "--json"], [job])
+    assert code == 0, wanted
+    with Cluster(options.bin, options.model, 1, 1, ["--kv-blocks=256"]) as cluster:
+        said = subprocess.run([str(VENV / "bin" / "python"), "-B", str(ROOT / "examples" / "python" / "client.py"),
+                               cluster.router, QUESTION], env={"PYTHONPATH": str(VENV / "stubs")}, capture_output=True,
+                              text=True, timeout=300)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == wanted["it"]["text"] + "\n", f"{said.stdout!r}, not {wanted['it']['text']!r}"
+    assert f"{len(wanted['it']['token_ids'])} tokens" in said.stderr, said.stderr
+
+
+if __name__ == "__main__":
+    main()
