@@ -69,12 +69,18 @@ TEST_F(TransferRowsTest, HoldsAreOfEachGroup) {
   }
 }
 
+TransferTicket Ticket(int32_t block_size) {
+  TransferTicket ticket;
+  ticket.block_size = block_size;
+  return ticket;
+}
+
 TEST_F(TransferRowsTest, WindowsGoToBlocksOfAtMostTheSameSize) {
-  EXPECT_TRUE(CheckWindowsLandWhole(cache_, {.block_size = 4}).ok());
-  EXPECT_TRUE(CheckWindowsLandWhole(cache_, {.block_size = 0}).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(CheckWindowsLandWhole(cache_, {.block_size = 8})));
+  EXPECT_TRUE(CheckWindowsLandWhole(cache_, Ticket(4)).ok());
+  EXPECT_TRUE(CheckWindowsLandWhole(cache_, Ticket(0)).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckWindowsLandWhole(cache_, Ticket(8))));
   const KvCacheManager one_group({.num_blocks = 4, .block_size = 4}, &clock_);
-  EXPECT_TRUE(CheckWindowsLandWhole(one_group, {.block_size = 8}).ok());
+  EXPECT_TRUE(CheckWindowsLandWhole(one_group, Ticket(8)).ok());
 }
 
 using TransferRowsDeathTest = TransferRowsTest;
