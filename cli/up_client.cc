@@ -178,7 +178,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
 }
 
 // Tells the workers that would choose the size of their KV pools what each can have.
-absl::Status ShareMemoryBetweenWorkers(UpOptions& options) {
+absl::Status ShareMemoryBetweenWorkers(FleetOptions& options) {
   std::vector<KvCacheAsked> workers;
   std::vector<std::vector<std::string>*> choosing;
   const auto add = [&](int32_t count, std::vector<std::string>& of_role) {
@@ -207,7 +207,7 @@ int Up(UpOptions options) {
   const std::string directory = ProgramDirectory();
   absl::Status status = CheckArguments(options, directory);
   if (status.ok()) status = CheckModel(options);
-  if (status.ok()) status = ShareMemoryBetweenWorkers(options);
+  if (status.ok()) status = ShareMemoryBetweenWorkers(options.fleet);
   if (!status.ok()) return ReportError(status);
   const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
   if (!log.ok()) return ReportError(log.status());

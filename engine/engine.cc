@@ -176,7 +176,7 @@ absl::Status EngineImpl::Load() {
   runner.limits.max_logit_rows = options_.max_running;
   // No sequence is longer than the pool.
   runner.limits.max_context = static_cast<int32_t>(std::min<int64_t>(
-      options_.context_length, int64_t{pool_.max_blocks()} * options_.block_size));
+      options_.context_length, int64_t{pool_.max_blocks(0)} * options_.block_size));
   runner.paged = options_.paged;
   runner.graph = options_.graph;
   ASSIGN_OR_RETURN(runner_,
@@ -188,7 +188,7 @@ absl::Status EngineImpl::Load() {
   }
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options_.kv_blocks,
-                     .max_blocks = pool_.max_blocks(),
+                     .max_blocks = pool_.max_blocks(0),
                      .block_size = options_.block_size,
                      .kind = options_.cache_kind,
                      .paged = options_.paged,

@@ -190,7 +190,7 @@ std::string KvPool::Description(const EngineOptions& options) const {
       "%s, %d blocks of %d tokens = %d tokens, %d bytes a block, %d MiB reserved%s, %s, %s%s",
       options.paged ? "paged" : "contiguous", options.kv_blocks, options.block_size,
       int64_t{options.kv_blocks} * options.block_size, bytes_per_block, layout_.pool_bytes() / kMiB,
-      resizable_ ? StrCat(" to grow to ", max_blocks(), " blocks") : std::string(),
+      resizable_ ? StrCat(" to grow to ", max_blocks(0), " blocks") : std::string(),
       std::string(KvTypeName(options.kv_type)), std::string(KvLayoutKindName(options.layout)),
       windows);
 }

@@ -23,6 +23,7 @@
 #include "cache/kv_pool_layout.h"
 #include "engine/engine_options.h"
 #include "engine/kv_pool_division.h"
+#include "engine/resizable_pool.h"
 #include "kernels/device.h"
 #include "kvtransfer/pool/host_pool.h"
 #include "kvtransfer/transfer_pool.h"
@@ -30,7 +31,7 @@
 
 namespace baton {
 
-class KvPool {
+class KvPool final : public ResizablePool {
  public:
   KvPool() = default;
   // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
@@ -41,24 +42,17 @@ class KvPool {
                                        EngineOptions& options);
 
   const KvPoolLayout& layout() const { return layout_; }
-  // The blocks that the address range has for a group of the cache.
-  int32_t max_blocks(int32_t group = 0) const {
+  int32_t max_blocks(int32_t group) const override {
     return static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
   }
-  // Of every group, when group 0 has `full`. REQUIRES: full <= max_blocks().
-  BlockCounts BlocksFor(int32_t full) const { return division_.BlocksFor(full); }
+  BlockCounts BlocksFor(int32_t full) const override { return division_.BlocksFor(full); }
   // The most blocks of group 0 with which all groups fit in `bytes`.
   int64_t BlocksIn(int64_t bytes) const { return division_.MostIn(bytes); }
   // What the cache is told of groups 1, 2, ..., when group 0 begins with options.kv_blocks.
   std::vector<WindowPoolOptions> Windows(const EngineOptions& options) const;
-  bool resizable() const { return resizable_; }
-  // Before the groups of the cache grow from `begin` blocks to `end`: ResourceExhausted, with both
-  // figures, when the device has less memory to give. What is in them stays. REQUIRES: begin <= end
-  // in every group. Any thread.
-  absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const;
-  // Gives the memory of a group's blocks [begin, end) back. REQUIRES: resizable; nothing reads or
-  // writes them. Engine thread.
-  void Discard(int32_t group, int32_t begin, int32_t end);
+  bool resizable() const override { return resizable_; }
+  absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const override;
+  void Discard(int32_t group, int32_t begin, int32_t end) override;
   // Where the pool begins, for kernels alone: nothing else dereferences it
   // (tests/house/house_test.py lists the files that may ask).
   std::byte* kernel_address() const { return memory_->data(); }

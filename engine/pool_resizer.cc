@@ -9,7 +9,7 @@
 namespace baton {
 
 absl::Status PoolResizer::Prepare(int32_t limit, int32_t blocks) const {
-  if (!pool_->resizable() || blocks <= limit || blocks > pool_->max_blocks()) {
+  if (!pool_->resizable() || blocks <= limit || blocks > pool_->max_blocks(0)) {
     return absl::OkStatus();
   }
   return pool_->Populate(pool_->BlocksFor(limit), pool_->BlocksFor(blocks));

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "cache/block_counts.h"
 #include "cache/kv_cache_manager.h"
-#include "engine/kv_pool.h"
 #include "engine/pool_size.h"
+#include "engine/resizable_pool.h"
 #include "engine/worker_core.h"
 
 namespace baton {
@@ -21,7 +21,7 @@ namespace baton {
 class PoolResizer {
  public:
   // Both must outlive this.
-  PoolResizer(KvPool* pool, KvCacheManager* cache) : pool_(pool), cache_(cache) {}
+  PoolResizer(ResizablePool* pool, KvCacheManager* cache) : pool_(pool), cache_(cache) {}
 
   // Has memory made for a pool of `limit` blocks (of group 0, as all sizes here; the others follow,
   // kv_pool_division.h) that will have `blocks`, which for shared memory
@@ -37,7 +37,7 @@ class PoolResizer {
   PoolSize Size() const;
 
  private:
-  KvPool* const pool_;
+  ResizablePool* const pool_;
   KvCacheManager* const cache_;
   BlockCounts retiring_;  // when memory was last given back
 };

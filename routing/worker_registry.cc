@@ -6,7 +6,6 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "common/backend_pairs.h"
 #include "common/status_macros.h"
 #include "routing/worker_match.h"
 
@@ -75,8 +74,25 @@ absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
   return absl::OkStatus();
 }
 
-absl::Status WorkerRegistry::CheckNew(const WorkerReport& report, int64_t replaced) const {
-  const int64_t others = static_cast<int64_t>(workers_.size()) - replaced;
+// A worker may be confirmed with one of the fleet's backends and not with another.
+absl::Status WorkerRegistry::CheckBackend(const WorkerReport& report,
+                                          std::span<const WorkerNumber> taken) const {
+  if (options_.mixed_fingerprints) return absl::OkStatus();
+  for (const WorkerRecord& worker : workers_) {
+    const std::string& backend = worker.report.backend;
+    if (IsConfirmedPair(report.backend, backend, options_.confirmed_backends)) continue;
+    if (std::find(taken.begin(), taken.end(), worker.number) != taken.end()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the worker has backend ", Shown(report.backend), ", the fleet has ", Shown(backend),
+        "; no test has confirmed that their bits are equal; it is taken when the last of those has "
+        "left, or with --mixed-fingerprints"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerRegistry::CheckNew(const WorkerReport& report,
+                                      std::span<const WorkerNumber> taken) const {
+  const auto others = static_cast<int64_t>(workers_.size()) - static_cast<int64_t>(taken.size());
   if (others > 0 && report.model != fleet_model_) {
     return absl::FailedPreconditionError(
         absl::StrCat("model ", report.model, " differs from the fleet's model ", fleet_model_));
@@ -87,13 +103,7 @@ absl::Status WorkerRegistry::CheckNew(const WorkerReport& report, int64_t replac
         "; the fleet has ", Shown(fleet_fingerprint_),
         "; it is taken when the last of those has left, or with --mixed-fingerprints"));
   }
-  if (others > 0 && !options_.mixed_fingerprints &&
-      !IsConfirmedPair(report.backend, fleet_backend_)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the worker has backend ", Shown(report.backend), ", the fleet has ", Shown(fleet_backend_),
-        "; no test has confirmed that their bits are equal; it is taken when the last of those has "
-        "left, or with --mixed-fingerprints"));
-  }
+  RETURN_IF_ERROR(CheckBackend(report, taken));
   if (others >= options_.max_workers) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the registry has its maximum of ", options_.max_workers, " workers"));
@@ -127,7 +137,7 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   ASSIGN_OR_RETURN(const std::vector<WorkerNumber> taken, TakenOver(report));
   const WorkerRecord* const known = FindIncarnation(report.id, report.epoch);
   RETURN_IF_ERROR(known != nullptr ? CheckUnchanged(known->report, report)
-                                   : CheckNew(report, static_cast<int64_t>(taken.size())));
+                                   : CheckNew(report, taken));
 
   for (size_t i = workers_.size(); i-- > 0;) {
     if (std::find(taken.begin(), taken.end(), workers_[i].number) == taken.end()) continue;
@@ -139,7 +149,6 @@ absl::Status WorkerRegistry::Heartbeat(WorkerReport report) {
   if (joins) {
     fleet_model_ = report.model;
     fleet_fingerprint_ = report.fingerprint;
-    fleet_backend_ = report.backend;
     worker = &workers_.emplace_back();
     worker->number = WorkerNumber(next_number_++);
   }
@@ -289,7 +298,6 @@ void WorkerRegistry::RemoveAt(size_t index) {
   if (!workers_.empty()) return;
   fleet_model_.clear();
   fleet_fingerprint_.clear();
-  fleet_backend_.clear();
 }
 
 void WorkerRegistry::Bury(size_t index) {

@@ -29,6 +29,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cache/index/indexed_worker.h"
+#include "common/backend_pairs.h"
 #include "common/clock.h"
 #include "common/protocol_range.h"
 #include "common/strong_int.h"
@@ -142,6 +144,8 @@ struct RegistryOptions {
   std::string model = "";
   std::string fingerprint = "";     // the same of WorkerReport::fingerprint
   bool mixed_fingerprints = false;  // workers of one model whose answers differ serve together
+  // Of different backends that serve together all the same.
+  std::span<const BackendPair> confirmed_backends = kConfirmedBackendPairs;
   int64_t expiry_us = 3'000'000;
   int64_t take_over_us = 2'000'000;  // twice the workers' heartbeat interval
   int32_t max_workers = 4096;
@@ -202,8 +206,9 @@ class WorkerRegistry {
   absl::Status CheckPinned(const WorkerReport& report) const;
   // A worker that goes on under what it said before.
   absl::Status CheckUnchanged(const WorkerReport& before, const WorkerReport& report) const;
-  // An incarnation that is new here and replaces `replaced` of those that are.
-  absl::Status CheckNew(const WorkerReport& report, int64_t replaced) const;
+  // An incarnation that is new here and replaces the workers `taken`.
+  absl::Status CheckNew(const WorkerReport& report, std::span<const WorkerNumber> taken) const;
+  absl::Status CheckBackend(const WorkerReport& report, std::span<const WorkerNumber> taken) const;
   // The incarnations whose id or address this report takes; an error when one of them lives.
   absl::StatusOr<std::vector<WorkerNumber>> TakenOver(const WorkerReport& report) const;
   void Note(FleetChange::Kind kind, const WorkerRecord& worker);
@@ -219,7 +224,6 @@ class WorkerRegistry {
   std::vector<FleetChange> changes_;
   std::string fleet_model_;
   std::string fleet_fingerprint_;  // of the worker that registered last
-  std::string fleet_backend_;      // of the same worker
   absl::flat_hash_map<Incarnation, int64_t> buried_until_us_;
 };
 

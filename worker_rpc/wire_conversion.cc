@@ -44,7 +44,7 @@ const char* AllocationKindName(AllocationEvent::Kind kind) {
 
 v1::KvGroupStatus GroupToWire(const KvGroupStatus& group) {
   v1::KvGroupStatus out;
-  out.set_kind(KvGroupKindName(group.kind));
+  out.set_kind(std::string(KvGroupKindName(group.kind)));
   out.set_window(group.window);
   out.set_layers(group.layers);
   out.set_bytes_per_block(group.bytes_per_block);
@@ -265,7 +265,8 @@ v1::PoolStatus PoolToWire(const EngineStatus& status) {
   return out;
 }
 
-absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, const Engine& engine) {
+absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire,
+                                       absl::FunctionRef<int64_t(int64_t bytes)> blocks_in) {
   if (wire.blocks() < 0 || wire.kv_cache_mib() < 0 ||
       (wire.blocks() > 0) == (wire.kv_cache_mib() > 0)) {
     return absl::InvalidArgumentError(absl::StrCat("blocks is ", wire.blocks(),
@@ -277,7 +278,7 @@ absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, const 
     return absl::InvalidArgumentError(
         absl::StrCat("kv_cache_mib is ", wire.kv_cache_mib(), ", more than can be counted"));
   }
-  const int64_t blocks = engine.BlocksIn(wire.kv_cache_mib() * kMiB);
+  const int64_t blocks = blocks_in(wire.kv_cache_mib() * kMiB);
   if (blocks < 1 || blocks > kMaxKvBlocks) {
     return absl::InvalidArgumentError(absl::StrCat("kv_cache_mib ", wire.kv_cache_mib(), " is ",
                                                    blocks, " blocks, must be 1 to ", kMaxKvBlocks));

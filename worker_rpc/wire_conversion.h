@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/transfer.pb.h"
@@ -39,7 +40,8 @@ v1::PrefillResponse PrefillResultToWire(const PrefillResult& result);
 v1::PoolStatus PoolToWire(const EngineStatus& status);
 // The size in blocks that is asked for. InvalidArgument unless exactly one of the request's fields
 // is positive and none negative, or when it is less than a block or more than can be counted.
-absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire, const Engine& engine);
+absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire,
+                                       absl::FunctionRef<int64_t(int64_t bytes)> blocks_in);
 v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size);
 
 // The namespace of requests to this model with these fields; none: every namespace.

@@ -76,7 +76,8 @@ grpc::ServerUnaryReactor* WorkerService::Inspect(grpc::CallbackServerContext*,
 grpc::ServerUnaryReactor* WorkerService::ResizePool(grpc::CallbackServerContext*,
                                                     const v1::ResizePoolRequest* request,
                                                     v1::ResizePoolResponse* response) {
-  const absl::StatusOr<int32_t> blocks = BlocksFromWire(*request, *engine_);
+  const absl::StatusOr<int32_t> blocks =
+      BlocksFromWire(*request, [this](int64_t bytes) { return engine_->BlocksIn(bytes); });
   auto call = std::make_shared<UnaryCall<v1::ResizePoolResponse>>(response);
   call->Hold();
   const absl::Status posted = !blocks.ok() ? blocks.status() : tasks_.Post([this, call, blocks] {

@@ -99,6 +99,7 @@ absl::Status StreamConnection::OnReadable(int64_t now_us) {
 void StreamConnection::TakeLanded(int64_t now_us) {
   if (std::optional<BlockLanding> landed = reader_.TakeLanded()) {
     OnLanded(*std::move(landed), now_us);
+    frame_deadline_us_ = 0;  // between frames
   }
 }
 

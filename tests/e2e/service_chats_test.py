@@ -17,6 +17,7 @@ from cluster import wait_until
 from service_case import ARGUMENTS, BLOCK, PATIENT_ROUTER, SEEN_TIMEOUT_S, ServiceTest, main, run
 
 USERS, TURNS, ANSWER, QUESTION = 4, 10, 40, 25
+PULL_LEAST_US = 250_000  # --pull-least-ms: no pull is given up before
 
 
 class Chat:
@@ -107,6 +108,18 @@ class Chats(ServiceTest):
                  for chat in chats for turn, one in enumerate(chat.turns, 1)]
         return [turn for turn in turns if abs(turn[3] - turn[2]) > BLOCK]
 
+    def assert_little_is_computed_again(self, chats):
+        turns = [one for chat in chats for one in chat.turns]
+        again = {id(one): one["result"]["ledger"]["computed_tokens"] - one["new"] for one in turns
+                 if one["result"]["ledger"].get("pull_us", 0) < PULL_LEAST_US}
+        known = sum(one["prompt"] - one["new"] for one in turns if id(one) in again)
+        more = [tokens for tokens in again.values() if tokens > BLOCK]
+        print(f"{len(turns) - len(again)} pulls came late; {len(more)} of the other turns computed {sum(more)} tokens "
+              f"again, of {known} known")
+        self.assertGreater(len(again), len(turns) // 2, "the machine is too slow to tell")
+        self.assertLessEqual(len(more), len(turns) // 5, more)
+        self.assertLessEqual(sum(more), known // 5, more)
+
     def assert_only_new_tokens_are_computed(self, chats):
         self.assertEqual(self.turns_that_compute_more(chats), [])
 
@@ -141,15 +154,15 @@ class PulledByPrefillWorkers(Chats):
 class AsRouted(Chats):
     """The default configuration: nothing is forced, and answers are right wherever the router computes a turn.
 
-    It computes what is new. Now and then it computes more, where a pull would cost more by its estimate or comes too
-    late, both of which depend on the machine's load; but not in half of the turns."""
+    It computes what is new. It may compute more where a pull came too late, which the ledger shows and the machine's
+    load decides. Where it did not even wait for one, a pull would have cost more by its estimate: that is so in few
+    turns, and for few of the tokens that some worker had."""
 
     def test_ten_turns_as_the_router_likes(self):
         chats = self.chats("a")
         self.play(chats)
         self.table(chats, "as routed")
-        more = self.turns_that_compute_more(chats)
-        self.assertLessEqual(len(more), USERS * TURNS // 2, more)
+        self.assert_little_is_computed_again(chats)
         self.assert_as_one_process_says(chats, "as routed")
         self.cluster.wait_at_rest()
 

@@ -3,9 +3,9 @@
 
   service_limits_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k Pool]
 
-Prompts end around the limit and leave room for a few tokens or none; max_tokens and min_tokens are absent, small or past
-the limit. Equal are token ids, text, finish reason, the hash over all sampled logits, and whether a job is refused. The
-seed is printed, and taken from BATON_SEED. Standard library only.
+Prompts end around the limit and leave room for a few tokens or none; max_tokens and min_tokens are absent, small or
+past the limit. Equal are token ids, text, finish reason, the hash over all sampled logits, and whether a job is refused.
+The seed is printed, and taken from BATON_SEED. Standard library only.
 """
 
 import os

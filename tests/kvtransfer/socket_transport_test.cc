@@ -282,26 +282,32 @@ TEST(SocketTransport, RefusesWhatItCannotListenAt) {
             StatusCode::kInvalidArgument);
 }
 
-// A pool that has no buffer to land in, and counts who asks.
-class NoBuffers final : public TransferPool {
+// A pool that has no buffer to land in until it is opened, and counts who asks.
+class LateBuffers final : public TransferPool {
  public:
-  NoBuffers() : TransferPool(MakeLayout({})) {}
+  explicit LateBuffers(const TestShape& shape)
+      : TransferPool(MakeLayout(shape)), memory_(static_cast<size_t>(layout().pool_bytes())) {}
   PoolMemory memory() const override { return PoolMemory::kDevice; }
-  std::optional<PoolLease> Acquire(PoolAccess, LandingParts, LayerRange) override {
+  std::optional<PoolLease> Acquire(PoolAccess, LandingParts parts, LayerRange layers) override {
     ++asked;
-    return std::nullopt;
+    if (!open) return std::nullopt;
+    return PoolLease(PieceBytes(memory_.data(), layout(), std::move(parts), layers));
   }
   bool Settled() override { return true; }
   std::optional<PoolExport> exported() const override { return std::nullopt; }
   std::byte* AddressForCopyEngine() const override { return nullptr; }
 
+  std::atomic<bool> open = false;
   std::atomic<int64_t> asked = 0;
+
+ private:
+  std::vector<std::byte> memory_;
 };
 
 // The wait is for the pool: who hung up is found out when the pool has memory, and costs nothing
 // until then.
 TEST(SocketTransport, APeerThatHungUpWhileThePoolIsWaitedForCostsNoRounds) {
-  NoBuffers pool;
+  LateBuffers pool({});
   auto transport = CreateTcpTransport(
       "127.0.0.1:0", "",
       {.fingerprint = MakeFingerprint({}), .epoch = Epoch(2), .pool = &pool, .waker = {}},
@@ -318,6 +324,48 @@ TEST(SocketTransport, APeerThatHungUpWhileThePoolIsWaitedForCostsNoRounds) {
   const int64_t before = pool.asked;
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_LT(pool.asked - before, 1000);  // about one in a millisecond; a spinning thread: thousands
+}
+
+// Layers 0 and 1 are of a window, of which the first block has nothing that is needed. Its slice
+// has no byte, and with it the frame has ended: the peer may take its time for the next.
+TEST(SocketTransport, AnEmptySliceThatWaitedForThePoolIsNoStalledFrame) {
+  const TestShape shape{.block_size = 4, .groups = "wwfwf"};
+  LateBuffers pool(shape);
+  TcpOptions tcp = kPatient;
+  tcp.frame_timeout_ms = 100;
+  auto transport = CreateTcpTransport(
+      "127.0.0.1:0", "",
+      {.fingerprint = MakeFingerprint(shape), .epoch = Epoch(2), .pool = &pool, .waker = {}}, tcp);
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  ReceiveSpec spec{.transfer_id = 1, .window_first_blocks = {0}, .blocks = {}, .tokens = 61};
+  for (int32_t block = 0; block < 16; ++block) {
+    spec.blocks.push_back(BlockId(block));
+    spec.blocks.push_back(block < 9 ? kNoBlock : BlockId(block));
+  }
+  ASSERT_TRUE((*transport)->Expect(spec).ok());
+  RawPeer peer((*transport)->address());
+  peer.Hello(shape);
+  peer.Send(AnnounceFrame{.transfer_id = 1,
+                          .receiver_epoch = Epoch(2),
+                          .sender_transfer = 1,
+                          .block_count = 16,
+                          .tokens = 61,
+                          .manifest = "",
+                          .layers = 2});
+  const std::optional<PullFrame> pull = peer.Read<PullFrame>();
+  ASSERT_TRUE(pull.has_value());
+  EXPECT_EQ(pull->layers, (LayerRange{.first = 0, .count = 2}));
+  peer.Send(BlockFrame{.transfer_id = 1,
+                       .receiver_epoch = Epoch(2),
+                       .sender_transfer = 1,
+                       .valid_tokens = 4,
+                       .piece_crcs = {},
+                       .layers = pull->layers});
+  while (pool.asked == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  pool.open = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  for (const TransferEvent& event : (*transport)->Poll()) ADD_FAILURE() << event.status;
+  (*transport)->CancelReceive(1);
 }
 
 }  // namespace

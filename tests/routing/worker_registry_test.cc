@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace baton {
 namespace {
 
@@ -310,6 +312,23 @@ TEST_F(WorkerRegistryTest, ABackendThatNoTestHasConfirmedIsRefusedByName) {
   EXPECT_TRUE(mixed.Heartbeat(other).ok());
   EXPECT_THAT(mixed.SetSilent({mixed.workers()[0].number}), IsEmpty())
       << "the other cannot go on with its answers";
+}
+
+TEST_F(WorkerRegistryTest, ABackendMustBeConfirmedWithEveryOneOfTheFleet) {
+  constexpr std::array<BackendPair, 2> kPairs = {{{"cpu", "cuda"}, {"cuda", "rocm"}}};
+  WorkerRegistry registry({.model = "", .confirmed_backends = kPairs}, &clock_);
+  WorkerReport a = Report("a", 1), b = Report("b", 1), c = Report("c", 1);
+  a.backend = "cpu";
+  b.backend = "cuda";
+  c.backend = "rocm";
+  ASSERT_TRUE(registry.Heartbeat(a).ok());
+  ASSERT_TRUE(registry.Heartbeat(b).ok());
+  EXPECT_THAT(std::string(registry.Heartbeat(c).message()),
+              HasSubstr("has backend rocm, the fleet has cpu; no test has confirmed"));
+  c.address = a.address;  // it takes a's place once a has fallen silent
+  clock_.AdvanceUs(2'500'000);
+  ASSERT_TRUE(registry.Heartbeat(b).ok());
+  EXPECT_TRUE(registry.Heartbeat(c).ok());
 }
 
 TEST_F(WorkerRegistryTest, AnyProtocolVersionsAreTakenButKeptWithinAnEpoch) {

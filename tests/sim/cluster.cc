@@ -326,6 +326,7 @@ std::unique_ptr<SimClients> SimCluster::MakeClients() {
       SimClients::Environment{.network = &network_,
                               .node = nodes_[kClientNode].get(),
                               .router = router_.get(),
+                              .model = scenario_.workers.front().engine.model,
                               .context_length = scenario_.workers.front().engine.context_length,
                               .violation = [this](const Violation& broken) { Violate(broken); }});
 }

@@ -186,6 +186,7 @@ int ListMutants() {
 int Main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
+  FLAGS_minloglevel = google::GLOG_WARNING;
   google::InstallFailureFunction(&ReportFailedCheck);
   Options options;
   bool list = false;

@@ -12,11 +12,12 @@ constexpr int64_t kRoundingUs = 3'000;  // deadlines travel in whole millisecond
 
 }  // namespace
 
-RequestOracle::RequestOracle(const ScenarioRequest& request, int32_t context_length)
+RequestOracle::RequestOracle(const ScenarioRequest& request, const SimModel& model,
+                             int32_t context_length)
     : request_(request) {
   for (int32_t i = 0; i < request.request.n; ++i) {
     choices_.emplace_back().expected =
-        LiteralAnswer(request.request.prompt, request.request.sampling, context_length, i);
+        LiteralAnswer(model, request.request.prompt, request.request.sampling, context_length, i);
   }
 }
 
@@ -111,43 +112,60 @@ std::optional<Violation> RequestOracle::OnEnd(const absl::Status& status, int64_
   return std::nullopt;
 }
 
-std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
-  const KvCacheManager& cache = worker.engine()->cache();
-  const int32_t node = worker.node().id();
-  if (const absl::Status status = cache.CheckConservation(); !status.ok()) {
-    return Violation{"conservation", std::string(status.message()), 0, node};
-  }
-  const absl::Status holds = cache.CheckStepHolds(worker.engine()->scheduler().step_holds().Held());
-  if (!holds.ok()) return Violation{"conservation", std::string(holds.message()), 0, node};
-  if (const absl::Status found = worker.engine()->recount_error(); !found.ok()) {
-    return Violation{"conservation", std::string(found.message()), 0, node};
-  }
-  const BlockAllocator::Accounting blocks = cache.Stats().blocks;
+namespace {
+
+BlockAllocator::Accounting BlocksOf(const KvCacheManager& cache, int32_t group) {
+  const KvCacheStats stats = cache.Stats();
+  return group == 0 ? stats.blocks : stats.windows[static_cast<size_t>(group) - 1].blocks;
+}
+
+absl::Status CheckGroup(const SimEngine& engine, int32_t group, Mutant mutant) {
+  const KvCacheManager& cache = engine.cache();
+  const absl::Status holds =
+      cache.CheckStepHolds(engine.scheduler().step_holds().Held(group), group);
+  if (!holds.ok()) return holds;
+  const BlockAllocator::Accounting blocks = BlocksOf(cache, group);
   int32_t counted = blocks.free + blocks.cached + blocks.owned + blocks.in_transfer + blocks.step;
   if (mutant == Mutant::kCheckerCountsTwice) counted += blocks.in_transfer;
-  if (counted == blocks.total) return std::nullopt;
-  return Violation{
-      "conservation",
-      absl::StrCat(blocks.free, " free, ", blocks.cached, " cached, ", blocks.owned, " owned, ",
-                   blocks.in_transfer, " in flight make ", counted, " of ", blocks.total),
-      0, node};
+  if (counted == blocks.total) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("group ", group, ": ", blocks.free, " free, ",
+                                          blocks.cached, " cached, ", blocks.owned, " owned, ",
+                                          blocks.in_transfer, " in flight, ", blocks.step,
+                                          " in steps make ", counted, " of ", blocks.total));
+}
+
+absl::Status CheckGroupAtRest(const KvCacheManager& cache, int32_t group) {
+  const BlockAllocator::Accounting blocks = BlocksOf(cache, group);
+  if (blocks.owned != 0 || blocks.in_transfer != 0 || blocks.step != 0) {
+    return absl::InternalError(absl::StrCat("at rest ", blocks.owned, " blocks of group ", group,
+                                            " are owned, ", blocks.in_transfer, " in flight, ",
+                                            blocks.step, " in steps"));
+  }
+  if (cache.retiring_blocks(group) == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("at rest ", cache.retiring_blocks(group),
+                                          " blocks behind the end of group ", group,
+                                          "'s pool are not free"));
+}
+
+}  // namespace
+
+std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
+  const SimEngine& engine = *worker.engine();
+  absl::Status found = engine.cache().CheckConservation();
+  for (int32_t group = 0; found.ok() && group < engine.cache().groups(); ++group) {
+    found = CheckGroup(engine, group, mutant);
+  }
+  if (found.ok()) found = engine.recount_error();
+  if (found.ok()) return std::nullopt;
+  return Violation{"conservation", std::string(found.message()), 0, worker.node().id()};
 }
 
 std::optional<Violation> CheckAtRest(SimWorker& worker) {
   const SimEngine& engine = *worker.engine();
   const int32_t node = worker.node().id();
-  const BlockAllocator::Accounting blocks = engine.cache().Stats().blocks;
-  if (blocks.owned != 0 || blocks.in_transfer != 0 || blocks.step != 0) {
-    return Violation{"conservation",
-                     absl::StrCat("at rest ", blocks.owned, " blocks are owned and ",
-                                  blocks.in_transfer, " in flight"),
-                     0, node};
-  }
-  if (engine.cache().retiring_blocks() != 0) {
-    return Violation{"conservation",
-                     absl::StrCat("at rest ", engine.cache().retiring_blocks(),
-                                  " blocks behind the end of the pool are not free"),
-                     0, node};
+  for (int32_t group = 0; group < engine.cache().groups(); ++group) {
+    const absl::Status found = CheckGroupAtRest(engine.cache(), group);
+    if (!found.ok()) return Violation{"conservation", std::string(found.message()), 0, node};
   }
   if (!engine.idle() || engine.queued() != 0) {
     return Violation{"liveness",

@@ -3,8 +3,9 @@
 //                 function; what came before a failure is the beginning of it
 //   outcome       exactly one end, nothing after it, none after the deadline; a failure is a typed
 //                 error that this run's faults excuse
-//   conservation  every block of every pool is free, cached, owned or in flight, after every event;
-//                 at rest nothing is owned or in flight, nor held behind the end of a shrunk pool
+//   conservation  every block of every KV group is free, cached, owned or in flight, after every
+//                 event; at rest nothing is owned or in flight, nor held behind the end of a shrunk
+//                 pool
 //   liveness      after the faults everything ends, empties, and serves again
 //   index         at rest the router's index says what the caches hold; no batch of events is
 //   refused process       a process keeps the rules of its own end
@@ -34,7 +35,7 @@ struct Violation {
 // A client's view of one request, against the literal answer.
 class RequestOracle {
  public:
-  RequestOracle(const ScenarioRequest& request, int32_t context_length);
+  RequestOracle(const ScenarioRequest& request, const SimModel& model, int32_t context_length);
 
   std::optional<Violation> OnResponse(const SimResponse& response);
   // `late_us`: how much of the time since was spent by the client's own slow reading.

@@ -197,6 +197,28 @@ void DrawResizes(uint64_t seed, Scenario& scenario) {
   }
 }
 
+// A window and a step of one sequence, wherever they begin; forks copy a block.
+int32_t LeastWindowBlocks(const SimEngineOptions& engine) {
+  const int32_t slots = engine.model.window - 1 + MaxStepTokens(engine);
+  return std::min(LeastBlocks(engine), (slots + engine.block_size - 2) / engine.block_size + 2);
+}
+
+void DrawModel(uint64_t seed, Scenario& scenario) {
+  SimRandom random(seed, "model");
+  if (!random.OneIn(3)) return;
+  const SimModel model{.window = static_cast<int32_t>(random.Between(2, 14)),
+                       .window_layer = static_cast<int32_t>(random.Below(2))};
+  const bool tight = random.OneIn(2);
+  for (SimWorker::Options& worker : scenario.workers) {
+    SimEngineOptions& engine = worker.engine;
+    engine.model = model;
+    engine.least_window_blocks = LeastWindowBlocks(engine);
+    engine.window_blocks = tight
+                               ? engine.least_window_blocks + static_cast<int32_t>(random.Below(6))
+                               : std::max(engine.num_blocks, engine.least_window_blocks);
+  }
+}
+
 void DrawFaults(uint64_t seed, Scenario& scenario) {
   SimRandom random(seed, "faults");
   const uint64_t count = random.Below(4);
@@ -259,6 +281,7 @@ Scenario DrawScenario(uint64_t seed) {
   DrawWorkers(seed, scenario);
   DrawKvEvents(seed, scenario);
   DrawResizes(seed, scenario);
+  DrawModel(seed, scenario);
   DrawRequests(seed, scenario);
   DrawFaults(seed, scenario);
   SimRandom random(seed, "family");
@@ -267,6 +290,12 @@ Scenario DrawScenario(uint64_t seed) {
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
   if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is found sooner
+  if (scenario.workers.front().engine.model.window > 0) {    // TEMP
+    scenario.pulls = 0;                                      // TEMP
+    scenario.router.routing.local_prefill_tokens = 1000;     // TEMP
+    for (auto& r : scenario.requests) r.request.placement = Placement::kLocal;  // TEMP
+    for (auto& w : scenario.workers) w.engine.unreadable_pool = false;          // TEMP
+  }                                                                             // TEMP
   return scenario;
 }
 
@@ -277,11 +306,15 @@ std::string Describe(const Scenario& scenario) {
   if (scenario.pulls != 0) {
     absl::StrAppend(&text, "  pulls are tried, for ", scenario.router.pull_least_ms, " ms\n");
   }
+  if (const SimModel& model = scenario.workers.front().engine.model; model.window > 0) {
+    absl::StrAppend(&text, "  layer ", model.window_layer, " has a window of ", model.window,
+                    " slots\n");
+  }
   for (size_t i = 0; i < scenario.workers.size(); ++i) {
     const SimWorker::Options& worker = scenario.workers[i];
     absl::StrAppend(&text, "  node ", kFirstWorkerNode + i, " ", worker.id, ": ",
-                    kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks,
-                    " blocks of ", worker.engine.block_size,
+                    kRoles[static_cast<int>(worker.role)], ", ", worker.engine.num_blocks, "+",
+                    worker.engine.window_blocks, " blocks of ", worker.engine.block_size,
                     worker.engine.unreadable_pool ? " in unreadable memory" : "", ", at most ",
                     worker.engine.max_running, " sequences, steps of ", worker.engine.step_us,
                     " us, last chunks in ", worker.engine.layer_pieces, " pieces, keeps ",

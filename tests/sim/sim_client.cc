@@ -9,7 +9,7 @@ void SimClients::Say(const std::optional<Violation>& violation) {
 }
 
 void SimClients::Schedule(const ScenarioRequest& request, const Excuses& excuses) {
-  auto client = std::make_shared<Client>(request, excuses, environment_.context_length);
+  auto client = std::make_shared<Client>(request, excuses, environment_);
   clients_[request.request.number] = client;
   environment_.node->Post(request.start_us - now_us(), [this, client] { Send(client); });
 }

@@ -20,6 +20,7 @@ class SimClients {
     SimNetwork* network;
     SimNode* node;
     SimRouter* router;
+    SimModel model;
     int32_t context_length;
     std::function<void(const Violation&)> violation;
   };
@@ -36,8 +37,10 @@ class SimClients {
 
  private:
   struct Client {
-    Client(const ScenarioRequest& request, const Excuses& excuses, int32_t context_length)
-        : request(request), excuses(excuses), oracle(request, context_length) {}
+    Client(const ScenarioRequest& request, const Excuses& excuses, const Environment& environment)
+        : request(request),
+          excuses(excuses),
+          oracle(request, environment.model, environment.context_length) {}
     const ScenarioRequest& request;
     const Excuses& excuses;
     RequestOracle oracle;

@@ -51,11 +51,7 @@ class SimRunner::HeapDevice final : public Device {
   const Ops& ops() const override { LOG(FATAL) << "the simulated device has no ops"; }
 };
 
-KvGroupSpec SimKvGroup() {
-  return {.layers = kSimLayers, .kv_heads = 1, .head_dim = kSimHeadDim, .type = KvType::kF32};
-}
-
-SimRunner::SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& limits,
+SimRunner::SimRunner(const KvPoolLayout& layout, std::byte* pool, const StepLimits& limits,
                      Mutant mutant)
     : layout_(layout),
       pool_(pool),
@@ -116,15 +112,15 @@ absl::Status SimRunner::RunStep(const StepInput& input) {
 }
 
 std::byte* SimRunner::RowAt(int32_t layer, bool value, int64_t slot) const {
-  const int64_t block = slot >> layout_.block_size_log2();
-  const int64_t offset = slot & (layout_.block_size() - 1);
-  return pool_ + layout_.PieceOffset(layer, value, block) +
-         offset * layout_.token_stride() * static_cast<int64_t>(sizeof(float));
+  const int64_t block_size = layout_.block_size();
+  return pool_ + layout_.PieceOffset(layer, value, slot / block_size) +
+         slot % block_size * layout_.layout_of(layer).token_stride() *
+             static_cast<int64_t>(sizeof(float));
 }
 
 void SimRunner::WriteRows(int32_t layer, int64_t rows) {
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t slot = buffers_->groups[0].slot_mapping[row];
+    const int64_t slot = GroupOf(layer).slot_mapping[row];
     if (slot < 0) continue;
     const SimRows written = SimRowsOf(layer, hidden_[row]);
     std::memcpy(RowAt(layer, false, slot), written.key.data(), sizeof(SimRow));
@@ -132,25 +128,27 @@ void SimRunner::WriteRows(int32_t layer, int64_t rows) {
   }
 }
 
-// Rows of one sequence follow each other and see one slot more each: a fold goes on from row to
-// row.
+// Rows of one sequence follow each other and see one slot more each: a fold that begins where the
+// row before began goes on from row to row.
 void SimRunner::FoldVisible(int32_t layer, int64_t rows, int64_t table_width) {
+  const StepBuffers::Group& group = GroupOf(layer);
+  const int32_t block_size = layout_.block_size();
   int32_t sequence = -1;
+  int32_t begin = 0;
   int32_t folded = 0;
   uint64_t fold = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    const int32_t end = buffers_->groups[0].row_runs[row].last_end;
-    if (buffers_->sequence_of_token[row] != sequence || end < folded) {
+    const RowRuns& sees = group.row_runs[row];
+    if (buffers_->sequence_of_token[row] != sequence || sees.last_begin != begin ||
+        sees.last_end < folded) {
       sequence = buffers_->sequence_of_token[row];
-      folded = 0;
+      begin = folded = sees.last_begin;
       fold = 0;
     }
-    const int32_t* const table =
-        buffers_->groups[0].block_tables + sequence * buffers_->table_stride;
-    for (; folded < end; ++folded) {
-      const int64_t entry = std::min<int64_t>(folded >> layout_.block_size_log2(), table_width - 1);
-      const int64_t slot =
-          int64_t{table[entry]} * layout_.block_size() + (folded & (layout_.block_size() - 1));
+    const int32_t* const table = group.block_tables + sequence * buffers_->table_stride;
+    for (; folded < sees.last_end; ++folded) {
+      const int64_t entry = std::min<int64_t>(folded / block_size, table_width - 1);
+      const int64_t slot = int64_t{table[entry]} * block_size + folded % block_size;
       SimRows read;
       std::memcpy(read.key.data(), RowAt(layer, false, slot), sizeof(SimRow));
       std::memcpy(read.value.data(), RowAt(layer, true, slot), sizeof(SimRow));
@@ -193,6 +191,7 @@ absl::Status SimRunner::CopyBlocks(std::span<const BlockCopy> copies) {
   const int64_t block_size = layout_.block_size();
   for (const BlockCopy& copy : copies) {
     for (int32_t layer = 0; layer < kSimLayers; ++layer) {
+      if (!layout_.IsOf(copy.group, layer)) continue;
       for (const bool value : {false, true}) {
         std::memcpy(RowAt(layer, value, copy.to.value() * block_size),
                     RowAt(layer, value, copy.from.value() * block_size),

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/kv_cache_spec.h"
+#include "cache/kv_pool_layout.h"
 #include "model/inline_runner.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
@@ -23,12 +23,10 @@
 
 namespace baton {
 
-KvGroupSpec SimKvGroup();
-
 class SimRunner final : public InlineRunner {
  public:
-  // `pool` holds layout.num_blocks() blocks, the last of which is the scratch block.
-  SimRunner(const KvLayout& layout, std::byte* pool, const StepLimits& limits, Mutant mutant);
+  // `pool` holds every group's blocks, the last of which is the group's scratch block.
+  SimRunner(const KvPoolLayout& layout, std::byte* pool, const StepLimits& limits, Mutant mutant);
   ~SimRunner() override;
 
   absl::Status CopyBlocks(std::span<const BlockCopy> copies) override;
@@ -55,9 +53,13 @@ class SimRunner final : public InlineRunner {
                const std::function<void(int32_t, int32_t)>& kv_written);
   void WriteRows(int32_t layer, int64_t rows);
   void FoldVisible(int32_t layer, int64_t rows, int64_t table_width);
+  // Of the layer's group.
+  StepBuffers::Group& GroupOf(int32_t layer) const {
+    return buffers_->groups[static_cast<size_t>(layout_.place(layer).group)];
+  }
   std::byte* RowAt(int32_t layer, bool value, int64_t slot) const;
 
-  const KvLayout layout_;
+  const KvPoolLayout layout_;
   std::byte* const pool_;
   const Mutant mutant_;
   const std::unique_ptr<HeapDevice> device_;

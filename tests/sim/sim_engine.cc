@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 
 namespace baton {
@@ -11,12 +12,18 @@ namespace {
 
 constexpr int64_t kWakeUs = 3;  // until a loop that was woken runs
 constexpr int64_t kOpStallUs = 30'000'000;
-constexpr std::byte kGone{0xDB};  // in memory that was given back
 
-KvLayout MakeLayout(const SimEngineOptions& options) {
-  return *KvLayout::Create(
-      SimKvGroup(), options.layout, options.block_size,
-      std::max(options.num_blocks, options.max_blocks) + 1);  // the scratch block
+int32_t MostBlocks(const SimEngineOptions& options) {
+  return std::max(options.num_blocks, options.max_blocks);
+}
+
+// Each group with its scratch block.
+KvPoolLayout MakeLayout(const SimEngineOptions& options) {
+  std::vector<int64_t> blocks = {MostBlocks(options) + 1};
+  if (options.model.window > 0) {
+    blocks.push_back(BlocksFor(options, MostBlocks(options))[1] + 1);
+  }
+  return *KvPoolLayout::Create(options.model.Spec(), options.layout, options.block_size, blocks);
 }
 
 StepLimits LimitsOf(const SimEngineOptions& options) {
@@ -28,9 +35,26 @@ StepLimits LimitsOf(const SimEngineOptions& options) {
 
 }  // namespace
 
+BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full) {
+  BlockCounts blocks(full);
+  if (options.model.window == 0) return blocks;
+  if (!options.paged) {
+    blocks[1] = full;  // a sequence keeps a run in every group
+    return blocks;
+  }
+  const int64_t share = int64_t{options.window_blocks} * full / options.num_blocks;
+  blocks[1] = std::max(options.least_window_blocks, static_cast<int32_t>(share));
+  return blocks;
+}
+
+int32_t MaxStepTokens(const SimEngineOptions& options) {
+  return std::min(options.token_budget, options.max_chunk_tokens) * options.steps_in_flight;
+}
+
 KvFingerprint SimFingerprint(const SimEngineOptions& options) {
   KvFingerprint fingerprint;
-  fingerprint.model = "simulated";
+  fingerprint.model = absl::StrCat("simulated, window ", options.model.window, " in layer ",
+                                   options.model.window_layer);
   fingerprint.backend = "simulated";
   fingerprint.numerics = "r1";
   fingerprint.kv_type = "f32";
@@ -49,7 +73,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       environment_(std::move(environment)),
       node_(*environment_.node),
       layout_(MakeLayout(options)),
-      pool_(layout_, options.unreadable_pool),
+      pool_(layout_, options.unreadable_pool, options.max_blocks > 0,
+            [this](int32_t blocks) { return BlocksFor(options_, blocks); }),
       runner_(layout_, pool_.bytes().data(), LimitsOf(options), environment_.mutant),
       hasty_(&runner_, pool_.bytes(),
              [this](std::function<void()> late) {
@@ -70,8 +95,11 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                      .eviction_policy = options.eviction_policy,
                      .high_water = options.high_water,
                      .low_water = options.low_water,
-                     .kv_events = options.kept_event_bytes > 0},
+                     .kv_events = options.kept_event_bytes > 0,
+                     .windows = Windows(),
+                     .max_step_tokens = MaxStepTokens(options)},
       &node_.clock());
+  resizer_ = std::make_unique<PoolResizer>(&pool_, cache_.get());
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerOptions{.token_budget = options.token_budget,
                        .max_chunk_tokens = options.max_chunk_tokens,
@@ -144,33 +172,19 @@ void SimEngine::PutCancelsOnBoard(int32_t op, int32_t ops) {
   });
 }
 
+std::vector<WindowPoolOptions> SimEngine::Windows() const {
+  if (options_.model.window == 0) return {};
+  return {{.window = options_.model.window,
+           .num_blocks = BlocksFor(options_, options_.num_blocks)[1],
+           .max_blocks = BlocksFor(options_, MostBlocks(options_))[1]}};
+}
+
 void SimEngine::Resize(int32_t blocks) {
   const absl::Status posted = inbox_.Post([this, blocks](WorkerCore& core) {
-    const absl::Status resized = core.Resize(blocks);
-    CHECK(resized.ok()) << resized;
-    retiring_ = -1;  // free blocks behind the end count as news
-    GiveBackRetired();
+    const absl::StatusOr<PoolSize> resized = resizer_->Resize(core, blocks);
+    CHECK(resized.ok()) << resized.status();
   });
   CHECK(posted.ok()) << posted;
-}
-
-// As engine/pool_resizer. The memory that comes back one day holds anything.
-void SimEngine::GiveBackRetired() {
-  const int32_t retiring = cache_->retiring_blocks();
-  if (std::exchange(retiring_, retiring) == retiring) return;
-  for (const BlockRange& retired : cache_->RetiredBlocks()) {
-    for (int32_t block = retired.begin; block < retired.end; ++block) Spoil(block);
-  }
-}
-
-void SimEngine::Spoil(int32_t block) {
-  for (int32_t layer = 0; layer < layout_.group().layers; ++layer) {
-    for (const bool value : {false, true}) {
-      const auto begin = static_cast<size_t>(layout_.PieceOffset(layer, value, block));
-      const auto bytes = static_cast<size_t>(layout_.piece_bytes());
-      std::ranges::fill(pool_.bytes().subspan(begin, bytes), kGone);
-    }
-  }
 }
 
 void SimEngine::Wake() {
@@ -236,7 +250,7 @@ void SimEngine::Rest() {
 
 void SimEngine::PublishState() {
   cache_->HoldForStep(std::exchange(freed_at_stop_, {}));
-  GiveBackRetired();
+  resizer_->GiveBackRetired();
   status_ = {.queued = queued(),
              .available_blocks = cache_->available_blocks(),
              .pool_blocks = cache_->num_blocks()};

@@ -19,6 +19,7 @@
 #include "engine/engine_inbox.h"
 #include "engine/engine_loop.h"
 #include "engine/kv_event_feed.h"
+#include "engine/pool_resizer.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/protocol/fingerprint.h"
 #include "scheduler/scheduler.h"
@@ -33,8 +34,13 @@
 namespace baton {
 
 struct SimEngineOptions {
+  SimModel model;
   int32_t num_blocks = 64;
   int32_t max_blocks = 0;  // how far the pool may grow; 0: not at all
+  // Of the window's group, while group 0 has num_blocks. It grows and shrinks in proportion, but
+  // not below the least.
+  int32_t window_blocks = 0;
+  int32_t least_window_blocks = 0;
   int32_t block_size = 4;
   int32_t context_length = 96;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
@@ -115,21 +121,21 @@ class SimEngine {
   int64_t StepUs() const;
   ModelRunner* Device();
   void PutCancelsOnBoard(int32_t op, int32_t ops);
-  void GiveBackRetired();
-  void Spoil(int32_t block);
+  std::vector<WindowPoolOptions> Windows() const;
   void Stop();
   void PollUntilIdle();
 
   const SimEngineOptions options_;
   const Environment environment_;
   SimNode& node_;
-  const KvLayout layout_;
+  const KvPoolLayout layout_;
   SimPool pool_;
   SimRunner runner_;
   HastyRunner hasty_;
   DeferredRunner deferred_{&runner_};
   SimRandom random_;
   std::unique_ptr<KvCacheManager> cache_;
+  std::unique_ptr<PoolResizer> resizer_;
   KvEventFeed kv_events_;
   LoopPulse pulse_;
   IdleRecount recount_;
@@ -146,7 +152,6 @@ class SimEngine {
     int64_t at_us;
   };
   std::vector<CancelUnderWay> cancels_under_way_;  // not on the board yet
-  int32_t retiring_ = 0;                           // blocks, when memory was last given back
   bool turn_posted_ = false;
   bool stepping_ = false;
   bool news_ = false;         // came while it was stepping
@@ -158,6 +163,11 @@ class SimEngine {
   std::function<void()> when_stopped_;
   int64_t rest_timer_us_ = 0;  // in the queue's time; 0: none set
 };
+
+// How many blocks every group has when group 0 has `full`.
+BlockCounts BlocksFor(const SimEngineOptions& options, int32_t full);
+// How many tokens of one sequence may be in steps at once.
+int32_t MaxStepTokens(const SimEngineOptions& options);
 
 // What workers of one scenario share with each other.
 KvFingerprint SimFingerprint(const SimEngineOptions& options);

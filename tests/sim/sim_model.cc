@@ -52,33 +52,53 @@ const Tokenizer& SimTokenizer() {
   return *tokenizer;
 }
 
+KvCacheSpec SimModel::Spec() const {
+  const KvGroupSpec all{
+      .layers = kSimLayers, .kv_heads = 1, .head_dim = kSimHeadDim, .type = KvType::kF32};
+  if (window == 0) return {.groups = {all}};
+  KvCacheSpec spec{.groups = {all, all}};
+  for (KvGroupSpec& group : spec.groups) group.layers = 1;
+  spec.groups[0].model_layers = {1 - window_layer};
+  spec.groups[1].model_layers = {window_layer};
+  spec.groups[1].kind = KvGroupKind::kSlidingWindow;
+  spec.groups[1].window = window;
+  return spec;
+}
+
 namespace {
 
 // The fold behind the last layer, token by token.
 class LiteralModel {
  public:
+  explicit LiteralModel(const SimModel& model) : model_(model) {}
+
   uint64_t Append(TokenId token) {
     uint64_t hidden = SimEmbedding(token, length_++);
     for (int32_t layer = 0; layer < kSimLayers; ++layer) {
-      folds_[layer] = SimFold(folds_[layer], SimRowsOf(layer, hidden));
-      hidden = folds_[layer];
+      std::vector<SimRows>& rows = rows_[layer];
+      rows.push_back(SimRowsOf(layer, hidden));
+      const int32_t window = model_.WindowOf(layer);
+      const int32_t begin = window == 0 ? 0 : std::max(0, length_ - window);
+      hidden = 0;
+      for (int32_t slot = begin; slot < length_; ++slot) hidden = SimFold(hidden, rows[slot]);
     }
     return hidden;
   }
 
  private:
+  const SimModel model_;
   int32_t length_ = 0;
-  std::array<uint64_t, kSimLayers> folds_{};
+  std::array<std::vector<SimRows>, kSimLayers> rows_;
 };
 
 }  // namespace
 
-SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& sampling,
-                        int32_t context_length, int32_t choice) {
+SimAnswer LiteralAnswer(const SimModel& which, std::span<const TokenId> prompt,
+                        const SamplingParams& sampling, int32_t context_length, int32_t choice) {
   const auto prompt_tokens = static_cast<int32_t>(prompt.size());
   const int32_t most =
       std::min(sampling.max_tokens.value_or(context_length), context_length - prompt_tokens);
-  LiteralModel model;
+  LiteralModel model(which);
   uint64_t hidden = 0;
   for (const TokenId token : prompt) hidden = model.Append(token);
   Sampler sampler({kSimEndToken});

@@ -6,6 +6,9 @@
 // any visible row, a row that is missing, foreign, stale or at another position changes every
 // later row, the logits and the tokens. The literal function computes the same without any memory:
 // it is the oracle of what a request must be answered.
+//
+// Every slot up to a token's own is visible to it. In a layer with a sliding window only the last
+// ones are, and such a layer is a KV group of its own.
 #pragma once
 
 #include <array>
@@ -13,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/kv_cache_spec.h"
 #include "common/strong_int.h"
 #include "engine/request.h"
 #include "text/tokenizer.h"
@@ -23,6 +27,16 @@ inline constexpr int32_t kSimVocabulary = 64;  // 63 characters, then the end to
 inline constexpr TokenId kSimEndToken = kSimVocabulary - 1;
 inline constexpr int32_t kSimLayers = 2;
 inline constexpr int32_t kSimHeadDim = 4;  // f32: a row is two 64-bit words
+
+// Which of the models it is.
+struct SimModel {
+  int32_t window = 0;        // slots that a token sees in window_layer; 0: every layer sees all
+  int32_t window_layer = 1;  // the other has full attention
+
+  int32_t groups() const { return window == 0 ? 1 : 2; }
+  int32_t WindowOf(int32_t layer) const { return layer == window_layer ? window : 0; }
+  KvCacheSpec Spec() const;
+};
 
 // What K or V of one slot in one layer consists of.
 using SimRow = std::array<uint64_t, 2>;
@@ -47,7 +61,7 @@ struct SimAnswer {
   FinishReason reason = FinishReason::kLength;
   uint64_t logits_hash = 0;
 };
-SimAnswer LiteralAnswer(std::span<const TokenId> prompt, const SamplingParams& sampling,
-                        int32_t context_length, int32_t choice = 0);
+SimAnswer LiteralAnswer(const SimModel& model, std::span<const TokenId> prompt,
+                        const SamplingParams& sampling, int32_t context_length, int32_t choice = 0);
 
 }  // namespace baton
