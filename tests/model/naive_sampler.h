@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,13 @@
 #include "tests/kernels/naive_draw.h"
 
 namespace baton {
+
+inline std::vector<float> NormalLogits(std::mt19937_64& random, size_t size, float spread) {
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> logits(size);
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
 
 inline TokenId NaiveSample(std::vector<float> logits, const SamplingParams& params,
                            const SamplerState& state, std::span<const TokenId> end_tokens,
