@@ -1,34 +1,57 @@
 #!/usr/bin/env python3
-r"""Asks a running Baton a question and prints the answer as it comes.
+"""Asks a running Baton a question and prints the answer as it comes."""
 
-  python3 -m venv .venv && .venv/bin/pip install grpcio-tools
-  .venv/bin/python -m grpc_tools.protoc -I proto --python_out=.venv --grpc_python_out=.venv \
-      proto/baton/v1/inference.proto
-  PYTHONPATH=.venv .venv/bin/python examples/python/client.py 127.0.0.1:50051 "What is gravity?"
-"""
-
+import argparse
 import sys
 
-import grpc
-from baton.v1 import inference_pb2 as pb
-from baton.v1 import inference_pb2_grpc
+STUBS = """\
+The client needs grpcio, and stubs made from the published files:
+
+  python3 -m venv .venv && .venv/bin/pip install grpcio-tools
+  .venv/bin/python -m grpc_tools.protoc -I proto --python_out=.venv --grpc_python_out=.venv \\
+      proto/baton/v1/inference.proto
+  PYTHONPATH=.venv .venv/bin/python examples/python/client.py "What is gravity?"
+"""
 
 
-def main(router, question):
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, epilog=STUBS,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("router", nargs="?", default="127.0.0.1:8090", help="HOST:PORT; %(default)s by default")
+    parser.add_argument("question")
+    parser.add_argument("--max-tokens", type=int, default=200, help="%(default)s by default")
+    return parser.parse_args()
+
+
+def ask(router, question, max_tokens):
+    """Returns the exit code."""
+    try:
+        import grpc
+        from baton.v1 import inference_pb2 as pb
+        from baton.v1 import inference_pb2_grpc
+    except ImportError as error:
+        print(f"{error}\n\n{STUBS}", end="", file=sys.stderr)
+        return 2
     with grpc.insecure_channel(router) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)
         request = pb.GenerateRequest(
             messages=pb.Messages(messages=[pb.ChatMessage(role="user", content=question)]),
-            sampling=pb.SamplingParams(temperature=0, max_tokens=200))
-        for response in stub.Generate(request, timeout=120):  # to cancel: .cancel() on the call
-            if response.WhichOneof("event") == "tokens":
-                print(response.tokens.text, end="", flush=True)
-            elif response.WhichOneof("event") == "finished":
-                finished = response.finished
-                print(finished.text)  # what was held back: it might have begun a stop string
-                print(f"{finished.usage.completion_tokens} tokens, the first after "
-                      f"{finished.ledger.first_token_us / 1000:.0f} ms", file=sys.stderr)
+            sampling=pb.SamplingParams(temperature=0, max_tokens=max_tokens))
+        try:
+            for response in stub.Generate(request, timeout=120):  # to cancel: .cancel() on the call
+                if response.WhichOneof("event") == "tokens":
+                    print(response.tokens.text, end="", flush=True)
+                elif response.WhichOneof("event") == "finished":
+                    finished = response.finished
+                    print(finished.text)  # what was held back: it might have begun a stop string
+                    print(f"{finished.usage.completion_tokens} tokens, the first after "
+                          f"{finished.ledger.first_token_us / 1000:.0f} ms", file=sys.stderr)
+        except grpc.RpcError as error:
+            print(f"{error.code().name}: {error.details()}", file=sys.stderr)
+            return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = parse_arguments()
+    sys.exit(ask(arguments.router, arguments.question, arguments.max_tokens))
