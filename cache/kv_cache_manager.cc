@@ -22,6 +22,7 @@ absl::StatusOr<std::vector<WindowPoolOptions>> WindowsOf(const KvCacheSpec& spec
 
 KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock)
     : options_(options),
+      rules_(RulesOf(options.kind)),
       marks_{.high = options.high_water, .low = options.low_water},
       trace_(options.record_trace, clock),
       cache_(options.num_blocks, std::max(options.num_blocks, options.max_blocks),
@@ -32,7 +33,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
                 .full_blocks = cache_.blocks().capacity(),
                 .policy = options.eviction_policy},
                &cache_.tree(), &trace_),
-      tables_(options.block_size, caches(), &cache_) {
+      tables_(options.block_size, rules_.caches, &cache_) {
   CHECK_GE(options.num_blocks, 1);
   if (publishes()) cache_.Publish();
   CHECK(options.block_size >= kMinBlockSize && options.block_size <= kMaxBlockSize &&
@@ -41,7 +42,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
   CHECK_GE(options.min_prefix_tokens, 0);
   CHECK(options.max_blocks == 0 || options.max_blocks >= options.num_blocks)
       << options.max_blocks << " blocks at most, " << options.num_blocks << " to begin with";
-  CHECK(options.paged || !caches()) << "contiguous mode excludes the prefix cache";
+  CHECK(options.paged || !rules_.caches) << "contiguous mode excludes the prefix cache";
   CHECK(0 < options.low_water && options.low_water <= options.high_water && options.high_water <= 1)
       << "water marks " << options.high_water << " and " << options.low_water;
 }
@@ -54,11 +55,11 @@ KvCacheManager::~KvCacheManager() {
 
 // With chunk-only each sequence is alone in a namespace of its own.
 CacheNamespace KvCacheManager::NamespaceOf(SequenceId id, CacheNamespace requested) const {
-  return options_.kind == CacheKind::kRadix ? requested : CacheNamespace(id.value());
+  return rules_.shares ? requested : CacheNamespace(id.value());
 }
 
 int32_t KvCacheManager::MaxMatchBlocks(std::span<const CacheUnit> units) const {
-  if (!caches() || units.empty()) return 0;
+  if (!rules_.caches || units.empty()) return 0;
   return static_cast<int32_t>((units.size() - 1) / options_.block_size);
 }
 
@@ -83,7 +84,7 @@ absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cach
     RETURN_IF_ERROR(BeginRuns(id, max_tokens));
   } else {
     RadixMatch match;
-    if (caches()) {
+    if (rules_.caches) {
       match = cache_.tree().Match(NamespaceOf(id, cache_namespace), units, MaxMatchBlocks(units),
                                   MinMatchBlocks(), priority);
     }
@@ -158,11 +159,11 @@ void KvCacheManager::InsertFullBlocks(SequenceId id) {
 
 void KvCacheManager::Release(SequenceId id, bool keep) {
   if (keep) InsertCommitted(id);
-  End(id, /*forgets=*/options_.kind == CacheKind::kChunkOnly);
+  End(id, rules_.forgets);
 }
 
 void KvCacheManager::Preempt(SequenceId id) {
-  if (caches()) InsertFullBlocks(id);
+  if (rules_.caches) InsertFullBlocks(id);
   End(id, /*forgets=*/false);
 }
 
@@ -182,7 +183,7 @@ absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
   const int32_t committed = tables_.committed(parent);
   RETURN_IF_ERROR(windows_.CheckRoomToFork(parent, committed));
   // Then full blocks are shared through the tree, and at most a part-full one directly.
-  if (caches()) InsertFullBlocks(parent);
+  if (rules_.caches) InsertFullBlocks(parent);
   tables_.Fork(parent, child);
   windows_.Fork(parent, child, committed);
   cache_.Forked(parent, child);

@@ -50,6 +50,7 @@
 #include "cache/block_copy.h"
 #include "cache/block_counts.h"
 #include "cache/cache_key.h"
+#include "cache/cache_kind.h"
 #include "cache/eviction_policy.h"
 #include "cache/full_tables.h"
 #include "cache/kv_cache_spec.h"
@@ -61,12 +62,6 @@
 #include "common/strong_int.h"
 
 namespace baton {
-
-enum class CacheKind : uint8_t {
-  kNaive,      // a sequence's KV ends with it
-  kChunkOnly,  // a preempted sequence finds what it had computed; nobody else does
-  kRadix,      // requests of one namespace share their common prefixes
-};
 
 struct KvCacheOptions {
   // Without the scratch block, which is the pool's last and not managed here.
@@ -206,7 +201,7 @@ class KvCacheManager {
   // table: a transfer or a step that reads a swapped block needs its own hold on it, and both
   // copies hold the same bytes. O(1) while no further block is full.
   void InsertCommitted(SequenceId id) {
-    if (options_.kind == CacheKind::kRadix) InsertFullBlocks(id);
+    if (rules_.shares) InsertFullBlocks(id);
   }
   // Frees the window blocks that no token to come can see. Called when a step is committed, behind
   // InsertCommitted: what is inserted stays cached when the sequence lets go of it. Steps that
@@ -297,7 +292,7 @@ class KvCacheManager {
   // TakeKvEvents returns from now on it says as much as every batch since the beginning. REQUIRES:
   // publishes().
   std::vector<std::string> SnapshotKvEvents() const;
-  bool publishes() const { return options_.kv_events && options_.kind == CacheKind::kRadix; }
+  bool publishes() const { return options_.kv_events && rules_.shares; }
 
   KvCacheStats Stats() const;
   // Nodes on the prefix tree's longest path. O(nodes).
@@ -314,7 +309,6 @@ class KvCacheManager {
   const KvCacheOptions& options() const { return options_; }
 
  private:
-  bool caches() const { return options_.kind != CacheKind::kNaive; }
   CacheNamespace NamespaceOf(SequenceId id, CacheNamespace requested) const;
   int32_t MaxMatchBlocks(std::span<const CacheUnit> units) const;
   int32_t MinMatchBlocks() const { return BlocksFor(options_.min_prefix_tokens); }
@@ -334,6 +328,7 @@ class KvCacheManager {
                           std::string_view holders) const;
 
   const KvCacheOptions options_;
+  const CacheRules rules_;
   const WaterMarks marks_;
   AllocationTrace trace_;
   PrefixCache cache_;  // its tree is empty if naive

@@ -12,7 +12,7 @@ namespace baton {
 
 absl::Status KvCacheManager::CheckConservation() const {
   RETURN_IF_ERROR(cache_.CheckConservation());
-  RETURN_IF_ERROR(tables_.CheckConservation(options_.kind == CacheKind::kRadix));
+  RETURN_IF_ERROR(tables_.CheckConservation(rules_.shares));
   for (const SequenceId id : tables_.sequences()) {
     RETURN_IF_ERROR(
         windows_.CheckSequence(id, committed(id), tables_.Table(id), tables_.shared_blocks(id)));

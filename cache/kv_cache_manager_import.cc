@@ -13,7 +13,7 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
                                                     int32_t spare_blocks, int32_t priority) {
   CHECK(!Contains(id)) << "sequence " << id << " has begun already";
   CHECK_EQ(units.size() % options_.block_size, 0u);
-  if (options_.kind != CacheKind::kRadix) {
+  if (!rules_.shares) {
     return absl::FailedPreconditionError("requests share no prefixes here");
   }
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
@@ -43,7 +43,7 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
 HeldBlocks KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
                                       std::span<const CacheUnit> units, int32_t first_block) {
   CHECK_GE(first_block, 0);
-  if (options_.kind != CacheKind::kRadix) return {};
+  if (!rules_.shares) return {};
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
   // Another worker's wish does not make it more important here.
   const RadixMatch match =

@@ -22,10 +22,10 @@ absl::Status SettleCacheOptions(EngineOptions& options) {
   if (!options.paged) {
     options.layout = KvLayoutKind::kLayerMajor;
     options.cache_kind = CacheKind::kNaive;
-  } else if (!options.prefix_cache && options.cache_kind == CacheKind::kRadix) {
+  } else if (!options.prefix_cache && RulesOf(options.cache_kind).shares) {
     options.cache_kind = CacheKind::kNaive;
   }
-  options.prefix_cache = options.cache_kind == CacheKind::kRadix;
+  options.prefix_cache = RulesOf(options.cache_kind).shares;
   return absl::OkStatus();
 }
 
@@ -86,10 +86,7 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
   settings.Add("prefix-cache", &options.prefix_cache,
                "keep finished sequences' KV for requests that begin alike");
   settings.AddChoice<CacheKind>(
-      "cache-kind", &options.cache_kind,
-      {{"radix", CacheKind::kRadix},
-       {"chunk-only", CacheKind::kChunkOnly},
-       {"naive", CacheKind::kNaive}},
+      "cache-kind", &options.cache_kind, CacheKindNames(),
       "who finds a sequence's KV again: requests that begin alike, the sequence itself after a "
       "preemption, or nobody");
   settings.AddChoice<EvictionPolicy>(
