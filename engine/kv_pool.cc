@@ -56,22 +56,11 @@ absl::StatusOr<KvPoolDivision> DivisionOf(const KvCacheSpec& spec, const EngineO
   return KvPoolDivision(spec, std::move(bytes_per_block), options);
 }
 
-// The pool lends group 0 alone.
-absl::Status CheckTransfers(const KvCacheSpec& spec, const EngineOptions& options) {
-  const bool transfers =
-      options.loopback != nullptr || !options.transfer_listen.empty() || options.transfer_shm;
-  if (!transfers || spec.groups.size() == 1) return absl::OkStatus();
-  return absl::UnimplementedError(StrCat("the model has ", spec.groups.size(),
-                                         " KV groups, workers that transfer KV support 1: use "
-                                         "`baton run`"));
-}
-
 }  // namespace
 
 absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
                                       EngineOptions& options) {
   const KvCacheSpec spec = model.KvOfType(options.kv_type);
-  RETURN_IF_ERROR(CheckTransfers(spec, options));
   ASSIGN_OR_RETURN(const KvPoolDivision division, DivisionOf(spec, options));
   int64_t blocks = options.kv_blocks;
   if (blocks == 0) {

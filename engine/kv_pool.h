@@ -36,8 +36,7 @@ class KvPool final : public ResizablePool {
   KvPool() = default;
   // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
   // and FallBackToTcp allows it. InvalidArgument: too many blocks, or a largest size below the
-  // first or above the device's memory. ResourceExhausted: no memory. Unimplemented: transfers of
-  // several KV groups. The device outlives the pool.
+  // first or above the device's memory. ResourceExhausted: no memory. The device outlives the pool.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
 
@@ -71,8 +70,7 @@ class KvPool final : public ResizablePool {
         device_(&device),
         resizable_(resizable),
         memory_(std::move(memory)),
-        lender_(
-            std::make_unique<HostPool>(memory_->data(), layout_.group(0), memory_->shared_fd())) {}
+        lender_(std::make_unique<HostPool>(memory_->data(), layout_, memory_->shared_fd())) {}
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes, Device& device,
                                                                 EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(int64_t bytes, Device& device,

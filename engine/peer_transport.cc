@@ -29,9 +29,10 @@ KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options
   fingerprint.layout = std::string(KvLayoutKindName(options.layout));
   fingerprint.block_size = options.block_size;
   fingerprint.layers = model.spec.layers;
-  const KvGroupSpec& group = model.spec.kv.groups.front();  // the model's hash says the rest
-  fingerprint.kv_heads = group.kv_heads;
-  fingerprint.head_dim = group.head_dim;
+  const KvCacheSpec spec = model.spec.KvOfType(options.kv_type);
+  fingerprint.kv_heads = spec.groups.front().kv_heads;
+  fingerprint.head_dim = spec.groups.front().head_dim;
+  DescribeGroups(spec, fingerprint);
   fingerprint.rope = model.spec.rope;
   return fingerprint;
 }

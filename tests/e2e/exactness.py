@@ -189,7 +189,6 @@ def main():
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--sample", type=int, default=0, help="so many configurations of the whole matrix, drawn by the seed")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--local", action="store_true", help="no configuration with a transport: for a model that workers refuse")
     args = parser.parse_args()
     FACTORS["instruction-set"] = instruction_sets()
     rng = random.Random(args.seed)
@@ -210,8 +209,6 @@ def main():
         configurations = list(matrix(reference))
     if args.sample:
         configurations = rng.sample(configurations, min(args.sample, len(configurations)))
-    if args.local:
-        configurations = [c for c in configurations if c["transport"] == "none"]
     for configuration in configurations:
         plain = configuration["instruction-set"] == "plain"
         use = short if plain else jobs
@@ -248,8 +245,6 @@ def main():
                    "--device", "cpu-async", "--steps-in-flight", "2"],
                   flags_of({**reference, "paged": "false", "kv-layout": "layer-major"}),
                   ["--transport", "shm", "--kv-layout", "layer-major", "--concurrency", "5"]):
-        if args.local and {"tcp", "shm"} & set(flags):
-            continue
         got, _, _ = runner.run([dict(job, n=4) for job in sampled], flags)
         compare(f"choices {' '.join(flags)}", got, want, failures)
         print(f"  choices {' '.join(flags)}: {len(got)} answers", flush=True)

@@ -1,6 +1,5 @@
 // A whole engine over a model with a sliding-window group: whatever surrounds a request, its tokens
 // and logits are those of the reference, and every block of both groups comes home.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -18,8 +17,6 @@
 
 namespace baton {
 namespace {
-
-using ::testing::HasSubstr;
 
 EngineOptions WindowOptions() {
   EngineOptions options = TinyOptions();
@@ -393,14 +390,6 @@ TEST(EngineWindowPool, ResizingChangesEveryGroupByTheSameRule) {
     EXPECT_EQ(engine->Resize(0).status().code(), absl::StatusCode::kInvalidArgument);
     ExpectAllHome(*engine);
   }
-}
-
-TEST(EngineWindowPool, WorkersThatTransferAreRefusedByName) {
-  EngineOptions options = WindowOptions();
-  options.transfer_listen = "127.0.0.1:0";
-  const absl::Status status = Engine::Create(options).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("has 2 KV groups"));
 }
 
 TEST(EngineWindowPool, PerplexityIsThatOfEveryBlockSizeAndChunk) {

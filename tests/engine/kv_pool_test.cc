@@ -195,12 +195,5 @@ TEST_F(WindowKvPoolTest, MemoryOfAGroupGoesAlone) {
   }
 }
 
-TEST_F(WindowKvPoolTest, WorkersThatTransferAreRefused) {
-  options_.transfer_shm = true;
-  const absl::Status status = KvPool::Create(model_.info.spec, *model_.device, options_).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("the model has 2 KV groups"), std::string::npos) << status;
-}
-
 }  // namespace
 }  // namespace baton
