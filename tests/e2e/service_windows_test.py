@@ -84,7 +84,8 @@ class WindowCases:
             got, code = self.cluster.generate(jobs, concurrency=3)
             self.assertEqual(code, 0, [r["error"] for r in got.values() if "error" in r])
             self.assert_same_answers(got, want, f"turn {turn}, seed {SEED}")
-            cached += sum(int(result["ledger"]["cached_tokens"]) for result in got.values())
+            for ledger in (result["ledger"] for result in got.values()):
+                cached += int(ledger["decode_cached_tokens"]) + int(ledger["prefill_cached_tokens"])
             prompts = [prompt + want[f"c{i}"]["token_ids"] + self.ids(5) for i, prompt in enumerate(prompts)]
         self.assertGreater(cached, 0, "no turn found what the turn before left")
         self.cluster.wait_at_rest()
@@ -108,7 +109,8 @@ class OverSharedMemory(WindowCases, WindowService):
 
 
 class WithOtherBlocksAtThePrefillWorkers(WindowCases, WindowService):
-    prefill_arguments = ("--block-size=16", "--layout=layer-major")
+    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", "--kv-blocks=256")
+    prefill_arguments = ("--block-size=32", "--kv-layout=layer-major")  # decode workers have 16
 
 
 class WithTwoStepsInFlight(WindowCases, WindowService):
@@ -117,7 +119,7 @@ class WithTwoStepsInFlight(WindowCases, WindowService):
 
 class WithSmallPools(WindowCases, WindowService):
     """Sequences wait for room and are preempted."""
-    worker_arguments = (*WindowService.worker_arguments, "--kv-blocks=48")
+    worker_arguments = ("--hash-logits", f"--max-chunk-tokens={CHUNK}", f"--block-size={BLOCK}", "--kv-blocks=48")
 
 
 class WithAPrefillWorkerStopped(WindowService):
