@@ -70,6 +70,10 @@ struct EngineOptions {
   int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_pulse.h)
   int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)
 
+  // How transports see the memory that kernels have at `pool`. Empty: as host memory. Tests give a
+  // pool that transports cannot read.
+  std::function<std::unique_ptr<TransferPool>(std::byte* pool, const KvPoolLayout& layout)>
+      lend_pool = nullptr;
   // That a model may have; tests add theirs.
   ArchitectureList architectures = Architectures();
   // Asked beside the engine's own recount (idle_recount.h): how a test breaks the accounting.

@@ -90,6 +90,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
     ASSIGN_OR_RETURN(memory, Allocate(layout.pool_bytes(), device, options));
   }
   KvPool pool(layout, division, device, std::move(memory), resizable);
+  if (options.lend_pool) pool.lender_ = options.lend_pool(pool.kernel_address(), layout);
   if (resizable) {
     RETURN_IF_ERROR(pool.Populate(BlockCounts(), division.BlocksFor(options.kv_blocks)));
   }
