@@ -144,7 +144,7 @@ TEST_F(WindowKvPoolTest, EachGroupHasItsBlocksAndAScratchBlock) {
   EXPECT_EQ(pool.layout().groups(), 2);
   EXPECT_EQ(pool.layout().group(0).num_blocks(), 101);
   EXPECT_EQ(pool.layout().group(1).num_blocks(), blocks[1] + 1);
-  EXPECT_EQ(pool.max_blocks(), 100);
+  EXPECT_EQ(pool.max_blocks(0), 100);
   EXPECT_EQ(pool.max_blocks(1), blocks[1]);
   const auto windows = pool.Windows(options_);
   ASSERT_EQ(windows.size(), 1u);
@@ -188,10 +188,10 @@ TEST_F(WindowKvPoolTest, MemoryOfAGroupGoesAlone) {
     EXPECT_LT(ones_of(1), pool.layout().group(1).pool_bytes() / 2);
     std::memset(pool.kernel_address(), 1, bytes);
     const int64_t of_window = ones_of(1);
-    pool.Discard(0, 10, pool.max_blocks());
+    pool.Discard(0, 10, pool.max_blocks(0));
     EXPECT_EQ(ones_of(1), of_window);
     EXPECT_LT(ones_of(0), of_full / 2);
-    EXPECT_TRUE(pool.Populate(BlockCounts(), pool.BlocksFor(pool.max_blocks())).ok());
+    EXPECT_TRUE(pool.Populate(BlockCounts(), pool.BlocksFor(pool.max_blocks(0))).ok());
   }
 }
 
