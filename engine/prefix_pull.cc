@@ -178,8 +178,14 @@ void PrefixPulls::Finish(Import import, const TransferEvent& event) {
   pulled_ -= CountBlocks(import.rows, cache_->groups());
   const SequenceId id = import.sequence;
   const int32_t matched = cache_->matched(id);
-  const int32_t landed =
-      cache_->WholeBoundary(id, matched + event.blocks_done * block_size_) - matched;
+  const auto asked = static_cast<int32_t>(import.units.size());
+  int32_t end = matched + event.blocks_done * block_size_;
+  if (end < asked) {  // as Scheduler::KvArrived
+    for (const WindowPoolOptions& window : cache_->options().windows) {
+      if (asked - window.window + 1 > matched) end = matched;
+    }
+  }
+  const int32_t landed = cache_->WholeBoundary(id, end) - matched;
   if (landed > 0) {
     cache_->Commit(id, std::span(import.units).subspan(matched, landed));
     cache_->InsertCommitted(id);

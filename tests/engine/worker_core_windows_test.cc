@@ -85,17 +85,17 @@ TEST(WorkerCoreWindows, ATicketAsksForTheWindowAtThePromptsEndAlone) {
   bench.ExpectAllBlocksHome();
 }
 
-// Of a failed transfer only what ends at a whole window is kept.
+// What a failed transfer brought is kept only behind a match that has the whole window.
 TEST(WorkerCoreWindows, ATornWindowIsComputedHere) {
   struct Case {
     int32_t length, cached, landed;  // tokens of the prompt, here before, and blocks that came
     int32_t computed;
   };
-  for (const Case& c :
-       {Case{31, 0, 0, 31}, Case{31, 0, 5, 31}, Case{31, 0, 7, 31}, Case{31, 0, 8, 1},
-        Case{31, 24, 0, 7}, Case{31, 24, 1, 3}, Case{31, 24, 2, 1}, Case{30, 0, 8, 30}}) {
-    // The last one: with 30 tokens the windows at the 29th would begin in a block that did not
-    // travel.
+  for (const Case& c : {Case{31, 0, 0, 31}, Case{31, 0, 5, 31}, Case{31, 0, 7, 31},
+                        Case{31, 0, 8, 31}, Case{31, 24, 0, 7}, Case{31, 24, 1, 7},
+                        Case{31, 24, 2, 7}, Case{31, 28, 1, 1}, Case{30, 0, 8, 30}}) {
+    // The window of 6 travels from token 26 on. An earlier boundary than the prompt's end sees
+    // tokens before it, which a sender with smaller blocks does not send: they have to be here.
     SCOPED_TRACE(testing::Message() << c.length << " tokens, " << c.cached << " cached, "
                                     << c.landed << " blocks landed");
     WorkerBench bench(Windows());

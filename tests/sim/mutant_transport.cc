@@ -23,7 +23,7 @@ void MutantTransport::EndEarly(Kind kind, uint64_t id) {
 
 absl::Status MutantTransport::Expect(ReceiveSpec spec) {
   if (spec.may_end_early) {
-    pulled_blocks_[spec.transfer_id] = static_cast<int32_t>(spec.blocks.size());
+    pulled_blocks_[spec.transfer_id] = CountOf(spec.blocks);
   }
   return inner_.Expect(std::move(spec));
 }
@@ -45,26 +45,27 @@ absl::Status MutantTransport::StartSend(SendSpec spec) {
   return inner_.StartSend(std::move(spec));
 }
 
-std::vector<BlockId> MutantTransport::ShiftedBlocks(const Send& send, uint64_t sender_transfer,
-                                                    std::span<const BlockId> blocks) const {
+std::vector<BlockId> MutantTransport::ShiftedRows(const Send& send, uint64_t sender_transfer,
+                                                  std::span<const BlockId> rows) const {
   const std::span<const BlockId> table = worker_.block_table(sender_transfer);
-  const auto begin = static_cast<size_t>(send.announced);
-  if (send.ticket.first_block == 0 || begin + blocks.size() > table.size()) {
-    return {blocks.begin(), blocks.end()};
+  const int32_t count = CountOf(rows);
+  std::vector<BlockId> shifted(rows.begin(), rows.end());
+  if (send.ticket.first_block == 0 || send.announced + count > static_cast<int32_t>(table.size())) {
+    return shifted;
   }
-  const auto shifted = table.subspan(begin, blocks.size());
-  return {shifted.begin(), shifted.end()};
+  for (int32_t i = 0; i < count; ++i) shifted[i * worker_.groups] = table[send.announced + i];
+  return shifted;
 }
 
 // A reference by place alone: the block that a prompt of this length had there the last time.
-std::vector<BlockId> MutantTransport::RememberedBlocks(const Send& send,
-                                                       std::span<const BlockId> blocks) {
-  std::vector<BlockId> referenced;
+std::vector<BlockId> MutantTransport::RememberedRows(const Send& send,
+                                                     std::span<const BlockId> rows) {
+  std::vector<BlockId> referenced(rows.begin(), rows.end());
   const int32_t length = send.ticket.first_block + send.ticket.block_count;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const int32_t place = send.ticket.first_block + send.announced + static_cast<int32_t>(i);
-    const auto [it, first] = remembered_.try_emplace({length, place}, blocks[i]);
-    referenced.push_back(it->second);
+  for (int32_t i = 0; i < CountOf(rows); ++i) {
+    const int32_t place = send.ticket.first_block + send.announced + i;
+    BlockId& block = referenced[i * worker_.groups];
+    block = remembered_.try_emplace({length, place}, block).first->second;
   }
   return referenced;
 }
@@ -73,9 +74,9 @@ void MutantTransport::Announce(uint64_t sender_transfer, std::span<const BlockId
                                bool final, std::string manifest) {
   Send& send = sends_[sender_transfer];
   std::vector<BlockId> named(blocks.begin(), blocks.end());
-  if (mutant_ == Mutant::kOneSidedHit) named = ShiftedBlocks(send, sender_transfer, blocks);
-  if (mutant_ == Mutant::kStaleBlockReference) named = RememberedBlocks(send, blocks);
-  send.announced += static_cast<int32_t>(blocks.size());
+  if (mutant_ == Mutant::kOneSidedHit) named = ShiftedRows(send, sender_transfer, blocks);
+  if (mutant_ == Mutant::kStaleBlockReference) named = RememberedRows(send, blocks);
+  send.announced += CountOf(blocks);
   if (final && mutant_ == Mutant::kMetadataSlotReused) {
     manifest_slot_ = std::move(manifest);
     waiting_.push_back({sender_transfer, std::move(named)});
@@ -90,8 +91,8 @@ void MutantTransport::AnnounceLayers(uint64_t sender_transfer, std::span<const B
                                      int32_t layers) {
   Send& send = sends_[sender_transfer];
   std::vector<BlockId> named(rest.begin(), rest.end());
-  if (mutant_ == Mutant::kOneSidedHit) named = ShiftedBlocks(send, sender_transfer, rest);
-  if (mutant_ == Mutant::kStaleBlockReference) named = RememberedBlocks(send, rest);
+  if (mutant_ == Mutant::kOneSidedHit) named = ShiftedRows(send, sender_transfer, rest);
+  if (mutant_ == Mutant::kStaleBlockReference) named = RememberedRows(send, rest);
   inner_.AnnounceLayers(sender_transfer, named, layers);
 }
 

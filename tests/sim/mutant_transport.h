@@ -18,7 +18,8 @@ namespace baton {
 class MutantTransport final : public KvTransport {
  public:
   struct Worker {
-    std::function<std::span<const BlockId>(uint64_t sender_transfer)> block_table;
+    std::function<std::span<const BlockId>(uint64_t sender_transfer)> block_table;  // of group 0
+    int32_t groups;
     std::function<void()> wake;
   };
 
@@ -51,9 +52,14 @@ class MutantTransport final : public KvTransport {
     std::vector<BlockId> blocks;
   };
 
-  std::vector<BlockId> ShiftedBlocks(const Send& send, uint64_t sender_transfer,
-                                     std::span<const BlockId> blocks) const;
-  std::vector<BlockId> RememberedBlocks(const Send& send, std::span<const BlockId> blocks);
+  // Blocks of the sequence in these rows (transport.h).
+  int32_t CountOf(std::span<const BlockId> rows) const {
+    return static_cast<int32_t>(rows.size()) / worker_.groups;
+  }
+  // Both change the blocks of group 0 alone.
+  std::vector<BlockId> ShiftedRows(const Send& send, uint64_t sender_transfer,
+                                   std::span<const BlockId> rows) const;
+  std::vector<BlockId> RememberedRows(const Send& send, std::span<const BlockId> rows);
   void EndEarly(TransferEvent::Kind kind, uint64_t id);
   static bool IsReceive(TransferEvent::Kind kind);
 

@@ -58,6 +58,10 @@ constexpr std::array kMutants = {
                10000},
     MutantInfo{Mutant::kCommittedAtSubmit, "committed-at-submit",
                "a step is committed when it is submitted, before its KV is written", 1000},
+    MutantInfo{Mutant::kFreedAtSubmit, "freed-at-submit",
+               "window blocks that slide out with a step are given back when it is submitted", 500},
+    MutantInfo{Mutant::kMatchAtTornBoundary, "match-at-torn-boundary",
+               "a match ends where the window's first block is not cached any more", 500},
 };
 
 }  // namespace

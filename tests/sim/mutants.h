@@ -35,6 +35,8 @@ enum class Mutant : uint8_t {
   kSliceAtFirstLayer,
   kFreedAtStop,
   kCommittedAtSubmit,
+  kFreedAtSubmit,
+  kMatchAtTornBoundary,
 };
 
 struct MutantInfo {

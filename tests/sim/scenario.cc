@@ -290,12 +290,6 @@ Scenario DrawScenario(uint64_t seed) {
   if (pulls.OneIn(2)) scenario.pulls = pulls.Bits() | 1;
   scenario.router.pull_least_ms = pulls.OneIn(3) ? 250 : pulls.Between(1, 20);
   if (pulls.OneIn(6)) scenario.router.pull_least_ms = 2000;  // silence is found sooner
-  if (scenario.workers.front().engine.model.window > 0) {    // TEMP
-    scenario.pulls = 0;                                      // TEMP
-    scenario.router.routing.local_prefill_tokens = 1000;     // TEMP
-    for (auto& r : scenario.requests) r.request.placement = Placement::kLocal;  // TEMP
-    for (auto& w : scenario.workers) w.engine.unreadable_pool = false;          // TEMP
-  }                                                                             // TEMP
   return scenario;
 }
 

@@ -80,7 +80,32 @@ absl::Status Outcome(const StepInput& input) {
 }  // namespace
 
 absl::Status SimRunner::Run(const StepInput& input) {
-  return RunStep(mutant_ == Mutant::kRopeOffByOne ? ShiftPositions(input) : input);
+  if (mutant_ == Mutant::kRopeOffByOne) return RunStep(ShiftPositions(input));
+  const bool loses = mutant_ == Mutant::kFreedAtSubmit || mutant_ == Mutant::kMatchAtTornBoundary;
+  return RunStep(loses && layout_.groups() > 1 ? LoseWindowBlocks(input) : input);
+}
+
+// The step finds the scratch block in place of window blocks that it reads: of those that slide out
+// of the window with it, or of the first one that its match should have had.
+StepInput SimRunner::LoseWindowBlocks(StepInput input) {
+  torn_tables_.clear();
+  const int32_t block_size = layout_.block_size();
+  const int32_t window = layout_.group(1).group().window;
+  for (StepChunk& chunk : input.chunks) {
+    std::vector<BlockId>& table =
+        torn_tables_.emplace_back(chunk.window_tables[0].begin(), chunk.window_tables[0].end());
+    const auto tokens = static_cast<int32_t>(chunk.tokens.size());
+    int32_t begin = 0;
+    int32_t end = (chunk.begin_slot + tokens - window + 1) / block_size;
+    if (mutant_ == Mutant::kMatchAtTornBoundary) {
+      begin = std::max(0, chunk.begin_slot - window + 1) / block_size;
+      end = begins_behind_match_(chunk) ? begin + 1 : begin;
+    }
+    end = std::min(end, chunk.begin_slot / block_size);  // the step writes none of them
+    for (int32_t block = begin; block < end; ++block) table[block] = kNoBlock;
+    chunk.window_tables[0] = table;
+  }
+  return input;
 }
 
 absl::Status SimRunner::RunStep(const StepInput& input) {

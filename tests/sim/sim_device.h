@@ -36,6 +36,10 @@ class SimRunner final : public InlineRunner {
   void set_before_op(std::function<void(int32_t op, int32_t ops)> before_op) {
     before_op_ = std::move(before_op);
   }
+  // Whether a chunk is the first of a sequence, behind a cached prefix.
+  void set_begins_behind_match(std::function<bool(const StepChunk&)> begins_behind_match) {
+    begins_behind_match_ = std::move(begins_behind_match);
+  }
 
  protected:
   absl::Status Run(const StepInput& input) override;
@@ -49,6 +53,7 @@ class SimRunner final : public InlineRunner {
   };
 
   absl::Status RunStep(const StepInput& input);
+  StepInput LoseWindowBlocks(StepInput input);
   void Kernels(StepRows rows, StepRows logit_rows, int64_t table_width,
                const std::function<void(int32_t, int32_t)>& kv_written);
   void WriteRows(int32_t layer, int64_t rows);
@@ -65,8 +70,12 @@ class SimRunner final : public InlineRunner {
   const std::unique_ptr<HeapDevice> device_;
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<Stream> stream_;
-  std::map<int32_t, Graph> graphs_;  // by bucket
-  std::vector<uint64_t> hidden_;     // of every row
+  std::map<int32_t, Graph> graphs_;                // by bucket
+  std::vector<uint64_t> hidden_;                   // of every row
+  std::vector<std::vector<BlockId>> torn_tables_;  // of LoseWindowBlocks
+  std::function<bool(const StepChunk&)> begins_behind_match_ = [](const StepChunk&) {
+    return false;
+  };
   std::function<void()> meanwhile_ = [] {};
   std::function<void(int32_t op, int32_t ops)> before_op_ = [](int32_t, int32_t) {};
 };

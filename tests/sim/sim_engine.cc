@@ -4,7 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/check.h"
 
 namespace baton {
@@ -53,8 +52,7 @@ int32_t MaxStepTokens(const SimEngineOptions& options) {
 
 KvFingerprint SimFingerprint(const SimEngineOptions& options) {
   KvFingerprint fingerprint;
-  fingerprint.model = absl::StrCat("simulated, window ", options.model.window, " in layer ",
-                                   options.model.window_layer);
+  fingerprint.model = "simulated";
   fingerprint.backend = "simulated";
   fingerprint.numerics = "r1";
   fingerprint.kv_type = "f32";
@@ -64,6 +62,7 @@ KvFingerprint SimFingerprint(const SimEngineOptions& options) {
   fingerprint.kv_heads = 1;
   fingerprint.head_dim = kSimHeadDim;
   fingerprint.rope = "none";
+  DescribeGroups(options.model.Spec(), fingerprint);
   return fingerprint;
 }
 
@@ -121,6 +120,8 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                                      environment_.mutant);
   if (!options.asynchronous) runner_.set_meanwhile([this] { transport_->RunIfPosted(); });
   deferred_.set_waker([this] { Wake(); });
+  runner_.set_begins_behind_match(
+      [this](const StepChunk& chunk) { return BeginsBehindMatch(chunk); });
   runner_.set_before_op([this](int32_t op, int32_t ops) { PutCancelsOnBoard(op, ops); });
   mutant_transport_ = std::make_unique<MutantTransport>(
       *transport_, environment_.mutant,
@@ -130,6 +131,7 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
                                     return cache_->Contains(id) ? cache_->BlockTable(id)
                                                                 : std::span<const BlockId>();
                                   },
+                              .groups = cache_->groups(),
                               .wake = [this] { Wake(); }});
   core_ = std::make_unique<WorkerCore>(
       WorkerCoreOptions{.vocabulary = kSimVocabulary,
@@ -199,6 +201,16 @@ ModelRunner* SimEngine::Device() {
   if (options_.asynchronous) return &deferred_;
   if (environment_.mutant == Mutant::kCommittedAtSubmit) return &hasty_;
   return &runner_;
+}
+
+// For mutants of the device, which knows blocks alone.
+bool SimEngine::BeginsBehindMatch(const StepChunk& chunk) const {
+  const std::vector<RequestHandle> handles = core_->Handles();
+  return chunk.begin_slot > 0 && std::ranges::any_of(handles, [&](RequestHandle handle) {
+           const SequenceId id(handle);
+           return cache_->Contains(id) && cache_->matched(id) == chunk.begin_slot &&
+                  cache_->BlockTable(id).front() == chunk.block_table.front();
+         });
 }
 
 int64_t SimEngine::StepUs() const {

@@ -120,6 +120,7 @@ class SimEngine {
   void CheckAfterEvent();
   int64_t StepUs() const;
   ModelRunner* Device();
+  bool BeginsBehindMatch(const StepChunk& chunk) const;
   void PutCancelsOnBoard(int32_t op, int32_t ops);
   std::vector<WindowPoolOptions> Windows() const;
   void Stop();

@@ -27,10 +27,10 @@ class SimPool final : public ResizablePool {
           std::function<BlockCounts(int32_t)> division)
       : layout_(layout), resizable_(resizable), division_(std::move(division)) {
     if (unreadable) {
-      unreadable_.emplace(layout.group(0), PoolMemory::kDevice, StagedPool::Limits{2, 2});
+      unreadable_.emplace(layout, PoolMemory::kDevice, StagedPool::Limits{2, 2});
     } else {
       host_.resize(static_cast<size_t>(layout.pool_bytes()));
-      lender_.emplace(host_.data(), layout.group(0));
+      lender_.emplace(host_.data(), layout);
     }
   }
 
