@@ -154,7 +154,8 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
     running_.insert(&context);
   }
   std::vector<JobResult> results = EmptyResults(job);
-  const auto reader = stub_->Generate(&context, RequestToWire(job, options_.placement));
+  const std::shared_ptr<v1::Inference::Stub> stub = Stub();
+  const auto reader = stub->Generate(&context, RequestToWire(job, options_.placement));
   v1::GenerateResponse response;
   absl::Status understood;
   while (reader->Read(&response)) {
@@ -181,6 +182,17 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
   return results;
 }
 
+std::shared_ptr<v1::Inference::Stub> RouterClient::Stub() {
+  std::lock_guard lock(mutex_);
+  return stub_;
+}
+
+void RouterClient::Reconnect() {
+  std::shared_ptr<v1::Inference::Stub> stub = v1::Inference::NewStub(MakeChannel(options_.router));
+  std::lock_guard lock(mutex_);
+  stub_ = std::move(stub);
+}
+
 void RouterClient::Interrupt() {
   {
     std::lock_guard lock(mutex_);
@@ -198,7 +210,7 @@ absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(timeout_ms));
   v1::GetStatusResponse response;
-  const grpc::Status status = stub_->GetStatus(&context, v1::GetStatusRequest(), &response);
+  const grpc::Status status = Stub()->GetStatus(&context, v1::GetStatusRequest(), &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return response;
 }

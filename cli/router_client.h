@@ -31,13 +31,18 @@ class RouterClient final : public JobRunner {
   void Interrupt() override;
   // Ends what runs; later jobs run.
   void InterruptRunning();
+  // Later calls use a new connection, which does not wait for the next attempt of the old one.
+  void Reconnect();
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(int64_t timeout_ms);
 
  private:
+  // Of the newest connection; calls that run keep theirs.
+  std::shared_ptr<v1::Inference::Stub> Stub();
+
   const RouterClientOptions options_;
-  const std::unique_ptr<v1::Inference::Stub> stub_;
   std::mutex mutex_;
+  std::shared_ptr<v1::Inference::Stub> stub_;  // guarded by mutex_
   bool interrupted_ = false;
   absl::flat_hash_set<grpc::ClientContext*> running_;
 };

@@ -114,10 +114,10 @@ class Cluster(Service):
     """Router and workers; a context manager. Its log is kept in `log_path` until it has ended."""
 
     def __init__(self, bin_dir, model, prefill=1, decode=1, worker_arguments=(),
-                 router_arguments=(), prefill_arguments=(), up_arguments=()):
+                 router_arguments=(), prefill_arguments=(), up_arguments=(), router_address="127.0.0.1:0"):
         super().__init__(bin_dir)
         log, self.log_path = tempfile.mkstemp(prefix="baton-up-", suffix=".log")
-        command = [self.baton, "up", "--model", model, "--router-address", "127.0.0.1:0",
+        command = [self.baton, "up", "--model", model, "--router-address", router_address,
                    "--prefill-workers", str(prefill), "--decode-workers", str(decode),
                    *(f"--worker-argument={argument}" for argument in worker_arguments),
                    *(f"--prefill-argument={argument}" for argument in prefill_arguments),

@@ -1,0 +1,150 @@
+#include "cli/line_editor.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cwchar>
+
+#include "common/file_descriptor.h"
+
+namespace baton {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+constexpr char kPasteOn[] = "\033[?2004h";
+constexpr char kPasteOff[] = "\033[?2004l";
+constexpr char kPasteBegin[] = "\033[200~";
+constexpr wchar_t kPasteEnd[] = L"\033[201~";
+constexpr wchar_t kReplacement = L'\uFFFD';
+
+void Show(const char* text) {
+  std::fputs(text, stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+struct LineEditor::State {
+  EditLine* editor = nullptr;
+  History* history = nullptr;
+  FileDescriptor interrupt{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  bool interrupted = false;
+  std::string prompt;
+
+  static State& Of(EditLine* editor) {
+    void* state = nullptr;
+    el_get(editor, EL_CLIENTDATA, &state);
+    return *static_cast<State*>(state);
+  }
+
+  // The next byte of the terminal. 0: its end. Negative: an interrupt or an error.
+  int ReadByte(unsigned char& byte) {
+    std::array<pollfd, 2> sources = {{{.fd = interrupt.get(), .events = POLLIN, .revents = 0},
+                                      {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0}}};
+    while (true) {
+      if (poll(sources.data(), sources.size(), -1) < 0) {
+        if (errno == EINTR) continue;
+        return -1;
+      }
+      if (sources[0].revents != 0) {
+        uint64_t times = 0;
+        (void)!read(interrupt.get(), &times, sizeof(times));
+        interrupted = true;
+        errno = ECANCELED;
+        return -1;
+      }
+      const ssize_t count = read(STDIN_FILENO, &byte, 1);
+      if (count >= 0 || errno != EINTR) return static_cast<int>(count);
+    }
+  }
+
+  // The next character; what is no UTF-8 becomes U+FFFD. Returns as ReadByte.
+  static int ReadCharacter(EditLine* editor, wchar_t* character) {
+    State& state = Of(editor);
+    std::mbstate_t decoding = {};
+    while (true) {
+      unsigned char byte = 0;
+      const int count = state.ReadByte(byte);
+      if (count != 1) return count;
+      const char text = static_cast<char>(byte);
+      const size_t used = std::mbrtowc(character, &text, 1, &decoding);
+      if (used == static_cast<size_t>(-2)) continue;  // goes on in the next byte
+      if (used == static_cast<size_t>(-1)) *character = kReplacement;
+      return 1;
+    }
+  }
+
+  // Runs at the mark where a paste begins: all up to the mark at its end is text.
+  static unsigned char TakePaste(EditLine* editor, int) {
+    std::wstring pasted;
+    for (wchar_t character; ReadCharacter(editor, &character) == 1;) {
+      pasted += character == L'\r' ? L'\n' : character;
+      if (!pasted.ends_with(kPasteEnd)) continue;
+      pasted.resize(pasted.size() - std::wcslen(kPasteEnd));
+      while (pasted.ends_with(L'\n')) pasted.pop_back();  // Enter sends it
+      return el_winsertstr(editor, pasted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    }
+    return CC_EOF;
+  }
+
+  static char* Prompt(EditLine* editor) { return Of(editor).prompt.data(); }
+};
+
+LineEditor::LineEditor(bool colours) : state_(std::make_unique<State>()) {
+  // libedit counts columns by the locale; text here is UTF-8 whatever the environment says.
+  if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
+  constexpr char kInvisible = '\1';  // stands around what takes no column
+  state_->prompt = colours ? "\1\033[1m\1> \1\033[0m\1" : "> ";
+  state_->editor = el_init("baton", stdin, stdout, stderr);
+  state_->history = history_init();
+  EditLine* const editor = state_->editor;
+  HistEvent event;
+  history(state_->history, &event, H_SETSIZE, kHistoryLines);
+  history(state_->history, &event, H_SETUNIQUE, 1);
+  el_set(editor, EL_CLIENTDATA, state_.get());
+  el_set(editor, EL_PROMPT_ESC, &State::Prompt, kInvisible);
+  el_set(editor, EL_EDITOR, "emacs");
+  el_set(editor, EL_HIST, history, state_->history);
+  el_set(editor, EL_GETCFN, &State::ReadCharacter);
+  el_set(editor, EL_ADDFN, "take-paste", "Insert what is pasted", &State::TakePaste);
+  el_source(editor, nullptr);  // the user's ~/.editrc, before bindings that must hold
+  el_set(editor, EL_BIND, kPasteBegin, "take-paste", nullptr);
+  el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+}
+
+LineEditor::~LineEditor() {
+  history_end(state_->history);
+  el_end(state_->editor);
+}
+
+LineEdit LineEditor::Read(std::string& line) {
+  Show(kPasteOn);
+  state_->interrupted = false;
+  int length = 0;
+  const char* const typed = el_gets(state_->editor, &length);
+  Show(kPasteOff);
+  if (state_->interrupted) return LineEdit::kInterrupted;
+  if (typed == nullptr || length <= 0) return LineEdit::kEnd;
+  line.assign(typed, static_cast<size_t>(length));
+  if (line.ends_with('\n')) line.pop_back();
+  return LineEdit::kLine;
+}
+
+void LineEditor::Remember(const std::string& line) {
+  HistEvent event;
+  history(state_->history, &event, H_ENTER, line.c_str());
+}
+
+void LineEditor::Interrupt() {
+  const uint64_t once = 1;
+  (void)!write(state_->interrupt.get(), &once, sizeof(once));
+}
+
+}  // namespace baton

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""`baton chat` as a person meets it: at a terminal of its own, and with lines from a pipe.
+
+  service_chat_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k paste]
+
+Standard library only.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import select
+import signal
+import subprocess
+import tempfile
+import termios
+import time
+import unittest
+
+from cluster import Cluster, busy, wait_until
+from fleet import free_port
+from service_case import ARGUMENTS, SEEN_TIMEOUT_S, ServiceTest, baton, main
+
+PASTE_BEGIN, PASTE_END = "\033[200~", "\033[201~"
+PROMPT = "> "
+
+
+class Terminal:
+    """A `baton chat` at a pseudo-terminal; a context manager."""
+
+    def __init__(self, router, *arguments, **variables):
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [baton(), "chat", "--router", router, "--temperature=0", *arguments], stdin=slave, stdout=slave, stderr=slave,
+            start_new_session=True, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
+        os.close(slave)
+        self.shown = ""  # since the last wait
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def wait_for(self, text, timeout_s=SEEN_TIMEOUT_S):
+        """Returns what was shown up to and with `text`."""
+        end = time.monotonic() + timeout_s
+        while text not in self.shown:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.master], [], [], left)[0]:
+                raise TimeoutError(f"{text!r} is not shown, but {self.shown!r}")
+            with contextlib.suppress(OSError):
+                self.shown += os.read(self.master, 4096).decode(errors="replace")
+        seen, self.shown = self.shown.split(text, 1)
+        return seen + text
+
+    def say(self, line):
+        """Types a line, and returns what is shown up to the next prompt."""
+        self.type(line + "\r")
+        self.wait_for("\033[?2004l")  # the line is taken
+        return self.ready()
+
+    def ready(self):
+        """Behind the prompt, and when the terminal no longer edits lines itself."""
+        shown = self.wait_for("\033[?2004h") + self.wait_for(PROMPT)
+        wait_until(lambda: not termios.tcgetattr(self.master)[3] & termios.ICANON, SEEN_TIMEOUT_S, "keys one by one")
+        return shown
+
+    def saved(self):
+        """The conversation's messages, by /save."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "saved.jsonl"
+            self.say(f"/save {path}")
+            return [(message["role"], message["content"]) for message in json.loads(path.read_text())["messages"]]
+
+    def end(self):
+        """Ctrl-D; returns the exit code. A program that ends waits until its terminal has taken all."""
+        self.type("\x04")
+        def ended():
+            if select.select([self.master], [], [], 0)[0]:
+                with contextlib.suppress(OSError):
+                    os.read(self.master, 4096)
+            return self.process.poll() is not None
+        wait_until(ended, SEEN_TIMEOUT_S, "the end of the chat")
+        return self.process.returncode
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+
+class AtATerminal(ServiceTest):
+    worker_arguments = ("--kv-blocks=512", "--threads=1")
+
+    def terminal(self, *arguments, **variables):
+        terminal = self.enterContext(Terminal(self.cluster.router, *arguments, **variables))
+        terminal.ready()
+        return terminal
+
+    def test_a_conversation_can_be_undone_saved_and_begun_anew(self):
+        terminal = self.terminal("--max-tokens=4", "--system=Be brief.")
+        terminal.say("Hello")
+        terminal.say("And then?")
+        saved = terminal.saved()
+        self.assertEqual([role for role, _ in saved], ["system", "user", "assistant", "user", "assistant"])
+        self.assertEqual(saved[1], ("user", "Hello"))
+        self.assertTrue(saved[2][1])
+        terminal.say("/undo")
+        self.assertEqual(terminal.saved(), saved[:3])
+        terminal.say("/system Be long.")
+        self.assertEqual(terminal.saved()[0], ("system", "Be long."))
+        terminal.say("/reset")
+        self.assertEqual(terminal.saved(), [("system", "Be long.")])
+        self.assertIn("did you mean /undo?", terminal.say("/udno"))
+        self.assertIn("/save FILE", terminal.say("/help"))
+        self.assertEqual(terminal.end(), 0)
+
+    def test_lines_can_be_edited_and_come_back_from_the_history(self):
+        terminal = self.terminal("--max-tokens=1")
+        terminal.say("Hexlo\x1b[D\x1b[D\x7fl")  # two to the left, one deleted
+        self.assertEqual(terminal.saved()[0], ("user", "Hello"))
+        terminal.say("/reset")
+        terminal.say("\x1b[A\x1b[A\x1b[A")  # past /reset and /save
+        self.assertEqual(terminal.saved()[0], ("user", "Hello"))
+
+    def test_a_paste_of_many_lines_is_one_turn(self):
+        terminal = self.terminal("--max-tokens=1")
+        terminal.say(PASTE_BEGIN + "one\rtwo – zwölf\r\tthree\r" + PASTE_END)
+        self.assertEqual(terminal.saved()[0], ("user", "one\ntwo – zwölf\n\tthree"))
+
+    def test_ctrl_c_ends_an_answer_and_keeps_what_came(self):
+        terminal = self.terminal("--ignore-eos")
+        terminal.type("Tell me a story\r")
+        wait_until(lambda: busy(self.cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "an answer")
+        wait_until(lambda: int(self.cluster.workers()["decode-0"]["decode_tokens"]) > 20, SEEN_TIMEOUT_S, "tokens")
+        terminal.interrupt()
+        self.assertIn("broken off", terminal.wait_for("(/undo)"))
+        terminal.ready()
+        saved = terminal.saved()
+        self.assertEqual([role for role, _ in saved], ["user", "assistant"])
+        self.assertTrue(saved[1][1])
+
+    def test_ctrl_c_at_the_prompt_drops_the_line_and_nothing_else(self):
+        terminal = self.terminal("--max-tokens=1")
+        terminal.say("Hello")
+        terminal.type("half a li")
+        terminal.wait_for("li")
+        terminal.interrupt()
+        terminal.wait_for("Ctrl-D ends")
+        terminal.ready()
+        terminal.say("Again")
+        self.assertEqual([text for role, text in terminal.saved() if role == "user"], ["Hello", "Again"])
+
+    def test_colours_are_for_terminals_and_for_those_who_want_them(self):
+        bold, dim = "\033[1m", "\033[2m"
+        with Terminal(self.cluster.router) as terminal:
+            shown = terminal.ready()
+            self.assertIn(dim, shown)
+            self.assertIn(bold + PROMPT, shown)
+        with Terminal(self.cluster.router, NO_COLOR="1") as terminal:
+            shown = terminal.ready()
+            self.assertNotIn(dim, shown)
+            self.assertNotIn(bold, shown)
+        piped = subprocess.run([baton(), "chat", "--router", self.cluster.router, "--max-tokens=1"], input="Hello\n",
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual(piped.returncode, 0, piped.stderr)
+        self.assertNotIn("\033", piped.stdout + piped.stderr)
+
+
+class WhileTheRouterIsDown(unittest.TestCase):
+    def test_a_message_waits_for_the_router_and_the_conversation_is_kept(self):
+        address = f"127.0.0.1:{free_port()}"
+        program = [baton(), "chat", "--router", address, "--max-tokens=2", "--temperature=0", "--system=Be brief."]
+        for wait_ms, answers in ((200, False), (120_000, True)):
+            chat = subprocess.Popen([*program, f"--reconnect-ms={wait_ms}"], stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            with chat, tempfile.TemporaryDirectory() as directory:
+                saved = pathlib.Path(directory) / "saved.jsonl"
+                chat.stdin.write(f"Hello\n/save {saved}\n")
+                chat.stdin.flush()
+                wait_until(lambda: saved.exists() or select.select([chat.stderr], [], [], 0)[0], SEEN_TIMEOUT_S, "a note")
+                if not answers:
+                    wait_until(saved.exists, SEEN_TIMEOUT_S, "the end of the wait")
+                    messages = json.loads(saved.read_text())["messages"]
+                    self.assertEqual([message["role"] for message in messages], ["system"])
+                    chat.stdin.close()
+                    self.assertIn("the message is taken back", chat.stderr.read())
+                    continue
+                with Cluster(ARGUMENTS.bin, ARGUMENTS.model, prefill=0, worker_arguments=("--kv-blocks=64",),
+                             router_address=address):
+                    wait_until(lambda: saved.exists() and saved.read_text().endswith("\n"), SEEN_TIMEOUT_S, "the answer")
+                    messages = json.loads(saved.read_text())["messages"]
+                    self.assertEqual([message["role"] for message in messages], ["system", "user", "assistant"])
+                    chat.stdin.close()
+                    self.assertEqual(chat.wait(60), 0)
+
+
+if __name__ == "__main__":
+    main(__doc__)
