@@ -1,4 +1,4 @@
-// How sequences come into the scheduler, and what gives way to them.
+// Admits sequences to the scheduler, and drops queued requests or leases to make room.
 //
 // Rules:
 //  1. A full queue takes a sequence of higher priority: the request of the one that leaves the

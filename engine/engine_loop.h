@@ -10,8 +10,8 @@
 //   Shutdown(), then PollUntilIdle() until it returns true
 //
 // Invariants:
-//  1. KV events and state are published in the turn, or behind the step, in which they came about,
-//     and at least every `idle_turn_us`, provided that the caller waits no longer than Rest says.
+//  1. A change is published at the end of the turn or step that made it. Publication also happens
+//     at least every `idle_turn_us`, provided that the caller waits no longer than Rest says.
 //  2. The pulse beats between any two operations and rests while there is nothing to do. While a
 //     step runs on an asynchronous device, the pulse is that of the step's operations.
 //  3. Blocks are recounted in a turn without work and without events, never in one that ends.

@@ -64,8 +64,8 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
       "size of the KV pool; 0: 1024, or a quarter of the memory that is available if less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
-               "size of the KV pool in blocks; 0: from --kv-cache-mib. Of a model with sliding "
-               "windows: blocks of the layers with full attention");
+               "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
+               "sliding windows, this counts blocks of the full-attention layers");
   settings.Add(
       "kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
       "address range to reserve, in which `baton resize` grows and shrinks the KV pool while "

@@ -51,8 +51,8 @@ class Generations {
   // Ends what is past its deadline. Returns the earliest deadline left.
   std::optional<int64_t> CheckDeadlines();
   // The pool cannot hold the choice. An answer that has begun ends with finish reason `length`, a
-  // request without one with ResourceExhausted. Choices that have not parted have all begun or
-  // none.
+  // request without one with ResourceExhausted. Before the fork, either all choices
+  // have generated tokens or none has.
   void EndExhausted(RequestHandle handle);
 
   // What a step says of sequences. REQUIRES: they are here.

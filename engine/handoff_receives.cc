@@ -89,7 +89,7 @@ std::optional<ReceivedHandoff> HandoffReceives::OnEvent(const TransferEvent& eve
     return received;
   }
   absl::StatusOr<HandoffManifest> manifest = DecodeManifest(event.manifest, options_.vocabulary);
-  // A sender that cannot say what it did is not believed: none of its blocks counts.
+  // If the manifest is damaged or incomplete, none of the sender's blocks is used.
   if (manifest.ok() && manifest->drawn.size() == static_cast<size_t>(receive.n)) {
     received.manifest = *std::move(manifest);
     received.landed_blocks = event.blocks_done;

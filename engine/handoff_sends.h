@@ -56,7 +56,8 @@ class HandoffSends {
   // Announces the full committed blocks that were not announced yet. REQUIRES: the sequence lives.
   void AnnounceComputed(RequestHandle request);
   // StepInput::kv_written of a step: announces layers of prompts' last chunks while the step
-  // computes the layers behind them. Null: none is to be. A request may end before its layers are
+  // computes the layers behind them. Returns null if the step has no
+  // layers to announce. A request may end before its layers are
   // written.
   std::function<void(int32_t layers, int32_t chunks)> LayerListener(const SchedulerOutput& plan);
   // The prompt is computed: announces the rest with the manifest. The sequence may end then; the

@@ -66,7 +66,7 @@ class LiveChoices {
     std::optional<int64_t> next_us;   // the earliest of the others
   };
   Deadlines CheckDeadlines(int64_t now_us) const;
-  // Of all live ones, rising.
+  // Returns the handles of all live choices, in rising order.
   std::vector<RequestHandle> Handles() const;
   bool empty() const { return choices_.empty(); }
 

@@ -37,6 +37,19 @@ KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options
   return fingerprint;
 }
 
+std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames() {
+  return {{"auto", TransferMedium::kAuto},
+          {"tcp", TransferMedium::kTcp},
+          {"shm", TransferMedium::kShm},
+          {"nccl", TransferMedium::kNccl}};
+}
+
+void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& options) {
+  options.transfer_listen = medium == TransferMedium::kShm ? "" : listen;
+  options.transfer_shm = medium == TransferMedium::kAuto || medium == TransferMedium::kShm;
+  options.transfer_nccl = medium == TransferMedium::kNccl;
+}
+
 absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOptions transport,
                                                                  EngineOptions& options) {
   if (options.loopback != nullptr) {

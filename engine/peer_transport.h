@@ -3,7 +3,11 @@
 // Thread safety: free functions of what they are given.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/engine_options.h"
@@ -12,6 +16,14 @@
 #include "kvtransfer/transport.h"
 
 namespace baton {
+
+// How KV comes from other workers. A further medium is a value here, a name in TransferMediumNames
+// and what it opens in UseMedium and CreatePeerTransport.
+enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
+// The values of --transport, the default first.
+std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames();
+// Makes `options` open the ways of `medium`; `listen` is HOST:PORT for those over TCP.
+void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& options);
 
 // REQUIRES: settled options.
 KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options);

@@ -24,7 +24,8 @@
 //     the last begun of the lowest, which is cut short: its receiver computes what did not come. So
 //     what matters less never keeps out what matters more, and as many again, at most, are still
 //     ending.
-//  7. With sliding windows only a whole prefix is worth something: its end alone has whole windows.
+//  7. With sliding windows only a complete prefix is usable: the transfer carries window blocks for
+//     its end alone.
 //     A source that lacks the end sends nothing. What a transfer leaves without a whole window is
 //     not taken over. Leases hold the windows at the prefix's end.
 //

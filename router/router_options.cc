@@ -76,8 +76,8 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
                "How long a router that starts waits for a worker to tell what it has cached, in "
                "milliseconds, before it is ready without that.");
   settings.Add("client-stall-ms", &options.client_stall_ms, int64_t{100}, int64_t{3'600'000},
-               "A client that takes nothing of its answer for so long, or is behind by ten times "
-               "as long, loses it, in milliseconds.");
+               "Milliseconds after which a client that reads nothing loses its answer. A slow "
+               "client loses it when it is ten times that far behind.");
   settings.Add(
       "report-wait-ms", &options.report_wait_ms, int64_t{0}, int64_t{60'000},
       "How long a finished answer waits for its prefill worker's figures, in milliseconds.");

@@ -1,7 +1,7 @@
 // Finds response streams whose client takes nothing any more, or too little. Its connection may be
 // alive and answer pings: flow control holds such a stream's next message back for ever, and with
-// it the place of its request. A client that takes a message now and then keeps its place as long,
-// so the age of what waits for it is bounded too. The watch knows all streams, and so ends those
+// it the place of its request. A client that reads one message now and then would never count as
+// stalled, so the age of its oldest unread message is limited too. The watch knows all streams, and so ends those
 // that outlast a shutdown's patience.
 //
 // Thread safety: every function, from any thread.

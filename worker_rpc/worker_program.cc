@@ -16,11 +16,10 @@
 #include "common/status_macros.h"
 #include "common/termination.h"
 #include "engine/engine_options.h"
+#include "engine/peer_transport.h"
 
 namespace baton {
 namespace {
-
-enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
 
 // A router that is gone or frozen holds blocks here until its connection is cut: 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
@@ -50,11 +49,7 @@ void RegisterSettings(WorkerOptions& options, SettingList& settings) {
                "HOST or HOST:PORT under which other workers reach it for KV transfers; the host of "
                "--advertise when empty, or else as --transfer-listen says.");
   settings.AddChoice<TransferMedium>(
-      "transport", &options.transport,
-      {{"auto", TransferMedium::kAuto},
-       {"tcp", TransferMedium::kTcp},
-       {"shm", TransferMedium::kShm},
-       {"nccl", TransferMedium::kNccl}},
+      "transport", &options.transport, TransferMediumNames(),
       "How KV comes from other workers: tcp, shm (shared memory, from this host alone), nccl (GPU "
       "to GPU where both workers have NCCL and a device, tcp otherwise), or auto: shm where both "
       "are on one host, tcp otherwise.");
@@ -163,12 +158,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   }
   ChooseAdvertised(options);
   if (options.worker_id.empty()) options.worker_id = MakeWorkerId(program.id_prefix);
-  if (options.transport != TransferMedium::kShm) {
-    options.engine.transfer_listen = options.transfer_listen;
-  }
-  options.engine.transfer_shm =
-      options.transport == TransferMedium::kAuto || options.transport == TransferMedium::kShm;
-  options.engine.transfer_nccl = options.transport == TransferMedium::kNccl;
+  UseMedium(options.transport, options.transfer_listen, options.engine);
   options.engine.transfer_advertise = options.transfer_advertise;
   options.engine.kv_events = true;
   std::cerr << program.name << " " << options.worker_id << "\n"

@@ -277,6 +277,13 @@ def foreign_name(line):
     return None
 
 
+def check_conflicts(house):
+    for path, text in house.texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.startswith(("<" * 7 + " ", ">" * 7 + " ")):
+                house.report(f"{path}:{number}", "has a conflict marker of a merge")
+
+
 def check_names(house):
     documents = {pathlib.PurePath(path).name for path in house.texts}
     for path, text in house.texts.items():
@@ -301,7 +308,7 @@ def check_pool_addresses(house):
 
 
 CHECKS = [check_table, check_shown_table, check_includes, check_wire, check_tests, check_form, check_names,
-          check_pool_addresses]
+          check_pool_addresses, check_conflicts]
 
 
 def violations_of(root):
@@ -339,6 +346,7 @@ def self_check():
         "scripts/p.py": ("  x = 1\n", "scripts/p.py:1: is not Python"),
         "scripts/q.sh": ("ls /wo" + "rk/main\n", "scripts/q.sh:1: names a path"),
         "scripts/r.md": ("see GONE." + "md\n", "scripts/r.md:1: speaks of a document"),
+        "scripts/s.md": ("<" * 7 + " HEAD\n", "scripts/s.md:1: has a conflict marker"),
     }
     table = ("baton_folder(common)\nbaton_folder(text DEPS common LIBS X::X)\nbaton_folder(router DEPS common)\nif(BATON_GRPC)\n"
              "  baton_folder(rpc DEPS proto common)\n  baton_folder(router/grpc DEPS router rpc proto common)\nendif()\n")

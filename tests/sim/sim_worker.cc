@@ -227,6 +227,7 @@ WorkerReport SimWorker::Report() const {
   report.backend = fingerprint.backend;
   report.protocol = fingerprint.protocol;
   report.pool_layout = fingerprint.layout;
+  report.paged = options_.engine.paged;
   report.prefix_cache = options_.engine.cache_kind == CacheKind::kRadix;
   report.draining = draining_;
   report.queued = engine_->status().queued;
