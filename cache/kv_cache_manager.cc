@@ -143,8 +143,14 @@ absl::Status KvCacheManager::ReserveFull(SequenceId id, int32_t tokens,
   return absl::OkStatus();
 }
 
-int32_t KvCacheManager::WholeBoundary(SequenceId id, int32_t tokens) const {
-  return windows_.LongestWhole(id, committed(id), tokens);
+int32_t KvCacheManager::WholeBoundary(SequenceId id, int32_t landed, int32_t asked) const {
+  const int32_t from = committed(id);
+  if (landed < asked) {
+    for (const WindowPoolOptions& window : options_.windows) {
+      if (asked - window.window + 1 > from) return from;
+    }
+  }
+  return windows_.LongestWhole(id, from, landed);
 }
 
 void KvCacheManager::InsertFullBlocks(SequenceId id) {

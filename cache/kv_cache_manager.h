@@ -172,15 +172,18 @@ class KvCacheManager {
   // Makes room for `tokens` slots in total, evicting as needed. ResourceExhausted, with both
   // numbers and nothing taken, when the pool cannot give them. May add copies to TakeCopies.
   // Windows get blocks for slots [committed, committed + max_step_tokens) alone, and a promise for
-  // the rest: with windows, call it again before each step with the same `tokens`. It then fails
-  // only after a window's pool shrank, or while a transfer reads what slid out of it.
+  // the rest: with windows, call it again before each step with the same `tokens`. Such a
+  // call fails in two cases: the window's pool shrank, or a transfer still holds blocks that slid
+  // out of it.
   absl::Status Reserve(SequenceId id, int32_t tokens);
   // The same for KV that comes from elsewhere: windows get blocks for what the token behind
   // `tokens` sees.
   absl::Status ReserveForImport(SequenceId id, int32_t tokens);
-  // The longest boundary in [committed, tokens] whose windows the sequence can hold: how much of an
-  // import may be committed. `tokens` itself without windows.
-  int32_t WholeBoundary(SequenceId id, int32_t tokens) const;
+  // How much of an import of `asked` tokens may be committed when tokens [committed, landed) have
+  // come: the longest boundary in [committed, landed] with whole windows. `landed` itself without
+  // windows. The sender sent windows as the token behind `asked` sees them. An earlier boundary
+  // needs older slots, and these are there only if they lie before `committed`.
+  int32_t WholeBoundary(SequenceId id, int32_t landed, int32_t asked) const;
 
   // Starts `child` with all that `parent` has committed, sharing its blocks. Inserts the parent's
   // full blocks first (InsertCommitted's rule on block tables). FailedPrecondition in contiguous

@@ -2,8 +2,8 @@
 //
 // A node stands for the edge that leads to it, a run of whole blocks. Each namespace has a root of
 // its own, without blocks. What blocks hold is kept by block id, so that no node owns memory of its
-// own size and a split copies no units. Locks, the order of eviction and the holds of blocks are the
-// business of others (radix_tree.h).
+// own size and a split copies no units. Locks, the order of eviction and the holds of blocks are
+// the business of others (radix_tree.h).
 //
 // A node is reachable while a match can walk to it. Clearing makes nodes unreachable and cuts their
 // root off: no namespace finds it, and the nodes below it live on until they are removed.

@@ -72,7 +72,7 @@ class WindowGroups {
   // Evicts cached blocks past the marks.
   void KeepWaterMarks(const WaterMarks& marks);
 
-  // The longest boundary in [committed, tokens] whose windows the sequence can hold.
+  // The longest boundary in [committed, tokens] whose windows the sequence has blocks for.
   int32_t LongestWhole(SequenceId id, int32_t committed, int32_t tokens) const;
   // ResourceExhausted, with both numbers, if a prefix of `tokens` tokens, `matched` of them cached,
   // leaves fewer than `spare_blocks` in a group.

@@ -97,8 +97,8 @@ class WindowTables {
 
   // Valid until the next call.
   std::span<const BlockId> Table(SequenceId id) const { return Get(id).blocks; }
-  // The longest boundary in [committed, tokens] whose window the table can hold: how much of an
-  // import may be committed.
+  // The longest boundary in [committed, tokens] whose window the table has blocks for. What lies in
+  // the blocks is the caller's to know (KvCacheManager::WholeBoundary).
   int32_t LongestWhole(SequenceId id, int32_t committed, int32_t tokens) const;
   int32_t held(SequenceId id) const { return Get(id).held; }
 

@@ -115,6 +115,8 @@ std::optional<uint64_t> PrefixPulls::OnItsWay(CacheNamespace cache_namespace,
   for (const auto& [id, import] : imports_) {
     if (import.waiters.empty() || import.cache_namespace != cache_namespace) continue;
     if (import.units.size() < units.size() || units.empty()) continue;
+    // An import brings windows for its own end alone.
+    if (!windows_.empty() && import.units.size() != units.size()) continue;
     if (std::equal(units.begin(), units.end(), import.units.begin())) return id;
   }
   return std::nullopt;
@@ -179,13 +181,8 @@ void PrefixPulls::Finish(Import import, const TransferEvent& event) {
   const SequenceId id = import.sequence;
   const int32_t matched = cache_->matched(id);
   const auto asked = static_cast<int32_t>(import.units.size());
-  int32_t end = matched + event.blocks_done * block_size_;
-  if (end < asked) {  // as Scheduler::KvArrived
-    for (const WindowPoolOptions& window : cache_->options().windows) {
-      if (asked - window.window + 1 > matched) end = matched;
-    }
-  }
-  const int32_t landed = cache_->WholeBoundary(id, end) - matched;
+  const int32_t end = matched + event.blocks_done * block_size_;
+  const int32_t landed = cache_->WholeBoundary(id, end, asked) - matched;
   if (landed > 0) {
     cache_->Commit(id, std::span(import.units).subspan(matched, landed));
     cache_->InsertCommitted(id);

@@ -16,14 +16,15 @@
 //     finds it. Leases end by time, and before that when a sequence finds no room. They count as
 //     transfers do, so a sequence that could have their blocks waits and is not cut short. To
 //     another pull they give way where its request's priority is not lower, the oldest first.
-//  4. Who asks for a prefix that is on its way already waits for that transfer, and no second one
-//     is begun. It goes on as long as one of those who wait is there; when the one who was to send
-//     for it leaves before anything has come, another who waits for the whole of it is.
+//  4. A pull of a prefix that is already being transferred waits for that transfer; with sliding
+//     windows only if the two prefixes end together (rule 7). The transfer goes on while one of
+//     its waiters is left. If the waiter that has the ticket leaves before a block has come,
+//     another waiter for the whole prefix gets the ticket.
 //  5. Every Pull gets one OnDone. Blocks of a transfer are held until its terminal event.
 //  6. So many are sent at once at most. One more begins only in the place of one of lower priority,
-//     the last begun of the lowest, which is cut short: its receiver computes what did not come. So
-//     what matters less never keeps out what matters more, and as many again, at most, are still
-//     ending.
+//     the last begun of the lowest, which is cut short: its receiver computes what did not come. A
+//     lower priority never blocks a higher one. At most `max_transfers` cancelled sends may still
+//     be ending.
 //  7. With sliding windows only a complete prefix is usable: the transfer carries window blocks for
 //     its end alone.
 //     A source that lacks the end sends nothing. What a transfer leaves without a whole window is

@@ -98,14 +98,7 @@ void Scheduler::KvArrived(SequenceId id, int32_t committed) {
   CHECK(sequence.phase == SequencePhase::kWaitingForKv) << "sequence " << id << " awaits no KV";
   CHECK_LE(committed, sequence.known());
   const int32_t before = cache_->committed(id);
-  if (committed < sequence.known()) {
-    // A window came as the prompt's end sees it. An earlier boundary sees slots before that: they
-    // are there if they lie in the match. A table does not tell: its blocks may have come in part.
-    for (const WindowPoolOptions& window : cache_->options().windows) {
-      if (sequence.known() - window.window + 1 > before) committed = before;
-    }
-  }
-  committed = cache_->WholeBoundary(id, committed);
+  committed = cache_->WholeBoundary(id, committed, sequence.known());
   if (committed > before) {
     cache_->Commit(
         id, UnitsFromTokens(std::span(sequence.spec.tokens).subspan(before, committed - before)));

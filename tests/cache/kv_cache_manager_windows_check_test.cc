@@ -334,7 +334,7 @@ class WindowLives {
           if (block != kNoBlock) Slot(group, block, i) = chain;
         }
       }
-      const int32_t whole = cache_.WholeBoundary(id, landed);
+      const int32_t whole = cache_.WholeBoundary(id, landed, size);
       ASSERT_GE(whole, life.committed);
       if (landed == size) {
         ASSERT_EQ(whole, size);

@@ -182,9 +182,8 @@ TEST_F(KvCacheManagerWindows, AnImportTakesTheWindowAtItsEndAlone) {
   KvCacheManager cache(WithWindow(40, 40), &clock_);
   ASSERT_TRUE(cache.BeginImport(kA, kSpace, Units(32), 0).ok());
   EXPECT_THAT(Held(cache, kA), ElementsAre(false, false, false, false, false, false, true, true));
-  EXPECT_EQ(cache.WholeBoundary(kA, 32), 32);
-  EXPECT_EQ(cache.WholeBoundary(kA, 31), 31) << "the token at 31 sees slots from 24 on";
-  EXPECT_EQ(cache.WholeBoundary(kA, 30), 0) << "block 5 has slot 23";
+  EXPECT_EQ(cache.WholeBoundary(kA, 32, 32), 32);
+  EXPECT_EQ(cache.WholeBoundary(kA, 31, 32), 0) << "its window may have come in part";
   cache.Commit(kA, Units(32));
   cache.InsertCommitted(kA);
   cache.FreeBehindWindows(kA);
@@ -200,11 +199,20 @@ TEST_F(KvCacheManagerWindows, AnImportThatFailsIsComputedFromItsMatch) {
   ASSERT_EQ(*cache.Begin(kB, kSpace, Units(32), 32), 12);
   ASSERT_TRUE(cache.ReserveForImport(kB, 32).ok());
   EXPECT_THAT(Held(cache, kB), ElementsAre(false, true, true, false, false, false, true, true));
-  const int32_t whole = cache.WholeBoundary(kB, 25);
-  EXPECT_EQ(whole, 12);
+  EXPECT_EQ(cache.WholeBoundary(kB, 25, 32), 12);
   ASSERT_TRUE(cache.Reserve(kB, 32).ok());
   EXPECT_THAT(Held(cache, kB), ElementsAre(false, true, true, true, true, false, false, false))
       << "the end of the import was given back";
+}
+
+TEST_F(KvCacheManagerWindows, APartOfAnImportCountsWhereItsWindowBeginsInTheMatch) {
+  KvCacheManager cache(WithWindow(40, 8), &clock_);
+  Compute(cache, kA, Units(12));
+  cache.Release(kA, true);
+  ASSERT_EQ(*cache.Begin(kB, kSpace, Units(19), 19), 12);
+  ASSERT_TRUE(cache.ReserveForImport(kB, 19).ok());
+  EXPECT_EQ(cache.WholeBoundary(kB, 16, 19), 16) << "slots 12 to 15 came, 9 to 11 were there";
+  EXPECT_EQ(cache.WholeBoundary(kB, 16, 20), 12) << "slot 12 was not due";
 }
 
 TEST_F(KvCacheManagerWindows, AHeldPrefixHasWhatItsBoundaryNeeds) {

@@ -82,11 +82,11 @@ class ContiguousTest(AtALimit, ServiceTest):
 class MemoryTest(unittest.TestCase):
     def test_a_fleet_that_needs_more_memory_than_there_is_is_not_started(self):
         up = subprocess.run([baton(), "up", "--model", ARGUMENTS.model, "--router-address", "127.0.0.1:0",
-                             "--decode-workers=3", "--worker-argument=--kv-cache-mib=99999999"],
+                             "--decode-workers=3", "--worker-argument=--kv-cache-mib=16000000"],
                             capture_output=True, text=True, timeout=60)
         self.assertEqual(up.returncode, 1, up.stderr)
         self.assertEqual(up.stdout, "")
-        self.assertRegex(up.stderr, r"4 workers need \d+ MiB for weights and 399999996 MiB or more for KV; \d+ MiB are")
+        self.assertRegex(up.stderr, r"4 workers need \d+ MiB for weights and 64000000 MiB or more for KV; \d+ MiB are")
 
 
 if __name__ == "__main__":

@@ -220,6 +220,24 @@ TEST_F(WindowPulls, AWholePrefixComesWithItsWindowsAndALeaseKeepsThem) {
   ExpectSays(kPrompt, 32);
 }
 
+TEST_F(WindowPulls, AShorterPrefixDoesNotWaitForALongerOne) {
+  source_.Cache(kPrompt);
+  const std::vector<TokenId> shorter_prefix(kPrefix.begin(), kPrefix.begin() + 20);
+  const auto longer = receiver_.Pull(kPrefix);
+  const auto same = receiver_.Pull(kPrefix);
+  const auto shorter = receiver_.Pull(shorter_prefix);
+  ASSERT_TRUE(longer->ticket.has_value());
+  EXPECT_FALSE(same->ticket.has_value());
+  ASSERT_TRUE(shorter->ticket.has_value()) << "the longer one brings no window for its end";
+  EXPECT_EQ(*source_.SendPrefix(kPrefix, *longer->ticket), 32);
+  receiver_.core->Cancel(3);  // the shorter one, whose source was never asked
+  RunUntilDone(*longer);
+  RunUntilDone(*same);
+  RunUntilDone(*shorter);
+  EXPECT_EQ((*same->done)->tokens, 32);
+  EXPECT_EQ(shorter->done->status().code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(WindowPulls, ASourceWithoutThePrefixsEndSendsNothing) {
   source_.Cache({kPrompt.begin(), kPrompt.begin() + 29});
   const auto pull = receiver_.Pull(kPrefix);
