@@ -1,9 +1,9 @@
 // The sequences of the full-attention group: their block tables, and what of them is committed.
 //
 // The twin of a sliding window's WindowTables. A table begins with shared blocks: those of the
-// prefix tree that the sequence matched or inserted, under its lock. Blocks behind them are its
-// own, but for the last one after a fork: the first to write into a part-full block that others
-// hold gets one of its own, and a BlockCopy says what to copy there.
+// prefix tree that the sequence matched or inserted, under its lock. Later blocks belong to the
+// sequence alone. After a fork, parent and child share a part-full last block; the first writer
+// gets a copy (BlockCopy).
 //
 // Invariants:
 //  1. shared <= committed <= capacity. Only committed units are inserted, and only in full blocks.
