@@ -43,9 +43,9 @@
 //     Cancel only hastens that event.
 //  3. Exactly one terminal event per successful post, whatever the peer does, at the latest shortly
 //     after the deadline; no new work is needed for it.
-//  4. Anything that names another epoch, an unknown transfer, a block or a layer out of range, or
-//     carries a wrong CRC fails the transfer (or the connection), never the process, and never
-//     publishes a byte.
+//  4. Anything that names another epoch, an unknown transfer, other tokens, other first blocks of
+//     a window, a block or a layer out of range, or carries a wrong CRC fails the transfer (or the
+//     connection), never the process, and never publishes a byte.
 //
 // Thread safety: posts and Poll are called from the engine thread; the waker is called from any
 // thread.

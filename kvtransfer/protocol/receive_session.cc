@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "kvtransfer/protocol/transfer_deadline.h"
 #include "kvtransfer/protocol/transfer_plan.h"
@@ -89,6 +90,12 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
         "announced first_block %d, block_count %d, tokens %d; expected %d, %d, %d of block size %d",
         frame.first_block, frame.block_count, frame.tokens, theirs_.first, theirs_.count,
         spec_.tokens, link_.block_size));
+  }
+  if (frame.window_first_blocks != spec_.window_first_blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("announced window_first_blocks [%s], expected [%s]",
+                        absl::StrJoin(frame.window_first_blocks, ", "),
+                        absl::StrJoin(spec_.window_first_blocks, ", ")));
   }
   RETURN_IF_ERROR(CheckProgress(frame));
   announced_ = {.blocks = frame.available, .layers = frame.layers};

@@ -75,6 +75,8 @@ struct AnnounceFrame {
   bool final = false;
   std::string manifest;  // with `final`
   int32_t layers = 0;
+  // As in the ticket, in the receiver's blocks. They decide which groups each block carries.
+  std::vector<int32_t> window_first_blocks = {};
   bool operator==(const AnnounceFrame&) const = default;
 };
 

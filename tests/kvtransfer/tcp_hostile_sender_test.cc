@@ -169,7 +169,8 @@ TEST_F(HostileSender, APayloadLongerThanABlockEndsTheConnection) {
 TEST_F(HostileSender, AnAnnouncementThatDoesNotFitFails) {
   const std::function<void(AnnounceFrame&)> lies[] = {
       [](AnnounceFrame& f) { f.first_block = 1; }, [](AnnounceFrame& f) { f.tokens = 41; },
-      [](AnnounceFrame& f) { f.block_count = 4; }, [](AnnounceFrame& f) { f.available = 2; }};
+      [](AnnounceFrame& f) { f.block_count = 4; }, [](AnnounceFrame& f) { f.available = 2; },
+      [](AnnounceFrame& f) { f.window_first_blocks = {0}; }};
   uint64_t id = 0;
   for (const auto& lie : lies) {
     SCOPED_TRACE(++id);
