@@ -17,6 +17,7 @@
 // transfer stays the sequence's block, which has the same tokens in every group. A block carries
 // group 0 always, and a window group where it has tokens that the receiver lacks of it and that the
 // token behind the sequence's end sees (MovedTokens in transfer_plan.h). Layers are the model's.
+// The sender's blocks must have at least the size of the receiver's.
 //
 // Where blocks of the pool are named, they are rows [block of the sequence][KV group], flat, so
 // their number is that of the blocks times that of the groups. kNoBlock stands where the group does

@@ -84,6 +84,12 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
   }
   peer_ = peer;
   sender_transfer_ = frame.sender_transfer;
+  if (layout_.groups() > 1 && link_.block_size < layout_.block_size()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the sender has blocks of %d tokens, ours have %d: a model with several KV groups needs a "
+        "sender with blocks of at least our size",
+        link_.block_size, layout_.block_size()));
+  }
   if (frame.first_block != theirs_.first || frame.block_count != theirs_.count ||
       frame.tokens != spec_.tokens) {
     return absl::InvalidArgumentError(absl::StrFormat(

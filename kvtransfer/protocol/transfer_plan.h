@@ -9,8 +9,12 @@
 //
 // A block carries full attention's KV always, and a window's where it has tokens of the window that
 // the receiver lacks. Sender and receiver both compute that (MovedTokens), so they agree on the
-// pieces of every block. Where a receiver's block needs none of a window's tokens, these are
-// dropped, for that group alone.
+// pieces of every block. The receiver drops a window's tokens for each of its blocks that does not
+// need them. The other groups still land.
+//
+// With several groups the sender's blocks must not be smaller than the receiver's (ReceiveSession
+// refuses them). A window may begin inside a block of the receiver. Smaller blocks of the sender
+// would fill only the end of that block, and the receiver would cache it as whole.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -78,6 +78,25 @@ class TransportGroupsRefusal : public TransportContract {
 
 INSTANTIATE_TEST_SUITE_P(Each, TransportGroupsRefusal, EveryMedium(), MediumName);
 
+// The window begins at token 38, inside the receiver's block of tokens [32, 48). Blocks of 4 tokens
+// would fill that block from token 36 on alone.
+TEST_P(TransportGroupsRefusal, ASenderWithSmallerBlocks) {
+  TestWorker a(Factory(), Shape(kTwoGroups, 4), 1, 0x11);
+  TestWorker b(Factory(), Shape(kTwoGroups, 16), 2);
+  const auto [received, sent] = Transfer(a, b, 1, 61, {0}, {0});
+  EXPECT_EQ(received.kind, Kind::kReceiveFailed);
+  EXPECT_EQ(received.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(received.status.message()),
+              HasSubstr("the sender has blocks of 4 tokens, ours have 16"));
+  EXPECT_EQ(received.blocks_done, 0);
+  EXPECT_EQ(sent.kind, Kind::kSendFailed);
+  EXPECT_EQ(sent.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(b.TerminalEvents(1, true), 1);
+  EXPECT_TRUE(IsUntouched(b));
+  // In the other direction a larger block has all that the smaller ones need.
+  EXPECT_EQ(Transfer(b, a, 2, 61, {0}, {0}).first.kind, Kind::kReceived);
+}
+
 // The frames of blocks with one window or the other have the same sizes. With swapped entries the
 // sender's first window would travel where the receiver expects the second.
 TEST_P(TransportGroupsRefusal, ATicketWithOtherFirstBlocksOfWindows) {
