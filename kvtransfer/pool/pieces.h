@@ -151,7 +151,8 @@ int64_t PieceValidBytes(const KvPoolLayout& layout, const Piece& piece, int32_t 
 int64_t BlockValidBytes(const KvPoolLayout& layout, int32_t valid_tokens, LayerRange layers = {},
                         GroupSet groups = GroupSet::All());
 
-// "layer 3 V": what error messages call a piece.
-std::string PieceName(const Piece& piece);
+// The name of a piece in error messages: "layer 3 V", or "layer 3 plane 0" in a group without K and
+// V apart. REQUIRES: a piece of the layout.
+std::string PieceName(const KvPoolLayout& layout, const Piece& piece);
 
 }  // namespace baton

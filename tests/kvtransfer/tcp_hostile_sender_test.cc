@@ -92,7 +92,8 @@ TEST_F(HostileSender, AFlippedPayloadBitIsNamedByLayerKindAndBlock) {
     const absl::Status status = ReceiveStatus(id);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     const auto piece = static_cast<int32_t>(at / PieceValidBytes(b_.layout(), {}, 16));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("block 1 " + PieceName(PieceAt(piece))));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("block 1 " + PieceName(b_.layout(), PieceAt(piece))));
     const auto abort = peer_->Read<AbortFrame>();
     ASSERT_TRUE(abort.has_value());
     EXPECT_EQ(abort->code, absl::StatusCode::kDataLoss);
