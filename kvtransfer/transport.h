@@ -160,7 +160,7 @@ class KvTransport {
   // they are named again or a transfer lands in them, or they do not. A transport may keep the
   // checksums of whole ones, if every write is reported before the blocks can be announced.
   virtual void Written(std::span<const BlockId> /*full*/, std::span<const BlockId> /*part*/,
-                       int32_t /*group*/ = 0) {}
+                       int32_t /*group*/) {}
 
   // Events since the last call, in order per transfer.
   virtual std::vector<TransferEvent> Poll() = 0;

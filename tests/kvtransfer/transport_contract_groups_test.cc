@@ -282,7 +282,7 @@ TEST_P(TransportGroupsContract, ADamagedPieceOfAWindowIsNamed) {
   for (size_t at = 0; at < rows.size(); at += 2) {
     a.FillBlock(GroupBlocks(std::span(rows).subspan(at, 2)), at);
   }
-  a.transport().Written(std::vector{BlockId(3), BlockId(4)}, {});
+  a.transport().Written(std::vector{BlockId(3), BlockId(4)}, {}, /*group=*/0);
   a.transport().Written(std::vector{BlockId(5), BlockId(9)}, {}, /*group=*/1);
   const auto move = [&](uint64_t id) {
     const ReceiveSpec spec{.transfer_id = id,
