@@ -26,8 +26,8 @@
 // Transfers overlap with the computing of what they carry. Blocks that are whole go while later
 // chunks of the prompt are computed (Announce); of the last chunk, the first layers of all its
 // blocks go while the layers behind them are computed (AnnounceLayers, pull_order.h). So what is
-// left when the prompt is computed is at most the last piece. A piece is a block or a layer range
-// of one, {layers, tokens}: it names itself, carries a CRC32C for each K and V in it, and is
+// left when the prompt is computed is at most the last part. A part is a block or a layer range of
+// one: its frame names it and carries a CRC32C for each of its pieces (pool/pieces.h), and it is
 // verified by itself when it lands. A block is done, and counted in events, when its last layer is:
 // a sender that gives up in between (cancelled, preempted, failed) leaves a block that nobody was
 // told of. Slices go to receivers that said they take them (transfer_frame.h, TakesLayers), not
@@ -156,9 +156,10 @@ class KvTransport {
                               int32_t layers) = 0;
   virtual void CancelSend(uint64_t sender_transfer) = 0;
 
-  // The engine wrote to these blocks of a KV group: they are whole now and stay as they are until
-  // they are named again or a transfer lands in them, or they do not. A transport may keep the
-  // checksums of whole ones, if every write is reported before the blocks can be announced.
+  // The engine wrote to these blocks of KV group `group`. Blocks in `full` do not change until they
+  // are reported again or a transfer lands in them. Blocks in `part` may change at any time. The
+  // caller reports every write before it announces the blocks, so a transport may keep the
+  // checksums of full ones.
   virtual void Written(std::span<const BlockId> /*full*/, std::span<const BlockId> /*part*/,
                        int32_t /*group*/) {}
 

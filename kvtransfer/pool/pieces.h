@@ -2,8 +2,8 @@
 //
 // What moves is a block of the sequence: of each KV group that is meant, the block with the same
 // tokens. Its pieces have one canonical order, [layer of the model][plane], whatever the pool's
-// layout. A layer whose group is not meant has no pieces. A layer range of a block is its pieces of
-// these layers, in the same order; it may have none.
+// layout. A layer whose group is not meant has no pieces. A layer range means the pieces of these
+// layers. It is empty if none of the layers belongs to a group that travels.
 //
 // Thread safety: pure functions and values.
 #pragma once

@@ -88,10 +88,9 @@ absl::Status CheckWindowBlocks(std::string_view what, std::span<const int32_t> w
 absl::Status CheckRows(const KvPoolLayout& layout, std::span<const BlockId> rows,
                        const MovedTokens& moved, int32_t first);
 
-// Where a payload of the sequence's tokens [begin, begin + tokens) lands, in which the groups
-// `meant` travel. `rows` are the receiver's blocks of so many groups, of `block_size`; the first
-// begins at `first_token`. REQUIRES: they have room up to the payload's end, which is behind
-// first_token.
+// Returns where a payload lands. It holds tokens [begin, begin + tokens) of the groups in `meant`.
+// `rows` are the receiver's blocks of so many groups, of `block_size`; the first begins at
+// `first_token`. REQUIRES: they have room up to the payload's end, which is behind first_token.
 LandingParts PlaceTokens(int32_t begin, int32_t tokens, int32_t first_token, int32_t block_size,
                          int32_t groups, std::span<const BlockId> rows,
                          GroupSet meant = GroupSet::All());
