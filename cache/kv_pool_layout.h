@@ -29,7 +29,8 @@ struct KvLayerPlace {
 
 class KvPoolLayout {
  public:
-  // So that the memory of one group can be given back without touching another's.
+  // So that the memory of one group can be given back without touching another's. Peers recompute
+  // the offsets over shared memory, so another value needs another transfer protocol version.
   static constexpr int64_t kGroupAlignment = 2 << 20;
 
   // A pool of one group.

@@ -17,6 +17,7 @@
 // transfer stays the sequence's block, which has the same tokens in every group. A block carries
 // group 0 always, and a window group where it has tokens that the receiver lacks of it and that the
 // token behind the sequence's end sees (MovedTokens in transfer_plan.h). Layers are the model's.
+// The sender's blocks must have at least the size of the receiver's.
 //
 // Where blocks of the pool are named, they are rows [block of the sequence][KV group], flat, so
 // their number is that of the blocks times that of the groups. kNoBlock stands where the group does
@@ -25,8 +26,8 @@
 // Transfers overlap with the computing of what they carry. Blocks that are whole go while later
 // chunks of the prompt are computed (Announce); of the last chunk, the first layers of all its
 // blocks go while the layers behind them are computed (AnnounceLayers, pull_order.h). So what is
-// left when the prompt is computed is at most the last piece. A piece is a block or a layer range
-// of one, {layers, tokens}: it names itself, carries a CRC32C for each K and V in it, and is
+// left when the prompt is computed is at most the last part. A part is a block or a layer range of
+// one: its frame names it and carries a CRC32C for each of its pieces (pool/pieces.h), and it is
 // verified by itself when it lands. A block is done, and counted in events, when its last layer is:
 // a sender that gives up in between (cancelled, preempted, failed) leaves a block that nobody was
 // told of. Slices go to receivers that said they take them (transfer_frame.h, TakesLayers), not
@@ -43,9 +44,9 @@
 //     Cancel only hastens that event.
 //  3. Exactly one terminal event per successful post, whatever the peer does, at the latest shortly
 //     after the deadline; no new work is needed for it.
-//  4. Anything that names another epoch, an unknown transfer, a block or a layer out of range, or
-//     carries a wrong CRC fails the transfer (or the connection), never the process, and never
-//     publishes a byte.
+//  4. Anything that names another epoch, an unknown transfer, other tokens, other first blocks of
+//     a window, a block or a layer out of range, or carries a wrong CRC fails the transfer (or the
+//     connection), never the process, and never publishes a byte.
 //
 // Thread safety: posts and Poll are called from the engine thread; the waker is called from any
 // thread.
@@ -155,11 +156,12 @@ class KvTransport {
                               int32_t layers) = 0;
   virtual void CancelSend(uint64_t sender_transfer) = 0;
 
-  // The engine wrote to these blocks of a KV group: they are whole now and stay as they are until
-  // they are named again or a transfer lands in them, or they do not. A transport may keep the
-  // checksums of whole ones, if every write is reported before the blocks can be announced.
+  // The engine wrote to these blocks of KV group `group`. Blocks in `full` do not change until they
+  // are reported again or a transfer lands in them. Blocks in `part` may change at any time. The
+  // caller reports every write before it announces the blocks, so a transport may keep the
+  // checksums of full ones.
   virtual void Written(std::span<const BlockId> /*full*/, std::span<const BlockId> /*part*/,
-                       int32_t /*group*/ = 0) {}
+                       int32_t /*group*/) {}
 
   // Events since the last call, in order per transfer.
   virtual std::vector<TransferEvent> Poll() = 0;

@@ -219,9 +219,9 @@ absl::Status NcclConnection::Verify(const PieceBytes& landed, const BlockFrame& 
   for (const Piece piece : landed.pieces()) {
     const uint32_t crc = landed.Checksum(piece);
     if (crc != *theirs) {
-      return absl::DataLossError(
-          absl::StrFormat("transfer %d block %d %s: CRC32C %08x, the sender's is %08x",
-                          frame.transfer_id, frame.block, PieceName(piece), crc, *theirs));
+      return absl::DataLossError(absl::StrFormat(
+          "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.transfer_id,
+          frame.block, PieceName(landed.layout(), piece), crc, *theirs));
     }
     ++theirs;
   }

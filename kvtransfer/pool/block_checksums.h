@@ -1,7 +1,6 @@
 // Piece checksums of a sender's blocks, taken once and not for each departure.
 //
-// The blocks of each KV group are kept apart: a block of one group may outlive what travels with it
-// in another.
+// Checksums are kept per group, because the blocks of one row are freed at different times.
 //
 // Only what the engine has reported as full (KvTransport::Written) is kept: such a block does not
 // change until it is reported again or a transfer lands in it. A report only marks; the checksums

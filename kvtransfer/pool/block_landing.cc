@@ -68,9 +68,9 @@ void BlockLanding::VerifyPiece(const Piece& piece) {
   crc = landed.Checksum(piece, crc);
   const uint32_t theirs = frame_.piece_crcs[verified_pieces_];
   if (crc == theirs || !verified_.ok()) return;
-  verified_ = absl::DataLossError(
-      absl::StrFormat("transfer %d block %d %s: CRC32C %08x, the sender's is %08x",
-                      frame_.transfer_id, frame_.block, PieceName(piece), crc, theirs));
+  verified_ = absl::DataLossError(absl::StrFormat(
+      "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame_.transfer_id,
+      frame_.block, PieceName(landed.layout(), piece), crc, theirs));
 }
 
 BlockDeparture::BlockDeparture(PoolLease lease, BlockDispatch dispatch,

@@ -52,8 +52,12 @@ int64_t BlockValidBytes(const KvPoolLayout& layout, int32_t valid_tokens, LayerR
   return bytes * valid_tokens;
 }
 
-std::string PieceName(const Piece& piece) {
-  return absl::StrCat("layer ", piece.layer, piece.plane == 0 ? " K" : " V");
+std::string PieceName(const KvPoolLayout& layout, const Piece& piece) {
+  const std::string layer = absl::StrCat("layer ", piece.layer);
+  if (layout.layout_of(piece.layer).planes() != 2) {
+    return absl::StrCat(layer, " plane ", piece.plane);
+  }
+  return absl::StrCat(layer, piece.plane == 0 ? " K" : " V");
 }
 
 }  // namespace baton

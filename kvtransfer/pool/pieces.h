@@ -2,8 +2,8 @@
 //
 // What moves is a block of the sequence: of each KV group that is meant, the block with the same
 // tokens. Its pieces have one canonical order, [layer of the model][plane], whatever the pool's
-// layout. A layer whose group is not meant has no pieces. A layer range of a block is its pieces of
-// these layers, in the same order; it may have none.
+// layout. A layer whose group is not meant has no pieces. A layer range means the pieces of these
+// layers. It is empty if none of the layers belongs to a group that travels.
 //
 // Thread safety: pure functions and values.
 #pragma once
@@ -151,7 +151,8 @@ int64_t PieceValidBytes(const KvPoolLayout& layout, const Piece& piece, int32_t 
 int64_t BlockValidBytes(const KvPoolLayout& layout, int32_t valid_tokens, LayerRange layers = {},
                         GroupSet groups = GroupSet::All());
 
-// "layer 3 V": what error messages call a piece.
-std::string PieceName(const Piece& piece);
+// The name of a piece in error messages: "layer 3 V", or "layer 3 plane 0" in a group without K and
+// V apart. REQUIRES: a piece of the layout.
+std::string PieceName(const KvPoolLayout& layout, const Piece& piece);
 
 }  // namespace baton

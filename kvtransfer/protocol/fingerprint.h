@@ -19,8 +19,8 @@ namespace baton {
 // 4: pools may be cut differently; blocks on the wire are then the sender's, and a ticket says in
 // which blocks it counts. 5: the blocks of a prompt's last chunk may travel layer by layer. 6: a
 // receiver on the sender's host says when everything had landed. 7: blocks carry several KV groups.
-// Only a model that has several speaks 7, and speaks no other: builds before it refuse it by name,
-// and for a model with one group nothing changes.
+// Models with several groups speak version 7 alone. Older builds refuse them by version. One-group
+// models are not affected.
 inline constexpr ProtocolRange kTransferProtocol = {.oldest = 5, .newest = 6};
 inline constexpr ProtocolRange kGroupsTransferProtocol = {.oldest = 7, .newest = 7};
 inline constexpr uint32_t kNewestTransferProtocol = kGroupsTransferProtocol.newest;

@@ -44,12 +44,14 @@ void WriteHello(FieldWriter& w, const HelloFrame& f) {
   w.Number(NumericsRevision(p.numerics));
   for (const int32_t value : {p.block_size, p.layers, p.kv_heads, p.head_dim}) w.Number(value);
   w.Number(f.epoch.value());
-  const bool implied = p.protocol == ImpliedRange(p.protocol.newest) &&
-                       NumericsRevision(p.numerics) != 0 && p.groups.empty();
-  if (implied) return;
+  const bool implied =
+      p.protocol == ImpliedRange(p.protocol.newest) && NumericsRevision(p.numerics) != 0;
+  const bool followed = p.protocol.newest > kGroupsProtocolVersion;  // by a later version's fields
+  const bool groups = followed || !p.groups.empty();
+  if (implied && !groups) return;
   w.Number(p.protocol.oldest);
   w.Text(p.numerics);
-  if (!p.groups.empty()) w.Text(p.groups);
+  if (groups) w.Text(p.groups);
 }
 
 void ReadHello(FieldReader& r, HelloFrame& f) {

@@ -1,11 +1,13 @@
 // The fields of a Hello, the frame that peers of all builds must be able to read.
 //
 // Its fields keep their places in all protocol versions. Behind the epoch stand:
-//  - The oldest version spoken and the numerics' name. Both are left out where nothing follows, the
-//    oldest version is the one before the newest, and the name is "rN". So builds from before
-//    these fields can read the Hello of every peer that they could accept.
-//  - From version 7 on the KV groups, where there are several.
-//  - Whatever a later version adds, which only a Hello of that version has.
+//  - The oldest version spoken and the numerics' name. Both are left out if three things hold: no
+//    field follows, oldest is newest − 1, and the name has the form rN. So builds from before these
+//    fields can read the Hello of every peer that they could accept.
+//  - From version 7 on the KV groups' text. If the newest version is 7 and the text is empty, the
+//    Hello ends before it. A Hello of a later version always has it, because that version's fields
+//    follow.
+//  - The fields that a later version adds. Only a Hello of that version has them.
 //
 // Thread safety: pure functions on plain data.
 #pragma once

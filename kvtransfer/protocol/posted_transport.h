@@ -42,7 +42,7 @@ class PostedTransport : public KvTransport {
                       int32_t layers) override;
   void CancelSend(uint64_t sender_transfer) override;
   void Written(std::span<const BlockId> full, std::span<const BlockId> part,
-               int32_t group = 0) override;
+               int32_t group) override;
   std::vector<TransferEvent> Poll() override;
 
  protected:

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "kvtransfer/protocol/transfer_deadline.h"
 #include "kvtransfer/protocol/transfer_plan.h"
@@ -83,12 +84,24 @@ absl::Status ReceiveSession::OnAnnounce(PeerId peer, const SenderLink& link,
   }
   peer_ = peer;
   sender_transfer_ = frame.sender_transfer;
+  if (layout_.groups() > 1 && link_.block_size < layout_.block_size()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the sender has blocks of %d tokens, ours have %d: a model with several KV groups needs a "
+        "sender with blocks of at least our size",
+        link_.block_size, layout_.block_size()));
+  }
   if (frame.first_block != theirs_.first || frame.block_count != theirs_.count ||
       frame.tokens != spec_.tokens) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "announced first_block %d, block_count %d, tokens %d; expected %d, %d, %d of block size %d",
         frame.first_block, frame.block_count, frame.tokens, theirs_.first, theirs_.count,
         spec_.tokens, link_.block_size));
+  }
+  if (frame.window_first_blocks != spec_.window_first_blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("announced window_first_blocks [%s], expected [%s]",
+                        absl::StrJoin(frame.window_first_blocks, ", "),
+                        absl::StrJoin(spec_.window_first_blocks, ", ")));
   }
   RETURN_IF_ERROR(CheckProgress(frame));
   announced_ = {.blocks = frame.available, .layers = frame.layers};

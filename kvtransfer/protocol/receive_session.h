@@ -54,8 +54,9 @@ class ReceiveSession {
   // one with the same transfer id.
   ReceiveSession(const KvPoolLayout& layout, ReceiveSpec spec, uint64_t serial, int64_t now_us);
 
-  // FailedPrecondition when another peer is bound; InvalidArgument when the announcement does not
-  // fit the spec.
+  // FailedPrecondition when another peer is bound: the session goes on. All other errors end it:
+  // FailedPrecondition when the model has several KV groups and the sender's blocks are smaller
+  // than ours (transfer_plan.h); InvalidArgument when the announcement does not fit the spec.
   absl::Status OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame);
   // Where the payload lands. OutOfRange when the block, or the layers of it, were not the next
   // asked for; InvalidArgument for a wrong size or piece count.

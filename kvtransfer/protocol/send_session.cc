@@ -115,7 +115,8 @@ AnnounceFrame SendSession::MakeAnnounce(bool layers) const {
           .available = whole_,
           .final = final_,
           .manifest = manifest_,
-          .layers = announced(layers).layers};
+          .layers = announced(layers).layers,
+          .window_first_blocks = spec_.ticket.window_first_blocks};
 }
 
 AnnounceFrame SendSession::MakeIntroduction() const {

@@ -29,7 +29,7 @@ constexpr size_t kMaxPlacesBytes = size_t{12} * kMaxKvGroups;  // of a SharedBlo
 constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Hello", kMaxHelloBytes},
     {"HelloReply", kMaxReasonBytes + 32},
-    {"Announce", kMaxManifestBytes + 64},
+    {"Announce", kMaxManifestBytes + 64 + 4 * kMaxKvGroups},
     {"Pull", 32},
     {"Block", 4 * kMaxPieces + 64},
     {"Done", 24},
@@ -82,6 +82,7 @@ void Read(FieldReader& r, HelloReplyFrame& f) {
   r.Text("reason", kMaxReasonBytes, f.reason);
 }
 
+// The layers stand before the windows, and where windows follow also if there are none.
 void Write(FieldWriter& w, const AnnounceFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.receiver_epoch.value());
@@ -89,7 +90,8 @@ void Write(FieldWriter& w, const AnnounceFrame& f) {
   for (const int32_t value : {f.first_block, f.block_count, f.tokens, f.available}) w.Number(value);
   w.Number(static_cast<uint8_t>(f.final));
   w.Text(f.manifest);
-  if (f.layers != 0) w.Number(f.layers);
+  if (f.layers != 0 || !f.window_first_blocks.empty()) w.Number(f.layers);
+  for (const int32_t first : f.window_first_blocks) w.Number(first);
 }
 
 void Read(FieldReader& r, AnnounceFrame& f) {
@@ -104,9 +106,15 @@ void Read(FieldReader& r, AnnounceFrame& f) {
   r.Count("available", f.block_count, f.available);
   r.Flag("final", f.final);
   r.Text("manifest", kMaxManifestBytes, f.manifest);
-  if (r.ok() && !r.at_end()) {
-    r.Count("layers", kMaxLayers, f.layers);
-    if (r.ok() && f.layers == 0) r.Fail("layers is 0");
+  if (!r.ok() || r.at_end()) return;
+  r.Count("layers", kMaxLayers, f.layers);
+  if (r.ok() && f.layers == 0 && r.at_end()) r.Fail("layers is 0");
+  while (r.ok() && !r.at_end()) {
+    if (f.window_first_blocks.size() == kMaxKvGroups - 1) {
+      return r.Fail(
+          absl::StrFormat("window_first_blocks has more than %d entries", kMaxKvGroups - 1));
+    }
+    r.Count("window_first_blocks", kMaxCount, f.window_first_blocks.emplace_back());
   }
 }
 

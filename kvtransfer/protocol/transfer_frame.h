@@ -63,7 +63,7 @@ struct HelloReplyFrame {
 
 // Sender: "of this transfer, blocks [first_block, first_block + available) are ready, and of all
 // behind them the first `layers` layers". Counts are cumulative, so the latest Announce says
-// everything. Layers are told only to who said TakesLayers.
+// everything. Layers are told only to a receiver that said TakesLayers.
 struct AnnounceFrame {
   uint64_t transfer_id = 0;
   Epoch receiver_epoch{0};
@@ -75,6 +75,8 @@ struct AnnounceFrame {
   bool final = false;
   std::string manifest;  // with `final`
   int32_t layers = 0;
+  // As in the ticket, in the receiver's blocks. They decide which groups each block carries.
+  std::vector<int32_t> window_first_blocks = {};
   bool operator==(const AnnounceFrame&) const = default;
 };
 
@@ -154,8 +156,8 @@ struct SharedBlockFrame {
   bool operator==(const SharedBlockFrame&) const = default;
 };
 
-// ---- payload over NCCL, beside the TCP stream that carries these (nccl_channel.h). Only between
-// ---- peers that have NCCL, which the receiver offers.
+// ---- payload over NCCL, beside the TCP stream that carries these (nccl_send_channel.h,
+// ---- nccl_receive_channel.h). Only between peers that have NCCL, which the receiver offers.
 
 // Receiver: batches may come over this version of NCCL, at most `window` of at most `batch_bytes`
 // each before they are acknowledged.

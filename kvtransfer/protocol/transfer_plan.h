@@ -9,8 +9,12 @@
 //
 // A block carries full attention's KV always, and a window's where it has tokens of the window that
 // the receiver lacks. Sender and receiver both compute that (MovedTokens), so they agree on the
-// pieces of every block. Where a receiver's block needs none of a window's tokens, these are
-// dropped, for that group alone.
+// pieces of every block. The receiver drops a window's tokens for each of its blocks that does not
+// need them. The other groups still land.
+//
+// With several groups the sender's blocks must not be smaller than the receiver's (ReceiveSession
+// refuses them). A window may begin inside a block of the receiver. Smaller blocks of the sender
+// would fill only the end of that block, and the receiver would cache it as whole.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -84,10 +88,9 @@ absl::Status CheckWindowBlocks(std::string_view what, std::span<const int32_t> w
 absl::Status CheckRows(const KvPoolLayout& layout, std::span<const BlockId> rows,
                        const MovedTokens& moved, int32_t first);
 
-// Where a payload of the sequence's tokens [begin, begin + tokens) lands, in which the groups
-// `meant` travel. `rows` are the receiver's blocks of so many groups, of `block_size`; the first
-// begins at `first_token`. REQUIRES: they have room up to the payload's end, which is behind
-// first_token.
+// Returns where a payload lands. It holds tokens [begin, begin + tokens) of the groups in `meant`.
+// `rows` are the receiver's blocks of so many groups, of `block_size`; the first begins at
+// `first_token`. REQUIRES: they have room up to the payload's end, which is behind first_token.
 LandingParts PlaceTokens(int32_t begin, int32_t tokens, int32_t first_token, int32_t block_size,
                          int32_t groups, std::span<const BlockId> rows,
                          GroupSet meant = GroupSet::All());

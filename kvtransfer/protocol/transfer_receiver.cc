@@ -50,7 +50,7 @@ void TransferReceiver::OnAnnounce(PeerId peer, const SenderLink& link, const Ann
   ReceiveSession& session = it->second;
   const bool was_bound = session.peer().has_value();
   const absl::Status status = session.OnAnnounce(peer, link, frame);
-  if (absl::IsFailedPrecondition(status)) {  // a second sender does not harm the first
+  if (was_bound && absl::IsFailedPrecondition(status)) {  // the first sender's transfer goes on
     return refuse(status.code(), std::string(status.message()));
   }
   if (!was_bound) ++bound_[peer];

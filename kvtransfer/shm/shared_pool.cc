@@ -203,7 +203,7 @@ absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const PieceBytes& to,
     if (crc != *theirs) {
       damage = absl::DataLossError(absl::StrFormat(
           "transfer %d block %d %s: CRC32C %08x, the sender's is %08x", frame.block.transfer_id,
-          frame.block.block, PieceName(piece), crc, *theirs));
+          frame.block.block, PieceName(layout_, piece), crc, *theirs));
       break;
     }
     ++theirs;

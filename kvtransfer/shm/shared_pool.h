@@ -11,11 +11,14 @@
 // sequence lock's: H.-J. Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?",
 // 2012.)
 //
-// Who moves a generation on: the transport that lent the block, when the last transfer that has it
-// ends, before the engine can hear of that end. By rule 2 of transport.h the block does not change
-// before, and may after; so the words need no help from the cache, which knows nothing of who reads
-// its blocks. While a block is lent its checksums are taken once, however many transfers carry it;
-// beyond that, block_checksums.h keeps them.
+// The lending transport increments a block's generation when its last transfer ends. It does so
+// before the engine learns of that end. By rule 2 of transport.h the block does not change before,
+// and may change after. So the cache, which does not know the readers of its blocks, has no part in
+// it.
+//
+// While a block of group 0 is lent, the checksums of its latest departure are kept. They serve
+// every transfer that carries as many tokens of the same blocks of all groups. A departure with
+// other blocks, or of a layer range, takes them anew, except those that block_checksums.h keeps.
 //
 // Thread safety: each belongs to one thread.
 #pragma once
@@ -44,8 +47,8 @@ class LentBlocks {
   // InvalidArgument when the pool has no export. `pool` outlives this.
   static absl::StatusOr<LentBlocks> Create(TransferPool& pool);
 
-  // What tells the receiver where the block lies and how to check it. Reads the whole block, unless
-  // it is lent already or its checksums are kept.
+  // Returns the frame that tells the receiver where the block lies and how to check it. Reads what
+  // the block carries, unless its checksums are kept.
   SharedBlockFrame Lend(const BlockDispatch& dispatch, BlockChecksums& checksums);
   // The transfer has ended: to be called before its terminal event is published.
   void Return(uint64_t sender_transfer);
@@ -58,10 +61,11 @@ class LentBlocks {
  private:
   struct Loan {
     int32_t transfers = 0;
-    // In the loan of a block of group 0: what the last departure carried with it.
+    // Set only for blocks of group 0: the blocks that the latest departure carried, and their
+    // checksums.
     GroupBlocks blocks;
     int32_t valid_tokens = 0;
-    std::vector<uint32_t> piece_crcs;  // of so many tokens of these blocks
+    std::vector<uint32_t> piece_crcs;  // of `valid_tokens` tokens of `blocks`
   };
 
   LentBlocks(TransferPool& pool, int pool_file, SharedPageBuffer generations)

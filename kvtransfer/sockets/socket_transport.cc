@@ -380,8 +380,8 @@ void SocketTransport::Watch(StreamConnection& connection) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = connection.peer().value();
-  // One that waits for the pool alone is not watched at all: epoll would tell of a peer that hung
-  // up again and again, and the connection could not take note of it.
+  // A connection that only waits for the pool is removed from epoll. Otherwise EPOLLHUP would wake
+  // the thread in a loop.
   const int operation = !wanted                     ? EPOLL_CTL_DEL
                         : connection.watched_events ? EPOLL_CTL_MOD
                                                     : EPOLL_CTL_ADD;

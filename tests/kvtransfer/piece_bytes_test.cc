@@ -51,8 +51,8 @@ TEST(PieceBytes, ChecksumsCoverExactlyTheValidTokensOfEachPiece) {
   EXPECT_NE(after[3], before[3]);
   after[3] = before[3];
   EXPECT_EQ(after, before);
-  EXPECT_EQ(PieceName(PieceAt(3)), "layer 1 V");
-  EXPECT_EQ(PieceName(PieceAt(4)), "layer 2 K");
+  EXPECT_EQ(PieceName(layout, PieceAt(3)), "layer 1 V");
+  EXPECT_EQ(PieceName(layout, PieceAt(4)), "layer 2 K");
 }
 
 TEST(PieceBytes, ACursorWalksTheSameBytesInAnySteps) {
@@ -135,7 +135,7 @@ TEST(PieceBytes, PiecesAreThoseOfTheGroupsThatAreMeant) {
     const PieceBytes bytes(pool.data(), layout, LeadingTokens(blocks, 3), layers);
     int64_t size = 0;
     for (const Piece piece : bytes.pieces()) {
-      names.push_back(PieceName(piece));
+      names.push_back(PieceName(layout, piece));
       size += static_cast<int64_t>(bytes.Part(piece, 0).size());
     }
     EXPECT_EQ(names.size(), static_cast<size_t>(PieceCount(layout, layers, bytes.groups())));
@@ -147,9 +147,10 @@ TEST(PieceBytes, PiecesAreThoseOfTheGroupsThatAreMeant) {
   EXPECT_EQ(names(both, {}), (Names{"layer 2 K", "layer 2 V"}));
   EXPECT_EQ(names(both, {.first = 0, .count = 2}), Names{});
   both.Set(1, BlockId(6));
-  EXPECT_EQ(names(both, {}),
-            (Names{"layer 0 K", "layer 1 K", "layer 2 K", "layer 2 V", "layer 3 K"}));
-  EXPECT_EQ(names(both, {.first = 1, .count = 2}), (Names{"layer 1 K", "layer 2 K", "layer 2 V"}));
+  EXPECT_EQ(names(both, {}), (Names{"layer 0 plane 0", "layer 1 plane 0", "layer 2 K", "layer 2 V",
+                                    "layer 3 plane 0"}));
+  EXPECT_EQ(names(both, {.first = 1, .count = 2}),
+            (Names{"layer 1 plane 0", "layer 2 K", "layer 2 V"}));
   const PieceBytes bytes(pool.data(), layout, LeadingTokens(both, 3), {});
   EXPECT_EQ(bytes.Part({.layer = 3, .plane = 0}, 0).data(),
             pool.data() + layout.offset(1) + layout.group(1).PieceOffset(2, 0, 6));

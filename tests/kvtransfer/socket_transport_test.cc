@@ -351,7 +351,8 @@ TEST(SocketTransport, AnEmptySliceThatWaitedForThePoolIsNoStalledFrame) {
                           .block_count = 16,
                           .tokens = 61,
                           .manifest = "",
-                          .layers = 2});
+                          .layers = 2,
+                          .window_first_blocks = {0}});
   const std::optional<PullFrame> pull = peer.Read<PullFrame>();
   ASSERT_TRUE(pull.has_value());
   EXPECT_EQ(pull->layers, (LayerRange{.first = 0, .count = 2}));

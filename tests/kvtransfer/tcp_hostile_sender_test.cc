@@ -92,7 +92,8 @@ TEST_F(HostileSender, AFlippedPayloadBitIsNamedByLayerKindAndBlock) {
     const absl::Status status = ReceiveStatus(id);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     const auto piece = static_cast<int32_t>(at / PieceValidBytes(b_.layout(), {}, 16));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("block 1 " + PieceName(PieceAt(piece))));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("block 1 " + PieceName(b_.layout(), PieceAt(piece))));
     const auto abort = peer_->Read<AbortFrame>();
     ASSERT_TRUE(abort.has_value());
     EXPECT_EQ(abort->code, absl::StatusCode::kDataLoss);
@@ -169,7 +170,8 @@ TEST_F(HostileSender, APayloadLongerThanABlockEndsTheConnection) {
 TEST_F(HostileSender, AnAnnouncementThatDoesNotFitFails) {
   const std::function<void(AnnounceFrame&)> lies[] = {
       [](AnnounceFrame& f) { f.first_block = 1; }, [](AnnounceFrame& f) { f.tokens = 41; },
-      [](AnnounceFrame& f) { f.block_count = 4; }, [](AnnounceFrame& f) { f.available = 2; }};
+      [](AnnounceFrame& f) { f.block_count = 4; }, [](AnnounceFrame& f) { f.available = 2; },
+      [](AnnounceFrame& f) { f.window_first_blocks = {0}; }};
   uint64_t id = 0;
   for (const auto& lie : lies) {
     SCOPED_TRACE(++id);

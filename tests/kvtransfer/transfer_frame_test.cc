@@ -99,6 +99,29 @@ std::vector<Frame> SamplesWithLayers() {
                            .place = {.pool_block = 8, .generation = 9}}};
 }
 
+TEST(TransferFrame, AnAnnouncementTellsOfWindowsBehindTheLayers) {
+  AnnounceFrame announce{.transfer_id = 1, .block_count = 5, .available = 4, .manifest = ""};
+  const std::string plain = EncodeFrame(announce);
+  for (const int32_t layers : {0, 7}) {
+    announce.layers = layers;
+    announce.window_first_blocks = {3, 0, 2};
+    const std::string bytes = EncodeFrame(announce);
+    EXPECT_EQ(bytes.size(), plain.size() + 4 + 3 * 4);
+    const absl::StatusOr<Frame> back = Decode(bytes);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_TRUE(*back == Frame(announce));
+    const std::string body = bytes.substr(kFrameHeaderBytes);
+    EXPECT_FALSE(Decode(WithBody(bytes, body.substr(0, body.size() - 1))).ok());
+    EXPECT_THAT(
+        std::string(Decode(WithBody(bytes, body + std::string(4, '\0'))).status().message()),
+        HasSubstr("window_first_blocks has more than 3 entries"));
+    std::string negative = body;
+    negative.back() = '\x80';
+    EXPECT_THAT(std::string(Decode(WithBody(bytes, negative)).status().message()),
+                HasSubstr("window_first_blocks -2147483646 is outside"));
+  }
+}
+
 TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
   for (const Frame& frame : SamplesWithLayers()) {
     const std::string bytes = EncodeFrame(frame);

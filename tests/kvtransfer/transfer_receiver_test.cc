@@ -165,6 +165,45 @@ TEST_F(TransferReceiverTest, SlicesAreAskedForAndABlockCountsWithItsLastLayer) {
   EXPECT_EQ(event.bytes, 20 * layout_.bytes_per_block());
 }
 
+TEST_F(TransferReceiverTest, OnlyTheFirstSenderEndsATransferByTooSmallBlocks) {
+  const KvPoolLayout layout = MakeLayout({.block_size = 4, .groups = "wwfwf"});
+  TransferReceiver receiver(layout, Epoch(2));
+  const ReceiveSpec spec{.transfer_id = 1,
+                         .window_first_blocks = {0},
+                         .blocks = {BlockId(0), BlockId(0), BlockId(1), BlockId(1)},
+                         .tokens = 8,
+                         .timeout_ms = 1000};
+  receiver.Expect(spec, now_us_);
+  const auto announce = [&](PeerId peer, int32_t block_size) {
+    const int32_t count = 8 / block_size;
+    receiver.OnAnnounce(peer, {.block_size = block_size},
+                        {.transfer_id = 1,
+                         .receiver_epoch = Epoch(2),
+                         .sender_transfer = 101,
+                         .block_count = count,
+                         .tokens = 8,
+                         .manifest = "",
+                         .window_first_blocks = {0}},
+                        now_us_);
+  };
+  announce(kPeer, 4);
+  EXPECT_TRUE(receiver.TakeEvents().empty());
+  announce(PeerId(6), 2);
+  EXPECT_TRUE(receiver.TakeEvents().empty()) << "the first sender's transfer goes on";
+  EXPECT_TRUE(receiver.HasTransfersWith(kPeer));
+  EXPECT_FALSE(receiver.HasTransfersWith(PeerId(6)));
+  receiver.Cancel(1);
+  receiver.TakeEvents();
+  receiver.TakeFrames();
+  receiver.Expect(spec, now_us_);
+  announce(kPeer, 2);
+  const std::vector<TransferEvent> events = receiver.TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(receiver.HasTransfersWith(kPeer));
+  EXPECT_EQ(receiver.TakeFrames().size(), 1u);
+}
+
 TEST_F(TransferReceiverTest, LayersThatCannotBeEndTheTransfer) {
   struct Said {
     int32_t available, layers;

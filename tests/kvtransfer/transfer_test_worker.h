@@ -32,10 +32,11 @@ struct TestShape {
   int32_t layers = 3;
   int32_t kv_heads = 2;
   int32_t head_dim = 8;
-  // The KV group of each layer: 'f' full attention, 'w' and 'v' two windows. Empty: `layers` layers
-  // of one group. The windows' blocks have sizes of their own; those of 'v' have one plane.
+  // The KV group of each layer: 'f' full attention, 'w', 'v' and 'u' windows. Empty: `layers`
+  // layers of one group. The windows' blocks have a size of their own. Those of 'v' have one plane,
+  // and those of 'u' are like those of 'w'.
   std::string groups = "";
-  int32_t window = 24;  // tokens, of 'w'; 'v' has half of it
+  int32_t window = 24;  // tokens, of 'w'; 'u' has 4 fewer, 'v' half of them
   int64_t window_blocks = 40;
 };
 
@@ -44,14 +45,14 @@ inline KvCacheSpec MakeSpec(const TestShape& shape) {
       {{.layers = shape.layers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim}}};
   if (shape.groups.empty()) return spec;
   spec.groups.clear();
-  for (const char kind : {'f', 'w', 'v'}) {
+  for (const char kind : {'f', 'w', 'v', 'u'}) {
     KvGroupSpec group{.kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
     if (kind != 'f') {
       group.kind = KvGroupKind::kSlidingWindow;
       group.kv_heads = 1;
       group.head_dim = 12;
-      group.window = kind == 'w' ? shape.window : shape.window / 2;
-      group.planes = kind == 'w' ? 2 : 1;
+      group.window = kind == 'w' ? shape.window : kind == 'u' ? shape.window - 4 : shape.window / 2;
+      group.planes = kind == 'v' ? 1 : 2;
     }
     for (size_t layer = 0; layer < shape.groups.size(); ++layer) {
       if (shape.groups[layer] == kind) group.model_layers.push_back(static_cast<int32_t>(layer));

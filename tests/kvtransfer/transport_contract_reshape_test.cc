@@ -184,7 +184,7 @@ TEST_P(TransportReshapeContract, ABlockWithADamagedPieceIsNeverPublished) {
   TestWorker a(Factory(), Shape(KvLayoutKind::kLayerMajor, 32), 1);
   TestWorker b(Factory(), Shape(KvLayoutKind::kBlockMajor, 16), 2);
   for (int32_t i = 0; i < 3; ++i) a.FillBlock(BlockId(i), 5);
-  a.transport().Written(MakeBlocks(0, 3), {});
+  a.transport().Written(MakeBlocks(0, 3), {}, /*group=*/0);
   ReceiveSpec spec{.transfer_id = 1, .first_block = 1, .blocks = MakeBlocks(0, 5), .tokens = 96};
   ASSERT_TRUE(b.transport().Expect(spec).ok());
   SendSpec send{.sender_transfer = 1, .ticket = b.Ticket(spec), .tokens = 96};
@@ -210,7 +210,7 @@ TEST_P(TransportReshapeContract, ATokenThatTheReceiverHasIsCheckedAndNotWritten)
   TestWorker a(Factory(), Shape(KvLayoutKind::kBlockMajor, 64), 1);
   TestWorker b(Factory(), Shape(KvLayoutKind::kBlockMajor, 16), 2);
   a.FillBlock(BlockId(0), 5);
-  a.transport().Written(MakeBlocks(0, 1), {});
+  a.transport().Written(MakeBlocks(0, 1), {}, /*group=*/0);
   ReceiveSpec spec{.transfer_id = 1, .first_block = 1, .blocks = MakeBlocks(8, 3), .tokens = 64};
   for (const uint64_t id : {1, 2}) {
     spec.transfer_id = id;

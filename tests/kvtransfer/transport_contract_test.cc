@@ -271,7 +271,9 @@ TEST_P(TransportContract, BlocksReportedAsWrittenTravelAsTheyAreNow) {
     ASSERT_TRUE(b.transport().Expect(spec).ok());
     const uint64_t key = id / 3;  // sent again as they were, and changed
     for (int32_t i = 0; i < 3; ++i) a.FillBlock(BlockId(i), key + i);
-    if (id % 3 == 0 || id == 1) a.transport().Written(MakeBlocks(0, 2), MakeBlocks(2, 1));
+    if (id % 3 == 0 || id == 1) {
+      a.transport().Written(MakeBlocks(0, 2), MakeBlocks(2, 1), /*group=*/0);
+    }
     ASSERT_TRUE(a.transport()
                     .StartSend({.sender_transfer = id, .ticket = b.Ticket(spec), .tokens = 40})
                     .ok());
@@ -287,7 +289,7 @@ TEST_P(TransportContract, BlocksReportedAsWrittenTravelAsTheyAreNow) {
 
 TEST_P(TransportContract, ABlockThatWasWrittenAndNotReportedIsNeverPublished) {
   TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);
-  a.transport().Written(MakeBlocks(0, 2), {});
+  a.transport().Written(MakeBlocks(0, 2), {}, /*group=*/0);
   for (uint64_t id = 1; id <= 2; ++id) {
     const ReceiveSpec spec{.transfer_id = id, .blocks = MakeBlocks(0, 2), .tokens = 32};
     ASSERT_TRUE(b.transport().Expect(spec).ok());
