@@ -26,6 +26,7 @@ constexpr int kCannotRunExit = 127;
   if (getppid() != parent) _exit(kCannotRunExit);  // it died before the kernel knew
   setpgid(0, 0);
   UnblockTerminationSignals();
+  signal(SIGPIPE, SIG_DFL);  // the parent may ignore it
   dup2(output, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   execv(arguments[0], arguments);

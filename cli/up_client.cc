@@ -1,6 +1,9 @@
 // `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
 // foreground. Their logs are one, on standard error: each line behind the name of its process.
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,9 +56,30 @@ std::string ProgramDirectory() {
   return slash == std::string::npos ? "." : self.substr(0, slash);
 }
 
-void Say(const std::string& sentence) {
-  const std::string line = absl::StrCat("baton: ", sentence, "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);  // at once, between the log's lines
+// The supervisor's own lines in the merged log. A line that finds no room is dropped: the fleet
+// must not wait for the reader of its log.
+class OwnLines {
+ public:
+  static absl::StatusOr<OwnLines> Open(MergedLog& log) {
+    ASSIGN_OR_RETURN(const int writer, log.AddWriter("baton"));
+    fcntl(writer, F_SETFL, O_NONBLOCK);
+    return OwnLines(writer);
+  }
+  void Say(const std::string& sentence) const {
+    const std::string line = absl::StrCat(sentence, "\n");
+    (void)!write(pipe_.get(), line.data(), line.size());  // whole: it is shorter than PIPE_BUF
+  }
+
+ private:
+  explicit OwnLines(int writer) : pipe_(writer) {}
+  FileDescriptor pipe_;
+};
+
+// Whether standard error takes a line now. An error that it does not take is lost; the exit code
+// stays.
+bool StandardErrorHasRoom() {
+  pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&output, 1, 0) > 0;
 }
 
 std::string ReadAll(int file) {
@@ -141,7 +165,7 @@ absl::Status CheckEnds(bool ready, const Fleet& processes) {
 
 // Runs until a signal comes (OK) or something goes wrong.
 absl::Status Supervise(const UpOptions& options, const std::string& directory, Fleet& processes,
-                       Termination& termination) {
+                       const OwnLines& own_lines, Termination& termination) {
   using SteadyClock = std::chrono::steady_clock;
   const auto ready_by = SteadyClock::now() + std::chrono::milliseconds(options.ready_timeout_ms);
   FleetOptions fleet = options.fleet;
@@ -150,7 +174,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
-      processes.Restart(Say);
+      processes.Restart([&](const std::string& sentence) { own_lines.Say(sentence); });
     } else {
       RETURN_IF_ERROR(CheckEnds(ready, processes));
     }
@@ -202,6 +226,15 @@ absl::Status ShareMemoryBetweenWorkers(FleetOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status RunFleet(const UpOptions& options, const std::string& directory, MergedLog& log,
+                      Termination& termination) {
+  ASSIGN_OR_RETURN(const OwnLines own_lines, OwnLines::Open(log));
+  Fleet processes(&log);
+  const absl::Status status = Supervise(options, directory, processes, own_lines, termination);
+  processes.Shutdown();
+  return status;
+}
+
 int Up(UpOptions options) {
   Termination termination;
   const std::string directory = ProgramDirectory();
@@ -209,13 +242,13 @@ int Up(UpOptions options) {
   if (status.ok()) status = CheckModel(options);
   if (status.ok()) status = ShareMemoryBetweenWorkers(options.fleet);
   if (!status.ok()) return ReportError(status);
+  signal(SIGPIPE, SIG_IGN);  // the fleet outlives the readers of its output
   const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
   if (!log.ok()) return ReportError(log.status());
-  Fleet processes(log->get());
-  status = Supervise(options, directory, processes, termination);
-  processes.Shutdown();
+  status = RunFleet(options, directory, **log, termination);
   (*log)->Finish();  // what the processes said last comes before what is said about them
-  return status.ok() ? kExitSuccess : ReportError(status);
+  if (status.ok()) return kExitSuccess;
+  return StandardErrorHasRoom() ? ReportError(status) : ExitCodeOf(status);
 }
 
 }  // namespace

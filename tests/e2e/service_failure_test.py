@@ -6,6 +6,7 @@
 Standard library only.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import subprocess
 import threading
 import unittest
 
-from cluster import Cluster, busy, children_of, is_running, wait_until
+from cluster import Cluster, busy, children_of, end_with_parent, is_running, wait_until
 from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
 
 
@@ -157,6 +158,11 @@ class LosingAWorker(ServiceTest):
         self.wait_until_gone()
 
 
+def worker_of(up):
+    """The process id of the decode worker of a `baton up`; nothing while there is none."""
+    return next((pid for pid, name in children_of(up.pid).items() if name == "baton-decode-wo"), None)
+
+
 class Ending(unittest.TestCase):
     def test_interrupting_up_ends_every_process_even_with_work_running(self):
         for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -238,10 +244,43 @@ class Ending(unittest.TestCase):
             results, code = cluster.generate([{"id": "it", "prompt": "Once", "max_tokens": 2}])
             self.assertEqual(code, 0, results)
             log = pathlib.Path(cluster.log_path).read_text()
-            self.assertRegex(log, r"(?m)^baton: decode-\d ended: signal 9; starting it again in 0\.5 s$")
-            self.assertRegex(log, r"(?m)^baton: decode-\d is starting again$")
-            self.assertIn("baton: router ended: signal 9", log)
+            self.assertRegex(log, r"(?m)^baton +\| decode-\d ended: signal 9; starting it again in 0\.5 s$")
+            self.assertRegex(log, r"(?m)^baton +\| decode-\d is starting again$")
+            self.assertRegex(log, r"(?m)^baton +\| router ended: signal 9")
             self.assertEqual(cluster.end(), 0)
+
+    def test_a_fleet_goes_on_where_no_process_reads_its_log(self):
+        for full in (False, True):
+            with self.subTest(full=full):
+                log, log_end = os.pipe()
+                up = subprocess.Popen(
+                    [baton(), "up", "--model", ARGUMENTS.model, "--router-address=127.0.0.1:0", "--prefill-workers=0",
+                     "--worker-argument=--kv-blocks=64"], stdout=subprocess.PIPE, stderr=log_end, text=True,
+                    start_new_session=True, preexec_fn=end_with_parent)
+                try:
+                    self.assertTrue(up.stdout.readline().startswith("ready "))
+                    if full:
+                        os.set_blocking(log_end, False)
+                        for size in (4096, 1):
+                            with contextlib.suppress(BlockingIOError):
+                                while True:
+                                    os.write(log_end, b"x" * size)
+                        os.set_blocking(log_end, True)
+                    else:
+                        os.close(log)
+                    for _ in range(2):
+                        before = worker_of(up)
+                        os.kill(before, signal.SIGKILL)
+                        wait_until(lambda: worker_of(up) not in (None, before), SEEN_TIMEOUT_S, "the worker again")
+                    up.send_signal(signal.SIGINT)
+                    self.assertEqual(up.wait(60), 0)
+                finally:
+                    up.kill()
+                    up.wait()
+                    up.stdout.close()
+                    os.close(log_end)
+                    if full:
+                        os.close(log)
 
     def test_up_ends_with_the_first_process_where_it_is_told_to(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
