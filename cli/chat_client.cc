@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <ctime>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cli/client_commands.h"
 #include "cli/conversation.h"
 #include "cli/input_file.h"
@@ -26,7 +30,6 @@
 #include "cli/terminal.h"
 #include "common/exit_code.h"
 #include "common/nearest_name.h"
-#include "common/termination.h"
 #include "rpc/channel.h"
 
 namespace baton {
@@ -69,6 +72,8 @@ class ChatInput {
                                         : Read::kEnd;
   }
   const absl::Status& status() const { return file_.status(); }
+  // A terminal that was closed, which may show before its SIGHUP comes.
+  bool TerminalIsGone() const { return is_terminal() && isatty(STDIN_FILENO) == 0; }
   // From any thread: ends a Next at a terminal. False where there is none.
   bool Interrupt() {
     if (editor_) editor_->Interrupt();
@@ -80,8 +85,27 @@ class ChatInput {
   InputFile file_ = InputFile::StandardInput();
 };
 
-// Takes SIGINT and SIGTERM on a thread of its own. SIGINT ends the running answer; between answers
-// it drops the line at a terminal. SIGTERM, and SIGINT where no terminal is, end the program.
+sigset_t EndingSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal_number);
+  return signals;
+}
+
+// In this thread and all that it starts, so that the Interrupter alone takes them.
+struct BlockedSignals {
+  BlockedSignals() {
+    const sigset_t signals = EndingSignals();
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  }
+};
+
+// Takes SIGINT, SIGTERM and SIGHUP on a thread of its own. SIGINT ends the running answer; between
+// answers it drops the line at a terminal. The others end the conversation: at a terminal through
+// the main thread, which restores the terminal's mode and saves the messages.
+//
+// Where no terminal is, a blocking read cannot be ended: those signals, and SIGINT between answers,
+// end the program at once.
 class Interrupter {
  public:
   Interrupter(RouterClient& client, ChatInput& input)
@@ -92,40 +116,67 @@ class Interrupter {
   }
 
   void BeginAnswer() {
-    interrupted_ = false;
+    const std::lock_guard lock(mutex_);
     answering_ = true;
+    interrupted_ = ending_;
+    if (!ending_) client_.Resume();
   }
-  void EndAnswer() { answering_ = false; }
+  void EndAnswer() {
+    const std::lock_guard lock(mutex_);
+    answering_ = false;
+  }
   // Since BeginAnswer.
-  bool interrupted() const { return interrupted_; }
+  bool interrupted() const {
+    const std::lock_guard lock(mutex_);
+    return interrupted_;
+  }
+  // SIGTERM or SIGHUP came.
+  bool ending() const {
+    const std::lock_guard lock(mutex_);
+    return ending_;
+  }
+  // Returns after `duration`, or when an interrupt comes.
+  void Pause(std::chrono::milliseconds duration) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, duration, [this] { return interrupted_; });
+  }
 
  private:
   void Watch() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    const sigset_t signals = EndingSignals();
     while (!stopping_) {
       const timespec pause{.tv_sec = 0, .tv_nsec = kWatchNs};
       const int signal_number = sigtimedwait(&signals, nullptr, &pause);
-      if (signal_number < 0) continue;
-      if (signal_number == SIGINT && answering_) {
-        interrupted_ = true;
-        client_.InterruptRunning();
-      } else if (signal_number == SIGTERM || !input_.Interrupt()) {
+      if (signal_number >= 0) Take(signal_number);
+    }
+  }
+
+  void Take(int signal_number) {
+    const std::lock_guard lock(mutex_);
+    const bool ends = signal_number != SIGINT;
+    if (ends || !answering_) {
+      if (!input_.Interrupt()) {
         std::fputs("\nbaton: the conversation ends here: it was interrupted\n", stderr);
         std::fflush(stdout);
         std::_Exit(kExitInterrupted);  // the main thread waits for a line that may never come
       }
+      ending_ = ending_ || ends;
     }
+    if (!answering_) return;
+    interrupted_ = true;
+    client_.Interrupt();
+    changed_.notify_all();
   }
 
   RouterClient& client_;
   ChatInput& input_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<bool> answering_ = false;
-  std::atomic<bool> interrupted_ = false;
-  std::thread thread_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // interrupted_ did
+  bool answering_ = false;           // guarded by mutex_, as the next two
+  bool interrupted_ = false;
+  bool ending_ = false;
+  std::thread thread_;  // the last one: it uses the others
 };
 
 class Chat {
@@ -142,7 +193,10 @@ class Chat {
     Note("Ctrl-C ends an answer, Ctrl-D the conversation; /help lists more.");
     std::string line;
     while (true) {
-      switch (input_.Next(line)) {
+      const ChatInput::Read read =
+          interrupter_.ending() ? ChatInput::Read::kEnd : input_.Next(line);
+      if (interrupter_.ending() || input_.TerminalIsGone()) return EndInterrupted();
+      switch (read) {
         case ChatInput::Read::kEnd:
           std::cout << std::endl;
           return kExitSuccess;
@@ -198,6 +252,19 @@ class Chat {
     }
   }
 
+  // Saves the messages: the user cannot do it any more.
+  int EndInterrupted() const {
+    std::cerr << "\nbaton: the conversation ends here: it was interrupted" << std::endl;
+    const bool answered =
+        conversation_.messages().size() > (conversation_.system().empty() ? 0 : 1);
+    if (answered) {
+      Save(absl::StrCat("baton-chat-",
+                        absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()), "-",
+                        getpid(), ".jsonl"));
+    }
+    return kExitInterrupted;
+  }
+
   void Save(const std::string& path) const {
     if (path.empty()) return Note("name a file: /save FILE");
     const absl::Status saved = conversation_.Save(path);
@@ -245,7 +312,7 @@ class Chat {
         Note(absl::StrCat("no answer from ", options_.client.router, " (",
                           results.status().message(), "); trying again, Ctrl-C gives up"));
       }
-      std::this_thread::sleep_for(kRetryInterval);
+      interrupter_.Pause(kRetryInterval);
       if (interrupter_.interrupted()) return results;
       client_.Reconnect();
     }
@@ -253,7 +320,7 @@ class Chat {
 
   const ChatOptions& options_;
   const bool colours_;  // of standard error
-  const Termination block_signals_everywhere_;
+  const BlockedSignals block_signals_everywhere_;
   RouterClient client_;
   ChatInput input_;
   Interrupter interrupter_;

@@ -194,16 +194,14 @@ void RouterClient::Reconnect() {
 }
 
 void RouterClient::Interrupt() {
-  {
-    std::lock_guard lock(mutex_);
-    interrupted_ = true;
-  }
-  InterruptRunning();
+  std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (grpc::ClientContext* context : running_) context->TryCancel();
 }
 
-void RouterClient::InterruptRunning() {
+void RouterClient::Resume() {
   std::lock_guard lock(mutex_);
-  for (grpc::ClientContext* context : running_) context->TryCancel();
+  interrupted_ = false;
 }
 
 absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms) {

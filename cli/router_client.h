@@ -28,9 +28,9 @@ class RouterClient final : public JobRunner {
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
+  // Ends the jobs that run. Until Resume, later ones end at once as Cancelled.
   void Interrupt() override;
-  // Ends what runs; later jobs run.
-  void InterruptRunning();
+  void Resume();
   // Later calls use a new connection, which does not wait for the next attempt of the old one.
   void Reconnect();
 
@@ -42,9 +42,9 @@ class RouterClient final : public JobRunner {
 
   const RouterClientOptions options_;
   std::mutex mutex_;
-  std::shared_ptr<v1::Inference::Stub> stub_;  // guarded by mutex_
-  bool interrupted_ = false;
-  absl::flat_hash_set<grpc::ClientContext*> running_;
+  std::shared_ptr<v1::Inference::Stub> stub_;          // guarded by mutex_
+  bool interrupted_ = false;                           // guarded by mutex_
+  absl::flat_hash_set<grpc::ClientContext*> running_;  // guarded by mutex_
 };
 
 }  // namespace baton
