@@ -29,7 +29,8 @@ absl::Status Fleet::Launch(Member& member) {
   const bool is_router = &member == &members_.front();
   ASSIGN_OR_RETURN(const int writer, log_->AddWriter(member.plan.name));
   absl::StatusOr<ChildProcess> process =
-      ChildProcess::Start(member.plan.name, member.plan.arguments, writer, /*capture=*/is_router);
+      ChildProcess::Start(member.plan.name, member.plan.arguments, member.plan.variables, writer,
+                          /*capture=*/is_router);
   close(writer);  // the process has its own
   RETURN_IF_ERROR(process.status());
   member.process = std::make_unique<ChildProcess>(*std::move(process));

@@ -13,6 +13,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import unittest
 
@@ -189,6 +190,7 @@ class Ending(unittest.TestCase):
             (("--decode-argument=--kv-blocks=x",), 'arguments of the decode workers: --kv-blocks: "x" is not in the range'),
             (("--router-argument=--routing-polcy=random",),
              "there is no option --routing-polcy; did you mean --routing-policy?"),
+            (("--router-argument=--listen=127.0.0.1:0",), "arguments of the router: --listen: "),
             (("--router-address=127.0.0.1:99999",), "127.0.0.1:99999"),
             (("--router-address=http://127.0.0.1:8090",), "leave out http://"),
         ]
@@ -204,14 +206,28 @@ class Ending(unittest.TestCase):
         self.assertRegex(done.stderr, r"\nbaton: INTERNAL: router ended before all were ready: exit code 1; .*\n$")
         self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # its setting, and its error
 
-    def failed_up(self, code, *arguments):
+    def test_up_counts_with_what_variables_and_files_tell_its_workers(self):
+        with tempfile.TemporaryDirectory() as directory:
+            config = pathlib.Path(directory) / "worker.toml"
+            config.write_text("kv-cache-mib = 16000000\nnice = 3\n")
+            done = self.failed_up(1, "--model", ARGUMENTS.model, f"--worker-argument=--config={config}", "--verbose")
+            self.assertIn("baton: RESOURCE_EXHAUSTED: 2 workers need ", done.stderr)
+            self.assertIn("32000000 MiB or more for KV", done.stderr)
+            self.assertIn("settings of the decode workers: nice = 3  (default 0)\n", done.stderr)
+        done = self.failed_up(1, "--model", ARGUMENTS.model, "--verbose", BATON_KV_CACHE_MIB="16000000")
+        self.assertIn("baton: RESOURCE_EXHAUSTED: 2 workers need ", done.stderr)
+        self.assertIn("settings of the decode workers: nice = 6  (default 0)\n", done.stderr)
+        self.assertIn("/nowhere/it.gguf", self.failed_up(2, BATON_MODEL="/nowhere/it.gguf").stderr)
+
+    def failed_up(self, code, *arguments, **variables):
         address = () if any("--router-address" in argument for argument in arguments) else (
             "--router-address=127.0.0.1:0",)
-        done = subprocess.run([baton(), "up", *address, *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([baton(), "up", *address, *arguments], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, **variables})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotIn("ready", done.stdout)
         for line in done.stderr.splitlines():
-            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: |^--")
+            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: |^--|^settings of ")
         return done
 
     def test_up_prints_settings_that_are_not_the_default_and_all_with_verbose(self):
