@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -35,13 +36,17 @@
 namespace baton {
 namespace {
 
-constexpr auto kRetryInterval = std::chrono::milliseconds(300);
+// Between attempts to connect; each delay is twice the one before.
+constexpr std::chrono::milliseconds kFirstRetry(300);
+constexpr std::chrono::milliseconds kLongestRetry(3000);
+constexpr int64_t kStatusMs = 1000;
+constexpr int64_t kReconnectMs = 30'000;  // at a terminal
 constexpr long kWatchNs = 100'000'000;
 
 struct ChatOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   std::string system;
-  int64_t reconnect_ms = 30'000;
+  int64_t reconnect_ms = 0;
   bool ledger = false;
   SamplingParams sampling;
 };
@@ -276,7 +281,7 @@ class Chat {
     conversation_.Ask(question);
     std::string answer;
     interrupter_.BeginAnswer();
-    const absl::StatusOr<std::vector<JobResult>> results = AnswerOrReconnect(answer);
+    const absl::StatusOr<std::vector<JobResult>> results = Answer(answer);
     interrupter_.EndAnswer();
     std::cout << std::endl;
     if (results.ok() && options_.ledger) {
@@ -292,30 +297,44 @@ class Chat {
     }
   }
 
-  // While no router is there, waits for one: nothing was answered yet.
-  absl::StatusOr<std::vector<JobResult>> AnswerOrReconnect(std::string& answer) {
-    using SteadyClock = std::chrono::steady_clock;
-    const auto give_up = SteadyClock::now() + std::chrono::milliseconds(options_.reconnect_ms);
+  absl::StatusOr<std::vector<JobResult>> Answer(std::string& answer) {
     Job job;
     job.id = "chat";
     job.messages = conversation_.messages();
     job.sampling = options_.sampling;
-    for (bool said = false;; said = true) {
-      absl::StatusOr<std::vector<JobResult>> results =
-          client_.Run(job, [&answer](std::string_view text) {
-            answer += text;
-            std::cout << text << std::flush;
-          });
-      const bool lost = absl::IsUnavailable(results.status()) && answer.empty();
-      if (!lost || interrupter_.interrupted() || SteadyClock::now() >= give_up) return results;
+    WaitForRouter();
+    return client_.Run(job, [&answer](std::string_view text) {
+      answer += text;
+      std::cout << text << std::flush;
+    });
+  }
+
+  // Returns when a router is connected, the time is up or an interrupt comes. A router that was
+  // down must have its workers again, too. The message is sent once.
+  void WaitForRouter() {
+    using SteadyClock = std::chrono::steady_clock;
+    using std::chrono::milliseconds;
+    const auto give_up = SteadyClock::now() + milliseconds(options_.reconnect_ms);
+    const auto left = [give_up] {
+      return std::chrono::duration_cast<milliseconds>(give_up - SteadyClock::now());
+    };
+    milliseconds retry_delay = kFirstRetry;
+    for (bool said = false; left().count() > 0 && !interrupter_.interrupted(); said = true) {
+      if (client_.Connect(left().count()) && (!said || IsReady())) return;
+      if (interrupter_.interrupted()) return;
       if (!said) {
-        Note(absl::StrCat("no answer from ", options_.client.router, " (",
-                          results.status().message(), "); trying again, Ctrl-C gives up"));
+        Note(absl::StrCat("no router answers at ", options_.client.router,
+                          "; trying again, Ctrl-C gives up"));
       }
-      interrupter_.Pause(kRetryInterval);
-      if (interrupter_.interrupted()) return results;
+      interrupter_.Pause(std::clamp(left(), milliseconds(0), retry_delay));
+      retry_delay = std::min(2 * retry_delay, kLongestRetry);
       client_.Reconnect();
     }
+  }
+
+  bool IsReady() {
+    const absl::StatusOr<v1::GetStatusResponse> status = client_.GetStatus(kStatusMs);
+    return status.ok() && status->ready();
   }
 
   const ChatOptions& options_;
@@ -337,11 +356,13 @@ void AddChatCommand(CommandLine& line) {
       .FromEnvironment()
       .ShowDefault();
   command.Add("--system", &options->system, "A system message to begin with");
+  // A script must not wait for each of its lines.
+  if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
       .Add("--reconnect-ms", &options->reconnect_ms,
-           "How long a message waits for a router that is down, in milliseconds")
-      .Range(int64_t{0}, kMaxTimeoutMs)
-      .ShowDefault();
+           absl::StrCat("How long a message waits for a router that is down, in milliseconds; ",
+                        kReconnectMs, " where standard input is a terminal, else 0"))
+      .Range(int64_t{0}, kMaxTimeoutMs);
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
   AddSamplingFlags(command, options->sampling);
   command.OnRun([options] { return Chat(*options).Run(); });

@@ -240,6 +240,22 @@ class WhileTheRouterIsDown(unittest.TestCase):
                     chat.stdin.close()
                     self.assertEqual(chat.wait(60), 0)
 
+    def test_a_script_that_pipes_its_lines_does_not_wait(self):
+        piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n",
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual(piped.stderr.count("UNAVAILABLE"), 2, piped.stderr)
+        self.assertNotIn("trying again", piped.stderr)
+
+    def test_ctrl_c_ends_the_wait(self):
+        with Terminal(f"127.0.0.1:{free_port()}", "--reconnect-ms=3600000") as terminal:
+            terminal.ready()
+            terminal.type("Hello\r")
+            terminal.wait_for("trying again")
+            terminal.interrupt()
+            terminal.wait_for("the message is taken back")
+            terminal.ready()
+            self.assertEqual(terminal.end(), 0)
+
 
 if __name__ == "__main__":
     main(__doc__)
