@@ -25,6 +25,7 @@
 #include "cli/merged_log.h"
 #include "cli/outcome.h"
 #include "cli/program_settings.h"
+#include "common/clock.h"
 #include "common/exit_code.h"
 #include "common/file_descriptor.h"
 #include "common/host_port.h"
@@ -157,7 +158,9 @@ void KeepPort(FleetOptions& fleet, const std::string& address, const std::string
   processes.ReplaceRouterArguments(PlannedRouter(fleet, directory).arguments);
 }
 
-// Of a fleet that no end of a process leaves whole: one that is not ready, or --exit-on-failure.
+// Returns an error when a process has ended. For a fleet that restarts none: it is not ready yet,
+// or
+// --exit-on-failure was given.
 absl::Status CheckEnds(bool ready, const Fleet& processes) {
   const std::optional<Fleet::End> end = processes.FirstEnd();
   if (!end) return absl::OkStatus();
@@ -209,7 +212,8 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
 absl::Status RunFleet(const UpOptions& options, const std::string& directory, MergedLog& log,
                       Termination& termination) {
   ASSIGN_OR_RETURN(const OwnLines own_lines, OwnLines::Open(log));
-  Fleet processes(&log);
+  const SystemClock clock;
+  Fleet processes(&log, &clock);
   const absl::Status status = Supervise(options, directory, processes, own_lines, termination);
   processes.Shutdown();
   return status;
