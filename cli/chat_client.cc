@@ -3,11 +3,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <ctime>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +18,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "cli/client_commands.h"
 #include "cli/conversation.h"
 #include "cli/input_file.h"
@@ -26,19 +31,22 @@
 #include "cli/terminal.h"
 #include "common/exit_code.h"
 #include "common/nearest_name.h"
-#include "common/termination.h"
 #include "rpc/channel.h"
 
 namespace baton {
 namespace {
 
-constexpr auto kRetryInterval = std::chrono::milliseconds(300);
+// Between attempts to connect; each delay is twice the one before.
+constexpr std::chrono::milliseconds kFirstRetry(300);
+constexpr std::chrono::milliseconds kLongestRetry(3000);
+constexpr int64_t kStatusMs = 1000;
+constexpr int64_t kReconnectMs = 30'000;  // at a terminal
 constexpr long kWatchNs = 100'000'000;
 
 struct ChatOptions {
   RouterClientOptions client{.router = kDefaultRouter};
   std::string system;
-  int64_t reconnect_ms = 30'000;
+  int64_t reconnect_ms = 0;
   bool ledger = false;
   SamplingParams sampling;
 };
@@ -69,6 +77,8 @@ class ChatInput {
                                         : Read::kEnd;
   }
   const absl::Status& status() const { return file_.status(); }
+  // A terminal that was closed, which may show before its SIGHUP comes.
+  bool TerminalIsGone() const { return is_terminal() && isatty(STDIN_FILENO) == 0; }
   // From any thread: ends a Next at a terminal. False where there is none.
   bool Interrupt() {
     if (editor_) editor_->Interrupt();
@@ -80,8 +90,27 @@ class ChatInput {
   InputFile file_ = InputFile::StandardInput();
 };
 
-// Takes SIGINT and SIGTERM on a thread of its own. SIGINT ends the running answer; between answers
-// it drops the line at a terminal. SIGTERM, and SIGINT where no terminal is, end the program.
+sigset_t EndingSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal_number);
+  return signals;
+}
+
+// In this thread and all that it starts, so that the Interrupter alone takes them.
+struct BlockedSignals {
+  BlockedSignals() {
+    const sigset_t signals = EndingSignals();
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  }
+};
+
+// Takes SIGINT, SIGTERM and SIGHUP on a thread of its own. SIGINT ends the running answer; between
+// answers it drops the line at a terminal. The others end the conversation: at a terminal through
+// the main thread, which restores the terminal's mode and saves the messages.
+//
+// Where no terminal is, a blocking read cannot be ended: those signals, and SIGINT between answers,
+// end the program at once.
 class Interrupter {
  public:
   Interrupter(RouterClient& client, ChatInput& input)
@@ -92,40 +121,67 @@ class Interrupter {
   }
 
   void BeginAnswer() {
-    interrupted_ = false;
+    const std::lock_guard lock(mutex_);
     answering_ = true;
+    interrupted_ = ending_;
+    if (!ending_) client_.Resume();
   }
-  void EndAnswer() { answering_ = false; }
+  void EndAnswer() {
+    const std::lock_guard lock(mutex_);
+    answering_ = false;
+  }
   // Since BeginAnswer.
-  bool interrupted() const { return interrupted_; }
+  bool interrupted() const {
+    const std::lock_guard lock(mutex_);
+    return interrupted_;
+  }
+  // SIGTERM or SIGHUP came.
+  bool ending() const {
+    const std::lock_guard lock(mutex_);
+    return ending_;
+  }
+  // Returns after `duration`, or when an interrupt comes.
+  void Pause(std::chrono::milliseconds duration) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, duration, [this] { return interrupted_; });
+  }
 
  private:
   void Watch() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    const sigset_t signals = EndingSignals();
     while (!stopping_) {
       const timespec pause{.tv_sec = 0, .tv_nsec = kWatchNs};
       const int signal_number = sigtimedwait(&signals, nullptr, &pause);
-      if (signal_number < 0) continue;
-      if (signal_number == SIGINT && answering_) {
-        interrupted_ = true;
-        client_.InterruptRunning();
-      } else if (signal_number == SIGTERM || !input_.Interrupt()) {
+      if (signal_number >= 0) Take(signal_number);
+    }
+  }
+
+  void Take(int signal_number) {
+    const std::lock_guard lock(mutex_);
+    const bool ends = signal_number != SIGINT;
+    if (ends || !answering_) {
+      if (!input_.Interrupt()) {
         std::fputs("\nbaton: the conversation ends here: it was interrupted\n", stderr);
         std::fflush(stdout);
         std::_Exit(kExitInterrupted);  // the main thread waits for a line that may never come
       }
+      ending_ = ending_ || ends;
     }
+    if (!answering_) return;
+    interrupted_ = true;
+    client_.Interrupt();
+    changed_.notify_all();
   }
 
   RouterClient& client_;
   ChatInput& input_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<bool> answering_ = false;
-  std::atomic<bool> interrupted_ = false;
-  std::thread thread_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // interrupted_ did
+  bool answering_ = false;           // guarded by mutex_, as the next two
+  bool interrupted_ = false;
+  bool ending_ = false;
+  std::thread thread_;  // the last one: it uses the others
 };
 
 class Chat {
@@ -142,7 +198,10 @@ class Chat {
     Note("Ctrl-C ends an answer, Ctrl-D the conversation; /help lists more.");
     std::string line;
     while (true) {
-      switch (input_.Next(line)) {
+      const ChatInput::Read read =
+          interrupter_.ending() ? ChatInput::Read::kEnd : input_.Next(line);
+      if (interrupter_.ending() || input_.TerminalIsGone()) return EndInterrupted();
+      switch (read) {
         case ChatInput::Read::kEnd:
           std::cout << std::endl;
           return kExitSuccess;
@@ -198,6 +257,19 @@ class Chat {
     }
   }
 
+  // Saves the messages: the user cannot do it any more.
+  int EndInterrupted() const {
+    std::cerr << "\nbaton: the conversation ends here: it was interrupted" << std::endl;
+    const bool answered =
+        conversation_.messages().size() > (conversation_.system().empty() ? 0 : 1);
+    if (answered) {
+      Save(absl::StrCat("baton-chat-",
+                        absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()), "-",
+                        getpid(), ".jsonl"));
+    }
+    return kExitInterrupted;
+  }
+
   void Save(const std::string& path) const {
     if (path.empty()) return Note("name a file: /save FILE");
     const absl::Status saved = conversation_.Save(path);
@@ -209,7 +281,7 @@ class Chat {
     conversation_.Ask(question);
     std::string answer;
     interrupter_.BeginAnswer();
-    const absl::StatusOr<std::vector<JobResult>> results = AnswerOrReconnect(answer);
+    const absl::StatusOr<std::vector<JobResult>> results = Answer(answer);
     interrupter_.EndAnswer();
     std::cout << std::endl;
     if (results.ok() && options_.ledger) {
@@ -225,35 +297,49 @@ class Chat {
     }
   }
 
-  // While no router is there, waits for one: nothing was answered yet.
-  absl::StatusOr<std::vector<JobResult>> AnswerOrReconnect(std::string& answer) {
-    using SteadyClock = std::chrono::steady_clock;
-    const auto give_up = SteadyClock::now() + std::chrono::milliseconds(options_.reconnect_ms);
+  absl::StatusOr<std::vector<JobResult>> Answer(std::string& answer) {
     Job job;
     job.id = "chat";
     job.messages = conversation_.messages();
     job.sampling = options_.sampling;
-    for (bool said = false;; said = true) {
-      absl::StatusOr<std::vector<JobResult>> results =
-          client_.Run(job, [&answer](std::string_view text) {
-            answer += text;
-            std::cout << text << std::flush;
-          });
-      const bool lost = absl::IsUnavailable(results.status()) && answer.empty();
-      if (!lost || interrupter_.interrupted() || SteadyClock::now() >= give_up) return results;
+    WaitForRouter();
+    return client_.Run(job, [&answer](std::string_view text) {
+      answer += text;
+      std::cout << text << std::flush;
+    });
+  }
+
+  // Returns when a router is connected, the time is up or an interrupt comes. A router that was
+  // down must have its workers again, too. The message is sent once.
+  void WaitForRouter() {
+    using SteadyClock = std::chrono::steady_clock;
+    using std::chrono::milliseconds;
+    const auto give_up = SteadyClock::now() + milliseconds(options_.reconnect_ms);
+    const auto left = [give_up] {
+      return std::chrono::duration_cast<milliseconds>(give_up - SteadyClock::now());
+    };
+    milliseconds retry_delay = kFirstRetry;
+    for (bool said = false; left().count() > 0 && !interrupter_.interrupted(); said = true) {
+      if (client_.Connect(left().count()) && (!said || IsReady())) return;
+      if (interrupter_.interrupted()) return;
       if (!said) {
-        Note(absl::StrCat("no answer from ", options_.client.router, " (",
-                          results.status().message(), "); trying again, Ctrl-C gives up"));
+        Note(absl::StrCat("no router answers at ", options_.client.router,
+                          "; trying again, Ctrl-C gives up"));
       }
-      std::this_thread::sleep_for(kRetryInterval);
-      if (interrupter_.interrupted()) return results;
+      interrupter_.Pause(std::clamp(left(), milliseconds(0), retry_delay));
+      retry_delay = std::min(2 * retry_delay, kLongestRetry);
       client_.Reconnect();
     }
   }
 
+  bool IsReady() {
+    const absl::StatusOr<v1::GetStatusResponse> status = client_.GetStatus(kStatusMs);
+    return status.ok() && status->ready();
+  }
+
   const ChatOptions& options_;
   const bool colours_;  // of standard error
-  const Termination block_signals_everywhere_;
+  const BlockedSignals block_signals_everywhere_;
   RouterClient client_;
   ChatInput input_;
   Interrupter interrupter_;
@@ -270,11 +356,13 @@ void AddChatCommand(CommandLine& line) {
       .FromEnvironment()
       .ShowDefault();
   command.Add("--system", &options->system, "A system message to begin with");
+  // A script must not wait for each of its lines.
+  if (isatty(STDIN_FILENO) == 1) options->reconnect_ms = kReconnectMs;
   command
       .Add("--reconnect-ms", &options->reconnect_ms,
-           "How long a message waits for a router that is down, in milliseconds")
-      .Range(int64_t{0}, kMaxTimeoutMs)
-      .ShowDefault();
+           absl::StrCat("How long a message waits for a router that is down, in milliseconds; ",
+                        kReconnectMs, " where standard input is a terminal, else 0"))
+      .Range(int64_t{0}, kMaxTimeoutMs);
   command.AddFlag("--ledger", &options->ledger, "Print each answer's latency ledger");
   AddSamplingFlags(command, options->sampling);
   command.OnRun([options] { return Chat(*options).Run(); });

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -21,34 +22,60 @@ namespace {
 constexpr int kCannotRunExit = 127;
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void BecomeProgram(char* const* arguments, int output, int log, pid_t parent) {
+[[noreturn]] void BecomeProgram(char* const* arguments, char* const* variables, int output, int log,
+                                pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCannotRunExit);  // it died before the kernel knew
   setpgid(0, 0);
   UnblockTerminationSignals();
+  signal(SIGPIPE, SIG_DFL);  // the parent may ignore it
   dup2(output, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
-  execv(arguments[0], arguments);
+  execve(arguments[0], arguments, variables);
   _exit(kCannotRunExit);
+}
+
+// With the null pointer at the end that exec expects. `texts` must outlive it.
+std::vector<char*> PointersTo(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// This process's variables, and those of `more` whose names it lacks.
+std::vector<std::string> VariablesAnd(const std::vector<std::string>& more) {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) all.emplace_back(*variable);
+  for (const std::string& variable : more) {
+    if (std::getenv(variable.substr(0, variable.find('=')).c_str()) == nullptr) {
+      all.push_back(variable);
+    }
+  }
+  return all;
 }
 
 }  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name,
-                                                 const std::vector<std::string>& arguments, int log,
+                                                 const std::vector<std::string>& arguments,
+                                                 const std::vector<std::string>& variables, int log,
                                                  bool capture) {
   int pipe_ends[2] = {-1, -1};
   if (capture && pipe2(pipe_ends, O_CLOEXEC) != 0) {
     return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
   }
-  std::vector<std::string> copies = arguments;
-  std::vector<char*> pointers;
-  for (std::string& argument : copies) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
+  std::vector<std::string> argument_texts = arguments;
+  std::vector<std::string> variable_texts = VariablesAnd(variables);
+  const std::vector<char*> argument_pointers = PointersTo(argument_texts);
+  const std::vector<char*> variable_pointers = PointersTo(variable_texts);
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) BecomeProgram(pointers.data(), capture ? pipe_ends[1] : log, log, parent);
+  if (pid == 0) {
+    BecomeProgram(argument_pointers.data(), variable_pointers.data(), capture ? pipe_ends[1] : log,
+                  log, parent);
+  }
   if (capture) close(pipe_ends[1]);
   if (pid < 0) {
     if (capture) close(pipe_ends[0]);

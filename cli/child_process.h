@@ -20,11 +20,13 @@ namespace baton {
 
 class ChildProcess {
  public:
-  // arguments[0] is the program's path; `name` is for messages. Its standard error goes to the file
-  // descriptor `log`; so does its standard output, unless `capture` lets ReadLine have that.
-  // Internal when the process cannot be started; a program that cannot be run exits with 127.
+  // arguments[0] is the program's path; `name` is for messages. `variables` ("NAME=VALUE") join
+  // those of this process, which go first. Its standard error goes to the file descriptor `log`; so
+  // does its standard output, unless `capture` lets ReadLine have that. Internal when the process
+  // cannot be started; a program that cannot be run exits with 127.
   static absl::StatusOr<ChildProcess> Start(std::string name,
-                                            const std::vector<std::string>& arguments, int log,
+                                            const std::vector<std::string>& arguments,
+                                            const std::vector<std::string>& variables, int log,
                                             bool capture);
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) = delete;

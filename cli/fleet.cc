@@ -19,8 +19,8 @@ constexpr int kEndMs = 20'000;  // they drain for a while
 absl::Status Fleet::Start(FleetMember member) {
   members_.push_back({.plan = std::move(member),
                       .process = nullptr,
-                      .started = {},
-                      .next_start = {},
+                      .started_us = 0,
+                      .next_start_us = 0,
                       .backoff = {}});
   return Launch(members_.back());
 }
@@ -29,11 +29,12 @@ absl::Status Fleet::Launch(Member& member) {
   const bool is_router = &member == &members_.front();
   ASSIGN_OR_RETURN(const int writer, log_->AddWriter(member.plan.name));
   absl::StatusOr<ChildProcess> process =
-      ChildProcess::Start(member.plan.name, member.plan.arguments, writer, /*capture=*/is_router);
+      ChildProcess::Start(member.plan.name, member.plan.arguments, member.plan.variables, writer,
+                          /*capture=*/is_router);
   close(writer);  // the process has its own
   RETURN_IF_ERROR(process.status());
   member.process = std::make_unique<ChildProcess>(*std::move(process));
-  member.started = SteadyClock::now();
+  member.started_us = clock_->NowUs();
   return absl::OkStatus();
 }
 
@@ -58,11 +59,10 @@ std::optional<Fleet::End> Fleet::FirstEnd() const {
 }
 
 void Fleet::Restart(const std::function<void(const std::string&)>& say) {
-  const SteadyClock::time_point now = SteadyClock::now();
-  const auto wait = [now](Member& member) {
-    const auto ran = std::chrono::duration_cast<std::chrono::milliseconds>(now - member.started);
-    const int64_t delay_ms = member.backoff.NextDelayMs(ran.count());
-    member.next_start = now + std::chrono::milliseconds(delay_ms);
+  const int64_t now_us = clock_->NowUs();
+  const auto wait = [now_us](Member& member) {
+    const int64_t delay_ms = member.backoff.NextDelayMs((now_us - member.started_us) / 1000);
+    member.next_start_us = now_us + delay_ms * 1000;
     return absl::StrFormat("starting it again in %.1f s", static_cast<double>(delay_ms) / 1000);
   };
   for (Member& member : members_) {
@@ -71,7 +71,7 @@ void Fleet::Restart(const std::function<void(const std::string&)>& say) {
       if (!how) continue;
       say(absl::StrCat(member.plan.name, " ended: ", *how, "; ", wait(member)));
       member.process = nullptr;
-    } else if (now >= member.next_start) {
+    } else if (now_us >= member.next_start_us) {
       const absl::Status started = Launch(member);
       say(started.ok() ? absl::StrCat(member.plan.name, " is starting again")
                        : absl::StrCat(started.message(), "; ", wait(member)));

@@ -1,11 +1,11 @@
-// The processes of one `baton up`, on one log. A process that ends is started again with the same
-// arguments, after a while (cli/restart_backoff.h).
+// The processes of one `baton up`, on one log. Restart starts an ended process again with the same
+// arguments, after a delay (cli/restart_backoff.h).
 //
 // Thread safety: belongs to one thread, which must live as long as the processes shall
 // (cli/child_process.h).
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,16 +17,17 @@
 #include "cli/fleet_plan.h"
 #include "cli/merged_log.h"
 #include "cli/restart_backoff.h"
+#include "common/clock.h"
 
 namespace baton {
 
 class Fleet {
  public:
-  // `log` must outlive this.
-  explicit Fleet(MergedLog* log) : log_(log) {}
+  // `log` and `clock` must outlive this.
+  Fleet(MergedLog* log, const Clock* clock) : log_(log), clock_(clock) {}
 
-  // Starts it now. The first one is the router, whose standard output RouterSays reads. Internal
-  // when there is no process to be had.
+  // Starts the process now. The first one is the router: RouterSays reads its standard output.
+  // Internal: the machine gives no process.
   absl::Status Start(FleetMember member);
   // The router's next line of output, if one has come. Never blocks.
   std::optional<std::string> RouterSays();
@@ -40,26 +41,25 @@ class Fleet {
     int exit_code = -1;  // negative: ended by a signal
   };
   std::optional<End> FirstEnd() const;
-  // Starts again what ended, when its time has come. `say` gets a sentence for each end and start.
+  // Restarts each ended process after its delay. `say` gets a sentence for each end and start.
   void Restart(const std::function<void(const std::string&)>& say);
 
   // Ends all: the router first, so that no request loses its workers.
   void Shutdown();
 
  private:
-  using SteadyClock = std::chrono::steady_clock;
-
   struct Member {
     FleetMember plan;
     std::unique_ptr<ChildProcess> process;  // null while it waits for its next start
-    SteadyClock::time_point started;
-    SteadyClock::time_point next_start;
+    int64_t started_us = 0;
+    int64_t next_start_us = 0;
     RestartBackoff backoff;
   };
 
   absl::Status Launch(Member& member);
 
   MergedLog* const log_;
+  const Clock* const clock_;
   std::vector<Member> members_;  // in the order of their starts: the router first
 };
 

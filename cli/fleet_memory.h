@@ -7,24 +7,25 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
 namespace baton {
 
-// How large a worker with these arguments makes its KV pool.
-struct KvCacheAsked {
-  bool chooses = true;  // by itself
-  int64_t mib = 0;      // else; 0 for --kv-blocks, whose size the model decides
+// The memory that one worker needs.
+struct WorkerMemory {
+  int64_t weight_bytes = 0;
+  bool chooses = true;  // the size of its KV pool, by itself
+  int64_t kv_mib = 0;   // else; 0 for --kv-blocks, whose size the model decides
 };
-KvCacheAsked KvCacheOf(std::span<const std::string> arguments);
+// `settings`: of a worker (cli/program_settings.h). `weight_bytes`: of its model.
+WorkerMemory MemoryOf(std::string_view settings, int64_t weight_bytes);
 
 // The MiB of KV to give each worker that chooses by itself; nullopt leaves it the choice.
 // ResourceExhausted when the weights and pools of all workers pass what is available.
 // `available_bytes` < 0: not known, and nothing is checked.
-absl::StatusOr<std::optional<int64_t>> ShareMemory(std::span<const KvCacheAsked> workers,
-                                                   int64_t weight_bytes, int64_t available_bytes);
+absl::StatusOr<std::optional<int64_t>> ShareMemory(std::span<const WorkerMemory> workers,
+                                                   int64_t available_bytes);
 
 }  // namespace baton

@@ -1,6 +1,6 @@
 #include "cli/fleet_plan.h"
 
-#include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,6 +16,17 @@ void Append(std::vector<std::string>& arguments, const std::vector<std::string>&
   arguments.insert(arguments.end(), more.begin(), more.end());
 }
 
+// In place of what `arguments` give the option, alone or with "=": programs refuse it twice.
+void SetOption(std::vector<std::string>& arguments, const std::string& name, int64_t value) {
+  for (auto at = arguments.begin(); at != arguments.end();) {
+    const bool alone = *at == name && std::next(at) != arguments.end();
+    at = alone                         ? arguments.erase(at, at + 2)
+         : at->starts_with(name + "=") ? arguments.erase(at)
+                                       : std::next(at);
+  }
+  arguments.push_back(absl::StrCat(name, "=", value));
+}
+
 FleetMember PlannedWorker(const FleetOptions& options, const std::string& directory,
                           const std::string& router, const std::string& role, int32_t index) {
   FleetMember worker = {
@@ -26,10 +37,13 @@ FleetMember PlannedWorker(const FleetOptions& options, const std::string& direct
   arguments.push_back(absl::StrCat("--router=", router));
   if (!options.model.empty()) arguments.push_back(absl::StrCat("--model=", options.model));
   Append(arguments, options.worker_arguments);
-  Append(arguments, role == "prefill" ? options.prefill_arguments : options.decode_arguments);
-  const bool shares_processors = role == "decode" && options.prefill_workers > 0;
-  if (shares_processors && !GivesOption(arguments, "--nice")) {
-    arguments.push_back(absl::StrCat("--nice=", kDecodeNiceBesidePrefill));
+  const bool is_prefill = role == "prefill";
+  Append(arguments, is_prefill ? options.prefill_arguments : options.decode_arguments);
+  const std::optional<int64_t> kv_cache_mib =
+      is_prefill ? options.prefill_kv_cache_mib : options.decode_kv_cache_mib;
+  if (kv_cache_mib) SetOption(arguments, "--kv-cache-mib", *kv_cache_mib);
+  if (!is_prefill && options.prefill_workers > 0) {
+    worker.variables.push_back(absl::StrCat("BATON_NICE=", kDecodeNiceBesidePrefill));
   }
   return worker;
 }
@@ -57,12 +71,6 @@ std::vector<FleetMember> PlannedWorkers(const FleetOptions& options, const std::
     workers.push_back(PlannedWorker(options, directory, router, "decode", i));
   }
   return workers;
-}
-
-bool GivesOption(const std::vector<std::string>& arguments, const std::string& name) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-    return argument == name || argument.starts_with(name + "=");
-  });
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,16 @@ struct FleetOptions {
   std::vector<std::string> prefill_arguments = {};  // behind those
   std::vector<std::string> decode_arguments = {};
   std::vector<std::string> router_arguments = {};
+  // The KV pool of each worker of the role; absent where its own settings decide.
+  std::optional<int64_t> prefill_kv_cache_mib = std::nullopt;
+  std::optional<int64_t> decode_kv_cache_mib = std::nullopt;
 };
 
 struct FleetMember {
   std::string name;                    // "router", "prefill-0", …
   std::vector<std::string> arguments;  // the program's path first
+  // "NAME=VALUE": defaults of the plan. They give way to every other source of a setting.
+  std::vector<std::string> variables = {};
 };
 
 // Programs lie in `directory`.
@@ -31,8 +37,5 @@ FleetMember PlannedRouter(const FleetOptions& options, const std::string& direct
 // Prefill workers first; they register with the router at `router`.
 std::vector<FleetMember> PlannedWorkers(const FleetOptions& options, const std::string& directory,
                                         const std::string& router);
-
-// Whether `arguments` give the option `name` ("--model"), alone or with "=".
-bool GivesOption(const std::vector<std::string>& arguments, const std::string& name);
 
 }  // namespace baton

@@ -44,6 +44,7 @@ void AddGenerateCommand(CommandLine& line) {
   auto options = std::make_shared<GenerateOptions>();
   command.Add("--router", &options->client.router, "HOST:PORT of the router")
       .IsHostPort()
+      .FromEnvironment()
       .ShowDefault();
   command
       .Add("--timeout-ms", &options->client.timeout_ms,

@@ -136,14 +136,14 @@ CommandLine& AddInspectCommand(CommandLine& line) {
   CommandLine& model =
       inspect.AddCommand("model", "Metadata, tensors and hyper-parameters of a file");
   auto model_path = std::make_shared<std::string>();
-  model.Add("--model", model_path.get(), "GGUF file; else the default model");
+  model.Add("--model", model_path.get(), "GGUF file; else the default model").FromEnvironment();
   model.OnRun([model_path] { return InspectModel(*model_path); });
 
   CommandLine& tokens = inspect.AddCommand(
       "tokens", "Token ids of --text, or of {\"text\"} lines on standard input as {\"ids\"} lines");
   auto tokens_path = std::make_shared<std::string>();
   auto text = std::make_shared<std::optional<std::string>>();
-  tokens.Add("--model", tokens_path.get(), "GGUF file; else the default model");
+  tokens.Add("--model", tokens_path.get(), "GGUF file; else the default model").FromEnvironment();
   tokens.Add("--text", text.get(), "Text to show token by token");
   tokens.OnRun([tokens_path, text] {
     const auto tokenizer = LoadTokenizer(*tokens_path);

@@ -1,5 +1,7 @@
 #include "cli/router_client.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/status_macros.h"
@@ -141,7 +143,12 @@ std::vector<JobResult> EmptyResults(const Job& job) {
 }  // namespace
 
 RouterClient::RouterClient(const RouterClientOptions& options)
-    : options_(options), stub_(v1::Inference::NewStub(MakeChannel(options.router))) {}
+    : options_(options), connection_(NewConnection(options.router)) {}
+
+RouterClient::Connection RouterClient::NewConnection(const std::string& router) {
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(router);
+  return {.channel = channel, .stub = v1::Inference::NewStub(channel)};
+}
 
 absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
     const Job& job, const std::function<void(std::string_view)>& on_text) {
@@ -154,7 +161,7 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
     running_.insert(&context);
   }
   std::vector<JobResult> results = EmptyResults(job);
-  const std::shared_ptr<v1::Inference::Stub> stub = Stub();
+  const std::shared_ptr<v1::Inference::Stub> stub = Newest().stub;
   const auto reader = stub->Generate(&context, RequestToWire(job, options_.placement));
   v1::GenerateResponse response;
   absl::Status understood;
@@ -182,35 +189,50 @@ absl::StatusOr<std::vector<JobResult>> RouterClient::Run(
   return results;
 }
 
-std::shared_ptr<v1::Inference::Stub> RouterClient::Stub() {
+RouterClient::Connection RouterClient::Newest() {
   std::lock_guard lock(mutex_);
-  return stub_;
+  return connection_;
+}
+
+bool RouterClient::Connect(int64_t timeout_ms) {
+  constexpr int64_t kSliceMs = 100;  // how soon an interrupt is noticed
+  const std::shared_ptr<grpc::Channel> channel = Newest().channel;
+  const auto deadline = DeadlineIn(timeout_ms);
+  while (true) {
+    const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) return false;
+    {
+      std::lock_guard lock(mutex_);
+      if (interrupted_) return false;
+    }
+    if (std::chrono::system_clock::now() >= deadline) return false;
+    channel->WaitForStateChange(state, std::min(deadline, DeadlineIn(kSliceMs)));
+  }
 }
 
 void RouterClient::Reconnect() {
-  std::shared_ptr<v1::Inference::Stub> stub = v1::Inference::NewStub(MakeChannel(options_.router));
+  Connection connection = NewConnection(options_.router);
   std::lock_guard lock(mutex_);
-  stub_ = std::move(stub);
+  connection_ = std::move(connection);
 }
 
 void RouterClient::Interrupt() {
-  {
-    std::lock_guard lock(mutex_);
-    interrupted_ = true;
-  }
-  InterruptRunning();
+  std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (grpc::ClientContext* context : running_) context->TryCancel();
 }
 
-void RouterClient::InterruptRunning() {
+void RouterClient::Resume() {
   std::lock_guard lock(mutex_);
-  for (grpc::ClientContext* context : running_) context->TryCancel();
+  interrupted_ = false;
 }
 
 absl::StatusOr<v1::GetStatusResponse> RouterClient::GetStatus(int64_t timeout_ms) {
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(timeout_ms));
   v1::GetStatusResponse response;
-  const grpc::Status status = Stub()->GetStatus(&context, v1::GetStatusRequest(), &response);
+  const grpc::Status status = Newest().stub->GetStatus(&context, v1::GetStatusRequest(), &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return response;
 }

@@ -28,23 +28,31 @@ class RouterClient final : public JobRunner {
 
   absl::StatusOr<std::vector<JobResult>> Run(
       const Job& job, const std::function<void(std::string_view)>& on_text) override;
+  // Ends the jobs that run. Until Resume, later ones end at once as Cancelled.
   void Interrupt() override;
-  // Ends what runs; later jobs run.
-  void InterruptRunning();
+  void Resume();
+  // Whether there is a connection. If there is none, attempts one for at most `timeout_ms`; an
+  // interrupt ends the attempt.
+  bool Connect(int64_t timeout_ms);
   // Later calls use a new connection, which does not wait for the next attempt of the old one.
   void Reconnect();
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(int64_t timeout_ms);
 
  private:
-  // Of the newest connection; calls that run keep theirs.
-  std::shared_ptr<v1::Inference::Stub> Stub();
+  struct Connection {
+    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<v1::Inference::Stub> stub;
+  };
+  static Connection NewConnection(const std::string& router);
+  // The newest one; calls that run keep theirs.
+  Connection Newest();
 
   const RouterClientOptions options_;
   std::mutex mutex_;
-  std::shared_ptr<v1::Inference::Stub> stub_;  // guarded by mutex_
-  bool interrupted_ = false;
-  absl::flat_hash_set<grpc::ClientContext*> running_;
+  Connection connection_;                              // guarded by mutex_
+  bool interrupted_ = false;                           // guarded by mutex_
+  absl::flat_hash_set<grpc::ClientContext*> running_;  // guarded by mutex_
 };
 
 }  // namespace baton

@@ -189,6 +189,7 @@ void AddStatusCommand(CommandLine& line) {
   auto options = std::make_shared<StatusOptions>();
   command.Add("--router", &options->client.router, "HOST:PORT of the router")
       .IsHostPort()
+      .FromEnvironment()
       .ShowDefault();
   command.AddFlag("--json", &options->json, "Print one JSON object");
   command.OnRun([options] { return Status(*options); });

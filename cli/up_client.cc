@@ -1,7 +1,9 @@
 // `baton up`: a router, prefill workers and decode workers as processes of this machine, in the
 // foreground. Their logs are one, on standard error: each line behind the name of its process.
 
-#include <sys/mman.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,13 +18,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "cli/child_process.h"
 #include "cli/client_commands.h"
 #include "cli/fleet.h"
 #include "cli/fleet_memory.h"
 #include "cli/fleet_plan.h"
 #include "cli/merged_log.h"
 #include "cli/outcome.h"
+#include "cli/program_settings.h"
+#include "common/clock.h"
 #include "common/exit_code.h"
 #include "common/file_descriptor.h"
 #include "common/host_port.h"
@@ -36,7 +39,6 @@ namespace baton {
 namespace {
 
 constexpr int kPollMs = 50;
-constexpr int kCheckMs = 30'000;  // for a program to look at its command line, on a busy machine
 
 struct UpOptions {
   FleetOptions fleet{.router_address = kDefaultRouter};
@@ -53,69 +55,97 @@ std::string ProgramDirectory() {
   return slash == std::string::npos ? "." : self.substr(0, slash);
 }
 
-void Say(const std::string& sentence) {
-  const std::string line = absl::StrCat("baton: ", sentence, "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);  // at once, between the log's lines
+// The supervisor's own lines in the merged log. A line that finds no room is dropped: the fleet
+// must not wait for the reader of its log.
+class OwnLines {
+ public:
+  static absl::StatusOr<OwnLines> Open(MergedLog& log) {
+    ASSIGN_OR_RETURN(const int writer, log.AddWriter("baton"));
+    fcntl(writer, F_SETFL, O_NONBLOCK);
+    return OwnLines(writer);
+  }
+  void Say(const std::string& sentence) const {
+    const std::string line = absl::StrCat(sentence, "\n");
+    (void)!write(pipe_.get(), line.data(), line.size());  // whole: it is shorter than PIPE_BUF
+  }
+
+ private:
+  explicit OwnLines(int writer) : pipe_(writer) {}
+  FileDescriptor pipe_;
+};
+
+// Whether standard error takes a line now. An error that it does not take is lost; the exit code
+// stays.
+bool StandardErrorHasRoom() {
+  pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&output, 1, 0) > 0;
 }
 
-std::string ReadAll(int file) {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count; (count = pread(file, buffer, sizeof(buffer), text.size())) > 0;) {
-    text.append(buffer, static_cast<size_t>(count));
-  }
-  return text;
+bool SignalIsPending() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1;
 }
 
-// What the program makes of its arguments: every setting's value, a line each. InvalidArgument: it
-// refuses them.
-absl::StatusOr<std::string> AskForSettings(const std::string& what, FleetMember member) {
-  member.arguments.emplace_back("--show-settings");
-  const FileDescriptor output(memfd_create("baton-settings", MFD_CLOEXEC));
-  if (output.get() < 0) return absl::InternalError("cannot make a file in memory");
-  ASSIGN_OR_RETURN(ChildProcess program, ChildProcess::Start(member.name, member.arguments,
-                                                             output.get(), /*capture=*/false));
-  if (!program.WaitForEnd(kCheckMs)) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        member.arguments.front(), " did not look at its arguments within ", kCheckMs, " ms"));
-  }
-  std::string text = ReadAll(output.get());
-  if (program.exit_code() == kExitSuccess) return text;
-  while (text.ends_with('\n')) text.pop_back();
-  if (text.empty()) {
-    return absl::InternalError(
-        absl::StrCat("cannot run ", member.arguments.front(), ": ", *program.Ended()));
-  }
-  return absl::InvalidArgumentError(absl::StrCat("arguments of ", what, ": ", text));
-}
+// Of the workers of each role, where there are any.
+struct WorkerSettings {
+  std::optional<std::string> prefill;
+  std::optional<std::string> decode;
+};
 
-absl::Status CheckArguments(const UpOptions& options, const std::string& directory) {
-  std::vector<std::pair<std::string, FleetMember>> kinds = {
-      {"the router", PlannedRouter(options.fleet, directory)}};
-  for (FleetMember& worker : PlannedWorkers(options.fleet, directory, kDefaultRouter)) {
-    const std::string role = worker.name.substr(0, worker.name.find('-'));
-    const std::string what = absl::StrCat("the ", role, " workers");
-    if (kinds.back().first != what) kinds.emplace_back(what, std::move(worker));
-  }
-  for (auto& [what, member] : kinds) {
-    ASSIGN_OR_RETURN(const std::string settings, AskForSettings(what, member));
-    if (!options.verbose) continue;
+// Each program checks its arguments. Errors of AskForSettings.
+absl::StatusOr<WorkerSettings> CheckArguments(const UpOptions& options,
+                                              const std::string& directory) {
+  const auto ask = [&](const std::string& what,
+                       const FleetMember& member) -> absl::StatusOr<std::string> {
+    ASSIGN_OR_RETURN(std::string settings, AskForSettings(what, member, SignalIsPending));
+    if (!options.verbose) return settings;
     for (const auto line : absl::StrSplit(settings, '\n', absl::SkipEmpty())) {
       std::cerr << absl::StrCat("settings of ", what, ": ", line, "\n");
     }
+    return settings;
+  };
+  RETURN_IF_ERROR(ask("the router", PlannedRouter(options.fleet, directory)).status());
+  WorkerSettings settings;
+  for (const FleetMember& worker : PlannedWorkers(options.fleet, directory, kDefaultRouter)) {
+    const bool is_prefill = worker.name.starts_with("prefill");
+    std::optional<std::string>& of_role = is_prefill ? settings.prefill : settings.decode;
+    if (of_role) continue;
+    ASSIGN_OR_RETURN(of_role,
+                     ask(is_prefill ? "the prefill workers" : "the decode workers", worker));
   }
-  return absl::OkStatus();
+  return settings;
 }
 
-// All but the weights, which take a while.
-absl::Status CheckModel(const UpOptions& options) {
-  const FleetOptions& fleet = options.fleet;
-  for (const auto& arguments :
-       {fleet.worker_arguments, fleet.prefill_arguments, fleet.decode_arguments}) {
-    if (GivesOption(arguments, "--model")) return absl::OkStatus();  // theirs to check
-  }
-  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(fleet.model));
-  return ReadModelInfo(*file, fleet.model.empty() ? DefaultModelPath() : fleet.model).status();
+// What a worker with these settings needs. Errors of the model file: all is checked but the
+// weights, which take a while.
+absl::StatusOr<WorkerMemory> CheckModel(const std::string& settings) {
+  std::string model = SettingValue(settings, "model");
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, OpenModel(model));
+  if (model.empty()) model = DefaultModelPath();
+  RETURN_IF_ERROR(ReadModelInfo(*file, model).status());
+  std::error_code no_file;
+  const uintmax_t bytes = std::filesystem::file_size(model, no_file);
+  return MemoryOf(settings, no_file ? 0 : static_cast<int64_t>(bytes));
+}
+
+// Tells the workers that would choose the size of their KV pools what each can have.
+absl::Status ShareMemoryBetweenWorkers(const WorkerSettings& settings, FleetOptions& options) {
+  std::vector<WorkerMemory> workers;
+  std::vector<std::optional<int64_t>*> choosing;
+  const auto add = [&](const std::optional<std::string>& of_role, int32_t count,
+                       std::optional<int64_t>& kv_cache_mib) -> absl::Status {
+    if (!of_role) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const WorkerMemory memory, CheckModel(*of_role));
+    workers.insert(workers.end(), static_cast<size_t>(count), memory);
+    if (memory.chooses) choosing.push_back(&kv_cache_mib);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(add(settings.prefill, options.prefill_workers, options.prefill_kv_cache_mib));
+  RETURN_IF_ERROR(add(settings.decode, options.decode_workers, options.decode_kv_cache_mib));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> mib, ShareMemory(workers, AvailableMemoryBytes()));
+  for (std::optional<int64_t>* of_role : choosing) *of_role = mib;
+  return absl::OkStatus();
 }
 
 // A port that was chosen freely stays the router's when it is started again.
@@ -128,7 +158,9 @@ void KeepPort(FleetOptions& fleet, const std::string& address, const std::string
   processes.ReplaceRouterArguments(PlannedRouter(fleet, directory).arguments);
 }
 
-// Of a fleet that no end of a process leaves whole: one that is not ready, or --exit-on-failure.
+// Returns an error when a process has ended. For a fleet that restarts none: it is not ready yet,
+// or
+// --exit-on-failure was given.
 absl::Status CheckEnds(bool ready, const Fleet& processes) {
   const std::optional<Fleet::End> end = processes.FirstEnd();
   if (!end) return absl::OkStatus();
@@ -141,7 +173,7 @@ absl::Status CheckEnds(bool ready, const Fleet& processes) {
 
 // Runs until a signal comes (OK) or something goes wrong.
 absl::Status Supervise(const UpOptions& options, const std::string& directory, Fleet& processes,
-                       Termination& termination) {
+                       const OwnLines& own_lines, Termination& termination) {
   using SteadyClock = std::chrono::steady_clock;
   const auto ready_by = SteadyClock::now() + std::chrono::milliseconds(options.ready_timeout_ms);
   FleetOptions fleet = options.fleet;
@@ -150,7 +182,7 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   RETURN_IF_ERROR(processes.Start(PlannedRouter(fleet, directory)));
   while (termination.Wait(kPollMs) < 0) {
     if (ready && !options.exit_on_failure) {
-      processes.Restart(Say);
+      processes.Restart([&](const std::string& sentence) { own_lines.Say(sentence); });
     } else {
       RETURN_IF_ERROR(CheckEnds(ready, processes));
     }
@@ -177,45 +209,31 @@ absl::Status Supervise(const UpOptions& options, const std::string& directory, F
   return absl::OkStatus();
 }
 
-// Tells the workers that would choose the size of their KV pools what each can have.
-absl::Status ShareMemoryBetweenWorkers(FleetOptions& options) {
-  std::vector<KvCacheAsked> workers;
-  std::vector<std::vector<std::string>*> choosing;
-  const auto add = [&](int32_t count, std::vector<std::string>& of_role) {
-    std::vector<std::string> arguments = options.worker_arguments;
-    arguments.insert(arguments.end(), of_role.begin(), of_role.end());
-    const KvCacheAsked asked = KvCacheOf(arguments);
-    workers.insert(workers.end(), static_cast<size_t>(count), asked);
-    if (asked.chooses) choosing.push_back(&of_role);
-  };
-  add(options.prefill_workers, options.prefill_arguments);
-  add(options.decode_workers, options.decode_arguments);
-  std::error_code no_file;
-  const std::string model = options.model.empty() ? DefaultModelPath() : options.model;
-  const uintmax_t bytes = std::filesystem::file_size(model, no_file);
-  ASSIGN_OR_RETURN(
-      const std::optional<int64_t> mib,
-      ShareMemory(workers, no_file ? 0 : static_cast<int64_t>(bytes), AvailableMemoryBytes()));
-  for (std::vector<std::string>* arguments : choosing) {
-    if (mib) arguments->push_back(absl::StrCat("--kv-cache-mib=", *mib));
-  }
-  return absl::OkStatus();
+absl::Status RunFleet(const UpOptions& options, const std::string& directory, MergedLog& log,
+                      Termination& termination) {
+  ASSIGN_OR_RETURN(const OwnLines own_lines, OwnLines::Open(log));
+  const SystemClock clock;
+  Fleet processes(&log, &clock);
+  const absl::Status status = Supervise(options, directory, processes, own_lines, termination);
+  processes.Shutdown();
+  return status;
 }
 
 int Up(UpOptions options) {
   Termination termination;
   const std::string directory = ProgramDirectory();
-  absl::Status status = CheckArguments(options, directory);
-  if (status.ok()) status = CheckModel(options);
-  if (status.ok()) status = ShareMemoryBetweenWorkers(options.fleet);
+  const absl::StatusOr<WorkerSettings> settings = CheckArguments(options, directory);
+  if (absl::IsCancelled(settings.status())) return kExitInterrupted;
+  if (!settings.ok()) return ReportError(settings.status());
+  absl::Status status = ShareMemoryBetweenWorkers(*settings, options.fleet);
   if (!status.ok()) return ReportError(status);
+  signal(SIGPIPE, SIG_IGN);  // the fleet outlives the readers of its output
   const absl::StatusOr<std::unique_ptr<MergedLog>> log = MergedLog::Create(STDERR_FILENO);
   if (!log.ok()) return ReportError(log.status());
-  Fleet processes(log->get());
-  status = Supervise(options, directory, processes, termination);
-  processes.Shutdown();
+  status = RunFleet(options, directory, **log, termination);
   (*log)->Finish();  // what the processes said last comes before what is said about them
-  return status.ok() ? kExitSuccess : ReportError(status);
+  if (status.ok()) return kExitSuccess;
+  return StandardErrorHasRoom() ? ReportError(status) : ExitCodeOf(status);
 }
 
 }  // namespace
@@ -225,7 +243,8 @@ void AddUpCommand(CommandLine& line) {
       "up", "Start a router and workers on this machine and keep them in the foreground");
   auto options = std::make_shared<UpOptions>();
   FleetOptions& fleet = options->fleet;
-  command.Add("--model", &fleet.model, "GGUF file; else the default model").FromEnvironment();
+  // Not from BATON_MODEL: the workers read that themselves, behind their own files.
+  command.Add("--model", &fleet.model, "GGUF file; else the workers' own setting");
   command.Add("--prefill-workers", &fleet.prefill_workers, "How many").Range(0, 64).ShowDefault();
   command.Add("--decode-workers", &fleet.decode_workers, "How many").Range(1, 64).ShowDefault();
   command

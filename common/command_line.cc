@@ -72,10 +72,10 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   return names;
 }
 
-// "baton up", as the user typed it.
+// " (see baton up --help)".
 std::string HelpHint(const CLI::App& app) {
   std::string path;
-  for (const CLI::App* at = &app; at->get_parent() != nullptr; at = at->get_parent()) {
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent()) {
     path = absl::StrCat(at->get_name(), " ", path);
   }
   return absl::StrCat(" (see ", path, "--help)");
@@ -92,9 +92,9 @@ class HelpFormatter : public CLI::Formatter {
 
 constexpr char kSourcesHelp[] =
     "Options can also stand in a file that --config names (TOML: kv-blocks = 64, those of a "
-    "command\nunder its name: [up]). Settings, --router and --model are also read from "
-    "environment variables:\n--kv-blocks from BATON_KV_BLOCKS. The command line goes first, then "
-    "the file.";
+    "command\nunder its name: [up]). Settings, --model and the --router of a `baton` command are "
+    "also read from\nenvironment variables: --kv-blocks from BATON_KV_BLOCKS. The command line "
+    "goes first, then the file.";
 
 }  // namespace
 
@@ -305,7 +305,7 @@ void CommandLine::BindEnvironment(std::span<const char* const> arguments) {
 }
 
 std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
-  // What is unknown is said first: it is why something else is missing.
+  // An unknown name comes first: it can be the reason why another argument is missing.
   const std::vector<std::string> unknown = app_->remaining(/*recurse=*/true);
   const CommandLine& named = Named();
   if (!unknown.empty()) return named.UnknownArgument(unknown.front());

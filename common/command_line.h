@@ -6,10 +6,10 @@
 //   serve.OnRun([&] { return Serve(port); });
 //   return line.Run(argc, argv);
 //
-// Parsing is CLI11's, which this header keeps out of whoever includes it: it takes many seconds to
-// compile. Every help text ends with the exit codes of common/exit_code.h; an error names option
-// and value in one line on standard error and ends the program with kExitUsage. For a name that is
-// not known it suggests the nearest one.
+// CLI11 parses. This header does not include it: it takes many seconds to compile. Every help text
+// ends with the exit codes of common/exit_code.h; an error names option and value in one line on
+// standard error and ends the program with kExitUsage. For a name that is not known it suggests the
+// nearest one.
 //
 // An option that is not on the line can have its value from elsewhere:
 //   --config FILE   of the program: any option, as CLI11 reads TOML ("kv-blocks = 64"); those of a
@@ -109,20 +109,20 @@ class CommandLine {
   void OnRun(std::function<int()> run) { run_ = std::move(run); }
   // Of a program with commands: parses, runs what is named, returns the exit code.
   int Run(int argc, const char* const* argv);
-  // Of one without: nothing when all is well, or the exit code with which to end now, since the
-  // line is wrong or asked for help, the version or the settings alone.
+  // Of one without commands. Returns nothing if the program shall run, else its exit code: the line
+  // is wrong, or asks for the help, the version or the settings alone.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:
   explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
   // The command that the parsed line names.
   const CommandLine& Named() const;
-  // Lets settings of this and of the commands that `arguments` name be read from variables. Those
-  // of other commands stay alone: a wrong value there is no matter of this line.
+  // Lets this command and the ones that `arguments` name read their options from variables. Other
+  // commands read none: their wrong values must not refuse this line.
   void BindEnvironment(std::span<const char* const> arguments);
   void ForgetEnvironment();
-  // In place of what CLI11 says of the line: one line, which ends with the reason, since it may be
-  // the last one that is read of a log.
+  // Replaces CLI11's message by one line. The reason stands at its end: readers of a log may see
+  // that alone.
   std::string ErrorMessage(const CLI::Error& error) const;
   // "there is no option --topp; did you mean --top-p?"
   std::string UnknownArgument(const std::string& argument) const;

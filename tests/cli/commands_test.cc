@@ -77,6 +77,26 @@ TEST_F(Commands, ANumberOutOfRangeIsRefusedWithTheLimit) {
   EXPECT_THAT(error_, HasSubstr("must be 1 to 31536000000"));
 }
 
+TEST_F(Commands, RouterAndModelAreReadFromVariablesByEveryCommandThatHasThem) {
+  setenv("BATON_ROUTER", "nowhere", 1);
+  for (const std::vector<const char*>& command :
+       {std::vector<const char*>{"status"}, {"chat"}, {"generate", "--prompt=a"}}) {
+    EXPECT_EQ(Run(command), 2) << command[0];
+    EXPECT_THAT(error_, HasSubstr("nowhere")) << command[0];
+  }
+  unsetenv("BATON_ROUTER");
+  setenv("BATON_MODEL", "/nowhere/it.gguf", 1);
+  for (const std::vector<const char*>& command : {std::vector<const char*>{"inspect", "model"},
+                                                  {"inspect", "tokens", "--text=a"},
+                                                  {"inspect", "blocks", "--prompt=a"},
+                                                  {"run", "--prompt=a"},
+                                                  {"perplexity", "--text=/dev/null"}}) {
+    EXPECT_EQ(Run(command), 2) << command[1];
+    EXPECT_THAT(error_, HasSubstr("/nowhere/it.gguf")) << command[1];
+  }
+  unsetenv("BATON_MODEL");
+}
+
 TEST_F(Commands, ADirectoryIsNoFileOfJobs) {
   EXPECT_EQ(Run({"generate", "--jobs", "/"}), 2);
   EXPECT_THAT(error_, HasSubstr("cannot read /: Is a directory"));

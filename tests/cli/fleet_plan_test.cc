@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 TEST(FleetPlan, TheRouterWaitsForAsManyWorkersAsThereWillBe) {
@@ -43,18 +45,22 @@ TEST(FleetPlan, WorkersGetTheArgumentsOfAllThenThoseOfTheirRole) {
 
 TEST(FleetPlan, DecodeWorkersGiveUpPriorityBesidePrefillWorkersAlone) {
   FleetOptions options = {.router_address = ""};
-  EXPECT_THAT(PlannedWorkers(options, "", "").back().arguments, Contains("--nice=6"));
-  options.decode_arguments = {"--nice=0"};
-  EXPECT_THAT(PlannedWorkers(options, "", "").back().arguments, Not(Contains("--nice=6")));
-  options.decode_arguments = {};
+  EXPECT_THAT(PlannedWorkers(options, "", "").front().variables, IsEmpty());
+  EXPECT_THAT(PlannedWorkers(options, "", "").back().variables, ElementsAre("BATON_NICE=6"));
   options.prefill_workers = 0;
-  EXPECT_THAT(PlannedWorkers(options, "", "").back().arguments, Not(Contains("--nice=6")));
+  EXPECT_THAT(PlannedWorkers(options, "", "").back().variables, IsEmpty());
 }
 
-TEST(FleetPlan, AnOptionIsGivenAloneOrWithItsValue) {
-  EXPECT_TRUE(GivesOption({"--model", "a"}, "--model"));
-  EXPECT_TRUE(GivesOption({"--model=a"}, "--model"));
-  EXPECT_FALSE(GivesOption({"--models=a", "a"}, "--model"));
+TEST(FleetPlan, TheShareOfARoleReplacesWhatItsArgumentsSayOfTheKvPool) {
+  const FleetOptions options = {.router_address = "",
+                                .worker_arguments = {"--kv-cache-mib=0", "--kv-type=f16"},
+                                .decode_arguments = {"--kv-cache-mib", "0"},
+                                .decode_kv_cache_mib = 77};
+  const std::vector<FleetMember> workers = PlannedWorkers(options, "", "");
+  EXPECT_THAT(workers[0].arguments, Contains("--kv-cache-mib=0"));
+  EXPECT_THAT(std::span(workers[1].arguments).last(2),
+              ElementsAre("--kv-type=f16", "--kv-cache-mib=77"));
+  EXPECT_THAT(workers[1].arguments, Not(Contains("--kv-cache-mib=0")));
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 FleetMember Shell(const std::string& name, const std::string& script) {
   return {.name = name, .arguments = {"/bin/sh", "-c", script}};
@@ -25,7 +24,7 @@ class FleetTest : public ::testing::Test {
  protected:
   FleetTest() : output_(open("/dev/null", O_WRONLY | O_CLOEXEC)) {
     log_ = *MergedLog::Create(output_);
-    fleet_.emplace(log_.get());
+    fleet_.emplace(log_.get(), &clock_);
   }
   ~FleetTest() override {
     fleet_.reset();
@@ -42,7 +41,15 @@ class FleetTest : public ::testing::Test {
     return false;
   }
 
+  // A path where no file is.
+  static std::string NoFile(const std::string& name) {
+    const std::string path = ::testing::TempDir() + "baton_fleet_test_" + name;
+    std::filesystem::remove(path);
+    return path;
+  }
+
   int output_;
+  ManualClock clock_;
   std::unique_ptr<MergedLog> log_;
   std::optional<Fleet> fleet_;
   std::vector<std::string> said_;
@@ -52,11 +59,12 @@ class FleetTest : public ::testing::Test {
 };
 
 TEST_F(FleetTest, WhatEndsIsStartedAgainAndTheOthersGoOn) {
-  const std::string file = ::testing::TempDir() + "baton_fleet_test";
-  std::filesystem::remove(file);
+  const std::string first = NoFile("first");
+  const std::string second = NoFile("second");
   ASSERT_TRUE(fleet_->Start(Shell("router", "exec sleep 1000")).ok());
   // The second one of its name goes on.
-  const std::string script = "test -e " + file + " && exec sleep 1000; touch " + file + "; exit 3";
+  const std::string script = "test -e " + first + " && touch " + second +
+                             " && exec sleep 1000; touch " + first + "; exit 3";
   ASSERT_TRUE(fleet_->Start(Shell("worker", script)).ok());
   ASSERT_TRUE(Eventually([&] { return fleet_->FirstEnd().has_value(); }));
   EXPECT_EQ(fleet_->FirstEnd()->name, "worker");
@@ -64,14 +72,14 @@ TEST_F(FleetTest, WhatEndsIsStartedAgainAndTheOthersGoOn) {
   fleet_->Restart(say_);
   EXPECT_THAT(said_, ElementsAre("worker ended: exit code 3; starting it again in 0.5 s"));
   EXPECT_FALSE(fleet_->FirstEnd().has_value());
+  clock_.AdvanceUs(499'999);
   fleet_->Restart(say_);  // not yet
   EXPECT_EQ(said_.size(), 1);
-  ASSERT_TRUE(Eventually([&] {
-    fleet_->Restart(say_);
-    return said_.size() > 1;
-  }));
+  clock_.AdvanceUs(1);
+  fleet_->Restart(say_);
+  ASSERT_EQ(said_.size(), 2);
   EXPECT_EQ(said_[1], "worker is starting again");
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(second); }));
   EXPECT_FALSE(fleet_->FirstEnd().has_value());
 }
 
@@ -79,6 +87,7 @@ TEST_F(FleetTest, TheRoutersOutputIsReadLineByLineAlsoAfterItsRestart) {
   ASSERT_TRUE(fleet_->Start(Shell("router", "echo one; echo two; exit 0")).ok());
   std::vector<std::string> lines;
   const auto read = [&] {
+    clock_.AdvanceUs(500'000);
     fleet_->Restart(say_);
     while (const std::optional<std::string> line = fleet_->RouterSays()) lines.push_back(*line);
     return lines.size();
@@ -94,16 +103,18 @@ TEST_F(FleetTest, TheRoutersOutputIsReadLineByLineAlsoAfterItsRestart) {
 }
 
 TEST_F(FleetTest, AShutdownSignalsEachProcessOnceAndTheRouterFirst) {
-  const std::string file = ::testing::TempDir() + "baton_fleet_test_order";
-  std::filesystem::remove(file);
-  const auto script = [&](const std::string& name) {
-    return "trap 'echo " + name + " >> " + file + "' TERM; echo up; sleep 0.1; while ! grep -q " +
+  const std::string file = NoFile("order");
+  const std::string router_is_up = NoFile("router_is_up");
+  const std::string worker_is_up = NoFile("worker_is_up");
+  const auto script = [&](const std::string& name, const std::string& is_up) {
+    return "trap 'echo " + name + " >> " + file + "' TERM; touch " + is_up + "; while ! grep -q " +
            name + " " + file + " 2>/dev/null; do sleep 0.02; done";
   };
-  ASSERT_TRUE(fleet_->Start(Shell("router", script("router"))).ok());
-  ASSERT_TRUE(fleet_->Start(Shell("worker", script("worker"))).ok());
-  ASSERT_TRUE(Eventually([&] { return fleet_->RouterSays().has_value(); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the worker has its trap as well
+  ASSERT_TRUE(fleet_->Start(Shell("router", script("router", router_is_up))).ok());
+  ASSERT_TRUE(fleet_->Start(Shell("worker", script("worker", worker_is_up))).ok());
+  for (const std::string& is_up : {router_is_up, worker_is_up}) {
+    ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(is_up); }));
+  }
   fleet_->Shutdown();
   std::string text;
   FILE* const written = fopen(file.c_str(), "r");

@@ -150,11 +150,11 @@ TEST(CommandLine, ARangeIsNamedWithWhateverIsNotInIt) {
   line.Add("--id", &ids, "").TakesOne().Range(0, 9);
   for (const char* text : {"x", "2.5", "99999999999", "99999999999999999999999"}) {
     EXPECT_EQ(Refusal(line, {std::string("--count=") + text}),
-              StrCat("--count: is ", text, ", must be 1 to 64 (see --help)\n"));
+              StrCat("--count: is ", text, ", must be 1 to 64 (see program --help)\n"));
   }
   for (const char* text : {"nan", "inf", "-inf", "0.4", "x"}) {
     EXPECT_EQ(Refusal(line, {"--share", text}),
-              StrCat("--share: is ", text, ", must be 0.5 to 1 (see --help)\n"));
+              StrCat("--share: is ", text, ", must be 0.5 to 1 (see program --help)\n"));
   }
   EXPECT_THAT(Refusal(line, {"--id=3", "--id=10"}), HasSubstr("--id: is 10, must be 0 to 9"));
   EXPECT_EQ(count, 1);
@@ -246,7 +246,7 @@ TEST(CommandLine, SettingsAreOptionsAndFlagsCanBeNegated) {
   EXPECT_EQ(Parse(line, {"--cache"}), std::nullopt);
   EXPECT_TRUE(cache);
   EXPECT_THAT(Refusal(line, {"--blocks", "129"}),
-              Eq("--blocks: \"129\" is not in the range 1–128 (see --help)\n"));
+              Eq("--blocks: \"129\" is not in the range 1–128 (see program --help)\n"));
   EXPECT_THAT(Help(line), AllOf(HasSubstr("Pool:"), HasSubstr("How many. Range: 1–128."),
                                 HasSubstr("Default: 16."), HasSubstr("--no-cache")));
 }
@@ -283,8 +283,8 @@ TEST(CommandLine, TheCommandThatIsNamedRunsAndNoOther) {
   EXPECT_EQ(RunLine(line, {"outer", "inner", "--value", "7"}), 7);
   EXPECT_EQ(RunLine(line, {"other"}), 0);
   EXPECT_THAT(ran, ElementsAre("inner", "other"));
-  EXPECT_EQ(Refusal(line, {}), "name a command: outer, other (see --help)\n");
-  EXPECT_EQ(Refusal(line, {"outer"}), "name a command: inner (see outer --help)\n");
+  EXPECT_EQ(Refusal(line, {}), "name a command: outer, other (see program --help)\n");
+  EXPECT_EQ(Refusal(line, {"outer"}), "name a command: inner (see program outer --help)\n");
   EXPECT_THAT(Refusal(line, {"nothing"}), Not(HasSubstr("inner")));
   EXPECT_THAT(Refusal(line, {"other", "--value", "7"}), HasSubstr("--value"));
   EXPECT_THAT(ran, ElementsAre("inner", "other"));
@@ -296,17 +296,17 @@ TEST(CommandLine, AMistypedNameIsAnsweredWithTheNearestOne) {
   CommandLine& generate = line.AddCommand("generate", "Answers");
   generate.Add("--temperature", &temperature, "").Required();
   line.AddCommand("status", "Shows");
-  EXPECT_EQ(
-      Refusal(line, {"generate", "--tempreature=2"}),
-      "there is no option --tempreature; did you mean --temperature? (see generate --help)\n");
-  EXPECT_EQ(
-      Refusal(line, {"generate", "--tempreature", "2"}),
-      "there is no option --tempreature; did you mean --temperature? (see generate --help)\n");
+  EXPECT_EQ(Refusal(line, {"generate", "--tempreature=2"}),
+            "there is no option --tempreature; did you mean --temperature? (see program generate "
+            "--help)\n");
+  EXPECT_EQ(Refusal(line, {"generate", "--tempreature", "2"}),
+            "there is no option --tempreature; did you mean --temperature? (see program generate "
+            "--help)\n");
   EXPECT_EQ(Refusal(line, {"generat", "--temperature=2"}),
-            "there is no command generat; did you mean generate? (see --help)\n");
-  EXPECT_EQ(Refusal(line, {"nothing"}), "there is no command nothing (see --help)\n");
+            "there is no command generat; did you mean generate? (see program --help)\n");
+  EXPECT_EQ(Refusal(line, {"nothing"}), "there is no command nothing (see program --help)\n");
   EXPECT_EQ(Refusal(line, {"status", "now"}),
-            "the argument \"now\" was not expected (see status --help)\n");
+            "the argument \"now\" was not expected (see program status --help)\n");
 }
 
 TEST(CommandLine, TheVersionIsPrintedAndNothingRuns) {

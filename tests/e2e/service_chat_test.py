@@ -30,11 +30,12 @@ PROMPT = "> "
 class Terminal:
     """A `baton chat` at a pseudo-terminal; a context manager."""
 
-    def __init__(self, router, *arguments, **variables):
+    def __init__(self, router, *arguments, directory=None, **variables):
         self.master, slave = pty.openpty()
+        self.modes = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
-            [baton(), "chat", "--router", router, "--temperature=0", *arguments], stdin=slave, stdout=slave, stderr=slave,
-            start_new_session=True, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
+            [os.path.abspath(baton()), "chat", "--router", router, "--temperature=0", *arguments], stdin=slave, stdout=slave, stderr=slave,
+            start_new_session=True, cwd=directory, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **variables})
         os.close(slave)
         self.shown = ""  # since the last wait
 
@@ -83,10 +84,14 @@ class Terminal:
     def end(self):
         """Ctrl-D; returns the exit code. A program that ends waits until its terminal has taken all."""
         self.type("\x04")
+        return self.wait()
+
+    def wait(self):
+        """Returns the exit code."""
         def ended():
             if select.select([self.master], [], [], 0)[0]:
                 with contextlib.suppress(OSError):
-                    os.read(self.master, 4096)
+                    self.shown += os.read(self.master, 4096).decode(errors="replace")
             return self.process.poll() is not None
         wait_until(ended, SEEN_TIMEOUT_S, "the end of the chat")
         return self.process.returncode
@@ -157,6 +162,41 @@ class AtATerminal(ServiceTest):
         terminal.say("Again")
         self.assertEqual([text for role, text in terminal.saved() if role == "user"], ["Hello", "Again"])
 
+    def test_a_signal_at_the_prompt_restores_the_terminal_and_saves_the_conversation(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number=number), tempfile.TemporaryDirectory() as directory:
+                terminal = self.terminal("--max-tokens=1", directory=directory)
+                terminal.say("Hello")
+                terminal.type("half a li")
+                terminal.wait_for("li")
+                self.assertNotEqual(termios.tcgetattr(terminal.master), terminal.modes)
+                terminal.process.send_signal(number)
+                terminal.wait_for("\033[?2004l")
+                self.assertEqual(terminal.wait(), 130)
+                self.assertEqual(termios.tcgetattr(terminal.master), terminal.modes)
+                saved, = pathlib.Path(directory).iterdir()
+                self.assertIn(saved.name, terminal.shown)
+                roles = [message["role"] for message in json.loads(saved.read_text())["messages"]]
+                self.assertEqual(roles, ["user", "assistant"])
+
+    def test_a_signal_during_an_answer_saves_what_came(self):
+        with tempfile.TemporaryDirectory() as directory:
+            terminal = self.terminal("--ignore-eos", directory=directory)
+            terminal.type("Tell me a story\r")
+            wait_until(lambda: busy(self.cluster.workers()["decode-0"]), SEEN_TIMEOUT_S, "an answer")
+            terminal.wait_for(" ")
+            terminal.process.send_signal(signal.SIGTERM)
+            self.assertEqual(terminal.wait(), 130)
+            saved, = pathlib.Path(directory).iterdir()
+            self.assertEqual(json.loads(saved.read_text())["messages"][0]["content"], "Tell me a story")
+
+    def test_a_conversation_without_messages_is_not_saved(self):
+        with tempfile.TemporaryDirectory() as directory:
+            terminal = self.terminal("--system=Be brief.", directory=directory)
+            terminal.process.send_signal(signal.SIGTERM)
+            self.assertEqual(terminal.wait(), 130)
+            self.assertEqual(list(pathlib.Path(directory).iterdir()), [])
+
     def test_colours_are_for_terminals_and_for_those_who_want_them(self):
         bold, dim = "\033[1m", "\033[2m"
         with Terminal(self.cluster.router) as terminal:
@@ -199,6 +239,22 @@ class WhileTheRouterIsDown(unittest.TestCase):
                     self.assertEqual([message["role"] for message in messages], ["system", "user", "assistant"])
                     chat.stdin.close()
                     self.assertEqual(chat.wait(60), 0)
+
+    def test_a_script_that_pipes_its_lines_does_not_wait(self):
+        piped = subprocess.run([baton(), "chat", "--router", f"127.0.0.1:{free_port()}"], input="Hello\nAgain\n",
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual(piped.stderr.count("UNAVAILABLE"), 2, piped.stderr)
+        self.assertNotIn("trying again", piped.stderr)
+
+    def test_ctrl_c_ends_the_wait(self):
+        with Terminal(f"127.0.0.1:{free_port()}", "--reconnect-ms=3600000") as terminal:
+            terminal.ready()
+            terminal.type("Hello\r")
+            terminal.wait_for("trying again")
+            terminal.interrupt()
+            terminal.wait_for("the message is taken back")
+            terminal.ready()
+            self.assertEqual(terminal.end(), 0)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,18 @@
 Standard library only.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import unittest
 
-from cluster import Cluster, busy, children_of, is_running, wait_until
+from cluster import Cluster, busy, children_of, end_with_parent, is_running, wait_until
 from service_case import ARGUMENTS, BLOCK, CHUNK, CONTEXT, SEEN_TIMEOUT_S, ServiceTest, baton, main, run
 
 
@@ -157,6 +159,11 @@ class LosingAWorker(ServiceTest):
         self.wait_until_gone()
 
 
+def worker_of(up):
+    """The process id of the decode worker of a `baton up`; nothing while there is none."""
+    return next((pid for pid, name in children_of(up.pid).items() if name == "baton-decode-wo"), None)
+
+
 class Ending(unittest.TestCase):
     def test_interrupting_up_ends_every_process_even_with_work_running(self):
         for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -183,6 +190,7 @@ class Ending(unittest.TestCase):
             (("--decode-argument=--kv-blocks=x",), 'arguments of the decode workers: --kv-blocks: "x" is not in the range'),
             (("--router-argument=--routing-polcy=random",),
              "there is no option --routing-polcy; did you mean --routing-policy?"),
+            (("--router-argument=--listen=127.0.0.1:0",), "arguments of the router: --listen: "),
             (("--router-address=127.0.0.1:99999",), "127.0.0.1:99999"),
             (("--router-address=http://127.0.0.1:8090",), "leave out http://"),
         ]
@@ -198,14 +206,28 @@ class Ending(unittest.TestCase):
         self.assertRegex(done.stderr, r"\nbaton: INTERNAL: router ended before all were ready: exit code 1; .*\n$")
         self.assertEqual(done.stderr.count(cluster.router), 2, done.stderr)  # its setting, and its error
 
-    def failed_up(self, code, *arguments):
+    def test_up_counts_with_what_variables_and_files_tell_its_workers(self):
+        with tempfile.TemporaryDirectory() as directory:
+            config = pathlib.Path(directory) / "worker.toml"
+            config.write_text("kv-cache-mib = 16000000\nnice = 3\n")
+            done = self.failed_up(1, "--model", ARGUMENTS.model, f"--worker-argument=--config={config}", "--verbose")
+            self.assertIn("baton: RESOURCE_EXHAUSTED: 2 workers need ", done.stderr)
+            self.assertIn("32000000 MiB or more for KV", done.stderr)
+            self.assertIn("settings of the decode workers: nice = 3  (default 0)\n", done.stderr)
+        done = self.failed_up(1, "--model", ARGUMENTS.model, "--verbose", BATON_KV_CACHE_MIB="16000000")
+        self.assertIn("baton: RESOURCE_EXHAUSTED: 2 workers need ", done.stderr)
+        self.assertIn("settings of the decode workers: nice = 6  (default 0)\n", done.stderr)
+        self.assertIn("/nowhere/it.gguf", self.failed_up(2, BATON_MODEL="/nowhere/it.gguf").stderr)
+
+    def failed_up(self, code, *arguments, **variables):
         address = () if any("--router-address" in argument for argument in arguments) else (
             "--router-address=127.0.0.1:0",)
-        done = subprocess.run([baton(), "up", *address, *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([baton(), "up", *address, *arguments], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, **variables})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotIn("ready", done.stdout)
         for line in done.stderr.splitlines():
-            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: |^--")
+            self.assertRegex(line, r"^(?:router|prefill-0|decode-0) +\| |^baton: |^--|^settings of ")
         return done
 
     def test_up_prints_settings_that_are_not_the_default_and_all_with_verbose(self):
@@ -238,10 +260,43 @@ class Ending(unittest.TestCase):
             results, code = cluster.generate([{"id": "it", "prompt": "Once", "max_tokens": 2}])
             self.assertEqual(code, 0, results)
             log = pathlib.Path(cluster.log_path).read_text()
-            self.assertRegex(log, r"(?m)^baton: decode-\d ended: signal 9; starting it again in 0\.5 s$")
-            self.assertRegex(log, r"(?m)^baton: decode-\d is starting again$")
-            self.assertIn("baton: router ended: signal 9", log)
+            self.assertRegex(log, r"(?m)^baton +\| decode-\d ended: signal 9; starting it again in 0\.5 s$")
+            self.assertRegex(log, r"(?m)^baton +\| decode-\d is starting again$")
+            self.assertRegex(log, r"(?m)^baton +\| router ended: signal 9")
             self.assertEqual(cluster.end(), 0)
+
+    def test_a_fleet_goes_on_where_no_process_reads_its_log(self):
+        for full in (False, True):
+            with self.subTest(full=full):
+                log, log_end = os.pipe()
+                up = subprocess.Popen(
+                    [baton(), "up", "--model", ARGUMENTS.model, "--router-address=127.0.0.1:0", "--prefill-workers=0",
+                     "--worker-argument=--kv-blocks=64"], stdout=subprocess.PIPE, stderr=log_end, text=True,
+                    start_new_session=True, preexec_fn=end_with_parent)
+                try:
+                    self.assertTrue(up.stdout.readline().startswith("ready "))
+                    if full:
+                        os.set_blocking(log_end, False)
+                        for size in (4096, 1):
+                            with contextlib.suppress(BlockingIOError):
+                                while True:
+                                    os.write(log_end, b"x" * size)
+                        os.set_blocking(log_end, True)
+                    else:
+                        os.close(log)
+                    for _ in range(2):
+                        before = worker_of(up)
+                        os.kill(before, signal.SIGKILL)
+                        wait_until(lambda: worker_of(up) not in (None, before), SEEN_TIMEOUT_S, "the worker again")
+                    up.send_signal(signal.SIGINT)
+                    self.assertEqual(up.wait(60), 0)
+                finally:
+                    up.kill()
+                    up.wait()
+                    up.stdout.close()
+                    os.close(log_end)
+                    if full:
+                        os.close(log)
 
     def test_up_ends_with_the_first_process_where_it_is_told_to(self):
         with Cluster(ARGUMENTS.bin, ARGUMENTS.model, worker_arguments=("--kv-blocks=64",),
