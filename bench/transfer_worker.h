@@ -81,7 +81,7 @@ class TransferWorker {
 
   // As an engine reports blocks that it has filled: their checksums are taken once.
   void ReportFull() {
-    transport_->Written(FirstBlocks(static_cast<int32_t>(layout_.num_blocks())), {});
+    transport_->Written(FirstBlocks(static_cast<int32_t>(layout_.num_blocks())), {}, 0);
   }
 
   KvTransport& transport() { return *transport_; }
