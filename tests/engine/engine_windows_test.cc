@@ -189,7 +189,7 @@ TEST(EngineWindowPool, AnEngineOfFewSequencesHasASmallWindowPool) {
     options.kv_blocks = 64;
     ExpectReferenceAnswers(options);
     const auto engine = Make(options);
-    const KvGroupStatus& window = engine->Status().groups[1];
+    const KvGroupStatus window = engine->Status().groups[1];
     EXPECT_LT(window.size.limit, 20);
     EXPECT_EQ(window.window, 24);
     EXPECT_EQ(window.layers, 3);
