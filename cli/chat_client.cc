@@ -40,7 +40,8 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry(300);
 constexpr std::chrono::milliseconds kLongestRetry(3000);
 constexpr int64_t kStatusMs = 1000;
-constexpr int64_t kReconnectMs = 30'000;  // at a terminal
+constexpr int64_t kReconnectMs = 30'000;    // at a terminal
+constexpr size_t kMaxTypedBytes = 1 << 20;  // of a line with its pastes
 constexpr long kWatchNs = 100'000'000;
 
 struct ChatOptions {
@@ -51,21 +52,26 @@ struct ChatOptions {
   SamplingParams sampling;
 };
 
-// Lines from a terminal, with editing, or from a file or pipe.
+// Lines from a terminal, with editing, or from a file, a pipe or a terminal without escape
+// sequences.
 class ChatInput {
  public:
   explicit ChatInput(bool colours) {
-    if (isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) editor_.emplace(colours);
+    if (TakesEscapes(STDIN_FILENO) && TakesEscapes(STDOUT_FILENO)) {
+      editor_.emplace(colours, kMaxTypedBytes);
+    }
   }
 
   bool is_terminal() const { return editor_.has_value(); }
-  // kTooLong of a file alone; status() says why one failed.
+  size_t max_line_bytes() const { return is_terminal() ? kMaxTypedBytes : kMaxJobLineBytes; }
+  // kFailed is of a file: status() says why.
   enum class Read : uint8_t { kLine, kTooLong, kInterrupted, kEnd, kFailed };
   Read Next(std::string& line) {
     if (editor_) {
       const LineEdit edited = editor_->Read(line);
       if (edited == LineEdit::kLine && !line.empty()) editor_->Remember(line);
       return edited == LineEdit::kLine          ? Read::kLine
+             : edited == LineEdit::kTooLong     ? Read::kTooLong
              : edited == LineEdit::kInterrupted ? Read::kInterrupted
                                                 : Read::kEnd;
     }
@@ -209,7 +215,7 @@ class Chat {
           return ReportError(input_.status());
         case ChatInput::Read::kTooLong:
           Problem(absl::InvalidArgumentError(
-              absl::StrCat("the line has more than ", kMaxJobLineBytes, " bytes")));
+              absl::StrCat("the line has more than ", input_.max_line_bytes(), " bytes")));
           break;
         case ChatInput::Read::kInterrupted:
           std::cout << std::endl;

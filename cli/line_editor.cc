@@ -11,6 +11,7 @@
 #include <clocale>
 #include <cstdio>
 #include <cwchar>
+#include <iterator>
 
 #include "common/file_descriptor.h"
 
@@ -36,6 +37,8 @@ struct LineEditor::State {
   History* history = nullptr;
   FileDescriptor interrupt{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   bool interrupted = false;
+  size_t max_bytes = 0;
+  bool too_long = false;
   std::string prompt;
 
   static State& Of(EditLine* editor) {
@@ -81,13 +84,21 @@ struct LineEditor::State {
     }
   }
 
-  // Runs at the mark where a paste begins: all up to the mark at its end is text.
+  // Runs at the mark where a paste begins: all up to the mark at its end is text. Of a paste that
+  // is too long, only as much is kept as finds the mark.
   static unsigned char TakePaste(EditLine* editor, int) {
+    State& state = Of(editor);
+    constexpr size_t kMarkLength = std::size(kPasteEnd) - 1;
     std::wstring pasted;
     for (wchar_t character; ReadCharacter(editor, &character) == 1;) {
+      if (pasted.size() >= state.max_bytes + kMarkLength) {
+        state.too_long = true;
+        pasted.erase(0, pasted.size() - kMarkLength);
+      }
       pasted += character == L'\r' ? L'\n' : character;
       if (!pasted.ends_with(kPasteEnd)) continue;
-      pasted.resize(pasted.size() - std::wcslen(kPasteEnd));
+      if (state.too_long) return CC_NEWLINE;
+      pasted.resize(pasted.size() - kMarkLength);
       while (pasted.ends_with(L'\n')) pasted.pop_back();  // Enter sends it
       return el_winsertstr(editor, pasted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
     }
@@ -97,7 +108,8 @@ struct LineEditor::State {
   static char* Prompt(EditLine* editor) { return Of(editor).prompt.data(); }
 };
 
-LineEditor::LineEditor(bool colours) : state_(std::make_unique<State>()) {
+LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique<State>()) {
+  state_->max_bytes = max_bytes;
   // libedit counts columns by the locale; text here is UTF-8 whatever the environment says.
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
   constexpr char kInvisible = '\1';  // stands around what takes no column
@@ -127,11 +139,14 @@ LineEditor::~LineEditor() {
 LineEdit LineEditor::Read(std::string& line) {
   Show(kPasteOn);
   state_->interrupted = false;
+  state_->too_long = false;
   int length = 0;
   const char* const typed = el_gets(state_->editor, &length);
   Show(kPasteOff);
   if (state_->interrupted) return LineEdit::kInterrupted;
+  if (state_->too_long) return LineEdit::kTooLong;
   if (typed == nullptr || length <= 0) return LineEdit::kEnd;
+  if (static_cast<size_t>(length) > state_->max_bytes + 1) return LineEdit::kTooLong;
   line.assign(typed, static_cast<size_t>(length));
   if (line.ends_with('\n')) line.pop_back();
   return LineEdit::kLine;

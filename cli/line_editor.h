@@ -7,21 +7,24 @@
 // Thread safety: belongs to one thread; Interrupt from any.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 namespace baton {
 
-enum class LineEdit : uint8_t { kLine, kInterrupted, kEnd };
+enum class LineEdit : uint8_t { kLine, kTooLong, kInterrupted, kEnd };
 
 class LineEditor {
  public:
-  // Reads standard input and shows on standard output, both terminals. `colours`: of the prompt.
-  explicit LineEditor(bool colours);
+  // Reads standard input and shows on standard output, both terminals that take escape sequences.
+  // `colours`: of the prompt. `max_bytes`: of a line.
+  LineEditor(bool colours, size_t max_bytes);
   ~LineEditor();
 
-  // The next line, without its end. kInterrupted: Interrupt came; what was typed is dropped.
+  // The next line, without its end. kTooLong: the line, or a paste into it, has more than
+  // `max_bytes`. kInterrupted: Interrupt came. Both drop the line.
   LineEdit Read(std::string& line);
   // Into the history.
   void Remember(const std::string& line);

@@ -22,10 +22,12 @@ std::string_view Variable(const char* name) {
 
 }  // namespace
 
-bool UsesColours(int fd) {
+bool TakesEscapes(int fd) {
   const std::string_view terminal = Variable("TERM");
-  return isatty(fd) == 1 && !terminal.empty() && terminal != "dumb" && Variable("NO_COLOR").empty();
+  return isatty(fd) == 1 && !terminal.empty() && terminal != "dumb";
 }
+
+bool UsesColours(int fd) { return TakesEscapes(fd) && Variable("NO_COLOR").empty(); }
 
 std::string Bold(std::string_view text, bool colours) { return Styled("\033[1m", text, colours); }
 std::string Dim(std::string_view text, bool colours) { return Styled("\033[2m", text, colours); }

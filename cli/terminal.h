@@ -1,6 +1,6 @@
 // What a terminal can show, and text for it.
 //
-// Thread safety: pure functions.
+// Thread safety: from any thread while none changes the environment.
 #pragma once
 
 #include <string>
@@ -8,8 +8,11 @@
 
 namespace baton {
 
-// Whether what goes to file descriptor `fd` may have colours: it is a terminal, TERM is set and not
-// "dumb", and the variable NO_COLOR is unset or empty (no-color.org).
+// Whether file descriptor `fd` is a terminal that takes escape sequences: TERM is set and not
+// "dumb".
+bool TakesEscapes(int fd);
+// Whether text for `fd` may have colours: it TakesEscapes, and the variable NO_COLOR is unset or
+// empty (no-color.org).
 bool UsesColours(int fd);
 
 // Escape sequences around `text` where `colours`, else `text` alone.

@@ -48,7 +48,9 @@ class Terminal:
         os.close(self.master)
 
     def type(self, text):
-        os.write(self.master, text.encode())
+        left = text.encode()
+        while left:
+            left = left[os.write(self.master, left):]
 
     def wait_for(self, text, timeout_s=SEEN_TIMEOUT_S):
         """Returns what was shown up to and with `text`."""
@@ -245,6 +247,27 @@ class WhileTheRouterIsDown(unittest.TestCase):
                                capture_output=True, text=True, timeout=60)
         self.assertEqual(piped.stderr.count("UNAVAILABLE"), 2, piped.stderr)
         self.assertNotIn("trying again", piped.stderr)
+
+    def test_a_terminal_that_takes_no_escapes_gets_none(self):
+        for kind in ("dumb", ""):
+            with self.subTest(kind=kind), Terminal(f"127.0.0.1:{free_port()}", "--reconnect-ms=0", TERM=kind) as terminal:
+                shown = terminal.wait_for(PROMPT)
+                terminal.type("Hello\r")
+                shown += terminal.wait_for("the message is taken back") + terminal.wait_for(PROMPT)
+                self.assertNotIn("\033", shown)
+                self.assertEqual(terminal.end(), 0)
+
+    def test_a_paste_is_bounded(self):
+        limit = 1 << 20
+        with Terminal(f"127.0.0.1:{free_port()}", "--reconnect-ms=0") as terminal:
+            terminal.ready()
+            terminal.type(PASTE_BEGIN)
+            for _ in range(limit // 65536 + 1):
+                terminal.type("x" * 65536)
+            terminal.type(PASTE_END)
+            terminal.wait_for(f"the line has more than {limit} bytes")
+            terminal.ready()
+            self.assertEqual(terminal.end(), 0)
 
     def test_ctrl_c_ends_the_wait(self):
         with Terminal(f"127.0.0.1:{free_port()}", "--reconnect-ms=3600000") as terminal:
