@@ -18,6 +18,7 @@
 #include "engine/worker_parts.h"
 #include "scheduler/scheduler.h"
 #include "tests/engine/fake_worker_parts.h"
+#include "tests/engine/recording_sinks.h"
 
 namespace baton {
 

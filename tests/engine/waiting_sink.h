@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "tests/engine/fake_worker_parts.h"
+#include "tests/engine/recording_sinks.h"
 
 namespace baton {
 

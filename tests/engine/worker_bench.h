@@ -21,6 +21,7 @@
 #include "kvtransfer/pool/host_pool.h"
 #include "scheduler/scheduler.h"
 #include "tests/engine/fake_worker_parts.h"
+#include "tests/engine/recording_sinks.h"
 #include "tests/model/deferred_runner.h"
 
 namespace baton {
