@@ -92,7 +92,7 @@ void Fleet::Shutdown() {
     if (i == 0) wait(members_[i]);
   }
   for (const Member& member : members_) wait(member);
-  members_.clear();  // kills what is left
+  members_.clear();  // kills the processes that still run
 }
 
 }  // namespace baton

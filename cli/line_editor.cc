@@ -110,7 +110,7 @@ struct LineEditor::State {
 
 LineEditor::LineEditor(bool colours, size_t max_bytes) : state_(std::make_unique<State>()) {
   state_->max_bytes = max_bytes;
-  // libedit counts columns by the locale; text here is UTF-8 whatever the environment says.
+  // libedit counts columns by the locale. Text here is always UTF-8.
   if (std::setlocale(LC_CTYPE, "C.UTF-8") == nullptr) std::setlocale(LC_CTYPE, "");
   constexpr char kInvisible = '\1';  // stands around what takes no column
   state_->prompt = colours ? "\1\033[1m\1> \1\033[0m\1" : "> ";

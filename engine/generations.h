@@ -5,7 +5,7 @@
 //     OnError.
 //  2. Choices share the prompt's computation, by forks, and then are sequences of their own. The
 //     request ends with the last of them; a failure ends them all.
-//  3. A choice ends through End, whatever the reason; its blocks go back there.
+//  3. A choice ends through End, for every reason. Its blocks go back there.
 //  4. A request that waits for KV always continues: with the blocks of the transfer, or, if it
 //     fails, by computing them here.
 //
