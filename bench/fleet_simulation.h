@@ -389,7 +389,7 @@ class FleetSimulation {
   WorkerRegistry registry_;
   GlobalIndex index_;
   PrefixMatch match_;
-  SpeedBook speeds_;
+  ThroughputModel speeds_;
   ContextTokens context_;
   std::vector<SimulatedWorker> workers_;
   std::vector<Running> requests_;

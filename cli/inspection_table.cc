@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 
 namespace baton {
 namespace {

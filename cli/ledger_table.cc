@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 
 namespace baton {
 namespace {

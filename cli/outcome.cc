@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_code.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 
 namespace baton {
 namespace {

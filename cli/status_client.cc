@@ -14,7 +14,7 @@
 #include "cli/client_commands.h"
 #include "cli/outcome.h"
 #include "cli/router_client.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-// "HOST:PORT", as every option and address of the house is written: "gpu-3:8090", "10.0.0.7:8090",
+// "HOST:PORT", as every option and address is written: "gpu-3:8090", "10.0.0.7:8090",
 // "[::1]:8090". An IPv6 address stands in brackets where a port follows, and without them where it
 // is a host alone: what is handed to a resolver.
 //

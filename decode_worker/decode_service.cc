@@ -36,15 +36,15 @@ int64_t SoonerTimeoutMs(int64_t a, int64_t b) {
 
 class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSink {
  public:
-  DecodeCall(Engine* engine, CallGate* gate, size_t max_queued)
-      : StreamWriter(max_queued), engine_(engine), gate_(gate), engine_call_(engine) {}
+  DecodeCall(Engine* engine, ConcurrencyLimit* limit, size_t max_queued)
+      : StreamWriter(max_queued), engine_(engine), limit_(limit), engine_call_(engine) {}
 
   // REQUIRES: `self` is this.
   void Start(const v1::DecodeRequest& wire, int64_t deadline_ms,
              std::shared_ptr<RequestSink> self) {
-    absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
-    if (!pass.ok()) return End(ToGrpcStatus(pass.status()));
-    pass_ = *std::move(pass);
+    absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
+    if (!slot.ok()) return End(ToGrpcStatus(slot.status()));
+    slot_ = *std::move(slot);
     absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire.sampling());
     if (!sampling.ok()) return End(ToGrpcStatus(sampling.status()));
     const absl::Status fits = CheckSize(wire, engine_->options().context_length);
@@ -85,21 +85,22 @@ class DecodeCall final : public StreamWriter<v1::DecodeEvent>, public RequestSin
   }
 
   Engine* const engine_;
-  CallGate* const gate_;
-  CallGate::Pass pass_;
+  ConcurrencyLimit* const limit_;
+  ConcurrencyLimit::Slot slot_;
   EngineCall engine_call_;
 };
 
 }  // namespace
 
-DecodeService::DecodeService(Engine* engine, CallGate* gate) : engine_(engine), gate_(gate) {}
+DecodeService::DecodeService(Engine* engine, ConcurrencyLimit* limit)
+    : engine_(engine), limit_(limit) {}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
   const auto tokens = static_cast<size_t>(engine_->model_info().spec.context_length);
   const auto choices = static_cast<size_t>(std::clamp(request->n(), 1, kMaxChoices));
   const size_t messages = kTicket + choices * (tokens + kFinish);
-  auto call = std::make_shared<DecodeCall>(engine_, gate_, messages);
+  auto call = std::make_shared<DecodeCall>(engine_, limit_, messages);
   call->Hold();
   call->Start(*request, MillisecondsLeft(*context), call);
   return call.get();
@@ -123,8 +124,8 @@ grpc::ServerUnaryReactor* DecodeService::PrefillLocally(grpc::CallbackServerCont
 
 RoleService DecodeRoleService() {
   return {.name = v1::DecodeWorker::service_full_name(),
-          .make = [](Engine* engine, CallGate* gate) {
-            return std::make_unique<DecodeService>(engine, gate);
+          .make = [](Engine* engine, ConcurrencyLimit* limit) {
+            return std::make_unique<DecodeService>(engine, limit);
           }};
 }
 

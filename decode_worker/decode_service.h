@@ -9,7 +9,7 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 #include "worker_rpc/worker_server.h"
 
 namespace baton {
@@ -17,7 +17,7 @@ namespace baton {
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
   // Both must outlive the service.
-  DecodeService(Engine* engine, CallGate* gate);
+  DecodeService(Engine* engine, ConcurrencyLimit* limit);
 
   grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext* context,
                                                     const v1::DecodeRequest* request) override;
@@ -27,7 +27,7 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
 
  private:
   Engine* const engine_;
-  CallGate* const gate_;
+  ConcurrencyLimit* const limit_;
 };
 
 // What a worker of this role runs.

@@ -15,14 +15,14 @@
 #include "common/entropy.h"
 #include "common/status_macros.h"
 #include "common/str_cat.h"
-#include "engine/cancel_board.h"
 #include "engine/engine_inbox.h"
 #include "engine/engine_loop.h"
-#include "engine/idle_recount.h"
+#include "engine/idle_integrity_check.h"
 #include "engine/kv_pool.h"
-#include "engine/loop_pulse.h"
+#include "engine/loop_watchdog.h"
 #include "engine/model_loader.h"
 #include "engine/peer_transport.h"
+#include "engine/pending_cancellations.h"
 #include "engine/pool_resizer.h"
 #include "engine/sequence_inspection.h"
 #include "engine/worker_core.h"
@@ -99,7 +99,7 @@ class EngineImpl final : public Engine {
                                  EngineInspection());
   }
 
-  absl::Status CheckPulse() const override { return pulse_.Check(); }
+  absl::Status CheckWatchdog() const override { return watchdog_.Check(); }
 
   const EngineOptions& options() const override { return options_; }
   const KvFingerprint& fingerprint() const override { return fingerprint_; }
@@ -125,7 +125,7 @@ class EngineImpl final : public Engine {
   void RunLoop();
   void Wake();
   void Wait(int64_t us);
-  absl::Status Recount() const;
+  absl::Status CheckIntegrity() const;
   void PublishState();
   EngineStatus MakeStatus(const WorkerCore& core) const;
   EngineInspection MakeInspection(const WorkerCore& core) const;
@@ -137,12 +137,12 @@ class EngineImpl final : public Engine {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool news_ = false;  // an event, or news of a transfer or a step; guarded by mutex_
-  CancelBoard cancels_;
-  LoopPulse pulse_{&clock_, options_.op_stall_ms * 1000};
+  PendingCancellations cancels_;
+  LoopWatchdog watchdog_{&clock_, options_.op_stall_ms * 1000};
 
   LoadedModel model_;
   KvPool pool_;
-  // Its threads wake the loop, and look at cancels_ and pulse_.
+  // Its threads wake the loop, and look at cancels_ and watchdog_.
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<PoolResizer> resizer_;
@@ -152,8 +152,8 @@ class EngineImpl final : public Engine {
   std::mutex status_mutex_;
   EngineStatus status_;  // guarded by status_mutex_
   KvEventFeed kv_event_feed_;
-  IdleRecount recount_{[this] { return Recount(); }, &clock_};
-  EngineInbox inbox_{&recount_, [this] { Wake(); }};
+  IdleIntegrityCheck integrity_check_{[this] { return CheckIntegrity(); }, &clock_};
+  EngineInbox inbox_{&integrity_check_, [this] { Wake(); }};
 
   std::unique_ptr<KvTransport> transport_;  // its threads wake the loop
   std::unique_ptr<WorkerCore> core_;
@@ -229,14 +229,14 @@ absl::Status EngineImpl::Load() {
       cache_.get(), scheduler_.get(), runner_.get(), transport_.get(), model_.tokenizer.get(),
       &clock_, EntropyBits);
   runner_->set_waker(wake);
-  core_->set_cancel_board(&cancels_);
-  core_->set_pulse(&pulse_);
+  core_->set_pending_cancellations(&cancels_);
+  core_->set_watchdog(&watchdog_);
   loop_ = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core_.get(),
                                                          .cache = cache_.get(),
                                                          .inbox = &inbox_,
                                                          .kv_events = &kv_event_feed_,
-                                                         .recount = &recount_,
-                                                         .pulse = &pulse_,
+                                                         .integrity_check = &integrity_check_,
+                                                         .watchdog = &watchdog_,
                                                          .clock = &clock_,
                                                          .publish = [this] { PublishState(); }});
   PublishState();
@@ -270,9 +270,9 @@ void EngineImpl::RunLoop() {
   }
 }
 
-absl::Status EngineImpl::Recount() const {
+absl::Status EngineImpl::CheckIntegrity() const {
   RETURN_IF_ERROR(core_->CheckConservation());
-  return options_.also_recount();
+  return options_.also_check();
 }
 
 void EngineImpl::PublishState() {
@@ -306,7 +306,7 @@ EngineStatus EngineImpl::MakeStatus(const WorkerCore& core) const {
   status.preemptions = scheduler_->preemption_count();
   status.requests = core.counters().requests;
   status.failures = core.counters().failures;
-  status.conservation_error = std::string(recount_.error().message());
+  status.conservation_error = std::string(integrity_check_.error().message());
   return status;
 }
 

@@ -54,7 +54,7 @@ struct EngineStatus {
   int64_t preemptions = 0;
   int64_t requests = 0;
   int64_t failures = 0;
-  std::string conservation_error;  // IdleRecount; empty while all is well
+  std::string conservation_error;  // IdleIntegrityCheck; empty while all is well
 };
 
 struct EngineInspection {
@@ -128,7 +128,7 @@ class Engine {
 
   // Unavailable, with the reason, while the loop hangs: one operation of a step has taken longer
   // than any does (EngineOptions::op_stall_ms). Never waits for the loop.
-  virtual absl::Status CheckPulse() const = 0;
+  virtual absl::Status CheckWatchdog() const = 0;
 
   // As created, with what every automatic value came to: file, threads, instruction set, pool.
   virtual const EngineOptions& options() const = 0;

@@ -27,7 +27,7 @@ template <typename NamedEvent, typename Refuse>
 RequestHandle EngineInbox::PostUnderHandle(NamedEvent event, const Refuse& refuse,
                                            int32_t handles) {
   const RequestHandle handle = next_handle_.fetch_add(static_cast<RequestHandle>(handles));
-  absl::Status posted = recount_->error();
+  absl::Status posted = integrity_check_->error();
   if (posted.ok()) {
     posted =
         Post([handle, event = std::move(event)](WorkerCore& core) mutable { event(core, handle); });

@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/idle_recount.h"
+#include "engine/idle_integrity_check.h"
 #include "engine/request.h"
 #include "engine/worker_core.h"
 
@@ -31,10 +31,10 @@ class EngineInbox {
   using Event = std::function<void(WorkerCore&)>;
   static constexpr size_t kMaxEvents = 1 << 16;
 
-  // `wake` runs after each accepted event. A request is refused while `recount`, which outlives
+  // `wake` runs after each accepted event. A request is refused while `check`, which outlives
   // this, has found an error.
-  EngineInbox(const IdleRecount* recount, std::function<void()> wake)
-      : recount_(recount), wake_(std::move(wake)) {}
+  EngineInbox(const IdleIntegrityCheck* integrity_check, std::function<void()> wake)
+      : integrity_check_(integrity_check), wake_(std::move(wake)) {}
 
   // These four become the functions of that name of WorkerCore. Refusals are Engine's.
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
@@ -61,7 +61,7 @@ class EngineInbox {
   template <typename NamedEvent, typename Refuse>
   RequestHandle PostUnderHandle(NamedEvent event, const Refuse& refuse, int32_t handles = 1);
 
-  const IdleRecount* const recount_;
+  const IdleIntegrityCheck* const integrity_check_;
   const std::function<void()> wake_;
   std::atomic<RequestHandle> next_handle_{1};
   mutable std::mutex mutex_;

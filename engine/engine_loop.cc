@@ -9,28 +9,28 @@ namespace baton {
 int64_t EngineLoop::Rest() {
   const std::optional<int64_t> deadline_us = parts_.core->CheckDeadlines();
   if (has_step()) return 0;
-  if (parts_.core->steps_in_flight() == 0) parts_.pulse->Rest();
+  if (parts_.core->steps_in_flight() == 0) parts_.watchdog->Disarm();
   if (!deadline_us.has_value()) return idle_turn_us_;
   return std::clamp<int64_t>(*deadline_us - parts_.clock->NowUs(), 0, idle_turn_us_);
 }
 
-void EngineLoop::Beat() {
-  if (parts_.core->steps_in_flight() == 0) parts_.pulse->Beat();
+void EngineLoop::FeedWatchdog() {
+  if (parts_.core->steps_in_flight() == 0) parts_.watchdog->Feed();
 }
 
 bool EngineLoop::Turn() {
-  Beat();
+  FeedWatchdog();
   const bool open = parts_.inbox->Take(events_);
-  if (!events_.empty() || has_step()) parts_.recount->Worked();
-  if (open && events_.empty() && parts_.core->idle()) parts_.recount->OnIdle();
+  if (!events_.empty() || has_step()) parts_.integrity_check->Worked();
+  if (open && events_.empty() && parts_.core->idle()) parts_.integrity_check->OnIdle();
   for (const EngineInbox::Event& event : std::exchange(events_, {})) {
     event(*parts_.core);
-    Beat();
+    FeedWatchdog();
   }
   parts_.core->PollTransfers();
   parts_.core->PollSteps();
   Publish();
-  Beat();
+  FeedWatchdog();
   return open;
 }
 

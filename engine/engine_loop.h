@@ -12,8 +12,9 @@
 // Invariants:
 //  1. A change is published at the end of the turn or step that made it. Publication also happens
 //     at least every `idle_turn_us`, provided that the caller waits no longer than Rest says.
-//  2. The pulse beats between any two operations and rests while there is nothing to do. While a
-//     step runs on an asynchronous device, the pulse is that of the step's operations.
+//  2. The watchdog is fed between any two operations and disarmed while there is nothing to do.
+//  While a
+//     step runs on an asynchronous device, the operations of the step feed it.
 //  3. Blocks are recounted in a turn without work and without events, never in one that ends.
 //
 // Thread safety: belongs to the engine thread, but for kv_events() and SnapshotKvEvents, which may
@@ -29,9 +30,9 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/engine_inbox.h"
-#include "engine/idle_recount.h"
+#include "engine/idle_integrity_check.h"
 #include "engine/kv_event_feed.h"
-#include "engine/loop_pulse.h"
+#include "engine/loop_watchdog.h"
 #include "engine/worker_core.h"
 
 namespace baton {
@@ -47,8 +48,8 @@ class EngineLoop {
     KvCacheManager* cache;
     EngineInbox* inbox;
     KvEventFeed* kv_events;
-    IdleRecount* recount;
-    LoopPulse* pulse;
+    IdleIntegrityCheck* integrity_check;
+    LoopWatchdog* watchdog;
     const Clock* clock;
     // Gives memory back that nothing holds any more, and tells others of the engine's state.
     std::function<void()> publish;
@@ -78,7 +79,7 @@ class EngineLoop {
   void SnapshotKvEvents(const SnapshotDone& done);
 
  private:
-  void Beat();
+  void FeedWatchdog();
   void Publish();
   void PublishKvEvents() { parts_.kv_events->Publish(parts_.cache->TakeKvEvents()); }
 

@@ -67,7 +67,7 @@ struct EngineOptions {
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
-  int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_pulse.h)
+  int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_watchdog.h)
   int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)
 
   // How transports see the memory that kernels have at `pool`. Empty: as host memory. Tests give a
@@ -76,8 +76,9 @@ struct EngineOptions {
       lend_pool = nullptr;
   // That a model may have; tests add theirs.
   ArchitectureList architectures = Architectures();
-  // Asked beside the engine's own recount (idle_recount.h): how a test breaks the accounting.
-  std::function<absl::Status()> also_recount = [] { return absl::OkStatus(); };
+  // Asked beside the engine's own recount (idle_integrity_check.h): how a test breaks the
+  // accounting.
+  std::function<absl::Status()> also_check = [] { return absl::OkStatus(); };
 };
 
 // Makes layout, prefix_cache and cache_kind say what is in effect: contiguous sequences exclude

@@ -53,7 +53,7 @@ class KvPool final : public ResizablePool {
   absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const override;
   void Discard(int32_t group, int32_t begin, int32_t end) override;
   // Where the pool begins, for kernels alone: nothing else dereferences it
-  // (tests/house/house_test.py lists the files that may ask).
+  // (tests/tree/tree_test.py lists the files that may ask).
   std::byte* kernel_address() const { return memory_->data(); }
   // The pool as transports see it; lives as long as this pool's memory.
   TransferPool& lender() const { return *lender_; }

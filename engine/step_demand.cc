@@ -4,14 +4,15 @@
 
 namespace baton {
 
-StepDemand::StepDemand(std::vector<Chunk> chunks, const CancelBoard* board, const Clock* clock)
+StepDemand::StepDemand(std::vector<Chunk> chunks, const PendingCancellations* pending,
+                       const Clock* clock)
     : chunks_(std::move(chunks)),
-      board_(board),
+      pending_cancellations_(pending),
       clock_(clock),
       wanted_(static_cast<int32_t>(chunks_.size())) {}
 
 absl::Status StepDemand::Look(const Chunk& chunk) const {
-  if (board_ != nullptr && board_->Contains(chunk.request)) {
+  if (pending_cancellations_ != nullptr && pending_cancellations_->Contains(chunk.request)) {
     return absl::CancelledError("the request was cancelled");
   }
   if (chunk.deadline_us != 0 && chunk.deadline_us <= clock_->NowUs()) {
@@ -22,7 +23,8 @@ absl::Status StepDemand::Look(const Chunk& chunk) const {
 
 int32_t StepDemand::Update() {
   if (wanted_ == 0) return 0;
-  const uint64_t additions = board_ == nullptr ? 0 : board_->additions();
+  const uint64_t additions =
+      pending_cancellations_ == nullptr ? 0 : pending_cancellations_->additions();
   const int64_t deadline_us = chunks_[wanted_ - 1].deadline_us;
   const bool in_time = deadline_us == 0 || clock_->NowUs() < deadline_us;
   if (seen_additions_ == additions && in_time) return wanted_;

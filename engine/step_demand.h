@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
-#include "engine/cancel_board.h"
+#include "engine/pending_cancellations.h"
 #include "engine/request.h"
 
 namespace baton {
@@ -28,7 +28,7 @@ class StepDemand {
   };
 
   // `board` and `clock` outlive this; `board` may be null: then nothing is ever cancelled.
-  StepDemand(std::vector<Chunk> chunks, const CancelBoard* board, const Clock* clock);
+  StepDemand(std::vector<Chunk> chunks, const PendingCancellations* pending, const Clock* clock);
 
   // Looks again. How many chunks there are up to the last wanted one; never rises. Takes no lock
   // while nothing new was cancelled.
@@ -43,7 +43,7 @@ class StepDemand {
   absl::Status Look(const Chunk& chunk) const;
 
   const std::vector<Chunk> chunks_;
-  const CancelBoard* const board_;
+  const PendingCancellations* const pending_cancellations_;
   const Clock* const clock_;
   std::vector<absl::Status> why_;  // of those behind wanted_, the last first
   int32_t wanted_;

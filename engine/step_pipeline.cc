@@ -115,8 +115,8 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
     const int32_t begin = step.DrawsBefore(i);
     input.chunks[i].draws = std::span(draws_).subspan(begin, step.draw_ends[i] - begin);
   }
-  input.wanted = [demand = step.demand.get(), pulse = pulse_] {
-    if (pulse != nullptr) pulse->Beat();
+  input.wanted = [demand = step.demand.get(), watchdog = watchdog_] {
+    if (watchdog != nullptr) watchdog->Feed();
     return demand->Update();
   };
   input.kv_written = requests_->LayerListener(step.plan);
@@ -165,7 +165,7 @@ void StepPipeline::Collect() {
   const std::unique_ptr<InFlightStep> step = std::move(steps_.front());
   const absl::StatusOr<StepResult> result = runner_->Collect(step->id);
   steps_.pop_front();
-  if (pulse_ != nullptr) pulse_->Beat();
+  if (watchdog_ != nullptr) watchdog_->Feed();
   for (const RequestHandle request : step->cancelled) cancel_board_->Remove(request);
   scheduler_->StepCollected(step->plan);
   EndCopies();

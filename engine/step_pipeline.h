@@ -8,7 +8,7 @@
 // A failed step fails everything in it, and everything in the step behind it.
 //
 // Thread safety: belongs to the engine thread. The functions that a step's runner calls between ops
-// use the step's StepDemand and the pulse alone.
+// use the step's StepDemand and the watchdog alone.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 #include "absl/status/statusor.h"
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
-#include "engine/cancel_board.h"
-#include "engine/loop_pulse.h"
+#include "engine/loop_watchdog.h"
+#include "engine/pending_cancellations.h"
 #include "engine/step_demand.h"
 #include "model/model_runner.h"
 #include "scheduler/scheduler.h"
@@ -71,8 +71,10 @@ class StepPipeline {
                const Clock* clock, Requests* requests);
   ~StepPipeline();
 
-  void set_cancel_board(CancelBoard* board) { cancel_board_ = board; }
-  void set_pulse(LoopPulse* pulse) { pulse_ = pulse; }
+  void set_pending_cancellations(PendingCancellations* pending) {
+    pending_cancellations_ = pending;
+  }
+  void set_watchdog(LoopWatchdog* watchdog) { watchdog_ = watchdog; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
   // Step would do something now.
@@ -82,8 +84,8 @@ class StepPipeline {
   void Step();
   // Has the runner tell of layers that are written.
   void Poll();
-  // A cancelled request has ended. It leaves the board when the steps in flight are collected:
-  // until then their runners look there.
+  // A cancelled request has ended. It leaves the pending cancellations when the steps in flight are
+  // collected: until then their runners look there.
   void TakeOffBoard(RequestHandle request);
 
   // Copies blocks ahead of the next step. The blocks may change hands at once.
@@ -95,7 +97,7 @@ class StepPipeline {
     SchedulerOutput plan;
     std::unique_ptr<StepDemand> demand;
     std::vector<int32_t> draw_ends;        // of each chunk, among all draws of the step
-    std::vector<RequestHandle> cancelled;  // leave the board with this step
+    std::vector<RequestHandle> cancelled;  // leave the pending cancellations with this step
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }
   };
 
@@ -117,8 +119,8 @@ class StepPipeline {
   ModelRunner* const runner_;
   const Clock* const clock_;
   Requests* const requests_;
-  CancelBoard* cancel_board_ = nullptr;
-  LoopPulse* pulse_ = nullptr;
+  PendingCancellations* pending_cancellations_ = nullptr;
+  LoopWatchdog* watchdog_ = nullptr;
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
   std::vector<TokenDraw> draws_;                     // of the step that is being submitted
 };

@@ -33,13 +33,13 @@
 #include "cache/kv_cache_manager.h"
 #include "common/clock.h"
 #include "engine/admission.h"
-#include "engine/cancel_board.h"
 #include "engine/generations.h"
 #include "engine/handoff_receives.h"
 #include "engine/handoff_sends.h"
 #include "engine/layer_pieces.h"
-#include "engine/loop_pulse.h"
+#include "engine/loop_watchdog.h"
 #include "engine/peer_prefills.h"
+#include "engine/pending_cancellations.h"
 #include "engine/prefix_pull.h"
 #include "engine/request.h"
 #include "engine/row_sampler.h"
@@ -85,14 +85,17 @@ class WorkerCore final : private StepPipeline::Requests {
   void AddGenerate(RequestHandle handle, GenerateRequest request,
                    std::shared_ptr<RequestSink> sink);
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
-  // Takes the request off the cancel board, where steps in flight may find it until they end.
+  // Takes the request off the pending cancellations, where steps in flight may find it until they
+  // end.
   void Cancel(RequestHandle handle);
   // Tells of cancellations that are on their way here. Steps look at it between their ops, as at
   // deadlines, and stop computing what no request wants (step_demand.h). Outlives the core; null:
   // none is told.
-  void set_cancel_board(CancelBoard* board) { pipeline_.set_cancel_board(board); }
+  void set_pending_cancellations(PendingCancellations* pending) {
+    pipeline_.set_pending_cancellations(pending);
+  }
   // Beats between the operations of a step.
-  void set_pulse(LoopPulse* pulse) { pipeline_.set_pulse(pulse); }
+  void set_watchdog(LoopWatchdog* watchdog) { pipeline_.set_watchdog(watchdog); }
   // No KV will come for this transfer: prefill here (HandoffReceives::GiveUp).
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
   // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull

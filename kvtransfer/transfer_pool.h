@@ -106,7 +106,7 @@ class TransferPool {
   // Nothing where other processes cannot map the pool.
   virtual std::optional<PoolExport> exported() const = 0;
   // Where the pool begins, for a copy engine that takes addresses of any memory (cudaMemcpyAsync).
-  // Not to be dereferenced; tests/house/house_test.py lists the files that may ask.
+  // Not to be dereferenced; tests/tree/tree_test.py lists the files that may ask.
   virtual std::byte* AddressForCopyEngine() const = 0;
 
  protected:

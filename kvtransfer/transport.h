@@ -103,7 +103,7 @@ struct SendSpec {
   int32_t tokens = 0;  // as in ReceiveSpec
   int64_t timeout_ms = 30'000;
   bool may_end_early = false;  // as in ReceiveSpec
-  int32_t priority = 0;        // among what goes to the same receiver, higher first (send_turns.h)
+  int32_t priority = 0;        // among what goes to the same receiver, higher first (send_queue.h)
 };
 
 struct TransferEvent {

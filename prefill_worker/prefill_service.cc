@@ -14,8 +14,8 @@ namespace {
 
 class PrefillCall final : public UnaryCall<v1::PrefillResponse> {
  public:
-  PrefillCall(v1::PrefillResponse* response, Engine* engine, CallGate::Pass pass)
-      : UnaryCall(response), pass_(std::move(pass)), engine_call_(engine) {}
+  PrefillCall(v1::PrefillResponse* response, Engine* engine, ConcurrencyLimit::Slot slot)
+      : UnaryCall(response), slot_(std::move(slot)), engine_call_(engine) {}
 
   EngineCall& engine_call() { return engine_call_; }
 
@@ -23,7 +23,7 @@ class PrefillCall final : public UnaryCall<v1::PrefillResponse> {
   void OnCalledOff() override { engine_call_.Cancel(); }
 
  private:
-  const CallGate::Pass pass_;
+  const ConcurrencyLimit::Slot slot_;
   EngineCall engine_call_;
 };
 
@@ -54,8 +54,8 @@ grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const abs
 grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* context,
                                                   const v1::PrefillRequest* wire,
                                                   v1::PrefillResponse* response) {
-  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
-  if (!pass.ok()) return Refuse(context, pass.status());
+  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
+  if (!slot.ok()) return Refuse(context, slot.status());
   absl::StatusOr<SamplingParams> sampling = SamplingFromWire(wire->sampling());
   if (!sampling.ok()) return Refuse(context, sampling.status());
   const absl::Status fits =
@@ -64,7 +64,7 @@ grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* c
   if (!fits.ok()) return Refuse(context, fits);
   PrefillRequest request = PrefillRequestFromWire(v1::PrefillRequest(*wire), *std::move(sampling));
 
-  auto call = std::make_shared<PrefillCall>(response, engine_, *std::move(pass));
+  auto call = std::make_shared<PrefillCall>(response, engine_, *std::move(slot));
   call->Hold();
   call->engine_call().Started(
       engine_->Prefill(std::move(request), std::make_shared<AnsweringSink>(call)));
@@ -73,8 +73,8 @@ grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* c
 
 RoleService PrefillRoleService() {
   return {.name = v1::PrefillWorker::service_full_name(),
-          .make = [](Engine* engine, CallGate* gate) {
-            return std::make_unique<PrefillService>(engine, gate);
+          .make = [](Engine* engine, ConcurrencyLimit* limit) {
+            return std::make_unique<PrefillService>(engine, limit);
           }};
 }
 

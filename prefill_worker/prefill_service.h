@@ -6,7 +6,7 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 #include "worker_rpc/worker_server.h"
 
 namespace baton {
@@ -14,7 +14,7 @@ namespace baton {
 class PrefillService final : public v1::PrefillWorker::CallbackService {
  public:
   // Both must outlive the service.
-  PrefillService(Engine* engine, CallGate* gate) : engine_(engine), gate_(gate) {}
+  PrefillService(Engine* engine, ConcurrencyLimit* limit) : engine_(engine), limit_(limit) {}
 
   grpc::ServerUnaryReactor* Prefill(grpc::CallbackServerContext* context,
                                     const v1::PrefillRequest* wire,
@@ -22,7 +22,7 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
 
  private:
   Engine* const engine_;
-  CallGate* const gate_;
+  ConcurrencyLimit* const limit_;
 };
 
 // What a worker of this role runs.

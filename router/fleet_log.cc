@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "common/check.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 #include "common/str_cat.h"
 
 namespace baton {

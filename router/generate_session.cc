@@ -17,9 +17,12 @@ constexpr int32_t kMaxResumes = 8;
 
 }  // namespace
 
-GenerateSession::GenerateSession(RouterCore* core, WorkerWatch* watch, GenerateCalls* calls,
-                                 int32_t priority)
-    : core_(core), watch_(watch), calls_(calls), flow_(kDecodeAttempts, kMaxResumes) {
+GenerateSession::GenerateSession(RouterCore* core, FailureDetector* failure_detector,
+                                 GenerateCalls* calls, int32_t priority)
+    : core_(core),
+      failure_detector_(failure_detector),
+      calls_(calls),
+      flow_(kDecodeAttempts, kMaxResumes) {
   core_->RequestStarted();
   waiting_ = core_->Waits(priority);
 }
@@ -60,7 +63,7 @@ void GenerateSession::OnChoiceFinished(int32_t attempt, int32_t choice) {
 
 void GenerateSession::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   core_->WorkerDone(worker);
-  watch_->Detach(worker, Listener().get());
+  failure_detector_->Detach(worker, Listener().get());
   if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
     PrefillEnded();
     PrefillNotExpected();
@@ -71,7 +74,7 @@ void GenerateSession::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::St
 
 void GenerateSession::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   core_->WorkerDone(worker);
-  watch_->Detach(worker, Listener().get());
+  failure_detector_->Detach(worker, Listener().get());
   if (attempt == flow_.attempt()) PrefillEnded();
   if (status.ok()) {
     prefill_reported_ = prefill_reported_ || attempt == flow_.attempt();
@@ -188,8 +191,9 @@ void GenerateSession::StartPull(const FlowAction& action) {
   const WorkerNumber receiver = route_.plan.prefiller();
   const Epoch receiver_epoch = route_.plan.prefill ? route_.prefill_epoch : route_.decode_epoch;
   pull_ = {.receiver = receiver, .source = route_.plan.pull->from};
-  watch_->Attach({receiver, receiver_epoch, route_.prefiller_address()}, Listener());
-  watch_->Attach({pull_->source, route_.pull_source_epoch, route_.pull_source_address}, Listener());
+  failure_detector_->Attach({receiver, receiver_epoch, route_.prefiller_address()}, Listener());
+  failure_detector_->Attach({pull_->source, route_.pull_source_epoch, route_.pull_source_address},
+                            Listener());
   calls_->StartPull(action.attempt);
 }
 
@@ -203,14 +207,16 @@ void GenerateSession::CancelPull() {
 
 void GenerateSession::OpenDecode(const FlowAction& action) {
   prefill_reported_ = false;
-  watch_->Attach({action.worker, route_.decode_epoch, route_.decode_address}, Listener());
+  failure_detector_->Attach({action.worker, route_.decode_epoch, route_.decode_address},
+                            Listener());
   calls_->OpenDecode(action);
 }
 
 void GenerateSession::SendPrefill(const FlowAction& action) {
   prefill_expected_ = false;  // OnPrefillEnd counts it off
   prefill_worker_ = action.worker;
-  watch_->Attach({action.worker, route_.prefill_epoch, route_.prefill_address}, Listener());
+  failure_detector_->Attach({action.worker, route_.prefill_epoch, route_.prefill_address},
+                            Listener());
   calls_->SendPrefill(action);
 }
 
@@ -286,8 +292,8 @@ void GenerateSession::PrefillNotExpected() {
 
 void GenerateSession::DetachPull() {
   if (!pull_) return;
-  watch_->Detach(pull_->receiver, Listener().get());
-  watch_->Detach(pull_->source, Listener().get());
+  failure_detector_->Detach(pull_->receiver, Listener().get());
+  failure_detector_->Detach(pull_->source, Listener().get());
   pull_.reset();
 }
 

@@ -20,10 +20,10 @@
 
 #include "cache/cache_key.h"
 #include "router/answer_choices.h"
+#include "router/failure_detector.h"
+#include "router/load_shedder.h"
 #include "router/request_flow.h"
 #include "router/router_core.h"
-#include "router/waiting_line.h"
-#include "router/worker_watch.h"
 
 namespace baton {
 
@@ -72,7 +72,8 @@ class GenerateSession {
   };
 
   // All outlive this.
-  GenerateSession(RouterCore* core, WorkerWatch* watch, GenerateCalls* calls, int32_t priority);
+  GenerateSession(RouterCore* core, FailureDetector* failure_detector, GenerateCalls* calls,
+                  int32_t priority);
   GenerateSession(const GenerateSession&) = delete;
 
   // `listener` hears of silent workers, and passes it on to OnWorkerSilent.
@@ -138,12 +139,12 @@ class GenerateSession {
   std::shared_ptr<SilenceListener> Listener() const { return listener_.lock(); }
 
   RouterCore* const core_;
-  WorkerWatch* const watch_;
+  FailureDetector* const failure_detector_;
   GenerateCalls* const calls_;
   RequestFlow flow_;
   Request request_;
   std::weak_ptr<SilenceListener> listener_;
-  std::optional<WaitingLine::Place> waiting_;  // for the first token
+  std::optional<LoadShedder::Place> waiting_;  // for the first token
   Route route_;
   Tokens tokens_;                  // of the event being handled
   int32_t finished_choice_ = 0;    // likewise

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 
 namespace baton {
 namespace {

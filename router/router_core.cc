@@ -296,12 +296,12 @@ absl::Status RouterCore::MayWait(int64_t left_us, int32_t priority) const {
   return waiting_.MayJoin(clock_->NowUs(), left_us, priority);
 }
 
-WaitingLine::Place RouterCore::Waits(int32_t priority) {
+LoadShedder::Place RouterCore::Waits(int32_t priority) {
   std::lock_guard lock(mutex_);
   return waiting_.Join(clock_->NowUs(), priority);
 }
 
-void RouterCore::WaitsNoMore(const WaitingLine::Place& place, bool served) {
+void RouterCore::WaitsNoMore(const LoadShedder::Place& place, bool served) {
   std::lock_guard lock(mutex_);
   if (served) {
     waiting_.Served(place, clock_->NowUs());

@@ -17,12 +17,12 @@
 #include "cache/cache_key.h"
 #include "common/clock.h"
 #include "router/fleet_index.h"
+#include "router/load_shedder.h"
 #include "router/predicted_prefixes.h"
 #include "router/router_options.h"
 #include "router/served_model.h"
-#include "router/waiting_line.h"
 #include "routing/routing_policy.h"
-#include "routing/speed_book.h"
+#include "routing/throughput_model.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
@@ -124,12 +124,12 @@ class RouterCore {
   // moment. Ignored when its events are not followed.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
-  // Whether a request with `left_us` to its deadline has a chance: WaitingLine::MayJoin.
+  // Whether a request with `left_us` to its deadline has a chance: LoadShedder::MayJoin.
   absl::Status MayWait(int64_t left_us, int32_t priority) const;
   // It waits for its first token from now on; returns what WaitsNoMore is told, with whether it has
   // got it.
-  WaitingLine::Place Waits(int32_t priority);
-  void WaitsNoMore(const WaitingLine::Place& place, bool served);
+  LoadShedder::Place Waits(int32_t priority);
+  void WaitsNoMore(const LoadShedder::Place& place, bool served);
 
   void RequestStarted();
   void RequestEnded(const absl::Status& status);
@@ -158,9 +158,9 @@ class RouterCore {
   std::optional<int64_t> recovering_since_us_;  // when the fleet was first large enough
   PredictedPrefixes predicted_;
   const std::unique_ptr<RoutingPolicy> policy_;
-  SpeedBook speeds_;
+  ThroughputModel speeds_;
   std::shared_ptr<const ServedModel> model_;
-  WaitingLine waiting_;
+  LoadShedder waiting_;
   RouterCounters counters_;
 };
 

@@ -95,7 +95,7 @@ double RouteCost::PrefillUs(const WorkerRecord& worker) const {
 }
 
 double RouteCost::HandOffUs(const WorkerRecord& decode) const {
-  const WorkerSpeeds& speeds = *Of(decode).speeds;
+  const WorkerThroughput& speeds = *Of(decode).speeds;
   return speeds.TransferUs(KvBytes(decode, Uncached(decode))) + speeds.HandOffUs();
 }
 
@@ -142,7 +142,7 @@ bool RouteCost::WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) cons
 }
 
 RouteCost::Way RouteCost::WayOn(const WorkerRecord& worker) const {
-  const WorkerSpeeds& speeds = *Of(worker).speeds;
+  const WorkerThroughput& speeds = *Of(worker).speeds;
   const int64_t here = Cached(worker);
   const Way alone{.pull = std::nullopt,
                   .compute_us = speeds.PrefillUs(input_.prompt_tokens - Uncached(worker),
@@ -184,7 +184,7 @@ const WorkerRecord* RouteCost::SourceFor(const WorkerRecord& worker) const {
 }
 
 double RouteCost::PullUs(const WorkerRecord& worker, int64_t tokens) const {
-  const WorkerSpeeds& speeds = *Of(worker).speeds;
+  const WorkerThroughput& speeds = *Of(worker).speeds;
   return speeds.TransferUs(KvBytes(worker, tokens)) + speeds.PullUs();
 }
 

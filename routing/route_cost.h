@@ -68,7 +68,7 @@ class RouteCost {
   // What is looked up once for every worker of the fleet.
   struct Known {
     int64_t cached;  // prompt tokens that it will use, all but one at most
-    const WorkerSpeeds* speeds;
+    const WorkerThroughput* speeds;
   };
 
   const Known& Of(const WorkerRecord& worker) const { return known_[&worker - &fleet_.workers[0]]; }

@@ -28,7 +28,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "routing/speed_book.h"
+#include "routing/throughput_model.h"
 #include "routing/worker_registry.h"
 
 namespace baton {
@@ -105,7 +105,7 @@ struct RoutePlan {
 // The fleet at one moment. All must outlive the call.
 struct FleetView {
   std::span<const WorkerRecord> workers;
-  const SpeedBook* speeds;
+  const ThroughputModel* speeds;
   int64_t now_us;
 };
 

@@ -1,4 +1,4 @@
-// What a server of this house can be told. Apart from the server itself, so that a program's
+// Settings of a gRPC server. Apart from the server itself, so that a program's
 // options do not bring gRPC with them.
 //
 // Thread safety: plain data and pure functions.

@@ -11,7 +11,7 @@
 // and whoever else holds a shared_ptr (an engine's sink, a downstream call) may outlive that: what
 // it sends then goes nowhere.
 //
-// A client that takes nothing, or too little, is found by a StreamWatch, where the stream is in
+// A client that takes nothing, or too little, is found by a StreamWatchdog, where the stream is in
 // one.
 //
 // Thread safety: Send and End from any thread. OnCalledOff runs without the lock, on a gRPC
@@ -29,7 +29,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rpc/status_conversion.h"
-#include "rpc/stream_watch.h"
+#include "rpc/stream_watchdog.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 #include "rpc/channel.h"
 #include "rpc/status_conversion.h"
 #include "worker_rpc/registration.h"

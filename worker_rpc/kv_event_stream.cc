@@ -28,14 +28,14 @@ std::weak_ptr<KvEventStream> KvEventStream::Weak() {
 }
 
 void KvEventStream::Start(const v1::StreamKvEventsRequest& request,
-                          absl::StatusOr<CallGate::Pass> pass) {
-  if (!pass.ok()) return End(ToGrpcStatus(pass.status()));
+                          absl::StatusOr<ConcurrencyLimit::Slot> slot) {
+  if (!slot.ok()) return End(ToGrpcStatus(slot.status()));
   KvEventFeed* const feed = engine_->kv_events();
   if (feed == nullptr) {
     return End(ToGrpcStatus(absl::FailedPreconditionError("this worker keeps no prefix cache")));
   }
   std::unique_lock lock(mutex_);
-  pass_ = *std::move(pass);
+  slot_ = *std::move(slot);
   subscription_ = feed->Subscribe([weak = Weak()] {
     if (const std::shared_ptr<KvEventStream> stream = weak.lock()) {
       stream->Tell([](KvEventPump& pump) { return pump.OnNews(); });
@@ -55,7 +55,7 @@ void KvEventStream::StopListening() {
 void KvEventStream::OnStreamDone() {
   StopListening();
   std::lock_guard lock(mutex_);
-  const CallGate::Pass given_back = std::move(pass_);
+  const ConcurrencyLimit::Slot given_back = std::move(slot_);
 }
 
 void KvEventStream::OnDrained() {

@@ -16,7 +16,7 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
 #include "engine/kv_event_pump.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 #include "rpc/stream_writer.h"
 
 namespace baton {
@@ -26,8 +26,8 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
   // `engine` must outlive the stream.
   explicit KvEventStream(Engine* engine);
 
-  // Begins, or ends at once with what is wrong. `pass` is given back when gRPC is done.
-  void Start(const v1::StreamKvEventsRequest& request, absl::StatusOr<CallGate::Pass> pass);
+  // Begins, or ends at once with what is wrong. `slot` is given back when gRPC is done.
+  void Start(const v1::StreamKvEventsRequest& request, absl::StatusOr<ConcurrencyLimit::Slot> slot);
 
  private:
   void OnCalledOff() override { StopListening(); }
@@ -42,7 +42,7 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
 
   Engine* const engine_;
   std::mutex mutex_;
-  CallGate::Pass pass_;
+  ConcurrencyLimit::Slot slot_;
   uint64_t subscription_ = 0;  // 0: none
   std::optional<KvEventPump> pump_;
 };

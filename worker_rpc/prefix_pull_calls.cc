@@ -28,10 +28,10 @@ class PullStream final : public StreamWriter<v1::PullPrefixEvent>, public PullSi
       : StreamWriter(kTicketAndDone), engine_(engine), engine_call_(engine) {}
 
   // REQUIRES: `self` is this.
-  void Start(const v1::PullPrefixRequest& request, absl::StatusOr<CallGate::Pass> pass,
+  void Start(const v1::PullPrefixRequest& request, absl::StatusOr<ConcurrencyLimit::Slot> slot,
              std::shared_ptr<PullSink> self) {
-    if (!pass.ok()) return End(ToGrpcStatus(pass.status()));
-    pass_ = *std::move(pass);
+    if (!slot.ok()) return End(ToGrpcStatus(slot.status()));
+    slot_ = *std::move(slot);
     const absl::Status fits =
         CheckPrefixSize(request.token_ids_size(), engine_->options().context_length);
     if (!fits.ok()) return End(ToGrpcStatus(fits));
@@ -56,37 +56,37 @@ class PullStream final : public StreamWriter<v1::PullPrefixEvent>, public PullSi
 
  protected:
   void OnCalledOff() override { engine_call_.Cancel(); }
-  // The engine may keep this for longer than the gate is there.
-  void OnStreamDone() override { pass_ = CallGate::Pass(); }
+  // The engine may keep this for longer than the limit is there.
+  void OnStreamDone() override { slot_ = ConcurrencyLimit::Slot(); }
 
  private:
   Engine* const engine_;
-  CallGate::Pass pass_;
+  ConcurrencyLimit::Slot slot_;
   EngineCall engine_call_;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(Engine* engine,
-                                                         const v1::PullPrefixRequest& request,
-                                                         absl::StatusOr<CallGate::Pass> pass) {
+grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(
+    Engine* engine, const v1::PullPrefixRequest& request,
+    absl::StatusOr<ConcurrencyLimit::Slot> slot) {
   auto stream = std::make_shared<PullStream>(engine);
   stream->Hold();
-  stream->Start(request, std::move(pass), stream);
+  stream->Start(request, std::move(slot), stream);
   return stream.get();
 }
 
 grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest& request,
                                     v1::SendPrefixResponse* response,
-                                    const std::shared_ptr<CallGate>& gate) {
+                                    const std::shared_ptr<ConcurrencyLimit>& limit) {
   struct Place {
-    std::shared_ptr<CallGate> gate;
-    CallGate::Pass pass;
+    std::shared_ptr<ConcurrencyLimit> limit;
+    ConcurrencyLimit::Slot slot;
   };
   auto call = std::make_shared<UnaryCall<v1::SendPrefixResponse>>(response);
   call->Hold();
-  absl::StatusOr<CallGate::Pass> pass = gate->Enter();
-  absl::Status fits = pass.status();
+  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit->Enter();
+  absl::Status fits = slot.status();
   if (fits.ok()) {
     fits = CheckPrefixSize(request.token_ids_size(), engine->options().context_length);
   }
@@ -95,7 +95,7 @@ grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest&
     return call.get();
   }
   // Until the engine has answered, which may be after the client has gone and this service too.
-  const auto place = std::make_shared<Place>(Place{.gate = gate, .pass = *std::move(pass)});
+  const auto place = std::make_shared<Place>(Place{.limit = limit, .slot = *std::move(slot)});
   engine->SendPrefix(SendPrefixRequestFromWire(request),
                      [call, place](const absl::StatusOr<int32_t>& tokens) {
                        if (!tokens.ok()) return call->Fail(ToGrpcStatus(tokens.status()));

@@ -12,16 +12,16 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 
 namespace baton {
 
-// `engine` must outlive the calls. A pass that was refused is the call's answer.
-grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(Engine* engine,
-                                                         const v1::PullPrefixRequest& request,
-                                                         absl::StatusOr<CallGate::Pass> pass);
+// `engine` must outlive the calls. A slot that was refused is the call's answer.
+grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(
+    Engine* engine, const v1::PullPrefixRequest& request,
+    absl::StatusOr<ConcurrencyLimit::Slot> slot);
 grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest& request,
                                     v1::SendPrefixResponse* response,
-                                    const std::shared_ptr<CallGate>& gate);
+                                    const std::shared_ptr<ConcurrencyLimit>& limit);
 
 }  // namespace baton

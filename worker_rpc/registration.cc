@@ -1,6 +1,6 @@
 #include "worker_rpc/registration.h"
 
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 
 namespace baton {
 

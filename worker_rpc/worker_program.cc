@@ -106,7 +106,7 @@ void ChooseAdvertised(WorkerOptions& options) {
 
 absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    const WorkerProgram& program, Termination& termination) {
-  CallGate gate(
+  ConcurrencyLimit limit(
       options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
   const std::vector<std::string> asked = engine_settings.Values();
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
@@ -115,7 +115,7 @@ absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
             << engine_settings.ValuesChangedSince(asked) << engine->StartupReport() << std::flush;
 
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
-                   WorkerServer::Start(engine.get(), &gate,
+                   WorkerServer::Start(engine.get(), &limit,
                                        {.server = options.server,
                                         .worker_id = options.worker_id,
                                         .advertise = options.advertise,

@@ -8,20 +8,21 @@
 
 namespace baton {
 
-WorkerServer::WorkerServer(Engine* engine, CallGate* gate, const WorkerServerOptions& options)
+WorkerServer::WorkerServer(Engine* engine, ConcurrencyLimit* limit,
+                           const WorkerServerOptions& options)
     : options_(options),
-      gate_(gate),
+      limit_(limit),
       worker_service_(engine,
                       {.worker_id = options.worker_id, .address = "", .role = options.role}) {}
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
-    Engine* engine, CallGate* gate, const WorkerServerOptions& options,
+    Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options,
     const std::vector<RoleService>& role_services) {
-  std::unique_ptr<WorkerServer> out(new WorkerServer(engine, gate, options));
+  std::unique_ptr<WorkerServer> out(new WorkerServer(engine, limit, options));
   std::vector<grpc::Service*> services = {&out->worker_service_};
   std::vector<std::string> names = {v1::Worker::service_full_name()};
   for (const RoleService& role_service : role_services) {
-    out->role_services_.push_back(role_service.make(engine, gate));
+    out->role_services_.push_back(role_service.make(engine, limit));
     services.push_back(out->role_services_.back().get());
     names.push_back(role_service.name);
   }
@@ -50,11 +51,11 @@ void WorkerServer::LeaveRouters(std::function<void()> done) {
 
 void WorkerServer::RefuseCalls() {
   server_->SetServing(false);
-  gate_->Close();
+  limit_->Close();
 }
 
 void WorkerServer::AwaitCalls(int64_t most_ms, std::function<void()> done) {
-  gate_->WaitUntilIdle(most_ms);
+  limit_->WaitUntilIdle(most_ms);
   done();
 }
 

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 #include "rpc/rpc_server.h"
 #include "worker_rpc/heartbeat_client.h"
 #include "worker_rpc/worker_drain.h"
@@ -25,8 +25,8 @@ namespace baton {
 // What a role adds to the services that every worker has.
 struct RoleService {
   std::string name;  // "baton.v1.PrefillWorker", for health checks
-  // Engine and gate outlive the service.
-  std::function<std::unique_ptr<grpc::Service>(Engine*, CallGate*)> make;
+  // Engine and limit outlive the service.
+  std::function<std::unique_ptr<grpc::Service>(Engine*, ConcurrencyLimit*)> make;
 };
 
 struct WorkerServerOptions {
@@ -39,10 +39,10 @@ struct WorkerServerOptions {
 
 class WorkerServer final : private DrainingWorker {
  public:
-  // Engine and gate must outlive this, and the gate the engine, whose sinks hold passes. Errors as
-  // of RpcServer::Start.
+  // Engine and limit must outlive this, and the limit the engine, whose sinks hold passes. Errors
+  // as of RpcServer::Start.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(
-      Engine* engine, CallGate* gate, const WorkerServerOptions& options,
+      Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options,
       const std::vector<RoleService>& role_services);
 
   // HOST:PORT that others are told.
@@ -53,7 +53,7 @@ class WorkerServer final : private DrainingWorker {
   void Shutdown();
 
  private:
-  WorkerServer(Engine* engine, CallGate* gate, const WorkerServerOptions& options);
+  WorkerServer(Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options);
 
   void ReportDraining() override { worker_service_.SetDraining(); }
   void LeaveRouters(std::function<void()> done) override;
@@ -62,7 +62,7 @@ class WorkerServer final : private DrainingWorker {
   void CutOffCalls() override { server_->Shutdown(0); }
 
   const WorkerServerOptions options_;
-  CallGate* const gate_;
+  ConcurrencyLimit* const limit_;
   WorkerService worker_service_;
   std::vector<std::unique_ptr<grpc::Service>> role_services_;
   std::unique_ptr<RpcServer> server_;

@@ -7,7 +7,7 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "engine/engine.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 #include "rpc/task_pool.h"
 #include "worker_rpc/wire_conversion.h"
 
@@ -63,9 +63,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   std::mutex mutex_;
   WorkerIdentity identity_;
   bool draining_ = false;
-  CallGate kv_event_streams_{kMaxKvEventStreams, "readers of KV events"};
-  CallGate pulls_{kMaxPulls, "pulls"};
-  const std::shared_ptr<CallGate> sends_ = std::make_shared<CallGate>(kMaxPulls);
+  ConcurrencyLimit kv_event_streams_{kMaxKvEventStreams, "readers of KV events"};
+  ConcurrencyLimit pulls_{kMaxPulls, "pulls"};
+  const std::shared_ptr<ConcurrencyLimit> sends_ = std::make_shared<ConcurrencyLimit>(kMaxPulls);
   TaskPool tasks_;  // last: its tasks use all of the above
 };
 

@@ -120,7 +120,7 @@ void TransferSender::Pull(Link& link, SendSession& session, const PullFrame& fra
   const bool in_turns = session.HasBlockToSend();
   const absl::Status status = session.OnPull(frame, now_us);
   if (!status.ok()) return Fail(frame.sender_transfer, status);
-  if (!in_turns) link.turns.Add(frame.sender_transfer, session.priority());
+  if (!in_turns) link.queue.Add(frame.sender_transfer, session.priority());
 }
 
 void TransferSender::OnDone(PeerId peer, const DoneFrame& frame, int64_t now_us) {
@@ -147,11 +147,11 @@ void TransferSender::OnTimer(int64_t now_us) {
 
 std::optional<BlockDispatch> TransferSender::NextBlock(PeerId peer) {
   Link* link = FindLink(peer);
-  if (link == nullptr || link->turns.empty()) return std::nullopt;
-  const uint64_t id = link->turns.Take();
+  if (link == nullptr || link->queue.empty()) return std::nullopt;
+  const uint64_t id = link->queue.Take();
   SendSession& session = sessions_.at(id);
   BlockDispatch dispatch = session.NextBlock();
-  if (session.HasBlockToSend()) link->turns.Add(id, session.priority());
+  if (session.HasBlockToSend()) link->queue.Add(id, session.priority());
   return dispatch;
 }
 
@@ -176,7 +176,7 @@ bool TransferSender::HasTransfersWith(PeerId peer) const {
 
 bool TransferSender::HasBlocksFor(PeerId peer) const {
   const Link* link = FindLink(peer);
-  return link != nullptr && !link->turns.empty();
+  return link != nullptr && !link->queue.empty();
 }
 
 int64_t TransferSender::NextDeadlineUs() const {
@@ -238,7 +238,7 @@ void TransferSender::Erase(uint64_t sender_transfer) {
   if (session.has_news) std::erase(with_news_, sender_transfer);
   Link& link = links_.at(session.ticket().address);
   link.sessions.erase(sender_transfer);
-  link.turns.Remove(sender_transfer, session.priority());
+  link.queue.Remove(sender_transfer, session.priority());
   sessions_.erase(it);
 }
 

@@ -2,7 +2,7 @@
 // ends sessions at their deadlines.
 //
 // All transfers to one address share one link. Blocks of different transfers take turns on it, by
-// their priorities (send_turns.h). When a link fails, its transfers fail with it; the
+// their priorities (send_queue.h). When a link fails, its transfers fail with it; the
 // next StartSend asks for a new one.
 //
 // Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
@@ -27,8 +27,8 @@
 #include "absl/status/status.h"
 #include "cache/kv_pool_layout.h"
 #include "common/strong_int.h"
+#include "kvtransfer/protocol/send_queue.h"
 #include "kvtransfer/protocol/send_session.h"
-#include "kvtransfer/protocol/send_turns.h"
 #include "kvtransfer/protocol/transfer_frame.h"
 #include "kvtransfer/protocol/transfer_receiver.h"
 #include "kvtransfer/transport.h"
@@ -94,7 +94,7 @@ class TransferSender {
     PullMode pulls = PullMode::kRequested;
     bool takes_layers = false;
     std::set<uint64_t> sessions;     // live, by sender_transfer
-    SendTurns turns;                 // those with blocks to send
+    SendQueue queue;                 // those with blocks to send
     std::deque<Farewell> farewells;  // of those that ended before the link was open
   };
 

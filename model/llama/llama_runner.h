@@ -32,10 +32,10 @@
 #include "kernels/ops.h"
 #include "model/architecture.h"
 #include "model/draw_buffers.h"
-#include "model/kept_logits.h"
 #include "model/llama/llama_config.h"
 #include "model/llama/llama_weights.h"
 #include "model/model_runner.h"
+#include "model/saved_logits.h"
 #include "model/step_buffers.h"
 #include "model/step_rows.h"
 #include "model/submitted_step.h"
@@ -119,7 +119,7 @@ class LlamaRunner final : public ModelRunner {
   std::unique_ptr<StepBuffers> buffers_;
   DrawBuffers draws_;
   std::array<std::unique_ptr<SubmittedStep>, kStepSlots> steps_;
-  std::array<KeptLogits, kStepSlots> kept_logits_;
+  std::array<SavedLogits, kStepSlots> saved_logits_;
   std::array<absl::Status, kStepSlots> kept_;  // whether there was memory for them
   std::map<int32_t, std::unique_ptr<OpGraph>> graphs_;
   std::function<void()> waker_;

@@ -25,15 +25,15 @@ v1::GeneratedPart PartToWire(const AnswerChoices::Choice& choice) {
 
 }  // namespace
 
-GenerateCall::GenerateCall(const GenerateHost& host, CallGate::Pass pass,
+GenerateCall::GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
                            std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
                            int32_t priority)
-    : pass_(std::move(pass)),
+    : slot_(std::move(slot)),
       host_(host),
       client_(std::move(client)),
       deadline_(deadline),
       priority_(priority),
-      session_(host.core, host.watch, this, priority),
+      session_(host.core, host.failure_detector, this, priority),
       ledger_(host.clock->NowUs()) {}
 
 GenerateCall::~GenerateCall() = default;

@@ -33,17 +33,17 @@
 #include "router/grpc/text_tasks.h"
 #include "router/grpc/worker_channels.h"
 #include "rpc/call_deadline.h"
-#include "rpc/call_gate.h"
 #include "rpc/client_unary_call.h"
+#include "rpc/concurrency_limit.h"
 
 namespace baton {
 
-// What every call needs; all of it outlives every call (the gate tells when the last one is gone).
+// What every call needs; all of it outlives every call (the limit tells when the last one is gone).
 struct GenerateHost {
   const RouterOptions* options;
   RouterCore* core;
   WorkerChannels* channels;
-  WorkerWatch* watch;
+  FailureDetector* failure_detector;
   TextTasks* text_tasks;
   const Clock* clock;
   FleetLog* log;
@@ -55,8 +55,9 @@ class GenerateCall final : public ClientListener,
                            private GenerateCalls,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
-  GenerateCall(const GenerateHost& host, CallGate::Pass pass, std::shared_ptr<ClientStream> client,
-               const CallDeadline& deadline, int32_t priority);
+  GenerateCall(const GenerateHost& host, ConcurrencyLimit::Slot slot,
+               std::shared_ptr<ClientStream> client, const CallDeadline& deadline,
+               int32_t priority);
   ~GenerateCall() override;
 
   // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
@@ -114,7 +115,7 @@ class GenerateCall final : public ClientListener,
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
 
-  const CallGate::Pass pass_;  // first, so that it is given back last
+  const ConcurrencyLimit::Slot slot_;  // first, so that it is given back last
   const GenerateHost host_;
   const std::shared_ptr<ClientStream> client_;
   const CallDeadline deadline_;  // the client's

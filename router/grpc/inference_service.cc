@@ -35,16 +35,17 @@ class RefusedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 }  // namespace
 
-InferenceService::InferenceService(const GenerateHost& host, CallGate* gate, StreamWatch* streams,
-                                   const HeartbeatBoard* board, const RefusedWorkers* refused)
-    : host_(host), gate_(gate), streams_(streams), board_(board), refused_(refused) {}
+InferenceService::InferenceService(const GenerateHost& host, ConcurrencyLimit* limit,
+                                   StreamWatchdog* streams, const LatestHeartbeats* heartbeats,
+                                   const RefusedWorkers* refused)
+    : host_(host), limit_(limit), streams_(streams), heartbeats_(heartbeats), refused_(refused) {}
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
   v1::GenerateRequest request;
   absl::Status parsed = ParseRaw(*bytes, request);
-  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
-  if (!pass.ok()) return new RefusedStream(pass.status());
+  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
+  if (!slot.ok()) return new RefusedStream(slot.status());
   const CallDeadline deadline(MicrosecondsLeft(*context), host_.clock);
   const absl::Status timely = host_.core->MayWait(deadline.LeftUs(), request.priority());
   if (!timely.ok()) return new RefusedStream(timely);
@@ -55,7 +56,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   const size_t messages = kStarted + choices * (tokens + kFinished);
   const auto stream = std::make_shared<GrpcClientStream>(messages, context);
   const auto call =
-      std::make_shared<GenerateCall>(host_, *std::move(pass), stream, deadline, request.priority());
+      std::make_shared<GenerateCall>(host_, *std::move(slot), stream, deadline, request.priority());
   stream->Connect(call);
   stream->Hold();
   streams_->Add(stream);
@@ -96,7 +97,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContext* context,
                                                       const v1::GetStatusRequest*,
                                                       v1::GetStatusResponse* response) {
-  for (v1::WorkerStatus& status : board_->Of(host_.core->Workers())) {
+  for (v1::WorkerStatus& status : heartbeats_->Of(host_.core->Workers())) {
     *response->add_workers() = std::move(status);
   }
   const RouterCounters counters = host_.core->counters();
@@ -122,10 +123,10 @@ grpc::ServerUnaryReactor* InferenceService::GetStatus(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* InferenceService::RunOnTextThread(grpc::CallbackServerContext* context,
                                                             size_t bytes,
                                                             std::function<absl::Status()> work) {
-  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
-  if (!pass.ok()) return Reply(context, pass.status());
+  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
+  if (!slot.ok()) return Reply(context, slot.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto held = std::make_shared<CallGate::Pass>(*std::move(pass));
+  const auto held = std::make_shared<ConcurrencyLimit::Slot>(*std::move(slot));
   const absl::Status posted =
       host_.text_tasks->Post(bytes, 0, [context, reactor, held, work = std::move(work)] {
         const bool gone = context->IsCancelled();

@@ -7,9 +7,9 @@
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/grpc/generate_call.h"
-#include "router/grpc/heartbeat_board.h"
+#include "router/grpc/latest_heartbeats.h"
 #include "router/refused_workers.h"
-#include "rpc/stream_watch.h"
+#include "rpc/stream_watchdog.h"
 
 namespace baton {
 
@@ -21,9 +21,9 @@ using InferenceMethods =
 
 class InferenceService final : public InferenceMethods {
  public:
-  // All that is pointed to must outlive every call; the gate tells when the last one is gone.
-  InferenceService(const GenerateHost& host, CallGate* gate, StreamWatch* streams,
-                   const HeartbeatBoard* board, const RefusedWorkers* refused);
+  // All that is pointed to must outlive every call; the limit tells when the last one is gone.
+  InferenceService(const GenerateHost& host, ConcurrencyLimit* limit, StreamWatchdog* streams,
+                   const LatestHeartbeats* heartbeats, const RefusedWorkers* refused);
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -50,9 +50,9 @@ class InferenceService final : public InferenceMethods {
   absl::Status DoGetModel(v1::GetModelResponse& response);
 
   const GenerateHost host_;
-  CallGate* const gate_;
-  StreamWatch* const streams_;
-  const HeartbeatBoard* const board_;
+  ConcurrencyLimit* const limit_;
+  StreamWatchdog* const streams_;
+  const LatestHeartbeats* const heartbeats_;
   const RefusedWorkers* const refused_;
 };
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 #include "router/grpc/kv_event_stream_reader.h"
 
 namespace baton {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/shown_text.h"
+#include "common/printable_text.h"
 #include "router/grpc/router_wire.h"
 #include "rpc/channel.h"
 

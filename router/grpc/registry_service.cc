@@ -20,7 +20,7 @@ grpc::ServerUnaryReactor* RegistryService::Heartbeat(grpc::CallbackServerContext
   const absl::Status status = report.ok() ? core_->Heartbeat(*std::move(report)) : report.status();
   response->set_accepted(status.ok());
   if (status.ok()) {
-    board_->Put(request->status());
+    heartbeats_->Put(request->status());
     refused_->Remove(request->status().worker_id(), Epoch(request->status().epoch()));
     fetcher_->MaybeFetch();
   } else {

@@ -7,7 +7,7 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "router/fleet_log.h"
-#include "router/grpc/heartbeat_board.h"
+#include "router/grpc/latest_heartbeats.h"
 #include "router/grpc/model_fetcher.h"
 #include "router/refused_workers.h"
 #include "router/router_core.h"
@@ -17,9 +17,9 @@ namespace baton {
 class RegistryService final : public v1::Registry::CallbackService {
  public:
   // All must outlive the service.
-  RegistryService(RouterCore* core, HeartbeatBoard* board, RefusedWorkers* refused,
+  RegistryService(RouterCore* core, LatestHeartbeats* heartbeats, RefusedWorkers* refused,
                   ModelFetcher* fetcher, FleetLog* log)
-      : core_(core), board_(board), refused_(refused), fetcher_(fetcher), log_(log) {}
+      : core_(core), heartbeats_(heartbeats), refused_(refused), fetcher_(fetcher), log_(log) {}
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
@@ -27,7 +27,7 @@ class RegistryService final : public v1::Registry::CallbackService {
 
  private:
   RouterCore* const core_;
-  HeartbeatBoard* const board_;
+  LatestHeartbeats* const heartbeats_;
   RefusedWorkers* const refused_;
   ModelFetcher* const fetcher_;
   FleetLog* const log_;

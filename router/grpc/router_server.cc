@@ -30,19 +30,19 @@ KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = Entrop
 RouterServer::RouterServer(const RouterServerOptions& options)
     : options_(options),
       core_(options_.router, &clock_, RandomKeySeeds()),
-      gate_(options_.server.max_active_requests),
+      limit_(options_.server.max_active_requests),
       streams_(std::chrono::milliseconds(options_.router.client_stall_ms)),
       fetcher_(&core_, &channels_),
       subscriber_(&core_.index(), &channels_, &clock_, options_.router.max_workers),
-      registry_service_(&core_, &board_, &refused_, &fetcher_, &log_),
+      registry_service_(&core_, &heartbeats_, &refused_, &fetcher_, &log_),
       inference_service_({.options = &options_.router,
                           .core = &core_,
                           .channels = &channels_,
-                          .watch = &watch_,
+                          .failure_detector = &failure_detector_,
                           .text_tasks = &text_tasks_,
                           .clock = &clock_,
                           .log = &log_},
-                         &gate_, &streams_, &board_, &refused_) {}
+                         &limit_, &streams_, &heartbeats_, &refused_) {}
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
     const RouterServerOptions& options) {
@@ -54,8 +54,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(
       out->server_,
       RpcServer::Start(server, {&out->registry_service_, &out->inference_service_},
                        {v1::Registry::service_full_name(), v1::Inference::service_full_name()}));
-  out->prober_ = std::make_unique<WorkerProber>(&out->core_, &out->channels_, &out->watch_,
-                                                options.router.worker_silence_ms);
+  out->prober_ = std::make_unique<WorkerProber>(
+      &out->core_, &out->channels_, &out->failure_detector_, options.router.worker_silence_ms);
   return out;
 }
 
@@ -66,14 +66,14 @@ bool RouterServer::Tick() {
   for (const FleetChange& change : core_.TakeChanges()) log_.Changed(change);
   if (const int stalled = streams_.Tick(std::chrono::steady_clock::now()); stalled > 0) {
     LOG(WARNING) << stalled << " answers given up: their clients took nothing for "
-                 << options_.router.client_stall_ms << " ms, or were " << StreamWatch::kBehindFactor
-                 << " times as long behind (--client-stall-ms)";
+                 << options_.router.client_stall_ms << " ms, or were "
+                 << StreamWatchdog::kBehindFactor << " times as long behind (--client-stall-ms)";
   }
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();
   log_.CompareRooms(workers);
   channels_.KeepOnly(workers);
-  board_.KeepOnly(workers);
+  heartbeats_.KeepOnly(workers);
   subscriber_.Tick(workers);
   if (const bool ready = core_.ready(); ready != serving_) {
     serving_ = ready;
@@ -86,16 +86,16 @@ void RouterServer::Shutdown() {
   if (shut_down_ || server_ == nullptr) return;
   shut_down_ = true;
   server_->SetServing(false);
-  gate_.Close();
-  if (!gate_.WaitUntilIdle(options_.server.drain_ms)) {
+  limit_.Close();
+  if (!limit_.WaitUntilIdle(options_.server.drain_ms)) {
     streams_.CallOff(absl::UnavailableError(
         absl::StrCat("the router at ", server_->address(),
                      " ends, and the answer was not done within its --drain-ms of ",
                      options_.server.drain_ms, " ms")));
-    gate_.WaitUntilIdle(kLastWordsMs);
+    limit_.WaitUntilIdle(kLastWordsMs);
   }
   server_->Shutdown(0);
-  gate_.WaitUntilIdle(kLastCallsMs);
+  limit_.WaitUntilIdle(kLastCallsMs);
 }
 
 }  // namespace baton

@@ -9,13 +9,13 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "router/failure_detector.h"
 #include "router/fleet_log.h"
 #include "router/grpc/inference_service.h"
 #include "router/grpc/kv_event_subscriber.h"
 #include "router/grpc/registry_service.h"
 #include "router/grpc/router_server_options.h"
 #include "router/grpc/worker_prober.h"
-#include "router/worker_watch.h"
 #include "rpc/rpc_server.h"
 #include "rpc/task_pool.h"
 
@@ -44,11 +44,11 @@ class RouterServer {
   RouterCore core_;
   FleetLog log_{&clock_};
   WorkerChannels channels_;
-  WorkerWatch watch_;
-  HeartbeatBoard board_;
+  FailureDetector failure_detector_;
+  LatestHeartbeats heartbeats_;
   RefusedWorkers refused_{&clock_};
-  CallGate gate_;
-  StreamWatch streams_;
+  ConcurrencyLimit limit_;
+  StreamWatchdog streams_;
   ModelFetcher fetcher_;
   KvEventSubscriber subscriber_;
   RegistryService registry_service_;

@@ -14,11 +14,13 @@ bool IsAnswer(const absl::Status& status) { return status.ok() || absl::IsUnimpl
 
 }  // namespace
 
-WorkerProber::WorkerProber(RouterCore* core, WorkerChannels* channels, WorkerWatch* watch,
-                           int64_t silence_ms)
-    : core_(core), channels_(channels), watch_(watch), silence_ms_(silence_ms), thread_([this] {
-        Run();
-      }) {}
+WorkerProber::WorkerProber(RouterCore* core, WorkerChannels* channels,
+                           FailureDetector* failure_detector, int64_t silence_ms)
+    : core_(core),
+      channels_(channels),
+      failure_detector_(failure_detector),
+      silence_ms_(silence_ms),
+      thread_([this] { Run(); }) {}
 
 WorkerProber::~WorkerProber() {
   {
@@ -37,19 +39,22 @@ void WorkerProber::Run() {
 }
 
 bool WorkerProber::Pause() {
-  const auto round = std::chrono::microseconds(silence_ms_ * 1000 / WorkerWatch::kRoundsToSilence);
+  const auto round =
+      std::chrono::microseconds(silence_ms_ * 1000 / FailureDetector::kRoundsToSilence);
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, round, [this] { return stopping_; });
 }
 
 void WorkerProber::Round() {
-  for (const WorkerWatch::Target& target : watch_->Round(core_->Workers())) Probe(target);
-  for (const WorkerNumber worker : core_->SetSilent(watch_->Silent())) {
-    for (const auto& listener : watch_->ListenersOf(worker)) listener->OnWorkerSilent(worker);
+  for (const FailureDetector::Target& target : failure_detector_->Round(core_->Workers()))
+    Probe(target);
+  for (const WorkerNumber worker : core_->SetSilent(failure_detector_->Silent())) {
+    for (const auto& listener : failure_detector_->ListenersOf(worker))
+      listener->OnWorkerSilent(worker);
   }
 }
 
-void WorkerProber::Probe(const WorkerWatch::Target& target) {
+void WorkerProber::Probe(const FailureDetector::Target& target) {
   v1::PingRequest request;
   request.set_epoch(target.epoch.value());
   const auto begin = [](v1::Worker::Stub& stub, grpc::ClientContext* context,
@@ -64,7 +69,7 @@ void WorkerProber::Probe(const WorkerWatch::Target& target) {
       DeadlineIn(silence_ms_), begin,
       [this, id, number = target.number](const absl::Status& status, const v1::PingResponse&) {
         if (IsAnswer(status)) {
-          watch_->OnAnswer(number);
+          failure_detector_->OnAnswer(number);
           core_->MarkReachable(number);
         }
         std::lock_guard lock(mutex_);

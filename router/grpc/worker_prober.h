@@ -1,5 +1,5 @@
-// The thread that probes workers (worker_watch.h) over the channels that requests use, tells the
-// registry who is silent, and the calls that run there.
+// The thread that probes workers (failure_detector.h) over the channels that requests use, tells
+// the registry who is silent, and the calls that run there.
 //
 // Thread safety: construct and destroy from one thread.
 #pragma once
@@ -12,9 +12,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "baton/v1/worker.grpc.pb.h"
+#include "router/failure_detector.h"
 #include "router/grpc/worker_channels.h"
 #include "router/router_core.h"
-#include "router/worker_watch.h"
 #include "rpc/client_unary_call.h"
 
 namespace baton {
@@ -22,7 +22,8 @@ namespace baton {
 class WorkerProber {
  public:
   // All must outlive this. A worker that stops answering is found after at most `silence_ms`.
-  WorkerProber(RouterCore* core, WorkerChannels* channels, WorkerWatch* watch, int64_t silence_ms);
+  WorkerProber(RouterCore* core, WorkerChannels* channels, FailureDetector* failure_detector,
+               int64_t silence_ms);
   // Cancels the probes that are out.
   ~WorkerProber();
 
@@ -31,12 +32,12 @@ class WorkerProber {
 
   void Run();
   void Round();
-  void Probe(const WorkerWatch::Target& target);
+  void Probe(const FailureDetector::Target& target);
   bool Pause();
 
   RouterCore* const core_;
   WorkerChannels* const channels_;
-  WorkerWatch* const watch_;
+  FailureDetector* const failure_detector_;
   const int64_t silence_ms_;
   std::mutex mutex_;
   std::condition_variable changed_;

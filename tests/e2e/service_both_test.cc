@@ -27,7 +27,7 @@ class BothRoles {
     options.transfer_advertise = "127.0.0.1";
     options.kv_events = true;
     engine_ = *Engine::Create(options);
-    server_ = *WorkerServer::Start(engine_.get(), &gate_,
+    server_ = *WorkerServer::Start(engine_.get(), &limit_,
                                    {.server = {},
                                     .worker_id = id,
                                     .advertise = "",
@@ -38,7 +38,7 @@ class BothRoles {
   ~BothRoles() { server_->Shutdown(); }
 
  private:
-  CallGate gate_{64};  // outlives the engine
+  ConcurrencyLimit limit_{64};  // outlives the engine
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<WorkerServer> server_;
 };

@@ -30,11 +30,11 @@ class FakeWorker {
  public:
   FakeWorker(v1::WorkerRole role, uint64_t epoch, FakeEngine::Script script,
              const std::string& router)
-      : gate_(64), engine_(epoch, std::move(script)) {
+      : limit_(64), engine_(epoch, std::move(script)) {
     std::vector<RoleService> role_services;
     if (role != v1::WORKER_ROLE_DECODE) role_services.push_back(PrefillRoleService());
     if (role != v1::WORKER_ROLE_PREFILL) role_services.push_back(DecodeRoleService());
-    server_ = *WorkerServer::Start(&engine_, &gate_,
+    server_ = *WorkerServer::Start(&engine_, &limit_,
                                    {.server = {},
                                     .worker_id = "worker-" + std::to_string(epoch),
                                     .advertise = "",
@@ -52,7 +52,7 @@ class FakeWorker {
   void Die() { server_->rpc().Shutdown(0); }
 
  private:
-  CallGate gate_;
+  ConcurrencyLimit limit_;
   FakeEngine engine_;
   std::unique_ptr<WorkerServer> server_;
 };

@@ -27,9 +27,9 @@ class EngineInboxTest : public ::testing::Test {
 
   ManualClock clock_;
   absl::Status found_;
-  IdleRecount recount_{[this] { return found_; }, &clock_};
+  IdleIntegrityCheck integrity_check_{[this] { return found_; }, &clock_};
   int wakes_ = 0;
-  EngineInbox inbox_{&recount_, [this] { ++wakes_; }};
+  EngineInbox inbox_{&integrity_check_, [this] { ++wakes_; }};
   bool open_ = true;
 };
 
@@ -81,10 +81,10 @@ TEST_F(EngineInboxTest, AClosedInboxRefusesButGivesWhatItHas) {
   EXPECT_FALSE(open_);
 }
 
-TEST_F(EngineInboxTest, NoRequestEntersOnceARecountFailed) {
+TEST_F(EngineInboxTest, NoRequestEntersOnceAnIntegrityCheckFailed) {
   found_ = absl::InternalError("3 blocks are lost");
-  recount_.Worked();
-  recount_.OnIdle();
+  integrity_check_.Worked();
+  integrity_check_.OnIdle();
   absl::StatusOr<int32_t> sent = 0;
   inbox_.SendPrefix({}, [&](const absl::StatusOr<int32_t>& tokens) { sent = tokens; });
   EXPECT_TRUE(absl::IsUnavailable(sent.status()));
@@ -96,8 +96,8 @@ TEST_F(EngineInboxTest, NoRequestEntersOnceARecountFailed) {
 
 TEST_F(EngineInboxTest, NothingIsLostBetweenPostersAndAClose) {
   std::atomic<int> accepted = 0;
-  IdleRecount recount([] { return absl::OkStatus(); }, &clock_);
-  EngineInbox inbox(&recount, [] {});
+  IdleIntegrityCheck integrity_check([] { return absl::OkStatus(); }, &clock_);
+  EngineInbox inbox(&integrity_check, [] {});
   std::vector<std::thread> posters;
   for (int t = 0; t < 3; ++t) {
     posters.emplace_back([&] {

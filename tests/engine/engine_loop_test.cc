@@ -15,7 +15,7 @@ constexpr int64_t kOpStallUs = 1'000'000;
 class EngineLoopTest : public ::testing::Test {
  protected:
   explicit EngineLoopTest(const BenchOptions& options = {}) : bench(options) {
-    bench.core->set_pulse(&pulse);
+    bench.core->set_watchdog(&watchdog);
     bench.next_transfer_id = [] { return 5; };
   }
 
@@ -34,27 +34,27 @@ class EngineLoopTest : public ::testing::Test {
   }
   bool PulseStopsAfter(int64_t us) {
     bench.clock.AdvanceUs(us);
-    return !pulse.Check().ok();
+    return !watchdog.Check().ok();
   }
 
   WorkerBench bench;
-  LoopPulse pulse{&bench.clock, kOpStallUs};
-  int recounts = 0;
+  LoopWatchdog watchdog{&bench.clock, kOpStallUs};
+  int checks = 0;
   absl::Status found;
-  IdleRecount recount{[this] {
-                        ++recounts;
-                        return found;
-                      },
-                      &bench.clock};
-  EngineInbox inbox{&recount, [] {}};
+  IdleIntegrityCheck integrity_check{[this] {
+                                       ++checks;
+                                       return found;
+                                     },
+                                     &bench.clock};
+  EngineInbox inbox{&integrity_check, [] {}};
   KvEventFeed feed;
   int published = 0;
   EngineLoop loop{EngineLoop::Parts{.core = bench.core.get(),
                                     .cache = &bench.cache,
                                     .inbox = &inbox,
                                     .kv_events = &feed,
-                                    .recount = &recount,
-                                    .pulse = &pulse,
+                                    .integrity_check = &integrity_check,
+                                    .watchdog = &watchdog,
                                     .clock = &bench.clock,
                                     .publish = [this] { ++published; }}};
 };
@@ -154,29 +154,29 @@ TEST_F(EngineLoopTest, ThePulseBeatsWithWorkAndRestsWithout) {
 }
 
 TEST_F(EngineLoopTest, EveryEventBeatsThePulse) {
-  bool beating = true;
+  bool fed = true;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(inbox
                     .Post([&](WorkerCore&) {
-                      beating = beating && pulse.Check().ok();
+                      fed = fed && watchdog.Check().ok();
                       bench.clock.AdvanceUs(kOpStallUs * 2 / 3);
                     })
                     .ok());
   }
   loop.Turn();
-  EXPECT_TRUE(beating);
+  EXPECT_TRUE(fed);
 }
 
-TEST_F(EngineLoopTest, BlocksAreRecountedInAQuietTurnAfterWork) {
+TEST_F(EngineLoopTest, BlocksAreCheckedInAQuietTurnAfterWork) {
   loop.Turn();
-  EXPECT_EQ(recounts, 0) << "nothing happened yet";
+  EXPECT_EQ(checks, 0) << "nothing happened yet";
   ASSERT_TRUE(inbox.Post([](WorkerCore&) {}).ok());
   loop.Turn();
-  EXPECT_EQ(recounts, 0) << "this turn had an event";
+  EXPECT_EQ(checks, 0) << "this turn had an event";
   loop.Turn();
-  EXPECT_EQ(recounts, 1);
+  EXPECT_EQ(checks, 1);
   loop.Turn();
-  EXPECT_EQ(recounts, 1);
+  EXPECT_EQ(checks, 1);
 }
 
 TEST_F(EngineLoopTest, ShutdownEndsEveryRequestAndWaitsForItsTransfer) {
@@ -187,7 +187,7 @@ TEST_F(EngineLoopTest, ShutdownEndsEveryRequestAndWaitsForItsTransfer) {
   const auto late = Generate(WorkerBench::Request(Bytes("late"), 3));
   inbox.Close();
   EXPECT_FALSE(loop.Turn()) << "it takes what was posted before the end";
-  EXPECT_EQ(recounts, 0);
+  EXPECT_EQ(checks, 0);
   loop.Shutdown();
   for (const auto& ended : {record, late}) {
     ASSERT_TRUE(ended->error.has_value());
@@ -215,7 +215,7 @@ TEST_F(AsynchronousEngineLoopTest, WhileAStepRunsThePulseIsThatOfItsOperations) 
   EXPECT_EQ(loop.Rest(), EngineLoop::kIdleTurnUs) << "the device is not waited for";
   bench.clock.AdvanceUs(kOpStallUs + 1);
   loop.Turn();
-  EXPECT_FALSE(pulse.Check().ok()) << "turns go on, though the device has stopped";
+  EXPECT_FALSE(watchdog.Check().ok()) << "turns go on, though the device has stopped";
   bench.deferred.FinishOne();
   loop.Turn();
   EXPECT_EQ(loop.Rest(), 0);

@@ -7,23 +7,23 @@ namespace {
 
 TEST(StepDemand, EndsBehindTheLastChunkThatSomebodyWants) {
   ManualClock clock;
-  CancelBoard board;
+  PendingCancellations pending;
   StepDemand demand({{.request = 1}, {.request = 2}, {.request = 3}}, &board, &clock);
   EXPECT_EQ(demand.Update(), 3);
-  board.Add(2);
+  pending.Add(2);
   EXPECT_EQ(demand.Update(), 3) << "somebody behind it is wanted";
   EXPECT_EQ(demand.WhyUnwanted(1).code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(demand.WhyUnwanted(2).ok());
-  board.Add(3);
+  pending.Add(3);
   EXPECT_EQ(demand.wanted(), 3) << "nobody looked";
   EXPECT_EQ(demand.Update(), 1);
   EXPECT_EQ(demand.wanted(), 1);
-  board.Remove(2);
-  board.Remove(3);
+  pending.Remove(2);
+  pending.Remove(3);
   EXPECT_EQ(demand.Update(), 1) << "what was left undone stays so";
   EXPECT_EQ(demand.WhyUnwanted(1).code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(demand.WhyUnwanted(0).ok());
-  board.Add(1);
+  pending.Add(1);
   EXPECT_EQ(demand.Update(), 0);
   EXPECT_EQ(demand.Update(), 0);
 }
@@ -31,7 +31,7 @@ TEST(StepDemand, EndsBehindTheLastChunkThatSomebodyWants) {
 TEST(StepDemand, ADeadlineThatPassesIsSeenWithoutAnybodyTelling) {
   ManualClock clock;
   const int64_t now_us = clock.NowUs();
-  CancelBoard board;
+  PendingCancellations pending;
   StepDemand demand({{.request = 1, .deadline_us = now_us + 300},
                      {.request = 2, .deadline_us = now_us + 200},
                      {.request = 3, .deadline_us = now_us + 100}},

@@ -127,7 +127,7 @@ class StepPipelineTest : public ::testing::Test {
  protected:
   explicit StepPipelineTest(int32_t depth = 2)
       : pipeline_(depth, &cache_, &scheduler_, &runner_, &clock_, &answers_) {
-    pipeline_.set_cancel_board(&cancels_);
+    pipeline_.set_pending_cancellations(&cancels_);
   }
   ~StepPipelineTest() override {
     while (pipeline_.in_flight() > 0) FinishOne();
@@ -152,7 +152,7 @@ class StepPipelineTest : public ::testing::Test {
   KvCacheManager cache_{{.num_blocks = 64, .block_size = 4}, &clock_};
   Scheduler scheduler_{{.token_budget = 16, .max_chunk_tokens = 16, .max_running = 4}, &cache_};
   ScriptedRunner runner_;
-  CancelBoard cancels_;
+  PendingCancellations cancels_;
   Answers answers_{&scheduler_, &cache_};
   StepPipeline pipeline_;
 };

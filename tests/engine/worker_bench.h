@@ -98,7 +98,7 @@ class WorkerBench {
         &cache, &scheduler, asynchronous ? static_cast<ModelRunner*>(&deferred) : &runner,
         loopback != nullptr ? loopback.get() : &fake, tokenizer.get(), &clock,
         [this] { return next_transfer_id(); });
-    core->set_cancel_board(&cancels);
+    core->set_pending_cancellations(&cancels);
   }
 
   static GenerateRequest Request(std::vector<TokenId> prompt, std::optional<int32_t> max_tokens) {
@@ -271,7 +271,7 @@ class WorkerBench {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<HostPool> lender;
   std::unique_ptr<KvTransport> loopback;
-  CancelBoard cancels;
+  PendingCancellations cancels;
   std::unique_ptr<WorkerCore> core;
   RequestHandle last_handle = 0;
   // What the next transfer is called; by default as the request.

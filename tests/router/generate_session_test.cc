@@ -30,7 +30,7 @@ class RandomFleet final : public SilenceListener,
     for (const char* id : {"p1", "p2"}) {
       EXPECT_TRUE(core_.Heartbeat(Report(id, WorkerRole::kPrefill)).ok());
     }
-    session_ = std::make_unique<GenerateSession>(&core_, &watch_, this, 0);
+    session_ = std::make_unique<GenerateSession>(&core_, &failure_detector_, this, 0);
     answer_.resize(static_cast<size_t>(n_));
     ends_.resize(static_cast<size_t>(n_));
   }
@@ -51,7 +51,7 @@ class RandomFleet final : public SilenceListener,
     for (const WorkerRecord& worker : core_.Workers()) {
       EXPECT_EQ(worker.active, 0) << worker.report.id;
       EXPECT_TRUE(worker.prompts.empty()) << worker.report.id;
-      EXPECT_TRUE(watch_.ListenersOf(worker.number).empty()) << worker.report.id;
+      EXPECT_TRUE(failure_detector_.ListenersOf(worker.number).empty()) << worker.report.id;
     }
   }
   bool succeeded() const { return succeeded_; }
@@ -205,7 +205,7 @@ class RandomFleet final : public SilenceListener,
   std::mt19937_64 random_;
   const SystemClock clock_;
   RouterCore core_;
-  WorkerWatch watch_;
+  FailureDetector failure_detector_;
   const int32_t n_;
   std::unique_ptr<GenerateSession> session_;
   std::vector<Call> calls_;

@@ -50,7 +50,7 @@ struct Fleet {
   FleetView View() const { return {workers, &speeds, now_us}; }
 
   std::vector<WorkerRecord> workers;
-  SpeedBook speeds;
+  ThroughputModel speeds;
   int64_t now_us = 1'000'000;
 };
 

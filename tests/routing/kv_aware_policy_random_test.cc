@@ -35,7 +35,7 @@ class NaiveCost {
   }
 
   double Of(const WorkerRecord& decode, const WorkerRecord* prefill, bool charged) const {
-    const WorkerSpeeds& speeds = fleet_.speeds.Of(decode.number);
+    const WorkerThroughput& speeds = fleet_.speeds.Of(decode.number);
     double us = options_.decode_weight * fleet_.speeds.completion_tokens() *
                 speeds.StepUs(decode.active + decode.others + 1);
     us += Room(decode);
@@ -80,7 +80,7 @@ class NaiveCost {
     double computing;
   };
   Way WayOn(const WorkerRecord& worker) const {
-    const WorkerSpeeds& speeds = fleet_.speeds.Of(worker.number);
+    const WorkerThroughput& speeds = fleet_.speeds.Of(worker.number);
     const auto computing = [&](int64_t lacks) {
       return options_.compute_weight *
              speeds.PrefillUs(input_.prompt_tokens - lacks, input_.prompt_tokens);

@@ -125,7 +125,7 @@ TEST_F(RouteCostTest, APullReplacesComputingWhereItCostsLess) {
   const auto plan = [this] {
     return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); });
   };
-  const WorkerSpeeds& speeds = fleet_.speeds.Of(prefill().number);
+  const WorkerThroughput& speeds = fleet_.speeds.Of(prefill().number);
   const auto us = static_cast<int64_t>(speeds.TransferUs(900 * 23'040) + speeds.PullUs());
   EXPECT_EQ(plan().pull, (PrefixPull{.from = decode().number, .tokens = 900, .us = us}));
   EXPECT_EQ(plan().work.tokens, 1000);

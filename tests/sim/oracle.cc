@@ -155,7 +155,7 @@ std::optional<Violation> CheckConservation(SimWorker& worker, Mutant mutant) {
   for (int32_t group = 0; found.ok() && group < engine.cache().groups(); ++group) {
     found = CheckGroup(engine, group, mutant);
   }
-  if (found.ok()) found = engine.recount_error();
+  if (found.ok()) found = engine.integrity_error();
   if (found.ok()) return std::nullopt;
   return Violation{"conservation", std::string(found.message()), 0, worker.node().id()};
 }

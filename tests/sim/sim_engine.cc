@@ -81,9 +81,9 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
              }),
       random_(environment_.seed, "transfer ids"),
       kv_events_(static_cast<size_t>(options.kept_event_bytes)),
-      pulse_(&node_.clock(), kOpStallUs),
-      recount_([this] { return core_->CheckConservation(); }, &node_.clock()),
-      inbox_(&recount_, [this] { Wake(); }) {
+      watchdog_(&node_.clock(), kOpStallUs),
+      integrity_check_([this] { return core_->CheckConservation(); }, &node_.clock()),
+      inbox_(&integrity_check_, [this] { Wake(); }) {
   cache_ = std::make_unique<KvCacheManager>(
       KvCacheOptions{.num_blocks = options.num_blocks,
                      .max_blocks = options.max_blocks,
@@ -145,14 +145,14 @@ SimEngine::SimEngine(const SimEngineOptions& options, Environment environment, E
       cache_.get(), scheduler_.get(), Device(), mutant_transport_.get(), &SimTokenizer(),
       &node_.clock(),
       [this, reborn, count = uint64_t{0}]() mutable { return reborn ? ++count : random_.Bits(); });
-  core_->set_cancel_board(&cancels_);
-  core_->set_pulse(&pulse_);
+  core_->set_pending_cancellations(&cancels_);
+  core_->set_watchdog(&watchdog_);
   loop_ = std::make_unique<EngineLoop>(EngineLoop::Parts{.core = core_.get(),
                                                          .cache = cache_.get(),
                                                          .inbox = &inbox_,
                                                          .kv_events = &kv_events_,
-                                                         .recount = &recount_,
-                                                         .pulse = &pulse_,
+                                                         .integrity_check = &integrity_check_,
+                                                         .watchdog = &watchdog_,
                                                          .clock = &node_.clock(),
                                                          .publish = [this] { PublishState(); }},
                                        options.idle_turn_us);

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "cache/kv_cache_manager.h"
-#include "engine/cancel_board.h"
 #include "engine/engine_inbox.h"
 #include "engine/engine_loop.h"
 #include "engine/kv_event_feed.h"
+#include "engine/pending_cancellations.h"
 #include "engine/pool_resizer.h"
 #include "engine/worker_core.h"
 #include "kvtransfer/protocol/fingerprint.h"
@@ -104,7 +104,7 @@ class SimEngine {
   const Status& status() const { return status_; }
   int32_t queued() const;
   // What a recount of the blocks found.
-  absl::Status recount_error() const { return recount_.error(); }
+  absl::Status integrity_error() const { return integrity_check_.error(); }
   const KvCacheManager& cache() const { return *cache_; }
   const Scheduler& scheduler() const { return *scheduler_; }
   const WorkerCore& core() const { return *core_; }
@@ -138,13 +138,13 @@ class SimEngine {
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<PoolResizer> resizer_;
   KvEventFeed kv_events_;
-  LoopPulse pulse_;
-  IdleRecount recount_;
+  LoopWatchdog watchdog_;
+  IdleIntegrityCheck integrity_check_;
   EngineInbox inbox_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<SimTransport> transport_;
   std::unique_ptr<MutantTransport> mutant_transport_;
-  CancelBoard cancels_;
+  PendingCancellations cancels_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<EngineLoop> loop_;
   Status status_;
@@ -152,7 +152,7 @@ class SimEngine {
     RequestHandle handle;
     int64_t at_us;
   };
-  std::vector<CancelUnderWay> cancels_under_way_;  // not on the board yet
+  std::vector<CancelUnderWay> cancels_under_way_;  // not on the pending yet
   bool turn_posted_ = false;
   bool stepping_ = false;
   bool news_ = false;         // came while it was stepping

@@ -24,7 +24,7 @@ class SimRouter::Generation final : public SilenceListener,
         call_(std::move(call)),
         request_(std::move(request)),
         reader_(std::move(reader)),
-        session_(router->core_.get(), router->watch_.get(), this, request_.priority) {}
+        session_(router->core_.get(), router->failure_detector_.get(), this, request_.priority) {}
 
   void Start() {
     call_->OnCalledOff([self = shared_from_this()] {

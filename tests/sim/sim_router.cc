@@ -25,7 +25,7 @@ void SimRouter::Start() {
   node().Start();
   node().Note(0, "started");
   core_ = std::make_unique<RouterCore>(options_, &node().clock());
-  watch_ = std::make_unique<WorkerWatch>();
+  failure_detector_ = std::make_unique<FailureDetector>();
   subscriber_ = std::make_unique<SimKvEventSubscriber>(
       SimKvEventSubscriber::Environment{.network = environment_.network,
                                         .node = environment_.node,
@@ -43,7 +43,7 @@ void SimRouter::Kill() {
   node().Die();
   subscriber_.reset();
   core_.reset();
-  watch_.reset();
+  failure_detector_.reset();
 }
 
 void SimRouter::Tick() {
@@ -74,22 +74,24 @@ void SimRouter::DrawPull(uint64_t request, int32_t tokens, Route& route) const {
 }
 
 void SimRouter::ProbeRound() {
-  for (const WorkerWatch::Target& target : watch_->Round(core_->Workers())) Probe(target);
-  for (const WorkerNumber worker : core_->SetSilent(watch_->Silent())) {
-    for (const auto& listener : watch_->ListenersOf(worker)) listener->OnWorkerSilent(worker);
+  for (const FailureDetector::Target& target : failure_detector_->Round(core_->Workers()))
+    Probe(target);
+  for (const WorkerNumber worker : core_->SetSilent(failure_detector_->Silent())) {
+    for (const auto& listener : failure_detector_->ListenersOf(worker))
+      listener->OnWorkerSilent(worker);
   }
-  node().Post(options_.worker_silence_ms * 1000 / WorkerWatch::kRoundsToSilence,
+  node().Post(options_.worker_silence_ms * 1000 / FailureDetector::kRoundsToSilence,
               [this] { ProbeRound(); });
 }
 
 // Not judged: a fault of one of many probes is nothing, and they shall not dilute the others.
-void SimRouter::Probe(const WorkerWatch::Target& target) {
+void SimRouter::Probe(const FailureDetector::Target& target) {
   SimWorker* const worker = environment_.worker_at(target.address);
   SimNetwork* const network = environment_.network;
   const auto heard = [this, incarnation = node().incarnation(), number = target.number] {
     if (node().incarnation() != incarnation) return;
     node().Post(0, [this, number] {
-      watch_->OnAnswer(number);
+      failure_detector_->OnAnswer(number);
       core_->MarkReachable(number);
     });
   };

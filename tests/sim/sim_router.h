@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include "router/failure_detector.h"
 #include "router/generate_session.h"
 #include "router/router_core.h"
-#include "router/worker_watch.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_kv_event_subscriber.h"
 #include "tests/sim/sim_worker.h"
@@ -80,13 +80,13 @@ class SimRouter {
   void DrawPull(uint64_t request, int32_t tokens, Route& route) const;
   // As router/grpc/worker_prober does.
   void ProbeRound();
-  void Probe(const WorkerWatch::Target& target);
+  void Probe(const FailureDetector::Target& target);
 
   const RouterOptions options_;
   const Environment environment_;
   SimRegistry registry_;
   std::unique_ptr<RouterCore> core_;
-  std::unique_ptr<WorkerWatch> watch_;
+  std::unique_ptr<FailureDetector> failure_detector_;
   std::unique_ptr<SimKvEventSubscriber> subscriber_;
 };
 

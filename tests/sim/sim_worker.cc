@@ -14,12 +14,13 @@ constexpr int64_t kDrainPollUs = 5'000;
 
 class SimWorker::DecodeSink final : public RequestSink {
  public:
-  DecodeSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call, CallGate::Pass pass,
-             std::shared_ptr<bool> alive, std::function<void(SimDecodeEvent)> on_event)
+  DecodeSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
+             ConcurrencyLimit::Slot slot, std::shared_ptr<bool> alive,
+             std::function<void(SimDecodeEvent)> on_event)
       : node_(node),
         request_(request),
         call_(std::move(call)),
-        pass_(std::move(pass)),
+        slot_(std::move(slot)),
         alive_(std::move(alive)),
         on_event_(std::move(on_event)) {}
 
@@ -53,19 +54,19 @@ class SimWorker::DecodeSink final : public RequestSink {
   SimNode& node_;
   const uint64_t request_;
   const std::shared_ptr<SimCall> call_;
-  const CallGate::Pass pass_;
+  const ConcurrencyLimit::Slot slot_;
   const std::shared_ptr<bool> alive_;
   const std::function<void(SimDecodeEvent)> on_event_;
 };
 
 class SimWorker::AnsweringSink final : public PrefillSink {
  public:
-  AnsweringSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call, CallGate::Pass pass,
-                std::shared_ptr<bool> alive)
+  AnsweringSink(SimNode& node, uint64_t request, std::shared_ptr<SimCall> call,
+                ConcurrencyLimit::Slot slot, std::shared_ptr<bool> alive)
       : node_(node),
         request_(request),
         call_(std::move(call)),
-        pass_(std::move(pass)),
+        slot_(std::move(slot)),
         alive_(std::move(alive)) {}
 
   void OnDone(absl::StatusOr<PrefillResult> result) override {
@@ -78,7 +79,7 @@ class SimWorker::AnsweringSink final : public PrefillSink {
   SimNode& node_;
   const uint64_t request_;
   const std::shared_ptr<SimCall> call_;
-  const CallGate::Pass pass_;
+  const ConcurrencyLimit::Slot slot_;
   const std::shared_ptr<bool> alive_;
 };
 
@@ -131,7 +132,7 @@ void SimWorker::Start() {
   registration_ = Registration();
   epoch_ = Epoch(epochs_.Bits() | 1);
   alive_ = std::make_shared<bool>(true);
-  gate_ = std::make_unique<CallGate>(options_.max_active_requests);
+  limit_ = std::make_unique<ConcurrencyLimit>(options_.max_active_requests);
   engine_ = std::make_unique<SimEngine>(
       options_.engine,
       SimEngine::Environment{.node = environment_.node,
@@ -159,14 +160,14 @@ void SimWorker::EndProcess() {
   if (environment_.mutant != Mutant::kNone) return LeaveBehind();
   engine_->Abandon();
   engine_.reset();
-  gate_.reset();
+  limit_.reset();
 }
 
 void SimWorker::LeaveBehind() {
   if (alive_ != nullptr) *alive_ = false;
   kv_event_streams_.clear();
   static_cast<void>(engine_.release());
-  static_cast<void>(gate_.release());
+  static_cast<void>(limit_.release());
 }
 
 void SimWorker::Terminate() {
@@ -194,7 +195,7 @@ void SimWorker::AwaitCalls(int64_t most_ms, std::function<void()> done) {
 
 void SimWorker::AwaitCallsUntil(int64_t until_us, std::function<void()> done) {
   const bool waits = environment_.mutant != Mutant::kExitWhilePeerReads;
-  if (!waits || gate_->active() == 0 || node().queue().now_us() >= until_us) return done();
+  if (!waits || limit_->active() == 0 || node().queue().now_us() >= until_us) return done();
   node().Post(kDrainPollUs, [this, until_us, done] { AwaitCallsUntil(until_us, done); });
 }
 
@@ -270,13 +271,13 @@ void SimWorker::OnBeatAnswered(const absl::Status& call, const absl::Status& acc
 
 void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
                        GenerateRequest request, std::function<void(SimDecodeEvent)> on_event) {
-  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
-  if (!pass.ok()) return call->Finish(pass.status());
+  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
+  if (!slot.ok()) return call->Finish(slot.status());
   request.timeout_ms = call->MillisecondsLeft();
   node().Note(number, "decodes %d tokens, remote prefill %d",
               static_cast<int64_t>(request.prompt.size()), request.remote_prefill ? 1 : 0);
   const RequestHandle handle = engine_->inbox().Generate(
-      std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(pass),
+      std::move(request), std::make_shared<DecodeSink>(node(), number, call, *std::move(slot),
                                                        alive_, std::move(on_event)));
   call->OnCalledOff([this, number, handle] {
     node().Note(number, "called off");
@@ -286,12 +287,12 @@ void SimWorker::Decode(const std::shared_ptr<SimCall>& call, uint64_t number,
 
 void SimWorker::Prefill(const std::shared_ptr<SimCall>& call, uint64_t number,
                         PrefillRequest request) {
-  absl::StatusOr<CallGate::Pass> pass = gate_->Enter();
-  if (!pass.ok()) return call->Finish(pass.status());
+  absl::StatusOr<ConcurrencyLimit::Slot> slot = limit_->Enter();
+  if (!slot.ok()) return call->Finish(slot.status());
   node().Note(number, "prefills %d tokens", static_cast<int64_t>(request.prompt.size()));
   const RequestHandle handle = engine_->inbox().Prefill(
       std::move(request),
-      std::make_shared<AnsweringSink>(node(), number, call, *std::move(pass), alive_));
+      std::make_shared<AnsweringSink>(node(), number, call, *std::move(slot), alive_));
   call->OnCalledOff([this, number, handle] {
     node().Note(number, "called off");
     engine_->Cancel(handle);

@@ -14,7 +14,7 @@
 #include "engine/request.h"
 #include "router/fleet_index.h"
 #include "router/router_core.h"
-#include "rpc/call_gate.h"
+#include "rpc/concurrency_limit.h"
 #include "tests/sim/sim_call.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/sim_kv_event_stream.h"
@@ -94,7 +94,7 @@ class SimWorker final : private DrainingWorker {
   void OnBeatAnswered(const absl::Status& call, const absl::Status& accepted);
   void ReportDraining() override { draining_ = true; }
   void LeaveRouters(std::function<void()> done) override;
-  void RefuseCalls() override { gate_->Close(); }
+  void RefuseCalls() override { limit_->Close(); }
   void AwaitCalls(int64_t most_ms, std::function<void()> done) override;
   void AwaitCallsUntil(int64_t until_us, std::function<void()> done);
   void CutOffCalls() override;
@@ -105,7 +105,7 @@ class SimWorker final : private DrainingWorker {
   const Environment environment_;
   SimRandom epochs_;
   Epoch epoch_{0};
-  std::unique_ptr<CallGate> gate_;
+  std::unique_ptr<ConcurrencyLimit> limit_;
   std::unique_ptr<SimEngine> engine_;
   std::set<std::shared_ptr<SimKvEventStream>> kv_event_streams_;
   std::shared_ptr<bool> alive_;  // of this incarnation, for its sinks

@@ -73,7 +73,7 @@ ModelDescription ByteModel() {
 class GenerateCallTest : public ::testing::Test {
  protected:
   GenerateCallTest() : core_(options_, &clock_) {}
-  ~GenerateCallTest() override { EXPECT_TRUE(gate_.WaitUntilIdle(20'000)); }
+  ~GenerateCallTest() override { EXPECT_TRUE(limit_.WaitUntilIdle(20'000)); }
 
   void AddDecodeWorker(bool finishes = true) {
     worker_ = std::make_unique<ScriptedDecodeWorker>(finishes);
@@ -91,11 +91,11 @@ class GenerateCallTest : public ::testing::Test {
     const GenerateHost host = {.options = &options_,
                                .core = &core_,
                                .channels = &channels_,
-                               .watch = &watch_,
+                               .failure_detector = &failure_detector_,
                                .text_tasks = &text_tasks_,
                                .clock = &clock_,
                                .log = &log_};
-    return std::make_shared<GenerateCall>(host, *gate_.Enter(), std::move(client),
+    return std::make_shared<GenerateCall>(host, *limit_.Enter(), std::move(client),
                                           CallDeadline(left_us, &clock_), /*priority=*/0);
   }
   static v1::GenerateRequest Request() {
@@ -112,8 +112,8 @@ class GenerateCallTest : public ::testing::Test {
   FleetLog log_{&clock_,
                 [this](FleetLog::Severity, const std::string& line) { logged_.push_back(line); }};
   WorkerChannels channels_;
-  WorkerWatch watch_;
-  CallGate gate_{16};
+  FailureDetector failure_detector_;
+  ConcurrencyLimit limit_{16};
   std::unique_ptr<ScriptedDecodeWorker> worker_;
   std::unique_ptr<RpcServer> server_;
   TextTasks text_tasks_;
@@ -163,7 +163,7 @@ TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) 
   const auto client = std::make_shared<FakeClientStream>();
   Call(client)->Start(Request());
   EXPECT_EQ(client->AwaitEnd().code(), absl::StatusCode::kUnavailable);
-  ASSERT_TRUE(gate_.WaitUntilIdle(20'000));
+  ASSERT_TRUE(limit_.WaitUntilIdle(20'000));
   EXPECT_THAT(logged_, ElementsAre(HasSubstr("request r failed")));
 }
 
@@ -182,7 +182,7 @@ TEST_F(GenerateCallTest, ACallMayBeCalledOffWhileItsPromptIsTokenised) {
     EXPECT_THAT(client->AwaitEnd().code(),
                 AnyOf(absl::StatusCode::kUnavailable, absl::StatusCode::kOk));
   }
-  ASSERT_TRUE(gate_.WaitUntilIdle(20'000));
+  ASSERT_TRUE(limit_.WaitUntilIdle(20'000));
   for (const std::string& line : logged_) EXPECT_THAT(line, HasSubstr("request r failed"));
 }
 

@@ -1,0 +1,66 @@
+#include "router/load_shedder.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t priority) const {
+  const int32_t counted = std::clamp(priority, -kMostPriority, kMostPriority);
+  size_t before = 0;
+  int64_t first_joined_us = std::numeric_limits<int64_t>::max();
+  for (const auto& [level, joined_us] : joined_us_) {
+    if (level < counted) break;
+    before += joined_us.size();
+    first_joined_us = std::min(first_joined_us, *joined_us.begin());
+  }
+  if (before < kAlwaysAdmitted) return absl::OkStatus();
+  const int64_t first_us = now_us - first_joined_us;
+  const auto intervals = static_cast<int64_t>(served_.size()) - 1;
+  const int64_t wait_us =
+      served_.size() < kFewestPaced
+          ? first_us
+          : static_cast<int64_t>(before) * (LineUs(now_us) - served_.front()) / intervals;
+  if (wait_us <= left_us / 2) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(before, " requests wait before it, the first for ", first_us / 1000,
+                   " ms, one more for about ", wait_us / 1000, " ms; this one has a deadline in ",
+                   left_us / 1000, " ms and would hardly be in time"));
+}
+
+LoadShedder::Place LoadShedder::Join(int64_t now_us, int32_t priority) {
+  const Place place{.priority = std::clamp(priority, -kMostPriority, kMostPriority),
+                    .joined_us = now_us};
+  const bool was_line = IsLine();
+  joined_us_[place.priority].insert(now_us);
+  ++size_;
+  if (IsLine() && !was_line) line_since_us_ = now_us;
+  return place;
+}
+
+bool LoadShedder::Has(const Place& place) const {
+  const auto level = joined_us_.find(place.priority);
+  return level != joined_us_.end() && level->second.contains(place.joined_us);
+}
+
+void LoadShedder::Served(const Place& place, int64_t now_us) {
+  if (IsLine() && Has(place)) {
+    if (served_.size() == kMostPaced) served_.pop_front();
+    served_.push_back(LineUs(now_us));
+  }
+  GaveUp(place, now_us);
+}
+
+void LoadShedder::GaveUp(const Place& place, int64_t now_us) {
+  if (!Has(place)) return;
+  const int64_t line_us = LineUs(now_us);
+  const auto level = joined_us_.find(place.priority);
+  level->second.erase(level->second.find(place.joined_us));
+  if (level->second.empty()) joined_us_.erase(level);
+  --size_;
+  if (!IsLine()) lines_before_us_ = line_us;
+}
+
+}  // namespace baton

@@ -1,0 +1,71 @@
+#include "routing/throughput_model.h"
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+constexpr double kMeanShare = 1.0 / 64;    // of one request in a running mean
+constexpr int64_t kTellingCompletion = 8;  // tokens below which a mean gap tells little
+
+// Moves by at most the mean itself: one giant request is no trend.
+void MoveMean(double& mean, int64_t value) {
+  mean += kMeanShare * (std::min(static_cast<double>(value), 64 * mean) - mean);
+}
+
+}  // namespace
+
+void ThroughputModel::Learn(const FinishedRequest& request) {
+  const WorkerNumber prefiller = request.prefill.value_or(request.decode);
+  LearnPrefill(fleet_, request);
+  LearnPrefill(At(prefiller), request);
+  LearnHandOff(fleet_, request);
+  LearnHandOff(At(request.decode), request);
+  LearnDecode(fleet_, request);
+  LearnDecode(At(request.decode), request);
+  if (request.completion_tokens > 0) MoveMean(completion_tokens_, request.completion_tokens);
+  if (request.prefill_us > 0) MoveMean(prefill_us_, request.prefill_us);
+}
+
+void ThroughputModel::Learn(const FinishedPull& pull) {
+  LearnPull(fleet_, pull);
+  LearnPull(At(pull.receiver), pull);
+}
+
+void ThroughputModel::LearnPull(WorkerThroughput& speeds, const FinishedPull& pull) {
+  speeds.ObserveTransfer(pull.kv_bytes, pull.kv_transfer_us);
+  speeds.ObservePull(pull.us - static_cast<int64_t>(speeds.TransferUs(pull.kv_bytes)));
+}
+
+void ThroughputModel::LearnPrefill(WorkerThroughput& speeds, const FinishedRequest& request) const {
+  speeds.ObservePrefill(request.cached_tokens, request.computed_tokens, request.prefill_us);
+}
+
+void ThroughputModel::LearnHandOff(WorkerThroughput& speeds, const FinishedRequest& request) const {
+  if (!request.prefill) return;
+  speeds.ObserveTransfer(request.kv_bytes, request.kv_transfer_us);
+  if (request.first_token_us <= 0 || request.prefill_us <= 0) return;
+  const int64_t shipping_us = static_cast<int64_t>(speeds.TransferUs(request.kv_bytes));
+  speeds.ObserveHandOff(request.first_token_us - request.queue_us - request.prefill_us -
+                        shipping_us);
+}
+
+void ThroughputModel::LearnDecode(WorkerThroughput& speeds, const FinishedRequest& request) const {
+  if (request.completion_tokens < kTellingCompletion) return;
+  speeds.ObserveStep(request.decode_batch, request.inter_token_us);
+}
+
+void ThroughputModel::Forget(WorkerNumber number) { of_worker_.erase(number); }
+
+const WorkerThroughput& ThroughputModel::Of(WorkerNumber number) const {
+  const auto found = of_worker_.find(number);
+  return found == of_worker_.end() ? fleet_ : found->second;
+}
+
+WorkerThroughput& ThroughputModel::At(WorkerNumber number) {
+  const auto found = of_worker_.find(number);
+  if (found != of_worker_.end()) return found->second;
+  return of_worker_.emplace(number, fleet_.AsPrior()).first->second;
+}
+
+}  // namespace baton

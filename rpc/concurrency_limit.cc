@@ -1,0 +1,42 @@
+#include "rpc/concurrency_limit.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+absl::StatusOr<ConcurrencyLimit::Slot> ConcurrencyLimit::Enter() {
+  std::lock_guard lock(mutex_);
+  if (closed_) return absl::UnavailableError("this process is draining");
+  if (active_ >= max_calls_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this process has its maximum of ", max_calls_, " active ", what_));
+  }
+  ++active_;
+  return Slot(this);
+}
+
+void ConcurrencyLimit::Close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+bool ConcurrencyLimit::WaitUntilIdle(int64_t timeout_ms) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                        [this] { return active_ == 0; });
+}
+
+int32_t ConcurrencyLimit::active() const {
+  std::lock_guard lock(mutex_);
+  return active_;
+}
+
+void ConcurrencyLimit::Leave() {
+  // Notified under the lock: the waiter may destroy the limit as soon as it runs.
+  std::lock_guard lock(mutex_);
+  if (--active_ == 0) idle_.notify_all();
+}
+
+}  // namespace baton

@@ -1,0 +1,36 @@
+#include "engine/loop_watchdog.h"
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+TEST(LoopWatchdog, ALoopThatWorksMustFeedIt) {
+  ManualClock clock;
+  LoopWatchdog watchdog(&clock, 10'000'000);
+  watchdog.Feed();
+  clock.AdvanceUs(10'000'000);
+  EXPECT_TRUE(watchdog.Check().ok());
+  clock.AdvanceUs(1'000);
+  const absl::Status status = watchdog.Check();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(status.message(),
+            "the engine has not come on for 10001 ms; an operation takes 10000 ms at most "
+            "(--op-stall-ms)");
+  watchdog.Feed();
+  EXPECT_TRUE(watchdog.Check().ok()) << "it has come back";
+}
+
+TEST(LoopWatchdog, ALoopThatRestsNeedNot) {
+  ManualClock clock;
+  LoopWatchdog watchdog(&clock, 10'000'000);
+  clock.AdvanceUs(100'000'000);
+  EXPECT_TRUE(watchdog.Check().ok()) << "it has not begun";
+  watchdog.Feed();
+  watchdog.Disarm();
+  clock.AdvanceUs(100'000'000);
+  EXPECT_TRUE(watchdog.Check().ok());
+}
+
+}  // namespace
+}  // namespace baton
