@@ -24,7 +24,7 @@ void StreamThread::Push(Task task) {
     first = tasks_.empty();
     tasks_.push_back(std::move(task));
   }
-  if (first) arrived_.notify_one();  // while there are others, the thread does not sleep
+  if (first) arrived_.notify_one();  // if other tasks were queued, the thread is awake
 }
 
 void StreamThread::Drain() {
@@ -47,7 +47,7 @@ void StreamThread::Loop() {
     }
     for (Task& task : batch) {
       task();
-      task = nullptr;  // what it holds may go
+      task = nullptr;  // release the task's captures
     }
     batch.clear();
   }
