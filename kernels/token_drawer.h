@@ -34,6 +34,7 @@ struct ChunkMaximum {
   float value;
   bool valid;  // false: a logit is NaN or +infinity
 };
+// Returns the maximum of `logits`, which may be a chunk or a whole row.
 ChunkMaximum MaximumOf(std::span<const float> logits);
 
 // Appends the maximum of each chunk of `logits` to `maxima`.

@@ -66,6 +66,7 @@ class AttentionScratch {
   HugePageBuffer buffer_;
 };
 
+// Runs one PagedAttention op on the threads of `pool` and returns when it is done.
 void RunPagedAttention(const CpuKernels& kernels, ThreadPool& pool, AttentionScratch& scratch,
                        const PagedAttentionArgs& args);
 

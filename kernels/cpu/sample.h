@@ -41,6 +41,7 @@ class SampleScratch {
   std::vector<SharedDraw> draws_;
 };
 
+// Runs one Sample op on the threads of `pool` and returns when it is done.
 void RunSample(ThreadPool& pool, SampleScratch& scratch, const SampleArgs& args);
 
 }  // namespace baton

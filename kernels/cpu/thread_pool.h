@@ -29,7 +29,8 @@ class ThreadPool {
   // 0 is the calling thread. The function must not throw.
   using UnitFunction = absl::FunctionRef<void(int64_t unit, int worker)>;
 
-  // Starts threads - 1 workers. REQUIRES: threads >= 1.
+  // Starts threads - 1 workers; the caller of ParallelFor is the other thread. REQUIRES: threads
+  // >= 1.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -86,7 +86,7 @@ inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
           _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(in_high))};
 }
 
-// NUMERICS §1.
+// Tree16 of NUMERICS §1.
 inline float Tree16(Lanes a) {
   const __m256 eight = _mm256_add_ps(a.lo, a.hi);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -66,7 +66,7 @@ inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
 
 inline __m256 UpperHalf(__m512 a) { return _mm512_extractf32x8_ps(a, 1); }
 
-// NUMERICS §1.
+// Tree16 of NUMERICS §1.
 inline float Tree16(Lanes a) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

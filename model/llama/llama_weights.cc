@@ -200,8 +200,8 @@ class LlamaWeights::Loader {
       if (!known_.contains(tensor.name) && tensor.name != "rope_freqs.weight") {
         return absl::UnimplementedError(StrCat(
             "tensor ", PrintableName(tensor.name),
-            " is not part of the Llama architecture as supported here; ignoring it would change "
-            "what the model says"));
+            " is not supported in the Llama architecture; ignoring it would change the model's "
+            "output"));
       }
     }
     return absl::OkStatus();
