@@ -76,11 +76,9 @@ double ExactExp(double x) {
   const double k = shifted - kRoundMagic;
   const double r = (x - k * kLn2High) - k * kLn2Low;  // |r| < 0.35
   double sum = 1.0;
-  for (int n = 15; n >= 1; --n)
-    sum = 1.0 + r / n * sum;  // Taylor series; omitted terms are below 1e-20
+  for (int n = 15; n >= 1; --n) sum = 1.0 + r / n * sum;  // Taylor; omitted terms < 1e-20
   const int exponent = static_cast<int>(k);
-  const int half =
-      exponent / 2;  // scale in two steps: 2^1024 and subnormals have no exponent field
+  const int half = exponent / 2;  // in two steps: 2^1024 and subnormals have no exponent field
   return sum * PowerOfTwo(half) * PowerOfTwo(exponent - half);
 }
 

@@ -46,9 +46,8 @@ struct DrawnBy {
 // either the runs that the chunk names or its sequence up to itself. In a layer with a sliding
 // window that is only the last `window` slots.
 struct StepChunk {
-  std::span<const TokenId>
-      tokens;                  // if `token_from` is set: one token of any value in the vocabulary
-  int32_t begin_slot = 0;      // slot of tokens[0]
+  std::span<const TokenId> tokens;  // with `token_from`: one token, any value in the vocabulary
+  int32_t begin_slot = 0;           // slot of tokens[0]
   int32_t begin_position = 0;  // position of tokens[0]; differs from begin_slot in reused chunks
   std::span<const BlockId> block_table;  // covers slots [0, begin_slot + tokens.size())
   // Tables of KV groups 1, 2, …. Each is as long as block_table, with kNoBlock where no token of

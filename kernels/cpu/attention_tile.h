@@ -115,8 +115,7 @@ inline const float* QueryRow(const PagedAttentionArgs& args, const AttentionUnit
                              int64_t kv_head, int64_t query) {
   const int64_t heads = args.query_heads / args.kv_heads;
   const int64_t first_run = args.row_runs[unit.token_begin].first_run;
-  const int64_t offset =
-      args.runs[first_run + unit.run].query_offset;  // the same for all tokens of the unit
+  const int64_t offset = args.runs[first_run + unit.run].query_offset;  // the same for all tokens
   const int64_t row = unit.token_begin + offset + query / heads;
   return args.q + row * args.q_stride + (kv_head * heads + query % heads) * args.head_dim;
 }

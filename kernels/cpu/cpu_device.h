@@ -17,8 +17,7 @@ inline constexpr int kMaxCpuThreads = 256;
 struct CpuDeviceOptions {
   int threads = 0;  // 1–256; 0: as many as UsableProcessors() allows
   InstructionSet instruction_set = BestInstructionSet();
-  bool asynchronous =
-      false;  // each stream runs ops on its own thread, which takes part as one of `threads`
+  bool asynchronous = false;  // each stream has its own thread, which counts in `threads`
 };
 
 // InvalidArgument: `threads` is out of range, or this processor lacks the instruction set.

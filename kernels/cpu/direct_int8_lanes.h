@@ -51,9 +51,8 @@ struct DirectInt8Tile {
   alignas(64) float scores[kDirectRows]
                           [kAttentionTile];  // scores, then exponentials, then weights of V
   alignas(64) int16_t weights[kDirectRows][kAttentionTile];
-  alignas(
-      64) float sums[kDirectRows * kMaxHeadDim];  // integers, [rows, head_dim] in PairUp's order
-  float scales[kDirectRows];                      // scales of the weights
+  alignas(64) float sums[kDirectRows * kMaxHeadDim];  // integers, [rows, head_dim], PairUp's order
+  float scales[kDirectRows];                          // scales of the weights
 };
 
 // Loads the scales of sixteen slots of a head. `row_offset` is the distance in bytes from the K

@@ -84,8 +84,7 @@ void Quantize(const float* x, int64_t cols, const Activations& out, int64_t toke
 }
 
 void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end) {
-  const int64_t step =
-      args.neighbours ? 2 : 1;  // distance between the first values of adjacent pairs
+  const int64_t step = args.neighbours ? 2 : 1;  // between first values of adjacent pairs
   const int64_t apart = args.neighbours ? 1 : args.half;
   for (int64_t token = token_begin; token < token_end; ++token) {
     const float* cosines = args.cosines + token * args.half;

@@ -71,9 +71,8 @@ inline void MultiplyFloats(const MatMulArgs& args, int64_t row_begin, int64_t ro
   }
 }
 
-inline constexpr int64_t kSlabGroups = 24;  // of 32 columns
-inline constexpr int64_t kSlabRegisters =
-    16;  // at most; 64-byte registers of weights per 32 columns
+inline constexpr int64_t kSlabGroups = 24;     // of 32 columns
+inline constexpr int64_t kSlabRegisters = 16;  // at most; 64-byte registers per 32 columns
 inline constexpr int64_t kSlabRowGroups = 2;   // at most
 inline constexpr int64_t kBlockTokens = 64;    // tokens whose sums are kept with a slab
 inline constexpr int64_t kPanelRowGroups = 8;  // row groups whose sums are kept

@@ -12,13 +12,12 @@ using Group = AttentionScratch::Group;
 using Span = AttentionScratch::Span;
 using Item = AttentionScratch::Item;
 
-constexpr int64_t kQueryTileTokens =
-    64;                                  // large, because the tokens share the filling of key tiles
-constexpr int64_t kFewQueryTokens = 16;  // of a group, where larger groups would be too few
-constexpr int64_t kQueryTileRows = 192;  // (token, head) pairs of one kv head
-constexpr int64_t kSplitStates = 8192;   // states of one round of split attention; 9 MiB
-constexpr int64_t kInlineMerges = 128;   // fewer merges do not pay for a thread
-constexpr int64_t kUnitsPerThread = 4;   // several, so that threads end at about the same time
+constexpr int64_t kQueryTileTokens = 64;  // large: tokens share the filling of key tiles
+constexpr int64_t kFewQueryTokens = 16;   // of a group, where larger groups would be too few
+constexpr int64_t kQueryTileRows = 192;   // (token, head) pairs of one kv head
+constexpr int64_t kSplitStates = 8192;    // states of one round of split attention; 9 MiB
+constexpr int64_t kInlineMerges = 128;    // fewer merges do not pay for a thread
+constexpr int64_t kUnitsPerThread = 4;    // several, so that threads end at about the same time
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -8,9 +8,8 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kUnitChunks = 4;  // chunks in one unit: a few microseconds of work
-constexpr int64_t kDrawsPerThread =
-    2;  // from this many draws per thread on, a thread takes whole draws
+constexpr int64_t kUnitChunks = 4;      // chunks in one unit: a few microseconds of work
+constexpr int64_t kDrawsPerThread = 2;  // from here on, a thread takes whole draws
 
 std::span<const LogitAddition> AdditionsOf(const SampleArgs& args, int64_t draw) {
   if (args.first_addition == nullptr) return {};

@@ -218,8 +218,7 @@ absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) return absl::NotFoundError("tensor token_embd.weight is missing");
   const uint64_t vocabulary = embedding->dimensions[1];
-  if (vocabulary >
-      kMaxSoftmaxVocabulary) {  // a larger vocabulary could be loaded but never sampled
+  if (vocabulary > kMaxSoftmaxVocabulary) {  // a larger one could never be sampled
     return absl::InvalidArgumentError(StrCat("token_embd.weight has ", vocabulary,
                                              " rows, must have at most ", kMaxSoftmaxVocabulary));
   }
