@@ -1,5 +1,5 @@
-// Reports how much memory the host has and how much this process can still get. Both figures
-// exclude swap and respect the limits of the process's control groups.
+// Reports how much memory this process may use, and how much it can still get. Both figures exclude
+// swap and respect the limits of the process's control groups.
 //
 // Thread safety: the functions only read files.
 #pragma once

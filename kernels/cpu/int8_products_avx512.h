@@ -1,8 +1,8 @@
 // The two integer products of int8 attention (NUMERICS §8) on AVX-512 with VNNI.
 //
 // VPDPBUSD multiplies unsigned with signed bytes and adds four products in a 32-bit lane. Stored
-// bytes b are kept unsigned, as b + 128. A 16-bit operand v is kept as two signed planes, v = 256
-// high + low + 128. So
+// bytes b are kept unsigned, as b + 128. A 16-bit operand v is kept as two signed planes:
+//   v = 256 high + low + 128, so
 //   Σ v·b = 256 Σ high·(b+128) + Σ low·(b+128) + 128 Σ (b+128) − 128 Σ v.
 // This identity holds for integers modulo 2³², and the result fits. int8_products_avx2.h defines
 // the same names. Only int8_attention_lanes.h may use this header. Everything has internal linkage.

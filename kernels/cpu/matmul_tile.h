@@ -1,7 +1,7 @@
 // Describes how a weight format is summed, and the addresses of a product's tile: a few tokens
 // times one or more row groups.
 //
-// matmul_tiles.h and the kernels of tiles include this header. Everything has internal linkage.
+// The vector kernels of matrix products use this header. Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
