@@ -143,7 +143,7 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Reserve(size_t /*bytes*/,
                                                                 std::string_view /*purpose*/,
                                                                 bool /*shared*/) {
-    return absl::UnimplementedError("this device has no memory that grows and shrinks");
+    return absl::UnimplementedError("this device does not support memory that grows and shrinks");
   }
   // Allocates host memory as source or destination of copies. It is pinned where the device copies
   // by DMA.

@@ -88,10 +88,10 @@ struct StepInput {
   // asks between ops and need not compute the chunks behind it any more. An asynchronous device
   // asks on its stream's thread, between Submit and Collect. Empty: all chunks are wanted.
   std::function<int32_t()> wanted = nullptr;
-  // The runner calls this on the engine thread, in rising order, when the KV of the first `layers`
-  // layers is final in the pool, for all tokens of the first `chunks` chunks. An inline device
-  // calls it between ops. An asynchronous device calls it from Poll or Collect, and only for the
-  // oldest uncollected step. A runner may omit the calls. May be empty.
+  // Reports finished KV: for all tokens of the first `chunks` chunks, the KV of the first `layers`
+  // layers is final in the pool. The runner calls it on the engine thread, in rising order. An
+  // inline device calls it between ops. An asynchronous device calls it from Poll or Collect, and
+  // only for the oldest uncollected step. A runner may omit the calls. May be empty.
   std::function<void(int32_t layers, int32_t chunks)> kv_written = nullptr;
 };
 

@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& 
   }
   if (!IsSupported(options.instruction_set)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "this processor cannot run the %s kernels (its best: %s)",
+        "this processor cannot run the %s kernels; the best that it can run is %s",
         InstructionSetName(options.instruction_set), InstructionSetName(BestInstructionSet())));
   }
   const int threads =

@@ -28,7 +28,8 @@ void StreamThread::Push(Task task) {
 }
 
 void StreamThread::Drain() {
-  CHECK(std::this_thread::get_id() != thread_.get_id()) << "a task waits for its own stream";
+  CHECK(std::this_thread::get_id() != thread_.get_id())
+      << "a task must not wait for its own stream";
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
 }
