@@ -15,7 +15,7 @@ constexpr char kCpu[] = "cpu";
 constexpr char kCpuAsync[] = "cpu-async";
 constexpr char kCuda[] = "cuda";
 
-// InvalidArgument: none of that name.
+// InvalidArgument: unknown name.
 absl::StatusOr<InstructionSet> InstructionSetOf(const std::string& name) {
   if (name == "auto") return BestInstructionSet();
   for (const InstructionSet set :

@@ -1,6 +1,6 @@
-// Devices by name: the one place that knows which backends this binary has.
+// Creates devices by name. This is the only file that knows which backends the binary contains.
 //
-// Thread safety: pure functions, but for the device that is made.
+// Thread safety: the functions are pure, except that CreateDevice makes a device.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,20 @@
 namespace baton {
 
 struct DeviceOptions {
-  std::string name = "cpu";              // one of KnownDevices()
-  int threads = 0;                       // CPU: compute threads; 0: all the process may use
+  std::string name = "cpu";  // one of KnownDevices()
+  int threads = 0;           // CPU: compute threads; 0: as many as UsableProcessors() allows
   std::string instruction_set = "auto";  // CPU: auto, plain, avx2, avx512
 };
 
-// "cpu, cpu-async or cuda", for help and error texts.
+// Returns "cpu, cpu-async or cuda", for help and error texts.
 std::string KnownDevices();
 
-// Makes every option say what is in effect on this machine. InvalidArgument names the option, its
-// value and what it may be; a device that is known but not built into this binary is refused too.
+// Replaces "auto" and 0 by the values that take effect on this machine. InvalidArgument names the
+// option, its value and the allowed values. A device that is known but not built into this binary
+// is also InvalidArgument.
 absl::Status SettleDeviceOptions(DeviceOptions& options);
 
-// Errors as SettleDeviceOptions, and those of the backend.
+// Errors: those of SettleDeviceOptions and those of the backend.
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(DeviceOptions options);
 
 }  // namespace baton

@@ -11,15 +11,15 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Adding it to |x| < 2^51 leaves the nearest integer (ties to even) in the low bits.
+// Adding this to x with |x| < 2^51 leaves the nearest integer (ties to even) in the low bits.
 constexpr double kRoundMagic = 0x1.8p52;
 
-// ln 2 in two parts; the first has 33 bits, so that its multiples by exponents are exact.
+// ln 2 in two parts. The first part has 33 bits, so its product with any exponent is exact.
 constexpr double kLn2High = 0x1.62e42fef00000p-1;
 constexpr double kLn2Low = 0x1.473de6af278edp-34;
 constexpr double kLog2E = 0x1.71547652b82fep+0;
 
-// π/2 in three parts; the first two have 33 bits, so that x − k·part is exact for |k| < 2^31.
+// π/2 in three parts. The first two have 33 bits, so x − k·part is exact for |k| < 2^31.
 constexpr double kHalfPi1 = 0x1.921fb54400000p+0;
 constexpr double kHalfPi2 = 0x1.0b4611a600000p-34;
 constexpr double kHalfPi3 = 0x1.3198a2e037073p-69;
@@ -30,7 +30,7 @@ double PowerOfTwo(int exponent) {  // exponent in −1022…1023
 }
 
 struct ReducedAngle {
-  double remainder;   // |remainder| <= π/4, barely more after rounding
+  double remainder;   // |remainder| <= π/4, slightly more after rounding
   uint64_t quadrant;  // x = quadrant · π/2 + remainder, modulo 4
 };
 
@@ -43,7 +43,7 @@ ReducedAngle ReduceAngle(double x) {
   return {r, std::bit_cast<uint64_t>(shifted) & 3};
 }
 
-// Taylor to r^17: the first term left out is below 1e-19.
+// Taylor series up to r^17. The first omitted term is below 1e-19.
 double SinSeries(double r) {
   const double square = r * r;
   double sum = 1.0;
@@ -51,7 +51,7 @@ double SinSeries(double r) {
   return r * sum;
 }
 
-// Taylor to r^18.
+// Taylor series up to r^18.
 double CosSeries(double r) {
   const double square = r * r;
   double sum = 1.0;
@@ -76,9 +76,9 @@ double ExactExp(double x) {
   const double k = shifted - kRoundMagic;
   const double r = (x - k * kLn2High) - k * kLn2Low;  // |r| < 0.35
   double sum = 1.0;
-  for (int n = 15; n >= 1; --n) sum = 1.0 + r / n * sum;  // Taylor: left out below 1e-20
+  for (int n = 15; n >= 1; --n) sum = 1.0 + r / n * sum;  // Taylor; omitted terms < 1e-20
   const int exponent = static_cast<int>(k);
-  const int half = exponent / 2;  // in two steps: 2^1024 and the subnormals have no exponent field
+  const int half = exponent / 2;  // in two steps: 2^1024 and subnormals have no exponent field
   return sum * PowerOfTwo(half) * PowerOfTwo(exponent - half);
 }
 
@@ -94,11 +94,11 @@ double ExactLog(double x) {
   const uint64_t bits = std::bit_cast<uint64_t>(x);
   exponent += static_cast<int>(bits >> 52) - 1023;
   double mantissa = std::bit_cast<double>((bits & 0xfffffffffffffu) | 0x3ff0000000000000u);
-  if (mantissa > 0x1.6a09e667f3bcdp+0) {  // √2: keep the series' argument small on both sides
+  if (mantissa > 0x1.6a09e667f3bcdp+0) {  // √2: keeps |s| below 0.172 for every mantissa
     mantissa *= 0.5;
     ++exponent;
   }
-  // ln m = 2·atanh(s), s = (m − 1)/(m + 1), |s| < 0.172: left out below 1e-20.
+  // ln m = 2·atanh(s) with s = (m − 1)/(m + 1) and |s| < 0.172. Omitted terms are below 1e-20.
   const double s = (mantissa - 1.0) / (mantissa + 1.0);
   const double square = s * s;
   double sum = 0.0;

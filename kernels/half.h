@@ -1,6 +1,10 @@
-// f16 and bf16 as bits: exact widening and round-to-nearest-even narrowing, in software.
+// Converts f16 and bf16 bit patterns to f32 and back, in software. Widening is exact; narrowing
+// rounds to nearest even.
 //
-// Equal to VCVTPH2PS / VCVTPS2PH (subnormals kept; NaN becomes quiet, its upper payload bits kept).
+// Results equal those of VCVTPH2PS and VCVTPS2PH: subnormals are kept, and NaN becomes quiet with
+// its upper payload bits kept.
+//
+// Thread safety: pure functions.
 #pragma once
 
 #include <bit>
@@ -30,7 +34,7 @@ inline uint16_t F32ToF16(float value) {
     return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   }
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
-  if (magnitude < 0x38800000u) {  // subnormal in f16: let the adder round at 2^-24
+  if (magnitude < 0x38800000u) {  // subnormal in f16: the addition rounds at 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   }

@@ -1,16 +1,16 @@
 // The compute API: every operation of a forward pass, on raw pointers and strides.
 //
-// Each op is enqueued on a Stream and runs in stream order; it may be captured. Results are those
-// of kernels/NUMERICS.md, bit for bit, on every backend implementation. Pointers are device memory
-// and must stay valid until the op has run (for a captured op: as long as the graph lives). Counts
-// in the argument structs are fixed at enqueue; everything that changes from step to step
-// (positions, tables, runs) is read from device buffers when the op runs.
+// An op is enqueued on a Stream, runs in stream order and may be captured. Every backend
+// implementation gives the results of kernels/NUMERICS.md, bit for bit. Pointers are device memory.
+// They must stay valid until the op has run; for a captured op, as long as the graph exists. Counts
+// in the argument structs are fixed when the op is enqueued. Everything that changes from step to
+// step (positions, tables, runs) is read from device buffers when the op runs.
 //
-// Shapes are written [outer, …, inner]; "tokens" are rows of the batch, of any mixture of
-// sequences. Offsets are 64-bit elements everywhere. Arguments are trusted: callers validate, ops
-// CHECK nothing about values.
+// Shapes are written [outer, …, inner]. "Tokens" are rows of the batch, from any mixture of
+// sequences. Offsets are 64-bit and count elements. Ops trust their arguments: callers validate
+// them, and ops do not CHECK values.
 //
-// Thread safety: an Ops is immutable; the stream's rule applies.
+// Thread safety: an Ops is immutable. The thread rule of the stream applies to each call.
 #pragma once
 
 #include <cstddef>
@@ -40,12 +40,12 @@ enum class WeightFormat : uint8_t {
   kQ6_K
 };
 std::string_view WeightFormatName(WeightFormat format);
-// Quantised formats multiply int8 activations, float formats multiply f32 activations.
+// Quantised formats multiply int8 activations. Float formats multiply f32 activations.
 constexpr bool IsQuantized(WeightFormat format) {
   return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
          format != WeightFormat::kBF16;
 }
-// What a row length must be a multiple of.
+// A row length must be a multiple of this.
 constexpr int64_t BlockColumns(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF32:
@@ -61,7 +61,7 @@ constexpr int64_t BlockColumns(WeightFormat format) {
   }
 }
 
-// An opaque weight matrix in the backend's own layout, made by Ops::PackMatrix.
+// A weight matrix in the backend's own opaque layout, made by Ops::PackMatrix.
 struct PackedMatrix {
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;  // outputs
@@ -69,7 +69,7 @@ struct PackedMatrix {
   const std::byte* data = nullptr;
 };
 
-// Activations [tokens, cols] as f32, as int8 groups (NUMERICS §3), or both; absent forms are null.
+// Activations [tokens, cols] as f32, as int8 groups (NUMERICS §3), or both. Absent forms are null.
 struct Activations {
   float* f32 = nullptr;         // [tokens, cols]
   int8_t* q8 = nullptr;         // [tokens, cols]
@@ -77,11 +77,13 @@ struct Activations {
   float* scaled_sum = nullptr;  // [tokens, cols / 32]
 };
 
-// One layer of a KV pool. Element (K, block, offset in block, head, d) lies at
-// base + block * block_stride + offset * token_stride + head * head_stride + d; V lies value_offset
-// further. In an int8 pool the f32 scale of (K, block, offset, head) lies at byte
-// base + block * block_stride + offset * token_stride + scale_offset + 4 * head; V's value_offset
-// further.
+// View of one layer of a KV pool.
+//
+// Element (K, block, offset in block, head, d) lies at
+//   base + block * block_stride + offset * token_stride + head * head_stride + d.
+// In an int8 pool, the f32 scale of (K, block, offset, head) lies at byte
+//   base + block * block_stride + offset * token_stride + scale_offset + 4 * head.
+// V's elements and scales lie value_offset further than K's.
 struct KvLayerView {
   void* base = nullptr;
   KvType type = KvType::kF16;
@@ -90,24 +92,25 @@ struct KvLayerView {
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int64_t value_offset = 0;
-  int64_t scale_offset = 0;  // int8 only
+  int64_t scale_offset = 0;  // int8 pools only
 };
 
-// Slots [begin, end) of a sequence that rows attend to (NUMERICS §8). Rows may share a run.
+// Slots [begin, end) of a sequence that rows attend to (NUMERICS §8). Several rows may use one run.
 struct VisibleRun {
   int32_t begin = 0;
   int32_t end = 0;
   // Segments and tiles are counted from this slot. REQUIRES: tile_origin <= begin.
   int32_t tile_origin = 0;
-  // Row t scores this run with row t + query_offset of Q: a copy of its query that was rotated for
-  // another position. 0: its own query.
+  // Row t scores this run with row t + query_offset of Q. That row is a copy of its query, rotated
+  // for another position. 0: row t uses its own query.
   int32_t query_offset = 0;
 };
-// What one row sees: runs [first_run, first_run + run_count), in this order. The bounds of the last
-// of them are the row's own, so that the rows of a chunk share all their runs.
+// The runs that one row sees, in order: [first_run, first_run + run_count). The row's own
+// last_begin and last_end replace the bounds of its last run. So all rows of a chunk can share
+// their runs.
 struct RowRuns {
   int32_t first_run = 0;
-  int32_t run_count = 0;  // 0: the row is padding and yields zeros
+  int32_t run_count = 0;  // 0: the row is padding and its result is zeros
   int32_t last_begin = 0;
   int32_t last_end = 0;
 };
@@ -119,7 +122,8 @@ inline constexpr int kPositionComponents = 3;  // M-RoPE; text uses the first
 struct EmbedTokensArgs {
   PackedMatrix table;                  // [vocabulary, cols]
   const int32_t* token_ids = nullptr;  // [tokens]
-  // Input embeddings: row embedding_rows[t] of `embeddings` where that is >= 0. Null: none.
+  // Input embeddings: token t takes row embedding_rows[t] of `embeddings` where that is >= 0. Null:
+  // none.
   const int32_t* embedding_rows = nullptr;  // [tokens]
   const float* embeddings = nullptr;        // [*, cols]
   float* out = nullptr;                     // [tokens, cols]
@@ -132,11 +136,11 @@ struct RmsNormArgs {
   float epsilon = 0;
   int64_t tokens = 0;
   int64_t cols = 0;
-  Activations out;  // every form that is not null is written
+  Activations out;  // writes every form that is not null
 };
 
 struct MatMulArgs {
-  Activations x;  // the form that weight.format wants
+  Activations x;  // in the form that weight.format needs
   PackedMatrix weight;
   float* out = nullptr;    // [tokens, out_stride], columns [0, weight.rows) are written
   int64_t out_stride = 0;  // elements
@@ -148,7 +152,7 @@ struct RotaryTableArgs {
   const int32_t* positions = nullptr;   // [tokens, kPositionComponents]
   const double* frequencies = nullptr;  // [half]
   const uint8_t* components =
-      nullptr;               // [half] which position component drives a pair; null: the first
+      nullptr;               // [half] position component of each pair; null: the first for all
   float* cosines = nullptr;  // [tokens, half]
   float* sines = nullptr;    // [tokens, half]
   int64_t tokens = 0;
@@ -156,7 +160,7 @@ struct RotaryTableArgs {
 };
 
 struct RopeArgs {
-  float* x = nullptr;  // [tokens, stride], heads * head_dim values from the start of each row,
+  float* x = nullptr;  // [tokens, stride]; the first heads * head_dim values of each row are
                        // rotated in place
   int64_t stride = 0;
   int64_t heads = 0;
@@ -168,22 +172,22 @@ struct RopeArgs {
   int64_t tokens = 0;
 };
 
-// Stores a whole chunk's K and V (rows of the batch) into the pool.
+// Stores K and V of a whole chunk (rows of the batch) in the pool.
 struct KvWriteArgs {
-  const float* k =
-      nullptr;  // [tokens, stride]: kv_heads * head_dim values from the start of each row
+  const float* k = nullptr;  // [tokens, stride]; the first kv_heads * head_dim values of each row
   const float* v = nullptr;
   int64_t stride = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  // [tokens] block * block_size + offset, in the pool; negative: the row is padding, not stored.
+  // [tokens] index into the pool: block * block_size + offset. Negative: padding, not stored.
   const int64_t* slot_mapping = nullptr;
   KvLayerView kv;
   int64_t tokens = 0;
 };
 
 struct PagedAttentionArgs {
-  // [tokens and rows that runs name, q_stride]: query_heads * head_dim values
+  // Query rows [*, q_stride], query_heads * head_dim values each: first the tokens, then the
+  // shifted copies that VisibleRun::query_offset selects.
   const float* q = nullptr;
   int64_t q_stride = 0;
   float* out = nullptr;  // [tokens, query_heads * head_dim]
@@ -192,11 +196,11 @@ struct PagedAttentionArgs {
   int64_t head_dim = 0;  // <= kMaxHeadDim
   float softmax_scale = 0;
   KvLayerView kv;
-  const int32_t* sequence_of_token = nullptr;  // [tokens]; tokens of a sequence are adjacent
+  const int32_t* sequence_of_token = nullptr;  // [tokens]; tokens of one sequence are adjacent
   const VisibleRun* runs = nullptr;            // [*]
   const RowRuns* row_runs = nullptr;           // [tokens]
   // Slot s of sequence i lies in block block_tables[i * table_stride + (s >> block_size_log2)].
-  // Null: contiguous mode, slot s lies in block first_block[i] + (s >> block_size_log2).
+  // Null selects the contiguous mode: slot s lies in block first_block[i] + (s >> block_size_log2).
   const int32_t* block_tables = nullptr;
   int64_t table_stride = 0;
   const int32_t* first_block = nullptr;  // [sequences]
@@ -210,42 +214,43 @@ struct SiluMulArgs {
   Activations out;
 };
 
-// MatMul and SiluMul in one: weight [2 * cols of out, …] is a gate and, in its later half of rows,
-// an up projection.
+// MatMul followed by SiluMul. The weight has twice as many rows as `out` has columns: first the
+// gate projection, then the up projection.
 struct GatedMatMulArgs {
-  // product.out [tokens, product.weight.rows] is left with anything: what the backend does not gate
-  // at once passes through it. No `accumulate`.
+  // product.out [tokens, product.weight.rows] has unspecified contents afterwards: a backend that
+  // cannot fuse the two ops uses it as intermediate buffer. `accumulate` must be false.
   MatMulArgs product;
   Activations out;  // [tokens, product.weight.rows / 2]
 };
 
 struct GatherRowsArgs {
-  const float* x = nullptr;          // [*, stride]: cols values from the start of each row
+  const float* x = nullptr;          // [*, stride]; the first cols values of each row
   const int32_t* indices = nullptr;  // [rows]
-  float* out = nullptr;              // [rows, stride]; may be other rows of x's buffer
+  float* out = nullptr;              // [rows, stride]; may be in x's buffer, in other rows
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;  // elements; 0: cols
 };
 
-// Draws tokens from rows of logits: NUMERICS §9 without penalties.
+// Draws tokens from rows of logits (NUMERICS §9 without penalties).
 struct SampleArgs {
   const float* logits = nullptr;   // [*, vocabulary]
   int64_t vocabulary = 0;          // at most 2^19
-  const RowDraw* draws = nullptr;  // [count]; several may name one row
-  // Additions of draw i: [first_addition[i], first_addition[i + 1]), any order, one token may come
-  // twice. The row itself stays as it is.
+  const RowDraw* draws = nullptr;  // [count]; several draws may name one row
+  // Additions of draw i are [first_addition[i], first_addition[i + 1]), in any order. A token may
+  // appear twice. The op does not change the row itself.
   const LogitAddition* additions = nullptr;
-  const int32_t* first_addition = nullptr;  // [count + 1]; null: no draw has any
-  TokenId* tokens = nullptr;                // [count] a token, or a code of kernels/row_draw.h
+  const int32_t* first_addition = nullptr;  // [count + 1]; null: no additions
+  TokenId* tokens = nullptr;                // [count]; a token, or a code of kernels/row_draw.h
   int64_t count = 0;
 };
 
-// Feeds tokens that an earlier Sample drew: token_ids[t] = drawn[source[t]] where source[t] >= 0. A
-// code in `drawn` becomes token 0: the caller drops the row when it reads the code.
+// Copies tokens that an earlier Sample drew into the input: token_ids[t] = drawn[source[t]] where
+// source[t] >= 0. A code in `drawn` becomes token 0. The caller drops the row when it reads the
+// code.
 struct FeedDrawnTokensArgs {
   const TokenId* drawn = nullptr;
-  const int32_t* source = nullptr;  // [tokens]; negative: token_ids[t] stays
+  const int32_t* source = nullptr;  // [tokens]; negative: token_ids[t] is kept
   int32_t* token_ids = nullptr;     // [tokens]
   int64_t tokens = 0;
 };
@@ -254,8 +259,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  // Bytes of a matrix in this backend's layout, and the conversion from GGUF's row-major one. Not
-  // stream-ordered.
+  // PackedBytes returns the bytes of a matrix in this backend's layout. PackMatrix converts GGUF's
+  // row-major layout to it. Neither is stream-ordered.
   virtual size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const = 0;
   virtual void PackMatrix(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                           std::byte* destination) const = 0;
@@ -270,8 +275,8 @@ class Ops {
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) const = 0;
   virtual void GatedMatMul(Stream& stream, const GatedMatMulArgs& args) const = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) const = 0;
-  // f32 rows [tokens, cols] to int8 groups: what RmsNorm and SiluMul fuse, for rows that come from
-  // elsewhere (attention).
+  // Converts f32 rows [tokens, cols] to int8 groups. RmsNorm and SiluMul do this themselves;
+  // Quantize serves rows of other origin (attention).
   virtual void Quantize(Stream& stream, const float* x, int64_t tokens, int64_t cols,
                         const Activations& out) const = 0;
   virtual void Sample(Stream& stream, const SampleArgs& args) const = 0;

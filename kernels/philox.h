@@ -1,8 +1,8 @@
-// Random numbers without state: a hash of who draws and when.
+// Stateless random numbers: a hash of the request's seed, the sample and the token position.
 //
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC
-// 2011). A sequence that moves to another worker, is preempted or replayed draws the same numbers,
-// because nothing but the key and the position enters.
+// The algorithm is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as
+// 1, 2, 3", SC 2011). The result depends on the key and the counter alone. So a sequence draws the
+// same numbers after it moves to another worker, is preempted or is replayed.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -28,10 +28,10 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// What a draw depends on.
+// The inputs of one draw.
 struct DrawKey {
-  uint64_t seed = 0;      // the request's
-  uint32_t sample = 0;    // which of a request's parallel samples
+  uint64_t seed = 0;      // of the request
+  uint32_t sample = 0;    // index among the request's parallel samples
   uint64_t position = 0;  // of the drawn token, counted from the start of the prompt
 };
 

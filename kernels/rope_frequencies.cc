@@ -46,8 +46,8 @@ absl::Status CheckSpec(const RopeFrequenciesSpec& spec) {
   return absl::OkStatus();
 }
 
-// Wavelengths past original_context / low_freq_factor are stretched by `factor`, those short of
-// original_context / high_freq_factor are kept, those between are blended.
+// Divides frequencies of wavelengths above original_context / low_freq_factor by `factor`. Keeps
+// those of wavelengths below original_context / high_freq_factor. Blends those in between.
 double ScaleLlama3(const RopeFrequenciesSpec& spec, double frequency) {
   const double wavelength = kTwoPi / frequency;
   if (wavelength < spec.original_context / spec.high_freq_factor) return frequency;

@@ -1,4 +1,5 @@
-// One draw of a token from a row of logits, as plain data that also lies in device memory.
+// Describes the draw of one token from a row of logits. These are plain structs that also lie in
+// device memory.
 //
 // Thread safety: plain data.
 #pragma once
@@ -10,28 +11,29 @@
 
 namespace baton {
 
-// How a token is chosen from logits that are adjusted already. Ranges: common/sampling_params.h.
+// How to choose a token from logits to which penalties and biases were already applied. Ranges:
+// common/sampling_params.h.
 struct DrawRule {
-  float temperature = 1;  // 0: the first token by rank
-  int32_t top_k = 0;      // 0, or the vocabulary's size and more: all
+  float temperature = 1;  // 0: greedy, the first token by rank
+  int32_t top_k = 0;      // keep every token when 0, or the vocabulary size or more
   float top_p = 1;
   float min_p = 0;
 };
 
 struct RowDraw {
-  int32_t row = -1;  // of the logits; negative: nothing is drawn
+  int32_t row = -1;  // row of the logits; negative: draw nothing
   DrawRule rule;
   DrawKey key;
 };
 
-// Added to the logit of a token before a draw: a bias, or -infinity for a token that is held back.
+// A value to add to a token's logit before a draw: a bias, or -infinity for a forbidden token.
 struct LogitAddition {
   TokenId token = 0;
   float value = 0;
   bool operator==(const LogitAddition&) const = default;
 };
 
-// A draw's result in place of a token. All are negative.
+// Codes that a draw returns in place of a token. All are negative.
 inline constexpr TokenId kDrawSkipped = -1;         // the draw has no row
 inline constexpr TokenId kDrawNotANumber = -2;      // a logit is NaN or +infinity
 inline constexpr TokenId kDrawNothingAllowed = -3;  // every logit is -infinity

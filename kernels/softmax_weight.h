@@ -1,10 +1,11 @@
-// Softmax in whole numbers: the unnormalised probability of a token as a multiple of 2^-44 of the
-// most likely token's.
+// Integer softmax: the unnormalised probability of a token, in units of 2^-44 of the most likely
+// token's.
 //
-// Sums of integers are exact in any order, so a scan by token id, by rank or in parts finds the
-// same cut-offs and the same token, on every machine. What is lost: tokens below 2^-45 of the most
-// likely one get no weight, together less than 2^-45 of its weight for each token of the vocabulary
-// (under 2e-9 in all for 49,152).
+// Integer sums are exact in any order. So a scan by token id, by rank or in parts finds the same
+// cut-offs and the same token on every machine.
+//
+// The cost is precision. Tokens below 2^-45 of the most likely one get weight 0. They lose together
+// less than 2^-45 of its weight per vocabulary token (below 2e-9 in all for 49,152 tokens).
 //
 // Thread safety: pure functions.
 #pragma once
@@ -18,18 +19,18 @@ namespace baton {
 
 inline constexpr int kSoftmaxWeightBits = 44;
 inline constexpr uint64_t kMaxSoftmaxWeight = uint64_t{1} << kSoftmaxWeightBits;
-// Sums over a vocabulary fit 63 bits.
+// Keeps sums over a vocabulary within 63 bits.
 inline constexpr uint64_t kMaxSoftmaxVocabulary = uint64_t{1} << 19;
 
 namespace internal {
 
-// One number (double, uint64_t) or several side by side (vectors of them): the same operations, so
-// the same bits.
+// Computes one weight (double, uint64_t) or several in parallel (vectors of them). Both do the same
+// operations and give the same bits.
 template <typename Real, typename Bits>
 inline Bits SoftmaxWeightOf(Real exponent) {
-  constexpr double kRounder = 0x1.8p52;  // adding it rounds to an integer in the low bits
+  constexpr double kRounder = 0x1.8p52;  // adding it leaves the nearest integer in the low bits
   constexpr double kLn2 = 0x1.62e42fefa39efp-1;
-  constexpr double kSmallest = -60;  // far below the last weight that is not 0
+  constexpr double kSmallest = -60;  // far below the smallest exponent with a weight above 0
   const Real smallest = Real{} + kSmallest;
   const Real clamped = exponent > smallest ? exponent : smallest;
   const Real rounded = clamped + kRounder;
@@ -45,7 +46,7 @@ inline Bits SoftmaxWeightOf(Real exponent) {
   sum = sum * r + 0.5;
   sum = sum * r + 1.0;
   sum = sum * r + 1.0;
-  // The low bits of `rounded` are the integer part; they go into the exponent field.
+  // The low bits of `rounded` hold the integer part. Add it to the exponent field.
   const Bits scaled = std::bit_cast<Bits>(sum) + (std::bit_cast<Bits>(rounded) << 52);
   const Real units = std::bit_cast<Real>(scaled) * static_cast<double>(kMaxSoftmaxWeight);
   return std::bit_cast<Bits>(units + 0x1p52) - std::bit_cast<uint64_t>(0x1p52);
@@ -56,21 +57,22 @@ using BitsPair = uint64_t __attribute__((vector_size(16)));
 
 }  // namespace internal
 
-// 2^exponent in units of 2^-44, rounded to nearest. `exponent` <= 0; -infinity and NaN give 0.
-// Binary64, no libm: 2^n times the Taylor series of e^(f ln 2) for |f| <= 1/2, whose twelfth power,
-// the first left out, is below 2^-47.
+// 2^exponent in units of 2^-44, rounded to nearest. REQUIRES: `exponent` <= 0 or NaN; -infinity and
+// NaN give 0. Uses binary64 without libm: 2^n times the Taylor series of e^(f ln 2) for |f| <= 1/2.
+// The first omitted term, of power 12, is below 2^-47.
 inline uint64_t SoftmaxWeight(double exponent) {
   return internal::SoftmaxWeightOf<double, uint64_t>(exponent);
 }
 
-// Exponent of a logit: its distance to the best one, as a power of two.
+// Logarithm to base 2 of a token's probability relative to the best one's, for `scale` from
+// ScaleOf.
 inline double SoftmaxExponent(float logit, float best_logit, double scale) {
   return (static_cast<double>(logit) - static_cast<double>(best_logit)) * scale;
 }
 
-// Sum of the weights of some logits.
+// Returns the sum of the weights of `logits`.
 inline uint64_t SumSoftmaxWeights(std::span<const float> logits, float best_logit, double scale) {
-  constexpr size_t kPairs = 4;  // independent chains, to hide latency
+  constexpr size_t kPairs = 4;  // independent dependency chains hide latency
   internal::BitsPair sums[kPairs] = {};
   size_t i = 0;
   for (; i + 2 * kPairs <= logits.size(); i += 2 * kPairs) {

@@ -10,10 +10,10 @@
 namespace baton {
 namespace {
 
-constexpr size_t kLanes = 16;  // compared side by side
+constexpr size_t kLanes = 16;  // compared in parallel
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// floor(random / 2^64 * total): uniform over [0, total) but for less than 2^-64 * total.
+// floor(random / 2^64 * total): uniform over [0, total), with a bias below 2^-64 * total.
 uint64_t ScaleRandom(uint64_t random, uint64_t total) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>(static_cast<Wide>(random) * total >> 64);
@@ -31,9 +31,10 @@ double LeastExponentOfMinP(float min_p) {
   return min_p > 0 ? ExactLog(min_p) * kLog2E : -std::numeric_limits<double>::infinity();
 }
 
-// Tokens below it hold less than the share 1 - top_p together, so that top_p needs none of them.
+// Returns a bound for top_p: all tokens below it hold together less than the share 1 - top_p, so
+// top_p keeps none of them.
 double LeastExponentOfTopP(float top_p, size_t vocabulary, const TokenDistribution& all) {
-  constexpr double kSlack = 1e-6;  // above every rounding here
+  constexpr double kSlack = 1e-6;  // larger than the rounding errors here
   const double share = 1.0 - static_cast<double>(top_p);
   const double weight = static_cast<double>(all.total) * share / static_cast<double>(vocabulary);
   return ExactLog(weight) * kLog2E - kSoftmaxWeightBits - kSlack;
@@ -105,7 +106,8 @@ void SelectTop(std::span<const float> logits, size_t count, std::vector<RankedTo
   for (size_t token = 0; token < count; ++token) {
     top.push_back({logits[token], static_cast<TokenId>(token)});
   }
-  // A heap whose front is the lowest rank kept. Ids rise, so an equal logit never displaces it.
+  // Min-heap by rank: the front is the lowest rank kept. Token ids rise in this loop, so an equal
+  // logit never displaces the front.
   std::make_heap(top.begin(), top.end(), Outranks);
   for (size_t token = count; token < logits.size(); ++token) {
     if (!(logits[token] > top.front().logit)) continue;
@@ -158,8 +160,8 @@ TokenId TokenDrawer::Draw(std::span<const float> logits, const DrawRule& rule, c
     std::erase_if(candidates_, [&](const RankedToken& candidate) {
       return ExponentIn(all, candidate.logit) < least_exponent;
     });
-    // min_p and top_p both cut from the low end, and top_p's share counts what min_p cut: their
-    // order does not show.
+    // min_p and top_p both remove the lowest ranks, and the total for top_p includes what min_p
+    // removed. So their order does not matter.
     if (rule.top_p < 1) KeepTopP(all, rule.top_p);
   } else {
     SelectFrom(logits, all, least_exponent);
@@ -189,12 +191,12 @@ void TokenDrawer::SelectFrom(std::span<const float> logits, const TokenDistribut
   }
 }
 
-// Quickselect by weight: halves a copy until the candidate that reaches the share is found.
+// Quickselect by weight: halves the range until it holds only the last candidate to keep.
 void TokenDrawer::KeepTopP(const TokenDistribution& all, float top_p) {
   const auto needed =
       static_cast<uint64_t>(std::ceil(static_cast<double>(top_p) * static_cast<double>(all.total)));
   ranked_ = candidates_;
-  uint64_t before = 0;  // weight of [0, begin), which outranks the rest
+  uint64_t before = 0;  // weight of [0, begin); those tokens outrank the rest
   size_t begin = 0;
   size_t end = ranked_.size();
   while (end - begin > 1) {

@@ -9,7 +9,8 @@
 
 namespace baton {
 
-// The table: a function of model/<name>/<name>_architecture.cc, and its place in the list.
+// The table. Each entry is a function in model/<name>/<name>_architecture.cc and a line in the
+// list.
 const Architecture& LlamaArchitecture();
 
 ArchitectureList Architectures() {

@@ -1,4 +1,4 @@
-// The architectures that this build knows.
+// Table of the architectures in this build.
 //
 // Thread safety: pure functions of constants.
 #pragma once
@@ -13,11 +13,11 @@ class Architecture;
 class GgufFile;
 using ArchitectureList = std::span<const Architecture* const>;
 
-// All of them, in the order in which messages name them.
+// Returns all architectures, in the order in which messages name them.
 ArchitectureList Architectures();
 
-// The one of `known` that general.architecture names. NotFound: the file does not say.
-// Unimplemented names the file's architecture and all known ones.
+// Returns the architecture of `known` that general.architecture names. NotFound: the file lacks the
+// key. Unimplemented names the file's architecture and all known ones.
 absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file,
                                                      ArchitectureList known = Architectures());
 

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// Copies closer than this become one: a copy costs more than a few entries.
+// Ranges with a smaller gap become one copy, because a copy costs more than a few entries.
 constexpr int64_t kJoinGap = 64;
 
 }  // namespace

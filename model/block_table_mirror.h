@@ -1,8 +1,8 @@
-// The device's copy of the block tables, kept up to date with few, small copies.
+// Host mirror of the device's block tables, which keeps them up to date with few, small copies.
 //
-// A host mirror remembers what every row holds on the device. Setting a row compares and marks only
-// the entries that changed; Upload copies runs of changed entries, joined where they are close. A
-// step that takes no new block and keeps its rows in place copies nothing.
+// The mirror remembers the device's contents of every row. SetRow compares and marks only the
+// entries that changed. Upload copies the changed entries, and joins ranges that lie close
+// together. A step that takes no new block and keeps the order of its rows copies nothing.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -20,18 +20,18 @@ namespace baton {
 
 class BlockTableMirror {
  public:
-  // `device_table` has rows * stride entries and is all zero. `scratch` stands on the device where
-  // a table has no block.
+  // REQUIRES: `device_table` has rows * stride entries, all zero. Where a table has no block, the
+  // device's entry is `scratch`.
   BlockTableMirror(int32_t* device_table, int32_t rows, int64_t stride, BlockId scratch);
 
-  // Entries behind the end of `table` keep what they were: nothing reads them.
+  // Entries behind the end of `table` keep their old values. No op reads them.
   void SetRow(int32_t row, std::span<const BlockId> table);
-  // Enqueues the copies, out of `slot`. REQUIRES: the slot has room for the rows that were set.
+  // Enqueues the copies, staged in `slot`. REQUIRES: the slot has room for the rows that were set.
   void Upload(Stream& stream, StagingSlot& slot);
 
   int64_t stride() const { return stride_; }
   int64_t uploaded_entries() const { return uploaded_entries_; }  // since creation
-  int64_t uploads() const { return uploads_; }                    // copies since creation
+  int64_t uploads() const { return uploads_; }                    // number of copies since creation
 
  private:
   struct DirtyRange {
@@ -43,7 +43,7 @@ class BlockTableMirror {
   int64_t stride_;
   int32_t scratch_;
   std::vector<int32_t> mirror_;
-  std::vector<DirtyRange> dirty_;  // rising while rows are set in order
+  std::vector<DirtyRange> dirty_;  // rising if rows are set in order
   int64_t uploaded_entries_ = 0;
   int64_t uploads_ = 0;
 };

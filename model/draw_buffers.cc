@@ -20,7 +20,7 @@ size_t Aligned(int64_t count) {
   return (static_cast<size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Hands out [count] values of a buffer behind those handed out before.
+// Assigns the next `count` values of a buffer to `pointer`.
 template <typename T>
 void Take(T*& pointer, int64_t count, std::byte*& next) {
   pointer = reinterpret_cast<T*>(next);
@@ -124,7 +124,7 @@ absl::Status DrawBuffers::Grow(const Slot& slot, Stream& stream) {
   Take(more.first_addition, more.max_draws + 1, next);
   Take(more.source, more.max_tokens, next);
   Take(more.drawn, more.max_draws, next);
-  // What the step before draws is fed from the new place.
+  // The next step's feed reads the previous step's tokens from the new memory.
   stream.Copy(more.drawn, now.drawn, static_cast<size_t>(now.max_draws) * sizeof(TokenId));
   stream.Synchronize();
   on_device_ = std::move(more);

@@ -1,9 +1,9 @@
-// A step's draws on the device: their parameters go up, drawn tokens come back, and tokens that the
-// step before drew are fed to this one without the host.
+// Device buffers for the draws of a step. Parameters go to the device, drawn tokens come back. The
+// device feeds tokens drawn by the previous step to this step without the host.
 //
-// Two steps may be uncollected. The host's side is there twice, one slot for each; the device's
-// side once, because the stream orders its uses:
-//   feed (reads the tokens of the step before) → forget them → … → sample → copy to the host.
+// Two steps may be uncollected. So the host side has two slots, one for each. The device side
+// exists once, because the stream orders its uses:
+//   feed (reads the previous step's tokens) → clear them → … → sample → copy to the host.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -28,17 +28,17 @@ namespace baton {
 
 class DrawBuffers {
  public:
-  // The device outlives this.
+  // REQUIRES: the device outlives this object.
   explicit DrawBuffers(Device& device) : device_(device) {}
 
-  // Enqueues what a step needs before its first op: replaces the tokens of chunks with `token_from`
-  // in `token_ids` [tokens], and uploads the draws. ResourceExhausted: no memory, and nothing that
-  // matters was enqueued. REQUIRES: the step that last had `slot` is collected.
+  // Enqueues the work that precedes a step's first op: it replaces the tokens of chunks with
+  // `token_from` in `token_ids` [tokens] and uploads the draws. ResourceExhausted: no memory, and
+  // nothing with an effect was enqueued. REQUIRES: the step that last used `slot` is collected.
   absl::Status Upload(const StepInput& input, int slot, int32_t* token_ids, Stream& stream);
-  // Enqueues the draws, those of `wanted` alone, and the copy of their results to the host.
+  // Enqueues the draws that are still wanted, and the copy of the results to the host.
   void Sample(const float* logits, int64_t vocabulary, int slot, StepRows& wanted, Stream& stream);
-  // The results. `row` returns the logits of a row, for a message that names the token, or nothing
-  // where they are gone. REQUIRES: the step has run.
+  // Returns the results. row(i) returns logit row i for a message that names the token, or an empty
+  // span if the row is gone. REQUIRES: the step has run.
   std::vector<absl::StatusOr<TokenId>> Drawn(
       int slot, const std::function<std::span<const float>(int32_t row)>& row) const;
 
@@ -47,11 +47,11 @@ class DrawBuffers {
     StagedArray<RowDraw> draws;
     StagedArray<LogitAddition> additions;
     StagedArray<int32_t> first_addition;
-    StagedArray<int32_t> source;  // of token rows; empty: no chunk has token_from
+    StagedArray<int32_t> source;  // [token rows]; empty: no chunk has token_from
     StagedArray<TokenId> forgotten;
     StagedArray<TokenId> drawn;
   };
-  // What Slot has, on the device.
+  // Device counterpart of Slot.
   struct DeviceSide {
     std::unique_ptr<DeviceBuffer> memory;
     int64_t max_draws = 0;
@@ -66,7 +66,7 @@ class DrawBuffers {
 
   absl::Status Fill(const StepInput& input, Slot& slot);
   absl::Status FillSources(const StepInput& input, int64_t tokens, Slot& slot);
-  // Makes room on the device; waits for the stream where that takes other memory.
+  // Makes room on the device. Blocks until the stream is idle if it must replace the memory.
   absl::Status Grow(const Slot& slot, Stream& stream);
 
   Device& device_;

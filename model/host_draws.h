@@ -1,4 +1,4 @@
-// Makes a step's draws on the host, for devices that do not.
+// Makes the draws of a step on the host, for devices that do not make them.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -16,8 +16,8 @@ namespace baton {
 
 class HostDraws {
  public:
-  // StepResult::drawn of `input`. `logits` returns a row, counted over all chunks in order. Asks
-  // once which chunks are wanted, and draws for those only.
+  // Returns StepResult::drawn of `input`. logits(row) returns a row, counted over all chunks in
+  // order. Asks once which chunks are wanted, and draws only for those.
   std::vector<absl::StatusOr<TokenId>> Draw(
       const StepInput& input, const std::function<std::span<const float>(int32_t row)>& logits);
 

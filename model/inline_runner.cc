@@ -9,7 +9,8 @@ namespace baton {
 absl::StatusOr<StepId> InlineRunner::Submit(const StepInput& input) {
   CHECK(collected_) << "step " << last_ << " is uncollected";
   for (const StepChunk& chunk : input.chunks) {
-    CHECK(!chunk.token_from.has_value()) << "no step runs that could draw the token";
+    CHECK(!chunk.token_from.has_value())
+        << "an inline runner has no earlier step that could draw the token";
   }
   ++last_;
   collected_ = false;
@@ -29,7 +30,7 @@ absl::StatusOr<StepResult> InlineRunner::Collect(StepId step) {
 }
 
 std::span<const float> InlineRunner::Logits(StepId step, int32_t row) const {
-  CHECK(collected_ && step == last_) << "step " << step << " has no logits any more";
+  CHECK(collected_ && step == last_) << "step " << step << " no longer has logits";
   return LogitsOf(row);
 }
 

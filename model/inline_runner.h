@@ -1,4 +1,4 @@
-// A runner whose device runs a step inside Submit, with the draws made on the host.
+// Base class of runners whose device runs a step inside Submit. The host makes the draws.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -20,9 +20,9 @@ class InlineRunner : public ModelRunner {
   std::span<const float> Logits(StepId step, int32_t row) const final;
 
  protected:
-  // The step as a whole. Internal: the device failed. Cancelled: no chunk is wanted any more.
+  // Runs a whole step. Internal: the device failed. Cancelled: no chunk is wanted any more.
   virtual absl::Status Run(const StepInput& input) = 0;
-  // Of the last Run, as ModelRunner::Logits.
+  // Like ModelRunner::Logits, for the last Run.
   virtual std::span<const float> LogitsOf(int32_t row) const = 0;
 
  private:

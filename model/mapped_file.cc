@@ -34,7 +34,8 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   if (file < 0) {
     const int error = errno;
     const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("open ", path));
-    if (error == ENOTDIR) return absl::NotFoundError(status.message());  // below what is no folder
+    if (error == ENOTDIR)
+      return absl::NotFoundError(status.message());  // a part of the path is not a folder
     return status;
   }
   absl::StatusOr<std::span<const std::byte>> bytes = Map(file, path);
@@ -48,7 +49,7 @@ void MappedFile::Release(std::span<const std::byte> part) const {
   const size_t begin = (static_cast<size_t>(part.data() - bytes_.data()) + page - 1) / page * page;
   const size_t end = static_cast<size_t>(part.data() - bytes_.data() + part.size()) / page * page;
   if (begin >= end) return;
-  // Advice: what the kernel keeps costs memory, nothing else.
+  // This is only advice. Pages that the kernel keeps cost memory and nothing else.
   madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
 }
 

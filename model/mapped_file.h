@@ -1,10 +1,10 @@
-// A file's bytes, mapped read-only: a model larger than memory costs address space, not memory.
+// Read-only mapping of a file. A model larger than memory costs address space, not memory.
 //
-// The mapping is private and survives deletion of the file's name. A file that another process
-// truncates while it is mapped ends this process at the next read past its new end (SIGBUS): model
-// files are replaced by rename, never rewritten in place.
+// The mapping is private and survives deletion of the file's name. If another process truncates the
+// file while it is mapped, the next read past the new end kills this process (SIGBUS). So replace
+// model files by rename; never rewrite them in place.
 //
-// Thread safety: immutable; read from any thread.
+// Thread safety: immutable; safe to read from any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace baton {
 
 class MappedFile {
  public:
-  // Maps a regular file. NotFound, PermissionDenied, … as the system says; InvalidArgument for
-  // anything but a regular file with at least one byte.
+  // Maps a regular file. Errors of the system keep their code (NotFound, PermissionDenied, …).
+  // InvalidArgument: not a regular file, or empty.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
 
   MappedFile(const MappedFile&) = delete;
@@ -27,8 +27,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Gives the memory of whole pages inside `part` back; reading them again reads the file again.
-  // REQUIRES: part lies in bytes().
+  // Returns the memory of whole pages inside `part` to the system. The next read loads them from
+  // the file again. REQUIRES: `part` lies in bytes().
   void Release(std::span<const std::byte> part) const;
 
  private:

@@ -1,11 +1,11 @@
-// How much arithmetic and memory a model needs, for benchmarks that compare a speed with a limit.
+// Amount of arithmetic that a model needs, for benchmarks that compare a speed with a limit.
 //
 // Thread safety: plain data.
 #pragma once
 
 namespace baton {
 
-// Multiply-adds of matrices, by the type of their activations.
+// Multiply-adds of matrix products, by the type of their activations.
 struct MatrixMacs {
   double int8 = 0;
   double f32 = 0;

@@ -1,4 +1,5 @@
-// A model as the engine, the cache, transfers and status know it, whatever its architecture.
+// Description of a model, independent of its architecture. The engine, the cache, transfers and
+// status use it.
 //
 // Thread safety: plain data.
 #pragma once
@@ -17,11 +18,11 @@ struct ModelSpec {
   int32_t context_length = 0;  // tokens
   int32_t layers = 0;
   int32_t hidden = 0;
-  KvCacheSpec kv = {};          // the operator chooses the cells' type: KvOfType
+  KvCacheSpec kv = {};          // the operator chooses the element type: KvOfType
   std::string rope = {};        // canonical text of the RoPE parameters, for fingerprints
-  std::string dimensions = {};  // its sizes in the architecture's own words, for people
+  std::string dimensions = {};  // its sizes in the architecture's own terms, for people
 
-  // Its KV groups, with cells of `type`.
+  // Returns the KV groups with elements of `type`.
   KvCacheSpec KvOfType(KvType type) const {
     KvCacheSpec spec = kv;
     for (KvGroupSpec& group : spec.groups) group.type = type;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
-// Names the token.
+// Returns an error that names the first bad token.
 absl::Status NotANumber(std::span<const float> logits) {
   for (size_t token = 0; token < logits.size(); ++token) {
     if (!(logits[token] <= std::numeric_limits<float>::max())) {
@@ -32,7 +32,7 @@ absl::Status CheckToken(TokenId token, size_t vocabulary) {
 absl::Status CheckVocabulary(size_t vocabulary) {
   if (vocabulary > 0 && vocabulary <= kMaxSoftmaxVocabulary) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat("vocabulary of ", vocabulary, ", not 1 to ", kMaxSoftmaxVocabulary));
+      StrCat("vocabulary size is ", vocabulary, ", must be 1 to ", kMaxSoftmaxVocabulary));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ DrawRule DrawRuleOf(const SamplingParams& params) {
 
 absl::Status DrawError(TokenId code, std::span<const float> logits) {
   if (code == kDrawNotANumber && logits.empty()) {
-    return absl::InternalError("a logit is not a number below +infinity");
+    return absl::InternalError("a logit is NaN or +infinity");
   }
   if (code == kDrawNotANumber) return NotANumber(logits);
   return absl::InternalError("every logit is -infinity: no token can be chosen");
@@ -91,7 +91,7 @@ absl::StatusOr<RankedToken> Sampler::FindBest(std::span<const float> logits) {
   return best;
 }
 
-// Returns the logits themselves where nothing changes them.
+// Returns `logits` itself if no setting changes it.
 absl::StatusOr<std::span<const float>> Sampler::Adjust(std::span<const float> logits,
                                                        const SamplingParams& params,
                                                        const SamplerState& state) {

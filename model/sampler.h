@@ -1,17 +1,20 @@
 // Chooses the next token from a row of logits.
 //
-// Order of operations: repetition penalty, frequency and presence penalty, logit bias, end tokens
-// held back until min_tokens → (temperature 0: the largest logit) → temperature → top_k → top_p
-// of what is left → min_p → draw by inverse distribution over token ids in rising order. Equal
-// logits rank by token id, lowest first. Log-probabilities are of the model's own distribution: the
-// log-softmax of the logits as they came, before any of these steps.
+// Order of operations:
+// 1. Repetition penalty, then frequency and presence penalty.
+// 2. Logit bias.
+// 3. End tokens and stop tokens are forbidden until min_tokens.
+// 4. At temperature 0: the largest logit. Otherwise: temperature, top_k, top_p of the remaining
+//    tokens, min_p, and a draw by inverse distribution over token ids in rising order.
+// Equal logits rank by token id, lowest first. Log-probabilities are those of the model's own
+// distribution: the log-softmax of the logits before all of these steps.
 //
-// The result is a function of the arguments alone, bit for bit the same on every machine: weights
-// are integers (kernels/softmax_weight.h), the draw is a hash of (seed, sample, position)
-// (kernels/philox.h). The draw itself is kernels/token_drawer.h, which the Sample op of the CPU
-// uses too: so both choose the same token.
+// The result depends on the arguments alone and is equal on every machine, bit for bit. Weights are
+// integers (kernels/softmax_weight.h), and the draw is a hash of (seed, sample, position)
+// (kernels/philox.h). kernels/token_drawer.h makes the draw. The CPU's Sample op uses it too, so
+// both choose the same token.
 //
-// Thread safety: a Sampler holds scratch memory; one thread at a time.
+// Thread safety: a Sampler holds scratch memory, so one thread at a time may use it.
 #pragma once
 
 #include <cstdint>
@@ -40,30 +43,30 @@ struct TokenLogprob {
 
 struct SampleResult {
   TokenId token = 0;
-  std::optional<float> logprob;            // when params.logprobs is set
-  std::vector<TokenLogprob> top_logprobs;  // params.logprobs of them, most likely first
+  std::optional<float> logprob;            // set if params.logprobs is set
+  std::vector<TokenLogprob> top_logprobs;  // params.logprobs entries, most likely first
   bool operator==(const SampleResult&) const = default;
 };
 
 DrawRule DrawRuleOf(const SamplingParams& params);
-// Internal: why a draw from `logits` yielded the code kDrawNotANumber, with the token and its
-// logit, or kDrawNothingAllowed.
+// Returns Internal with the reason why a draw from `logits` gave `code`: kDrawNotANumber (names the
+// token and its logit) or kDrawNothingAllowed.
 absl::Status DrawError(TokenId code, std::span<const float> logits);
 
 class Sampler {
  public:
-  // `end_tokens`: the model's own, held back by min_tokens.
+  // `end_tokens` are the model's own. They are forbidden until min_tokens.
   explicit Sampler(std::vector<TokenId> end_tokens = {}) : end_tokens_(std::move(end_tokens)) {}
 
-  // REQUIRES: params are valid for a vocabulary of logits.size(). Internal when the logits hold a
-  // NaN or +infinity (named by token), or allow no token; InvalidArgument when the state or the end
-  // tokens hold a token that the logits do not have.
+  // REQUIRES: params are valid for a vocabulary of logits.size(). Internal: a logit is NaN or
+  // +infinity (names the token), or no token is allowed. InvalidArgument: the state or the end
+  // tokens contain a token that the logits do not have.
   absl::StatusOr<SampleResult> Sample(std::span<const float> logits, const SamplingParams& params,
                                       const SamplerState& state, const DrawKey& key);
-  // The token that Sample gives for the same settings where no penalty is set; errors as there.
+  // Returns the token that Sample gives for the same settings without penalties. Same errors.
   absl::StatusOr<TokenId> Draw(std::span<const float> logits, const TokenDraw& draw);
-  // What Sample tells beside the token when log-probabilities are asked for: that of `token`, and
-  // the `count` most likely ones. Errors as there. REQUIRES: the logits have `token`.
+  // Returns the log-probabilities that Sample would return: that of `token`, and the `count` most
+  // likely ones. Same errors. REQUIRES: `token` is in the vocabulary of the logits.
   absl::StatusOr<SampleResult> Logprobs(std::span<const float> logits, TokenId token,
                                         int32_t count);
 

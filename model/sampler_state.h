@@ -1,5 +1,5 @@
-// What the penalties know of a sequence: how often each of its tokens occurs. Rebuilt from the
-// tokens after a migration.
+// Token counts of a sequence, for penalties: how often each token occurs. After a migration they
+// are rebuilt from the tokens.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -22,7 +22,7 @@ class SamplerState {
   SamplerState() = default;
   explicit SamplerState(std::span<const TokenId> prompt);
 
-  // A generated token joins the sequence.
+  // Adds a generated token.
   void Accept(TokenId token);
 
   int32_t generated() const { return generated_; }

@@ -1,5 +1,5 @@
-// Rows of a step's logits on the host, for a step on an asynchronous device: the next step
-// overwrites the device's.
+// Host copies of logit rows of a step on an asynchronous device. The next step overwrites the
+// device's rows.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -17,17 +17,17 @@ namespace baton {
 
 class SavedLogits {
  public:
-  // Enqueues copies of the rows whose chunks keep their logits. ResourceExhausted: no memory,
-  // nothing was enqueued. REQUIRES: no copy to this is still to run.
+  // Enqueues copies of the rows of chunks with keeps_logits. ResourceExhausted: no memory, and
+  // nothing was enqueued. REQUIRES: every earlier copy to this object has run.
   absl::Status Keep(const StepInput& input, const float* logits, int64_t vocabulary, Device& device,
                     Stream& stream);
-  // Row `row` of the step's logits [vocabulary]; empty: it was not kept. REQUIRES: the copies have
-  // run.
+  // Returns row `row` of the step's logits [vocabulary]; empty if it was not kept. REQUIRES: the
+  // copies have run.
   std::span<const float> Row(int32_t row) const;
 
  private:
   StagedArray<float> logits_;   // [kept rows, vocabulary]
-  std::vector<int32_t> place_;  // of each row among those kept; -1: not kept
+  std::vector<int32_t> place_;  // index of each row among the kept ones; -1: not kept
   int64_t vocabulary_ = 0;
 };
 

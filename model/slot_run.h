@@ -1,5 +1,7 @@
-// What a chunk of a step may say about its tokens beside their ids: where they stand, and which
-// slots of their sequence they see.
+// Optional attributes of a chunk's tokens: their positions, and the slots of their sequence that
+// they see.
+//
+// Thread safety: plain data.
 #pragma once
 
 #include <array>
@@ -7,18 +9,18 @@
 
 namespace baton {
 
-// Position of a token: time, height and width (M-RoPE). Text has three equal components.
+// Position of a token: time, height and width (M-RoPE). The three components of text are equal.
 using RowPosition = std::array<int32_t, 3>;
 
-// Slots [begin, end) of a sequence, all of which a token sees (kernels/NUMERICS.md §8).
+// Slots [begin, end) of a sequence. A token sees all of them (kernels/NUMERICS.md §8).
 struct SlotRun {
   int32_t begin = 0;
   int32_t end = 0;
-  // The slot from which attention tiles are counted, at most `begin`. A run that is stored again
-  // elsewhere keeps its bits when begin - tile_origin stays.
+  // Attention tiles are counted from this slot. REQUIRES: tile_origin <= begin. A run that is
+  // stored again elsewhere gives the same bits if begin - tile_origin is the same.
   int32_t tile_origin = 0;
-  // The keys of the run count as standing so many positions further on, in every component. A key
-  // that was computed at position p and now stands at p + d has shift d.
+  // The run's keys count as if they stood this number of positions further on, in every component.
+  // A key computed at position p that now stands at p + d has shift d.
   int32_t position_shift = 0;
 };
 

@@ -1,5 +1,5 @@
-// An array of plain values in host memory that copies end in or come from. It grows to what the
-// largest step needs.
+// Growing array of plain values in staging memory, the source or destination of copies. It grows to
+// the needs of the largest step.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -23,8 +23,8 @@ class StagedArray {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  // Makes it `size` values of anything. ResourceExhausted: no memory. REQUIRES: no copy from or to
-  // it is still to run.
+  // Sets the size to `size`; the values are unspecified afterwards. ResourceExhausted: no memory.
+  // REQUIRES: every copy from or to the array has run.
   absl::Status Resize(int64_t size, Device& device, std::string_view purpose) {
     if (size > capacity_) {
       const int64_t capacity = std::max(size, 2 * capacity_);

@@ -1,5 +1,5 @@
-// Host memory from which one step's inputs are copied to the device: filled by one step, and free
-// for another once that one's copies have run.
+// Staging buffer for the inputs of one step. After the copies of that step have run, another step
+// may use it.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -13,22 +13,24 @@
 
 namespace baton {
 
-// Steps that may be uncollected, each with slots of its own.
+// Maximum number of uncollected steps. Each has its own slots.
 inline constexpr int kStepSlots = 2;
 
 class StagingSlot {
  public:
   StagingSlot() = default;
-  // `memory` is that of Device::AllocateStaging, and outlives this.
+  // REQUIRES: `memory` is from Device::AllocateStaging and outlives this object.
   explicit StagingSlot(std::span<std::byte> memory) : memory_(memory) {}
 
-  // Forgets what is in it. REQUIRES: all copies out of it have run.
+  // Discards the contents. REQUIRES: all copies from this slot have run.
   void Clear() { used_ = 0; }
-  // Takes a copy, which stays where it is until Clear. REQUIRES: it fits.
+  // Stores a copy of the input and returns its address, which is valid until Clear. REQUIRES: it
+  // fits.
   const void* Put(const void* source, size_t bytes) {
     constexpr size_t kAlignment = 8;
     std::byte* const at = memory_.data() + used_;
-    CHECK_LE(bytes, memory_.size() - used_) << "a staging slot of " << memory_.size() << " bytes";
+    CHECK_LE(bytes, memory_.size() - used_)
+        << "input does not fit a staging slot of " << memory_.size() << " bytes";
     std::memcpy(at, source, bytes);
     used_ = std::min(used_ + (bytes + kAlignment - 1) / kAlignment * kAlignment, memory_.size());
     return at;

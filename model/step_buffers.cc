@@ -17,7 +17,8 @@ constexpr int32_t kFromTable = -1;  // EmbedTokensArgs::embedding_rows
 
 static_assert(std::tuple_size_v<RowPosition> == kPositionComponents);
 
-// Lays buffers out one behind the other: first to learn the size, then to hand out addresses.
+// Places buffers one behind the other. The first pass, without a base, measures the size; the
+// second pass assigns addresses.
 class Arena {
  public:
   explicit Arena(std::byte* base) : base_(base) {}
@@ -115,7 +116,7 @@ absl::StatusOr<std::unique_ptr<StepBuffers>> StepBuffers::Create(const DecoderCo
   ASSIGN_OR_RETURN(buffers->memory_, device.Allocate(bytes, "step buffers"));
   LayOut(*buffers, config, limits, buffers->memory_->data());
   ASSIGN_OR_RETURN(buffers->staging_, device.AllocateStaging(kStepSlots * buffers->input_bytes,
-                                                             "step inputs on their way"));
+                                                             "staging buffer for step inputs"));
   for (int slot = 0; slot < kStepSlots; ++slot) {
     buffers->slots_[slot] = StagingSlot(
         {buffers->staging_->data() + slot * buffers->input_bytes, buffers->input_bytes});
@@ -151,9 +152,9 @@ absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
   const int64_t slots = static_cast<int64_t>(chunk.block_table.size()) << block_size_log2_;
   for (const SlotRun& run : chunk.runs) {
     if (run.begin < 0 || run.begin > run.end || run.end > slots || run.tile_origin > run.begin) {
-      return absl::InvalidArgumentError(absl::StrCat("a run of slots [", run.begin, ", ", run.end,
-                                                     ") with tile origin ", run.tile_origin,
-                                                     " in a sequence of ", slots, " slots"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a run of slots [", run.begin, ", ", run.end, ") with tile origin ",
+                       run.tile_origin, " does not fit a sequence of ", slots, " slots"));
     }
   }
   if (chunk.runs.empty()) return absl::OkStatus();
@@ -164,7 +165,7 @@ absl::Status StepBuffers::CheckRuns(const StepChunk& chunk) const {
   const SlotRun& last = chunk.runs.back();
   if (last.begin > chunk.begin_slot || last.end != end) {
     return absl::InvalidArgumentError(absl::StrCat("the last run has slots [", last.begin, ", ",
-                                                   last.end, "), it must end with the chunk's [",
+                                                   last.end, "); it must end with the chunk's [",
                                                    chunk.begin_slot, ", ", end, ")"));
   }
   return absl::OkStatus();
@@ -228,8 +229,8 @@ void StepBuffers::FillChunk(const StepChunk& chunk, int32_t sequence) {
   }
 }
 
-// The tokens share the chunk's runs. Each has its own end of the last and, under a window, its own
-// begin: `runs` has the begin without a window.
+// Fills the rows of one group. The tokens share the chunk's runs. Each token has its own end of the
+// last run and, in a group with a window, its own begin. `runs` holds the begin without a window.
 void StepBuffers::FillGroup(const StepChunk& chunk, int32_t sequence, int32_t at, RowRuns runs) {
   HostGroup& group = host_groups_[at];
   const std::span<const BlockId> table = chunk.table(at);
@@ -248,7 +249,8 @@ void StepBuffers::FillGroup(const StepChunk& chunk, int32_t sequence, int32_t at
   group.tables.SetRow(sequence, table);
 }
 
-// Returns what the rows have in common.
+// Fills the runs and shifted queries of a chunk. Returns the fields of RowRuns that all its rows
+// share.
 RowRuns StepBuffers::FillRuns(const StepChunk& chunk, int32_t first_row) {
   const int32_t count = static_cast<int32_t>(chunk.tokens.size());
   const auto first_run = static_cast<int32_t>(host_.runs.size());
@@ -295,7 +297,7 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
   host_.positions.resize(static_cast<size_t>(rows) * kPositionComponents, 0);
   const int64_t block_size = int64_t{1} << block_size_log2_;
   for (HostGroup& group : host_groups_) {
-    // Each to a slot of its own: two threads may store two of them.
+    // Each padding row gets a slot of its own, because two threads may store two of them at once.
     const int64_t scratch_slot = group.scratch.value() * block_size;
     for (int64_t row = static_cast<int64_t>(filled); row < rows; ++row) {
       const int64_t offset = row - static_cast<int64_t>(filled);
@@ -303,7 +305,7 @@ void StepBuffers::FillPadding(int32_t rows, int32_t logit_rows) {
     }
     group.row_runs.resize(rows);
   }
-  // Padding belongs to no sequence of its own: it follows the last one and sees nothing.
+  // Padding belongs to no sequence. It continues the last one and sees no slot.
   host_.sequence_of_token.resize(rows, filled == 0 ? 0 : host_.sequence_of_token.back());
   host_.logit_indices.resize(logit_rows, 0);
 }

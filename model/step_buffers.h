@@ -1,6 +1,6 @@
-// The device buffers that a step reads its inputs from and writes its results to, at fixed
-// addresses for the life of the runner, so that a captured graph stays valid. Everything that
-// changes from step to step is in here.
+// Device buffers for the inputs and results of a step. Their addresses stay fixed while the runner
+// exists, so captured graphs stay valid. Everything that changes from step to step is in these
+// buffers.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -25,13 +25,13 @@ struct StepLimits {
   int32_t max_sequences = 64;
   int32_t max_logit_rows = 64;
   int32_t max_context = 8192;  // slots of one sequence
-  // What ordinary steps do not need; the memory is there when the limit is not 0.
-  int32_t max_extra_runs = 0;       // visible runs of a step beyond one a chunk
-  int32_t max_shifted_queries = 0;  // (token, position shift other than 0) of a step
-  int32_t max_embeddings = 0;       // rows of a step that come as embeddings
+  // Limits for inputs that ordinary steps do not need. A limit above 0 allocates the memory.
+  int32_t max_extra_runs = 0;       // visible runs of a step beyond one per chunk
+  int32_t max_shifted_queries = 0;  // pairs (token, position shift other than 0) of a step
+  int32_t max_embeddings = 0;       // rows of a step with input embeddings
 };
 
-// How wide the rows of a decoder's activations are, and its rotary frequencies.
+// Sizes of a decoder's activations, and its rotary frequencies.
 struct DecoderConfig {
   int32_t hidden = 0;
   int32_t query_heads = 0;
@@ -49,30 +49,30 @@ class StepBuffers {
                                                              const StepLimits& limits,
                                                              Device& device);
 
-  // Whether a step's runs, positions and embeddings fit their chunks and these buffers; what the
-  // REQUIRES of ModelRunner name is not looked at. InvalidArgument names the value and the limit.
-  // Unimplemented: a segment, an adapter, or runs where there are sliding windows.
+  // Checks that a step's runs, positions and embeddings fit their chunks and these buffers. Does
+  // not check what ModelRunner REQUIRES. InvalidArgument names the value and the limit.
+  // Unimplemented: a segment, an adapter, or runs in a model with sliding windows.
   absl::Status Check(const StepInput& input) const;
 
-  // Fills a slot of the host side for `input`, padded to `rows` token rows and `logit_rows` logit
-  // rows, and enqueues the copies to the device. The device's side is there once: the stream orders
-  // what steps do with it. A padded row writes its KV to each group's scratch block (nowhere once
-  // that is full), sees no slot, and yields logits that are never read. REQUIRES: Check(input) is
-  // OK; the step that last had `slot` is collected.
+  // Fills host slot `slot` for `input` and enqueues its copies to the device. Pads the input to
+  // `rows` token rows and `logit_rows` logit rows. The device has one copy of the buffers, because
+  // the stream orders their uses. A padding row sees no slot. It writes its KV to the scratch block
+  // of each group, or nowhere once that block is full. The logits of padding rows are never read.
+  // REQUIRES: Check(input) is OK; the step that last used `slot` is collected.
   void Upload(const StepInput& input, int32_t rows, int32_t logit_rows, Stream& stream,
               int slot = 0);
 
-  // Inputs, on the device.
+  // Inputs, on the device:
   int32_t* token_ids = nullptr;          // [tokens]
   int32_t* positions = nullptr;          // [query rows, kPositionComponents]
   int32_t* sequence_of_token = nullptr;  // [tokens]
   VisibleRun* runs = nullptr;            // [runs]
-  int32_t* shifted_rows = nullptr;       // [shifted queries] the row that each is a copy of
-  // Of steps with embeddings only; see EmbedTokensArgs.
+  int32_t* shifted_rows = nullptr;       // [shifted queries] the row that each one copies
+  // Only for steps with embeddings; see EmbedTokensArgs.
   int32_t* embedding_rows = nullptr;  // [tokens]
   float* embeddings = nullptr;        // [embeddings, hidden]
   int32_t* logit_indices = nullptr;   // [logit rows]
-  // What a KV group has of its own: where rows lie in its pool, and what they see in its layers.
+  // Inputs of one KV group: where rows lie in its pool, and which slots they see in its layers.
   struct Group {
     int64_t* slot_mapping = nullptr;  // [tokens]
     RowRuns* row_runs = nullptr;      // [tokens]
@@ -81,11 +81,11 @@ class StepBuffers {
   };
   std::vector<Group> groups;
   int64_t table_stride = 0;
-  size_t input_bytes = 0;  // of all these
-  // Query rows are the tokens' and, from this one on, the shifted queries'.
+  size_t input_bytes = 0;  // total of all inputs
+  // Row of the first shifted query. The query rows before it are those of the tokens.
   int64_t first_shifted_query = 0;
 
-  // Work space, on the device.
+  // Work space, on the device:
   double* rope_frequencies = nullptr;  // [half]
   float* cosines = nullptr;            // [query rows, half]
   float* sines = nullptr;              // [query rows, half]
@@ -99,7 +99,7 @@ class StepBuffers {
   Activations last_normalized;         // [logit rows, hidden]
   float* logits = nullptr;             // [logit rows, vocabulary]
 
-  // Of the block tables of all groups, since creation.
+  // Counters of the block tables of all groups, since creation.
   int64_t uploaded_entries() const;
   int64_t table_uploads() const;
 
@@ -117,10 +117,10 @@ class StepBuffers {
     std::vector<float> embeddings;
     std::vector<int32_t> logit_indices;
   };
-  // The host's side of a Group, and what does not change.
+  // Host side of a Group, and its constants.
   struct HostGroup {
     int32_t window = 0;  // 0: full attention
-    BlockId scratch;     // the pool's last
+    BlockId scratch;     // the last block of the group's pool
     BlockTableMirror tables;
     std::vector<int64_t> slot_mapping = {};
     std::vector<RowRuns> row_runs = {};

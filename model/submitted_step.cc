@@ -10,7 +10,7 @@ SubmittedStep::SubmittedStep(Device& device, int32_t layers)
 }
 
 void SubmittedStep::Begin(StepId id, const StepInput& input) {
-  CHECK(Done()) << "step " << id_ << " still runs";
+  CHECK(Done()) << "step " << id_ << " is still running";
   id_ = id;
   wanted_ = input.wanted;
   kv_written_ = input.kv_written;

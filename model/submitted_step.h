@@ -1,10 +1,11 @@
-// A step between Submit and Collect: which of its rows are still wanted, and how far the device has
-// come. Two of them take turns in a runner.
+// A step between Submit and Collect: which of its rows are still wanted, and the progress of the
+// device. A runner uses two of them in turn.
 //
-// What the stream's thread computes, `wanted` of it all, is written by functions that run in stream
-// order, and read by the engine thread when an event says that they have run.
+// Functions that run in stream order write the results of `wanted`. The engine thread reads them
+// after an event reports that those functions have run.
 //
-// Thread safety: belongs to the engine thread, but for the rows, which the stream's ops ask.
+// Thread safety: belongs to the engine thread. The stream's ops use the rows on the stream's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@ namespace baton {
 
 class SubmittedStep {
  public:
-  // The device outlives this.
+  // REQUIRES: the device outlives this object.
   SubmittedStep(Device& device, int32_t layers);
-  // Functions on the stream hold its address.
+  // Not copyable: functions on the stream hold its address.
   SubmittedStep(const SubmittedStep&) = delete;
   SubmittedStep& operator=(const SubmittedStep&) = delete;
 
-  // Becomes step `id`. REQUIRES: the step that it was is done.
+  // Starts step `id` in this object. REQUIRES: the previous step in it is done.
   void Begin(StepId id, const StepInput& input);
 
   StepId id() const { return id_; }
@@ -34,20 +35,21 @@ class SubmittedStep {
   StepRows& logits() { return logits_; }
   StepRows& draws() { return draws_; }
   StepRows& shifted_queries() { return shifted_queries_; }
-  // Whether no chunk is wanted any more. For the stream's thread.
+  // Returns a function that returns true when no chunk is wanted any more. It is for the stream's
+  // thread.
   std::function<bool()> Unwanted();
 
-  // Enqueues that the KV of one layer more, the next one, is written. `waker` may be empty.
+  // Enqueues a record that the KV of the next layer is written. `waker` may be empty.
   void RecordLayer(Stream& stream, const std::function<void()>& waker);
-  // Enqueues that the step ends here.
+  // Enqueues a record of the step's end.
   void RecordEnd(Stream& stream, const std::function<void()>& waker);
 
-  // Calls kv_written for the layers that were recorded and have run since the last call. Nothing is
-  // told of a layer at which no chunk was wanted.
+  // Calls kv_written for the recorded layers that have run since the last call. Skips a layer if no
+  // chunk was wanted at that time.
   void TellLayers();
   bool Done() const { return end_->Done(); }
   void Wait() const { end_->Wait(); }
-  // Whether no chunk was wanted at its end. REQUIRES: Done.
+  // Returns true if no chunk was wanted at the end of the step. REQUIRES: Done().
   bool abandoned() const { return abandoned_; }
 
  private:
@@ -60,10 +62,10 @@ class SubmittedStep {
   StepRows shifted_queries_;
   struct Layer {
     std::unique_ptr<Event> written;
-    int32_t chunks = 0;  // that were wanted then; the stream's thread sets it
+    int32_t chunks = 0;  // chunks wanted at that time; the stream's thread sets it
   };
   std::vector<Layer> layers_;
-  size_t recorded_ = 0;  // layers
+  size_t recorded_ = 0;  // number of recorded layers
   size_t told_ = 0;
   std::unique_ptr<Event> end_;
   bool abandoned_ = false;  // the stream's thread sets it

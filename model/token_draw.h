@@ -1,7 +1,8 @@
-// How a step draws one token from a row of its logits.
+// Settings for drawing one token from a row of a step's logits.
 //
-// It covers what a device can do with the row alone: temperature, top_k, top_p, min_p, and values
-// added to single logits. Penalties need the host's counts and are no part of it (model/sampler.h).
+// They cover the operations that a device can do with the row alone: temperature, top_k, top_p,
+// min_p, and additions to single logits. Penalties need the host's token counts, so model/sampler.h
+// applies them.
 //
 // Thread safety: plain data.
 #pragma once
@@ -15,9 +16,9 @@
 
 namespace baton {
 
-// Fields mean what they mean in SamplingParams.
+// Fields have the same meaning as in SamplingParams.
 struct TokenDraw {
-  int32_t row = 0;  // among the chunk's rows of logits
+  int32_t row = 0;  // index among the chunk's logit rows
   float temperature = 1.0f;
   int32_t top_k = 0;
   float top_p = 1.0f;

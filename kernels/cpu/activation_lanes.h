@@ -1,6 +1,8 @@
-// Rows of activations over Lanes (NUMERICS §3, §5): every form that is wanted, and the gate.
+// Writes rows of activations over Lanes (NUMERICS §3, §5) in every requested form, and computes the
+// gate.
 //
-// Written once for both instruction sets: included after a vector_math header.
+// The code serves both instruction sets: other headers and files include it after a vector_math
+// header.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +14,13 @@
 namespace baton {
 namespace {
 
-// Some registers of a row as a constant number of them: see WriteRow.
+// A number of registers as a compile-time constant; see WriteRow.
 template <int kCount>
 using Registers = std::integral_constant<int, kCount>;
 
-// Writes every form of one row that `out` asks for. `values(i, registers, to)` sets that many
-// registers to elements i and on, `last(i, count)` is the count < 16 elements from i on. REQUIRES:
-// where out.q8 is wanted, cols is a multiple of kQuantGroup.
+// Writes one row in every form that `out` requests. values(i, registers, to) sets that many
+// registers of `to` to the elements from i on. last(i, count) returns the last count < 16 elements,
+// from i on. REQUIRES: if out.q8 is not null, cols is a multiple of kQuantGroup.
 template <typename Values, typename Last>
 inline void WriteRow(const Activations& out, int64_t token, int64_t cols, const Values& values,
                      const Last& last) {
@@ -63,7 +65,7 @@ template <int kCount>
   });
 }
 
-// `cols` values of one row, of which `out` names the first.
+// Gates `cols` values of one row. `out` points to the row's first value.
 inline void GateRow(const float* gate, const float* up, int64_t cols, const Activations& out) {
   WriteRow(
       out, 0, cols,

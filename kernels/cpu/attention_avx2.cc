@@ -1,8 +1,8 @@
-// Attention on AVX2: attention_lanes.h and int8_attention_lanes.h over these lanes.
+// Attention on AVX2: instantiates attention_lanes.h and int8_attention_lanes.h with AVX2 lanes.
 #include "kernels/cpu/int8_products_avx2.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx2.h"
-// After the lanes that it is written against.
+// These must come after the headers that define Lanes.
 #include "kernels/cpu/attention_lanes.h"
 #include "kernels/cpu/attention_merge_lanes.h"
 #include "kernels/cpu/int8_attention_lanes.h"

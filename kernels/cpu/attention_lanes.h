@@ -1,14 +1,16 @@
-// NUMERICS §8 over Lanes, pools of floats: one attention segment, a tile of 64 slots at a time.
+// Attention over Lanes for float pools (NUMERICS §8): one segment, a tile of 64 slots at a time.
 //
-// Written once for both instruction sets: included by attention_avx2.cc and attention_avx512.cc
-// after their vector_math header. K and V of a tile are widened to f32 once for all queries of the
-// call. With many queries, K is also transposed, so that a lane is a key and the sixteen
-// accumulators of Dot16 are sixteen registers that Tree16 adds whole; with few, a lane is a
-// dimension, as in Dot16 itself, and the trees of sixteen keys are added while transposing. Both
-// are the same additions in the same order.
+// The code serves both instruction sets: attention_avx2.cc and attention_avx512.cc include it after
+// their vector_math header. It widens K and V of a tile to f32 once for all queries of the call.
+// Then there are two ways to compute Dot16:
+// - With many queries, K is transposed too. A lane is a key. The sixteen accumulators of Dot16 are
+//   sixteen registers, and Tree16 adds whole registers.
+// - With few queries, a lane is a dimension, as in Dot16 itself. The trees of sixteen keys are
+//   added while they are transposed.
+// Both do the same additions in the same order.
 //
-// Rows are padded to a multiple of 16 dimensions with −0 in K against +0 in the query:
-// fma(+0, −0, a) is a for every a, so padding changes no bit.
+// Rows are padded to a multiple of 16 dimensions, with −0 in K and +0 in the query. fma(+0, −0, a)
+// is a for every a, so padding changes no bit.
 #pragma once
 
 #include <bit>
@@ -23,7 +25,7 @@
 namespace baton {
 namespace {
 
-// From so many queries on, transposing K pays.
+// Transposing K pays from this number of queries on.
 inline constexpr int64_t kQueriesToTranspose = 12;
 
 struct AttentionTile {
@@ -31,13 +33,13 @@ struct AttentionTile {
   alignas(64) float values[kAttentionTile * kMaxHeadDim];      // [slot, dims]
   alignas(64) float transposed[kMaxHeadDim * kAttentionTile];  // [dims, slot]
   int64_t head_dim;
-  int64_t dims;  // head_dim, padded
+  int64_t dims;  // head_dim rounded up to a multiple of 16
   bool is_transposed;
 };
 
 // ---- filling a tile -------------------------------------------------------------------------
 
-// One row of head_dim values; the rest of its last register becomes `padding`.
+// Widens one row of head_dim values. Fills the rest of its last register with `padding`.
 template <KvType kType>
 inline void WidenRow(const void* base, int64_t offset, int64_t head_dim, float padding,
                      float* out) {
@@ -58,7 +60,7 @@ inline void WidenTile(const PagedAttentionArgs& args, int64_t kv_head, const Til
   const int64_t head = kv_head * args.kv.head_stride;
   for (int64_t j = 0; j < kAttentionTile; ++j) {
     float* key = tile.keys + j * tile.dims;
-    if ((rows.seen >> j & 1) == 0) {  // its bytes may be anything, or nowhere
+    if ((rows.seen >> j & 1) == 0) {  // its bytes are unspecified, or it has no block
       std::memset(key, 0, static_cast<size_t>(tile.dims) * sizeof(float));
       continue;
     }
@@ -68,7 +70,7 @@ inline void WidenTile(const PagedAttentionArgs& args, int64_t kv_head, const Til
   }
 }
 
-// Slots that nobody sees are not read.
+// Fills a tile. Does not read slots that no token of the unit sees.
 inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const TileRows& rows,
                      AttentionTile& tile) {
   switch (args.kv.type) {
@@ -81,13 +83,13 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
     case KvType::kBF16:
       WidenTile<KvType::kBF16>(args, kv_head, rows, tile);
       break;
-    case KvType::kInt8:  // has tiles of its own: int8_attention_lanes.h
+    case KvType::kInt8:  // uses its own tiles: int8_attention_lanes.h
       break;
   }
   if (!tile.is_transposed) return;
   for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
-    // Scores are computed for kScoreGroups registers of slots at once, so none may be left
-    // undefined.
+    // Scores are computed for kScoreGroups registers of slots at once, so each of these must be
+    // defined.
     constexpr int64_t kStep = kScoreGroups * kLanes;
     if ((rows.seen >> (j / kStep * kStep) & BitsBelow(kStep)) == 0) continue;
     for (int64_t d = 0; d < tile.dims; d += kLanes) {
@@ -99,7 +101,7 @@ inline void FillTile(const PagedAttentionArgs& args, int64_t kv_head, const Tile
 
 // ---- scores ---------------------------------------------------------------------------------
 
-// Dot16 of every query with keys j…j + 16 kScoreGroups − 1.
+// Computes Dot16 of every query with keys j…j + 16 kScoreGroups − 1.
 template <int kQueries>
 inline void DotTransposed(const AttentionTile& tile, const float* const* q, int64_t j,
                           Dots<kQueries>& dots) {
@@ -137,8 +139,8 @@ inline Lanes DotRows(const AttentionTile& tile, const float* q, int64_t j) {
 
 // ---- outputs --------------------------------------------------------------------------------
 
-// output[n] = fma(p[n][j], v[j], output[n]) for j in [begin, end), over kRegisters of dimensions,
-// output[n] being multiplied by alphas[n] before if `alphas` is given.
+// output[n] = fma(p[n][j], v[j], output[n]) for j in [begin, end), over kRegisters registers of
+// dimensions. If `alphas` is given, output[n] is first multiplied by alphas[n].
 template <int kQueries, int kRegisters>
 inline void AddValues(const AttentionTile& tile, const float* const* p, const Lanes* alphas,
                       int64_t begin, int64_t end, int64_t d, float* const* outputs) {
@@ -181,7 +183,8 @@ inline void AddValueRun(const AttentionTile& tile, const float* const* p, const 
   }
 }
 
-// Slots in rising order for every query: runs that all of them see together, others one by one.
+// Adds values in rising order of slots for every query. Slots that all queries see are added
+// together, other slots one by one.
 template <int kQueries>
 inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
                              const uint64_t* visible, const Lanes* alphas, float* const* outputs) {
@@ -191,7 +194,7 @@ inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
     by_all &= visible[n];
     by_any |= visible[n];
   }
-  // The first run may be of no slot: it only rescales.
+  // The first run rescales the outputs. It may have no slots.
   int64_t j = std::countr_one(by_all);
   AddValueRun<kQueries>(tile, p, alphas, 0, j, outputs);
   for (; j < kAttentionTile; ++j) {
@@ -211,14 +214,14 @@ inline void AddVisibleValues(const AttentionTile& tile, const float* const* p,
 
 // ---- one tile for a few queries -------------------------------------------------------------
 
-// Queries of a call that see something of a tile, to be taken together: exponentials of many wait
-// for each other less than those of few.
+// Queries of a call that see something of a tile. They are collected and processed together,
+// because the exponentials of many queries hide each other's latency better.
 inline constexpr int kWaitingQueries = 4 * kQueryTile;
 struct WaitingQueries {
   alignas(64) float padded[kWaitingQueries][kMaxHeadDim];
-  alignas(64) float weights[kWaitingQueries][kAttentionTile];  // scores, then exponentials
+  alignas(64) float weights[kWaitingQueries][kAttentionTile];  // scores, later exponentials
   const float* q[kWaitingQueries];                             // rows of tile.dims values
-  const float* p[kWaitingQueries];                             // weights
+  const float* p[kWaitingQueries];                             // rows of `weights`
   uint64_t visible[kWaitingQueries];
   AttentionState* states[kWaitingQueries];
   float* outputs[kWaitingQueries];
@@ -228,8 +231,8 @@ struct WaitingQueries {
   int count = 0;
 };
 
-// Scores with the keys of kScoreGroups registers from j on. kAllVisible: every slot is seen, and
-// the tile transposed.
+// Computes scores with the keys of kScoreGroups registers from j on. kAllVisible: every query sees
+// every slot, and the tile is transposed.
 template <int kQueries, bool kAllVisible>
 [[gnu::always_inline]] inline void ScoreKeys(const AttentionTile& tile, float softmax_scale,
                                              const float* const* q, const uint64_t* visible,
@@ -250,7 +253,8 @@ template <int kQueries, bool kAllVisible>
   });
 }
 
-// Scores of kQueries queries from `first` on. REQUIRES: every query sees something of the tile.
+// Computes the scores of kQueries queries from `first` on. REQUIRES: every query sees something of
+// the tile.
 template <int kQueries>
 inline void ScoreTile(const AttentionTile& tile, float softmax_scale, int64_t first,
                       WaitingQueries& waiting) {
@@ -300,7 +304,7 @@ inline void AddTileToWaiting(const AttentionTile& tile, float softmax_scale,
   waiting.count = 0;
 }
 
-// `states`: of the unit's tokens for this kv head.
+// `states` holds the states of the unit's tokens for this kv head.
 inline void AddTileToQueries(const PagedAttentionArgs& args, const AttentionUnit& unit,
                              int64_t kv_head, int64_t begin, const AttentionTile& tile,
                              AttentionState* states) {

@@ -1,4 +1,4 @@
-// Joining segments, and the division at the end (NUMERICS §8).
+// Plain merging of segments, and the final division (NUMERICS §8).
 #include <algorithm>
 
 #include "kernels/cpu/plain_kernels.h"

@@ -1,7 +1,8 @@
-// Joining segments, and the division at the end (NUMERICS §8), over Lanes.
+// Vector merging of segments, and the final division (NUMERICS §8), over Lanes.
 //
-// Included by attention_avx2.cc and attention_avx512.cc after their vector_math header. A state's
-// last register may hold anything behind head_dim. Everything has internal linkage.
+// attention_avx2.cc and attention_avx512.cc include this header after their vector_math header.
+// Values behind head_dim in a state's last register are unspecified. Everything has internal
+// linkage.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// NUMERICS §8, one (token, query head) at a time.
+// Plain attention (NUMERICS §8), one (token, query head) at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,12 +19,12 @@ float Load(const KvLayerView& kv, int64_t offset) {
     case KvType::kBF16:
       return BF16ToF32(static_cast<const uint16_t*>(kv.base)[offset]);
     case KvType::kInt8:
-      break;  // ScoreInt8 and AddInt8Values read these
+      break;  // read by ScoreInt8 and AddInt8Values
   }
   return 0;
 }
 
-// Element offset of K for a slot of `sequence` (kv head 0, d 0).
+// Returns the element offset of K for a slot of `sequence` (kv head 0, d 0).
 int64_t SlotOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t slot) {
   const KvLayerView& kv = args.kv;
   const int64_t index = slot >> kv.block_size_log2;
@@ -35,7 +35,7 @@ int64_t SlotOffset(const PagedAttentionArgs& args, int64_t sequence, int64_t slo
   return block * kv.block_stride + in_block * kv.token_stride;
 }
 
-// The slots of one tile that a token sees, in rising order.
+// Slots of one tile that a token sees, in rising order.
 struct VisibleSlots {
   int count = 0;
   int64_t offset[kAttentionTile];  // of the token's K row in the pool
@@ -54,7 +54,7 @@ VisibleSlots FindVisible(const PagedAttentionArgs& args, int64_t token, const Vi
   return slots;
 }
 
-// The int8 row and scale of one head; `at`: 0 for K, value_offset for V.
+// Returns the int8 row of one head and its scale. `at` is 0 for K and value_offset for V.
 const int8_t* Int8Row(const KvLayerView& kv, int64_t row, int64_t at, int64_t kv_head,
                       float* scale) {
   const auto* base = static_cast<const int8_t*>(kv.base) + row + at;
@@ -86,7 +86,7 @@ void ScoreInt8(const PagedAttentionArgs& args, const float* q, int64_t kv_head,
   }
 }
 
-// The values of step 4; p[i] belongs to slots.offset[i].
+// Adds the values of step 4. p[i] is the weight of slots.offset[i].
 void AddValues(const PagedAttentionArgs& args, int64_t kv_head, const VisibleSlots& slots,
                const float* p, float* output) {
   for (int i = 0; i < slots.count; ++i) {
@@ -114,7 +114,7 @@ void AddInt8Values(const PagedAttentionArgs& args, int64_t kv_head, const Visibl
   }
 }
 
-// Takes the slots of `run` in the tile that starts at `begin` into the state.
+// Adds the slots of `run` in the tile that starts at `begin` to the state.
 void AddTile(const PagedAttentionArgs& args, int64_t token, const VisibleRun& run, const float* q,
              int64_t kv_head, int64_t begin, AttentionState& state) {
   const VisibleSlots slots = FindVisible(args, token, run, begin);

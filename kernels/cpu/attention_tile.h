@@ -1,8 +1,8 @@
-// What float and int8 attention over Lanes share (NUMERICS §8): which slots a token sees, where
-// their rows lie, and the step of the softmax for one tile.
+// Common parts of float and int8 attention over Lanes (NUMERICS §8): which slots a token sees,
+// where their rows lie, and the softmax step of one tile.
 //
-// Included by attention_lanes.h and int8_attention_lanes.h after a vector_math header. Everything
-// has internal linkage.
+// attention_lanes.h and int8_attention_lanes.h include this header after a vector_math header.
+// Everything has internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -24,14 +24,14 @@ inline uint64_t BitsBelow(int64_t count) {
   return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
 }
 
-// Bit j: run `run` of the token holds slot begin + j.
+// Bit j is set if run `run` of the token contains slot begin + j.
 inline uint64_t VisibleBits(const PagedAttentionArgs& args, int64_t token, int64_t run,
                             int64_t begin) {
   const VisibleRun of = RunOf(args, token, run);
   return BitsBelow(of.end - begin) & ~BitsBelow(of.begin - begin);
 }
 
-// Slots of the tile at `begin` that some token of the unit sees.
+// Returns the slots of the tile at `begin` that at least one token of the unit sees.
 inline uint64_t SeenBits(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t begin) {
   uint64_t seen = 0;
   for (int64_t token = unit.token_begin; token < unit.token_end; ++token) {
@@ -40,11 +40,12 @@ inline uint64_t SeenBits(const PagedAttentionArgs& args, const AttentionUnit& un
   return seen;
 }
 
-// Where the rows of a tile lie in the pool.
+// Addresses of a tile's rows in the pool.
 struct TileRows {
   int64_t begin;  // first slot
-  uint64_t seen;  // by some token of the unit
-  // K row (kv head 0, d 0) of every slot that is seen; for the others, of one that is.
+  uint64_t seen;  // bit j: a token of the unit sees slot begin + j
+  // K row (kv head 0, d 0) of every slot. A slot that no token sees has the row of a visible slot.
+  // Unset if `seen` is 0.
   const std::byte* key[kAttentionTile];
 };
 
@@ -68,7 +69,7 @@ inline void LocateRows(const PagedAttentionArgs& args, const AttentionUnit& unit
   for (int64_t j = 0; j < kAttentionTile;) {
     const int64_t slot = begin + j;
     const int64_t end = std::min<int64_t>(kAttentionTile, j + mask + 1 - (slot & mask));
-    if ((rows->seen & BitsBelow(end) & ~BitsBelow(j)) != 0) {  // others may lie nowhere
+    if ((rows->seen & BitsBelow(end) & ~BitsBelow(j)) != 0) {  // an unseen slot may have no block
       const std::byte* row =
           BlockBase(args, sequence, slot >> args.kv.block_size_log2) + (slot & mask) * row_bytes;
       for (int64_t i = j; i < end; ++i, row += row_bytes) {
@@ -84,8 +85,8 @@ inline void LocateRows(const PagedAttentionArgs& args, const AttentionUnit& unit
   }
 }
 
-// Calls tile(rows, next) for every tile of the unit's segment that a token of it sees; `next` is
-// the run's tile after it, perhaps of the next segment, to prefetch.
+// Calls tile(rows, next) for every tile of the unit's segment that a token of the unit sees. `next`
+// is the following tile of the run, for prefetching. It may be in the next segment.
 template <typename Tile>
 inline void ForEachTile(const PagedAttentionArgs& args, const AttentionUnit& unit,
                         const Tile& tile) {
@@ -101,27 +102,27 @@ inline void ForEachTile(const PagedAttentionArgs& args, const AttentionUnit& uni
   }
 }
 
-// Always inline: GCC takes a call that only prefetches for one without effect, and removes it.
+// Always inline, because GCC removes calls of a function that only prefetches.
 [[gnu::always_inline]] inline void PrefetchRow(const std::byte* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(row) + i, _MM_HINT_T0);
   }
 }
 
-// The row of query `query` of a unit and kv head; queries are ordered by token, then head of the
-// group.
+// Returns the row of query `query` of a unit and kv head. Queries are ordered by token, then by
+// head within the kv head.
 inline const float* QueryRow(const PagedAttentionArgs& args, const AttentionUnit& unit,
                              int64_t kv_head, int64_t query) {
   const int64_t heads = args.query_heads / args.kv_heads;
   const int64_t first_run = args.row_runs[unit.token_begin].first_run;
-  const int64_t offset = args.runs[first_run + unit.run].query_offset;  // all tokens' of the unit
+  const int64_t offset = args.runs[first_run + unit.run].query_offset;  // the same for all tokens
   const int64_t row = unit.token_begin + offset + query / heads;
   return args.q + row * args.q_stride + (kv_head * heads + query % heads) * args.head_dim;
 }
 
 inline int64_t PaddedDims(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
 
-// Sixteen stored floats, `offset` in elements.
+// Loads sixteen stored floats. `offset` counts elements.
 template <KvType kType>
 inline Lanes LoadStored(const void* base, int64_t offset) {
   if constexpr (kType == KvType::kF32) return Load(static_cast<const float*>(base) + offset);
@@ -138,7 +139,7 @@ inline void ResetStates(AttentionState* states, int64_t count, int64_t dims) {
   }
 }
 
-// The last part of TakeScores where every query sees every slot.
+// Second part of TakeScores, if every query sees every slot.
 template <int kQueries>
 [[gnu::always_inline]] inline void TakeAllScores(float (*scores)[kAttentionTile],
                                                  const Lanes* maximum,
@@ -169,7 +170,7 @@ template <int kQueries>
                        __attribute__((always_inline)) { Store(states[n]->lane_sums, sums[n]); });
 }
 
-// The first part of TakeScores: sets `maximum` (every lane) and `alphas` from `largest`.
+// First part of TakeScores: sets `maximum` (every lane) and `alphas` from `largest`.
 template <int kQueries>
 [[gnu::always_inline]] inline void TakeMaxima(const Lanes* largest, AttentionState* const* states,
                                               Lanes* maximum, Lanes* alphas) {
@@ -183,7 +184,7 @@ template <int kQueries>
   ExpOfEach<kQueries>(change, alphas);
 }
 
-// The other part.
+// Second part of TakeScores.
 template <int kQueries>
 [[gnu::always_inline]] inline void TakeExponentials(float (*scores)[kAttentionTile],
                                                     const uint64_t* visible, const Lanes* maximum,
@@ -208,10 +209,10 @@ template <int kQueries>
   }
 }
 
-// Steps 3 and 4 without the outputs, for kQueries queries: takes the new maxima, turns the scores
-// of visible slots into exponentials (the others keep what they are) and adds them to the lane
-// sums. Sets `alphas`, by which the outputs are to be multiplied. `largest`: lanes whose largest is
-// the new maximum. REQUIRES: every query sees something.
+// Steps 3 and 4 of NUMERICS §8 without the outputs, for kQueries queries. Takes the new maxima,
+// replaces the scores of visible slots by exponentials and adds these to the lane sums. Scores of
+// other slots become unspecified. Sets `alphas`, the factors for the outputs. The largest lane of
+// largest[n] is the new maximum of query n. REQUIRES: every query sees something.
 template <int kQueries>
 [[gnu::always_inline]] inline void TakeScores(float (*scores)[kAttentionTile],
                                               const uint64_t* visible, const Lanes* largest,
@@ -227,7 +228,8 @@ inline void Rescale(AttentionState& state, Lanes alpha, int64_t dims) {
   }
 }
 
-// run(first, count as an integral constant) for runs of [0, total), kMost each and a shorter last.
+// Calls run(first, count as an integral constant) for parts of [0, total). Each part has kMost
+// elements, the last one perhaps fewer.
 template <int kMost, typename Run>
 inline void ForEachFew(int64_t total, const Run& run) {
   int64_t first = 0;

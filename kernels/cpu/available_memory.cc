@@ -15,13 +15,13 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 struct GroupFiles {
   const char* limit;
   const char* usage;
-  const char* droppable;  // in memory.stat
+  const char* droppable;  // key in memory.stat
 };
 constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                   "total_inactive_file"};
 constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 
-// What is asked of a group.
+// The two figures to read of a group.
 enum class Figure { kLimit, kLeft };
 
 int64_t Read(Figure figure, const ControlGroup& group) {
@@ -35,7 +35,7 @@ int64_t Read(Figure figure, const ControlGroup& group) {
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - droppable));
 }
 
-// `key`: of the host's own figure.
+// `key` selects the host's own figure in meminfo.
 int64_t HostAndGroups(Figure figure, std::string_view key, const MemoryPaths& paths) {
   constexpr int64_t kKiB = 1024;
   const std::optional<int64_t> kib = NumberIn(paths.meminfo, key);

@@ -1,7 +1,7 @@
-// How much memory the host has, and how much this process can still take: without swapping, and
-// within the control groups that the process is in.
+// Reports how much memory this process may use, and how much it can still get. Both figures exclude
+// swap and respect the limits of the process's control groups.
 //
-// Thread safety: pure but for the files that are read.
+// Thread safety: the functions only read files.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,12 @@ struct MemoryPaths {
   ControlGroupPaths groups;
 };
 
-// Both in bytes; -1: nothing can be read.
-// What this process may take at most.
+// The results are in bytes; -1: no figure can be read.
+//
+// Returns the most that this process may use.
 int64_t TotalMemoryBytes(const MemoryPaths& paths = {});
-// What it can still take; page cache that can be dropped counts as free.
+// Returns the amount that this process can still get. Page cache that the kernel can drop counts as
+// free.
 int64_t AvailableMemoryBytes(const MemoryPaths& paths = {});
 
 }  // namespace baton

@@ -33,7 +33,7 @@ std::vector<ControlGroup> OwnControlGroups(std::string_view controller,
                                            const ControlGroupPaths& paths) {
   std::vector<ControlGroup> out;
   std::ifstream file(paths.own);
-  // Lines are number:controllers:group; version 2 has no controllers.
+  // Each line is "number:controllers:group". Version 2 has an empty list of controllers.
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);

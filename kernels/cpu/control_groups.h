@@ -1,7 +1,6 @@
-// The control groups of this process, of version 2 and of version 1: where a container's limits
-// stand.
+// Finds the control groups (version 1 and 2) of this process. They hold a container's limits.
 //
-// Thread safety: pure but for the files that are read.
+// Thread safety: the functions only read files.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +21,14 @@ struct ControlGroup {
   std::string folder;
 };
 
-// The groups whose `controller` ("memory", "cpu") limits this process: its own, and all above them
-// up to the root of the mount, which is a container's own. Not all of the folders need exist.
+// Returns the groups that limit this process through `controller` ("memory", "cpu"): its own group
+// and all groups above it, up to the root of the mount. In a container that root is the container's
+// own group. Some of the folders may not exist.
 std::vector<ControlGroup> OwnControlGroups(std::string_view controller,
                                            const ControlGroupPaths& paths);
 
-// The first number in a file; or, with a `key`, the one behind that word. nullopt where there is
-// none, or a word such as "max".
+// Returns the first number in a file, or with a `key` the number that follows that word. nullopt:
+// the number is missing, or is a word such as "max".
 std::optional<int64_t> NumberIn(const std::string& path, std::string_view key = "");
 
 }  // namespace baton

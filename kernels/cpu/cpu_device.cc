@@ -22,13 +22,13 @@ namespace {
 int SharedFd(const HugePageBuffer&) { return -1; }
 int SharedFd(const SharedPageBuffer& buffer) { return buffer.fd(); }
 
-// Anonymous memory gets its pages, huge ones too, as it is written to.
+// The kernel populates anonymous memory at the first write, with huge pages too.
 void PopulatePages(HugePageBuffer&, size_t, size_t) {}
 void PopulatePages(SharedPageBuffer& buffer, size_t offset, size_t bytes) {
   buffer.Populate(offset, bytes);
 }
 
-// Counts itself in the device's total for as long as it lives, also past the device.
+// Adds its size to the device's total while it exists. It may outlive the device.
 template <typename Pages>
 class CpuDeviceBuffer final : public DeviceBuffer {
  public:
@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& 
   }
   if (!IsSupported(options.instruction_set)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "this processor cannot run the %s kernels (its best: %s)",
+        "this processor cannot run the %s kernels; the best that it can run is %s",
         InstructionSetName(options.instruction_set), InstructionSetName(BestInstructionSet())));
   }
   const int threads =

@@ -1,4 +1,7 @@
-// The CPU as a Device: huge-page memory, a thread pool, ops by instruction set.
+// Device implementation for the CPU: huge-page memory, a thread pool, and kernels chosen by
+// instruction set.
+//
+// Thread safety: CreateCpuDevice is safe from any thread. The device follows the rules of Device.
 #pragma once
 
 #include <memory>
@@ -12,12 +15,12 @@ namespace baton {
 inline constexpr int kMaxCpuThreads = 256;
 
 struct CpuDeviceOptions {
-  int threads = 0;  // 1–256; 0: as many as the process may run on
+  int threads = 0;  // 1–256; 0: as many as UsableProcessors() allows
   InstructionSet instruction_set = BestInstructionSet();
-  bool asynchronous = false;  // each stream runs on a thread of its own, which is one of `threads`
+  bool asynchronous = false;  // each stream has its own thread, which counts in `threads`
 };
 
-// InvalidArgument: threads out of range, or an instruction set that this processor lacks (named).
+// InvalidArgument: `threads` is out of range, or this processor lacks the instruction set.
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& options);
 
 }  // namespace baton

@@ -1,7 +1,7 @@
-// An event of an asynchronous CPU device: counts how often it was recorded, and which record the
-// stream's thread has passed.
+// Event of an asynchronous CPU device. It counts its records and remembers the latest record that
+// the stream's thread has passed.
 //
-// Thread safety: any thread. An event may be destroyed before its record has run.
+// Thread safety: safe from any thread. An event may be destroyed before its record has run.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,8 @@ class CpuEvent final : public Event {
   bool Done() const override;
   void Wait() const override;
 
-  // Begins a record. The result marks it as passed; it is called once, by the stream's thread.
+  // Begins a record. Returns a function that marks this record as passed. The stream's thread calls
+  // it once.
   std::function<void()> Begin();
 
  private:

@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports knows "f16c" in some compilers only.
+// Not every compiler's __builtin_cpu_supports knows "f16c".
 bool HasF16c() {
   unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

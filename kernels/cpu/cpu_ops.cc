@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Enqueues run(stream, args), with args' count of rows cut to the stream's limit as it runs.
-// rows_of(args) is a reference to that count.
+// Enqueues run(stream, args). When the op runs, it first reduces the row count in args to the
+// stream's limit. rows_of(args) returns a reference to that count.
 template <typename Args, typename RowsOf, typename Run>
 void EnqueueRows(Stream& stream, const Args& args, const RowsOf& rows_of, const Run& run) {
   auto& cpu = static_cast<CpuStream&>(stream);
@@ -28,24 +28,25 @@ void EnqueueRows(Stream& stream, const Args& args, const RowsOf& rows_of, const 
   });
 }
 
-// Of the arguments that have `tokens`.
+// rows_of for argument structs with a member `tokens`.
 constexpr auto kTokens = [](auto& args) -> int64_t& { return args.tokens; };
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A unit should last a few microseconds, so that waking a thread for it pays; a thread should find
-// several, so that threads end together.
-constexpr int64_t kUnitElements = 8192;   // of elementwise ops
+// A unit should last a few microseconds, so that waking a thread for it pays. A thread should get
+// several units, so that all threads end at about the same time.
+constexpr int64_t kUnitElements = 8192;   // for elementwise ops
 constexpr int64_t kRotaryElements = 128;  // sine and cosine in software are slow
 constexpr int64_t kUnitsPerThread = 4;
 constexpr int64_t kMinUnitProducts = 32 << 10;
 constexpr int64_t kMaxUnitProducts = 16 << 20;
 constexpr int64_t kPackUnitBytes = 256 << 10;
 constexpr int64_t kLeastGatedTokens = 32;
-constexpr int64_t kGatedRows = 64;   // of a gate that kernels take at once
-constexpr int64_t kUnitTokens = 64;  // their activations stay in the second-level cache
+constexpr int64_t kGatedRows = 64;   // rows of the gate that a fused kernel takes in one call
+constexpr int64_t kUnitTokens = 64;  // activations of these stay in the second-level cache
 
-// Calls fn(begin, end) on cuts of [0, tokens), at least `unit_elements` elements each.
+// Calls fn(begin, end) for parts of [0, tokens). Each part has at least `unit_elements` elements,
+// except perhaps the last.
 template <typename Function>
 void ForTokens(ThreadPool& pool, int64_t tokens, int64_t elements_per_token, int64_t unit_elements,
                const Function& fn) {
@@ -58,8 +59,8 @@ void ForTokens(ThreadPool& pool, int64_t tokens, int64_t elements_per_token, int
   });
 }
 
-// Whole row groups a unit of `tokens` tokens should take: pairs where there are several, because
-// kernels multiply them by twos.
+// Returns the rows for a unit of `tokens` tokens, in whole row groups. More than one group is
+// rounded up to an even number, because kernels multiply row groups in pairs.
 int64_t RowsPerUnit(const PackedMatrix& weight, int64_t tokens, int64_t row_units) {
   const int64_t products_per_group = kRowGroup * weight.cols * tokens;
   const int64_t fair = CeilDiv(CeilDiv(weight.rows, kRowGroup), row_units);
@@ -69,8 +70,8 @@ int64_t RowsPerUnit(const PackedMatrix& weight, int64_t tokens, int64_t row_unit
   return kRowGroup * (groups + (groups > 1 ? groups % 2 : 0));
 }
 
-// run(row begin, row end, token begin, token end) for units of a product; `rows` is the weight's,
-// or one of them for each of its pairs of rows. row_step: what units begin at multiples of.
+// Calls run(row begin, row end, token begin, token end) for each unit of a product. `rows` is the
+// number of weight rows, or half of it for a gated product. Units begin at multiples of `row_step`.
 template <typename Run>
 void ForProductUnits(ThreadPool& pool, const MatMulArgs& args, int64_t rows, int64_t row_step,
                      const Run& run) {
@@ -102,7 +103,7 @@ void RunSiluMul(const CpuKernels& kernels, ThreadPool& pool, const SiluMulArgs& 
             [&](int64_t begin, int64_t end) { kernels.silu_mul(args, begin, end); });
 }
 
-// Few tokens are bound by reading weights, which the ungated product does better.
+// A product of few tokens is bound by reading weights. The unfused product reads them faster.
 bool GatesAtOnce(const GatedMatMulArgs& args) {
   return args.product.tokens >= kLeastGatedTokens && IsQuantized(args.product.weight.format) &&
          args.product.weight.rows % (2 * kQuantGroup) == 0;

@@ -1,8 +1,9 @@
-// Ops on the CPU: cuts each op into units for the thread pool and runs an instruction set's kernels
-// on them. Ops too small to share run on the calling thread alone.
+// Ops implementation for the CPU. It divides each op into units for the thread pool and runs an
+// instruction set's kernels on them. An op that is too small to share runs on the calling thread
+// alone.
 //
-// Streams must be CpuStreams. Thread safety: immutable; the pool is used for packing alone, and may
-// be that of the streams.
+// Thread safety: immutable. PackMatrix uses `pool`; the other ops use the pool of their stream,
+// which may be the same. REQUIRES: every stream is a CpuStream.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace baton {
 
 class CpuOps final : public Ops {
  public:
-  // Both must outlive this.
+  // `kernels` and `pool` must outlive this object.
   CpuOps(const CpuKernels& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
   size_t PackedBytes(WeightFormat format, int64_t rows, int64_t cols) const override;

@@ -21,7 +21,7 @@ class CpuOpGraph final : public OpGraph {
   const std::shared_ptr<const Operations> operations_;
 };
 
-// A device's graphs are its own: a caller that mixes devices has a bug.
+// Every graph of a device is a CpuOpGraph. A caller that mixes devices has a bug.
 const std::shared_ptr<const CpuOpGraph::Operations>& OperationsOf(const OpGraph& graph) {
   return static_cast<const CpuOpGraph&>(graph).operations();
 }

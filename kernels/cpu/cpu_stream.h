@@ -1,12 +1,13 @@
-// The CPU's stream: an op runs when it is enqueued, or is recorded while capturing. The stream of
-// an asynchronous device runs ops on a thread of its own, in the order in which they were enqueued.
+// Stream of a CPU device. It runs an op when the op is enqueued, or records it while capturing. The
+// stream of an asynchronous device runs ops on its own thread, in the order of enqueueing.
 //
-// A graph is the recorded list. Launching a graph while capturing records its ops: graphs nest. A
-// graph may be launched on any stream of its device, and may be destroyed before it has run.
+// A graph is the recorded list of ops. Graphs nest: launching a graph while capturing records its
+// ops. A graph may be launched on any stream of its device, and may be destroyed before it has run.
 //
-// Thread safety: a stream and its graphs belong to one thread at a time, the one that enqueues;
-// streams of one device may run at the same time (ThreadPool says who gets the workers). The device
-// outlives its streams. Destroying a stream waits until everything enqueued has run.
+// Thread safety: a stream and its graphs belong to one thread at a time, the one that enqueues.
+// Streams of one device may run at the same time; ThreadPool defines which of them gets the
+// workers. The device outlives its streams. Destroying a stream blocks until everything enqueued
+// has run.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ namespace baton {
 
 class CpuStream final : public Stream {
  public:
-  // What an op does; it gets the stream that runs it. Owns copies of its arguments.
+  // The work of an op. It gets the stream that runs it, and owns copies of its arguments.
   using Operation = std::function<void(CpuStream&)>;
 
   enum class Runs { kInline, kOnItsThread };
@@ -45,8 +46,8 @@ class CpuStream final : public Stream {
   void Record(Event& event) override;
   void Call(std::function<void()> function) override;
 
-  // Runs `operation` (a callable as Operation) now, without allocating, or records it, or leaves it
-  // to the stream's thread.
+  // Records `operation` (a callable like Operation) while capturing. Otherwise passes it to the
+  // stream's thread, or on an inline stream runs it now, without allocating.
   template <typename Callable>
   void Enqueue(Callable&& operation) {
     if (capturing_) {
@@ -59,7 +60,7 @@ class CpuStream final : public Stream {
     }
   }
 
-  // For operations that run on this stream.
+  // For operations that run on this stream:
   ThreadPool& pool() { return pool_; }
   AttentionScratch& attention_scratch() { return attention_scratch_; }
   SampleScratch& sample_scratch() { return sample_scratch_; }
@@ -70,7 +71,7 @@ class CpuStream final : public Stream {
   SampleScratch sample_scratch_;
   bool capturing_ = false;
   std::vector<Operation> recorded_;
-  std::unique_ptr<StreamThread> thread_;  // null: inline. Last: its tasks use the others.
+  std::unique_ptr<StreamThread> thread_;  // null: inline. Last member: its tasks use the others.
 };
 
 }  // namespace baton

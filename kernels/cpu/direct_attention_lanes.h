@@ -1,6 +1,6 @@
-// NUMERICS §8 over Lanes, one token at a time (decode), pools of floats.
+// Attention over Lanes for one token at a time (decode) and float pools (NUMERICS §8).
 //
-// Included by attention_lanes.h; internal linkage.
+// attention_lanes.h includes this header. Everything has internal linkage.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-// sums[n] = the lanes of Dot16 of query n with a row of K. kChunks: dims / 16 where known.
+// Sets sums[n] to the sixteen lanes of Dot16 of query n with a row of K. kChunks is dims / 16 if
+// known at compile time, else 0.
 template <KvType kType, int kQueries, int kChunks>
 [[gnu::always_inline]] inline void DotRow(const std::byte* key, int64_t head, int64_t dims,
                                           const float* q, Lanes* sums) {
@@ -27,7 +28,7 @@ template <KvType kType, int kQueries, int kChunks>
   }
 }
 
-// Scores of kQueries queries with the keys of slots j…j + 15.
+// Computes the scores of kQueries queries with the keys of slots j…j + 15.
 template <KvType kType, int kQueries, int kChunks>
 inline void ScoreKeys(const DirectUnit& unit, const TileRows& rows, int64_t j, int64_t head,
                       const float* q, TurnAhead& ahead, float (*scores)[kAttentionTile]) {
@@ -43,7 +44,8 @@ inline void ScoreKeys(const DirectUnit& unit, const TileRows& rows, int64_t j, i
   }
 }
 
-// output[n][d…] = fma(p[n][j], v[j], output) for slots of `bits` rising, over kRegisters.
+// output[n][d…] = fma(p[n][j], v[j], output) for the slots of `bits` in rising order, over
+// kRegisters registers.
 template <KvType kType, int kQueries, int kRegisters, int kChunks>
 inline void AddRows(const TileRows& rows, uint64_t bits, int64_t at, int64_t d,
                     const float (*p)[kAttentionTile], TurnAhead& ahead, AttentionState* states) {
@@ -81,10 +83,10 @@ inline void AddRowsOf(const DirectUnit& unit, const TileRows& rows, uint64_t bit
   }
 }
 
-// kChunks: head_dim / 16 where known, else 0.
+// kChunks is head_dim / 16 if known at compile time, else 0.
 template <KvType kType, int kChunks>
 inline void AddDirectTile(const DirectUnit& unit, const TileRows& rows, const TileRows& next) {
-  alignas(64) float scores[kDirectRows][kAttentionTile];  // then exponentials
+  alignas(64) float scores[kDirectRows][kAttentionTile];  // scores, later exponentials
   for (int turn = 0; turn < kTurns / 2; ++turn) {
     const int64_t j = turn * kLanes;
     if ((rows.seen >> j & 0xffff) == 0) continue;
@@ -128,7 +130,7 @@ inline void DirectSegmentOf(const PagedAttentionArgs& args, const AttentionUnit&
                     });
 }
 
-// REQUIRES: IsDirect(args, unit, kLanes), states that were reset.
+// REQUIRES: IsDirect(args, unit, kLanes); the states were reset.
 inline void DirectSegment(const PagedAttentionArgs& args, const AttentionUnit& unit,
                           AttentionState* states) {
   switch (args.kv.type) {
@@ -138,7 +140,7 @@ inline void DirectSegment(const PagedAttentionArgs& args, const AttentionUnit& u
       return DirectSegmentOf<KvType::kF16>(args, unit, states);
     case KvType::kBF16:
       return DirectSegmentOf<KvType::kBF16>(args, unit, states);
-    case KvType::kInt8:  // direct_int8_lanes.h
+    case KvType::kInt8:  // in direct_int8_lanes.h
       return;
   }
 }

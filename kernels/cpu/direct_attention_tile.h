@@ -1,12 +1,14 @@
-// NUMERICS §8 over Lanes, one token at a time (decode): what float and int8 pools share.
+// Common parts of decode attention over Lanes (one token at a time, NUMERICS §8) for float and int8
+// pools.
 //
-// Such attention is bound by memory, and blocks lie anywhere, so no hardware prefetcher can know
-// the next one. Rows are taken sixteen slots at a time, all kv heads of a slot together, as they
-// lie in memory, each row once for all query heads of its kv head, and nothing is copied. Sixteen
-// slots that come some turns later are prefetched meanwhile, line by line in rising order: one
-// stream, which the hardware then runs ahead of.
+// Such attention is bound by memory. Blocks lie anywhere, so no hardware prefetcher can predict the
+// next one. The code therefore reads sixteen slots at a time and all kv heads of a slot together,
+// as they lie in memory. It reads each row once for all query heads of its kv head, and copies
+// nothing. Meanwhile it prefetches the sixteen slots of a later turn, line by line in rising order.
+// That is one stream of addresses, which the hardware prefetcher then follows.
 //
-// Included by direct_attention_lanes.h and direct_int8_lanes.h; internal linkage.
+// direct_attention_lanes.h and direct_int8_lanes.h include this header. Everything has internal
+// linkage.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +20,12 @@
 namespace baton {
 namespace {
 
-// With more query heads to a kv head, a widened tile is cheaper than widening rows again.
+// With more query heads per kv head, widening a tile once is cheaper than widening each row again.
 inline constexpr int64_t kMostDirectQueries = 8;
-// Query heads that are taken together.
+// Query heads processed together.
 inline constexpr int64_t kDirectRows = 32;
 
-// Kv heads of a unit of one token that are taken together.
+// The kv heads of a one-token unit that are processed together.
 struct DirectUnit {
   const PagedAttentionArgs& args;
   int64_t kv_head_begin;
@@ -36,20 +38,21 @@ struct DirectUnit {
   int64_t Head(int64_t i) const { return (kv_head_begin + i) * args.kv.head_stride; }  // elements
 };
 
-// A turn: K rows of sixteen slots of a tile, or their V rows; a tile has eight turns, K first.
+// A turn reads sixteen slots of a tile: their K rows or their V rows. A tile has eight turns, first
+// K, then V.
 inline constexpr int kTurns = 2 * kAttentionTile / kLanes;
-// How many turns before its own a turn is prefetched; of int8 so many that V's scales are there
-// when all turns of K are done.
+// A turn is prefetched this number of turns before its own. For int8 the number is large enough
+// that V's scales have arrived when all turns of K are done.
 constexpr int TurnsAhead(KvType type) { return type == KvType::kInt8 ? kTurns / 2 : 2; }
-// Bytes of a row of a head, and a little more where scales follow the last head's.
+// Bytes of one head's row. int8 adds 4, because scales follow the last head's row.
 constexpr int64_t DirectRowBytes(KvType type, int64_t head_dim) {
   return head_dim * KvTypeBytes(type) + (type == KvType::kInt8 ? 4 : 0);
 }
 
-// Prefetches the rows of a turn, a kv head of a slot at each step.
+// Prefetches the rows of one turn. Each step prefetches one kv head of one slot.
 class TurnAhead {
  public:
-  // `turn` counts from the beginning of the tile `rows`, and may be in the tile after it.
+  // `turn` counts from the beginning of the tile `rows` and may lie in the tile after it.
   [[gnu::always_inline]] TurnAhead(const DirectUnit& unit, const TileRows& rows,
                                    const TileRows& next, int turn)
       : heads_(unit.kv_heads) {
@@ -65,7 +68,7 @@ class TurnAhead {
     left_ = kLanes * heads_;
   }
 
-  // kBytes: of a head's row where known, else 0.
+  // kBytes is the size of a head's row if known at compile time, else 0.
   template <int64_t kBytes>
   [[gnu::always_inline]] void Step() {
     if (left_ == 0) return;
@@ -86,7 +89,7 @@ class TurnAhead {
   int64_t bytes_ = 0;
 };
 
-// Steps 2 and 3, and the exponentials of step 4, for every query of the unit.
+// Does steps 2 and 3 and the exponentials of step 4 for every query of the unit.
 inline void TakeDirectScores(const DirectUnit& unit, uint64_t seen,
                              float (*scores)[kAttentionTile]) {
   const Lanes hidden = Set(-__builtin_inff());
@@ -111,7 +114,7 @@ inline void TakeDirectScores(const DirectUnit& unit, uint64_t seen,
   });
 }
 
-// Rows of a tile that nothing prefetched.
+// Prefetches the first turns of a unit's first tile. No earlier turn has prefetched them.
 inline void PrefetchFirstTurns(const DirectUnit& unit, const TileRows& rows) {
   for (int turn = 0; turn < TurnsAhead(unit.args.kv.type); ++turn) {
     TurnAhead ahead(unit, rows, rows, turn);
@@ -119,14 +122,14 @@ inline void PrefetchFirstTurns(const DirectUnit& unit, const TileRows& rows) {
   }
 }
 
-// Whether a unit can be taken so. `step`: what head_dim must be a multiple of.
+// Returns true if the direct code can compute the unit. head_dim must be a multiple of `step`.
 inline bool IsDirect(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t step) {
   return unit.tokens() == 1 && args.query_heads / args.kv_heads <= kMostDirectQueries &&
          args.head_dim % step == 0;
 }
 
-// Calls run(unit, tile, next tile) for every tile of every DirectUnit, begin(unit) before its
-// first. REQUIRES: IsDirect, states that were reset.
+// Calls run(unit, tile, next tile) for every tile of every DirectUnit, and begin(unit) before a
+// unit's first tile. REQUIRES: IsDirect; the states were reset.
 template <typename Run, typename Begin>
 inline void ForEachDirectTile(const PagedAttentionArgs& args, const AttentionUnit& unit,
                               AttentionState* states, const Begin& begin, const Run& run) {

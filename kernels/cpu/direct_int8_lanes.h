@@ -1,7 +1,7 @@
-// NUMERICS §8 over Lanes, one token at a time (decode), int8 pools: both products on pairs of
-// 16-bit numbers, exact in any order.
+// Attention over Lanes for one token at a time (decode) and int8 pools (NUMERICS §8). Both products
+// multiply pairs of 16-bit numbers and are exact in any order.
 //
-// Included by int8_attention_lanes.h; internal linkage.
+// int8_attention_lanes.h includes this header. Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 namespace baton {
 namespace {
 
-// Numbers that a Pairs holds.
+// Number of 16-bit numbers in a Pairs.
 inline constexpr int64_t kPairLanes = 2 * kLanes;
 
-// Integers of magnitude 32767, as 16 bits, from `count` values (a multiple of 16) whose largest
-// magnitude is `amax`; returns their scale.
+// Rounds `count` values to 16-bit integers of magnitude up to 32767 and returns their scale. `amax`
+// is the largest magnitude of the values. REQUIRES: `count` is a multiple of 16.
 inline float RoundBy(const float* x, int64_t count, float amax, int16_t* out) {
   const Lanes inverse = Set(amax > 0.0f ? 32767.0f / amax : 0.0f);
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -27,10 +27,10 @@ inline float RoundBy(const float* x, int64_t count, float amax, int16_t* out) {
   return amax / 32767.0f;
 }
 
-// What the queries of a DirectUnit become once a segment.
+// The 16-bit queries of a DirectUnit, computed once per segment.
 struct DirectInt8Queries {
   alignas(64) int16_t rows[kDirectRows * kMaxHeadDim];  // [rows, head_dim]
-  float factors[kDirectRows];                           // scale times softmax_scale
+  float factors[kDirectRows];                           // scale of the row times softmax_scale
 };
 
 inline void RoundQueries(const DirectUnit& unit, DirectInt8Queries& out) {
@@ -46,15 +46,17 @@ inline void RoundQueries(const DirectUnit& unit, DirectInt8Queries& out) {
   }
 }
 
-// One tile.
+// Work space for one tile.
 struct DirectInt8Tile {
-  alignas(64) float scores[kDirectRows][kAttentionTile];  // then exponentials, then weights of V
+  alignas(64) float scores[kDirectRows]
+                          [kAttentionTile];  // scores, then exponentials, then weights of V
   alignas(64) int16_t weights[kDirectRows][kAttentionTile];
-  alignas(64) float sums[kDirectRows * kMaxHeadDim];  // integers, [rows, head_dim] as PairUp's
-  float scales[kDirectRows];                          // of the weights
+  alignas(64) float sums[kDirectRows * kMaxHeadDim];  // integers, [rows, head_dim], PairUp's order
+  float scales[kDirectRows];                          // scales of the weights
 };
 
-// The scales of sixteen slots of a head. `row_offset`: bytes from a K row to them.
+// Loads the scales of sixteen slots of a head. `row_offset` is the distance in bytes from the K
+// row.
 inline Lanes LoadScales(const TileRows& rows, int64_t j, int64_t row_offset) {
   alignas(64) float scales[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) {
@@ -66,7 +68,8 @@ inline int64_t ScaleOffset(const DirectUnit& unit, int64_t i) {
   return unit.args.kv.scale_offset + (unit.kv_head_begin + i) * int64_t{sizeof(float)};
 }
 
-// Scores of kQueries queries with the keys of slots j…j + 15. kParts: head_dim / 32 where known.
+// Computes the scores of kQueries queries with the keys of slots j…j + 15. kParts is head_dim / 32
+// if known at compile time, else 0.
 template <int kQueries, int kParts>
 inline void ScoreInt8Keys(const DirectUnit& unit, const TileRows& rows, int64_t j, int64_t head,
                           const int16_t* q, Lanes key_scales, const float* factors,
@@ -125,7 +128,7 @@ inline void AddInt8Rows(const DirectUnit& unit, const TileRows& rows, int64_t j,
   }
 }
 
-// Turns exponentials into the weights of V: times V's scale where visible, else 0, as 16 bits.
+// Converts exponentials to 16-bit weights of V: times V's scale where visible, else 0.
 inline void RoundWeights(const DirectUnit& unit, const TileRows& rows, DirectInt8Tile& tile) {
   const Lanes zero = Set(0.0f);
   for (int64_t i = 0; i < unit.kv_heads; ++i) {
@@ -148,7 +151,7 @@ inline void RoundWeights(const DirectUnit& unit, const TileRows& rows, DirectInt
   }
 }
 
-// output = fma(scale of the weights, the sums, output).
+// output = fma(scale of the weights, sums, output).
 inline void AddSums(const DirectUnit& unit, DirectInt8Tile& tile) {
   const int64_t dims = unit.args.head_dim;
   for (int64_t row = 0; row < unit.rows(); ++row) {
@@ -203,7 +206,7 @@ inline void AddDirectInt8Tile(const DirectUnit& unit, const TileRows& rows, cons
   AddSums(unit, tile);
 }
 
-// REQUIRES: IsDirect(args, unit, kPairLanes), states that were reset.
+// REQUIRES: IsDirect(args, unit, kPairLanes); the states were reset.
 inline void DirectInt8Segment(const PagedAttentionArgs& args, const AttentionUnit& unit,
                               AttentionState* states) {
   DirectInt8Queries queries;

@@ -1,7 +1,7 @@
-// Dot16 (NUMERICS §1) of a few queries with many keys over Lanes, a lane a key: the sixteen
-// accumulators of Dot16 are sixteen registers, which Tree16 adds whole.
+// Dot16 (NUMERICS §1) of a few queries with many keys over Lanes, where a lane is a key. The
+// sixteen accumulators of Dot16 are sixteen registers, and Tree16 adds whole registers.
 //
-// Written once for both instruction sets: included by attention_lanes.h after a vector_math header.
+// The code serves both instruction sets: attention_lanes.h includes it after a vector_math header.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace baton {
 namespace {
 
-// Of each query, with the keys of kScoreGroups registers.
+// Dot products of each query with the keys of kScoreGroups registers.
 template <int kQueries>
 using Dots = Lanes[kQueries][kScoreGroups];
 
-// A leaf of Tree16: lane `i` of Dot16. One broadcast query value serves kScoreGroups registers of
-// keys. kChunks: dims / 16 where known, else 0.
+// Computes a leaf of Tree16: lane `i` of Dot16. One broadcast query value is multiplied with
+// kScoreGroups registers of keys. kChunks is dims / 16 if known at compile time, else 0.
 template <int kQueries, int kChunks>
 [[gnu::always_inline]] inline void DotLane(const float* const* q, const float* keys, int64_t dims,
                                            int64_t i, Dots<kQueries>& sum) {
@@ -44,13 +44,13 @@ template <int kQueries, int kChunks>
   }
 }
 
-constexpr int BitsReversed(int i) {  // of four
+constexpr int BitsReversed(int i) {  // four bits
   return (i & 1) << 3 | (i & 2) << 1 | (i & 4) >> 1 | (i & 8) >> 3;
 }
 
-// Node of Tree16 over DotLane: `kLevel` levels above its leaves, the first of which, counted in the
-// order of a walk through the tree, is kLeaf. So at most one finished node of each level waits, in
-// registers.
+// Computes a node of Tree16 over DotLane, `kLevel` levels above the leaves. kLeaf numbers its first
+// leaf in the order of a depth-first walk. In this order at most one finished node of each level
+// waits, in registers.
 template <int kQueries, int kChunks, int kLevel, int kLeaf>
 [[gnu::always_inline]] inline void DotNode(const float* const* q, const float* keys, int64_t dims,
                                            Dots<kQueries>& node) {

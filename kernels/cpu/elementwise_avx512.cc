@@ -1,8 +1,8 @@
-// Norm, gate, int8 activations, rotation and KV writes on AVX-512: elementwise_lanes.h over these
-// lanes.
+// Norm, gate, int8 activations, rotation and KV writes on AVX-512: instantiates elementwise_lanes.h
+// with AVX-512 lanes.
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx512.h"
-// After the lanes that it is written against.
+// This must come after the header that defines Lanes.
 #include "kernels/cpu/elementwise_lanes.h"
 
 namespace baton::avx512 {

@@ -1,7 +1,8 @@
-// NUMERICS §3, §5, §6 (rotation) and §7 over Lanes: everything but products and attention.
+// Elementwise kernels over Lanes: norm, gate, int8 activations, rotation and KV writes (NUMERICS
+// §3, §5, §6, §7).
 //
-// Written once for both instruction sets: included by elementwise_avx2.cc and
-// elementwise_avx512.cc after their vector_math header.
+// The code serves both instruction sets: elementwise_avx2.cc and elementwise_avx512.cc include it
+// after their vector_math header.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +82,7 @@ inline void RotateOne(float* first, float* second, float cosine, float sine) {
   *second = __builtin_fmaf(a, sine, b * cosine);
 }
 
-// Pairs (2i, 2i + 1), eight at a time; the same coefficients for every head.
+// Rotates pairs (2i, 2i + 1), eight pairs at a time. Every head uses the same coefficients.
 inline void RotateNeighbours(const RopeArgs& args, float* row, const float* cosines,
                              const float* sines) {
   int64_t i = 0;
@@ -100,7 +101,7 @@ inline void RotateNeighbours(const RopeArgs& args, float* row, const float* cosi
   }
 }
 
-// Pairs (i, i + half), sixteen at a time.
+// Rotates pairs (i, i + half), sixteen pairs at a time.
 inline void RotateHalves(const RopeArgs& args, float* row, const float* cosines,
                          const float* sines) {
   int64_t i = 0;
@@ -157,7 +158,7 @@ inline void NarrowRow(const float* source, int64_t count, void* base, int64_t of
   std::memcpy(out + i, last, static_cast<size_t>(count - i) * sizeof(uint16_t));
 }
 
-// One head as int8 and its scale.
+// Stores one head as int8 with its scale.
 inline void StoreInt8Row(const float* source, int64_t count, int8_t* values, void* scale) {
   Lanes largest = Set(0.0f);
   int64_t i = 0;
@@ -189,7 +190,7 @@ inline void StoreRow(const float* source, int64_t count, const KvLayerView& kv, 
     case KvType::kBF16:
       NarrowRow<KvType::kBF16>(source, count, kv.base, offset);
       break;
-    case KvType::kInt8:  // rows with scales: StoreInt8Row
+    case KvType::kInt8:  // rows with scales use StoreInt8Row
       break;
   }
 }

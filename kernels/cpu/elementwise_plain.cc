@@ -1,4 +1,5 @@
-// NUMERICS §3, §5, §6 (rotation) and §7: everything but products and attention.
+// Plain elementwise kernels: norm, gate, int8 activations, rotation and KV writes (NUMERICS §3, §5,
+// §6, §7).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,7 +11,7 @@
 namespace baton::plain {
 namespace {
 
-// Writes every form of one row that `out` asks for; `value(i)` is element i.
+// Writes one row in every form that `out` requests. value(i) returns element i.
 template <typename Value>
 void WriteRow(const Activations& out, int64_t token, int64_t cols, const Value& value) {
   for (int64_t begin = 0; begin < cols; begin += kQuantGroup) {
@@ -83,7 +84,7 @@ void Quantize(const float* x, int64_t cols, const Activations& out, int64_t toke
 }
 
 void Rope(const RopeArgs& args, int64_t token_begin, int64_t token_end) {
-  const int64_t step = args.neighbours ? 2 : 1;  // between the first values of two pairs
+  const int64_t step = args.neighbours ? 2 : 1;  // between first values of adjacent pairs
   const int64_t apart = args.neighbours ? 1 : args.half;
   for (int64_t token = token_begin; token < token_end; ++token) {
     const float* cosines = args.cosines + token * args.half;

@@ -1,8 +1,8 @@
-// NUMERICS §8 over Lanes, int8 pools: one attention segment, a tile of 64 slots at a time, on
-// integer dot products.
+// Attention over Lanes for int8 pools (NUMERICS §8): one segment, a tile of 64 slots at a time,
+// with integer dot products.
 //
-// Written once for both instruction sets: included by attention_avx2.cc and attention_avx512.cc
-// after their vector_math and int8_products headers. Rows are padded with zeros to a multiple of 64
+// The code serves both instruction sets: attention_avx2.cc and attention_avx512.cc include it after
+// their vector_math and int8_products headers. Rows are padded with zeros to a multiple of 64
 // dimensions, which changes no integer sum.
 #pragma once
 
@@ -17,19 +17,19 @@ namespace baton {
 namespace {
 
 inline int64_t PaddedInt8Dims(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
-// Queries whose 16-bit rows are kept for a whole segment.
+// Number of queries for which 16-bit rows are kept during a whole segment.
 inline constexpr int64_t kPreparedQueries = 64;
 
 struct Int8Tile {
-  alignas(64) int8_t rows[kAttentionTile * kMaxHeadDim];  // [slot, dims], to pack from
+  alignas(64) int8_t rows[kAttentionTile * kMaxHeadDim];  // [slot, dims], unpacked
   KeyTile keys;
   ValueTile values;
   alignas(64) float key_scales[kAttentionTile];
   alignas(64) float value_scales[kAttentionTile];
 };
 
-// Gathers K or V rows of one tile and kv head (`at`: 0 or value_offset) and their scales, and
-// prefetches those of the next tile; slots that are not seen become zeros.
+// Gathers K or V rows of one tile and kv head and their scales. `at` is 0 for K and value_offset
+// for V. Unseen slots become zeros. Also prefetches the rows of the next tile.
 inline void GatherInt8Rows(const PagedAttentionArgs& args, int64_t kv_head, int64_t dims,
                            int64_t at, const TileRows& from, const TileRows& next, int8_t* rows,
                            float* scales) {
@@ -62,8 +62,8 @@ inline void FillInt8Tile(const PagedAttentionArgs& args, int64_t kv_head, int64_
   PackValues(tile.rows, dims, &tile.values);
 }
 
-// Integers of magnitude 32767 from `count` values (a multiple of 16) whose largest magnitude is
-// `amax`; returns their scale.
+// Rounds `count` values to 16-bit integers of magnitude up to 32767 and returns their scale. `amax`
+// is the largest magnitude of the values. REQUIRES: `count` is a multiple of 16.
 inline float PackBy(const float* x, int64_t count, float amax, Int16Operand* out) {
   alignas(64) int16_t values[kMaxHeadDim];
   const float scale = RoundBy(x, count, amax, values);
@@ -80,7 +80,7 @@ inline float PackQuery(const float* q, int64_t head_dim, int64_t dims, Int16Oper
   return PackBy(padded, dims, LargestLane(largest), out);
 }
 
-// Turns exponentials into the weights of V: times V's scale where visible, else 0, as 16-bit.
+// Converts exponentials to 16-bit weights of V: times V's scale where visible, else 0.
 inline float PackWeights(const Int8Tile& tile, uint64_t visible, float* weights,
                          Int16Operand* out) {
   const Lanes zero = Set(0.0f);
@@ -96,15 +96,15 @@ inline float PackWeights(const Int8Tile& tile, uint64_t visible, float* weights,
 
 struct Int8Query {
   const Int16Operand* row;
-  float factor;  // its scale times softmax_scale
+  float factor;  // scale of the row times softmax_scale
   uint64_t visible;
   AttentionState* state;
 };
 
-// Takes the tile into kQueries states. REQUIRES: each sees something of it.
+// Adds the tile to kQueries states. REQUIRES: each query sees something of the tile.
 template <int kQueries>
 inline void AddInt8Tile(const Int8Tile& tile, int64_t dims, const Int8Query* queries) {
-  alignas(64) float weights[kQueries][kAttentionTile];  // scores, then exponentials
+  alignas(64) float weights[kQueries][kAttentionTile];  // scores, later exponentials
   Int16Operand operands[kQueries];
   float scales[kQueries];
   float* outputs[kQueries];
@@ -151,14 +151,15 @@ inline void AddInt8TileOf(int count, const Int8Tile& tile, int64_t dims, const I
   }
 }
 
-// 16-bit rows of some queries of a unit's kv heads, [kv head][query], kept for a whole segment.
+// 16-bit rows of some queries of a unit's kv heads, [kv head][query]. They are kept for a whole
+// segment.
 struct PreparedQueries {
   Int16Operand rows[kPreparedQueries];
   float factors[kPreparedQueries];
 };
 
-// Adds a filled tile to queries [first, first + count) of one kv head. `index`: of the first of
-// them in `prepared`; `states`: of the unit's queries for this kv head.
+// Adds a filled tile to queries [first, first + count) of one kv head. `index` is the position of
+// query `first` in `prepared`. `states` holds the states of the unit's queries for this kv head.
 inline void AddInt8TileToQueries(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                  const Int8Tile& tile, int64_t dims, int64_t begin,
                                  const PreparedQueries& prepared, int64_t index, int64_t first,
@@ -179,7 +180,8 @@ inline void AddInt8TileToQueries(const PagedAttentionArgs& args, const Attention
   AddInt8TileOf<kInt8Queries - 1>(waiting, tile, dims, queries);
 }
 
-// Queries [first, first + count) of every kv head of the unit, at most kPreparedQueries in all.
+// Computes queries [first, first + count) of every kv head of the unit. REQUIRES: at most
+// kPreparedQueries in all.
 inline void Int8Queries(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
                         int64_t count, AttentionState* states) {
   const int64_t dims = PaddedInt8Dims(args.head_dim);

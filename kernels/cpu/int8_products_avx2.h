@@ -1,8 +1,8 @@
 // The two integer products of int8 attention (NUMERICS §8) on AVX2.
 //
-// Stored bytes are widened to 16 bits once a tile, then VPMADDWD multiplies them with the 16-bit
-// operand, two to a 32-bit lane: exact. The twin of int8_products_avx512.h; only
-// int8_attention_lanes.h may include this. Everything has internal linkage.
+// Stored bytes are widened to 16 bits once per tile. VPMADDWD then multiplies them with the 16-bit
+// operand and adds two products in a 32-bit lane, exactly. int8_products_avx512.h defines the same
+// names. Only int8_attention_lanes.h may use this header. Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-// Most queries that a product takes at once: as many accumulators as there are registers.
+// Most queries that a product takes at once. Their accumulators fit the registers.
 inline constexpr int kInt8Queries = 3;
 
 struct Int16Operand {
@@ -26,12 +26,12 @@ inline void PackOperand(const int16_t* values, int64_t count, Int16Operand* out)
   std::memcpy(out->values, values, static_cast<size_t>(count) * sizeof(int16_t));
 }
 
-// Word [i][slot]: dims 2i and 2i+1 of a slot.
+// Word [i][slot] holds dims 2i and 2i+1 of a slot.
 struct KeyTile {
   alignas(32) uint32_t words[kMaxHeadDim / 2][kAttentionTile];
 };
 
-// rows: [slot, dims].
+// `rows` is [slot, dims].
 inline void PackKeys(const int8_t* rows, int64_t dims, KeyTile* out) {
   alignas(32) int16_t wide[kLanes][kMaxHeadDim];
   for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
@@ -86,12 +86,12 @@ inline void DotKeys(const KeyTile& keys, int64_t dims, const Int16Operand* const
   }
 }
 
-// Word [i][d]: slots 2i and 2i+1 of a dimension.
+// Word [i][d] holds slots 2i and 2i+1 of a dimension.
 struct ValueTile {
   alignas(32) uint32_t words[kAttentionTile / 2][kMaxHeadDim];
 };
 
-// rows: [slot, dims].
+// `rows` is [slot, dims].
 inline void PackValues(const int8_t* rows, int64_t dims, ValueTile* out) {
   const auto widen = [](const int8_t* p) {
     return _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
@@ -126,9 +126,9 @@ inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Oper
   }
 }
 
-// ---- rows as they lie in the pool -----------------------------------------------------------
+// ---- rows as stored in the pool ----------------------------------------------------------------
 
-// 32 numbers of 16 bits. Sums of products of neighbours are kept in Lanes, as integers.
+// 32 numbers of 16 bits. Sums of products of adjacent numbers are kept in Lanes, as integers.
 struct Pairs {
   __m256i lo;
   __m256i hi;
@@ -141,12 +141,12 @@ inline Pairs WidenToPairs(const int8_t* p) {
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
 }
-// The same two numbers sixteen times.
+// Repeats the same two numbers sixteen times.
 inline Pairs SetPair(const int16_t* p) {
   const __m256i pair = BroadcastWord(p);
   return {pair, pair};
 }
-// Lane i of the sum grows by a[2i] b[2i] + a[2i+1] b[2i+1].
+// Adds a[2i] b[2i] + a[2i+1] b[2i+1] to lane i of the sum.
 inline Lanes AddPairProducts(Lanes sum, Pairs a, Pairs b) {
   return {AddLanes<true>(sum.lo, _mm256_castsi256_ps(_mm256_madd_epi16(a.lo, b.lo))),
           AddLanes<true>(sum.hi, _mm256_castsi256_ps(_mm256_madd_epi16(a.hi, b.hi)))};
@@ -155,12 +155,12 @@ inline Lanes FloatsOfIntegers(Lanes a) {
   return {_mm256_cvtepi32_ps(_mm256_castps_si256(a.lo)),
           _mm256_cvtepi32_ps(_mm256_castps_si256(a.hi))};
 }
-// Numbers a[i], b[i] as pairs; lane 4l + i of out[k] has number 8l + 4k + i (i < 4).
+// Pairs up the numbers a[i] and b[i]. Lane 4l + i of out[k] holds number 8l + 4k + i (i < 4).
 inline void PairUp(Pairs a, Pairs b, Pairs (&out)[2]) {
   out[0] = {_mm256_unpacklo_epi16(a.lo, b.lo), _mm256_unpacklo_epi16(a.hi, b.hi)};
   out[1] = {_mm256_unpackhi_epi16(a.lo, b.lo), _mm256_unpackhi_epi16(a.hi, b.hi)};
 }
-// From the order that PairUp leaves into that of the numbers.
+// Restores the natural order from the order that PairUp leaves.
 inline void SortPairedUp(Lanes (&a)[2]) {
   const Lanes low = a[0];
   const Lanes high = a[1];

@@ -1,10 +1,11 @@
 // The two integer products of int8 attention (NUMERICS §8) on AVX-512 with VNNI.
 //
-// VPDPBUSD multiplies unsigned by signed bytes, four to a 32-bit lane. Stored bytes are kept
-// unsigned as b + 128 and a 16-bit operand v as two signed planes, v = 256 high + low + 128, so
-//   Σ v·b = 256 Σ high·(b+128) + Σ low·(b+128) + 128 Σ (b+128) − 128 Σ v,
-// an identity of integers modulo 2³², whose result fits. The twin of int8_products_avx2.h; only
-// int8_attention_lanes.h may include this. Everything has internal linkage.
+// VPDPBUSD multiplies unsigned with signed bytes and adds four products in a 32-bit lane. Stored
+// bytes b are kept unsigned, as b + 128. A 16-bit operand v is kept as two signed planes:
+//   v = 256 high + low + 128, so
+//   Σ v·b = 256 Σ high·(b+128) + Σ low·(b+128) + 128 Σ (b+128) − 128 Σ v.
+// This identity holds for integers modulo 2³², and the result fits. int8_products_avx2.h defines
+// the same names. Only int8_attention_lanes.h may use this header. Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@
 namespace baton {
 namespace {
 
-// Most queries that a product takes at once, against two registers of keys or values: twelve
-// accumulators hide the latency of VPDPBUSD, and a step loads two words for three products.
+// Most queries that a product takes at once, times two registers of keys or values. Their twelve
+// accumulators hide the latency of VPDPBUSD. A step loads two words for three queries.
 inline constexpr int kInt8Queries = 3;
 inline constexpr int kInt8Registers = 2;
 
-// `count` 16-bit values as planes; count is a multiple of 64.
+// `count` 16-bit values as planes. `count` is a multiple of 64.
 struct Int16Operand {
   alignas(64) int8_t high[kMaxHeadDim];
   alignas(64) int8_t low[kMaxHeadDim];
@@ -41,13 +42,13 @@ inline void PackOperand(const int16_t* values, int64_t count, Int16Operand* out)
   out->bias = -128 * _mm512_reduce_add_epi32(sum);
 }
 
-// Word [i][slot]: dims 4i…4i+3 of a slot.
+// Word [i][slot] holds dims 4i…4i+3 of a slot.
 struct KeyTile {
   alignas(64) uint32_t words[kMaxHeadDim / 4][kAttentionTile];
   alignas(64) int32_t bias[kAttentionTile];  // 128 Σ (b + 128)
 };
 
-// rows: [slot, dims].
+// `rows` is [slot, dims].
 inline void PackKeys(const int8_t* rows, int64_t dims, KeyTile* out) {
   for (int64_t j = 0; j < kAttentionTile; j += kLanes) {
     for (int64_t d = 0; d < dims; d += 64) {
@@ -82,7 +83,7 @@ struct PlaneSums {
   __m512i low[kQueries][kInt8Registers];
 };
 
-// Adds word `i` of kInt8Registers registers at `words`, times word `i` of every operand.
+// Adds the products of word `i` of every operand with kInt8Registers registers at `words`.
 template <int kQueries>
 [[gnu::always_inline]] inline void AddPlanes(const uint32_t* words, int64_t i,
                                              const Int16Operand* const* operands,
@@ -109,7 +110,7 @@ template <int kQueries>
   });
 }
 
-// The finished integer sum as floats.
+// Returns the final integer sum as floats.
 template <int kQueries>
 [[gnu::always_inline]] inline __m512 SumAsFloats(const PlaneSums<kQueries>& sums, int n, int r,
                                                  const int32_t* bias, int32_t operand_bias) {
@@ -135,14 +136,14 @@ inline void DotKeys(const KeyTile& keys, int64_t dims, const Int16Operand* const
   }
 }
 
-// Word [i][…]: slots 4i…4i+3 of a dimension. Of every 64 dimensions, register k holds dims
-// 16 l + 4 k … 16 l + 4 k + 3 in its 128-bit lane l, as byte interleaving leaves them.
+// Word [i][…] holds slots 4i…4i+3 of a dimension. In every 64 dimensions, register k holds dims 16
+// l + 4 k … 16 l + 4 k + 3 in its 128-bit lane l. Byte interleaving produces this order.
 struct ValueTile {
   alignas(64) uint32_t words[kAttentionTile / 4][kMaxHeadDim];
-  alignas(64) int32_t bias[kMaxHeadDim];  // 128 Σ (b + 128), dimensions in the same order
+  alignas(64) int32_t bias[kMaxHeadDim];  // 128 Σ (b + 128), in the same order
 };
 
-// rows: [slot, dims].
+// `rows` is [slot, dims].
 inline void PackValues(const int8_t* rows, int64_t dims, ValueTile* out) {
   const __m512i flip = _mm512_set1_epi8(-128);
   for (int64_t d = 0; d < dims; d += 64) {
@@ -171,7 +172,7 @@ inline void PackValues(const int8_t* rows, int64_t dims, ValueTile* out) {
   }
 }
 
-// Registers in the order of ValueTile (four of 64 dimensions) into the order of dimensions.
+// Converts four registers (64 dimensions) from the order of ValueTile to the order of dimensions.
 [[gnu::always_inline]] inline void SortLanes(const __m512 (&sum)[4], Lanes (&ordered)[4]) {
   const __m512 even_01 = _mm512_shuffle_f32x4(sum[0], sum[1], 0x88);
   const __m512 odd_01 = _mm512_shuffle_f32x4(sum[0], sum[1], 0xdd);
@@ -213,9 +214,9 @@ inline void AddInt8Values(const ValueTile& values, int64_t dims, const Int16Oper
   }
 }
 
-// ---- rows as they lie in the pool -----------------------------------------------------------
+// ---- rows as stored in the pool ----------------------------------------------------------------
 
-// 32 numbers of 16 bits. Sums of products of neighbours are kept in Lanes, as integers.
+// 32 numbers of 16 bits. Sums of products of adjacent numbers are kept in Lanes, as integers.
 struct Pairs {
   __m512i v;
 };
@@ -223,23 +224,23 @@ inline Pairs LoadPairs(const int16_t* p) { return {_mm512_loadu_si512(p)}; }
 inline Pairs WidenToPairs(const int8_t* p) {
   return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-// The same two numbers sixteen times.
+// Repeats the same two numbers sixteen times.
 inline Pairs SetPair(const int16_t* p) {
   int32_t pair;
   std::memcpy(&pair, p, sizeof(pair));
   return {_mm512_set1_epi32(pair)};
 }
-// Lane i of the sum grows by a[2i] b[2i] + a[2i+1] b[2i+1].
+// Adds a[2i] b[2i] + a[2i+1] b[2i+1] to lane i of the sum.
 inline Lanes AddPairProducts(Lanes sum, Pairs a, Pairs b) {
   return {_mm512_castsi512_ps(_mm512_dpwssd_epi32(_mm512_castps_si512(sum.v), a.v, b.v))};
 }
 inline Lanes FloatsOfIntegers(Lanes a) { return {_mm512_cvtepi32_ps(_mm512_castps_si512(a.v))}; }
-// Numbers a[i], b[i] as pairs; lane 4l + i of out[k] has number 8l + 4k + i (i < 4).
+// Pairs up the numbers a[i] and b[i]. Lane 4l + i of out[k] holds number 8l + 4k + i (i < 4).
 inline void PairUp(Pairs a, Pairs b, Pairs (&out)[2]) {
   out[0] = {_mm512_unpacklo_epi16(a.v, b.v)};
   out[1] = {_mm512_unpackhi_epi16(a.v, b.v)};
 }
-// From the order that PairUp leaves into that of the numbers.
+// Restores the natural order from the order that PairUp leaves.
 inline void SortPairedUp(Lanes (&a)[2]) {
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));

@@ -1,13 +1,13 @@
-// NUMERICS §4 on AVX2: two registers are a row group.
+// Matrix products (NUMERICS §4) on AVX2: two registers are a row group.
 //
-// Weights are unsigned (q + bias), VPMADDUBSW multiplies them by broadcast activations and sums in
-// int16 as long as that is exact, then VPMADDWD in int32. A broadcast feeds both registers of a row
-// group.
+// Weights are unsigned (q + bias). VPMADDUBSW multiplies them with broadcast activations and adds
+// in int16 as long as that is exact. VPMADDWD then adds in int32. One broadcast serves both
+// registers of a row group.
 #include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/matmul_unpack_avx2.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx2.h"
-// After the lanes that it is written against.
+// This must come after the header that defines Lanes.
 #include "kernels/cpu/activation_lanes.h"
 
 namespace baton::avx2 {
@@ -39,15 +39,16 @@ inline void StoreRows(const MatMulTile& at, int64_t token, int64_t row, __m256 a
   for (int64_t i = 0; i < rows; ++i) out[i] = at.accumulate ? out[i] + values[i] : values[i];
 }
 
-// How many VPMADDUBSW an int16 holds: 2 · 128 · (largest q + bias) each.
+// Returns how many results of VPMADDUBSW an int16 can add up. Each is at most 2 · 128 · (largest q
+// + bias).
 constexpr int RunOf(WeightFormat format) {
-  if (BlockLayoutOf(format).words == 6) return 2;   // 63
-  return BlockLayoutOf(format).words == 5 ? 4 : 8;  // 31, 15
+  if (BlockLayoutOf(format).words == 6) return 2;   // largest q + bias: 63
+  return BlockLayoutOf(format).words == 5 ? 4 : 8;  // largest q + bias: 31, 15
 }
 
 inline __m256i SumPairs(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 
-// acc += what 32 columns of eight rows give a token.
+// Adds the product of 32 columns of eight rows with a token to `acc`.
 template <bool kHasMinimum>
 inline __m256 AddGroup(__m256 acc, __m256 factor, __m256 minimum, __m256 sum, const float* scale,
                        const float* scaled_sum) {
@@ -57,8 +58,8 @@ inline __m256 AddGroup(__m256 acc, __m256 factor, __m256 minimum, __m256 sum, co
   return acc;
 }
 
-// sum[half][t]: the exact sums of 32 columns, of both halves of a row group (kHalves = 2) or of
-// one. word(plane, i, half) are the weights; `q8` and `start` are at the group.
+// Sets sum[half][t] to the exact sums of 32 columns, of both halves of a row group (kHalves = 2) or
+// of one half. word(plane, i, half) returns weights. `q8` and `start` point to the group.
 template <WeightFormat kFormat, int kHalves, int kTileTokens, typename Word, typename HalfScale>
 [[gnu::always_inline]] inline void SumGroup(const Word& word, const HalfScale& half_scale,
                                             const int8_t* q8, int64_t q8_stride,
@@ -66,7 +67,7 @@ template <WeightFormat kFormat, int kHalves, int kTileTokens, typename Word, typ
                                             __m256 sum[kHalves][kTileTokens]) {
   constexpr int kParts = SumKindOf(kFormat) == SumKind::kHalves ? 2 : 1;
   constexpr int kRun = RunOf(kFormat);
-  constexpr int kRuns = 8 / kRun / kParts * PlanesOf(kFormat);  // of a part
+  constexpr int kRuns = 8 / kRun / kParts * PlanesOf(kFormat);  // of one part
   Unroll<kParts>([&](auto part) __attribute__((always_inline)) {
     __m256i isum[kHalves][kTileTokens];
     Unroll<kRuns>([&](auto n) __attribute__((always_inline)) {
@@ -81,7 +82,7 @@ template <WeightFormat kFormat, int kHalves, int kTileTokens, typename Word, typ
           for (int h = 0; h < kHalves; ++h) {
             const __m256i product = _mm256_maddubs_epi16(w[h], a);
             pairs[h][t] = j == 0 ? product : _mm256_add_epi16(pairs[h][t], product);
-            // Add now: a compiler that puts the additions off spills the products.
+            // Forces the addition here: a compiler that delays the additions spills the products.
             asm volatile("" : "+x"(pairs[h][t]));
           }
         });
@@ -111,7 +112,7 @@ template <WeightFormat kFormat, int kHalves, int kTileTokens, typename Word, typ
   });
 }
 
-// The sums stay in memory: sixteen registers have no room for them.
+// The sums stay in memory, because sixteen registers are too few for them.
 template <WeightFormat kFormat, int kTileTokens>
 void MultiplyTile(const SlabTile& at) {
   constexpr int kWords = 8 * PlanesOf(kFormat);
@@ -147,7 +148,8 @@ void MultiplyTile(const SlabTile& at) {
   }
 }
 
-// A few tokens against one row group, straight from memory: one stream is faster than several.
+// Multiplies a few tokens with one row group, in place. One stream of weights is faster than
+// several.
 template <WeightFormat kFormat, int kTileTokens>
 void MultiplyFew(const MatMulTile& at) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
@@ -185,8 +187,8 @@ void MultiplyFew(const MatMulTile& at) {
   }
 }
 
-// start = −bias · Σ a over each group's 32 activations, or over each of its halves: four groups at
-// a time.
+// Sets start to −bias · Σ a over each group's 32 activations, or over each of its halves. Works on
+// four groups at a time.
 template <WeightFormat kFormat>
 void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
   const __m256i ones = _mm256_set1_epi8(1);
@@ -199,7 +201,7 @@ void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
     }
     const __m256i low = _mm256_hadd_epi32(four[0], four[1]);
     const __m256i high = _mm256_hadd_epi32(four[2], four[3]);
-    // [first halves of the four groups, second halves].
+    // Order: [first halves of the four groups, second halves].
     const __m256i sums =
         _mm256_mullo_epi32(_mm256_hadd_epi32(low, high), _mm256_set1_epi32(-BiasOf(kFormat)));
     const __m128i first = _mm256_castsi256_si128(sums);
@@ -289,7 +291,7 @@ inline __m256 LoadColumn(const std::byte* group, int64_t column, int half) {
   return kFormat == WeightFormat::kF16 ? _mm256_cvtph_ps(halves) : WidenBF16(halves);
 }
 
-// Tiles of float weights: eight or more sums in flight hide the latency of fma, twelve fit the
+// Tiles of float weights. Eight or more sums in flight hide the latency of fma. Twelve fit the
 // registers.
 struct FloatProduct {
   static constexpr int64_t kTokens = 6;

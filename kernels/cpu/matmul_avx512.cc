@@ -1,9 +1,11 @@
-// NUMERICS §4 on AVX-512: one register is a row group, VPDPBUSD sums four columns at a time.
+// Matrix products (NUMERICS §4) on AVX-512: one register is a row group, and VPDPBUSD sums four
+// columns at a time.
 //
-// Many tokens: tiles of two row groups by six tokens: a broadcast of activations feeds two
-// products, a register of weights six; twelve sums and twelve accumulators fit the 32 registers.
-// Products, scaling and fused additions share two of four vector pipes (Zen 5); four bits are cheap
-// enough to be unpacked on the others, again for every tile.
+// With many tokens, a tile has two row groups and six tokens. A broadcast of activations serves two
+// products, a register of weights serves six. Twelve sums and twelve accumulators fit the 32
+// registers. Products, scaling and fused additions share two of the four vector pipes (Zen 5).
+// Unpacking four-bit weights is cheap enough for the other two pipes, so every tile unpacks them
+// again.
 #include <iterator>
 
 #include "kernels/cpu/matmul_in_place_avx512.h"
@@ -11,7 +13,7 @@
 #include "kernels/cpu/matmul_unpack_avx512.h"
 #include "kernels/cpu/vector_kernels.h"
 #include "kernels/cpu/vector_math_avx512.h"
-// After the lanes that it is written against.
+// This must come after the header that defines Lanes.
 #include "kernels/cpu/activation_lanes.h"
 
 namespace baton::avx512 {
@@ -108,8 +110,8 @@ void ChooseInPlace(std::integer_sequence<int, kTileTokens...>, int64_t tokens, c
   kByTokens[tokens - 1](at, sums, ahead);
 }
 
-// start = −bias · Σ a over each group's 32 activations, or over each of its halves: eight groups at
-// a time.
+// Sets start to −bias · Σ a over each group's 32 activations, or over each of its halves. Works on
+// eight groups at a time.
 template <WeightFormat kFormat>
 void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
   const __m512i by_half = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
@@ -128,7 +130,7 @@ void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
       two[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(four[2 * i], four[2 * i + 1]),
                                 _mm512_unpackhi_epi32(four[2 * i], four[2 * i + 1]));
     }
-    // [first halves of groups 0 2 4 6, second halves, first of 1 3 5 7, second].
+    // Order: [first halves of groups 0 2 4 6, second halves, first of 1 3 5 7, second].
     __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(two[0], two[1]),
                                     _mm512_unpackhi_epi64(two[0], two[1]));
     if constexpr (StartsOf(kFormat) == 1) {
@@ -144,7 +146,8 @@ void FillStartsOf(const int8_t* q8, int64_t groups, int32_t* start) {
 
 struct Product {
   static constexpr int64_t kRowGroups = 2;
-  // A slab of six- or eight-bit weights costs more than reading them again for a few more tokens.
+  // For six- and eight-bit weights, unpacking a slab costs more than reading the weights again for
+  // a few more tokens.
   template <WeightFormat kFormat>
   static constexpr int64_t kFewTokens = BlockLayoutOf(kFormat).words > 5 ? 24 : 8;
   template <WeightFormat kFormat>
@@ -223,7 +226,7 @@ inline Lanes LoadColumn(const std::byte* group, int64_t column) {
   return kFormat == WeightFormat::kF16 ? LoadF16(halves) : LoadBF16(halves);
 }
 
-// Tiles of float weights: enough sums in flight to hide the latency of fma, at most 24 registers.
+// Tiles of float weights. Enough sums in flight hide the latency of fma, in at most 24 registers.
 struct FloatProduct {
   static constexpr int64_t kTokens = 12;
   static constexpr int64_t RowGroups(int64_t tokens) {

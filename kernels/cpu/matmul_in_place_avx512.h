@@ -1,7 +1,7 @@
-// Products of quantised weights that tiles unpack as they read them (AVX-512): a few tokens of any
-// format, and more of the formats whose unpacking is cheap.
+// Products that unpack quantised weights as they read them (AVX-512). They serve a few tokens of
+// any format, and more tokens of formats whose unpacking is cheap.
 //
-// Only matmul_avx512.cc includes this. Everything has internal linkage.
+// Only matmul_avx512.cc includes this header. Everything has internal linkage.
 #pragma once
 
 #include <cstring>
@@ -37,14 +37,15 @@ inline void Prefetch(const std::byte* p, int64_t bytes) {
   }
 }
 
-// A group of any format (GroupBytes): the lines that all have without a loop.
+// Prefetches a group of any format (GroupBytes). The lines that every format has need no loop.
 inline void PrefetchGroup(const std::byte* p, int64_t bytes) {
   constexpr int64_t kLeastBytes = 5 * 64;
   Prefetch(p, kLeastBytes);
   if (bytes > kLeastBytes) Prefetch(p + kLeastBytes, bytes - kLeastBytes);
 }
 
-// A few tokens against one row group, straight from memory: one stream is faster than several.
+// Multiplies a few tokens with one row group, in place. One stream of weights is faster than
+// several.
 template <WeightFormat kFormat, int kTileTokens>
 void MultiplyFew(const MatMulTile& at) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
@@ -85,14 +86,15 @@ void MultiplyFew(const MatMulTile& at) {
   Unroll<kTileTokens>([&](auto t) __attribute__((always_inline)) { StoreRows(at, t, 0, acc[t]); });
 }
 
-// Four bits and a block for every 32 columns.
+// Returns true for formats with four-bit weights and a block for every 32 columns.
 constexpr bool IsUnpackedInPlace(WeightFormat format) {
   return BlockLayoutOf(format).words == 4 && BlockLayoutOf(format).groups == 1;
 }
 
-// More tokens against one or two row groups of a format for which IsUnpackedInPlace: every tile of
-// tokens unpacks the weights again, on pipes that products leave free. sums: [tokens, kAccStride].
-// From `ahead`, where not null, the row groups after these are prefetched.
+// Multiplies more tokens with one or two row groups of a format for which IsUnpackedInPlace is
+// true. Every tile of tokens unpacks the weights again, on pipes that the products leave free.
+// `sums` is [tokens, kAccStride]. If `ahead` is not null, it points to the following row groups,
+// which are prefetched.
 template <WeightFormat kFormat, int kTileGroups, int kTileTokens>
 void MultiplyNibbles(const MatMulTile& at, float* sums, const std::byte* ahead) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);
@@ -118,7 +120,7 @@ void MultiplyNibbles(const MatMulTile& at, float* sums, const std::byte* ahead) 
       for (int r = 0; r < kTileGroups; ++r) sum[r][t] = start;
     });
     Unroll<8>([&](auto i) __attribute__((always_inline)) {
-      constexpr int kWord = i / 2;  // its low halves, then its high ones
+      constexpr int kWord = i / 2;  // the low halves of a word, then its high halves
       constexpr bool kHigh = i % 2 == 1;
       __m512i word[kTileGroups];
       Unroll<kTileGroups>([&](auto r) __attribute__((always_inline)) {

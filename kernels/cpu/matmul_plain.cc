@@ -1,4 +1,4 @@
-// NUMERICS §4, one group of 16 rows and a few tokens at a time.
+// Plain matrix products (NUMERICS §4), one group of 16 rows and a few tokens at a time.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,9 +10,9 @@
 namespace baton::plain {
 namespace {
 
-constexpr int64_t kTokens = 8;  // that share the reading of weights
+constexpr int64_t kTokens = 8;  // tokens that share one reading of the weights
 
-// Σ scale·q·a over the 32 columns of a group, exact.
+// Returns Σ scale·q·a over the 32 columns of a group. The sum is exact.
 float ScaledSum(const RowWeights& row, const int8_t* a) {
   int32_t isum[2] = {0, 0};
   for (int c = 0; c < kQuantGroup; ++c) isum[c / 16] += row.q[c] * a[c];

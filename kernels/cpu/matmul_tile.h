@@ -1,7 +1,7 @@
-// How a weight format is summed, and where a tile of a product lies: a few tokens against one or
-// more row groups.
+// Describes how a weight format is summed, and the addresses of a product's tile: a few tokens
+// times one or more row groups.
 //
-// Included by matmul_tiles.h and the kernels of tiles. Everything has internal linkage.
+// The vector kernels of matrix products use this header. Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 namespace baton {
 namespace {
 
-// How a group of 32 columns is summed.
+// How to sum a group of 32 columns.
 enum class SumKind {
-  kMinimum,  // weights as they are; then the minimum
-  kBiased,   // weights are kept as q + bias, so a sum starts from −bias · Σ a
-  kHalves,   // biased, sixteen columns at a time, each half with an integer scale
+  kMinimum,  // unbiased weights; the minimum is added after the sum
+  kBiased,   // weights are stored as q + bias, so a sum starts from −bias · Σ a
+  kHalves,   // biased, sixteen columns at a time; each half has an integer scale
 };
 constexpr SumKind SumKindOf(WeightFormat format) {
   if (format == WeightFormat::kQ6_K) return SumKind::kHalves;
   return HasMinimum(format) ? SumKind::kMinimum : SumKind::kBiased;
 }
-// By how much the weights that the products take exceed q: they are unsigned, as stored; Q8_0's are
-// made so.
+// Returns the bias: the products' unsigned weights less q. All formats but Q8_0 are stored
+// unsigned. Q8_0's weights are converted.
 constexpr int BiasOf(WeightFormat format) {
   return format == WeightFormat::kQ8_0 ? 128 : ZeroPointOf(format);
 }
-// Sums per group that start from a bias.
+// Returns the number of sums per group that start from a bias.
 constexpr int64_t StartsOf(WeightFormat format) {
   if (BiasOf(format) == 0) return 0;
   return SumKindOf(format) == SumKind::kHalves ? 2 : 1;
@@ -35,7 +35,7 @@ constexpr int64_t StartsOf(WeightFormat format) {
 
 inline int64_t SmallerOf(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// A few tokens against one or more row groups; pointers are at the first token and row group.
+// A few tokens times one or more row groups. Pointers are at the first token and row group.
 struct MatMulTile {
   const std::byte* weights;
   int64_t group_bytes;      // of one row group
@@ -47,7 +47,7 @@ struct MatMulTile {
   const int32_t* start;     // [tokens, cols / 32, StartsOf(format)]
   float* out;               // [tokens, out_stride]
   int64_t out_stride;
-  int64_t rows;  // to store: 16 per row group, fewer in the last
+  int64_t rows;  // rows to store: 16 per row group, perhaps fewer in the last
   bool accumulate;
 };
 
@@ -74,7 +74,7 @@ inline MatMulTile TileAt(const MatMulArgs& args, int64_t token, int64_t row, int
   return at;
 }
 
-// The same tile from a later row group on.
+// Returns the same tile from a later row group on.
 inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
   at.weights += row_group * at.group_bytes;
   at.out += row_group * kRowGroup;
@@ -82,7 +82,8 @@ inline MatMulTile FromRowGroup(MatMulTile at, int64_t row_group) {
   return at;
 }
 
-// The same tile from a later token on; `starts` is StartsOf(format). Quantised formats.
+// Returns the same tile from a later token on. `starts` is StartsOf(format). REQUIRES: the format
+// is quantised.
 inline MatMulTile FromToken(MatMulTile at, int64_t token, int64_t starts) {
   const int64_t groups = at.cols / kQuantGroup;
   at.q8 += token * at.cols;
@@ -93,8 +94,8 @@ inline MatMulTile FromToken(MatMulTile at, int64_t token, int64_t starts) {
   return at;
 }
 
-// Calls tile(first, count) for tokens [0, tokens), at most kMost at once and as evenly as that
-// allows.
+// Calls tile(first, count) for parts of [0, tokens). Parts have at most kMost tokens and are as
+// even as possible.
 template <int64_t kMost, typename Tile>
 [[gnu::always_inline]] inline void ForEachTokenTile(int64_t tokens, const Tile& tile) {
   int64_t first = 0;

@@ -1,12 +1,15 @@
-// How the vector products cut a unit of work.
+// Divides a unit of a vector product into tiles.
 //
-// Float weights, and quantised ones against few tokens, are read in place: tiles of a few tokens
-// and row groups, whose accumulators stay in registers. Quantised weights against more tokens are
-// unpacked once, a slab of one or two row groups and up to 32·kSlabGroups columns at a time, which
-// stays in the first-level cache while every tile of tokens is multiplied with it; or, where
-// unpacking is cheap beside the products (Product::kInPlace), by every tile of tokens again.
+// There are three ways to read weights:
+// - In place. Tiles of a few tokens and row groups keep their accumulators in registers. This is
+//   for float weights, and for quantised weights times few tokens.
+// - From a slab. Quantised weights times more tokens are unpacked once into a slab: one or two row
+//   groups, up to 32·kSlabGroups columns. The slab stays in the first-level cache while every tile
+//   of tokens is multiplied with it.
+// - In place, unpacked again by every tile of tokens, where unpacking is cheap compared with the
+//   products (Product::kInPlace).
 //
-// Included by matmul_avx2.cc and matmul_avx512.cc, which supply the tiles: a FloatProduct (see
+// matmul_avx2.cc and matmul_avx512.cc include this header and supply the tiles: a FloatProduct (see
 // MultiplyFloats) and a Product (see MultiplyQuantized). Everything has internal linkage.
 #pragma once
 
@@ -23,7 +26,7 @@
 namespace baton {
 namespace {
 
-// Float weights: `row_groups` row groups, as many at once as a tile takes.
+// Multiplies `row_groups` row groups of float weights, as many at once as a tile takes.
 template <WeightFormat kFormat, int kTileTokens, typename FloatProduct>
 inline void RunFloatTiles(int64_t row_groups, const MatMulTile& at) {
   constexpr int kTileGroups = static_cast<int>(FloatProduct::RowGroups(kTileTokens));
@@ -49,8 +52,9 @@ inline void ChooseFloatTiles(std::integer_sequence<int, kTileTokens...>, int64_t
   kByTokens[tokens - 1](row_groups, at);
 }
 
-// A unit of a product with float weights. FloatProduct::kTokens is the most of a tile,
-// RowGroups(tokens) the row groups of one, Multiply<format, tokens, row groups>(tile) computes it.
+// Computes a unit of a product with float weights. FloatProduct::kTokens is the largest number of
+// tokens of a tile. RowGroups(tokens) is the number of row groups of a tile. Multiply<format,
+// tokens, row groups>(tile) computes a tile.
 template <WeightFormat kFormat, typename FloatProduct>
 inline void MultiplyFloats(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
                            int64_t token_begin, int64_t token_end) {
@@ -68,13 +72,13 @@ inline void MultiplyFloats(const MatMulArgs& args, int64_t row_begin, int64_t ro
 }
 
 inline constexpr int64_t kSlabGroups = 24;     // of 32 columns
-inline constexpr int64_t kSlabRegisters = 16;  // 64-byte ones of weights per 32 columns, at most
+inline constexpr int64_t kSlabRegisters = 16;  // at most; 64-byte registers per 32 columns
 inline constexpr int64_t kSlabRowGroups = 2;   // at most
-inline constexpr int64_t kBlockTokens = 64;    // whose sums are kept with a slab
-inline constexpr int64_t kPanelRowGroups = 8;  // whose sums are kept
+inline constexpr int64_t kBlockTokens = 64;    // tokens whose sums are kept with a slab
+inline constexpr int64_t kPanelRowGroups = 8;  // row groups whose sums are kept
 inline constexpr int64_t kStartCapacity = 16384;
 
-// Unpacked weights of a few row groups, [groups, …] with the row group before the row.
+// Unpacked weights of a few row groups. The arrays are [groups, …]; a row group comes before a row.
 struct Slab {
   alignas(64) std::byte words[kSlabGroups * kSlabRegisters * 64];
   alignas(64) float factor[kSlabGroups * kSlabRowGroups * kRowGroup];
@@ -82,19 +86,19 @@ struct Slab {
   alignas(64) float half_scales[kSlabGroups * kSlabRowGroups * 2 * kRowGroup];
 };
 
-// A few tokens against a slab; pointers are at the first token and the slab's first group.
+// A few tokens times a slab. Pointers are at the first token and the slab's first group.
 struct SlabTile {
   const Slab* slab;
   int64_t groups;           // of the slab
-  int64_t row_stride;       // groups of a whole row: from one token's scales to the next
+  int64_t row_stride;       // groups of a whole row: distance between the scales of two tokens
   const int8_t* q8;         // [tokens, 32 * row_stride]
   const float* scale;       // [tokens, row_stride]
   const float* scaled_sum;  // [tokens, row_stride]
   const int32_t* start;     // [tokens, row_stride, StartsOf(format)]
-  float* acc;               // [tokens, acc_stride], 16 values per row group, added to
+  float* acc;               // [tokens, acc_stride], 16 values per row group; the tile adds to them
   int64_t acc_stride;
-  // What the next slab will be made from, to be read ahead: `ahead_bytes` per group of this one
-  // from each of two places; null: nothing.
+  // Weights of the next slab, to prefetch: `ahead_bytes` per group of this slab, from each of two
+  // places. Null: nothing.
   const std::byte* ahead[kSlabRowGroups];
   int64_t ahead_bytes;
 };
@@ -117,20 +121,21 @@ inline SlabTile SlabTileAt(const MatMulTile& at, const Slab& slab, int64_t start
           .ahead_bytes = 0};
 }
 
-// Bytes of 32 columns of a row group, block headers spread evenly.
+// Returns the bytes of 32 columns of a row group, with an equal share of the block's headers.
 constexpr int64_t GroupBytes(WeightFormat format) {
   return BlockLayoutOf(format).bytes() / BlockLayoutOf(format).groups;
 }
 
-// Sums of a panel: [token, row of at most kPanelRowGroups row groups].
+// Sums of a panel: [token, row]. A panel has at most kPanelRowGroups row groups.
 inline constexpr int64_t kAccStride = kPanelRowGroups * kRowGroup;
 struct PanelSums {
   alignas(64) float acc[kBlockTokens * kAccStride];
 };
 
-// acc[t] = what kRowGroups row groups give token t, for at most kBlockTokens tokens.
-// Product::Unpack(weights of the first row group, bytes of one, first group, groups, slab);
-// Product::MultiplySlab(count, tile).
+// Sets acc[t] to the product of kRowGroups row groups with token t, for at most kBlockTokens
+// tokens. Uses
+// - Product::Unpack(weights of the first row group, bytes of one, first group, groups, slab) and
+// - Product::MultiplySlab(count, tile).
 template <WeightFormat kFormat, int kRowGroups, typename Product>
 inline void MultiplySlabs(const MatMulTile& at, int64_t tokens, float* acc) {
   Slab slab;
@@ -156,8 +161,8 @@ inline void MultiplySlabs(const MatMulTile& at, int64_t tokens, float* acc) {
   }
 }
 
-// The same, straight from memory where Product::kInPlace<format>:
-// Product::MultiplyInPlace(count, tile, acc, what the next row groups are read from or null).
+// Does the same, but in place if Product::kInPlace<format>. That uses
+// Product::MultiplyInPlace(count, tile, acc, weights of the next row groups or null).
 template <WeightFormat kFormat, int kRowGroups, typename Product>
 inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc) {
   if constexpr (Product::template kInPlace<kFormat>) {
@@ -171,7 +176,7 @@ inline void MultiplyRowGroups(const MatMulTile& at, int64_t tokens, float* acc) 
   }
 }
 
-// Sets acc [tokens, kAccStride] to what `row_groups` row groups give each token.
+// Sets acc [tokens, kAccStride] to the products of `row_groups` row groups with each token.
 template <WeightFormat kFormat, typename Product>
 inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_groups, float* acc) {
   constexpr int64_t kRowGroups = Product::kRowGroups;
@@ -185,9 +190,10 @@ inline void SumRowGroups(const MatMulTile& at, int64_t tokens, int64_t row_group
   }
 }
 
-// At most kPanelRowGroups row groups, whose results are stored token by token: they lie far apart,
-// often a power of two, and runs of lines spare the first-level cache conflicts.
-// Product::StoreToken(at, token, row, acc of 16 rows).
+// Multiplies at most kPanelRowGroups row groups and stores the results token by token. Outputs of
+// two tokens lie far apart, often by a power of two. Storing several lines per token in a row
+// avoids conflicts in the first-level cache.
+// Uses Product::StoreToken(at, token, row, acc of 16 rows).
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_groups) {
   PanelSums sums;
@@ -199,8 +205,9 @@ inline void MultiplyPanel(const MatMulTile& at, int64_t tokens, int64_t row_grou
   }
 }
 
-// At most half as many row groups of the gate, and as many of the up projection, whose sums never
-// reach memory: `out` is of the first token and row. Product::GateToken(gate, up, rows, out).
+// Multiplies at most kPanelRowGroups / 2 row groups of the gate and as many of the up projection.
+// Their sums are never stored in product.out. `out` points to the first token and row. Uses
+// Product::GateToken(gate, up, rows, out).
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyGatedPanel(const MatMulTile& gate, const MatMulTile& up, int64_t tokens,
                                int64_t rows, int64_t out_cols, const Activations& out) {
@@ -213,13 +220,13 @@ inline void MultiplyGatedPanel(const MatMulTile& gate, const MatMulTile& up, int
   }
 }
 
-// The longest rows that `MultiplyQuantized` takes.
+// Returns the longest rows that MultiplyQuantized takes.
 template <WeightFormat kFormat>
 constexpr int64_t MostColumns() {
   return StartsOf(kFormat) == 0 ? INT64_MAX : kStartCapacity / StartsOf(kFormat) * kQuantGroup;
 }
 
-// run(first token, count, their starts) for blocks of tokens [token_begin, token_end).
+// Calls run(first token, count, their starts) for blocks of the tokens [token_begin, token_end).
 template <WeightFormat kFormat, typename Product, typename Run>
 inline void ForEachTokenBlock(const MatMulArgs& args, int64_t token_begin, int64_t token_end,
                               const Run& run) {
@@ -240,8 +247,8 @@ inline void ForEachTokenBlock(const MatMulArgs& args, int64_t token_begin, int64
   }
 }
 
-// A unit of a quantised product. Product::MultiplyTokens(count, tile): a few tokens against one row
-// group, straight from memory.
+// Computes a unit of a quantised product. Product::MultiplyTokens(count, tile) multiplies a few
+// tokens with one row group, in place.
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
                               int64_t token_begin, int64_t token_end) {
@@ -261,7 +268,7 @@ inline void MultiplyQuantized(const MatMulArgs& args, int64_t row_begin, int64_t
       });
 }
 
-// A unit of CpuKernels::gated_matmul.
+// Computes a unit of CpuKernels::gated_matmul.
 template <WeightFormat kFormat, typename Product>
 inline void MultiplyGated(const MatMulArgs& args, const Activations& out, int64_t row_begin,
                           int64_t row_end, int64_t token_begin, int64_t token_end) {
@@ -277,7 +284,7 @@ inline void MultiplyGated(const MatMulArgs& args, const Activations& out, int64_
       });
 }
 
-// run(the format as an integral constant).
+// Calls run(format as an integral constant).
 template <typename Run>
 inline void RunFormat(WeightFormat format, const Run& run) {
   switch (format) {
@@ -306,7 +313,7 @@ inline void RunFormat(WeightFormat format, const Run& run) {
   }
 }
 
-// A unit of any product.
+// Computes a unit of a product with weights of any format.
 template <typename FloatProduct, typename Product>
 inline void MultiplyUnit(const MatMulArgs& args, int64_t row_begin, int64_t row_end,
                          int64_t token_begin, int64_t token_end) {

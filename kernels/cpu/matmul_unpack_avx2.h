@@ -1,6 +1,7 @@
-// Weights of 32 columns and half a row group in AVX2 registers, a row a lane (packed_weights.h).
+// Unpacks the weights of 32 columns and half a row group into AVX2 registers, one row per lane
+// (packed_weights.h).
 //
-// Only matmul_avx2.cc includes this. Everything has internal linkage.
+// Only matmul_avx2.cc includes this header. Everything has internal linkage.
 #pragma once
 
 #include "kernels/cpu/matmul_tiles.h"
@@ -10,16 +11,17 @@
 namespace baton::avx2 {
 namespace {
 
-// VPMADDUBSW sums two products in int16: eight-bit weights are cut into two planes of four bits.
+// VPMADDUBSW adds two products in int16, so eight-bit weights are split into two planes of four
+// bits.
 constexpr int PlanesOf(WeightFormat format) { return format == WeightFormat::kQ8_0 ? 2 : 1; }
 
 template <WeightFormat kFormat>
 struct HalfGroup {
-  // [plane, i]: columns 4i…4i+3 of eight rows as unsigned bytes: q + bias.
+  // [plane, i]: columns 4i…4i+3 of eight rows, as unsigned bytes q + bias.
   __m256i word[PlanesOf(kFormat)][8];
   __m256 factor;
-  __m256 minimum;         // of formats that have one
-  __m256 half_scales[2];  // of Q6_K
+  __m256 minimum;         // for formats with a minimum
+  __m256 half_scales[2];  // for Q6_K
 };
 
 inline __m256i LoadBytes(const void* p) {
@@ -28,13 +30,13 @@ inline __m256i LoadBytes(const void* p) {
 inline __m128i LoadEightBytes(const std::byte* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
-// Eight of the sixteen rows: `half` is 0 or 1.
+// Loads the headers of eight of the sixteen rows. `half` is 0 or 1.
 inline __m256 LoadHeader(const std::byte* p, int half) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * half)));
 }
 
 template <int kShift>
-inline __m256i ShiftBits(__m256i a) {  // left, or right where negative
+inline __m256i ShiftBits(__m256i a) {  // left; right if negative
   if constexpr (kShift > 0) return _mm256_slli_epi32(a, kShift);
   if constexpr (kShift < 0) return _mm256_srli_epi32(a, -kShift);
   return a;
@@ -79,7 +81,7 @@ template <WeightFormat kFormat>
   }
 }
 
-// The six-bit scales and minima of 24 bytes.
+// Unpacks the six-bit scales and minima from 24 bytes.
 inline void UnpackScales(const std::byte* p, int half, __m256* scale, __m256* minimum) {
   const __m256i low = _mm256_cvtepu8_epi32(LoadEightBytes(p + 8 * half));
   const __m256i high = _mm256_srli_epi32(_mm256_cvtepu8_epi32(LoadEightBytes(p + 16)), 4 * half);
@@ -89,7 +91,7 @@ inline void UnpackScales(const std::byte* p, int half, __m256* scale, __m256* mi
       _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_srli_epi32(low, 6), _mm256_slli_epi32(nibbles, 2)));
 }
 
-// Columns 32·g… of eight rows of the block.
+// Unpacks columns 32·g… of eight rows of the block.
 template <WeightFormat kFormat>
 [[gnu::always_inline]] inline HalfGroup<kFormat> UnpackHalf(const std::byte* block, int64_t g,
                                                             int half) {

@@ -1,6 +1,7 @@
-// Weights of 32 columns and a row group in AVX-512 registers, a row a lane (packed_weights.h).
+// Unpacks the weights of 32 columns and a row group into AVX-512 registers, one row per lane
+// (packed_weights.h).
 //
-// Only matmul_avx512.cc includes this. Everything has internal linkage.
+// Only matmul_avx512.cc includes this header. Everything has internal linkage.
 #pragma once
 
 #include "kernels/cpu/matmul_tiles.h"
@@ -11,10 +12,10 @@ namespace baton::avx512 {
 namespace {
 
 struct WeightGroup {
-  __m512i word[8];  // columns 4i…4i+3 of sixteen rows as unsigned bytes: q + bias
+  __m512i word[8];  // columns 4i…4i+3 of sixteen rows, as unsigned bytes q + bias
   Lanes factor;
-  Lanes minimum;         // of formats that have one
-  Lanes half_scales[2];  // of Q6_K
+  Lanes minimum;         // for formats with a minimum
+  Lanes half_scales[2];  // for Q6_K
 };
 
 inline Lanes LoadHeader(const std::byte* p) {
@@ -22,7 +23,7 @@ inline Lanes LoadHeader(const std::byte* p) {
 }
 
 template <int kShift>
-inline __m512i ShiftBits(__m512i a) {  // left, or right where negative
+inline __m512i ShiftBits(__m512i a) {  // left; right if negative
   if constexpr (kShift > 0) return _mm512_slli_epi32(a, kShift);
   if constexpr (kShift < 0) return _mm512_srli_epi32(a, -kShift);
   return a;
@@ -71,7 +72,7 @@ inline Lanes WidenSigned(const std::byte* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 
-// The six-bit scales and minima of 24 bytes.
+// Unpacks the six-bit scales and minima from 24 bytes.
 inline void UnpackScales(const std::byte* p, Lanes* scale, Lanes* minimum) {
   const __m512i low = WidenBytes(p);
   const __m512i high = _mm512_cvtepu8_epi32(_mm_set1_epi64x(
@@ -83,7 +84,7 @@ inline void UnpackScales(const std::byte* p, Lanes* scale, Lanes* minimum) {
       _mm512_or_si512(_mm512_srli_epi32(low, 6), _mm512_slli_epi32(nibbles, 2)))};
 }
 
-// Columns 32·g… of the block.
+// Unpacks columns 32·g… of the block.
 template <WeightFormat kFormat>
 [[gnu::always_inline]] inline WeightGroup UnpackGroup(const std::byte* block, int64_t g) {
   constexpr BlockLayout kLayout = BlockLayoutOf(kFormat);

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kWordStride = 4 * kRowGroup;  // from one word of a row to its next
+constexpr int64_t kWordStride = 4 * kRowGroup;  // distance between two words of one row
 
 int64_t FloatBytes(WeightFormat format) { return format == WeightFormat::kF32 ? 4 : 2; }
 
@@ -19,19 +19,19 @@ float LoadF16(const std::byte* bytes) {
   return F16ToF32(bits);
 }
 
-// Bits [shift, shift + count) of a byte.
+// Returns bits [shift, shift + count) of a byte.
 int Bits(std::byte byte, int shift, int count) {
   return std::to_integer<int>(byte) >> shift & ((1 << count) - 1);
 }
 
 // ---- GGUF's blocks ----------------------------------------------------------------------------
 
-// Where a row's block keeps its parts in GGUF; bytes.
+// Offsets of the parts of a row's block in GGUF, in bytes.
 struct SourceLayout {
   int64_t headers;
   int64_t scales;
   int64_t low;   // the low four bits of q, or all eight
-  int64_t high;  // the others
+  int64_t high;  // the remaining bits
 };
 
 constexpr SourceLayout SourceLayoutOf(WeightFormat format) {
@@ -59,7 +59,7 @@ uint32_t Load32(const std::byte* from) {
   return word;
 }
 
-// Word j of the low four bits of 32 columns, which are the nibbles at `shift` of 32 bytes.
+// Returns word j of the low four bits of 32 columns. They are the nibbles at `shift` of 32 bytes.
 uint32_t NibbleWord(const std::byte* bytes, int64_t j, int64_t shift) {
   constexpr uint32_t kNibbles = 0x0f0f0f0f;
   const uint32_t first = Load32(bytes + 4 * j) >> shift & kNibbles;
@@ -67,9 +67,9 @@ uint32_t NibbleWord(const std::byte* bytes, int64_t j, int64_t shift) {
   return first | second << 4;
 }
 
-// The word of fifth bits, from 32 bits in the columns' order: bit 4j+i becomes bit 8i+j.
+// Returns the word of fifth bits from 32 bits in column order: bit 4j+i becomes bit 8i+j.
 uint32_t FifthBitWord(uint32_t bits) {
-  constexpr uint32_t kFourTimes = 0x00204081;  // seven bits apart: one of them falls into each byte
+  constexpr uint32_t kFourTimes = 0x00204081;  // copies 7 bits apart put one bit into each byte
   uint32_t word = 0;
   for (int j = 0; j < 8; ++j) {
     word |= ((bits >> 4 * j & 15) * kFourTimes & 0x01010101) << j;
@@ -77,7 +77,7 @@ uint32_t FifthBitWord(uint32_t bits) {
   return word;
 }
 
-// The 32 columns of group g as the words of the packed layout, four columns at a time.
+// Writes the 32 columns of group g as words of the packed layout, four columns per word.
 template <WeightFormat kFormat>
 void SourceWords(const std::byte* block, int64_t g, uint32_t* words) {
   constexpr SourceLayout kAt = SourceLayoutOf(kFormat);
@@ -107,7 +107,7 @@ void SourceWords(const std::byte* block, int64_t g, uint32_t* words) {
   }
 }
 
-// The six-bit scale and minimum of group g (Q4_K, Q5_K), from GGUF's twelve bytes.
+// Six-bit scale and minimum of group g (Q4_K, Q5_K), from GGUF's twelve bytes.
 struct ScaleAndMinimum {
   int scale;
   int minimum;
@@ -118,7 +118,7 @@ ScaleAndMinimum SourceScales(const std::byte* scales, int64_t g) {
           Bits(scales[4 + g], 4, 4) | Bits(scales[g], 6, 2) << 4};
 }
 
-// Puts a row's scales of group g to their place; `packed` is zero where the row's bits go.
+// Stores a row's scales of group g. REQUIRES: the row's bits in `packed` are zero.
 template <WeightFormat kFormat>
 void PackScales(const std::byte* source, int64_t g, int64_t lane, std::byte* packed) {
   if constexpr (kFormat == WeightFormat::kQ6_K) {
@@ -150,13 +150,13 @@ void PackBlock(const std::byte* source, int64_t lane, std::byte* packed) {
   }
 }
 
-// One row group, of which `rows` are there. Block by block, so that what is written stays in the
-// first-level cache until it is whole.
+// Packs one row group, which has `rows` rows. Works block by block, so that a block stays in the
+// first-level cache until it is complete.
 template <WeightFormat kFormat>
 void PackQuantizedGroup(int64_t rows, int64_t cols, const std::byte* source, std::byte* group) {
   constexpr int64_t kBytes = BlockLayoutOf(kFormat).bytes();
   constexpr int64_t kSourceBytes = kBytes / kRowGroup;                   // packing only moves bits
-  constexpr bool kSharesBytes = BlockLayoutOf(kFormat).scale_bytes > 0;  // rows do
+  constexpr bool kSharesBytes = BlockLayoutOf(kFormat).scale_bytes > 0;  // rows share bytes
   const int64_t blocks = cols / BlockColumns(kFormat);
   for (int64_t b = 0; b < blocks; ++b) {
     if (kSharesBytes || rows < kRowGroup) std::memset(group + b * kBytes, 0, kBytes);
@@ -212,7 +212,7 @@ PackGroup PackGroupOf(WeightFormat format) {
 
 // ---- packed blocks ----------------------------------------------------------------------------
 
-// The 32 q of a row. Not for Q8_0.
+// Reads the 32 values of q of a row. REQUIRES: the format is not Q8_0.
 void ReadQuants(int64_t words, int zero_point, const std::byte* row, int8_t q[kQuantGroup]) {
   for (int c = 0; c < kQuantGroup / 2; ++c) {
     const std::byte both = row[c / 4 * kWordStride + c % 4];
@@ -272,7 +272,7 @@ void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::
 RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t column_group,
                           int64_t lane) {
   const BlockLayout layout = BlockLayoutOf(format);
-  const auto index = static_cast<uint32_t>(column_group);  // whose division is fast
+  const auto index = static_cast<uint32_t>(column_group);  // unsigned 32-bit division is fast
   const auto groups = static_cast<uint32_t>(layout.groups);
   const std::byte* block = group + index / groups * layout.bytes();
   const int64_t g = index % groups;

@@ -1,22 +1,30 @@
-// How the CPU backend stores a weight matrix: groups of 16 rows, interleaved so that one register
-// lane is one row.
+// Storage of a weight matrix in the CPU backend: groups of 16 rows, interleaved so that one
+// register lane is one row.
 //
-// The same layout serves every instruction set (16 lanes are one AVX-512 register or two AVX2
-// ones) and has the bytes of the file: packing only moves bits. Rows are padded with zeros to a
-// multiple of 16. Row group r (rows 16r…16r+15) is contiguous; inside, columns in rising order.
+// Every instruction set uses the same layout: 16 lanes are one AVX-512 register or two AVX2
+// registers. Packing only moves bits, so a packed row group has as many bytes as its rows in the
+// file. Rows are padded with zeros to a multiple of 16. Row group r (rows 16r…16r+15) is
+// contiguous. Inside it, columns are in rising order.
 //
-// F32, F16, BF16, per column: 16 values, one per row.
-// Quantised formats, per block of BlockColumns(format) columns (BlockLayout):
-// 1. headers, f16[16] each: d; for Q4_1 and Q5_1 then m; for Q4_K and Q5_K then e (NUMERICS §4).
-// 2. block scales, per 32 columns. Q4_K, Q5_K: 24 bytes; byte r = s | (m & 3) << 6 of row r; byte
-//    16+r = m >> 2 of row r in its low half, of row r+8 in its high half. Q6_K: int8 s₀[16] of the
-//    first sixteen columns, then s₁[16].
-// 3. words, per 32 columns: for w in 0…words−1, for row in 0…15 four bytes. Q8_0: word j is int8 q
-//    of columns 4j…4j+3. Others: the low four bits of q in words 0…3, byte i of word j being
-//    q(4j+i) | q(16+4j+i) << 4; bit 4 of five-bit q in word 4, bit 8i+j being that of q(4j+i),
-//    j in 0…7; bits 4–5 of six-bit q in words 4 (columns 0…15) and 5 (16…31), bits 8i+2j and
-//    8i+2j+1 being those of q(4j+i), j in 0…3.
-// A row group's bytes are a multiple of 32; the matrix starts on a 64-byte boundary.
+// F32, F16 and BF16 store 16 values per column, one per row.
+//
+// Quantised formats store blocks of BlockColumns(format) columns (BlockLayout). A block has three
+// parts:
+// 1. Headers, f16[16] each: d; then m for Q4_1 and Q5_1; then e for Q4_K and Q5_K (NUMERICS §4).
+// 2. Block scales, per 32 columns.
+//    - Q4_K and Q5_K: 24 bytes. Byte r is s | (m & 3) << 6 of row r. Byte 16+r holds m >> 2:
+//      that of row r in its low half, that of row r+8 in its high half.
+//    - Q6_K: int8 s₀[16] for the first sixteen columns, then s₁[16] for the others.
+// 3. Words, per 32 columns: for each word w in 0…words−1, four bytes for each row in 0…15.
+//    - Q8_0: word j holds int8 q of columns 4j…4j+3.
+//    - All others: words 0…3 hold the low four bits of q. Byte i of word j is
+//      q(4j+i) | q(16+4j+i) << 4.
+//    - Five-bit q: word 4 holds bit 4. Bit 8i+j belongs to q(4j+i), j in 0…7.
+//    - Six-bit q: words 4 (columns 0…15) and 5 (columns 16…31) hold bits 4–5. Bits 8i+2j and
+//      8i+2j+1 belong to q(4j+i), j in 0…3.
+// The size of a row group is a multiple of 32 bytes. The matrix starts on a 64-byte boundary.
+//
+// Thread safety: pure functions, safe together on disjoint outputs.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +36,11 @@
 
 namespace baton {
 
-// Where things lie in one block of 16 rows of a quantised format; bytes.
+// Offsets and sizes within one block of 16 rows of a quantised format, in bytes.
 struct BlockLayout {
-  int64_t groups;       // of 32 columns
+  int64_t groups;       // number of groups of 32 columns
   int64_t headers;      // f16 values per row
-  int64_t scale_bytes;  // of 32 columns of all rows
+  int64_t scale_bytes;  // for 32 columns of all rows
   int64_t words;        // per row and 32 columns
 
   constexpr int64_t ScalesAt(int64_t group) const {
@@ -65,11 +73,11 @@ constexpr BlockLayout BlockLayoutOf(WeightFormat format) {
   }
 }
 
-// Formats with a term that does not depend on q: w = factor·q + minimum.
+// Returns true for formats with a term that does not depend on q: w = factor·q + minimum.
 constexpr bool HasMinimum(WeightFormat format) { return BlockLayoutOf(format).headers == 2; }
 
-// By how much the stored number of a weight exceeds the q of w = factor·q + minimum. Q8_0 stores q
-// itself, with its sign.
+// Returns the stored number of a weight less the q of w = factor·q + minimum. Q8_0 stores q itself,
+// with its sign.
 constexpr int ZeroPointOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kQ4_0:
@@ -83,11 +91,11 @@ constexpr int ZeroPointOf(WeightFormat format) {
   }
 }
 
-// Bytes of one row group of `cols` columns.
+// Returns the bytes of one row group of `cols` columns.
 int64_t RowGroupBytes(WeightFormat format, int64_t cols);
 size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);
-// From GGUF's row-major blocks (`source`, rows * row bytes). Whole row groups may be packed apart:
-// a row group takes as many bytes in both.
+// Packs a matrix from GGUF's row-major blocks (`source`, rows * row bytes). A row group has the
+// same size in both layouts, so row groups may be packed separately.
 void PackMatrixRows(WeightFormat format, int64_t rows, int64_t cols, const std::byte* source,
                     std::byte* destination);
 
@@ -99,10 +107,10 @@ struct RowWeights {
   float half_scales[2];  // Q6_K's s₀ and s₁, else 1
   int8_t q[kQuantGroup];
 };
-// Columns 32·column_group… of row `lane` of the row group at `group`.
+// Reads columns 32·column_group… of row `lane` of the row group at `group`.
 RowWeights ReadRowWeights(WeightFormat format, const std::byte* group, int64_t column_group,
                           int64_t lane);
-// One row as f32 (NUMERICS §5): embedding lookup.
+// Unpacks one row to f32 (NUMERICS §5), for an embedding lookup.
 void UnpackRow(const PackedMatrix& matrix, int64_t row, float* out);
 
 }  // namespace baton

@@ -12,23 +12,24 @@ using Group = AttentionScratch::Group;
 using Span = AttentionScratch::Span;
 using Item = AttentionScratch::Item;
 
-constexpr int64_t kQueryTileTokens = 64;  // many, because they share the filling of key tiles
-constexpr int64_t kFewQueryTokens = 16;   // of a group where more would leave too few groups
+constexpr int64_t kQueryTileTokens = 64;  // large: tokens share the filling of key tiles
+constexpr int64_t kFewQueryTokens = 16;   // of a group, where larger groups would be too few
 constexpr int64_t kQueryTileRows = 192;   // (token, head) pairs of one kv head
-constexpr int64_t kSplitStates = 8192;    // of one round of split attention; 9 MiB
-constexpr int64_t kInlineMerges = 128;    // fewer are not worth a thread
-constexpr int64_t kUnitsPerThread = 4;    // so that threads end together
+constexpr int64_t kSplitStates = 8192;    // states of one round of split attention; 9 MiB
+constexpr int64_t kInlineMerges = 128;    // fewer merges do not pay for a thread
+constexpr int64_t kUnitsPerThread = 4;    // several, so that threads end at about the same time
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One call: the arguments and what follows from them.
+// One call: its arguments and values derived from them.
 struct Call {
   const CpuKernels& kernels;
   ThreadPool& pool;
   AttentionScratch& scratch;
   const PagedAttentionArgs& args;
   int64_t heads_per_kv;
-  // Kv heads are handed out in groups: neighbours in memory, so one thread should take them.
+  // A unit takes a group of adjacent kv heads. They are adjacent in memory, so one thread should
+  // read them.
   int64_t kv_heads_per_unit = 1;
 
   int64_t head_groups() const { return CeilDiv(args.kv_heads, kv_heads_per_unit); }
@@ -46,7 +47,7 @@ struct Call {
   }
 };
 
-// Whether a unit can take both tokens: they are neighbours.
+// Returns true if one unit can take both tokens. REQUIRES: the tokens are adjacent in one sequence.
 bool HaveLikeRuns(const PagedAttentionArgs& args, const RowRuns& a, const RowRuns& b) {
   if (a.run_count != b.run_count) return false;
   if (a.first_run == b.first_run) return true;
@@ -57,7 +58,7 @@ bool HaveLikeRuns(const PagedAttentionArgs& args, const RowRuns& a, const RowRun
                     args.runs + b.first_run, like);
 }
 
-// Widens the span to the segments of a token's run.
+// Widens the span to include the segments of a token's run.
 void Extend(const VisibleRun& run, Span& span) {
   if (run.begin >= run.end) return;
   const int64_t origin = run.tile_origin;
@@ -69,7 +70,8 @@ void Extend(const VisibleRun& run, Span& span) {
 
 void FindGroups(const Call& call) {
   const PagedAttentionArgs& args = call.args;
-  const int64_t units = 2 * kUnitsPerThread * call.pool.threads();  // late groups see more slots
+  const int64_t units = 2 * kUnitsPerThread *
+                        call.pool.threads();  // twice as many, because late groups see more slots
   const int64_t fair =
       std::clamp(args.tokens * args.kv_heads / units, kFewQueryTokens, kQueryTileTokens);
   const int64_t tile = std::clamp<int64_t>(kQueryTileRows / call.heads_per_kv, 1, fair);
@@ -91,7 +93,8 @@ void FindGroups(const Call& call) {
     }
     Group& group = groups.back();
     ++group.token_end;
-    // Of shared runs, the last alone can hold slots that the token before did not see.
+    // If two tokens share their runs, only the last run can hold slots that the previous token did
+    // not see.
     const bool shares = joins && row.first_run == args.row_runs[token - 1].first_run;
     for (int64_t run = shares ? std::max(row.run_count - 1, 0) : 0; run < row.run_count; ++run) {
       Extend(RunOf(args, token, run), spans[group.first_span + run]);
@@ -102,8 +105,8 @@ void FindGroups(const Call& call) {
   }
 }
 
-// True where whole groups would leave threads idle: the largest is more than half of a thread's
-// share, and there is something to split.
+// Returns true if whole groups would leave threads idle: the largest group is more than half of a
+// thread's share, and there is a group to split.
 bool ShouldSplit(const Call& call) {
   if (call.pool.threads() == 1) return false;
   int64_t total = 0;
@@ -118,7 +121,7 @@ bool ShouldSplit(const Call& call) {
   return divisible && total * call.args.kv_heads < 2 * call.pool.threads() * largest;
 }
 
-// Writes the results of a group for the kv heads of a unit.
+// Writes the results of a group for the unit's kv heads.
 void FinishUnit(const Call& call, const AttentionUnit& unit, const AttentionState* states) {
   const PagedAttentionArgs& args = call.args;
   for (int64_t kv_head = unit.kv_head_begin; kv_head < unit.kv_head_end; ++kv_head) {
@@ -136,13 +139,14 @@ void ForgetStates(AttentionState* states, int64_t count) {
   for (int64_t i = 0; i < count; ++i) states[i].any_visible = false;
 }
 
-// A unit is a whole group for a group of kv heads. `running` and `next` hold its rows.
+// Computes one unit: a whole group for a group of kv heads. `running` and `next` have room for its
+// rows.
 void WalkGroup(const Call& call, const Group& group, int64_t head_group, AttentionState* running,
                AttentionState* next) {
   AttentionUnit unit = call.Unit(group, head_group, 0, 0);
   const int64_t rows = unit.tokens() * unit.kv_heads() * call.heads_per_kv;
   ForgetStates(running, rows);
-  AttentionState* states = running;  // the first segment's, then `next`
+  AttentionState* states = running;  // `running` for the first segment, then `next`
   for (const Span& span : call.Spans(group)) {
     unit.run = span.run;
     for (unit.segment = span.begin; unit.segment < span.end; ++unit.segment) {
@@ -158,7 +162,8 @@ void WalkGroup(const Call& call, const Group& group, int64_t head_group, Attenti
   FinishUnit(call, unit, running);
 }
 
-// How many kv heads a unit takes: as many as its states' memory and busy threads allow.
+// Returns the number of kv heads per unit: as many as fit the memory for states and keep all
+// threads busy.
 int64_t KvHeadsPerUnit(const Call& call, int64_t units) {
   int64_t tokens = 1;
   for (const Group& group : call.scratch.groups) tokens = std::max(tokens, group.tokens());
@@ -178,7 +183,8 @@ void RunWhole(Call call) {
   const int64_t head_groups = call.head_groups();
   const int64_t units = static_cast<int64_t>(groups.size()) * head_groups;
   call.pool.ParallelFor(units, [&](int64_t unit, int worker) {
-    // Last groups first: they see the most slots, and what ends the loop should be short.
+    // Start with the last groups, which see the most slots. The units at the end of the loop should
+    // be short.
     const int64_t index = units - 1 - unit;
     AttentionState* mine = states + 2 * rows * worker;
     WalkGroup(call, groups[index / head_groups], index % head_groups, mine, mine + rows);
@@ -199,7 +205,8 @@ void ListItems(const Call& call) {
   }
 }
 
-// Places items from `begin` on in `budget` states (at least one item); returns where it stopped.
+// Places items from `begin` on into `budget` states, at least one item. Returns the first item not
+// placed.
 int64_t PlaceItems(const Call& call, int64_t begin, int64_t budget) {
   std::vector<Item>& items = call.scratch.items;
   int64_t used = 0;
@@ -213,8 +220,8 @@ int64_t PlaceItems(const Call& call, int64_t begin, int64_t budget) {
   return end;
 }
 
-// Merges the items [begin, end) of all groups into `running` ([tokens, query heads], ordered by
-// group, then kv head, then token).
+// Merges the items [begin, end) of all groups into `running` [tokens, query heads]. Its order is by
+// group, then kv head, then token.
 void MergeItems(const Call& call, int64_t begin, int64_t end, const AttentionState* states,
                 AttentionState* running) {
   const AttentionScratch& scratch = call.scratch;

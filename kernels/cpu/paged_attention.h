@@ -1,12 +1,14 @@
-// Cuts paged attention into units for the thread pool and joins their states.
+// Divides paged attention into units for the thread pool and merges their states.
 //
-// Tokens are cut into groups: neighbours of one sequence with like runs, at most a query tile.
-// Where there are enough groups of like size, a unit is a (group, kv heads) that walks the segments
-// of its runs and merges as it goes. Otherwise a unit is a (group, kv heads, segment), as in
-// Flash-Decoding, and the states are merged afterwards. Both merge in the order of NUMERICS §8, so
-// any cut gives the same bits.
+// A group is a set of adjacent tokens of one sequence whose runs agree, at most one query tile.
+// There are two ways to divide the work:
+// - If there are enough groups of similar size, a unit is a (group, kv heads). It walks the
+//   segments of its runs and merges them as it goes.
+// - Otherwise a unit is a (group, kv heads, segment), as in Flash-Decoding. The states are merged
+//   afterwards.
 //
-// The cut depends on device buffers (sequences, runs), so it is made when the op runs.
+// Both ways merge in the order of NUMERICS §8, so they give the same bits. The division depends on
+// device buffers (sequences, runs), so it is made when the op runs.
 //
 // Thread safety: a scratch serves one call at a time.
 #pragma once
@@ -22,14 +24,14 @@
 
 namespace baton {
 
-// Memory that attention reuses from call to call; grows to what the largest call needed. States:
-// 2 query tiles for each thread, or one for each row of the batch and kSplitStates more.
+// Memory that attention reuses from call to call. It grows to the needs of the largest call: two
+// query tiles of states for each thread, or one state for each row of the batch plus kSplitStates.
 class AttentionScratch {
  public:
-  // At least `count` states; earlier ones are forgotten. Running out of memory is fatal.
+  // Returns at least `count` states and invalidates earlier ones. Fails a CHECK if memory runs out.
   AttentionState* States(size_t count);
 
-  // The segments [begin, end) of run `run` that hold slots which a token of the group sees.
+  // Segments [begin, end) of run `run` with slots that a token of the group sees.
   struct Span {
     int64_t run = 0;
     int64_t begin = 0;
@@ -37,21 +39,21 @@ class AttentionScratch {
   };
   std::vector<Span> spans;
 
-  // Neighbouring tokens [token_begin, token_end) of one sequence. They have equally many runs,
-  // which agree in tile_origin and query_offset, and span i of the group is that of run i.
+  // Adjacent tokens [token_begin, token_end) of one sequence. They have the same number of runs,
+  // and these agree in tile_origin and query_offset. Span i of the group belongs to run i.
   struct Group {
     int64_t token_begin = 0;
     int64_t token_end = 0;
     int64_t first_span = 0;
     int64_t span_count = 0;
-    int64_t segments = 0;    // of all spans
-    int64_t first_item = 0;  // items of the groups before
+    int64_t segments = 0;    // total of all spans
+    int64_t first_item = 0;  // number of items of the groups before
 
     int64_t tokens() const { return token_end - token_begin; }
   };
   std::vector<Group> groups;
 
-  // One segment of one group; its states start at `first_state`.
+  // One segment of one group. Its states start at `first_state`.
   struct Item {
     int64_t group = 0;
     int64_t run = 0;
@@ -64,6 +66,7 @@ class AttentionScratch {
   HugePageBuffer buffer_;
 };
 
+// Runs one PagedAttention op on the threads of `pool` and returns when it is done.
 void RunPagedAttention(const CpuKernels& kernels, ThreadPool& pool, AttentionScratch& scratch,
                        const PagedAttentionArgs& args);
 

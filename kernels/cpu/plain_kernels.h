@@ -1,5 +1,5 @@
-// The plain kernels by name, one per entry of CpuKernels: NUMERICS.md as code, for any processor.
-// Slow on purpose; the yardstick of the fast ones.
+// The plain kernels, one per entry of CpuKernels. They implement NUMERICS.md directly and run on
+// any processor. They favour clarity over speed, and are the reference for the fast kernels.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"

@@ -1,7 +1,8 @@
-// NUMERICS §1–§3 as scalar code: the functions that the plain kernels, the attention merge and the
-// tests of the fast kernels share.
+// Scalar implementation of NUMERICS §1–§3. The plain kernels, the attention merge and the tests of
+// the fast kernels use it.
 //
-// Pure functions, safe from any thread. std::fma rounds once whether or not the processor has it.
+// Thread safety: pure functions, safe from any thread. std::fma rounds once even on a processor
+// without fma.
 #pragma once
 
 #include <bit>
@@ -18,14 +19,16 @@ struct Rounded {
   float value;
 };
 
-// Nearest even for |x| < 2^22; for anything else defined, equal on every instruction set.
+// Rounds to nearest even for |x| < 2^22. For any other x the result is defined and equal on every
+// instruction set.
 inline Rounded RoundInt(float x) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
   const float t = x + kMagic;
   return {std::bit_cast<uint32_t>(t) - std::bit_cast<uint32_t>(kMagic), t - kMagic};
 }
 
-// e^x, error below 1.5 ulp (Cephes expf coefficients); +0 below -87.33…, capped at 2.4e38 above.
+// e^x with an error below 1.5 ulp (Cephes expf coefficients). Gives +0 below -87.33… and at most
+// 2.4e38.
 inline float Exp(float x) {
   constexpr float kHighest = 88.3762626647949f;
   constexpr float kLowest = -87.3365478515625f;
@@ -61,7 +64,7 @@ inline float Dot16(const float* a, const float* b, int64_t n) {
   return Tree16(lanes);
 }
 
-// One group of kQuantGroup activations to int8 (NUMERICS §3).
+// Converts one group of kQuantGroup activations to int8 (NUMERICS §3).
 inline void QuantizeGroup(const float* x, int8_t* q, float* scale, float* scaled_sum) {
   float amax = 0;
   for (int i = 0; i < kQuantGroup; ++i) {
@@ -83,7 +86,7 @@ struct Int16Row {
   float scale;
 };
 
-// Integers of magnitude `most` from a row whose largest magnitude is `amax`.
+// Rounds a row to integers of magnitude up to `most`. `amax` is the largest magnitude of the row.
 inline Int16Row QuantizeBy(const float* x, int64_t count, float amax, float most) {
   const float inverse = amax > 0 ? most / amax : 0.0f;
   Int16Row row;
@@ -94,7 +97,7 @@ inline Int16Row QuantizeBy(const float* x, int64_t count, float amax, float most
   return row;
 }
 
-// A row of at most kMaxHeadDim values (NUMERICS §7); `most`: 127 or 32767.
+// Quantises a row of at most kMaxHeadDim values (NUMERICS §7). `most` is 127 or 32767.
 inline Int16Row QuantizeRow(const float* x, int64_t count, float most) {
   float amax = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -104,7 +107,7 @@ inline Int16Row QuantizeRow(const float* x, int64_t count, float most) {
   return QuantizeBy(x, count, amax, most);
 }
 
-// Attention weights of a tile (NUMERICS §8, int8 pools).
+// Quantises the attention weights of a tile (NUMERICS §8, int8 pools).
 inline Int16Row QuantizeWeights(const float* w, int64_t count) {
   float largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = w[i] > largest ? w[i] : largest;

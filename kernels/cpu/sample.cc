@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kUnitChunks = 4;      // that a thread scans at once: a few microseconds
-constexpr int64_t kDrawsPerThread = 2;  // from so many on, threads take whole draws
+constexpr int64_t kUnitChunks = 4;      // chunks in one unit: a few microseconds of work
+constexpr int64_t kDrawsPerThread = 2;  // from here on, a thread takes whole draws
 
 std::span<const LogitAddition> AdditionsOf(const SampleArgs& args, int64_t draw) {
   if (args.first_addition == nullptr) return {};
@@ -22,7 +22,7 @@ std::span<const float> RowOf(const SampleArgs& args, int64_t draw) {
           static_cast<size_t>(args.vocabulary)};
 }
 
-// The row with the draw's additions: the row itself where it has none.
+// Returns the row with the draw's additions applied, or the row itself if the draw has none.
 std::span<const float> Adjust(const SampleArgs& args, int64_t draw, std::vector<float>& adjusted) {
   const std::span<const float> row = RowOf(args, draw);
   const std::span<const LogitAddition> additions = AdditionsOf(args, draw);
@@ -43,7 +43,7 @@ void RunWholeDraws(ThreadPool& pool, SampleScratch& scratch, const SampleArgs& a
   });
 }
 
-// Calls fn(draw, first chunk, end) for all chunks of the draws that `takes_part` names.
+// Calls fn(draw, first chunk, end) for all chunks of every draw for which takes_part(draw) is true.
 template <typename TakesPart, typename Function>
 void ForChunks(ThreadPool& pool, const SampleArgs& args, int64_t chunks,
                const TakesPart& takes_part, const Function& fn) {

@@ -1,9 +1,10 @@
-// The CPU's Sample op: draws of a step shared among the threads of a pool.
+// The CPU's Sample op: divides the draws of a step among the threads of a pool.
 //
-// Many draws: a thread takes a whole draw, whose row stays in its cache. Few: threads share the
-// chunks of a row, whose maxima and weights do not depend on who computes them.
+// With many draws, a thread takes whole draws, so a row stays in its cache. With few draws, the
+// threads share the chunks of each row. The maximum and the weight of a chunk do not depend on the
+// thread that computes them.
 //
-// Thread safety: one thread at a time for one scratch.
+// Thread safety: a scratch serves one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@
 
 namespace baton {
 
-// Work space of one stream. Grows to what the largest step needs.
+// Scratch memory of one stream. It grows to the needs of the largest step.
 class SampleScratch {
  public:
   struct SharedDraw {
-    std::span<const float> logits;  // with its additions
+    std::span<const float> logits;  // with its additions applied
     std::vector<float> adjusted;
     std::vector<ChunkMaximum> maxima;  // one for each chunk
-    std::vector<uint64_t> weights;     // the same
+    std::vector<uint64_t> weights;     // one for each chunk
     RankedToken best;
   };
   struct Thread {
@@ -31,7 +32,7 @@ class SampleScratch {
     std::vector<float> adjusted;
   };
 
-  // For `threads` threads, or for `draws` draws that they share.
+  // Return work space for `threads` threads, or for `draws` draws that the threads share.
   std::vector<Thread>& ForThreads(int threads);
   std::vector<SharedDraw>& ForDraws(int64_t draws);
 
@@ -40,6 +41,7 @@ class SampleScratch {
   std::vector<SharedDraw> draws_;
 };
 
+// Runs one Sample op on the threads of `pool` and returns when it is done.
 void RunSample(ThreadPool& pool, SampleScratch& scratch, const SampleArgs& args);
 
 }  // namespace baton

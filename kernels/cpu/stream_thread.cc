@@ -24,11 +24,12 @@ void StreamThread::Push(Task task) {
     first = tasks_.empty();
     tasks_.push_back(std::move(task));
   }
-  if (first) arrived_.notify_one();  // while there are others, the thread does not sleep
+  if (first) arrived_.notify_one();  // if other tasks were queued, the thread is awake
 }
 
 void StreamThread::Drain() {
-  CHECK(std::this_thread::get_id() != thread_.get_id()) << "a task waits for its own stream";
+  CHECK(std::this_thread::get_id() != thread_.get_id())
+      << "a task must not wait for its own stream";
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return tasks_.empty() && !running_; });
 }
@@ -47,7 +48,7 @@ void StreamThread::Loop() {
     }
     for (Task& task : batch) {
       task();
-      task = nullptr;  // what it holds may go
+      task = nullptr;  // release the task's captures
     }
     batch.clear();
   }

@@ -1,7 +1,7 @@
-// The thread of an asynchronous CPU stream: runs tasks one after the other, in the order in which
-// they came.
+// Thread of an asynchronous CPU stream. It runs tasks one after the other, in the order in which
+// they were pushed.
 //
-// Thread safety: any thread; tasks of one thread keep its order.
+// Thread safety: safe from any thread. Tasks that one thread pushes keep their order.
 #pragma once
 
 #include <condition_variable>
@@ -17,13 +17,13 @@ class StreamThread {
   using Task = std::function<void()>;
 
   StreamThread();
-  // Runs what was pushed before.
+  // Runs all tasks that were pushed before, then ends the thread.
   ~StreamThread();
   StreamThread(const StreamThread&) = delete;
   StreamThread& operator=(const StreamThread&) = delete;
 
   void Push(Task task);
-  // Returns when everything pushed before has run. REQUIRES: not called by a task.
+  // Blocks until everything pushed before has run. REQUIRES: not called by a task.
   void Drain();
 
  private:
@@ -33,9 +33,9 @@ class StreamThread {
   std::condition_variable arrived_;
   std::condition_variable idle_;
   std::vector<Task> tasks_;
-  bool running_ = false;  // tasks that are no longer in tasks_
+  bool running_ = false;  // the thread runs tasks that it has taken out of tasks_
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last member: the thread uses all of the above
 };
 
 }  // namespace baton

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-// A pause takes 40 to 140 cycles: 15 to 50 µs in all.
+// A pause takes 40 to 140 cycles, so spinning lasts 15 to 50 µs.
 constexpr int kSpins = 1000;
 
 void Pause() {
@@ -44,7 +44,7 @@ void ThreadPool::ParallelFor(int64_t unit_count, UnitFunction fn) {
   unfinished_.store(unit_count_, std::memory_order_relaxed);
   unclaimed_.store(unit_count_, std::memory_order_release);  // publishes the three above
   epoch_.fetch_add(1);
-  epoch_.notify_all();  // a system call only if somebody sleeps
+  epoch_.notify_all();  // makes a system call only if a thread sleeps
 
   RunUnits(0);
   for (int spin = 0; spin < kSpins; ++spin) {

@@ -1,15 +1,17 @@
-// A fixed set of threads that share the units of one loop at a time.
+// Fixed set of threads that together run the units of one loop at a time.
 //
-// The caller is one of the threads. Units are handed out one by one, in rising order, to whoever is
-// free. Workers that run out of units spin for some tens of microseconds (ops of a step follow each
-// other closely), then sleep in the kernel. A call returns as soon as every unit is done: a worker
-// that wakes late finds nothing and is not waited for. No call allocates memory.
+// The caller is one of the threads. Idle threads claim units one by one, in rising order. A worker
+// that finds no unit spins for some tens of microseconds, because the ops of a step follow each
+// other closely. Then it sleeps in the kernel. A call returns as soon as every unit is done. It
+// does not wait for a worker that wakes late and finds no unit. No call allocates memory.
 //
-// Invariant: between calls `unclaimed_` and `unfinished_` are 0, and only a thread that has claimed
-// a unit reads the loop's function; the caller cannot leave before that unit is finished.
+// Invariants:
+// 1. Between calls `unclaimed_` and `unfinished_` are 0.
+// 2. Only a thread that has claimed a unit reads the loop's function. The caller cannot return
+//    before that unit is finished.
 //
-// Thread safety: ParallelFor may be called from any thread. While one call has the workers, another
-// one (also a nested one) runs its units by itself, as worker 0.
+// Thread safety: ParallelFor may be called from any thread. While one call uses the workers, any
+// other call (also a nested one) runs its units alone, as worker 0.
 #pragma once
 
 #include <atomic>
@@ -23,11 +25,12 @@ namespace baton {
 
 class ThreadPool {
  public:
-  // fn(unit, worker): `worker` in [0, threads()) is the caller's name for the thread, distinct
-  // among the threads of one call; 0 is the calling thread. fn must not throw.
+  // Called as fn(unit, worker). `worker` in [0, threads()) is distinct for each thread of one call;
+  // 0 is the calling thread. The function must not throw.
   using UnitFunction = absl::FunctionRef<void(int64_t unit, int worker)>;
 
-  // Starts threads - 1 workers. REQUIRES: threads >= 1.
+  // Starts threads - 1 workers; the caller of ParallelFor is the other thread. REQUIRES: threads
+  // >= 1.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -41,15 +44,16 @@ class ThreadPool {
 
  private:
   void WorkerLoop(int worker);
-  // Runs units of the current loop until none is unclaimed.
+  // Runs units of the current loop until all are claimed.
   void RunUnits(int worker);
 
-  // Each on its own cache line: claims, completions and wake-ups come from different threads.
+  // Each is on its own cache line, because different threads write claims, completions and
+  // wake-ups.
   alignas(64) std::atomic<int32_t> unclaimed_{0};
   alignas(64) std::atomic<int32_t> unfinished_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // changes when there may be something to do
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // changes when there may be new work
   std::atomic<bool> stopping_{false};
-  alignas(64) std::atomic<bool> busy_{false};  // a call has the workers
+  alignas(64) std::atomic<bool> busy_{false};  // true while a call uses the workers
   int32_t unit_count_ = 0;
   const UnitFunction* fn_ = nullptr;
   std::vector<std::thread> workers_;

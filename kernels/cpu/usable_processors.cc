@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// The second word of "QUOTA PERIOD"; the first one is NumberIn's.
+// Returns the second word of "QUOTA PERIOD". NumberIn reads the first one.
 std::optional<int64_t> SecondNumberIn(const std::string& path) {
   std::ifstream file(path);
   std::string quota;
@@ -21,7 +21,7 @@ std::optional<int64_t> SecondNumberIn(const std::string& path) {
   return file >> quota >> period ? std::optional(period) : std::nullopt;
 }
 
-// Processors that the group's quota pays for; nullopt: it has none.
+// Returns the whole processors that the group's quota allows; nullopt: no quota.
 std::optional<int64_t> Quota(const ControlGroup& group) {
   const std::string max = StrCat(group.folder, "/cpu.max");
   const bool first = group.version == 1;

@@ -1,15 +1,15 @@
-// How many compute threads are worth their while: the processors that this process may run on, and
-// no more than the CPU quotas of its control groups pay for.
+// Computes the number of compute threads to use by default. It is the number of processors that
+// this process may run on, limited by the CPU quotas of its control groups.
 //
-// Thread safety: pure but for the files that are read.
+// Thread safety: the function only reads files.
 #pragma once
 
 #include "kernels/cpu/control_groups.h"
 
 namespace baton {
 
-// At least 1. A quota of 2.5 processors is 2: with a third thread the kernel would stop all of them
-// for part of every period, and an op waits for its last thread.
+// Returns at least 1. A quota of 2.5 processors gives 2: with a third thread the kernel would stop
+// all threads for a part of every period, and an op waits for its slowest thread.
 int UsableProcessors(const ControlGroupPaths& paths = {});
 
 }  // namespace baton

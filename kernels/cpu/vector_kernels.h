@@ -1,5 +1,5 @@
-// The vector kernels by name, one per entry of CpuKernels and instruction set. Each is equal to its
-// namesake in plain_kernels.h, bit for bit.
+// The vector kernels, one per entry of CpuKernels and instruction set. Each gives the same bits as
+// the function of the same name in plain_kernels.h.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"

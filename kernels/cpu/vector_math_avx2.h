@@ -1,8 +1,8 @@
 // Sixteen float lanes in two AVX2 registers, with the exact arithmetic of NUMERICS.md.
 //
-// The twin of vector_math_avx512.h: attention_lanes.h and elementwise_lanes.h are written once
-// against the names that both define. Only *_avx2.cc may include this. Everything has internal
-// linkage, so that no plain caller can be linked to code that needs AVX2.
+// vector_math_avx512.h defines the same names. attention_lanes.h and elementwise_lanes.h are
+// written once against both. Only *_avx2.cc files may include this header. Everything has internal
+// linkage, so the linker can never give a plain caller code that needs AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -20,14 +20,14 @@ struct Lanes {
   __m256 hi;
 };
 
-// How many query heads, registers of scores and of outputs an inner loop of attention holds at
-// once.
+// Query heads, registers of scores and registers of outputs that an inner loop of attention holds
+// at once.
 inline constexpr int kQueryTile = 2;
 inline constexpr int kScoreGroups = 1;
 inline constexpr int kOutputTile = 2;
-// How many registers of exponentials are computed at once.
+// Registers of exponentials computed at once.
 inline constexpr int kExpBatch = 2;
-// Query heads that read one row of K or V together.
+// Query heads that use one row of K or V together.
 inline constexpr int kDirectQueries = 2;
 
 inline Lanes Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -36,7 +36,7 @@ inline void Store(float* p, Lanes a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);
 }
-// The first `count` (0…15) values, then +0; reads no further.
+// Loads the first `count` (0…15) values and sets the other lanes to +0. Reads no further.
 inline Lanes LoadFirst(const float* p, int64_t count) {
   float values[16] = {};
   std::memcpy(values, p, static_cast<size_t>(count) * sizeof(float));
@@ -63,7 +63,7 @@ inline Lanes Divide(Lanes a, Lanes b) {
 inline Lanes Fma(Lanes a, Lanes b, Lanes c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-// a > b ? a : b, so a NaN in a is skipped.
+// a > b ? a : b in each lane, so a NaN in `a` is skipped.
 inline Lanes Maximum(Lanes a, Lanes b) {
   return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
 }
@@ -75,7 +75,7 @@ inline Lanes Magnitude(Lanes a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
 }
-// Lane i of `a` where bit i is set, else of `b`.
+// Takes lane i of `a` where bit i is set, else of `b`.
 inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
   const __m256i all = _mm256_set1_epi32(static_cast<int>(bits));
   const __m256i low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -86,7 +86,7 @@ inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
           _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(in_high))};
 }
 
-// NUMERICS §1.
+// Tree16 of NUMERICS §1.
 inline float Tree16(Lanes a) {
   const __m256 eight = _mm256_add_ps(a.lo, a.hi);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -94,7 +94,7 @@ inline float Tree16(Lanes a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// The largest lane. REQUIRES: no NaN.
+// Returns the largest lane. REQUIRES: no NaN.
 inline float LargestLane(Lanes a) {
   const __m256 eight = _mm256_max_ps(a.lo, a.hi);
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -102,18 +102,18 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Sixteen registers are too few to keep what memory can give again.
+// Does nothing on AVX2: sixteen registers are too few to keep values that can be loaded again.
 [[gnu::always_inline]] inline void KeepInRegister(Lanes&) {}
 
-// out[n]: every lane the largest of a[n]. REQUIRES: no NaN.
+// Sets every lane of out[n] to the largest lane of a[n]. REQUIRES: no NaN.
 template <int kCount>
 inline void LargestOfEach(const Lanes* a, Lanes* out) {
   for (int n = 0; n < kCount; ++n) out[n] = Set(LargestLane(a[n]));
 }
 inline float FirstLane(Lanes a) { return _mm256_cvtss_f32(a.lo); }
 
-// NUMERICS §2 of kCount registers, step by step for all of them: one after the other, they would
-// wait in the processor's queues for their own steps.
+// Exp of NUMERICS §2 for kCount registers. Does each step for all registers before the next step,
+// so that the steps of different registers overlap in the processor.
 template <int kCount>
 [[gnu::always_inline]] inline void ExpOfEights(const __m256* a, __m256* out) {
   const __m256 magic = _mm256_set1_ps(12582912.0f);
@@ -143,7 +143,7 @@ template <int kCount>
   each([&](int i) __attribute__((always_inline)) {
     p[i] = _mm256_fmadd_ps(p[i], _mm256_mul_ps(r[i], r[i]), r[i]);
   });
-  // The low bits of t hold n; its upper ones leave by the shift. A NaN has come to p as it is.
+  // The low bits of t hold n; the shift removes the upper bits. A NaN has passed through to p.
   each([&](int i) __attribute__((always_inline)) {
     const __m256 exponent = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t[i]), 23));
     const __m256 ordered = _mm256_cmp_ps(a[i], a[i], _CMP_ORD_Q);
@@ -172,7 +172,7 @@ inline Lanes Exp(Lanes a) {
   ExpOfAll<1>(&a, &out);
   return out;
 }
-// Exp of kCount numbers, each in every lane of its own register.
+// Exp of kCount numbers. Each number fills every lane of its own register.
 template <int kCount>
 inline void ExpOfEach(const Lanes* a, Lanes* out) {
   for (int n = 0; n < kCount; ++n) {
@@ -223,14 +223,14 @@ inline __m256i RoundInt(__m256 x) {
   const __m256 magic = _mm256_set1_ps(12582912.0f);
   return _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(x, magic)), _mm256_castps_si256(magic));
 }
-// The low 16 bits of RoundInt in each of sixteen lanes, in order.
+// Returns the low 16 bits of RoundInt of sixteen lanes, in order.
 inline __m256i Rounded16(Lanes a) {
   const __m256i low = _mm256_set1_epi32(0xffff);
   const __m256i packed = _mm256_packus_epi32(_mm256_and_si256(RoundInt(a.lo), low),
                                              _mm256_and_si256(RoundInt(a.hi), low));
   return _mm256_permute4x64_epi64(packed, 0xd8);
 }
-// The low 16 or 8 bits of RoundInt.
+// Store the low 16 or 8 bits of RoundInt.
 inline void StoreRounded16(int16_t* p, Lanes a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Rounded16(a));
 }
@@ -245,7 +245,7 @@ inline __m256i RoundedLowByte(__m256 x, __m256 inverse) {
   return _mm256_and_si256(RoundInt(_mm256_mul_ps(x, inverse)), _mm256_set1_epi32(0xff));
 }
 
-// One group of 32 values (NUMERICS §3).
+// Quantises one group of 32 values (NUMERICS §3).
 inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
   const Lanes sign = Set(-0.0f);
   Lanes largest =
@@ -258,7 +258,7 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
       _mm256_packus_epi32(RoundedLowByte(a.lo, inverse), RoundedLowByte(a.hi, inverse));
   const __m256i second =
       _mm256_packus_epi32(RoundedLowByte(b.lo, inverse), RoundedLowByte(b.hi, inverse));
-  // The packs work within 128-bit halves: sort the 32-bit pieces back.
+  // The pack instructions work within 128-bit halves. Restore the order of the 32-bit pieces.
   const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second),
                                                     _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
@@ -271,7 +271,7 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   *scaled_sum = group_scale * static_cast<float>(sum);
 }
 
-// How many groups of a row are quantised at once.
+// Groups of a row that are quantised at once.
 inline constexpr int kGroupsAtOnce = 1;
 template <int kGroups>
 inline void QuantizeGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
@@ -291,7 +291,7 @@ inline Lanes Interleave(__m256 even, __m256 odd) {
   const __m256 high = _mm256_unpackhi_ps(even, odd);
   return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
 }
-// For the eight neighbour pairs in a Lanes.
+// Loads the coefficients of the eight neighbour pairs in a Lanes.
 inline PairCoefficients LoadPairCoefficients(const float* cosines, const float* sines) {
   const __m256 c = _mm256_loadu_ps(cosines);
   const __m256 s = _mm256_loadu_ps(sines);
@@ -305,12 +305,12 @@ inline Lanes RotatePairs(Lanes x, const PairCoefficients& by) {
 
 // ---- sixteen by sixteen ---------------------------------------------------------------------
 
-// Always inline: GCC makes a call of it where callers grow.
+// Always inline: GCC would call it from large callers.
 [[gnu::always_inline]] inline void Transpose8(const float* in, int64_t in_stride, float* out,
                                               int64_t out_stride) {
   __m256 a[8];
   __m256 b[8];
-  // Rows i and i + 4 side by side in one register, so the last step is a store.
+  // Puts rows i and i + 4 into one register, so that the last step is a store.
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < 4; ++i) {
       a[4 * half + i] =
@@ -330,7 +330,7 @@ inline Lanes RotatePairs(Lanes x, const PairCoefficients& by) {
     _mm256_storeu_ps(column + 3 * out_stride, _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee));
   }
 }
-// out[column][row] = in[row][column], strides in floats.
+// out[column][row] = in[row][column]. Strides count floats.
 inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
   for (int row = 0; row < 16; row += 8) {
     Transpose8(in + row * in_stride, in_stride, out + row, out_stride);
@@ -338,7 +338,7 @@ inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t 
   }
 }
 
-// Lanes as floats, or as the 32-bit integers that their bits are.
+// Adds lanes as floats, or as the 32-bit integers in their bits.
 template <bool kIntegers>
 inline __m256 AddLanes(__m256 a, __m256 b) {
   if constexpr (!kIntegers) return _mm256_add_ps(a, b);
@@ -358,8 +358,8 @@ inline __m256 FoldOne(__m256 a, __m256 b) {
   return AddLanes<kIntegers>(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
-// Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
-// side by side while they are transposed. kIntegers: of 32-bit integers.
+// Sets lane i of out[n] to Tree16(s[n]), for the kCount sums that sums(i, s) sets. Sixteen trees
+// are added in parallel while they are transposed. kIntegers: adds 32-bit integers.
 template <int kCount, bool kIntegers = false, typename Sums>
 inline void Tree16OfEach(const Sums& sums, Lanes* out) {
   struct Folded {
@@ -370,7 +370,7 @@ inline void Tree16OfEach(const Sums& sums, Lanes* out) {
     Lanes b[kCount];
     sums(i, a);
     sums(i + 4, b);
-    Folded folded;  // lanes: four of each of sums i and i+4
+    Folded folded;  // lanes: four of each of sums i and i + 4
     for (int n = 0; n < kCount; ++n) {
       folded.of[n] = FoldFour<kIntegers>(AddLanes<kIntegers>(a[n].lo, a[n].hi),
                                          AddLanes<kIntegers>(b[n].lo, b[n].hi));

@@ -1,11 +1,11 @@
 // Sixteen float lanes in one AVX-512 register, with the exact arithmetic of NUMERICS.md.
 //
-// The twin of vector_math_avx2.h: attention_lanes.h and elementwise_lanes.h are written once
-// against the names that both define. Only *_avx512.cc may include this. Everything has internal
-// linkage, so that no plain caller can be linked to code that needs AVX-512.
+// vector_math_avx2.h defines the same names. attention_lanes.h and elementwise_lanes.h are written
+// once against both. Only *_avx512.cc files may include this header. Everything has internal
+// linkage, so the linker can never give a plain caller code that needs AVX-512.
 #pragma once
 
-// GCC 12 takes its own _mm512_undefined_ps for a mistake (its bug 105593).
+// GCC 12 warns about its own _mm512_undefined_ps (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -28,21 +28,21 @@ struct Lanes {
   __m512 v;
 };
 
-// How many query heads, registers of scores and of outputs an inner loop of attention holds at
-// once: the tree of Tree16 keeps five times the first two.
+// Query heads, registers of scores and registers of outputs that an inner loop of attention holds
+// at once. The tree of Tree16 keeps five registers for each (query head, register of scores).
 inline constexpr int kQueryTile = 3;
 inline constexpr int kScoreGroups = 2;
 inline constexpr int kOutputTile = 4;
-// How many registers of exponentials are computed at once.
+// Registers of exponentials computed at once.
 inline constexpr int kExpBatch = 6;
-// Query heads that read one row of K or V together.
+// Query heads that use one row of K or V together.
 inline constexpr int kDirectQueries = 4;
 
 inline Lanes Set(float x) { return {_mm512_set1_ps(x)}; }
 inline Lanes Load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline void Store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
 inline __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
-// The first `count` (0…15) values, then +0; reads no further.
+// Loads the first `count` (0…15) values and sets the other lanes to +0. Reads no further.
 inline Lanes LoadFirst(const float* p, int64_t count) {
   return {_mm512_maskz_loadu_ps(First(count), p)};
 }
@@ -55,18 +55,18 @@ inline Lanes Subtract(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Lanes Multiply(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Lanes Divide(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Lanes Fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-// a > b ? a : b, so a NaN in a is skipped.
+// a > b ? a : b in each lane, so a NaN in `a` is skipped.
 inline Lanes Maximum(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes Negate(Lanes a) { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
 inline Lanes Magnitude(Lanes a) { return {_mm512_abs_ps(a.v)}; }
-// Lane i of `a` where bit i is set, else of `b`.
+// Takes lane i of `a` where bit i is set, else of `b`.
 inline Lanes Select(uint32_t bits, Lanes a, Lanes b) {
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), b.v, a.v)};
 }
 
 inline __m256 UpperHalf(__m512 a) { return _mm512_extractf32x8_ps(a, 1); }
 
-// NUMERICS §1.
+// Tree16 of NUMERICS §1.
 inline float Tree16(Lanes a) {
   const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -74,7 +74,7 @@ inline float Tree16(Lanes a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// The largest lane. REQUIRES: no NaN.
+// Returns the largest lane. REQUIRES: no NaN.
 inline float LargestLane(Lanes a) {
   const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), UpperHalf(a.v));
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -82,7 +82,7 @@ inline float LargestLane(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Keeps the compiler from loading `a` again at each use, as an operand in memory.
+// Keeps the compiler from loading `a` from memory at each use.
 [[gnu::always_inline]] inline void KeepInRegister(Lanes& a) { asm("" : "+v"(a.v)); }
 
 inline __m512 LargerEight(__m512 a, __m512 b) {
@@ -91,7 +91,7 @@ inline __m512 LargerEight(__m512 a, __m512 b) {
 inline __m512 LargerFour(__m512 a, __m512 b) {
   return _mm512_max_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
-// Lane 4 n of `a`, for n of 0…3, in every lane of out[n]; kCount of them.
+// Copies lane 4 n of `a` to every lane of out[n], for n < kCount <= 4.
 template <int kCount>
 inline void SpreadQuarters(__m512 a, Lanes* out) {
   out[0] = {_mm512_shuffle_f32x4(a, a, 0x00)};
@@ -99,7 +99,7 @@ inline void SpreadQuarters(__m512 a, Lanes* out) {
   if constexpr (kCount > 2) out[2] = {_mm512_shuffle_f32x4(a, a, 0xaa)};
   if constexpr (kCount > 3) out[3] = {_mm512_shuffle_f32x4(a, a, 0xff)};
 }
-// Every lane of quarter n is the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
+// Sets every lane of quarter n to the largest lane of a[n]. kCount <= 4. REQUIRES: no NaN.
 template <int kCount>
 inline __m512 LargestQuarters(const Lanes* a) {
   static_assert(kCount <= 4);
@@ -110,15 +110,15 @@ inline __m512 LargestQuarters(const Lanes* a) {
   largest = _mm512_max_ps(largest, _mm512_permute_ps(largest, 0x4e));
   return _mm512_max_ps(largest, _mm512_permute_ps(largest, 0xb1));
 }
-// out[n]: every lane the largest of a[n]. kCount <= 4. REQUIRES: no NaN.
+// Sets every lane of out[n] to the largest lane of a[n]. kCount <= 4. REQUIRES: no NaN.
 template <int kCount>
 inline void LargestOfEach(const Lanes* a, Lanes* out) {
   SpreadQuarters<kCount>(LargestQuarters<kCount>(a), out);
 }
 inline float FirstLane(Lanes a) { return _mm512_cvtss_f32(a.v); }
 
-// NUMERICS §2 of kCount numbers, step by step for all of them: one after the other, they would wait
-// in the processor's queues for their own steps.
+// Exp of NUMERICS §2 for kCount registers. Does each step for all registers before the next step,
+// so that the steps of different registers overlap in the processor.
 template <int kCount>
 [[gnu::always_inline]] inline void ExpOfAll(const Lanes* a, Lanes* out) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
@@ -153,7 +153,7 @@ template <int kCount>
   });
   each([&](int i)
            __attribute__((always_inline)) { p[i] = _mm512_add_ps(p[i], _mm512_set1_ps(1.0f)); });
-  // The low bits of t hold n; its upper ones leave by the shift. A NaN has come to p as it is.
+  // The low bits of t hold n; the shift removes the upper bits. A NaN has passed through to p.
   each([&](int i) __attribute__((always_inline)) {
     const __mmask16 ordered = _mm512_cmp_ps_mask(a[i].v, a[i].v, _CMP_ORD_Q);
     const __mmask16 kept =
@@ -169,7 +169,7 @@ inline Lanes Exp(Lanes a) {
   return out;
 }
 
-// Exp of kCount <= 4 numbers, each in every lane of its own register.
+// Exp of kCount <= 4 numbers. Each number fills every lane of its own register.
 template <int kCount>
 inline void ExpOfEach(const Lanes* a, Lanes* out) {
   static_assert(kCount <= 4);
@@ -212,7 +212,7 @@ inline __m512i RoundInt(Lanes a) {
   return _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(a.v, magic)),
                           _mm512_castps_si512(magic));
 }
-// The low 16 or 8 bits of RoundInt.
+// Store the low 16 or 8 bits of RoundInt.
 inline void StoreRounded16(int16_t* p, Lanes a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(RoundInt(a)));
 }
@@ -220,7 +220,7 @@ inline void StoreRounded8(int8_t* p, Lanes a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(RoundInt(a)));
 }
 
-// One group of 32 values (NUMERICS §3).
+// Quantises one group of 32 values (NUMERICS §3).
 inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scaled_sum) {
   const __m512 magnitude_a = _mm512_abs_ps(a.v);
   const __m512 magnitude_b = _mm512_abs_ps(b.v);
@@ -243,7 +243,7 @@ inline void QuantizeGroup(Lanes a, Lanes b, int8_t* q, float* scale, float* scal
   *scaled_sum = group_scale * static_cast<float>(sum);
 }
 
-// The low bytes of 64 integers, in their order.
+// Returns the low bytes of 64 integers, in order.
 inline __m512i LowBytes(const __m512i* a) {
   const __m512i low = _mm512_set1_epi32(255);
   const __m512i bytes = _mm512_packus_epi16(
@@ -253,14 +253,14 @@ inline __m512i LowBytes(const __m512i* a) {
       _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
 }
 
-// Two neighbouring groups: one reduction, two divisions instead of four.
+// Quantises two adjacent groups with one reduction, and with two divisions instead of four.
 inline void QuantizeTwoGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
   Lanes largest[2];
   for (int g = 0; g < 2; ++g) {
     largest[g] = {_mm512_max_ps(_mm512_abs_ps(a[2 * g + 1].v),
                                 _mm512_max_ps(_mm512_abs_ps(a[2 * g].v), _mm512_setzero_ps()))};
   }
-  // Lanes 0 and 1 from here on: the groups.
+  // From here on, lanes 0 and 1 are the two groups.
   const __m512 quarters = LargestQuarters<2>(largest);
   const __m128 amax =
       _mm_unpacklo_ps(_mm512_castps512_ps128(quarters), _mm512_extractf32x4_ps(quarters, 1));
@@ -285,7 +285,7 @@ inline void QuantizeTwoGroups(const Lanes* a, int8_t* q, float* scale, float* sc
   _mm_storel_pi(reinterpret_cast<__m64*>(scaled_sum), _mm_mul_ps(scales, _mm_cvtepi32_ps(sum)));
 }
 
-// How many groups of a row are quantised at once.
+// Groups of a row that are quantised at once.
 inline constexpr int kGroupsAtOnce = 2;
 template <int kGroups>
 inline void QuantizeGroups(const Lanes* a, int8_t* q, float* scale, float* scaled_sum) {
@@ -303,7 +303,7 @@ struct PairCoefficients {
   Lanes of_second;  // −sin, cos, …
 };
 
-// For the eight neighbour pairs in a register.
+// Loads the coefficients of the eight neighbour pairs in a register.
 inline PairCoefficients LoadPairCoefficients(const float* cosines, const float* sines) {
   const __m512i even_then_odd =
       _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -321,7 +321,7 @@ inline Lanes RotatePairs(Lanes x, const PairCoefficients& by) {
 
 // ---- sixteen by sixteen ---------------------------------------------------------------------
 
-// out[column][row] = in[row][column], strides in floats.
+// out[column][row] = in[row][column]. Strides count floats.
 inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t out_stride) {
   __m512 a[16];
   __m512 b[16];
@@ -330,7 +330,7 @@ inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t 
     b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
     b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
   }
-  // a[4i + c]: rows 4i…4i+3 of column c (mod 4) in every 128-bit block.
+  // a[4i + c] holds rows 4i…4i+3 of column c (mod 4) in every 128-bit block.
   for (int i = 0; i < 16; i += 4) {
     a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44);
     a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xee);
@@ -349,7 +349,7 @@ inline void Transpose16(const float* in, int64_t in_stride, float* out, int64_t 
   }
 }
 
-// Lanes as floats, or as the 32-bit integers that their bits are.
+// Adds lanes as floats, or as the 32-bit integers in their bits.
 template <bool kIntegers>
 inline __m512 AddLanes(__m512 a, __m512 b) {
   if constexpr (!kIntegers) return _mm512_add_ps(a, b);
@@ -372,8 +372,8 @@ inline __m512 FoldOne(__m512 a, __m512 b) {
   return AddLanes<kIntegers>(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
 }
 
-// Lane i of out[n] = Tree16(s[n]) for the kCount sums that sums(i, s) sets: sixteen trees are added
-// side by side while they are transposed. kIntegers: of 32-bit integers.
+// Sets lane i of out[n] to Tree16(s[n]), for the kCount sums that sums(i, s) sets. Sixteen trees
+// are added in parallel while they are transposed. kIntegers: adds 32-bit integers.
 template <int kCount, bool kIntegers = false, typename Sums>
 inline void Tree16OfEach(const Sums& sums, Lanes* out) {
   struct Folded {

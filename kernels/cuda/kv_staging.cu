@@ -6,8 +6,8 @@ namespace baton {
 namespace {
 
 constexpr int kThreads = 256;
-// Thread blocks that share one run: a piece of a Llama block is 16 to 256 KiB, a whole block-major
-// block a few MiB.
+// Thread blocks that share one run. A piece of a Llama block is 16 to 256 KiB; a whole block-major
+// block is a few MiB.
 constexpr int kSlices = 8;
 
 enum class Direction { kGather, kScatter };

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int kBlock = 32;  // values of the types without K
+constexpr int kBlock = 32;  // values in a block of the types without K
 
 uint16_t LoadHalf(const std::byte* from) {
   uint16_t bits;
@@ -17,7 +17,7 @@ uint16_t LoadHalf(const std::byte* from) {
   return bits;
 }
 
-// Nibbles: the low ones are values 0…15 of the block, the high ones 16…31.
+// The low nibbles are values 0…15 of the block, the high nibbles are values 16…31.
 int LowNibble(std::byte b) { return std::to_integer<int>(b & std::byte{0x0f}); }
 int HighNibble(std::byte b) { return std::to_integer<int>(b >> 4); }
 
@@ -28,8 +28,8 @@ void DequantizeQ8_0(const std::byte* block, float* out) {
   }
 }
 
-// A block of 16 bytes, whose nibbles are the low four bits of 32 values; widen(i, nibble) is value
-// i.
+// Converts a block of 16 bytes, which hold the low four bits of 32 values as nibbles. widen(i,
+// nibble) returns value i.
 template <typename Widen>
 void WidenBlock(const std::byte* nibbles, float* out, const Widen& widen) {
   for (int i = 0; i < kBlock / 2; ++i) {
@@ -51,7 +51,7 @@ void DequantizeQ4_1(const std::byte* block, float* out) {
              [scale, least](int, int q) { return scale * static_cast<float>(q) + least; });
 }
 
-// Bit 4 of value i of the block, from 32 bits in the values' order.
+// Returns bit 4 of value i of the block, from 32 bits in the order of the values.
 int FifthBit(const std::byte* bits, int i) {
   return (std::to_integer<int>(bits[i / 8]) >> i % 8 & 1) << 4;
 }
@@ -73,8 +73,8 @@ void DequantizeQ5_1(const std::byte* block, float* out) {
 
 // The K types: 256 values in groups of 32 (Q4_K, Q5_K) or 16 (Q6_K), each with an integer scale.
 
-// Six-bit numbers 0…7 (scales) and 8…15 (minima), of which the first and third four keep their
-// upper two bits in the bytes of the others.
+// Returns number `index` of the packed six-bit numbers: scales are 0…7, minima are 8…15. The upper
+// two bits of numbers 4…7 of each kind lie in the bytes of numbers 0…3.
 int SixBits(const std::byte* packed, int index) {
   const auto byte = [packed](int i) { return std::to_integer<int>(packed[i]); };
   const int kind = index / 8;  // 0: scale, 1: minimum
@@ -83,8 +83,8 @@ int SixBits(const std::byte* packed, int index) {
   return (byte(4 + i) >> 4 * kind & 15) | byte(4 * kind + i - 4) >> 6 << 4;
 }
 
-// Q4_K and Q5_K: two groups share 32 bytes of nibbles, the first group having the low ones.
-// whole(group, i, nibble) is the unsigned number of value i of a group.
+// Converts Q4_K and Q5_K. Two groups share 32 bytes of nibbles; the first group has the low
+// nibbles. whole(group, i, nibble) returns the unsigned number of value i of a group.
 template <typename Whole>
 void WidenGroups(const std::byte* block, const std::byte* nibbles, float* out, const Whole& whole) {
   const float scale = F16ToF32(LoadHalf(block));

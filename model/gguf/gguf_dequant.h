@@ -1,6 +1,6 @@
-// Widens tensor data to float32, with the arithmetic of ggml's reference and the `gguf` package:
-// widened f16 scales, one rounded product, for types with a minimum one rounded sum. (The kernels'
-// fused arithmetic is defined in kernels/NUMERICS.md; this is for norms, tables, tools and tests.)
+// Converts tensor data to float32 with the arithmetic of ggml's reference and the `gguf` package:
+// widened f16 scales, one rounded product, and one rounded sum for types with a minimum. It serves
+// norms, tables, tools and tests. kernels/NUMERICS.md defines the fused arithmetic of the kernels.
 //
 // Thread safety: pure function.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace baton {
 
-// Fills `values` from `data`. InvalidArgument for a type that is not loadable, or when the sizes
-// are not those of the same whole number of blocks.
+// Fills `values` from `data`. InvalidArgument: the type is not loadable, or the sizes do not stand
+// for the same whole number of blocks.
 absl::Status Dequantize(GgmlType type, std::span<const std::byte> data, std::span<float> values);
 
 }  // namespace baton

@@ -23,10 +23,10 @@ std::string_view Characters(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// An integer of any of the file's widths.
+// An integer of any width that GGUF has.
 struct WideInteger {
   bool negative = false;
-  uint64_t bits = 0;  // two's complement where negative
+  uint64_t bits = 0;  // two's complement if negative
 };
 
 WideInteger Signed(int64_t value) { return {value < 0, static_cast<uint64_t>(value)}; }
@@ -68,8 +68,9 @@ absl::StatusOr<T> Narrow(std::string_view key, WideInteger value) {
 }
 
 absl::Status WrongType(std::string_view key, std::string_view expected, const GgufValue& value) {
-  return absl::InvalidArgumentError(StrCat("gguf: key '", PrintableName(key), "' should be ",
-                                           expected, ", is ", GgufMetadata::DescribeType(value)));
+  return absl::InvalidArgumentError(StrCat("gguf: key '", PrintableName(key), "' must be ",
+                                           expected, " but is ",
+                                           GgufMetadata::DescribeType(value)));
 }
 
 absl::Status Absent(std::string_view key) {
@@ -84,7 +85,7 @@ absl::StatusOr<T> GetInteger(const GgufMetadata& metadata, std::string_view key)
   return Narrow<T>(key, LoadInteger(value->type, value->bytes, 0));
 }
 
-// Walks the strings of a well-formed array.
+// Iterates over the strings of a well-formed array.
 class StringCursor {
  public:
   explicit StringCursor(std::span<const std::byte> bytes) : rest_(bytes) {}

@@ -1,12 +1,12 @@
-// The key-value metadata of a GGUF file, with typed access.
+// Typed access to the key-value metadata of a GGUF file.
 //
-// Values are views of the file's bytes, which must outlive this object: a vocabulary of a million
-// strings costs nothing until it is asked for. Getters never convert between kinds silently:
-// integers of any width are accepted where the value fits, everything else must have the type that
-// was asked for. Errors name the key, what was expected and what the file has; NotFound means that
-// the key is absent, InvalidArgument that it has the wrong type or does not fit.
+// Values are views of the file's bytes, which must outlive this object. So a vocabulary of a
+// million strings costs nothing before it is read. Getters accept an integer of any width if the
+// value fits, and otherwise require the exact type. Errors name the key, the expected type and the
+// type in the file. NotFound: the key is absent. InvalidArgument: wrong type, or the value does not
+// fit.
 //
-// Thread safety: read from any thread once filled.
+// Thread safety: safe to read from any thread once filled.
 #pragma once
 
 #include <cstddef>
@@ -27,19 +27,19 @@ struct GgufValue {
   GgufValueType type = GgufValueType::kUint8;
   GgufValueType element_type = GgufValueType::kUint8;  // of an array
   uint64_t count = 1;                                  // elements of an array
-  // Little-endian and unaligned. A scalar's bytes; a string's characters; an array's elements,
-  // where a string element is its length as uint64 and its characters.
+  // Little-endian and unaligned: a scalar's bytes, a string's characters, or an array's elements. A
+  // string element is its length as uint64, then its characters.
   std::span<const std::byte> bytes;
 };
 
 class GgufMetadata {
  public:
-  // False when the key is there already. `value` must be well-formed: every length inside its
-  // bytes, bools 0 or 1, no nested array.
+  // Returns false if the key exists already. REQUIRES: `value` is well-formed: every length lies
+  // inside its bytes, bools are 0 or 1, no array is nested.
   bool Add(std::string_view key, GgufValue value);
 
   bool HasKey(std::string_view key) const { return index_.contains(key); }
-  const GgufValue* Find(std::string_view key) const;                // null when absent
+  const GgufValue* Find(std::string_view key) const;                // null if absent
   std::span<const std::string_view> keys() const { return keys_; }  // in the file's order
 
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
@@ -47,13 +47,14 @@ class GgufMetadata {
   absl::StatusOr<int64_t> GetI64(std::string_view key) const;
   absl::StatusOr<float> GetF32(std::string_view key) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
-  // The strings are views; the vector holds at most twice the bytes that the file spends on them.
+  // The strings are views. The vector takes at most twice the bytes of the strings in the file.
   absl::StatusOr<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
   absl::StatusOr<std::vector<int32_t>> GetI32Array(std::string_view key) const;
   absl::StatusOr<std::vector<float>> GetF32Array(std::string_view key) const;
   absl::StatusOr<std::vector<bool>> GetBoolArray(std::string_view key) const;
 
-  // The same for optional keys: the default where the key is absent, an error on a wrong type.
+  // Getters for optional keys. They return `absent` if the key is absent, and an error for a wrong
+  // type.
   absl::StatusOr<std::string_view> GetStringOr(std::string_view key, std::string_view absent) const;
   absl::StatusOr<uint32_t> GetU32Or(std::string_view key, uint32_t absent) const;
   absl::StatusOr<int64_t> GetI64Or(std::string_view key, int64_t absent) const;
@@ -62,8 +63,8 @@ class GgufMetadata {
 
   // For people: "uint32", "array of 49152 string".
   static std::string DescribeType(const GgufValue& value);
-  // For people: numbers in full, strings quoted and escaped, arrays as "[first, …]"; about
-  // `max_characters` long at most.
+  // For people: full numbers, quoted and escaped strings, arrays as "[first, …]". The result has
+  // about `max_characters` characters at most.
   static std::string FormatValue(const GgufValue& value, size_t max_characters = 120);
 
  private:
@@ -74,7 +75,7 @@ class GgufMetadata {
   absl::flat_hash_map<std::string_view, GgufValue> index_;
 };
 
-// A name from a file as an error message shows it: escaped, at most 64 characters and "…".
+// Returns a name from a file for an error message: escaped, at most 64 characters, then "…".
 std::string PrintableName(std::string_view name);
 
 }  // namespace baton

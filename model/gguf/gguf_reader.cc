@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF is read as littl
 constexpr std::string_view kMagic = "GGUF";
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMinAlignment = 8;
-// The least that one entry can take in the file: bounds the counts of the header.
+// Minimum size of one entry in the file. It bounds the counts of the header.
 constexpr uint64_t kMinKeyValueBytes = 8 + 1 + 4 + 1;            // key length, key, type, value
 constexpr uint64_t kMinTensorInfoBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name, rank, one dimension, type,
                                                                  // offset
@@ -28,7 +28,7 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(StrCat("gguf: ", parts...));
 }
 
-// Reads forward through the file. Every read names its field for the error.
+// Reads forward through the file. Every read names its field for error messages.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -81,7 +81,7 @@ std::string GgufTensor::ShapeString() const {
   return StrCat("[", absl::StrJoin(std::span(dimensions).first(dimension_count), ", "), "]");
 }
 
-// One pass over the file, section by section. Fills `file_`.
+// Parses the file in one pass, section by section, and fills `file_`.
 class GgufFile::Parser {
  public:
   Parser(std::span<const std::byte> bytes, GgufFile& file)
@@ -102,7 +102,7 @@ class GgufFile::Parser {
     ASSIGN_OR_RETURN(const std::span<const std::byte> magic,
                      cursor_.ReadBytes(kMagic.size(), "magic"));
     if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0) {
-      return Invalid("magic is not 'GGUF': this is no GGUF file");
+      return Invalid("magic is not 'GGUF': the file is not a GGUF file");
     }
     ASSIGN_OR_RETURN(file_.version_, cursor_.Read<uint32_t>("version"));
     if (file_.version_ != 2 && file_.version_ != 3) {
@@ -239,7 +239,8 @@ class GgufFile::Parser {
     return absl::OkStatus();
   }
 
-  // Sets `values`, which fits the file: no later product of it and a block's size can overflow.
+  // Sets `values` and checks it against the file's size, so that no later product with a block's
+  // size overflows.
   absl::Status CountValues(const std::string& who, GgufTensor& tensor) const {
     const uint64_t block_values = GgmlBlockValues(tensor.type);
     const uint64_t most = bytes_.size() / GgmlBlockBytes(tensor.type) * block_values;
@@ -254,11 +255,11 @@ class GgufFile::Parser {
       tensor.values *= dimension;
     }
     if (tensor.dimensions[0] % block_values == 0) return absl::OkStatus();
-    return Invalid(who, "row of ", tensor.dimensions[0], " values is no multiple of the ",
+    return Invalid(who, "row of ", tensor.dimensions[0], " values is not a multiple of the ",
                    GgmlTypeName(tensor.type), " block of ", block_values);
   }
 
-  // Turns the file's offsets, which count from the data section, into spans.
+  // Converts the file's offsets, which count from the data section, to spans.
   absl::Status LocateData() {
     const uint64_t padding = -cursor_.position() & (file_.alignment_ - 1);
     // A file without tensors may end before the padding.
@@ -267,7 +268,7 @@ class GgufFile::Parser {
     for (GgufTensor& tensor : file_.tensors_) {
       const std::string who = StrCat("tensor '", PrintableName(tensor.name), "': ");
       if (tensor.offset % file_.alignment_ != 0) {
-        return Invalid(who, "offset ", tensor.offset, " is no multiple of the alignment ",
+        return Invalid(who, "offset ", tensor.offset, " is not a multiple of the alignment ",
                        file_.alignment_);
       }
       const uint64_t size =

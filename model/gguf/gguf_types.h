@@ -1,8 +1,8 @@
-// The type numbers of GGUF: of tensor data (ggml types) and of metadata values.
+// Type numbers of GGUF: tensor data (ggml types) and metadata values.
 //
-// Source: the GGUF specification of the ggml project (docs/gguf.md) and ggml's type table. All
-// known tensor types have a name and a size, so that any file can be inspected and an error can
-// name what it found; IsLoadable says which of them Baton computes with.
+// Source: the GGUF specification of the ggml project (docs/gguf.md) and ggml's type table. Every
+// known tensor type has a name and a size, so that any file can be inspected and errors can name
+// its types. IsLoadable returns true for the types that Baton can compute with.
 //
 // Thread safety: pure functions and plain data.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// A tensor's element encoding. Values are the file's numbers; gaps are types that ggml removed.
+// Encoding of a tensor's elements. Values are the file's numbers. Gaps are types that ggml removed.
 enum class GgmlType : uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -52,13 +52,13 @@ enum class GgmlType : uint32_t {
   kQ1_0 = 41,
 };
 
-// The type of a file's number; nullopt for a number without a known type.
+// Returns the type for a number in a file; nullopt: unknown.
 std::optional<GgmlType> GgmlTypeFromNumber(uint32_t number);
 std::string_view GgmlTypeName(GgmlType type);  // as ggml writes it: "Q4_1"
-// A row is a whole number of blocks: so many values in so many bytes.
+// A block is GgmlBlockValues values in GgmlBlockBytes bytes. A row is a whole number of blocks.
 uint64_t GgmlBlockValues(GgmlType type);
 uint64_t GgmlBlockBytes(GgmlType type);
-// Whether Baton can dequantise and compute with it: kLoadableTypes.
+// Returns true if Baton can dequantise the type and compute with it: kLoadableTypes.
 bool IsLoadable(GgmlType type);
 inline constexpr std::string_view kLoadableTypes =
     "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
@@ -82,7 +82,7 @@ enum class GgufValueType : uint32_t {
 
 std::optional<GgufValueType> GgufValueTypeFromNumber(uint32_t number);
 std::string_view GgufValueTypeName(GgufValueType type);  // "uint32", "string", …
-// Bytes of a scalar; 0 for strings and arrays, whose size is in the file.
+// Bytes of a scalar. 0 for strings and arrays: the file contains their size.
 size_t GgufScalarBytes(GgufValueType type);
 bool IsInteger(GgufValueType type);
 

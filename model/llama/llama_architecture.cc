@@ -1,4 +1,4 @@
-// The Llama architecture behind model/architecture.h.
+// The Llama implementation of model/architecture.h.
 #include <memory>
 #include <utility>
 

@@ -17,7 +17,7 @@
 namespace baton {
 namespace {
 
-// A 32-bit count in [minimum, maximum].
+// Reads a 32-bit count in [minimum, maximum].
 absl::StatusOr<int32_t> ReadCount(const GgufFile& file, std::string_view key, int64_t minimum,
                                   int64_t maximum) {
   ASSIGN_OR_RETURN(const int64_t value, file.GetI64(key));
@@ -40,8 +40,9 @@ absl::Status CheckExperts(const GgufFile& file) {
 constexpr std::string_view kWindowKey = "llama.attention.sliding_window";
 constexpr std::string_view kPatternKey = "llama.attention.sliding_window_pattern";
 
-// Which layers have the window: one value for each, or a period whose last layer has full attention
-// (as llama.cpp reads it). Without the key all have it.
+// Returns which layers have the window. The key holds one value for each layer, or a period whose
+// last layer has full attention (as llama.cpp reads it). Without the key all layers have the
+// window.
 absl::StatusOr<std::vector<bool>> ReadWindowLayers(const GgufFile& file, int32_t layers) {
   const GgufValue* pattern = file.Find(kPatternKey);
   if (pattern == nullptr) return std::vector<bool>(layers, true);
@@ -57,7 +58,7 @@ absl::StatusOr<std::vector<bool>> ReadWindowLayers(const GgufFile& file, int32_t
   return window_layers;
 }
 
-// A window of the whole context is full attention.
+// A window at least as long as the context is full attention.
 absl::Status ReadWindow(const GgufFile& file, LlamaConfig& config) {
   ASSIGN_OR_RETURN(const int64_t window, file.GetI64Or(kWindowKey, 0));
   if (window < 0) {
@@ -69,9 +70,10 @@ absl::Status ReadWindow(const GgufFile& file, LlamaConfig& config) {
   const auto with_window = std::count(layers.begin(), layers.end(), true);
   if (with_window == 0) return absl::OkStatus();
   if (with_window == config.layers) {
-    return absl::UnimplementedError(StrCat(
-        kWindowKey, " is ", window, ", the context length is ", config.context_length,
-        ": a window in all ", config.layers, " layers is not supported, one must have none"));
+    return absl::UnimplementedError(
+        StrCat(kWindowKey, " is ", window, ", the context length is ", config.context_length,
+               ": a window in all ", config.layers,
+               " layers is not supported; at least one layer must have full attention"));
   }
   config.window = static_cast<int32_t>(window);
   config.window_layers = std::move(layers);
@@ -108,12 +110,12 @@ absl::Status ReadHeads(const GgufFile& file, LlamaConfig& config) {
   config.head_dim = config.hidden / config.query_heads;
   if (config.head_dim > kMaxHeadDim) {
     return absl::UnimplementedError(
-        StrCat("head dimension is ", config.head_dim, ", at most ", kMaxHeadDim));
+        StrCat("head dimension is ", config.head_dim, ", must be at most ", kMaxHeadDim));
   }
   return absl::OkStatus();
 }
 
-// rope_freqs.weight: what llama.cpp's converter makes of Llama-3 scaling.
+// Reads rope_freqs.weight. llama.cpp's converter writes Llama-3 scaling to it.
 absl::StatusOr<std::vector<float>> ReadRopeDivisors(const GgufFile& file, int32_t pairs) {
   const GgufTensor* tensor = file.FindTensor("rope_freqs.weight");
   if (tensor == nullptr) return std::vector<float>();
@@ -138,7 +140,7 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
   ASSIGN_OR_RETURN(const std::string_view scaling,
                    file.GetStringOr("llama.rope.scaling.type", "none"));
   ASSIGN_OR_RETURN(float factor, file.GetF32Or("llama.rope.scaling.factor", 1.0f));
-  if (!file.HasKey("llama.rope.scaling.factor")) {  // the older key
+  if (!file.HasKey("llama.rope.scaling.factor")) {  // older key
     ASSIGN_OR_RETURN(factor, file.GetF32Or("llama.rope.scale_linear", 1.0f));
   }
   spec.factor = factor;
@@ -160,7 +162,7 @@ absl::Status ReadRope(const GgufFile& file, LlamaConfig& config) {
   ASSIGN_OR_RETURN(const std::vector<float> divisors, ReadRopeDivisors(file, spec.dim / 2));
   spec.divisors = divisors;
   ASSIGN_OR_RETURN(config.rope_frequencies, RopeFrequencies(spec));
-  // The frequencies say everything: two models agree on RoPE exactly when these bits agree.
+  // The frequencies contain everything: two models agree on RoPE exactly if these bits are equal.
   uint64_t digest = 1469598103934665603u;  // FNV-1a
   for (const double frequency : config.rope_frequencies) {
     digest = (digest ^ std::bit_cast<uint64_t>(frequency)) * 1099511628211u;
@@ -216,9 +218,9 @@ absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file) {
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) return absl::NotFoundError("tensor token_embd.weight is missing");
   const uint64_t vocabulary = embedding->dimensions[1];
-  if (vocabulary > kMaxSoftmaxVocabulary) {  // a larger one could be loaded and never sampled
-    return absl::InvalidArgumentError(
-        StrCat("token_embd.weight has ", vocabulary, " rows, at most ", kMaxSoftmaxVocabulary));
+  if (vocabulary > kMaxSoftmaxVocabulary) {  // a larger one could never be sampled
+    return absl::InvalidArgumentError(StrCat("token_embd.weight has ", vocabulary,
+                                             " rows, must have at most ", kMaxSoftmaxVocabulary));
   }
   config.vocabulary = static_cast<int32_t>(vocabulary);
   RETURN_IF_ERROR(ReadRope(file, config));

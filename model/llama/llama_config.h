@@ -1,4 +1,4 @@
-// Hyper-parameters of a Llama-architecture model, read and checked from a GGUF file's metadata.
+// Hyper-parameters of a Llama model, read from a GGUF file's metadata and checked.
 //
 // Thread safety: plain data.
 #pragma once
@@ -24,20 +24,24 @@ struct LlamaConfig {
   int32_t feed_forward = 0;
   int32_t vocabulary = 0;
   int32_t context_length = 0;       // tokens
-  int32_t window = 0;               // slots that window layers see; 0: no layer is one
-  std::vector<bool> window_layers;  // [layers] if there is a window; one at least is false
+  int32_t window = 0;               // slots that window layers see; 0: no layer has a window
+  std::vector<bool> window_layers;  // [layers] if there is a window; at least one is false
   float norm_epsilon = 0;
   std::vector<double> rope_frequencies;  // [rotating pairs], radians per position
   std::string rope;                      // canonical text of the RoPE parameters, for fingerprints
 
   DecoderConfig Decoder() const;
-  // One group, or one of the layers with full attention and one of the window layers.
+  // Returns one group, or two: the layers with full attention and the window layers.
   KvCacheSpec Kv() const;
 };
 
-// InvalidArgument, NotFound or Unimplemented name the key or tensor, its value and the limit:
-// a mixture of experts, heads that do not divide, a dimension out of range, a RoPE scaling that is
-// not plain, linear or Llama-3, a window in all layers.
+// InvalidArgument, NotFound and Unimplemented name the key or tensor, its value and the limit.
+// Refused are:
+// - a mixture of experts;
+// - KV heads that do not divide the query heads;
+// - a dimension out of range;
+// - a RoPE scaling other than plain, linear or Llama-3;
+// - a window in all layers.
 absl::StatusOr<LlamaConfig> ReadLlamaConfig(const GgufFile& file);
 
 }  // namespace baton

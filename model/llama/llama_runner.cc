@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// The forms of `buffer` that a reader of this weight needs.
+// Returns the forms of `buffer` that a reader of this weight needs.
 Activations FormsFor(const FusedWeight& reader, Activations buffer) {
   if (!reader.WantsF32()) buffer.f32 = nullptr;
   if (!reader.WantsInt8()) buffer.q8 = nullptr;
@@ -91,7 +91,8 @@ void LlamaRunner::Multiply(const Activations& x, const FusedWeight& weight, floa
   }
 }
 
-// Copies queries that are not rotated yet, and rotates them for the positions of their runs' keys.
+// Copies queries before their rotation, and rotates the copies for the positions of their runs'
+// keys.
 void LlamaRunner::EnqueueShiftedQueries(const Rows& rows) {
   const int64_t count = rows.shifted_queries.most();
   if (count == 0) return;
@@ -124,7 +125,7 @@ void LlamaRunner::EnqueueKvWrite(const LayerKv& kv, StepRows& tokens) {
   const int64_t stride = QkvStride();
   float* const k = b.qkv + config_.query_heads * head_dim;
   float* const v = k + config_.kv_heads * head_dim;
-  // Q and K are adjacent: one rotation turns the heads of both.
+  // Q and K are adjacent, so one op rotates the heads of both.
   ops_.Rope(*stream_, {.x = b.qkv,
                        .stride = stride,
                        .heads = config_.query_heads + config_.kv_heads,
@@ -282,7 +283,7 @@ absl::StatusOr<StepId> LlamaRunner::Submit(const StepInput& input) {
   const StepId id(last_.value() + 1);
   const int slot = SlotOf(id);
   if (absl::Status enqueued = UploadAndEnqueue(input, id, slot); !enqueued.ok()) {
-    stream_->Synchronize();  // the slot is free again
+    stream_->Synchronize();  // afterwards the slot is free again
     return enqueued;
   }
   last_ = id;
@@ -308,7 +309,7 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
     embeddings = embeddings || !chunk.embeddings.empty();
     decode = decode && chunk.tokens.size() == 1 && chunk.logit_rows == 1 && ShiftsOf(chunk).empty();
     CHECK(!chunk.token_from || (chunk.token_from->step == last_ && last_ != collected_))
-        << "a token of a step that is not the one before";
+        << "token_from must name the step submitted just before";
   }
   CHECK_LE(static_cast<int32_t>(input.chunks.size()), options_.limits.max_sequences);
   CHECK_LE(tokens, options_.limits.max_tokens);
@@ -317,8 +318,8 @@ absl::Status LlamaRunner::UploadAndEnqueue(const StepInput& input, StepId id, in
   SubmittedStep& step = *steps_[slot];
   step.Begin(id, input);
   if (bucket > 0) {
-    // Blocks were allocated before; tables and lengths go to their fixed places, then the graph
-    // runs.
+    // Blocks were allocated before. Upload writes tables and lengths to their fixed places; then
+    // the graph runs.
     buffers_->Upload(input, bucket, bucket, *stream_, slot);
     RETURN_IF_ERROR(draws_.Upload(input, slot, buffers_->token_ids, *stream_));
     stream_->LaunchUntil(GraphFor(bucket), step.Unwanted());
@@ -358,7 +359,7 @@ void LlamaRunner::Poll() {
 std::span<const float> LlamaRunner::Logits(StepId id, int32_t row) const {
   const std::span<const float> logits = LogitsIn(SlotOf(id), row);
   CHECK(id == collected_ && last_.value() - id.value() < max_in_flight() && !logits.empty())
-      << "row " << row << " of step " << id << " is not kept";
+      << "logits row " << row << " of step " << id << " is not kept";
   return logits;
 }
 
@@ -368,7 +369,7 @@ std::span<const float> LlamaRunner::LogitsIn(int slot, int32_t row) const {
           static_cast<size_t>(config_.vocabulary)};
 }
 
-// Leading slots of a piece are contiguous, scales and all.
+// The leading slots of a piece are contiguous, with their scales.
 absl::Status LlamaRunner::CopyBlocks(std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
     const KvLayout& group = layout_.group(copy.group);

@@ -1,19 +1,20 @@
-// The Llama forward pass over ops.h: one function enqueues a step's ops, and decode steps replay it
-// from captured graphs.
+// The Llama forward pass over kernels/ops.h. One function enqueues the ops of a step. Decode steps
+// replay captured graphs.
 //
-// Per layer: norm → QKV → rotate → KV write → paged attention → output (+ residual) → norm → gate
-// and up → SiLU → down (+ residual); at the end norm and logits of the rows that are sampled. A
-// step whose chunks are all one token with one logit row is a decode step: its rows are padded to a
-// bucket and it replays the graph captured for that bucket (graph key: bucket, query length 1).
-// Other steps, and those with shifted queries or input embeddings, are enqueued eagerly. Both give
-// the same bits.
+// Ops per layer: norm → QKV → rotate → KV write → paged attention → output (+ residual) → norm →
+// gate and up → SiLU → down (+ residual). At the end: norm and logits of the sampled rows.
 //
-// Between two ops a step looks whether it is still wanted: it stops when no chunk is, and when it
-// is enqueued eagerly, it goes on without the rows of last chunks that are not.
+// A step is a decode step if every chunk is one token with one logit row. Its rows are padded to a
+// bucket, and it replays the graph captured for that bucket (graph key: bucket, query length 1).
+// All other steps, and steps with shifted queries or input embeddings, are enqueued eagerly. Both
+// ways give the same bits.
 //
-// An asynchronous device has two steps in flight. What they need at the same time is there twice
-// (slots): the host's side of uploads and results, and the SubmittedStep. Buffers on the device are
-// there once, because the stream runs one step after the other; so are the graphs, which name them.
+// Between two ops a step checks whether it is still wanted. It stops when no chunk is wanted. If it
+// was enqueued eagerly, it also drops the rows of trailing chunks that are not wanted.
+//
+// An asynchronous device has two steps in flight. Each of them has a slot with its own host side of
+// uploads and results, and its own SubmittedStep. Buffers on the device exist once, because the
+// stream runs one step after the other. The same holds for the graphs, which use these buffers.
 //
 // Thread safety: belongs to the engine thread.
 #pragma once
@@ -44,8 +45,8 @@ namespace baton {
 
 class LlamaRunner final : public ModelRunner {
  public:
-  // `pool` has layout.pool_bytes() bytes. Each group's last block is its scratch block. Everything
-  // outlives the runner. REQUIRES: the groups are config.Kv()'s.
+  // REQUIRES: `pool` has layout.pool_bytes() bytes; the groups are those of config.Kv(); all
+  // arguments outlive the runner. The last block of each group is its scratch block.
   static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(const LlamaConfig& config,
                                                              const LlamaWeights& weights,
                                                              const KvPoolLayout& layout,
@@ -74,22 +75,23 @@ class LlamaRunner final : public ModelRunner {
 
   static int SlotOf(StepId id) { return static_cast<int>(id.value() % kStepSlots); }
   absl::Status UploadAndEnqueue(const StepInput& input, StepId id, int slot);
-  // Row `row` of the logits of the step in `slot`; empty: they are gone.
+  // Returns row `row` of the logits of the step in `slot`; empty if they are gone.
   std::span<const float> LogitsIn(int slot, int32_t row) const;
 
-  // Every op asks anew, as it runs, how many rows there are left; of none it computes nothing.
+  // Row limits of a step. Every op asks when it runs how many rows are left. With 0 rows it
+  // computes nothing.
   struct Rows {
     StepRows& tokens;
     StepRows& logits;
     StepRows& shifted_queries;
-    bool embeddings = false;        // some tokens come as embeddings
+    bool embeddings = false;        // some tokens have input embeddings
     SubmittedStep* step = nullptr;  // null while capturing
   };
   void Enqueue(const Rows& rows);
   void EnqueueLayer(int32_t index, const Rows& rows);
   void EnqueueInputs(const Rows& rows);
   void EnqueueShiftedQueries(const Rows& rows);
-  // What a layer's KV ops need of its KV group.
+  // The parts of a KV group that a layer's KV ops need.
   struct LayerKv {
     KvLayerView view;
     const StepBuffers::Group& inputs;
@@ -106,7 +108,7 @@ class LlamaRunner final : public ModelRunner {
   int64_t QkvStride() const {
     return (int64_t{config_.query_heads} + 2 * config_.kv_heads) * config_.head_dim;
   }
-  int32_t Bucket(int32_t rows) const;  // 0: none fits
+  int32_t Bucket(int32_t rows) const;  // 0: no bucket is large enough
   const OpGraph& GraphFor(int32_t bucket);
 
   const LlamaConfig& config_;
@@ -120,12 +122,12 @@ class LlamaRunner final : public ModelRunner {
   DrawBuffers draws_;
   std::array<std::unique_ptr<SubmittedStep>, kStepSlots> steps_;
   std::array<SavedLogits, kStepSlots> saved_logits_;
-  std::array<absl::Status, kStepSlots> kept_;  // whether there was memory for them
+  std::array<absl::Status, kStepSlots> kept_;  // error of SavedLogits::Keep for each slot
   std::map<int32_t, std::unique_ptr<OpGraph>> graphs_;
   std::function<void()> waker_;
-  StepId last_{0};  // submitted
+  StepId last_{0};  // last submitted step
   StepId collected_{0};
-  std::unique_ptr<Stream> stream_;  // last: it ends before what its ops use
+  std::unique_ptr<Stream> stream_;  // last member: it ends before the objects that its ops use
   int64_t graph_replays_ = 0;
   int64_t eager_steps_ = 0;
 };

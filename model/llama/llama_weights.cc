@@ -56,7 +56,7 @@ bool FusedWeight::WantsF32() const {
                      [](const WeightPart& part) { return !IsQuantized(part.matrix.format); });
 }
 
-// Two passes over the same list of tensors: the first checks shapes and adds up bytes, the second
+// Visits the same list of tensors twice. The first pass checks shapes and adds up bytes, the second
 // packs.
 class LlamaWeights::Loader {
  public:
@@ -154,7 +154,7 @@ class LlamaWeights::Loader {
     return absl::OkStatus();
   }
 
-  // Runs of neighbours with the same format become one packed matrix.
+  // Joins adjacent matrices of the same format into one packed matrix.
   absl::Status Matrices(const std::vector<NamedRows>& names, int64_t cols, FusedWeight& out) {
     std::vector<const GgufTensor*> run;
     for (size_t i = 0; i < names.size(); ++i) {
@@ -200,8 +200,8 @@ class LlamaWeights::Loader {
       if (!known_.contains(tensor.name) && tensor.name != "rope_freqs.weight") {
         return absl::UnimplementedError(StrCat(
             "tensor ", PrintableName(tensor.name),
-            " is not part of the Llama architecture as supported here; ignoring it would change "
-            "what the model says"));
+            " is not supported in the Llama architecture; ignoring it would change the model's "
+            "output"));
       }
     }
     return absl::OkStatus();

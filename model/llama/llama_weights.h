@@ -1,7 +1,7 @@
-// The weights of a Llama model in the device's own layout: one buffer, packed once at load.
+// Weights of a Llama model in the device's own layout: one buffer, packed once at load.
 //
-// Matrices that read the same activations and share a format are fused (Q, K and V; gate and up),
-// so that a layer is few, large products.
+// Matrices that read the same activations and have the same format are fused (Q, K and V; gate and
+// up). So a layer consists of few, large products.
 //
 // Thread safety: immutable after Load.
 #pragma once
@@ -19,16 +19,16 @@
 
 namespace baton {
 
-// Columns [column, column + matrix.rows) of an output row.
+// A matrix that writes columns [column, column + matrix.rows) of an output row.
 struct WeightPart {
   PackedMatrix matrix;
   int64_t column = 0;
 };
 
-// One or more matrices side by side, written into one output row.
+// One or more matrices side by side. They write one output row.
 struct FusedWeight {
   std::vector<WeightPart> parts;
-  int64_t rows = 0;  // of all parts
+  int64_t rows = 0;  // total of all parts
 
   bool WantsInt8() const;
   bool WantsF32() const;
@@ -47,15 +47,15 @@ class LlamaWeights {
  public:
   using Progress = std::function<void(double fraction)>;
 
-  // Errors name the tensor, what it is and what it must be. A tensor that the architecture does not
-  // have is refused, since ignoring it would change what the model says.
+  // Errors name the tensor, its property and the required one. Refuses a tensor that the
+  // architecture does not have, because ignoring it would change the model's output.
   static absl::StatusOr<std::unique_ptr<LlamaWeights>> Load(const GgufFile& file,
                                                             const LlamaConfig& config,
                                                             Device& device,
                                                             const Progress& progress);
 
   const PackedMatrix& embedding() const { return embedding_; }
-  const FusedWeight& output() const { return output_; }  // the embedding where the file ties them
+  const FusedWeight& output() const { return output_; }  // the embedding if the file ties them
   const float* output_norm() const { return output_norm_; }
   const std::vector<LlamaLayerWeights>& layers() const { return layers_; }
   size_t bytes() const { return buffer_->size(); }

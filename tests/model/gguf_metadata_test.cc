@@ -80,16 +80,16 @@ TEST_F(GgufMetadataTest, IntegersOfAnyWidthAreAcceptedWhereTheyFit) {
 
 TEST_F(GgufMetadataTest, AWrongTypeNamesKeyExpectedAndActual) {
   EXPECT_EQ(file_->GetU32("text").status().message(),
-            "gguf: key 'text' should be an integer, is string");
+            "gguf: key 'text' must be an integer but is string");
   EXPECT_EQ(file_->GetString("ints").status().message(),
-            "gguf: key 'ints' should be string, is array of 2 int32");
+            "gguf: key 'ints' must be string but is array of 2 int32");
   EXPECT_EQ(file_->GetF32("f64").status().message(),
-            "gguf: key 'f64' should be float32, is float64");
-  EXPECT_EQ(file_->GetBool("u8").status().message(), "gguf: key 'u8' should be bool, is uint8");
+            "gguf: key 'f64' must be float32 but is float64");
+  EXPECT_EQ(file_->GetBool("u8").status().message(), "gguf: key 'u8' must be bool but is uint8");
   EXPECT_EQ(file_->GetStringArray("text").status().message(),
-            "gguf: key 'text' should be an array of string, is string");
+            "gguf: key 'text' must be an array of string but is string");
   EXPECT_EQ(file_->GetI32Array("floats").status().message(),
-            "gguf: key 'floats' should be an array of integers, is array of 2 float32");
+            "gguf: key 'floats' must be an array of integers but is array of 2 float32");
   EXPECT_TRUE(absl::IsInvalidArgument(file_->GetF32Array("ints").status()));
 }
 

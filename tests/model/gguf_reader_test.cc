@@ -228,7 +228,7 @@ TEST(GgufReader, ChecksTheAlignment) {
                 absl::StatusCode::kInvalidArgument, "key 'general.alignment' is");
   }
   ExpectError(GgufBuilder().String("general.alignment", "32"), absl::StatusCode::kInvalidArgument,
-              "key 'general.alignment' should be an integer, is string");
+              "key 'general.alignment' must be an integer but is string");
   // An alignment beyond the file moves the data section to its end.
   ExpectError(GgufBuilder()
                   .Scalar("general.alignment", GgufValueType::kUint32, uint32_t{1} << 31)
@@ -263,7 +263,7 @@ TEST(GgufReader, BoundsShapes) {
               "tensor 't': shape [4294967296, 4294967296] of F32 exceeds file size");
   ExpectError(GgufBuilder().TensorInfo("t", {33}, 8, 0).Data(data),
               absl::StatusCode::kInvalidArgument,
-              "tensor 't': row of 33 values is no multiple of the Q8_0 block of 32");
+              "tensor 't': row of 33 values is not a multiple of the Q8_0 block of 32");
   ExpectError(GgufBuilder().TensorInfo("t", {4}, 4, 0).Data(data),
               absl::StatusCode::kInvalidArgument, "tensor 't': type 4 is unknown");
 }
@@ -272,7 +272,7 @@ TEST(GgufReader, BoundsOffsetsAndRefusesSharedBytes) {
   const std::string data(64, '\0');
   ExpectError(GgufBuilder().TensorInfo("t", {4}, kF32, 4).Data(data),
               absl::StatusCode::kInvalidArgument,
-              "tensor 't': offset 4 is no multiple of the alignment 32");
+              "tensor 't': offset 4 is not a multiple of the alignment 32");
   ExpectError(GgufBuilder().TensorInfo("t", {9}, kF32, 32).Data(data), absl::StatusCode::kDataLoss,
               "tensor 't': data of 36 bytes at offset 32");
   ExpectError(GgufBuilder().TensorInfo("t", {4}, kF32, ~uint64_t{31}).Data(data),

@@ -159,7 +159,7 @@ TEST_F(LlamaConfigTest, RefusesAVocabularyThatCannotBeSampled) {
   };
   EXPECT_EQ(with_rows(1 << 19)->vocabulary, 1 << 19);
   EXPECT_THAT(with_rows((1 << 19) + 1).status().message(),
-              HasSubstr("token_embd.weight has 524289 rows, at most 524288"));
+              HasSubstr("token_embd.weight has 524289 rows, must have at most 524288"));
 }
 
 TEST_F(LlamaConfigTest, HeadsMustDivide) {
@@ -168,7 +168,7 @@ TEST_F(LlamaConfigTest, HeadsMustDivide) {
   EXPECT_FALSE(WithCount("llama.attention.head_count", 5).ok());
   EXPECT_FALSE(WithCount("llama.attention.head_count_kv", 8).ok());
   EXPECT_THAT(WithCount("llama.embedding_length", 4096).status().message(),
-              HasSubstr("head dimension is 1024, at most 256"));
+              HasSubstr("head dimension is 1024, must be at most 256"));
 }
 
 TEST_F(LlamaConfigTest, TheHeadDimensionMayBeGiven) {

@@ -176,17 +176,17 @@ TEST_F(StepBuffersTest, WhatDoesNotFitIsRefusedWithValueAndLimit) {
   EXPECT_EQ(refused([&](StepChunk& chunk) { chunk.embeddings = floats; }),
             "a step has 3 rows of embeddings, the limit is 2");
   EXPECT_EQ(refused_runs({{0, 9}, {3, 6}}),
-            "a run of slots [0, 9) with tile origin 0 in a sequence of 8 slots");
+            "a run of slots [0, 9) with tile origin 0 does not fit a sequence of 8 slots");
   EXPECT_EQ(refused_runs({{-1, 2}, {3, 6}}),
-            "a run of slots [-1, 2) with tile origin 0 in a sequence of 8 slots");
+            "a run of slots [-1, 2) with tile origin 0 does not fit a sequence of 8 slots");
   EXPECT_EQ(refused_runs({{2, 1}, {3, 6}}),
-            "a run of slots [2, 1) with tile origin 0 in a sequence of 8 slots");
+            "a run of slots [2, 1) with tile origin 0 does not fit a sequence of 8 slots");
   EXPECT_EQ(refused_runs({{1, 2, 2}, {3, 6}}),
-            "a run of slots [1, 2) with tile origin 2 in a sequence of 8 slots");
+            "a run of slots [1, 2) with tile origin 2 does not fit a sequence of 8 slots");
   EXPECT_EQ(refused_runs({{0, 7}}),
-            "the last run has slots [0, 7), it must end with the chunk's [3, 6)");
+            "the last run has slots [0, 7); it must end with the chunk's [3, 6)");
   EXPECT_EQ(refused_runs({{4, 6}}),
-            "the last run has slots [4, 6), it must end with the chunk's [3, 6)");
+            "the last run has slots [4, 6); it must end with the chunk's [3, 6)");
   EXPECT_EQ(refused_runs({{0, 1}, {1, 2}, {2, 3}, {6, 7}, {7, 8}, {3, 6}}),
             "a step has 5 visible runs beyond one a chunk, the limit is 4");
   EXPECT_EQ(refused_runs({{0, 1, 0, 1}, {1, 2, 0, 2}, {2, 6, 0, 3}}),
