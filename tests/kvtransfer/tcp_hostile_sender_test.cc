@@ -289,13 +289,13 @@ TEST_F(HostileSender, APoolThatCannotBeIsRefusedByNameOnTheWire) {
     return reply.has_value() ? reply->reason : "";
   };
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 0; }),
-            "block_size 0 is no power of two in [1, 128]");
+            "block_size 0 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = -16; }),
-            "block_size -16 is no power of two in [1, 128]");
+            "block_size -16 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 24; }),
-            "block_size 24 is no power of two in [1, 128]");
+            "block_size 24 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 256; }),
-            "block_size 256 is no power of two in [1, 128]");
+            "block_size 256 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.layout = "diagonal"; }),
             "layout \"diagonal\" is neither block-major nor layer-major");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.layers = INT32_MAX; }),
