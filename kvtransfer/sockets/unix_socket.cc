@@ -30,7 +30,7 @@ struct UnixAddress {
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&socket); }
 };
 
-// REQUIRES: a name of at most kMaxShmNameBytes.
+// REQUIRES: a name of at most kMaxShmNameBytes bytes.
 UnixAddress Abstract(const std::string& name) {
   UnixAddress address;
   address.socket.sun_family = AF_UNIX;
@@ -110,7 +110,7 @@ absl::Status CheckSameUser(const FileDescriptor& socket) {
 }
 
 ssize_t SendWithFiles(int socket, std::span<iovec> buffers, std::span<const int> files) {
-  if (files.empty() && buffers.size() == 1) {  // a quarter cheaper
+  if (files.empty() && buffers.size() == 1) {  // a quarter cheaper than sendmsg
     return send(socket, buffers[0].iov_base, buffers[0].iov_len, MSG_NOSIGNAL);
   }
   msghdr message{};
