@@ -148,7 +148,7 @@ TEST_F(NcclCommunicatorsTest, WhatFailsIsReportedOnceAndWaitsToBeAborted) {
   ASSERT_TRUE(PollUntil([&] { return a_.Count(one_, Kind::kFailed) == 1; }));
   EXPECT_EQ(a_.Find(one_, Kind::kFailed).status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(a_.Find(one_, Kind::kFailed).status.message()),
-              HasSubstr("communicator in the making: fake error (2)"));
+              HasSubstr("communicator creation: fake error (2)"));
   for (int i = 0; i < 10; ++i) Poll();
   EXPECT_EQ(a_.Count(one_, Kind::kFailed), 1);
   EXPECT_EQ(fake_.sides[0].aborted, 0);
@@ -169,7 +169,7 @@ TEST_F(NcclCommunicatorsTest, MoreThanTheLimitAreRefused) {
   Poll();
   EXPECT_EQ(a_.Count({PeerId(3), 1}, Kind::kFailed), 0);
   EXPECT_EQ(a_.Find({PeerId(4), 1}, Kind::kFailed).status,
-            absl::ResourceExhaustedError("3 communicators exist, the limit"));
+            absl::ResourceExhaustedError("3 communicators exist, which is the limit"));
 }
 
 TEST_F(NcclCommunicatorsTest, ItsEndAbortsThemAll) {

@@ -210,7 +210,7 @@ TEST_F(NcclReceiveChannelTest, LiesAreErrorsThatNameThem) {
   EXPECT_THAT(said(Batch(0, {100, 100, 51})), HasSubstr("251 bytes are outside [1, 250]"));
   ASSERT_TRUE(Batch(0).ok());
   ASSERT_TRUE(Batch(1).ok());
-  EXPECT_THAT(said(Batch(2)), HasSubstr("2 are under way, the limit"));
+  EXPECT_THAT(said(Batch(2)), HasSubstr("2 batches are in flight, which is the limit"));
 }
 
 TEST_F(NcclReceiveChannelTest, AStopForNowBeforeItIsOpenIsALie) {

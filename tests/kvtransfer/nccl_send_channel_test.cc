@@ -282,10 +282,10 @@ TEST_F(NcclSendChannelTest, LiesAreErrorsThatNameThem) {
   };
   EXPECT_THAT(said(Offer(kScriptedVersion, 2, 99)),
               HasSubstr("batch_bytes 99, but a block has 100"));
-  EXPECT_THAT(said(Say(NcclLandedFrame{1})), HasSubstr("no batch is under way"));
+  EXPECT_THAT(said(Say(NcclLandedFrame{1})), HasSubstr("no batch is in flight"));
   EXPECT_THAT(said(Say(NcclBatchFrame{})), HasSubstr("unexpected NcclBatch"));
   Open();
-  EXPECT_THAT(said(Offer()), HasSubstr("an earlier one stands"));
+  EXPECT_THAT(said(Offer()), HasSubstr("an earlier offer is open"));
   EXPECT_THAT(said(Say(NcclReadyFrame{})), HasSubstr("NcclReady twice"));
   Send(1);
   EXPECT_THAT(said(Say(NcclLandedFrame{0})), HasSubstr("batches 0 is outside (0, 1]"));
