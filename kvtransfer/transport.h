@@ -21,9 +21,9 @@
 // KV groups. A model with sliding windows has several KV groups (cache/kv_cache_spec.h). The unit
 // of a transfer is still the sequence's block, which has the same tokens in every group. A block
 // always carries group 0. It carries a window group if it has tokens of that group that the
-// receiver lacks and that the token behind the sequence's end sees (MovedTokens in
-// transfer_plan.h). Layer numbers count the model's layers. With several groups, the sender's
-// blocks must be at least as large as the receiver's.
+// receiver lacks and still needs. Needed are the tokens that the token behind the sequence's end
+// sees (MovedTokens in transfer_plan.h). Layer numbers count the model's layers. With several
+// groups, the sender's blocks must be at least as large as the receiver's.
 //
 // Rows. Block ids of the pool are passed as rows [block of the sequence][KV group], flattened. So
 // the number of ids is blocks × groups. kNoBlock means that the group does not travel with the

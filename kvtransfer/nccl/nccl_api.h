@@ -106,7 +106,7 @@ struct CudaApi {
 inline constexpr int kOldestNcclVersion = 21800;
 inline constexpr int kNcclVersionsEnd = 30000;  // end of the major version with this interface
 
-// Loads the first of `names` that the dynamic loader finds. Unavailable names what is missing: all
+// Loads the first of `names` that the dynamic loader finds. Unavailable names the missing part: all
 // of the libraries, or a function of the library that was found.
 absl::StatusOr<CudaApi> LoadCuda(const std::vector<std::string>& names);
 // Same for NCCL. FailedPrecondition for a version outside [kOldestNcclVersion, kNcclVersionsEnd).

@@ -1,4 +1,4 @@
-// Pool whose memory the host cannot read. It lends staging buffers, and PoolCopies moves bytes
+// Pool with memory that the host cannot read. It lends staging buffers, and PoolCopies moves bytes
 // between them and the pool asynchronously (with CUDA: a copy on a stream and its event).
 //
 // Every buffer has room for the payload of one block of any size that a peer may have:

@@ -53,7 +53,7 @@ class PostedTransport : public KvTransport {
   virtual absl::Status CheckAddress(const std::string& address) const = 0;
   // Called after a command was queued. Must not block.
   virtual void WakeIoThread() = 0;
-  // Called instead of WakeIoThread for a new transfer, whose announcements will follow soon.
+  // Called instead of WakeIoThread for a new transfer: its announcements will follow soon.
   virtual void WakeForStart() { WakeIoThread(); }
 
   std::vector<TransferCommand> TakeCommands();

@@ -1,5 +1,5 @@
-// State machine for one transfer at its receiver: what was announced, what was requested, what
-// landed.
+// State machine for one transfer at its receiver. It tracks which blocks were announced,
+// requested and landed.
 //
 //   expected ──Announce──▶ bound to one peer ──Announce, Pull, Block …──▶ complete
 //

@@ -1,4 +1,5 @@
-// State machine for one transfer at its sender: what is computed, announced, requested and sent.
+// State machine for one transfer at its sender. It tracks which blocks are computed, announced,
+// requested and sent.
 //
 // It counts in the sender's own blocks: those that hold what the ticket asks for (SenderBlocks).
 //
@@ -50,9 +51,11 @@ class SendSession {
   // `layout` outlives this. REQUIRES: CheckSendSpec.
   SendSession(const KvPoolLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us);
 
-  // Rows of blocks from the engine. InvalidArgument: more blocks than are missing, too few at the
-  // end, a row that CheckRows refuses, a manifest over its limit, or any call after the final
-  // announcement.
+  // Rows of blocks from the engine. InvalidArgument in these cases:
+  //  - More blocks than are missing, or too few at the end.
+  //  - A row that CheckRows refuses.
+  //  - A manifest over its limit.
+  //  - A call after the final announcement.
   absl::Status Announce(const std::vector<BlockId>& rows, bool final, std::string manifest,
                         int64_t now_us);
   // The first `layers` layers of all remaining blocks are computed. InvalidArgument: `rest` is not
@@ -62,7 +65,7 @@ class SendSession {
   // Returns the announcement to send now. It is cumulative, so one frame covers any number of
   // calls. Without `layers` it announces whole blocks only.
   AnnounceFrame MakeAnnounce(bool layers) const;
-  // Returns an announcement of no blocks, which only tells the receiver the transfer's sender.
+  // Returns an announcement without blocks. It only names the transfer and its sender.
   AnnounceFrame MakeIntroduction() const;
 
   // Returns the next announced part that is not pulled yet.

@@ -150,7 +150,7 @@ struct SharedPlace {
   bool operator==(const SharedPlace&) const = default;
 };
 
-// Over shared memory only: a Block whose payload stays in the sender's pool.
+// Over shared memory only: a Block; its payload stays in the sender's pool.
 struct SharedBlockFrame {
   BlockFrame block;
   SharedPlace place;                      // of KV group 0

@@ -81,7 +81,7 @@ class TransferNode {
   HelloFrame MakeHello(const std::string& address) const;
   // Returns `accepted` with our epoch, or a refusal with the field that differs and no epoch.
   HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
-  // Returns the protocol version to use with a sender whose Hello was accepted.
+  // Returns the protocol version to use with a sender after its Hello was accepted.
   absl::StatusOr<uint32_t> VersionWith(const HelloFrame& hello) const {
     return CommonVersion(fingerprint_.protocol, hello.fingerprint.protocol);
   }

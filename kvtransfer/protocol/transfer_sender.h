@@ -105,7 +105,7 @@ class TransferSender {
   SendSession* Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer);
   Link* FindLink(PeerId peer);
   const Link* FindLink(PeerId peer) const;
-  // Called on an open link. Fails a session whose ticket names another epoch. Marks other sessions
+  // Called on an open link. Fails a session if its ticket names another epoch. Marks other sessions
   // to be announced.
   void Introduce(const Link& link, SendSession& session);
   void HasNews(SendSession& session);

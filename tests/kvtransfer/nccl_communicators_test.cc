@@ -15,7 +15,7 @@ namespace {
 using Kind = NcclReport::Kind;
 using ::testing::HasSubstr;
 
-// Two nodes, polled in turn by this thread.
+// Two nodes that this thread polls in turn.
 class NcclCommunicatorsTest : public ::testing::Test {
  protected:
   struct Node {
@@ -30,7 +30,7 @@ class NcclCommunicatorsTest : public ::testing::Test {
       for (const NcclReport& r : seen) {
         if (r.comm == id && r.kind == kind) return r;
       }
-      ADD_FAILURE() << "nothing reported";
+      ADD_FAILURE() << "no report came";
       return seen.front();
     }
     NcclCommunicators all;
@@ -128,8 +128,8 @@ TEST_F(NcclCommunicatorsTest, AbortEndsWhatIsUnderWayAndItsMemoryServesTheNext) 
   ASSERT_TRUE(PollUntil([&] { return fake_.sides[0].operations == 1; }));
   a_.all.Abort(one_);
   b_.all.Abort(one_);
-  a_.all.Abort(one_);        // once more says nothing
-  a_.all.Post(one_, 0, 10);  // nor does what comes too late
+  a_.all.Abort(one_);        // a repeated abort has no effect
+  a_.all.Post(one_, 0, 10);  // nor has a late post
   EXPECT_EQ(fake_.sides[0].aborted, 1);
   EXPECT_EQ(a_.all.size(), 0u);
   fake_.sides[0].hangs_at_operation = -1;

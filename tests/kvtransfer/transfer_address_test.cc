@@ -31,7 +31,7 @@ TEST(TransferAddress, RefusesWhatIsMalformedOrOfNoUse) {
   EXPECT_FALSE(UsableAddresses("tcp:1.2.3.4:5", false, true).ok());
 }
 
-// A ticket is anybody's: what is refused must not depend on how much of it is of use here.
+// A ticket is untrusted. Limits must apply regardless of how many addresses are usable here.
 TEST(TransferAddress, RefusesWhatIsTooLongOrTooManyWhateverIsOfUse) {
   std::string many = "tcp:1.2.3.4:5";
   for (size_t i = 0; i < kMaxAddresses; ++i) many += ",shm:a";
