@@ -167,7 +167,7 @@ void CopyBlock(BlockDeparture& from, BlockLanding& to) {
 absl::Status LoopbackNetwork::Add(LoopbackTransport* transport) {
   const std::lock_guard lock(mutex_);
   if (!transports_.emplace(transport->address(), transport).second) {
-    return absl::AlreadyExistsError(absl::StrCat(transport->address(), " is taken"));
+    return absl::AlreadyExistsError(absl::StrCat(transport->address(), " is already in use"));
   }
   return absl::OkStatus();
 }

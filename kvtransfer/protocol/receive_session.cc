@@ -132,7 +132,7 @@ absl::Status ReceiveSession::CheckProgress(const AnnounceFrame& frame) const {
   if (announced_.layers > 0 && !all &&
       (frame.available != announced_.blocks || frame.layers < announced_.layers)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "announced %d blocks and %d layers of the blocks after them, after %d and %d",
+        "announced %d blocks and %d layers of the rest; the announcement before had %d and %d",
         frame.available, frame.layers, announced_.blocks, announced_.layers));
   }
   return absl::OkStatus();

@@ -184,7 +184,8 @@ void Read(FieldReader& r, DoneFrame& f) {
   r.Number("sender_transfer", f.sender_transfer);
   if (!r.ok() || r.at_end()) return;
   r.Number("landed_us", f.landed_us);
-  if (r.ok() && f.landed_us <= 0) r.Fail(absl::StrFormat("landed_us is %d", f.landed_us));
+  if (r.ok() && f.landed_us <= 0)
+    r.Fail(absl::StrFormat("landed_us is %d, it must be above 0", f.landed_us));
 }
 
 void WriteReason(FieldWriter& w, absl::StatusCode code, std::string_view reason) {

@@ -71,7 +71,7 @@ absl::StatusOr<FileDescriptor> ListenUnix(const std::string& name) {
   const UnixAddress address = Abstract(name);
   if (bind(listener.get(), address.raw(), address.length) != 0) {
     if (errno == EADDRINUSE) {
-      return absl::AlreadyExistsError(absl::StrCat(FormatShmAddress(name), " is taken"));
+      return absl::AlreadyExistsError(absl::StrCat(FormatShmAddress(name), " is already in use"));
     }
     return Failed(absl::StrCat("bind to ", FormatShmAddress(name)));
   }
@@ -106,7 +106,7 @@ absl::Status CheckSameUser(const FileDescriptor& socket) {
   }
   if (peer.uid == geteuid()) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat("the peer runs as user ", peer.uid, ", we as ", geteuid()));
+      absl::StrCat("the peer runs as user ", peer.uid, ", this process as user ", geteuid()));
 }
 
 ssize_t SendWithFiles(int socket, std::span<iovec> buffers, std::span<const int> files) {
