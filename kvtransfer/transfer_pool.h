@@ -112,7 +112,7 @@ class TransferPool {
                                            LayerRange layers) = 0;
   // Returns true when no copy of a released lease is running.
   virtual bool Settled() = 0;
-  // Nothing when other processes cannot map the pool.
+  // Returns nothing when other processes cannot map the pool.
   virtual std::optional<PoolExport> exported() const = 0;
   // Returns where the pool begins, for copy engines that accept addresses of any memory
   // (cudaMemcpyAsync). Callers must not dereference it. tests/tree/tree_test.py lists the files

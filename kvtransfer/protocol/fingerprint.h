@@ -49,7 +49,7 @@ struct KvFingerprint {
   int32_t block_size = 0;
 
   bool operator==(const KvFingerprint&) const = default;
-  // Returns all fields that must be equal, on one line. For registries that only compare.
+  // Returns all fields that must be equal, on one line, for registries that only compare.
   std::string ToString() const;
 };
 

@@ -129,8 +129,7 @@ struct PongFrame {
 };
 
 // Receiver: accepts announcements of blocks of which only some layers are computed. Sent only to
-// peers of protocol version 5 and later. They ignore it if their payload does not travel in the
-// stream.
+// peers of protocol version 5 and later. A sender over NCCL ignores it.
 struct TakesLayersFrame {
   bool operator==(const TakesLayersFrame&) const = default;
 };

@@ -76,8 +76,8 @@ class TransferNode {
     apply_posted_ = std::move(apply_posted);
   }
 
-  // Handshake. The side that opened the link sends Hello, the other side answers. Both check the
-  // answer.
+  // Handshake. The side that opened the link sends Hello, the other side answers. Each checks what
+  // it receives.
   HelloFrame MakeHello(const std::string& address) const;
   // Returns `accepted` with our epoch, or a refusal with the field that differs and no epoch.
   HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
