@@ -1,29 +1,35 @@
-// A worker's pool as transports see it: an object that lends bytes, and no address.
+// Interface of a worker's KV pool for transports. A transport gets leases of the pool's bytes,
+// never the pool's address.
 //
-// A transport reads and writes blocks by leases. It acquires a lease of pieces (block tokens × a
-// layer range), waits until the lease is ready, and uses the lease's bytes:
+// A transport reads and writes blocks through leases. It acquires a lease of pieces (block tokens ×
+// a layer range), waits until the lease is ready, and uses the lease's bytes:
 //
-//   read:  Acquire(kRead) ─▶ Ready ─▶ read bytes() ─▶ let the lease go
-//   land:  Acquire(kLand) ─▶ Ready ─▶ write bytes() ─▶ Store ─▶ Ready: the pool has them
+//   read:  Acquire(kRead) ─▶ Ready ─▶ read bytes() ─▶ release the lease
+//   land:  Acquire(kLand) ─▶ Ready ─▶ write bytes() ─▶ Store ─▶ Ready: the pool has the bytes
 //
-// A pool has a part for each KV group (cache/kv_pool_layout.h), all in one range of memory.
+// A pool has a part for each KV group (cache/kv_pool_layout.h). All parts lie in one range of
+// memory.
 //
-// A host pool lends its own bytes (pool/host_pool.h): every lease is ready at once, nothing is
-// copied. A pool that the host cannot read lends staging buffers (pool/staged_pool.h): a copy that
-// runs by itself fills a read lease, and Store begins the copy into the pool. There are few staging
-// buffers, so Acquire may have none; the transport asks again later and never waits in the call.
+// There are two kinds of pools:
+//  - A host pool (pool/host_pool.h) lends its own bytes. Every lease is ready at once and nothing
+//    is copied.
+//  - A pool that the host cannot read (pool/staged_pool.h) lends staging buffers. An asynchronous
+//    copy fills a read lease. Store() starts an asynchronous copy into the pool. Staging buffers
+//    are few, so Acquire may return nothing. The transport then asks again later; it never blocks
+//    in the call.
 //
 // Rules:
-//  1. No code outside the pool's own files dereferences the pool's memory. Kernels do, which the
-//     pool's owner gives the address.
-//  2. A lease that is let go before its copy has ended leaves that copy under way. Settled() says
-//     when none is. A transport publishes no terminal event before that (rule 2 of transport.h).
-//  3. Bytes that were written to a kLand lease and not stored never reach a staged pool; in a host
-//     pool they lie where they were written.
-//  4. A pool that has an export lends its own bytes: its leases are had at once and are ready.
+//  1. Only the pool's own files and kernels dereference the pool's memory. The pool's owner gives
+//     kernels the address.
+//  2. Releasing a lease does not stop its copy. Settled() returns true when no such copy is
+//     running. A transport publishes no terminal event before that (rule 2 of transport.h).
+//  3. Bytes written to a kLand lease but not stored never reach a staged pool. In a host pool they
+//     stay where they were written.
+//  4. A pool with an export lends its own bytes: Acquire always succeeds and the lease is ready at
+//     once.
 //
-// Thread safety: Acquire, Settled and leases belong to one thread at a time, that of the
-// transport's rounds. The rest is immutable. The pool outlives its transport.
+// Thread safety: Acquire, Settled and leases belong to one thread at a time, the thread that runs
+// the transport's rounds. Everything else is immutable. The pool outlives its transport.
 #pragma once
 
 #include <cstddef>
@@ -41,42 +47,45 @@ namespace baton {
 
 enum class PoolMemory : uint8_t {
   kHost,    // this process reads and writes it
-  kDevice,  // it does not
+  kDevice,  // this process cannot access it
 };
 
 enum class PoolAccess : uint8_t {
   kRead,
   kLand,
-  kReadLanded,  // what a copy engine landed, to be checked; counted with kLand where buffers are
-                // few
+  // Reads back what a copy engine wrote, for verification. Staged pools take its buffer from the
+  // kLand quota.
+  kReadLanded,
 };
 
-// What another process maps to read a pool: a file that holds it from offset 0 on.
+// Describes how another process can map a pool: the pool's memory is this file, from offset 0 on.
 struct PoolExport {
-  int file = -1;  // a memfd, trusted by its seals (common/shared_page_buffer.h); the pool's own
+  int file = -1;  // a memfd, owned by the pool; its seals make it safe to trust
+                  // (common/shared_page_buffer.h)
 };
 
 class TransferPool;
 
-// Bytes of some pieces of a pool, lent. Move-only; letting it go gives the bytes back.
+// Lease of the bytes of some pieces of a pool. Move-only. Its destructor releases the bytes.
 class PoolLease {
  public:
   PoolLease() = default;
-  // Of a pool's own bytes: ready at once.
+  // Leases the pool's own bytes: ready at once.
   explicit PoolLease(PieceBytes bytes) : bytes_(std::move(bytes)) {}
-  // Of a staging buffer of `pool`.
+  // Leases staging buffer number `buffer` of `pool`.
   PoolLease(TransferPool* pool, int32_t buffer, PieceBytes bytes)
       : pool_(pool), buffer_(buffer), bytes_(std::move(bytes)) {}
   PoolLease(PoolLease&& other) noexcept;
   PoolLease& operator=(PoolLease&& other) noexcept;
   ~PoolLease() { LetGo(); }
 
-  // False while a copy of this lease runs. After Store, true means that the pool has the bytes. An
-  // error is what the copy came to; the lease is then of no use.
+  // Returns false while a copy of this lease runs. After Store, true means that the pool has the
+  // bytes. An error means that the copy failed; the lease is then useless.
   absl::StatusOr<bool> Ready();
-  // REQUIRES: Ready() was true.
+  // REQUIRES: Ready() returned true.
   const PieceBytes& bytes() const { return bytes_; }
-  // The bytes go into the pool. REQUIRES: a kLand lease that is ready; once.
+  // Starts to write the bytes into the pool. REQUIRES: a kLand lease that is ready; at most one
+  // call.
   void Store();
 
  private:
@@ -97,21 +106,22 @@ class TransferPool {
   const KvPoolLayout& layout() const { return layout_; }
   virtual PoolMemory memory() const = 0;
 
-  // A lease of `parts`, in all layers or some. Nothing: none is to be had now; ask again. REQUIRES:
-  // the parts lie in the pool and have at most kMaxBlockSize tokens together.
+  // Returns a lease of `parts` in the given layers, or nothing when none is free now: ask again
+  // later. REQUIRES: the parts lie in the pool and have at most kMaxBlockSize tokens together.
   virtual std::optional<PoolLease> Acquire(PoolAccess access, LandingParts parts,
                                            LayerRange layers) = 0;
-  // Whether no copy of a lease that was let go is under way.
+  // Returns true when no copy of a released lease is running.
   virtual bool Settled() = 0;
-  // Nothing where other processes cannot map the pool.
+  // Returns nothing when other processes cannot map the pool.
   virtual std::optional<PoolExport> exported() const = 0;
-  // Where the pool begins, for a copy engine that takes addresses of any memory (cudaMemcpyAsync).
-  // Not to be dereferenced; tests/tree/tree_test.py lists the files that may ask.
+  // Returns where the pool begins, for copy engines that accept addresses of any memory
+  // (cudaMemcpyAsync). Callers must not dereference it. tests/tree/tree_test.py lists the files
+  // that may call this.
   virtual std::byte* AddressForCopyEngine() const = 0;
 
  protected:
   friend class PoolLease;
-  // Of a lease on a staging buffer: PoolLease's functions.
+  // PoolLease calls these for leases on a staging buffer.
   virtual absl::StatusOr<bool> BufferReady(int32_t /*buffer*/) { return true; }
   virtual void StoreBuffer(int32_t /*buffer*/) {}
   virtual void ReturnBuffer(int32_t /*buffer*/) {}

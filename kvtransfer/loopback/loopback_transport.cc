@@ -1,6 +1,6 @@
-// Both ends of every transfer in one process: a network object with one thread that plays all
-// wires. Frames pass as values, blocks by memcpy between leases of the two pools, with the same
-// sessions, handshake and checks as over TCP.
+// Both ends of every transfer in one process. A network object has one thread that plays all wires.
+// Frames are passed as values. Blocks are copied by memcpy between leases of the two pools.
+// Sessions, handshake and checks are the same as over TCP.
 
 #include "kvtransfer/loopback/loopback_transport.h"
 
@@ -34,7 +34,7 @@ constexpr char kScheme[] = "loopback:";
 
 class LoopbackTransport;
 
-// A block on its way, as far as it has come.
+// Progress of one block in flight.
 struct BlockMove {
   explicit BlockMove(BlockDispatch next)
       : dispatch(std::move(next)),
@@ -43,19 +43,19 @@ struct BlockMove {
 
   BlockDispatch dispatch;
   LeaseRequest source;
-  // Once the source's bytes can be read and the receiver has placed the block.
+  // Set once the source's bytes can be read and the receiver has placed the block.
   std::optional<BlockDeparture> departure;
   std::optional<BlockPlacement> placement;
   std::optional<LeaseRequest> target;
-  // Once its bytes lie in the target.
+  // Set once its bytes are in the target.
   std::optional<BlockLanding> landing;
 };
 
 }  // namespace
 
-// One thread serves all transports. Lock order: the network's mutex, then a transport's; the thread
-// holds the network's mutex during a round (at most a few blocks), which only creating, destroying
-// and waking wait for.
+// One thread serves all transports. Lock order: the network's mutex, then a transport's mutex. The
+// thread holds the network's mutex during a round (at most a few blocks). Only creating, destroying
+// and waking a transport wait for it.
 class LoopbackNetwork {
  public:
   LoopbackNetwork() : thread_([this](const std::stop_token& stop) { Run(stop); }) {}
@@ -64,33 +64,33 @@ class LoopbackNetwork {
     Wake();
   }
 
-  // AlreadyExists when the name is taken.
+  // AlreadyExists if the name is in use.
   absl::Status Add(LoopbackTransport* transport);
-  // After it the network's thread knows nothing of the transport.
+  // When it returns, the network's thread no longer uses the transport.
   void Remove(LoopbackTransport* transport);
   void Wake();
 
  private:
-  // One end of a link; a transport may hold both when it sends to itself.
+  // One end of a link. A transport that sends to itself holds both ends.
   struct End {
     LoopbackTransport* transport;
     PeerId other;
     bool sends;
-    SenderLink from = {};                          // of a receiving end
-    std::optional<BlockMove> move = std::nullopt;  // of a sending end
+    SenderLink from = {};                          // set at a receiving end
+    std::optional<BlockMove> move = std::nullopt;  // set at a sending end
   };
 
   void Run(const std::stop_token& stop);
-  // Each returns whether anything happened.
+  // Each returns true if anything happened.
   bool ApplyCommands(int64_t now_us);
   bool MakeLinks();
   bool DeliverFrames(int64_t now_us);
   bool MoveBlocks(int64_t now_us);
-  // Takes a move as far as it goes; returns whether it has ended.
+  // Advances a move as far as possible. Returns true if it has ended.
   bool Advance(End& from, TransferNode& to, int64_t now_us);
   absl::StatusOr<bool> Depart(BlockMove& move, TransferNode& from);
   absl::StatusOr<bool> Land(BlockMove& move, TransferNode& to);
-  // Lets go of the leases of transfers that have ended.
+  // Releases the leases of transfers that have ended.
   void ReleaseEndedTransfers();
   bool PublishEvents();
   void Connect(LoopbackTransport& sender, const std::string& address);
@@ -129,7 +129,7 @@ class LoopbackTransport final : public PostedTransport {
 
   std::string address() const override { return address_; }
 
-  // The network's thread.
+  // For the network's thread only.
   TransferNode& node() { return node_; }
   using PostedTransport::Publish;
   using PostedTransport::TakeCommands;
@@ -148,7 +148,7 @@ class LoopbackTransport final : public PostedTransport {
   TransferNode node_;
 };
 
-// The whole payload at once.
+// Copies the whole payload.
 void CopyBlock(BlockDeparture& from, BlockLanding& to) {
   iovec source[kMaxIovecs];
   iovec target[kMaxIovecs];
@@ -167,7 +167,7 @@ void CopyBlock(BlockDeparture& from, BlockLanding& to) {
 absl::Status LoopbackNetwork::Add(LoopbackTransport* transport) {
   const std::lock_guard lock(mutex_);
   if (!transports_.emplace(transport->address(), transport).second) {
-    return absl::AlreadyExistsError(absl::StrCat(transport->address(), " is taken"));
+    return absl::AlreadyExistsError(absl::StrCat(transport->address(), " is already in use"));
   }
   return absl::OkStatus();
 }
@@ -176,7 +176,7 @@ void LoopbackNetwork::Remove(LoopbackTransport* transport) {
   const std::lock_guard lock(mutex_);
   const auto it = transports_.find(transport->address());
   if (it == transports_.end() || it->second != transport) return;
-  std::set<PeerId> lost;  // the sending ends
+  std::set<PeerId> lost;  // their sending ends
   for (const auto& [peer, end] : ends_) {
     if (end.transport == transport) lost.insert(end.sends ? peer : end.other);
   }
@@ -292,7 +292,7 @@ bool LoopbackNetwork::DeliverFrames(int64_t now_us) {
       const absl::Status status = from->second.sends
                                       ? node.OnFrameFromSender(other, to.from, frame, now_us)
                                       : node.OnFrameFromReceiver(other, frame, now_us);
-      CHECK(status.ok()) << status;  // our own sessions say nothing unexpected
+      CHECK(status.ok()) << status;  // our own sessions send no unexpected frames
     }
   }
   return any;
@@ -314,7 +314,7 @@ bool LoopbackNetwork::MoveBlocks(int64_t now_us) {
   return any;
 }
 
-// Whether its bytes can be read.
+// Returns true once the block's bytes can be read.
 absl::StatusOr<bool> LoopbackNetwork::Depart(BlockMove& move, TransferNode& from) {
   if (move.departure) return true;
   const absl::StatusOr<bool> ready = move.source.Ask(from.pool());
@@ -331,7 +331,8 @@ absl::StatusOr<bool> LoopbackNetwork::Depart(BlockMove& move, TransferNode& from
   return true;
 }
 
-// Whether the receiver's pool has its bytes, or they were wrong.
+// Returns true once the receiver's pool has the bytes. An error means that they were wrong or could
+// not be stored.
 absl::StatusOr<bool> LoopbackNetwork::Land(BlockMove& move, TransferNode& to) {
   if (!move.landing) {
     const absl::StatusOr<bool> ready = move.target->Ask(to.pool());
@@ -362,7 +363,7 @@ bool LoopbackNetwork::Advance(End& from, TransferNode& to, int64_t now_us) {
   if (!move.placement) {
     const BlockFrame& frame = move.departure->dispatch().frame;
     move.placement = to.receiver().OnBlock(from.other, frame);
-    if (!move.placement) return true;  // ended at the receiver; its Abort is under way
+    if (!move.placement) return true;  // ended at the receiver; its Abort is in flight
     move.target.emplace(PoolAccess::kLand, move.placement->parts, frame.layers);
   }
   const absl::StatusOr<bool> landed = Land(move, to);

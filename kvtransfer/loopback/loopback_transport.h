@@ -1,6 +1,7 @@
-// The transport within one process: both ends of every transfer on one thread, without a wire.
+// Transport within one process, for tests and single-process runs. One thread serves both ends of
+// every transfer, without sockets.
 //
-// Thread safety: as KvTransport; a network may be shared by the transports of any threads.
+// Thread safety: as KvTransport. Transports of several threads may share a network.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 
 namespace baton {
 
-// Both ends in one process (the address is "loopback:NAME"); the registry is an object, not a
+// Registry of the transports in one process; addresses are "loopback:NAME". It is an object, not a
 // global.
 class LoopbackNetwork;
 absl::StatusOr<std::unique_ptr<KvTransport>> CreateLoopbackTransport(

@@ -12,7 +12,8 @@
 namespace baton {
 namespace {
 
-// Looks functions up by name; after the first that is missing, status() says which.
+// Loads a library and looks its functions up by name. After the first missing one, status() names
+// it.
 class Library {
  public:
   explicit Library(const std::vector<std::string>& names) {
@@ -24,7 +25,7 @@ class Library {
     const char* why = dlerror();
     status_ = absl::UnavailableError(absl::StrFormat("no library \"%s\": %s",
                                                      absl::StrJoin(names, "\" or \""),
-                                                     why == nullptr ? "none is named" : why));
+                                                     why == nullptr ? "no name was given" : why));
   }
 
   template <typename F>

@@ -1,12 +1,12 @@
-// NCCL and the CUDA runtime as tables of functions, filled at run time: no binary links either, and
-// one that was built without them uses them where they are installed.
+// NCCL and the CUDA runtime as tables of functions, filled at run time. No binary links these
+// libraries, so one build uses them wherever they are installed.
 //
-// The types repeat what nccl.h and cuda_runtime_api.h say of their binary interface, as far as it
-// is used. Where CUDA is installed, tests/abi/nccl_abi_test.cc compares every one of them with the
-// real headers.
+// The types repeat the binary interface of nccl.h and cuda_runtime_api.h, as far as Baton uses it.
+// Where CUDA is installed, tests/abi/nccl_abi_test.cc compares every one of them with the real
+// headers.
 //
-// Thread safety: tables are plain data; the functions are the libraries' own. A library, once
-// loaded, stays.
+// Thread safety: tables are plain data; the libraries define the rules for their functions. A
+// loaded library stays loaded.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ enum NcclResult : int {
 };
 enum NcclDataType : int { kNcclUint8 = 1 };
 
-// ncclConfig_v22800. Older and newer libraries read as much of it as they know.
+// ncclConfig_v22800. Older and newer libraries read the fields that they know.
 struct NcclConfig {
   static constexpr int kUndefined = INT32_MIN;
   size_t size = sizeof(NcclConfig);
@@ -80,7 +80,7 @@ struct NcclApi {
 };
 
 enum CudaResult : int { kCudaSuccess = 0, kCudaNotReady = 600 };
-enum CudaCopyKind : int { kCudaCopyDefault = 4 };  // from where to where follows from the addresses
+enum CudaCopyKind : int { kCudaCopyDefault = 4 };  // derives the direction from the addresses
 inline constexpr unsigned int kCudaStreamNonBlocking = 1;
 inline constexpr unsigned int kCudaEventDisableTiming = 2;
 
@@ -102,20 +102,20 @@ struct CudaApi {
   const char* (*GetErrorString)(CudaResult result) = nullptr;
 };
 
-// Older ones lack non-blocking communicators that can be told apart from failed ones.
+// Older versions cannot distinguish a non-blocking communicator in progress from a failed one.
 inline constexpr int kOldestNcclVersion = 21800;
-inline constexpr int kNcclVersionsEnd = 30000;  // of the major version whose interface this is
+inline constexpr int kNcclVersionsEnd = 30000;  // end of the major version with this interface
 
-// The first of `names` that the dynamic loader finds. Unavailable names what is missing: all of the
-// libraries, or a function in the one that was found.
+// Loads the first of `names` that the dynamic loader finds. Unavailable names the missing part: all
+// of the libraries, or a function of the library that was found.
 absl::StatusOr<CudaApi> LoadCuda(const std::vector<std::string>& names);
-// FailedPrecondition for a version outside [kOldestNcclVersion, kNcclVersionsEnd).
+// Same for NCCL. FailedPrecondition for a version outside [kOldestNcclVersion, kNcclVersionsEnd).
 absl::StatusOr<NcclApi> LoadNccl(const std::vector<std::string>& names);
 
-// The library's version as nccl.h counts, 22809 for 2.28.9.
+// Returns the library's version in nccl.h's encoding: 22809 is 2.28.9.
 absl::StatusOr<int> NcclVersionOf(const NcclApi& nccl);
 
-// What went wrong in `call`: Unavailable with the library's words. REQUIRES: an error, not
+// Returns the error of `call` as Unavailable, with the library's text. REQUIRES: an error, not
 // kNcclInProgress or kCudaNotReady.
 absl::Status NcclError(const NcclApi& nccl, const char* call, NcclResult result);
 absl::Status CudaError(const CudaApi& cuda, const char* call, CudaResult result);

@@ -19,7 +19,7 @@ NcclCommunicators::~NcclCommunicators() {
   while (!communicators_.empty()) Abort(communicators_.begin()->first);
   Recycle();
   for (Lane& lane : idle_) FreeLane(lane);
-  // Freeing memory waits for the device, so what a stream still uses is left to the process's end.
+  // draining_ is not freed: freeing memory waits for the device. The process's end releases it.
 }
 
 void NcclCommunicators::Create(NcclCommId id, int rank, const std::string& unique_id) {
@@ -35,7 +35,7 @@ absl::Status NcclCommunicators::Begin(NcclCommId id, int rank, std::string uniqu
                                       Communicator& made) {
   if (communicators_.size() > static_cast<size_t>(limits_.communicators)) {
     return absl::ResourceExhaustedError(
-        absl::StrFormat("%d communicators exist, the limit", limits_.communicators));
+        absl::StrFormat("%d communicators exist, which is the limit", limits_.communicators));
   }
   ASSIGN_OR_RETURN(made.lane, TakeLane());
   NcclUniqueId nccl_id;
@@ -67,7 +67,7 @@ void NcclCommunicators::Abort(NcclCommId id) {
   const auto it = communicators_.find(id);
   if (it == communicators_.end()) return;
   Communicator& c = it->second;
-  // Whatever it answers, the handle is not ours any more.
+  // Even if this fails, the handle is no longer ours.
   if (c.comm != nullptr) nccl_.CommAbort(c.comm);
   if (c.lane.stream != nullptr) draining_.push_back(std::move(c.lane));
   communicators_.erase(it);
@@ -97,7 +97,7 @@ absl::Status NcclCommunicators::Step(NcclCommId id, Communicator& c) {
   if (!Accepted(asked)) return NcclError(nccl_, "ncclCommGetAsyncError", asked);
   if (state == kNcclInProgress) return absl::OkStatus();
   if (state != kNcclSuccess) {
-    return NcclError(nccl_, c.ready ? "communicator" : "communicator in the making", state);
+    return NcclError(nccl_, c.ready ? "communicator" : "communicator creation", state);
   }
   if (!c.ready) {
     c.ready = true;
@@ -130,7 +130,7 @@ absl::Status NcclCommunicators::ReportEnded(NcclCommId id, Communicator& c) {
   return absl::OkStatus();
 }
 
-// One at a time: the next is issued when a Poll has seen this one on the stream.
+// Issues one operation. The next one is issued when a Poll has seen this one on the stream.
 absl::Status NcclCommunicators::Issue(Communicator& c) {
   const Operation& operation = c.operations[c.issued];
   std::byte* const memory = c.lane.slots[operation.slot];
@@ -143,7 +143,8 @@ absl::Status NcclCommunicators::Issue(Communicator& c) {
   } else {
     result = nccl_.Recv(memory, bytes, kNcclUint8, kNcclSenderRank, c.comm, c.lane.stream);
   }
-  const NcclResult ended = nccl_.GroupEnd();  // also after an error: groups are the thread's
+  // Also after an error, because a group belongs to the thread.
+  const NcclResult ended = nccl_.GroupEnd();
   if (!Accepted(result)) return NcclError(nccl_, sends ? "ncclSend" : "ncclRecv", result);
   if (!Accepted(ended)) return NcclError(nccl_, "ncclGroupEnd", ended);
   ++c.issued;
@@ -170,7 +171,7 @@ absl::StatusOr<NcclCommunicators::Lane> NcclCommunicators::TakeLane() {
   }
   if (draining_.size() >= static_cast<size_t>(limits_.communicators)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "the device has not let go of the memory of %d aborted communicators", draining_.size()));
+        "the device still uses the memory of %d aborted communicators", draining_.size()));
   }
   if (absl::Status status = MakeLane(lane); !status.ok()) {
     FreeLane(lane);
@@ -202,7 +203,7 @@ void NcclCommunicators::FreeLane(Lane& lane) {
   lane = {};
 }
 
-// A stream that reports an error is not idle, and stays where it is.
+// A stream that reports an error is not idle, so it stays in draining_.
 void NcclCommunicators::Recycle() {
   for (auto it = draining_.begin(); it != draining_.end();) {
     if (cuda_.StreamQuery(it->stream) == kCudaSuccess) {

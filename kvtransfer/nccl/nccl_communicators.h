@@ -1,14 +1,17 @@
-// The communicators of a transport, polled: every call to NCCL is made here.
+// Polled state machines of a transport's NCCL communicators. All communicator calls to NCCL are
+// made here.
 //
-// All communicators are non-blocking (ncclConfig_t::blocking = 0). ncclInProgress is not an answer
-// but a state, asked for again by every Poll (ncclCommGetAsyncError): while one is being made, and
-// while an operation is being handed to the device, which need not have happened when ncclGroupEnd
-// returns. Only then may an event be recorded behind it; when that event has passed, the operation
-// has ended.
+// All communicators are non-blocking (ncclConfig_t::blocking = 0). ncclInProgress is not a result
+// but a state, which every Poll queries again with ncclCommGetAsyncError. It occurs in two phases:
+//  - A communicator is being created.
+//  - An operation is being handed to the device. This may continue after ncclGroupEnd has returned.
+//    Only after this phase may an event be recorded behind the operation. When that event has
+//    completed, the operation has ended.
 //
-// An aborted communicator's staging memory serves another one, but not before its stream is idle.
+// Another communicator reuses the staging memory of an aborted one, but only after the stream is
+// idle.
 //
-// Thread safety: belongs to one thread, whose CUDA device has been set.
+// Thread safety: belongs to one thread, which has set its CUDA device.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +32,15 @@ class NcclCommunicators {
  public:
   struct Limits {
     int32_t communicators = 1;
-    int32_t slots = 1;       // of each
-    int64_t slot_bytes = 1;  // device memory
+    int32_t slots = 1;       // per communicator
+    int64_t slot_bytes = 1;  // device memory per slot
   };
 
   NcclCommunicators(const NcclApi& nccl, const CudaApi& cuda, const Limits& limits)
       : nccl_(nccl), cuda_(cuda), limits_(limits) {}
   NcclCommunicators(const NcclCommunicators&) = delete;
   NcclCommunicators& operator=(const NcclCommunicators&) = delete;
-  // Aborts what there is.
+  // Aborts all communicators.
   ~NcclCommunicators();
 
   // As in NcclDriver.
@@ -45,14 +48,14 @@ class NcclCommunicators {
   void Post(NcclCommId id, int32_t slot, int64_t bytes);
   void Abort(NcclCommId id);
 
-  // Asks how all of them stand. Returns what has happened since the last call.
+  // Advances all communicators. Returns the reports since the last call.
   std::vector<NcclReport> Poll();
-  // Whether something is under way that only Poll moves on.
+  // True if only further calls of Poll can make progress.
   bool busy() const;
   size_t size() const { return communicators_.size(); }
 
  private:
-  // A stream, and on it staging memory with an event for each slot.
+  // A CUDA stream with its staging memory: a buffer and an event for each slot.
   struct Lane {
     CudaStream stream = nullptr;
     std::vector<std::byte*> slots;
@@ -69,7 +72,7 @@ class NcclCommunicators {
     bool ready = false;
     bool failed = false;
     bool issuing = false;  // the last issued operation may not be on the stream yet
-    size_t issued = 0;     // of operations
+    size_t issued = 0;     // number of leading operations that are issued
     std::deque<Operation> operations;
   };
 
@@ -88,7 +91,7 @@ class NcclCommunicators {
   const Limits limits_;
   std::map<NcclCommId, Communicator> communicators_;
   std::vector<Lane> idle_;
-  std::vector<Lane> draining_;  // of aborted communicators
+  std::vector<Lane> draining_;  // lanes of aborted communicators
   std::vector<NcclReport> reports_;
 };
 

@@ -21,7 +21,7 @@ absl::Status NcclConnection::OnGreeted(const HelloFrame& hello) {
   const int32_t ours = node_.layout().block_size();
   if (hello.fingerprint.block_size != ours) {
     nccl_.ReportFallback(absl::UnimplementedError(
-        absl::StrFormat("block_size: ours %d, theirs %d; NCCL moves blocks of one size", ours,
+        absl::StrFormat("block_size: ours %d, theirs %d; NCCL needs equal block sizes", ours,
                         hello.fingerprint.block_size)));
     return absl::OkStatus();
   }
@@ -53,7 +53,7 @@ absl::Status NcclConnection::HandleReport(const NcclReport& report, int64_t now_
     sends_.OnReport(report, now_us);
   } else if (auto arrival = receives_.OnReport(report, now_us)) {
     landing_.emplace(*std::move(arrival));
-    if (!LandBatch(now_us)) return absl::OkStatus();  // its slot is taken: nothing is sent
+    if (!LandBatch(now_us)) return absl::OkStatus();  // Landed waits: the slot is in use
     landing_.reset();
   }
   return Flush(now_us);
@@ -97,7 +97,7 @@ int64_t NcclConnection::NextPayloadTimerUs() const {
 }
 
 absl::Status NcclConnection::Flush(int64_t now_us) {
-  // Before the receiver's Done can be read, which counts what was sent.
+  // First, because a Done may be read next, and it requires that all blocks count as sent.
   for (const BlockDispatch& dispatch : sends_.TakeLanded()) {
     node_.sender().OnBlockSent(dispatch, now_us);
   }
@@ -154,7 +154,7 @@ absl::Status NcclConnection::QueueBatches(int64_t now_us) {
       sends_.OnGatherFailed(std::move(blocks), status);
       return Flush(now_us);
     }
-    if (blocks.empty()) return absl::OkStatus();  // the pool is waited for
+    if (blocks.empty()) return absl::OkStatus();  // waits for the pool
     Moved(bytes);
     sends_.StartBatch(std::move(blocks), bytes, now_us);
     RETURN_IF_ERROR(Flush(now_us));
@@ -178,7 +178,7 @@ absl::Status NcclConnection::Gather(std::byte* slot, std::vector<BlockDispatch>&
   return absl::OkStatus();
 }
 
-// In the batch's order, so that each block is the next that its transfer waits for.
+// Lands blocks in the batch's order, because each transfer expects its blocks in order.
 bool NcclConnection::LandBatch(int64_t now_us) {
   while (landing_->next < landing_->arrival.blocks.size()) {
     const BlockFrame& frame = landing_->arrival.blocks[landing_->next];
@@ -196,7 +196,7 @@ bool NcclConnection::LandBlock(const BlockFrame& frame, int64_t now_us) {
   if (!landing_->scattered) {
     landing_->scattered = node_.receiver().OnBlock(peer(), frame);
     if (!landing_->scattered) return true;
-    // All of it: sizes are equal.
+    // Block sizes are equal, so one part holds the whole payload.
     const GroupBlocks& blocks = landing_->scattered->parts.front().blocks;
     if (absl::Status status = nccl_.Scatter(landing_->staged, blocks, frame.valid_tokens);
         !status.ok()) {

@@ -1,13 +1,13 @@
-// A TCP connection whose blocks travel over NCCL, in batches, wherever that works
-// (nccl_send_channel.h), and within the stream where it does not.
+// TCP connection on which blocks travel over NCCL in batches if that works (nccl_send_channel.h),
+// and otherwise within the stream.
 //
-// The receiver checks a block that came over NCCL as any other: whether it was asked for, and once
-// it lies in the pool, where nothing reads it yet, the CRC32C of its pieces. What is wrong with one
-// one block fails its transfer and no other of the batch.
+// The receiver checks blocks from NCCL like all others. It checks that the block was requested.
+// When the block is in the pool, where nothing reads it yet, it checks the CRC32C of its pieces. A
+// wrong block fails its own transfer and no other transfer of the batch.
 //
-// Checksums are taken of leases of the pool (transfer_pool.h), before a block is gathered and after
-// it was scattered. While an arrived batch waits for one, this connection reads nothing and keeps
-// reports for later, so that the batch's staging memory stays.
+// Checksums need leases of the pool (transfer_pool.h): before a block is gathered, and after it was
+// scattered. While an arrived batch waits for a lease, this connection reads nothing and keeps
+// reports for later. So the batch's staging memory stays valid.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once
@@ -31,14 +31,14 @@ class NcclConnection final : public TcpConnection {
   // `nccl` outlives this.
   NcclConnection(ConnectionParts parts, NcclRuntime& nccl);
 
-  // What became of this connection's communicators.
+  // Handles a report about this connection's communicators.
   absl::Status OnReport(const NcclReport& report, int64_t now_us);
   void ReleaseEndedTransfers() override;
   PoolWait waits_for_pool() const override;
 
  protected:
   absl::Status OnGreeted(const HelloFrame& hello) override;
-  bool MovesLayers() const override { return false; }  // batches are of whole blocks
+  bool MovesLayers() const override { return false; }  // batches hold whole blocks
   absl::Status OnPayloadFrame(Frame frame, int64_t now_us) override;
   absl::Status OnPayloadAnswer(Frame frame, int64_t now_us) override;
   absl::Status OnPayloadTimer(int64_t now_us) override;
@@ -50,36 +50,36 @@ class NcclConnection final : public TcpConnection {
   std::optional<BlockDispatch> NextToSend() override;
 
  private:
-  // An arrived batch, as far as it has landed.
+  // Landing progress of an arrived batch.
   struct Landing {
     explicit Landing(NcclReceiveChannel::Arrival arrived)
         : arrival(std::move(arrived)), staged(arrival.staged) {}
 
     NcclReceiveChannel::Arrival arrival;
-    size_t next = 0;                          // of its blocks
-    const std::byte* staged;                  // the next one's payload
-    std::optional<BlockPlacement> scattered;  // the next one lies in the pool
-    std::optional<LeaseRequest> check;        // and these bytes of it are to be checked
+    size_t next = 0;                          // index of the next block
+    const std::byte* staged;                  // payload of that block
+    std::optional<BlockPlacement> scattered;  // set once that block is in the pool
+    std::optional<LeaseRequest> check;        // lease of these bytes, to verify them
   };
 
   absl::Status QueueBatches(int64_t now_us);
-  // The next blocks, as many as fit and can be read; those whose gathering failed come back with
-  // the reason.
+  // Gathers the next blocks that fit into `slot` and can be read. On an error, `blocks` holds the
+  // blocks that were not sent.
   absl::Status Gather(std::byte* slot, std::vector<BlockDispatch>& blocks, int64_t& bytes);
   absl::Status HandleReport(const NcclReport& report, int64_t now_us);
-  // Both return whether it is done; false: the pool is waited for.
+  // Both return true when done, and false while they wait for the pool.
   bool LandBatch(int64_t now_us);
   bool LandBlock(const BlockFrame& frame, int64_t now_us);
   static absl::Status Verify(const PieceBytes& landed, const BlockFrame& frame);
-  // Passes on what the channels have to say.
+  // Sends the channels' frames, and reports their landed blocks and fallbacks.
   absl::Status Flush(int64_t now_us);
 
   NcclRuntime& nccl_;
-  bool waiting_for_batch_ = false;  // what TcpConnection waits to send was to go into a batch
-  std::optional<Landing> landing_;  // waits for the pool
-  std::deque<NcclReport> reports_;  // while it does
-  NcclSendChannel sends_;           // where the connection was opened by us
-  NcclReceiveChannel receives_;     // where it was accepted
+  bool waiting_for_batch_ = false;  // the block that waits for its lease was meant for a batch
+  std::optional<Landing> landing_;  // set while it waits for the pool
+  std::deque<NcclReport> reports_;  // received during that wait
+  NcclSendChannel sends_;           // used if we opened the connection
+  NcclReceiveChannel receives_;     // used if we accepted it
 };
 
 }  // namespace baton

@@ -1,9 +1,9 @@
-// What makes NCCL's calls, as the two channels of a connection see it (nccl_send_channel.h,
-// nccl_receive_channel.h): posts that never block, and reports.
+// Interface for NCCL calls, used by the two channels of a connection (nccl_send_channel.h,
+// nccl_receive_channel.h). Posts never block; reports return the results.
 //
-// A communicator has two ranks, 0 sends and 1 receives, and its operations end in the order in
-// which they were posted. Each has a stream and staging memory of its own, so one that hangs holds
-// up no other.
+// A communicator has two ranks: 0 sends and 1 receives. Its operations end in the order in which
+// they were posted. Each communicator has its own stream and staging memory, so a hanging one does
+// not block the others.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// A communicator of a connection; `attempt` tells it from the connection's earlier ones.
+// A communicator of a connection. `attempt` distinguishes it from the connection's earlier ones.
 struct NcclCommId {
   PeerId peer;
   uint32_t attempt = 0;
@@ -28,15 +28,15 @@ inline constexpr int kNcclReceiverRank = 1;
 
 struct NcclReport {
   enum class Kind : uint8_t {
-    kUniqueId,  // of a sender's communicator, for its receiver
-    kReady,     // it stands; `slots` are its staging memory
+    kUniqueId,  // id of a sender's communicator, to pass to its receiver
+    kReady,     // created; `slots` is its staging memory
     kDone,      // its oldest operation has ended
-    kFailed,    // it is of no use any more: to be aborted. Nothing follows.
+    kFailed,    // unusable, must be aborted; nothing follows
   };
   Kind kind = Kind::kReady;
   NcclCommId comm;
   std::string unique_id;
-  std::vector<std::byte*> slots;  // [window]; device memory: not to be touched by the CPU
+  std::vector<std::byte*> slots;  // [window]; device memory, which the CPU must not touch
   absl::Status status;
 };
 
@@ -44,13 +44,12 @@ class NcclDriver {
  public:
   virtual ~NcclDriver() = default;
 
-  // Rank 0 passes no unique id and is told it by a report.
+  // Creates a communicator. Rank 0 passes no unique id; a report returns it.
   virtual void Create(NcclCommId comm, int rank, std::string unique_id) = 0;
-  // The first `bytes` of a slot, to or from the other rank. REQUIRES: reported ready, and no
-  // operation under way in that slot.
+  // Moves the first `bytes` of a slot to or from the other rank. REQUIRES: reported ready, and no
+  // operation in flight in that slot.
   virtual void Post(NcclCommId comm, int32_t slot, int64_t bytes) = 0;
-  // Ends the communicator and what is under way in it. Reports of it may come that were made
-  // before.
+  // Ends the communicator and its operations in flight. Reports made before may still arrive.
   virtual void Abort(NcclCommId comm) = 0;
 };
 

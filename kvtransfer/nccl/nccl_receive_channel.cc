@@ -39,7 +39,7 @@ absl::Status NcclReceiveChannel::OnFrame(Frame frame, int64_t now_us) {
 
 absl::Status NcclReceiveChannel::OnJoin(const NcclJoinFrame& join, int64_t now_us) {
   if (phase_ != Phase::kOffered) {
-    return absl::InvalidArgumentError("NcclJoin without an offer that stands");
+    return absl::InvalidArgumentError("NcclJoin without an open offer");
   }
   phase_ = Phase::kCreating;
   gave_up_ = false;
@@ -53,7 +53,7 @@ absl::Status NcclReceiveChannel::OnJoin(const NcclJoinFrame& join, int64_t now_u
 absl::Status NcclReceiveChannel::OnBatch(NcclBatchFrame batch) {
   if (gave_up_) return absl::OkStatus();
   if (phase_ != Phase::kOpen) {
-    return absl::InvalidArgumentError("NcclBatch without a communicator that is ready");
+    return absl::InvalidArgumentError("NcclBatch before the communicator is ready");
   }
   if (batch.sequence != received_) {
     return absl::InvalidArgumentError(
@@ -61,8 +61,8 @@ absl::Status NcclReceiveChannel::OnBatch(NcclBatchFrame batch) {
   }
   const auto window = static_cast<uint64_t>(options_.window);
   if (received_ - landed_ >= window) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("NcclBatch: %d are under way, the limit", received_ - landed_));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "NcclBatch: %d batches are in flight, which is the limit", received_ - landed_));
   }
   ASSIGN_OR_RETURN(const int64_t bytes, BatchBytes(batch));
   driver_.Post(*comm_, static_cast<int32_t>(received_ % window), bytes);
@@ -90,19 +90,19 @@ absl::StatusOr<int64_t> NcclReceiveChannel::BatchBytes(const NcclBatchFrame& bat
 
 absl::Status NcclReceiveChannel::OnStop(const NcclStopFrame& stop, int64_t now_us) {
   const absl::Status why(stop.code, absl::StrCat("sender: ", stop.reason));
-  if (phase_ == Phase::kNone) return absl::OkStatus();  // it crossed ours
-  if (phase_ == Phase::kOffered && !gave_up_) {         // refused, or given up before it joined
+  if (phase_ == Phase::kNone) return absl::OkStatus();  // it crossed our own Stop
+  if (phase_ == Phase::kOffered && !gave_up_) {         // refused, or aborted before Join
     phase_ = Phase::kNone;
     fallbacks_.push_back(why);
     return absl::OkStatus();
   }
-  if (phase_ == Phase::kOffered) return absl::OkStatus();  // about the one before
+  if (phase_ == Phase::kOffered) return absl::OkStatus();  // about the previous one
   if (stop.closed) {
     Close(why, now_us);
     return absl::OkStatus();
   }
   if (phase_ != Phase::kOpen) {
-    return absl::InvalidArgumentError("NcclStop for now, without an open communicator");
+    return absl::InvalidArgumentError("temporary NcclStop without an open communicator");
   }
   fallbacks_.push_back(why);
   SendStop(/*closed=*/false, stop.code, stop.reason);
@@ -118,7 +118,7 @@ absl::Status NcclReceiveChannel::OnStop(const NcclStopFrame& stop, int64_t now_u
 
 std::optional<NcclReceiveChannel::Arrival> NcclReceiveChannel::OnReport(const NcclReport& report,
                                                                         int64_t now_us) {
-  if (!comm_ || report.comm != *comm_) return std::nullopt;  // of one that was aborted
+  if (!comm_ || report.comm != *comm_) return std::nullopt;  // of an aborted communicator
   switch (report.kind) {
     case NcclReport::Kind::kReady:
       slots_ = report.slots;
@@ -131,7 +131,7 @@ std::optional<NcclReceiveChannel::Arrival> NcclReceiveChannel::OnReport(const Nc
       Close(report.status, now_us);
       return std::nullopt;
     case NcclReport::Kind::kUniqueId:
-      break;  // a sender's
+      break;  // only for senders
   }
   return std::nullopt;
 }

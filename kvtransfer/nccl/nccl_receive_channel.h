@@ -1,10 +1,10 @@
-// The receiver's end of what nccl_send_channel.h describes: offers, receives batches, says what
-// landed.
+// State machine at the receiver's end of a connection for payload over NCCL (protocol in
+// nccl_send_channel.h). It makes offers, receives batches and acknowledges landed ones.
 //
-// A batch of which nothing is wanted any more is received all the same, since the sender's
-// operation waits for it; its bytes go nowhere.
+// A batch with no wanted block is still received, because the sender's operation waits for it. Its
+// bytes are discarded.
 //
-// Pure: frames, reports and time in; frames, landed batches and posts to the driver out.
+// Pure: frames, reports and time go in; frames, landed batches and posts to the driver come out.
 //
 // Invariants: landed <= ended <= received; received - landed never exceeds the window.
 //
@@ -28,14 +28,14 @@ namespace baton {
 
 class NcclReceiveChannel {
  public:
-  // A batch whose bytes lie in staging memory, one block's payload behind the other. They stay
-  // until the sender hears of it: until frames are taken again.
+  // A batch in staging memory, its blocks' payloads one after the other. The bytes stay valid until
+  // TakeFrames is called again, because its frames tell the sender that the slot is free.
   struct Arrival {
     std::vector<BlockFrame> blocks;
     const std::byte* staged = nullptr;
   };
 
-  // All outlive this. `block_bytes`: of a whole block.
+  // All arguments outlive this. `block_bytes` is the size of a whole block.
   NcclReceiveChannel(PeerId peer, const NcclOptions& options, uint32_t nccl_version,
                      int64_t block_bytes, NcclDriver& driver)
       : peer_(peer),
@@ -45,11 +45,11 @@ class NcclReceiveChannel {
         driver_(driver) {}
   ~NcclReceiveChannel();
 
-  // The sender was greeted, and its protocol version has NCCL.
+  // Offers NCCL. Called when the handshake has succeeded and the peer may use NCCL.
   void Offer();
-  // Join, Batch or Stop. An error ends the connection.
+  // Handles Join, Batch or Stop. An error ends the connection.
   absl::Status OnFrame(Frame frame, int64_t now_us);
-  // What arrived with it, if anything: to be landed now.
+  // Handles a report. Returns the batch that arrived with it, if any. The caller must land it now.
   std::optional<Arrival> OnReport(const NcclReport& report, int64_t now_us);
   void OnTimer(int64_t now_us);
   int64_t NextTimerUs() const;  // INT64_MAX: never
@@ -61,7 +61,7 @@ class NcclReceiveChannel {
   enum class Phase : uint8_t { kNone, kOffered, kCreating, kOpen, kDraining };
   struct Batch {
     std::vector<BlockFrame> blocks;
-    bool wanted = true;  // not taken back
+    bool wanted = true;  // false once the sender has taken it back
   };
 
   absl::Status OnJoin(const NcclJoinFrame& join, int64_t now_us);
@@ -80,17 +80,18 @@ class NcclReceiveChannel {
   NcclDriver& driver_;
 
   Phase phase_ = Phase::kNone;
-  bool gave_up_ = false;  // and the sender may not know yet: its batches are ignored
+  // This side aborted the communicator. Batches are ignored, because the sender may not know yet.
+  bool gave_up_ = false;
   uint32_t attempts_ = 0;
   std::optional<NcclCommId> comm_;
   std::vector<std::byte*> slots_;
-  int64_t deadline_us_ = 0;  // of creating
+  int64_t deadline_us_ = 0;  // for creation
   int64_t retry_us_ = 0;     // when to offer again; 0: never
 
   uint64_t received_ = 0;      // batches announced
-  uint64_t ended_ = 0;         // whose operation has ended on this side
-  uint64_t landed_ = 0;        // as the sender was told
-  std::deque<Batch> batches_;  // from ended_ on
+  uint64_t ended_ = 0;         // batches with an ended operation on this side
+  uint64_t landed_ = 0;        // as acknowledged to the sender
+  std::deque<Batch> batches_;  // from batch ended_ on
   std::vector<Frame> frames_;
   std::vector<absl::Status> fallbacks_;
 };

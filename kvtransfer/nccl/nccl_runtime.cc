@@ -82,10 +82,10 @@ void NcclRuntime::Start(std::function<void()> wake) {
 template <typename CopyRun>
 absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens,
                                      const CopyRun& copy_run) {
-  CudaResult result = cuda_.SetDevice(options_.device);  // each thread has its own
+  CudaResult result = cuda_.SetDevice(options_.device);  // the device is set per thread
   if (result != kCudaSuccess) return CudaError(cuda_, "cudaSetDevice", result);
   int64_t done = 0;
-  // Addresses for the copy engine.
+  // Addresses for the copy engine only.
   const PieceBytes pieces(pool_.AddressForCopyEngine(), pool_.layout(),
                           LeadingTokens(blocks, valid_tokens), LayerRange{});
   for (const iovec& run : pieces.Runs()) {
@@ -93,7 +93,7 @@ absl::Status NcclRuntime::CopyBlocks(const GroupBlocks& blocks, int32_t valid_to
     if (result != kCudaSuccess) break;
     done += static_cast<int64_t>(run.iov_len);
   }
-  // Also after an error: what was enqueued must not outlast this call.
+  // Also after an error: enqueued copies must end before this call returns.
   const CudaResult ended = cuda_.StreamSynchronize(copies_);
   if (result == kCudaSuccess) result = ended;
   return result == kCudaSuccess ? absl::OkStatus() : CudaError(cuda_, "cudaMemcpyAsync", result);

@@ -1,15 +1,16 @@
-// What a transport has for payload over NCCL: the libraries, the thread that calls NCCL, and the
-// copies between the pool and staging memory.
+// A transport's NCCL resources: the libraries, the thread that calls NCCL, and the copies between
+// the pool and staging memory.
 //
-// NCCL never sees the pool: a batch of blocks is gathered into staging memory, sent and received
-// from there, and scattered into blocks that nothing reads yet. The device's copy engine does that
-// by address, be the pool in host or device memory; this code dereferences none. Both copies end
-// within the call, on the I/O thread, so a transfer may end at any time without waiting for NCCL,
-// and a batch that is late writes to staging memory alone. A device that never finishes a copy
-// holds up that thread: a copy into the pool cannot be taken back, and the blocks are not the
-// engine's again before it ends.
+// NCCL never accesses the pool. A batch of blocks is gathered into staging memory, sent and
+// received from there, and scattered into blocks that nothing reads yet. The device's copy engine
+// makes these copies by address, in host or device memory; this code dereferences no address.
 //
-// Thread safety: belongs to the I/O thread, but for Open and the constructor.
+// Both copies end within the call, on the I/O thread. So a transfer may end at any time without
+// waiting for NCCL, and a late batch writes to staging memory only. The price: a device that never
+// finishes a copy blocks the I/O thread. A copy into the pool cannot be undone, and the engine gets
+// the blocks back only after the copy ends.
+//
+// Thread safety: belongs to the I/O thread, except Open and the constructor.
 #pragma once
 
 #include <cstddef>
@@ -33,36 +34,36 @@ namespace baton {
 
 class NcclRuntime {
  public:
-  // `pool` outlives this. Loads the libraries and takes the device, which may take long.
-  // InvalidArgument names an option; otherwise as LoadCuda and LoadNccl, and Unavailable when there
-  // is no such device.
+  // Loads the libraries and claims the device, which may take long. `pool` outlives this.
+  // InvalidArgument names an option. Other errors are those of LoadCuda and LoadNccl, and
+  // Unavailable if the device does not exist.
   static absl::StatusOr<std::unique_ptr<NcclRuntime>> Open(NcclOptions options, TransferPool& pool);
   ~NcclRuntime();
   NcclRuntime(const NcclRuntime&) = delete;
   NcclRuntime& operator=(const NcclRuntime&) = delete;
 
-  // Before anything is driven. `wake` as NcclThread's.
+  // Starts the thread. REQUIRES: called before driver(). `wake` as in NcclThread.
   void Start(std::function<void()> wake);
-  // Ends the thread; nothing is driven after it.
+  // Ends the thread. driver() must not be used after it.
   void Stop() { thread_.reset(); }
 
-  const NcclOptions& options() const { return options_; }  // batch_bytes holds a block
+  const NcclOptions& options() const { return options_; }  // batch_bytes is at least one block
   uint32_t version() const { return version_; }
   NcclDriver& driver() { return *thread_; }
   std::vector<NcclReport> TakeReports() { return thread_->TakeReports(); }
 
-  // The blocks' valid tokens to `to`, piece behind piece, or from there into the blocks.
+  // Copies the blocks' valid tokens to `to`, piece after piece, or from `from` into the blocks.
   absl::Status Gather(const GroupBlocks& blocks, int32_t valid_tokens, std::byte* to);
   absl::Status Scatter(const std::byte* from, const GroupBlocks& blocks, int32_t valid_tokens);
 
-  // Payload goes by TCP, for this reason.
+  // Reports why payload goes over TCP.
   void ReportFallback(const absl::Status& why);
 
  private:
   NcclRuntime(NcclOptions options, TransferPool& pool, const NcclApi& nccl, const CudaApi& cuda,
               uint32_t version)
       : options_(std::move(options)), pool_(pool), nccl_(nccl), cuda_(cuda), version_(version) {}
-  // One memory copy for each run of the blocks.
+  // Makes one memory copy for each contiguous run of the blocks.
   template <typename CopyRun>
   absl::Status CopyBlocks(const GroupBlocks& blocks, int32_t valid_tokens, const CopyRun& copy_run);
 
@@ -76,7 +77,7 @@ class NcclRuntime {
   std::unique_ptr<NcclThread> thread_;
 };
 
-// Tells `options` why payload goes by TCP.
+// Passes the reason why payload goes over TCP to `options.on_fallback`, or logs it.
 void TellFallback(const NcclOptions& options, const absl::Status& why);
 
 }  // namespace baton

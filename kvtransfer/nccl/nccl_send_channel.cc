@@ -33,7 +33,7 @@ absl::Status NcclSendChannel::OnFrame(const Frame& frame, int64_t now_us) {
 
 absl::Status NcclSendChannel::OnOffer(const NcclOfferFrame& offer, int64_t now_us) {
   if (phase_ != Phase::kNone) {
-    return absl::InvalidArgumentError("NcclOffer while an earlier one stands");
+    return absl::InvalidArgumentError("NcclOffer while an earlier offer is open");
   }
   if (offer.batch_bytes < block_bytes_) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -49,7 +49,7 @@ absl::Status NcclSendChannel::OnOffer(const NcclOfferFrame& offer, int64_t now_u
   window_ = std::min(options_.window, offer.window);
   batch_bytes_ = std::min(options_.batch_bytes, offer.batch_bytes);
   next_ = ended_ = landed_ = 0;
-  // Only the first is worth waiting for: later ones come after a failure.
+  // Blocks wait only for the first communicator: later ones come after a failure.
   patient_until_us_ = attempts_ == 0 ? now_us + options_.patience_ms * 1000 : 0;
   deadline_us_ = now_us + options_.create_timeout_ms * 1000;
   comm_ = NcclCommId{peer_, ++attempts_};
@@ -62,7 +62,7 @@ absl::Status NcclSendChannel::OnReady() {
     return absl::InvalidArgumentError("NcclReady twice");
   }
   if (phase_ != Phase::kCreating && phase_ != Phase::kDraining) {
-    return absl::OkStatus();  // given up meanwhile
+    return absl::OkStatus();  // aborted meanwhile
   }
   peer_ready_ = true;
   OpenIfBothAreReady();
@@ -77,7 +77,7 @@ void NcclSendChannel::OpenIfBothAreReady() {
 }
 
 void NcclSendChannel::OnReport(const NcclReport& report, int64_t) {
-  if (!comm_ || report.comm != *comm_) return;  // of one that was aborted
+  if (!comm_ || report.comm != *comm_) return;  // of an aborted communicator
   switch (report.kind) {
     case NcclReport::Kind::kUniqueId:
       frames_.push_back(NcclJoinFrame{report.unique_id});
@@ -95,14 +95,14 @@ void NcclSendChannel::OnReport(const NcclReport& report, int64_t) {
 
 absl::Status NcclSendChannel::OnLanded(uint64_t batches, int64_t now_us) {
   if (phase_ != Phase::kOpen && phase_ != Phase::kStopping) {
-    return absl::InvalidArgumentError("NcclLanded while no batch is under way");
+    return absl::InvalidArgumentError("NcclLanded while no batch is in flight");
   }
   if (batches <= landed_ || batches > next_) {
     return absl::InvalidArgumentError(
         absl::StrFormat("NcclLanded: batches %d is outside (%d, %d]", batches, landed_, next_));
   }
   Land(batches);
-  deadline_us_ = now_us + options_.batch_timeout_ms * 1000;  // the next one's time begins
+  deadline_us_ = now_us + options_.batch_timeout_ms * 1000;  // the next batch's time begins
   return absl::OkStatus();
 }
 
@@ -115,13 +115,13 @@ void NcclSendChannel::Land(uint64_t batches) {
 }
 
 absl::Status NcclSendChannel::OnStop(const NcclStopFrame& stop) {
-  if (phase_ == Phase::kNone) return absl::OkStatus();  // it crossed ours
+  if (phase_ == Phase::kNone) return absl::OkStatus();  // it crossed our own Stop
   if (stop.landed < landed_ || stop.landed > next_) {
     return absl::InvalidArgumentError(
         absl::StrFormat("NcclStop: landed %d is outside [%d, %d]", stop.landed, landed_, next_));
   }
   if (!stop.closed && phase_ != Phase::kStopping) {
-    return absl::InvalidArgumentError("NcclStop for now, which only a sender asks for");
+    return absl::InvalidArgumentError("temporary NcclStop that the sender did not ask for");
   }
   Land(stop.landed);
   for (Batch& batch : std::exchange(batches_, {})) {
@@ -148,7 +148,7 @@ void NcclSendChannel::Stop(bool closed, const absl::Status& why) {
 void NcclSendChannel::Close(const absl::Status& why) {
   AbortCommunicator();
   Stop(/*closed=*/true, why);
-  // What landed the receiver's answer says; where nothing is under way it says nothing new.
+  // The receiver's answer says which batches landed. Without batches in flight it adds nothing.
   phase_ = batches_.empty() ? Phase::kNone : Phase::kStopping;
 }
 
@@ -205,7 +205,7 @@ void NcclSendChannel::StartBatch(std::vector<BlockDispatch> blocks, int64_t byte
   NcclBatchFrame frame{.sequence = next_, .blocks = {}};
   for (BlockDispatch& dispatch : blocks) {
     frame.blocks.push_back(dispatch.frame);
-    dispatch.frame.piece_crcs.clear();  // taken again should it travel again
+    dispatch.frame.piece_crcs.clear();  // computed again if it is sent again
   }
   batches_.push_back({std::move(blocks)});
   driver_.Post(*comm_, static_cast<int32_t>(next_ % static_cast<uint64_t>(window_)), bytes);

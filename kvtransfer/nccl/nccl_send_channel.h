@@ -1,24 +1,31 @@
-// How the sender's end of a connection moves blocks: by NCCL, within the TCP stream, or not yet.
+// State machine at the sender's end of a connection for payload over NCCL. It decides how blocks
+// move: over NCCL, within the TCP stream, or not yet.
 //
 //   receiver                          sender
-//   Offer ──────────────────────────▶ makes rank 0
-//   makes rank 1 ◀─────────────────── Join
+//   Offer ──────────────────────────▶ creates rank 0
+//   creates rank 1 ◀───────────────── Join
 //   Ready ──────────────────────────▶ open
 //         ◀─────────────────────────  Batch 0, Batch 1 …, each beside an ncclSend
 //   Landed ─────────────────────────▶
 //         ◀──────────────────── Stop, when a batch is late or the communicator fails
-//   Stop (so many landed) ──────────▶ sends what did not land within the stream
+//   Stop (landed count) ────────────▶ sends the rest within the stream
 //   Ready (when all has drained) ───▶ open again
 //
-// One communicator serves all transfers of the connection. It has one direction: were two
-// connections to share one, each side's receive could wait behind its own send. It is never ended
-// for a transfer's sake, nor because a batch is late: batches then pause, what they had not
-// delivered goes within the stream, and once both sides have seen every operation end, batches go
-// on. It is aborted when the connection ends (the peer is gone), when NCCL says that it is broken,
-// or when it was not made in time; the receiver may offer again. Blocks of a transfer never
-// overtake each other: none goes within the stream while one that went before is under way.
+// One communicator serves all transfers of the connection, in one direction. If two connections
+// shared one, each side's receive could wait behind its own send.
 //
-// Pure: frames, reports and time in; frames and posts to the driver out.
+// A late batch, or the end of a transfer, does not end the communicator. If a batch is late,
+// batches pause and undelivered blocks go within the stream. Batches continue once both sides have
+// seen every operation end. The communicator is aborted in these cases:
+//  - The connection ends, because the peer is gone.
+//  - NCCL reports that the communicator is broken.
+//  - It was not created in time. The receiver may then offer again.
+//  - Blocks could not be gathered for a batch.
+//
+// Blocks of a transfer never overtake each other. While an earlier block is in flight over NCCL, no
+// block goes within the stream.
+//
+// Pure: frames, reports and time go in; frames and posts to the driver come out.
 //
 // Invariants: landed <= next, ended <= next; next - landed and next - ended never exceed the
 // window.
@@ -45,12 +52,12 @@ namespace baton {
 class NcclSendChannel {
  public:
   enum class Way : uint8_t {
-    kStream,  // as ever, those of TakeUnlanded first
-    kBatch,   // in a batch, when FreeSlot() has room
+    kStream,  // within the TCP stream, blocks of TakeUnlanded first
+    kBatch,   // in a batch, if FreeSlot() has room
     kWait,
   };
 
-  // All outlive this. `block_bytes`: of a whole block.
+  // All arguments outlive this. `block_bytes` is the size of a whole block.
   NcclSendChannel(PeerId peer, const NcclOptions& options, uint32_t nccl_version,
                   int64_t block_bytes, NcclDriver& driver)
       : peer_(peer),
@@ -60,31 +67,33 @@ class NcclSendChannel {
         driver_(driver) {}
   ~NcclSendChannel();
 
-  // Offer, Ready, Landed or Stop. An error ends the connection.
+  // Handles Offer, Ready, Landed or Stop. An error ends the connection.
   absl::Status OnFrame(const Frame& frame, int64_t now_us);
   void OnReport(const NcclReport& report, int64_t now_us);
   void OnTimer(int64_t now_us);
   int64_t NextTimerUs() const;  // INT64_MAX: never
 
   Way way() const;
-  // Where the next batch is gathered; null when the window is full. REQUIRES: way() is kBatch.
+  // Returns the slot in which to gather the next batch; null if the window is full. REQUIRES: way()
+  // is kBatch.
   std::byte* FreeSlot() const;
   int64_t batch_bytes() const { return batch_bytes_; }
-  // The blocks lie one behind the other in FreeSlot(), and their frames have their CRCs.
+  // Sends a batch. REQUIRES: the payloads are in FreeSlot(), one after the other, and the frames
+  // have their CRCs.
   void StartBatch(std::vector<BlockDispatch> blocks, int64_t bytes, int64_t now_us);
-  // This one was to go into a batch, and none is to be had for it any more: it goes within the
-  // stream, behind those that did not land.
+  // Takes a block that was meant for a batch when batches have stopped. It goes within the stream,
+  // behind those that did not land.
   void TakeBack(BlockDispatch block);
-  // These were to go into a batch and could not be gathered: the communicator is given up.
+  // Takes blocks that could not be gathered for a batch. The communicator is aborted.
   void OnGatherFailed(std::vector<BlockDispatch> blocks, const absl::Status& why);
 
   bool HasUnlanded() const { return !unlanded_.empty(); }
-  // Blocks to send within the stream, in order, and before any other.
+  // Returns blocks to send within the stream, in order, before any other block.
   std::optional<BlockDispatch> TakeUnlanded();
-  // Blocks that landed.
+  // Returns blocks that landed.
   std::vector<BlockDispatch> TakeLanded() { return std::exchange(landed_blocks_, {}); }
   std::vector<Frame> TakeFrames() { return std::exchange(frames_, {}); }
-  // Why blocks go within the stream, since the last call.
+  // Returns the reasons, since the last call, why blocks go within the stream.
   std::vector<absl::Status> TakeFallbacks() { return std::exchange(fallbacks_, {}); }
 
  private:
@@ -92,8 +101,8 @@ class NcclSendChannel {
     kNone,
     kCreating,
     kOpen,
-    kStopping,  // the receiver has not said yet what landed
-    kDraining,  // stopped for now: operations are under way
+    kStopping,  // waits for the receiver's report of what landed
+    kDraining,  // paused; operations are in flight
   };
   struct Batch {
     std::vector<BlockDispatch> blocks;
@@ -105,7 +114,7 @@ class NcclSendChannel {
   absl::Status OnStop(const NcclStopFrame& stop);
   void OpenIfBothAreReady();
   void Stop(bool closed, const absl::Status& why);
-  // The communicator is of no use any more.
+  // Aborts the communicator and tells the receiver.
   void Close(const absl::Status& why);
   void AbortCommunicator();
   void Land(uint64_t batches);
@@ -120,17 +129,17 @@ class NcclSendChannel {
   Phase phase_ = Phase::kNone;
   uint32_t attempts_ = 0;
   std::optional<NcclCommId> comm_;  // set from its creation until it is aborted
-  std::vector<std::byte*> slots_;   // once this side is ready
+  std::vector<std::byte*> slots_;   // set once this side is ready
   bool peer_ready_ = false;
   int32_t window_ = 0;
   int64_t batch_bytes_ = 0;
   int64_t patient_until_us_ = 0;  // 0: blocks do not wait
-  int64_t deadline_us_ = 0;       // of creating, or of the oldest batch that has not landed
+  int64_t deadline_us_ = 0;       // for creation, or for the oldest batch that has not landed
 
-  uint64_t next_ = 0;          // sequence of the next batch
+  uint64_t next_ = 0;          // sequence number of the next batch
   uint64_t ended_ = 0;         // operations that have ended on this side
-  uint64_t landed_ = 0;        // batches that landed, or were taken back
-  std::deque<Batch> batches_;  // from landed_ on; behind them, one that was never sent
+  uint64_t landed_ = 0;        // batches that landed or were taken back
+  std::deque<Batch> batches_;  // from batch landed_ on; then blocks that were never sent
   std::deque<BlockDispatch> unlanded_;
   std::vector<BlockDispatch> landed_blocks_;
   std::vector<Frame> frames_;

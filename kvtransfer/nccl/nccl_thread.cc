@@ -32,7 +32,7 @@ struct NcclThread::Shared {
   bool stop = false;
   bool ended = false;
 
-  std::thread thread;  // the owner's
+  std::thread thread;  // used by the owner only
 };
 
 NcclThread::NcclThread(const NcclApi& nccl, const CudaApi& cuda, int device,
@@ -56,7 +56,7 @@ NcclThread::~NcclThread() {
     thread = std::move(shared_->thread);
     if (!shared_->changed.wait_for(lock, std::chrono::milliseconds(kNcclShutdownMs),
                                    [this] { return shared_->ended; })) {
-      LOG(ERROR) << "a call of NCCL has not returned: its thread is left behind";
+      LOG(ERROR) << "an NCCL call does not return; its thread is abandoned";
       thread.detach();
       return;
     }

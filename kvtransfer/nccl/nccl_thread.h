@@ -1,11 +1,11 @@
-// The thread that makes NCCL's calls, so that one which takes long, or never returns, stops nobody
-// else: whoever waits for a report has its own time limit.
+// Thread that makes NCCL's calls. A call that takes long, or never returns, blocks no other thread.
+// Code that waits for a report has its own timeout.
 //
-// It looks at communicators without pause while something is under way in one, and now and then
-// otherwise, for errors that come by themselves.
+// The thread polls its communicators every 20 µs while one is being created or has an operation in
+// flight. Otherwise it polls every 100 ms, to notice errors that occur on their own.
 //
-// When this object ends, the thread aborts its communicators and ends. If it does not within
-// kNcclShutdownMs, because it is inside a call that does not return, it is left behind, with all
+// The destructor makes the thread abort its communicators and end. If it does not end within
+// kNcclShutdownMs, because an NCCL call does not return, the thread is abandoned with all memory
 // that it can still reach.
 //
 // Thread safety: posts and TakeReports are called from one thread.
@@ -26,7 +26,8 @@ inline constexpr int64_t kNcclShutdownMs = 2000;
 
 class NcclThread final : public NcclDriver {
  public:
-  // `wake` is called from the thread when TakeReports has something; not after this has ended.
+  // The thread calls `wake` when TakeReports has something, and not after this object was
+  // destroyed.
   NcclThread(const NcclApi& nccl, const CudaApi& cuda, int device,
              const NcclCommunicators::Limits& limits, std::function<void()> wake);
   ~NcclThread() override;
@@ -42,7 +43,7 @@ class NcclThread final : public NcclDriver {
   static void Run(std::shared_ptr<Shared> shared);
   void Command(std::function<void(NcclCommunicators&)> command);
 
-  const std::shared_ptr<Shared> shared_;  // the thread's too
+  const std::shared_ptr<Shared> shared_;  // also held by the thread
 };
 
 }  // namespace baton

@@ -56,7 +56,7 @@ void BlockLanding::VerifyPieces() {
   }
 }
 
-// Of the sender's piece, wherever its bytes went.
+// Verifies a piece as the sender sent it: dropped tokens included.
 void BlockLanding::VerifyPiece(const Piece& piece) {
   const PieceBytes& landed = lease_.bytes();
   uint32_t crc = 0;

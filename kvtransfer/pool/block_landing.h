@@ -1,12 +1,13 @@
-// A block's payload on its way into the pool (BlockLanding) or out of it (BlockDeparture), through
-// a lease of the pool's bytes. The connection that moves the bytes drives it.
+// Moves one block's payload into the pool (BlockLanding) or out of it (BlockDeparture) through a
+// lease of the pool's bytes. A connection drives it and does the I/O.
 //
-// What moves is a whole block or a layer range of it (BlockFrame::layers). A landing scatters the
-// sender's block over blocks of the receiver where their sizes differ.
+// The payload is a whole block or a layer range of it (BlockFrame::layers). A landing scatters the
+// sender's block over several receiver blocks if the block sizes differ.
 //
-// Both can be cut loose from the pool in the middle of a block, because a byte stream has to be
-// continued: Divert sends the rest of a landing to scrap memory, Detach copies the rest of a
-// departure out of the lease. After either the lease is gone.
+// A transfer can end in the middle of a block, but the byte stream must go on. So both classes can
+// release the lease early:
+//  - Divert() sends the rest of a landing to scrap memory.
+//  - Detach() copies the rest of a departure out of the lease.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -32,29 +33,30 @@ inline constexpr int kMaxIovecs = 64;
 
 class BlockLanding {
  public:
-  // Into `lease`. REQUIRES: the receiver placed this frame, and the lease is a kLand one of the
-  // placement's parts and the frame's layers, ready.
+  // Lands in `lease`. REQUIRES: the receiver placed this frame, and `lease` is a ready kLand lease
+  // of the placement's parts and the frame's layers.
   BlockLanding(PoolLease lease, BlockPlacement placement, BlockFrame frame);
-  // A payload that nobody wants: to scrap.
+  // Discards a payload that no transfer wants.
   explicit BlockLanding(int64_t payload_bytes) : remaining_(payload_bytes) {}
 
-  // Where the next bytes go; at most kMaxIovecs and out.size() entries, at least one while
-  // remaining() > 0.
+  // Describes where the next bytes go. Fills at most kMaxIovecs and out.size() entries, and at
+  // least one while remaining() > 0.
   int Fill(std::span<iovec> out);
-  // `bytes` arrived there. Pieces that became whole are verified while they are warm.
+  // `bytes` arrived there. Verifies the pieces that became whole, while they are in the CPU's
+  // cache.
   void Advance(int64_t bytes);
   void Divert();
-  // All bytes arrived and are right: into the pool with them. REQUIRES: placement(), remaining() is
-  // 0, verified() is OK.
+  // Starts to write the verified bytes into the pool. REQUIRES: placement(), remaining() is 0,
+  // verified() is OK.
   void Store() { lease_.Store(); }
-  // After Store: whether the pool has them. An error is what the copy came to.
+  // After Store: returns true when the pool has the bytes. An error means that the copy failed.
   absl::StatusOr<bool> Stored() { return lease_.Ready(); }
 
   int64_t remaining() const { return remaining_; }
   // Set while this lands in the pool.
   const std::optional<BlockPlacement>& placement() const { return placement_; }
   int64_t payload_bytes() const { return frame_.payload_bytes; }
-  // DataLoss naming transfer, block, layer and K or V of the first piece whose CRC differs.
+  // DataLoss if a CRC differs; names transfer, block, layer and K or V of the first such piece.
   // Complete once remaining() is 0.
   const absl::Status& verified() const { return verified_; }
 
@@ -65,10 +67,11 @@ class BlockLanding {
   PoolLease lease_;
   std::optional<BlockPlacement> placement_;
   BlockFrame frame_;
-  std::vector<std::byte> dropped_;  // tokens that lie in no part, [piece][bytes]
+  // Tokens that no part holds, [piece][bytes]. They are needed for the checksum only.
+  std::vector<std::byte> dropped_;
   std::optional<BlockCursor> cursor_;
   int64_t remaining_ = 0;
-  // How far pieces are verified, and the bytes of the verified ones.
+  // Progress of the verification.
   size_t verified_pieces_ = 0;
   Pieces::Iterator next_piece_;
   int64_t verified_bytes_ = 0;   // of the payload
@@ -79,17 +82,17 @@ class BlockLanding {
 
 class BlockDeparture {
  public:
-  // `piece_crcs` are the block's. REQUIRES: the sender dispatched it, and `lease` is a kRead one of
-  // its valid tokens and layers, ready.
+  // `piece_crcs` are the block's checksums. REQUIRES: the sender dispatched this block, and `lease`
+  // is a ready kRead lease of its valid tokens and layers.
   BlockDeparture(PoolLease lease, BlockDispatch dispatch, std::vector<uint32_t> piece_crcs);
 
-  // The next bytes; at most out.size() entries.
+  // Describes the next bytes to send. Fills at most out.size() entries.
   int Fill(std::span<iovec> out);
   void Advance(int64_t bytes);
   void Detach();
 
   int64_t remaining() const { return remaining_; }
-  const BlockDispatch& dispatch() const { return dispatch_; }  // the frame has its CRCs
+  const BlockDispatch& dispatch() const { return dispatch_; }  // its frame includes the CRCs
   bool detached() const { return detached_; }
 
  private:

@@ -1,6 +1,4 @@
-// A pool in memory of this process: lends its own bytes, without a copy.
-//
-// Thread safety: as TransferPool.
+// Pool in this process's memory. It lends its own bytes, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +12,7 @@ namespace baton {
 class HostPool final : public TransferPool {
  public:
   // `base` outlives this. `shared_file` holds the memory from offset 0 on (DeviceBuffer::shared_fd)
-  // and stays the caller's; -1: none.
+  // and stays the caller's; -1 means no file.
   HostPool(std::byte* base, const KvPoolLayout& layout, int shared_file = -1)
       : TransferPool(layout), base_(base), shared_file_(shared_file) {}
 

@@ -1,4 +1,5 @@
-// A lease that is not there yet: asked for until the pool has one, then until it is ready.
+// Polls a pool for a lease: first until the pool has a lease to give, then until the lease is
+// ready.
 //
 // Thread safety: belongs to the pool's I/O thread.
 #pragma once
@@ -12,12 +13,14 @@
 
 namespace baton {
 
-// What a transport waits for. A copy ends within microseconds, so its thread looks again at once. A
-// buffer comes when another lease goes, which may be a peer's doing: it looks again now and then.
+// What a request waits for:
+//  - kCopy: a copy ends within microseconds. The I/O thread polls again at once.
+//  - kBuffer: a staging buffer becomes free when another lease is released, which may depend on a
+//    peer. The I/O thread polls every `kBufferRetryUs`.
 enum class PoolWait : uint8_t { kNothing, kBuffer, kCopy };
 inline constexpr int64_t kBufferRetryUs = 1000;
-// A thread that waits for a copy for longer yields between looks. On a busy machine each yield may
-// cost far more than a copy.
+// A thread that has waited longer than this for a copy yields between two polls. It does not yield
+// earlier, because on a busy machine one yield may cost far more than a copy.
 inline constexpr int64_t kYieldAfterUs = 200;
 
 class LeaseRequest {
@@ -25,11 +28,11 @@ class LeaseRequest {
   LeaseRequest(PoolAccess access, LandingParts parts, LayerRange layers)
       : access_(access), parts_(std::move(parts)), layers_(layers) {}
 
-  // Whether the lease is ready to be taken. An error is what its copy came to.
+  // Returns true when the lease is ready to be taken. An error means that its copy failed.
   absl::StatusOr<bool> Ask(TransferPool& pool);
-  // REQUIRES: Ask said false.
+  // REQUIRES: the last Ask() returned false.
   PoolWait waits_for() const { return lease_ ? PoolWait::kCopy : PoolWait::kBuffer; }
-  // REQUIRES: Ask said true.
+  // REQUIRES: the last Ask() returned true.
   PoolLease Take();
 
  private:

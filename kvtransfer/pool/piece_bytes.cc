@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// One run where it goes on in memory.
+// Appends `bytes`, merged with the last run if they follow it in memory.
 void AppendRun(std::vector<iovec>& runs, std::span<std::byte> bytes) {
   if (bytes.empty()) return;
   if (!runs.empty() &&

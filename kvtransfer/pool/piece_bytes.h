@@ -1,8 +1,9 @@
-// The bytes of pieces, in a pool or in a staging buffer that is laid out like one.
+// Addresses and checksums of the pieces of some blocks, in a pool or in a staging buffer with a
+// pool's layout.
 //
-// Parts and Runs only compute addresses. Checksum and Checksums read.
+// Part and Runs only compute addresses. Checksum and Checksums read the bytes.
 //
-// Pieces that lie side by side become one run, so a full block of a block-major pool is one.
+// Neighbouring pieces in memory become one run, so a full block of a block-major pool is one run.
 //
 // Thread safety: values; BlockCursor belongs to one thread.
 #pragma once
@@ -28,42 +29,44 @@ class PieceBytes {
 
   const KvPoolLayout& layout() const { return *layout_; }
   const LandingParts& parts() const { return parts_; }
-  // Groups of which a part has a block.
+  // Groups of which some part has a block.
   GroupSet groups() const { return groups_; }
   Pieces pieces() const { return Pieces(*layout_, groups_, layers_); }
 
-  // Where a part's tokens lie in a piece; empty where the part has no block of its group.
+  // Returns where the tokens of part `part` lie in a piece. Empty if the part has no block of the
+  // piece's group.
   std::span<std::byte> Part(const Piece& piece, size_t part) const;
-  // Bytes of the tokens before the first part that has a block of the piece's group.
+  // Bytes of the payload tokens before the first part that has a block of the piece's group. They
+  // travel but have no place here.
   int64_t DroppedBytes(const Piece& piece) const;
-  int64_t DroppedBytes() const;  // of all pieces
-  // All of it in the payload's order: of each piece, what `dropped` has for it, then the parts.
-  // REQUIRES: `dropped` has DroppedBytes(), or nothing.
+  int64_t DroppedBytes() const;  // over all pieces
+  // Returns all bytes in payload order: for each piece its share of `dropped`, then its parts.
+  // REQUIRES: `dropped` has DroppedBytes() bytes or is empty.
   std::vector<iovec> Runs(std::span<std::byte> dropped = {}) const;
 
-  // CRC32C of a piece's parts, behind bytes that have the CRC `crc`.
+  // Extends `crc`, the CRC32C of preceding bytes, by a piece's parts.
   uint32_t Checksum(const Piece& piece, uint32_t crc = 0) const;
-  // Of every piece, in canonical order.
+  // Returns the checksum of every piece, in canonical order.
   std::vector<uint32_t> Checksums() const;
 
  private:
   std::byte* base_ = nullptr;
   const KvPoolLayout* layout_ = nullptr;
   LandingParts parts_;
-  LayerRange layers_;  // with a count
+  LayerRange layers_;  // never the "all" form: `count` is set
   GroupSet groups_;
 };
 
-// Walks over the bytes of one payload for scatter/gather I/O.
+// Cursor over the bytes of one payload, for scatter/gather I/O.
 class BlockCursor {
  public:
   explicit BlockCursor(std::vector<iovec> runs);
 
   int64_t remaining() const { return remaining_; }
   bool done() const { return remaining_ == 0; }
-  // Describes the next bytes; returns how many entries were filled (at most out.size()).
+  // Describes the next bytes. Returns how many entries it filled, at most out.size().
   int Fill(std::span<iovec> out) const;
-  // `bytes` of them were moved. REQUIRES: bytes <= remaining().
+  // `bytes` bytes were moved. REQUIRES: bytes <= remaining().
   void Advance(int64_t bytes);
 
  private:

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// Layers of the range that lie in the group.
+// Counts the layers of the range that belong to the group.
 int32_t LayersOf(const KvPoolLayout& layout, int32_t group, LayerRange layers) {
   if (layers.all()) return layout.group(group).group().layers;
   if (layout.groups() == 1) return layers.count;

@@ -1,9 +1,10 @@
-// Which bytes of blocks are meant: pieces {layer, plane} of tokens that lie side by side.
+// Names the bytes of a block: pieces {layer, plane}, each the K or V of contiguous tokens in one
+// layer.
 //
-// What moves is a block of the sequence: of each KV group that is meant, the block with the same
-// tokens. Its pieces have one canonical order, [layer of the model][plane], whatever the pool's
-// layout. A layer whose group is not meant has no pieces. A layer range means the pieces of these
-// layers. It is empty if none of the layers belongs to a group that travels.
+// A block of the sequence moves as the blocks of the selected KV groups that hold the same tokens.
+// Its pieces have one canonical order, [layer of the model][plane], whatever the pool's layout. A
+// layer of an unselected group has no pieces. A layer range selects the pieces of these
+// layers. The selection is empty if none of the layers belongs to a selected group.
 //
 // Thread safety: pure functions and values.
 #pragma once
@@ -20,11 +21,11 @@
 
 namespace baton {
 
-// Some KV groups of a pool.
+// Set of KV groups of a pool.
 class GroupSet {
  public:
   constexpr GroupSet() = default;
-  // Every group that a pool has.
+  // Contains every group that a pool can have.
   static constexpr GroupSet All() { return GroupSet((1u << kMaxKvGroups) - 1); }
 
   constexpr void Add(int32_t group) { bits_ |= 1u << group; }
@@ -37,13 +38,13 @@ class GroupSet {
   uint32_t bits_ = 0;
 };
 
-// The block of each group with the same tokens; kNoBlock of groups that are not meant.
+// One block of each group, all with the same tokens; kNoBlock for groups that are not selected.
 class GroupBlocks {
  public:
   GroupBlocks() { of_.fill(kNoBlock); }
-  // Of group 0 alone.
+  // A block of group 0 alone.
   GroupBlocks(BlockId block) : GroupBlocks() { of_[0] = block; }  // NOLINT: converts
-  // REQUIRES: at most kMaxKvGroups of them.
+  // REQUIRES: at most kMaxKvGroups entries.
   explicit GroupBlocks(std::span<const BlockId> row) : GroupBlocks() {
     for (size_t group = 0; group < row.size(); ++group) of_[group] = row[group];
   }
@@ -63,7 +64,7 @@ class GroupBlocks {
   std::array<BlockId, kMaxKvGroups> of_;
 };
 
-// Neighbouring layers of the model. None: all of them.
+// Consecutive layers of the model. Count 0 means all layers.
 struct LayerRange {
   int32_t first = 0;
   int32_t count = 0;
@@ -71,22 +72,22 @@ struct LayerRange {
   int32_t end() const { return first + count; }
   bool operator==(const LayerRange&) const = default;
 };
-// The same with a count.
+// Returns the same range with its count set.
 LayerRange Counted(const KvPoolLayout& layout, LayerRange layers);
 
-// Tokens of a payload that lie side by side in a block of the pool. Leading tokens of a group that
-// the receiver has, or does not need, lie nowhere: their parts have no block of that group.
+// Payload tokens that lie side by side in one block of the pool. Leading tokens of a group that the
+// receiver already has, or does not need, have no place: their parts have no block of that group.
 struct LandingPart {
   GroupBlocks blocks;
-  int32_t block_token = 0;    // the first one's slot in the block
-  int32_t payload_token = 0;  // and its place in the payload
+  int32_t block_token = 0;    // slot of the first token in the block
+  int32_t payload_token = 0;  // place of the first token in the payload
   int32_t tokens = 0;
   bool operator==(const LandingPart&) const = default;
 };
-// In the payload's order, without a gap between them.
+// In payload order, without gaps.
 using LandingParts = absl::InlinedVector<LandingPart, 1>;
 
-// The first `valid_tokens` tokens of blocks.
+// Returns the part with the first `valid_tokens` tokens of `blocks`.
 inline LandingParts LeadingTokens(const GroupBlocks& blocks, int32_t valid_tokens) {
   return {LandingPart{.blocks = blocks, .tokens = valid_tokens}};
 }
@@ -97,7 +98,7 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// The pieces of some groups in a layer range, in canonical order:
+// Range over the pieces of some groups in a layer range, in canonical order:
 //   for (const Piece piece : Pieces(layout, groups, layers)) …
 class Pieces {
  public:
@@ -126,10 +127,10 @@ class Pieces {
     const KvPoolLayout* layout_ = nullptr;
     GroupSet groups_;
     Piece at_;
-    int32_t end_ = 0;  // layer
+    int32_t end_ = 0;  // a layer
   };
 
-  // `layout` outlives this and its iterators. REQUIRES: layers of the model.
+  // `layout` outlives this and its iterators. REQUIRES: `layers` are layers of the model.
   Pieces(const KvPoolLayout& layout, GroupSet groups, LayerRange layers)
       : layout_(layout), groups_(groups), layers_(Counted(layout, layers)) {}
   Pieces(KvPoolLayout&& layout, GroupSet groups, LayerRange layers) = delete;
@@ -145,14 +146,14 @@ class Pieces {
 
 int32_t PieceCount(const KvPoolLayout& layout, LayerRange layers = {},
                    GroupSet groups = GroupSet::All());
-// Bytes of a piece's first tokens.
+// Returns the bytes of a piece's first `valid_tokens` tokens.
 int64_t PieceValidBytes(const KvPoolLayout& layout, const Piece& piece, int32_t valid_tokens);
-// And of all pieces together.
+// Returns the same for all selected pieces together.
 int64_t BlockValidBytes(const KvPoolLayout& layout, int32_t valid_tokens, LayerRange layers = {},
                         GroupSet groups = GroupSet::All());
 
-// The name of a piece in error messages: "layer 3 V", or "layer 3 plane 0" in a group without K and
-// V apart. REQUIRES: a piece of the layout.
+// Returns a piece's name for error messages: "layer 3 V", or "layer 3 plane 0" in a group that does
+// not store K and V apart. REQUIRES: a piece of the layout.
 std::string PieceName(const KvPoolLayout& layout, const Piece& piece);
 
 }  // namespace baton

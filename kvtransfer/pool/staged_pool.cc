@@ -12,9 +12,9 @@ namespace baton {
 
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of a group's rows in a buffer
+constexpr int64_t kAlignment = 64;  // of each group's rows in a buffer
 
-// Of a staging buffer with room for so many tokens.
+// Returns the layout of a staging buffer with room for `tokens` tokens.
 KvPoolLayout BufferLayout(const KvPoolLayout& pool, int32_t tokens) {
   const std::vector<int64_t> one(static_cast<size_t>(pool.groups()), 1);
   absl::StatusOr<KvPoolLayout> layout =
@@ -80,7 +80,7 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
   buffer.leased = true;
   buffer.failed = absl::OkStatus();
   PieceBytes staged = Staged(buffer, parts, layers);
-  // Addresses alone: `pool` is never read through.
+  // `pool` only computes addresses; nothing reads through it.
   const PieceBytes pool(address_, layout(), std::move(parts), layers);
   buffer.runs.clear();
   for (const Piece piece : pool.pieces()) {
@@ -104,7 +104,7 @@ std::optional<PoolLease> StagedPool::Acquire(PoolAccess access, LandingParts par
 }
 
 void StagedPool::Begin(Buffer& buffer, PoolCopies::Direction direction) {
-  if (buffer.runs.empty()) return;  // layers of groups that are not meant
+  if (buffer.runs.empty()) return;  // no layer of the range belongs to a selected group
   absl::StatusOr<uint64_t> copy = copies_.Begin(direction, buffer.runs);
   if (copy.ok()) {
     buffer.copy = *copy;

@@ -1,15 +1,17 @@
-// A pool whose memory the host cannot read: lends staging buffers, and copies between them and the
-// pool by something that runs by itself (PoolCopies; on CUDA a copy on a stream and its event).
+// Pool with memory that the host cannot read. It lends staging buffers, and PoolCopies moves bytes
+// between them and the pool asynchronously (with CUDA: a copy on a stream and its event).
 //
-// Every buffer holds the payload of one block of any size that a peer may have (kMaxBlockSize
-// tokens of all layers of all KV groups). Buffers for reading and for landing are counted apart:
-// were they not, two workers that send to each other could both wait for a buffer to land in, with
-// all of theirs full of what the other cannot take.
+// Every buffer has room for the payload of one block of any size that a peer may have:
+// kMaxBlockSize tokens of all layers of all KV groups.
 //
-// Invariant: a buffer whose lease was let go while its copy ran is free again only when that copy
-// has ended.
+// Buffers for reading and for landing have separate quotas. With one quota, two workers that send
+// to each other could deadlock. Each would wait for a buffer to land in, while data that the other
+// cannot accept fills all its buffers.
 //
-// Thread safety: as TransferPool; copies run wherever PoolCopies has them run.
+// Invariant: if a lease is released while its copy runs, its buffer becomes free only when that
+// copy has ended.
+//
+// Thread safety: as TransferPool; PoolCopies decides where copies run.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +26,12 @@
 
 namespace baton {
 
-// Copies between a pool and staging memory. A copy that has begun ends, whatever becomes of its
-// lease.
+// Asynchronous copies between a pool and staging memory. A copy that has begun always ends, even if
+// its lease is released.
 class PoolCopies {
  public:
   enum class Direction : uint8_t { kFromPool, kToPool };
-  // Of the pool, from its beginning, and of staging memory.
+  // One contiguous copy. `pool_offset` counts from the pool's beginning.
   struct Run {
     int64_t pool_offset = 0;
     std::byte* staging = nullptr;
@@ -37,9 +39,10 @@ class PoolCopies {
   };
 
   virtual ~PoolCopies() = default;
-  // Begins a copy; never blocks. `runs` need not outlive the call. Returns what to ask Ended for.
+  // Begins a copy; never blocks. `runs` need not outlive the call. Returns an id for Ended.
   virtual absl::StatusOr<uint64_t> Begin(Direction direction, std::span<const Run> runs) = 0;
-  // Whether the copy has ended; an error: it has, and failed. Not to be asked again after either.
+  // Returns true when the copy has ended. An error means that it has ended and failed. Do not ask
+  // again after either.
   virtual absl::StatusOr<bool> Ended(uint64_t copy) = 0;
 };
 
@@ -49,19 +52,19 @@ class StagedPool final : public TransferPool {
     int32_t read_buffers = 4;
     int32_t land_buffers = 4;
   };
-  // Of one buffer.
+  // Bytes of one staging buffer.
   static int64_t BufferBytes(const KvPoolLayout& layout);
-  // What `staging` must have.
+  // Bytes that `staging` must have.
   static int64_t StagingBytes(const KvPoolLayout& layout, const Limits& limits) {
     return BufferBytes(layout) * (int64_t{limits.read_buffers} + limits.land_buffers);
   }
 
-  // `address` is where the device has the pool; this never dereferences it. `copies` and `staging`
-  // (host memory; pinned, for a device that wants it) outlive this. REQUIRES: limits of at least 1,
-  // and StagingBytes of staging.
+  // `address` is the pool's address on the device; this class never dereferences it. `copies` and
+  // `staging` outlive this. `staging` is host memory, pinned if the device needs that. REQUIRES:
+  // limits of at least 1, and StagingBytes() bytes of staging.
   StagedPool(std::byte* address, const KvPoolLayout& layout, PoolCopies& copies,
              std::span<std::byte> staging, const Limits& limits);
-  // Waits for the copies that are under way.
+  // Waits for the running copies.
   ~StagedPool() override;
 
   PoolMemory memory() const override { return PoolMemory::kDevice; }
@@ -75,8 +78,8 @@ class StagedPool final : public TransferPool {
   struct Buffer {
     std::span<std::byte> memory;
     bool leased = false;
-    std::optional<uint64_t> copy;  // under way
-    absl::Status failed;           // of this lease's copy
+    std::optional<uint64_t> copy;  // running copy
+    absl::Status failed;           // error of this lease's copy
     std::vector<PoolCopies::Run> runs;
   };
 
@@ -85,17 +88,17 @@ class StagedPool final : public TransferPool {
   void ReturnBuffer(int32_t buffer) override { At(buffer).leased = false; }
 
   Buffer& At(int32_t buffer) { return buffers_[static_cast<size_t>(buffer)]; }
-  // Whether it has none under way, after asking.
+  // Polls the buffer's copy. Returns true when none is running.
   bool CopyEnded(Buffer& buffer);
   void Begin(Buffer& buffer, PoolCopies::Direction direction);
-  // Where the tokens of `parts` lie in a staging buffer: side by side.
+  // Returns the tokens of `parts` in a staging buffer, where they lie side by side.
   PieceBytes Staged(Buffer& buffer, const LandingParts& parts, LayerRange layers) const;
 
   std::byte* const address_;
   PoolCopies& copies_;
   const int32_t read_buffers_;
-  std::vector<Buffer> buffers_;        // those for reading first
-  std::vector<KvPoolLayout> layouts_;  // of a staging buffer, by log2 of the tokens it has room for
+  std::vector<Buffer> buffers_;        // read buffers first, then landing buffers
+  std::vector<KvPoolLayout> layouts_;  // layouts of a staging buffer, by log2 of its room in tokens
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// Sums the time in which something was asked for and not yet there.
+// Stopwatch that sums the time during which requested data had not arrived yet.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -13,9 +13,9 @@ class BusyTime {
   void Start(int64_t now_us) {
     if (running_) return;
     running_ = true;
-    mark_us_ = std::max(mark_us_, now_us);  // a turn's clock may be behind that of the last Touch
+    mark_us_ = std::max(mark_us_, now_us);  // the round's clock may be older than the last Touch
   }
-  // Counts the time up to now; with `stop` the clock stands until the next Start.
+  // Counts the time up to now. With `stop`, the stopwatch pauses until the next Start.
   void Touch(int64_t now_us, bool stop) {
     if (!running_) return;
     total_us_ += now_us - mark_us_;

@@ -17,7 +17,7 @@ absl::Status Differ(const char* field, const T& ours, const T& theirs) {
   return absl::FailedPreconditionError(absl::StrCat(field, ": ours ", ours, ", theirs ", theirs));
 }
 
-// Layers, neighbours as "first-last".
+// Lists layers; writes consecutive ones as "first-last".
 std::string LayersText(const std::vector<int32_t>& layers) {
   std::string text;
   for (size_t at = 0; at < layers.size();) {
@@ -63,7 +63,7 @@ absl::Status CheckBlockSize(std::string_view what, int64_t block_size) {
       std::has_single_bit(static_cast<uint64_t>(block_size))) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrFormat("%s %d is no power of two in [%d, %d]", what,
+  return absl::InvalidArgumentError(absl::StrFormat("%s %d is not a power of two in [%d, %d]", what,
                                                     block_size, kMinBlockSize, kMaxBlockSize));
 }
 

@@ -1,7 +1,7 @@
-// The fields of a frame's body, little-endian: FieldWriter appends them, FieldReader takes them out
-// again and trusts none (transfer_frame.h).
+// Writer and reader for the fields of a frame's body, little-endian. FieldReader trusts no input
+// (transfer_frame.h).
 //
-// Thread safety: each belongs to one thread.
+// Thread safety: each object belongs to one thread.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@
 
 namespace baton {
 
-// Numbers are copied as they lie in memory.
+// Numbers are copied as they are in memory.
 static_assert(std::endian::native == std::endian::little);
 
 class FieldWriter {
@@ -37,8 +37,8 @@ class FieldWriter {
   std::string out_;
 };
 
-// Reads fields in order; after the first error everything reads as zero and status() says which
-// field it was.
+// Reads fields in order. After the first error, every field reads as zero; status() names the field
+// that failed.
 class FieldReader {
  public:
   FieldReader(const char* frame, std::span<const std::byte> bytes) : frame_(frame), bytes_(bytes) {}
@@ -50,7 +50,7 @@ class FieldReader {
     std::memcpy(&value, bytes_.data() + at_, sizeof(T));
     at_ += sizeof(T);
   }
-  // A count or index: no negative value, at most `limit`.
+  // Reads a count or index in [0, limit].
   void Count(std::string_view field, int64_t limit, int32_t& value) {
     Number(field, value);
     if (status_.ok() && (value < 0 || value > limit)) {
@@ -78,7 +78,7 @@ class FieldReader {
     if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(frame_, ": ", what));
   }
   void SkipRest() { at_ = bytes_.size(); }
-  // All bytes are read: fields that an older peer does not write are not there.
+  // True if all bytes are read. Fields that an older peer does not write are then absent.
   bool at_end() const { return at_ == bytes_.size(); }
   absl::Status Finish() {
     if (status_.ok() && at_ != bytes_.size()) {

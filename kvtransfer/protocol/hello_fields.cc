@@ -46,7 +46,8 @@ void WriteHello(FieldWriter& w, const HelloFrame& f) {
   w.Number(f.epoch.value());
   const bool implied =
       p.protocol == ImpliedRange(p.protocol.newest) && NumericsRevision(p.numerics) != 0;
-  const bool followed = p.protocol.newest > kGroupsProtocolVersion;  // by a later version's fields
+  const bool followed =
+      p.protocol.newest > kGroupsProtocolVersion;  // fields of a later version follow
   const bool groups = followed || !p.groups.empty();
   if (implied && !groups) return;
   w.Number(p.protocol.oldest);
@@ -59,7 +60,7 @@ void ReadHello(FieldReader& r, HelloFrame& f) {
   r.Number("protocol_version", newest);
   f.fingerprint.protocol = ImpliedRange(newest);
   const bool later = newest > kNewestTransferProtocol;
-  if (newest < kTransferProtocol.oldest) {  // its fields may lie differently
+  if (newest < kTransferProtocol.oldest) {  // its fields may have another layout
     r.SkipRest();
     return;
   }
@@ -70,7 +71,7 @@ void ReadHello(FieldReader& r, HelloFrame& f) {
     return;
   }
   r.SkipRest();
-  if (!fields.ok()) {  // its version alone is known, and is enough to refuse it by name
+  if (!fields.ok()) {  // only its version is known; that is enough to refuse it with a clear reason
     f = {};
     f.fingerprint.protocol = {.oldest = newest, .newest = newest};
   }

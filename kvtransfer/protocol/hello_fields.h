@@ -1,12 +1,12 @@
-// The fields of a Hello, the frame that peers of all builds must be able to read.
+// Encoding of a Hello, the frame that peers of all builds must be able to read.
 //
-// Its fields keep their places in all protocol versions. Behind the epoch stand:
-//  - The oldest version spoken and the numerics' name. Both are left out if three things hold: no
-//    field follows, oldest is newest − 1, and the name has the form rN. So builds from before these
-//    fields can read the Hello of every peer that they could accept.
-//  - From version 7 on the KV groups' text. If the newest version is 7 and the text is empty, the
-//    Hello ends before it. A Hello of a later version always has it, because that version's fields
-//    follow.
+// Its fields keep their places in all protocol versions. These may follow the epoch:
+//  - The oldest supported version and the numerics' name. Both are left out if no field follows,
+//    oldest is newest − 1, and the name has the form rN. Then builds that do not know these fields
+//    can still read the Hello of every peer that they could accept.
+//  - From version 7 on, the text of the KV groups. If the newest version is 7 and the text is
+//    empty, the Hello ends before it. A Hello of a later version always has it, because that
+//    version's fields follow.
 //  - The fields that a later version adds. Only a Hello of that version has them.
 //
 // Thread safety: pure functions on plain data.
@@ -19,11 +19,13 @@
 namespace baton {
 
 void WriteHello(FieldWriter& w, const HelloFrame& f);
-// A Hello of a version that this build does not know is read as far as it is like the known ones:
-// else with its versions alone, which are enough to refuse it by name.
+// Reads a Hello. Of an unknown later version it reads the fields that this build knows. If they
+// cannot be read, it keeps only the versions, which are enough to refuse the peer with a clear
+// reason.
 void ReadHello(FieldReader& r, HelloFrame& f);
 
-// Whether a fingerprint's strings fit a Hello.
+// Returns OK if a fingerprint's strings fit into a Hello. InvalidArgument names the string, its
+// size and the limit.
 absl::Status CheckFingerprintFits(const KvFingerprint& fingerprint);
 
 }  // namespace baton

@@ -25,12 +25,13 @@ absl::Status CheckGroupsTold(const KvFingerprint& fingerprint, const KvPoolLayou
   KvFingerprint pool;
   DescribeGroups(spec, pool);
   if (fingerprint.groups != pool.groups) {
-    return absl::InvalidArgumentError(absl::StrCat("fingerprint: KV groups \"", fingerprint.groups,
-                                                   "\", the pool's are \"", pool.groups, "\""));
+    return absl::InvalidArgumentError(absl::StrCat("the fingerprint says KV groups \"",
+                                                   fingerprint.groups, "\", the pool has \"",
+                                                   pool.groups, "\""));
   }
   if (layout.groups() > 1 && fingerprint.protocol.oldest < kGroupsProtocolVersion) {
     return absl::InvalidArgumentError(
-        absl::StrCat("fingerprint: protocol ", fingerprint.protocol.ToString(),
+        absl::StrCat("the fingerprint says protocol ", fingerprint.protocol.ToString(),
                      ", several KV groups need ", kGroupsProtocolVersion, " at least"));
   }
   return absl::OkStatus();
@@ -46,7 +47,7 @@ absl::Status CheckTransportOptions(const TransportOptions& options) {
   ASSIGN_OR_RETURN(const KvGeometry told, GeometryOf(options.fingerprint));
   if (told != cut) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("fingerprint: %s blocks of %d tokens, the pool's are %s of %d",
+        absl::StrFormat("the fingerprint says %s blocks of %d tokens, the pool has %s blocks of %d",
                         KvLayoutKindName(told.layout), told.block_size,
                         KvLayoutKindName(cut.layout), cut.block_size));
   }
@@ -62,7 +63,7 @@ absl::Status CheckTransportOptions(const TransportOptions& options) {
   }
   if (options.max_transfers < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_transfers ", options.max_transfers, ", at least 1 needed"));
+        absl::StrCat("max_transfers ", options.max_transfers, " is below the minimum of 1"));
   }
   return absl::OkStatus();
 }
@@ -157,7 +158,8 @@ void PostedTransport::Queue(std::vector<TransferEvent> events) {
   {
     const std::lock_guard lock(mutex_);
     for (TransferEvent& event : events) {
-      // Progress counts are cumulative: the latest is enough, and a slow engine costs no memory.
+      // Progress counts are cumulative, so only the latest event is kept. A slow engine costs no
+      // memory.
       const bool replaces = !events_.empty() && events_.back().kind == Kind::kReceiving &&
                             events_.back().id == event.id && event.kind == Kind::kReceiving;
       if (replaces) events_.pop_back();

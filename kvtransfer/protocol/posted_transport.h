@@ -1,12 +1,12 @@
-// The engine's side of a transport with an I/O thread: checks posts, carries them over as commands,
-// and brings events back.
+// Base class of transports with an I/O thread. It checks the engine's posts, queues them as
+// commands for the I/O thread, and returns its events.
 //
-// Posts are checked here, at once, against the pool and the set of live transfers; a transfer is
-// live from its post until its terminal event has been polled. Everything else happens on the I/O
-// thread of the derived transport.
+// Each post is checked at once against the pool and the set of live transfers. A transfer is live
+// from its post until its terminal event has been polled. The derived transport does everything
+// else on its I/O thread.
 //
-// Thread safety: the KvTransport functions are called from the engine thread, TakeCommands and
-// Publish from the I/O thread.
+// Thread safety: the engine thread calls the KvTransport functions. The I/O thread calls
+// TakeCommands and Publish.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace baton {
 
-// Whether a transport can be built from these: InvalidArgument names the field.
+// Checks whether a transport can be built from these options. InvalidArgument names the field.
 absl::Status CheckTransportOptions(const TransportOptions& options);
 
 class PostedTransport : public KvTransport {
@@ -46,30 +46,32 @@ class PostedTransport : public KvTransport {
   std::vector<TransferEvent> Poll() override;
 
  protected:
-  // For what is told of a transfer's times; 0: the I/O thread's time, when it sees a post.
+  // Clock for the times that a transfer reports. 0 means: use the I/O thread's clock when it sees
+  // the post.
   virtual int64_t NowUs() const { return 0; }
-  // InvalidArgument when StartSend could never reach it.
+  // InvalidArgument if StartSend could never reach this address.
   virtual absl::Status CheckAddress(const std::string& address) const = 0;
-  // Called after a command was queued; must not block.
+  // Called after a command was queued. Must not block.
   virtual void WakeIoThread() = 0;
-  // The same of one to which something else will follow soon: a new transfer's announcements.
+  // Called instead of WakeIoThread for a new transfer: its announcements will follow soon.
   virtual void WakeForStart() { WakeIoThread(); }
 
   std::vector<TransferCommand> TakeCommands();
-  // Into what is empty and has memory already.
+  // Same, but reuses the capacity of `commands`, which must be empty.
   void TakeCommands(std::vector<TransferCommand>& commands);
   // Hands events to the engine and wakes it. REQUIRES: the I/O thread no longer touches the blocks
-  // of transfers that end in them.
+  // of transfers that these events end.
   void Publish(std::vector<TransferEvent> events) {
     Queue(std::move(events));
     WakeEngine();
   }
-  // The same in two steps: an engine that looks finds them at once, one that sleeps is woken later.
+  // Publish in two steps. After Queue, an engine that polls sees the events. WakeEngine wakes one
+  // that sleeps.
   void Queue(std::vector<TransferEvent> events);
   void WakeEngine();
 
  private:
-  // kLater: it waits for whatever wakes the I/O thread next.
+  // kLater: the command waits until something else wakes the I/O thread.
   enum class Wake : uint8_t { kNow, kForStart, kLater };
   void Post(TransferCommand command, Wake wake = Wake::kNow);
   absl::Status CheckRoom(const absl::flat_hash_set<uint64_t>& live, const char* what) const;
@@ -82,13 +84,13 @@ class PostedTransport : public KvTransport {
   absl::flat_hash_set<uint64_t> receiving_;
   absl::flat_hash_set<uint64_t> sending_;
 
-  bool engine_sleeps_on_ =
-      false;  // the I/O thread's: events were queued, and nobody woken for them
+  // I/O thread only. True if events were queued and the engine has not been woken for them yet.
+  bool engine_sleeps_on_ = false;
 
   std::mutex mutex_;
   std::vector<TransferCommand> commands_;  // guarded by mutex_
   std::vector<TransferEvent> events_;      // guarded by mutex_
-  std::atomic<bool> has_events_ = false;   // an engine that looks all the time holds up nobody
+  std::atomic<bool> has_events_ = false;   // lets an engine that polls all the time skip the lock
 };
 
 }  // namespace baton

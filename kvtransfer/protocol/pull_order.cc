@@ -36,8 +36,8 @@ absl::Status PullOrder::Check(const BlockRun& run, const AnnouncedBlocks& announ
     return absl::OkStatus();
   }
   return absl::OutOfRangeError(absl::StrFormat(
-      "asked for blocks [%d, +%d), layers [%d, +%d); next is block %d, layer %d, and announced are "
-      "%d blocks and %d layers of the others",
+      "pull of blocks [%d, +%d), layers [%d, +%d) refused: next is block %d, layer %d; announced "
+      "are %d blocks and %d layers of the blocks after them",
       run.first, run.count, run.layers.first, run.layers.count, asked_blocks_, asked_layers_,
       announced.blocks, announced.layers));
 }

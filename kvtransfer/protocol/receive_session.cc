@@ -13,11 +13,11 @@
 namespace baton {
 namespace {
 
-// Enough bytes asked for ahead that the sender never waits for a Pull, few enough that transfers
-// share a connection fairly.
+// Bytes requested ahead. Large enough that the sender never waits for a Pull, small enough that
+// transfers share a connection fairly.
 constexpr int64_t kWindowBytes = 8 << 20;
 
-// In blocks of so many bytes.
+// Returns the pull window as a number of blocks of `block_bytes` bytes.
 int32_t PullWindow(int64_t block_bytes) {
   return static_cast<int32_t>(std::clamp<int64_t>(kWindowBytes / block_bytes, 4, 256));
 }
@@ -45,7 +45,8 @@ absl::Status CheckNamedOnce(const KvPoolLayout& layout, std::span<const BlockId>
 absl::Status CheckReceiveSpec(const KvPoolLayout& layout, const ReceiveSpec& spec) {
   if (absl::Status status = CheckTimeout(spec.timeout_ms); !status.ok()) return status;
   if (spec.tokens < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat("tokens %d, at least 1 needed", spec.tokens));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tokens %d is below the minimum of 1", spec.tokens));
   }
   const int64_t whole = BlocksForTokens(layout.block_size(), spec.tokens);
   const auto count = static_cast<int64_t>(spec.blocks.size()) / layout.groups();
@@ -122,28 +123,30 @@ absl::Status ReceiveSession::CheckProgress(const AnnounceFrame& frame) const {
   }
   const bool all = frame.available == theirs_.count;
   if (frame.layers > layout_.layers() || (frame.layers > 0 && (all || spec_.may_end_early))) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d layers announced of what is behind %d of %d blocks%s", frame.layers, frame.available,
-        theirs_.count, spec_.may_end_early ? ", and the transfer may end early" : ""));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d layers announced of the blocks after the first %d of %d%s",
+                        frame.layers, frame.available, theirs_.count,
+                        spec_.may_end_early ? ", and the transfer may end early" : ""));
   }
-  // Once layers were announced, they are of all blocks that are left.
+  // Once layers were announced, they apply to all remaining blocks.
   if (announced_.layers > 0 && !all &&
       (frame.available != announced_.blocks || frame.layers < announced_.layers)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("announced %d blocks and %d layers of the others after %d and %d",
-                        frame.available, frame.layers, announced_.blocks, announced_.layers));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "announced %d blocks and %d layers of the rest; the announcement before had %d and %d",
+        frame.available, frame.layers, announced_.blocks, announced_.layers));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<LandingParts> ReceiveSession::OnBlock(const BlockFrame& frame) const {
   if (order_.empty()) {
-    return absl::OutOfRangeError(absl::StrFormat("got block %d, asked for none", frame.block));
+    return absl::OutOfRangeError(
+        absl::StrFormat("received block %d, but no block was requested", frame.block));
   }
   const BlockPart next = order_.Front();
   if (frame.block != theirs_.first + next.block || frame.layers != next.layers) {
     return absl::OutOfRangeError(
-        absl::StrFormat("got block %d layers [%d, +%d), next is block %d layers [%d, +%d)",
+        absl::StrFormat("received block %d layers [%d, +%d), expected block %d layers [%d, +%d)",
                         frame.block, frame.layers.first, frame.layers.count,
                         theirs_.first + next.block, next.layers.first, next.layers.count));
   }
@@ -183,7 +186,7 @@ std::optional<PullFrame> ReceiveSession::NextPull(int64_t now_us) {
   }
   const std::optional<BlockRun> run = order_.Next(announced_, landed_ + window_);
   if (!run) return std::nullopt;
-  // Half a window at a time, unless that is all there is.
+  // Asks for at least half a window at a time, unless fewer blocks are left.
   if (run->layers.all() && run->first + run->count < announced_.blocks &&
       run->count < window_ / 2) {
     return std::nullopt;

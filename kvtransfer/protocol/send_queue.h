@@ -1,11 +1,13 @@
-// Whose block is next on a link, among the transfers that have something to send there.
+// Queue of the transfers that have blocks to send on one link. It decides which transfer sends the
+// next block.
 //
-// The rule: the highest priority first; equals take turns block by block, in the order they came,
-// so that a long one does not hold up a short one. Of every kOthersEvery blocks one goes to the
-// priority that has gone without for the longest: each of n priorities that wait has a block within
-// kOthersEvery × n, so none starves, and the highest keeps at least 7 of 8.
+// The highest priority goes first. Transfers of equal priority take turns block by block
+// (round-robin), so a long transfer does not delay a short one. To prevent starvation, one of every
+// kOthersEvery blocks goes to the priority that has waited longest. So with n waiting priorities,
+// each sends a block within kOthersEvery × n blocks. The highest priority keeps at least 7 of 8
+// blocks.
 //
-// Invariant: a transfer waits at most once.
+// Invariant: a transfer is queued at most once.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -21,24 +23,25 @@ class SendQueue {
  public:
   static constexpr uint64_t kOthersEvery = 8;
 
-  // Behind its equals. REQUIRES: it does not wait.
+  // Queues a transfer behind those of equal priority. REQUIRES: it is not queued.
   void Add(uint64_t transfer, int32_t priority);
-  // Ignored for one that does not wait.
+  // Ignored if the transfer is not queued.
   void Remove(uint64_t transfer, int32_t priority);
   bool empty() const { return levels_.empty(); }
-  // Takes out who is next; Add it again when it has more. REQUIRES: !empty().
+  // Removes and returns the next transfer. Add it again if it has more blocks. REQUIRES: !empty().
   uint64_t Take();
 
  private:
   struct Level {
-    uint64_t since = 0;  // blocks that had gone when it had its last one, or began to wait
+    uint64_t since = 0;  // value of blocks_ when this level last sent a block or was created
     std::list<uint64_t> transfers;
   };
   using Levels = std::map<int32_t, Level, std::greater<>>;
 
   Levels::iterator LongestWithout();
 
-  Levels levels_;  // by priority; none is empty
+  Levels levels_;  // by priority; no level is empty
+  // Blocks taken so far.
   uint64_t blocks_ = 0;
 };
 

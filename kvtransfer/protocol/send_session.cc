@@ -34,7 +34,8 @@ absl::Status CheckSendSpec(const KvPoolLayout& layout, const SendSpec& spec) {
   RETURN_IF_ERROR(CheckTimeout(spec.timeout_ms));
   RETURN_IF_ERROR(CheckTimeout(spec.ticket.timeout_ms));
   if (spec.tokens < 1) {
-    return absl::InvalidArgumentError(absl::StrFormat("tokens %d, at least 1 needed", spec.tokens));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tokens %d is below the minimum of 1", spec.tokens));
   }
   return CheckTicket(spec.ticket, spec.tokens, layout.block_size(), layout.groups());
 }
@@ -46,7 +47,7 @@ SendSession::SendSession(const KvPoolLayout& layout, SendSpec spec, uint64_t ser
       moved_(spec_.ticket, spec_.tokens, layout.block_size(), WindowSizesOf(layout)),
       serial_(serial),
       order_(range_.count, layout.layers()) {
-  // A ticket without a time of its own leaves it to the sender.
+  // A ticket with timeout 0 leaves the timeout to the sender.
   const int64_t ticket_ms = spec_.ticket.timeout_ms;
   deadline_us_ =
       DeadlineUs(now_us, ticket_ms > 0 ? std::min(spec_.timeout_ms, ticket_ms) : spec_.timeout_ms);
@@ -58,8 +59,8 @@ absl::Status SendSession::CheckBlocks(const std::vector<BlockId>& rows) const {
   const auto known = std::span(rows_).subspan(static_cast<size_t>(whole_) * groups());
   if (layers_ > 0 && !std::ranges::equal(known, rows)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%d blocks announced, not the %d whose layers were", rows.size() / groups(),
-                        known.size() / groups()));
+        absl::StrFormat("%d blocks announced; they must be the %d blocks of the layer announcement",
+                        rows.size() / groups(), known.size() / groups()));
   }
   return absl::OkStatus();
 }
@@ -93,12 +94,12 @@ absl::Status SendSession::AnnounceLayers(const std::vector<BlockId>& rest, int32
   const size_t count = rest.size() / groups();
   if (count == 0 || count != left || spec_.may_end_early) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("layers of %d blocks announced, %d are left%s", count, left,
-                        spec_.may_end_early ? " and the transfer may end early" : ""));
+        absl::StrFormat("layers of %d blocks announced, but %d blocks are left%s", count, left,
+                        spec_.may_end_early ? ", and the transfer may end early" : ""));
   }
   if (layers < std::max(layers_, 1) || layers > layout_->layers()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%d layers announced, [%d, %d] can be", layers, std::max(layers_, 1), layout_->layers()));
+        "%d layers announced, outside [%d, %d]", layers, std::max(layers_, 1), layout_->layers()));
   }
   if (layers_ == 0) rows_.insert(rows_.end(), rest.begin(), rest.end());
   layers_ = layers;
@@ -140,8 +141,8 @@ std::optional<PullFrame> SendSession::RestToPull(bool layers) const {
 absl::Status SendSession::OnPull(const PullFrame& frame, int64_t now_us) {
   const int64_t first = int64_t{frame.first} - range_.first;
   if (first < 0) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("pull of block %d, the transfer begins at %d", frame.first, range_.first));
+    return absl::OutOfRangeError(absl::StrFormat(
+        "pull of block %d, but the transfer begins at block %d", frame.first, range_.first));
   }
   const BlockRun run{
       .first = static_cast<int32_t>(first), .count = frame.count, .layers = frame.layers};
@@ -158,7 +159,7 @@ absl::Status SendSession::OnDone(int64_t landed_us, int64_t now_us) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrFormat("receiver says done after %d of %d blocks%s", sent_, range_.count,
+      absl::StrFormat("receiver sent Done after %d of %d blocks%s", sent_, range_.count,
                       final_ ? "" : ", before the final announcement"));
 }
 

@@ -1,13 +1,16 @@
-// One transfer, seen by its sender: what is computed, what was announced, asked for and sent.
+// State machine for one transfer at its sender. It tracks which blocks are computed, announced,
+// requested and sent.
 //
-// Its blocks are the sender's own, those that hold what the ticket asks for (SenderBlocks).
+// It counts in the sender's own blocks: those that hold what the ticket asks for (SenderBlocks).
 //
-// Invariants: what is sent was dispatched, dispatched pulled, and pulled announced; blocks go out
-// in the order of pull_order.h, each part of one once; the receiver's Done counts only when
-// everything was announced as final and sent.
+// Invariants:
+//  - Every sent part was dispatched, every dispatched part was pulled, and every pulled part was
+//    announced.
+//  - Parts of blocks are sent in the order of pull_order.h, each part once.
+//  - The receiver's Done counts only after the final announcement, when everything was sent.
 //
-// Pure: no thread, socket or clock. Any error means that the transfer has failed; TransferSender
-// ends it.
+// Pure: no thread, socket or clock. Any error means that the transfer has failed. TransferSender
+// then ends it.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +29,17 @@
 
 namespace baton {
 
-// Whether a ticket asks for a sequence of so many tokens up to its end, in blocks of a size that
-// there is, and of so many KV groups; one that does not tell has blocks of `block_size`.
-// InvalidArgument names the field.
+// Checks a ticket for a sequence of `tokens` tokens and `groups` KV groups: its block size must be
+// valid, and its blocks must reach the sequence's end. `block_size` applies to a ticket that names
+// none. InvalidArgument names the field.
 absl::Status CheckTicket(const TransferTicket& ticket, int32_t tokens, int32_t block_size,
                          int32_t groups);
 
-// Whether a spec fits the pool's block size: InvalidArgument names the field. The address is the
-// transport's to judge.
+// Checks whether a spec fits the pool's block size. InvalidArgument names the field. The transport
+// checks the address.
 absl::Status CheckSendSpec(const KvPoolLayout& layout, const SendSpec& spec);
 
-// A block, or a layer range of it, on its way out: the frame lacks its piece CRCs.
+// A block, or a layer range of it, to be sent now. Its frame still lacks the piece CRCs.
 struct BlockDispatch {
   uint64_t serial = 0;  // of the session; see TransferSender::IsLive
   GroupBlocks blocks;
@@ -48,26 +51,30 @@ class SendSession {
   // `layout` outlives this. REQUIRES: CheckSendSpec.
   SendSession(const KvPoolLayout& layout, SendSpec spec, uint64_t serial, int64_t now_us);
 
-  // From the engine, rows of blocks. InvalidArgument: more blocks than missing, too few at the end,
-  // a row that CheckRows refuses, a manifest past its limit, anything after the final announcement.
+  // Rows of blocks from the engine. InvalidArgument in these cases:
+  //  - More blocks than are missing, or too few at the end.
+  //  - A row that CheckRows refuses.
+  //  - A manifest over its limit.
+  //  - A call after the final announcement.
   absl::Status Announce(const std::vector<BlockId>& rows, bool final, std::string manifest,
                         int64_t now_us);
-  // Of all blocks that are left, `layers` layers are there. InvalidArgument: others are left, fewer
-  // layers than before or more than there are, not of a transfer that may end early.
+  // The first `layers` layers of all remaining blocks are computed. InvalidArgument: `rest` is not
+  // the remaining blocks, fewer layers than before, more layers than the model has, or a transfer
+  // that may end early.
   absl::Status AnnounceLayers(const std::vector<BlockId>& rest, int32_t layers);
-  // The announcement to send now: cumulative, so one frame stands for any number of calls. Without
-  // `layers` only of whole blocks.
+  // Returns the announcement to send now. It is cumulative, so one frame covers any number of
+  // calls. Without `layers` it announces whole blocks only.
   AnnounceFrame MakeAnnounce(bool layers) const;
-  // One that only says whose transfer this is.
+  // Returns an announcement without blocks. It only names the transfer and its sender.
   AnnounceFrame MakeIntroduction() const;
 
-  // Of what that names, the next that is not pulled yet.
+  // Returns the next announced part that is not pulled yet.
   std::optional<PullFrame> RestToPull(bool layers) const;
 
-  // From the peer. OutOfRange when the range is not the next one or not announced yet.
+  // From the peer. OutOfRange if the range is not the next one or is not announced yet.
   absl::Status OnPull(const PullFrame& frame, int64_t now_us);
-  // FailedPrecondition when it comes before everything was sent. `landed_us`: as in DoneFrame; a
-  // time that cannot be is taken for the nearest that can.
+  // FailedPrecondition if not everything was sent yet. `landed_us` as in DoneFrame; an impossible
+  // time is clamped to the nearest possible one.
   absl::Status OnDone(int64_t landed_us, int64_t now_us);
 
   bool HasBlockToSend() const { return !order_.empty(); }
@@ -84,9 +91,9 @@ class SendSession {
 
   TransferEvent Event(TransferEvent::Kind kind, absl::Status status) const;
 
-  // Its host's to set.
-  bool told = false;      // the receiver, of this transfer
-  bool has_news = false;  // for the receiver
+  // Set by TransferSender.
+  bool told = false;      // the receiver knows of this transfer
+  bool has_news = false;  // an announcement waits to be sent
 
  private:
   absl::Status CheckBlocks(const std::vector<BlockId>& rows) const;
@@ -97,23 +104,24 @@ class SendSession {
 
   const KvPoolLayout* layout_;
   SendSpec spec_;
-  SequenceBlocks range_;  // of our blocks, that the ticket asks for
+  SequenceBlocks range_;  // our blocks that the ticket asks for
   MovedTokens moved_;
   uint64_t serial_;
   int64_t deadline_us_;
 
-  std::vector<BlockId> rows_;  // announced, as a whole or by layers
-  int32_t whole_ = 0;          // of them
-  int32_t layers_ = 0;         // that the others have
+  std::vector<BlockId> rows_;  // announced, as whole blocks or by layers
+  int32_t whole_ = 0;          // leading blocks that are announced as whole
+  int32_t layers_ = 0;         // announced layers of the blocks behind them
   bool final_ = false;
   std::string manifest_;
   PullOrder order_;
-  int64_t parts_under_way_ = 0;  // dispatched and not sent
-  int32_t sent_ = 0;             // blocks, with their last layer
+  int64_t parts_under_way_ = 0;  // dispatched and not sent yet
+  int32_t sent_ = 0;             // blocks sent up to their last layer
   int64_t bytes_ = 0;
   BusyTime busy_;
-  int64_t final_us_ = 0;    // when that was announced
-  int64_t exposed_us_ = 0;  // from then until all had landed, or where nobody tells, to the Done
+  int64_t final_us_ = 0;  // time of the final announcement
+  // From then until everything had landed, or until Done if the receiver has another clock.
+  int64_t exposed_us_ = 0;
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// How long a transfer may take: bounds on a timeout, and the moment it names.
+// Limits of a transfer's timeout, and its conversion into a deadline.
 #pragma once
 
 #include <cstdint>

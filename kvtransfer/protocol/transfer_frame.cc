@@ -18,14 +18,14 @@ namespace {
 
 constexpr uint32_t kMagic = 0x54564B42;  // "BKVT"
 constexpr uint8_t kFormat = 1;
-constexpr size_t kUsualFrameBytes = 384;  // with a block's checksums
+constexpr size_t kUsualFrameBytes = 384;  // including a block's checksums
 
 struct FrameType {
   const char* name;
   size_t max_body_bytes;
 };
 constexpr size_t kMaxHelloBytes = 8 * (kMaxFingerprintText + 4) + 64;
-constexpr size_t kMaxPlacesBytes = size_t{12} * kMaxKvGroups;  // of a SharedBlock
+constexpr size_t kMaxPlacesBytes = size_t{12} * kMaxKvGroups;  // places in a SharedBlock
 constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"Hello", kMaxHelloBytes},
     {"HelloReply", kMaxReasonBytes + 32},
@@ -46,7 +46,7 @@ constexpr std::array<FrameType, std::variant_size_v<Frame>> kTypes = {{
     {"NcclStop", kMaxReasonBytes + 32},
     {"TakesLayers", 0},
 }};
-constexpr size_t kHelloTypes = 2;  // the first of them
+constexpr size_t kHelloTypes = 2;  // the first types are Hello and HelloReply
 static_assert(kTypes[0].max_body_bytes <= kMaxGreetingBytes);
 static_assert(kTypes[1].max_body_bytes <= kMaxGreetingBytes);
 
@@ -82,7 +82,8 @@ void Read(FieldReader& r, HelloReplyFrame& f) {
   r.Text("reason", kMaxReasonBytes, f.reason);
 }
 
-// The layers stand before the windows, and where windows follow also if there are none.
+// Layers are written before the window blocks. If window blocks follow, layers are written even
+// when 0.
 void Write(FieldWriter& w, const AnnounceFrame& f) {
   w.Number(f.transfer_id);
   w.Number(f.receiver_epoch.value());
@@ -183,7 +184,8 @@ void Read(FieldReader& r, DoneFrame& f) {
   r.Number("sender_transfer", f.sender_transfer);
   if (!r.ok() || r.at_end()) return;
   r.Number("landed_us", f.landed_us);
-  if (r.ok() && f.landed_us <= 0) r.Fail(absl::StrFormat("landed_us is %d", f.landed_us));
+  if (r.ok() && f.landed_us <= 0)
+    r.Fail(absl::StrFormat("landed_us is %d, it must be above 0", f.landed_us));
 }
 
 void WriteReason(FieldWriter& w, absl::StatusCode code, std::string_view reason) {
@@ -246,7 +248,7 @@ void Read(FieldReader& r, SharedPlace& place) {
   r.Number("generation", place.generation);
 }
 
-// The layers stand before the windows. Where windows follow, all layers are written as [0, +0).
+// Layers are written before the windows. If windows follow, "all layers" is written as [0, +0).
 void Write(FieldWriter& w, const SharedBlockFrame& f) {
   Write(w, f.place);
   WriteWholeBlock(w, f.block);
@@ -358,7 +360,7 @@ bool IsNcclFrame(const Frame& frame) {
 std::string EncodeFrame(const Frame& frame) {
   FieldWriter w;
   w.out().reserve(kUsualFrameBytes);
-  w.out().resize(kFrameHeaderBytes);  // known last
+  w.out().resize(kFrameHeaderBytes);  // the header is filled in at the end
   std::visit([&](const auto& f) { Write(w, f); }, frame);
   const std::string_view body = std::string_view(w.out()).substr(kFrameHeaderBytes);
   CHECK_LE(body.size(), kTypes[frame.index()].max_body_bytes) << FrameName(frame);

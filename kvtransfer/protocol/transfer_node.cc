@@ -56,7 +56,8 @@ HelloFrame TransferNode::MakeHello(const std::string& address) const {
 
 HelloReplyFrame TransferNode::AnswerHello(const HelloFrame& hello) const {
   const absl::Status status = CheckCompatible(fingerprint_, hello.fingerprint);
-  // Who is refused needs no epoch, and an epoch is half of what a transfer is named by.
+  // A refused peer does not need the epoch. Transfers are named by id and epoch, so the epoch stays
+  // private.
   return {.accepted = status.ok(),
           .epoch = status.ok() ? epoch_ : Epoch(0),
           .reason = std::string(status.message())};

@@ -1,10 +1,16 @@
-// One worker's end of every transfer: sender and receiver behind one door, for the hosts that move
-// bytes (loopback, TCP, simulation).
+// All transfers of one worker: joins its TransferSender and TransferReceiver into one interface for
+// the host that moves bytes (loopback, sockets, simulation).
 //
-// A host's round: Apply commands → deliver frames that arrived → OnTimer → make TakeConnects, send
-// TakeFrames → let go of the leases of placements and dispatches that are no longer live →
-// TakeEvents to the engine. The order of the last two is what rule 2 of transport.h rests on: a
-// lease that was let go may leave a copy under way, and TakeEvents has nothing before it has ended.
+// A host runs rounds, each in this order:
+//  1. Apply the posted commands.
+//  2. Deliver the frames that arrived.
+//  3. OnTimer.
+//  4. Connect to TakeConnects, send TakeFrames.
+//  5. Release the leases of placements and dispatches that are no longer live.
+//  6. Pass TakeEvents to the engine.
+//
+// Rule 2 of transport.h depends on the order of steps 5 and 6. A released lease may leave a copy
+// running, and TakeEvents returns nothing until that copy has ended.
 //
 // Pure. Thread safety: belongs to one thread.
 #pragma once
@@ -29,13 +35,13 @@ namespace baton {
 struct CancelReceiveCommand {
   uint64_t transfer_id = 0;
 };
-// Blocks are rows (transport.h), but for those of WrittenCommand.
+// Blocks are rows (transport.h), except in WrittenCommand.
 struct AnnounceCommand {
   uint64_t sender_transfer = 0;
   std::vector<BlockId> blocks;
   bool final = false;
   std::string manifest;
-  int64_t posted_us = 0;  // 0: when it is carried out
+  int64_t posted_us = 0;  // 0: the time when the command is applied
 };
 struct AnnounceLayersCommand {
   uint64_t sender_transfer = 0;
@@ -50,7 +56,7 @@ struct WrittenCommand {
   std::vector<BlockId> part;
   int32_t group = 0;
 };
-// What the engine posts.
+// Commands that the engine posts.
 using TransferCommand = std::variant<ReceiveSpec, CancelReceiveCommand, SendSpec, AnnounceCommand,
                                      AnnounceLayersCommand, CancelSendCommand, WrittenCommand>;
 
@@ -62,27 +68,29 @@ class TransferNode {
   TransferNode& operator=(const TransferNode&) = delete;
 
   void Apply(TransferCommand command, int64_t now_us);
-  // `apply_posted` applies the commands that were posted meanwhile; it is called before every
-  // announcement. A transfer's Expect was posted before its ticket went out, so an announcement
-  // that overtakes it in the host's round finds it all the same.
+  // Sets `apply_posted`, which applies the commands that were posted meanwhile. It is called before
+  // every announcement. A transfer's Expect is posted before its ticket leaves the worker. So an
+  // announcement that arrives earlier in the host's round than the Expect is applied still finds
+  // it.
   void ApplyPostedBeforeAnnouncements(std::function<void(int64_t now_us)> apply_posted) {
     apply_posted_ = std::move(apply_posted);
   }
 
-  // Handshake. The side that opened the link says Hello, the other answers; both check.
+  // Handshake. The side that opened the link sends Hello, the other side answers. Each checks what
+  // it receives.
   HelloFrame MakeHello(const std::string& address) const;
-  // `accepted` with the epoch, or a reason that names the field and no epoch.
+  // Returns `accepted` with our epoch, or a refusal with the field that differs and no epoch.
   HelloReplyFrame AnswerHello(const HelloFrame& hello) const;
-  // The protocol version to speak with a sender whose Hello was accepted.
+  // Returns the protocol version to use with a sender after its Hello was accepted.
   absl::StatusOr<uint32_t> VersionWith(const HelloFrame& hello) const {
     return CommonVersion(fingerprint_.protocol, hello.fingerprint.protocol);
   }
-  // FailedPrecondition with the peer's reason.
+  // FailedPrecondition with the peer's reason if the reply is a refusal.
   static absl::Status CheckHelloReply(const HelloReplyFrame& reply);
 
-  // A frame on an open link that this node opened (it sends blocks there) or accepted (it
-  // receives). Blocks, Hello, Ping and Pong are the host's; any other that does not belong to the
-  // direction is InvalidArgument and ends the link.
+  // Handles a frame on an open link: FromReceiver on a link that this node opened (it sends blocks
+  // there), FromSender on one that it accepted. The host handles Block, Hello, Ping and Pong
+  // itself. A frame that does not belong to the direction is InvalidArgument and ends the link.
   absl::Status OnFrameFromReceiver(PeerId peer, const Frame& frame, int64_t now_us);
   absl::Status OnFrameFromSender(PeerId peer, const SenderLink& link, const Frame& frame,
                                  int64_t now_us);
@@ -90,9 +98,9 @@ class TransferNode {
   void OnTimer(int64_t now_us);
   int64_t NextDeadlineUs() const;
   std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
-  // Whether there are events, be they to be taken yet or not.
+  // True if there are events, even if they cannot be taken yet.
   bool has_events() const { return receiver_.has_events() || sender_.has_events(); }
-  // Nothing while the pool has not settled.
+  // Returns nothing while the pool has not settled.
   std::vector<TransferEvent> TakeEvents();
 
   TransferPool& pool() const { return pool_; }

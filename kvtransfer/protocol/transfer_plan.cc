@@ -95,8 +95,8 @@ absl::Status CheckRows(const KvPoolLayout& layout, std::span<const BlockId> rows
                        const MovedTokens& moved, int32_t first) {
   const auto groups = static_cast<size_t>(layout.groups());
   if (rows.size() % groups != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%d block ids are no rows of %d KV groups", rows.size(), groups));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d block ids cannot be divided into rows of %d KV groups", rows.size(), groups));
   }
   for (size_t at = 0; at < rows.size(); ++at) {
     const int32_t block = first + static_cast<int32_t>(at / groups);

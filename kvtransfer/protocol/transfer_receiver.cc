@@ -50,7 +50,7 @@ void TransferReceiver::OnAnnounce(PeerId peer, const SenderLink& link, const Ann
   ReceiveSession& session = it->second;
   const bool was_bound = session.peer().has_value();
   const absl::Status status = session.OnAnnounce(peer, link, frame);
-  if (was_bound && absl::IsFailedPrecondition(status)) {  // the first sender's transfer goes on
+  if (was_bound && absl::IsFailedPrecondition(status)) {  // the first sender's transfer continues
     return refuse(status.code(), std::string(status.message()));
   }
   if (!was_bound) ++bound_[peer];
@@ -100,7 +100,7 @@ void TransferReceiver::OnPeerLost(PeerId peer, const absl::Status& why) {
   for (const auto& [id, session] : sessions_) {
     if (session.peer() == peer) lost.push_back(id);
   }
-  std::sort(lost.begin(), lost.end());  // the same order in every process
+  std::sort(lost.begin(), lost.end());  // so that every process uses the same order
   for (const uint64_t id : lost) Fail(id, why, /*tell_peer=*/false);
 }
 
@@ -108,8 +108,9 @@ void TransferReceiver::OnTimer(int64_t now_us) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
     const uint64_t id = deadlines_.begin()->second;
     const bool bound = sessions_.at(id).peer().has_value();
-    Fail(id, absl::DeadlineExceededError(
-                 absl::StrCat("transfer ", id, bound ? " took too long" : " was never announced")));
+    Fail(id, absl::DeadlineExceededError(absl::StrCat(
+                 "transfer ", id,
+                 bound ? " missed its deadline" : " was not announced before its deadline")));
   }
 }
 

@@ -1,12 +1,14 @@
-// Every transfer a worker expects: routes what peers say to the sessions, answers them, ends
-// sessions at their deadlines.
+// State machine for all transfers that a worker expects. It routes frames from peers to sessions,
+// answers them, and ends sessions at their deadlines.
 //
-// Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes. A
-// peer's mistake fails the transfer it names at most; what names no live transfer of that peer is
-// answered with an Abort or dropped.
+// Pure: messages and time go in, messages and events come out. The host (transfer_node.h) moves the
+// bytes. A peer's mistake fails at most the transfer that it names. A frame that names no live
+// transfer of that peer is dropped or answered with an Abort.
 //
-// Invariants: one terminal event per Expect; a session is gone once its terminal event exists;
-// every session of a lost peer is failed.
+// Invariants:
+//  - Each Expect leads to exactly one terminal event.
+//  - A session is removed when its terminal event exists.
+//  - When a peer is lost, all its sessions fail.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -33,11 +35,12 @@ struct OutgoingFrame {
   Frame frame;
 };
 
-// Where an accepted Block's payload belongs.
+// Where the payload of an accepted Block lands.
 struct BlockPlacement {
   uint64_t serial = 0;  // of the session; see IsLive
   uint64_t transfer_id = 0;
-  LandingParts parts;          // one, at its blocks' beginning, where block sizes are equal
+  // If the block sizes are equal: one part, at the beginning of its blocks.
+  LandingParts parts;
   int64_t transfer_bytes = 0;  // payload of the whole transfer
 };
 
@@ -47,14 +50,14 @@ class TransferReceiver {
   TransferReceiver(const KvPoolLayout& layout, Epoch epoch) : layout_(layout), epoch_(epoch) {}
   TransferReceiver(KvPoolLayout&& layout, Epoch epoch) = delete;
 
-  // REQUIRES: CheckReceiveSpec, and no live transfer of this id.
+  // REQUIRES: CheckReceiveSpec, and no live transfer with this id.
   void Expect(ReceiveSpec spec, int64_t now_us);
   void Cancel(uint64_t transfer_id);
 
   void OnAnnounce(PeerId peer, const SenderLink& link, const AnnounceFrame& frame, int64_t now_us);
-  // Nothing: no live transfer wants the payload, which must be thrown away.
+  // Returns nothing if no live transfer wants the payload. The host must then discard it.
   std::optional<BlockPlacement> OnBlock(PeerId peer, const BlockFrame& frame);
-  // The payload of a placement landed; `verified` is DataLoss where a CRC differs. Ignored when the
+  // The payload of a placement landed. `verified` is DataLoss if a CRC differs. Ignored if the
   // session has ended meanwhile.
   void OnBlockLanded(const BlockPlacement& placement, int64_t bytes, const absl::Status& verified,
                      int64_t now_us);
@@ -62,10 +65,10 @@ class TransferReceiver {
   void OnPeerLost(PeerId peer, const absl::Status& why);
   void OnTimer(int64_t now_us);
 
-  // False once the session's terminal event exists: its blocks must no longer be written.
+  // False once the session's terminal event exists. Its blocks must then no longer be written.
   bool IsLive(const BlockPlacement& placement) const;
   bool HasTransfersWith(PeerId peer) const;
-  // INT64_MAX when there is none.
+  // INT64_MAX if there is no deadline.
   int64_t NextDeadlineUs() const;
   std::vector<OutgoingFrame> TakeFrames() { return std::exchange(frames_, {}); }
   bool has_events() const { return !events_.empty(); }
@@ -74,12 +77,12 @@ class TransferReceiver {
  private:
   using Sessions = absl::flat_hash_map<uint64_t, ReceiveSession>;
 
-  // The live session that belongs to this peer, or null.
+  // Returns the live session that is bound to this peer, or null.
   ReceiveSession* Find(uint64_t transfer_id, PeerId peer);
-  // Ends the session; tells its peer unless `tell_peer` is false.
+  // Ends the session, and sends its peer an Abort if `tell_peer`.
   void Fail(uint64_t transfer_id, const absl::Status& status, bool tell_peer = true);
   void Erase(Sessions::iterator it);
-  // After progress: asks for more or finishes.
+  // Requests more blocks, or finishes the session. Called after progress.
   void Step(ReceiveSession& session, int64_t now_us);
 
   const KvPoolLayout& layout_;

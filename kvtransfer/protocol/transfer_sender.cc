@@ -13,7 +13,7 @@ using Kind = TransferEvent::Kind;
 
 namespace {
 
-constexpr size_t kMaxFarewells = 1024;  // that wait for one link
+constexpr size_t kMaxFarewells = 1024;  // that wait for one link to open
 
 }  // namespace
 
@@ -111,7 +111,7 @@ const TransferSender::Link* TransferSender::FindLink(PeerId peer) const {
 
 void TransferSender::OnPull(PeerId peer, const PullFrame& frame, int64_t now_us) {
   SendSession* session = Find(frame.sender_transfer, frame.transfer_id, peer);
-  if (session == nullptr) return;  // ended here while the pull was under way
+  if (session == nullptr) return;  // ended here while the pull was in flight
   Pull(*FindLink(peer), *session, frame, now_us);
 }
 
@@ -141,7 +141,7 @@ void TransferSender::OnAbort(PeerId peer, const AbortFrame& frame) {
 void TransferSender::OnTimer(int64_t now_us) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
     const uint64_t id = deadlines_.begin()->second;
-    Fail(id, absl::DeadlineExceededError(absl::StrCat("transfer ", id, " took too long")));
+    Fail(id, absl::DeadlineExceededError(absl::StrCat("transfer ", id, " missed its deadline")));
   }
 }
 
@@ -208,7 +208,7 @@ void TransferSender::Fail(uint64_t sender_transfer, const absl::Status& status, 
   Erase(sender_transfer);
 }
 
-// An Abort of what it was never told of would be ignored.
+// A receiver ignores an Abort of a transfer that it does not know. So an introduction goes first.
 void TransferSender::TellEnd(Link& link, const SendSession& session, const absl::Status& status) {
   Farewell farewell{.introduction = session.MakeIntroduction(),
                     .abort = {.transfer_id = session.transfer_id(),

@@ -1,15 +1,18 @@
-// Every transfer a worker sends: asks its host for links to receivers, announces, answers pulls,
-// ends sessions at their deadlines.
+// State machine for all transfers that a worker sends. It asks its host for links to receivers,
+// announces blocks, answers pulls, and ends sessions at their deadlines.
 //
-// All transfers to one address share one link. Blocks of different transfers take turns on it, by
-// their priorities (send_queue.h). When a link fails, its transfers fail with it; the
-// next StartSend asks for a new one.
+// All transfers to one address share one link. Their blocks take turns on it by priority
+// (send_queue.h). When a link fails, its transfers fail too. The next Start for that address asks
+// for a new link.
 //
-// Pure: messages and time in, messages and events out; the host (transfer_node.h) moves bytes.
+// Pure: messages and time go in, messages and events come out. The host (transfer_node.h) moves the
+// bytes.
 //
-// Invariants: one terminal event per Start; a session is gone once its terminal event exists. A
-// receiver that can be reached hears of every end: one that was told nothing of the transfer yet is
-// told whose it was, and that it is over, so that it need not wait for its deadline.
+// Invariants:
+//  - Each Start leads to exactly one terminal event.
+//  - A session is removed when its terminal event exists.
+//  - A reachable receiver is told about every end, so it need not wait for its deadline. If it does
+//    not know the transfer yet, it first gets an introduction that names the sender.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -41,23 +44,23 @@ class TransferSender {
   explicit TransferSender(const KvPoolLayout& layout) : layout_(layout) {}
   explicit TransferSender(KvPoolLayout&& layout) = delete;
 
-  // REQUIRES: CheckSendSpec, and no live transfer of this id.
+  // REQUIRES: CheckSendSpec, and no live transfer with this id.
   void Start(SendSpec spec, int64_t now_us);
-  // Ignored for a transfer that has ended.
+  // Ignored if the transfer has ended.
   void Announce(uint64_t sender_transfer, const std::vector<BlockId>& blocks, bool final,
                 std::string manifest, int64_t now_us);
   void AnnounceLayers(uint64_t sender_transfer, const std::vector<BlockId>& rest, int32_t layers);
   void Cancel(uint64_t sender_transfer);
 
-  // Addresses to which a link is wanted and not yet being made. Each is answered by OnLinkOpen or
-  // OnLinkDown.
+  // Returns addresses to which a link is wanted and not being opened yet. OnLinkOpen or OnLinkDown
+  // answers each of them.
   std::vector<std::string> TakeConnects() { return std::exchange(connects_, {}); }
   bool wants_connects() const { return !connects_.empty(); }
   void OnLinkOpen(const std::string& address, PeerId peer, Epoch peer_epoch,
                   PullMode pulls = PullMode::kRequested);
-  // From now on this receiver is told of blocks' first layers.
+  // This receiver accepts announcements of layers from now on.
   void OnTakesLayers(PeerId peer);
-  // Refused, failed or lost.
+  // The link was refused, failed or was lost.
   void OnLinkDown(const std::string& address, const absl::Status& why);
 
   void OnPull(PeerId peer, const PullFrame& frame, int64_t now_us);
@@ -65,18 +68,18 @@ class TransferSender {
   void OnAbort(PeerId peer, const AbortFrame& frame);
   void OnTimer(int64_t now_us);
 
-  // The block whose turn it is on this link.
+  // Returns the next block to send on this link.
   std::optional<BlockDispatch> NextBlock(PeerId peer);
   void OnBlockSent(const BlockDispatch& dispatch, int64_t now_us);
-  // Its bytes could not be read from the pool: the transfer fails.
+  // The pool could not read the block's bytes: its transfer fails.
   void OnBlockUnreadable(const BlockDispatch& dispatch, const absl::Status& why);
-  // False once the session's terminal event exists: its blocks must no longer be read.
+  // False once the session's terminal event exists. Its blocks must then no longer be read.
   bool IsLive(const BlockDispatch& dispatch) const;
 
   bool HasTransfersWith(PeerId peer) const;
   int32_t transfers() const { return static_cast<int32_t>(sessions_.size()); }
   bool HasBlocksFor(PeerId peer) const;
-  // INT64_MAX when there is none.
+  // INT64_MAX if there is no deadline.
   int64_t NextDeadlineUs() const;
   bool has_frames() const { return !frames_.empty() || !with_news_.empty(); }
   std::vector<OutgoingFrame> TakeFrames(int64_t now_us);
@@ -84,25 +87,26 @@ class TransferSender {
   std::vector<TransferEvent> TakeEvents() { return std::exchange(events_, {}); }
 
  private:
+  // End of a transfer that the receiver does not know yet.
   struct Farewell {
     AnnounceFrame introduction;
     AbortFrame abort;
   };
   struct Link {
-    std::optional<PeerId> peer;  // set while open
+    std::optional<PeerId> peer;  // set while the link is open
     Epoch peer_epoch{0};
     PullMode pulls = PullMode::kRequested;
     bool takes_layers = false;
-    std::set<uint64_t> sessions;     // live, by sender_transfer
-    SendQueue queue;                 // those with blocks to send
-    std::deque<Farewell> farewells;  // of those that ended before the link was open
+    std::set<uint64_t> sessions;     // live sessions, by sender_transfer
+    SendQueue queue;                 // sessions with blocks to send
+    std::deque<Farewell> farewells;  // of sessions that ended before the link opened
   };
 
   SendSession* Find(uint64_t sender_transfer, uint64_t transfer_id, PeerId peer);
   Link* FindLink(PeerId peer);
   const Link* FindLink(PeerId peer) const;
-  // On an open link: fails a session whose ticket names another epoch, marks the others to be
-  // announced.
+  // Called on an open link. Fails a session if its ticket names another epoch. Marks other sessions
+  // to be announced.
   void Introduce(const Link& link, SendSession& session);
   void HasNews(SendSession& session);
   void Pull(Link& link, SendSession& session, const PullFrame& frame, int64_t now_us);
@@ -114,10 +118,10 @@ class TransferSender {
   const KvPoolLayout& layout_;
   uint64_t next_serial_ = 1;
   absl::flat_hash_map<uint64_t, SendSession> sessions_;
-  std::map<std::string, Link> links_;                 // made, being made or wanted
-  absl::flat_hash_map<PeerId, Link*> open_links_;     // of them
+  std::map<std::string, Link> links_;                 // open, being opened, or wanted
+  absl::flat_hash_map<PeerId, Link*> open_links_;     // the open ones of links_
   std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (deadline_us, sender_transfer)
-  std::vector<uint64_t> with_news_;                   // sessions that have for their receiver
+  std::vector<uint64_t> with_news_;                   // sessions with an announcement to send
   std::vector<std::string> connects_;
   std::vector<OutgoingFrame> frames_;
   std::vector<TransferEvent> events_;

@@ -14,8 +14,8 @@
 namespace baton {
 namespace {
 
-// Neither reads nor writes move over it upwards. ThreadSanitizer does not follow fences, and warns;
-// what this one orders are reads of another process's memory.
+// Acquire fence: later reads and writes cannot move before it. ThreadSanitizer does not support
+// fences and warns. This fence only orders reads of another process's memory.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
@@ -57,7 +57,7 @@ std::vector<uint32_t> LentBlocks::Checksums(const BlockDispatch& dispatch,
   const LayerRange layers = dispatch.frame.layers;
   std::optional<PoolLease> lease =
       pool_->Acquire(PoolAccess::kRead, LeadingTokens(dispatch.blocks, valid), layers);
-  CHECK(lease && *lease->Ready());  // the pool has an export
+  CHECK(lease && *lease->Ready());  // always true for a pool with an export
   return checksums.Of(dispatch.blocks, valid, layers, lease->bytes());
 }
 
@@ -99,7 +99,8 @@ void LentBlocks::Return(uint64_t sender_transfer) {
     const auto loan = loans_.find(number);
     if (--loan->second.transfers > 0) continue;
     loans_.erase(loan);
-    // Ordered before every later write to the block: the engine learns of the end under a lock.
+    // This happens before every later write to the block, because the engine learns of the end
+    // under a lock.
     std::atomic_ref(Generation(number)).fetch_add(1, std::memory_order_seq_cst);
   }
   lent_to_.erase(lent);
@@ -117,12 +118,12 @@ absl::StatusOr<PeerPool> PeerPool::Map(const KvPoolLayout& ours, const KvGeometr
   }
   ASSIGN_OR_RETURN(KvPoolLayout theirs,
                    ours.Recut(geometry.layout, geometry.block_size, num_blocks));
-  // A sparse file costs its owner nothing, but each mapping costs us address space.
+  // A sparse file costs the peer nothing, but mapping it costs us address space.
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
   if (theirs.pool_bytes() > memory) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the sender's pool of %d blocks has %d bytes, this host %d",
-                        theirs.total_blocks(), theirs.pool_bytes(), memory));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the sender's pool of %d blocks has %d bytes, this host has %d bytes of memory",
+        theirs.total_blocks(), theirs.pool_bytes(), memory));
   }
   ASSIGN_OR_RETURN(SharedPageView pool,
                    SharedPageView::Map(pool_file, static_cast<size_t>(theirs.pool_bytes())));
@@ -137,8 +138,8 @@ absl::StatusOr<PeerPool::Places> PeerPool::PlacesOf(const SharedBlockFrame& fram
                                                     GroupSet groups) const {
   if (std::ssize(frame.windows) != groups.count() - 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "transfer %d block %d: names %d blocks of windows, %d travel with it",
-        frame.block.transfer_id, frame.block.block, frame.windows.size(), groups.count() - 1));
+        "transfer %d block %d names %d window blocks, expected %d", frame.block.transfer_id,
+        frame.block.block, frame.windows.size(), groups.count() - 1));
   }
   Places places = {frame.place};
   size_t next = 0;
@@ -149,7 +150,7 @@ absl::StatusOr<PeerPool::Places> PeerPool::PlacesOf(const SharedBlockFrame& fram
     const int64_t limit = layout_.group(group).num_blocks();
     if (place.pool_block < 0 || place.pool_block >= limit) {
       return absl::OutOfRangeError(
-          absl::StrFormat("block %d of KV group %d is outside the sender's pool of %d",
+          absl::StrFormat("block %d of KV group %d is outside the sender's pool of %d blocks",
                           place.pool_block, group, limit));
     }
   }
@@ -166,13 +167,13 @@ absl::Status PeerPool::CheckGenerations(const SharedBlockFrame& frame, const Pla
     const uint64_t now = __atomic_load_n(words + number, __ATOMIC_RELAXED);
     if (now == place.generation) continue;
     return absl::FailedPreconditionError(absl::StrFormat(
-        "transfer %d block %d: generation %d of the sender's block %d is over, it is at %d",
+        "transfer %d block %d: expected generation %d of the sender's block %d, it has %d",
         frame.block.transfer_id, frame.block.block, place.generation, place.pool_block, now));
   }
   return absl::OkStatus();
 }
 
-// The bytes that are not wanted are summed where they lie: nothing is stored of them.
+// Bytes that the receiver does not need are only checksummed in place, not copied.
 uint32_t PeerPool::CopyPiece(const Places& places, const Piece& piece, int32_t valid_tokens,
                              const PieceBytes& to, CopyStores stores) const {
   const SharedPlace& place = places[static_cast<size_t>(layout_.place(piece.layer).group)];
@@ -210,7 +211,7 @@ absl::Status PeerPool::Copy(const SharedBlockFrame& frame, const PieceBytes& to,
   }
   FinishStreaming();
   AcquireFence();
-  // Told first: a block that was reused explains why it does not verify.
+  // Checked first: a reused block explains a wrong checksum.
   RETURN_IF_ERROR(CheckGenerations(frame, places, groups));
   return damage;
 }

@@ -1,26 +1,31 @@
-// KV blocks lent over shared memory: the sender's account of them (LentBlocks), and its pool as a
-// receiver sees it (PeerPool). One file holds the blocks of all KV groups, and one file their
-// generations, each by the block's number among those of all groups (cache/kv_pool_layout.h).
+// KV blocks lent over shared memory: LentBlocks tracks the sender's loans, and PeerPool is the
+// receiver's view of the sender's pool. One file holds the blocks of all KV groups, and one file
+// their generations. Both are indexed by the block's number among the blocks of all groups
+// (cache/kv_pool_layout.h).
 //
-// The receiver copies straight from the sender's pool into its own, and the sender cannot stop it:
-// a transfer may be cancelled, and its blocks written anew, while a copy is under way. So every
-// block has a generation, a word in memory that both see, which moves on when the block may change.
-// A copy whose block has another generation afterwards than the sender's frame said is thrown away
-// before anything is published; and the CRC32C of every piece, taken of the very bytes that were
-// stored, must be the one that the sender took while it held the block. (The same rule as a
-// sequence lock's: H.-J. Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?",
-// 2012.)
+// The receiver copies directly from the sender's pool into its own, and the sender cannot stop it.
+// A transfer may be cancelled, and its blocks rewritten, during a copy. So every block has a
+// generation: a counter in memory that both see, which is incremented when the block may change.
+// Two checks protect the receiver:
+//  - After the copy, the block's generation must still be the one in the sender's frame. Otherwise
+//    the copy is discarded before anything is published.
+//  - The CRC32C of every piece, computed from the very bytes that were stored, must equal the one
+//    that the sender computed while it held the block.
 //
-// The lending transport increments a block's generation when its last transfer ends. It does so
-// before the engine learns of that end. By rule 2 of transport.h the block does not change before,
-// and may change after. So the cache, which does not know the readers of its blocks, has no part in
-// it.
+// Sequence locks follow the same rule: H.-J. Boehm, "Can Seqlocks Get Along With Programming
+// Language Memory Models?", 2012.
+//
+// The lending transport increments a block's generation when its last transfer ends, before the
+// engine learns of that end. By rule 2 of transport.h, the block does not change before that event
+// and may change after it. So the cache, which does not know the readers of its blocks, is not
+// involved.
 //
 // While a block of group 0 is lent, the checksums of its latest departure are kept. They serve
 // every transfer that carries as many tokens of the same blocks of all groups. A departure with
-// other blocks, or of a layer range, takes them anew, except those that block_checksums.h keeps.
+// other blocks, or of a layer range, computes them again, except those that block_checksums.h
+// keeps.
 //
-// Thread safety: each belongs to one thread.
+// Thread safety: each object belongs to one thread.
 #pragma once
 
 #include <array>
@@ -44,28 +49,28 @@ namespace baton {
 
 class LentBlocks {
  public:
-  // InvalidArgument when the pool has no export. `pool` outlives this.
+  // InvalidArgument if the pool has no export. `pool` outlives this.
   static absl::StatusOr<LentBlocks> Create(TransferPool& pool);
 
-  // Returns the frame that tells the receiver where the block lies and how to check it. Reads what
-  // the block carries, unless its checksums are kept.
+  // Returns the frame that tells the receiver where the block is and how to check it. Reads the
+  // block's bytes unless its checksums are kept.
   SharedBlockFrame Lend(const BlockDispatch& dispatch, BlockChecksums& checksums);
-  // The transfer has ended: to be called before its terminal event is published.
+  // Ends the loans of a transfer. REQUIRES: called before the transfer's terminal event is
+  // published.
   void Return(uint64_t sender_transfer);
 
   int pool_fd() const { return pool_file_; }
   int generations_fd() const { return generations_.fd(); }
-  // What tells a receiver how many blocks there are.
+  // Returns the frame that tells a receiver the pool's number of blocks.
   SharedPoolFrame Describe() const;
 
  private:
   struct Loan {
     int32_t transfers = 0;
-    // Set only for blocks of group 0: the blocks that the latest departure carried, and their
-    // checksums.
+    // Set only for blocks of group 0: the blocks of the latest departure, and their checksums.
     GroupBlocks blocks;
     int32_t valid_tokens = 0;
-    std::vector<uint32_t> piece_crcs;  // of `valid_tokens` tokens of `blocks`
+    std::vector<uint32_t> piece_crcs;  // for `valid_tokens` tokens of `blocks`
   };
 
   LentBlocks(TransferPool& pool, int pool_file, SharedPageBuffer generations)
@@ -78,29 +83,30 @@ class LentBlocks {
 
   TransferPool* pool_;
   int pool_file_;
-  SharedPageBuffer generations_;                                 // a word for each block
-  absl::flat_hash_map<int64_t, Loan> loans_;                     // by number
+  SharedPageBuffer generations_;                                 // one counter for each block
+  absl::flat_hash_map<int64_t, Loan> loans_;                     // by block number
   absl::flat_hash_map<uint64_t, std::vector<int64_t>> lent_to_;  // by sender_transfer
 };
 
 class PeerPool {
  public:
-  // A pool with the blocks that `told` names, cut as `geometry` says and otherwise like `ours`.
-  // Errors as KvPoolLayout::Recut and SharedPageView::Map; InvalidArgument where this host has less
-  // memory, or the peer names another number of KV groups.
+  // Maps a pool with the blocks that `told` names and with the layout of `geometry`, otherwise like
+  // `ours`. Errors as KvPoolLayout::Recut and SharedPageView::Map. InvalidArgument if the pool is
+  // larger than this host's memory, or the number of KV groups differs.
   static absl::StatusOr<PeerPool> Map(const KvPoolLayout& ours, const KvGeometry& geometry,
                                       const SharedPoolFrame& told, int pool_file,
                                       int generations_file);
 
-  // Copies the block's valid tokens into `to`, and checks them: InvalidArgument for a frame that
-  // does not name a block of each group that travels, OutOfRange for a block that the peer does not
-  // have, FailedPrecondition when its generation is not the frame's, DataLoss naming block, layer
-  // and K or V where a CRC differs. After an error the target holds garbage. REQUIRES: the receiver
-  // placed the frame there, so its sizes are right.
+  // Copies the block's valid tokens into `to` and checks them. After an error, the target holds
+  // garbage. REQUIRES: the receiver placed the frame there, so its sizes are right. Errors:
+  //  - InvalidArgument: the frame does not name a block of each group that travels.
+  //  - OutOfRange: the peer does not have the block.
+  //  - FailedPrecondition: the block's generation differs from the frame's.
+  //  - DataLoss: a CRC differs. Names transfer, block, layer and K or V.
   absl::Status Copy(const SharedBlockFrame& frame, const PieceBytes& to, CopyStores stores) const;
 
  private:
-  // Where the block lies of each group that travels; the others are not meant.
+  // Place of the block in each group that travels; other entries are unused.
   using Places = std::array<SharedPlace, kMaxKvGroups>;
 
   PeerPool(KvPoolLayout layout, SharedPageView pool, SharedPageView generations)
@@ -108,7 +114,7 @@ class PeerPool {
   absl::StatusOr<Places> PlacesOf(const SharedBlockFrame& frame, GroupSet groups) const;
   absl::Status CheckGenerations(const SharedBlockFrame& frame, const Places& places,
                                 GroupSet groups) const;
-  // Copies one piece of `to`, and returns the CRC of all its valid tokens.
+  // Copies one piece of `to`. Returns the CRC of all its valid tokens.
   uint32_t CopyPiece(const Places& places, const Piece& piece, int32_t valid_tokens,
                      const PieceBytes& to, CopyStores stores) const;
 

@@ -16,24 +16,26 @@ namespace baton {
 namespace {
 
 constexpr size_t kAheadBytes = 32 << 10;
-// Frames gathered for one write; and block bytes looked at (for their checksums) before what is
-// gathered goes out, so that the receiver copies one block while the next is summed.
+// Frames are gathered for one write up to these limits: bytes of frames, and bytes of blocks read
+// for checksums. The second limit lets the receiver copy a block while the sender computes the
+// checksums of the next.
 constexpr size_t kGatherFrameBytes = 16 << 10;
 constexpr int64_t kGatherBlockBytes = 1 << 20;
-// Transfers from here on are stored past the caches, which have no room for them.
+// Transfers of at least this size are stored past the CPU's caches, because they do not fit into
+// them.
 constexpr int64_t kStreamingBytes = 16 << 20;
-constexpr size_t kFiles = 2;  // with SharedPool
+constexpr size_t kFiles = 2;  // descriptors sent with SharedPool
 
 }  // namespace
 
 ssize_t ShmConnection::ReadSome(std::span<iovec> buffers) {
   if (read_ == arrived_) {
-    if (std::exchange(drained_, false)) {  // if there is more by now, epoll says so
+    if (std::exchange(drained_, false)) {  // epoll reports newer input
       errno = EAGAIN;
       return -1;
     }
     ahead_.resize(kAheadBytes);
-    // Files that come where none are wanted the kernel throws away.
+    // Plain recv makes the kernel discard descriptors that are not expected.
     const bool wants_files = !opened_by_us() && !peer_pool_;
     const ssize_t got = wants_files ? ReceiveWithFiles(fd(), ahead_, files_)
                                     : recv(fd(), ahead_.data(), ahead_.size(), 0);
@@ -77,7 +79,7 @@ absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
   if (peer_pool_ || files_.size() != kFiles) {
     return absl::InvalidArgumentError(absl::StrCat("SharedPool: ", files_.size(),
                                                    " descriptors came with it, ", kFiles,
-                                                   " are needed, once in a connection"));
+                                                   " are required, once per connection"));
   }
   const std::vector<FileDescriptor> files = std::exchange(files_, {});
   ASSIGN_OR_RETURN(peer_pool_, PeerPool::Map(node_.layout(), sender_geometry(), frame,
@@ -88,12 +90,12 @@ absl::Status ShmConnection::OnSharedPool(const SharedPoolFrame& frame) {
 absl::Status ShmConnection::OnSharedBlock(const SharedBlockFrame& frame, int64_t now_us) {
   if (!peer_pool_) return absl::InvalidArgumentError("SharedBlock before SharedPool");
   const std::optional<BlockPlacement> placement = node_.receiver().OnBlock(peer(), frame.block);
-  if (!placement) return absl::OkStatus();  // ended here; the sender learns it from an Abort
+  if (!placement) return absl::OkStatus();  // ended here; an Abort tells the sender
   const CopyStores stores =
       placement->transfer_bytes >= kStreamingBytes ? CopyStores::kStreaming : CopyStores::kCached;
   std::optional<PoolLease> lease =
       node_.pool().Acquire(PoolAccess::kLand, placement->parts, frame.block.layers);
-  CHECK(lease && *lease->Ready());  // our pool has an export, or there were no shared memory
+  CHECK(lease && *lease->Ready());  // shared memory requires a pool with an export
   const absl::Status copied = peer_pool_->Copy(frame, lease->bytes(), stores);
   if (copied.ok()) lease->Store();
   Moved(frame.block.payload_bytes);
@@ -109,7 +111,7 @@ absl::Status ShmConnection::QueueBlocks(int64_t now_us) {
     RETURN_IF_ERROR(Send(lent_.Lend(*next, node_.checksums())));
     node_.sender().OnBlockSent(*next, now_us);
     looked_at += next->frame.payload_bytes;
-    Moved(next->frame.payload_bytes);  // sums may be taken of it: others have their turn
+    Moved(next->frame.payload_bytes);  // computing checksums took time of this turn
   }
   return absl::OkStatus();
 }

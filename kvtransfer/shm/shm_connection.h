@@ -1,10 +1,10 @@
-// A connection between two processes of one host: frames go over a Unix socket, block payloads do
-// not travel at all. The sender passes its pool's file in the handshake and says of each block
-// where it lies; the receiver copies it out of there, checking as it goes (shared_pool.h).
+// Connection between two processes of one host. Frames travel over a Unix socket; block payloads do
+// not travel at all. The sender passes its pool's file in the handshake and tells the place of each
+// block. The receiver copies each block from that place and verifies it (shared_pool.h).
 //
-// After HelloReply the sender sends SharedPool, with two descriptors: of its pool and of its
-// blocks' generations. Pulls are implied: a SharedBlock follows every block's announcement at once,
-// since it costs the sender a few bytes of its socket's buffer and nothing else.
+// After HelloReply the sender sends SharedPool with two descriptors: its pool, and the generations
+// of its blocks. Pulls are implied: a SharedBlock follows every block's announcement at once. A
+// waiting SharedBlock only costs the sender a few bytes in its socket's buffer.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once
@@ -19,11 +19,12 @@ namespace baton {
 
 class ShmConnection final : public StreamConnection {
  public:
-  // `lent` is the transport's own and outlives this.
+  // `lent` belongs to the transport and outlives this.
   ShmConnection(ConnectionParts parts, LentBlocks& lent)
       : StreamConnection(std::move(parts)), lent_(lent) {}
 
-  // A copy ends within the call that began it, and what is lent the transport takes back.
+  // Nothing to release: a copy ends within the call that began it, and the transport ends the
+  // loans.
   void ReleaseEndedTransfers() override {}
   bool HasUnread() const override { return read_ < arrived_; }
   bool AnswersAtOnce() const override { return true; }
@@ -43,12 +44,12 @@ class ShmConnection final : public StreamConnection {
 
   LentBlocks& lent_;
   bool files_to_send_ = false;
-  std::vector<FileDescriptor> files_;  // received and not used yet; at most two
+  std::vector<FileDescriptor> files_;  // received but not used yet; at most two
   std::optional<PeerPool> peer_pool_;
-  std::vector<std::byte> ahead_;  // read ahead of the frames: many small ones at once
-  size_t read_ = 0;               // of it, by the reader
-  size_t arrived_ = 0;            // in it
-  bool drained_ = false;          // the last read took all that there was
+  std::vector<std::byte> ahead_;  // read-ahead buffer; one read fetches many small frames
+  size_t read_ = 0;               // bytes of ahead_ that the reader has consumed
+  size_t arrived_ = 0;            // bytes in ahead_
+  bool drained_ = false;          // the last read emptied the socket
 };
 
 }  // namespace baton

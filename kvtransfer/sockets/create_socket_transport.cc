@@ -1,5 +1,4 @@
-// CreateSocketTransport and CreateTcpTransport: checks options, takes names and
-// ports.
+// CreateSocketTransport and CreateTcpTransport: check the options, then claim names and ports.
 
 #include "kvtransfer/sockets/create_socket_transport.h"
 
@@ -44,7 +43,8 @@ absl::Status CheckTcpOptions(const TcpOptions& tcp) {
         {"idle_timeout_ms", tcp.idle_timeout_ms},
         {"max_connections", tcp.max_connections}}) {
     if (value < 1) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " ", value, ", at least 1 needed"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " ", value, " is below the minimum of 1"));
     }
   }
   return absl::OkStatus();

@@ -11,7 +11,8 @@ namespace baton {
 namespace {
 
 constexpr size_t kFirstBodyBytes = 16 << 10;
-// Frames up to here leave as one run of bytes: many runs cost the kernel more than a copy does us.
+// Frames are joined into one run of bytes up to this size. Many small runs cost the kernel more
+// than the copy costs us.
 constexpr size_t kJoinedBytes = 16 << 10;
 
 }  // namespace
@@ -50,7 +51,8 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Advance(int64_t bytes) {
   header_.reset();
   filled_ = 0;
   if (body_.capacity() > (64 << 10))
-    body_ = {};  // a long manifest does not stay with every connection
+    // A long manifest must not keep memory in every connection.
+    body_ = {};
   RETURN_IF_ERROR(frame.status());
   return std::optional<Frame>(*std::move(frame));
 }

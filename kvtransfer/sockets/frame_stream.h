@@ -1,11 +1,11 @@
-// Frames over a byte stream, a few bytes at a time: FrameReader takes a stream apart, FrameWriter
-// puts one together. Block payloads go straight from and to pool memory (block_landing.h).
+// Incremental codec for frames over a byte stream: FrameReader parses a stream, FrameWriter builds
+// one. Block payloads go directly from and to pool memory (block_landing.h).
 //
-// Neither does I/O: the host reads into or writes from the iovecs of Fill and says with Advance how
-// many bytes moved.
+// Neither class does I/O. The host reads into, or writes from, the iovecs of Fill. It then calls
+// Advance with the number of bytes moved.
 //
-// Bounds: a reader holds one frame (its type's limit, and no more than twice what has arrived of
-// it); a writer refuses control frames past kMaxQueuedBytes.
+// Bounds: a reader holds one frame, limited by its type's size and by twice the bytes that have
+// arrived. A writer refuses control frames beyond kMaxQueuedBytes.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -28,25 +28,26 @@ namespace baton {
 
 class FrameReader {
  public:
-  // Until EndGreeting, only Hello and HelloReply are read: a stranger makes nothing else grow.
+  // Until EndGreeting, only Hello and HelloReply are accepted. So an unknown peer cannot make a
+  // larger buffer grow.
   void BeginGreeting() { greeting_ = true; }
   void EndGreeting() { greeting_ = false; }
 
-  // Where the next bytes go; returns the number of entries, at least one.
+  // Describes where the next bytes go. Returns the number of entries, at least one.
   int Fill(std::span<iovec> out);
-  // `bytes` arrived there. Returns a frame when one became whole; an error is final: the stream is
-  // out of step or hostile.
+  // `bytes` arrived there. Returns a frame when one is complete. An error is final: the stream is
+  // out of sync or hostile.
   absl::StatusOr<std::optional<Frame>> Advance(int64_t bytes);
 
-  // After Advance returned a Block with payload: where it goes. REQUIRES: called before the next
-  // Fill.
+  // Sets where the payload goes, after Advance returned a Block with payload. REQUIRES: called
+  // before the next Fill.
   void StartPayload(BlockLanding landing);
-  // The payload under way, until TakeLanding.
+  // Returns the payload in progress, until TakeLanded.
   BlockLanding* landing() { return landing_ ? &*landing_ : nullptr; }
-  // The payload when all its bytes arrived.
+  // Returns the payload when all its bytes have arrived.
   std::optional<BlockLanding> TakeLanded();
 
-  // In the middle of a frame or payload, whose size this is an upper bound for.
+  // True in the middle of a frame or payload. frame_bytes() is an upper bound of its size.
   bool mid_frame() const { return filled_ > 0 || header_.has_value() || landing_.has_value(); }
   int64_t frame_bytes() const;
 
@@ -54,7 +55,7 @@ class FrameReader {
   std::array<std::byte, kFrameHeaderBytes> header_bytes_;
   bool greeting_ = false;
   std::vector<std::byte> body_;  // grows as bytes arrive, up to header_->body_bytes
-  size_t filled_ = 0;            // of the header, or of the body once header_ is set
+  size_t filled_ = 0;            // bytes of the header, or of the body once header_ is set
   std::optional<FrameHeader> header_;
   std::optional<BlockLanding> landing_;
 };
@@ -63,28 +64,28 @@ class FrameWriter {
  public:
   static constexpr size_t kMaxQueuedBytes = 4 << 20;
 
-  // ResourceExhausted when the peer has left too much unread; the connection is then to be cut.
+  // ResourceExhausted if the peer leaves too much unread. The connection must then be closed.
   absl::Status Send(const Frame& frame);
   // REQUIRES: !block_under_way().
   void StartBlock(BlockDeparture departure);
 
-  size_t queued_bytes() const { return queued_bytes_; }  // of frames, not payloads
+  size_t queued_bytes() const { return queued_bytes_; }  // bytes of frames, without payloads
   bool empty() const { return queue_.empty() && !departure_; }
   bool block_under_way() const { return departure_.has_value(); }
   BlockDeparture* departure() { return departure_ ? &*departure_ : nullptr; }
 
-  // The next bytes; zero entries when empty().
+  // Describes the next bytes. No entries if empty().
   int Fill(std::span<iovec> out);
-  // `bytes` of them were taken. Returns the block that went out with them, if one did.
+  // `bytes` of them were written. Returns the block that was completed by them, if any.
   std::optional<BlockDispatch> Advance(int64_t bytes);
 
  private:
   void Queue(std::deque<std::string>& queue, std::string bytes);
 
-  std::deque<std::string> queue_;  // goes out before the payload of departure_
-  size_t front_done_ = 0;          // bytes of queue_.front() already out
+  std::deque<std::string> queue_;  // sent before the payload of departure_
+  size_t front_done_ = 0;          // bytes of queue_.front() already sent
   std::optional<BlockDeparture> departure_;
-  std::deque<std::string> after_;  // goes out after it
+  std::deque<std::string> after_;  // sent after that payload
   size_t queued_bytes_ = 0;        // in queue_ and after_
 };
 

@@ -19,13 +19,14 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kAcceptPauseUs = 100'000;  // when the process has no descriptor left
-// Connections taken in one turn: who connects all the time does not keep the others waiting.
+constexpr int64_t kAcceptPauseUs = 100'000;  // pause after the process ran out of descriptors
+// Limit of connections accepted in one round, so that a peer that connects constantly cannot delay
+// the others.
 constexpr int32_t kAcceptsAtOnce = 16;
 constexpr int64_t kLongestWaitUs = 1'000'000;
 constexpr int64_t kLookAroundUs = 50;
-constexpr int64_t kRoundsBeforeYield = 64;  // of waiting for the pool's copies
-// What a post may look at and write on the engine's own thread.
+constexpr int64_t kRoundsBeforeYield = 64;  // rounds that only wait for the pool's copies
+// Limit of bytes that a post may checksum and write on the engine's own thread.
 constexpr int64_t kBytesHere = 16 << 10;
 
 }  // namespace
@@ -45,7 +46,7 @@ SocketTransport::~SocketTransport() {
   stop_ = true;
   Wake();
   thread_.join();
-  connections_.clear();  // aborts their communicators
+  connections_.clear();  // its destructors abort the NCCL communicators
   if (parts_.nccl) parts_.nccl->Stop();
 }
 
@@ -61,8 +62,8 @@ void SocketTransport::WakeIoThread() {
   if (!RoundHere()) Wake();
 }
 
-// The receiver hears of it with the first announcement, or when the engine polls: as soon as it has
-// looked at what else there is to post. One round and one write are saved.
+// Delays a new transfer until its first announcement, or until the engine polls. By then the engine
+// has posted everything else. This saves one round and one write.
 void SocketTransport::WakeForStart() {
   unsaid_ = PostsHere();
   if (!unsaid_) Wake();
@@ -101,13 +102,13 @@ void SocketTransport::Round(std::span<const epoll_event> ready) {
   ApplyPosted(now_us);
   for (const epoll_event& event : ready) OnSocketEvent(event, now_us);
   ReadOn(now_us);
-  QueueEvents();  // of what landed: an engine that looks has them before answers are written
+  QueueEvents();  // of landed blocks: an engine that polls sees them before answers are written
   DeliverNcclReports(now_us);
   RunTimers(now_us);
   OpenLinks(now_us);
   SendFrames(now_us);
-  // Answers are small, and leave before this process's engine is woken: it would begin a step, on
-  // this processor maybe, while the sender waits to hear that everything is here.
+  // Write answers before waking the engine. They are small, and the sender waits for Done. A woken
+  // engine would start a step, perhaps on this CPU.
   PumpAll(/*opened_by_us=*/false, now_us);
   WakeEngine();
   PumpAll(/*opened_by_us=*/true, now_us);
@@ -118,7 +119,7 @@ void SocketTransport::Round(std::span<const epoll_event> ready) {
   sleep_until_us_ = NextWakeUs(now_us);
 }
 
-// Only after every block of an ended transfer is out of our hands may the engine hear of its end.
+// Releases all blocks of ended transfers before the engine can see their terminal events.
 void SocketTransport::QueueEvents() {
   if (!node_.has_events()) return;
   for (const auto& [peer, connection] : connections_) connection->ReleaseEndedTransfers();
@@ -134,7 +135,7 @@ void SocketTransport::QueueEvents() {
 bool SocketTransport::RoundHere() {
   if (!PostsHere()) return false;
   const std::unique_lock lock(round_mutex_, std::try_to_lock);
-  // While several are under way the I/O thread is, and writes for all of them at once.
+  // With several transfers the I/O thread is running anyway, and writes for all of them at once.
   if (!lock.owns_lock() || node_.sender().transfers() > 1) return false;
   const int64_t now_us = clock_.NowUs();
   ApplyPosted(now_us);
@@ -152,17 +153,17 @@ bool SocketTransport::RoundHere() {
   return all && next_us >= sleep_until_us_;
 }
 
-// False: the I/O thread has to go on, or to find out what is wrong.
+// Returns false if the I/O thread must continue, or must find out what failed.
 bool SocketTransport::WriteHere(StreamConnection& connection, int64_t now_us) {
   if (!connection.AnswersAtOnce() || !connection.OnTimer(now_us).ok()) return false;
   if (node_.sender().HasBlocksFor(connection.peer()) &&
       node_.layout().bytes_per_block() > kBytesHere) {
-    return false;  // to be summed first
+    return false;  // its checksums would take too long on this thread
   }
   return connection.Pump(now_us, kBytesHere).ok() && !connection.WantsToWrite();
 }
 
-// Looks for a moment where that may pay, then sleeps.
+// Polls without sleeping until look_until_us_, then sleeps.
 int SocketTransport::Wait(std::span<epoll_event> ready) {
   const int size = static_cast<int>(ready.size());
   const auto poll = [&](int timeout_ms) {
@@ -175,7 +176,7 @@ int SocketTransport::Wait(std::span<epoll_event> ready) {
     sched_yield();
   }
   sleeping_ = true;
-  const bool seen = posted_.exchange(false);  // posted before we said that we sleep
+  const bool seen = posted_.exchange(false);  // posted before `sleeping_` was set
   const int64_t wait_us = std::max<int64_t>(0, sleep_until_us_ - now_us);
   const int count = poll(seen ? 0 : static_cast<int>((wait_us + 999) / 1000));
   sleeping_ = false;
@@ -200,13 +201,13 @@ void SocketTransport::OnSocketEvent(const epoll_event& event, int64_t now_us) {
     status = connection.OnReadable(now_us);
   }
   if (!status.ok()) return Close(connection.peer(), status);
-  // A sender whose transfers have all ended waits for nobody.
+  // A sender without transfers expects no answer.
   const bool waits =
       !connection.opened_by_us() || node_.sender().HasTransfersWith(connection.peer());
   if (connection.AnswersAtOnce() && waits) look_until_us_ = now_us + kLookAroundUs;
 }
 
-// What lies read and not taken apart, after a long turn or because the pool had to be waited for.
+// Continues connections with unread input: after a long turn, or because they waited for the pool.
 void SocketTransport::ReadOn(int64_t now_us) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     StreamConnection& connection = *(it++)->second;  // Close erases it
@@ -272,7 +273,8 @@ void SocketTransport::AcceptSome(uint64_t key, int64_t now_us) {
 bool SocketTransport::CloseStranger() {
   for (const auto& [peer, connection] : connections_) {  // the oldest first
     if (connection->opened_by_us() || connection->known()) continue;
-    Close(peer, absl::ResourceExhaustedError("no transfer came, and another needs the place"));
+    Close(peer,
+          absl::ResourceExhaustedError("closed to make room: no expected transfer was named"));
     return true;
   }
   return false;
@@ -284,14 +286,15 @@ void SocketTransport::OpenLinks(int64_t now_us) {
         UsableAddresses(address, parts_.tcp_listener.get() >= 0, TakesShm());
     if (ways.ok()) {
       OpenLink(address, *ways, now_us);
-    } else {  // good in the post; an interface that it names may have gone since
+    } else {
+      // Valid when posted, but the network interface that it names may have disappeared since.
       node_.sender().OnLinkDown(address, ways.status());
     }
   }
 }
 
-// Over the first of these that connects; the others stand by until it is open. False when none
-// does, which the sender is told.
+// Opens a link over the first of `ways` that starts to connect. Keeps the other ways until the link
+// is open. Returns false if none connects, after a report to the sender.
 bool SocketTransport::OpenLink(const std::string& address, std::span<const std::string> ways,
                                int64_t now_us) {
   absl::Status why;
@@ -329,7 +332,7 @@ std::vector<PeerId> SocketTransport::SendFrames(int64_t now_us) {
   std::vector<PeerId> peers;
   for (const auto& [peer, frame] : node_.TakeFrames(now_us)) {
     const auto it = connections_.find(peer);
-    if (it == connections_.end()) continue;  // lost since; its transfers have failed
+    if (it == connections_.end()) continue;  // connection lost; its transfers have failed
     if (const absl::Status status = it->second->Send(frame); !status.ok()) Close(peer, status);
     if (peers.empty() || peers.back() != peer) peers.push_back(peer);
   }
@@ -356,7 +359,7 @@ void SocketTransport::PumpAll(bool opened_by_us, int64_t now_us) {
 
 void SocketTransport::Close(PeerId peer, const absl::Status& why) {
   const auto it = connections_.find(peer);
-  // Closing the descriptor takes it out of the epoll set.
+  // Closing the descriptor removes it from the epoll set.
   const std::unique_ptr<StreamConnection> connection = std::move(it->second);
   connections_.erase(it);
   nccl_connections_.erase(peer);
@@ -408,15 +411,16 @@ PoolWait SocketTransport::WaitsForPool() const {
   return waits;
 }
 
-// At the latest after a ping's interval where there are connections: timers that RoundHere starts
-// are not due before that.
+// With connections, sleeps for one ping interval at most. Timers that RoundHere starts are not due
+// earlier.
 int64_t SocketTransport::NextWakeUs(int64_t now_us) const {
   const int64_t longest_us = connections_.empty()
                                  ? kLongestWaitUs
                                  : std::min(kLongestWaitUs, tcp_.ping_interval_ms * 1000);
   int64_t next = std::min(node_.NextDeadlineUs(), now_us + longest_us);
   if (accept_again_us_ != 0) next = std::min(next, accept_again_us_);
-  // A block that cannot be read from the pool fails its transfer while blocks are queued.
+  // Queueing a block that the pool cannot read fails its transfer, which may leave new frames to
+  // send.
   if (pool_wait_ == PoolWait::kCopy || node_.sender().has_frames()) return now_us;
   if (pool_wait_ == PoolWait::kBuffer) next = std::min(next, now_us + kBufferRetryUs);
   for (const auto& [peer, connection] : connections_) {

@@ -14,7 +14,7 @@ namespace baton {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// A payload that comes slower than this is a stalled one.
+// A payload that arrives more slowly than this counts as stalled.
 constexpr int64_t kMinBytesPerMs = 1024;
 
 }  // namespace
@@ -70,7 +70,7 @@ void StreamConnection::StartPayload(BlockLanding landing, int64_t now_us) {
 
 absl::Status StreamConnection::OnReadable(int64_t now_us) {
   RETURN_IF_ERROR(ResumeReading(now_us));
-  TakeLanded(now_us);  // what waited for the pool may be empty
+  TakeLanded(now_us);  // the payload that waited for the pool may have 0 bytes
   iovec buffers[kMaxIovecs];
   turn_bytes_ = 0;
   while (turn_bytes_ < kTurnBytes && state_ != State::kRefused && !ReadingPaused()) {
@@ -198,8 +198,8 @@ bool StreamConnection::HasTransfers() const {
                         : node_.receiver().HasTransfersWith(peer_);
 }
 
-// A ping that is much too late was held up here: this process stood still, maybe with its whole
-// machine, and nobody could be heard meanwhile.
+// If a ping is very late, this process itself stood still, perhaps with its whole machine. It could
+// not hear its peers meanwhile. So this moves the limits by that pause.
 void StreamConnection::ForgiveOwnPause(int64_t now_us) {
   const int64_t late_us = now_us - next_ping_us_;
   if (!watching_life_ || late_us < 2 * options_.ping_interval_ms * 1000) return;
@@ -209,18 +209,19 @@ void StreamConnection::ForgiveOwnPause(int64_t now_us) {
 
 absl::Status StreamConnection::OnTimer(int64_t now_us) {
   ForgiveOwnPause(now_us);
-  if (ReadingPaused()) {  // what the peer says waits unread
+  if (ReadingPaused()) {  // the peer's frames wait unread, so the peer is not silent
     if (frame_deadline_us_ != 0) frame_deadline_us_ += now_us - last_heard_us_;
     last_heard_us_ = now_us;
   }
   if (state_ != State::kOpen) {
     if (now_us < state_deadline_us_) return absl::OkStatus();
-    return absl::UnavailableError(state_ == State::kConnecting ? "no connection in time"
-                                                               : "no handshake in time");
+    return absl::UnavailableError(state_ == State::kConnecting
+                                      ? "the connection was not established in time"
+                                      : "the handshake did not finish in time");
   }
   if (frame_deadline_us_ != 0 && now_us >= frame_deadline_us_) {
     return absl::UnavailableError(absl::StrFormat(
-        "the peer stalled inside a frame, %d bytes missing", reader_.frame_bytes()));
+        "the peer stalled inside a frame, up to %d bytes are missing", reader_.frame_bytes()));
   }
   RETURN_IF_ERROR(OnPayloadTimer(now_us));
   return WatchLife(now_us);

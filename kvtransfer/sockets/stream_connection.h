@@ -1,21 +1,23 @@
-// One connection between a sender (who opened it) and a receiver (who accepted it): handshake,
-// frames, signs of life, deadlines. How blocks travel is the derived classes': within the stream
+// Connection between a sender, which opened it, and a receiver, which accepted it: handshake,
+// frames, heartbeats and deadlines. Derived classes move the blocks, either within the stream
 // (tcp_connection.h) or beside it (shm_connection.h, nccl_connection.h).
 //
-//   connecting ──▶ greeting (Hello, HelloReply) ──▶ open        accepted and refused: refused ──▶
-//   closed once the reply is out
+//   connecting ──▶ greeting (Hello, HelloReply) ──▶ open        if accepted
+//                                               └─▶ refused ──▶ closed once the reply is written
 //
-// Every function that returns a Status means with an error: close this connection. The owner then
-// tells the node (transfer_node.h) by Lost.
+// If a function returns an error Status, the owner must close this connection. The owner then
+// reports that to the node (transfer_node.h) by Lost.
 //
-// A connection is cut when it does not connect or greet in time, when a frame once begun does not
-// arrive in time, and, while transfers are open, when nothing at all was heard for
-// `silence_timeout_ms` in which this side was awake; each side pings to be heard. An accepted one
-// without transfers is cut after a silence of `idle_timeout_ms`.
+// A connection is closed in these cases:
+//  - It does not connect or finish the handshake in time.
+//  - A frame that has begun does not arrive in time.
+//  - Transfers are open, and nothing was heard for `silence_timeout_ms`. Time in which this process
+//    was paused does not count. Both sides send pings, so a live peer is never silent.
+//  - It was accepted, has no transfers, and was silent for `idle_timeout_ms`.
 //
-// A connection may wait for the pool (transfer_pool.h): for bytes to send, for memory to land a
-// payload in, or for a payload to be stored. Meanwhile it reads no further, or sends no further
-// block; its time limits for the peer stand still. waits_for_pool() tells the owner, who calls
+// A connection may wait for the pool (transfer_pool.h): for bytes to send, for memory for a
+// payload, or for a payload to be stored. Meanwhile it reads nothing more, or sends no further
+// block, and the peer's deadlines are suspended. waits_for_pool() tells the owner, which calls
 // OnReadable or Pump again.
 //
 // Thread safety: belongs to the I/O thread.
@@ -42,15 +44,15 @@
 
 namespace baton {
 
-// What a connection is made of.
+// Constructor arguments of a connection.
 struct ConnectionParts {
   TransferNode& node;
   const TcpOptions& options;
   PeerId peer;
   FileDescriptor socket;
-  std::string address;  // of the receiver, to which it is being opened; empty: accepted
+  std::string address;  // of the receiver to connect to; empty if accepted
   int64_t now_us;
-  // What a turn's time goes on by while it moves blocks; null: a turn takes none.
+  // Measures time within a round while blocks move. Null: a round takes no time.
   const Clock* clock = nullptr;
 };
 
@@ -62,88 +64,91 @@ class StreamConnection {
   StreamConnection& operator=(const StreamConnection&) = delete;
 
   absl::Status OnReadable(int64_t now_us);
-  // Also the end of connecting.
+  // Also called when connecting has ended.
   absl::Status OnWritable(int64_t now_us);
   absl::Status OnTimer(int64_t now_us);
   absl::Status Send(const Frame& frame);
-  // Writes what there is, as far as the socket takes it and until so many bytes have moved: how
-  // much one connection may before others have their turn.
+  // Writes until the socket is full or `turn_bytes` have moved. That limit gives the other
+  // connections their turn.
   absl::Status Pump(int64_t now_us, int64_t turn_bytes = kTurnBytes);
-  // Whether to wait for the socket to turn writable.
+  // True if the owner should wait for the socket to become writable.
   bool WantsToWrite() const;
-  // When OnTimer has something to do at the latest.
+  // Latest time at which OnTimer must be called.
   int64_t NextTimerUs() const;
 
-  // Lets go of the leases of transfers that have ended.
+  // Releases the leases of transfers that have ended.
   virtual void ReleaseEndedTransfers() = 0;
-  // Input has arrived that the socket no longer tells of: call OnReadable again.
+  // True if input is buffered here, so the socket no longer reports it: call OnReadable again.
   virtual bool HasUnread() const { return false; }
-  // What keeps this connection from going on.
+  // Returns what this connection waits for.
   virtual PoolWait waits_for_pool() const { return PoolWait::kNothing; }
-  // Whether to wait for the socket to turn readable.
+  // True if the owner should wait for the socket to become readable.
   bool WantsToRead() const { return !ReadingPaused(); }
-  // Whether the peer answers so soon that it pays to wait for it without sleeping.
+  // True if the peer answers so fast that polling is better than sleeping.
   virtual bool AnswersAtOnce() const { return false; }
-  // The connection is closed: fails its transfers.
+  // Fails the transfers of the closed connection.
   void Lost(const absl::Status& why);
 
   PeerId peer() const { return peer_; }
   bool opened_by_us() const { return !address_.empty(); }
   const std::string& address() const { return address_; }
-  // The handshake has succeeded.
+  // True after a successful handshake.
   bool open() const { return state_ == State::kOpen; }
-  // An accepted one that has named a transfer that was expected here, and is so no stranger.
+  // True if the accepted peer has named an expected transfer. Other peers are closed first when
+  // connections run out.
   bool known() const { return known_; }
   int fd() const { return socket_.get(); }
   static constexpr int64_t kTurnBytes = 8 << 20;
-  // What the socket is watched for; none: it is not. The owner's.
+  // Events for which the owner watches the socket; unset: not watched. Set by the owner.
   std::optional<uint32_t> watched_events;
 
  protected:
-  // ---- what differs between the media ----
+  // ---- differs between the media ----
   virtual PullMode pulls() const = 0;
-  // What connecting came to, once the stream turned writable for the first time.
+  // Result of connecting, once the stream has become writable for the first time.
   virtual absl::Status ConnectOutcome() const;
-  // As readv and sendmsg do: bytes moved, or -1 and errno.
+  // As readv and sendmsg: return the bytes moved, or -1 and errno.
   virtual ssize_t ReadSome(std::span<iovec> buffers) = 0;
   virtual ssize_t WriteSome(std::span<iovec> buffers) = 0;
-  // Opened by us, and the receiver has accepted.
+  // The receiver accepted this connection, which we opened.
   virtual absl::Status OnAccepted() { return absl::OkStatus(); }
-  // Accepted by us, and so is the sender, who said this.
+  // We accepted the sender that sent this Hello.
   virtual absl::Status OnGreeted(const HelloFrame&) { return absl::OkStatus(); }
-  // Whether both ends are on one host, and so have one monotonic clock.
+  // True if both ends are on one host and thus share a monotonic clock.
   virtual bool SharesClock() const { return false; }
-  // Whether blocks go, and may be sent to us, in slices of some layers.
+  // True if blocks may travel in slices of some layers, in both directions.
   virtual bool MovesLayers() const { return true; }
-  // A frame from the sender that only one medium has; InvalidArgument for those of the others.
+  // Handles a frame from the sender that only one medium has. InvalidArgument for frames of other
+  // media.
   virtual absl::Status OnPayloadFrame(Frame frame, int64_t now_us) = 0;
-  // The same from the receiver.
+  // Same for a frame from the receiver.
   virtual absl::Status OnPayloadAnswer(Frame frame, int64_t now_us);
-  // What a medium waits for beside the stream; while the connection is open.
+  // Timers of the medium, while the connection is open.
   virtual absl::Status OnPayloadTimer(int64_t) { return absl::OkStatus(); }
   virtual int64_t NextPayloadTimerUs() const;
-  // All bytes of a payload in the stream arrived.
+  // All bytes of a payload in the stream have arrived.
   virtual void OnLanded(BlockLanding, int64_t) {}
-  // Nothing is read while this is true: what was read waits for the pool.
+  // While true, nothing is read, because earlier input waits for the pool.
   virtual bool ReadingPaused() const { return false; }
-  // Goes on with what waits for the pool, as far as that goes.
+  // Continues what waits for the pool, as far as possible.
   virtual absl::Status ResumeReading(int64_t) { return absl::OkStatus(); }
-  // Gives the writer the next blocks, if it has room for them.
+  // Gives the writer the next blocks if it has room.
   virtual absl::Status QueueBlocks(int64_t now_us) = 0;
-  // Whether QueueBlocks has something to do.
+  // True if QueueBlocks has work to do.
   virtual bool HasBlocksToQueue() const { return node_.sender().HasBlocksFor(peer_); }
 
-  // The payload of the frame that was read last goes there; its time limit begins.
+  // Directs the payload of the last frame to `landing` and starts its deadline.
   void StartPayload(BlockLanding landing, int64_t now_us);
   absl::Status Unexpected(const Frame& frame) const;
-  // How the sender's pool is cut. REQUIRES: accepted by us, and open.
+  // Layout and block size of the sender's pool. REQUIRES: accepted by us, and open.
   const KvGeometry& sender_geometry() const { return sender_geometry_; }
-  // Counts against this turn what moved, with what a system call and a frame cost: of the smallest
-  // frames a turn's bytes would be 400,000, and everybody else would wait for seconds.
+  // Charges `bytes` to this turn, and at least the cost of a system call and a frame. Without that
+  // minimum, a turn could process 400,000 of the smallest frames and delay all other connections
+  // for seconds.
   void Moved(int64_t bytes) { turn_bytes_ += std::max(bytes, kLeastCharge); }
   int64_t left_in_turn() const { return turn_limit_ - turn_bytes_; }
-  // A turn's time stands still, so that all that happens in it happens at once. How long a transfer
-  // took is not of that kind: the time now, in a turn that began at `now_us`.
+  // Decisions within a round use its start time `now_us`, so they all happen at the same instant.
+  // Durations of transfers need the real time, which this returns.
   int64_t Now(int64_t now_us) const {
     return clock_ == nullptr ? now_us : std::max(now_us, clock_->NowUs());
   }
@@ -159,7 +164,7 @@ class StreamConnection {
   static constexpr int64_t kLeastCharge = 4096;
 
   void StartFrameDeadline(int64_t now_us);
-  // A payload whose bytes have all arrived.
+  // Handles a payload if all its bytes have arrived.
   void TakeLanded(int64_t now_us);
   absl::Status OnFrame(Frame frame, int64_t now_us);
   absl::Status OnGreeting(const Frame& frame, int64_t now_us);
@@ -169,19 +174,19 @@ class StreamConnection {
 
   const TcpOptions& options_;
   const Clock* const clock_;
-  const std::string address_;   // of the receiver; empty when accepted
-  KvGeometry sender_geometry_;  // set once a sender's Hello was accepted
-  SenderLink link_;             // likewise
+  const std::string address_;   // of the receiver; empty if accepted
+  KvGeometry sender_geometry_;  // set when a sender's Hello is accepted
+  SenderLink link_;             // set together with sender_geometry_
   State state_;
-  int64_t state_deadline_us_;  // for connecting and greeting
-  int64_t turn_bytes_ = 0;     // moved in the turn under way
+  int64_t state_deadline_us_;  // deadline of connecting and greeting
+  int64_t turn_bytes_ = 0;     // bytes moved in this turn
   int64_t turn_limit_ = kTurnBytes;
   int64_t frame_deadline_us_ = 0;  // 0: between frames
   bool watching_life_ = false;
   int64_t last_heard_us_ = 0;
   int64_t next_ping_us_ = 0;
   bool known_ = false;
-  bool pong_queued_ = false;  // at most one answer waits, however many pings come
+  bool pong_queued_ = false;  // at most one Pong is queued, however many pings arrive
 };
 
 }  // namespace baton

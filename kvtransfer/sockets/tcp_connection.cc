@@ -24,7 +24,8 @@ absl::Status TcpConnection::OnPayloadFrame(Frame frame, int64_t now_us) {
   auto* block = std::get_if<BlockFrame>(&frame);
   if (block == nullptr) return Unexpected(frame);
   const int64_t most = BlockValidBytes(node_.layout(), sender_geometry().block_size);
-  // Some layers may all be of KV groups that do not travel with a block.
+  // All requested layers may belong to KV groups that do not travel with the block. Then the
+  // payload is empty.
   const int64_t least = node_.layout().groups() == 1 ? 1 : 0;
   if (block->payload_bytes < least || block->payload_bytes > most) {
     return absl::InvalidArgumentError(absl::StrFormat("Block: payload_bytes %d is outside [%d, %d]",
@@ -97,7 +98,7 @@ absl::Status TcpConnection::OnPayloadAnswer(Frame frame, int64_t now_us) {
     return Send(NcclStopFrame{.closed = true,
                               .landed = 0,
                               .code = absl::StatusCode::kUnimplemented,
-                              .reason = "the sender does without NCCL"});
+                              .reason = "the sender does not use NCCL"});
   }
   return StreamConnection::OnPayloadAnswer(std::move(frame), now_us);
 }

@@ -1,9 +1,9 @@
-// A connection on which blocks travel within the stream: out of a lease of the sender's pool and
-// into one of the receiver's. With host pools nothing is copied in between. An offer of NCCL is
+// Connection on which blocks travel within the stream, from a lease of the sender's pool into a
+// lease of the receiver's pool. With host pools, no copy happens in between. An NCCL offer is
 // refused.
 //
-// One block at a time is on its way in each direction: it waits for its lease, travels, and at the
-// receiver is stored before the next is read.
+// Each direction handles one block at a time. A block waits for its lease, then travels. The
+// receiver stores it before it reads the next one.
 //
 // Thread safety: belongs to the I/O thread.
 #pragma once
@@ -22,7 +22,7 @@ class TcpConnection : public StreamConnection {
   PoolWait waits_for_pool() const override;
 
  protected:
-  // A block whose bytes can be read.
+  // A block with a ready lease.
   struct ReadableBlock {
     BlockDispatch dispatch;
     PoolLease lease;
@@ -41,13 +41,14 @@ class TcpConnection : public StreamConnection {
     return !departing_ && StreamConnection::HasBlocksToQueue();
   }
 
-  // The block that goes next.
+  // Returns the block to send next.
   virtual std::optional<BlockDispatch> NextToSend() { return node_.sender().NextBlock(peer()); }
-  // The same, once its bytes can be read; nothing where there is none, or it waits for the pool.
+  // Same, once its bytes can be read. Returns nothing if there is no block or it waits for the
+  // pool.
   std::optional<ReadableBlock> TakeReadable();
-  // What the payload of this frame lands in.
+  // Prepares memory for the payload of this frame.
   void Land(BlockPlacement placement, BlockFrame frame, int64_t now_us);
-  // Taken by TakeReadable and waiting for the pool.
+  // True if a block taken by TakeReadable waits for the pool.
   bool waits_to_send() const { return departing_.has_value(); }
   std::optional<BlockDispatch> TakeWaiting();
 
@@ -66,8 +67,8 @@ class TcpConnection : public StreamConnection {
   void ResumeArriving(int64_t now_us);
 
   std::optional<Departing> departing_;
-  std::optional<Arriving> arriving_;     // its payload is not read yet
-  std::optional<BlockLanding> storing_;  // its payload was read
+  std::optional<Arriving> arriving_;     // its payload has not been read yet
+  std::optional<BlockLanding> storing_;  // its payload was read and is being stored
 };
 
 }  // namespace baton

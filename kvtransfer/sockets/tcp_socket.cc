@@ -42,7 +42,7 @@ void SetOption(const FileDescriptor& socket, int level, int option, int value) {
   setsockopt(socket.get(), level, option, &value, sizeof(value));
 }
 
-// A peer that vanished while nothing was under way is noticed within half a minute.
+// Keepalive finds a peer that vanished from an idle connection within half a minute.
 void Tune(const FileDescriptor& socket) {
   SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -137,7 +137,7 @@ absl::StatusOr<std::optional<FileDescriptor>> AcceptTcp(const FileDescriptor& li
     case ENOMEM:
       return absl::ResourceExhaustedError(absl::StrCat("accept: ", std::strerror(errno)));
     default:
-      // EAGAIN, or a connection that was gone before it was accepted.
+      // EAGAIN, or a connection that was closed before it was accepted.
       return std::optional<FileDescriptor>();
   }
 }

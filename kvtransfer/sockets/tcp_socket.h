@@ -23,26 +23,26 @@ struct SocketAddress {
   uint16_t port() const;
 };
 
-// "tcp:HOST:PORT" with a numeric host ("tcp:10.0.0.7:9000", "tcp:[::1]:9000"), so that no name is
-// looked up while transfers wait. InvalidArgument otherwise.
+// Parses "tcp:HOST:PORT" with a numeric host ("tcp:10.0.0.7:9000", "tcp:[::1]:9000").
+// InvalidArgument otherwise. Names are refused because looking them up would delay transfers.
 absl::StatusOr<SocketAddress> ParseTcpAddress(const std::string& address);
 std::string FormatTcpAddress(const SocketAddress& address);
-// "HOST:PORT"; the host may be a name. May block on a name service.
+// Resolves "HOST:PORT"; the host may be a name. May block on a name service.
 absl::StatusOr<SocketAddress> ResolveHostPort(const std::string& host_port);
-// The address of `host`, with `port`. May block on a name service.
+// Resolves `host` and adds `port`. May block on a name service.
 absl::StatusOr<SocketAddress> ResolveHost(const std::string& host, uint16_t port);
-// Whether it is 0.0.0.0 or ::, which others cannot connect to.
+// True for 0.0.0.0 and ::, to which peers cannot connect.
 bool IsWildcard(const SocketAddress& address);
 
 absl::StatusOr<FileDescriptor> ListenTcp(const SocketAddress& address);
 absl::StatusOr<SocketAddress> LocalAddress(const FileDescriptor& socket);
-// Nothing when no connection waits. ResourceExhausted when the process has no descriptor left.
+// Returns nothing if no connection waits. ResourceExhausted if the process has no descriptor left.
 absl::StatusOr<std::optional<FileDescriptor>> AcceptTcp(const FileDescriptor& listener);
-// Begins to connect; the socket turns writable when ConnectResult knows the outcome.
+// Begins to connect. When the socket becomes writable, ConnectResult returns the outcome.
 absl::StatusOr<FileDescriptor> StartConnectTcp(const SocketAddress& address);
 absl::Status ConnectResult(const FileDescriptor& socket);
 
-// "WHAT: strerror(errno)" as Unavailable.
+// Returns "WHAT: strerror(errno)" as Unavailable.
 absl::Status SocketError(const std::string& what);
 
 }  // namespace baton

@@ -12,15 +12,15 @@ bool IsShmAddress(const std::string& address) { return address.starts_with("shm:
 
 absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addresses, bool tcp,
                                                          bool shm) {
-  // Before anything is parsed: a ticket comes from anybody.
+  // Checked before anything is parsed, because a ticket is untrusted.
   if (addresses.size() > kMaxAddressBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("address has ", addresses.size(), " bytes, at most ", kMaxAddressBytes));
+        absl::StrCat("address has ", addresses.size(), " bytes, the limit is ", kMaxAddressBytes));
   }
   const std::vector<std::string> all = absl::StrSplit(addresses, ',');
   if (all.size() > kMaxAddresses) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address has ", all.size(), " ways to the receiver, at most ", kMaxAddresses));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "address has ", all.size(), " ways to the receiver, the limit is ", kMaxAddresses));
   }
   std::vector<std::string> usable;
   for (const std::string& address : all) {
@@ -29,7 +29,8 @@ absl::StatusOr<std::vector<std::string>> UsableAddresses(const std::string& addr
     if (is_shm ? shm : tcp) usable.push_back(address);
   }
   if (usable.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("address \"", addresses, "\" has no way for ",
+    return absl::InvalidArgumentError(absl::StrCat("address \"", addresses,
+                                                   "\" has no way that works with ",
                                                    shm ? "shared memory" : "TCP", " alone"));
   }
   return usable;
@@ -55,7 +56,7 @@ absl::StatusOr<SocketAddress> AdvertisedAddress(const FileDescriptor& listener,
   }
   if (IsWildcard(address)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("nobody can connect to ", address.host(), ": name an advertise_host"));
+        absl::StrCat("peers cannot connect to ", address.host(), ": set advertise_host"));
   }
   return address;
 }

@@ -30,7 +30,7 @@ struct UnixAddress {
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&socket); }
 };
 
-// REQUIRES: a name of at most kMaxShmNameBytes.
+// REQUIRES: a name of at most kMaxShmNameBytes bytes.
 UnixAddress Abstract(const std::string& name) {
   UnixAddress address;
   address.socket.sun_family = AF_UNIX;
@@ -71,7 +71,7 @@ absl::StatusOr<FileDescriptor> ListenUnix(const std::string& name) {
   const UnixAddress address = Abstract(name);
   if (bind(listener.get(), address.raw(), address.length) != 0) {
     if (errno == EADDRINUSE) {
-      return absl::AlreadyExistsError(absl::StrCat(FormatShmAddress(name), " is taken"));
+      return absl::AlreadyExistsError(absl::StrCat(FormatShmAddress(name), " is already in use"));
     }
     return Failed(absl::StrCat("bind to ", FormatShmAddress(name)));
   }
@@ -106,11 +106,11 @@ absl::Status CheckSameUser(const FileDescriptor& socket) {
   }
   if (peer.uid == geteuid()) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat("the peer runs as user ", peer.uid, ", we as ", geteuid()));
+      absl::StrCat("the peer runs as user ", peer.uid, ", this process as user ", geteuid()));
 }
 
 ssize_t SendWithFiles(int socket, std::span<iovec> buffers, std::span<const int> files) {
-  if (files.empty() && buffers.size() == 1) {  // a quarter cheaper
+  if (files.empty() && buffers.size() == 1) {  // a quarter cheaper than sendmsg
     return send(socket, buffers[0].iov_base, buffers[0].iov_len, MSG_NOSIGNAL);
   }
   msghdr message{};

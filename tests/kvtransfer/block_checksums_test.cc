@@ -11,7 +11,7 @@ class BlockChecksumsTest : public ::testing::Test {
   BlockChecksumsTest() { std::memset(pool_.data(), 1, pool_.size()); }
 
   void Change(int32_t block) { pool_.data()[layout_.PieceOffset(1, false, block)] ^= std::byte{1}; }
-  // Whether what is given are the checksums of the block as it is now.
+  // Returns true if the returned checksums match the block's current bytes.
   bool Fresh(int32_t block, int32_t valid = 16) {
     const PieceBytes bytes = pool_.Bytes(BlockId(block), valid);
     return checksums_.Of(BlockId(block), valid, {}, bytes) == bytes.Checksums();
@@ -33,14 +33,14 @@ TEST_F(BlockChecksumsTest, AreTakenOnceForAFullBlockUntilItIsReportedAgain) {
   EXPECT_TRUE(Fresh(3));
   Change(3);
   EXPECT_FALSE(Fresh(3));    // kept
-  EXPECT_TRUE(Fresh(3, 7));  // of fewer tokens nothing is kept
+  EXPECT_TRUE(Fresh(3, 7));  // nothing is kept for fewer tokens
   checksums_.OnWritten(MakeBlocks(3, 1), {});
   EXPECT_TRUE(Fresh(3));
   Change(3);
   checksums_.OnWritten({}, MakeBlocks(3, 1));
   EXPECT_TRUE(Fresh(3));
   Change(3);
-  EXPECT_TRUE(Fresh(3));  // part-full: not kept
+  EXPECT_TRUE(Fresh(3));  // partly full: not kept
 }
 
 TEST_F(BlockChecksumsTest, AreForgottenWhenSomethingLands) {
@@ -58,7 +58,7 @@ TEST_F(BlockChecksumsTest, BlocksOutsideThePoolAreIgnored) {
   EXPECT_TRUE(Fresh(63));
 }
 
-// The window's block changes; the full block's checksums stay, and the other way round.
+// When the window's block changes, the full block's checksums stay, and vice versa.
 TEST(BlockChecksumsOfGroups, AreKeptForEachGroupApart) {
   const KvPoolLayout layout = MakeLayout({.groups = "wfw"});
   TestPool pool(layout, PoolMemory::kHost);
@@ -84,7 +84,7 @@ TEST(BlockChecksumsOfGroups, AreKeptForEachGroupApart) {
   checksums.OnWritten(MakeBlocks(3, 1), {});
   EXPECT_EQ(stale(both), Pieces{});
   change(0), change(1), change(2);
-  EXPECT_EQ(stale(both), Pieces{2}) << "of the window nothing is kept";
+  EXPECT_EQ(stale(both), Pieces{2}) << "nothing is kept for the window";
   checksums.OnWritten(MakeBlocks(3, 1), {}, /*group=*/1);
   EXPECT_EQ(stale(both), Pieces{2});
   change(0), change(1), change(2);
@@ -94,7 +94,7 @@ TEST(BlockChecksumsOfGroups, AreKeptForEachGroupApart) {
   checksums.Forget(window_row);
   EXPECT_EQ(stale(both), Pieces{});
   checksums.OnWritten(MakeBlocks(3, 1), MakeBlocks(40, 1), /*group=*/1);
-  checksums.OnWritten(MakeBlocks(3, 1), {}, /*group=*/2);  // there is none
+  checksums.OnWritten(MakeBlocks(3, 1), {}, /*group=*/2);  // no such group
   checksums.OnWritten({}, MakeBlocks(3, 1));
   change(1);
   EXPECT_EQ(stale(both), Pieces{});

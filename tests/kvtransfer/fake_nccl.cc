@@ -22,15 +22,15 @@
 
 namespace baton {
 
-// A stream runs nothing by itself: copies are over when they return, and communicators say how many
-// of the operations that were put on it have ended.
+// A stream runs nothing by itself. A copy has ended when its call returns. Communicators count the
+// operations put on a stream and those that have ended.
 struct CudaStreamTag {
   std::atomic<int64_t> put = 0;
   std::atomic<int64_t> ended = 0;
 };
 struct CudaEventTag {
   CudaStreamTag* stream = nullptr;
-  int64_t behind = 0;  // so many operations
+  int64_t behind = 0;  // number of operations that precede the event
 };
 
 namespace {
@@ -51,13 +51,13 @@ thread_local std::vector<std::pair<NcclComm*, Operation>> group;
 sockaddr_un AddressOf(const NcclUniqueId& id, socklen_t& length) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // Abstract: the first byte of the name is zero.
+  // An abstract address: the first byte of the name is zero.
   std::memcpy(address.sun_path + 1, id.internal, 64);
   length = offsetof(sockaddr_un, sun_path) + 1 + 64;
   return address;
 }
 
-// Where this process reaches what the device's copies are to reach.
+// Returns the address at which this process can access the memory of a device copy.
 void* Reachable(void* address) {
   auto* const at = static_cast<std::byte*>(address);
   const std::lock_guard lock(fake.device_mutex);
@@ -168,7 +168,7 @@ struct NcclComm {
     return waiting.front();
   }
 
-  // False when the communicator is of no use any more.
+  // Returns false when the communicator is unusable.
   bool Do(Operation operation) {
     const int64_t number = side.operations++;
     while (side.hangs_at_operation >= 0 && number >= side.hangs_at_operation) {
@@ -230,7 +230,7 @@ struct NcclComm {
   bool aborted = false;
   int polls_left = 0;
   std::vector<Operation> operations;  // not on the stream yet
-  std::deque<Operation> waiting;      // on it; the first may be under way
+  std::deque<Operation> waiting;      // on it; the first may be running
 
   FileDescriptor link;
   std::thread thread;

@@ -1,4 +1,4 @@
-// The fake NCCL of this process (fake_nccl.h), and transports that use it.
+// The FakeNccl of this process (fake_nccl.h), and transports that use it.
 #pragma once
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ inline std::string FakeNcclPath(const std::string& name = "fake_nccl") {
   return std::string(BATON_FAKE_NCCL_DIR "/lib") + name + ".so";
 }
 
-// What the library does, for all who use it in this process.
+// Returns the library's FakeNccl, shared by all its users in this process.
 inline FakeNccl& TheFakeNccl() {
   void* const library = dlopen(FakeNcclPath().c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library, nullptr) << dlerror();
@@ -46,7 +46,7 @@ inline void ResetFakeNccl() {
   fake.calls_from_two_threads = 0;
 }
 
-// The device's copies find this pool's memory where transports are told that it is.
+// Registers this pool's memory with the fake device, so that device copies reach it.
 inline std::shared_ptr<void> IntroduceToTheFakeDevice(TestPool& pool) {
   std::byte* const address = pool.lender().AddressForCopyEngine();
   {
@@ -60,7 +60,7 @@ inline std::shared_ptr<void> IntroduceToTheFakeDevice(TestPool& pool) {
   });
 }
 
-// Waits for NCCL as long as a test can.
+// Returns options with timeouts that no test can reach.
 inline NcclOptions PatientNccl() {
   NcclOptions options;
   options.nccl_libraries = options.cuda_libraries = {FakeNcclPath()};
@@ -77,7 +77,7 @@ inline TransportFactory Nccl(NcclOptions nccl, TcpOptions tcp = {},
   };
 }
 
-// Why payload went by TCP, as a transport told it.
+// Records the reasons why a transport sent payload over TCP.
 class Fallbacks {
  public:
   NcclOptions Into(NcclOptions options) {

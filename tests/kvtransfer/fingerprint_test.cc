@@ -129,7 +129,7 @@ TEST(KvFingerprint, EveryGroupIsNamedAndCompared) {
   EXPECT_FALSE(CheckCompatible(ours, MakeFingerprint(other)).ok());
 }
 
-// Neither is told anything that it could not read.
+// Neither build receives anything that it cannot read.
 TEST(KvFingerprint, BuildsBeforeGroupsAndModelsWithWindowsRefuseEachOtherByVersion) {
   const KvFingerprint old = MakeFingerprint({});
   KvFingerprint windows = MakeFingerprint({.groups = "fwf"});

@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-// Two pools of one layout, and a byte pipe between a writer and a reader that moves any number of
-// bytes at a time.
+// Two pools of one layout, and a byte pipe from a writer to a reader that moves any number of bytes
+// at a time.
 class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
  protected:
   FrameStreamTest()
@@ -40,7 +40,7 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
                       .payload_bytes = BlockValidBytes(layout_, valid),
                       .piece_crcs = {}}};
   }
-  // Bytes of the writer, at most `limit`; empty when it has none.
+  // Takes at most `limit` bytes from the writer. Empty if it has none.
   static std::string Take(FrameWriter& writer, size_t limit, int* blocks_out) {
     iovec runs[5];
     const int count = writer.Fill(runs);
@@ -52,7 +52,7 @@ class FrameStreamTest : public ::testing::TestWithParam<KvLayoutKind> {
     if (writer.Advance(static_cast<int64_t>(bytes.size()))) ++*blocks_out;
     return bytes;
   }
-  // Feeds bytes; placements land in block 2 of the target pool.
+  // Feeds bytes to the reader. Placements land in block 2 of the target pool.
   void Give(FrameReader& reader, std::string_view bytes) {
     while (!bytes.empty()) {
       iovec runs[kMaxIovecs];
@@ -99,7 +99,7 @@ TEST_P(FrameStreamTest, FramesAndBlocksArriveWholeHoweverTheBytesAreCut) {
     const DoneFrame done{.transfer_id = 3, .sender_transfer = 4};
     ASSERT_TRUE(writer.Send(PingFrame{}).ok());
     writer.StartBlock(Departure(valid));
-    ASSERT_TRUE(writer.Send(done).ok());  // waits until the block is out
+    ASSERT_TRUE(writer.Send(done).ok());  // waits until the block is sent
     int blocks_out = 0;
     while (!writer.empty()) Give(reader, Take(writer, 1 + random() % 200, &blocks_out));
     EXPECT_EQ(blocks_out, 1);
@@ -141,7 +141,7 @@ TEST_P(FrameStreamTest, ADivertedLandingWritesNoMoreAndKeepsTheStreamInStep) {
   EXPECT_TRUE(std::holds_alternative<PongFrame>(frames_[1]));
 }
 
-// A body that a header promises takes memory only as its bytes come.
+// The announced body size alone must not allocate memory; memory grows as bytes arrive.
 TEST(FrameReader, HoldsNoMoreThanTwiceWhatHasArrived) {
   const std::string bytes = EncodeFrame(AnnounceFrame{.manifest = std::string(1 << 20, 'm')});
   FrameReader reader;
@@ -197,7 +197,7 @@ TEST(FrameWriter, RefusesToQueueWithoutBound) {
     status = writer.Send(AnnounceFrame{.final = true, .manifest = manifest});
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(sent, 4) << "the fourth MiB and its header do not fit any more";
+  EXPECT_EQ(sent, 4) << "the fourth MiB and its header do not fit";
 }
 
 }  // namespace

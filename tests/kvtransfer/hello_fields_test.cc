@@ -45,7 +45,7 @@ TEST(HelloFields, AVersionNotSpokenIsReadableWhateverFollows) {
   EXPECT_FALSE(Decode(body.substr(0, 4) + "something new").ok());
 }
 
-// A Hello as version 6 writes and reads it, field by field.
+// The fields of a Hello as version 6 writes and reads them.
 TEST(HelloFields, AnOrdinaryHelloHasTheBytesOfBuildsBeforeRangesAndNames) {
   const KvFingerprint fingerprint = MakeFingerprint({});
   std::string body;
@@ -95,8 +95,8 @@ TEST(HelloFields, AfterTheHelloOfALaterVersionAnythingMayFollow) {
   hello.fingerprint.protocol = {.oldest = 5, .newest = 8};
   for (const uint32_t oldest : {5, 7}) {  // 7 is what newest 8 implies
     hello.fingerprint.protocol.oldest = oldest;
-    // Read as the groups' text, "more" would be a length past the limit, and the Hello would be
-    // known by its version alone.
+    // If "more" were read as the groups' text, its length would exceed the limit. Then only the
+    // Hello's version would be known.
     const auto read = Decode(Encode(hello) + "more");
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(*read, hello) << oldest;
@@ -128,7 +128,7 @@ TEST(HelloFields, GroupsAreToldWhereThereAreSeveral) {
     EXPECT_FALSE(Decode(body.substr(0, body.size() - cut)).ok()) << cut;
   }
   EXPECT_FALSE(Decode(body + '\0').ok());
-  // Without them it is a Hello that no peer with windows accepts.
+  // Without groups it is a Hello that no peer with windows accepts.
   const auto none = Decode(body.substr(0, body.size() - hello.fingerprint.groups.size() - 4));
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_THAT(std::string(CheckCompatible(hello.fingerprint, none->fingerprint).message()),

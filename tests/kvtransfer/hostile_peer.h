@@ -1,4 +1,5 @@
-// What tests need to lie to a TCP transport: a transfer of three blocks, its frames and its bytes.
+// Building blocks for hostile peers of a TCP transport: a transfer of three blocks, its frames and
+// its bytes.
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@
 
 namespace baton {
 
-inline constexpr int32_t kTokens = 40;  // three blocks of 16, the last part full
+inline constexpr int32_t kTokens = 40;  // three blocks of 16, the last one partly full
 
 inline TransportFactory Tcp(TcpOptions tcp = {}, std::string listen = "127.0.0.1:0") {
   return [=](TransportOptions options) {
@@ -21,7 +22,7 @@ inline TransportFactory Tcp(TcpOptions tcp = {}, std::string listen = "127.0.0.1
   };
 }
 
-// For tests of anything but time: no pause of the machine or of a peer made by hand runs into them.
+// For tests that do not test timeouts. No pause of the machine or of a scripted peer exceeds these.
 inline constexpr TcpOptions kPatient{
     .handshake_timeout_ms = 60'000, .frame_timeout_ms = 60'000, .silence_timeout_ms = 60'000};
 
@@ -41,8 +42,8 @@ inline AnnounceFrame Announcement(uint64_t id) {
           .manifest = "m"};
 }
 
-// Whether an honest peer's greeting is answered at one of its attempts, of which a pause may spoil
-// some where greetings have little time.
+// Returns true if one of several attempts of an honest peer gets an answer to its greeting. With
+// short handshake timeouts, a pause of the machine may spoil some attempts.
 inline bool IsHeard(const std::function<RawPeer()>& connect) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     RawPeer honest = connect();

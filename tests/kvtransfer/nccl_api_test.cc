@@ -33,7 +33,7 @@ TEST_F(NcclApiTest, NamesTheLibrariesOfWhichNoneIsFound) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("no library \"libnobody-1.so\" or \"libnobody-2.so\": "));
   }
-  EXPECT_THAT(std::string(LoadNccl({}).status().message()), HasSubstr("none is named"));
+  EXPECT_THAT(std::string(LoadNccl({}).status().message()), HasSubstr("no name was given"));
 }
 
 TEST_F(NcclApiTest, NamesTheFunctionThatALibraryLacks) {

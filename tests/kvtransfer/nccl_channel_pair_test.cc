@@ -1,6 +1,8 @@
-// Both channels against each other and against a NCCL that is slow, hangs and breaks, in an order
-// that a seed chooses: every block arrives once, in order, by whichever way; both sides post the
-// same operations; and once the faults are over everything arrives.
+// Random test of both NCCL channels against each other. The simulated NCCL is slow, hangs and fails
+// in an order that a seed determines. Checks:
+//  - Every block arrives once and in order, over NCCL or within the stream.
+//  - Both sides post the same operations.
+//  - Once the faults are over, everything arrives.
 
 #include <algorithm>
 #include <deque>
@@ -43,7 +45,7 @@ class World {
   int64_t by_stream() const { return arrived_ - by_batch_; }
 
  private:
-  // What both ranks of one communicator have posted and seen end.
+  // The operations that both ranks of one communicator posted and saw end.
   struct Pair {
     struct Rank {
       bool created = false;
@@ -54,7 +56,7 @@ class World {
     };
     Rank ranks[2];
   };
-  // One side's driver.
+  // NcclDriver of one side.
   struct Side final : NcclDriver {
     Side(World& world, int rank) : world(world), rank(rank) {}
     void Create(NcclCommId comm, int, std::string unique_id) override {
@@ -84,11 +86,11 @@ class World {
 
     World& world;
     const int rank;
-    std::map<NcclCommId, std::string> names;  // of their pairs
+    std::map<NcclCommId, std::string> names;  // names of the pairs
     std::deque<NcclReport> reports;
     std::byte memory[2];
   };
-  using Message = std::variant<Frame, int32_t>;  // a number: a block within the stream
+  using Message = std::variant<Frame, int32_t>;  // a number is a block within the stream
 
   bool Failed() const { return ::testing::Test::HasFailure(); }
   uint32_t Pick(uint32_t count) { return random_() % count; }
@@ -186,7 +188,7 @@ class World {
     TakeReceiversFrames();
   }
 
-  // One thing moves on in one communicator.
+  // Makes one step of progress in one communicator.
   void Progress() {
     Side& side = Pick(2) == 0 ? sends_ : receives_;
     if (side.names.empty() || hanging_) return;

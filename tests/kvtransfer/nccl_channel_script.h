@@ -1,5 +1,4 @@
-// A driver that does nothing but take note, for the tests of both channels: they say by reports
-// what became of what was posted, and what time it is.
+// Recording NcclDriver for the tests of both channels. The tests send the reports and set the time.
 #pragma once
 
 #include <string>
@@ -38,7 +37,7 @@ class NotedDriver final : public NcclDriver {
   }
   std::vector<std::string> Take() { return std::exchange(notes, {}); }
 
-  std::byte memory[2];  // two slots, told apart by their addresses
+  std::byte memory[2];  // two slots with distinct addresses
   NcclCommId last;
   std::vector<std::string> notes;
 };
@@ -57,7 +56,7 @@ inline NcclOptions ScriptedNccl() {
   return options;
 }
 
-// The names of the frames.
+// Takes the frames and returns their names.
 template <typename Channel>
 std::vector<std::string> TakeNames(Channel& channel) {
   std::vector<std::string> names;

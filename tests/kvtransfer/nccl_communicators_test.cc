@@ -15,7 +15,7 @@ namespace {
 using Kind = NcclReport::Kind;
 using ::testing::HasSubstr;
 
-// Two nodes, polled in turn by this thread.
+// Two nodes that this thread polls in turn.
 class NcclCommunicatorsTest : public ::testing::Test {
  protected:
   struct Node {
@@ -30,7 +30,7 @@ class NcclCommunicatorsTest : public ::testing::Test {
       for (const NcclReport& r : seen) {
         if (r.comm == id && r.kind == kind) return r;
       }
-      ADD_FAILURE() << "nothing reported";
+      ADD_FAILURE() << "no report came";
       return seen.front();
     }
     NcclCommunicators all;
@@ -128,8 +128,8 @@ TEST_F(NcclCommunicatorsTest, AbortEndsWhatIsUnderWayAndItsMemoryServesTheNext) 
   ASSERT_TRUE(PollUntil([&] { return fake_.sides[0].operations == 1; }));
   a_.all.Abort(one_);
   b_.all.Abort(one_);
-  a_.all.Abort(one_);        // once more says nothing
-  a_.all.Post(one_, 0, 10);  // nor does what comes too late
+  a_.all.Abort(one_);        // a repeated abort has no effect
+  a_.all.Post(one_, 0, 10);  // nor has a late post
   EXPECT_EQ(fake_.sides[0].aborted, 1);
   EXPECT_EQ(a_.all.size(), 0u);
   fake_.sides[0].hangs_at_operation = -1;
@@ -148,7 +148,7 @@ TEST_F(NcclCommunicatorsTest, WhatFailsIsReportedOnceAndWaitsToBeAborted) {
   ASSERT_TRUE(PollUntil([&] { return a_.Count(one_, Kind::kFailed) == 1; }));
   EXPECT_EQ(a_.Find(one_, Kind::kFailed).status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(a_.Find(one_, Kind::kFailed).status.message()),
-              HasSubstr("communicator in the making: fake error (2)"));
+              HasSubstr("communicator creation: fake error (2)"));
   for (int i = 0; i < 10; ++i) Poll();
   EXPECT_EQ(a_.Count(one_, Kind::kFailed), 1);
   EXPECT_EQ(fake_.sides[0].aborted, 0);
@@ -169,7 +169,7 @@ TEST_F(NcclCommunicatorsTest, MoreThanTheLimitAreRefused) {
   Poll();
   EXPECT_EQ(a_.Count({PeerId(3), 1}, Kind::kFailed), 0);
   EXPECT_EQ(a_.Find({PeerId(4), 1}, Kind::kFailed).status,
-            absl::ResourceExhaustedError("3 communicators exist, the limit"));
+            absl::ResourceExhaustedError("3 communicators exist, which is the limit"));
 }
 
 TEST_F(NcclCommunicatorsTest, ItsEndAbortsThemAll) {

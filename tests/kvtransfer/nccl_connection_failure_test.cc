@@ -1,5 +1,5 @@
-// What becomes of transfers, and of their neighbours on the same communicator, when NCCL hangs,
-// fails or its peer is killed.
+// Effects on transfers, and on other transfers of the same communicator, when NCCL hangs or fails
+// or its peer is killed.
 #include <sys/wait.h>
 
 #include <chrono>
@@ -39,14 +39,14 @@ TEST_F(NcclConnectionTest, ABatchThatHangsGoesByTcpAndSoDoItsNeighbours) {
     }
     for (const Transfer& t : transfers) ExpectDelivered(a, b, t);
     EXPECT_TRUE(fallbacks.Has(absl::StatusCode::kDeadlineExceeded));
-    // It is late, not dead: nobody aborted it, and once it moves again it is used again.
+    // It is late, not dead. No side aborts it, and it is used again when it moves again.
     EXPECT_EQ(sender().aborted + receiver().aborted, 0);
     side.hangs_at_operation = -1;
     uint64_t id = 100;
     const int64_t landed = receiver().bytes;
     EXPECT_TRUE(Eventually([&] {
       Deliver(a, b, id++);
-      return receiver().bytes > landed + Bytes(a, 8);  // more than what was under way
+      return receiver().bytes > landed + Bytes(a, 8);  // more than was in flight
     }));
     EXPECT_EQ(sender().created, 1);
   }
@@ -63,14 +63,14 @@ TEST_F(NcclConnectionTest, ATransferThatEndsInABatchLeavesItsNeighboursAlone) {
   const Transfer given_up = Start(a, b, 4, 30, 4);
   b.transport().CancelReceive(cancelled.id);
   EXPECT_EQ(b.WaitReceived(cancelled.id).status.code(), absl::StatusCode::kCancelled);
-  b.FillRaw(BlockId(10), std::byte{0x5A});  // ours from here on
+  b.FillRaw(BlockId(10), std::byte{0x5A});  // the blocks belong to the engine again
   a.transport().CancelSend(given_up.id);
   EXPECT_EQ(a.WaitSent(given_up.id).status.code(), absl::StatusCode::kCancelled);
   for (int32_t i = 0; i < 4; ++i) a.FillRaw(BlockId(30 + i), std::byte{0x33});
   sender().hangs_at_operation = -1;
   ExpectDelivered(a, b, first);
   ExpectDelivered(a, b, stays);
-  // Its receiver may never have heard of it: then it gives up by itself.
+  // The receiver may not know the transfer yet. Then it must cancel it itself.
   b.transport().CancelReceive(given_up.id);
   EXPECT_EQ(b.WaitReceived(given_up.id).kind, Kind::kReceiveFailed);
   EXPECT_TRUE(b.IsRaw(BlockId(10), std::byte{0x5A}));
@@ -92,11 +92,12 @@ TEST_F(NcclConnectionTest, ATransfersDeadlineEndsItWhileItsBatchHangs) {
   b.FillRaw(BlockId(0), std::byte{0x5A});
   EXPECT_EQ(a.WaitSent(1).kind, Kind::kSendFailed);
   receiver().hangs_at_operation = -1;
-  Deliver(a, b, 2);  // behind the one that nobody wants
+  Deliver(a, b, 2);  // behind the batch that is no longer wanted
   EXPECT_EQ(sender().aborted + receiver().aborted, 0);
 }
 
-// What NCCL itself calls broken is aborted; its batches go by TCP, and another is made.
+// A communicator that NCCL reports as broken is aborted. Its batches go over TCP, and a new one is
+// created.
 TEST_F(NcclConnectionTest, AnErrorInMidTransferGoesOnByTcpAndThenByANewCommunicator) {
   const std::vector<std::function<void()>> faults = {
       [&] { sender().fails_at_operation = 5; },
@@ -152,8 +153,8 @@ TEST_F(NcclConnectionTest, ABlockThatWasSpoiledOnItsWayFailsItsTransferAlone) {
   EXPECT_EQ(sender().created, 1);
 }
 
-// A process that sends one transfer of four blocks to the address that it is told. It begins before
-// this one has threads.
+// A process that sends one transfer of four blocks to a given address. It is forked before this
+// process has threads.
 class SenderProcess {
  public:
   SenderProcess(uint64_t id, bool hangs) : id_(id) {

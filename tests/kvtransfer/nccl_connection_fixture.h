@@ -1,5 +1,5 @@
-// Two transports over the scripted NCCL, and transfers between them, for tests of NCCL's
-// connections.
+// Fixture for tests of NCCL connections: two transports over the fake NCCL, and transfers between
+// them.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class NcclConnectionTest : public ::testing::Test {
     uint64_t id = 0;
     ReceiveSpec spec;
   };
-  // `count` blocks from `at` on in both pools.
+  // Starts a transfer of `count` blocks, from block `at` on in both pools.
   Transfer Start(TestWorker& from, TestWorker& to, uint64_t id, int32_t at, int32_t count,
                  bool announce = true) {
     Transfer t{id, {.transfer_id = id, .blocks = MakeBlocks(at, count), .tokens = 16 * count}};
@@ -76,10 +76,10 @@ class NcclConnectionTest : public ::testing::Test {
   Fallbacks fallbacks_;
 };
 
-// Hundreds of small batches: what is under way, and what becomes of the rest.
+// Returns options for hundreds of small batches, so that many are in flight and many still wait.
 inline NcclOptions SmallBatches() {
   NcclOptions options = PatientNccl();
-  options.batch_bytes = 1;  // a block
+  options.batch_bytes = 1;  // raised to one block
   return options;
 }
 

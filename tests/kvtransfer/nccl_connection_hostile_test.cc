@@ -1,4 +1,4 @@
-// A sender that says what no NCCL connection should say.
+// NCCL connections with a sender that breaks the protocol.
 #include <optional>
 #include <string>
 
@@ -20,7 +20,7 @@ class HostileNcclSender : public NcclConnectionTest {
     peer_->Hello();
     EXPECT_TRUE(peer_->Read<NcclOfferFrame>().has_value());
   }
-  // As a sender that makes its rank of the communicator, and no sends.
+  // Acts as a sender that creates its rank of the communicator but sends nothing.
   void JoinAndBeReady() {
     sender().hangs_at_operation = 0;
     NcclUniqueId id{};
@@ -111,7 +111,7 @@ TEST_F(HostileNcclSender, ABatchForATransferThatIsNotExpectedPublishesNothing) {
   EXPECT_TRUE(Eventually([&] { return receiver().operations == 1; }));
   TestWorker a(Nccl(PatientNccl()), {}, 1);
   sender().hangs_at_operation = -1;
-  Deliver(a, b_, 1);  // on a connection of its own
+  Deliver(a, b_, 1);  // on its own connection
   EXPECT_EQ(b_.TerminalEvents(77, true), 0);
 }
 

@@ -1,5 +1,5 @@
-// Transports that move payload over a scripted NCCL, and by TCP where that does not work. Time
-// limits are real ones, but nothing is measured: a test waits for events.
+// Transports that move payload over the fake NCCL, and over TCP if that fails. Timeouts are real,
+// but nothing is measured: a test waits for events.
 
 #include "kvtransfer/nccl/nccl_connection.h"
 
@@ -27,7 +27,8 @@ TEST_F(NcclConnectionTest, PayloadOfManyTransfersGoesThroughOneCommunicator) {
     transfers.push_back(Start(a, b, id, static_cast<int32_t>(id) * 5, 5));
   }
   for (const Transfer& t : transfers) ExpectDelivered(a, b, t);
-  // It counts what it has seen to its end, and its transfers end by the receiver's word.
+  // The sender counts an operation when it sees its end. Its transfers end when the receiver says
+  // so, which may be earlier.
   EXPECT_TRUE(Eventually([&] { return sender().bytes == Bytes(a, 50); })) << sender().bytes;
   EXPECT_EQ(receiver().bytes, Bytes(a, 50));
   EXPECT_EQ(sender().created, 1);
@@ -115,7 +116,7 @@ TEST_F(NcclConnectionTest, DifferentVersionsOfNcclAreNamedAndDoWithoutIt) {
   EXPECT_EQ(sender().created, 0);
 }
 
-// Every way in which creating can fail, at either side.
+// Every way in which creation can fail, on either side.
 TEST_F(NcclConnectionTest, ACommunicatorThatCannotBeMadeLeavesItToTcp) {
   const std::vector<std::function<void()>> faults = {
       [&] { fake_.unique_id_result = kNcclSystemError; },
@@ -169,7 +170,7 @@ TEST_F(NcclConnectionTest, BlocksWaitForACommunicatorOnlySoLongAndUseItWhenItCom
   }));
 }
 
-// The thread that calls NCCL is stuck for good; the transport's own is not.
+// The thread that calls NCCL hangs forever; the transport's own thread does not.
 TEST_F(NcclConnectionTest, ACallThatDoesNotReturnBlocksNobody) {
   sender().create_call_hangs = true;
   NcclOptions options = PatientNccl();
@@ -181,10 +182,10 @@ TEST_F(NcclConnectionTest, ACallThatDoesNotReturnBlocksNobody) {
     Deliver(a, b, 1);
     Deliver(c, a, 2);
     Deliver(a, c, 3);
-    a.Destroy();  // leaves the thread behind
+    a.Destroy();  // abandons the thread
   }
   sender().create_call_hangs = false;
-  EXPECT_TRUE(Eventually([&] { return sender().aborted == 1; }));  // it ends after all
+  EXPECT_TRUE(Eventually([&] { return sender().aborted == 1; }));  // the call returned after all
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class NcclReceiveChannelTest : public ::testing::Test {
     }
     return Say(std::move(batch));
   }
-  // The one frame there is: a Stop.
+  // Takes the only frame, which must be a Stop.
   NcclStopFrame TakeStop() {
     const std::vector<Frame> frames = channel_.TakeFrames();
     EXPECT_EQ(frames.size(), 1u);
@@ -102,7 +102,7 @@ TEST_F(NcclReceiveChannelTest, AStopForNowTakesBackWhatIsUnderWayAndGoesOnOnceIt
   const NcclStopFrame stop = TakeStop();
   EXPECT_FALSE(stop.closed);
   EXPECT_EQ(stop.landed, 1u);
-  Later(3'600'000);  // it may take as long as it likes
+  Later(3'600'000);  // no timeout applies
   EXPECT_THAT(TakeNames(channel_), IsEmpty());
   EXPECT_FALSE(Report(Kind::kDone).has_value());  // too late: it comes within the stream
   EXPECT_THAT(TakeNames(channel_), ElementsAre("NcclReady"));
@@ -131,14 +131,14 @@ TEST_F(NcclReceiveChannelTest, AnErrorOfNcclsClosesAndOffersAgainLater) {
   EXPECT_TRUE(stop.closed);
   EXPECT_EQ(stop.landed, 0u);
   EXPECT_EQ(stop.reason, "broken");
-  EXPECT_TRUE(Batch(1).ok());               // the sender had not heard of it
-  EXPECT_TRUE(Stop(/*closed=*/true).ok());  // nor of this
+  EXPECT_TRUE(Batch(1).ok());               // the sender does not know yet
+  EXPECT_TRUE(Stop(/*closed=*/true).ok());  // still does not know
   EXPECT_THAT(TakeNames(channel_), IsEmpty());
   Later(29'999);
   EXPECT_THAT(TakeNames(channel_), IsEmpty());
   Later(1);
   EXPECT_THAT(TakeNames(channel_), ElementsAre("NcclOffer"));
-  EXPECT_TRUE(Batch(2).ok());  // still not
+  EXPECT_TRUE(Batch(2).ok());  // still ignored
   ASSERT_TRUE(Join().ok());
   EXPECT_THAT(driver_.Take(), ElementsAre("create 2 as 1 with an id"));
   Report(Kind::kReady);
@@ -158,7 +158,7 @@ TEST_F(NcclReceiveChannelTest, ASenderThatClosesIsToldWhatLanded) {
   const NcclStopFrame stop = TakeStop();
   EXPECT_TRUE(stop.closed);
   EXPECT_EQ(stop.landed, 1u);
-  EXPECT_FALSE(Report(Kind::kDone).has_value());  // made before it was aborted
+  EXPECT_FALSE(Report(Kind::kDone).has_value());  // reported before the abort
 }
 
 TEST_F(NcclReceiveChannelTest, ACommunicatorThatIsNotMadeInTimeIsAborted) {
@@ -210,7 +210,7 @@ TEST_F(NcclReceiveChannelTest, LiesAreErrorsThatNameThem) {
   EXPECT_THAT(said(Batch(0, {100, 100, 51})), HasSubstr("251 bytes are outside [1, 250]"));
   ASSERT_TRUE(Batch(0).ok());
   ASSERT_TRUE(Batch(1).ok());
-  EXPECT_THAT(said(Batch(2)), HasSubstr("2 are under way, the limit"));
+  EXPECT_THAT(said(Batch(2)), HasSubstr("2 batches are in flight, which is the limit"));
 }
 
 TEST_F(NcclReceiveChannelTest, AStopForNowBeforeItIsOpenIsALie) {

@@ -37,7 +37,7 @@ class NcclSendChannelTest : public ::testing::Test {
     channel_.TakeFrames();
     driver_.Take();
   }
-  // A batch of one block, known by its number.
+  // Sends a batch of one block, identified by its number.
   void Send(int32_t block) {
     BlockDispatch dispatch{
         .serial = 1, .blocks = BlockId(block), .frame = {.block = block, .piece_crcs = {7}}};
@@ -132,7 +132,7 @@ TEST_F(NcclSendChannelTest, ACommunicatorThatIsNotMadeInTimeIsAborted) {
   EXPECT_THAT(TakeNames(channel_), ElementsAre("NcclStop"));
   EXPECT_EQ(channel_.way(), Way::kStream);
   EXPECT_EQ(channel_.NextTimerUs(), kNever);
-  // What comes too late changes nothing.
+  // Late frames and reports change nothing.
   Report(Kind::kReady);
   ASSERT_TRUE(Say(NcclReadyFrame{}).ok());
   ASSERT_TRUE(Stop(channel_, true, 0).ok());
@@ -151,7 +151,7 @@ TEST_F(NcclSendChannelTest, TheWindowCountsWhatHasNeitherEndedNorLanded) {
   ASSERT_TRUE(Say(NcclLandedFrame{1}).ok());
   EXPECT_EQ(channel_.FreeSlot(), &driver_.memory[0]);
   EXPECT_THAT(Landed(), ElementsAre(1));
-  ASSERT_TRUE(Say(NcclLandedFrame{2}).ok());  // it may be heard before our side sees it end
+  ASSERT_TRUE(Say(NcclLandedFrame{2}).ok());  // Landed may arrive before our own operation ends
   Send(3);
   EXPECT_EQ(channel_.FreeSlot(), nullptr);
   Report(Kind::kDone);
@@ -168,7 +168,7 @@ TEST_F(NcclSendChannelTest, ABatchHasItsTimeFromWhenItIsTheOldest) {
   Later(1999);
   EXPECT_EQ(channel_.way(), Way::kBatch);
   Later(1);
-  EXPECT_EQ(channel_.way(), Way::kWait);  // stopping: what landed is not known yet
+  EXPECT_EQ(channel_.way(), Way::kWait);  // stopping: the landed count is not known yet
 }
 
 TEST_F(NcclSendChannelTest, ALateBatchPausesAndGoesOnWhenBothSidesHaveDrained) {
@@ -192,7 +192,7 @@ TEST_F(NcclSendChannelTest, ALateBatchPausesAndGoesOnWhenBothSidesHaveDrained) {
   EXPECT_EQ(channel_.way(), Way::kStream);
   Report(Kind::kDone);
   EXPECT_EQ(channel_.way(), Way::kBatch);
-  EXPECT_THAT(driver_.Take(), IsEmpty());  // never aborted
+  EXPECT_THAT(driver_.Take(), IsEmpty());  // not aborted
   Send(3);
   EXPECT_EQ(channel_.FreeSlot(), &driver_.memory[1]);
 }
@@ -219,7 +219,7 @@ TEST_F(NcclSendChannelTest, AnErrorOfNcclsAbortsItAndTheReceiverSaysWhatLanded) 
   EXPECT_THAT(driver_.Take(), ElementsAre("abort 1"));
   EXPECT_THAT(TakeNames(channel_), ElementsAre("NcclStop"));
   EXPECT_EQ(channel_.way(), Way::kWait);
-  ASSERT_TRUE(Say(NcclLandedFrame{1}).ok());  // it was on its way
+  ASSERT_TRUE(Say(NcclLandedFrame{1}).ok());  // it was in flight
   ASSERT_TRUE(Stop(channel_, true, 1).ok());
   EXPECT_EQ(channel_.way(), Way::kStream);
   EXPECT_THAT(Landed(), ElementsAre(1));
@@ -234,7 +234,7 @@ TEST_F(NcclSendChannelTest, AReceiverThatClosesIsFollowedAndMayOfferAgainWithout
   EXPECT_EQ(channel_.way(), Way::kStream);
   EXPECT_THAT(Unlanded(), ElementsAre(1, 2));
   ASSERT_TRUE(Offer().ok());
-  EXPECT_EQ(channel_.way(), Way::kStream);  // nobody waits for a second one
+  EXPECT_EQ(channel_.way(), Way::kStream);  // blocks do not wait for a second communicator
   Report(Kind::kReady);
   ASSERT_TRUE(Say(NcclReadyFrame{}).ok());
   EXPECT_EQ(channel_.way(), Way::kBatch);
@@ -282,10 +282,10 @@ TEST_F(NcclSendChannelTest, LiesAreErrorsThatNameThem) {
   };
   EXPECT_THAT(said(Offer(kScriptedVersion, 2, 99)),
               HasSubstr("batch_bytes 99, but a block has 100"));
-  EXPECT_THAT(said(Say(NcclLandedFrame{1})), HasSubstr("no batch is under way"));
+  EXPECT_THAT(said(Say(NcclLandedFrame{1})), HasSubstr("no batch is in flight"));
   EXPECT_THAT(said(Say(NcclBatchFrame{})), HasSubstr("unexpected NcclBatch"));
   Open();
-  EXPECT_THAT(said(Offer()), HasSubstr("an earlier one stands"));
+  EXPECT_THAT(said(Offer()), HasSubstr("an earlier offer is open"));
   EXPECT_THAT(said(Say(NcclReadyFrame{})), HasSubstr("NcclReady twice"));
   Send(1);
   EXPECT_THAT(said(Say(NcclLandedFrame{0})), HasSubstr("batches 0 is outside (0, 1]"));

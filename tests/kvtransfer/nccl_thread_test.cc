@@ -24,14 +24,14 @@ class NcclThreadTest : public ::testing::Test {
         NcclCommunicators::Limits{.communicators = 2, .slots = 1, .slot_bytes = 64},
         [this] { ++wakes_; });
   }
-  // The next report, which wakes.
+  // Waits for the next report, which also wakes.
   static NcclReport Wait(NcclThread& thread) {
     for (int i = 0; i < 30'000; ++i) {
       std::vector<NcclReport> reports = thread.TakeReports();
       if (!reports.empty()) return reports.front();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    ADD_FAILURE() << "no report";
+    ADD_FAILURE() << "no report came";
     return {};
   }
 
@@ -77,11 +77,11 @@ TEST_F(NcclThreadTest, ACallThatDoesNotReturnKeepsNeitherPostsNorTheEndWaiting) 
   a->Abort(id_);
   EXPECT_TRUE(Becomes(1, fake_.sides[0].create_calls));
   EXPECT_TRUE(a->TakeReports().empty());
-  a.reset();  // leaves the thread behind
+  a.reset();  // abandons the thread
   const int wakes = wakes_;
   fake_.sides[0].create_call_hangs = false;
   EXPECT_TRUE(Becomes(1, fake_.sides[0].aborted));
-  EXPECT_EQ(wakes_, wakes);  // nobody is there to be woken
+  EXPECT_EQ(wakes_, wakes);  // no wake call after the end
 }
 
 }  // namespace

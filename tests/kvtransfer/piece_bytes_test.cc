@@ -97,7 +97,7 @@ TEST(PieceBytes, RunsOfALandingCoalesceAndBeginWithWhatIsDropped) {
   const KvPoolLayout layout = MakeLayout({.layout = KvLayoutKind::kLayerMajor, .num_blocks = 8});
   std::vector<std::byte> pool(layout.pool_bytes());
   const std::vector<BlockId> blocks = {BlockId(2), BlockId(3), BlockId(6)};
-  // Tokens 8 to 63 in a block of 64; blocks 2 and 3 lie side by side in a layer.
+  // Tokens 8 to 63 in a block of 64. Blocks 2 and 3 are neighbours within a layer.
   const LandingParts parts = PlaceTokens(0, 64, 16, 16, 1, blocks);
   std::vector<std::byte> dropped(PieceValidBytes(layout, {}, 16) * PieceCount(layout));
   const std::vector<iovec> runs = PieceBytes(pool.data(), layout, parts, {}).Runs(dropped);
@@ -111,7 +111,7 @@ TEST(PieceBytes, RunsOfALandingCoalesceAndBeginWithWhatIsDropped) {
   EXPECT_EQ(runs[2].iov_base, pool.data() + layout.PieceOffset(0, false, 6));
 }
 
-// The pieces of a layer range are those of the whole block, and the parts of a piece those bytes.
+// The pieces of a layer range, and the parts of a piece, have the same bytes as the whole block.
 TEST(PieceBytes, ALayerRangeAndSeveralPartsAreTheSameBytes) {
   const KvPoolLayout layout = MakeLayout({.layout = KvLayoutKind::kLayerMajor, .num_blocks = 8});
   std::vector<std::byte> pool(layout.pool_bytes());
@@ -126,7 +126,7 @@ TEST(PieceBytes, ALayerRangeAndSeveralPartsAreTheSameBytes) {
   EXPECT_EQ(PieceBytes(pool.data(), layout, halves, {}).Checksums(), whole);
 }
 
-// Layers 0, 1, 3 of a window with one plane of 12, layer 2 of full attention.
+// Layers 0, 1 and 3 belong to a window with one plane of 12; layer 2 has full attention.
 TEST(PieceBytes, PiecesAreThoseOfTheGroupsThatAreMeant) {
   const KvPoolLayout layout = MakeLayout({.block_size = 4, .groups = "vvfv"});
   std::vector<std::byte> pool(layout.pool_bytes());

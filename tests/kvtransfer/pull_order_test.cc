@@ -81,8 +81,8 @@ TEST(PullOrder, WhatIsNotNextOrNotAnnouncedIsRefused) {
   EXPECT_TRUE(order.Check({4, 6, Layers(3, 5)}, {.blocks = 10, .layers = 0}).ok());
 }
 
-// Whatever is announced when, and however far ahead is asked: every layer of every block once, in
-// an order in which both ends agree.
+// For any sequence of announcements and any request window, every layer of every block is sent
+// once, in an order on which both ends agree.
 TEST(PullOrder, EveryLayerOfEveryBlockGoesOnceWhateverIsAnnouncedWhen) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

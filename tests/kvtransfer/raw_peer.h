@@ -1,4 +1,4 @@
-// A test's own end of a TCP connection that speaks frames, correct ones or not.
+// Test-controlled end of a TCP connection that sends and receives frames, valid or not.
 #pragma once
 
 #include <poll.h>
@@ -30,7 +30,7 @@ class RawPeer {
   void SendBytes(const std::string& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t sent = send(fd_.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-      if (sent <= 0) return;  // the other side hung up, which tests look for with Closed()
+      if (sent <= 0) return;  // the other side closed; tests check that with Closed()
       at += sent;
     }
   }
@@ -42,7 +42,8 @@ class RawPeer {
     EXPECT_TRUE(reply->accepted) << reply->reason;
   }
 
-  // The next frame of this type, others skipped; nothing when the connection ends or 10 s pass.
+  // Returns the next frame of this type and skips others. Returns nothing if the connection ends or
+  // 10 s pass.
   template <typename T>
   std::optional<T> Read() {
     while (true) {
@@ -69,7 +70,7 @@ class RawPeer {
     }
     return true;
   }
-  // Waits for the other side to hang up; whatever comes before is thrown away.
+  // Waits until the other side closes. Discards everything before that.
   bool Closed() {
     char scrap[4096];
     while (true) {
@@ -79,7 +80,7 @@ class RawPeer {
     }
   }
   void Close() { fd_ = FileDescriptor(); }
-  // Close with a reset instead of an end of stream.
+  // Closes with a reset instead of an end of stream.
   void Reset() {
     const linger now{1, 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));

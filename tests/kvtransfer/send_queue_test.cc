@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// Takes so many blocks of transfers that all have more of them.
+// Takes `blocks` blocks from transfers that never run out of blocks.
 std::vector<uint64_t> TakeAll(SendQueue& queue, const std::map<uint64_t, int32_t>& priorities,
                               int blocks) {
   std::vector<uint64_t> taken;
@@ -63,15 +63,17 @@ TEST(SendQueue, RemovedAreNotTaken) {
   EXPECT_TRUE(queue.empty());
 }
 
-// Transfers come, wait and leave as a seed says; nobody goes without for longer than the rule says.
+// Transfers come, wait and leave in an order that a seed determines. None waits longer than the
+// rule allows.
 TEST(SendQueue, NobodyStarves) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   constexpr int32_t kPriorities = 5;
   SendQueue queue;
-  std::map<uint64_t, int32_t> waiting;       // and their priorities
-  std::map<int32_t, uint64_t> gone_without;  // by priority that waits: blocks of others since
+  std::map<uint64_t, int32_t> waiting;  // transfer to priority
+  // For each waiting priority: blocks of others since its last one.
+  std::map<int32_t, uint64_t> gone_without;
   uint64_t next = 0;
   for (int step = 0; step < 20'000; ++step) {
     if (waiting.size() < 12 && random() % 3 == 0) {

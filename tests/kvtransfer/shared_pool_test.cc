@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two pools, of 64 and of 32 blocks; the first lends to the second.
+// Two pools, of 64 and of 32 blocks. The first lends to the second.
 class SharedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
  protected:
   struct Pool {
@@ -113,7 +113,7 @@ TEST_P(SharedPoolTest, PartsOfABlockGoWhereTheyBelongAndTheRestIsOnlySummed) {
   for (size_t i = 0; i < theirs_.memory.size(); ++i) {
     ASSERT_EQ(theirs_.memory.data()[i], std::byte{0xEE}) << i;
   }
-  *Piece(ours_, 40, 3) ^= std::byte{1};  // of a token that lands nowhere
+  *Piece(ours_, 40, 3) ^= std::byte{1};  // of a token that has no place
   EXPECT_EQ(Copy(frame, parts, CopyStores::kCached).code(), absl::StatusCode::kDataLoss);
 }
 
@@ -130,21 +130,23 @@ TEST_P(SharedPoolTest, ABlockTakenBackIsRefusedWhateverItHolds) {
   EXPECT_TRUE(Copy(frame, 0).ok());
   lent_->Return(1);
   EXPECT_EQ(Copy(frame, 0).code(), absl::StatusCode::kFailedPrecondition);
-  // Lent anew, under a new generation; the old frame stays void.
+  // Lent again under a new generation; the old frame stays invalid.
   const SharedBlockFrame again = Lend(2, 5);
   EXPECT_NE(again.place.generation, frame.place.generation);
   EXPECT_TRUE(Copy(again, 0).ok());
   EXPECT_EQ(Copy(frame, 0).code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A pool that shrinks takes memory from under who maps it: no fault, and no KV.
+// A pool that shrinks removes memory that a peer has mapped. The peer must not crash, and must not
+// publish KV.
 TEST_P(SharedPoolTest, ABlockWhoseMemoryIsGoneIsRefused) {
   const SharedBlockFrame lent = Lend(1, 5);
   const SharedBlockFrame returned = Lend(2, 6);
   lent_->Return(2);
   ours_.memory.Discard(0, ours_.memory.size());
   EXPECT_EQ(Copy(returned, 0).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Copy(lent, 0).code(), absl::StatusCode::kDataLoss) << "zeros, and a sender that erred";
+  EXPECT_EQ(Copy(lent, 0).code(), absl::StatusCode::kDataLoss)
+      << "the block is still lent but reads as zeros";
 }
 
 TEST_P(SharedPoolTest, TheGenerationMovesOnWhenTheLastOfSeveralTransfersEnds) {
@@ -154,7 +156,7 @@ TEST_P(SharedPoolTest, TheGenerationMovesOnWhenTheLastOfSeveralTransfersEnds) {
   EXPECT_EQ(first.block.piece_crcs, second.block.piece_crcs);
   lent_->Return(1);
   EXPECT_TRUE(Copy(second, 0).ok());
-  lent_->Return(1);  // once more: nothing of it is lent
+  lent_->Return(1);  // again: it has no loans any more
   EXPECT_TRUE(Copy(second, 0).ok());
   lent_->Return(2);
   EXPECT_EQ(Copy(second, 0).code(), absl::StatusCode::kFailedPrecondition);
@@ -197,7 +199,7 @@ TEST_P(SharedPoolTest, APoolInNoFileIsNotLent) {
   EXPECT_EQ(LentBlocks::Create(pool).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Layers 0 and 2 of a window, layer 1 of full attention.
+// Layers 0 and 2 belong to a window; layer 1 has full attention.
 TEST_P(SharedPoolTest, ABlockOfEachGroupIsLentUnderItsOwnGeneration) {
   Pool ours(TestShape{.layout = GetParam(), .groups = "wfw"});
   Pool theirs(TestShape{.layout = GetParam(), .num_blocks = 32, .groups = "wfw"});
@@ -247,7 +249,7 @@ TEST_P(SharedPoolTest, ABlockOfEachGroupIsLentUnderItsOwnGeneration) {
   EXPECT_EQ(PieceBytes(theirs.memory.data(), theirs.layout, LeadingTokens(to, 13), {}).Checksums(),
             PieceBytes(ours.memory.data(), ours.layout, LeadingTokens(from, 13), {}).Checksums());
 
-  // Whatever a hostile sender names: the error is typed.
+  // Whatever a hostile sender names, the error is typed.
   EXPECT_EQ(copy(frame, BlockId(9)).code(), absl::StatusCode::kInvalidArgument);
   SharedBlockFrame bad = frame;
   bad.windows.clear();
@@ -267,7 +269,7 @@ TEST_P(SharedPoolTest, ABlockOfEachGroupIsLentUnderItsOwnGeneration) {
   const SharedBlockFrame other = lend(2, swapped);
   EXPECT_NE(other.block.piece_crcs, frame.block.piece_crcs);
   EXPECT_TRUE(copy(other, to).ok());
-  lent.Return(1);  // ends the window block's loan, not the full one's
+  lent.Return(1);  // ends the window block's loan, but not the full block's
   const absl::Status stale = copy(frame, to);
   EXPECT_EQ(stale.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(stale.message()), HasSubstr("of the sender's block 39 is over"));

@@ -1,5 +1,4 @@
-// The shared-memory transport as a receiver whose peers lie, vanish, or pass files that are not
-// what they say.
+// The shared-memory transport as a receiver of peers that lie, vanish or pass invalid files.
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -24,8 +23,8 @@ using Kind = TransferEvent::Kind;
 
 constexpr int64_t kPoolBlocks = 8;
 
-// A sender's end, made by hand: a pool whose piece p of block b is filled with 'a' + p + b, as
-// MakeRawBlock has it, and generations that are all 0.
+// A sender's end built by the test. Piece p of block b in its pool is filled with 'a' + p + b, as
+// in MakeRawBlock. All generations are 0.
 class ShmHostileSender : public ::testing::Test {
  protected:
   explicit ShmHostileSender(TcpOptions tcp = kPatient)
@@ -69,12 +68,12 @@ class ShmHostileSender : public ::testing::Test {
     ASSERT_EQ(SendWithFiles(socket_, std::span(&buffer, 1), files),
               static_cast<ssize_t>(bytes.size()));
   }
-  // Bytes that wait for the peer.
+  // Bytes that the peer has not read yet.
   int Unread() const {
     int bytes = 0;
     return ioctl(socket_, FIONREAD, &bytes) == 0 ? bytes : 0;
   }
-  // As far as the announcement.
+  // Runs the transfer up to the announcement.
   void Begin(uint64_t id) {
     ASSERT_TRUE(b_.transport().Expect(Spec(id)).ok());
     if (!peer_) {
@@ -93,7 +92,7 @@ class ShmHostileSender : public ::testing::Test {
     EXPECT_EQ(b_.TerminalEvents(id, true), 1);
     return event.status;
   }
-  // The transport still serves an honest peer.
+  // Checks that the transport still serves an honest peer.
   void ExpectAlive() {
     peer_.reset();
     constexpr uint64_t kId = 1000;
@@ -176,7 +175,7 @@ TEST_F(ShmHostileSender, BlocksThatItDoesNotHaveOrThatWereNotAskedForFailTheTran
   fails([](SharedBlockFrame& f) { f.block.payload_bytes -= 1; });
   fails([](SharedBlockFrame& f) { f.block.piece_crcs.pop_back(); });
   fails([](SharedBlockFrame& f) { f.block.receiver_epoch = Epoch(1); });
-  peer_->Send(Block(77, 0));  // of no transfer: not looked at
+  peer_->Send(Block(77, 0));  // of an unknown transfer: ignored
   ExpectAlive();
 }
 
@@ -204,11 +203,11 @@ TEST_F(ShmHostileSender, FilesThatCannotBeTrustedEndTheConnection) {
 
 TEST_F(ShmHostileSender, FramesOutOfPlaceEndTheConnection) {
   Connect();
-  peer_->Send(Block(1, 0));  // before the pool
+  peer_->Send(Block(1, 0));  // before SharedPool
   EXPECT_TRUE(peer_->Closed());
   Connect();
   SendPool({pool_.fd(), generations_.fd()});
-  SendPool({pool_.fd(), generations_.fd()});  // twice
+  SendPool({pool_.fd(), generations_.fd()});  // a second time
   EXPECT_TRUE(peer_->Closed());
   Connect();
   SendPool({pool_.fd(), generations_.fd()});

@@ -1,6 +1,6 @@
-// The connections of transports over sockets: whom they let in, for how long, how they come back,
-// and which way they take. What they do with honest peers: transport_contract_test.cc; with hostile
-// ones: tcp_hostile_*_test.cc and shm_hostile_sender_test.cc.
+// Connections of the socket transports: which ones are accepted and for how long, reconnects, and
+// the choice of medium. Honest peers: transport_contract_test.cc. Hostile peers:
+// tcp_hostile_*_test.cc and shm_hostile_sender_test.cc.
 
 #include <poll.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using Kind = TransferEvent::Kind;
 
-// Only the header comes: its type alone ends the connection, long before the deadline.
+// Only the header arrives. Its type alone ends the connection, long before the deadline.
 TEST(SocketTransport, AStrangersFirstHeaderMustBeAHello) {
   TestWorker b(Tcp({.handshake_timeout_ms = 3'600'000, .frame_timeout_ms = 3'600'000}), {}, 2);
   RawPeer peer(b.transport().address());
@@ -38,9 +38,9 @@ TEST(SocketTransport, AnAcceptedConnectionIsClosedWhenIdleButNotDuringATransfer)
   ASSERT_TRUE(b.transport().Expect(Spec(1)).ok());
   RawPeer sends(b.transport().address());
   const HelloFrame hello{.fingerprint = MakeFingerprint({}), .epoch = Epoch(1), .node = "raw"};
-  sends.SendBytes(EncodeFrame(hello) + EncodeFrame(Announcement(1)));  // at once: never idle
+  sends.SendBytes(EncodeFrame(hello) + EncodeFrame(Announcement(1)));  // in one write: never idle
   ASSERT_TRUE(sends.Read<PullFrame>().has_value());
-  RawPeer later(b.transport().address());  // its end says that the idle time has passed
+  RawPeer later(b.transport().address());  // when it ends, the idle time has passed
   later.Hello();
   EXPECT_TRUE(later.Closed());
   for (int32_t i = 0; i < 3; ++i) {
@@ -52,7 +52,7 @@ TEST(SocketTransport, AnAcceptedConnectionIsClosedWhenIdleButNotDuringATransfer)
   EXPECT_TRUE(sends.Closed());
 }
 
-// One transfer; false when it failed at the sender.
+// Runs one transfer. Returns false if it failed at the sender.
 bool Delivers(TestWorker& from, TestWorker& to, const std::string& address, uint64_t id) {
   const ReceiveSpec spec = Spec(id);
   EXPECT_TRUE(to.transport().Expect(spec).ok());
@@ -77,7 +77,7 @@ TransportFactory PatientTcp(int32_t max_connections) {
   return Tcp(tcp);
 }
 
-// Names a transfer that is expected there.
+// Makes the peer name a transfer that is expected there.
 void Introduce(RawPeer& peer, TestWorker& to, uint64_t id) {
   ASSERT_TRUE(to.transport().Expect(Spec(id)).ok());
   peer.Hello();
@@ -94,7 +94,7 @@ TEST(SocketTransport, ConnectionsPastTheLimitAreClosed) {
   RawPeer third(b.transport().address());
   EXPECT_TRUE(third.Closed());
   second->Close();
-  // Room again once the transport has noticed.
+  // There is room again once the transport has noticed.
   bool accepted = false;
   for (int i = 0; i < 100 && !accepted; ++i) {
     RawPeer next(b.transport().address());
@@ -113,11 +113,11 @@ TEST(SocketTransport, AStrangerGivesUpItsPlaceToWhoComesAndAMemberDoesNot) {
   RawPeer half_greeted(b.transport().address());
   RawPeer another(b.transport().address());
   another.Hello();
-  EXPECT_TRUE(stranger.Closed()) << "the oldest without a transfer";
+  EXPECT_TRUE(stranger.Closed()) << "the oldest connection without a transfer is closed";
   TestWorker a(Tcp(), {}, 1);
   EXPECT_TRUE(Delivers(a, b, b.transport().address(), 5));
   EXPECT_TRUE(half_greeted.Closed());
-  const RawBlock raw = MakeRawBlock(b.layout(), 1, 0);  // the member is listened to as before
+  const RawBlock raw = MakeRawBlock(b.layout(), 1, 0);  // the member is served as before
   member.Send(raw.frame);
   member.SendBytes(raw.payload);
   b.transport().CancelReceive(1);
@@ -140,7 +140,7 @@ TEST(SocketTransport, ReconnectsToAReceiverRestartedAtTheSameAddress) {
                       .ok());
       a.transport().Announce(id, MakeBlocks(0, 3), true, "m");
     };
-    // The first may still meet the old connection, which then turns out to be dead.
+    // The first transfer may still use the old connection, which then turns out to be dead.
     start(epoch * 10, stale);
     EXPECT_EQ(a.WaitSent(epoch * 10).kind, Kind::kSendFailed);
     start(epoch * 10 + 1, b.Ticket(spec));
@@ -182,8 +182,8 @@ TEST(SocketTransport, ASenderTakesTheWayThatItKnows) {
   EXPECT_TRUE(Delivers(tcp_only, b, address, 1));
   TestWorker both(ShmOrTcp(UniqueShmName()), {}, 3);
   EXPECT_TRUE(Delivers(both, b, address, 2));
-  EXPECT_TRUE(Delivers(both, b, address.substr(0, address.find(',')), 3));   // shared memory alone
-  EXPECT_TRUE(Delivers(both, b, address.substr(address.find(',') + 1), 4));  // TCP alone
+  EXPECT_TRUE(Delivers(both, b, address.substr(0, address.find(',')), 3));   // shared memory only
+  EXPECT_TRUE(Delivers(both, b, address.substr(address.find(',') + 1), 4));  // TCP only
   TransferTicket shm_only{.transfer_id = 9,
                           .receiver_epoch = Epoch(2),
                           .address = address.substr(0, address.find(',')),
@@ -200,7 +200,7 @@ TEST(SocketTransport, FallsBackToTcpWhenNobodyOfThatNameIsOnThisHost) {
   EXPECT_TRUE(Delivers(a, b, "shm:" + UniqueShmName() + "," + b.transport().address(), 1));
 }
 
-// Somebody has the name, and does not speak.
+// A process owns the name but does not speak.
 TEST(SocketTransport, FallsBackToTcpWhenSharedMemoryDoesNotOpen) {
   TestWorker a(ShmOrTcp(UniqueShmName()), {}, 1);
   TestWorker b(Tcp(), {}, 2);
@@ -210,8 +210,8 @@ TEST(SocketTransport, FallsBackToTcpWhenSharedMemoryDoesNotOpen) {
   EXPECT_TRUE(Delivers(a, b, "shm:" + name + "," + b.transport().address(), 1));
 }
 
-// Whether a transfer that was started is known to its receiver, who says so, once the sender's
-// engine has polled a few times; the sender is gone then.
+// Returns true if a receiver learns of a started transfer before its first announcement. The
+// sender's engine only polls a few times; then the sender is destroyed.
 bool HeardOfBeforeAnAnnouncement() {
   const std::string name = UniqueShmName();
   const absl::StatusOr<FileDescriptor> listener = ListenUnix(name);
@@ -234,7 +234,7 @@ bool HeardOfBeforeAnAnnouncement() {
   a.transport().CancelSend(1);
   a.WaitSent(1);
   start(2);
-  // The thread that does it otherwise may be at work just then, and the poll leaves it to that.
+  // The I/O thread may be running at that moment; Poll then leaves the work to it.
   for (int i = 0; i < 20; ++i) {
     a.Poll();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -277,12 +277,12 @@ TEST(SocketTransport, RefusesWhatItCannotListenAt) {
   EXPECT_EQ(code({}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.tcp_listen = "", .tcp_advertise_host = "", .shm_name = "a/b"}),
             StatusCode::kInvalidArgument);
-  // The pool is in no file.
+  // The pool is not in a file.
   EXPECT_EQ(code({.tcp_listen = "", .tcp_advertise_host = "", .shm_name = "a"}),
             StatusCode::kInvalidArgument);
 }
 
-// A pool that has no buffer to land in until it is opened, and counts who asks.
+// A pool without a landing buffer until it is opened. It counts the requests for one.
 class LateBuffers final : public TransferPool {
  public:
   explicit LateBuffers(const TestShape& shape)
@@ -304,8 +304,8 @@ class LateBuffers final : public TransferPool {
   std::vector<std::byte> memory_;
 };
 
-// The wait is for the pool: who hung up is found out when the pool has memory, and costs nothing
-// until then.
+// The connection waits for the pool. It notices the peer's end only when the pool has memory, and
+// uses no CPU until then.
 TEST(SocketTransport, APeerThatHungUpWhileThePoolIsWaitedForCostsNoRounds) {
   LateBuffers pool({});
   auto transport = CreateTcpTransport(
@@ -323,11 +323,12 @@ TEST(SocketTransport, APeerThatHungUpWhileThePoolIsWaitedForCostsNoRounds) {
   peer.Reset();
   const int64_t before = pool.asked;
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_LT(pool.asked - before, 1000);  // about one in a millisecond; a spinning thread: thousands
+  // About one per millisecond. A spinning thread would make thousands.
+  EXPECT_LT(pool.asked - before, 1000);
 }
 
-// Layers 0 and 1 are of a window, of which the first block has nothing that is needed. Its slice
-// has no byte, and with it the frame has ended: the peer may take its time for the next.
+// Layers 0 and 1 belong to a window, and nothing of its first block is needed. That block's slice
+// has no bytes, so the frame has ended. The peer may then wait before the next frame.
 TEST(SocketTransport, AnEmptySliceThatWaitedForThePoolIsNoStalledFrame) {
   const TestShape shape{.block_size = 4, .groups = "wwfwf"};
   LateBuffers pool(shape);

@@ -31,7 +31,7 @@ class StagedPoolTest : public ::testing::TestWithParam<KvLayoutKind> {
     while (!IsReady(lease)) {
     }
   }
-  // The bytes in the payload's order.
+  // Returns the bytes in payload order.
   static std::vector<std::byte> Copied(const PieceBytes& pieces) {
     std::vector<std::byte> bytes;
     for (const iovec& run : pieces.Runs()) {
@@ -111,7 +111,7 @@ TEST_P(StagedPoolTest, ThereAreAsManyLeasesAsBuffersOfEachKind) {
   }
   EXPECT_FALSE(Read(5).has_value());
   EXPECT_FALSE(lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {}).has_value());
-  leases.erase(leases.begin());  // one for reading
+  leases.erase(leases.begin());  // one read lease
   EXPECT_TRUE(Read(5).has_value());
   EXPECT_FALSE(lender().Acquire(PoolAccess::kLand, LeadingTokens(BlockId(5), 16), {}).has_value());
   leases.pop_back();
@@ -122,14 +122,14 @@ TEST_P(StagedPoolTest, ABufferIsNotLentAgainWhileACopyThatWasLetGoRuns) {
   pool_.copies().looks = 4;
   std::optional<PoolLease> kept = Read(1);
   WaitFor(*kept);
-  Read(2).reset();  // its copy runs on
+  Read(2).reset();  // its copy continues
   EXPECT_FALSE(lender().Settled());
   EXPECT_FALSE(Read(3).has_value());
   pool_.copies().LetEnd();
   EXPECT_TRUE(lender().Settled());
   std::optional<PoolLease> lease = Read(3);
   ASSERT_TRUE(lease.has_value());
-  EXPECT_TRUE(lender().Settled()) << "of a lease that is held, the holder knows";
+  EXPECT_TRUE(lender().Settled()) << "held leases do not count";
   WaitFor(*lease);
   EXPECT_EQ(Copied(lease->bytes()), Copied(pool_.Bytes(BlockId(3), 16)));
 }
@@ -146,7 +146,7 @@ TEST_P(StagedPoolTest, ACopyThatFailsFailsItsLeaseAlone) {
   pool_.copies().end_result = absl::InternalError("device lost");
   lease = Read(1);
   EXPECT_EQ(lease->Ready().status(), absl::InternalError("device lost"));
-  EXPECT_EQ(lease->Ready().status(), absl::InternalError("device lost")) << "it stays so";
+  EXPECT_EQ(lease->Ready().status(), absl::InternalError("device lost")) << "the error persists";
   lease.reset();
   pool_.copies().end_result = absl::OkStatus();
   lease = Read(1);
@@ -223,7 +223,7 @@ TEST_P(StagedPoolTest, WhatACopyEngineLandedIsReadThroughBuffersForLanding) {
       lender().Acquire(PoolAccess::kReadLanded, LeadingTokens(BlockId(7), 16), {}).has_value());
 }
 
-// Tokens of two blocks of full attention, and of the second one of a window.
+// Tokens of two blocks of full attention; the second one also has a window block.
 TEST_P(StagedPoolTest, ABufferHoldsTheBlocksOfEveryGroup) {
   const KvPoolLayout layout = MakeLayout({.layout = GetParam(), .groups = "wfv"});
   TestPool pool(layout, PoolMemory::kDevice, {.read_buffers = 2, .land_buffers = 2});
@@ -247,7 +247,7 @@ TEST_P(StagedPoolTest, ABufferHoldsTheBlocksOfEveryGroup) {
   land.Store();
   WaitFor(land);
   EXPECT_EQ(std::memcmp(pool.data(), expected.data(), expected.size()), 0);
-  // Layers of a group that is not meant need no copy.
+  // Layers of a group that is not selected need no copy.
   const int64_t begun = pool.copies().begun;
   PoolLease none = *pool.lender().Acquire(PoolAccess::kRead, LeadingTokens(BlockId(3), 16),
                                           {.first = 0, .count = 1});

@@ -1,5 +1,5 @@
-// Time and turns of a connection, by a clock of the test's own. What it does with peers: the
-// transports' tests.
+// Timeouts and turns of a connection, with a fake clock. The transports' tests cover its behaviour
+// with peers.
 #include "kvtransfer/sockets/stream_connection.h"
 
 #include <sys/ioctl.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMillisecond = 1000;
 
-// Goes on whenever it is looked at.
+// Clock that advances each time it is read.
 class TickingClock final : public Clock {
  public:
   int64_t NowUs() const override { return now_us += tick_us; }
@@ -26,7 +26,7 @@ class TickingClock final : public Clock {
   int64_t tick_us = 0;
 };
 
-// Reads no further while the test says so, as one does that waits for its pool.
+// Connection that stops reading on request, like one that waits for its pool.
 class PausableConnection final : public TcpConnection {
  public:
   using TcpConnection::TcpConnection;
@@ -36,7 +36,7 @@ class PausableConnection final : public TcpConnection {
   bool ReadingPaused() const override { return paused || TcpConnection::ReadingPaused(); }
 };
 
-// A receiver whose sender is the test.
+// A receiver; the test acts as its sender.
 class StreamConnectionTest : public testing::Test {
  protected:
   StreamConnectionTest() {
@@ -73,7 +73,7 @@ class StreamConnectionTest : public testing::Test {
   }
 
   const TcpOptions options_;
-  TickingClock clock_;  // behind the turns' own time
+  TickingClock clock_;  // behind the rounds' time unless a test sets it
   const KvPoolLayout layout_ = MakeLayout({});
   std::vector<std::byte> pool_ = std::vector<std::byte>(layout_.pool_bytes());
   HostPool lender_{pool_.data(), layout_};
@@ -120,10 +120,10 @@ TEST_F(StreamConnectionTest, APauseOfThisProcessIsNotThePeersSilence) {
     cut = connection_->OnTimer(now_us_);
     now_us_ += 50 * kMillisecond;
   }
-  EXPECT_TRUE(absl::IsUnavailable(cut)) << "afterwards it counts again";
+  EXPECT_TRUE(absl::IsUnavailable(cut)) << "after the pause, silence counts again";
 }
 
-// The turn's own time stands still while it reads; what a transfer took goes on.
+// The round's time stands still while it reads. The time of a transfer continues.
 TEST_F(StreamConnectionTest, ATransferTakesAsLongAsItsBlocksTakeToCome) {
   OpenTransfer();
   clock_.now_us = now_us_;
@@ -139,7 +139,7 @@ TEST_F(StreamConnectionTest, ATransferTakesAsLongAsItsBlocksTakeToCome) {
   EXPECT_EQ(events.back().busy_us, 3 * 70);
 }
 
-// However small the frames are that a peer sends, others have their turn.
+// However small a peer's frames are, other connections get their turn.
 TEST_F(StreamConnectionTest, ATurnIsBoundedInFramesToo) {
   const std::string pong = EncodeFrame(PongFrame{});
   std::string flood;

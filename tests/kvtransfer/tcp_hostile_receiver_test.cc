@@ -1,4 +1,4 @@
-// The TCP transport as a sender whose peers lie, fall silent or read what they may not.
+// The TCP transport as a sender to peers that lie, fall silent or send invalid requests.
 
 #include <string>
 
@@ -11,15 +11,15 @@ namespace {
 
 using Kind = TransferEvent::Kind;
 
-// A listener of the test's own plays the receiver.
+// The test's own listener acts as the receiver.
 class HostileReceiver : public ::testing::Test {
  protected:
   explicit HostileReceiver(TcpOptions tcp = kPatient) : a_{Tcp(tcp), {}, 1} {}
 
-  // The sender's next connection.
+  // Accepts the sender's next connection.
   RawPeer Next() {
     pollfd wait{listener_.get(), POLLIN, 0};
-    EXPECT_EQ(poll(&wait, 1, 10'000), 1) << "nobody connects";
+    EXPECT_EQ(poll(&wait, 1, 10'000), 1) << "the sender does not connect";
     return RawPeer(FileDescriptor(accept(listener_.get(), nullptr, nullptr)));
   }
   void Start(uint64_t id) {
@@ -32,7 +32,7 @@ class HostileReceiver : public ::testing::Test {
                     .ok());
     a_.transport().Announce(id, MakeBlocks(0, 3), true, "m");
   }
-  // Starts a send of three blocks on a new connection; returns that after the Hello.
+  // Starts a send of three blocks on a new connection. Returns the connection after the Hello.
   RawPeer Begin(uint64_t id) {
     Start(id);
     RawPeer peer = Next();
@@ -106,8 +106,8 @@ TEST_F(SilentReceiver, IsFound) {
 }
 
 TEST_F(HostileReceiver, BlocksAreNotReadAfterACancelInTheMiddleOfOne) {
-  // Blocks far larger than the socket's buffers, and a receiver that does not read: the sender is
-  // stuck inside a block.
+  // The blocks are much larger than the socket's buffers, and the receiver does not read. So the
+  // sender is stuck inside a block.
   const TestShape shape{
       .block_size = 128, .num_blocks = 3, .layers = 16, .kv_heads = 8, .head_dim = 128};
   TestWorker a(Tcp({.silence_timeout_ms = 20'000}), shape, 1);
@@ -128,7 +128,8 @@ TEST_F(HostileReceiver, BlocksAreNotReadAfterACancelInTheMiddleOfOne) {
   ASSERT_TRUE(block.has_value());
   a.transport().CancelSend(1);
   EXPECT_EQ(a.WaitSent(1).status.code(), absl::StatusCode::kCancelled);
-  for (int32_t i = 0; i < 3; ++i) a.FillRaw(BlockId(i), std::byte{0xDD});  // ours again
+  // The blocks belong to the engine again.
+  for (int32_t i = 0; i < 3; ++i) a.FillRaw(BlockId(i), std::byte{0xDD});
   std::string payload;
   ASSERT_TRUE(peer.ReadBytes(block->payload_bytes, payload));
   const size_t piece = PieceValidBytes(a.layout(), {}, 128);

@@ -1,4 +1,4 @@
-// The TCP transport as a receiver whose peers lie, stall, vanish or send garbage.
+// The TCP transport as a receiver of peers that lie, stall, vanish or send garbage.
 
 #include <optional>
 #include <random>
@@ -41,7 +41,7 @@ class HostileSender : public ::testing::Test {
     EXPECT_EQ(b_.TerminalEvents(id, true), 1);
     return event.status;
   }
-  // The transport still serves an honest peer.
+  // Checks that the transport still serves an honest peer.
   void ExpectAlive() {
     RawPeer honest(b_.transport().address());
     honest.Hello();
@@ -103,7 +103,7 @@ TEST_F(HostileSender, AFlippedPayloadBitIsNamedByLayerKindAndBlock) {
 TEST_F(HostileSender, WrongBlockFieldsFailTheTransferAndKeepTheConnection) {
   const std::function<void(BlockFrame&)> lies[] = {
       [](BlockFrame& f) { f.block = 2; },
-      [](BlockFrame& f) { f.block = 0; },  // again
+      [](BlockFrame& f) { f.block = 0; },  // a repeated block
       [](BlockFrame& f) { f.block = 1 << 30; },
       [](BlockFrame& f) { f.valid_tokens = 7; },
       [](BlockFrame& f) { f.payload_bytes -= 1; },
@@ -123,7 +123,7 @@ TEST_F(HostileSender, WrongBlockFieldsFailTheTransferAndKeepTheConnection) {
     SendBlock(bad);
     EXPECT_FALSE(ReceiveStatus(id).ok());
     ASSERT_TRUE(peer_->Read<AbortFrame>().has_value());
-    // The stream is still in step: the next transfer works on the same connection.
+    // The stream is still in sync: the next transfer works on the same connection.
     ASSERT_TRUE(b_.transport().Expect(Spec(id + 100)).ok());
     peer_->Send(Announcement(id + 100));
     ASSERT_TRUE(peer_->Read<PullFrame>().has_value());
@@ -219,7 +219,7 @@ TEST_F(StalledSender, IsCutInsideAFrame) {
 
 TEST_F(SilentSender, IsFoundWhileATransferIsOpen) {
   Begin(1);
-  const absl::Status status = ReceiveStatus(1);  // it answers no ping
+  const absl::Status status = ReceiveStatus(1);  // the peer answers no ping
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("nothing heard"));
 }
@@ -289,13 +289,13 @@ TEST_F(HostileSender, APoolThatCannotBeIsRefusedByNameOnTheWire) {
     return reply.has_value() ? reply->reason : "";
   };
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 0; }),
-            "block_size 0 is no power of two in [1, 128]");
+            "block_size 0 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = -16; }),
-            "block_size -16 is no power of two in [1, 128]");
+            "block_size -16 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 24; }),
-            "block_size 24 is no power of two in [1, 128]");
+            "block_size 24 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.block_size = 256; }),
-            "block_size 256 is no power of two in [1, 128]");
+            "block_size 256 is not a power of two in [1, 128]");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.layout = "diagonal"; }),
             "layout \"diagonal\" is neither block-major nor layer-major");
   EXPECT_EQ(reason([](KvFingerprint& f) { f.layers = INT32_MAX; }),
@@ -311,7 +311,7 @@ TEST_F(HostileSender, AnotherFingerprintIsRefusedByNameOnTheWire) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_FALSE(reply->accepted);
   EXPECT_EQ(reply->reason, "kv_type: ours f16, theirs f32");
-  EXPECT_EQ(reply->epoch, Epoch(0)) << "a stranger learns no epoch";
+  EXPECT_EQ(reply->epoch, Epoch(0)) << "a refused peer learns no epoch";
   EXPECT_TRUE(peer.Closed());
 }
 

@@ -1,8 +1,8 @@
-// Pools for tests of transports: one in host memory, and one whose memory the host cannot read.
+// Pools for transport tests: one in host memory, and one with memory that the host cannot read.
 //
 // The unreadable pool's memory is mapped twice. The address that transports may learn is not
-// accessible: a stray access crashes the test. The other address is known to the pool's own copies
-// and to the test, which plays the kernels.
+// accessible, so a stray access crashes the test. Only the pool's copies and the test, which acts
+// as the kernels, know the other address.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,7 +26,7 @@
 
 namespace baton {
 
-// Host memory at two addresses.
+// Host memory mapped at two addresses.
 class TwiceMappedMemory {
  public:
   explicit TwiceMappedMemory(size_t bytes) {
@@ -49,11 +49,10 @@ class TwiceMappedMemory {
   MappedMemory forbidden_;
 };
 
-// Copies that end when they were asked for `looks` times, 0, 1, 2, 3, 0, … where none is said, and
-// not while they are `held`. Until a copy ends its target holds garbage (staging) or what it held
-// (the pool).
+// Copies that end after Ended was called `looks` times (0, 1, 2, 3, 0, … if not set), and not while
+// `held`. Until a copy ends, a staging target holds garbage, and a pool target keeps its old bytes.
 //
-// Thread safety: as PoolCopies; `held` and `begun` belong to any thread.
+// Thread safety: as PoolCopies. Any thread may use `held` and `begun`.
 class SlowCopies final : public PoolCopies {
  public:
   static constexpr std::byte kGarbage{0xDB};
@@ -85,7 +84,7 @@ class SlowCopies final : public PoolCopies {
     return true;
   }
   size_t under_way() const { return copies_.size(); }
-  // Those that are under way end when they are asked for next.
+  // Lets the running copies end at their next Ended call.
   void LetEnd() {
     looks = 0;
     for (auto& [id, copy] : copies_) copy.looks = 0;
@@ -112,7 +111,7 @@ class SlowCopies final : public PoolCopies {
   std::map<uint64_t, Copy> copies_;
 };
 
-// A piece of a block with two planes, by its place in canonical order.
+// Returns a piece of a block with two planes, by its index in canonical order.
 inline Piece PieceAt(int32_t number) { return {.layer = number / 2, .plane = number % 2}; }
 
 // A pool of either kind.
@@ -132,12 +131,12 @@ class TestPool {
         std::make_unique<StagedPool>(device_->forbidden(), layout, *copies_, staging_, limits);
   }
 
-  // What kernels would use: the test writes and reads here.
+  // Address that kernels would use. The test reads and writes here.
   std::byte* data() const { return device_ ? device_->readable() : pages_.data(); }
   size_t size() const { return size_; }
   TransferPool& lender() { return *lender_; }
-  SlowCopies& copies() { return *copies_; }  // of an unreadable one
-  // The first tokens of a block, read as kernels would.
+  SlowCopies& copies() { return *copies_; }  // only for an unreadable pool
+  // Returns the first tokens of a block, as kernels would read them.
   PieceBytes Bytes(const GroupBlocks& blocks, int32_t tokens, LayerRange layers = {}) const {
     return PieceBytes(data(), lender_->layout(), LeadingTokens(blocks, tokens), layers);
   }

@@ -31,12 +31,12 @@ TEST(TransferAddress, RefusesWhatIsMalformedOrOfNoUse) {
   EXPECT_FALSE(UsableAddresses("tcp:1.2.3.4:5", false, true).ok());
 }
 
-// A ticket is anybody's: what is refused must not depend on how much of it is of use here.
+// A ticket is untrusted. Limits must apply regardless of how many addresses are usable here.
 TEST(TransferAddress, RefusesWhatIsTooLongOrTooManyWhateverIsOfUse) {
   std::string many = "tcp:1.2.3.4:5";
   for (size_t i = 0; i < kMaxAddresses; ++i) many += ",shm:a";
   EXPECT_THAT(UsableAddresses(many, true, false).status().message(),
-              ::testing::HasSubstr("9 ways to the receiver, at most 8"));
+              ::testing::HasSubstr("9 ways to the receiver, the limit is 8"));
   const std::string padded = "tcp:127.0.0.1:" + std::string(6000, '0') + "80";
   EXPECT_THAT(UsableAddresses(padded, true, true).status().message(),
               ::testing::HasSubstr("6016 bytes, at most 512"));

@@ -26,7 +26,7 @@ absl::StatusOr<Frame> Decode(const std::string& bytes) {
   return DecodeFrameBody(*header, Bytes(bytes).subspan(kFrameHeaderBytes));
 }
 
-// Replaces the body and makes both CRCs right again: only the decoder's own checks are left.
+// Replaces the body and corrects both CRCs, so that only the decoder's own checks remain.
 std::string WithBody(const std::string& frame, const std::string& body) {
   std::string out = frame.substr(0, 8);
   const auto number = [&](uint32_t value) {
@@ -88,7 +88,7 @@ std::vector<Frame> Samples() {
       TakesLayersFrame{}};
 }
 
-// What version 5 put at the end of frames of version 4.
+// Frames with the fields that version 5 added at their end.
 std::vector<Frame> SamplesWithLayers() {
   const LayerRange layers{.first = 3, .count = 4};
   AnnounceFrame announce{.transfer_id = 1, .block_count = 5, .available = 4, .manifest = ""};
@@ -128,14 +128,14 @@ TEST(TransferFrame, LayersStandAtTheEndAndOnlyWhereThereAreSome) {
     const absl::StatusOr<Frame> back = Decode(bytes);
     ASSERT_TRUE(back.ok()) << FrameName(frame) << back.status();
     EXPECT_TRUE(*back == frame) << FrameName(frame);
-    // As where no layers are told, and cut in the middle of what tells of them.
+    // As if no layers were announced, and cut inside the layer fields.
     const std::string body = bytes.substr(kFrameHeaderBytes);
     const size_t added = std::holds_alternative<AnnounceFrame>(frame) ? 4 : 8;
     const auto without = Decode(WithBody(bytes, body.substr(0, body.size() - added)));
     ASSERT_TRUE(without.ok()) << FrameName(frame) << without.status();
     EXPECT_FALSE(*without == frame);
     EXPECT_FALSE(Decode(WithBody(bytes, body.substr(0, body.size() - 1))).ok());
-    // No layers are not said.
+    // A layer count of 0 is never written.
     std::string none = body;
     std::fill(none.end() - 4, none.end(), '\0');
     EXPECT_THAT(std::string(Decode(WithBody(bytes, none)).status().message()),
@@ -246,7 +246,7 @@ TEST(TransferFrame, NcclCountsAndSizesPastTheirLimitsAreNamed) {
               HasSubstr("unique_id has 127 bytes, not 128"));
 }
 
-// The bytes that builds before KV groups write and read, field by field.
+// The bytes of builds before KV groups, field by field.
 TEST(TransferFrame, FramesOfOneGroupHaveTheBytesOfBuildsBeforeGroups) {
   std::string body;
   const auto number = [&](auto value) {
@@ -314,7 +314,7 @@ TEST(TransferFrame, WindowsStandAtTheEndOfWhatIsSharedAndOnlyWhereThereAreSome) 
     EXPECT_THAT(std::string(Decode(WithBody(bytes, negative)).status().message()),
                 HasSubstr("is outside [0, "));
   }
-  // More than any pool has, and no layers where some begin behind the first.
+  // More groups than any pool has, and a layer count of 0 with a first layer above 0.
   SharedPoolFrame pools{.num_blocks = 1, .window_num_blocks = {1, 1, 1}};
   const std::string most = EncodeFrame(pools);
   EXPECT_FALSE(Decode(WithBody(most, most.substr(kFrameHeaderBytes) + std::string(8, 1))).ok());
@@ -323,7 +323,7 @@ TEST(TransferFrame, WindowsStandAtTheEndOfWhatIsSharedAndOnlyWhereThereAreSome) 
                          .windows = {{.pool_block = 3, .generation = 1}}};
   const std::string bytes = EncodeFrame(block);
   std::string body = bytes.substr(kFrameHeaderBytes);
-  body[body.size() - 16] = 0;  // the number of layers
+  body[body.size() - 16] = 0;  // the layer count
   EXPECT_THAT(std::string(Decode(WithBody(bytes, body)).status().message()),
               HasSubstr("layers is 0"));
 }

@@ -29,7 +29,8 @@ TEST(TransferPlan, BlocksHoldingWhatIsMissingBeginInTheMiddleOfOne) {
   TransferTicket ticket;
   ticket.first_block = 3;
   ticket.block_count = 2;
-  EXPECT_EQ(SenderBlocks(ticket, 80, 16), (SequenceBlocks{3, 2})) << "as the sender's";
+  EXPECT_EQ(SenderBlocks(ticket, 80, 16), (SequenceBlocks{3, 2}))
+      << "block size 0 means the sender's";
   ticket.block_size = 8;
   EXPECT_EQ(SenderBlocks(ticket, 40, 16), (SequenceBlocks{1, 2}));
 }
@@ -41,8 +42,8 @@ TEST(TransferPlan, EqualBlocksLandWhole) {
   EXPECT_EQ(parts[0], (LandingPart{BlockId(8), 0, 0, 16}));
 }
 
-// Whatever the sizes: each token that the receiver lacks lands once, in the block and the slot that
-// its number says, from its own place in the payload.
+// For any block sizes, each token that the receiver lacks lands once. It lands in the block and
+// slot of its number, from its own place in the payload.
 TEST(TransferPlan, EveryMissingTokenLandsOnceWhereItsNumberSays) {
   constexpr uint32_t kSeed = 41;
   SCOPED_TRACE(kSeed);
@@ -88,8 +89,8 @@ TEST(TransferPlan, EveryMissingTokenLandsOnceWhereItsNumberSays) {
   }
 }
 
-// Sender and receiver agree on what each block carries, whatever their blocks; every token that is
-// needed of a group lands where its number says, and a window brings little else.
+// Sender and receiver agree on the contents of each block, for any block sizes. Every needed token
+// of a group lands where its number says. A window adds little else.
 TEST(TransferPlan, WindowsTravelWhereTheyAreNeeded) {
   constexpr uint32_t kSeed = 43;
   SCOPED_TRACE(kSeed);

@@ -11,7 +11,7 @@ constexpr PeerId kPeer{5};
 
 class TransferReceiverTest : public ::testing::Test {
  protected:
-  // 20 blocks of one token; the pull window is 256 blocks for so small ones.
+  // Expects 20 blocks of one token. The pull window is 256 blocks, because they are so small.
   void Expect(uint64_t id, int64_t timeout_ms = 1000) {
     receiver_.Expect(
         {.transfer_id = id, .blocks = MakeBlocks(0, 20), .tokens = 20, .timeout_ms = timeout_ms},
@@ -116,7 +116,7 @@ TEST_F(TransferReceiverTest, PullsWhatIsAnnouncedOnceAndInOrder) {
   EXPECT_FALSE(receiver_.HasTransfersWith(kPeer));
 }
 
-// 20 blocks, 18 of them whole, and then the layers of the last two.
+// 20 blocks: 18 whole ones, then the layers of the last two.
 TEST_F(TransferReceiverTest, SlicesAreAskedForAndABlockCountsWithItsLastLayer) {
   const auto announce = [&](int32_t available, int32_t layers, bool final = false) {
     AnnounceFrame frame{.transfer_id = 1,
@@ -189,7 +189,7 @@ TEST_F(TransferReceiverTest, OnlyTheFirstSenderEndsATransferByTooSmallBlocks) {
   announce(kPeer, 4);
   EXPECT_TRUE(receiver.TakeEvents().empty());
   announce(PeerId(6), 2);
-  EXPECT_TRUE(receiver.TakeEvents().empty()) << "the first sender's transfer goes on";
+  EXPECT_TRUE(receiver.TakeEvents().empty()) << "the first sender's transfer continues";
   EXPECT_TRUE(receiver.HasTransfersWith(kPeer));
   EXPECT_FALSE(receiver.HasTransfersWith(PeerId(6)));
   receiver.Cancel(1);
@@ -209,10 +209,10 @@ TEST_F(TransferReceiverTest, LayersThatCannotBeEndTheTransfer) {
     int32_t available, layers;
     bool final = false;
   };
-  const std::vector<std::vector<Said>> cases = {{{20, 1}},           // of no block
-                                                {{18, 4}},           // there are three
+  const std::vector<std::vector<Said>> cases = {{{20, 1}},           // no block is left
+                                                {{18, 4}},           // the model has three
                                                 {{18, 2}, {18, 1}},  // fewer than before
-                                                {{18, 2}, {19, 2}},  // of other blocks
+                                                {{18, 2}, {19, 2}},  // for other blocks
                                                 {{18, 2}, {18, 0}},  // taken back
                                                 {{20, 1, true}}};
   for (const std::vector<Said>& announcements : cases) {
@@ -253,13 +253,13 @@ TEST_F(TransferReceiverTest, ALandingOfAnEndedTransferChangesNothing) {
   receiver_.Cancel(1);
   EXPECT_FALSE(receiver_.IsLive(placement));
   EXPECT_EQ(receiver_.TakeEvents().size(), 1u);
-  Expect(1);  // the same id again is another transfer
+  Expect(1);  // the same id again names a new transfer
   EXPECT_FALSE(receiver_.IsLive(placement));
   Land(placement);
   EXPECT_TRUE(receiver_.TakeEvents().empty());
 }
 
-// What the engine may keep of a failed transfer.
+// blocks_done tells the engine how many blocks of a failed transfer it may keep.
 TEST_F(TransferReceiverTest, AFailureCountsTheLeadingBlocksThatWereVerified) {
   Expect(1);
   Announce(1, 20, true);
@@ -274,7 +274,7 @@ TEST_F(TransferReceiverTest, AFailureCountsTheLeadingBlocksThatWereVerified) {
   Expect(2);
   Announce(2, 20, true);
   Land(*Block(2, 0));
-  ASSERT_TRUE(Block(2, 1).has_value());  // under way
+  ASSERT_TRUE(Block(2, 1).has_value());  // in flight
   receiver_.Cancel(2);
   EXPECT_EQ(LastEvent().blocks_done, 1);
 }

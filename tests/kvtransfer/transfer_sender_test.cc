@@ -71,7 +71,7 @@ TEST_F(TransferSenderTest, WherePullsAreImpliedAnAnnouncementSendsWhatItNames) {
   Start(1, 3);
   sender_.OnLinkOpen(kAddress, kPeer, Epoch(2), PullMode::kImplied);
   sender_.Announce(1, MakeBlocks(10, 2), false, "", now_us_);
-  EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());  // not before it is announced
+  EXPECT_FALSE(sender_.NextBlock(kPeer).has_value());  // not before the announcement
   EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
   EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(10));
   EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(11));
@@ -79,7 +79,7 @@ TEST_F(TransferSenderTest, WherePullsAreImpliedAnAnnouncementSendsWhatItNames) {
   sender_.Announce(1, MakeBlocks(12, 1), true, "m", now_us_);
   EXPECT_EQ(Frames<AnnounceFrame>().size(), 1u);
   EXPECT_EQ(sender_.NextBlock(kPeer)->blocks[0], BlockId(12));
-  Pull(1, 3, 1);  // nothing is left to be asked for
+  Pull(1, 3, 1);  // nothing is left to request
   EXPECT_EQ(OnlyFailure(), absl::StatusCode::kOutOfRange);
 }
 
@@ -122,7 +122,7 @@ TEST_F(TransferSenderTest, ATransferIsExposedUntilItLandedWhereThatIsTold) {
     return sender_.TakeEvents().back().exposed_us;
   };
   EXPECT_EQ(exposed_us(1, 90), 90);
-  // What cannot be is taken for the nearest that can.
+  // An impossible time is clamped to the nearest possible one.
   EXPECT_EQ(exposed_us(2, 900), 250);
   EXPECT_EQ(exposed_us(3, -900), 0);
 }
@@ -192,11 +192,11 @@ TEST_F(TransferSenderTest, WhoEndsBeforeTheReceiverWasToldTellsItWhoseTransferIs
   sender_.Announce(1, MakeBlocks(10, 2), true, "m", now_us_);
   sender_.Cancel(1);  // before the link is open
   Start(2, 2, /*epoch=*/9);
-  sender_.Cancel(2);  // for an incarnation that is not there
+  sender_.Cancel(2);  // for another incarnation of the receiver
   EXPECT_TRUE(sender_.TakeFrames(now_us_).empty());
   Open();
   Start(3, 2);
-  sender_.Cancel(3);  // before anything was announced on it
+  sender_.Cancel(3);  // before anything was announced on the link
   const std::vector<OutgoingFrame> frames = sender_.TakeFrames(now_us_);
   ASSERT_EQ(frames.size(), 4u);
   for (const size_t i : {0, 2}) {

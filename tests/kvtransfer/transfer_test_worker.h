@@ -1,5 +1,5 @@
-// A worker for transport tests: a pool with known bytes, a transport, and everything the transport
-// reported.
+// Worker for transport tests: a pool with known bytes, a transport, and all events that the
+// transport reported.
 #pragma once
 
 #include <unistd.h>
@@ -32,11 +32,11 @@ struct TestShape {
   int32_t layers = 3;
   int32_t kv_heads = 2;
   int32_t head_dim = 8;
-  // The KV group of each layer: 'f' full attention, 'w', 'v' and 'u' windows. Empty: `layers`
-  // layers of one group. The windows' blocks have a size of their own. Those of 'v' have one plane,
-  // and those of 'u' are like those of 'w'.
+  // KV group of each layer: 'f' is full attention; 'w', 'v' and 'u' are windows. Empty: `layers`
+  // layers of one group. Windows have one head of 12, so their blocks differ in size from those of
+  // full attention. Blocks of 'v' have one plane. Blocks of 'u' are like those of 'w'.
   std::string groups = "";
-  int32_t window = 24;  // tokens, of 'w'; 'u' has 4 fewer, 'v' half of them
+  int32_t window = 24;  // tokens, for 'w'; 'u' has 4 fewer, 'v' half as many
   int64_t window_blocks = 40;
 };
 
@@ -92,7 +92,7 @@ inline KvFingerprint MakeFingerprint(const TestShape& shape) {
 using TransportFactory =
     std::function<absl::StatusOr<std::unique_ptr<KvTransport>>(TransportOptions)>;
 
-// How a worker's transport is made, and over what memory.
+// How to create a worker's transport, and the kind of its pool's memory.
 struct TransportSource {
   template <typename Make>
   requires std::is_invocable_v<const Make&, TransportOptions> TransportSource(
@@ -101,7 +101,7 @@ struct TransportSource {
 
   TransportFactory make;
   PoolMemory memory;
-  // Tells others where the pool's memory is; what it returns ends that.
+  // Announces where the pool's memory is. Destroying the returned object ends that.
   std::function<std::shared_ptr<void>(TestPool&)> introduce = nullptr;
 };
 
@@ -134,7 +134,7 @@ class TestWorker {
   const KvPoolLayout& layout() const { return layout_; }
   TestPool& pool() { return pool_; }
 
-  // Writes bytes into a block that only (key, piece, byte) determine.
+  // Fills a block with bytes that only (key, piece, byte) determine.
   void FillBlock(const GroupBlocks& block, uint64_t key) {
     ForEachByte(block, layout_.block_size(),
                 [&](int32_t piece, int64_t i, std::byte& b) { b = Pattern(key, piece, i); });
@@ -142,7 +142,7 @@ class TestWorker {
   void FillRaw(const GroupBlocks& block, std::byte value) {
     ForEachByte(block, layout_.block_size(), [&](int32_t, int64_t, std::byte& b) { b = value; });
   }
-  // Number of bytes in the first `tokens` tokens of the block that differ from FillBlock(key).
+  // Returns how many bytes in the first `tokens` tokens of the block differ from FillBlock(key).
   int64_t Differences(const GroupBlocks& block, uint64_t key, int32_t tokens) {
     int64_t count = 0;
     ForEachByte(block, tokens, [&](int32_t piece, int64_t i, std::byte& b) {
@@ -157,16 +157,16 @@ class TestWorker {
     return same;
   }
 
-  // Polls once.
+  // Polls the transport once.
   void Poll() {
     for (TransferEvent& event : transport_->Poll()) events_.push_back(std::move(event));
   }
-  // Waits for the terminal event of a transfer in that direction; counts as failure after 30 s.
+  // Waits for the terminal event of a transfer in that direction. Fails the test after 30 s.
   TransferEvent WaitReceived(uint64_t id) {
     return Wait(id, Kind::kReceived, Kind::kReceiveFailed);
   }
   TransferEvent WaitSent(uint64_t id) { return Wait(id, Kind::kSent, Kind::kSendFailed); }
-  // Waits until something of the kind was reported for the transfer.
+  // Waits for an event of this kind for the transfer.
   TransferEvent WaitFor(uint64_t id, Kind kind) { return Wait(id, kind, kind); }
 
   int64_t TerminalEvents(uint64_t id, bool receive) const {
@@ -232,13 +232,13 @@ class TestWorker {
   std::unique_ptr<KvTransport> transport_;
 };
 
-// A name for a transport on this host that no other has, in this process or another.
+// Returns a transport name that is unique on this host, across processes.
 inline std::string UniqueShmName() {
   static std::atomic<int> next = 0;
   return "test-" + std::to_string(getpid()) + "-" + std::to_string(next++);
 }
 
-// Blocks first, first + step, … of a pool.
+// Returns blocks first, first + step, … of a pool.
 inline std::vector<BlockId> MakeBlocks(int32_t first, int32_t count, int32_t step = 1) {
   std::vector<BlockId> blocks;
   for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i * step));

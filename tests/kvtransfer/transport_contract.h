@@ -1,4 +1,5 @@
-// Every transport as a parameter of the tests of what all of them promise (kvtransfer/transport.h).
+// Fixtures that run the tests of the KvTransport contract (kvtransfer/transport.h) with every
+// transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ enum class Medium { kLoopback, kTcp, kShm, kShmOrTcp, kNccl };
 
 struct ContractCase {
   Medium medium;
-  PoolMemory memory = PoolMemory::kHost;  // of all workers
+  PoolMemory memory = PoolMemory::kHost;  // for all workers
 };
 
 class TransportContract : public ::testing::TestWithParam<ContractCase> {
@@ -42,7 +43,7 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     return source;
   }
 
-  // Where shared memory cannot be had, TCP is enough, as for an engine.
+  // Without usable shared memory, TCP is enough, as in an engine.
   static absl::StatusOr<std::unique_ptr<KvTransport>> CreateOverSockets(TransportOptions options) {
     const bool tcp = medium() != Medium::kShm;
     const bool shm = medium() != Medium::kTcp;
@@ -57,7 +58,7 @@ class TransportContract : public ::testing::TestWithParam<ContractCase> {
     return CreateSocketTransport(endpoints, std::move(options));
   }
 
-  // One transfer from end to end, `chunk` blocks announced at a time.
+  // Runs one complete transfer and announces `chunk` blocks at a time.
   void Transfer(TestWorker& from, TestWorker& to, uint64_t id, int32_t tokens, int32_t first_block,
                 int32_t chunk) {
     const int32_t count = BlocksForTokens(to.layout().block_size(), tokens) - first_block;
@@ -131,7 +132,7 @@ inline std::string MediumName(const ::testing::TestParamInfo<ContractCase>& info
   return "Nccl" + pool;
 }
 
-// With host pools, and with pools that the host cannot read. The latter have no shared memory.
+// All media with host pools, and those without shared memory with pools that the host cannot read.
 inline auto EveryMedium() {
   return ::testing::Values(ContractCase{Medium::kLoopback}, ContractCase{Medium::kTcp},
                            ContractCase{Medium::kShm}, ContractCase{Medium::kShmOrTcp},
@@ -141,7 +142,7 @@ inline auto EveryMedium() {
                            ContractCase{Medium::kShmOrTcp, PoolMemory::kDevice},
                            ContractCase{Medium::kNccl, PoolMemory::kDevice});
 }
-// Those with a pool that the host cannot read.
+// The cases with a pool that the host cannot read.
 inline auto EveryMediumWithCopies() {
   return ::testing::Values(ContractCase{Medium::kLoopback, PoolMemory::kDevice},
                            ContractCase{Medium::kTcp, PoolMemory::kDevice},

@@ -1,5 +1,5 @@
-// What every KvTransport promises (kvtransfer/transport.h), checked on each of them: how transfers
-// fail.
+// Contract tests of KvTransport (kvtransfer/transport.h), run with every transport: failures of
+// transfers.
 
 #include <random>
 #include <thread>
@@ -152,7 +152,7 @@ TEST_P(TransportFailureContract, WrongAnnouncementsFailTheTransferAtBothSides) {
   fails({}, true, "");                // too few
   fails({BlockId(64)}, false, "");    // outside the pool
   fails({kNoBlock}, false, "");
-  fails({BlockId(1)}, true, std::string(kMaxManifestBytes + 1, 'm'));  // manifest past its limit
+  fails({BlockId(1)}, true, std::string(kMaxManifestBytes + 1, 'm'));  // manifest over its limit
 }
 
 TEST_P(TransportFailureContract, PostsAreCheckedAtOnce) {
@@ -177,7 +177,7 @@ TEST_P(TransportFailureContract, PostsAreCheckedAtOnce) {
   EXPECT_EQ(code({.transfer_id = 2, .blocks = MakeBlocks(2, 2), .tokens = 32}), StatusCode::kOk);
   EXPECT_EQ(code({.transfer_id = 3, .blocks = MakeBlocks(4, 2), .tokens = 32}),
             StatusCode::kResourceExhausted);
-  // A polled terminal event makes room, also for the same id.
+  // A polled terminal event frees a place, even for the same id.
   t.CancelReceive(1);
   EXPECT_EQ(b.WaitReceived(1).status.code(), StatusCode::kCancelled);
   EXPECT_EQ(code({.transfer_id = 1, .blocks = MakeBlocks(0, 2), .tokens = 32}), StatusCode::kOk);
@@ -232,8 +232,8 @@ TEST_P(TransportCopyContract, ACopyThatFailsFailsItsTransferAlone) {
   }
 }
 
-// The engine hears of a cancelled transfer's end only once the copy of its blocks that was under
-// way has ended. So what the engine then writes there stays.
+// When a transfer is cancelled, its event comes only after the running copy of its blocks has
+// ended. So whatever the engine then writes there stays.
 TEST_P(TransportCopyContract, NoEventComesWhileACopyOfItsBlocksRuns) {
   for (const bool at_the_sender : {true, false}) {
     TestWorker a(Factory(), {}, 1), b(Factory(), {}, 2);

@@ -1,5 +1,5 @@
-// What every KvTransport promises (kvtransfer/transport.h), checked on each of them: what a model
-// with several KV groups refuses.
+// Contract tests of KvTransport (kvtransfer/transport.h), run with every transport: refusals for
+// models with several KV groups.
 
 #include <algorithm>
 #include <string>
@@ -20,7 +20,7 @@ using Kind = TransferEvent::Kind;
 
 constexpr char kTwoGroups[] = "wwfwf";
 constexpr char kThreeGroups[] = "wvfvw";
-constexpr char kTwinWindows[] = "wuf";  // of one geometry
+constexpr char kTwinWindows[] = "wuf";  // windows of equal geometry
 
 TestShape Shape(const std::string& groups, int32_t block_size = 4) {
   return {.block_size = block_size,
@@ -31,7 +31,7 @@ TestShape Shape(const std::string& groups, int32_t block_size = 4) {
 
 class TransportGroupsRefusal : public TransportContract {
  protected:
-  // Blocks 0, 1, ... of each group that travels with blocks of the sequence from 0 on.
+  // Returns blocks 0, 1, ... of each group that travels with the sequence's blocks from 0 on.
   static std::vector<BlockId> Rows(const TestWorker& of, const TestWorker& to,
                                    const std::vector<int32_t>& window_first_blocks,
                                    int32_t tokens) {
@@ -48,8 +48,8 @@ class TransportGroupsRefusal : public TransportContract {
     return rows;
   }
 
-  // A whole transfer of `tokens` tokens. The sender's ticket has `told` for window_first_blocks.
-  // Returns what became of it at the receiver and at the sender.
+  // Runs a whole transfer of `tokens` tokens. The sender's ticket has `told` as
+  // window_first_blocks. Returns the final events of the receiver and of the sender.
   std::pair<TransferEvent, TransferEvent> Transfer(TestWorker& from, TestWorker& to, uint64_t id,
                                                    int32_t tokens,
                                                    const std::vector<int32_t>& expected,
@@ -79,7 +79,7 @@ class TransportGroupsRefusal : public TransportContract {
 INSTANTIATE_TEST_SUITE_P(Each, TransportGroupsRefusal, EveryMedium(), MediumName);
 
 // The window begins at token 38, inside the receiver's block of tokens [32, 48). Blocks of 4 tokens
-// would fill that block from token 36 on alone.
+// would fill only tokens 36 to 47 of that block.
 TEST_P(TransportGroupsRefusal, ASenderWithSmallerBlocks) {
   TestWorker a(Factory(), Shape(kTwoGroups, 4), 1, 0x11);
   TestWorker b(Factory(), Shape(kTwoGroups, 16), 2);
@@ -93,12 +93,12 @@ TEST_P(TransportGroupsRefusal, ASenderWithSmallerBlocks) {
   EXPECT_EQ(sent.status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(b.TerminalEvents(1, true), 1);
   EXPECT_TRUE(IsUntouched(b));
-  // In the other direction a larger block has all that the smaller ones need.
+  // In the other direction, a larger block has all that the smaller ones need.
   EXPECT_EQ(Transfer(b, a, 2, 61, {0}, {0}).first.kind, Kind::kReceived);
 }
 
-// The frames of blocks with one window or the other have the same sizes. With swapped entries the
-// sender's first window would travel where the receiver expects the second.
+// Frames of blocks with either window have the same sizes. With swapped entries, the sender's first
+// window would travel where the receiver expects the second.
 TEST_P(TransportGroupsRefusal, ATicketWithOtherFirstBlocksOfWindows) {
   TestWorker a(Factory(), Shape(kTwinWindows), 1, 0x11), b(Factory(), Shape(kTwinWindows), 2);
   uint64_t id = 0;
@@ -153,7 +153,7 @@ TEST_P(TransportGroupsRefusal, RowsThatDoNotFitByBlockAndGroup) {
         a.transport().StartSend({.sender_transfer = 5, .ticket = ticket, .tokens = 32}).code(),
         absl::StatusCode::kInvalidArgument);
   }
-  // At the sender a bad row fails the transfer.
+  // At the sender, a bad row fails the transfer.
   ASSERT_TRUE(
       a.transport().StartSend({.sender_transfer = 6, .ticket = b.Ticket(good), .tokens = 32}).ok());
   a.transport().Announce(6, std::vector{BlockId(0), BlockId(0)}, /*final=*/false, "");

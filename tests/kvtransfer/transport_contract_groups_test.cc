@@ -1,5 +1,6 @@
-// What every KvTransport promises (kvtransfer/transport.h), checked on each of them: transfers of a
-// model with several KV groups, against a model that knows tokens and layers alone.
+// Contract tests of KvTransport (kvtransfer/transport.h), run with every transport: transfers of a
+// model with several KV groups. A literal model that knows only tokens and layers gives the
+// expected bytes.
 
 #include <algorithm>
 #include <cstring>
@@ -39,22 +40,22 @@ std::byte Value(uint64_t key, int32_t token, const Piece& piece, int64_t i) {
 struct Prompt {
   int32_t tokens = 0;
   int32_t first_block = 0;                   // that the receiver lacks
-  std::vector<int32_t> window_first_blocks;  // the same of each window
+  std::vector<int32_t> window_first_blocks;  // same for each window
   int32_t chunk = 1;                         // blocks announced at a time
-  int32_t sent_blocks = INT32_MAX;           // where the sender ends early
+  int32_t sent_blocks = INT32_MAX;           // with fewer blocks, the sender ends early
   int32_t whole_blocks = INT32_MAX;          // the rest goes in slices of layers
-  std::vector<int32_t> layers = {};          // that are announced one after the other
+  std::vector<int32_t> layers = {};          // layer counts, announced one after the other
 };
 
 class TransportGroupsContract : public TransportContract {
  protected:
-  // What the literal model says of one side's blocks.
+  // One side's blocks in the literal model.
   struct Rows {
     std::vector<BlockId> ids;
     int32_t first_token = 0;
   };
 
-  // Whether the receiver needs the token of the group.
+  // Returns true if the receiver needs this token of the group.
   static bool Needs(const TestWorker& to, const Prompt& prompt, int32_t group, int32_t token) {
     const int32_t ours = to.layout().block_size();
     const int32_t first = group == 0 ? prompt.first_block
@@ -70,7 +71,7 @@ class TransportGroupsContract : public TransportContract {
     return false;
   }
 
-  // Blocks in random places for `count` blocks of the sequence from `first` on.
+  // Draws random blocks for `count` blocks of the sequence, from `first` on.
   Rows Draw(TestWorker& worker, const TestWorker& to, const Prompt& prompt, int32_t first,
             int32_t count) {
     const KvPoolLayout& layout = worker.layout();
@@ -90,7 +91,7 @@ class TransportGroupsContract : public TransportContract {
     return rows;
   }
 
-  // Writes tokens [begin, end) of a group's blocks, in some layers.
+  // Writes tokens [begin, end) of a group's blocks, in the given layers.
   static void Fill(TestWorker& worker, const Rows& rows, int32_t group, int32_t begin, int32_t end,
                    uint64_t key, LayerRange layers = {}) {
     const KvPoolLayout& layout = worker.layout();
@@ -111,7 +112,7 @@ class TransportGroupsContract : public TransportContract {
     }
   }
 
-  // One transfer. Compares the receiver's whole pool with the model.
+  // Runs one transfer and compares the receiver's whole pool with the model.
   void Transfer(TestWorker& from, TestWorker& to, uint64_t id, const Prompt& prompt) {
     const int32_t theirs = from.layout().block_size();
     const int32_t ours = to.layout().block_size();
@@ -179,7 +180,7 @@ class TransportGroupsContract : public TransportContract {
     EXPECT_EQ(sent.kind, Kind::kSent) << sent.status;
     EXPECT_EQ(sent.blocks_done, count);
 
-    // A group's payload begins with the sender's first block of which something is needed.
+    // A group's payload begins with the sender's first block that holds a needed token.
     const std::vector<std::byte> got(to.pool().data(), to.pool().data() + to.pool().size());
     std::memset(to.pool().data(), 0xEE, to.pool().size());
     int64_t bytes = 0;
@@ -198,7 +199,7 @@ class TransportGroupsContract : public TransportContract {
     ASSERT_EQ(std::memcmp(got.data(), to.pool().data(), got.size()), 0);
   }
 
-  // A prompt as it may come, for a receiver with blocks of this size.
+  // Draws a random valid prompt for a receiver with this block size.
   Prompt DrawPrompt(const TestWorker& to) {
     const auto draw = [&](int32_t low, int32_t high) {
       return low + static_cast<int32_t>(random_() % static_cast<uint32_t>(high - low + 1));
@@ -231,7 +232,7 @@ TEST_P(TransportGroupsContract, CarriesTheWindowAtTheEndAlone) {
   TestWorker a(Factory(), Shape(kTwoGroups), 1), b(Factory(), Shape(kTwoGroups), 2);
   Transfer(a, b, 1, {.tokens = 61, .window_first_blocks = {0}, .chunk = 16});
   EXPECT_LT(b.events().back().bytes, BlockValidBytes(a.layout(), 61));
-  Transfer(a, b, 2, {.tokens = 10, .window_first_blocks = {0}});  // all of it is in the window
+  Transfer(a, b, 2, {.tokens = 10, .window_first_blocks = {0}});  // the window holds all of it
   EXPECT_EQ(b.events().back().bytes, BlockValidBytes(a.layout(), 10));
 }
 
@@ -252,7 +253,8 @@ TEST_P(TransportGroupsContract, ASliceOfLayersMayHaveNothingOfABlock) {
             .layers = {1, 2, 3, 4, 5}});
 }
 
-// Many cuts, in both layouts. The sender's blocks are never the smaller ones.
+// Many combinations of block sizes, in both layouts. The sender's blocks are never the smaller
+// ones.
 TEST_P(TransportGroupsContract, CarriesWhateverIsAskedForBetweenPoolsCutDifferently) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
   uint64_t id = 1;
@@ -274,8 +276,8 @@ TEST_P(TransportGroupsContract, CarriesWhateverIsAskedForBetweenPoolsCutDifferen
   }
 }
 
-// The engine says of each group apart which blocks are full. A byte that changes after that is
-// found by the receiver, whose message names the layer.
+// The engine reports full blocks for each group separately. If a byte changes after that, the
+// receiver detects it, and its message names the layer.
 TEST_P(TransportGroupsContract, ADamagedPieceOfAWindowIsNamed) {
   TestWorker a(Factory(), Shape(kTwoGroups), 1), b(Factory(), Shape(kTwoGroups), 2);
   const std::vector<BlockId> rows = {BlockId(3), BlockId(5), BlockId(4), BlockId(9)};
@@ -303,7 +305,7 @@ TEST_P(TransportGroupsContract, ADamagedPieceOfAWindowIsNamed) {
   const TransferEvent damaged = move(2);
   EXPECT_EQ(damaged.status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(damaged.status.message()), HasSubstr("block 1 layer 3 V"));
-  a.transport().Written({}, std::vector{BlockId(9)}, /*group=*/1);  // it is told that it changed
+  a.transport().Written({}, std::vector{BlockId(9)}, /*group=*/1);  // the change is reported
   EXPECT_EQ(move(3).kind, Kind::kReceived);
 }
 

@@ -1,5 +1,5 @@
-// What every KvTransport promises of blocks that are announced layer by layer while the layers
-// behind them are still written.
+// Contract tests of KvTransport (kvtransfer/transport.h), run with every transport: blocks
+// announced layer by layer while their later layers are still written.
 
 #include <random>
 
@@ -16,13 +16,14 @@ using Kind = TransferEvent::Kind;
 class TransportLayersContract : public TransportContract {
  protected:
   struct Plan {
-    int32_t tokens = 0;       // of the sequence
-    int32_t first_token = 0;  // that the receiver lacks; in whole blocks of it
-    int32_t whole = 0;        // blocks of the sender that are announced before any layer
+    int32_t tokens = 0;  // of the sequence
+    // First token that the receiver lacks, at the start of one of its blocks.
+    int32_t first_token = 0;
+    int32_t whole = 0;  // sender blocks announced before any layer
     std::vector<int32_t> layers;
   };
 
-  // Bytes that only (token, piece, byte) determine, at one layer of a sequence's tokens.
+  // Writes one layer of a sequence's tokens, with bytes that only (token, piece, byte) determine.
   static void WriteLayer(TestWorker& worker, std::span<const BlockId> blocks, int32_t first_token,
                          int32_t tokens, int32_t layer) {
     ForEachByte(worker, blocks, first_token, tokens, layer,
@@ -58,7 +59,7 @@ class TransportLayersContract : public TransportContract {
     }
   }
 
-  // Announces as planned, each layer as soon as it is written, and compares what arrived.
+  // Announces as planned, each layer as soon as it is written, and compares the arrived bytes.
   void Transfer(TestWorker& from, TestWorker& to, uint64_t id, const Plan& plan) {
     const int32_t ours = to.layout().block_size();
     const int32_t theirs = from.layout().block_size();
@@ -123,7 +124,7 @@ TEST_P(TransportLayersContract, CarriesASequenceOfOneChunk) {
   Transfer(a, b, 3, {.tokens = 7, .first_token = 0, .whole = 0, .layers = {3}});
 }
 
-// Many cuts of the same, in both layouts, with receivers that have a prefix or other blocks.
+// Many combinations of block sizes in both layouts, and receivers that already have a prefix.
 TEST_P(TransportLayersContract, CarriesWhateverIsAnnouncedWhenBetweenPoolsCutDifferently) {
   const uint32_t seed = std::random_device{}();
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

@@ -1,5 +1,6 @@
-// What every KvTransport promises (kvtransfer/transport.h), checked on each of them: transfers
-// between pools that are cut differently, against a model that knows tokens and no blocks.
+// Contract tests of KvTransport (kvtransfer/transport.h), run with every transport: transfers
+// between pools of different block sizes or layouts. A literal model that knows tokens but no
+// blocks gives the expected bytes.
 
 #include <algorithm>
 #include <cstring>
@@ -16,13 +17,13 @@ namespace {
 using ::testing::HasSubstr;
 using Kind = TransferEvent::Kind;
 
-constexpr int64_t kSlots = 512;  // of a pool, whatever its block size
+constexpr int64_t kSlots = 512;  // of each pool, for any block size
 
 TestShape Shape(KvLayoutKind layout, int32_t block_size) {
   return {.layout = layout, .block_size = block_size, .num_blocks = kSlots / block_size};
 }
 
-// Where a token's row of a piece lies.
+// Returns the address of a token's row in a piece.
 std::byte* Row(TestWorker& worker, BlockId block, int32_t slot, int32_t piece) {
   const LandingPart one{.blocks = block, .block_token = slot, .tokens = 1};
   return PieceBytes(worker.pool().data(), worker.layout(), {one}, {})
@@ -43,8 +44,8 @@ struct Prompt {
 
 class TransportReshapeContract : public TransportContract {
  protected:
-  // One transfer, both pools' blocks in random places. Compares the receiver's whole pool with the
-  // model: the sent tokens that it lacked lie in their slots, and nothing else was written.
+  // Runs one transfer with random blocks in both pools and compares the receiver's whole pool with
+  // the model. The sent tokens that it lacked are in their slots, and nothing else was written.
   void Reshape(TestWorker& from, TestWorker& to, uint64_t id, const Prompt& prompt) {
     const int32_t theirs = from.layout().block_size();
     const int32_t ours = to.layout().block_size();
@@ -108,7 +109,7 @@ class TransportReshapeContract : public TransportContract {
     return blocks;
   }
 
-  // Tokens [begin, end), where blocks[0] begins with token `first`.
+  // Fills tokens [begin, end), where blocks[0] begins with token `first`.
   static void Fill(TestWorker& worker, const std::vector<BlockId>& blocks, int32_t first,
                    int32_t begin, int32_t end, uint64_t key) {
     const int32_t size = worker.layout().block_size();
@@ -122,7 +123,7 @@ class TransportReshapeContract : public TransportContract {
     }
   }
 
-  // What was reported on the way never shrinks, and never is more than there was in the end.
+  // Checks that reported progress never shrinks and never exceeds the final count.
   static void ExpectProgress(const TestWorker& to, uint64_t id, int32_t whole) {
     int32_t before = 0;
     for (const TransferEvent& event : to.events()) {
@@ -180,7 +181,7 @@ TEST_P(TransportReshapeContract, RandomPromptsLandAsTheModelSays) {
 }
 
 TEST_P(TransportReshapeContract, ABlockWithADamagedPieceIsNeverPublished) {
-  // 64 tokens for blocks of 16: the first two blocks of the sender's are right.
+  // 64 tokens in blocks of 16. The first two of the sender's blocks are correct.
   TestWorker a(Factory(), Shape(KvLayoutKind::kLayerMajor, 32), 1);
   TestWorker b(Factory(), Shape(KvLayoutKind::kBlockMajor, 16), 2);
   for (int32_t i = 0; i < 3; ++i) a.FillBlock(BlockId(i), 5);
@@ -190,7 +191,7 @@ TEST_P(TransportReshapeContract, ABlockWithADamagedPieceIsNeverPublished) {
   SendSpec send{.sender_transfer = 1, .ticket = b.Ticket(spec), .tokens = 96};
   ASSERT_TRUE(a.transport().StartSend(send).ok());
   a.transport().Announce(1, MakeBlocks(0, 3), true, "m");
-  EXPECT_EQ(b.WaitReceived(1).kind, Kind::kReceived);  // checksums are kept from here on
+  EXPECT_EQ(b.WaitReceived(1).kind, Kind::kReceived);  // checksums are kept from now on
   a.WaitSent(1);
   // In the second half of block 1: a token that lands in the receiver's block 3.
   *Row(a, BlockId(1), 20, 2) ^= std::byte{1};
@@ -227,7 +228,7 @@ TEST_P(TransportReshapeContract, ATokenThatTheReceiverHasIsCheckedAndNotWritten)
       EXPECT_TRUE(b.IsRaw(BlockId(block), std::byte{0xEE})) << block;
     }
     a.WaitSent(id);
-    *Row(a, BlockId(0), 3, 0) ^= std::byte{1};  // before the first token that is missing
+    *Row(a, BlockId(0), 3, 0) ^= std::byte{1};  // before the first missing token
   }
 }
 
@@ -247,12 +248,12 @@ TEST_P(TransportReshapeContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
     b.transport().CancelReceive(id);
     const TransferEvent event = b.WaitReceived(id);
     EXPECT_EQ(event.kind, Kind::kReceiveFailed);
-    EXPECT_LE(event.blocks_done, 6) << "100 blocks of 4 fill no seventh of 64";
+    EXPECT_LE(event.blocks_done, 6) << "100 blocks of 4 fill only six blocks of 64";
     for (int32_t i = 0; i < 8; ++i) b.FillRaw(BlockId(i), std::byte{0x5A});
     a.WaitSent(id);
     for (int32_t i = 0; i < 8; ++i) ASSERT_TRUE(b.IsRaw(BlockId(i), std::byte{0x5A})) << id;
   }
-  Reshape(a, b, 1000, {.tokens = 300, .chunk = 4});  // the link is still good
+  Reshape(a, b, 1000, {.tokens = 300, .chunk = 4});  // the link still works
 }
 
 TEST_P(TransportReshapeContract, ATicketThatDoesNotTellItsBlockSizeHasTheSenders) {

@@ -1,5 +1,5 @@
-// What every KvTransport promises (kvtransfer/transport.h), checked on each of them: what is
-// carried, and who may touch which block when.
+// Contract tests of KvTransport (kvtransfer/transport.h), run with every transport: the bytes that
+// arrive, and the owner of each block at each time.
 
 #include "tests/kvtransfer/transport_contract.h"
 
@@ -29,7 +29,7 @@ TEST_P(TransportContract, CarriesOnlyTheValidTokensOfAPartFullLastBlock) {
   for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
     TestWorker a(Factory(), {.layout = layout}, 1), b(Factory(), {.layout = layout}, 2);
     Transfer(a, b, 1, 16 * 3 + 5, 0, 4);
-    // The slots past the prompt were not written.
+    // Slots past the prompt were not written.
     const BlockId last(4);
     std::byte* piece = b.pool().data() + b.layout().PieceOffset(2, true, last.value());
     for (int64_t i = PieceValidBytes(b.layout(), {}, 5); i < b.layout().group(0).piece_bytes();
@@ -170,7 +170,7 @@ TEST_P(TransportContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
       b.transport().CancelReceive(id);
       const TransferEvent event = b.WaitReceived(id);
       expect_leading_blocks(event);
-      // From here on the blocks are ours: whatever is written must stay.
+      // The blocks now belong to the engine: anything written must stay.
       for (int32_t i = 0; i < 32; ++i) b.FillRaw(BlockId(i), std::byte{0x5A});
       a.WaitSent(id);
       if (event.kind == Kind::kReceiveFailed) {
@@ -181,15 +181,15 @@ TEST_P(TransportContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
     } else {
       a.transport().CancelSend(id);
       const TransferEvent sent = a.WaitSent(id);
-      // The receiver must never publish what the sender's reused blocks hold now.
+      // The receiver must never publish the new bytes of the sender's reused blocks.
       for (int32_t i = 0; i < 32; ++i) a.FillRaw(BlockId(i), std::byte{0x33});
       const bool unbound = sent.kind == Kind::kSendFailed && sent.bytes == 0;
-      if (unbound) b.transport().CancelReceive(id);  // it may never have heard of the transfer
+      if (unbound) b.transport().CancelReceive(id);  // it may not know the transfer
       const TransferEvent event = b.WaitReceived(id);
       expect_leading_blocks(event);
       if (event.kind == Kind::kReceiveFailed) {
-        // Who copies out of the sender's pool may see that blocks were taken back before it is
-        // told.
+        // A receiver that copies from the sender's pool may notice the reused blocks before the
+        // Abort arrives.
         const bool told = event.status.code() == absl::StatusCode::kCancelled;
         EXPECT_TRUE(told || event.status.code() == absl::StatusCode::kFailedPrecondition)
             << event.status;
@@ -200,7 +200,7 @@ TEST_P(TransportContract, BlocksAreLeftAloneAfterACancelAtEitherSide) {
     ASSERT_EQ(a.TerminalEvents(id, false), 1);
   }
   EXPECT_GT(cancelled, 0);
-  Transfer(a, b, 1000, 16 * 8, 0, 8);  // the link is still good
+  Transfer(a, b, 1000, 16 * 8, 0, 8);  // the link still works
 }
 
 TEST_P(TransportContract, CancelEndsATransferInEveryStateWithOneEvent) {
@@ -229,7 +229,7 @@ TEST_P(TransportContract, CancelEndsATransferInEveryStateWithOneEvent) {
       } else {
         a.transport().CancelSend(id);
       }
-      // A receiver that never heard of its sender is not told of the sender's end.
+      // A receiver that does not know its sender yet is not told about the sender's end.
       if (!at_receiver && landed == 0) b.transport().CancelReceive(id);
       const TransferEvent event = b.WaitReceived(id);
       EXPECT_EQ(event.kind, Kind::kReceiveFailed);
@@ -237,7 +237,7 @@ TEST_P(TransportContract, CancelEndsATransferInEveryStateWithOneEvent) {
       if (state > kExpected) {
         EXPECT_EQ(a.WaitSent(id).kind, Kind::kSendFailed);
       }
-      // Both know the end: cancelling once more says nothing.
+      // Both sides know the end: another cancel has no effect.
       b.transport().CancelReceive(id);
       a.transport().CancelSend(id);
       Transfer(a, b, 1000 + id, 64, 0, 4);
@@ -269,7 +269,7 @@ TEST_P(TransportContract, BlocksReportedAsWrittenTravelAsTheyAreNow) {
   for (uint64_t id = 1; id <= 10; ++id) {
     const ReceiveSpec spec{.transfer_id = id, .blocks = MakeBlocks(0, 3), .tokens = 40};
     ASSERT_TRUE(b.transport().Expect(spec).ok());
-    const uint64_t key = id / 3;  // sent again as they were, and changed
+    const uint64_t key = id / 3;  // blocks are sent again both unchanged and changed
     for (int32_t i = 0; i < 3; ++i) a.FillBlock(BlockId(i), key + i);
     if (id % 3 == 0 || id == 1) {
       a.transport().Written(MakeBlocks(0, 2), MakeBlocks(2, 1), /*group=*/0);
@@ -332,7 +332,8 @@ TEST_P(TransportMixedContract, CarriesBetweenAHostPoolAndOneThatTheHostCannotRea
   Transfer(device, host, 2, 16 * 9 + 3, 2, 4);
 }
 
-// More transfers than a pool has staging buffers, in both directions at once: each waits its turn.
+// More transfers than a pool has staging buffers, in both directions at once: each waits for its
+// turn.
 TEST_P(TransportContract, ManyTransfersShareAPoolsBuffers) {
   constexpr int kReceivers = 5;
   TestWorker a(Factory(), {.num_blocks = 128}, 1);
