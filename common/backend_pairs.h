@@ -18,8 +18,8 @@ struct BackendPair {
   std::string_view other;
 };
 
-// Pairs whose bits a test compares. There is none yet: all workers have the backend "cpu", on
-// either of its devices.
+// Pairs that a test has compared bit for bit. There is none yet: all workers have the backend
+// "cpu", on either of its devices.
 inline constexpr std::array<BackendPair, 0> kConfirmedBackendPairs = {};
 
 // Returns true if `a` and `b` are equal or a confirmed pair, in either order.

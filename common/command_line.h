@@ -90,8 +90,8 @@ class CommandLine {
   // commands. The reference is valid as long as this.
   CommandLine& AddCommand(const std::string& name, const std::string& description);
 
-  // T is std::string, int32_t, int64_t, uint64_t, float or double, or a vector of std::string or
-  // int32_t, whose option can be repeated. A uint64_t takes no sign.
+  // T is std::string, int32_t, int64_t, uint64_t, float or double. It may also be a vector of
+  // std::string or int32_t; its option can be repeated. A uint64_t takes no sign.
   template <typename T>
   Option Add(const std::string& name, T* field, const std::string& help);
   // T is std::string, int32_t or uint64_t. The field stays empty if the option is not given.

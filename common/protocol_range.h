@@ -27,8 +27,8 @@ constexpr ProtocolRange ImpliedRange(uint32_t newest) {
   return {.oldest = newest == 0 ? 0 : newest - 1, .newest = newest};
 }
 
-// Returns true if there is a version that both sides speak. A range whose oldest version is above
-// its newest has none.
+// Returns true if there is a version that both sides speak. A range is empty if its oldest version
+// is above its newest.
 constexpr bool HaveCommonVersion(ProtocolRange a, ProtocolRange b) {
   return std::max(a.oldest, b.oldest) <= std::min(a.newest, b.newest);
 }

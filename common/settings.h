@@ -65,8 +65,8 @@ class SettingList {
   std::string AllValues() const;
   // Returns the values as text, in the order of settings().
   std::vector<std::string> Values() const;
-  // Returns the lines of AllValues() whose values differ from `before`, an earlier result of
-  // Values().
+  // Returns the lines of AllValues() for settings that have changed since `before`, an earlier
+  // result of Values().
   std::string ValuesChangedSince(const std::vector<std::string>& before) const;
 
  private:

@@ -1,5 +1,5 @@
-// Memory that another process can map: a file without a name (memfd). KV pools whose blocks are
-// lent over shared memory lie in such buffers.
+// Memory that another process can map: a file without a name (memfd). KV pools that
+// lend their blocks over shared memory lie in such buffers.
 //
 // The memory reads as zeros. Buffers of at least 2 MiB start on a 2 MiB boundary. The kernel gives
 // such a file huge pages only by collapsing pages (MADV_COLLAPSE), which also populates them. So a
