@@ -21,7 +21,7 @@ TEST(LoadShedder, RefusesWhoWouldSpendMoreThanHalfOfItsTimeWaiting) {
   const absl::Status refused = line.MayJoin(6'000'000, 10'000'000);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
-              ::testing::HasSubstr("16 requests wait before it, the first for 5999 ms"));
+              ::testing::HasSubstr("16 requests wait ahead of this one, the first for 5999 ms"));
   EXPECT_TRUE(line.MayJoin(6'000'000, 12'000'000).ok());
   EXPECT_TRUE(line.MayJoin(6'000'000, kForEver).ok());
   EXPECT_FALSE(line.MayJoin(6'000'000, -5).ok()) << "its deadline has passed";
@@ -68,7 +68,7 @@ TEST(LoadShedder, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               ::testing::AllOf(::testing::HasSubstr("50 requests wait"),
-                               ::testing::HasSubstr("one more for about 5000 ms")));
+                               ::testing::HasSubstr("This one would wait about 5000 ms")));
   EXPECT_TRUE(line.MayJoin(1'600'000, 11'000'000).ok());
 }
 
@@ -99,13 +99,13 @@ TEST(LoadShedder, OnlyWhoMattersAsMuchComesBeforeANewcomer) {
   std::vector<LoadShedder::Place> high;
   for (int i = 0; i < 20; ++i) high.push_back(line.Join(1'600'000, 7));
   const absl::Status refused = line.MayJoin(1'600'000, 3'000'000, 7);
-  EXPECT_THAT(
-      std::string(refused.message()),
-      ::testing::AllOf(::testing::HasSubstr("20 requests wait before it, the first for 0 ms"),
-                       ::testing::HasSubstr("one more for about 2000 ms")));
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(
+                  ::testing::HasSubstr("20 requests wait ahead of this one, the first for 0 ms"),
+                  ::testing::HasSubstr("This one would wait about 2000 ms")));
   EXPECT_TRUE(line.MayJoin(1'600'000, 4'000'000, 5).ok());
   EXPECT_THAT(std::string(line.MayJoin(1'600'000, 9'000'000, 0).message()),
-              ::testing::HasSubstr("70 requests wait before it"));
+              ::testing::HasSubstr("70 requests wait ahead of this one"));
   for (const LoadShedder::Place& place : high) line.GaveUp(place, 1'600'000);
   EXPECT_TRUE(line.MayJoin(1'600'000, 1, 7).ok());
   EXPECT_EQ(line.size(), 50u);
