@@ -12,9 +12,9 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
   std::vector<std::pair<std::string, std::string>> policies;
   for (const std::string& name : RoutingPolicyNames()) policies.emplace_back(name, name);
   settings.AddChoice("routing-policy", &options.policy, std::move(policies),
-                     "How workers are chosen.");
+                     "How the router chooses workers.");
   settings.Add("routing-seed", &options.seed, int64_t{0}, std::numeric_limits<int64_t>::max(),
-               "Seed of the policies random and power-of-two; 0: drawn at start.");
+               "Seed of the policies random and power-of-two. 0: drawn at the start.");
   settings.Add("local-prefill-tokens", &options.local_prefill_tokens, 0, 1 << 24,
                "A prompt with at most this many uncached tokens is computed on the decode worker.");
   settings.Add(
@@ -53,8 +53,8 @@ void RegisterSettings(RouterOptions& options, SettingList& settings) {
   settings.Add(
       "pin-fingerprint", &options.pin_fingerprint, WorkerRegistry::kMaxNameBytes,
       "Fingerprint of the workers to serve with, as the router logs it when a worker joins. "
-      "Workers "
-      "that could give different answers are refused. Empty: the first worker's fingerprint.");
+      "Workers that could give different answers are refused. Empty: the first worker's "
+      "fingerprint.");
   settings.Add("mixed-fingerprints", &options.mixed_fingerprints,
                "Workers of one model with different KV type, backend, numerics or RoPE serve "
                "together. The exact bits of an answer then depend on the worker.");
