@@ -92,7 +92,7 @@ TEST_F(FleetLogTest, RoomsThatDifferAreToldOnce) {
   log_.CompareRooms(workers);
   workers[0].report.pool_tokens = 500;
   log_.CompareRooms(workers);
-  EXPECT_EQ(TakeLines().size(), 1) << "it had been mended";
+  EXPECT_EQ(TakeLines().size(), 1) << "the difference was gone in between";
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST(LoadShedder, AFewMayAlwaysWait) {
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
 }
 
-// A line of `size` that is served every 100 ms until its pace is known.
+// A line of `size` requests. One was served every 100 ms until the pace was known.
 LoadShedder PacedLine(size_t size) {
   LoadShedder line;
   int64_t now_us = 0;
@@ -74,7 +74,7 @@ TEST(LoadShedder, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
 
 TEST(LoadShedder, TimeWithoutALineIsNoPace) {
   LoadShedder line = PacedLine(LoadShedder::kAlwaysAdmitted);
-  line.Served({.joined_us = 0}, 1'700'000);  // no line any more
+  line.Served({.joined_us = 0}, 1'700'000);  // the line has dissolved
   const int64_t later_us = 900'000'000;
   while (line.size() < 40) line.Join(later_us);
   line.Served({.joined_us = later_us}, later_us + 100'000);
@@ -86,16 +86,17 @@ TEST(LoadShedder, ThoseWhoGiveUpAreNoPace) {
   LoadShedder line;
   for (int64_t i = 0; i < 100; ++i) line.Join(i);
   for (int64_t i = 0; i < 60; ++i) line.GaveUp({.joined_us = i}, 100);
-  EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the first of them has waited 0.94 ms";
+  EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the oldest request has waited 0.94 ms";
   line.Served({.joined_us = 60}, 1'000'000);
-  EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok()) << "and now it is one second";
+  EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok())
+      << "the oldest request has waited one second";
 }
 
 TEST(LoadShedder, OnlyWhoMattersAsMuchComesBeforeANewcomer) {
   LoadShedder line = PacedLine(50);  // of priority 0
   EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, 0).ok());
   EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, -3).ok());
-  EXPECT_TRUE(line.MayJoin(1'600'000, 1, 1).ok()) << "nobody is before it";
+  EXPECT_TRUE(line.MayJoin(1'600'000, 1, 1).ok()) << "no request is ahead of it";
   std::vector<LoadShedder::Place> high;
   for (int i = 0; i < 20; ++i) high.push_back(line.Join(1'600'000, 7));
   const absl::Status refused = line.MayJoin(1'600'000, 3'000'000, 7);
