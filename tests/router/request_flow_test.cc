@@ -142,7 +142,7 @@ TEST(RequestFlow, WithoutAnotherWorkerTheRefusalIsTheAnswer) {
   flow.Start();
   flow.OnRoute(Local());
   flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
-  const auto actions = flow.OnNoRoute(absl::UnavailableError("nobody"));
+  const auto actions = flow.OnNoRoute(absl::UnavailableError("no worker"));
   ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
   EXPECT_EQ(actions[0].status.message(), "full");
 }
@@ -308,7 +308,7 @@ TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
               ElementsAre(Kind::kChooseRoute));
   EXPECT_EQ(flow.placement(), Placement::kRemote);
-  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("nobody"))), ElementsAre(Kind::kFail));
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no worker"))), ElementsAre(Kind::kFail));
 }
 
 TEST(RequestFlow, AnInvalidRequestIsNotRetried) {
