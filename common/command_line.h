@@ -113,8 +113,8 @@ class CommandLine {
   void OnRun(std::function<int()> run) { run_ = std::move(run); }
   // For a program with commands: parses, runs the named command and returns its exit code.
   int Run(int argc, const char* const* argv);
-  // For a program without commands. Returns nullopt if the program shall run, else its exit code:
-  // the line is wrong, or asks only for the help, the version or the settings.
+  // For a program without commands. Returns nullopt if the program shall run. Otherwise returns its
+  // exit code, because the line is wrong or asks only for the help, the version or the settings.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:

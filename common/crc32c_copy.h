@@ -1,6 +1,6 @@
 // Copies bytes and computes their CRC32C in one pass. A reader of another process's memory needs
-// this: the CRC must cover the bytes that it stored, although the other process may write there at
-// any time.
+// this, because that process may write there at any time. The CRC must cover the bytes that the
+// reader stored.
 //
 // Each version reads every source byte exactly once, stores it, and adds the stored value to the
 // CRC.

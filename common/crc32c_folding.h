@@ -1,7 +1,7 @@
 // CRC32C of long strings by carry-less multiplication, for vectors of any width.
 //
-// Folding shortens a string without changing its remainder: multiply the far part by a power of x
-// and add the product to the near part (V. Gopal et al., "Fast CRC Computation for Generic
+// Folding shortens a string without changing its remainder. It multiplies the far part by a power
+// of x and adds the product to the near part (V. Gopal et al., "Fast CRC Computation for Generic
 // Polynomials Using PCLMULQDQ Instruction", Intel, 2009). This code folds four vectors side by
 // side. It reads memory in order, unlike the CRC instruction on three stretches at once. On cold
 // memory it is several times as fast as that.

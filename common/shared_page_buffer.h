@@ -64,9 +64,8 @@ class SharedPageView {
  public:
   SharedPageView() = default;
   // Maps the first `bytes` bytes of a file from another process. `file` may be closed afterwards.
-  // InvalidArgument says what is wrong with the file: it is not a memfd, it is too short, or it
-  // lacks a seal (it could shrink, or we could write to it). ResourceExhausted: it cannot be
-  // mapped.
+  // InvalidArgument names the file's fault: it is not a memfd, it is too short, it could shrink, or
+  // this process could write to it. ResourceExhausted: it cannot be mapped.
   static absl::StatusOr<SharedPageView> Map(int file, size_t bytes);
 
   // The owner of the file may write to it at any time.

@@ -3,8 +3,8 @@
 //
 // A thread that wakes with a short slice takes the processor at once from a thread with a long
 // slice. Its share of the processor time stays the same. Short slices suit threads that wake, work
-// for some microseconds and sleep again: threads that move KV or talk to peers on a machine that
-// also computes. A new thread inherits its creator's slice.
+// for some microseconds and sleep again. Such threads move KV or talk to peers while other threads
+// compute. A new thread inherits its creator's slice.
 //
 // Thread safety: each function concerns the thread that calls it.
 #pragma once

@@ -37,8 +37,8 @@ class AnswerChoices {
   absl::Status TakeTokens(int32_t choice, std::span<const TokenId> tokens, uint64_t logits_hash);
   absl::Status TakeFinish(int32_t choice);
 
-  // Returns how many tokens' KV a worker needs to resume: the prompt's, and those of the unfinished
-  // choices.
+  // Returns the number of tokens whose KV a resuming worker needs: the prompt's, and those of the
+  // unfinished choices.
   int64_t TokensToGoOn(std::span<const TokenId> prompt) const;
   // Returns the tokens that all choices begin with: the prompt, and for a single choice also its
   // tokens.

@@ -36,7 +36,8 @@ class SilenceListener {
 class FailureDetector {
  public:
   static constexpr int32_t kMissedProbes = 3;
-  // Rounds per silence period: the round before the silence, and the missed ones.
+  // Rounds within the time in which silence must be found: the last answered one and the missed
+  // ones.
   static constexpr int32_t kRoundsToSilence = kMissedProbes + 1;
 
   struct Target {
@@ -61,7 +62,7 @@ class FailureDetector {
  private:
   struct Listener {
     std::weak_ptr<SilenceListener> listener;
-    // order of attachment; callbacks follow it, so that a simulation can be replayed
+    // Order of attachment. Callbacks follow it, so that a simulation can be replayed.
     int64_t turn = 0;
     int32_t times = 0;  // number of attachments: a call may try one worker twice
   };

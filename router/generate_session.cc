@@ -147,7 +147,7 @@ void GenerateSession::Run(RequestFlow::Actions actions) {
         calls_->AwaitReport();
         break;
       case Kind::kFinish:
-        // before the client has the end, because its next turn may come at once
+        // Before the client has the end, because its next turn may come at once.
         RememberPrefixes();
         calls_->SendEnds();
         End(absl::OkStatus());

@@ -51,11 +51,11 @@ class GenerateCalls {
   virtual void AwaitReport() = 0;  // afterwards the host calls OnReportOverdue
 
   virtual void SendStarted() = 0;
-  // the tokens just received; returns false if the client does not read
+  // Sends the tokens just received. Returns false if the client does not read.
   virtual bool SendTokens() = 0;
   virtual void KeepEnd() = 0;   // keeps the end of the choice that just ended, until SendEnds
   virtual void SendEnds() = 0;  // sends the kept ends that were not sent yet
-  // The last call: ends the client's stream. OK comes after all ends.
+  // Ends the client's stream with `status`; the last call. OK comes after the ends of all choices.
   virtual void End(const absl::Status& status) = 0;
 };
 
@@ -128,7 +128,6 @@ class GenerateSession {
   void SendPrefill(const FlowAction& action);
   void PrefillLocally(const FlowAction& action);
   void ForwardTokens();
-  // the router did not cancel, so the worker is shutting down
   void ForwardFinished(int32_t attempt);
   void SendEnds();
   void End(const absl::Status& status);
@@ -152,9 +151,9 @@ class GenerateSession {
   Route route_;
   Tokens tokens_;                // of the event that is being handled
   int32_t finished_choice_ = 0;  // of the event that is being handled
-  // counted as active on the prefill worker, which was not called yet
+  // The request counts as active on the prefill worker, which was not called yet.
   bool prefill_expected_ = false;
-  bool prefill_pending_ = false;  // counted as a prompt to compute
+  bool prefill_pending_ = false;  // the prompt counts as one to compute
   bool prefill_reported_ = false;
   std::optional<WorkerNumber> prefill_worker_;  // of the latest prefill call
   std::optional<PullParties> pull_;             // while the pull's call is open

@@ -3,11 +3,12 @@
 // at once.
 //
 // It keeps a queue ("line") of all requests that wait for their first token. A new request's wait
-// is estimated from two numbers: how many requests are ahead of it, and how fast recent requests
-// got their first tokens while there was a line. Until that pace is known, the estimate is how long
-// the oldest request ahead has waited. The estimate needs no knowledge of machines or prompts.
-// Requests of the same or a higher priority are ahead, as in the workers' queues. Later requests
-// with a higher priority cannot be foreseen. Requests without a deadline are always accepted.
+// is estimated from the number of requests ahead of it and from the pace. The pace is how fast
+// recent requests got their first tokens while there was a line. Until that pace is known, the
+// estimate is how long the oldest request ahead has waited. The estimate needs no knowledge of
+// machines or prompts. Requests of the same or a higher priority are ahead, as in the workers'
+// queues. Later requests with a higher priority cannot be foreseen. Requests without a deadline are
+// always accepted.
 //
 // Thread safety: the host's lock.
 #pragma once

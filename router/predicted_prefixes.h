@@ -3,8 +3,8 @@
 // reach the router before the events of the last turn.
 //
 // A prediction expires after a short time; then only the index counts. Predictions are made when a
-// request ends, not when it is routed. A prompt that is still being computed does not help requests
-// with the same prompt, and counting on it would send a whole burst of them to one worker.
+// request ends, not when it is routed. A prompt that is still being computed does not help other
+// requests with the same prompt. Counting on it would send a whole burst of them to one worker.
 //
 // Invariant: size() <= capacity. The oldest predictions are dropped first.
 //

@@ -46,7 +46,7 @@ struct FlowAction {
     kOpenDecode,     // on `worker`, attempt `attempt`, with `remote_prefill`
     kSendPrefill,    // to `worker`, with the ticket just received
     kForwardTokens,  // the tokens just received go to the client
-    // the choice that just ended goes to the client once report_pending() is false
+    // The end of the choice goes to the client once report_pending() is false.
     kForwardFinished,
     kPrefillLocally,  // tell the decode worker that no KV will come
     kCancelPull,      // also forget the route: no call to its workers will follow
@@ -83,7 +83,7 @@ class RequestFlow {
   Actions OnTokens(int32_t attempt);
   Actions OnChoiceFinished(int32_t attempt);
   Actions OnDecodeFinished(int32_t attempt);  // after the last choice
-  // the call ended before the last choice did
+  // The call ended before the last choice did.
   Actions OnDecodeFailed(int32_t attempt, absl::Status status);
 
   Actions OnPrefillDone(int32_t attempt);
@@ -104,8 +104,7 @@ class RequestFlow {
   bool resumes() const { return tokens_forwarded_; }
   // Returns true while the prefill worker's report, a part of each choice's ledger, may still come.
   bool report_pending() const { return prefill_ == PrefillState::kOpen && !ended(); }
-  // Returns true if another worker could take over the present attempt after losing its decode
-  // worker.
+  // Returns true if another worker could take over after the loss of this attempt's decode worker.
   bool MayLoseDecode() const;
   // Number of decode workers lost in the middle of the answer.
   int32_t lost_workers() const { return lost_workers_; }

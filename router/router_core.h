@@ -61,9 +61,9 @@ struct RouteQuestion {
   // worker that resumes it.
   int64_t sequence_tokens = 0;
   int64_t least_room = 0;
-  // The client set no max_tokens. "Enough" then means the most room of a worker below its limit on
-  // running sequences. If all are at that limit, it means the prompt and kLeastAnswerTokens of an
-  // answer.
+  // The client set no max_tokens. If least_room is 0, "enough" then is the most room of any worker
+  // below its limit on running sequences. It is at least the prompt and kLeastAnswerTokens of an
+  // answer, as far as any worker has so much room.
   bool open_ended = false;
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded = {};

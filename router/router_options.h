@@ -15,7 +15,7 @@ struct RouterOptions {
   std::string advertise;  // address in the `ready` line; empty: the listening address
   RoutingOptions routing;
   std::string pin_model;        // name or fingerprint; empty: the first worker's
-  std::string pin_fingerprint;  // kind of workers with equal answers; empty: the first worker's
+  std::string pin_fingerprint;  // WorkerReport::fingerprint; empty: the first worker's
   bool mixed_fingerprints = false;
   int64_t worker_expiry_ms = 3000;
   int64_t worker_silence_ms = 900;

@@ -3,8 +3,8 @@
 // decode worker's stream, the prefill worker's answer and an alarm. Each event goes to the session
 // under one lock, and the resulting actions are carried out at once.
 //
-// The queue for a slow client is bounded: a decode worker sends at most one message per token of a
-// choice, and max_tokens and the context bound the tokens.
+// The queue for a slow client is bounded. A decode worker sends at most one message per token of a
+// choice. max_tokens and the context bound the tokens.
 //
 // Lock order: this call's lock, then RouterCore's or the client stream's. No gRPC function called
 // here runs a callback before it returns.

@@ -34,7 +34,7 @@ void GrpcClientStream::OnCalledOff() {
 void GrpcClientStream::OnStreamDone() {
   std::shared_ptr<ClientListener> last;
   std::lock_guard lock(listener_mutex_);
-  // destroyed after the lock is released: it may hold the last reference to other objects
+  // Destroyed after the lock is released: it may hold the last reference to other objects.
   last.swap(listener_);
 }
 

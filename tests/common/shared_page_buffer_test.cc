@@ -111,7 +111,7 @@ TEST(SharedPageView, RefusesFilesThatCouldShrinkOrAreShortOrAreNoMemfd) {
   ASSERT_EQ(ftruncate(unsealed.get(), 8192), 0);
   EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("shrinking"));
   ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  // the owner could punch holes
+  // The file's owner could punch holes.
   EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("new writers"));
   ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
   EXPECT_TRUE(SharedPageView::Map(unsealed.get(), 8192).ok());

@@ -78,7 +78,7 @@ int WhereTheKernelAnswers(int error, Body body) {
     sock_fprog program = {.len = std::size(filter), .filter = filter};
     const bool filtered = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
                           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-    // without seccomp filters, the test cannot imitate another kernel
+    // Without seccomp filters, the test cannot imitate another kernel.
     _exit(filtered ? body() : 0);
   }
   int status = 0;

@@ -167,7 +167,7 @@ TEST(RouterCore, LearnsFromTheWorkersThatAreThere) {
   core.PrefillDone(first);
   core.WorkerDone(first.decode);
   const RoutePlan second = core.ChooseRoute(question)->plan;
-  // an unknown worker is estimated by the fleet's mean
+  // The estimate for an unknown worker is the fleet's mean.
   EXPECT_GT(second.work.us, 2 * first.work.us);
   core.Leave("a", Epoch(1));
   core.Leave("b", Epoch(1));
