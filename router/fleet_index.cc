@@ -93,7 +93,7 @@ void FleetIndex::Add(IndexedWorker worker, Epoch epoch, int64_t now_us) {
                    Source{.epoch = epoch, .follower = KvEventFollower(worker, epoch, &index_)});
   std::lock_guard lock(state_mutex_);
   states_.emplace(worker,
-                  State{.shown = {.worker = worker, .epoch = epoch, .trouble = "nothing heard yet"},
+                  State{.shown = {.worker = worker, .epoch = epoch, .trouble = "no KV events yet"},
                         .since_us = now_us});
 }
 

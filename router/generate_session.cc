@@ -160,7 +160,7 @@ void GenerateSession::Run(RequestFlow::Actions actions) {
 }
 
 RequestFlow::Actions GenerateSession::ChooseRoute() {
-  PrefillEnded();  // of the attempt before; so is the next line
+  PrefillEnded();  // of the attempt before, as is SendEnds()
   SendEnds();
   // Several choices share only the prompt.
   const AnswerChoices& choices = request_.choices;

@@ -2,7 +2,7 @@
 // the route, the counts that it has added to workers, and the answer as far as the client has it.
 // The host that owns the connections makes the calls (GenerateCall or the simulation).
 //
-// Invariants, whatever the order of events:
+// Invariants, for every order of events:
 // 1. What ChooseRoute counted on a worker is subtracted once the call there has ended or can no
 //    longer be opened. The same holds for prompts to compute and for the request's place in the
 //    queue.

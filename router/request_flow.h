@@ -17,7 +17,7 @@
 //       that were forwarded, and the client notices nothing. This happens at most max_resumes
 //       times, because the request itself may be what kills its workers.
 //
-// Invariants, whatever the order of events:
+// Invariants, for every order of events:
 // 1. There is exactly one terminal action, kFinish or kFail, and nothing goes to the client after
 //    it.
 // 2. Every open call (kPull, kOpenDecode, kSendPrefill) is cancelled before the request ends. That

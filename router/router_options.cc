@@ -32,8 +32,8 @@ void RegisterRoutingSettings(RoutingOptions& options, SettingList& settings) {
       "load-bound", &options.load_bound, 1.0, 1000.0,
       "Limit on a worker's load under the policy consistent-hash, as a multiple of the mean load.");
   settings.Add("affinity-tokens", &options.affinity_tokens, 16, 1 << 24,
-               "Tokens from the prompt's beginning that stand for the session of a request without "
-               "one, under the policies consistent-hash and session-affinity.");
+               "Tokens of the prompt's beginning that replace a missing session id, under the "
+               "policies consistent-hash and session-affinity.");
   settings.Add(
       "pull-prefixes", &options.pull_prefixes,
       "The worker that computes a prompt first pulls cached blocks of it from another worker, if "

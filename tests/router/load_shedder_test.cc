@@ -48,7 +48,7 @@ TEST(LoadShedder, AFewMayAlwaysWait) {
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
 }
 
-// A line of `size` requests. One was served every 100 ms until the pace was known.
+// Returns a line of `size` requests with a known pace: one first token every 100 ms.
 LoadShedder PacedLine(size_t size) {
   LoadShedder line;
   int64_t now_us = 0;
