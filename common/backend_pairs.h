@@ -1,7 +1,7 @@
-// Which backends may exchange KV and continue each other's answers.
+// Decides which backends may exchange KV and continue each other's answers.
 //
-// Numerics of one name promise equal bits. A backend keeps that promise to itself; for two
-// different backends, a test must have compared them on the hardware first.
+// Two workers with the same numerics name promise equal bits. A backend keeps that promise to
+// itself. For two different backends, a test must have compared their bits on the hardware first.
 //
 // Thread safety: pure functions of constants.
 #pragma once
@@ -18,11 +18,11 @@ struct BackendPair {
   std::string_view other;
 };
 
-// Every pair here has a test that compares their bits. There is none yet: all workers are "cpu",
-// whichever of its devices runs the steps.
+// Pairs that a test has compared bit for bit. There is none yet: all workers have the backend
+// "cpu", on either of its devices.
 inline constexpr std::array<BackendPair, 0> kConfirmedBackendPairs = {};
 
-// Whether `a` and `b` are one backend or a confirmed pair, in either order.
+// Returns true if `a` and `b` are equal or a confirmed pair, in either order.
 inline bool IsConfirmedPair(std::string_view a, std::string_view b,
                             std::span<const BackendPair> confirmed = kConfirmedBackendPairs) {
   return a == b || std::any_of(confirmed.begin(), confirmed.end(), [&](const BackendPair& pair) {

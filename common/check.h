@@ -1,4 +1,5 @@
-// CHECK-like macros, kept in release builds. For bugs only: untrusted input never reaches one.
+// CHECK macros that stay active in release builds. For bugs only: untrusted input must never reach
+// a CHECK.
 #pragma once
 
 #include <glog/logging.h>

@@ -1,4 +1,4 @@
-// Several answers to one prompt: how many, and what each is.
+// Choices: several answers to one prompt.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -7,11 +7,11 @@
 
 namespace baton {
 
-// So many choices a request may ask for, from 1 on.
+// The most choices that one request may ask for. The least is 1.
 inline constexpr int32_t kMaxChoices = 16;
 
-// Choice i of a request is, bit for bit, the answer of a request of its own with this seed. Modulo
-// 2^64.
+// Returns the seed of choice i: seed + i modulo 2^64. The choice equals, bit for bit, the answer to
+// a separate request with this seed.
 constexpr uint64_t SeedOfChoice(uint64_t seed, int32_t choice) {
   return seed + static_cast<uint64_t>(choice);
 }

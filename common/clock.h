@@ -1,4 +1,4 @@
-// Time as an input: pure code is handed a Clock and never asks the system.
+// Clocks. Pure code receives a Clock and never asks the system for the time.
 //
 // Thread safety: SystemClock is safe from any thread; ManualClock belongs to one.
 #pragma once
@@ -11,7 +11,7 @@ namespace baton {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Microseconds on a monotonic scale with an arbitrary start.
+  // Returns microseconds on a monotonic scale with an arbitrary start.
   virtual int64_t NowUs() const = 0;
 };
 
@@ -24,7 +24,7 @@ class SystemClock final : public Clock {
   }
 };
 
-// A clock that stands until it is moved: for tests and simulation.
+// Clock for tests and the simulation. It stands still until AdvanceUs() moves it.
 class ManualClock final : public Clock {
  public:
   int64_t NowUs() const override { return now_us_; }

@@ -17,12 +17,12 @@
 namespace baton {
 namespace {
 
-// `prefix`: before the status's message.
+// Throws CLI11's error if `status` is an error. `prefix` comes before the status's message.
 void ThrowUnlessOk(const absl::Status& status, const std::string& prefix = "") {
   if (!status.ok()) throw CLI::ValidationError(absl::StrCat(prefix, status.message()));
 }
 
-// CLI11 would take -1 for 2^64-1.
+// Parses a uint64_t. CLI11 would accept -1 and store 2^64-1.
 uint64_t ParseUnsigned(const std::string& option_name, const std::string& text) {
   uint64_t value = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
@@ -32,7 +32,7 @@ uint64_t ParseUnsigned(const std::string& option_name, const std::string& text) 
   return value;
 }
 
-// `field`: uint64_t or an optional one.
+// `field` is a uint64_t or an optional one.
 template <typename Field>
 CLI::Option* AddUnsigned(CLI::App& app, const std::string& name, Field* field,
                          const std::string& help) {
@@ -40,7 +40,7 @@ CLI::Option* AddUnsigned(CLI::App& app, const std::string& name, Field* field,
   return app.add_option_function<std::string>(name, set, help)->type_name("UINT");
 }
 
-// Reads as CLI11 does for the field. NaN is in no range, and what is no number either.
+// Parses as CLI11 does for the field. Text that is not a number, and NaN, are outside every range.
 template <typename Number>
 CLI::Validator InRange(Number minimum, Number maximum) {
   const auto check = [minimum, maximum](std::string& text) -> std::string {
@@ -51,13 +51,13 @@ CLI::Validator InRange(Number minimum, Number maximum) {
   return {check, absl::StrCat("[", minimum, ", ", maximum, "]"), "range"};
 }
 
-// "--kv-blocks" → "BATON_KV_BLOCKS".
+// "--kv-blocks" becomes "BATON_KV_BLOCKS".
 std::string VariableName(const CLI::Option& option) {
   return absl::StrCat(
       "BATON_", absl::StrReplaceAll(absl::AsciiStrToUpper(option.get_single_name()), {{"-", "_"}}));
 }
 
-// "--name" of all options; of a flag that can be negated, "--no-name" too.
+// Returns "--name" of each option, and "--no-name" of each flag that can be negated.
 std::vector<std::string> OptionNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -72,7 +72,7 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   return names;
 }
 
-// " (see baton up --help)".
+// Returns " (see baton up --help)" for the command "up".
 std::string HelpHint(const CLI::App& app) {
   std::string path;
   for (const CLI::App* at = &app; at != nullptr; at = at->get_parent()) {
@@ -81,7 +81,8 @@ std::string HelpHint(const CLI::App& app) {
   return absl::StrCat(" (see ", path, "--help)");
 }
 
-// Leaves out the variable of each option: the end of the help has the rule for all of them.
+// Help formatter that leaves out the variable of each option. The end of the help has one rule for
+// all of them.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
@@ -91,10 +92,10 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 constexpr char kSourcesHelp[] =
-    "Options can also stand in a file that --config names (TOML: kv-blocks = 64, those of a "
-    "command\nunder its name: [up]). Settings, --model and the --router of a `baton` command are "
-    "also read from\nenvironment variables: --kv-blocks from BATON_KV_BLOCKS. The command line "
-    "goes first, then the file.";
+    "--config FILE reads options from a TOML file (kv-blocks = 64; options of a command under "
+    "[up]).\nSettings, --model and the --router of a `baton` command can also come from "
+    "environment variables:\nBATON_KV_BLOCKS sets --kv-blocks. The command line overrides the "
+    "file; both override the variables.";
 
 }  // namespace
 
@@ -161,7 +162,7 @@ CommandLine::Option& CommandLine::Option::TakesOne() {
 
 CommandLine::CommandLine(const std::string& description, const std::string& name)
     : app_(std::make_shared<CLI::App>(description, name)) {
-  // These hold for every command too.
+  // Commands inherit these.
   app_->footer(absl::StrCat(kSourcesHelp, "\n\n", kExitCodeHelp));
   app_->formatter(std::make_shared<HelpFormatter>());
   app_->set_version_flag("--version", "baton " BATON_VERSION, "Print the version and end");
@@ -170,13 +171,13 @@ CommandLine::CommandLine(const std::string& description, const std::string& name
 }
 
 CommandLine& CommandLine::AddCommand(const std::string& name, const std::string& description) {
-  // Inherited by commands that are added later.
+  // Commands that are added later inherit this flag.
   if (app_->get_help_all_ptr() == nullptr) {
     app_->set_help_all_flag("--help-all", "Help of all commands");
   }
   app_->require_subcommand(1);
   const std::shared_ptr<CLI::App> command(app_, app_->add_subcommand(name, description));
-  command->fallthrough();  // --config and --version behind the command's name
+  command->fallthrough();  // --config and --version may follow the command's name
   commands_.push_back(std::unique_ptr<CommandLine>(new CommandLine(command)));
   return *commands_.back();
 }
@@ -251,7 +252,7 @@ void CommandLine::AddSettings(const SettingList& settings, const std::string& gr
       absl::StrAppend(&help, " Default: ", setting.default_value, ".");
     }
     const std::string name = "--" + setting.name;
-    // Its messages name the setting.
+    // The status's message names the setting.
     const auto set = [apply = setting.set](const std::string& text) { ThrowUnlessOk(apply(text)); };
     CLI::Option* option = nullptr;
     if (setting.is_flag) {
@@ -281,7 +282,7 @@ std::optional<int> CommandLine::Parse(int argc, const char* const* argv) {
       return kExitUsage;
     }
     app_->exit(error);                                      // prints the help or the version
-    return std::cout.flush() ? kExitSuccess : kExitFailed;  // which may not have been written
+    return std::cout.flush() ? kExitSuccess : kExitFailed;  // the output may not have been written
   }
   const CommandLine& named = Named();
   if (!named.show_settings_) return std::nullopt;
@@ -305,7 +306,8 @@ void CommandLine::BindEnvironment(std::span<const char* const> arguments) {
 }
 
 std::string CommandLine::ErrorMessage(const CLI::Error& error) const {
-  // An unknown name comes first: it can be the reason why another argument is missing.
+  // An unknown name is reported first, because it can be the reason why another argument is
+  // missing.
   const std::vector<std::string> unknown = app_->remaining(/*recurse=*/true);
   const CommandLine& named = Named();
   if (!unknown.empty()) return named.UnknownArgument(unknown.front());
@@ -333,7 +335,7 @@ std::string CommandLine::UnknownArgument(const std::string& argument) const {
 int CommandLine::Run(int argc, const char* const* argv) {
   if (const std::optional<int> ended = Parse(argc, argv)) return *ended;
   const CommandLine& named = Named();
-  CHECK(named.run_ != nullptr) << named.app_->get_name() << " has nothing to run";
+  CHECK(named.run_ != nullptr) << named.app_->get_name() << " has no function for OnRun";
   return named.run_();
 }
 

@@ -1,4 +1,4 @@
-// The command line of a program: options, settings, and commands with their own.
+// Parses the command line of a program: options, settings, and commands with options of their own.
 //
 //   CommandLine line("Serves models.");
 //   CommandLine& serve = line.AddCommand("serve", "Serve one");
@@ -6,19 +6,19 @@
 //   serve.OnRun([&] { return Serve(port); });
 //   return line.Run(argc, argv);
 //
-// CLI11 parses. This header does not include it: it takes many seconds to compile. Every help text
-// ends with the exit codes of common/exit_code.h; an error names option and value in one line on
-// standard error and ends the program with kExitUsage. For a name that is not known it suggests the
-// nearest one.
+// CLI11 does the parsing. This header does not include CLI11, because that takes many seconds to
+// compile. Every help text ends with the exit codes of common/exit_code.h. An error is one line on
+// standard error that names the option and its value; the program then ends with kExitUsage. For an
+// unknown name, the error suggests the nearest known one.
 //
-// An option that is not on the line can have its value from elsewhere:
-//   --config FILE   of the program: any option, as CLI11 reads TOML ("kv-blocks = 64"); those of a
-//                   command under its name ("[up]")
-//   BATON_KV_BLOCKS an environment variable: settings, and options with FromEnvironment()
-// The line goes before the file, the file before the variable.
+// An option that is missing on the command line can take its value from two other sources:
+//   --config FILE   an option of the program: a TOML file, as CLI11 reads it ("kv-blocks = 64"). It
+//                   may set any option; options of a command stand under its name ("[up]").
+//   BATON_KV_BLOCKS an environment variable: for settings, and options with FromEnvironment()
+// The command line overrides the file, and the file overrides the variable.
 //
-// Fields must outlive the parse. They keep their values where their options are not given. Names
-// are written with their dashes ("--port"); a name given twice in one command is a bug.
+// Fields must outlive the parse. A field keeps its value if its option is not given. Names are
+// written with their dashes ("--port"). Adding a name twice to one command is a bug.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -45,30 +45,32 @@ namespace baton {
 
 class CommandLine {
  public:
-  // A handle: copies mean the same option, which lives as long as its CommandLine.
+  // Handle of an option. Copies refer to the same option, which lives as long as its CommandLine.
   class Option {
    public:
-    // Under this heading of the help.
+    // Shows the option under this heading of the help.
     Option& Group(const std::string& name);
     Option& Required();
-    // Never together with `other`, in whichever order.
+    // Refuses a command line that has both options. The order of the two does not matter.
     Option& Excludes(const Option& other);
-    // Of a number: what may be given, both ends included, as the help shows it. Any other text is a
-    // usage error that names both. Every number of a command that people use has one.
+    // For a number: the values allowed, both ends included. The help shows them. Any other text is
+    // a usage error that names the value and the range. Every number of a command for users has a
+    // range.
     Option& Range(int minimum, int maximum);
     Option& Range(int64_t minimum, int64_t maximum);
     Option& Range(double minimum, double maximum);
     Option& OneOf(const std::vector<std::string>& values);
-    // Of text, or of each text of a list: HOST:PORT to connect to (common/host_port.h).
+    // For text, or each text of a list: must be HOST:PORT to connect to (common/host_port.h).
     Option& IsHostPort();
-    // HOST:PORT to listen at, where port 0 picks a free one.
+    // Must be HOST:PORT to listen at. Port 0 picks a free port.
     Option& IsListenAddress();
-    // Read from the variable BATON_NAME where the option is not given. As with every source, the
-    // value is checked, and a wrong one is a usage error.
+    // Reads the environment variable BATON_NAME if the option is not given. As with every source,
+    // the value is checked, and a wrong value is a usage error.
     Option& FromEnvironment();
-    // The help shows the field's value of now.
+    // Shows the field's present value as the default in the help.
     Option& ShowDefault();
-    // Of a list: one value for each time the option is named. Else it takes all up to the next one.
+    // For a list: takes one value each time that the option is named. Without this, it takes all
+    // values up to the next option.
     Option& TakesOne();
 
    private:
@@ -78,56 +80,58 @@ class CommandLine {
     CommandLine* owner_;   // never null
   };
 
-  // The message of a status that is not OK follows the option's name: "--seed: is x, must be …".
+  // An error's message follows the option's name, as in "--seed: is x, must be …".
   using Parser = std::function<absl::Status(const std::string& text)>;
 
-  // `name` is what the help calls the program; argv[0] when empty.
+  // `name` is the program's name in the help. Empty: argv[0].
   explicit CommandLine(const std::string& description, const std::string& name = "");
 
-  // A command of this one, which from then on cannot be run without naming one of its commands.
-  // Lives as long as this.
+  // Adds a command. From then on, this CommandLine cannot run unless the line names one of its
+  // commands. The reference is valid as long as this.
   CommandLine& AddCommand(const std::string& name, const std::string& description);
 
-  // T: std::string, int32_t, int64_t, uint64_t, float or double; or a vector of std::string or
-  // int32_t, whose option can be repeated. A uint64_t takes no sign.
+  // T is std::string, int32_t, int64_t, uint64_t, float or double. It may also be a vector of
+  // std::string or int32_t; its option can be repeated. A uint64_t takes no sign.
   template <typename T>
   Option Add(const std::string& name, T* field, const std::string& help);
-  // T: std::string, int32_t, uint64_t. Absent where the option is not given.
+  // T is std::string, int32_t or uint64_t. The field stays empty if the option is not given.
   template <typename T>
   Option Add(const std::string& name, std::optional<T>* field, const std::string& help);
-  // True when named.
+  // Sets the field to true if the flag is given.
   Option AddFlag(const std::string& name, bool* field, const std::string& help);
-  // `parse` sees the text as given; with AddParsedList, which can be repeated, each of the texts.
+  // Passes the text to `parse` as given. AddParsedList makes an option that can be repeated and
+  // passes each text.
   Option AddParsed(const std::string& name, Parser parse, const std::string& help);
   Option AddParsedList(const std::string& name, Parser parse, const std::string& help);
-  // "--name VALUE" each; for flags "--name" and "--no-name". With --show-settings the program then
-  // checks its line, prints every setting's value and ends. `settings` must outlive the parse.
+  // Adds an option "--name VALUE" for each setting; for flags "--name" and "--no-name". With
+  // --show-settings the program checks its command line, prints the value of every setting and
+  // ends. `settings` must outlive the parse.
   void AddSettings(const SettingList& settings, const std::string& group);
 
-  // What Run() runs where this command is the one named; returns the exit code. Set for every
-  // command that has none below it, and for none else.
+  // Sets the function that Run() calls if the line names this command. It returns the exit code.
+  // REQUIRES: set for every command without commands of its own, and for no other.
   void OnRun(std::function<int()> run) { run_ = std::move(run); }
-  // Of a program with commands: parses, runs what is named, returns the exit code.
+  // For a program with commands: parses, runs the named command and returns its exit code.
   int Run(int argc, const char* const* argv);
-  // Of one without commands. Returns nothing if the program shall run, else its exit code: the line
-  // is wrong, or asks for the help, the version or the settings alone.
+  // For a program without commands. Returns nullopt if the program shall run. Otherwise returns its
+  // exit code, because the line is wrong or asks only for the help, the version or the settings.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:
   explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
-  // The command that the parsed line names.
+  // Returns the command that the parsed line names.
   const CommandLine& Named() const;
-  // Lets this command and the ones that `arguments` name read their options from variables. Other
-  // commands read none: their wrong values must not refuse this line.
+  // Lets this command and the commands named in `arguments` read their options from environment
+  // variables. Other commands must not read them: a wrong value there would refuse this line.
   void BindEnvironment(std::span<const char* const> arguments);
   void ForgetEnvironment();
-  // Replaces CLI11's message by one line. The reason stands at its end: readers of a log may see
-  // that alone.
+  // Replaces CLI11's message by one line with the reason at its end. A reader of a log may see only
+  // that end.
   std::string ErrorMessage(const CLI::Error& error) const;
   // "there is no option --topp; did you mean --top-p?"
   std::string UnknownArgument(const std::string& argument) const;
 
-  std::shared_ptr<CLI::App> app_;  // shared with the commands below, which are part of it
+  std::shared_ptr<CLI::App> app_;  // shared with its commands, which are part of it
   std::vector<std::unique_ptr<CommandLine>> commands_;
   std::vector<CLI::Option*> from_environment_;
   std::vector<const SettingList*> settings_;

@@ -1,8 +1,8 @@
-// CRC32C (Castagnoli, reflected polynomial 0x82F63B78, as in RFC 3720): what proves that a KV piece
-// or a frame arrived whole.
+// CRC32C checksums (Castagnoli, reflected polynomial 0x82F63B78, as in RFC 3720). They detect
+// damage to a KV piece or a frame in transit.
 //
-// Crc32c picks the fastest version that the processor has at run time; the table version is their
-// plain twin and gives the same values on every machine.
+// Crc32c() picks the fastest version that the processor supports at run time. Every version gives
+// the same values as the portable table version.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -14,11 +14,11 @@
 
 namespace baton {
 
-// The CRC of `data`. Crc32c of nothing is 0.
+// Returns the CRC of `data`. The CRC of no bytes is 0.
 uint32_t Crc32c(std::span<const std::byte> data);
 uint32_t Crc32c(std::string_view data);
 
-// The CRC of a‖data, given the CRC of a: ExtendCrc32c(Crc32c(a), b) == Crc32c(ab).
+// Returns the CRC of a‖data, given the CRC of a: ExtendCrc32c(Crc32c(a), b) == Crc32c(ab).
 uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> data);
 
 // The implementations, for tests and measurements.

@@ -1,4 +1,4 @@
-// CRC32C by AVX-512 and VPCLMULQDQ: common/crc32c_folding.h with vectors of 64 bytes.
+// CRC32C with AVX-512 and VPCLMULQDQ: common/crc32c_folding.h with vectors of 64 bytes.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -81,7 +81,7 @@ uint32_t CopyCrc32cAvx512(std::byte* to, std::span<const std::byte> from, CopySt
     crc = ~(stream ? Eat<Vector512, Target::kStream>(~crc, to, from.data(), whole)
                    : Eat<Vector512, Target::kStore>(~crc, to, from.data(), whole));
   }
-  // Summed from the copy, which nobody else writes.
+  // The CRC of the rest is taken from the copy, because no other process writes there.
   std::memcpy(to + whole, from.data() + whole, from.size() - whole);
   return ExtendCrc32cHardware(crc, std::span<const std::byte>(to + whole, from.size() - whole));
 }

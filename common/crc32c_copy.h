@@ -1,12 +1,15 @@
-// Copying bytes and summing them in one pass: what a reader of another process's memory does, whose
-// check must be of the bytes it stored and not of what the other side may have made of them since.
+// Copies bytes and computes their CRC32C in one pass. A reader of another process's memory needs
+// this, because that process may write there at any time. The CRC must cover the bytes that the
+// reader stored.
 //
-// Each version reads every source byte exactly once, stores it, and adds the value it stored to the
-// CRC. Streaming stores leave the caches alone and are for copies larger than they are; they need a
-// target on a 64-byte boundary (others are stored the ordinary way), and FinishStreaming before
-// another thread is told of them.
+// Each version reads every source byte exactly once, stores it, and adds the stored value to the
+// CRC.
 //
-// Thread safety: pure functions on caller's memory.
+// Streaming stores bypass the caches; use them for copies larger than the caches. They need a
+// target on a 64-byte boundary; other targets get ordinary stores. Call FinishStreaming() before
+// telling another thread of the data.
+//
+// Thread safety: pure functions on the caller's memory.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +20,12 @@ namespace baton {
 
 enum class CopyStores : uint8_t { kCached, kStreaming };
 
-// Copies `from` to `to` (REQUIRES: no overlap) and returns the CRC32C of what was stored, behind
-// what has the CRC `crc` (as ExtendCrc32c). Picks the fastest version that this processor has.
+// Copies `from` to `to` and returns the CRC32C of the stored bytes, continuing from `crc` as
+// ExtendCrc32c does. Picks the fastest version that this processor supports. REQUIRES: no overlap.
 uint32_t CopyCrc32c(std::byte* to, std::span<const std::byte> from, CopyStores stores,
                     uint32_t crc = 0);
 
-// The versions, for tests and measurements. The plain one is memcpy and a table.
+// The versions, for tests and measurements. The plain one uses memcpy and a table.
 uint32_t CopyCrc32cPlain(std::byte* to, std::span<const std::byte> from, CopyStores stores,
                          uint32_t crc = 0);
 // SSE4.2 and PCLMULQDQ. REQUIRES: Crc32cHardwareAvailable() (common/crc32c.h).
@@ -32,7 +35,7 @@ uint32_t CopyCrc32cSse42(std::byte* to, std::span<const std::byte> from, CopySto
 uint32_t CopyCrc32cAvx512(std::byte* to, std::span<const std::byte> from, CopyStores stores,
                           uint32_t crc = 0);
 
-// Orders streaming stores before everything that this thread stores from here on.
+// Orders streaming stores before all later stores of this thread.
 void FinishStreaming();
 
 }  // namespace baton

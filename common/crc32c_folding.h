@@ -1,17 +1,19 @@
-// CRC32C of long strings by carry-less multiplication, for vectors of any width: the remainder of a
-// string is that of a shorter one to which the far part was added after multiplication with a power
-// of x (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-// Instruction", Intel, 2009). Four vectors are folded side by side. Unlike the CRC instruction on
-// three stretches at once it reads memory in order, which cold memory rewards: it is several times
-// as fast there.
+// CRC32C of long strings by carry-less multiplication, for vectors of any width.
 //
-// Included by one source for each instruction set, whose `V` says what a vector is:
+// Folding shortens a string without changing its remainder. It multiplies the far part by a power
+// of x and adds the product to the near part (V. Gopal et al., "Fast CRC Computation for Generic
+// Polynomials Using PCLMULQDQ Instruction", Intel, 2009). This code folds four vectors side by
+// side. It reads memory in order, unlike the CRC instruction on three stretches at once. On cold
+// memory it is several times as fast as that.
+//
+// Each instruction set has one source that includes this header. That source defines a vector type
+// `V`:
 //   V::Value, V::kBytes
-//   V::Load(from), V::Store(to, value), V::Stream(to, value)   (Stream: `to` on a boundary)
-//   V::Prefetch(address)            which need not be memory of ours
-//   V::Fold<kBits>(lanes, next)     every 128-bit lane moved over kBits bits, plus `next`
-//   V::AddFirst(value, crc)         crc added to the first 32 bits
-//   V::Reduce(a)                    the CRC of one vector
+//   V::Load(from), V::Store(to, value), V::Stream(to, value)   (Stream: `to` is aligned)
+//   V::Prefetch(address)            the address need not be valid
+//   V::Fold<kBits>(lanes, next)     moves every 128-bit lane by kBits bits and adds `next`
+//   V::AddFirst(value, crc)         adds crc to the first 32 bits
+//   V::Reduce(a)                    returns the CRC of one vector
 #pragma once
 
 #include <cstddef>
@@ -19,15 +21,16 @@
 
 namespace baton::crc32c_folding {
 
-// x^n modulo the polynomial, reflected: bit 31 is x^0.
+// Returns x^n modulo the polynomial, reflected: bit 31 is x^0.
 constexpr uint32_t PowerOfX(uint64_t n) {
   uint32_t value = 0x80000000;
   for (uint64_t i = 0; i < n; ++i) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82F63B78 : 0);
   return value;
 }
 
-// Factors that move a 128-bit lane over kBits bits: of its first half, which stands 64 bits further
-// from the end, and of its second. The product of reflected values carries 33 powers already.
+// Factors that move a 128-bit lane by kBits bits. The first half of a lane stands 64 bits further
+// from the end than the second, so it has a factor of its own. The product of reflected values
+// already carries 33 powers of x.
 template <uint64_t kBits>
 inline constexpr uint32_t kFirstFactor = PowerOfX(kBits + 31);
 template <uint64_t kBits>
@@ -35,12 +38,12 @@ inline constexpr uint32_t kSecondFactor = PowerOfX(kBits - 33);
 
 enum class Target : uint8_t { kNone, kStore, kStream };
 
-// A copy past the caches comes in pieces of some kilobytes that lie side by side. Joining the
-// vectors at a piece's end would let memory rest; what is asked for this far ahead, into the next
-// piece, keeps it busy (a sixth faster on cold memory, pieces of 6 KiB).
+// How far ahead a streaming copy prefetches. Such a copy comes in pieces of some kilobytes that lie
+// side by side. At the end of a piece the vectors are joined, and memory would be idle. Prefetching
+// into the next piece keeps it busy: a sixth faster on cold memory with pieces of 6 KiB.
 inline constexpr uintptr_t kPrefetchAhead = 8192;
 
-// `to` is null where kTarget is kNone.
+// REQUIRES: `to` is null exactly if kTarget is kNone.
 template <typename V, Target kTarget>
 typename V::Value Take([[maybe_unused]] std::byte* to, const std::byte* from, size_t at) {
   const typename V::Value value = V::Load(from + at);
@@ -52,8 +55,8 @@ typename V::Value Take([[maybe_unused]] std::byte* to, const std::byte* from, si
   return value;
 }
 
-// The register (not inverted) after `bytes` more bytes, a multiple of 4 * V::kBytes and not 0,
-// which are copied to `to` unless kTarget is kNone.
+// Returns the CRC register (not inverted) after `bytes` more bytes. Copies them to `to` unless
+// kTarget is kNone. REQUIRES: `bytes` is a positive multiple of 4 * V::kBytes.
 template <typename V, Target kTarget>
 uint32_t Eat(uint32_t crc, std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kStep = 4 * V::kBytes;
@@ -68,7 +71,8 @@ uint32_t Eat(uint32_t crc, std::byte* to, const std::byte* from, size_t bytes) {
     c = V::template Fold<8 * kStep>(c, take(at + 2 * V::kBytes));
     d = V::template Fold<8 * kStep>(d, take(at + 3 * V::kBytes));
   }
-  // Each over its whole way at once: products that do not wait for each other.
+  // Folds each vector over its whole distance at once, so that the products do not wait for each
+  // other.
   c = V::template Fold<8 * V::kBytes>(c, d);
   b = V::template Fold<16 * V::kBytes>(b, c);
   return V::Reduce(V::template Fold<24 * V::kBytes>(a, b));

@@ -1,8 +1,8 @@
-// CRC32C by the SSE4.2 instruction. One instruction takes three cycles but one can start in each,
-// so three neighbouring stretches are summed side by side and joined: crc(a‖b‖c) = crc(a)·x^(8|bc|)
-// + crc(b)·x^(8|c|) + crc(c) over GF(2) modulo the polynomial (V. Gopal et al., "Fast CRC
-// Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011). Long strings go through
-// common/crc32c_folding.h with vectors of 16 bytes instead.
+// CRC32C with the SSE4.2 instruction. The instruction takes three cycles, but one can start in each
+// cycle. So this code processes three neighbouring stretches side by side and joins them:
+// crc(a‖b‖c) = crc(a)·x^(8|bc|) + crc(b)·x^(8|c|) + crc(c) over GF(2) modulo the polynomial (V.
+// Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011).
+// Long strings use common/crc32c_folding.h with vectors of 16 bytes instead.
 #if defined(__x86_64__)
 
 #include <nmmintrin.h>
@@ -19,9 +19,9 @@ namespace {
 
 using crc32c_folding::Eat, crc32c_folding::PowerOfX, crc32c_folding::Target;
 
-// The factor that Shift takes to move a CRC over `bytes` zero bytes. The carry-less product of two
-// reflected 32-bit values stands for their product times x, and the CRC instruction multiplies what
-// it reduces by x^32: 33 powers are already there.
+// Returns the factor with which Shift() moves a CRC over `bytes` zero bytes. The carry-less product
+// of two reflected 32-bit values is their product times x. The CRC instruction multiplies its input
+// by x^32. So 33 powers of x are already there.
 constexpr uint32_t ShiftFactor(uint64_t bytes) { return PowerOfX(8 * bytes - 33); }
 
 uint64_t Shift(uint64_t crc, uint32_t factor) {
@@ -36,7 +36,7 @@ uint64_t Load(const std::byte* p) {
   return value;
 }
 
-// Eats as many runs of three stretches of kStretch bytes as there are.
+// Processes runs of three stretches of kStretch bytes while enough bytes are left.
 template <size_t kStretch>
 uint64_t EatTriples(uint64_t crc, const std::byte*& p, size_t& left) {
   constexpr uint32_t kShiftOne = ShiftFactor(kStretch);
@@ -105,7 +105,7 @@ uint32_t CopyCrc32cSse42(std::byte* to, std::span<const std::byte> from, CopySto
     crc = ~(stream ? Eat<Vector128, Target::kStream>(~crc, to, from.data(), whole)
                    : Eat<Vector128, Target::kStore>(~crc, to, from.data(), whole));
   }
-  // Summed from the copy, which nobody else writes.
+  // The CRC of the rest is taken from the copy, because no other process writes there.
   std::memcpy(to + whole, from.data() + whole, from.size() - whole);
   return ExtendCrc32cHardware(crc, std::span<const std::byte>(to + whole, from.size() - whole));
 }

@@ -1,4 +1,4 @@
-// How many files and sockets this process may have open at once.
+// Limit on the files and sockets that this process may have open at once.
 //
 // Thread safety: functions are safe from any thread.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Raises the soft limit to the hard one, which needs no privilege; returns what holds then.
+// Raises the soft limit to the hard limit, which needs no privilege. Returns the resulting limit.
 int64_t RaiseDescriptorLimit();
 
 }  // namespace baton

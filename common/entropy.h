@@ -1,5 +1,5 @@
-// Random bits from the operating system: for what nobody may guess (ids, epochs, seeds). Only edges
-// draw them; pure code is handed what was drawn.
+// Random bits from the operating system, for values that must be hard to guess: ids, epochs, seeds.
+// Only edges draw them; pure code receives the drawn values.
 //
 // Thread safety: from any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// Owns a file descriptor.
+// Owner of a file descriptor. It closes the descriptor when it is destroyed.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -22,7 +22,7 @@ class FileDescriptor {
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }  // negative: none
-  // To another owner.
+  // Gives the descriptor up without closing it.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

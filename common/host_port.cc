@@ -34,7 +34,7 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
   if (out.host == host && host.find_first_of(":[]") != std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", text,
-                     "\" is not HOST:PORT: an IPv6 address before a port stands in brackets, as in "
+                     "\" is not HOST:PORT: an IPv6 address before a port needs brackets, as in "
                      "[::1]:8090"));
   }
   return out;

@@ -40,7 +40,7 @@ absl::StatusOr<HugePageBuffer> HugePageBuffer::Map(size_t bytes, std::string_vie
   }
   const size_t page = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
   const size_t size = (std::max<size_t>(bytes, 1) + page - 1) / page * page;
-  const size_t reserved = page == kPageBytes ? size : size + page;  // room to align
+  const size_t reserved = page == kPageBytes ? size : size + page;  // room for alignment
   void* mapping =
       mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (mapping == MAP_FAILED) return Exhausted(bytes, purpose, std::strerror(errno));
@@ -50,7 +50,7 @@ absl::StatusOr<HugePageBuffer> HugePageBuffer::Map(size_t bytes, std::string_vie
   const size_t tail = reserved - skip - size;
   if (skip > 0) munmap(begin, skip);
   if (tail > 0) munmap(begin + skip + size, tail);
-  // Advice: a kernel without huge pages refuses, and small pages serve as well.
+  // This is advice. A kernel without huge pages refuses it, and small pages work too.
   if (page == kHugePageBytes) madvise(begin + skip, size, MADV_HUGEPAGE);
   return HugePageBuffer(MappedMemory(begin + skip, bytes, size));
 }

@@ -1,4 +1,4 @@
-// The element type of stored K and V: a fact of pools, kernels and the wire alike.
+// Element type of stored K and V, shared by pools, kernels and the wire.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// kInt8: a byte per value and one f32 scale per token, head and K or V (NUMERICS §7).
+// kInt8 stores a byte per value, and one f32 scale per token, head, and K or V (NUMERICS §7).
 enum class KvType : uint8_t { kF32, kF16, kBF16, kInt8 };
 
 constexpr std::string_view KvTypeName(KvType type) {
@@ -22,7 +22,7 @@ constexpr std::string_view KvTypeName(KvType type) {
   }
   return "unknown";
 }
-// Bytes of one element; scales not counted.
+// Returns the bytes of one element. Scales are not counted.
 constexpr int64_t KvTypeBytes(KvType type) {
   return type == KvType::kF32 ? 4 : type == KvType::kInt8 ? 1 : 2;
 }

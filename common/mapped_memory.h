@@ -1,5 +1,5 @@
-// A mapping of this process's address space, unmapped with its owner: what page buffers are made
-// of.
+// Owner of a memory mapping of this process. It unmaps the memory when it is destroyed. Page
+// buffers are built on it.
 //
 // Thread safety: as a std::vector's.
 #pragma once
@@ -14,7 +14,7 @@ namespace baton {
 class MappedMemory {
  public:
   MappedMemory() = default;
-  // Takes over `mapped` bytes that mmap gave, of which `size` were asked for.
+  // Takes ownership of `mapped` bytes that mmap returned. The caller asked for `size` of them.
   MappedMemory(std::byte* data, size_t size, size_t mapped)
       : data_(data), size_(size), mapped_(mapped) {}
   ~MappedMemory() {
@@ -32,8 +32,8 @@ class MappedMemory {
   }
 
   std::byte* data() const { return data_; }
-  size_t size() const { return size_; }      // bytes, as asked for
-  size_t mapped() const { return mapped_; }  // in whole pages
+  size_t size() const { return size_; }      // bytes, as requested
+  size_t mapped() const { return mapped_; }  // bytes in whole pages
 
  private:
   std::byte* data_ = nullptr;

@@ -6,14 +6,14 @@
 namespace baton {
 namespace {
 
-constexpr size_t kLongestName = 64;   // bounds the work for a hostile text
-constexpr size_t kShortestBegin = 3;  // letters of a name's beginning that say which one is meant
+constexpr size_t kLongestName = 64;   // bounds the work for hostile text
+constexpr size_t kShortestBegin = 3;  // letters that suffice to recognise the beginning of a name
 
 std::string_view WithoutDashes(std::string_view name) {
   return name.substr(std::min(name.find_first_not_of('-'), name.size()));
 }
 
-// The distance, or -1 where the two are too far apart.
+// Returns the distance, or -1 if the names are too far apart.
 int DistanceIfNear(std::string_view given, std::string_view name) {
   if (given.size() >= kShortestBegin && name.starts_with(given)) return 1;
   const int distance = EditDistance(given, name);

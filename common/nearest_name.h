@@ -1,4 +1,4 @@
-// Which known name a mistyped one was probably meant to be.
+// Finds the known name that a mistyped name probably means.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -9,13 +9,13 @@
 
 namespace baton {
 
-// Letters to insert, delete, replace or swap with their neighbour to turn `from` into `to` (optimal
-// string alignment). Both count in bytes.
+// Returns the number of bytes to insert, delete, replace or swap with their neighbour to turn
+// `from` into `to` (optimal string alignment distance).
 int EditDistance(std::string_view from, std::string_view to);
 
-// The name with the least distance from `given`, the first of several. Empty where all are too far:
-// more than a third of the letters differ, and `given` begins no name. Dashes in front do not count
-// as letters.
+// Returns the name with the least distance from `given`, the first among equals. Returns "" if
+// every name is too far: more than a third of the letters differ, and `given` is not the beginning
+// of a name. Leading dashes do not count as letters.
 std::string NearestName(std::string_view given, std::span<const std::string> names);
 
 }  // namespace baton

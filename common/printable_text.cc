@@ -7,7 +7,7 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: no UTF-8 begins here
+  size_t bytes = 0;  // 0: the text does not begin with valid UTF-8
 };
 
 Character First(std::string_view text) {

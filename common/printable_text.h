@@ -1,4 +1,4 @@
-// Text that somebody else wrote, as it may go to a terminal or a log.
+// Makes text from an untrusted source safe for a terminal or a log.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -11,12 +11,12 @@ namespace baton {
 
 inline constexpr size_t kMostShownBytes = 1024;
 
-// At most `most_bytes` of it, with what controls a terminal or reorders its line (C0, C1, DEL,
-// bidirectional marks) and what is no UTF-8 written as \xNN. A line break is \x0a: one line stays
+// Returns at most `most_bytes` of `text`. Bytes that control a terminal, reorder a line or are not
+// UTF-8 become \xNN: C0, C1, DEL, bidirectional marks. A line break becomes \x0a, so the result is
 // one line.
 std::string Printable(std::string_view text, size_t most_bytes = kMostShownBytes);
 
-// Whether two messages tell the same but for the digits in them.
+// Returns true if two messages differ only in their digits.
 bool SameButForNumbers(std::string_view a, std::string_view b);
 
 }  // namespace baton

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// NaN is in no range.
+// NaN is outside every range.
 template <typename Number>
 absl::Status CheckRange(std::string_view field, Number value, Number least, Number most) {
   if (value >= least && value <= most) return absl::OkStatus();
@@ -69,8 +69,9 @@ absl::Status CheckEnd(const SamplingParams& params, int32_t vocabulary) {
   if (params.max_tokens) RETURN_IF_ERROR(CheckAtLeast("max_tokens", *params.max_tokens, 1));
   RETURN_IF_ERROR(CheckAtLeast("min_tokens", params.min_tokens, 0));
   if (params.max_tokens && params.min_tokens > *params.max_tokens) {
-    return absl::InvalidArgumentError(StrCat("min_tokens is ", params.min_tokens, "; at most ",
-                                             *params.max_tokens, ", max_tokens, is allowed"));
+    return absl::InvalidArgumentError(StrCat("min_tokens is ", params.min_tokens,
+                                             "; at most max_tokens, ", *params.max_tokens,
+                                             ", is allowed"));
   }
   return absl::OkStatus();
 }
@@ -92,7 +93,7 @@ absl::Status CheckTokenIds(std::string_view field, std::span<const TokenId> ids,
                            int32_t vocabulary) {
   if (vocabulary == 0) return absl::OkStatus();
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < vocabulary) continue;  // before a name is made
+    if (ids[i] >= 0 && ids[i] < vocabulary) continue;  // avoids making a name for each token
     RETURN_IF_ERROR(CheckTokenId(StrCat(field, "[", i, "]"), ids[i], vocabulary));
   }
   return absl::OkStatus();
@@ -112,12 +113,13 @@ absl::Status CheckPromptBytes(int64_t bytes, const RequestLimits& limits) {
   RETURN_IF_ERROR(CheckCount("the prompt", bytes, limits.max_prompt_bytes, "bytes"));
   const int64_t most = int64_t{limits.context_length} * limits.longest_token_bytes;
   if (most == 0 || bytes <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("the prompt's ", bytes, " bytes are more than ", limits.context_length,
-             " tokens, the model's context, of up to ", limits.longest_token_bytes, " bytes"));
+  return absl::InvalidArgumentError(StrCat("the prompt has ", bytes, " bytes; the context of ",
+                                           limits.context_length, " tokens, each of at most ",
+                                           limits.longest_token_bytes, " bytes, cannot hold it"));
 }
 
-// Their number first: a message without content costs two bytes on the wire and a hundred here.
+// Checks the number first. A message without content takes two bytes on the wire and a hundred in
+// memory.
 absl::Status CheckMessages(int64_t messages, int64_t bytes, const RequestLimits& limits) {
   RETURN_IF_ERROR(CheckCount("messages", messages, kMaxMessages));
   return CheckCount("the prompt", bytes, limits.max_prompt_bytes, "bytes");

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// Debian's absl::string_view is a type of its own.
+// Debian's absl::string_view is not std::string_view.
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::Status BadValue(const std::string& name, std::string_view value, const std::string& range) {
@@ -41,7 +41,7 @@ Setting MakeInteger(std::string name, Integer* field, Integer minimum, Integer m
   return setting;
 }
 
-// "name = value", and the default if it is another.
+// Returns "name = value", with the default if the value differs from it.
 std::string Line(const Setting& setting) {
   const std::string value = setting.get();
   std::string out = absl::StrCat(setting.name, " = ", value);

@@ -1,8 +1,8 @@
-// Settings with a name, a default, a range and a sentence: declared once, used for --help, for
-// checking and for the values that a process prints at start.
+// List of a program's settings. Each setting has a name, a default, a range and a help sentence. It
+// is declared once; the help, the checks and the printed values at start all use that declaration.
 //
-// A SettingList holds references to the fields it sets; they must outlive it. Command lines
-// take them: common/command_line.h.
+// A SettingList refers to the fields that it sets; they must outlive it. common/command_line.h adds
+// settings to a command line.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -33,7 +33,7 @@ struct Setting {
 
 class SettingList {
  public:
-  // The field's value at the time of the call is the default.
+  // The field's value at the time of the call becomes the default.
   void Add(std::string name, int32_t* field, int32_t minimum, int32_t maximum, std::string help);
   void Add(std::string name, int64_t* field, int64_t minimum, int64_t maximum, std::string help);
   void Add(std::string name, double* field, double minimum, double maximum, std::string help);
@@ -58,14 +58,15 @@ class SettingList {
 
   const std::vector<Setting>& settings() const { return settings_; }
   absl::Status Set(std::string_view name, std::string_view value);
-  // A "name = value" line for each setting whose value is not the default, which the line names
-  // too: what a process prints at start.
+  // Returns a line "name = value" for each setting that does not have its default; the line names
+  // the default too. A process prints these lines at start.
   std::string EffectiveValues() const;
-  // The same for every setting.
+  // As EffectiveValues, for every setting.
   std::string AllValues() const;
-  // The values as text, in the order of settings().
+  // Returns the values as text, in the order of settings().
   std::vector<std::string> Values() const;
-  // The lines of AllValues whose values differ from `before`, earlier Values.
+  // Returns the lines of AllValues() for settings that have changed since `before`, an earlier
+  // result of Values().
   std::string ValuesChangedSince(const std::vector<std::string>& before) const;
 
  private:

@@ -43,7 +43,7 @@ absl::Status Exhausted(size_t bytes, std::string_view purpose, std::string_view 
                       static_cast<double>(bytes) / (1 << 20), purpose, why));
 }
 
-// Maps `size` bytes of `fd` on a boundary of `page`; null when the address space has no room.
+// Maps `size` bytes of `fd` at a multiple of `page`. Returns null if the address space has no room.
 std::byte* MapAligned(int fd, size_t size, size_t page, int protection) {
   const size_t reserved = size + page;
   void* const room =
@@ -61,14 +61,15 @@ std::byte* MapAligned(int fd, size_t size, size_t page, int protection) {
   return begin + skip;
 }
 
-// Huge pages for all of it, as far as the kernel has them. It collapses no hole, so each gets a
-// page first: by the kernel, since others may be writing to blocks that share a huge page with it.
+// Asks for huge pages in the whole range. The kernel does not collapse holes, so each huge page
+// first gets one page. MADV_POPULATE_READ makes it without writing, because other threads may write
+// to blocks in the same huge page.
 void Collapse(std::byte* data, size_t size) {
   for (size_t at = 0; at < size; at += kHugePageBytes) madvise(data + at, 1, MADV_POPULATE_READ);
   madvise(data, size, MADV_COLLAPSE);
 }
 
-// The same file, open for reading alone, and no longer to be opened for writing by other users.
+// Opens the same file for reading only, and bars other users from opening it for writing.
 FileDescriptor ReadOnly(int file) {
   if (fchmod(file, S_IRUSR) != 0) return FileDescriptor();
   return FileDescriptor(
@@ -129,26 +130,28 @@ void SharedPageBuffer::Discard(size_t offset, size_t bytes) {
 }
 
 absl::StatusOr<SharedPageView> SharedPageView::Map(int file, size_t bytes) {
-  // First of all: asking for seals never enters a file system, which might hang in a peer's hands.
+  // Asks for the seals first: that call never enters a file system, and a peer's file system might
+  // hang.
   const int seals = fcntl(file, F_GET_SEALS);
-  if (seals < 0) return absl::InvalidArgumentError("the descriptor is not of a memfd");
+  if (seals < 0) return absl::InvalidArgumentError("the file descriptor is not a memfd's");
   if ((seals & F_SEAL_SHRINK) == 0 ||
       ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0 && !OpenForReadingAlone(file))) {
     return absl::InvalidArgumentError(
-        "the shared file is not sealed against shrinking and against new writers");
+        "the shared file must be sealed against shrinking and against new writers");
   }
-  // Only tmpfs has pages that a sealed file keeps; a huge page file has seals alone.
+  // Only a memfd on tmpfs keeps its pages when it is sealed. A file of huge pages has the seals,
+  // but not that guarantee.
   struct statfs system;
   struct stat info;
   if (fstatfs(file, &system) != 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode) ||
       system.f_type != TMPFS_MAGIC) {
-    return absl::InvalidArgumentError("the descriptor is not of a memfd");
+    return absl::InvalidArgumentError("the file descriptor is not a memfd's");
   }
   if (info.st_size < 0 || static_cast<size_t>(info.st_size) < bytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the shared file has %d bytes, %d are needed", info.st_size, bytes));
+        absl::StrFormat("the shared file has %d bytes; %d are needed", info.st_size, bytes));
   }
-  // In whole pages, of which the file may end in the middle.
+  // Maps whole pages. The file may end in the middle of the last page.
   const size_t size = RoundUp(bytes, kPageBytes);
   std::byte* const data = MapAligned(file, size, PageFor(bytes), PROT_READ);
   if (data == nullptr) {

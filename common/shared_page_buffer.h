@@ -1,19 +1,22 @@
-// Memory in a file without a name (memfd), so that another process can map it: what a KV pool lies
-// in when its blocks are lent over shared memory.
+// Memory that another process can map: a file without a name (memfd). KV pools that
+// lend their blocks over shared memory lie in such buffers.
 //
-// Zero-filled. Sizes from 2 MiB start on a 2 MiB boundary. The kernel gives such a file huge pages
-// only when they are collapsed (MADV_COLLAPSE), which also populates it: unlike a HugePageBuffer a
-// large one costs its whole size at once. Where collapsing fails, small pages serve as well.
+// The memory reads as zeros. Buffers of at least 2 MiB start on a 2 MiB boundary. The kernel gives
+// such a file huge pages only by collapsing pages (MADV_COLLAPSE), which also populates them. So a
+// large buffer costs its whole size at once, unlike a HugePageBuffer. If collapsing fails, the
+// buffer has small pages.
 //
-// The file is sealed: it neither grows nor shrinks, so that no reader meets SIGBUS, and nobody who
-// is given the descriptor can write to it or map it writable. Only this mapping writes.
+// Allocate() seals the file. It can neither grow nor shrink, so no reader meets SIGBUS. A process
+// that receives the descriptor cannot write to the file or map it writable. Only this mapping
+// writes.
 //
-// A reserved buffer is sealed against growing and shrinking alone, because the kernel takes no page
-// out of a file that is sealed against writers. Its descriptor is open for reading only and its
-// mode lets no other user open it anew, so that only a process of the same user (who could as well
-// change this process) is trusted not to write. Pages behind what is populated cost nothing.
+// Reserve() seals the file only against growing and shrinking, because the kernel cannot remove
+// pages from a file that is sealed against writes. Its descriptor is open for reading only, and its
+// mode lets no other user open the file again. So this buffer trusts only processes of the same
+// user not to write, and those could change this process as well. Pages that are not populated cost
+// nothing.
 //
-// A SharedPageView is such a file as another process sees it: read-only, and trusted with nothing.
+// A SharedPageView is the file as another process sees it: read-only and untrusted.
 //
 // Thread safety: as a std::vector's.
 #pragma once
@@ -33,18 +36,19 @@ class SharedPageBuffer {
   SharedPageBuffer() = default;
   // ResourceExhausted names `purpose` and the size.
   static absl::StatusOr<SharedPageBuffer> Allocate(size_t bytes, std::string_view purpose);
-  // An address range of which Populate and Discard decide what costs memory. Errors as Allocate;
-  // also where /proc is not mounted.
+  // Reserves an address range. Populate() and Discard() decide which parts of it cost memory.
+  // Errors as Allocate; it also fails if /proc is not mounted.
   static absl::StatusOr<SharedPageBuffer> Reserve(size_t bytes, std::string_view purpose);
 
   std::byte* data() const { return memory_.data(); }
-  size_t size() const { return memory_.size(); }            // bytes, as asked for
+  size_t size() const { return memory_.size(); }            // bytes, as requested
   size_t mapped_bytes() const { return memory_.mapped(); }  // the file's size
-  int fd() const { return file_.get(); }                    // stays this buffer's
-  // Has huge pages made for [offset, offset + bytes) and what shares a huge page with it, where the
-  // kernel can. What was written there stays. REQUIRES: reserved; in the buffer.
+  int fd() const { return file_.get(); }                    // the buffer keeps ownership
+  // Asks the kernel for huge pages in [offset, offset + bytes) and in the rest of the huge pages
+  // that this range touches. Existing data stays. REQUIRES: reserved; the range lies in the buffer.
   void Populate(size_t offset, size_t bytes);
-  // As HugePageBuffer's. REQUIRES: reserved. Other mappings read zeros there too.
+  // As HugePageBuffer::Discard. Other mappings of the file read zeros there too. REQUIRES:
+  // reserved.
   void Discard(size_t offset, size_t bytes);
 
  private:
@@ -59,13 +63,12 @@ class SharedPageBuffer {
 class SharedPageView {
  public:
   SharedPageView() = default;
-  // The first `bytes` bytes of a file that came from elsewhere. InvalidArgument says what is wrong
-  // with it: not a memfd, sealed too little (it could shrink under us, or we could write to it), or
-  // too short.
-  // ResourceExhausted when it cannot be mapped. `file` may be closed afterwards.
+  // Maps the first `bytes` bytes of a file from another process. `file` may be closed afterwards.
+  // InvalidArgument names the file's fault: it is not a memfd, it is too short, it could shrink, or
+  // this process could write to it. ResourceExhausted: it cannot be mapped.
   static absl::StatusOr<SharedPageView> Map(int file, size_t bytes);
 
-  // Whoever owns the file may write to it at any time.
+  // The owner of the file may write to it at any time.
   const std::byte* data() const { return memory_.data(); }
   size_t size() const { return memory_.size(); }
 

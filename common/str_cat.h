@@ -1,4 +1,4 @@
-// absl::StrCat that also takes std::string_view (Debian's Abseil has a string_view of its own).
+// absl::StrCat that also takes std::string_view. Debian's Abseil has a string_view type of its own.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Strong integer types: ids that cannot be mixed up by accident.
+// Integer types for ids. The compiler rejects mixing ids of different kinds.
 //
 // Thread safety: values are plain data.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// An integer that only compares and hashes with its own kind. `Tag` names the kind.
+// Integer that compares and hashes only with its own kind. `Tag` names the kind.
 template <typename Tag, typename Rep>
 class StrongInt {
  public:
@@ -35,17 +35,18 @@ class StrongInt {
   Rep value_{};
 };
 
-// A KV block of one worker's pool; spans all layers of its KV group. -1 is "no block".
+// A KV block of one worker's pool. It spans all layers of its KV group. -1 means "no block".
 using BlockId = StrongInt<struct BlockIdTag, int32_t>;
 inline constexpr BlockId kNoBlock{-1};
 
-// A sequence inside one worker. Never reused while the worker lives.
+// A sequence of one worker. Ids are not reused during the worker's life.
 using SequenceId = StrongInt<struct SequenceIdTag, uint64_t>;
 
-// One incarnation of a worker process: a restarted worker has another epoch.
+// One incarnation of a worker process. A restarted worker has another epoch.
 using Epoch = StrongInt<struct EpochTag, uint64_t>;
 
-// A token of the model's vocabulary; plain because it crosses kernels and the wire everywhere.
+// A token of the model's vocabulary. It is a plain integer because kernels and the wire use it
+// everywhere.
 using TokenId = int32_t;
 
 }  // namespace baton

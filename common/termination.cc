@@ -18,7 +18,7 @@ sigset_t TerminationSignals() {
   return set;
 }
 
-constexpr int kPollMs = 100;  // how soon Request is noticed
+constexpr int kPollMs = 100;  // how soon Wait() notices Request()
 
 }  // namespace
 
@@ -36,8 +36,8 @@ int Termination::Wait(int timeout_ms) {
     if (timeout_ms >= 0 && SteadyClock::now() >= end) return -1;
     timespec pause{.tv_sec = 0, .tv_nsec = kPollMs * 1'000'000L};
     const int signal_number = sigtimedwait(&set, nullptr, &pause);
-    if (signal_number < 0) continue;  // EAGAIN: time to look around; EINTR: again
-    UnblockTerminationSignals();      // this thread takes the second one, with its default action
+    if (signal_number < 0) continue;  // EAGAIN: check the conditions; EINTR: wait again
+    UnblockTerminationSignals();      // the second signal ends the process in this thread
     return signal_number;
   }
 }

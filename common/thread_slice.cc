@@ -7,15 +7,15 @@
 namespace baton {
 namespace {
 
-// As the kernel has it (include/uapi/linux/sched/types.h), up to what its first version knew: the C
-// library of Debian 12 has neither this nor the calls.
+// As in include/uapi/linux/sched/types.h, up to the fields of the kernel's first version. The C
+// library of Debian 12 has neither this struct nor the system calls.
 struct SchedulingAttributes {
   uint32_t size = sizeof(SchedulingAttributes);
   uint32_t policy = 0;
   uint64_t flags = 0;
   int32_t nice = 0;
   uint32_t priority = 0;
-  uint64_t runtime_ns = 0;  // of a policy that shares time: the slice
+  uint64_t runtime_ns = 0;  // the slice, for policies that share time
   uint64_t deadline_ns = 0;
   uint64_t period_ns = 0;
 };
@@ -38,7 +38,7 @@ bool AskFor(int64_t slice_ns) {
   attributes->size = sizeof(*attributes);
   attributes->runtime_ns = static_cast<uint64_t>(slice_ns);
   if (syscall(SYS_sched_setattr, kThisThread, &*attributes, kNoFlags) != 0) return false;
-  return SliceNs() == slice_ns;  // an older kernel ignores it
+  return SliceNs() == slice_ns;  // an older kernel ignores the request
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-// How long a thread may run before the kernel looks for another that is due, which also says how
-// soon it gets a processor when it wakes: a thread with a short slice takes the processor from one
-// with a long slice at once, and its share of the time stays the same (EEVDF; Linux 6.12 and later,
-// for anybody: sched(7) and sched_setattr(2), sched_runtime).
+// Sets a thread's time slice for the Linux scheduler (EEVDF; Linux 6.12 and later, without
+// privileges: sched(7), and sched_runtime in sched_setattr(2)).
 //
-// What wakes, does some microseconds of work and sleeps again asks for a short one: threads that
-// move KV or speak to peers beside threads that compute. A new thread has its creator's.
+// A thread that wakes with a short slice takes the processor at once from a thread with a long
+// slice. Its share of the processor time stays the same. Short slices suit threads that wake, work
+// for some microseconds and sleep again. Such threads move KV or talk to peers while other threads
+// compute. A new thread inherits its creator's slice.
 //
-// Thread safety: each function is about the thread that calls it.
+// Thread safety: each function concerns the thread that calls it.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace baton {
 
-inline constexpr int64_t kShortSliceNs = 100'000;  // the least that the kernel takes
+inline constexpr int64_t kShortSliceNs = 100'000;  // the kernel's minimum
 
-// False where the kernel knows no slices, the thread has a scheduling policy without them, or a
-// sandbox forbids it: nothing has changed then, and nothing but delays is different.
+// Returns false if the kernel has no slices, the thread's scheduling policy has none, or a sandbox
+// forbids the call. Nothing has changed then, and only delays are longer.
 bool AskForShortSlice();
 
-// Nothing where the kernel does not tell.
+// Returns nullopt if the kernel does not report the slice.
 std::optional<int64_t> SliceNs();
 
-// Threads that are started while it lives ask for a short slice; that of this thread is as before
-// when it ends.
+// While this object lives, new threads of this thread start with a short slice. The destructor
+// restores this thread's own slice.
 class ShortSliceForNewThreads {
  public:
   ShortSliceForNewThreads();

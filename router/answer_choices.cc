@@ -14,12 +14,12 @@ bool AnswerChoices::all_finished() const {
 
 absl::Status AnswerChoices::CheckGoesOn(int32_t choice) const {
   if (choice < 0 || choice >= n()) {
-    return absl::InternalError(
-        absl::StrCat("the decode worker spoke of choice ", choice, " of ", n()));
+    return absl::InternalError(absl::StrCat("the decode worker sent an event of choice ", choice,
+                                            "; the number of choices is ", n()));
   }
   if (!choices_[static_cast<size_t>(choice)].finished) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("the decode worker spoke of choice ", choice, ", which had ended"));
+      absl::StrCat("the decode worker sent an event of choice ", choice, ", which has ended"));
 }
 
 absl::Status AnswerChoices::TakeTokens(int32_t choice, std::span<const TokenId> tokens,
@@ -29,7 +29,7 @@ absl::Status AnswerChoices::TakeTokens(int32_t choice, std::span<const TokenId> 
   if (tokens.size() > most_tokens_ - taker.tokens.size()) {
     return absl::InternalError(
         absl::StrCat("the decode worker sent ", taker.tokens.size() + tokens.size(),
-                     " tokens of choice ", choice, "; at most ", most_tokens_, " can be"));
+                     " tokens of choice ", choice, "; at most ", most_tokens_, " are allowed"));
   }
   taker.tokens.insert(taker.tokens.end(), tokens.begin(), tokens.end());
   taker.logits_hash = logits_hash;

@@ -1,7 +1,8 @@
-// What a client has of each choice of an answer: what another worker goes on behind when the one
-// that generates is lost.
+// Records the part of each choice's answer that the client has. If the decode worker is lost,
+// another worker resumes the answer from this record.
 //
-// Workers are not trusted: what they say of a choice that is none, or has ended, is an error.
+// Workers are not trusted: an event for a choice that does not exist, or that has ended, is an
+// error.
 //
 // Thread safety: belongs to its request.
 #pragma once
@@ -20,11 +21,11 @@ class AnswerChoices {
  public:
   struct Choice {
     std::vector<TokenId> tokens;
-    uint64_t logits_hash = 0;  // of the tokens, as the workers chain it
+    uint64_t logits_hash = 0;  // over the tokens, chained as the workers do
     bool finished = false;
   };
 
-  // `most_tokens`: of a choice.
+  // `most_tokens` is the limit for one choice.
   explicit AnswerChoices(int32_t n, size_t most_tokens = std::numeric_limits<size_t>::max())
       : most_tokens_(most_tokens), choices_(static_cast<size_t>(n)) {}
 
@@ -32,16 +33,18 @@ class AnswerChoices {
   const std::vector<Choice>& all() const { return choices_; }
   bool all_finished() const;
 
-  // Internal: no such choice goes on, or not for so long.
+  // Internal: the choice does not exist, has ended, or has too many tokens.
   absl::Status TakeTokens(int32_t choice, std::span<const TokenId> tokens, uint64_t logits_hash);
   absl::Status TakeFinish(int32_t choice);
 
-  // Tokens whose KV another worker needs: the prompt's, and those of the choices that go on.
+  // Returns the number of tokens whose KV a resuming worker needs: the prompt's, and those of the
+  // unfinished choices.
   int64_t TokensToGoOn(std::span<const TokenId> prompt) const;
-  // What all choices begin with: the prompt, and of a single choice its tokens.
+  // Returns the tokens that all choices begin with: the prompt, and for a single choice also its
+  // tokens.
   std::vector<TokenId> CommonTokens(std::span<const TokenId> prompt) const;
-  // The prompt and a choice as far as their KV may lie in caches: without the last token, which was
-  // sampled and never fed.
+  // Returns the prompt and those tokens of a choice whose KV a cache may hold. The last token is
+  // not among them: it was sampled but never fed to the model.
   static std::vector<TokenId> Committed(std::span<const TokenId> prompt, const Choice& choice);
 
  private:

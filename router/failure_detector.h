@@ -1,14 +1,15 @@
-// Which workers still answer. Everyone is probed once a round; who has answered none of the last
-// kMissedProbes probes is silent: dead, frozen, or cut off in one direction or both, whatever its
-// connections and heartbeats say. Silence is found also when nothing else is sent.
+// Failure detector for workers. Each round, the prober sends one probe to every worker. A worker
+// that has missed the last kMissedProbes probes is silent: dead, frozen, or cut off in one
+// direction or both. Its connections and heartbeats do not matter. The probes find a silent worker
+// also when no other message is sent.
 //
-// Counted in rounds, not in time: where this process was itself frozen or short of CPU, rounds are
-// late and nobody is blamed for it.
+// The detector counts rounds, not time. If this process itself was frozen or short of CPU, its
+// rounds come late and no worker is blamed.
 //
-// Calls attach to the worker that they run on; a worker with calls is probed also after it has left
-// the registry, until the last one ends. So a drain is watched to its end.
+// Calls attach to the worker that they run on. A worker with calls is probed until the last of them
+// ends, even after it has left the registry. So the detector watches a draining worker to its end.
 //
-// Thread safety: every function, from any thread; listeners are called by nobody here.
+// Thread safety: every function, from any thread. The detector itself never calls a listener.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@
 
 namespace baton {
 
-// Hears that a worker is silent whose calls should go on elsewhere; again with every round.
+// Callback for calls on a silent worker. The prober calls it once per round while the worker is
+// silent and the worker's requests can continue elsewhere.
 class SilenceListener {
  public:
   virtual ~SilenceListener() = default;
@@ -34,8 +36,8 @@ class SilenceListener {
 class FailureDetector {
  public:
   static constexpr int32_t kMissedProbes = 3;
-  // Rounds that fit into the time in which silence is to be found: the probe before it and those
-  // that are missed.
+  // Rounds within the time in which silence must be found: the last answered one and the missed
+  // ones.
   static constexpr int32_t kRoundsToSilence = kMissedProbes + 1;
 
   struct Target {
@@ -44,13 +46,15 @@ class FailureDetector {
     std::string address;
   };
 
-  // Begins a round: takes in who is there, counts what was missed. Returns who is to be probed now.
+  // Begins a round: updates the set of watched workers and counts missed probes. Returns the
+  // workers to probe now.
   std::vector<Target> Round(const std::vector<WorkerRecord>& workers);
-  // A probe of this worker was answered.
+  // Records that this worker answered a probe.
   void OnAnswer(WorkerNumber number);
   absl::flat_hash_set<WorkerNumber> Silent() const;
 
-  // A call runs there, until Detach with the same arguments. The listener is not kept alive.
+  // Registers a call on the worker until Detach() with the same arguments. The detector holds only
+  // a weak reference to the listener.
   void Attach(const Target& target, const std::shared_ptr<SilenceListener>& listener);
   void Detach(WorkerNumber number, const SilenceListener* listener);
   std::vector<std::shared_ptr<SilenceListener>> ListenersOf(WorkerNumber number) const;
@@ -58,16 +62,17 @@ class FailureDetector {
  private:
   struct Listener {
     std::weak_ptr<SilenceListener> listener;
-    int64_t turn = 0;   // who came first hears first, so that a simulation can be replayed
-    int32_t times = 0;  // attached: a call may try one worker twice
+    // Order of attachment. Callbacks follow it, so that a simulation can be replayed.
+    int64_t turn = 0;
+    int32_t times = 0;  // number of attachments: a call may try one worker twice
   };
   struct Watched {
     Target target;
     int32_t missed = 0;
-    bool probed = false;    // a probe is out that may be missed
-    bool answered = false;  // since the last round
+    bool probed = false;    // a probe is in flight
+    bool answered = false;  // a probe, since the last round
     bool registered = false;
-    absl::flat_hash_map<const SilenceListener*, Listener> listeners;  // by address
+    absl::flat_hash_map<const SilenceListener*, Listener> listeners;  // key: the listener's address
   };
 
   mutable std::mutex mutex_;

@@ -85,7 +85,7 @@ void FleetIndex::Show(IndexedWorker worker, const Source& source, const absl::St
   state.has_settled |= shown.followed;
 }
 
-// ---- one after the other ------------------------------------------------------------------------
+// ---- waits for other writers --------------------------------------------------------------------
 
 void FleetIndex::Add(IndexedWorker worker, Epoch epoch, int64_t now_us) {
   std::lock_guard writer(writer_mutex_);
@@ -93,7 +93,7 @@ void FleetIndex::Add(IndexedWorker worker, Epoch epoch, int64_t now_us) {
                    Source{.epoch = epoch, .follower = KvEventFollower(worker, epoch, &index_)});
   std::lock_guard lock(state_mutex_);
   states_.emplace(worker,
-                  State{.shown = {.worker = worker, .epoch = epoch, .trouble = "nothing heard yet"},
+                  State{.shown = {.worker = worker, .epoch = epoch, .trouble = "no KV events yet"},
                         .since_us = now_us});
 }
 
@@ -101,7 +101,7 @@ void FleetIndex::Remove(IndexedWorker worker) {
   std::lock_guard writer(writer_mutex_);
   if (sources_.erase(worker) == 0) return;
   index_.Cleared(worker);
-  index_.Sweep();  // room for what the others tell next
+  index_.Sweep();  // makes room for the events of other workers
   ShowTotals();
   std::lock_guard lock(state_mutex_);
   states_.erase(worker);
@@ -122,8 +122,9 @@ absl::Status FleetIndex::Take(IndexedWorker worker, const KvEventMessage& messag
   if (it == sources_.end()) return absl::NotFoundError("the worker is gone");
   Source& source = it->second;
   if (message.epoch != source.epoch) {
-    return absl::AbortedError(absl::StrCat("at its address epoch ", message.epoch.value(),
-                                           " answers, not ", source.epoch.value()));
+    return absl::AbortedError(absl::StrCat("epoch ", message.epoch.value(),
+                                           " answers at the worker's address instead of epoch ",
+                                           source.epoch.value()));
   }
   const absl::Status taken = events.ok() ? Apply(message, *events, source) : events.status();
   if (!taken.ok()) {
@@ -141,8 +142,9 @@ absl::Status FleetIndex::Apply(const KvEventMessage& message, std::span<const Kv
   if (message.events.empty()) {
     if (message.sequence < follower.sequence()) {
       ++source.gaps;
-      return absl::DataLossError(absl::StrCat("batch ", message.sequence, " is its last, ",
-                                              follower.sequence(), " were taken in"));
+      return absl::DataLossError(absl::StrCat("the worker's last batch is ", message.sequence,
+                                              ", but ", follower.sequence(),
+                                              " batches were applied"));
     }
     source.heard = true;
     source.target = message.sequence;

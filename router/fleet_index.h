@@ -1,15 +1,18 @@
-// What the workers of the fleet have cached, as they tell it themselves: the global index, and for
-// every incarnation of a worker how far its KV events were followed.
+// Index of the prefixes that the workers have cached, built from the workers' own KV events. It
+// also records for each incarnation of a worker how far its events have been applied.
 //
-// What it says is a hint: the worker matches its own tree. A worker whose stream has broken keeps
-// its units until it is back or gone; one that cannot tell (an older build) holds nothing here.
+// An entry is a hint, because each worker matches prompts against its own tree. If a worker's event
+// stream breaks, its entries stay until the stream or the worker comes back, or the worker is gone.
+// A worker of an older build that publishes no events has no entries here.
 //
-// A worker has settled when its events were followed up once, when it is known that it cannot tell,
-// or when `patience_us` have passed: one that registers but does not let itself be followed must
-// not keep a router from serving, since without its events requests cost time and nothing else.
+// A worker has settled when one of these holds:
+// - The index has once caught up with its events.
+// - It is known to publish no events.
+// - `patience_us` have passed. A worker that registers but does not serve its event stream must not
+//   keep the router from serving. Without events, requests only take longer.
 //
-// Thread safety: every function, from any thread. Those of the first group never wait for an event
-// to be taken in; the others do, for each other.
+// Thread safety: every function, from any thread. Functions of the first group never wait while an
+// event is being applied. The others wait for each other.
 #pragma once
 
 #include <cstddef>
@@ -29,22 +32,23 @@
 namespace baton {
 
 struct FleetIndexOptions {
-  size_t max_units = size_t{1} << 22;  // different ones, 1 to 2^27
+  size_t max_units = size_t{1} << 22;  // capacity in distinct units, 1 to 2^27
   int64_t patience_us = 5'000'000;
-  KeySeeds key_seeds;  // random ones where hashes may be hostile
+  KeySeeds key_seeds;  // random if clients may craft hash collisions
 };
 
 // One message of a worker's stream of events (Worker.StreamKvEvents).
 struct KvEventMessage {
   Epoch epoch{0};
-  uint64_t sequence =
-      0;  // of the batch; of the last one in the snapshot; the first: of the last one
-  std::string_view events;  // encoded; empty: the stream's first message
+  // Number of this batch; for a snapshot: of the last batch that it includes; in a stream's first
+  // message: of the newest batch that the worker has.
+  uint64_t sequence = 0;
+  std::string_view events;  // encoded; empty in the stream's first message
   uint32_t part = 0;
-  uint32_t parts = 0;  // of a snapshot; 0: a batch
+  uint32_t parts = 0;  // of a snapshot; 0 for a batch
 };
 
-// Where a stream is to begin: behind this batch.
+// Where a stream shall begin: after this batch.
 struct KvEventPosition {
   Epoch epoch{0};
   uint64_t sequence = 0;
@@ -53,57 +57,59 @@ struct KvEventPosition {
 struct FollowedWorker {
   IndexedWorker worker;
   Epoch epoch{0};
-  bool followed = false;  // all that it has told is in the index
-  size_t units = 0;       // that it holds
-  uint64_t sequence = 0;  // of the last batch taken in
+  bool followed = false;  // the index has applied all events that the worker has published
+  size_t units = 0;       // that the worker holds
+  uint64_t sequence = 0;  // last batch applied
   int64_t gaps = 0;       // times that batches were missing
-  int64_t snapshots = 0;  // taken in
+  int64_t snapshots = 0;  // snapshots applied
   std::string trouble;    // why it is not followed; empty while it is
 };
 
 struct FleetIndexStatus {
-  size_t units = 0;        // different ones
+  size_t units = 0;        // distinct units
   size_t memberships = 0;  // (unit, worker) pairs
   size_t max_units = 0;
-  uint64_t refused_units = 0;           // found no room, ever
-  size_t bytes = 0;                     // of memory
-  std::vector<FollowedWorker> workers;  // by number
+  uint64_t refused_units = 0;           // dropped because the index was full, since the start
+  size_t bytes = 0;                     // memory that the index uses
+  std::vector<FollowedWorker> workers;  // ordered by number
 };
 
 class FleetIndex {
  public:
   explicit FleetIndex(const FleetIndexOptions& options);
 
-  // Who holds how many leading units, the most first.
+  // Returns how many leading units each worker holds, largest first.
   std::vector<HeldPrefix> Match(std::span<const Hash128> hashes) const {
     return index_.MatchWorkers(hashes);
   }
   bool IsFollowed(IndexedWorker worker) const;
-  // False when one of them is not known here yet.
+  // Returns false if the index does not know one of the workers yet.
   bool HaveSettled(std::span<const IndexedWorker> workers, int64_t now_us) const;
   FleetIndexStatus Status() const;
-  // A stream has ended or could not begin; what was taken in stays. The worker may be gone.
+  // Records that a stream has ended or could not begin. The worker's entries stay. Ignored if the
+  // worker is gone.
   void Interrupted(IndexedWorker worker, const absl::Status& why);
-  // There will be no events from this worker.
+  // Records that this worker will publish no events.
   void CannotTell(IndexedWorker worker, const absl::Status& why);
 
-  // An incarnation that is new. REQUIRES: its number was never used.
+  // Adds a new incarnation. REQUIRES: its number was never used.
   void Add(IndexedWorker worker, Epoch epoch, int64_t now_us);
-  // It is gone, and with it all that it held.
+  // Removes an incarnation and all its entries.
   void Remove(IndexedWorker worker);
-  // NotFound when it is gone.
+  // Returns the position after which the next stream must begin. NotFound if the worker is gone.
   absl::StatusOr<KvEventPosition> Position(IndexedWorker worker) const;
-  // NotFound: the worker is gone. Aborted: another incarnation is speaking. InvalidArgument: no
-  // batch of events. DataLoss: a batch is missing. After the last two all that the worker held is
-  // forgotten, and its next stream begins anew.
+  // Applies one message of a worker's stream. NotFound: the worker is gone. Aborted: the message is
+  // from another incarnation. InvalidArgument: the events cannot be decoded. DataLoss: a batch is
+  // missing. After the last two errors, the worker's entries are removed and its next stream begins
+  // from the start.
   absl::Status Take(IndexedWorker worker, const KvEventMessage& message);
 
  private:
   struct Source {
     Epoch epoch{0};
     KvEventFollower follower;
-    bool heard = false;   // the first message of this stream or one before
-    uint64_t target = 0;  // the last batch there was then
+    bool heard = false;   // the first message of this stream, or of an earlier one, has come
+    uint64_t target = 0;  // newest batch at the worker according to that message
     int64_t gaps = 0;
     int64_t snapshots = 0;
   };
@@ -119,9 +125,9 @@ class FleetIndex {
 
   const FleetIndexOptions options_;
   GlobalIndex index_;
-  mutable std::mutex writer_mutex_;  // before state_mutex_
+  mutable std::mutex writer_mutex_;  // lock order: before state_mutex_
   absl::flat_hash_map<IndexedWorker, Source> sources_;
-  mutable std::mutex state_mutex_;  // for moments only
+  mutable std::mutex state_mutex_;  // held only briefly
   absl::flat_hash_map<IndexedWorker, State> states_;
   FleetIndexStatus totals_;  // without workers
 };

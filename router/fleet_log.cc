@@ -32,7 +32,7 @@ std::string_view ChangeText(FleetChange::Kind kind) {
     case FleetChange::Kind::kLeft:
       return " left";
     case FleetChange::Kind::kReplaced:
-      return " was silent and is replaced at its id or address";
+      return " was silent; another worker has taken its id or address";
     case FleetChange::Kind::kExpired:
       return " is gone: no heartbeat came for --worker-expiry-ms";
     case FleetChange::Kind::kUnreachable:
@@ -40,7 +40,7 @@ std::string_view ChangeText(FleetChange::Kind kind) {
     case FleetChange::Kind::kReachable:
       return " is reachable again";
     case FleetChange::Kind::kSilent:
-      return " answers no probes: what it does goes on elsewhere";
+      return " answers no probes: its requests move to other workers";
     case FleetChange::Kind::kAnswers:
       return " answers probes again";
   }
@@ -53,7 +53,7 @@ bool IsGood(FleetChange::Kind kind) {
          kind == Kind::kAnswers;
 }
 
-// Tokens whose KV it can hold.
+// Returns the tokens of one sequence that the worker can hold.
 int64_t Room(const WorkerReport& report) {
   return std::min(
       report.RoomFor(std::numeric_limits<int64_t>::max()),
@@ -79,8 +79,8 @@ void FleetLog::Changed(const FleetChange& change) {
   if (change.kind == FleetChange::Kind::kJoined) {
     line += StrCat(": model ", report.model_name.empty() ? report.model : report.model_name,
                    ", room for ", Room(report), " tokens of a sequence; backend ", report.backend,
-                   ", protocol versions ", report.protocol.ToString(), "; answers are of ",
-                   report.fingerprint);
+                   ", protocol versions ", report.protocol.ToString(),
+                   "; fingerprint: ", report.fingerprint);
   }
   Write(IsGood(change.kind) ? Severity::kInfo : Severity::kWarning, line);
 }
@@ -114,7 +114,7 @@ void FleetLog::Lost(std::string_view request, std::string_view worker, const abs
                     std::string_view next) {
   Write(Severity::kWarning,
         StrCat("request ", request, ": worker ", worker, " was lost (", std::string(why.message()),
-               next.empty() ? ")" : "); it goes on at ", next));
+               next.empty() ? ")" : "); it continues on ", next));
 }
 
 void FleetLog::Failed(std::string_view request, const absl::Status& why) {

@@ -1,8 +1,9 @@
-// What happens to the fleet and to the requests that it loses workers under, a line each in the
-// router's log. Where much happens at once (a machine with many requests dies; strangers register)
-// the log is not flooded: kMostAtOnce lines, then kLinesASecond, and how many were left out.
+// Writes one log line for each change of the fleet and each request that loses a worker. A rate
+// limit keeps many events from flooding the log, for example when a machine with many requests dies
+// or unknown workers try to register. The first kMostAtOnce lines pass, then kLinesASecond per
+// second; a line says how many were left out.
 //
-// What peers sent is escaped.
+// Text from peers is escaped.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -34,10 +35,11 @@ class FleetLog {
 
   void Changed(const FleetChange& change);
   void Refused(std::string_view worker_id, std::string_view address, std::string_view reason);
-  // Says once, until it is no longer so, that some decode workers hold less than half of what
-  // others do.
+  // Warns if some decode workers hold less than half as many tokens as others. It warns again only
+  // after the difference has gone and come back.
   void CompareRooms(const std::vector<WorkerRecord>& workers);
-  // A request was given up by `worker`; `next`: who has it now; empty: nobody yet.
+  // Logs that `worker` was lost for a request. `next` is the worker that continues it; empty: none
+  // yet.
   void Lost(std::string_view request, std::string_view worker, const absl::Status& why,
             std::string_view next);
   void Failed(std::string_view request, const absl::Status& why);

@@ -8,11 +8,11 @@ using Kind = FlowAction::Kind;
 
 namespace {
 
-// Decode workers asked in a row that gave no token. Three workers that refuse or are unreachable
-// say that the fleet is full or gone; asking more of them only delays the refusal.
+// Decode workers asked in a row without a token. If three workers refuse or are unreachable, the
+// fleet is full or gone. Asking more of them would only delay the refusal.
 constexpr int32_t kDecodeAttempts = 3;
-// How often an answer goes on elsewhere when its decode worker is lost. A fleet that is restarted
-// worker by worker costs an answer some; a request that kills its workers must not kill them all.
+// How often another worker resumes an answer. Restarting a fleet worker by worker costs an answer
+// several workers. A request that kills its workers must not kill all of them.
 constexpr int32_t kMaxResumes = 8;
 
 }  // namespace
@@ -64,7 +64,7 @@ void GenerateSession::OnChoiceFinished(int32_t attempt, int32_t choice) {
 void GenerateSession::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   core_->WorkerDone(worker);
   failure_detector_->Detach(worker, Listener().get());
-  if (attempt == flow_.attempt()) {  // else the next one, with a route of its own, is under way
+  if (attempt == flow_.attempt()) {  // otherwise the next attempt, with its own route, has begun
     PrefillEnded();
     PrefillNotExpected();
   }
@@ -96,7 +96,7 @@ void GenerateSession::OnReportOverdue() { Run(flow_.OnReportOverdue()); }
 
 void GenerateSession::OnWorkerSilent(WorkerNumber worker) {
   if (pull_ && (worker == pull_->receiver || worker == pull_->source)) {
-    calls_->CancelPull();  // the answer goes on without
+    calls_->CancelPull();  // the answer continues without the pull
   }
   if (worker == route_.plan.decode && flow_.MayLoseDecode()) calls_->CancelDecode();
   if (worker == prefill_worker_) calls_->CancelPrefill();
@@ -110,7 +110,7 @@ void GenerateSession::Run(RequestFlow::Actions actions) {
     calls_->OnAction(action);
     switch (action.kind) {
       case Kind::kChooseRoute:
-        actions = ChooseRoute();  // always the last of its list
+        actions = ChooseRoute();  // always the last action of its list
         i = static_cast<size_t>(-1);
         break;
       case Kind::kSendStarted:
@@ -147,7 +147,8 @@ void GenerateSession::Run(RequestFlow::Actions actions) {
         calls_->AwaitReport();
         break;
       case Kind::kFinish:
-        RememberPrefixes();  // before the client knows: its next turn may come at once
+        // Before the client has the end, because its next turn may come at once.
+        RememberPrefixes();
         calls_->SendEnds();
         End(absl::OkStatus());
         break;
@@ -159,9 +160,9 @@ void GenerateSession::Run(RequestFlow::Actions actions) {
 }
 
 RequestFlow::Actions GenerateSession::ChooseRoute() {
-  PrefillEnded();  // of the attempt before, as are these
+  PrefillEnded();  // of the attempt before, as is SendEnds()
   SendEnds();
-  // Several choices part at the prompt's end.
+  // Several choices share only the prompt.
   const AnswerChoices& choices = request_.choices;
   const bool goes_on = flow_.resumes() && choices.n() == 1;
   const std::vector<Hash128> hashes =
@@ -170,7 +171,7 @@ RequestFlow::Actions GenerateSession::ChooseRoute() {
       {.prompt_hashes = hashes,
        .prompt_tokens = static_cast<int32_t>(choices.TokensToGoOn(request_.prompt)),
        .sequence_tokens = static_cast<int64_t>(request_.prompt.size()) + request_.new_tokens,
-       // Nothing is promised before the first token: a smaller worker may do.
+       // Before the first token nothing is promised, so a smaller worker may do.
        .least_room = request_.open_ended && !flow_.resumes() ? 0 : route_.room,
        .open_ended = request_.open_ended,
        .placement = flow_.placement(),
@@ -197,7 +198,7 @@ void GenerateSession::StartPull(const FlowAction& action) {
   calls_->StartPull(action.attempt);
 }
 
-// The request ends before its workers heard of it.
+// The request ends before a worker was asked to decode or prefill.
 void GenerateSession::CancelPull() {
   calls_->CancelPull();
   PrefillEnded();
@@ -213,7 +214,7 @@ void GenerateSession::OpenDecode(const FlowAction& action) {
 }
 
 void GenerateSession::SendPrefill(const FlowAction& action) {
-  prefill_expected_ = false;  // OnPrefillEnd counts it off
+  prefill_expected_ = false;  // OnPrefillEnd subtracts it
   prefill_worker_ = action.worker;
   failure_detector_->Attach({action.worker, route_.prefill_epoch, route_.prefill_address},
                             Listener());

@@ -1,14 +1,15 @@
-// One request at the router, without its I/O: carries out what RequestFlow says. The route, the
-// account of what was promised to which worker, and the answer as far as the client has it stand
-// here; whoever has the wires (GenerateCall, the simulation) does the calls.
+// One request at the router, without its I/O. It carries out the actions of RequestFlow. It holds
+// the route, the counts that it has added to workers, and the answer as far as the client has it.
+// The host that owns the connections makes the calls (GenerateCall or the simulation).
 //
-// Invariants, whatever the order of events:
-//  1. What ChooseRoute counted on workers is counted off once each call there has ended, or was
-//     never opened; the same holds for prompts to be computed, and for the line of those who wait.
-//  2. The watch knows of each open call and of no other.
+// Invariants, for every order of events:
+// 1. What ChooseRoute counted on a worker is subtracted once the call there has ended or can no
+//    longer be opened. The same holds for prompts to compute and for the request's place in the
+//    queue.
+// 2. A call is attached to the failure detector exactly while it is open.
 //
-// Thread safety: the host's lock. GenerateCalls are called from within events, under that lock, and
-// must not call back on the spot.
+// Thread safety: the host's lock. The session calls GenerateCalls from within events, under that
+// lock. GenerateCalls must not call back before it returns.
 #pragma once
 
 #include <cstdint>
@@ -27,32 +28,34 @@
 
 namespace baton {
 
-// The I/O of a session. What each concerns is in the session's route(), or in the event that is
-// being handled.
+// The I/O of a session. The arguments of each call are in the session's route(), or in the event
+// that is being handled.
 class GenerateCalls {
  public:
   virtual ~GenerateCalls() = default;
 
-  // Each action as it comes up, for histories.
+  // Reports each action, for recorded histories.
   virtual void OnAction(const FlowAction&) {}
-  // A route was chosen, and nothing was sent yet.
+  // Reports that a route was chosen and nothing was sent yet.
   virtual void OnRouted(Route&) {}
 
   virtual void StartPull(int32_t attempt) = 0;
   virtual void OpenDecode(const FlowAction& action) = 0;
   virtual void SendPrefill(const FlowAction& action) = 0;  // with the ticket just received
   virtual void PrefillLocally(const FlowAction& action) = 0;
-  // As if the other side had ended them; nothing where it has, or where there is none.
+  // Cancel a call as if the other side had ended it. No effect if the call has ended or never
+  // began.
   virtual void CancelPull() = 0;
   virtual void CancelDecode() = 0;
   virtual void CancelPrefill() = 0;
-  virtual void AwaitReport() = 0;  // then call OnReportOverdue
+  virtual void AwaitReport() = 0;  // afterwards the host calls OnReportOverdue
 
   virtual void SendStarted() = 0;
-  virtual bool SendTokens() = 0;  // those just received; false when the client does not read
-  virtual void KeepEnd() = 0;     // the end of a choice just received, until SendEnds
-  virtual void SendEnds() = 0;    // those that were kept and not sent yet
-  // The last call: what the client is told. OK behind all ends.
+  // Sends the tokens just received. Returns false if the client does not read.
+  virtual bool SendTokens() = 0;
+  virtual void KeepEnd() = 0;   // keeps the end of the choice that just ended, until SendEnds
+  virtual void SendEnds() = 0;  // sends the kept ends that were not sent yet
+  // Ends the client's stream with `status`; the last call. OK comes after the ends of all choices.
   virtual void End(const absl::Status& status) = 0;
 };
 
@@ -63,23 +66,23 @@ class GenerateSession {
     std::vector<Hash128> prompt_hashes;
     CacheNamespace cache_namespace{0};
     AnswerChoices choices{1};
-    int64_t new_tokens = 0;   // of a choice, at most
-    bool open_ended = false;  // the client named no limit
+    int64_t new_tokens = 0;   // limit for one choice
+    bool open_ended = false;  // the client set no limit
     Placement placement = Placement::kAutomatic;
-    // Whose tokens the prompt's are: its fingerprint; empty: of whoever is there.
+    // Fingerprint of the model that the prompt was tokenised for; empty: any model.
     std::string model = {};
     uint64_t affinity_key = 0;
   };
 
-  // All outlive this.
+  // All pointers must outlive this.
   GenerateSession(RouterCore* core, FailureDetector* failure_detector, GenerateCalls* calls,
                   int32_t priority);
   GenerateSession(const GenerateSession&) = delete;
 
-  // `listener` hears of silent workers, and passes it on to OnWorkerSilent.
+  // `listener` receives the failure detector's calls and passes them to OnWorkerSilent.
   void Start(Request request, std::shared_ptr<SilenceListener> listener);
 
-  // `attempt` and `worker` are those of the call which the event belongs to.
+  // `attempt` and `worker` belong to the call that the event is about.
   void OnPullEnd(int32_t attempt, bool receiver_gone, bool source_gone);
   void OnTicket(int32_t attempt);
   void OnTokens(int32_t attempt, int32_t choice, std::span<const TokenId> tokens,
@@ -90,19 +93,19 @@ class GenerateSession {
   void OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status);
   void OnReportOverdue();
   void OnWorkerSilent(WorkerNumber worker);
-  // The client is gone, or its deadline has passed: `status` says which. Before Start too.
+  // The client is gone or its deadline has passed; `status` says which. May come before Start.
   void OnClientGone(absl::Status status);
 
   bool ended() const { return flow_.ended(); }
   int32_t attempt() const { return flow_.attempt(); }
-  // Somebody waits for what a call of this attempt brings.
+  // Returns true if the request still needs the results of this attempt's calls.
   bool IsCurrent(int32_t attempt) const { return attempt == flow_.attempt() && !flow_.ended(); }
   int32_t lost_workers() const { return flow_.lost_workers(); }
-  // This attempt's prompt was computed by a prefill worker that has said so.
+  // Returns true if a prefill worker computed this attempt's prompt and has reported it.
   bool prefill_reported() const { return prefill_reported_; }
   const Route& route() const { return route_; }
   const Request& request() const { return request_; }
-  // What the decode worker, and the prefill worker, of this attempt go on behind.
+  // The parts of the answer from which this attempt's decode worker, and prefill worker, resume.
   std::span<const AnswerChoices::Choice> DecodeGoesOnBehind() const;
   std::span<const AnswerChoices::Choice> PrefillGoesOnBehind() const;
 
@@ -129,7 +132,7 @@ class GenerateSession {
   void SendEnds();
   void End(const absl::Status& status);
   void RememberPrefixes();
-  // The prompt does not wait on its worker any more.
+  // The worker no longer counts the prompt as one to compute.
   void PrefillEnded();
   // The prefill worker will not be called.
   void PrefillNotExpected();
@@ -144,15 +147,16 @@ class GenerateSession {
   RequestFlow flow_;
   Request request_;
   std::weak_ptr<SilenceListener> listener_;
-  std::optional<LoadShedder::Place> waiting_;  // for the first token
+  std::optional<LoadShedder::Place> waiting_;  // place in the queue for the first token
   Route route_;
-  Tokens tokens_;                  // of the event being handled
-  int32_t finished_choice_ = 0;    // likewise
-  bool prefill_expected_ = false;  // counted as active on the prefill worker, not yet called
-  bool prefill_pending_ = false;   // counted as to be computed
+  Tokens tokens_;                // of the event that is being handled
+  int32_t finished_choice_ = 0;  // of the event that is being handled
+  // The request counts as active on the prefill worker, which was not called yet.
+  bool prefill_expected_ = false;
+  bool prefill_pending_ = false;  // the prompt counts as one to compute
   bool prefill_reported_ = false;
-  std::optional<WorkerNumber> prefill_worker_;  // of the latest call
-  std::optional<PullParties> pull_;             // while its call is open
+  std::optional<WorkerNumber> prefill_worker_;  // of the latest prefill call
+  std::optional<PullParties> pull_;             // while the pull's call is open
 };
 
 }  // namespace baton

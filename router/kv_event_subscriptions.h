@@ -1,9 +1,8 @@
-// Which workers' streams of KV events a router follows, and when it opens one again.
+// Decides which workers' KV event streams a router follows, and when it reopens one.
 //
-// A router follows one stream for each incarnation that keeps a prefix cache. A stream that ends is
-// opened again after 0.1 s. The pause doubles up to 2 s while streams end without progress. A
-// worker that answers Unimplemented or FailedPrecondition has no events to tell and is not asked
-// again.
+// A router follows one stream for each incarnation that has a prefix cache. A stream that ends is
+// reopened after 0.1 s. The pause doubles up to 2 s while streams end without progress. A worker
+// that answers Unimplemented or FailedPrecondition has no events to publish and is not asked again.
 //
 // Pure: the caller opens and cancels the streams. The router's gRPC edge and the simulation both
 // run this.
@@ -23,22 +22,24 @@ namespace baton {
 
 class KvEventSubscriptions {
  public:
-  // Opens the stream of a worker. False: it cannot be opened yet; the next Tick asks again.
+  // Opens the stream of a worker. Returns false if it cannot be opened yet; the next Tick tries
+  // again.
   using Open = std::function<bool(const WorkerRecord& worker)>;
-  // Cancels an open stream. Its end need not be reported any more.
+  // Cancels an open stream. OnEnd() need not be called for it.
   using Cancel = std::function<void(WorkerNumber worker)>;
 
-  // Opens the streams that are due, and cancels those of workers that are gone. Call it several
-  // times a second with all live workers. Neither function may call this object.
+  // Opens the streams that are due, and cancels the streams of workers that are gone. Call it
+  // several times a second with all live workers. The two callbacks must not call this object.
   void Tick(const std::vector<WorkerRecord>& workers, int64_t now_us, const Open& open,
             const Cancel& cancel);
 
   enum class End : uint8_t {
-    kForgotten,   // the worker is gone, or had no open stream: nothing changes
-    kCannotTell,  // the worker has no events; it is not asked again
-    kRetried,     // the stream is opened again later
+    kForgotten,   // the worker is gone or had no open stream; nothing changes
+    kCannotTell,  // the worker publishes no events and is not asked again
+    kRetried,     // the stream is reopened later
   };
-  // A stream has ended. `progressed`: at least one message was taken in, and none was refused.
+  // Reports that a stream has ended. `progressed`: at least one message was applied, and none was
+  // refused.
   End OnEnd(WorkerNumber worker, const absl::Status& status, bool progressed, int64_t now_us);
 
  private:

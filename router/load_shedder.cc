@@ -25,9 +25,9 @@ absl::Status LoadShedder::MayJoin(int64_t now_us, int64_t left_us, int32_t prior
           : static_cast<int64_t>(before) * (LineUs(now_us) - served_.front()) / intervals;
   if (wait_us <= left_us / 2) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat(before, " requests wait before it, the first for ", first_us / 1000,
-                   " ms, one more for about ", wait_us / 1000, " ms; this one has a deadline in ",
-                   left_us / 1000, " ms and would hardly be in time"));
+      absl::StrCat(before, " requests wait ahead of this one, the first for ", first_us / 1000,
+                   " ms. This one would wait about ", wait_us / 1000, " ms; its deadline is in ",
+                   left_us / 1000, " ms. Try again later"));
 }
 
 LoadShedder::Place LoadShedder::Join(int64_t now_us, int32_t priority) {

@@ -1,14 +1,14 @@
-// Units that workers are about to tell of: what a request that just ended must have left in their
-// caches. Its events travel on another stream than its answer, so the next turn of a chat may be
-// here before them.
+// Units that workers will soon report as cached: the prefixes of requests that have just ended. A
+// worker's KV events and its answers travel on different streams. So the next turn of a chat may
+// reach the router before the events of the last turn.
 //
-// A prediction lives for a moment only; then the index alone is believed. It is made when a request
-// ends, not when it is routed: a prompt that is still being computed is of no use to its equals,
-// and counting on it would pile up a burst of them on one worker.
+// A prediction expires after a short time; then only the index counts. Predictions are made when a
+// request ends, not when it is routed. A prompt that is still being computed does not help other
+// requests with the same prompt. Counting on it would send a whole burst of them to one worker.
 //
-// Invariant: size() <= capacity, the oldest go first.
+// Invariant: size() <= capacity. The oldest predictions are dropped first.
 //
-// Thread safety: the host's lock. Pure: time comes in.
+// Thread safety: the host's lock. Pure: the caller passes the time.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ namespace baton {
 
 class PredictedPrefixes {
  public:
-  // REQUIRES: capacity >= 1, of (unit, worker) pairs.
+  // REQUIRES: capacity >= 1, counted in (unit, worker) pairs.
   PredictedPrefixes(size_t capacity, int64_t lifetime_us)
       : capacity_(capacity), lifetime_us_(lifetime_us) {}
 
-  // The worker will hold these units.
+  // Predicts that the worker will hold these units.
   void Add(IndexedWorker worker, std::span<const Hash128> hashes, int64_t now_us);
-  // Goes on from the leading units of `hashes` that workers hold (absent: none) through those that
-  // are predicted of them.
+  // `units` says how many leading units of `hashes` each worker holds (absent: none). Raises these
+  // counts by the predicted units that follow without a gap.
   void Extend(std::span<const Hash128> hashes, int64_t now_us,
               absl::flat_hash_map<IndexedWorker, int32_t>& units);
 
@@ -54,7 +54,7 @@ class PredictedPrefixes {
   const size_t capacity_;
   const int64_t lifetime_us_;
   absl::flat_hash_map<Hash128, absl::InlinedVector<Prediction, 2>> predicted_;
-  std::deque<Entry> by_age_;  // one that was predicted again since differs in its time
+  std::deque<Entry> by_age_;  // oldest first; an entry that was predicted again differs in its time
   size_t size_ = 0;
 };
 

@@ -1,12 +1,12 @@
-// The steps of one pull at the router (engine/prefix_pull.h): the receiver is asked to take a
-// prefix in; with its ticket the source is asked to send it; the pull ends with the receiver's
-// call.
+// State machine for one prefix pull at the router (engine/prefix_pull.h). The router asks the
+// receiver to take in a prefix. With the receiver's ticket, it asks the source to send the prefix.
+// The pull ends when the receiver's call ends.
 //
 // Invariants:
-//  1. The source is asked once, with the first ticket.
-//  2. If the source refuses, nothing will come, and the receiver's call is cancelled.
-//  3. The pull ends once, with the receiver's call, whatever becomes of the source's. The source's
-//     call is cancelled then: it may not have begun to send.
+// 1. The source is asked once, with the first ticket.
+// 2. If the source refuses, nothing will come, and the receiver's call is cancelled.
+// 3. The pull ends once, with the receiver's call, in whatever state the source's call is. The
+//    source's call is then cancelled, because it may not have begun to send.
 //
 // Pure: the caller makes and cancels the calls. The router's gRPC edge and the simulation both run
 // this.
@@ -22,21 +22,21 @@ namespace baton {
 
 class PullFlow {
  public:
-  // True: ask the source, with this ticket.
+  // Returns true if the caller must ask the source, with this ticket.
   bool OnTicket() { return !std::exchange(source_asked_, true); }
 
-  // True: cancel the receiver's call.
+  // Returns true if the caller must cancel the receiver's call.
   bool OnSourceAnswered(const absl::Status& status) {
     source_ = status;
     return !status.ok();
   }
 
   struct Outcome {
-    absl::Status status;  // OK: the receiver has said what is cached there
+    absl::Status status;  // OK: the receiver has reported what it has cached
     bool receiver_gone = false;
     bool source_gone = false;
   };
-  // The source's refusal is the reason of a pull that failed with it.
+  // If the source refused, its error is the reason why the pull failed.
   Outcome OnReceiverEnded(const absl::Status& status) const {
     return {.status = status.ok() || source_.ok() ? status : source_,
             .receiver_gone = absl::IsUnavailable(status),
@@ -45,7 +45,7 @@ class PullFlow {
 
  private:
   bool source_asked_ = false;
-  absl::Status source_;  // what it answered; OK: nothing yet, or that it sends
+  absl::Status source_;  // the source's answer; OK: none yet, or it is sending
 };
 
 }  // namespace baton

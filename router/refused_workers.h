@@ -1,6 +1,8 @@
-// Workers that ask to be taken and are not: what an operator looks for when one is missing.
+// List of workers whose registration the router refused lately. An operator looks here when a
+// worker is missing.
 //
-// Heartbeats come from strangers: so many are kept, so much of each, and the oldest goes first.
+// Heartbeats are untrusted. The number of entries and the length of their texts are limited, and
+// the oldest entry is dropped first.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -25,18 +27,19 @@ class RefusedWorkers {
     std::string worker_id;
     std::string address;
     std::string reason;
-    int64_t heard_ms = 0;  // since it last asked
+    int64_t heard_ms = 0;  // milliseconds since its last heartbeat
   };
 
   // `clock` must outlive this.
   explicit RefusedWorkers(const Clock* clock) : clock_(clock) {}
 
-  // True when that is news: the incarnation was not refused of late, or for another reason.
+  // Records a refusal. Returns true if it is new: this incarnation was not refused lately, or was
+  // refused for another reason.
   bool Put(std::string_view worker_id, Epoch epoch, std::string_view address,
            std::string_view reason);
-  // It was taken.
+  // Removes the incarnation, because it was accepted.
   void Remove(std::string_view worker_id, Epoch epoch);
-  // Those of late, who was first refused first.
+  // Returns the recent refusals, in the order of their first occurrence.
   std::vector<Refusal> Late() const;
 
  private:

@@ -84,14 +84,15 @@ FlowAction RequestFlow::OpenDecode() {
 RequestFlow::Actions RequestFlow::OnNoRoute(absl::Status status) {
   if (state_ != State::kRouting) return {};
   if (MayQueueLocally()) return QueueLocally();
-  // Why the last worker refused says more than that there is no other.
+  // The last worker's refusal says more than the error that no other worker is left.
   return Fail(ForClient(last_refusal_.ok() ? status : last_refusal_));
 }
 
 RequestFlow::Actions RequestFlow::OnTicket(int32_t attempt) {
   if (!Current(attempt)) return {};
   if (!plan_.prefill || prefill_ != PrefillState::kNone) {
-    return Fail(absl::InternalError("the decode worker sent a ticket that nobody asked for"));
+    return Fail(
+        absl::InternalError("the decode worker sent a ticket that the router did not expect"));
   }
   prefill_ = PrefillState::kOpen;
   return {{.kind = Kind::kSendPrefill, .attempt = attempt_, .worker = *plan_.prefill}};
@@ -103,7 +104,8 @@ RequestFlow::Actions RequestFlow::OnTokens(int32_t attempt) {
   return {{.kind = Kind::kForwardTokens}};
 }
 
-// One that had all its tokens from an earlier worker ends before the others' KV has come.
+// A choice that had all its tokens from an earlier worker may end before the KV of the others has
+// come.
 RequestFlow::Actions RequestFlow::OnChoiceFinished(int32_t attempt) {
   if (!Current(attempt)) return {};
   tokens_forwarded_ = tokens_in_attempt_ = true;
@@ -125,13 +127,13 @@ RequestFlow::Actions RequestFlow::OnDecodeFailed(int32_t attempt, absl::Status s
   if (status.ok()) {
     status = absl::UnavailableError("the decode worker ended its stream without finishing");
   }
-  if (absl::IsCancelled(status)) {  // not by us: the worker is ending
+  if (absl::IsCancelled(status)) {  // the router did not cancel, so the worker is shutting down
     status = absl::UnavailableError("the decode worker ended the request");
   }
   return TryAnother(std::move(status));
 }
 
-// `status` is why the decode worker of this attempt is given up.
+// `status` is the reason for giving up this attempt's decode worker.
 RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
   if (!WorthAnotherWorker(status)) return Fail(ForClient(status));
   if (tokens_in_attempt_) {
@@ -140,7 +142,7 @@ RequestFlow::Actions RequestFlow::TryAnother(absl::Status status) {
     ++failures_;
   }
   if (plan_.prefill && absl::IsResourceExhausted(status)) refused_hand_off_.insert(plan_.decode);
-  // A worker that died over a queued request says nothing of the others that would queue it.
+  // If a worker died while a request was queued there, the other workers may still queue it.
   const bool died_queueing = queueing_locally_ && absl::IsUnavailable(status);
   const bool last_attempt = died_queueing ? failures_ >= 2 * max_attempts_
                                           : queueing_locally_ || failures_ >= max_attempts_;
@@ -167,8 +169,8 @@ bool RequestFlow::WorthAnotherWorker(const absl::Status& status) const {
   if (tokens_in_attempt_ && lost_workers_ >= max_resumes_) return false;
   if (absl::IsUnavailable(status)) return true;
   if (tokens_in_attempt_) return false;
-  // A worker that refuses what another one had accepted is too small for it, or draws a line of its
-  // own.
+  // If a worker refuses as invalid what another worker had accepted, it is too small for the
+  // request or has other limits.
   return absl::IsResourceExhausted(status) ||
          (tokens_forwarded_ && absl::IsInvalidArgument(status));
 }
@@ -178,7 +180,7 @@ absl::Status RequestFlow::ForClient(const absl::Status& status) const {
                        absl::IsInvalidArgument(status);
   if (!tokens_forwarded_ || tokens_in_attempt_ || !refusal) return status;
   return absl::UnavailableError(absl::StrCat(
-      "the answer's decode worker was lost, and no other one went on with it: ", status.message()));
+      "the decode worker was lost, and no other worker resumed the answer: ", status.message()));
 }
 
 void RequestFlow::Resume() {
@@ -212,7 +214,7 @@ RequestFlow::Actions RequestFlow::OnPrefillDone(int32_t attempt) {
 RequestFlow::Actions RequestFlow::OnPrefillFailed(int32_t attempt, absl::Status) {
   if (attempt != attempt_ || prefill_ != PrefillState::kOpen || ended()) return {};
   prefill_ = PrefillState::kLocal;
-  if (state_ == State::kAwaitingReport) {  // the KV had arrived; only the report is lost
+  if (state_ == State::kAwaitingReport) {  // the KV has arrived; only the report is missing
     state_ = State::kEnded;
     return {{.kind = Kind::kFinish}};
   }
@@ -222,11 +224,12 @@ RequestFlow::Actions RequestFlow::OnPrefillFailed(int32_t attempt, absl::Status)
 
 RequestFlow::Actions RequestFlow::OnPrefillLocallyDone(int32_t attempt, absl::Status status) {
   if (!Current(attempt) || status.ok() || absl::IsNotFound(status)) return {};
-  const std::string message =
-      absl::StrCat("the prefill failed, and so did the decode worker's own: ", status.message());
-  // The request's own deadline is what both calls may have met.
+  const std::string message = absl::StrCat(
+      "the prefill failed, and the decode worker could not compute the prompt either: ",
+      status.message());
+  // Both calls have the request's own deadline.
   if (absl::IsDeadlineExceeded(status)) return Fail(absl::DeadlineExceededError(message));
-  // A worker that cannot be told is gone, though its stream may not have said so yet.
+  // A worker that cannot be reached is gone, though its stream may not have ended yet.
   absl::Status failure = absl::UnavailableError(message);
   return absl::IsUnavailable(status) ? TryAnother(std::move(failure)) : Fail(std::move(failure));
 }

@@ -10,8 +10,8 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostPredictions = size_t{1} << 18;  // of (unit, worker) pairs
-constexpr int64_t kLongestTickUs = 1'000'000;         // Tick comes every 100 ms
-constexpr int64_t kPredictionUs = 2'000'000;          // events need milliseconds
+constexpr int64_t kLongestTickUs = 1'000'000;         // Tick is called every 100 ms
+constexpr int64_t kPredictionUs = 2'000'000;          // events take milliseconds
 
 bool IsClientsError(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
@@ -55,7 +55,7 @@ void RouterCore::Tick() {
     for (const WorkerNumber number : departed) speeds_.Forget(number);
     WorkerNumber newest = newest_in_index_;
     for (const WorkerRecord& worker : registry_.workers()) {
-      if (worker.number <= newest_in_index_) continue;  // numbers rise
+      if (worker.number <= newest_in_index_) continue;  // numbers only grow
       newest = std::max(newest, worker.number);
       if (worker.report.prefix_cache) arrived.emplace_back(worker.number, worker.report.epoch);
     }
@@ -88,7 +88,7 @@ absl::Status RouterCore::SetModel(std::shared_ptr<const ServedModel> model) {
   std::lock_guard lock(mutex_);
   if (model->description().fingerprint != registry_.fleet_model()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the description is of model ", model->description().fingerprint,
+        absl::StrCat("the description is for model ", model->description().fingerprint,
                      "; the fleet serves ", registry_.fleet_model()));
   }
   model_ = std::move(model);
@@ -140,13 +140,14 @@ bool RouterCore::ready() {
 absl::StatusOr<Route> RouterCore::ChooseRoute(const RouteQuestion& question) {
   absl::flat_hash_map<WorkerNumber, int32_t> units;
   for (const HeldPrefix& prefix : index_.Match(question.prompt_hashes)) {
-    units.try_emplace(prefix.worker, prefix.units);  // the most first
+    units.try_emplace(prefix.worker, prefix.units);  // the largest comes first
   }
   std::lock_guard lock(mutex_);
   const std::string& served = registry_.fleet_model();
   if (!question.model.empty() && !served.empty() && question.model != served) {
-    return absl::UnavailableError(absl::StrCat("the prompt is in tokens of model ", question.model,
-                                               "; the fleet serves ", served, " now"));
+    return absl::UnavailableError(absl::StrCat("the prompt was tokenised for model ",
+                                               question.model, "; the fleet serves ", served,
+                                               " now"));
   }
   predicted_.Extend(question.prompt_hashes, clock_->NowUs(), units);
   RoutingInput input;

@@ -1,8 +1,9 @@
-// The router's state that requests share: registry, the fleet's index, the served model, counters.
-// Thread-safe shell around the pure parts; knows nothing of gRPC.
+// The router's state that all requests share: the registry, the fleet's index, the served model,
+// counters. It is a thread-safe shell around the pure parts and does not know gRPC.
 //
-// Thread safety: every function, from any thread; none blocks for longer than a look-up, but Tick,
-// which may wait until a batch of KV events is taken in. The index is never asked under the lock.
+// Thread safety: every function, from any thread. No function blocks for longer than a look-up,
+// except Tick, which may wait until a batch of KV events is applied. The lock is never held while
+// the index is asked.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@
 
 namespace baton {
 
-// A plan with what it takes to carry it out.
+// A plan, with the addresses and ids needed to carry it out.
 struct Route {
   RoutePlan plan;
   std::string decode_id;
@@ -38,8 +39,8 @@ struct Route {
   std::string prefill_id;  // empty when the decode worker prefills
   std::string prefill_address;
   Epoch prefill_epoch{0};
-  int32_t decode_batch = 0;    // sequences on the decode worker, this one included
-  int64_t room = 0;            // tokens of the sequence: where the answer ends at the latest
+  int32_t decode_batch = 0;  // sequences on the decode worker, including this one
+  int64_t room = 0;  // tokens that the whole sequence can have: where the answer ends at the latest
   std::string pull_source_id;  // empty unless the plan has a pull
   std::string pull_source_address;
   Epoch pull_source_epoch{0};
@@ -54,65 +55,69 @@ struct RouteQuestion {
 
   std::span<const Hash128> prompt_hashes;
   int32_t prompt_tokens = 0;
-  // The sequence with the whole answer, at most. Only those decode workers are chosen that can hold
-  // as much of it as any can, or at least `least_room` when that is not 0: where an answer that was
-  // promised ends must not depend on the worker that goes on with it.
+  // Tokens of the prompt and the longest possible answer. Only decode workers with enough room are
+  // chosen. If least_room is 0, "enough" is as much of the sequence as any worker can hold;
+  // otherwise it is least_room. The reason: where a promised answer ends must not depend on the
+  // worker that resumes it.
   int64_t sequence_tokens = 0;
   int64_t least_room = 0;
-  // The client asked for no length. Then only those count that are not at their limits; where all
-  // are, whoever can hold the prompt and kLeastAnswerTokens of an answer may be chosen.
+  // The client set no max_tokens. If least_room is 0, "enough" then is the most room of any worker
+  // below its limit on running sequences. It is at least the prompt and kLeastAnswerTokens of an
+  // answer, as far as any worker has so much room.
   bool open_ended = false;
   Placement placement = Placement::kAutomatic;
   absl::flat_hash_set<WorkerNumber> excluded = {};
-  std::string fingerprint = {};  // of the decode worker; empty: any
-  std::string backend = {};      // with `fingerprint`
-  std::string model = {};        // whose tokens the prompt's are; empty: of whoever is there
+  std::string fingerprint = {};  // fingerprint the decode worker must have; empty: any
+  std::string backend = {};      // together with `fingerprint`
+  std::string model = {};        // model that the prompt was tokenised for; empty: any
   uint64_t affinity_key = 0;
 };
 
 struct RouterCounters {
   int32_t active_requests = 0;
   int64_t requests_total = 0;
-  int64_t requests_failed = 0;    // by the fleet
-  int64_t requests_rejected = 0;  // for the client's own errors
+  int64_t requests_failed = 0;    // by the fleet's fault
+  int64_t requests_rejected = 0;  // by the client's fault
   int64_t requests_cancelled = 0;
 };
 
 class RouterCore {
  public:
-  // `clock` must outlive this. The key_seeds are random where clients may be hostile.
+  // `clock` must outlive this. Use random key_seeds if clients may be hostile.
   RouterCore(const RouterOptions& options, const Clock* clock, KeySeeds key_seeds = {});
 
-  // Errors as of WorkerRegistry::Heartbeat.
+  // Errors as WorkerRegistry::Heartbeat.
   absl::Status Heartbeat(WorkerReport report);
   void Leave(const std::string& id, Epoch epoch);
-  // Forgets silent workers, and tells the index who came and who went; call several times a second.
+  // Forgets workers whose heartbeats stopped, and tells the index which workers joined and left.
+  // Call it several times a second.
   void Tick();
   std::vector<WorkerRecord> Workers() const;
-  // As of WorkerRegistry.
+  // As WorkerRegistry::TakeChanges.
   std::vector<FleetChange> TakeChanges();
 
-  // A worker to ask for the fleet's model, another one for the next `turn`; nullopt when it is
-  // known or nobody is there.
+  // Returns a worker to ask for the fleet's model; each `turn` gives another one. Returns nullopt
+  // if the model is known or no worker is registered.
   std::optional<WorkerRecord> ModelSource(uint64_t turn) const;
-  // FailedPrecondition when the fleet serves another one by now.
+  // FailedPrecondition if the fleet serves another model by now.
   absl::Status SetModel(std::shared_ptr<const ServedModel> model);
-  // Unavailable until a worker has told.
+  // Unavailable until a worker has sent the model.
   absl::StatusOr<std::shared_ptr<const ServedModel>> model() const;
 
-  // A request would succeed now, and, when this is asked for the first time, every worker has
-  // settled in the index (FleetIndex). Workers that come later do not make a router unready: they
-  // begin empty, and are followed within a moment.
+  // Returns true if a request would succeed now. The first time, every worker must also have
+  // settled in the index (FleetIndex). Workers that join later do not make the router unready:
+  // their caches are empty at first, and the index follows them soon.
   bool ready();
 
-  // Counts the request as active on both workers until WorkerDone, and its prompt as to be computed
-  // until PrefillDone. Unavailable when there is no such pair.
+  // Chooses workers. Counts the request as active on both until WorkerDone, and its prompt as one
+  // to compute until PrefillDone. Unavailable if no such pair exists.
   absl::StatusOr<Route> ChooseRoute(const RouteQuestion& question);
-  // The plan's prompt is to be computed after all, by its decode worker: the plan names no other.
+  // The decode worker will compute the plan's prompt after all. REQUIRES: the plan has no prefill
+  // worker.
   void PrefillMoved(const RoutePlan& plan);
-  // The plan's prompt was computed, or never will be.
+  // The plan's prompt was computed or never will be.
   void PrefillDone(const RoutePlan& plan);
-  // Routing reckons with the speeds that it shows.
+  // Updates the throughput model that routing uses.
   void Learn(const FinishedRequest& request);
   void Learn(const FinishedPull& pull);
   void WorkerDone(WorkerNumber number);
@@ -120,14 +125,15 @@ class RouterCore {
   void MarkReachable(WorkerNumber number);
   // As WorkerRegistry::SetSilent.
   std::vector<WorkerNumber> SetSilent(const absl::flat_hash_set<WorkerNumber>& silent);
-  // The worker has just cached the prefix with these hashes: counts until its events say so, for a
-  // moment. Ignored when its events are not followed.
+  // The worker has just cached the prefix with these hashes. Routing counts it for a short time,
+  // until the worker's events report it. Ignored if the index does not follow the worker.
   void Remember(WorkerNumber number, std::span<const Hash128> hashes);
 
-  // Whether a request with `left_us` to its deadline has a chance: LoadShedder::MayJoin.
+  // Returns an error if a request with `left_us` to its deadline would probably miss it
+  // (LoadShedder::MayJoin).
   absl::Status MayWait(int64_t left_us, int32_t priority) const;
-  // It waits for its first token from now on; returns what WaitsNoMore is told, with whether it has
-  // got it.
+  // Adds a request to the queue for first tokens. The caller passes its place to WaitsNoMore when
+  // the request leaves the queue; `served` says if it got its first token.
   LoadShedder::Place Waits(int32_t priority);
   void WaitsNoMore(const LoadShedder::Place& place, bool served);
 
@@ -141,11 +147,11 @@ class RouterCore {
 
  private:
   bool HasFleetLocked() const;
-  // The most of the sequence that any decode worker can hold; 0: there is none.
+  // Returns the most tokens of the sequence that any decode worker can hold; 0: there is no worker.
   int64_t MostRoom(const RouteQuestion& question, const RoutingInput& input) const;
-  // How much the one that is chosen must hold.
+  // Returns how many tokens the chosen worker must hold.
   int64_t LeastRoom(const RouteQuestion& question, const RoutingInput& input, int64_t most) const;
-  // Excludes workers as of RouteQuestion::sequence_tokens.
+  // Excludes workers with too little room, as RouteQuestion::sequence_tokens says.
   absl::Status ExcludeTooSmall(const RouteQuestion& question, RoutingInput& input) const;
 
   const RouterOptions options_;
@@ -155,7 +161,7 @@ class RouterCore {
   WorkerRegistry registry_;
   WorkerNumber newest_in_index_{0};
   bool has_recovered_ = false;
-  std::optional<int64_t> recovering_since_us_;  // when the fleet was first large enough
+  std::optional<int64_t> recovering_since_us_;  // when the fleet first had enough workers
   PredictedPrefixes predicted_;
   const std::unique_ptr<RoutingPolicy> policy_;
   ThroughputModel speeds_;

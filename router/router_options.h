@@ -1,4 +1,4 @@
-// The router's settings, without those of its servers.
+// Settings of the router, without its server's settings.
 //
 // Thread safety: plain data.
 #pragma once
@@ -12,22 +12,21 @@
 namespace baton {
 
 struct RouterOptions {
-  std::string advertise;  // of the `ready` line; empty: as it listens
+  std::string advertise;  // address in the `ready` line; empty: the listening address
   RoutingOptions routing;
   std::string pin_model;        // name or fingerprint; empty: the first worker's
-  std::string pin_fingerprint;  // of workers whose answers are equal; empty: the first worker's
+  std::string pin_fingerprint;  // WorkerReport::fingerprint; empty: the first worker's
   bool mixed_fingerprints = false;
   int64_t worker_expiry_ms = 3000;
   int64_t worker_silence_ms = 900;
   int32_t max_workers = 4096;
   int64_t max_prompt_bytes = 4 << 20;
   int32_t index_units = 1 << 22;
-  int64_t index_wait_ms = 5000;  // for a worker's first events, before the router is ready
-  int64_t client_stall_ms =
-      30'000;                     // a client that takes nothing of its answer for so long is gone
-  int64_t report_wait_ms = 1000;  // for a prefill worker's figures after the answer has ended
-  double pull_patience = 10;      // times the estimate
-  int64_t pull_least_ms = 250;    // whatever the estimate says
+  int64_t index_wait_ms = 5000;      // for a worker's first events before the router is ready
+  int64_t client_stall_ms = 30'000;  // a client that reads nothing for this long loses its answer
+  int64_t report_wait_ms = 1000;     // for a prefill worker's figures after the answer's end
+  double pull_patience = 10;         // times the estimated time of a pull
+  int64_t pull_least_ms = 250;       // shortest timeout of a pull
   int32_t min_prefill_workers = 0;
   int32_t min_decode_workers = 1;
 };

@@ -1,4 +1,4 @@
-// The model that the fleet serves, as far as the router needs it: its tokenizer, its template, its
+// The model that the fleet serves, as far as the router needs it: its tokenizer, chat template and
 // limits.
 //
 // Thread safety: immutable after creation.
@@ -25,10 +25,10 @@ struct ModelDescription {
 
 class ServedModel {
  public:
-  // InvalidArgument or Unimplemented names what the description lacks.
+  // InvalidArgument or Unimplemented names the problem with the description.
   static absl::StatusOr<std::shared_ptr<const ServedModel>> Create(ModelDescription description);
 
-  // Its `tokenizer` is empty: the tables live in tokenizer().
+  // The description's `tokenizer` is empty, because tokenizer() holds the tables.
   const ModelDescription& description() const { return description_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   const PromptEncoder& encoder() const { return encoder_; }

@@ -24,7 +24,7 @@ void DecodeStream::Start(std::chrono::system_clock::time_point deadline) {
 }
 
 void DecodeStream::OnReadDone(bool ok) {
-  if (!ok) return;  // the end: OnDone follows
+  if (!ok) return;  // the stream has ended: OnDone follows
   listener_->OnDecodeEvent(attempt_, std::move(event_));
   event_.Clear();
   StartRead(&event_);
@@ -33,7 +33,7 @@ void DecodeStream::OnReadDone(bool ok) {
 void DecodeStream::OnDone(const grpc::Status& status) {
   listener_->OnDecodeEnd(attempt_, worker_, FromGrpcStatus(status));
   listener_ = nullptr;
-  const auto last = std::move(self_);  // may destroy this when it goes out of scope
+  const auto last = std::move(self_);  // may destroy this at the end of the scope
 }
 
 }  // namespace baton

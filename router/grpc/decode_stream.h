@@ -1,7 +1,8 @@
-// The router's end of one Decode call: reads events and passes them on until the call ends.
+// The router's end of one Decode call. It reads events and passes them to a listener until the call
+// ends.
 //
-// Thread safety: Start and Cancel from any thread. The listener is called on gRPC threads, one call
-// at a time, and let go after OnDecodeEnd.
+// Thread safety: Start and Cancel from any thread. gRPC threads call the listener, one call at a
+// time. The stream releases the listener after OnDecodeEnd.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@ class DecodeListener {
  public:
   virtual ~DecodeListener() = default;
   virtual void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) = 0;
-  // Last.
+  // The last call.
   virtual void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) = 0;
 };
 
@@ -26,7 +27,7 @@ class DecodeStream final : public grpc::ClientReadReactor<v1::DecodeEvent>,
   DecodeStream(std::unique_ptr<v1::DecodeWorker::Stub> stub, v1::DecodeRequest request,
                int32_t attempt, WorkerNumber worker, std::shared_ptr<DecodeListener> listener);
 
-  // Keeps itself alive until the call has ended.
+  // The object keeps itself alive until the call has ended.
   void Start(std::chrono::system_clock::time_point deadline);
   void Cancel() { context_.TryCancel(); }
 

@@ -131,7 +131,7 @@ void GenerateCall::OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) {
     case v1::DecodeEvent::kFinished:
       return session_.OnChoiceFinished(attempt, event_.finished().choice());
     case v1::DecodeEvent::EVENT_NOT_SET:
-      return;  // from a newer worker
+      return;  // an event of a newer worker's protocol
   }
 }
 
@@ -142,7 +142,7 @@ void GenerateCall::OnWorkerSilent(WorkerNumber worker) {
 
 void GenerateCall::OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) {
   std::lock_guard lock(state_mutex_);
-  // Cancelled: the worker ends, or was given up for its silence.
+  // Cancelled means that the worker is shutting down, or that the router gave up a silent worker.
   const bool lost =
       (absl::IsUnavailable(status) || absl::IsCancelled(status)) && session_.IsCurrent(attempt);
   const std::string worker_id = session_.route().decode_id;
@@ -160,11 +160,12 @@ absl::Status GenerateCall::FromWorker(const absl::Status& status) const {
   const bool left = std::none_of(workers.begin(), workers.end(), [&](const WorkerRecord& worker) {
     return worker.report.epoch == route.decode_epoch;
   });
-  return absl::UnavailableError(absl::StrCat(
-      "decode worker ", route.decode_id, " at ", route.decode_address,
-      left ? ", which has left the fleet (what still runs after a worker's --drain-ms is cancelled)"
-           : "",
-      ": ", status.message()));
+  return absl::UnavailableError(absl::StrCat("decode worker ", route.decode_id, " at ",
+                                             route.decode_address,
+                                             left ? ", which has left the fleet (it cancels the "
+                                                    "requests that still run after its --drain-ms)"
+                                                  : "",
+                                             ": ", status.message()));
 }
 
 void GenerateCall::OnPrefillEnd(int32_t attempt, WorkerNumber worker, absl::Status status,
@@ -212,12 +213,13 @@ void GenerateCall::Describe(WorkerRequest& request) const {
   request.set_request_id(request_id_);
   request.mutable_prompt_token_ids()->Add(asked.prompt.begin(), asked.prompt.end());
   *request.mutable_sampling() = sampling_;
-  // It ends where the worker that began it would have ended it, whoever goes on.
+  // Limits an open-ended answer to the room that the first worker had, so that it ends at the same
+  // token wherever it is resumed.
   const int64_t room = session_.route().room - static_cast<int64_t>(asked.prompt.size());
   if (asked.open_ended && room > 0) {
     v1::SamplingParams& sampling = *request.mutable_sampling();
     sampling.set_max_tokens(static_cast<int32_t>(room));
-    // The client named no length that its min_tokens could exceed.
+    // The client set no max_tokens that its min_tokens could exceed.
     if (sampling.min_tokens() > sampling.max_tokens()) {
       sampling.set_min_tokens(sampling.max_tokens());
     }
@@ -292,7 +294,8 @@ void GenerateCall::AwaitReport() {
   report_alarm_ = std::make_unique<grpc::Alarm>();
   report_alarm_->Set(DeadlineIn(host_.options->report_wait_ms),
                      [self = shared_from_this()](bool) mutable {
-                       // The alarm keeps this function: what it captured must not keep the alarm.
+                       // The alarm keeps this function alive, so the function must not keep the
+                       // alarm alive.
                        const std::shared_ptr<GenerateCall> call = std::move(self);
                        call->OnReportOverdue();
                      });
@@ -322,7 +325,7 @@ void GenerateCall::SendEnds() {
 }
 
 void GenerateCall::End(const absl::Status& status) {
-  if (status.ok() && session_.attempt() == 1) {  // else its times are those of several attempts
+  if (status.ok() && session_.attempt() == 1) {  // otherwise the times span several attempts
     const Route& route = session_.route();
     const int32_t decode_batch = route.decode_batch + session_.request().choices.n() - 1;
     host_.core->Learn(

@@ -1,15 +1,15 @@
-// One Generate call at the router: the wires of its GenerateSession. The prompt is tokenised on a
-// text thread before the session starts. Events come from the client's stream (client_stream.h),
-// the decode worker's stream, the prefill worker's answer and an alarm; each is fed to the session
-// under one lock, and what follows is carried out at once.
+// One Generate call at the router: the I/O of its GenerateSession. A text thread tokenises the
+// prompt before the session starts. Events come from the client's stream (client_stream.h), the
+// decode worker's stream, the prefill worker's answer and an alarm. Each event goes to the session
+// under one lock, and the resulting actions are carried out at once.
 //
-// What waits for a slow client is bounded: a decode worker sends at most one message a token of a
-// choice, and max_tokens and the context bound those.
+// The queue for a slow client is bounded. A decode worker sends at most one message per token of a
+// choice. max_tokens and the context bound the tokens.
 //
 // Lock order: this call's lock, then RouterCore's or the client stream's. No gRPC function called
-// here runs a callback on the spot.
+// here runs a callback before it returns.
 //
-// Thread safety: called by gRPC from any thread.
+// Thread safety: gRPC calls it from any thread.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -38,7 +38,8 @@
 
 namespace baton {
 
-// What every call needs; all of it outlives every call (the limit tells when the last one is gone).
+// What all calls share. It outlives every call; the ConcurrencyLimit tells when the last call is
+// gone.
 struct GenerateHost {
   const RouterOptions* options;
   RouterCore* core;
@@ -60,17 +61,17 @@ class GenerateCall final : public ClientListener,
                int32_t priority);
   ~GenerateCall() override;
 
-  // Checks what is cheap to check and hands the rest to `text_tasks`; or ends the call with what is
-  // wrong. `request` may go when this returns. REQUIRES: owned by a shared_ptr.
+  // Makes the cheap checks and posts the rest to `text_tasks`, or ends the call with an error.
+  // `request` may be destroyed after the return. REQUIRES: a shared_ptr owns this.
   void Start(const v1::GenerateRequest& request);
 
-  // Also instead of Start.
+  // May also be called instead of Start.
   void CallOff(absl::Status status) override;
   void OnClientGone() override;
 
   void OnDecodeEvent(int32_t attempt, v1::DecodeEvent event) override;
   void OnDecodeEnd(int32_t attempt, WorkerNumber worker, absl::Status status) override;
-  // Breaks off the calls there, as if the worker had ended them.
+  // Cancels the calls to this worker, as if the worker had ended them.
   void OnWorkerSilent(WorkerNumber worker) override;
 
  private:
@@ -82,7 +83,7 @@ class GenerateCall final : public ClientListener,
                     const v1::PrefillResponse& response);
   void OnPrefillLocallyEnd(int32_t attempt, WorkerNumber worker, absl::Status status);
   void OnReportOverdue();
-  // What the decode worker of this attempt ended with, and which one it is. REQUIRES state_mutex_.
+  // Returns the decode worker's error with the worker's name added. REQUIRES: state_mutex_.
   absl::Status FromWorker(const absl::Status& status) const;
 
   struct Prepared {
@@ -91,12 +92,12 @@ class GenerateCall final : public ClientListener,
     int64_t tokenized_us = 0;
   };
 
-  // Tokenises and starts the session; or ends the call with what is wrong.
+  // Tokenises and starts the session, or ends the call with an error.
   void PrepareAndRun(const v1::GenerateRequest& request);
-  // Without the lock: other threads may end the call meanwhile.
+  // Runs without the lock: other threads may end the call meanwhile.
   absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request) const;
 
-  // All below: REQUIRES state_mutex_.
+  // All functions below: REQUIRES state_mutex_.
   void OnRouted(Route& route) override;
   void StartPull(int32_t attempt) override;
   void OpenDecode(const FlowAction& action) override;
@@ -109,13 +110,13 @@ class GenerateCall final : public ClientListener,
   void SendStarted() override;
   bool SendTokens() override;
   void KeepEnd() override;
-  void SendEnds() override;  // with their ledgers
+  void SendEnds() override;  // adds their ledgers
   void End(const absl::Status& status) override;
-  // What decode and prefill worker are told alike.
+  // Fills the fields that decode and prefill workers have in common.
   template <typename WorkerRequest>
   void Describe(WorkerRequest& request) const;
 
-  const ConcurrencyLimit::Slot slot_;  // first, so that it is given back last
+  const ConcurrencyLimit::Slot slot_;  // first member, so that it is released last
   const GenerateHost host_;
   const std::shared_ptr<ClientStream> client_;
   const CallDeadline deadline_;  // the client's
@@ -127,10 +128,10 @@ class GenerateCall final : public ClientListener,
   std::string request_id_;
   v1::SamplingParams sampling_;
   bool return_prompt_ = false;
-  v1::DecodeEvent event_;  // the one being handled
+  v1::DecodeEvent event_;  // the event being handled
   v1::TransferTicket ticket_;
-  std::vector<v1::Finished> ends_;  // of choices, to be sent
-  v1::Finished last_end_;           // as it was sent
+  std::vector<v1::Finished> ends_;  // ends of choices that are not sent yet
+  v1::Finished last_end_;           // the last end that was sent
   std::shared_ptr<PullCall> pull_;
   std::shared_ptr<DecodeStream> decode_;
   std::shared_ptr<PrefillCall> prefill_;

@@ -1,5 +1,5 @@
-// What a Generate call does before its workers hear of it: a pull of the prompt's cached prefix to
-// the worker that will compute the rest.
+// The part of GenerateCall that pulls the prompt's cached prefix before the request goes to its
+// workers. The worker that will compute the rest of the prompt receives the prefix.
 #include <algorithm>
 #include <utility>
 
@@ -34,7 +34,7 @@ void GenerateCall::OnPullEnd(int32_t attempt, int64_t began_us, const PullOutcom
     const Route& route = session_.route();
     const RoutePlan& plan = route.plan;
     const int64_t us = host_.clock->NowUs() - began_us;
-    // The client's own deadline says nothing of the pull.
+    // If the client's own deadline passed, that says nothing about the pull's speed.
     const bool too_slow = absl::IsDeadlineExceeded(outcome.status) && !deadline_.Passed();
     if (outcome.prefix.kv_bytes() > 0 || too_slow) {
       host_.core->Learn(FinishedFromPull(plan.prefiller(), us, plan.pull->tokens, outcome.prefix));

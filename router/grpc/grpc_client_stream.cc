@@ -34,7 +34,8 @@ void GrpcClientStream::OnCalledOff() {
 void GrpcClientStream::OnStreamDone() {
   std::shared_ptr<ClientListener> last;
   std::lock_guard lock(listener_mutex_);
-  last.swap(listener_);  // goes without the lock: it may hold the last reference to others
+  // Destroyed after the lock is released: it may hold the last reference to other objects.
+  last.swap(listener_);
 }
 
 }  // namespace baton

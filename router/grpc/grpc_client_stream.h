@@ -1,6 +1,6 @@
-// A client that called Generate over gRPC.
+// ClientStream for a client that called Generate over gRPC.
 //
-// Life: Connect, Hold, then hand it to gRPC. Thread safety: as of ClientStream.
+// Life: call Connect, then Hold, then hand the stream to gRPC. Thread safety: as ClientStream.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace baton {
 
 class GrpcClientStream final : public StreamWriter<grpc::ByteBuffer>, public ClientStream {
  public:
-  // As of StreamWriter.
+  // As StreamWriter.
   GrpcClientStream(size_t max_queued, grpc::CallbackServerContext* context)
       : StreamWriter(max_queued, context) {}
 

@@ -24,7 +24,7 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl
   return reactor;
 }
 
-// Ends a stream before it has begun.
+// Ends a stream before it begins.
 class RefusedStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
@@ -141,7 +141,7 @@ absl::Status InferenceService::DoTokenize(const v1::TokenizeRequest& request,
                                           v1::TokenizeResponse& response) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const ServedModel> model, host_.core->model());
   RequestLimits limits = LimitsFor(*model, host_.options->max_prompt_bytes);
-  limits.longest_token_bytes = 0;  // it need not fit into a context
+  limits.longest_token_bytes = 0;  // the text need not fit the context
   std::vector<TokenId> ids;
   switch (request.input_case()) {
     case v1::TokenizeRequest::kText:

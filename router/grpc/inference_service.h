@@ -1,6 +1,6 @@
-// The gRPC edge of the public API.
+// gRPC service of the public API.
 //
-// Thread safety: called by gRPC from any thread.
+// Thread safety: gRPC calls it from any thread.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,8 @@
 
 namespace baton {
 
-// Requests of Generate and Tokenize hold clients' text, which may not be UTF-8: they come as bytes.
+// Generate and Tokenize take raw bytes and parse them, because clients' text may not be UTF-8. The
+// error can then name the field (rpc/raw_message.h).
 using InferenceMethods =
     v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_Tokenize<
         v1::Inference::WithCallbackMethod_Detokenize<v1::Inference::WithCallbackMethod_GetModel<
@@ -21,7 +22,7 @@ using InferenceMethods =
 
 class InferenceService final : public InferenceMethods {
  public:
-  // All that is pointed to must outlive every call; the limit tells when the last one is gone.
+  // All pointers must outlive every call; the limit tells when the last call is gone.
   InferenceService(const GenerateHost& host, ConcurrencyLimit* limit, StreamWatchdog* streams,
                    const LatestHeartbeats* heartbeats, const RefusedWorkers* refused);
 
@@ -41,8 +42,8 @@ class InferenceService final : public InferenceMethods {
                                       v1::GetStatusResponse* response) override;
 
  private:
-  // Answers with the status of `work` when a text thread has run it. Request and response live
-  // until then, even those of a call that was cancelled.
+  // Runs `work` on a text thread and answers with its status. Request and response live until then,
+  // even if the call is cancelled.
   grpc::ServerUnaryReactor* RunOnTextThread(grpc::CallbackServerContext* context, size_t bytes,
                                             std::function<absl::Status()> work);
   absl::Status DoTokenize(const v1::TokenizeRequest& request, v1::TokenizeResponse& response);

@@ -20,13 +20,13 @@ void KvEventStreamReader::Start(const KvEventPosition& position) {
   request_.set_epoch(position.epoch.value());
   request_.set_sequence(position.sequence);
   stub_->async()->StreamKvEvents(&context_, &request_, this);
-  AddHold();  // until no read will follow
+  AddHold();  // until no read follows
   StartRead(&message_);
   StartCall();
 }
 
 void KvEventStreamReader::OnReadDone(bool ok) {
-  if (!ok) return RemoveHold();  // the end: OnDone follows
+  if (!ok) return RemoveHold();  // the stream has ended: OnDone follows
   const absl::Status posted = tasks_->Post([this] { TakeMessage(); });
   if (!posted.ok()) StopReading(posted);
 }
@@ -51,7 +51,7 @@ void KvEventStreamReader::StopReading(absl::Status why) {
 
 void KvEventStreamReader::OnDone(const grpc::Status& status) {
   on_end_(stopped_by_.ok() ? FromGrpcStatus(status) : stopped_by_, progressed_ && stopped_by_.ok());
-  const auto last = std::move(self_);  // may destroy this when it goes out of scope
+  const auto last = std::move(self_);  // may destroy this at the end of the scope
 }
 
 }  // namespace baton

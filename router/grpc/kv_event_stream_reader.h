@@ -1,11 +1,11 @@
-// The router's end of one StreamKvEvents call: reads a message, has the index take it in, reads the
-// next.
+// The router's end of one StreamKvEvents call. It reads a message, lets the index apply it, then
+// reads the next.
 //
-// The call is held open (AddHold) for as long as a message may be being taken in, since the next
-// read starts from the index's thread.
+// The call is held open (AddHold) while a message may be in the index's queue, because the index's
+// thread starts the next read.
 //
-// Thread safety: Start and Cancel from any thread; the rest is gRPC's and the index thread's, one
-// at a time.
+// Thread safety: Start and Cancel from any thread. The other functions run on gRPC's threads and
+// the index's thread, one at a time.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,14 @@ namespace baton {
 class KvEventStreamReader final : public grpc::ClientReadReactor<v1::KvEventBatch>,
                                   public std::enable_shared_from_this<KvEventStreamReader> {
  public:
-  // `progressed`: at least one message was taken in.
+  // `progressed`: at least one message was applied.
   using OnEnd = std::function<void(const absl::Status& status, bool progressed)>;
 
-  // Index and tasks must outlive the call; `on_end` is called once, last.
+  // Index and tasks must outlive the call. `on_end` is called once, as the last call.
   KvEventStreamReader(std::unique_ptr<v1::Worker::Stub> stub, WorkerNumber worker,
                       FleetIndex* index, TaskPool* tasks, OnEnd on_end);
 
-  // Keeps itself alive until the call has ended.
+  // The object keeps itself alive until the call has ended.
   void Start(const KvEventPosition& position);
   void Cancel() { context_.TryCancel(); }
 
@@ -37,7 +37,7 @@ class KvEventStreamReader final : public grpc::ClientReadReactor<v1::KvEventBatc
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   void TakeMessage();
-  // No further message is wanted.
+  // Ends the call because of `why`.
   void StopReading(absl::Status why);
 
   const std::unique_ptr<v1::Worker::Stub> stub_;
@@ -48,7 +48,7 @@ class KvEventStreamReader final : public grpc::ClientReadReactor<v1::KvEventBatc
   grpc::ClientContext context_;
   v1::StreamKvEventsRequest request_;
   v1::KvEventBatch message_;
-  absl::Status stopped_by_;  // what was wrong with a message
+  absl::Status stopped_by_;  // the error of a refused message
   bool progressed_ = false;
   std::shared_ptr<KvEventStreamReader> self_;
 };

@@ -13,7 +13,8 @@ KvEventSubscriber::KvEventSubscriber(FleetIndex* index, WorkerChannels* channels
     : index_(index),
       channels_(channels),
       clock_(clock),
-      // A stream has one message here; those of workers that just left may have one, too.
+      // Each stream has at most one message here. Streams of workers that have just left may have
+      // one too.
       index_writer_(/*threads=*/1, size_t{2} * static_cast<size_t>(max_workers),
                     "messages for the index") {}
 
@@ -33,7 +34,7 @@ void KvEventSubscriber::Tick(const std::vector<WorkerRecord>& workers) {
 // REQUIRES: mutex_.
 bool KvEventSubscriber::Begin(const WorkerRecord& worker) {
   const absl::StatusOr<KvEventPosition> position = index_->Position(worker.number);
-  if (!position.ok()) return false;  // the index learns of it with its next tick
+  if (!position.ok()) return false;  // the next tick of the index will add the worker
   auto stream = std::make_shared<KvEventStreamReader>(
       v1::Worker::NewStub(channels_->Get(worker.report.address, worker.report.epoch)),
       worker.number, index_, &index_writer_,
@@ -47,7 +48,7 @@ bool KvEventSubscriber::Begin(const WorkerRecord& worker) {
 }
 
 void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, bool progressed) {
-  // Notified under the lock: a destructor that waits may finish as soon as it runs.
+  // Notifies under the lock: a waiting destructor may finish as soon as it runs.
   std::lock_guard lock(mutex_);
   if (--open_streams_ == 0) idle_.notify_all();
   switch (subscriptions_.OnEnd(number, status, progressed, clock_->NowUs())) {
@@ -55,7 +56,7 @@ void KvEventSubscriber::OnEnd(WorkerNumber number, const absl::Status& status, b
       return;
     case KvEventSubscriptions::End::kCannotTell:
       LOG(WARNING) << "worker " << number
-                   << " tells of no cached prefixes: " << Printable(status.ToString());
+                   << " publishes no KV events: " << Printable(status.ToString());
       index_->CannotTell(number, status);
       break;
     case KvEventSubscriptions::End::kRetried:

@@ -1,9 +1,9 @@
-// The router's end of the workers' streams of KV events, over gRPC. Which streams are open, and
-// when one is opened again, is router/kv_event_subscriptions.h.
+// Opens and closes the router's StreamKvEvents calls to workers. router/kv_event_subscriptions.h
+// decides which streams are open and when one is reopened.
 //
-// A worker has one message under way at a time: it is read, taken into the index by the one thread
-// that writes there, and only then the next is read. So a slow index slows the workers' streams
-// down, nothing piles up here, and gRPC's threads do not wait for the index.
+// Backpressure: each worker has at most one message in flight here. It is read, then one thread
+// applies it to the index, and only then the next message is read. So a slow index slows the
+// workers' streams down, messages do not pile up, and gRPC's threads never wait for the index.
 //
 // Thread safety: Tick and the destructor from one thread.
 #pragma once
@@ -35,14 +35,14 @@ class KvEventSubscriber {
   // Cancels the streams and waits for their end.
   ~KvEventSubscriber();
 
-  // Follows those of `workers` that are not followed and let go of the others. Several times a
-  // second.
+  // Opens the streams that are due and cancels those of workers that are not in `workers`. Call it
+  // several times a second.
   void Tick(const std::vector<WorkerRecord>& workers);
 
  private:
   friend class KvEventStreamReader;
   bool Begin(const WorkerRecord& worker);
-  // `progressed`: at least one message was taken in.
+  // `progressed`: at least one message was applied.
   void OnEnd(WorkerNumber worker, const absl::Status& status, bool progressed);
 
   FleetIndex* const index_;

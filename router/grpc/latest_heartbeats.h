@@ -1,4 +1,4 @@
-// The last status that each worker reported, in the words of the wire, for GetStatus.
+// The status from each worker's latest heartbeat, as a wire message, for GetStatus.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -16,9 +16,9 @@ namespace baton {
 class LatestHeartbeats {
  public:
   void Put(const v1::WorkerStatus& status);
-  // The statuses of `workers`, with the router's own view of each.
+  // Returns the statuses of `workers`, with the router's own view of each.
   std::vector<v1::WorkerStatus> Of(const std::vector<WorkerRecord>& workers) const;
-  // Forgets all others.
+  // Forgets the statuses of all other workers.
   void KeepOnly(const std::vector<WorkerRecord>& workers);
 
  private:

@@ -1,6 +1,7 @@
-// baton-router: takes requests, chooses workers, streams answers.
+// baton-router: accepts requests, chooses workers and streams answers.
 //
-// Standard output: `listening HOST:PORT` at once, `ready HOST:PORT` when requests will succeed.
+// It prints `listening HOST:PORT` to standard output at once, and `ready HOST:PORT` when requests
+// will succeed.
 
 #include <iostream>
 #include <memory>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kTickMs = 100;
 
-// So that routers of one fleet do not all draw alike.
+// Routers of one fleet need different seeds, so that they do not all make the same choices.
 int64_t DrawSeed() { return 1 + static_cast<int64_t>(baton::EntropyBits() >> 32); }
 
 absl::Status Serve(const baton::RouterServerOptions& options, baton::Termination& termination) {

@@ -1,7 +1,7 @@
-// Fetches the tokenizer of the fleet's model from a worker, once for each model: never two fetches
-// at a time.
+// Fetches the tokenizer of the fleet's model from a worker. It fetches each model once, and never
+// two at a time.
 //
-// Thread safety: MaybeFetch from any thread. The destructor cancels a fetch and waits for it.
+// Thread safety: MaybeFetch from any thread. The destructor cancels a fetch and waits for its end.
 #pragma once
 
 #include <chrono>
@@ -24,9 +24,9 @@ class ModelFetcher {
   ModelFetcher(RouterCore* core, WorkerChannels* channels);
   ~ModelFetcher();
 
-  // Asks a worker if the model is not known. Returns at once. After a failure a call tries the next
-  // worker, but not before a while that grows to a second; the log hears of new reasons, and now
-  // and then of an old one.
+  // Starts a fetch if the model is not known; returns at once. After a failure, a later call tries
+  // the next worker, after a pause that grows to one second. A new reason for a failure is logged
+  // at once, a repeated one every 30 s.
   void MaybeFetch();
 
  private:
@@ -42,12 +42,12 @@ class ModelFetcher {
   bool fetching_ = false;
   bool stopping_ = false;
   uint64_t failures_ = 0;
-  int64_t delay_ms_ = 0;  // between the latest failure and the next attempt
+  int64_t delay_ms_ = 0;  // pause between the latest failure and the next attempt
   std::chrono::steady_clock::time_point not_before_;
-  std::string logged_;  // reason
+  std::string logged_;  // reason that was logged last
   std::chrono::steady_clock::time_point logged_at_;
   std::shared_ptr<Call> call_;
-  TaskPool builder_;  // builds tokenizers: too long for a callback
+  TaskPool builder_;  // builds tokenizers, which takes too long for a callback
 };
 
 }  // namespace baton

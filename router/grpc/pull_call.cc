@@ -31,7 +31,7 @@ void PullCall::Start(const CallDeadline& deadline) {
 }
 
 void PullCall::OnReadDone(bool ok) {
-  if (!ok) return;  // the end: OnDone follows
+  if (!ok) return;  // the stream has ended: OnDone follows
   if (event_.has_ticket() && OnTicket()) AskSource(event_.ticket());
   if (event_.has_done()) prefix_ = event_.done();
   event_.Clear();
@@ -79,7 +79,7 @@ void PullCall::OnDone(const grpc::Status& status) {
   if (outcome.status.ok()) outcome.prefix = std::move(prefix_);
   done_(outcome);
   done_ = nullptr;
-  const auto last = std::move(self_);  // may destroy this when it goes out of scope
+  const auto last = std::move(self_);  // may destroy this at the end of the scope
 }
 
 }  // namespace baton

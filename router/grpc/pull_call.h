@@ -1,7 +1,7 @@
-// One pull at the router over gRPC. Its steps are router/pull_flow.h.
+// One prefix pull at the router over gRPC. router/pull_flow.h decides its steps.
 //
-// A pull may fail in any way: the request that waits for it computes instead. So it has a deadline
-// of its own, a few times what it was expected to take.
+// If a pull fails, the waiting request's prompt is computed instead. So a pull has a deadline of
+// its own: a few times its estimated duration.
 //
 // Thread safety: Start and Cancel from any thread. `done` runs once, on a gRPC thread.
 #pragma once
@@ -27,7 +27,7 @@ struct PullOutcome : PullFlow::Outcome {
   v1::PulledPrefix prefix;  // empty unless the status is OK
 };
 
-// How long a pull is waited for.
+// Returns the timeout of a pull in milliseconds.
 int64_t PullTimeoutMs(const RouterOptions& options, const PrefixPull& pull);
 
 class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
@@ -38,7 +38,8 @@ class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
   PullCall(const std::shared_ptr<grpc::Channel>& receiver,
            const std::shared_ptr<grpc::Channel>& source, v1::PullPrefixRequest request, Done done);
 
-  // For request.timeout_ms, or until `deadline` when that is sooner. Keeps itself alive until then.
+  // Starts the pull with the timeout request.timeout_ms, but at most until `deadline`. The object
+  // keeps itself alive until the end.
   void Start(const CallDeadline& deadline);
   void Cancel() { context_.TryCancel(); }
 
@@ -52,7 +53,7 @@ class PullCall final : public grpc::ClientReadReactor<v1::PullPrefixEvent>,
   void OnSourceAnswered(const absl::Status& status);
 
   const std::unique_ptr<v1::Worker::Stub> receiver_;
-  std::unique_ptr<v1::Worker::Stub> source_;  // until the source was asked
+  std::unique_ptr<v1::Worker::Stub> source_;  // moved out when the source is asked
   const v1::PullPrefixRequest request_;
   Done done_;
   std::optional<CallDeadline> deadline_;  // set by Start

@@ -1,6 +1,6 @@
-// The gRPC edge of the registry: workers' heartbeats.
+// gRPC service that receives the workers' heartbeats.
 //
-// Thread safety: called by gRPC from any thread.
+// Thread safety: gRPC calls it from any thread.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMostBytesPerToken = int64_t{1} << 24;  // of KV: far beyond any model
+constexpr int64_t kMostBytesPerToken = int64_t{1} << 24;  // KV bytes; far more than any model has
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
   ledger.set_pulled_tokens(pulled_tokens_);
   ledger.set_pull_source(pull_source_);
   if (prefill_) AddPrefill(finished);
-  // A worker that went on with an answer found generated tokens in its cache too.
+  // A worker that resumed an answer also counts generated tokens that it found in its cache.
   v1::Usage& usage = *finished.mutable_usage();
   usage.set_cached_tokens(std::min(usage.cached_tokens(), usage.prompt_tokens()));
 }
@@ -49,8 +49,8 @@ void RequestLedgerBuilder::Complete(int64_t now_us, const std::string& prefill_w
 void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
   v1::Ledger& ledger = *finished.mutable_ledger();
 
-  // The prefill worker's own words come first. What the KV brought along to the decode worker (and
-  // the decode worker added itself) stands where the report says nothing.
+  // The prefill worker's own figures come first. The others came with the KV to the decode worker,
+  // or the decode worker added them; the report fills only those that are 0.
   ledger.set_queue_us(prefill_->queue_us());
   ledger.set_prefill_us(prefill_->prefill_us());
   ledger.set_prefill_chunks(prefill_->chunks());
@@ -65,8 +65,8 @@ void RequestLedgerBuilder::AddPrefill(v1::Finished& finished) const {
 FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
                                    bool prefill_reported, const v1::Finished& finished) {
   const v1::Ledger& ledger = finished.ledger();
-  // Workers are not trusted with the fleet's speeds: a time lies within the request's, tokens
-  // within its tokens.
+  // Workers are not trusted with the throughput model: each time must lie within the request's
+  // total time, and token counts within its tokens.
   const int64_t total_us = std::max<int64_t>(0, ledger.total_us());
   const auto time = [&](int64_t us) { return std::clamp<int64_t>(us, 0, total_us); };
   const int64_t length = std::max<int64_t>(
@@ -76,7 +76,7 @@ FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
   };
   FinishedRequest out{.decode = plan.decode, .prefill = plan.prefill};
   out.completion_tokens = finished.usage().completion_tokens();
-  if (ledger.preemptions() > 0) return out;  // its times are those of several attempts
+  if (ledger.preemptions() > 0) return out;  // the times span several attempts
   out.inter_token_us = ledger.inter_token_us();
   out.decode_batch = decode_batch;
   if (plan.prefill && !prefill_reported) return out;

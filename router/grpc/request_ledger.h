@@ -1,5 +1,5 @@
-// Puts one request's ledger together: what the router saw, what the decode worker and the prefill
-// worker report.
+// Builds one request's ledger from the router's own times and the reports of the decode and the
+// prefill worker.
 //
 // Thread safety: belongs to its request.
 #pragma once
@@ -20,23 +20,23 @@ class RequestLedgerBuilder {
   explicit RequestLedgerBuilder(int64_t received_us) : received_us_(received_us) {}
 
   void Tokenized(int64_t now_us) { tokenized_us_ = now_us; }
-  // A decode worker has reserved; the last call before the first token counts.
+  // A decode worker has reserved blocks. The last call before the first token counts.
   void Routed(int64_t now_us) {
     if (first_token_us_ == 0) routed_us_ = now_us;
   }
   void TokensArrived(int64_t now_us, int32_t count, int32_t choice = 0);
-  // A pull for the attempt under way has ended; `tokens` 0: nothing came.
+  // A pull for the present attempt has ended. `tokens` is 0 if nothing came.
   void Pulled(int64_t us, int32_t tokens, const std::string& source) {
     pull_us_ = us;
     pulled_tokens_ = tokens;
     pull_source_ = tokens > 0 ? source : "";
   }
   void PrefillReported(const v1::PrefillResponse& report) { prefill_ = report; }
-  // Another decode worker is asked: what was reported before does not concern it.
+  // Another decode worker is asked. Earlier reports do not apply to it.
   void AttemptStarted() { prefill_.reset(); }
 
-  // Fills usage and ledger of `finished`, which holds what the decode worker knows of its choice.
-  // `prefill_worker` is empty when the decode worker prefilled.
+  // Fills usage and ledger of `finished`, which already holds the decode worker's figures for its
+  // choice. `prefill_worker` is empty if the decode worker computed the prompt.
   void Complete(int64_t now_us, const std::string& prefill_worker, const std::string& decode_worker,
                 v1::Finished& finished) const;
 
@@ -49,7 +49,7 @@ class RequestLedgerBuilder {
   struct Progress {
     int64_t first_token_us = 0;
     int64_t last_token_us = 0;
-    int32_t tokens_after_first = 0;  // in messages behind the first
+    int32_t tokens_after_first = 0;  // tokens in the messages after the first
   };
   int64_t first_token_us_ = 0;            // of all choices
   std::map<int32_t, Progress> progress_;  // by choice
@@ -59,13 +59,14 @@ class RequestLedgerBuilder {
   std::optional<v1::PrefillResponse> prefill_;
 };
 
-// What routing learns from a request whose ledger is complete. `decode_batch`: sequences on the
-// decode worker when it was routed, this one included. Of a prefill that was planned elsewhere and
-// not reported from there nothing is known.
+// Returns what routing learns from a request with a complete ledger. `decode_batch`: sequences on
+// the decode worker when the request was routed, including this one. If a prefill worker was
+// planned but has not reported, the result has no prefill figures.
 FinishedRequest FinishedFromLedger(const RoutePlan& plan, int32_t decode_batch,
                                    bool prefill_reported, const v1::Finished& finished);
 
-// What routing learns from a pull of `asked` tokens that took `us` here, as `receiver` tells of it.
+// Returns what routing learns from a pull of `asked` tokens that took `us` at the router. `told` is
+// the receiver's report.
 FinishedPull FinishedFromPull(WorkerNumber receiver, int64_t us, int32_t asked,
                               const v1::PulledPrefix& told);
 

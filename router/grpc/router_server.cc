@@ -12,17 +12,17 @@
 namespace baton {
 namespace {
 
-// Calls of cancelled requests to workers end within a round trip; nothing waits for a worker.
+// Calls of cancelled requests to workers end within a round trip; they wait for no work.
 constexpr int64_t kLastCallsMs = 10'000;
-// For clients to read how their answers ended.
+// Time for clients to read how their answers ended.
 constexpr int64_t kLastWordsMs = 1000;
 
-// What a request may measure: its text, or a million token ids of up to five bytes, and the fields
-// around it.
+// Largest size of a request: its text, or a million token ids of up to five bytes each, plus the
+// fields around it.
 constexpr int64_t kLeastReceiveBytes = 5 << 20;
 constexpr int64_t kFramingBytes = 1 << 20;
 
-// Clients choose what is hashed: nobody may be able to aim at one place of the index.
+// Clients choose the hashed text. With random seeds, they cannot aim at one place of the index.
 KeySeeds RandomKeySeeds() { return {.first = EntropyBits() | 1, .second = EntropyBits() | 1}; }
 
 }  // namespace
@@ -65,9 +65,9 @@ bool RouterServer::Tick() {
   core_.Tick();
   for (const FleetChange& change : core_.TakeChanges()) log_.Changed(change);
   if (const int stalled = streams_.Tick(std::chrono::steady_clock::now()); stalled > 0) {
-    LOG(WARNING) << stalled << " answers given up: their clients took nothing for "
-                 << options_.router.client_stall_ms << " ms, or were "
-                 << StreamWatchdog::kBehindFactor << " times as long behind (--client-stall-ms)";
+    LOG(WARNING) << stalled << " answers ended: their clients read nothing for "
+                 << options_.router.client_stall_ms << " ms, or fell behind by "
+                 << StreamWatchdog::kBehindFactor << " times that time (--client-stall-ms)";
   }
   fetcher_.MaybeFetch();
   const std::vector<WorkerRecord> workers = core_.Workers();
@@ -90,7 +90,7 @@ void RouterServer::Shutdown() {
   if (!limit_.WaitUntilIdle(options_.server.drain_ms)) {
     streams_.CallOff(absl::UnavailableError(
         absl::StrCat("the router at ", server_->address(),
-                     " ends, and the answer was not done within its --drain-ms of ",
+                     " is shutting down, and the answer did not end within its --drain-ms of ",
                      options_.server.drain_ms, " ms")));
     limit_.WaitUntilIdle(kLastWordsMs);
   }

@@ -1,5 +1,5 @@
-// A whole router: core, services, server, and the order in which they end. What main runs and tests
-// build.
+// A complete router: the core, the services and the server, with the order of their shutdown. main
+// runs it, and tests build it.
 //
 // Thread safety: Start, Tick, Shutdown and the destructor from one thread.
 #pragma once
@@ -26,11 +26,12 @@ class RouterServer {
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterServerOptions& options);
   ~RouterServer();
 
-  // Forgets silent workers, follows new ones, tells the health service; to be called several times
-  // a second. True when requests will succeed.
+  // Forgets workers without heartbeats, follows new ones and updates the health service. Call it
+  // several times a second. Returns true if requests will succeed.
   bool Tick();
 
-  // Refuses new requests, lets running ones end for `drain_ms`, cancels the rest. Idempotent.
+  // Refuses new requests, lets running ones finish for up to `drain_ms`, and cancels the rest.
+  // Idempotent.
   void Shutdown();
 
   const RpcServer& rpc() const { return *server_; }

@@ -1,4 +1,4 @@
-// The settings of a whole router: its server's and its own.
+// Settings of a complete router: its server's and its own.
 //
 // Thread safety: plain data and pure functions.
 #pragma once

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMaxHeartbeatBytes = size_t{1} << 16;
 
-// Of workers with equal texts, answers are equal bit for bit. How the pool is cut, the backend and
-// the protocol versions are told beside it.
+// Describes a kind of workers: equal texts mean equal answers, bit for bit. Pool layout, backend
+// and protocol versions are not part of it; the heartbeat carries them separately.
 std::string FingerprintText(const v1::KvFingerprint& wire) {
   const std::string numerics =
       wire.numerics().empty() ? absl::StrCat("r", wire.numerics_revision()) : wire.numerics();
@@ -70,9 +70,9 @@ std::optional<Value> If(bool present, Value value) {
 }  // namespace
 
 absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
-  // Several copies of it are kept, and made often.
+  // Limits the size, because the router keeps several copies and copies often.
   if (const size_t bytes = wire.ByteSizeLong(); bytes > kMaxHeartbeatBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a heartbeat of ", bytes, " bytes; at most ",
+    return absl::InvalidArgumentError(absl::StrCat("the heartbeat has ", bytes, " bytes; at most ",
                                                    kMaxHeartbeatBytes, " are allowed"));
   }
   const v1::WorkerStatus& status = wire.status();
@@ -90,7 +90,7 @@ absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire) {
   out.draining = status.draining();
   const int64_t queued = int64_t{status.waiting()} + status.running() + status.waiting_for_kv();
   out.queued = static_cast<int32_t>(std::clamp<int64_t>(queued, 0, 1 << 30));
-  // A pool that shrank owes what still retires.
+  // A pool that shrank must still give up its retiring blocks.
   const int64_t available = int64_t{status.pool().free_blocks()} + status.pool().cached_blocks() -
                             status.pool().retiring_blocks();
   out.available_blocks = static_cast<int32_t>(std::clamp<int64_t>(available, 0, 1 << 30));
@@ -249,7 +249,7 @@ absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,
   RETURN_IF_ERROR(CheckCount("the text", bytes, kMaxDetokenizedBytes, "bytes"));
   const std::span<const TokenId> ids(wire.ids().data(), static_cast<size_t>(wire.ids_size()));
   ASSIGN_OR_RETURN(std::string text, tokenizer.DecodeText(ids, {.include_control = true}));
-  // Again: U+FFFD may be longer than what it stands for.
+  // Checks again: U+FFFD may be longer than the bytes that it replaces.
   RETURN_IF_ERROR(
       CheckCount("the text", static_cast<int64_t>(text.size()), kMaxDetokenizedBytes, "bytes"));
   return text;

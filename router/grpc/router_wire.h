@@ -1,4 +1,4 @@
-// Between the wire's messages and the router's types.
+// Converts between wire messages and the router's types.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace baton {
 
-// InvalidArgument for a role that does not exist, and more than 64 KiB.
+// InvalidArgument for an unknown role, or for more than 64 KiB.
 absl::StatusOr<WorkerReport> ReportFromWire(const v1::HeartbeatRequest& wire);
 ModelDescription ModelFromWire(v1::TokenizerDescription&& wire);
 int32_t ChoicesFromWire(const v1::GenerateRequest& wire);
@@ -26,23 +26,24 @@ absl::StatusOr<Placement> PlacementFromWire(v1::PrefillPlacement wire);
 
 RequestLimits LimitsFor(const ServedModel& model, int64_t max_prompt_bytes);
 
-// The prompt as the model sees it. InvalidArgument names the field, its value and the limit.
+// Returns the prompt as the model sees it. InvalidArgument names the field, its value and the
+// limit.
 absl::StatusOr<std::vector<TokenId>> EncodeMessagesFromWire(const ServedModel& model,
                                                             const RequestLimits& limits,
                                                             const v1::Messages& wire);
 absl::StatusOr<std::vector<TokenId>> PromptFromWire(const ServedModel& model,
                                                     const RequestLimits& limits,
                                                     const v1::GenerateRequest& wire);
-// Everything about a request that can be wrong before its prompt is looked at: afterwards it is
-// small enough to be copied. What is not known of the model in `limits` (0) is not checked.
+// Checks everything about a request that does not need its tokenised prompt. A request that passes
+// is small enough to copy. Limits that are unknown (0) are not checked.
 absl::Status CheckRequest(const v1::GenerateRequest& wire, const RequestLimits& limits);
 
-// Of the workers that are both in the index and among `workers`.
+// Shows the workers that are both in the index and in `workers`.
 v1::IndexStatus IndexStatusToWire(const FleetIndexStatus& status, size_t predicted_units,
                                   const std::vector<WorkerRecord>& workers);
 
-// The text of `ids`. InvalidArgument: more ids than kMaxDetokenizeIds, one outside the vocabulary,
-// or more text than kMaxDetokenizedBytes.
+// Returns the text of `ids`. InvalidArgument: more ids than kMaxDetokenizeIds, an id outside the
+// vocabulary, or more text than kMaxDetokenizedBytes.
 inline constexpr int64_t kMaxDetokenizeIds = 1'000'000;
 inline constexpr int64_t kMaxDetokenizedBytes = int64_t{16} << 20;
 absl::StatusOr<std::string> TextFromWire(const Tokenizer& tokenizer,

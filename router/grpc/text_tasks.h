@@ -1,5 +1,5 @@
-// Threads for what clients send as text: templates, tokenizing. Long texts have a queue and a
-// thread of their own, so that nobody who asks a short question waits for a book to be tokenized.
+// Threads for work on clients' text: chat templates and tokenising. Long texts have a queue and a
+// thread of their own, so that a short question never waits behind a book.
 //
 // Thread safety: Post from any thread.
 #pragma once
@@ -15,17 +15,18 @@ namespace baton {
 
 class TextTasks {
  public:
-  // A longer one takes more than some milliseconds.
+  // A longer text takes more than some milliseconds.
   static constexpr size_t kShortBytes = size_t{64} << 10;
 
-  // `bytes`: of the text, as far as it can be told. Order and errors as of TaskPool::Post.
+  // `bytes` is the text's length as far as it is known. Order and errors as TaskPool::Post.
   absl::Status Post(size_t bytes, int32_t priority, std::function<void()> task) {
     TaskPool& pool = bytes <= kShortBytes ? short_ : long_;
     return pool.Post(std::move(task), priority);
   }
 
  private:
-  // What is queued is held in memory: each of the two at most 256 MiB with a prompt's usual bounds.
+  // Queued texts stay in memory. With the default limit on prompts, each of the two queues holds at
+  // most 256 MiB.
   static constexpr size_t kMaxShort = 1024;
   static constexpr size_t kMaxLong = 64;
 

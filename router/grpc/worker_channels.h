@@ -1,5 +1,5 @@
-// One channel to each incarnation of a worker, made when first needed. Who comes back at an address
-// is not kept waiting by the channel to the one before, which may pause before it connects again.
+// gRPC channels to workers, one per incarnation, made when first needed. A restarted worker gets a
+// channel of its own: its predecessor's channel may pause before it reconnects.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -20,11 +20,11 @@ namespace baton {
 class WorkerChannels {
  public:
   std::shared_ptr<grpc::Channel> Get(const std::string& address, Epoch epoch);
-  // Lets go of channels to others; calls that run on them keep theirs.
+  // Drops the channels to all other workers. Running calls keep their channels alive.
   void KeepOnly(const std::vector<WorkerRecord>& workers);
 
  private:
-  using Incarnation = std::pair<std::string, Epoch>;  // its address
+  using Incarnation = std::pair<std::string, Epoch>;  // address and epoch
 
   std::mutex mutex_;
   absl::flat_hash_map<Incarnation, std::shared_ptr<grpc::Channel>> channels_;

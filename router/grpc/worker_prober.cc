@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// A worker of the version before does not know the question, but it answers.
+// A worker of the previous version does not know Ping, but its error is an answer.
 bool IsAnswer(const absl::Status& status) { return status.ok() || absl::IsUnimplemented(status); }
 
 }  // namespace
@@ -62,7 +62,7 @@ void WorkerProber::Probe(const FailureDetector::Target& target) {
                         std::function<void(grpc::Status)> done) {
     stub.async()->Ping(context, wire, response, std::move(done));
   };
-  std::lock_guard lock(mutex_);  // the answer comes on another thread, and finds the probe
+  std::lock_guard lock(mutex_);  // the answer comes on another thread and must find the probe
   const int64_t id = next_probe_++;
   probes_[id] = PingCall::Start(
       v1::Worker::NewStub(channels_->Get(target.address, target.epoch)), std::move(request),

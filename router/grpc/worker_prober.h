@@ -1,5 +1,6 @@
-// The thread that probes workers (failure_detector.h) over the channels that requests use, tells
-// the registry who is silent, and the calls that run there.
+// Thread that probes the workers for the failure detector (failure_detector.h), over the same
+// channels as requests. It reports silent workers to the registry and to the calls that run on
+// them.
 //
 // Thread safety: construct and destroy from one thread.
 #pragma once
@@ -21,10 +22,11 @@ namespace baton {
 
 class WorkerProber {
  public:
-  // All must outlive this. A worker that stops answering is found after at most `silence_ms`.
+  // All pointers must outlive this. A worker that stops answering is found after at most
+  // `silence_ms`.
   WorkerProber(RouterCore* core, WorkerChannels* channels, FailureDetector* failure_detector,
                int64_t silence_ms);
-  // Cancels the probes that are out.
+  // Cancels the probes in flight.
   ~WorkerProber();
 
  private:
@@ -43,7 +45,7 @@ class WorkerProber {
   std::condition_variable changed_;
   bool stopping_ = false;
   int64_t next_probe_ = 0;
-  absl::flat_hash_map<int64_t, std::shared_ptr<PingCall>> probes_;  // that are out
+  absl::flat_hash_map<int64_t, std::shared_ptr<PingCall>> probes_;  // in flight
   std::thread thread_;
 };
 

@@ -27,7 +27,7 @@ using ::testing::UnorderedElementsAre;
 
 using Arguments = std::vector<std::string>;
 
-// Of `program` followed by the arguments, which must outlive it.
+// Returns `program` followed by the arguments, which must outlive the result.
 std::vector<const char*> Argv(const Arguments& arguments) {
   std::vector<const char*> argv = {"program"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
@@ -44,7 +44,7 @@ int RunLine(CommandLine& line, const Arguments& arguments) {
   return line.Run(static_cast<int>(argv.size()), argv.data());
 }
 
-// What a wrong line is told; it must end with the code for one.
+// Returns the error for a wrong command line. Checks that the exit code is that of a usage error.
 std::string Refusal(CommandLine& line, const Arguments& arguments) {
   ::testing::internal::CaptureStderr();
   const std::optional<int> ended = Parse(line, arguments);
@@ -325,7 +325,8 @@ TEST(CommandLine, AnAddressToListenAtMayHavePort0) {
   EXPECT_THAT(Refusal(line, {"--listen=127.0.0.1:99999"}), HasSubstr("99999"));
 }
 
-// A program with two commands that share a setting, and an option of its own in one.
+// A program with two commands. "serve" has settings and two options; one of them reads the
+// environment.
 class Sources : public ::testing::Test {
  protected:
   Sources() {
@@ -359,7 +360,7 @@ TEST_F(Sources, SettingsAndMarkedOptionsAreReadFromVariables) {
   EXPECT_EQ(blocks_, 32);
   EXPECT_FALSE(cache_);
   EXPECT_EQ(router_, "a:1");
-  EXPECT_EQ(once_, "none");  // what is not marked is for the line alone
+  EXPECT_EQ(once_, "none");  // unmarked options are read from the command line only
 }
 
 TEST_F(Sources, TheLineGoesBeforeTheVariable) {

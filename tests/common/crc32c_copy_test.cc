@@ -28,7 +28,7 @@ TEST(CopyCrc32c, EveryVersionCopiesAllAndNothingElseAndSumsIt) {
   for (std::byte& b : data) b = static_cast<std::byte>(random());
   constexpr size_t kMargin = 64;
   std::vector<std::byte> room(data.size() + 3 * kMargin);
-  // So that offsets in it are offsets from a boundary.
+  // Aligns the buffer, so that offsets in it are offsets from a boundary.
   std::byte* const target =
       room.data() + (kMargin - reinterpret_cast<uintptr_t>(room.data()) % kMargin);
   const auto check = [&](size_t length, size_t from, size_t to) {

@@ -33,7 +33,7 @@ TEST(NearestName, NamesNothingWhereNothingIsNear) {
   EXPECT_EQ(NearestName("--model", names), "");
   EXPECT_EQ(NearestName("--", names), "");
   EXPECT_EQ(NearestName("", names), "");
-  EXPECT_EQ(NearestName("--se", names), "");  // too short to say which
+  EXPECT_EQ(NearestName("--se", names), "");  // too short to tell which name is meant
   EXPECT_EQ(NearestName(std::string(1 << 20, 'x'), names), "");
   EXPECT_EQ(NearestName("--seed", {}), "");
 }

@@ -16,20 +16,20 @@ TEST(PrintableText, WhatControlsATerminalIsWrittenOut) {
   EXPECT_EQ(Printable("a\x1b[2Jb"), "a\\x1b[2Jb");
   EXPECT_EQ(Printable("a\nb\rc\td"), "a\\x0ab\\x0dc\\x09d");
   EXPECT_EQ(Printable(std::string_view("a\0b\x7f", 4)), "a\\x00b\\x7f");
-  EXPECT_EQ(Printable("\xc2\x9b[2J"), "\\xc2\\x9b[2J") << "C1: the one character for ESC [";
+  EXPECT_EQ(Printable("\xc2\x9b[2J"), "\\xc2\\x9b[2J") << "C1: a single character that means ESC [";
   EXPECT_EQ(Printable("a\xe2\x80\xae"
                       "b"),
             "a\\xe2\\x80\\xaeb")
-      << "right to left from here on";
+      << "switches to right-to-left text";
 }
 
 TEST(PrintableText, WhatIsNoUtf8IsWrittenOut) {
   EXPECT_EQ(Printable("a\xff"
                       "b"),
             "a\\xffb");
-  EXPECT_EQ(Printable("\xc3"), "\\xc3") << "cut off";
+  EXPECT_EQ(Printable("\xc3"), "\\xc3") << "incomplete";
   EXPECT_EQ(Printable("\xc3("), "\\xc3(");
-  EXPECT_EQ(Printable("\xc0\x9b"), "\\xc0\\x9b") << "ESC in two bytes";
+  EXPECT_EQ(Printable("\xc0\x9b"), "\\xc0\\x9b") << "overlong encoding of ESC";
   EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
   EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond Unicode";
 }

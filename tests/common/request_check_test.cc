@@ -73,7 +73,7 @@ TEST(CheckSampling, RefusalsNameFieldValueAndRange) {
   EXPECT_REFUSED(p.max_tokens = 0, "max_tokens is 0; at least 1 is allowed");
   EXPECT_REFUSED(p.min_tokens = -1, "min_tokens is -1; at least 0 is allowed");
   EXPECT_REFUSED(p.max_tokens = 3;
-                 p.min_tokens = 4, "min_tokens is 4; at most 3, max_tokens, is allowed");
+                 p.min_tokens = 4, "min_tokens is 4; at most max_tokens, 3, is allowed");
   EXPECT_REFUSED(p.logprobs = -1, "logprobs is -1; [0, 20] is allowed");
   EXPECT_REFUSED(p.logprobs = 21, "logprobs is 21; [0, 20] is allowed");
 }
@@ -138,7 +138,8 @@ TEST(CheckRequest, EveryFieldHasALimitAndTheRefusalNamesIt) {
       {[&](RequestFields& f) { f.prompt = std::string_view(long_text).substr(0, 101); },
        "the prompt has 101 bytes; at most 100 are allowed"},
       {[&](RequestFields& f) { f.prompt = std::string_view(long_text).substr(0, 65); },
-       "the prompt's 65 bytes are more than 64 tokens, the model's context, of up to 1 bytes"},
+       "the prompt has 65 bytes; the context of 64 tokens, each of at most 1 bytes, cannot hold "
+       "it"},
       {[&](RequestFields& f) { f.prompt_token_ids = ids; },
        "the prompt has 64 tokens; the context of 64 tokens leaves none to generate"},
       {[&](RequestFields& f) { f.prompt_token_ids = std::span(ids).first(0); },

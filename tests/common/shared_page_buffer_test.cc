@@ -50,7 +50,7 @@ TEST(SharedPageBuffer, WhoHasTheFileCanNeitherResizeNorWriteIt) {
   EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd(), 0), MAP_FAILED);
   EXPECT_LT(write(buffer.fd(), "x", 1), 0);
   EXPECT_NE(fallocate(buffer.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
-  buffer.data()[5] = std::byte{1};  // its owner can
+  buffer.data()[5] = std::byte{1};  // the owner can still write
   EXPECT_EQ(buffer.data()[5], std::byte{1});
 }
 
@@ -73,7 +73,7 @@ TEST(SharedPageBuffer, OfAReservedOneNobodyElseCanWriteTheFileEither) {
   munmap(view, 4096);
   struct stat info = {};
   ASSERT_EQ(fstat(buffer.fd(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0400u) << "no other user opens it anew";
+  EXPECT_EQ(info.st_mode & 0777, 0400u) << "no other user can open it";
 }
 
 TEST(SharedPageBuffer, AReservedOneCostsWhatIsPopulatedAndGivesItBack) {
@@ -86,7 +86,7 @@ TEST(SharedPageBuffer, AReservedOneCostsWhatIsPopulatedAndGivesItBack) {
   std::memset(buffer.data(), 5, 4 * kHugePageBytes);
   EXPECT_GE(FileBytes(buffer), int64_t{4 * kHugePageBytes});
   buffer.Populate(kHugePageBytes / 2, 5 * kHugePageBytes);
-  EXPECT_EQ(view.data()[kHugePageBytes - 1], std::byte{5}) << "populating keeps what was written";
+  EXPECT_EQ(view.data()[kHugePageBytes - 1], std::byte{5}) << "populating keeps existing data";
   EXPECT_EQ(view.data()[kHugePageBytes], std::byte{5});
 
   buffer.Discard(kHugePageBytes, size - kHugePageBytes);
@@ -111,7 +111,8 @@ TEST(SharedPageView, RefusesFilesThatCouldShrinkOrAreShortOrAreNoMemfd) {
   ASSERT_EQ(ftruncate(unsealed.get(), 8192), 0);
   EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("shrinking"));
   ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("new writers"));  // could punch holes
+  // The file's owner could punch holes.
+  EXPECT_THAT(refusal(unsealed.get(), 8192), HasSubstr("new writers"));
   ASSERT_EQ(fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
   EXPECT_TRUE(SharedPageView::Map(unsealed.get(), 8192).ok());
   EXPECT_THAT(refusal(unsealed.get(), 8193), HasSubstr("8193 are needed"));

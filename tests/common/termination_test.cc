@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// Runs `body` in a child process, since signals would reach the test itself; returns the wait
+// Runs `body` in a child process, because the signals would reach the test itself. Returns the wait
 // status.
 template <typename Body>
 int InChild(Body body) {
@@ -33,7 +33,7 @@ TEST(Termination, ReturnsTheSignalThatCame) {
 
 TEST(Termination, TheSecondSignalKills) {
   const int status = InChild([] {
-    signal(SIGINT, SIG_DFL);  // a shell's background jobs ignore it
+    signal(SIGINT, SIG_DFL);  // background jobs of a shell ignore SIGINT
     Termination termination;
     kill(getpid(), SIGINT);
     termination.Wait();

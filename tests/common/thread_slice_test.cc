@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-// Runs `body` in a thread of its own: what it changes is that thread's.
+// Runs `body` in a new thread, so that its changes affect only that thread.
 template <typename Body>
 void InThread(Body body) {
   std::thread(body).join();
@@ -35,7 +35,7 @@ TEST(ThreadSlice, AShortSliceIsSetWhereTheKernelTakesIt) {
     EXPECT_EQ(SliceNs(), kShortSliceNs);
     InThread([] { EXPECT_EQ(SliceNs(), kShortSliceNs); });  // inherited
   });
-  EXPECT_NE(SliceNs(), kShortSliceNs);  // it was that thread's
+  EXPECT_NE(SliceNs(), kShortSliceNs);  // the change was the other thread's
 }
 
 TEST(ThreadSlice, ThreadsOfAScopeHaveAShortOneAndTheirCreatorItsOwnAgain) {
@@ -56,13 +56,14 @@ TEST(ThreadSlice, PolicyAndPriorityStay) {
     EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
     sched_param none{};
     ASSERT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
-    EXPECT_FALSE(AskForShortSlice());  // who runs when nobody else wants to is never soon
+    // SCHED_IDLE runs only when the processor is idle, so it has no slice
+    EXPECT_FALSE(AskForShortSlice());
     EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
   });
 }
 
-// In a child whose calls of the two system calls end with `error`, as on another kernel; its exit
-// status.
+// Runs `body` in a child process where sched_setattr fails with `error`, as on another kernel.
+// Returns the wait status.
 template <typename Body>
 int WhereTheKernelAnswers(int error, Body body) {
   const pid_t child = fork();
@@ -77,7 +78,8 @@ int WhereTheKernelAnswers(int error, Body body) {
     sock_fprog program = {.len = std::size(filter), .filter = filter};
     const bool filtered = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
                           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-    _exit(filtered ? body() : 0);  // a machine without filters cannot play another kernel
+    // Without seccomp filters, the test cannot imitate another kernel.
+    _exit(filtered ? body() : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);

@@ -125,7 +125,7 @@ TEST(RequestLimits, EveryWayInRefusesABadValueWithTheSameMessage) {
          a.sampling.max_tokens = 3;
          a.sampling.min_tokens = 4;
        },
-       R"("max_tokens":3,"min_tokens":4)", "min_tokens is 4; at most 3, max_tokens, is allowed"},
+       R"("max_tokens":3,"min_tokens":4)", "min_tokens is 4; at most max_tokens, 3, is allowed"},
       {[](Asked& a) { a.sampling.logprobs = 21; }, R"("logprobs":21)",
        "logprobs is 21; [0, 20] is allowed"},
       {[](Asked& a) { a.n = 17; }, R"("n":17)", "n is 17; [1, 16] is allowed"},

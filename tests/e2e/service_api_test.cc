@@ -174,7 +174,7 @@ TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
   request.set_prompt(text);
   const Answer answer = Generate(request);
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(answer.status.error_message(), HasSubstr("100000 bytes are more than 512 tokens"));
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("100000 bytes; the context of 512 tokens"));
 }
 
 // Flow control holds its answer back, and its connection is alive. The only place is its own.

@@ -90,7 +90,7 @@ TEST_F(ServiceIndexTest, AWorkerOfAnOlderBuildHoldsNothingAndDelaysNobody) {
   // What answers at the router's address does not know StreamKvEvents.
   AddDecode();
   Register("old", router_->rpc().address(), v1::WORKER_ROLE_DECODE);
-  ASSERT_TRUE(Ticking([this] { return Indexed("old").trouble() != "nothing heard yet"; }));
+  ASSERT_TRUE(Ticking([this] { return Indexed("old").trouble() != "no KV events yet"; }));
   EXPECT_EQ(Indexed("old").trouble(), "UNIMPLEMENTED");
   EXPECT_FALSE(Indexed("old").followed());
   EXPECT_EQ(Indexed("old").units(), 0);

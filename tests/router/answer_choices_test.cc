@@ -33,7 +33,7 @@ TEST(AnswerChoices, RefusesWhatIsSaidOfAChoiceThatIsNoneOrHasEnded) {
   EXPECT_TRUE(choices.TakeFinish(1).ok());
   EXPECT_EQ(choices.TakeTokens(1, Tokens{1}, 0).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(choices.TakeFinish(1).message(),
-            "the decode worker spoke of choice 1, which had ended");
+            "the decode worker sent an event of choice 1, which has ended");
   EXPECT_TRUE(choices.all()[1].tokens.empty());
 }
 
@@ -41,7 +41,7 @@ TEST(AnswerChoices, NoWorkerGoesOnForEver) {
   AnswerChoices choices(2, 5);
   EXPECT_TRUE(choices.TakeTokens(0, Tokens{1, 2, 3}, 0).ok());
   EXPECT_EQ(choices.TakeTokens(0, Tokens{4, 5, 6}, 0).message(),
-            "the decode worker sent 6 tokens of choice 0; at most 5 can be");
+            "the decode worker sent 6 tokens of choice 0; at most 5 are allowed");
   EXPECT_TRUE(choices.TakeTokens(0, Tokens{4, 5}, 0).ok());
   EXPECT_TRUE(choices.TakeTokens(1, Tokens{1, 2, 3, 4, 5}, 0).ok());
 }

@@ -41,7 +41,8 @@ TEST(FailureDetector, AWorkerIsSilentOnceItHasAnsweredNoneOfThreeProbes) {
   }
   EXPECT_THAT(failure_detector.Silent(), UnorderedElementsAre(kA));
   failure_detector.OnAnswer(kA);
-  EXPECT_THAT(failure_detector.Silent(), UnorderedElementsAre(kA)) << "told with the next round";
+  EXPECT_THAT(failure_detector.Silent(), UnorderedElementsAre(kA))
+      << "the answer counts from the next round";
   failure_detector.Round(both);
   EXPECT_THAT(failure_detector.Silent(), IsEmpty());
 }

@@ -149,13 +149,13 @@ TEST_F(FleetIndexTest, ABrokenStreamKeepsWhatItToldAndGoesOnFromThere) {
 
 TEST_F(FleetIndexTest, AWorkerSettlesWhenFollowedOrSilentTooLongOrUnableToTell) {
   const std::vector<IndexedWorker> both = {kA, kB};
-  EXPECT_FALSE(index_.HaveSettled(both, 0)) << "the second is not known";
+  EXPECT_FALSE(index_.HaveSettled(both, 0)) << "the index does not know the second worker";
   index_.Add(kB, kEpoch, 500);
   EXPECT_FALSE(index_.HaveSettled(both, 500));
   ASSERT_TRUE(First(0).ok());
   EXPECT_TRUE(index_.HaveSettled({{kA}}, 500));
   index_.Interrupted(kA, absl::UnavailableError("connection lost"));
-  EXPECT_TRUE(index_.HaveSettled({{kA}}, 500)) << "it was followed once";
+  EXPECT_TRUE(index_.HaveSettled({{kA}}, 500)) << "the index caught up with it once";
   EXPECT_FALSE(index_.HaveSettled(both, 500 + kPatienceUs - 1));
   EXPECT_TRUE(index_.HaveSettled(both, 500 + kPatienceUs));
   index_.CannotTell(kB, absl::UnimplementedError("no such method"));
@@ -179,7 +179,7 @@ TEST_F(FleetIndexTest, RequestsAskWhileEventsComeIn) {
     }
     done = true;
   });
-  std::thread others([&] {  // incarnations that come and go
+  std::thread others([&] {  // incarnations that join and leave
     for (uint32_t number = 100; !done; ++number) {
       const IndexedWorker worker(number);
       index_.Add(worker, kEpoch, 0);
@@ -193,7 +193,7 @@ TEST_F(FleetIndexTest, RequestsAskWhileEventsComeIn) {
     for (const HeldPrefix& prefix : index_.Match(kChain)) {
       if (prefix.worker == kA) units = prefix.units;
     }
-    EXPECT_THAT(units, ::testing::AnyOf(1, 2, 3)) << "the first unit always stays";
+    EXPECT_THAT(units, ::testing::AnyOf(1, 2, 3)) << "the first unit is never removed";
     EXPECT_TRUE(index_.IsFollowed(kA));
     EXPECT_LE(index_.Status().workers.size(), 2u);
   }

@@ -38,7 +38,7 @@ TEST_F(FleetLogTest, TellsWhoComesAndGoes) {
       TakeLines(),
       ElementsAre(
           "I prefill worker a at a:1 joined: model model, room for 4096 tokens of a sequence; "
-          "backend cpu, protocol versions 5 to 6; answers are of KV type f16",
+          "backend cpu, protocol versions 5 to 6; fingerprint: KV type f16",
           "I prefill worker a at a:1 left",
           "W prefill worker a at a:1 is gone: no heartbeat came for --worker-expiry-ms",
           "W worker b at b:1 is refused: another model"));
@@ -49,7 +49,7 @@ TEST_F(FleetLogTest, TellsWhichRequestLostItsWorker) {
   log_.Lost("r", "b", absl::UnavailableError("connection reset"), "");
   log_.Failed("r", absl::UnavailableError("no decode worker is ready"));
   EXPECT_THAT(TakeLines(),
-              ElementsAre("W request r: worker a was lost (connection reset); it goes on at b",
+              ElementsAre("W request r: worker a was lost (connection reset); it continues on b",
                           "W request r: worker b was lost (connection reset)",
                           "W request r failed: UNAVAILABLE: no decode worker is ready"));
 }
@@ -92,7 +92,7 @@ TEST_F(FleetLogTest, RoomsThatDifferAreToldOnce) {
   log_.CompareRooms(workers);
   workers[0].report.pool_tokens = 500;
   log_.CompareRooms(workers);
-  EXPECT_EQ(TakeLines().size(), 1) << "it had been mended";
+  EXPECT_EQ(TakeLines().size(), 1) << "the difference was gone in between";
 }
 
 }  // namespace

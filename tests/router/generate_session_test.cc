@@ -1,5 +1,5 @@
-// A session among workers that answer, refuse, fall silent and die in random orders: the client has
-// each token once and in order, and nothing stays counted on a worker.
+// Runs a session against workers that answer, refuse, fall silent and die in random orders. Checks
+// that the client gets each token once and in order, and that no count stays on a worker.
 #include "router/generate_session.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ class RandomFleet final : public SilenceListener,
     WorkerNumber worker;
     bool ticket_due = false;
     bool cancelled = false;
-    std::vector<int32_t> next = {};  // of each choice
+    std::vector<int32_t> next = {};  // next token of each choice
   };
 
   void RandomEvent() {
@@ -90,13 +90,13 @@ class RandomFleet final : public SilenceListener,
     Answer(call);
   }
 
-  // What a decode worker that keeps its word says next.
+  // Sends the next event of a correct decode worker.
   void Answer(Call& call) {
     const auto choice = static_cast<size_t>(random_() % call.next.size());
     const int32_t attempt = call.attempt;
     choice_ = static_cast<int32_t>(choice);
     int32_t& next = call.next[choice];
-    if (next > kAnswerTokens) return;  // has said all
+    if (next > kAnswerTokens) return;  // the choice has ended
     if (next < kAnswerTokens) {
       const TokenId token = token_ = next++;
       session_->OnTokens(attempt, choice_, {&token, 1}, 0);
@@ -211,9 +211,9 @@ class RandomFleet final : public SilenceListener,
   std::vector<Call> calls_;
   TokenId token_ = 0;
   int32_t choice_ = 0;
-  std::vector<std::vector<TokenId>> answer_;  // of each choice, as the client has it
+  std::vector<std::vector<TokenId>> answer_;  // per choice, as the client received it
   std::vector<int32_t> kept_;
-  std::vector<int> ends_;  // of each choice, as the client has them
+  std::vector<int> ends_;  // ends of each choice, as the client received them
   int started_ = 0;
   int ends_told_ = 0;
   bool report_awaited_ = false;

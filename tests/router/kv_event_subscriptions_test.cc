@@ -18,7 +18,7 @@ class KvEventSubscriptionsTest : public ::testing::Test {
     worker.report.prefix_cache = prefix_cache;
     return worker;
   }
-  // The streams that this Tick opened.
+  // Streams that this Tick opened.
   std::vector<WorkerNumber> Tick(const std::vector<WorkerRecord>& workers, int64_t now_us) {
     std::vector<WorkerNumber> opened;
     subscriptions_.Tick(

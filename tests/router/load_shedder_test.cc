@@ -21,7 +21,7 @@ TEST(LoadShedder, RefusesWhoWouldSpendMoreThanHalfOfItsTimeWaiting) {
   const absl::Status refused = line.MayJoin(6'000'000, 10'000'000);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
-              ::testing::HasSubstr("16 requests wait before it, the first for 5999 ms"));
+              ::testing::HasSubstr("16 requests wait ahead of this one, the first for 5999 ms"));
   EXPECT_TRUE(line.MayJoin(6'000'000, 12'000'000).ok());
   EXPECT_TRUE(line.MayJoin(6'000'000, kForEver).ok());
   EXPECT_FALSE(line.MayJoin(6'000'000, -5).ok()) << "its deadline has passed";
@@ -48,7 +48,7 @@ TEST(LoadShedder, AFewMayAlwaysWait) {
   EXPECT_TRUE(line.MayJoin(1'000'000, 1).ok());
 }
 
-// A line of `size` that is served every 100 ms until its pace is known.
+// Returns a line of `size` requests with a known pace: one first token every 100 ms.
 LoadShedder PacedLine(size_t size) {
   LoadShedder line;
   int64_t now_us = 0;
@@ -68,13 +68,13 @@ TEST(LoadShedder, IsMeasuredByItsLengthOnceItsPaceIsKnown) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               ::testing::AllOf(::testing::HasSubstr("50 requests wait"),
-                               ::testing::HasSubstr("one more for about 5000 ms")));
+                               ::testing::HasSubstr("This one would wait about 5000 ms")));
   EXPECT_TRUE(line.MayJoin(1'600'000, 11'000'000).ok());
 }
 
 TEST(LoadShedder, TimeWithoutALineIsNoPace) {
   LoadShedder line = PacedLine(LoadShedder::kAlwaysAdmitted);
-  line.Served({.joined_us = 0}, 1'700'000);  // no line any more
+  line.Served({.joined_us = 0}, 1'700'000);  // the line has dissolved
   const int64_t later_us = 900'000'000;
   while (line.size() < 40) line.Join(later_us);
   line.Served({.joined_us = later_us}, later_us + 100'000);
@@ -86,26 +86,27 @@ TEST(LoadShedder, ThoseWhoGiveUpAreNoPace) {
   LoadShedder line;
   for (int64_t i = 0; i < 100; ++i) line.Join(i);
   for (int64_t i = 0; i < 60; ++i) line.GaveUp({.joined_us = i}, 100);
-  EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the first of them has waited 0.94 ms";
+  EXPECT_TRUE(line.MayJoin(1000, 2000).ok()) << "the oldest request has waited 0.94 ms";
   line.Served({.joined_us = 60}, 1'000'000);
-  EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok()) << "and now it is one second";
+  EXPECT_FALSE(line.MayJoin(1'000'000, 1'000'000).ok())
+      << "the oldest request has waited one second";
 }
 
 TEST(LoadShedder, OnlyWhoMattersAsMuchComesBeforeANewcomer) {
   LoadShedder line = PacedLine(50);  // of priority 0
   EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, 0).ok());
   EXPECT_FALSE(line.MayJoin(1'600'000, 9'000'000, -3).ok());
-  EXPECT_TRUE(line.MayJoin(1'600'000, 1, 1).ok()) << "nobody is before it";
+  EXPECT_TRUE(line.MayJoin(1'600'000, 1, 1).ok()) << "no request is ahead of it";
   std::vector<LoadShedder::Place> high;
   for (int i = 0; i < 20; ++i) high.push_back(line.Join(1'600'000, 7));
   const absl::Status refused = line.MayJoin(1'600'000, 3'000'000, 7);
-  EXPECT_THAT(
-      std::string(refused.message()),
-      ::testing::AllOf(::testing::HasSubstr("20 requests wait before it, the first for 0 ms"),
-                       ::testing::HasSubstr("one more for about 2000 ms")));
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::AllOf(
+                  ::testing::HasSubstr("20 requests wait ahead of this one, the first for 0 ms"),
+                  ::testing::HasSubstr("This one would wait about 2000 ms")));
   EXPECT_TRUE(line.MayJoin(1'600'000, 4'000'000, 5).ok());
   EXPECT_THAT(std::string(line.MayJoin(1'600'000, 9'000'000, 0).message()),
-              ::testing::HasSubstr("70 requests wait before it"));
+              ::testing::HasSubstr("70 requests wait ahead of this one"));
   for (const LoadShedder::Place& place : high) line.GaveUp(place, 1'600'000);
   EXPECT_TRUE(line.MayJoin(1'600'000, 1, 7).ok());
   EXPECT_EQ(line.size(), 50u);

@@ -35,7 +35,7 @@ TEST(RefusedWorkers, WhoWasTakenOrIsSilentIsForgotten) {
   EXPECT_EQ(refused.Late()[0].worker_id, "b");
   clock.AdvanceUs(RefusedWorkers::kLateUs + 1);
   EXPECT_TRUE(refused.Late().empty());
-  EXPECT_TRUE(refused.Put("b", Epoch(1), "h:2", "no")) << "again";
+  EXPECT_TRUE(refused.Put("b", Epoch(1), "h:2", "no")) << "the earlier refusal is too long ago";
 }
 
 TEST(RefusedWorkers, StrangersCannotFillIt) {

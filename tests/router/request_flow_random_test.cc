@@ -1,4 +1,5 @@
-// Random orders of events, those that no host would bring too, against the flow's invariants.
+// Checks the invariants of RequestFlow under random orders of events, including orders that no host
+// produces.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +15,7 @@ namespace {
 
 using Kind = FlowAction::Kind;
 
-// A host that carries out whatever the flow says and remembers which calls are open.
+// Host that carries out every action and tracks the open calls.
 class Host {
  public:
   explicit Host(std::mt19937_64& random) : random_(random), flow_(3, 2) { Do(flow_.Start()); }
@@ -84,7 +85,7 @@ class Host {
       ASSERT_EQ(terminal_, 0) << "after the end: " << FlowActionName(action.kind);
       switch (action.kind) {
         case Kind::kChooseRoute:
-          if (random_() % 4 == 0) return Do(flow_.OnNoRoute(absl::UnavailableError("nobody")));
+          if (random_() % 4 == 0) return Do(flow_.OnNoRoute(absl::UnavailableError("no worker")));
           if (random_() % 3 == 0) return Do(flow_.OnRoute(Pulling()));
           return Do(flow_.OnRoute(random_() % 2 == 0 ? Remote() : Local()));
         case Kind::kPull:
@@ -101,7 +102,7 @@ class Host {
         case Kind::kOpenDecode:
           EXPECT_FALSE(pull_open_);
           EXPECT_FALSE(decode_open_);
-          EXPECT_FALSE(prefill_open_) << "the attempt before still prefills";
+          EXPECT_FALSE(prefill_open_) << "the previous attempt's prefill is still open";
           decode_open_ = true;
           break;
         case Kind::kSendPrefill:

@@ -56,7 +56,7 @@ TEST(RequestFlow, ChoicesEndOneAfterTheOther) {
   EXPECT_THAT(Kinds(flow.OnChoiceFinished(1)), IsEmpty());
 }
 
-// A worker that only ends a choice has given something too: the next one goes on behind that.
+// The end of a choice is a part of the answer, so the next worker resumes after it.
 TEST(RequestFlow, TheEndOfAChoiceIsAPartOfTheAnswer) {
   RequestFlow flow(3, 2);
   flow.Start();
@@ -68,7 +68,7 @@ TEST(RequestFlow, TheEndOfAChoiceIsAPartOfTheAnswer) {
   EXPECT_EQ(flow.lost_workers(), 1);
 }
 
-// Nothing but the failed prefill would tell its worker that no KV comes for the other choices.
+// Only the failed prefill tells the decode worker that no KV comes for the other choices.
 TEST(RequestFlow, AChoiceThatHadItsTokensBeforeDoesNotMeanThatThePromptIsThere) {
   RequestFlow flow(3, 2);
   flow.Start();
@@ -142,7 +142,7 @@ TEST(RequestFlow, WithoutAnotherWorkerTheRefusalIsTheAnswer) {
   flow.Start();
   flow.OnRoute(Local());
   flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"));
-  const auto actions = flow.OnNoRoute(absl::UnavailableError("nobody"));
+  const auto actions = flow.OnNoRoute(absl::UnavailableError("no worker"));
   ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
   EXPECT_EQ(actions[0].status.message(), "full");
 }
@@ -161,13 +161,14 @@ TEST(RequestFlow, AnAnswerGoesOnElsewhereWhenItsWorkerIsLost) {
     EXPECT_TRUE(flow.resumes());
     EXPECT_TRUE(flow.excluded().contains(WorkerNumber(1)));
     const auto opened = flow.OnRoute({.decode = WorkerNumber(3), .prefill = WorkerNumber(2)});
-    ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode)) << "the client has its start";
+    ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode))
+        << "the client already has `started`";
     EXPECT_EQ(opened[0].attempt, 2);
     EXPECT_THAT(Kinds(flow.OnTicket(2)), ElementsAre(Kind::kSendPrefill));
-    // A prefill that fails before this worker's first token is computed there.
+    // If a prefill fails before this worker's first token, the worker computes the prompt.
     EXPECT_THAT(Kinds(flow.OnPrefillFailed(2, absl::UnavailableError("gone"))),
                 ElementsAre(Kind::kPrefillLocally));
-    EXPECT_THAT(Kinds(flow.OnTokens(1)), IsEmpty()) << "of the lost worker";
+    EXPECT_THAT(Kinds(flow.OnTokens(1)), IsEmpty()) << "an event of the lost worker";
     EXPECT_THAT(Kinds(flow.OnTokens(2)), ElementsAre(Kind::kForwardTokens));
     EXPECT_THAT(Kinds(flow.OnDecodeFinished(2)), ElementsAre(Kind::kCancelDecode, Kind::kFinish));
   }
@@ -212,7 +213,8 @@ TEST(RequestFlow, AnErrorOfTheAnswerItselfIsNotResumed) {
   }
 }
 
-// What refuses to go on with an answer says nothing about the request: it was accepted once.
+// A worker's refusal to resume an answer is not the request's fault, because another worker had
+// accepted it.
 TEST(RequestFlow, WhenNobodyGoesOnWithAnAnswerItIsUnavailable) {
   for (const absl::Status& refusal :
        {absl::ResourceExhaustedError("full"), absl::InvalidArgumentError("a smaller pool")}) {
@@ -224,14 +226,14 @@ TEST(RequestFlow, WhenNobodyGoesOnWithAnAnswerItIsUnavailable) {
     flow.OnRoute({.decode = WorkerNumber(2), .prefill = std::nullopt});
     EXPECT_THAT(Kinds(flow.OnDecodeFailed(2, refusal)), ElementsAre(Kind::kChooseRoute));
     EXPECT_TRUE(flow.excluded().contains(WorkerNumber(2)));
-    const auto actions = flow.OnNoRoute(absl::UnavailableError("nobody"));
+    const auto actions = flow.OnNoRoute(absl::UnavailableError("no worker"));
     ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kFail));
     EXPECT_EQ(actions[0].status.code(), absl::StatusCode::kUnavailable) << refusal;
     EXPECT_THAT(actions[0].status.message(), ::testing::HasSubstr(refusal.message()));
   }
 }
 
-// Who had no room when the request was new may have some now.
+// A worker without room when the request was new may have room now.
 TEST(RequestFlow, ALostWorkerOpensTheOthersAgain) {
   RequestFlow flow(3, 2);
   flow.Start();
@@ -244,7 +246,7 @@ TEST(RequestFlow, ALostWorkerOpensTheOthersAgain) {
   EXPECT_TRUE(flow.excluded().contains(WorkerNumber(3)));
 }
 
-// One that refuses hand-offs may still queue what it prefills itself.
+// A worker that refuses hand-offs may still queue prompts that it computes itself.
 TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
   RequestFlow flow(3, 2);
   flow.Start();
@@ -254,7 +256,7 @@ TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
   EXPECT_EQ(flow.placement(), Placement::kAutomatic);
   flow.OnRoute({.decode = WorkerNumber(3), .prefill = WorkerNumber(2)});
   flow.OnDecodeFailed(2, absl::UnavailableError("gone"));
-  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("nobody"))),
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no worker"))),
               ElementsAre(Kind::kChooseRoute));
   EXPECT_EQ(flow.placement(), Placement::kLocal);
   EXPECT_FALSE(flow.excluded().contains(WorkerNumber(1)));
@@ -262,7 +264,7 @@ TEST(RequestFlow, WhenEveryWorkerRefusesAHandOffOneIsAskedToPrefillItself) {
   const auto opened = flow.OnRoute(Local());
   ASSERT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode));
   EXPECT_FALSE(opened[0].remote_prefill);
-  // Once only.
+  // The flow tries this only once.
   const auto last = flow.OnDecodeFailed(3, absl::ResourceExhaustedError("its queue too"));
   ASSERT_THAT(Kinds(last), ElementsAre(Kind::kFail));
   EXPECT_EQ(last[0].status.message(), "its queue too");
@@ -296,7 +298,7 @@ TEST(RequestFlow, WhereAWorkerDiesOverAQueuedRequestTheNextOneQueuesIt) {
               ElementsAre(Kind::kChooseRoute));
   flow.OnRoute({.decode = WorkerNumber(4), .prefill = std::nullopt});
   const auto last = flow.OnDecodeFailed(4, absl::UnavailableError("and this one"));
-  EXPECT_THAT(Kinds(last), ElementsAre(Kind::kFail));  // not for ever
+  EXPECT_THAT(Kinds(last), ElementsAre(Kind::kFail));  // the attempts have a limit
 }
 
 TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
@@ -306,7 +308,7 @@ TEST(RequestFlow, ADemandedHandOffIsNotQueuedLocally) {
   EXPECT_THAT(Kinds(flow.OnDecodeFailed(1, absl::ResourceExhaustedError("full"))),
               ElementsAre(Kind::kChooseRoute));
   EXPECT_EQ(flow.placement(), Placement::kRemote);
-  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("nobody"))), ElementsAre(Kind::kFail));
+  EXPECT_THAT(Kinds(flow.OnNoRoute(absl::UnavailableError("no worker"))), ElementsAre(Kind::kFail));
 }
 
 TEST(RequestFlow, AnInvalidRequestIsNotRetried) {
@@ -360,10 +362,10 @@ TEST(RequestFlow, APullComesBeforeTheWorkersHearOfTheRequest) {
   flow.Start();
   const auto pulling = flow.OnRoute(Pulling());
   EXPECT_THAT(Kinds(pulling), ElementsAre(Kind::kSendStarted, Kind::kPull));
-  EXPECT_EQ(pulling[1].worker, WorkerNumber(2)) << "to the worker that prefills";
+  EXPECT_EQ(pulling[1].worker, WorkerNumber(2)) << "the worker that computes the prompt receives";
   EXPECT_EQ(flow.attempt(), 1);
   EXPECT_THAT(Kinds(flow.OnTokens(1)), IsEmpty());
-  EXPECT_THAT(Kinds(flow.OnPullEnded(0)), IsEmpty()) << "of an earlier attempt";
+  EXPECT_THAT(Kinds(flow.OnPullEnded(0)), IsEmpty()) << "an event of an earlier attempt";
   const auto opened = flow.OnPullEnded(1);
   EXPECT_THAT(Kinds(opened), ElementsAre(Kind::kOpenDecode));
   EXPECT_TRUE(opened[0].remote_prefill);

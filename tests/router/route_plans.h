@@ -1,5 +1,5 @@
-// Plans that tests of a request's flow are routed by: decode worker 1, prefill worker 2, a pull
-// from worker 3.
+// Route plans for tests of RequestFlow: decode worker 1, prefill worker 2, and a pull from worker
+// 3.
 #pragma once
 
 #include <optional>

@@ -29,7 +29,7 @@ TEST(RouterCore, EveryTurnAsksAnotherWorkerForTheModel) {
   EXPECT_EQ(core.ModelSource(2)->report.address, "a:1");
 }
 
-// 64 units of a prompt with one token more.
+// A prompt of 64 units and one more token.
 struct KnownPrompt {
   std::vector<Hash128> hashes =
       ChainedHashes(CacheNamespace(1), std::vector<CacheUnit>(64 * kUnitsPerHash, CacheUnit{7}));
@@ -37,7 +37,7 @@ struct KnownPrompt {
       .prompt_hashes = hashes, .prompt_tokens = 64 * kUnitsPerHash + 1, .excluded = {}};
 };
 
-// A worker's stream as far as `sequence`, with a batch that stores `hashes` as the last.
+// Feeds the index a worker's stream up to its only batch, which stores `hashes`.
 void Tell(RouterCore& core, WorkerNumber worker, std::vector<Hash128> hashes) {
   const KvEvent event{.kind = KvEvent::Kind::kStored, .parent = {}, .hashes = std::move(hashes)};
   const std::string bytes = EncodeKvEvents({&event, event.hashes.empty() ? 0u : 1u});
@@ -72,7 +72,7 @@ TEST(RouterCore, WhatWasSentCountsAsPendingUntilItIsComputed) {
   EXPECT_EQ(prompts_of("prefill"), 1u);
   EXPECT_EQ(prompts_of("decode"), 0u);
   core.PrefillDone(route->plan);
-  core.PrefillDone(route->plan);  // nothing is left to count off
+  core.PrefillDone(route->plan);  // the second call has no effect
   EXPECT_EQ(prompts_of("prefill"), 0u);
 }
 
@@ -106,11 +106,11 @@ TEST(RouterCore, ChoosesOnlyWorkersThatHoldAsMuchOfTheAnswerAsAny) {
   };
   using Workers = std::set<std::string>;
   EXPECT_EQ(chosen(1000), (Workers{"small", "large", "narrow"}));
-  EXPECT_EQ(chosen(1001), (Workers{"small", "large", "narrow"})) << "the last one needs no KV";
+  EXPECT_EQ(chosen(1001), (Workers{"small", "large", "narrow"})) << "the last token needs no KV";
   EXPECT_EQ(chosen(1002), (Workers{"large", "narrow"}));
   EXPECT_EQ(chosen(2001), Workers{"large"});
-  EXPECT_EQ(chosen(100'000), Workers{"large"}) << "the whole fits nowhere";
-  EXPECT_EQ(chosen(100'000, 2000), (Workers{"large", "narrow"})) << "where it was begun";
+  EXPECT_EQ(chosen(100'000), Workers{"large"}) << "no worker can hold all of it";
+  EXPECT_EQ(chosen(100'000, 2000), (Workers{"large", "narrow"})) << "the room of the first worker";
   core.Leave("large", Epoch(1));
   EXPECT_EQ(chosen(3000, 3000), Workers{"no decode worker is left that can hold 3000 tokens of the "
                                         "request; at most 2000 fit into one"});
@@ -139,17 +139,17 @@ TEST(RouterCore, SmallerDecodeWorkersServeAnswersWithoutALimitWhereTheLargeOnesC
   EXPECT_EQ(first->decode_id, "large");
   EXPECT_EQ(first->room, 4001);
   const absl::StatusOr<Route> refused = ask(true, {first->plan.decode});
-  EXPECT_EQ(refused->decode_id, "small") << "the large one refused it";
+  EXPECT_EQ(refused->decode_id, "small") << "the large worker refused the request";
   EXPECT_EQ(refused->room, 1001);
   core.WorkerDone(refused->plan.decode);
   EXPECT_EQ(ask(true, {})->decode_id, "large");
-  EXPECT_EQ(ask(true, {})->decode_id, "small") << "the large one has two already";
-  EXPECT_EQ(ask(false, {})->decode_id, "large") << "who names a length gets it";
+  EXPECT_EQ(ask(true, {})->decode_id, "small") << "the large worker is at its limit of two";
+  EXPECT_EQ(ask(false, {})->decode_id, "large") << "a request with max_tokens gets the room for it";
   EXPECT_EQ(ask(true, {})->decode_id, "small");
   std::set<std::string> chosen;
   for (int i = 0; i < 6; ++i) chosen.insert(ask(true, {})->decode_id);
   EXPECT_EQ(chosen, (std::set<std::string>{"large", "small"}))
-      << "all are at their limits, and the tiny one cannot hold "
+      << "all workers are at their limits, and the tiny one cannot hold "
       << RouteQuestion::kLeastAnswerTokens << " tokens of an answer";
 }
 
@@ -162,16 +162,17 @@ TEST(RouterCore, LearnsFromTheWorkersThatAreThere) {
   const RoutePlan first = core.ChooseRoute(question)->plan;
   FinishedRequest request{.decode = first.decode, .prefill = std::nullopt};
   request.computed_tokens = 1000;
-  request.prefill_us = 10'000'000;  // ten times slower than was believed
+  request.prefill_us = 10'000'000;  // ten times slower than the estimate
   for (int i = 0; i < 5; ++i) core.Learn(request);
   core.PrefillDone(first);
   core.WorkerDone(first.decode);
   const RoutePlan second = core.ChooseRoute(question)->plan;
-  EXPECT_GT(second.work.us, 2 * first.work.us);  // one fleet, one guess for the other worker
+  // The estimate for an unknown worker is the fleet's mean.
+  EXPECT_GT(second.work.us, 2 * first.work.us);
   core.Leave("a", Epoch(1));
   core.Leave("b", Epoch(1));
   core.Tick();
-  core.Learn(request);  // of nobody
+  core.Learn(request);  // its workers have left
   EXPECT_FALSE(core.ChooseRoute(question).ok());
 }
 
@@ -187,8 +188,8 @@ TEST(RouterCore, ChoosesByThePolicyOfItsOptions) {
   }
 }
 
-// Whoever may not read another tenant's cache may not learn of it by time either: the route, and
-// what is pulled for it, would tell.
+// A tenant must not learn about another tenant's cache from response times. Routes and pulls would
+// change those times.
 TEST(RouterCore, AnotherTenantsWarmPromptChangesNoRouteOfMine) {
   using Plan =
       std::tuple<WorkerNumber, std::optional<WorkerNumber>, std::optional<PrefixPull>, PrefillWork>;
@@ -206,7 +207,7 @@ TEST(RouterCore, AnotherTenantsWarmPromptChangesNoRouteOfMine) {
       ManualClock clock;
       RouterOptions options;
       options.routing.policy = policy;
-      options.routing.pull_weight = 0;  // whatever there is would be pulled
+      options.routing.pull_weight = 0;  // every possible pull is worth its cost
       RouterCore core(options, &clock);
       for (const char* id : {"a", "b", "c"}) EXPECT_TRUE(core.Heartbeat(Report(id)).ok());
       EXPECT_TRUE(core.Heartbeat(Report("prefill", WorkerRole::kPrefill)).ok());
@@ -234,7 +235,7 @@ TEST(RouterCore, AnotherTenantsWarmPromptChangesNoRouteOfMine) {
     EXPECT_EQ(plans(theirs), cold);
     for (const Plan& plan : cold) EXPECT_FALSE(std::get<std::optional<PrefixPull>>(plan));
     if (policy == "kv-aware") {
-      EXPECT_NE(plans(mine), cold) << "what is mine does change it";
+      EXPECT_NE(plans(mine), cold) << "the tenant's own cache must change the plans";
     }
   }
 }
@@ -260,7 +261,7 @@ TEST_F(RouterCoreTest, APromptThatWaitsIsKnownByTheLongestPrefixThatAnyoneHas) {
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
   core_.Tick();
   const KnownPrompt prompt;
-  EXPECT_EQ(core_.ChooseRoute(prompt.question)->plan.work.prefix, 0u) << "nobody has any of it";
+  EXPECT_EQ(core_.ChooseRoute(prompt.question)->plan.work.prefix, 0u) << "no worker has any of it";
   Tell(core_, Number(1), {prompt.hashes.begin(), prompt.hashes.begin() + 40});
   Tell(core_, Number(2), {prompt.hashes.begin(), prompt.hashes.begin() + 10});
   EXPECT_EQ(core_.ChooseRoute(prompt.question)->plan.work.prefix, prompt.hashes[39].low);
@@ -274,14 +275,15 @@ TEST_F(RouterCoreTest, AnAnswerCountsBeforeItsEventsForAMoment) {
   const KnownPrompt prompt;
   Tell(core_, Number(1), {prompt.hashes[0]});
   core_.Remember(Number(1), prompt.hashes);
-  EXPECT_EQ(core_.predicted_units(), prompt.hashes.size() - 1) << "what the index does not say";
+  EXPECT_EQ(core_.predicted_units(), prompt.hashes.size() - 1)
+      << "units that the index does not have";
   EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
   EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b");
   clock_.AdvanceUs(2'000'000);
   core_.Tick();
   for (const char* id : {"a", "b"}) ASSERT_TRUE(core_.Heartbeat(Report(id)).ok());
   Tell(core_, Number(0), prompt.hashes);
-  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "a") << "the prediction did not come true";
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "a") << "the prediction has expired";
 }
 
 TEST_F(RouterCoreTest, AWorkerWhoseEventsAreNotFollowedHoldsNothing) {
@@ -292,7 +294,7 @@ TEST_F(RouterCoreTest, AWorkerWhoseEventsAreNotFollowedHoldsNothing) {
   EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "a");
   core_.Remember(Number(0), prompt.hashes);
   EXPECT_EQ(core_.predicted_units(), 0u);
-  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b") << "nothing draws the prompt back";
+  EXPECT_EQ(DecodeWorkerOf(core_, prompt.question), "b") << "no cached prefix attracts the prompt";
 }
 
 TEST_F(RouterCoreTest, AWorkerThatComesBackAsAnotherHoldsNothing) {
@@ -349,7 +351,7 @@ TEST_F(RouterCoreTest, TheFirstReadinessWaitsForEveryWorkersEvents) {
     ASSERT_TRUE(core_.Heartbeat(report).ok());
   }
   ASSERT_TRUE(core_.SetModel(Model()).ok());
-  EXPECT_FALSE(core_.ready()) << "nobody is in the index yet";
+  EXPECT_FALSE(core_.ready()) << "no worker is in the index yet";
   core_.Tick();
   Tell(core_, Number(0), {});
   EXPECT_FALSE(core_.ready());
@@ -357,7 +359,7 @@ TEST_F(RouterCoreTest, TheFirstReadinessWaitsForEveryWorkersEvents) {
   EXPECT_TRUE(core_.ready());
   ASSERT_TRUE(core_.Heartbeat(Report("late")).ok());
   core_.Tick();
-  EXPECT_TRUE(core_.ready()) << "who comes later takes nothing away";
+  EXPECT_TRUE(core_.ready()) << "workers that join later do not make it unready";
 }
 
 TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForATimeOnly) {
@@ -374,7 +376,7 @@ TEST_F(RouterCoreTest, AWorkerThatCannotBeFollowedDelaysReadinessForATimeOnly) {
   EXPECT_TRUE(core_.ready());
 }
 
-// A rollout that keeps failing: whoever is there has come too late to have settled.
+// A rollout keeps failing: each present worker joined too late to have settled.
 TEST_F(RouterCoreTest, WorkersThatComeAndGoUnheardDelayReadinessForATimeOnly) {
   ASSERT_TRUE(core_.Heartbeat(Report("good")).ok());
   ASSERT_TRUE(core_.SetModel(Model()).ok());
@@ -393,7 +395,8 @@ TEST_F(RouterCoreTest, WorkersThatComeAndGoUnheardDelayReadinessForATimeOnly) {
   EXPECT_TRUE(core_.ready());
 }
 
-// The last worker of one model leaves and the first of another registers while a prompt waits.
+// The last worker of one model leaves and the first worker of another model registers while a
+// prompt waits.
 TEST_F(RouterCoreTest, TokensOfOneModelNeverGoToAnother) {
   ASSERT_TRUE(core_.Heartbeat(Report("a")).ok());
   RouteQuestion question{.prompt_hashes = {}, .prompt_tokens = 10, .excluded = {}};

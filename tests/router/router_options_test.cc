@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// No worker's model could ever have that name: the router would wait for ever.
+// No worker's model could have such a long name, so the router would wait for ever.
 TEST(RouterOptions, AModelIsNotPinnedByANameLongerThanWorkersMayHave) {
   RouterOptions options;
   SettingList settings;

@@ -1,4 +1,4 @@
-// What workers of one fleet tell a router.
+// Worker reports of one fleet, for tests.
 #pragma once
 
 #include <string>

@@ -24,8 +24,8 @@ TEST(CallDeadline, IsPassedOnceItsClockSaysSo) {
   EXPECT_EQ(deadline.LeftUs(), -5);
 }
 
-// What a later call is told depends on the time that went by on the steady clock, and on the time
-// of day at which it is told: a clock that was set in between changes both ends alike.
+// ForCall() measures the elapsed time on the steady clock and returns a time of day. Setting the
+// system clock in between shifts both ends of the comparison alike.
 TEST(CallDeadline, EveryCallIsToldWhatIsLeftFromTheTimeOfDayThatItStartsAt) {
   ManualClock clock;
   const CallDeadline deadline(60'000'000, &clock);

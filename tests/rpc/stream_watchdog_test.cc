@@ -47,7 +47,7 @@ TEST(StreamWatchdog, AbandonsOnlyWhatHasWaitedTooLong) {
   EXPECT_EQ(idle->abandoned, 0);
 }
 
-// It takes a message just before its patience is over, again and again, and never catches up.
+// The client reads a message just before its patience ends, again and again, and never catches up.
 TEST(StreamWatchdog, AbandonsOneThatTakesTooLittle) {
   const Time start{};
   StreamWatchdog watch(milliseconds(100));

@@ -20,7 +20,7 @@ void Fill(Ids* ids, int32_t first, int32_t count) {
 
 TEST(WireConversion, APromptMustLeaveRoomInTheContextWithWhatWasGenerated) {
   EXPECT_TRUE(CheckPromptSize(99, 0, 100).ok());
-  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "an answer that is whole";
+  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "the whole answer fits";
   EXPECT_FALSE(CheckPromptSize(0, 101, 100).ok());
   EXPECT_THAT(std::string(CheckPromptSize(100, 0, 100).message()), HasSubstr("100"));
   EXPECT_THAT(std::string(CheckPromptSize(60, 41, 100).message()),
@@ -71,7 +71,7 @@ TEST(WireConversion, ADecodeRequestArrivesWhole) {
   EXPECT_TRUE(request.remote_prefill);
   EXPECT_EQ(request.timeout_ms, 500);
   EXPECT_EQ(request.sampling.seed, sampling.seed);
-  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "an older router names no number";
+  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "older routers do not set n";
 }
 
 v1::TransferTicket Ticket() {
@@ -129,18 +129,18 @@ TEST(WireConversion, PrefillsPullsAndSendsArriveWhole) {
   EXPECT_EQ(SendPrefixRequestFromWire(send).ticket.block_count, 3);
 }
 
-// How many blocks of so many bytes there are in a pool's bytes.
+// Returns a function that says how many blocks fit in a number of bytes.
 auto BlocksOf(int64_t bytes_per_block) {
   return [bytes_per_block](int64_t bytes) { return bytes / bytes_per_block; };
 }
 
 TEST(WireConversion, APoolsNewSizeIsBlocksOrMebibytes) {
   v1::ResizePoolRequest wire;
-  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "neither";
+  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "neither field is set";
   wire.set_blocks(7);
   EXPECT_EQ(*BlocksFromWire(wire, BlocksOf(1 << 20)), 7);
   wire.set_kv_cache_mib(7);
-  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "both";
+  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "both fields are set";
   wire.set_blocks(-1);
   EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok());
   wire.set_blocks(0);
@@ -175,7 +175,8 @@ TEST(WireConversion, TokensAndTheEndCarryTheirFigures) {
   EXPECT_EQ(FinishedToWire(info).reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 3);
   info.ledger.prefilled_elsewhere = true;
-  EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 8) << "of the worker that prefilled";
+  EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 8)
+      << "the figure of the worker that computed the prompt";
   info.reason = FinishReason::kStop;
   EXPECT_EQ(FinishedToWire(info).reason(), v1::FINISH_REASON_STOP);
 }

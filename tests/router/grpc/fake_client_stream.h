@@ -1,4 +1,4 @@
-// A client without a connection: keeps what it was sent.
+// ClientStream without a connection. It keeps what it receives.
 //
 // Thread safety: every function, from any thread.
 #pragma once
@@ -15,7 +15,7 @@ namespace baton {
 
 class FakeClientStream final : public ClientStream {
  public:
-  // Takes so many events; a further one ends the stream, as a client does that does not read.
+  // Accepts `most_events` events. One more ends the stream, as a client that does not read would.
   explicit FakeClientStream(size_t most_events = 1000) : most_events_(most_events) {}
 
   bool Send(const v1::GenerateResponse& event) override {
@@ -38,12 +38,12 @@ class FakeClientStream final : public ClientStream {
     changed_.notify_all();
   }
 
-  // Waits until there are so many events, as long as a test may take.
+  // Waits until at least `count` events have come. Returns false after kPatience.
   bool HasEvents(size_t count) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kPatience, [&] { return events_.size() >= count; });
   }
-  // Waits for the end; Unknown when none came.
+  // Waits for the end. Returns Unknown if none comes within kPatience.
   absl::Status AwaitEnd() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return end_.has_value(); });

@@ -1,4 +1,5 @@
-// A Generate call between a client without a connection and a decode worker that follows a script.
+// Tests a Generate call between a client without a connection and a decode worker that follows a
+// script.
 #include "router/grpc/generate_call.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +27,8 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kAnswerTokens = 3;
 
-// Sends "abc", then the end; or nothing behind the tokens until the call is cancelled.
+// Sends "abc", then the end. With finishes == false, it waits for the call's cancellation before
+// the end.
 class ScriptedDecodeWorker final : public v1::DecodeWorker::Service {
  public:
   explicit ScriptedDecodeWorker(bool finishes) : finishes_(finishes) {}
@@ -108,7 +110,7 @@ class GenerateCallTest : public ::testing::Test {
   const RouterOptions options_;
   const SystemClock clock_;
   RouterCore core_;
-  std::vector<std::string> logged_;  // written by one call at most
+  std::vector<std::string> logged_;  // at most one call writes to it
   FleetLog log_{&clock_,
                 [this](FleetLog::Severity, const std::string& line) { logged_.push_back(line); }};
   WorkerChannels channels_;
@@ -167,8 +169,8 @@ TEST_F(GenerateCallTest, WithoutAWorkerTheClientHearsThatTheFleetIsUnavailable) 
   EXPECT_THAT(logged_, ElementsAre(HasSubstr("request r failed")));
 }
 
-// A shutdown ends calls whose prompts text threads still tokenise; it reads what they must not
-// write.
+// A shutdown may end a call while a text thread tokenises its prompt. The text thread must not
+// write what the shutdown reads.
 TEST_F(GenerateCallTest, ACallMayBeCalledOffWhileItsPromptIsTokenised) {
   AddDecodeWorker();
   for (int round = 0; round < 50; ++round) {
@@ -178,7 +180,7 @@ TEST_F(GenerateCallTest, ACallMayBeCalledOffWhileItsPromptIsTokenised) {
     request.set_prompt(std::string(400, 'x'));
     call->Start(request);
     std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
-    call->CallOff(absl::UnavailableError("the router ends"));
+    call->CallOff(absl::UnavailableError("the router is shutting down"));
     EXPECT_THAT(client->AwaitEnd().code(),
                 AnyOf(absl::StatusCode::kUnavailable, absl::StatusCode::kOk));
   }

@@ -68,7 +68,7 @@ TEST(RequestLedger, EachChoiceHasTimesOfItsOwn) {
   EXPECT_EQ(finished.ledger().inter_token_us(), 600);
 }
 
-// A worker that says odd things must not teach the fleet odd speeds.
+// A worker's false figures must not reach the throughput model.
 TEST(RequestLedger, RoutingLearnsNothingBeyondTheRequestItself) {
   v1::Finished finished = Finished();
   v1::Ledger& ledger = *finished.mutable_ledger();
@@ -104,7 +104,7 @@ TEST(RequestLedger, APullIsToldOfAndIsNoPartOfRoutingOrOfTheHandOff) {
   EXPECT_EQ(finished.ledger().pull_source(), "decode-0");
   EXPECT_EQ(finished.ledger().route_us(), 100);
   EXPECT_EQ(FinishedFromLedger(Plan(WorkerNumber(2)), 1, true, finished).first_token_us, 600);
-  builder.Pulled(300, 0, "decode-0");  // another attempt, and nothing came
+  builder.Pulled(300, 0, "decode-0");  // another attempt, and nothing was pulled
   builder.Complete(3000, "prefill-0", "decode-1", finished);
   EXPECT_EQ(finished.ledger().pull_us(), 300);
   EXPECT_EQ(finished.ledger().pull_source(), "");

@@ -23,7 +23,7 @@ std::string Refusal(const absl::Status& status) {
   return std::string(status.message());
 }
 
-// Token b of the first 256 is byte b.
+// Of the first 256 tokens, token b is byte b.
 ModelDescription ByteModel() {
   ModelDescription description;
   description.context_length = kContextLength;
@@ -45,7 +45,7 @@ TEST(RouterWire, AReportSaysWhichModelAndWhetherThereIsAPrefixCache) {
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ(without->model, "abc");
   EXPECT_EQ(without->model_name, "Smol");
-  EXPECT_TRUE(without->prefix_cache) << "workers from before the field keep one";
+  EXPECT_TRUE(without->prefix_cache) << "older workers without the field have a prefix cache";
   for (const bool keeps : {false, true}) {
     request.mutable_status()->mutable_pool()->set_prefix_cache(keeps);
     EXPECT_EQ(ReportFromWire(request)->prefix_cache, keeps);
@@ -79,7 +79,7 @@ TEST(RouterWire, TheFingerprintNamesTheNumericsAndNotTheBackend) {
   fingerprint.set_model("abc");
   fingerprint.set_kv_type("f16");
   fingerprint.set_backend("cpu");
-  fingerprint.set_numerics_revision(1);  // as builds before the name tell it
+  fingerprint.set_numerics_revision(1);  // as builds without the numerics name do
   fingerprint.set_layers(2);
   fingerprint.set_kv_heads(1);
   fingerprint.set_head_dim(16);
@@ -102,7 +102,8 @@ TEST(RouterWire, ProtocolVersionsAreARange) {
   request.mutable_status()->set_role(v1::WORKER_ROLE_DECODE);
   EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{0, 0}));
   request.mutable_fingerprint()->set_protocol_version(6);
-  EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{5, 6})) << "and the one before";
+  EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{5, 6}))
+      << "includes the version before";
   request.mutable_fingerprint()->set_oldest_protocol_version(3);
   EXPECT_EQ(ReportFromWire(request)->protocol, (ProtocolRange{3, 6}));
 }
@@ -124,7 +125,7 @@ TEST(RouterWire, AReportSaysHowShortAPrefixTheWorkerUses) {
   request.mutable_status()->mutable_pool()->set_min_prefix_tokens(256);
   EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 256);
   request.mutable_status()->mutable_pool()->set_min_prefix_tokens(-1);
-  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0) << "a worker says what it likes";
+  EXPECT_EQ(ReportFromWire(request)->min_prefix_tokens, 0) << "a worker's value is not trusted";
 }
 
 TEST(RouterWire, TooManyTokenIdsAreRefusedBeforeTheyAreCopied) {
@@ -183,7 +184,7 @@ TEST(RouterWire, DetokenizedIdsAreBounded) {
 TEST(RouterWire, DetokenizedBytesAreBoundedBeforeAndAfterReplacement) {
   ModelDescription description = ByteModel();
   description.tokenizer.tokens.push_back(std::string(1024, 'x'));
-  std::string bad;  // bytes that are U+FFFD each
+  std::string bad;  // each byte becomes U+FFFD
   for (int i = 0; i < 1024; ++i) bad += ByteToAlphabet(0xff);
   description.tokenizer.tokens.push_back(bad);
   description.tokenizer.token_types.insert(description.tokenizer.token_types.end(), 2, 1);
