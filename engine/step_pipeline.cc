@@ -31,7 +31,7 @@ void StepPipeline::Poll() {
   if (!steps_.empty()) runner_->Poll();
 }
 
-void StepPipeline::TakeOffBoard(RequestHandle request) {
+void StepPipeline::RemovePendingCancellation(RequestHandle request) {
   if (pending_cancellations_ == nullptr) return;
   if (steps_.empty()) return pending_cancellations_->Remove(request);
   steps_.back()->cancelled.push_back(request);

@@ -86,7 +86,7 @@ class StepPipeline {
   void Poll();
   // A cancelled request has ended. It leaves the pending cancellations when the steps in flight are
   // collected: until then their runners look there.
-  void TakeOffBoard(RequestHandle request);
+  void RemovePendingCancellation(RequestHandle request);
 
   // Copies blocks ahead of the next step. The blocks may change hands at once.
   absl::Status CopyBlocks(std::span<const BlockCopy> copies);

@@ -66,7 +66,7 @@ void WorkerCore::Fail(RequestHandle handle, const absl::Status& status) {
 }
 
 void WorkerCore::Cancel(RequestHandle handle) {
-  pipeline_.TakeOffBoard(handle);
+  pipeline_.RemovePendingCancellation(handle);
   pulls_.Cancel(handle);
   generations_.Cancel(handle);
   prefills_.Fail(handle, absl::CancelledError("the request was cancelled"));

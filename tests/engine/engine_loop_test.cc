@@ -32,7 +32,7 @@ class EngineLoopTest : public ::testing::Test {
     inbox.Generate(std::move(request), std::make_shared<RecordingSink>(record));
     return record;
   }
-  bool PulseStopsAfter(int64_t us) {
+  bool WatchdogFailsAfter(int64_t us) {
     bench.clock.AdvanceUs(us);
     return !watchdog.Check().ok();
   }
@@ -144,13 +144,13 @@ TEST_F(EngineLoopTest, ADistantDeadlineDoesNotDelayTheIdleTurn) {
 TEST_F(EngineLoopTest, ThePulseBeatsWithWorkAndRestsWithout) {
   loop.Turn();
   loop.Rest();
-  EXPECT_FALSE(PulseStopsAfter(10 * kOpStallUs)) << "it rests";
+  EXPECT_FALSE(WatchdogFailsAfter(10 * kOpStallUs)) << "it rests";
   Generate(WorkerBench::Request(Bytes("go"), 2));
   loop.Turn();
   EXPECT_EQ(loop.Rest(), 0);
-  EXPECT_TRUE(PulseStopsAfter(kOpStallUs + 1)) << "there is work, and it does not come on";
+  EXPECT_TRUE(WatchdogFailsAfter(kOpStallUs + 1)) << "there is work, and it does not come on";
   loop.Turn();
-  EXPECT_FALSE(PulseStopsAfter(0));
+  EXPECT_FALSE(WatchdogFailsAfter(0));
 }
 
 TEST_F(EngineLoopTest, EveryEventBeatsThePulse) {
