@@ -9,8 +9,8 @@
 #include "kvtransfer/loopback/loopback_transport.h"
 
 namespace baton {
-// The way to the prefill engine, closed before that engine ends: a ticket may come out of the
-// decode engine later.
+// Guarded pointer to the prefill engine. It is cleared before that engine is destroyed, because the
+// decode engine may issue a ticket later.
 class InProcessPair::PrefillDoor {
  public:
   explicit PrefillDoor(Engine* prefill) : prefill_(prefill) {}

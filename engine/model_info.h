@@ -1,6 +1,4 @@
-// What a loaded model is: spec, identity, and all that tokenising for it takes.
-//
-// Thread safety: plain data.
+// Description of a loaded model: spec, identity, and what is needed to tokenise text for it.
 #pragma once
 
 #include <string>
