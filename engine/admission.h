@@ -37,8 +37,8 @@ class Admission {
   // flight. Call it once for each planned step.
   void YieldLeases(const SchedulerOutput& plan, int32_t in_flight);
 
-  // Returns the error for a request whose prompt does not fit the pool: ResourceExhausted, with the
-  // numbers. REQUIRES: the scheduler has the sequence.
+  // Returns the error for a prompt that does not fit the pool: ResourceExhausted, with the numbers.
+  // REQUIRES: the scheduler has the sequence.
   absl::Status Exhausted(SequenceId id, int32_t prompt_tokens) const;
   // Number of blocks that prefix pulls leave free: one for each sequence in the scheduler, so that
   // it can grow.

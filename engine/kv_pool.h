@@ -8,7 +8,7 @@
 // so pointers into it never move. Resizing only adds or returns memory, block by block.
 //
 // Thread safety: Discard on the engine thread only; lender() is for the transport; all else is
-// immutable. The engine decides what is written into the pool. || engine decides
+// immutable. The engine decides what is written into the pool.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ class LiveChoices {
   // The live ones, in order, of the request that `first` names.
   std::vector<Choice*> Of(RequestHandle first) const;
   struct Deadlines {
-    std::vector<RequestHandle> late;  // choices whose deadline has passed, rising
+    std::vector<RequestHandle> late;  // choices past their deadline, in rising order
     std::optional<int64_t> next_us;   // the earliest of the others
   };
   Deadlines CheckDeadlines(int64_t now_us) const;

@@ -1,4 +1,4 @@
-// Description of a loaded model: spec, identity, and what is needed to tokenise text for it.
+// Description of a loaded model: spec, identity, tokenizer and chat template.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Returns the tokens drawn from a row of logits that a step computed. The device drew them, or this
 // class draws them on the host. Both ways give the same token (TokenSource).
 //
-// Thread safety: engine thread only. || Thread safety
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstddef>
