@@ -281,7 +281,7 @@ absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire,
   const int64_t blocks = blocks_in(wire.kv_cache_mib() * kMiB);
   if (blocks < 1 || blocks > kMaxKvBlocks) {
     return absl::InvalidArgumentError(absl::StrCat("kv_cache_mib ", wire.kv_cache_mib(), " is ",
-                                                   blocks, " blocks; allowed are 1 to ",
+                                                   blocks, " blocks; it must be 1 to ",
                                                    kMaxKvBlocks));
   }
   return static_cast<int32_t>(blocks);

@@ -30,9 +30,9 @@ TEST_F(AdmissionTest, AFullQueueEndsTheLastOfLowerPriority) {
   ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 4, /*priority=*/3)).ok());
   ASSERT_EQ(bench_.ended.size(), 1);
   EXPECT_EQ(bench_.ended[0].first, 1);
-  EXPECT_EQ(bench_.ended[0].second,
-            absl::ResourceExhaustedError("the queue of 1 sequences is full, and one of priority 3 "
-                                         "came; this had 0"));
+  EXPECT_EQ(bench_.ended[0].second, absl::ResourceExhaustedError(
+                                        "the queue of 1 sequences is full; a request of priority 3 "
+                                        "displaced this one of priority 0"));
   EXPECT_TRUE(absl::IsResourceExhausted(bench_.admission.Queue(MachineBench::Spec(3, 4, 3))));
   EXPECT_EQ(bench_.ended.size(), 1) << "none is of lower priority";
 }
@@ -74,7 +74,7 @@ TEST_F(AdmissionTest, CountsABlockForEachSequenceAndNamesWhatAPromptNeeds) {
   EXPECT_EQ(bench_.admission.SpareBlocks(), 2);
   EXPECT_EQ(bench_.admission.Exhausted(SequenceId(2), 10),
             absl::ResourceExhaustedError("the KV pool of 8 blocks cannot hold the prompt of 10 "
-                                         "tokens, 3 blocks, now"));
+                                         "tokens, which needs 3 blocks now"));
 }
 
 }  // namespace

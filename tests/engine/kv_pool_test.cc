@@ -64,7 +64,7 @@ TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
     EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_NE(pool.status().message().find("536870913 blocks of KV need "), std::string::npos)
         << pool.status();
-    EXPECT_NE(pool.status().message().find("MiB, the device has "), std::string::npos);
+    EXPECT_NE(pool.status().message().find("MiB; the device has "), std::string::npos);
   }
 }
 
@@ -88,7 +88,7 @@ TEST_F(KvPoolTest, TheDeviceSaysHowMuchMemoryThereIs) {
   options_.kv_cache_max_mib = 9;
   const absl::Status status = KvPool::Create(model_.info.spec, device, options_).status();
   EXPECT_EQ(status,
-            absl::InvalidArgumentError("kv-cache-max-mib is 9, the device has 8 MiB of memory"));
+            absl::InvalidArgumentError("kv-cache-max-mib is 9; the device has 8 MiB of memory"));
 }
 
 TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {

@@ -93,7 +93,7 @@ TEST_F(NewChoicesTest, RefusesPartsThatDoNotFitTheChoices) {
             absl::InvalidArgumentError("generated has 1 parts for 2 choices"));
   request.generated = {{.tokens = {}, .finished = true}, {.tokens = {}, .finished = true}};
   EXPECT_EQ(Make(request).status(),
-            absl::InvalidArgumentError("each of the 2 choices is finished"));
+            absl::InvalidArgumentError("all 2 choices are finished: none is left to continue"));
 }
 
 TEST_F(NewChoicesTest, TheLongestTimeoutIsADeadlineInTheFuture) {

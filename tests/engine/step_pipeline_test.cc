@@ -306,7 +306,7 @@ TEST(StepPipelineDeathTest, TheDepthIsNoMoreThanTheDeviceTakes) {
   runner.most_in_flight = 1;
   Answers answers(&scheduler, &cache);
   EXPECT_DEATH(StepPipeline(2, &cache, &scheduler, &runner, &clock, &answers),
-               "2 steps in flight, the device takes 1");
+               "2 steps in flight; the device allows 1");
 }
 
 }  // namespace

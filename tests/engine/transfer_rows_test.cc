@@ -91,7 +91,7 @@ TEST_F(TransferRowsDeathTest, ABlockThatMovesIsThere) {
   const MovedTokens moved(0, first, 22, 4, windows);
   std::vector<BlockId> rows;
   EXPECT_DEATH(AppendRows(cache_, kId, moved, {.first = 0, .count = 6}, rows),
-               "KV group 1: block 0 moves, and is not there");
+               "KV group 1: block 0 must move but does not exist");
 }
 
 }  // namespace

@@ -382,7 +382,7 @@ TEST(WorkerCoreChoices, RefusesNumbersThatCannotBe) {
   request.generated.resize(2);
   EXPECT_THAT(refusal(request), HasSubstr("generated has 2 parts for 3 choices"));
   request.generated.assign(3, {.tokens = {}, .logits_hash = 0, .finished = true});
-  EXPECT_THAT(refusal(request), HasSubstr("each of the 3 choices is finished"));
+  EXPECT_THAT(refusal(request), HasSubstr("all 3 choices are finished"));
   const auto prefill =
       bench.Prefill(Bytes("0123"), bench.Ticket(5), Sampled(1).sampling, {.tokens = {1}}, 2);
   EXPECT_THAT(std::string(prefill->done->status().message()), HasSubstr("n is 2"));

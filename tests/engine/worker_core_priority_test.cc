@@ -43,7 +43,7 @@ TEST(WorkerCorePriority, AFullQueueLetsItsLastGoForWhoMattersMore) {
   ASSERT_TRUE(last->error.has_value());
   EXPECT_EQ(last->error->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(last->error->message()),
-              HasSubstr("one of priority 7 came; this had -1"));
+              HasSubstr("a request of priority 7 displaced this one of priority -1"));
   bench.Run();
   for (const auto& record : {running, first, high}) EXPECT_TRUE(record->finish.has_value());
   bench.ExpectAllBlocksHome();

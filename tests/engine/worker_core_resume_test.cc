@@ -140,10 +140,10 @@ TEST(WorkerCoreResume, RefusesAPartThatCannotBeOne) {
   EXPECT_THAT(foreign.message(), HasSubstr("generated_token_ids[1]"));
   const absl::Status large = refusal({.tokens = std::vector<TokenId>(31, 7), .logits_hash = 0});
   EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(large.message(), HasSubstr("31 generated ones exceed the context of 40"));
+  EXPECT_THAT(large.message(), HasSubstr("31 generated tokens exceed the context of 40"));
   const absl::Status beyond = refusal({.tokens = std::vector<TokenId>(21, 7), .logits_hash = 0});
   EXPECT_EQ(beyond.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(beyond.message(), HasSubstr("generated_token_ids[20] stands behind"));
+  EXPECT_THAT(beyond.message(), HasSubstr("generated_token_ids[20] comes after"));
   bench.ExpectAllBlocksHome();
 }
 

@@ -265,8 +265,8 @@ TEST(WorkerCoreWindows, APullTakesHalfOfEachGroupsPoolAtMost) {
   const auto pull = bench.Pull(kPrefix);
   ASSERT_TRUE(pull->done.has_value());
   EXPECT_EQ(pull->done->status(),
-            absl::ResourceExhaustedError(
-                "KV group 2: a prefix of 3 blocks; 0 are being pulled, at most 2"));
+            absl::ResourceExhaustedError("KV group 2: a prefix of 3 blocks does not fit: 0 blocks "
+                                         "are being pulled or leased, at most 2"));
 }
 
 TEST(WorkerCoreWindows, OfAPullThatFailsATornWindowIsNotCached) {

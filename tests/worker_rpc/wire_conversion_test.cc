@@ -24,7 +24,7 @@ TEST(WireConversion, APromptMustLeaveRoomInTheContextWithWhatWasGenerated) {
   EXPECT_FALSE(CheckPromptSize(0, 101, 100).ok());
   EXPECT_THAT(std::string(CheckPromptSize(100, 0, 100).message()), HasSubstr("100"));
   EXPECT_THAT(std::string(CheckPromptSize(60, 41, 100).message()),
-              HasSubstr("a prompt of 60 tokens and 41 generated ones exceed the context of 100"));
+              HasSubstr("a prompt of 60 tokens and 41 generated tokens exceed the context of 100"));
   EXPECT_FALSE(CheckPromptSize(int64_t{1} << 40, int64_t{1} << 40, 100).ok());
 }
 
