@@ -144,8 +144,8 @@ class Engine {
   virtual const EngineOptions& options() const = 0;
   virtual const KvFingerprint& fingerprint() const = 0;
   virtual Epoch epoch() const = 0;
-  virtual const ModelInfo& model_info()
-      const = 0;  // hyper-parameters, tokenizer specification, chat template
+  // Hyper-parameters, tokenizer specification and chat template.
+  virtual const ModelInfo& model_info() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
   // Describes model and file, device and pool, one line each, for the start of a log.
   virtual std::string StartupReport() const = 0;

@@ -53,13 +53,13 @@ struct Choice {
 class LiveChoices {
  public:
   void Add(std::unique_ptr<Choice> choice);
-  // REQUIRES: live.
+  // REQUIRES: the choice is live.
   void Remove(RequestHandle handle) { choices_.erase(handle); }
-  // Null: not live.
+  // Returns null if the choice is not live.
   Choice* Find(RequestHandle handle) const;
-  // REQUIRES: live.
+  // REQUIRES: the choice is live.
   Choice& At(RequestHandle handle) const { return *choices_.at(handle); }
-  // The live ones, in order, of the request that `first` names.
+  // Returns the live choices of the request with first handle `first`, in order.
   std::vector<Choice*> Of(RequestHandle first) const;
   struct Deadlines {
     std::vector<RequestHandle> late;  // choices past their deadline, in rising order

@@ -93,8 +93,8 @@ struct FinishInfo {
   std::string text;  // text that was held back
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;
-  uint64_t logits_hash =
-      0;  // over all sampled rows of logits, chained; 0 if the engine does not hash them
+  // Chained over all sampled rows of logits; 0 if the engine does not hash them.
+  uint64_t logits_hash = 0;
   RequestLedger ledger;
 };
 

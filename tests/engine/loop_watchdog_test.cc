@@ -19,14 +19,14 @@ TEST(LoopWatchdog, ALoopThatWorksMustFeedIt) {
       "the engine loop has made no progress for 10001 ms; the limit for an operation is 10000 ms "
       "(--op-stall-ms)");
   watchdog.Feed();
-  EXPECT_TRUE(watchdog.Check().ok()) << "it has come back";
+  EXPECT_TRUE(watchdog.Check().ok()) << "the loop is alive again";
 }
 
 TEST(LoopWatchdog, ALoopThatRestsNeedNot) {
   ManualClock clock;
   LoopWatchdog watchdog(&clock, 10'000'000);
   clock.AdvanceUs(100'000'000);
-  EXPECT_TRUE(watchdog.Check().ok()) << "it has not begun";
+  EXPECT_TRUE(watchdog.Check().ok()) << "not armed yet";
   watchdog.Feed();
   watchdog.Disarm();
   clock.AdvanceUs(100'000'000);

@@ -64,7 +64,8 @@ TEST_F(PeerPrefillsTest, HandsOverTheFirstTokenOfEachChoiceAndEndsWithTheTransfe
   const auto record = Add(Request(/*n=*/2));
   bench_.clock.AdvanceUs(7);
   Compute({'p', 'q'});
-  EXPECT_FALSE(bench_.scheduler.Contains(SequenceOf(kRequest))) << "the blocks travel without it";
+  EXPECT_FALSE(bench_.scheduler.Contains(SequenceOf(kRequest)))
+      << "the transfer continues without the sequence";
   EXPECT_FALSE(record->done.has_value());
   EXPECT_EQ(prefills_.Name(kRequest), "name");
   const absl::StatusOr<HandoffManifest> manifest =

@@ -1,4 +1,4 @@
-// An answer that one worker began and another ends: nothing lost, repeated or changed.
+// One worker begins an answer and another continues it: nothing is lost, repeated or changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ GenerateRequest Sampled(uint64_t seed) {
   return request;
 }
 
-// What a client has when `messages` messages with tokens came.
+// The part of an answer that a client has after `messages` messages with tokens.
 GeneratedPart Beginning(const SinkRecord& whole, size_t messages) {
   if (messages == 0) return {};
   const SinkRecord::Progress& progress = whole.progress[messages - 1];
@@ -77,7 +77,8 @@ TEST(WorkerCoreResume, APrefillWorkerComputesWhatWasGeneratedToo) {
     for (size_t messages = 0; messages < whole->progress.size(); ++messages) {
       SCOPED_TRACE(messages);
       GenerateRequest request = Sampled(seed);
-      request.cache_namespace = CacheNamespace(1 + seed * 100 + messages);  // nothing is cached
+      request.cache_namespace =
+          CacheNamespace(1 + seed * 100 + messages);  // a new namespace: nothing is cached
       request.generated = {Beginning(*whole, messages)};
       request.remote_prefill = true;
       const auto rest = decodes.Generate(request);

@@ -24,8 +24,8 @@ TEST(CallDeadline, IsPassedOnceItsClockSaysSo) {
   EXPECT_EQ(deadline.LeftUs(), -5);
 }
 
-// What a later call is told depends on the time that went by on the steady clock, and on the time
-// of day at which it is told: a clock that was set in between changes both ends alike.
+// A later call gets the time left on the steady clock, added to its own time of day. So setting the
+// clock in between does not change the time left.
 TEST(CallDeadline, EveryCallIsToldWhatIsLeftFromTheTimeOfDayThatItStartsAt) {
   ManualClock clock;
   const CallDeadline deadline(60'000'000, &clock);

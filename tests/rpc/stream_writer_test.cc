@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// No call is behind it: the first message is being written for ever, the others wait.
+// A stream without a call: the first message is in flight forever, the others wait.
 class UnreadStream final : public StreamWriter<v1::DecodeEvent> {
  public:
   using StreamWriter::StreamWriter;
@@ -41,7 +41,7 @@ TEST(StreamWriter, BoundsTheBytesThatWait) {
   EXPECT_TRUE(stream.SendBytes(kMiB));  // on its way
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream.SendBytes(kMiB));
   EXPECT_TRUE(stream.SendBytes(kMiB / 2));
-  EXPECT_FALSE(stream.SendBytes(kMiB / 2)) << "4 MiB and the messages' own fields";
+  EXPECT_FALSE(stream.SendBytes(kMiB / 2)) << "4 MiB, plus the messages' own fields";
   EXPECT_FALSE(stream.SendBytes(1)) << "it has ended";
 }
 

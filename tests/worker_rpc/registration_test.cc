@@ -34,7 +34,7 @@ TEST(Registration, TroubleIsToldOncePerChange) {
     registration.Next();
     return registration.OnAnswer(call, accepted).trouble;
   };
-  EXPECT_EQ(trouble(kOk, kOk), std::nullopt) << "all is well from the start";
+  EXPECT_EQ(trouble(kOk, kOk), std::nullopt) << "no trouble from the start";
   EXPECT_EQ(trouble(kOk, absl::AbortedError("heard 1 s ago")), "heard 1 s ago");
   EXPECT_EQ(trouble(kOk, absl::AbortedError("heard 2 s ago")), std::nullopt);
   EXPECT_EQ(trouble(absl::UnavailableError("refused"), kOk), "refused");

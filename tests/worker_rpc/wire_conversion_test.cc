@@ -20,7 +20,7 @@ void Fill(Ids* ids, int32_t first, int32_t count) {
 
 TEST(WireConversion, APromptMustLeaveRoomInTheContextWithWhatWasGenerated) {
   EXPECT_TRUE(CheckPromptSize(99, 0, 100).ok());
-  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "an answer that is whole";
+  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "the answer is complete";
   EXPECT_FALSE(CheckPromptSize(0, 101, 100).ok());
   EXPECT_THAT(std::string(CheckPromptSize(100, 0, 100).message()), HasSubstr("100"));
   EXPECT_THAT(std::string(CheckPromptSize(60, 41, 100).message()),
@@ -71,7 +71,7 @@ TEST(WireConversion, ADecodeRequestArrivesWhole) {
   EXPECT_TRUE(request.remote_prefill);
   EXPECT_EQ(request.timeout_ms, 500);
   EXPECT_EQ(request.sampling.seed, sampling.seed);
-  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "an older router names no number";
+  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "older routers leave n out";
 }
 
 v1::TransferTicket Ticket() {
@@ -129,7 +129,7 @@ TEST(WireConversion, PrefillsPullsAndSendsArriveWhole) {
   EXPECT_EQ(SendPrefixRequestFromWire(send).ticket.block_count, 3);
 }
 
-// How many blocks of so many bytes there are in a pool's bytes.
+// Returns a function that counts the blocks of `bytes_per_block` in a number of bytes.
 auto BlocksOf(int64_t bytes_per_block) {
   return [bytes_per_block](int64_t bytes) { return bytes / bytes_per_block; };
 }
@@ -175,7 +175,7 @@ TEST(WireConversion, TokensAndTheEndCarryTheirFigures) {
   EXPECT_EQ(FinishedToWire(info).reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 3);
   info.ledger.prefilled_elsewhere = true;
-  EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 8) << "of the worker that prefilled";
+  EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 8) << "the prefill worker's figure";
   info.reason = FinishReason::kStop;
   EXPECT_EQ(FinishedToWire(info).reason(), v1::FINISH_REASON_STOP);
 }

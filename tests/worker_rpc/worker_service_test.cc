@@ -1,4 +1,4 @@
-// A worker's own questions over gRPC, with an engine that follows a script.
+// WorkerService over gRPC, with a scripted engine.
 #include "worker_rpc/worker_service.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ TEST_F(WorkerServiceTest, APingMeansAnEpoch) {
     v1::PingResponse response;
     return Ask(&v1::Worker::Stub::Ping, request, &response);
   };
-  EXPECT_TRUE(ping(0).ok()) << "any";
+  EXPECT_TRUE(ping(0).ok()) << "0 means any epoch";
   EXPECT_TRUE(ping(7).ok());
   const grpc::Status stale = ping(6);
   EXPECT_EQ(stale.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
