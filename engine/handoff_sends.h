@@ -78,9 +78,8 @@ class HandoffSends {
   struct Send {
     SequenceBlocks to_send;  // this worker's blocks with the tokens that the receiver lacks
     MovedTokens moved;
-    int32_t whole = 0;  // number of blocks announced whole
-    std::vector<BlockId> rows =
-        {};  // rows of those blocks, then of the rest if has_rest; held in the cache
+    int32_t whole = 0;               // number of blocks announced whole
+    std::vector<BlockId> rows = {};  // of these, then of the rest if has_rest; held
     bool has_rest = false;
     bool cancelled = false;
     int32_t left() const { return to_send.count - whole; }

@@ -2,7 +2,7 @@
 // no longer has the next batch, it returns a snapshot and then the batches after it.
 //
 // Invariant: a reader that applied every message from Next knows the content of batches 1 to
-// sequence(), except while it is between two parts of a snapshot.
+// sequence(). The exception is a reader between two parts of a snapshot.
 //
 // Thread safety: guarded by the owner's lock. Feed and cursor may be used by different threads.
 #pragma once

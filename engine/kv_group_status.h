@@ -23,7 +23,7 @@ struct KvGroupStatus {
   int64_t evicted_blocks = 0;  // since the start
 };
 
-// Returns the status of groups 0, 1, .... `stats`: the cache's current statistics.
+// Returns the status of every group, group 0 first. `stats`: the cache's current statistics.
 std::vector<KvGroupStatus> KvGroupStatuses(const KvPoolLayout& layout, const KvCacheManager& cache,
                                            const KvCacheStats& stats);
 

@@ -3,8 +3,8 @@
 // A pool of one group has nothing to divide. A sliding-window group never needs more blocks than
 // group 0, and usually needs far fewer. It gets the smaller of:
 //  - as many blocks as group 0, and
-//  - the blocks that max_running sequences use at once (one computes its prompt, the others
-//    decode), plus an eighth of group 0's blocks for the boundaries of cached prefixes.
+//  - the blocks that max_running sequences use at once, plus an eighth of group 0's blocks for the
+//    boundaries of cached prefixes. One of the sequences computes its prompt, the others decode.
 //
 // So a window does not delay a sequence that group 0 has room for, unless several prompts are
 // computed at once; then some of them wait. Without paging a sequence has a contiguous run in every

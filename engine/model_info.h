@@ -10,7 +10,7 @@ namespace baton {
 
 struct ModelInfo {
   std::string path;
-  std::string fingerprint;  // hex of a 128-bit hash over hyper-parameters and weights
+  std::string fingerprint;  // ModelFingerprint
   ModelSpec spec;
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none

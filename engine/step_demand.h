@@ -2,11 +2,8 @@
 // cancelled or is past its deadline.
 //
 // The step computes only up to the last wanted chunk (model/step_rows.h). An unwanted chunk before
-// a wanted one is still computed: leaving out its rows would move the rows behind it. The step
-// orders decode rows first, then prefills by priority. So this wasted work is small, or was more
-// important than the chunks that wait for it.
-//
-// Thread safety: the runner's thread while the step runs, then the engine thread.
+// a wanted one is still computed: leaving out its rows would move the rows behind it. This wastes
+// little. Decode rows come first and are small; prefills follow in order of priority.
 #pragma once
 
 #include <cstdint>

@@ -22,9 +22,9 @@ namespace baton {
 // Window sizes of groups 1, 2, ... in tokens.
 std::vector<int32_t> WindowSizes(const KvCacheManager& cache);
 
-// First block of a sequence that a receiver lacks, for groups 1, 2, .... The receiver has the
-// blocks before `first_block`. From a window it needs only the blocks that the token behind
-// `tokens` sees.
+// Returns, for each of groups 1, 2, ..., the first block of a sequence that a receiver lacks. The
+// receiver has the blocks before `first_block`. From a window it needs only the blocks that the
+// token behind `tokens` sees.
 std::vector<int32_t> WindowFirstBlocks(const KvCacheManager& cache, int32_t first_block,
                                        int32_t tokens);
 

@@ -20,7 +20,7 @@ inline constexpr int32_t kMinimumPingIntervalMs = 5'000;
 // Timeout of one attempt to connect, including the HTTP/2 handshake.
 inline constexpr int32_t kConnectTimeoutMs = 5'000;
 
-// Largest message. A tokenizer's description is the largest kind.
+// Limit for messages that a client receives. A tokenizer's description is the largest message.
 inline constexpr int32_t kMaxTokenizerMessageBytes = 64 << 20;
 
 // Returns a channel that connects lazily and retries a lost connection after 0.1 to 1 second. It
