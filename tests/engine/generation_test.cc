@@ -229,8 +229,8 @@ TEST(TokenSource, DrawsTheSameWhoeverDraws) {
     EXPECT_EQ(here->token, there->token);
     drawn.push_back(here->token);
   }
-  EXPECT_GT(std::set<TokenId>(drawn.begin(), drawn.end()).size(),
-            5u);  // draws depend on the position
+  // Draws depend on the position.
+  EXPECT_GT(std::set<TokenId>(drawn.begin(), drawn.end()).size(), 5u);
 }
 
 TEST(TokenSource, PassesASamplingErrorOn) {

@@ -249,8 +249,8 @@ TEST(PrefixPull, ALeaseNeverCutsAnAnswerShort) {
   const auto pull = bench.Pull(kPrefix);
   bench.fake.Deliver(IdOf(*pull), kPrompt, "");
   bench.core->PollTransfers();
-  const auto answer =
-      bench.Generate(std::vector<TokenId>(10, 'x'), 70);  // grows until it needs all blocks
+  // The answer grows until it needs all blocks.
+  const auto answer = bench.Generate(std::vector<TokenId>(10, 'x'), 70);
   bench.Run();
   ASSERT_TRUE(answer->finish.has_value());
   EXPECT_EQ(answer->tokens.size(), 70u);

@@ -77,8 +77,8 @@ TEST(WorkerCoreResume, APrefillWorkerComputesWhatWasGeneratedToo) {
     for (size_t messages = 0; messages < whole->progress.size(); ++messages) {
       SCOPED_TRACE(messages);
       GenerateRequest request = Sampled(seed);
-      request.cache_namespace =
-          CacheNamespace(1 + seed * 100 + messages);  // a new namespace: nothing is cached
+      // A new namespace: nothing is cached.
+      request.cache_namespace = CacheNamespace(1 + seed * 100 + messages);
       request.generated = {Beginning(*whole, messages)};
       request.remote_prefill = true;
       const auto rest = decodes.Generate(request);

@@ -124,8 +124,8 @@ TEST(WorkerCore, AFullPoolEndsALoneRequestWithLength) {
   const auto record = bench.Generate(prompt, 100);
   bench.Run();
   EXPECT_EQ(record->finish->reason, FinishReason::kLength);
-  EXPECT_EQ(record->tokens,
-            bench.runner.Continuation(prompt, 9));  // 16 slots, and one token after them
+  // 16 slots, and one token after them.
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 9));
   bench.ExpectAllBlocksHome();
 }
 

@@ -108,8 +108,8 @@ TEST(WorkerCoreReceive, WhatLandedBeforeTheFailureIsNotComputedAgain) {
 // one's.
 TEST(WorkerCoreReceive, TransfersAreNamedByRandomBitsThatAreFree) {
   WorkerBench bench;
-  std::vector<uint64_t> bits = {0xFEEDull << 48, 0, 0xFEEDull << 48,
-                                3};  // 0 and used ids are drawn again
+  // 0 and used ids are drawn again.
+  std::vector<uint64_t> bits = {0xFEEDull << 48, 0, 0xFEEDull << 48, 3};
   bench.next_transfer_id = [&, at = size_t{0}]() mutable { return bits.at(at++); };
   const auto prompt = Bytes("01234567abcdefghi");
   const auto other = Bytes("ABCDEFGH");
