@@ -99,10 +99,10 @@ class Engine {
                           std::function<void(absl::StatusOr<int32_t>)> done) = 0;
   // Grows or shrinks the KV pool to `blocks` blocks of the full-attention group, between two steps.
   // When the pool shrinks:
-  //  - Cached prefixes behind the new end are forgotten.
-  //  - Blocks in use behind it are retired when their last user releases them. Their memory then
+  //  - Cached prefixes beyond the new end are forgotten.
+  //  - Blocks in use beyond it are retired when their last user releases them. Their memory then
   //    goes back to the system.
-  //  - Waiting requests that can never fit any more are refused (ResourceExhausted).
+  //  - Waiting requests that can no longer fit are refused (ResourceExhausted).
   //  - Running requests are preempted or end, as in any pool that runs out of blocks.
   //
   // Waits for the running step. FailedPrecondition: the pool has a fixed size

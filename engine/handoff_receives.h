@@ -51,8 +51,8 @@ class HandoffReceives {
   // FailedPrecondition if there is no transport.
   absl::Status CheckTransport() const;
   // Posts the blocks that the request's sequence lacks for a prompt of `tokens` tokens, and returns
-  // the ticket for them. These are the blocks behind the cached match. Of a sliding window they are
-  // the ones that the token behind the prompt sees. `n`: number of first tokens that the peer
+  // the ticket for them. These are the blocks after the cached match. Of a sliding window they are
+  // the ones that the token after the prompt sees. `n`: number of first tokens that the peer
   // draws. Errors come from the transport. REQUIRES: there is a transport; the sequence has blocks
   // for the prompt.
   absl::StatusOr<TransferTicket> Expect(RequestHandle request, int32_t tokens, int32_t n);

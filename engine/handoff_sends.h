@@ -10,7 +10,7 @@
 //  1. An announced block is held until the transfer's terminal event, even if its request ends
 //     earlier.
 //  2. A window's block that the receiver lacks is announced before it slides out of the window. The
-//     token behind the prompt sees that block, so every earlier token sees it too.
+//     token after the prompt sees that block, so every earlier token sees it too.
 //  3. Deliver announces the blocks of which layers were announced. The sequence may have other
 //     blocks by then, because another sequence cached the same tokens first.
 //

@@ -32,7 +32,7 @@ class PoolResizer {
   // Implements Engine::Resize.
   absl::StatusOr<PoolSize> Resize(WorkerCore& core, int32_t blocks);
   // Returns the memory of blocks that have retired since the last call. Call it when holds may have
-  // ended. It is cheap if no block behind the pool's end was released.
+  // ended. It is cheap if no block beyond the pool's end was released.
   void GiveBackRetired();
   PoolSize Size() const;
 

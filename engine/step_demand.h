@@ -2,7 +2,7 @@
 // cancelled or is past its deadline.
 //
 // The step computes only up to the last wanted chunk (model/step_rows.h). An unwanted chunk before
-// a wanted one is still computed: leaving out its rows would move the rows behind it. This wastes
+// a wanted one is still computed: leaving out its rows would move the rows after it. This wastes
 // little. Decode rows come first and are small; prefills follow in order of priority.
 #pragma once
 
@@ -33,7 +33,7 @@ class StepDemand {
   // Result of the last Update; initially all chunks.
   int32_t wanted() const { return wanted_; }
   // Reason why the chunk is unwanted: Cancelled or DeadlineExceeded; OK if it is wanted. For chunks
-  // behind wanted() the reason is fixed.
+  // after wanted() the reason is fixed.
   absl::Status WhyUnwanted(int32_t chunk) const;
 
  private:
@@ -42,7 +42,7 @@ class StepDemand {
   const std::vector<Chunk> chunks_;
   const PendingCancellations* const pending_cancellations_;
   const Clock* const clock_;
-  std::vector<absl::Status> why_;  // of the chunks behind wanted_, the last chunk first
+  std::vector<absl::Status> why_;  // of the chunks after wanted_, the last chunk first
   int32_t wanted_;
   std::optional<uint64_t> seen_additions_;
 };

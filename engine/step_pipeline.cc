@@ -51,7 +51,7 @@ absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
   return runner_->CopyBlocks(copies);
 }
 
-// With no step in flight: completes copies that no later step was submitted behind.
+// With no step in flight: completes copies that have no later step to wait for them.
 void StepPipeline::EndCopies() {
   if (!steps_.empty() || !scheduler_->step_holds().holds_for_next()) return;
   runner_->CopyBlocks({}).IgnoreError();  // a failed device reports it at the next step
@@ -170,7 +170,7 @@ void StepPipeline::Collect() {
   scheduler_->StepCollected(step->plan);
   EndCopies();
   requests_->OnCollected(step->plan);
-  // Chunks behind the last wanted one may be partly computed. They are not committed.
+  // Chunks after the last wanted one may be partly computed. They are not committed.
   FailFrom(*step, result.ok() ? step->demand->wanted() : 0, result.status());
   if (result.ok()) return GiveOut(*step, *result);
   if (absl::IsCancelled(result.status())) return;

@@ -1,12 +1,12 @@
 // Pipeline of a worker's steps: plans, submits and collects them, with up to `depth` steps in
 // flight.
 //
-// While one step runs, the next one is planned behind its chunks and the tokens that it draws
+// While one step runs, the next one is planned after its chunks and the tokens that it draws
 // (scheduler.h). At Collect the step's chunks are committed and its tokens are given to the
 // requests, in the order of the plan. A stop condition becomes visible only at Collect. The next
 // step may then have a row for an ended sequence; that row's result is discarded.
 //
-// A failed step fails every request in it and in the step behind it.
+// A failed step fails every request in it and in the next step.
 //
 // Thread safety: engine thread only. A step's runner calls some functions between ops; these use
 // only the step's StepDemand and the watchdog.

@@ -24,7 +24,7 @@ std::vector<int32_t> WindowSizes(const KvCacheManager& cache);
 
 // Returns, for each of groups 1, 2, ..., the first block of a sequence that a receiver lacks. The
 // receiver has the blocks before `first_block`. From a window it needs only the blocks that the
-// token behind `tokens` sees.
+// token after `tokens` tokens sees.
 std::vector<int32_t> WindowFirstBlocks(const KvCacheManager& cache, int32_t first_block,
                                        int32_t tokens);
 
