@@ -51,7 +51,8 @@ absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
   return runner_->CopyBlocks(copies);
 }
 
-// With no step in flight: completes copies that have no later step to wait for them.
+// If no step is in flight, waits for pending copies and releases their blocks. Otherwise the
+// Collect of a later step does that.
 void StepPipeline::EndCopies() {
   if (!steps_.empty() || !scheduler_->step_holds().holds_for_next()) return;
   runner_->CopyBlocks({}).IgnoreError();  // a failed device reports it at the next step
