@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     if (blocks > std::numeric_limits<int32_t>::max()) {
       return absl::InvalidArgumentError(
           StrCat("the prefill engine's pool of ", blocks, " blocks of ", one.block_size,
-                 " tokens has more than ", std::numeric_limits<int32_t>::max()));
+                 " tokens exceeds the limit of ", std::numeric_limits<int32_t>::max()));
     }
     one.kv_blocks = static_cast<int32_t>(blocks);
   }
