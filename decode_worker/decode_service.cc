@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kTicket = 1;
 constexpr size_t kFinish = 1;
 
-// Milliseconds to the call's deadline, at least 1; 0: it has none.
+// Milliseconds until the call's deadline, at least 1; 0 if it has none.
 int64_t MillisecondsLeft(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return 0;

@@ -1,10 +1,7 @@
-// The gRPC edge of a decode worker: a Decode stream is a request to the engine, and whatever ends
-// one ends the other.
+// gRPC service of a decode worker. Each Decode stream is one engine request, and they end together.
 //
-// A client that reads slowly is given time: at most one message a token is queued, so max_tokens
-// bounds what waits for it, as long as that stays below rpc/stream_writer.h's bound in bytes.
-//
-// Thread safety: called by gRPC from any thread.
+// A slow reader is tolerated. At most one message per token is queued, so max_tokens bounds the
+// queue, as long as it stays below the limit in bytes of rpc/stream_writer.h.
 #pragma once
 
 #include "baton/v1/worker.grpc.pb.h"
@@ -30,7 +27,7 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   ConcurrencyLimit* const limit_;
 };
 
-// What a worker of this role runs.
+// Returns the service that a worker of this role runs.
 RoleService DecodeRoleService();
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// baton-decode-worker: generates tokens, from KV that prefill workers ship or that it computes
+// baton-decode-worker: generates tokens, from KV that prefill workers send or that it computes
 // itself.
 
 #include "decode_worker/decode_service.h"
@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {.name = "baton-decode-worker",
        .description =
-           "Generates tokens, from KV blocks that prefill workers ship or that it computes itself.",
+           "Generates tokens, from KV blocks that prefill workers send or that it computes itself.",
        .id_prefix = "decode",
        .role = baton::v1::WORKER_ROLE_DECODE,
        .role_services = {baton::DecodeRoleService()}});

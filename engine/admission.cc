@@ -14,10 +14,10 @@ Admission::Admission(const KvCacheManager* cache, Scheduler* scheduler, PrefixPu
 absl::Status Admission::Queue(SequenceSpec spec) {
   if (const std::optional<SequenceId> displaced = scheduler_->ToDisplace(spec); displaced) {
     end_request_(HandleOf(*displaced),
-                 absl::ResourceExhaustedError(StrCat("the queue of ", scheduler_->waiting_count(),
-                                                     " sequences is full, and one of priority ",
-                                                     spec.priority, " came; this had ",
-                                                     scheduler_->priority(*displaced))));
+                 absl::ResourceExhaustedError(
+                     StrCat("the queue of ", scheduler_->waiting_count(),
+                            " sequences is full; a request of priority ", spec.priority,
+                            " displaced this one of priority ", scheduler_->priority(*displaced))));
   }
   return scheduler_->Add(std::move(spec));
 }
@@ -40,7 +40,7 @@ void Admission::YieldLeases(const SchedulerOutput& plan, int32_t in_flight) {
 absl::Status Admission::Exhausted(SequenceId id, int32_t prompt_tokens) const {
   return absl::ResourceExhaustedError(
       StrCat("the KV pool of ", cache_->num_blocks(), " blocks cannot hold the prompt of ",
-             prompt_tokens, " tokens, ", scheduler_->BlocksToBegin(id), " blocks, now"));
+             prompt_tokens, " tokens, which needs ", scheduler_->BlocksToBegin(id), " blocks now"));
 }
 
 int32_t Admission::SpareBlocks() const {

@@ -1,11 +1,12 @@
-// Admits sequences to the scheduler, and drops queued requests or leases to make room.
+// Admission control: queues sequences in the scheduler, and drops queued requests or leases when
+// there is no room.
 //
 // Rules:
-//  1. A full queue takes a sequence of higher priority: the request of the one that leaves the
-//     queue for it ends.
-//  2. Leases of pulled prefixes (prefix_pull.h) give way to sequences that find no room.
+//  1. If the queue is full, a sequence of higher priority displaces a queued one. The displaced
+//     request ends with ResourceExhausted.
+//  2. Leases of pulled prefixes (prefix_pull.h) are dropped when sequences find no room.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +24,24 @@ class Admission {
  public:
   using EndRequest = std::function<void(RequestHandle, const absl::Status&)>;
 
-  // All outlive this. `end_request` ends a live request with an error.
+  // All pointers must outlive this. `end_request` ends a live request with an error.
   Admission(const KvCacheManager* cache, Scheduler* scheduler, PrefixPulls* pulls,
             EndRequest end_request);
 
-  // Queues a sequence (Scheduler::Add).
+  // Queues a sequence (Scheduler::Add). May displace a queued request (rule 1).
   absl::Status Queue(SequenceSpec spec);
-  // Admits at once a sequence whose KV comes from a peer (Scheduler::AddWaitingForKv).
+  // Admits a sequence at once because its KV comes from a peer (Scheduler::AddWaitingForKv). Drops
+  // the leases if that makes room for it.
   absl::Status AdmitForKv(SequenceSpec spec);
-  // A step is planned: `plan` says whether sequences found no room. `in_flight`: steps.
+  // Drops all leases if `plan` shows that sequences lack room. `in_flight`: number of steps in
+  // flight. Call it once for each planned step.
   void YieldLeases(const SchedulerOutput& plan, int32_t in_flight);
 
-  // Why a request ends whose prompt the pool cannot hold: ResourceExhausted, with the numbers.
+  // Returns the error for a prompt that does not fit the pool: ResourceExhausted, with the numbers.
   // REQUIRES: the scheduler has the sequence.
   absl::Status Exhausted(SequenceId id, int32_t prompt_tokens) const;
-  // A block for each sequence that is here, so that it can grow: pulls leave them free.
+  // Number of blocks that prefix pulls leave free: one for each sequence in the scheduler, so that
+  // it can grow.
   int32_t SpareBlocks() const;
 
  private:

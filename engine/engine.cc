@@ -32,12 +32,12 @@ namespace baton {
 namespace {
 
 Epoch NewEpoch() {
-  return Epoch(EntropyBits() | 1);  // zero is "no epoch"
+  return Epoch(EntropyBits() | 1);  // zero means "no epoch"
 }
 
 }  // namespace
 
-// The engine with its loop thread. Members are declared in the order in which they depend on each
+// Engine with its loop thread. Members are declared in the order in which they depend on each
 // other.
 class EngineImpl final : public Engine {
  public:
@@ -109,10 +109,11 @@ class EngineImpl final : public Engine {
   std::string StartupReport() const override;
 
  private:
-  // Always returns: what was posted is run, and what is not posted is answered with `otherwise`.
+  // Runs `question` on the loop thread and returns its answer. Returns `otherwise` if the inbox is
+  // closed. Accepted questions always run, so this always returns.
   template <typename Result>
   Result Ask(std::function<Result(WorkerCore&)> question, Result otherwise) {
-    // A sink asks: waiting for the loop would be waiting for itself.
+    // The caller is a sink on the loop thread. Waiting for the loop would deadlock.
     if (std::this_thread::get_id() == thread_.get_id()) return question(*core_);
     auto promise = std::make_shared<std::promise<Result>>();
     std::future<Result> answer = promise->get_future();
@@ -136,13 +137,13 @@ class EngineImpl final : public Engine {
   SystemClock clock_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool news_ = false;  // an event, or news of a transfer or a step; guarded by mutex_
+  bool news_ = false;  // an event, a transfer or a step has something to report; guarded by mutex_
   PendingCancellations cancels_;
   LoopWatchdog watchdog_{&clock_, options_.op_stall_ms * 1000};
 
   LoadedModel model_;
   KvPool pool_;
-  // Its threads wake the loop, and look at cancels_ and watchdog_.
+  // Its threads wake the loop, read cancels_ and feed watchdog_.
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> cache_;
   std::unique_ptr<PoolResizer> resizer_;
@@ -174,7 +175,7 @@ absl::Status EngineImpl::Load() {
   runner.limits.max_tokens = options_.token_budget;
   runner.limits.max_sequences = options_.max_running;
   runner.limits.max_logit_rows = options_.max_running;
-  // No sequence is longer than the pool.
+  // A sequence cannot be longer than the pool.
   runner.limits.max_context = static_cast<int32_t>(std::min<int64_t>(
       options_.context_length, int64_t{pool_.max_blocks(0)} * options_.block_size));
   runner.paged = options_.paged;

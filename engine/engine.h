@@ -1,11 +1,11 @@
-// A worker's engine: loads a model, owns the pool, runs ONE loop thread that owns all scheduling,
-// cache and sequence state.
+// A worker's engine. It loads a model, owns the KV pool, and runs one loop thread. The loop thread
+// owns all scheduling, cache and sequence state.
 //
-// Callers post (Generate, Prefill, Cancel, …) from any thread; answers come through sinks on the
-// loop thread. What role a worker plays is which calls it gets: the same engine prefills for
-// others, decodes what others prefilled, or does both.
+// Callers post requests (Generate, Prefill, Cancel, …) from any thread. Answers come through sinks
+// on the loop thread. An engine has no fixed role: it prefills for peers, decodes what peers
+// prefilled, or does both, depending on the calls that it gets.
 //
-// Thread safety: every public function, from any thread.
+// Thread safety: every public function may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct EngineStatus {
   bool paged = true;
   bool prefix_cache = true;
   int32_t min_prefix_tokens = 0;
-  PoolSize pool;  // `before` is as `limit`; of the full-attention group, as all without a group
+  PoolSize pool;  // `before` equals `limit`; sizes outside `groups` are the full-attention group's
   std::vector<KvGroupStatus> groups;
   int32_t waiting = 0;
   int32_t running = 0;
@@ -54,7 +54,7 @@ struct EngineStatus {
   int64_t preemptions = 0;
   int64_t requests = 0;
   int64_t failures = 0;
-  std::string conservation_error;  // IdleIntegrityCheck; empty while all is well
+  std::string conservation_error;  // of IdleIntegrityCheck; empty: none found
 };
 
 struct EngineInspection {
@@ -68,76 +68,86 @@ struct EngineInspection {
 
 class Engine {
  public:
-  // Loads the model and starts the loop. Errors name the file, the field or the setting.
+  // Loads the model and starts the loop thread. Errors name the file, the field or the setting.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
-  // Cancels what runs (sinks see Cancelled), waits for the transport, joins the loop.
+  // Cancels all requests (their sinks get Cancelled), waits until the transport is idle, and joins
+  // the loop thread.
   virtual ~Engine() = default;
 
-  // Validation errors and refusals reach the sink (OnError), never throw, never block. Unavailable
-  // for good, as for prefills, pulls and sends, once a recount of the blocks has failed.
+  // Never throws and never blocks. Validation errors and refusals reach the sink (OnError). Once
+  // the integrity check has failed, Generate, Prefill, PullPrefix and SendPrefix answer Unavailable
+  // forever.
   virtual RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink) = 0;
   virtual RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink) = 0;
-  // Ends a request and frees its blocks at once; its sink sees Cancelled. Unknown or ended handles
-  // are ignored.
+  // Ends a request and frees its blocks at once. Its sink gets Cancelled. Ignores unknown and ended
+  // handles.
   virtual void Cancel(RequestHandle handle) = 0;
-  // No KV will come for this transfer: prefill here. Does not wait for the loop: `done` runs once,
-  // on the loop thread, or before this returns when the inbox is full (ResourceExhausted) or the
-  // engine stops (Unavailable); it must not block. NotFound: the transfer is not waiting for KV.
+  // Says that no KV will come for this transfer, so the engine must compute the prompt itself. Does
+  // not wait for the loop. `done` runs exactly once and must not block. It runs on the loop thread,
+  // or before this call returns if the inbox is full (ResourceExhausted) or the engine is stopping
+  // (Unavailable). NotFound: the transfer is not waiting for KV.
   virtual void PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch,
                               std::function<void(absl::Status)> done) = 0;
 
-  // Brings a prefix from another worker's cache into this one's. Refusals reach the sink; Cancel
-  // ends it.
+  // Pulls a prefix from another worker's cache into this one's (prefix_pull.h). Refusals reach the
+  // sink. Cancel ends the pull.
   virtual RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink) = 0;
-  // Sends what is cached here of a prefix to who asked for it, and goes on with that on its own.
-  // `done` runs as PrefillLocally's, with the tokens that the receiver will have
-  // (PrefixPulls::Send).
+  // Sends the cached part of a prefix to the receiver that the ticket names. The transfer continues
+  // after `done`. `done` runs as in PrefillLocally, with the number of tokens that the receiver
+  // will have (PrefixPulls::Send).
   virtual void SendPrefix(SendPrefixRequest request,
                           std::function<void(absl::StatusOr<int32_t>)> done) = 0;
-  // Grows or shrinks the KV pool while it serves, between two steps. Cached prefixes behind the new
-  // end are forgotten, what is in use there retires with its last user, and memory goes back to the
-  // system with it. Requests that wait and can never fit any more are refused (ResourceExhausted);
-  // those that run give way or end as in a pool that runs dry. Waits for the step that runs.
-  // FailedPrecondition: the pool keeps its size (EngineOptions::kv_cache_max_mib is 0).
-  // InvalidArgument, with the range: outside [1, reserved]. ResourceExhausted: no memory.
+  // Grows or shrinks the KV pool to `blocks` blocks of the full-attention group, between two steps.
+  // When the pool shrinks:
+  //  - Cached prefixes beyond the new end are forgotten.
+  //  - Blocks in use beyond it are retired when their last user releases them. Their memory then
+  //    goes back to the system.
+  //  - Waiting requests that can no longer fit are refused (ResourceExhausted).
+  //  - Running requests are preempted or end, as in any pool that runs out of blocks.
+  //
+  // Waits for the running step. FailedPrecondition: the pool has a fixed size
+  // (EngineOptions::kv_cache_max_mib is 0). InvalidArgument, with the range: `blocks` is outside
+  // [1, reserved]. ResourceExhausted: not enough memory.
   virtual absl::StatusOr<PoolSize> Resize(int32_t blocks) = 0;
-  // The most blocks for Resize with which the pool, all KV groups together, fits in `bytes`.
+  // Largest argument of Resize with which all KV groups together fit in `bytes`.
   virtual int64_t BlocksIn(int64_t bytes) const = 0;
 
-  // Forgets everything cached, or one namespace (KvCacheManager::ClearCache), between two steps.
-  // What runs goes on as it is. Returns the blocks that were freed at once. Waits for the step that
-  // runs.
+  // Drops all cached prefixes, or those of one namespace (KvCacheManager::ClearCache), between two
+  // steps. Does not disturb running requests. Returns the number of blocks freed at once. Waits for
+  // the running step.
   virtual absl::StatusOr<int32_t> ClearCache(std::optional<CacheNamespace> only) = 0;
 
-  // What comes into and goes from this engine's prefix cache; null when it keeps none, or tells of
-  // none (EngineOptions::kv_events). An event is published at the latest with the step in which it
-  // happened.
+  // Feed of the blocks that enter and leave this engine's prefix cache. Null if the engine keeps no
+  // prefix cache or publishes no events (EngineOptions::kv_events). An event is published no later
+  // than the end of the step in which it happened.
   virtual KvEventFeed* kv_events() = 0;
-  // All that is there now. `done` runs as PrefillLocally's. FailedPrecondition where kv_events() is
-  // null.
+  // Passes a snapshot of the prefix cache to `done`, which runs as in PrefillLocally.
+  // FailedPrecondition if kv_events() is null.
   using KvEventSnapshotDone =
       std::function<void(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>>)>;
   virtual void SnapshotKvEvents(KvEventSnapshotDone done) = 0;
 
-  // What the loop last published: it does so before and after every step, and at least every 50 ms
-  // while idle. Never waits for the loop, so while a step runs (seconds, for a long chunk on a slow
-  // machine) this is the state before that step, also for a sink that is called within it.
+  // Returns the status that the loop published last. The loop publishes before and after every
+  // step, and at least every 50 ms while idle. Never waits for the loop. While a step runs, this is
+  // the state before that step, also for a sink that the step calls. A long chunk on a slow machine
+  // takes seconds.
   virtual EngineStatus Status() = 0;
-  // Asks the loop, so it waits for the step that runs. Empty when the engine is shutting down.
+  // Asks the loop, so it waits for the running step. Empty if the engine is shutting down.
   virtual EngineInspection Inspect() = 0;
 
-  // Unavailable, with the reason, while the loop hangs: one operation of a step has taken longer
-  // than any does (EngineOptions::op_stall_ms). Never waits for the loop.
+  // Unavailable, with the reason, if the loop hangs: one operation of a step has taken longer than
+  // EngineOptions::op_stall_ms. Never waits for the loop.
   virtual absl::Status CheckWatchdog() const = 0;
 
-  // As created, with what every automatic value came to: file, threads, instruction set, pool.
+  // Options of this engine, with the effective value of every automatic one: model file, threads,
+  // instruction set, pool.
   virtual const EngineOptions& options() const = 0;
   virtual const KvFingerprint& fingerprint() const = 0;
   virtual Epoch epoch() const = 0;
-  virtual const ModelInfo& model_info()
-      const = 0;  // hyper-parameters, tokenizer specification, chat template
+  // Hyper-parameters, tokenizer specification and chat template.
+  virtual const ModelInfo& model_info() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
-  // What this engine runs: model and file, device, pool; a line each, for the start of a log.
+  // Describes model and file, device and pool, one line each, for the start of a log.
   virtual std::string StartupReport() const = 0;
 };
 

@@ -21,8 +21,8 @@ absl::Status EngineInbox::Post(Event event, Bound bound) {
   return absl::OkStatus();
 }
 
-// Posts event(core, handle) with the first of `handles` new handles, which it returns; what is not
-// posted is answered with refuse(why).
+// Posts event(core, handle) with the first of `handles` new handles, and returns that handle. If
+// the event is refused, calls refuse(reason).
 template <typename NamedEvent, typename Refuse>
 RequestHandle EngineInbox::PostUnderHandle(NamedEvent event, const Refuse& refuse,
                                            int32_t handles) {
@@ -71,7 +71,8 @@ void EngineInbox::SendPrefix(SendPrefixRequest request,
 }
 
 void EngineInbox::Cancel(RequestHandle handle) {
-  // A closed inbox refuses this, and an engine that stops ends every request anyway.
+  // A closed inbox refuses this call. That is harmless: a stopping engine ends every request
+  // anyway.
   Post([handle](WorkerCore& core) { core.Cancel(handle); }, Bound::kWaived).IgnoreError();
 }
 

@@ -1,13 +1,14 @@
-// What enters an engine from outside its loop: requests, each under a new handle, and other events,
-// in the order in which they came.
+// Queue of events that enter an engine from other threads, in order of arrival. An event is a
+// request under a new handle, or another call on WorkerCore.
 //
 // Invariants:
-//  1. Every event that was accepted is given to Take once, also after Close.
-//  2. A request that is refused is answered before the call returns; its handle names nothing.
-//  3. Requests are bounded by kMaxEvents. Events that only free or report something are not.
+//  1. Take returns every accepted event exactly once, also after Close.
+//  2. A refused request is answered before the call returns. Its handle refers to nothing.
+//  3. At most kMaxEvents events wait when a request is accepted. Events that only free or report
+//     something are exempt (Bound::kWaived).
 //
-// Thread safety: every function, from any thread. `wake` and refusals run on the caller's thread,
-// without a lock.
+// Thread safety: every function may be called from any thread. `wake` and refusals run on the
+// caller's thread, without a lock.
 #pragma once
 
 #include <atomic>
@@ -31,12 +32,12 @@ class EngineInbox {
   using Event = std::function<void(WorkerCore&)>;
   static constexpr size_t kMaxEvents = 1 << 16;
 
-  // `wake` runs after each accepted event. A request is refused while `check`, which outlives
-  // this, has found an error.
+  // `wake` runs after each accepted event. Requests are refused once `integrity_check`, which must
+  // outlive this, has found an error.
   EngineInbox(const IdleIntegrityCheck* integrity_check, std::function<void()> wake)
       : integrity_check_(integrity_check), wake_(std::move(wake)) {}
 
-  // These four become the functions of that name of WorkerCore. Refusals are Engine's.
+  // Each of these calls the WorkerCore function of the same name. Refusals are as in Engine.
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
   RequestHandle Prefill(PrefillRequest request, std::shared_ptr<PrefillSink> sink);
   RequestHandle PullPrefix(PullRequest request, std::shared_ptr<PullSink> sink);
@@ -47,14 +48,14 @@ class EngineInbox {
                       std::function<void(absl::Status)> done);
 
   enum class Bound : uint8_t { kApplies, kWaived };
-  // ResourceExhausted: the bound is reached. Unavailable: the inbox is closed.
+  // ResourceExhausted: kMaxEvents events are waiting. Unavailable: the inbox is closed.
   absl::Status Post(Event event, Bound bound = Bound::kApplies);
 
-  // Swaps `events`, which must be empty, with what has come. False: the inbox is closed, and
-  // nothing comes any more.
+  // Swaps `events`, which must be empty, with the waiting events. Returns false if the inbox is
+  // closed, so that no more events can come.
   bool Take(std::vector<Event>& events);
   bool empty() const;
-  // Refuses what comes from now on, and wakes the loop.
+  // Refuses all further events, and wakes the loop.
   void Close();
 
  private:

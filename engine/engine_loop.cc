@@ -51,13 +51,13 @@ void EngineLoop::Shutdown() {
 bool EngineLoop::PollUntilIdle() {
   if (parts_.core->idle()) return true;
   parts_.core->PollTransfers();
-  if (has_step()) parts_.core->Step();  // collects what still runs
+  if (has_step()) parts_.core->Step();  // collects steps in flight
   return parts_.core->idle();
 }
 
 void EngineLoop::SnapshotKvEvents(const SnapshotDone& done) {
   if (kv_events() == nullptr) {
-    return done(absl::FailedPreconditionError("this worker tells of no prefix cache"));
+    return done(absl::FailedPreconditionError("this worker publishes no KV events"));
   }
   const absl::Status posted = parts_.inbox->Post([this, done](WorkerCore&) {
     PublishKvEvents();

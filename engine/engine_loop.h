@@ -1,24 +1,25 @@
-// An engine's loop without its thread: what a turn does, in which order, and when the next turn is
-// due. Production runs it on a thread of its own, the simulation from its event queue.
+// Body of an engine's loop, without its thread: the order of the work in a turn, and the time of
+// the next turn. Production runs it on a thread of its own. The simulation runs it from its event
+// queue.
 //
-// The caller repeats three calls until Turn returns false, and then ends the loop:
+// The caller repeats three calls until Turn returns false:
 //
-//   Rest()   ends what is past its deadline, and says how long the caller may wait
-//   Turn()   takes the events of the inbox, then what transfers and steps report, and publishes
-//   Step()   when has_step(): one step, then publishes
+//   Rest()   ends requests and leases past their deadline; returns how long the caller may wait
+//   Turn()   takes the events of the inbox, polls transfers and steps, then publishes
+//   Step()   if has_step(): runs one step, then publishes
 //
-//   Shutdown(), then PollUntilIdle() until it returns true
+// Then it calls Shutdown() once, and PollUntilIdle() until that returns true.
 //
 // Invariants:
 //  1. A change is published at the end of the turn or step that made it. Publication also happens
 //     at least every `idle_turn_us`, provided that the caller waits no longer than Rest says.
 //  2. The watchdog is fed between any two operations and disarmed while there is nothing to do.
-//  While a
-//     step runs on an asynchronous device, the operations of the step feed it.
-//  3. Blocks are recounted in a turn without work and without events, never in one that ends.
+//     While a step runs on an asynchronous device, the operations of the step feed it.
+//  3. The integrity check runs only in a turn without work and without events. It does not run once
+//     the inbox is closed.
 //
-// Thread safety: belongs to the engine thread, but for kv_events() and SnapshotKvEvents, which may
-// be called from any.
+// Thread safety: engine thread only, except kv_events() and SnapshotKvEvents, which may be called
+// from any thread.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ namespace baton {
 class EngineLoop {
  public:
   static constexpr int64_t kIdleTurnUs = 50'000;
-  // A caller with nothing else to do asks PollUntilIdle this often.
+  // Interval at which a caller with nothing else to do calls PollUntilIdle.
   static constexpr int64_t kShutdownPollUs = 1000;
 
   struct Parts {
@@ -51,28 +52,29 @@ class EngineLoop {
     IdleIntegrityCheck* integrity_check;
     LoopWatchdog* watchdog;
     const Clock* clock;
-    // Gives memory back that nothing holds any more, and tells others of the engine's state.
+    // Returns the memory of retired blocks, and publishes the engine's state.
     std::function<void()> publish;
   };
 
-  // All parts outlive the loop.
+  // All parts must outlive the loop.
   explicit EngineLoop(const Parts& parts, int64_t idle_turn_us = kIdleTurnUs)
       : parts_(parts), idle_turn_us_(idle_turn_us) {}
 
-  // Microseconds until the next turn is due. An event, a transfer or a step that reports something
-  // makes it due at once. 0: there is work.
+  // Ends requests and leases past their deadline. Returns the microseconds until the next turn is
+  // due, or 0 if there is work. An event, a transfer or a step that reports something makes the
+  // turn due at once.
   int64_t Rest();
-  // False: the inbox is closed, and the loop ends.
+  // Returns false once the inbox is closed: the loop ends.
   bool Turn();
   bool has_step() const { return parts_.core->has_work(); }
   void Step();
 
-  // Ends every request. Transfers and steps end later.
+  // Ends every request. Transfers and steps in flight end later.
   void Shutdown();
-  // True once no transfer and no step touches a block any more.
+  // Returns true once no transfer and no step uses a block any more.
   bool PollUntilIdle();
 
-  // Null: this engine keeps no prefix cache, or tells of none.
+  // Null if this engine keeps no prefix cache or publishes no events.
   KvEventFeed* kv_events() const { return parts_.cache->publishes() ? parts_.kv_events : nullptr; }
   using SnapshotDone = std::function<void(absl::StatusOr<std::shared_ptr<const KvEventSnapshot>>)>;
   // Engine::SnapshotKvEvents.
@@ -85,7 +87,7 @@ class EngineLoop {
 
   const Parts parts_;
   const int64_t idle_turn_us_;
-  std::vector<EngineInbox::Event> events_;  // of this turn
+  std::vector<EngineInbox::Event> events_;  // events of this turn
 };
 
 }  // namespace baton

@@ -50,26 +50,26 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "model", &options.model,
       "GGUF file of the Llama architecture; empty: the default model in the model directory");
   settings.Add("device", &options.device,
-               StrCat("the device that computes: ", KnownDevices(),
-                      "; cpu-async runs steps on a thread beside the engine's"));
-  settings.Add(
-      "threads", &options.threads, 0, kMaxEngineThreads,
-      "compute threads; 0: one for each CPU this process may use, within the CPU quotas of its "
-      "control groups");
+               StrCat("device to compute on: ", KnownDevices(),
+                      "; cpu-async runs steps on a thread of its own"));
+  settings.Add("threads", &options.threads, 0, kMaxEngineThreads,
+               "compute threads; 0: one for each CPU that this process may use, within the CPU "
+               "quotas of its "
+               "control groups");
   settings.Add("instruction-set", &options.instruction_set,
-               "auto, plain, avx2 or avx512: kernels to use; all give the same bits");
+               "kernels to use: auto, plain, avx2 or avx512; all give the same bits");
   settings.Add("block-size", &options.block_size, kMinBlockSize, kMaxBlockSize,
                "tokens in a KV block, a power of two");
   settings.Add(
       "kv-cache-mib", &options.kv_cache_mib, 0, kMaxKvCacheMib,
-      "size of the KV pool; 0: 1024, or a quarter of the memory that is available if less");
+      "size of the KV pool in MiB; 0: 1024, or a quarter of the available memory if that is less");
   settings.Add("kv-blocks", &options.kv_blocks, 0, kMaxKvBlocks,
                "size of the KV pool in blocks; 0: from --kv-cache-mib. For a model with "
-               "sliding windows, this counts blocks of the full-attention layers");
+               "sliding windows, this counts blocks of the full-attention layers only");
   settings.Add(
       "kv-cache-max-mib", &options.kv_cache_max_mib, 0, kMaxKvCacheMib,
-      "address range to reserve, in which `baton resize` grows and shrinks the KV pool while "
-      "it serves; 0: the pool keeps its size");
+      "largest size in MiB to which `baton resize` can grow the KV pool while it serves; this "
+      "address range is reserved at the start; 0: the pool has a fixed size");
   settings.AddChoice<KvType>("kv-type", &options.kv_type,
                              {{"f16", KvType::kF16},
                               {"bf16", KvType::kBF16},
@@ -82,13 +82,13 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
       "whether a block or a layer is contiguous in the pool");
   settings.Add(
       "paged", &options.paged,
-      "page the KV cache; off: one contiguous run a sequence, layer-major, no prefix cache");
+      "page the KV cache; off: one contiguous run per sequence, layer-major, no prefix cache");
   settings.Add("prefix-cache", &options.prefix_cache,
-               "keep finished sequences' KV for requests that begin alike");
+               "keep the KV of finished sequences for requests with the same prefix");
   settings.AddChoice<CacheKind>(
       "cache-kind", &options.cache_kind, CacheKindNames(),
-      "who finds a sequence's KV again: requests that begin alike, the sequence itself after a "
-      "preemption, or nobody");
+      "reuse of a sequence's KV: by requests with the same prefix (radix), only by the sequence "
+      "itself after a preemption (chunk-only), or none (naive)");
   settings.AddChoice<EvictionPolicy>(
       "eviction-policy", &options.eviction_policy,
       {{"lru", EvictionPolicy::kLru},
@@ -98,41 +98,46 @@ void RegisterSettings(EngineOptions& options, SettingList& settings) {
        {"filo", EvictionPolicy::kFilo},
        {"priority", EvictionPolicy::kPriority},
        {"slru", EvictionPolicy::kSlru}},
-      "which cached prefix goes first when blocks are needed; priority: the "
-      "least important, then the least recently used (a prefix is as "
-      "important as the most important request that ever used it)");
+      "which cached prefix is evicted first when blocks are needed; priority: lowest "
+      "priority first, then least recently used (a prefix has the highest priority "
+      "of all requests that ever used it)");
   settings.Add("cache-high-water", &options.high_water, 0.01, 1,
                "share of the pool in use above which cached prefixes are evicted ahead of need");
-  settings.Add("cache-low-water", &options.low_water, 0.01, 1,
-               "share of the pool in use at which that ends; at most the high-water mark");
+  settings.Add(
+      "cache-low-water", &options.low_water, 0.01, 1,
+      "share of the pool in use at which this eviction stops; at most the high-water mark");
   settings.Add("min-prefix-tokens", &options.min_prefix_tokens, 0, 1 << 20,
-               "shortest cached prefix that counts");
-  settings.Add("token-budget", &options.token_budget, 1, 1 << 16, "tokens that a step may compute");
+               "shortest cached prefix that is reused, in tokens");
+  settings.Add("token-budget", &options.token_budget, 1, 1 << 16, "most tokens in a step");
   settings.Add("max-chunk-tokens", &options.max_chunk_tokens, 1, 1 << 16,
-               "tokens of one prompt that a step may compute");
-  settings.Add("max-running", &options.max_running, 1, 1024, "sequences in a step");
+               "most tokens of one prompt in a step");
+  settings.Add("max-running", &options.max_running, 1, 1024, "most sequences in a step");
   settings.Add("max-waiting", &options.max_waiting, 1, 1 << 20,
-               "requests queued before new ones are refused");
-  settings.Add("steps-in-flight", &options.steps_in_flight, 1, 2,
-               "steps that may be submitted to the device at once; 2 plans a step while one runs, "
-               "which needs an asynchronous device");
-  settings.Add("context-length", &options.context_length, 0, 1 << 24,
-               "tokens of prompt and answer, at most what the model was made for; 0: that");
+               "most queued requests; more are refused");
+  settings.Add(
+      "steps-in-flight", &options.steps_in_flight, 1, 2,
+      "most steps submitted to the device at once; 2 plans a step while another one runs and "
+      "needs an asynchronous device");
+  settings.Add(
+      "context-length", &options.context_length, 0, 1 << 24,
+      "most tokens of prompt and answer together; 0: the length that the model was made for, "
+      "which is also the maximum");
   settings.Add("graph", &options.graph, "replay decode steps from captured graphs");
   settings.Add(
       "hash-logits", &options.hash_logits,
       "report a hash of all sampled logits with every answer, to compare runs bit for bit");
-  settings.Add("transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
-               "how long a request waits for KV from a peer before it is computed here");
+  settings.Add(
+      "transfer-timeout-ms", &options.transfer_timeout_ms, 1, 86'400'000,
+      "how long a request waits for KV from a peer before it is computed here, in milliseconds");
   settings.Add(
       "op-stall-ms", &options.op_stall_ms, 100, 86'400'000,
-      "an operation of a step that takes longer, in milliseconds, is taken for a hang: the "
-      "worker answers no probes, and routers go on elsewhere");
+      "longest time for one operation of a step, in milliseconds; a worker that exceeds it counts "
+      "as hung: it fails probes, and routers use other workers");
   settings.Add(
       "layer-pieces", &options.layer_pieces, 0, 1024,
-      "into how many pieces, each of some layers, the last part of a prompt is cut, whose "
-      "first ones travel to the decode worker while the others are computed; 0: as many as "
-      "pay, by size and measured bandwidth; 1: it travels when it is computed");
+      "number of pieces (groups of layers) into which a prompt's last chunk is cut; early pieces "
+      "are sent to the decode worker while later ones are computed; 0: chosen by size and "
+      "measured bandwidth; 1: the chunk is sent once it is computed");
 }
 
 }  // namespace baton

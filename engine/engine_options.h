@@ -1,5 +1,5 @@
-// The settings of an engine. Names, ranges and help texts are in engine_options.cc
-// (RegisterSettings), one for each field.
+// Settings of an engine. RegisterSettings (engine_options.cc) has the name, range and help text of
+// each field.
 #pragma once
 
 #include <cstdint>
@@ -32,71 +32,75 @@ struct EngineOptions {
 
   // KV pool
   int32_t block_size = 16;   // tokens
-  int64_t kv_cache_mib = 0;  // 0: 1 GiB, or less where memory is short
-  // Exact pool size in blocks; 0: from kv_cache_mib. With sliding windows: blocks of the
-  // full-attention group, beside which windows get theirs (kv_pool_division.h).
+  int64_t kv_cache_mib = 0;  // 0: see DefaultKvCacheMiB
+  // Exact pool size in blocks; 0: derived from kv_cache_mib. For a model with sliding windows this
+  // counts blocks of the full-attention group. The windows' pools come on top of it
+  // (kv_pool_division.h).
   int32_t kv_blocks = 0;
-  int64_t kv_cache_max_mib = 0;  // how far Engine::Resize may grow it; 0: it keeps its size
+  int64_t kv_cache_max_mib = 0;  // upper limit of Engine::Resize; 0: fixed size
   KvType kv_type = KvType::kF16;
   KvLayoutKind layout = KvLayoutKind::kBlockMajor;
-  bool paged = true;         // false: one contiguous run a sequence (layer-major, no prefix cache)
-  bool prefix_cache = true;  // false: cache_kind is naive
+  bool paged = true;  // false: one contiguous run per sequence (layer-major, no prefix cache)
+  bool prefix_cache = true;  // false: cache_kind becomes kNaive
   CacheKind cache_kind = CacheKind::kRadix;
   EvictionPolicy eviction_policy = EvictionPolicy::kPriority;  // LRU among equals
-  double high_water = 0.9;                                     // shares of the pool; KvCacheOptions
+  double high_water = 0.9;  // shares of the pool (KvCacheOptions)
   double low_water = 0.8;
   int32_t min_prefix_tokens = 0;
 
   // Scheduling
-  int32_t token_budget = 512;      // tokens a step
-  int32_t max_chunk_tokens = 512;  // tokens of one sequence a step
-  int32_t max_running = 64;        // sequences a step
+  int32_t token_budget = 512;      // tokens per step
+  int32_t max_chunk_tokens = 512;  // tokens of one sequence per step
+  int32_t max_running = 64;        // sequences per step
   int32_t max_waiting = 1024;      // queue bound
-  int32_t steps_in_flight = 1;     // 2: a step is planned and submitted while one runs
-  int32_t context_length = 0;      // 0: the model's
+  int32_t steps_in_flight = 1;     // 2: plan and submit a step while another one runs
+  int32_t context_length = 0;      // tokens; 0: the model's
   bool hash_logits = false;        // report a hash of all sampled logits with every answer
   bool graph = true;               // replay decode steps from a captured graph
 
-  bool kv_events = false;  // tell of what the prefix cache holds; set by the worker's main
+  bool kv_events = false;  // publish changes of the prefix cache; set by the worker's main
 
   // Transfer; set by the worker's main
   std::string transfer_listen;  // "HOST:PORT" for TCP; empty: none
-  bool transfer_shm = false;  // over shared memory with peers on this host; the pool lies in a file
-  bool transfer_nccl = false;      // payload over NCCL beside TCP, where both sides can
-  std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as it listens
+  bool transfer_shm = false;  // shared memory with peers on this host; the pool is a shared mapping
+  bool transfer_nccl = false;      // payload over NCCL where both sides support it
+  std::string transfer_advertise;  // HOST or HOST:PORT that peers dial; empty: as transfer_listen
   std::shared_ptr<LoopbackNetwork> loopback;
   std::string loopback_name;
   int64_t transfer_timeout_ms = 120'000;
-  int64_t op_stall_ms = 30'000;  // an operation of a step that takes longer hangs (loop_watchdog.h)
-  int32_t layer_pieces = 0;      // of a prompt's last chunk (layer_pieces.h)
+  int64_t op_stall_ms = 30'000;  // longest operation of a step (loop_watchdog.h)
+  int32_t layer_pieces = 0;      // pieces of a prompt's last chunk (layer_pieces.h)
 
-  // How transports see the memory that kernels have at `pool`. Empty: as host memory. Tests give a
-  // pool that transports cannot read.
+  // Makes the TransferPool through which transports access the memory that kernels see at `pool`.
+  // Empty: a HostPool. Tests pass a pool that transports cannot read directly.
   std::function<std::unique_ptr<TransferPool>(std::byte* pool, const KvPoolLayout& layout)>
       lend_pool = nullptr;
-  // That a model may have; tests add theirs.
+  // Architectures that a model file may have. Tests add their own.
   ArchitectureList architectures = Architectures();
-  // Asked beside the engine's own recount (idle_integrity_check.h): how a test breaks the
-  // accounting.
+  // Runs in addition to the engine's own integrity check (idle_integrity_check.h). Tests use it to
+  // simulate broken accounting.
   std::function<absl::Status()> also_check = [] { return absl::OkStatus(); };
 };
 
-// Makes layout, prefix_cache and cache_kind say what is in effect: contiguous sequences exclude
-// caching, prefix_cache off makes the radix kind naive, and is on for that kind alone.
-// InvalidArgument when the water marks are the wrong way round.
+// Sets layout, prefix_cache and cache_kind to the values in effect:
+//  - Contiguous sequences (`paged` false) mean layer-major layout and kNaive.
+//  - prefix_cache false turns a kind that shares prefixes into kNaive.
+//  - prefix_cache becomes true exactly if the kind shares prefixes.
+//
+// InvalidArgument if the low-water mark is above the high-water mark.
 absl::Status SettleCacheOptions(EngineOptions& options);
 
-// Makes context_length say what is in effect: 0 is what the model was made for, its RoPE scaling
-// included. InvalidArgument above that: its positions would be rotated as none was in training, and
-// routers count with the model's own.
+// Sets context_length to the value in effect: 0 becomes `models`, the length that the model was
+// made for, including its RoPE scaling. InvalidArgument if it is above `models`. The model was not
+// trained on rotations of later positions, and routers count with the model's own length.
 absl::Status SettleContextLength(EngineOptions& options, int32_t models);
 
-// How many tokens of one sequence steps may hold that are not committed: the longest chunk in each
-// step in flight.
+// Most uncommitted tokens of one sequence in all steps in flight: the longest chunk times the
+// number of steps.
 int32_t MaxStepTokens(const EngineOptions& options);
 
-// What kv_cache_mib 0 stands for: 1024, or a quarter of the memory that is available if less
-// (DeviceMemory::available).
+// Value of kv_cache_mib 0, in MiB: a quarter of the available memory (DeviceMemory::available), but
+// at least 64 and at most 1024. `available_bytes` below 0 means unknown and gives 1024.
 int64_t DefaultKvCacheMiB(int64_t available_bytes);
 
 // Adds every user-facing field to `settings` under its command-line name.

@@ -98,9 +98,9 @@ std::optional<FinishReason> Generation::Count(TokenId token, int64_t now_us, std
   last_token_us_ = now_us;
   if (completion_tokens_ == 1) first_token_us_ = now_us;
   if (completion_tokens_ <= params_.min_tokens) {
-    text = detokenizer_.Append(token);  // no stop string begins here
+    text = detokenizer_.Append(token);  // min_tokens: stop strings are not matched yet
   } else {
-    if (EndsAt(token)) return FinishReason::kStop;  // its text is not part of the answer
+    if (EndsAt(token)) return FinishReason::kStop;  // the answer leaves out its text
     StopMatcher::Result matched = stop_matcher_.Append(detokenizer_.Append(token));
     text = std::move(matched.emit);
     if (matched.stopped) return FinishReason::kStop;
@@ -127,7 +127,7 @@ absl::StatusOr<std::optional<FinishReason>> Generation::Resume(const GeneratedPa
   for (size_t i = 0; i < generated.tokens.size(); ++i) {
     if (finished.has_value()) {
       return absl::InvalidArgumentError(StrCat("generated_token_ids[", i,
-                                               "] stands behind the answer's end, of ",
+                                               "] comes after the end of the answer, among ",
                                                generated.tokens.size(), " tokens"));
     }
     std::string text_sent_before;

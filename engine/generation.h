@@ -1,7 +1,8 @@
-// One answer's way from logits to text: sampling, stop conditions, detokenising, the ledger.
+// Turns the logits of one answer into text: sampling, stop conditions, detokenising, the ledger.
 //
-// It lives in the worker, so that a request ends at the same token wherever it runs. Pure; belongs
-// to the engine thread.
+// It runs in the worker, so that a request ends at the same token on every worker. Pure.
+//
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -20,33 +21,36 @@
 
 namespace baton {
 
-// The samples of one answer, in order: says how the step draws a token, or draws it here, and
-// remembers what penalties need. Both ways give the same token.
+// Draws the tokens of one answer, in order. It tells the step how to draw a token on the device, or
+// draws the token on the host. Both ways give the same token. It also keeps the token counts that
+// penalties need.
 class TokenSource {
  public:
-  // `end_tokens`: the model's own, held back by min_tokens.
+  // `end_tokens`: the model's end-of-generation tokens, which min_tokens suppresses.
   TokenSource(const SamplingParams& params, std::span<const TokenId> prompt,
               std::span<const TokenId> end_tokens, bool hash_logits, int32_t choice = 0);
 
-  // The next token cannot be drawn before all tokens so far are known here: penalties count them.
+  // True if the next token depends on all tokens before it: penalties count them. Such a token is
+  // drawn on the host.
   bool draws_on_host() const { return params_.has_penalties(); }
-  // Logits are needed here, beside the token.
+  // True if the host needs the row of logits in addition to the token.
   bool needs_logits() const {
     return draws_on_host() || hash_logits_ || params_.logprobs.has_value();
   }
-  // How a step draws the next token, behind `pending` ones that are not accepted yet. `position`:
-  // the slot that the new token will take. The draw is keyed by (seed, position), so it does not
-  // matter which worker draws. Valid as long as this. REQUIRES: !draws_on_host().
+  // Tells a step how to draw the next token after `pending` tokens that are not accepted yet.
+  // `position`: slot that the new token will take. The draw is keyed by (seed, position), so every
+  // worker draws the same token. The result refers to this object. REQUIRES: !draws_on_host().
   TokenDraw NextDraw(int32_t position, int32_t pending) const;
-  // What goes with a token that a step drew as NextDraw says. `logits`: empty if not needed.
+  // Adds log probabilities and the logits hash to a token that a step drew as NextDraw says.
+  // `logits` may be empty if !needs_logits().
   absl::StatusOr<DrawnToken> Describe(TokenId token, std::span<const float> logits,
                                       Sampler& sampler) const;
-  // Draws here. `position` as in NextDraw.
+  // Draws the next token on the host. `position` as in NextDraw.
   absl::StatusOr<DrawnToken> Draw(std::span<const float> logits, int32_t position,
                                   Sampler& sampler) const;
-  // Takes over a token that was drawn, here or by a peer.
+  // Records the drawn token, from this worker or a peer, as the next token of the answer.
   void Accept(const DrawnToken& drawn);
-  // Goes on behind what was drawn elsewhere. REQUIRES: nothing drawn yet.
+  // Continues after tokens that another worker drew. REQUIRES: nothing drawn yet.
   void Resume(const GeneratedPart& generated);
 
   uint64_t logits_hash() const { return logits_hash_; }
@@ -56,14 +60,14 @@ class TokenSource {
 
   SamplingParams params_;
   SamplerState state_;
-  std::vector<LogitAddition> additions_;  // logit_bias, then what min_tokens holds back
+  std::vector<LogitAddition> additions_;  // logit_bias, then the tokens that min_tokens suppresses
   bool hash_logits_;
   uint64_t logits_hash_ = 0;
 };
 
 class Generation {
  public:
-  // `length_limit`: prompt and generated tokens may not exceed it. The tokenizer outlives this.
+  // `length_limit`: most tokens of prompt and answer together. `tokenizer` must outlive this.
   Generation(const GenerateRequest& request, int32_t length_limit, const Tokenizer& tokenizer,
              bool hash_logits, int64_t arrival_us, int32_t choice = 0);
 
@@ -73,13 +77,14 @@ class Generation {
   };
 
   TokenSource& source() { return source_; }
-  // Goes on behind what was generated elsewhere; says whether the answer ends with it.
-  // InvalidArgument: it ends before. REQUIRES: no token yet.
+  // Continues after tokens that another worker generated. Returns the finish reason if the answer
+  // ends with the last of them. InvalidArgument: the answer ends before the last one. REQUIRES: no
+  // token yet.
   absl::StatusOr<std::optional<FinishReason>> Resume(const GeneratedPart& generated,
                                                      int64_t now_us);
-  // Counts the token, turns it into text and decides whether the request ends with it.
+  // Counts the token, turns it into text, and decides whether the answer ends with it.
   Emission Accept(const DrawnToken& drawn, int64_t now_us);
-  // The end: flushes held-back text and closes the ledger.
+  // Ends the answer: flushes held-back text and closes the ledger.
   FinishInfo Finish(FinishReason reason, int64_t now_us);
 
   int32_t completion_tokens() const { return completion_tokens_; }
@@ -87,7 +92,7 @@ class Generation {
 
  private:
   bool EndsAt(TokenId token) const;
-  // Counts the token; its text goes to `text`.
+  // Counts the token and sets `text` to the text that it completes.
   std::optional<FinishReason> Count(TokenId token, int64_t now_us, std::string& text);
 
   const Tokenizer& tokenizer_;

@@ -46,7 +46,8 @@ void Generations::Add(RequestHandle first, GenerateRequest generate,
   for (FinishInfo& info : choices->finished) sink->OnFinish(std::move(info));
 }
 
-// The blocks are reserved: hands out a ticket for those that are missing.
+// Called when the prompt's blocks are reserved. Gives the sink a ticket for the blocks that are
+// missing.
 absl::Status Generations::ExpectKv(Choice& choice) {
   choice.generation->ledger().cached_tokens = parts_.cache->matched(choice.id());
   ASSIGN_OR_RETURN(const TransferTicket ticket,
@@ -161,8 +162,8 @@ StepPipeline::RowUse Generations::DescribeRow(const ScheduledChunk& chunk,
 
 // ---- a step is collected ------------------------------------------------------------------------
 
-// The ledger's prefill ends with the first token. What a preemption makes the request compute again
-// later is no part of it.
+// Adds a chunk to the prefill part of the ledger. That part ends with the first token: chunks that
+// are recomputed after a preemption do not count.
 void Generations::NotePrefill(Choice& choice, int32_t computed) {
   if (choice.generation->completion_tokens() != choice.resumed_tokens) return;
   RequestLedger& ledger = choice.generation->ledger();
@@ -186,7 +187,7 @@ absl::Status Generations::DrawNext(Choice& choice, const SampledRow& row) {
   return absl::OkStatus();
 }
 
-// All first tokens come from the same row of logits.
+// Draws the first tokens of all choices from the same row of logits.
 absl::Status Generations::DrawFirst(Choice& computed, const SampledRow& row) {
   std::vector<DrawnToken> drawn(computed.request->n);
   size_t index = 0;
@@ -199,8 +200,9 @@ absl::Status Generations::DrawFirst(Choice& computed, const SampledRow& row) {
   return absl::OkStatus();
 }
 
-// The prompt is there: `computed` and its other choices become sequences that share its blocks.
-// Each goes on behind what was generated of it elsewhere, or with its first token.
+// Called when the prompt is computed or received. The other choices become sequences that share the
+// blocks of `computed`. Each continues after the tokens that another worker generated for it, or
+// else with its first token.
 void Generations::Fork(Choice& computed, std::span<const DrawnToken> first_tokens) {
   const RequestHandle first = computed.request->first;
   const std::vector<Choice*> choices = choices_.Of(first);
@@ -219,8 +221,7 @@ void Generations::Fork(Choice& computed, std::span<const DrawnToken> first_token
     choice->prompt_tokens += choice->resumed_tokens;
     parts_.scheduler->AppendTokens(choice->id(), std::exchange(choice->tail, {}));
   }
-  // Now and not with the next step: before that, a transfer may be posted into a block that these
-  // copies read.
+  // Copy now. Before the next step, a transfer may be posted into a block that these copies read.
   const absl::Status copied = copy_blocks_(parts_.cache->TakeCopies());
   if (copied.ok()) return;
   const std::vector<Choice*> left = choices_.Of(first);
@@ -263,7 +264,7 @@ void Generations::TakeHandoff(Choice& choice, const ReceivedHandoff& received) {
   ledger.kv_bytes = received.bytes;
   ledger.kv_transfer_us = received.busy_us;
   const int64_t landed_us = parts_.clock->NowUs();
-  choice.prefill_begin_us = landed_us;  // not queued any more, also after a preemption
+  choice.prefill_begin_us = landed_us;  // it has left the queue, also if preempted later
   parts_.scheduler->KvArrived(choice.id(), choice.prompt_tokens);
   ledger.admit_us = parts_.clock->NowUs() - landed_us;
   if (choice.unforked) {
@@ -273,8 +274,8 @@ void Generations::TakeHandoff(Choice& choice, const ReceivedHandoff& received) {
   }
 }
 
-// The blocks that landed are verified and stay. The rest is computed here; at least the last token,
-// for its logits.
+// Continues without a manifest. The landed blocks are verified and stay. The rest of the prompt is
+// computed here, at least its last token, because its logits are needed.
 void Generations::ComputeLocally(Choice& choice, int32_t landed_blocks) {
   const int32_t matched = parts_.cache->matched(choice.id());
   const int32_t block_size = parts_.cache->options().block_size;

@@ -1,15 +1,16 @@
-// The requests that draw tokens here: from the prompt's admission to the last answer's end.
+// Requests that draw tokens on this worker, from admission of the prompt to the end of the last
+// answer.
 //
 // Invariants:
 //  1. Every request gets exactly one terminal call on its sink: OnFinish of its last choice, or
 //     OnError.
-//  2. Choices share the prompt's computation, by forks, and then are sequences of their own. The
-//     request ends with the last of them; a failure ends them all.
-//  3. A choice ends through End, for every reason. Its blocks go back there.
-//  4. A request that waits for KV always continues: with the blocks of the transfer, or, if it
-//     fails, by computing them here.
+//  2. Choices share the computation of the prompt. Then each becomes a forked sequence of its own.
+//     The request ends with its last choice; a failure ends all of them.
+//  3. Every choice ends in End, for whatever reason, and End releases its blocks.
+//  4. A request that waits for KV always continues. It uses the blocks of the transfer, or computes
+//     the rest of the prompt here if the transfer fails.
 //
-// Thread safety: belongs to the engine thread; sinks are called on it.
+// Thread safety: engine thread only; sinks are called on it.
 #pragma once
 
 #include <cstdint>
@@ -37,39 +38,40 @@ class Generations {
   // Copies blocks ahead of the next step (StepPipeline::CopyBlocks).
   using CopyBlocks = std::function<absl::Status(std::span<const BlockCopy>)>;
 
-  // All outlive this.
+  // All pointers must outlive this.
   Generations(const ChoiceOptions& options, const WorkerParts& parts, Admission* admission,
               HandoffReceives* receives, RowSampler* sampler, CopyBlocks copy_blocks);
 
-  // Takes a request in. Refusals reach the sink. REQUIRES: `first` and the handles of its other
-  // choices, first + 1 to first + n - 1, are new.
+  // Adds a request. Refusals reach the sink. The request's choices use the handles `first` to first
+  // + n - 1. REQUIRES: these handles are new.
   void Add(RequestHandle first, GenerateRequest generate, std::shared_ptr<RequestSink> sink);
-  // Ends the request of a choice with an error, all its choices. Ignored if the choice has ended.
+  // Ends the request that the choice belongs to, with all its choices, with an error. Ignores ended
+  // choices.
   void Fail(RequestHandle handle, const absl::Status& status);
-  // Ends the request that `first` names with Cancelled.
+  // Ends the request with first handle `first` with Cancelled.
   void Cancel(RequestHandle first);
-  // Ends what is past its deadline. Returns the earliest deadline left.
+  // Ends requests past their deadline. Returns the earliest deadline that is left.
   std::optional<int64_t> CheckDeadlines();
-  // The pool cannot hold the choice. An answer that has begun ends with finish reason `length`, a
-  // request without one with ResourceExhausted. Before the fork, either all choices
-  // have generated tokens or none has.
+  // Ends a choice that the pool cannot hold. If an answer has begun, it ends with finish reason
+  // `length`. If not, the request ends with ResourceExhausted. Before the fork, either all choices
+  // have generated tokens or none has, so all of them end the same way.
   void EndExhausted(RequestHandle handle);
 
-  // What a step says of sequences. REQUIRES: they are here.
+  // Events of a step. REQUIRES: the sequences are in this object.
   void OnAdmitted(SequenceId id);
   StepDemand::Chunk DemandOf(SequenceId id) const;
   StepPipeline::RowUse DescribeRow(const ScheduledChunk& chunk,
                                    std::vector<TokenDraw>& draws) const;
-  // Ignored for sequences that have ended meanwhile.
+  // These two ignore sequences that have ended.
   void OnPreempted(SequenceId id);
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row);
-  // A transfer for which a request waited has ended. Ignored if the request has.
+  // Handles the end of the transfer that a request waited for. Ignored if the request has ended.
   void OnReceived(const ReceivedHandoff& received);
 
   bool Contains(RequestHandle handle) const { return choices_.Find(handle) != nullptr; }
   bool empty() const { return choices_.empty(); }
   const LiveChoices& choices() const { return choices_; }
-  int64_t failures() const { return failures_; }  // ever
+  int64_t failures() const { return failures_; }  // since the start
 
  private:
   void Refuse(RequestSink& sink, const absl::Status& status);

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Versions.
+// Versions: first token only, or first token plus further ones.
 constexpr uint32_t kOneToken = 1;
 constexpr uint32_t kSeveralTokens = 2;
 constexpr uint32_t kMaxAlternatives = 64;
@@ -63,7 +63,8 @@ bool GetPrefill(Reader& reader, PrefillResult& prefill) {
          reader.Get(prefill.prefill_us);
 }
 
-// What version 2 has behind version 1: a number of further tokens, and these.
+// Reads the part that version 2 appends to version 1: the number of further tokens, then the
+// tokens.
 bool GetFurtherTokens(Reader& reader, std::vector<DrawnToken>& drawn) {
   uint32_t further = 0;
   if (!reader.Get(further) || further < 1 || further >= kMaxChoices) return false;

@@ -1,7 +1,8 @@
-// What a prefill worker hands over beside the KV blocks: the first token of each choice and what
-// its sampling left behind.
+// Manifest of a hand-off: data that a prefill worker sends along with the KV blocks. It carries the
+// first token of each choice and the prefill's part of the ledger.
 //
-// Encoded little-endian, versioned, length-checked; it comes from a peer and is not trusted.
+// The encoding is little-endian, versioned and length-checked. It comes from a peer and is not
+// trusted.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +17,20 @@ namespace baton {
 
 struct DrawnToken {
   TokenId token = 0;
-  TokenDetail detail;        // its log probabilities, when asked for
+  TokenDetail detail;        // its log probabilities, if requested
   uint64_t logits_hash = 0;  // see FinishInfo
 };
 
 struct HandoffManifest {
   std::vector<DrawnToken> drawn;  // by choice, 1–kMaxChoices
-  PrefillResult prefill;          // the sender's part of the ledger; its kv_* fields do not travel
+  PrefillResult prefill;          // the sender's part of the ledger, without the kv_* fields
 };
 
-// With one token as every build reads it.
+// Encodes a manifest. One with a single token uses version 1, which every build can read. REQUIRES:
+// 1–kMaxChoices tokens.
 std::string EncodeManifest(const HandoffManifest& manifest);
-// DataLoss: wrong version, length or number of tokens. InvalidArgument: a token outside
-// [0, vocabulary).
+// DataLoss: wrong version, length or number of tokens. InvalidArgument: a token is outside [0,
+// vocabulary).
 absl::StatusOr<HandoffManifest> DecodeManifest(std::string_view bytes, int32_t vocabulary);
 
 }  // namespace baton

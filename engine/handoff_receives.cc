@@ -61,15 +61,14 @@ void HandoffReceives::Cancel(uint64_t transfer_id) {
 absl::Status HandoffReceives::GiveUp(uint64_t transfer_id, Epoch receiver_epoch) {
   if (transport_ == nullptr || receiver_epoch != transport_->epoch()) {
     return absl::NotFoundError(StrCat("no transfer ", transfer_id, " in epoch ",
-                                      receiver_epoch.value(),
-                                      ": this incarnation's epoch differs"));
+                                      receiver_epoch.value(), ": this worker has another epoch"));
   }
   const auto receive = receives_.find(transfer_id);
   if (receive == receives_.end() || receive->second.cancelled) {
     return absl::NotFoundError(StrCat("transfer ", transfer_id, " is not waiting for KV"));
   }
-  // The transport may still be writing into the blocks: the request goes on when the terminal event
-  // says that it is not.
+  // The transport may still be writing into the blocks. The request continues at the terminal
+  // event, when the transport has stopped.
   Cancel(transfer_id);
   return absl::OkStatus();
 }

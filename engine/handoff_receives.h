@@ -1,14 +1,14 @@
-// Hand-offs that come in: KV that a peer computes for requests here.
+// Incoming hand-offs: KV that a peer computes for requests of this worker.
 //
-//   Expect → ticket → (blocks land, are verified) → OnEvent: what there is
+//   Expect → ticket → (blocks land, are verified) → OnEvent returns what landed
 //
 // Invariants:
-//  1. A transfer's blocks are held from the post until its terminal event, also when its request
-//     ended earlier.
-//  2. A peer's manifest counts only if it is whole and has a token for each choice of the request.
-//     Without one the request computes the prompt here.
+//  1. A transfer's blocks are held from the post until its terminal event, even if its request ends
+//     earlier.
+//  2. A manifest is used only if it decodes and has a token for each choice of the request.
+//     Otherwise the request computes the prompt here.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -28,50 +28,55 @@ namespace baton {
 
 struct HandoffReceiveOptions {
   int32_t vocabulary = 0;
-  int64_t timeout_ms = 120'000;  // of a transfer
+  int64_t timeout_ms = 120'000;  // per transfer
 };
 
-// How a transfer ended.
+// Result of a transfer.
 struct ReceivedHandoff {
-  RequestHandle request = 0;                // that waited for it
-  std::optional<HandoffManifest> manifest;  // the whole prompt has landed; none: a part at most
-  int32_t landed_blocks = 0;                // leading ones of the transfer, verified
+  RequestHandle request = 0;                // the request that waited for the transfer
+  std::optional<HandoffManifest> manifest;  // present: the whole prompt has landed
+  int32_t landed_blocks = 0;                // leading blocks of the transfer that are verified
   int64_t bytes = 0;
   int64_t busy_us = 0;
 };
 
 class HandoffReceives {
  public:
-  // All outlive this; `transport` may be null. `new_transfer_id` gives ids that no other transfer
-  // to this worker has, and that cannot be guessed.
+  // All pointers must outlive this. `transport` may be null: then CheckTransport fails.
+  // `new_transfer_id` returns ids that no other transfer to this worker uses and that a peer cannot
+  // guess.
   HandoffReceives(const HandoffReceiveOptions& options, KvCacheManager* cache,
                   KvTransport* transport, std::function<uint64_t()> new_transfer_id);
 
-  // FailedPrecondition without a transport.
+  // FailedPrecondition if there is no transport.
   absl::Status CheckTransport() const;
-  // Posts the blocks that the request's sequence lacks of a prompt of `tokens` tokens: from its
-  // match on, and of a window from there what the token behind the prompt sees. `n`: first tokens
-  // that the peer draws. Errors are the transport's. REQUIRES: a transport; the sequence has blocks
+  // Posts the blocks that the request's sequence lacks for a prompt of `tokens` tokens, and returns
+  // the ticket for them. These are the blocks after the cached match. Of a sliding window they are
+  // the ones that the token after the prompt sees. `n`: number of first tokens that the peer
+  // draws. Errors come from the transport. REQUIRES: there is a transport; the sequence has blocks
   // for the prompt.
   absl::StatusOr<TransferTicket> Expect(RequestHandle request, int32_t tokens, int32_t n);
-  // The request has ended. Ignored for transfers that are cancelled already or unknown.
+  // Cancels a transfer because its request has ended. Ignores cancelled and unknown transfers.
   void Cancel(uint64_t transfer_id);
-  // No KV will come: ends the transfer, and with its terminal event the request goes on here.
-  // NotFound: it is not waiting for KV.
+  // Cancels a transfer because no KV will come. The request continues here at the transfer's
+  // terminal event. NotFound: the transfer is not waiting for KV, or `receiver_epoch` is not this
+  // worker's.
   absl::Status GiveUp(uint64_t transfer_id, Epoch receiver_epoch);
-  // A terminal event of a receive, or its progress. None: the transfer goes on, or is unknown.
+  // Handles an event of a receive. Returns the result at the terminal event of a known transfer,
+  // else nothing.
   std::optional<ReceivedHandoff> OnEvent(const TransferEvent& event);
 
   bool IsReceiving(uint64_t transfer_id) const { return receives_.contains(transfer_id); }
   int32_t active() const { return static_cast<int32_t>(receives_.size()); }
-  // Appends what this holds of a KV group in the cache, a block as often as it is held.
+  // Appends the blocks of one KV group that incoming hand-offs hold in the cache. A block appears
+  // once per hold.
   void AppendHeld(int32_t group, std::vector<BlockId>& held) const;
 
  private:
   struct Receive {
     RequestHandle request = 0;
     int32_t n = 1;
-    std::vector<BlockId> rows;  // held
+    std::vector<BlockId> rows;  // held in the cache
     bool cancelled = false;
   };
 

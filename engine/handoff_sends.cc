@@ -42,7 +42,7 @@ HandoffSends::Send* HandoffSends::FindLive(RequestHandle request) {
   return found == sends_.end() || found->second.cancelled ? nullptr : &found->second;
 }
 
-// Takes the next `count` blocks of the sequence into the rows.
+// Appends rows of the next `count` blocks of the sequence, holds them, and returns them.
 std::span<const BlockId> HandoffSends::Hold(RequestHandle request, Send& send, int32_t count) {
   const size_t before = send.rows.size();
   const SequenceBlocks next = {.first = send.to_send.first + send.whole, .count = count};
@@ -52,8 +52,8 @@ std::span<const BlockId> HandoffSends::Hold(RequestHandle request, Send& send, i
   return rows;
 }
 
-// What is computed in the step that ends a prompt: all blocks behind those that were announced, a
-// part-full last one included.
+// Returns the rows of the blocks that the prompt's last step computes: all blocks not announced
+// whole, including a part-full last one. Holds them at the first call.
 std::span<const BlockId> HandoffSends::HoldRest(RequestHandle request, Send& send) {
   if (!send.has_rest) Hold(request, send, send.left());
   send.has_rest = true;
@@ -74,8 +74,8 @@ std::function<void(int32_t layers, int32_t chunks)> HandoffSends::LayerListener(
     const SchedulerOutput& plan) {
   struct LastChunk {
     RequestHandle request;
-    int32_t index;       // of the step's chunks
-    int32_t pieces = 0;  // 0: not known before the first layer
+    int32_t index;       // in the step's chunks
+    int32_t pieces = 0;  // 0: set when the first layer is written
   };
   if (!layer_pieces_.on()) return nullptr;
   std::vector<LastChunk> last_chunks;
@@ -90,7 +90,7 @@ std::function<void(int32_t layers, int32_t chunks)> HandoffSends::LayerListener(
   if (last_chunks.empty()) return nullptr;
   return [this, last_chunks](int32_t layers, int32_t chunks) mutable {
     for (LastChunk& last : last_chunks) {
-      if (last.index >= chunks) return;  // not written any more
+      if (last.index >= chunks) return;  // the step no longer computes these chunks
       Send* const send = FindLive(last.request);
       if (send == nullptr) continue;
       if (last.pieces == 0) {

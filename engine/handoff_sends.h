@@ -1,20 +1,20 @@
-// Hand-offs that go out: the blocks of prompts that are computed here for peers.
+// Outgoing hand-offs: sends the blocks of prompts that this worker computes for peers.
 //
 //   Start → AnnounceComputed* → (layers of the last chunk)* → Deliver → OnEvent
 //
-// Blocks travel as they become full (AnnounceComputed). In the step that ends the prompt, the
-// layers of all remaining blocks travel as they are written (LayerListener, layer_pieces.h).
-// Deliver announces the rest, with the manifest.
+// AnnounceComputed sends blocks as they become full. In the step that ends the prompt, the layers
+// of all remaining blocks are sent as they are written (LayerListener, layer_pieces.h). Deliver
+// announces the rest together with the manifest.
 //
 // Invariants:
-//  1. An announced block is held until the transfer's terminal event, also when its request ended
+//  1. An announced block is held until the transfer's terminal event, even if its request ends
 //     earlier.
-//  2. A window's block that the receiver lacks never slides out of the window before it is
-//     announced: the token behind the prompt sees it, and so do all before that.
-//  3. Blocks whose layers were announced are the ones that Deliver announces, also where the
-//     sequence has others by now, because another sequence had cached the same tokens first.
+//  2. A window's block that the receiver lacks is announced before it slides out of the window. The
+//     token after the prompt sees that block, so every earlier token sees it too.
+//  3. Deliver announces the blocks of which layers were announced. The sequence may have other
+//     blocks by then, because another sequence cached the same tokens first.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -37,48 +37,49 @@
 namespace baton {
 
 struct HandoffSendOptions {
-  int64_t timeout_ms = 120'000;  // of a transfer
+  int64_t timeout_ms = 120'000;  // per transfer
   LayerPieces::Options layer_pieces;
 };
 
 class HandoffSends {
  public:
-  // Both outlive this; `transport` may be null: then every ticket is refused.
+  // Both pointers must outlive this. `transport` may be null: then Check refuses every ticket.
   HandoffSends(const HandoffSendOptions& options, KvCacheManager* cache, KvTransport* transport);
 
-  // Whether a prompt of `tokens` tokens can be sent for the ticket: FailedPrecondition without a
-  // transport or if the receiver's blocks are too large for windows, InvalidArgument names the
-  // ticket's field.
+  // Checks that a prompt of `tokens` tokens can be sent for the ticket. FailedPrecondition: no
+  // transport, or the receiver's blocks are too large for sliding windows. InvalidArgument names
+  // the ticket's field.
   absl::Status Check(const TransferTicket& ticket, int32_t tokens) const;
-  // Begins the hand-off of the request's sequence. Errors are the transport's. REQUIRES: Check.
+  // Starts the hand-off of the request's sequence. Errors come from the transport. REQUIRES: Check
+  // has passed.
   absl::Status Start(RequestHandle request, const TransferTicket& ticket, int32_t tokens,
                      int32_t priority);
-  // Announces the full committed blocks that were not announced yet. REQUIRES: the sequence lives.
+  // Announces the full committed blocks that are not announced yet. REQUIRES: the sequence is live.
   void AnnounceComputed(RequestHandle request);
-  // StepInput::kv_written of a step: announces layers of prompts' last chunks while the step
-  // computes the layers behind them. Returns null if the step has no
-  // layers to announce. A request may end before its layers are
-  // written.
+  // Returns StepInput::kv_written for a step. It announces layers of prompts' last chunks while the
+  // step computes later layers. Null if the step has no layers to announce. A request may end
+  // before its layers are written.
   std::function<void(int32_t layers, int32_t chunks)> LayerListener(const SchedulerOutput& plan);
-  // The prompt is computed: announces the rest with the manifest. The sequence may end then; the
-  // blocks stay held. REQUIRES: the hand-off is live.
+  // Announces the remaining blocks with the manifest, after the prompt is computed. The sequence
+  // may then end; its announced blocks stay held. REQUIRES: the hand-off is live.
   void Deliver(RequestHandle request, const HandoffManifest& manifest);
-  // The request has ended. Ignored if its hand-off has.
+  // Cancels the hand-off because its request has ended. Ignored if the hand-off has ended.
   void Cancel(RequestHandle request);
-  // A terminal event of a send. Returns whether a live hand-off ended: one whose request still
-  // waits for it.
+  // Handles the terminal event of a send. Returns true if the hand-off was live, that is, not
+  // cancelled: its request is still waiting for it.
   bool OnEvent(const TransferEvent& event);
 
   int32_t active() const { return static_cast<int32_t>(sends_.size()); }
-  // Appends what this holds of a KV group in the cache, a block as often as it is held.
+  // Appends the blocks of one KV group that outgoing hand-offs hold in the cache. A block appears
+  // once per hold.
   void AppendHeld(int32_t group, std::vector<BlockId>& held) const;
 
  private:
   struct Send {
-    SequenceBlocks to_send;  // our blocks that hold what the receiver lacks
+    SequenceBlocks to_send;  // this worker's blocks with the tokens that the receiver lacks
     MovedTokens moved;
-    int32_t whole = 0;               // of the blocks, announced as a whole
-    std::vector<BlockId> rows = {};  // of these and perhaps of the rest; held
+    int32_t whole = 0;               // number of blocks announced whole
+    std::vector<BlockId> rows = {};  // of these, then of the rest if has_rest; held
     bool has_rest = false;
     bool cancelled = false;
     int32_t left() const { return to_send.count - whole; }

@@ -12,8 +12,8 @@ void IdleIntegrityCheck::OnIdle() {
   next_us_ = now_us + kIntervalUs;
   const absl::Status found = check_();
   if (found.ok()) return;
-  error_ = absl::UnavailableError(
-      StrCat("this worker's block accounting is broken, it takes no more work: ", found.message()));
+  error_ = absl::UnavailableError(StrCat(
+      "this worker's block accounting is broken, so it refuses all work: ", found.message()));
   failed_.store(true, std::memory_order_release);
   LOG(ERROR) << error_.message();
 }

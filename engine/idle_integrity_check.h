@@ -1,10 +1,11 @@
-// Recounts a worker's blocks once it has become idle: a count that is off is a bug, which is told
-// (log, status) and answered with no new work, before it gives a block to two users.
+// Integrity check of a worker's block accounting, run when the worker becomes idle. A wrong count
+// is a bug that could give one block to two users. The check reports it in log and status, and the
+// worker then refuses all new work.
 //
-// A recount looks at every block and node, so there is one only after work, and at most one in
-// kIntervalUs. The first error is final: what was lost does not come back.
+// A check looks at every block and tree node. So it runs only after work, and at most once per
+// kIntervalUs. The first error is final, because a lost block does not come back.
 //
-// Thread safety: Worked and OnIdle belong to the engine thread; error() may be asked from any.
+// Thread safety: Worked and OnIdle on the engine thread only; error() on any thread.
 #pragma once
 
 #include <atomic>
@@ -22,13 +23,14 @@ class IdleIntegrityCheck {
  public:
   static constexpr int64_t kIntervalUs = 5'000'000;
 
-  // `check` says what is wrong, with the numbers. `clock` outlives this.
+  // `check` returns an error with the numbers if a count is wrong. `clock` must outlive this.
   IdleIntegrityCheck(std::function<absl::Status()> check, const Clock* clock)
       : check_(std::move(check)), clock_(clock) {}
 
   void Worked() { worked_ = true; }
   void OnIdle();
-  // Unavailable, with what the recount found: the reason to refuse work. OK while all is well.
+  // Returns Unavailable with the error that was found, the reason to refuse work. OK if no error
+  // was found.
   absl::Status error() const {
     return failed_.load(std::memory_order_acquire) ? error_ : absl::OkStatus();
   }

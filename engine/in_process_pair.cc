@@ -9,8 +9,8 @@
 #include "kvtransfer/loopback/loopback_transport.h"
 
 namespace baton {
-// The way to the prefill engine, closed before that engine ends: a ticket may come out of the
-// decode engine later.
+// Guarded pointer to the prefill engine. It is cleared before that engine is destroyed, because the
+// decode engine may issue a ticket later.
 class InProcessPair::PrefillDoor {
  public:
   explicit PrefillDoor(Engine* prefill) : prefill_(prefill) {}
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<InProcessPair>> InProcessPair::Create(
     if (blocks > std::numeric_limits<int32_t>::max()) {
       return absl::InvalidArgumentError(
           StrCat("the prefill engine's pool of ", blocks, " blocks of ", one.block_size,
-                 " tokens has more than ", std::numeric_limits<int32_t>::max()));
+                 " tokens exceeds the limit of ", std::numeric_limits<int32_t>::max()));
     }
     one.kv_blocks = static_cast<int32_t>(blocks);
   }

@@ -1,8 +1,8 @@
-// A prefill engine and a decode engine in one process, joined by a KV transport: the disaggregated
-// path without a network of processes.
+// A prefill engine and a decode engine in one process, connected by a KV transport. This is the
+// disaggregated path without separate processes.
 //
-// Plays the router's part in the smallest way: every request prefills on one engine, its KV
-// travels, and the other decodes. For tests of exactness and for `baton run --transport`.
+// The pair replaces the router: every request is prefilled on one engine, its KV is transferred,
+// and the other engine decodes. Exactness tests and `baton run --transport` use it.
 //
 // Thread safety: as Engine.
 #pragma once
@@ -21,17 +21,17 @@ enum class PairTransport : uint8_t { kLoopback, kTcp, kShm };
 class InProcessPair {
  public:
   InProcessPair();
-  // Cancels what runs. Ends the prefill engine first, so that its sends end before the receiver
-  // does.
+  // Cancels all requests. Destroys the prefill engine first, so that its sends end before the
+  // receiver does.
   ~InProcessPair();
 
-  // Both engines run with `options`, the prefill engine with a pool that is cut as `prefill_pool`
-  // says and holds as much; the model is loaded twice.
+  // Creates both engines with `options`. `prefill_pool`, if given, sets layout and block size of
+  // the prefill engine's pool, which then has room for as many tokens. The model is loaded twice.
   static absl::StatusOr<std::unique_ptr<InProcessPair>> Create(
       const EngineOptions& options, PairTransport transport,
       std::optional<KvGeometry> prefill_pool = std::nullopt);
 
-  // As Engine::Generate; the sink sees no ticket.
+  // As Engine::Generate. The sink gets no ticket.
   RequestHandle Generate(GenerateRequest request, std::shared_ptr<RequestSink> sink);
   void Cancel(RequestHandle handle) { decode_->Cancel(handle); }
 

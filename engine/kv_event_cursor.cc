@@ -14,7 +14,7 @@ std::optional<KvEventCursor::Message> KvEventCursor::Next() {
   if (needs_snapshot_) return std::nullopt;
   KvEventLog::Batch batch = feed_->Find(sequence_ + 1);
   if (batch == nullptr) {
-    // Both are asked: the batch may have come in between.
+    // Check both: the batch may have been published since Find.
     needs_snapshot_ = feed_->last() > sequence_ && feed_->Find(sequence_ + 1) == nullptr;
     return std::nullopt;
   }

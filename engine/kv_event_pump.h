@@ -1,13 +1,14 @@
-// What one reader's stream of KV events does next: one message after the other, each when the one
-// before was written, and a snapshot of the cache where the feed has gone on without the reader.
+// State machine for one reader's stream of KV events. It sends one message at a time, each after
+// the previous one was written. If the feed no longer has the reader's next batch, it asks for a
+// snapshot of the cache.
 //
-// The first message names the feed's last batch, so that a reader knows how far it has to follow.
-// What waits for a slow reader is one message, and the snapshot that it is at.
+// The first message carries the number of the feed's last batch, so that the reader knows how far
+// it has to catch up. For a slow reader at most one message and one snapshot are kept in memory.
 //
-// Pure: the caller sends and asks for the snapshot. Worker processes and the simulation both run
-// this.
+// Pure: the caller sends messages and fetches snapshots. Worker processes and the simulation both
+// use it.
 //
-// Thread safety: the owner's lock.
+// Thread safety: guarded by the owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +24,18 @@ namespace baton {
 
 class KvEventPump {
  public:
-  // The reader is behind batch `sequence` of `epoch`; what it knows of another epoch than `own` is
-  // worth nothing. `feed` must outlive this.
+  // The reader has applied batches up to `sequence` of `epoch`. If `epoch` differs from `own`, the
+  // worker has restarted and the reader starts over. `feed` must outlive this.
   KvEventPump(const KvEventFeed* feed, Epoch own, Epoch epoch, uint64_t sequence)
       : feed_(feed), cursor_(feed, epoch == own ? sequence : 0) {}
 
   struct Action {
-    std::optional<KvEventCursor::Message> send;  // then OnSent, once it is written
-    bool ask_for_snapshot = false;               // then OnSnapshot
+    std::optional<KvEventCursor::Message> send;  // call OnSent once it is written
+    bool ask_for_snapshot = false;               // call OnSnapshot with it
   };
-  // The first message.
+  // Returns the first message.
   Action Start();
-  // The feed has news.
+  // Call when the feed has a new batch.
   Action OnNews();
   Action OnSent();
   Action OnSnapshot(std::shared_ptr<const KvEventSnapshot> snapshot);

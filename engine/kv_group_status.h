@@ -1,6 +1,6 @@
-// What a worker tells of each KV group: what it is, how large its pool is, and who has its blocks.
+// Status of one KV group of a worker: its kind, the size of its pool, and the use of its blocks.
 //
-// Thread safety: plain data; KvGroupStatuses belongs to the engine thread.
+// Thread safety: plain data; KvGroupStatuses on the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct KvGroupStatus {
   int32_t window = 0;  // slots; 0: full attention
   int32_t layers = 0;
   int64_t bytes_per_block = 0;
-  PoolSize size = {};  // `before` is as `limit`
+  PoolSize size = {};  // `before` equals `limit`
   BlockAllocator::Accounting blocks = {};
-  int32_t evictable = 0;       // cached and in no other use
-  int64_t evicted_blocks = 0;  // ever
+  int32_t evictable = 0;       // cached and otherwise unused
+  int64_t evicted_blocks = 0;  // since the start
 };
 
-// Of group 0, 1, ...; `stats` are the cache's of now.
+// Returns the status of every group, group 0 first. `stats`: the cache's current statistics.
 std::vector<KvGroupStatus> KvGroupStatuses(const KvPoolLayout& layout, const KvCacheManager& cache,
                                            const KvCacheStats& stats);
 

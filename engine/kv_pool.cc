@@ -19,28 +19,29 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 constexpr char kPurpose[] = "KV pool";
 
-// Whether so many blocks more can be had at all.
+// ResourceExhausted if the device has less memory available than `bytes`.
 absl::Status CheckMemory(const Device& device, int64_t blocks, int64_t bytes) {
   const int64_t available = device.Memory().available;
   if (available < 0 || bytes <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat(blocks, " blocks of KV need ", bytes / kMiB,
-                                             " MiB, the device has ", available / kMiB,
+                                             " MiB; the device has ", available / kMiB,
                                              " MiB available"));
 }
 
-// The most blocks that group 0 may come to have, where it begins with `blocks`.
+// Largest number of blocks of group 0 after growth, for a pool that starts with `blocks`.
 absl::StatusOr<int64_t> MaxBlocks(const Device& device, const EngineOptions& options,
                                   int64_t blocks, const KvPoolDivision& division) {
   if (options.kv_cache_max_mib == 0) return blocks;
   const int64_t total = device.Memory().total;
   if (total >= 0 && options.kv_cache_max_mib > total / kMiB) {
     return absl::InvalidArgumentError(StrCat("kv-cache-max-mib is ", options.kv_cache_max_mib,
-                                             ", the device has ", total / kMiB, " MiB of memory"));
+                                             "; the device has ", total / kMiB, " MiB of memory"));
   }
   const int64_t most = division.MostIn(options.kv_cache_max_mib * kMiB);
   if (most < blocks) {
-    return absl::InvalidArgumentError(StrCat("kv-cache-max-mib ", options.kv_cache_max_mib, " is ",
-                                             most, " blocks, the pool begins with ", blocks));
+    return absl::InvalidArgumentError(StrCat("kv-cache-max-mib ", options.kv_cache_max_mib,
+                                             " holds ", most, " blocks; the pool starts with ",
+                                             blocks));
   }
   return most;
 }
@@ -71,7 +72,7 @@ absl::StatusOr<KvPool> KvPool::Create(const ModelSpec& model, Device& device,
   ASSIGN_OR_RETURN(const int64_t most, MaxBlocks(device, options, blocks, division));
   if (most > kMaxKvBlocks) {
     return absl::InvalidArgumentError(
-        StrCat("the KV pool would have ", most, " blocks, at most ", kMaxKvBlocks));
+        StrCat("the KV pool would have ", most, " blocks; the limit is ", kMaxKvBlocks));
   }
   options.kv_blocks = static_cast<int32_t>(blocks);
   const BlockCounts counts = division.BlocksFor(static_cast<int32_t>(most));
@@ -118,7 +119,7 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> KvPool::Reserve(int64_t bytes, Dev
   return memory;
 }
 
-// Calls do_range(offset, bytes) for what blocks [begin, end) of the group are in memory.
+// Calls do_range(offset, bytes) for each memory range of blocks [begin, end) of the group.
 template <typename Do>
 void KvPool::ForEachRange(int32_t at, int32_t begin, int32_t end, Do do_range) const {
   if (begin == end) return;
@@ -195,7 +196,7 @@ int64_t KvPool::ResidentBytes() const {
 
 bool FallBackToTcp(const absl::Status& why, EngineOptions& options) {
   if (options.transfer_listen.empty()) return false;
-  LOG(WARNING) << "no shared memory for transfers, TCP alone: " << why.message();
+  LOG(WARNING) << "no shared memory for transfers, using TCP only: " << why.message();
   options.transfer_shm = false;
   return true;
 }

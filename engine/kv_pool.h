@@ -1,14 +1,14 @@
-// The memory of a worker's KV cache: how many blocks each KV group has, how they lie, and whether
-// peers on this host may read it.
+// Memory of a worker's KV cache: number of blocks per KV group, layout, and whether peers on this
+// host may map it.
 //
-// Invariant: each group has one block more than the cache may have, its last: the scratch block,
-// where padded rows write.
+// Invariant: each group has one block more than the cache may use. The last block is the scratch
+// block, which padded rows write to.
 //
-// A pool that grows and shrinks (kv_cache_max_mib) has the address range of its largest size from
-// the beginning, so no pointer into it ever moves; memory comes and goes by block.
+// A resizable pool (kv_cache_max_mib) reserves the address range of its largest size at creation,
+// so pointers into it never move. Resizing only adds or returns memory, block by block.
 //
-// Thread safety: Discard belongs to the engine thread, lender() to the transport; the rest is
-// immutable once made. The engine decides what is written into it.
+// Thread safety: Discard on the engine thread only; lender() is for the transport; all else is
+// immutable. The engine decides what is written into the pool.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,10 @@ namespace baton {
 class KvPool final : public ResizablePool {
  public:
   KvPool() = default;
-  // Settles `kv_cache_mib` and `kv_blocks`, and `transfer_shm` where shared memory cannot be had
-  // and FallBackToTcp allows it. InvalidArgument: too many blocks, or a largest size below the
-  // first or above the device's memory. ResourceExhausted: no memory. The device outlives the pool.
+  // Creates the pool for `model`. Sets `kv_cache_mib` and `kv_blocks` to the values in effect.
+  // Turns `transfer_shm` off if shared memory is not available and FallBackToTcp allows that.
+  // InvalidArgument: too many blocks, or kv_cache_max_mib is below the initial size or above the
+  // device's memory. ResourceExhausted: not enough memory. `device` must outlive the pool.
   static absl::StatusOr<KvPool> Create(const ModelSpec& model, Device& device,
                                        EngineOptions& options);
 
@@ -45,21 +46,21 @@ class KvPool final : public ResizablePool {
     return static_cast<int32_t>(layout_.group(group).num_blocks() - 1);
   }
   BlockCounts BlocksFor(int32_t full) const override { return division_.BlocksFor(full); }
-  // The most blocks of group 0 with which all groups fit in `bytes`.
+  // Largest number of blocks of group 0 with which all groups fit in `bytes`.
   int64_t BlocksIn(int64_t bytes) const { return division_.MostIn(bytes); }
-  // What the cache is told of groups 1, 2, ..., when group 0 begins with options.kv_blocks.
+  // Cache options of groups 1, 2, ... when group 0 starts with options.kv_blocks.
   std::vector<WindowPoolOptions> Windows(const EngineOptions& options) const;
   bool resizable() const override { return resizable_; }
   absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const override;
   void Discard(int32_t group, int32_t begin, int32_t end) override;
-  // Where the pool begins, for kernels alone: nothing else dereferences it
-  // (tests/tree/tree_test.py lists the files that may ask).
+  // Start of the pool, for kernels only. No other code may dereference it (tests/tree/tree_test.py
+  // lists the files that may call this).
   std::byte* kernel_address() const { return memory_->data(); }
-  // The pool as transports see it; lives as long as this pool's memory.
+  // Access to the pool for transports. Valid as long as the pool's memory.
   TransferPool& lender() const { return *lender_; }
-  // Kind, blocks, bytes and layout, for people.
+  // Describes kind, blocks, bytes and layout, for people.
   std::string Description(const EngineOptions& options) const;
-  // Of its address range, how much memory is really there; -1 when the system does not say.
+  // Resident bytes of the address range; -1 if the system does not report them.
   int64_t ResidentBytes() const;
 
  private:
@@ -86,8 +87,8 @@ class KvPool final : public ResizablePool {
   std::unique_ptr<TransferPool> lender_;
 };
 
-// Where both ways of transfer were to be open, TCP is enough: turns shared memory off, with a
-// warning. False where it was to be the only one.
+// Turns shared memory off, with a warning, if TCP is open too. Returns false if shared memory was
+// the only way to transfer.
 bool FallBackToTcp(const absl::Status& why, EngineOptions& options);
 
 }  // namespace baton

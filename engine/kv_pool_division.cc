@@ -6,9 +6,9 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kCachedShare = 8;  // one block in so many of group 0
+constexpr int64_t kCachedShare = 8;  // one block for every 8 blocks of group 0
 
-// The most blocks that `slots` consecutive slots can touch.
+// Largest number of blocks that `slots` consecutive slots can touch.
 int64_t BlocksTouched(int64_t slots, int64_t block_size) {
   return (slots + 2 * block_size - 2) / block_size;
 }
@@ -45,7 +45,7 @@ int64_t KvPoolDivision::BytesOf(const BlockCounts& blocks) const {
 }
 
 int64_t KvPoolDivision::MostIn(int64_t bytes) const {
-  // One group: no search, and no limit is exceeded on the way.
+  // With one group this is the result, without a search. The cap keeps the search within int32.
   int64_t most = std::min(bytes / bytes_per_block_.front(), int64_t{kMaxKvBlocks} + 1);
   for (int64_t least = 0; running_blocks_.size() > 0 && least < most;) {
     const int64_t middle = least + (most - least + 1) / 2;

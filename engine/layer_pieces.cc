@@ -5,10 +5,11 @@
 namespace baton {
 namespace {
 
-// Less says more of what a transfer costs beside its bytes.
+// A smaller transfer measures per-transfer overhead, not bandwidth.
 constexpr int64_t kTellingBytes = 1 << 20;
 constexpr double kNewest = 0.25;  // weight of the latest transfer
-// A sender over shared memory does not see the receiver copy; nobody copies faster than this.
+// Upper bound of the estimate. A sender over shared memory does not see how long the receiver's
+// copy takes, so its figure can be too high. No copy is faster than this.
 constexpr double kFastestBytesPerUs = 16'000;
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Into how many pieces, each of some layers, a prompt's last chunk is cut, so that its first layers
-// travel while later ones are computed (KvTransport::AnnounceLayers).
+// Decides into how many pieces a prompt's last chunk is cut. A piece is a group of layers. The
+// first layers then travel while later ones are computed (KvTransport::AnnounceLayers).
 //
-// More pieces leave less to send when the prompt is computed, and cost frames, wakes and shorter
-// copies. As many as pay are those whose sending takes at least kLeastPieceUs, by the bandwidth
-// that transfers had here (bench/results/transfer_2026-11-22.md): a chunk of a hundred tokens of a
-// small model stays whole, and leaves when its last layer's KV is written.
+// More pieces leave less data to send after the prompt is computed, but cost frames, wake-ups and
+// shorter copies. So a piece should take at least kLeastPieceUs to send, at the bandwidth measured
+// so far (bench/results/transfer_2026-11-22.md). For example, a chunk of a hundred tokens of a
+// small model stays whole and is sent when its last layer's KV is written.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ class LayerPieces {
   struct Options {
     int32_t layers = 1;
     int64_t bytes_per_token = 1;  // of all layers
-    int32_t pieces = 0;           // 0: as many as pay; 1: none, blocks are announced when whole
+    int32_t pieces = 0;           // 0: automatic; 1: off, blocks are announced whole
   };
   explicit LayerPieces(const Options& options) : options_(options) {}
 
   bool on() const { return options_.pieces != 1; }
-  // For a last chunk of which so many tokens travel: in [1, layers].
+  // Number of pieces, in [1, layers], for a last chunk with `tokens` tokens to send.
   int32_t PiecesFor(int64_t tokens) const;
-  // Whether one of so many pieces ends when `layers` layers are written.
+  // True if one of `pieces` pieces ends when `layers` layers are written.
   bool EndsPiece(int32_t layers, int32_t pieces) const;
 
-  // A transfer has ended that moved so much in so much time.
+  // Updates the bandwidth estimate after a transfer of `bytes` bytes in `busy_us`.
   void OnSent(int64_t bytes, int64_t busy_us);
 
  private:

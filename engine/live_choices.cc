@@ -39,7 +39,7 @@ LiveChoices::Deadlines LiveChoices::CheckDeadlines(int64_t now_us) const {
       deadlines.next_us = deadline_us;
     }
   }
-  std::sort(deadlines.late.begin(), deadlines.late.end());  // the same order in every process
+  std::sort(deadlines.late.begin(), deadlines.late.end());  // a deterministic order
   return deadlines;
 }
 

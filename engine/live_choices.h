@@ -1,15 +1,15 @@
-// The answers that live requests are drawing.
+// Table of the answers ("choices") that live requests are generating.
 //
-// A request asks for one answer or for several, its choices. They share the computation of the
-// prompt and then are sequences of their own.
+// A request asks for one or several choices. They share the computation of the prompt and then
+// become separate sequences.
 //
 // Invariants:
-//  1. A choice's handle is its request's first handle plus its index. It names the choice's
-//     sequence too.
-//  2. While choices are unforked, the first live one alone has a sequence, which computes the
-//     prompt for all.
+//  1. A choice's handle is its request's first handle plus its index. The choice's sequence has the
+//     same number.
+//  2. While choices are unforked, only the first live one has a sequence. That sequence computes
+//     the prompt for all.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@
 
 namespace baton {
 
-// What the choices of a request share.
+// State that all choices of a request share.
 struct ChoicesRequest {
-  RequestHandle first = 0;  // the handle of choice 0, also when that one has ended
+  RequestHandle first = 0;  // handle of choice 0, even if choice 0 has ended
   int32_t n = 1;
-  std::string name;  // the caller's
+  std::string name;  // given by the caller
   std::shared_ptr<RequestSink> sink;
   int64_t arrival_us = 0;
   int64_t deadline_us = 0;  // 0: none
@@ -38,12 +38,12 @@ struct Choice {
   std::shared_ptr<const ChoicesRequest> request;
   int32_t index = 0;
   std::unique_ptr<Generation> generation;
-  bool unforked = false;         // it has no sequence of its own yet, or computes the prompt
-  std::vector<TokenId> tail;     // of an unforked one: generated elsewhere
-  int32_t prompt_tokens = 0;     // to prefill: with what was generated elsewhere
-  int32_t resumed_tokens = 0;    // of them, generated elsewhere
-  uint64_t transfer_id = 0;      // of the KV it waits for; 0: none
-  int64_t prefill_begin_us = 0;  // when it left the queue for the first time; 0: not yet
+  bool unforked = false;         // it has no sequence yet, or computes the shared prompt
+  std::vector<TokenId> tail;     // tokens of an unforked choice that another worker generated
+  int32_t prompt_tokens = 0;     // tokens to prefill; includes resumed_tokens once forked
+  int32_t resumed_tokens = 0;    // number of tokens that another worker generated
+  uint64_t transfer_id = 0;      // transfer that it waits for; 0: none
+  int64_t prefill_begin_us = 0;  // when it first left the queue; 0: not yet
 
   RequestHandle handle() const { return request->first + index; }
   SequenceId id() const { return SequenceOf(handle()); }
@@ -53,16 +53,16 @@ struct Choice {
 class LiveChoices {
  public:
   void Add(std::unique_ptr<Choice> choice);
-  // REQUIRES: live.
+  // REQUIRES: the choice is live.
   void Remove(RequestHandle handle) { choices_.erase(handle); }
-  // Null: not live.
+  // Returns null if the choice is not live.
   Choice* Find(RequestHandle handle) const;
-  // REQUIRES: live.
+  // REQUIRES: the choice is live.
   Choice& At(RequestHandle handle) const { return *choices_.at(handle); }
-  // The live ones, in order, of the request that `first` names.
+  // Returns the live choices of the request with first handle `first`, in order.
   std::vector<Choice*> Of(RequestHandle first) const;
   struct Deadlines {
-    std::vector<RequestHandle> late;  // choices whose deadline has passed, rising
+    std::vector<RequestHandle> late;  // choices past their deadline, in rising order
     std::optional<int64_t> next_us;   // the earliest of the others
   };
   Deadlines CheckDeadlines(int64_t now_us) const;

@@ -9,9 +9,9 @@ absl::Status LoopWatchdog::Check() const {
   if (fed_us == kDisarmed) return absl::OkStatus();
   const int64_t silent_us = clock_->NowUs() - fed_us;
   if (silent_us <= longest_us_) return absl::OkStatus();
-  return absl::UnavailableError(StrCat("the engine has not come on for ", silent_us / 1000,
-                                       " ms; an operation takes ", longest_us_ / 1000,
-                                       " ms at most (--op-stall-ms)"));
+  return absl::UnavailableError(StrCat("the engine loop has made no progress for ",
+                                       silent_us / 1000, " ms; the limit for an operation is ",
+                                       longest_us_ / 1000, " ms (--op-stall-ms)"));
 }
 
 }  // namespace baton

@@ -1,8 +1,8 @@
-// Whether a loop that works still comes on: it says so at each turn and between two operations of a
-// step. One that hangs in an operation (a lost thread, a device that does not come back) answers
-// nothing itself; whoever asks here sees it.
+// Watchdog for the engine loop. The loop calls Feed() each turn and between two operations of a
+// step. Check() reports a loop that has been silent for too long, for example because a thread is
+// lost or a device hangs. A hung loop cannot report this itself.
 //
-// Thread safety: Feed and Disarm from the loop; Check from any thread.
+// Thread safety: Feed and Disarm on the loop and its device's threads; Check on any thread.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,13 @@ namespace baton {
 
 class LoopWatchdog {
  public:
-  // `clock` must outlive this. `longest_us`: that anything between two calls of Feed may take.
+  // `clock` must outlive this. `longest_us`: longest time allowed between two calls of Feed.
   LoopWatchdog(const Clock* clock, int64_t longest_us) : clock_(clock), longest_us_(longest_us) {}
 
   void Feed() { fed_us_.store(clock_->NowUs(), std::memory_order_relaxed); }
-  // Nothing to do until the next Feed.
+  // Stops the watchdog until the next Feed, because the loop has nothing to do.
   void Disarm() { fed_us_.store(kDisarmed, std::memory_order_relaxed); }
-  // Unavailable when the last Feed was too long ago, with both times.
+  // Unavailable, with both times, if the last Feed is longer ago than `longest_us`.
   absl::Status Check() const;
 
  private:

@@ -1,6 +1,4 @@
-// What a loaded model is: spec, identity, and all that tokenising for it takes.
-//
-// Thread safety: plain data.
+// Description of a loaded model: spec, identity, tokenizer and chat template.
 #pragma once
 
 #include <string>
@@ -12,7 +10,7 @@ namespace baton {
 
 struct ModelInfo {
   std::string path;
-  std::string fingerprint;  // hex of a 128-bit hash over hyper-parameters and weights
+  std::string fingerprint;  // ModelFingerprint
   ModelSpec spec;
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none

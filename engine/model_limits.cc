@@ -23,7 +23,7 @@ absl::Status ModelLimits::CheckRequest(std::span<const TokenId> prompt, int32_t 
     if (prompt.size() + part.tokens.size() > static_cast<size_t>(context_length)) {
       return absl::InvalidArgumentError(
           StrCat("a prompt of ", prompt.size(), " tokens and ", part.tokens.size(),
-                 " generated ones exceed the context of ", context_length));
+                 " generated tokens exceed the context of ", context_length));
     }
     RETURN_IF_ERROR(CheckTokens("generated_token_ids", part.tokens));
   }

@@ -1,8 +1,6 @@
-// What a worker's model allows a request to hold.
+// Checks requests against the limits of a worker's model.
 //
 // Every refusal is InvalidArgument and names the field, its value and the limit.
-//
-// Thread safety: immutable.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +17,12 @@ struct ModelLimits {
   int32_t context_length = 0;  // tokens, prompt and answer
 
   absl::Status CheckTokens(std::string_view field, std::span<const TokenId> tokens) const;
-  // `generated`: what was generated elsewhere, of each of the request's `n` choices or of none.
+  // `generated`: the tokens that another worker generated for each of the `n` choices, or empty.
   absl::Status CheckRequest(std::span<const TokenId> prompt, int32_t n,
                             std::span<const GeneratedPart> generated,
                             const SamplingParams& sampling) const;
   absl::Status CheckPrefix(std::span<const TokenId> tokens) const;
-  // Prompt and answer may not exceed this number of tokens.
+  // Returns the largest total of prompt and answer tokens for this request.
   int32_t LengthLimit(const GenerateRequest& generate) const;
 };
 

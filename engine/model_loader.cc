@@ -67,8 +67,8 @@ absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file) {
 
 namespace {
 
-// What an answer depends on, beside the tensors: the model's numbers, and all that makes tokens of
-// text, ends an answer or writes a prompt.
+// True for keys that an answer depends on: hyper-parameters, and keys of the tokenizer, of end
+// tokens and of the chat template.
 bool IsOfTheModel(std::string_view key, std::string_view architecture) {
   const size_t dot = architecture.size();
   return key.starts_with("tokenizer.") ||
@@ -109,9 +109,9 @@ absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string&
   if (info.spec.name.empty()) info.spec.name = std::filesystem::path(path).stem().string();
   ASSIGN_OR_RETURN(info.tokenizer, ReadTokenizerSpec(file));
   if (info.tokenizer.tokens.size() != static_cast<size_t>(info.spec.vocabulary)) {
-    return absl::InvalidArgumentError(
-        StrCat("gguf: tokenizer.ggml.tokens has ", info.tokenizer.tokens.size(),
-               " entries, token_embd.weight ", info.spec.vocabulary, " rows: they must be equal"));
+    return absl::InvalidArgumentError(StrCat(
+        "gguf: tokenizer.ggml.tokens has ", info.tokenizer.tokens.size(),
+        " entries, but token_embd.weight has ", info.spec.vocabulary, " rows; they must be equal"));
   }
   ASSIGN_OR_RETURN(const std::string_view chat_template,
                    file.GetStringOr("tokenizer.chat_template", ""));
@@ -154,8 +154,8 @@ absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path) {
   const std::string default_path = DefaultModelPath();
   if (!std::filesystem::exists(default_path)) {
     return absl::NotFoundError(StrCat("the default model ", default_path,
-                                      " is not there: scripts/fetch_model.sh fetches it, or name "
-                                      "another with --model FILE.gguf"));
+                                      " does not exist: run scripts/fetch_model.sh to fetch it, or "
+                                      "name another with --model FILE.gguf"));
   }
   return GgufFile::Open(default_path);
 }

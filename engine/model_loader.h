@@ -1,4 +1,4 @@
-// From a GGUF file to a model that can run: identity, tokenizer, weights on the device.
+// Loads a model from a GGUF file: identity, tokenizer, and weights on the device.
 #pragma once
 
 #include <memory>
@@ -14,40 +14,44 @@
 
 namespace baton {
 
-// ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, /tmp/baton/models where none of
-// the three is set (as scripts/fetch_model.sh has it), and the default model in it.
+// The model directory, ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, and the
+// path of the default model in it. If none of the three variables is set, the directory is
+// /tmp/baton/models. scripts/fetch_model.sh uses the same rule.
 std::string ModelDirectory();
 std::string DefaultModelPath();
 
-// Everything but the weights: fast, for tokenising and inspecting. Fingerprinting reads the whole
-// file and is left out. Unimplemented: the file's architecture is none of `known`.
+// Reads everything except the weights and the fingerprint. It is fast, for tokenising and
+// inspecting; computing a fingerprint would read the whole file. Unimplemented: the file's
+// architecture is not in `known`.
 absl::StatusOr<ModelInfo> ReadModelInfo(const GgufFile& file, const std::string& path,
                                         ArchitectureList known = Architectures());
 
-// The tokenizer's vocabulary, merges and special ids. Errors name the key.
+// Reads the tokenizer's vocabulary, merges and special ids. Errors name the key.
 absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
 
-// 128 bits over hyper-parameters and every tensor's name, type, shape and data.
+// Hex of a 128-bit hash over hyper-parameters, tokenizer, and every tensor's name, type, shape and
+// data.
 std::string ModelFingerprint(const GgufFile& file);
 
-// A model ready to run. Members depend on those above them.
+// A model that is ready to run. Members depend on those above them.
 struct LoadedModel {
   ModelInfo info;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<Device> device;
   std::unique_ptr<ModelWeights> weights;
-  // What the settings of these names came to on this machine.
+  // Effective values of these settings on this machine.
   int32_t threads = 0;
   std::string instruction_set;
 
-  // For people.
+  // Returns a one-line summary for people.
   std::string Description(int32_t context_length) const;
 };
-// Reads the settings `model`, `device`, `threads`, `instruction_set` and `architectures`. Errors of
-// ReadModelInfo, and of CheckKvCacheSpec for the model's KV groups.
+// Loads the model that the settings `model`, `device`, `threads`, `instruction_set` and
+// `architectures` describe. Errors are those of ReadModelInfo, and of CheckKvCacheSpec for the
+// model's KV groups.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options);
 
-// Opens `path` (empty: the default model). NotFound says how to fetch the default model.
+// Opens `path`, or the default model if it is empty. NotFound says how to fetch the default model.
 absl::StatusOr<std::unique_ptr<GgufFile>> OpenModel(const std::string& path);
 
 }  // namespace baton

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// A longer timeout is as good as none, and must not overflow in microseconds.
+// Longer timeouts are shortened to this, so that they do not overflow in microseconds.
 constexpr int64_t kLongestTimeoutMs = int64_t{365} * 24 * 3600 * 1000;
 
 absl::Status CheckGeneratedParts(const GenerateRequest& generate) {
@@ -23,7 +23,8 @@ absl::Status CheckGeneratedParts(const GenerateRequest& generate) {
   const bool none_goes_on = std::all_of(parts.begin(), parts.end(),
                                         [](const GeneratedPart& part) { return part.finished; });
   if (!none_goes_on) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat("each of the ", generate.n, " choices is finished"));
+  return absl::InvalidArgumentError(
+      StrCat("all ", generate.n, " choices are finished: none is left to continue"));
 }
 
 std::shared_ptr<const ChoicesRequest> MakeRequest(RequestHandle first,

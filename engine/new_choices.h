@@ -1,6 +1,4 @@
-// A generate request becomes choices, and the sequence that computes its prompt.
-//
-// Thread safety: pure functions.
+// Creates the choices of a generate request, and the sequence that computes its prompt.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +17,8 @@ namespace baton {
 
 struct NewChoices {
   std::vector<std::unique_ptr<Choice>> live;
-  // Answers that had ended already: their worker was lost between last token and end.
+  // Answers that were complete already: their worker was lost after the last token, before it
+  // reported the end.
   std::vector<FinishInfo> finished;
 };
 
@@ -28,16 +27,16 @@ struct ChoiceOptions {
   bool hash_logits = false;
 };
 
-// Validates the request. InvalidArgument names field, value and limit. At least one choice is live
-// or finished. The tokenizer outlives the choices.
+// Validates the request and creates its choices. InvalidArgument names field, value and limit. On
+// success at least one choice is live or finished. `tokenizer` must outlive the choices.
 absl::StatusOr<NewChoices> MakeChoices(const ChoiceOptions& options, RequestHandle first,
                                        const GenerateRequest& generate,
                                        std::shared_ptr<RequestSink> sink,
                                        const Tokenizer& tokenizer, int64_t now_us);
 
-// The sequence that computes the prompt. A single answer goes on behind what was generated of it;
-// several ones part at the prompt's end. Takes the prompt out of `generate`. REQUIRES: a choice is
-// live.
+// Returns the sequence that computes the prompt. With one choice it also covers the tokens that
+// another worker generated. Several choices are forked at the end of the prompt. Moves the prompt
+// out of `generate`. REQUIRES: a choice is live.
 SequenceSpec DescribeSequence(const ChoiceOptions& options, const KvCacheManager& cache,
                               NewChoices& choices, GenerateRequest& generate);
 

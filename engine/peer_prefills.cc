@@ -16,7 +16,7 @@ absl::Status PeerPrefills::Check(const PrefillRequest& prefill) const {
                                                std::span(&prefill.generated, 1), prefill.sampling));
   if (prefill.n > 1 && !prefill.generated.tokens.empty()) {
     return absl::InvalidArgumentError(
-        StrCat("n is ", prefill.n, "; with generated tokens 1 is allowed"));
+        StrCat("n is ", prefill.n, "; it must be 1 if there are generated tokens"));
   }
   const size_t tokens = prefill.prompt.size() + prefill.generated.tokens.size();
   return sends_->Check(prefill.ticket, static_cast<int32_t>(tokens));
@@ -81,8 +81,8 @@ void PeerPrefills::OnSendEvent(const TransferEvent& event) {
   if (!sends_->OnEvent(event)) return;
   const RequestHandle handle = event.id;
   if (event.kind == TransferEvent::Kind::kSendFailed) {
-    // The receiver is unavailable. Reported as such, it would mean to the router that this worker
-    // is gone.
+    // The receiver is unavailable. Report it as ABORTED: to the router, UNAVAILABLE would mean that
+    // this worker is gone.
     const bool receiver_gone = absl::IsUnavailable(event.status);
     return Fail(handle, receiver_gone ? absl::AbortedError(
                                             StrCat("the hand-off failed: ", event.status.message()))
@@ -104,13 +104,13 @@ void PeerPrefills::OnAdmitted(SequenceId id) {
   prefill.begin_us = parts_.clock->NowUs();
   prefill.result.queue_us = prefill.begin_us - prefill.arrival_us;
   prefill.result.cached_tokens = parts_.cache->matched(id);
-  sends_->AnnounceComputed(HandleOf(id));  // what this worker's prefix cache has travels at once
+  sends_->AnnounceComputed(HandleOf(id));  // sends the cached prefix at once
 }
 
 void PeerPrefills::OnPreempted(SequenceId id) {
   Fail(HandleOf(id),
-       absl::ResourceExhaustedError(StrCat("the prefill gave way to an answer: the KV pool of ",
-                                           parts_.cache->num_blocks(), " blocks ran dry")));
+       absl::ResourceExhaustedError(StrCat("the prefill was preempted: the KV pool of ",
+                                           parts_.cache->num_blocks(), " blocks is exhausted")));
 }
 
 StepPipeline::RowUse PeerPrefills::DescribeRow(const ScheduledChunk& chunk,

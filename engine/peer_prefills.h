@@ -1,14 +1,16 @@
-// Requests that prefill for a peer: compute a prompt, draw the first tokens, hand both over.
+// Requests that prefill for a peer: each computes a prompt, draws the first tokens, and hands both
+// over.
 //
 // Invariants:
 //  1. Every request gets exactly one OnDone.
-//  2. A request lives until its hand-off has ended (handoff_sends.h); its sequence ends when all of
-//     it is announced.
-//  3. A request that is preempted fails. Its announced blocks stay held until the hand-off ends,
-//     and the hand-off ends only when the prompt is computed: a sequence that needs the blocks and
-//     this prefill would wait for each other. The receiver computes.
+//  2. A request lives until its hand-off has ended (handoff_sends.h). Its sequence ends earlier,
+//     once everything is announced.
+//  3. A preempted request fails, and the receiver computes the prompt. Otherwise there would be a
+//     deadlock. Its announced blocks stay held until the hand-off ends, and the hand-off cannot end
+//     before the prompt is computed. A sequence that needs those blocks and this prefill would wait
+//     for each other.
 //
-// Thread safety: belongs to the engine thread; sinks are called on it.
+// Thread safety: engine thread only; sinks are called on it.
 #pragma once
 
 #include <cstdint>
@@ -36,42 +38,42 @@ struct PeerPrefillOptions {
 
 class PeerPrefills {
  public:
-  // All outlive this.
+  // All pointers must outlive this.
   PeerPrefills(const PeerPrefillOptions& options, const WorkerParts& parts, Admission* admission,
                HandoffSends* sends, RowSampler* sampler);
 
-  // Takes a request in. Refusals reach the sink. REQUIRES: `handle` is new.
+  // Adds a request. Refusals reach the sink. REQUIRES: `handle` is new.
   void Add(RequestHandle handle, PrefillRequest prefill, std::shared_ptr<PrefillSink> sink);
-  // Ends a request with an error. Ignored if it has ended.
+  // Ends a request with an error. Ignores ended requests.
   void Fail(RequestHandle handle, const absl::Status& status);
-  // The pool cannot hold the prompt.
+  // Ends a request because the pool cannot hold its prompt.
   void EndExhausted(RequestHandle handle);
 
-  // What a step says of sequences. REQUIRES: they are here.
+  // Events of a step. REQUIRES: the sequences are in this object.
   void OnAdmitted(SequenceId id);
   void OnPreempted(SequenceId id);
   StepPipeline::RowUse DescribeRow(const ScheduledChunk& chunk,
                                    std::vector<TokenDraw>& draws) const;
   void OnComputed(const ScheduledChunk& chunk, const SampledRow& row);
-  // A send of the transport has ended. Ignored if the request has.
+  // Handles the end of a send. Ignored if the request has ended.
   void OnSendEvent(const TransferEvent& event);
 
   bool Contains(RequestHandle handle) const { return prefills_.contains(handle); }
   const std::string& Name(RequestHandle handle) const { return prefills_.at(handle)->name; }
-  // Appends those of live ones.
+  // Appends the handles of live requests.
   void AppendHandles(std::vector<RequestHandle>& handles) const;
   bool empty() const { return prefills_.empty(); }
-  int64_t failures() const { return failures_; }  // ever
+  int64_t failures() const { return failures_; }  // since the start
 
  private:
   struct Prefill {
-    std::string name;  // the caller's
+    std::string name;  // given by the caller
     std::shared_ptr<PrefillSink> sink;
     std::vector<TokenSource> first_tokens;  // by choice
     PrefillResult result;
-    int32_t tokens = 0;  // to prefill: with what was generated elsewhere
+    int32_t tokens = 0;  // tokens to prefill, including those that another worker generated
     int64_t arrival_us = 0;
-    int64_t begin_us = 0;  // when it left the queue; 0: not yet
+    int64_t begin_us = 0;  // when it first left the queue; 0: not yet
   };
 
   absl::Status Check(const PrefillRequest& prefill) const;

@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-constexpr char kBackend[] = "cpu";  // of all CPU devices
+constexpr char kBackend[] = "cpu";  // the same for all CPU devices
 
 }  // namespace
 
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOption
   endpoints.shm_name.clear();
   absl::StatusOr<std::unique_ptr<KvTransport>> without_shm =
       CreateSocketTransport(endpoints, std::move(transport));
-  // Where that fails too, shared memory was not what is wrong.
+  // If TCP alone fails too, shared memory was not the cause.
   if (!without_shm.ok() || !FallBackToTcp(created.status(), options)) return created;
   return without_shm;
 }

@@ -1,6 +1,7 @@
-// What an engine and its peers must agree on, and the transport on which KV goes between them.
+// Creates the KV transport between an engine and its peers, and the fingerprint on which both must
+// agree.
 //
-// Thread safety: free functions of what they are given.
+// Thread safety: free functions; they use only their arguments.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,19 @@
 
 namespace baton {
 
-// How KV comes from other workers. A further medium is a value here, a name in TransferMediumNames
-// and what it opens in UseMedium and CreatePeerTransport.
+// How KV travels between workers. To add a medium, add a value here, a name in TransferMediumNames,
+// and its endpoints in UseMedium and CreatePeerTransport.
 enum class TransferMedium : uint8_t { kAuto, kTcp, kShm, kNccl };
-// The values of --transport, the default first.
+// Values of --transport; the default comes first.
 std::vector<std::pair<std::string, TransferMedium>> TransferMediumNames();
-// Makes `options` open the ways of `medium`; `listen` is HOST:PORT for those over TCP.
+// Sets the transfer options to the endpoints of `medium`. `listen`: HOST:PORT for TCP.
 void UseMedium(TransferMedium medium, const std::string& listen, EngineOptions& options);
 
-// REQUIRES: settled options.
+// Returns the fingerprint of the KV that this engine computes. REQUIRES: the options are settled.
 KvFingerprint FingerprintOf(const ModelInfo& model, const EngineOptions& options);
 
-// What the options name: loopback, or TCP and shared memory; null when they name nothing. Where
-// shared memory cannot be had and FallBackToTcp allows it, `options` says so afterwards.
+// Creates the transport that the options name: loopback, or TCP and shared memory. Null if they
+// name none. Turns `transfer_shm` off if shared memory fails and FallBackToTcp allows that.
 absl::StatusOr<std::unique_ptr<KvTransport>> CreatePeerTransport(TransportOptions transport,
                                                                  EngineOptions& options);
 

@@ -1,7 +1,7 @@
-// Requests whose cancellation is on its way to the engine's loop: what a step that is running can
-// see of it.
+// Set of requests with a cancellation that the engine loop has not processed yet. A running step
+// reads it to stop unneeded work.
 //
-// Thread safety: every function, from any thread.
+// Thread safety: every function may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,11 @@ namespace baton {
 class PendingCancellations {
  public:
   void Add(RequestHandle handle);
-  // The loop has taken it.
+  // Call once the loop has processed the cancellation.
   void Remove(RequestHandle handle);
   bool Contains(RequestHandle handle) const;
-  // Grows with every Add, and before Add returns: while it is the same, nothing was added. Cheap.
+  // Counter that grows before each Add returns. An unchanged value means that nothing was added.
+  // Takes no lock.
   uint64_t additions() const { return additions_.load(std::memory_order_acquire); }
 
  private:

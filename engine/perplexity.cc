@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kMaxChunk = 128;  // logits of that many rows at once
+constexpr int32_t kMaxChunk = 128;  // rows of logits per step
 
 double NegativeLogLikelihood(std::span<const float> logits, TokenId target) {
   const double maximum = *std::max_element(logits.begin(), logits.end());
@@ -20,7 +20,7 @@ double NegativeLogLikelihood(std::span<const float> logits, TokenId target) {
   return maximum + std::log(sum) - logits[target];
 }
 
-// Sum over one window that fits the context.
+// Returns the sum over one window. REQUIRES: the window fits the context.
 absl::StatusOr<double> WindowNll(ModelRunner& runner, std::span<const TokenId> window,
                                  const StepChunk& tables, int32_t max_chunk,
                                  const std::function<void(int64_t)>& done) {
@@ -52,7 +52,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
   const ModelSpec& spec = model.info.spec;
   if (tokens.size() < 2) {
     return absl::InvalidArgumentError(
-        StrCat("perplexity needs at least 2 tokens, there are ", tokens.size()));
+        StrCat("perplexity needs at least 2 tokens; the text has ", tokens.size()));
   }
   for (const TokenId token : tokens) {
     if (token < 0 || token >= spec.vocabulary) {
@@ -63,7 +63,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
   const int32_t context = options.context_length > 0 ? options.context_length : spec.context_length;
   if (context < 2) {
     return absl::InvalidArgumentError(
-        StrCat("perplexity needs a context of at least 2 tokens, it is ", context));
+        StrCat("perplexity needs a context of at least 2 tokens; it is ", context));
   }
   const int32_t longest = static_cast<int32_t>(std::min<int64_t>(context, tokens.size()));
   const KvCacheSpec kv = spec.KvOfType(options.kv_type);
@@ -71,7 +71,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
     const std::vector<int64_t> each(kv.groups.size(), blocks);
     return KvPoolLayout::Create(kv, options.layout, options.block_size, each);
   };
-  // First the block size is checked, then how many blocks of it are needed.
+  // Checks the block size before the number of blocks is computed from it.
   RETURN_IF_ERROR(layout_of(1).status());
   const int32_t blocks = (longest + options.block_size - 1) / options.block_size;
   ASSIGN_OR_RETURN(const KvPoolLayout layout, layout_of(int64_t{blocks} + 1));
@@ -87,7 +87,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
                    model.weights->CreateRunner(layout, pool->data(), runner_options));
   std::vector<BlockId> table;
   for (int32_t i = 0; i < blocks; ++i) table.push_back(BlockId(i));
-  StepChunk tables{.tokens = {}, .block_table = table};  // whole in every group
+  StepChunk tables{.tokens = {}, .block_table = table};  // every group has all blocks
   tables.window_tables.fill(table);
 
   PerplexityResult result;

@@ -1,7 +1,7 @@
-// How well a model predicts a text: the mean negative log-likelihood of each token given those
-// before it.
+// Measures how well a model predicts a text: the mean negative log-likelihood of each token, given
+// the tokens before it.
 //
-// Runs through the same runner, paging and kernels as serving does.
+// Uses the same runner, paging and kernels as serving.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@
 namespace baton {
 
 struct PerplexityResult {
-  int64_t tokens = 0;     // predicted
+  int64_t tokens = 0;     // number of predicted tokens
   double nll = 0;         // mean, nats
   double perplexity = 0;  // exp(nll)
 };
 
-// A text longer than the context is cut into windows of the context's length, each predicted from
-// its own first token on. InvalidArgument: fewer than two tokens, or one outside the vocabulary.
-// `progress` gets the share that is done.
+// Measures the perplexity of `tokens`. A text longer than the context is cut into windows of the
+// context's length. The first token of each window is not predicted. InvalidArgument: fewer than
+// two tokens, a token outside the vocabulary, or a context below two tokens. `progress` gets the
+// share that is done, in [0, 1].
 absl::StatusOr<PerplexityResult> MeasurePerplexity(const LoadedModel& model,
                                                    const EngineOptions& options,
                                                    std::span<const TokenId> tokens,

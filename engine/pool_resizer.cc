@@ -19,22 +19,22 @@ absl::StatusOr<PoolSize> PoolResizer::Resize(WorkerCore& core, int32_t blocks) {
   const int32_t before = cache_->num_blocks();
   if (!pool_->resizable()) {
     return absl::FailedPreconditionError(
-        StrCat("the KV pool keeps its ", before,
-               " blocks: start the worker with --kv-cache-max-mib to change that"));
+        StrCat("the KV pool has a fixed size of ", before,
+               " blocks; start the worker with --kv-cache-max-mib to make it resizable"));
   }
-  if (blocks >= 1 && blocks <= cache_->max_blocks()) {  // else Resize says so
+  if (blocks >= 1 && blocks <= cache_->max_blocks()) {  // else core.Resize returns the error
     const BlockCounts counts = pool_->BlocksFor(blocks);
     for (int32_t group = 1; group < cache_->groups(); ++group) {
       RETURN_IF_ERROR(cache_->Resize(counts[group], group));
     }
   }
   RETURN_IF_ERROR(core.Resize(blocks));
-  retiring_ = cache_->OfEveryGroup(-1);  // free blocks behind the end count as news
+  retiring_ = cache_->OfEveryGroup(-1);  // makes GiveBackRetired look at every group
   GiveBackRetired();
   PoolSize size = Size();
   size.before = before;
-  LOG(INFO) << "the KV pool has " << size.limit << " blocks, it had " << before << "; "
-            << size.retiring << " retire, " << size.reserved << " are reserved";
+  LOG(INFO) << "the KV pool has " << size.limit << " blocks now, before: " << before << "; "
+            << size.retiring << " are retiring, " << size.reserved << " are reserved";
   return size;
 }
 

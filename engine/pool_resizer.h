@@ -1,10 +1,10 @@
-// Grows and shrinks a worker's KV pool while it serves: the cache's accounting and the memory
-// behind it, in the right order.
+// Grows and shrinks a worker's KV pool while it serves. It changes the cache's accounting and the
+// memory behind it in the right order.
 //
-// Invariant: memory goes back only where nobody holds a block: no sequence, no cached prefix, no
-// transfer.
+// Invariant: a block's memory is returned only when no sequence, cached prefix, transfer or step
+// uses the block.
 //
-// Thread safety: belongs to the engine thread, between steps, but for Prepare.
+// Thread safety: engine thread only, between steps; Prepare may run on any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ class PoolResizer {
   // Both must outlive this.
   PoolResizer(ResizablePool* pool, KvCacheManager* cache) : pool_(pool), cache_(cache) {}
 
-  // Has memory made for a pool of `limit` blocks (of group 0, as all sizes here; the others follow,
-  // kv_pool_division.h) that will have `blocks`, which for shared memory
-  // may take seconds: so that steps go on meanwhile, whoever asks for more does this first, on a
-  // thread of its own. (Memory that is discarded in between comes back as it is used.)
-  // ResourceExhausted, with both figures: the host has less.
+  // Populates memory for growth from `limit` to `blocks` blocks. Both count blocks of group 0, like
+  // all sizes here; the other groups follow (kv_pool_division.h). For shared memory this may take
+  // seconds. So the caller of Engine::Resize does it on its own thread first, while steps continue.
+  // (If the memory is discarded in between, it comes back on first use.) ResourceExhausted, with
+  // both figures: the host has less memory.
   absl::Status Prepare(int32_t limit, int32_t blocks) const;
-  // Engine::Resize.
+  // Implements Engine::Resize.
   absl::StatusOr<PoolSize> Resize(WorkerCore& core, int32_t blocks);
-  // Gives back what has retired since the last call. To be called when holds may have ended; costs
-  // nothing when none behind the end of the pool has.
+  // Returns the memory of blocks that have retired since the last call. Call it when holds may have
+  // ended. It is cheap if no block beyond the pool's end was released.
   void GiveBackRetired();
   PoolSize Size() const;
 
  private:
   ResizablePool* const pool_;
   KvCacheManager* const cache_;
-  BlockCounts retiring_;  // when memory was last given back
+  BlockCounts retiring_;  // retiring blocks at the last GiveBackRetired
 };
 
 }  // namespace baton

@@ -1,6 +1,4 @@
-// How large a KV pool is, in blocks of its full-attention group and without the scratch block.
-//
-// Thread safety: plain data.
+// Size of a KV pool, in blocks of its full-attention group, without the scratch block.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +6,10 @@
 namespace baton {
 
 struct PoolSize {
-  int32_t before = 0;    // the limit until now
-  int32_t limit = 0;     // what sequences and the prefix cache can have
-  int32_t reserved = 0;  // what the limit can grow to
-  int32_t retiring = 0;  // behind the limit, and still in use
+  int32_t before = 0;    // limit before the last change
+  int32_t limit = 0;     // blocks that sequences and the prefix cache may use
+  int32_t reserved = 0;  // largest possible limit
+  int32_t retiring = 0;  // blocks beyond the limit that are still in use
 };
 
 }  // namespace baton

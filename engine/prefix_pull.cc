@@ -22,7 +22,7 @@ PrefixPulls::PrefixPulls(const PrefixPullOptions& options, KvCacheManager* cache
       block_size_(cache->options().block_size),
       windows_(WindowSizes(*cache)) {}
 
-PrefixPulls::~PrefixPulls() { CHECK(idle()) << "pulls die with live transfers or leases"; }
+PrefixPulls::~PrefixPulls() { CHECK(idle()) << "destroyed with live transfers or leases"; }
 
 // ---- receiving ----------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ void PrefixPulls::Pull(RequestHandle handle, PullRequest request, std::shared_pt
   if (!status.ok()) sink->OnDone(status);
 }
 
-// An error: nothing was taken, and the sink was not called.
+// On error, nothing was reserved and the sink was not called.
 absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request,
                                 const std::shared_ptr<PullSink>& sink, int32_t spare_blocks) {
   if (transport_ == nullptr) {
@@ -48,8 +48,8 @@ absl::Status PrefixPulls::Begin(RequestHandle handle, const PullRequest& request
     return absl::OkStatus();
   }
   if (static_cast<int64_t>(imports_.size()) >= options_.max_transfers) {
-    return absl::ResourceExhaustedError(
-        StrCat(imports_.size(), " prefixes are being pulled, at most ", options_.max_transfers));
+    return absl::ResourceExhaustedError(StrCat(
+        imports_.size(), " prefixes are being pulled; the limit is ", options_.max_transfers));
   }
   RETURN_IF_ERROR(MakeRoom(static_cast<int32_t>(units.size()), request.priority));
   const SequenceId id(handle);
@@ -109,13 +109,13 @@ absl::Status PrefixPulls::Expect(Import import, int64_t timeout_ms) {
   return absl::OkStatus();
 }
 
-// The transfer that brings all of these, if there is one.
+// Returns the transfer that brings all of `units`, if there is one.
 std::optional<uint64_t> PrefixPulls::OnItsWay(CacheNamespace cache_namespace,
                                               std::span<const CacheUnit> units) const {
   for (const auto& [id, import] : imports_) {
     if (import.waiters.empty() || import.cache_namespace != cache_namespace) continue;
     if (import.units.size() < units.size() || units.empty()) continue;
-    // An import brings windows for its own end alone.
+    // An import brings window blocks for its own end only.
     if (!windows_.empty() && import.units.size() != units.size()) continue;
     if (std::equal(units.begin(), units.end(), import.units.begin())) return id;
   }
@@ -131,7 +131,7 @@ BlockCounts PrefixPulls::BlocksOf(int32_t tokens) const {
   return counts;
 }
 
-// Older leases give way to a new pull, unless they matter more.
+// Drops older leases of equal or lower priority until the pull fits into half of each pool.
 absl::Status PrefixPulls::MakeRoom(int32_t tokens, int32_t priority) {
   const BlockCounts more = BlocksOf(tokens);
   BlockCounts most = cache_->PoolBlocks();
@@ -143,9 +143,9 @@ absl::Status PrefixPulls::MakeRoom(int32_t tokens, int32_t priority) {
   const int32_t group = full_group();
   if (group < 0) return absl::OkStatus();
   const std::string of_group = group == 0 ? "" : StrCat("KV group ", group, ": ");
-  return absl::ResourceExhaustedError(StrCat(of_group, "a prefix of ", more[group], " blocks; ",
-                                             pulled_[group], " are being pulled, at most ",
-                                             most[group]));
+  return absl::ResourceExhaustedError(
+      StrCat(of_group, "a prefix of ", more[group], " blocks does not fit: ", pulled_[group],
+             " blocks are being pulled or leased, at most ", most[group]));
 }
 
 bool PrefixPulls::OnEvent(const TransferEvent& event) {
@@ -174,7 +174,7 @@ bool PrefixPulls::OnEvent(const TransferEvent& event) {
   return false;
 }
 
-// The blocks that landed are verified, whatever became of the rest.
+// Landed blocks are verified, even if the transfer failed.
 void PrefixPulls::Finish(Import import, const TransferEvent& event) {
   ReleaseRows(*cache_, import.rows);
   pulled_ -= CountBlocks(import.rows, cache_->groups());
@@ -191,10 +191,11 @@ void PrefixPulls::Finish(Import import, const TransferEvent& event) {
   if (!import.waiters.empty()) LeaseOut(id, tokens, import.priority);
   cache_->Release(id, /*keep=*/true);
   const bool came = landed > 0 || event.kind == TransferEvent::Kind::kReceived;
-  // "Unavailable" would be said of this worker, and it is the source that is gone.
-  const absl::Status why = absl::IsUnavailable(event.status)
-                               ? absl::AbortedError(StrCat("the source: ", event.status.message()))
-                               : event.status;
+  // UNAVAILABLE would mean this worker, but the source is the one that is gone.
+  const absl::Status why =
+      absl::IsUnavailable(event.status)
+          ? absl::AbortedError(StrCat("the source failed: ", event.status.message()))
+          : event.status;
   for (const Waiter& waiter : import.waiters) {
     transfer_of_.erase(waiter.handle);
     if (came) {
@@ -222,8 +223,8 @@ void PrefixPulls::Cancel(RequestHandle handle) {
   if (import.waiters.empty()) {
     transport_->CancelReceive(transfer_id);
   } else if (had_ticket && !import.landing) {
-    // Its source may never have heard of it. A second sender does no harm: the transport refuses
-    // it.
+    // The source may never have received the ticket. A second sender is harmless: the transport
+    // refuses it.
     const auto next =
         std::find_if(import.waiters.begin(), import.waiters.end(),
                      [&](const Waiter& one) { return one.units == import.units.size(); });
@@ -237,7 +238,7 @@ void PrefixPulls::Cancel(RequestHandle handle) {
 
 // ---- leases -------------------------------------------------------------------------------------
 
-// Of the sequence's first `tokens` tokens, in whole blocks.
+// Leases the sequence's first `tokens` tokens, in whole blocks.
 void PrefixPulls::LeaseOut(SequenceId id, int32_t tokens, int32_t priority) {
   if (options_.lease_ms == 0 || tokens == 0) return;
   const std::vector<int32_t> from_begin(windows_.size(), 0);
@@ -300,17 +301,17 @@ absl::StatusOr<std::optional<RequestHandle>> PrefixPulls::ToDisplace(int32_t pri
   for (auto it = exports_.begin(); it != exports_.end(); ++it) {
     if (it->second.cancelled) continue;
     ++under_way;
-    const bool less =
-        least == exports_.end() || it->second.priority <= least->second.priority;  // or later
+    const bool less = least == exports_.end() ||
+                      it->second.priority <= least->second.priority;  // ties: the most recent one
     if (less) least = it;
   }
   if (under_way < options_.max_transfers) return std::nullopt;
   const int64_t ending = static_cast<int64_t>(exports_.size()) - under_way;
   if (least->second.priority < priority && ending < options_.max_transfers) return least->first;
-  return absl::ResourceExhaustedError(StrCat(under_way, " prefixes are being sent and ", ending,
-                                             " are ending, each at most ", options_.max_transfers,
-                                             "; the lowest priority is ", least->second.priority,
-                                             ", this one's ", priority));
+  return absl::ResourceExhaustedError(StrCat(
+      under_way, " prefixes are being sent and ", ending, " are ending; the limit for each is ",
+      options_.max_transfers, "; the lowest priority being sent is ", least->second.priority,
+      ", this one's ", priority));
 }
 
 void PrefixPulls::CancelExport(RequestHandle handle) {
@@ -318,7 +319,7 @@ void PrefixPulls::CancelExport(RequestHandle handle) {
   transport_->CancelSend(handle);
 }
 
-// The receiver gets whole blocks of its own, out of whole ones of ours.
+// Holds the cached blocks that fill whole blocks of the receiver.
 absl::StatusOr<PrefixPulls::HeldPrefix> PrefixPulls::HoldForTicket(
     const SendPrefixRequest& request) {
   const TransferTicket& ticket = request.ticket;
@@ -350,17 +351,18 @@ absl::StatusOr<PrefixPulls::HeldPrefix> PrefixPulls::HoldForTicket(
     sent.tokens = std::max(have, std::min(cached, sent.asked_tokens) / theirs * theirs);
     if (!windows_.empty() && sent.tokens < sent.asked_tokens) sent.tokens = have;
   }
-  // What fills no further block of the receiver stays here.
+  // Tokens that do not fill another block of the receiver are not sent.
   SequenceBlocks wanted = range;
   wanted.count = sent.tokens > have ? BlocksForTokens(block_size_, sent.tokens) - range.first : 0;
   sent.rows = KeepRows(held, MovedTokens(ticket, sent.asked_tokens, block_size_, windows_), wanted);
   if (!sent.rows.empty()) return sent;
   return absl::NotFoundError(
-      StrCat("nothing behind the prefix's first ", have, " tokens is cached here",
-             windows_.empty() ? "" : StrCat(" up to its end at ", sent.asked_tokens)));
+      StrCat("the prefix is not cached here from token ", have, " on",
+             windows_.empty() ? "" : StrCat(", up to its end at token ", sent.asked_tokens)));
 }
 
-// Rows of the wanted blocks, which begin where the held ones do. Lets go of the rest.
+// Returns rows of the wanted blocks, which start where the held ones do. Releases the other held
+// blocks.
 std::vector<BlockId> PrefixPulls::KeepRows(const HeldBlocks& held, const MovedTokens& moved,
                                            SequenceBlocks wanted) {
   const auto count = static_cast<size_t>(wanted.count);

@@ -1,5 +1,5 @@
-// What an engine is asked and what it answers. Plain data; the sinks are how answers leave the
-// engine thread.
+// Requests to an engine, their results, and the sinks through which results leave the engine
+// thread. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@
 
 namespace baton {
 
-// Names a request inside one engine; never reused.
+// Number of a request inside one engine; never reused.
 using RequestHandle = uint64_t;
 
-// A request's sequence has its number.
+// A request and its sequence have the same number.
 inline SequenceId SequenceOf(RequestHandle handle) { return SequenceId(handle); }
 inline RequestHandle HandleOf(SequenceId id) { return id.value(); }
 
-// What an answer had when the worker that was generating it was lost. Another one goes on behind
-// these tokens as if it had drawn them itself: same penalties, same random numbers, same stop
-// strings, same text held back.
+// Part of an answer that a lost worker had generated. Another worker continues after these tokens
+// as if it had drawn them itself. Penalties, random numbers, stop strings and held-back text are
+// the same.
 struct GeneratedPart {
-  std::vector<TokenId> tokens;  // all that the client has
-  uint64_t logits_hash = 0;     // see FinishInfo, up to the last of them
-  bool finished = false;        // the client has its end too: nobody is to go on with it
+  std::vector<TokenId> tokens;  // all tokens that the client has
+  uint64_t logits_hash = 0;     // as in FinishInfo, up to the last of them
+  bool finished = false;        // the client also has its end: do not continue it
 };
 
 struct GenerateRequest {
-  std::string request_id;  // the caller's name, for logs and `inspect`
+  std::string request_id;  // given by the caller, for logs and `inspect`
   std::vector<TokenId> prompt;
   int32_t n = 1;                         // choices, 1–kMaxChoices
   std::vector<GeneratedPart> generated;  // empty, or one for each choice
   SamplingParams sampling;               // validated by the engine; seed set
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;         // −100–100
-  bool remote_prefill = false;  // hand out a ticket and wait for a peer's KV
+  bool remote_prefill = false;  // issue a ticket and wait for a peer's KV
   int64_t timeout_ms = 0;       // 0: none
 };
 
@@ -55,14 +55,14 @@ struct TokenOutput {
   int32_t choice = 0;
   std::vector<TokenId> token_ids;
   std::string text;                   // whole characters only
-  std::vector<TokenDetail> logprobs;  // one a token when asked for
-  uint64_t logits_hash = 0;           // see FinishInfo, up to the last of these tokens
+  std::vector<TokenDetail> logprobs;  // one per token if requested
+  uint64_t logits_hash = 0;           // as in FinishInfo, up to the last of these tokens
 };
 
 enum class FinishReason : uint8_t { kStop, kLength };
 const char* FinishReasonName(FinishReason reason);  // "stop", "length"
 
-// Where a request's time went at this worker, and what moved.
+// Where a request's time went on this worker, and how much data moved.
 struct RequestLedger {
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
@@ -76,8 +76,8 @@ struct RequestLedger {
   int32_t cached_tokens = 0;    // found in this worker's prefix cache
   int32_t computed_tokens = 0;  // prompt tokens computed here, once for all choices
   int32_t preemptions = 0;
-  // The prefill worker's cache, when the prompt was computed there; queue, prefill and
-  // computed_tokens are then that worker's.
+  // prefill_cached_tokens: tokens found in the prefill worker's cache, if prefilled_elsewhere.
+  // Queue time, prefill time and computed_tokens are then also that worker's.
   int32_t prefill_cached_tokens = 0;
   bool prefilled_elsewhere = false;
 
@@ -88,22 +88,23 @@ struct RequestLedger {
 
 struct FinishInfo {
   int32_t choice = 0;
-  bool last = true;  // no other choice goes on: the request has ended
+  bool last = true;  // no other choice continues: the request has ended
   FinishReason reason = FinishReason::kStop;
-  std::string text;  // text held back until now
+  std::string text;  // text that was held back
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;
-  uint64_t logits_hash =
-      0;  // chained over every sampled row of logits, when the engine hashes them; else 0
+  // Chained over all sampled rows of logits; 0 if the engine does not hash them.
+  uint64_t logits_hash = 0;
   RequestLedger ledger;
 };
 
 // Receives one request's answers. Called on the engine thread, in order; must not block. OnFinish
-// ends a choice, and the last one the request; or OnError ends it, with all choices that go on.
+// ends a choice, and the last OnFinish ends the request. OnError ends the request with all choices
+// that are left.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
-  // First call when the request asked for remote prefill.
+  // The first call if the request has `remote_prefill`.
   virtual void OnTicket(const TransferTicket& ticket) = 0;
   virtual void OnTokens(TokenOutput output) = 0;
   virtual void OnFinish(FinishInfo info) = 0;
@@ -113,8 +114,8 @@ class RequestSink {
 struct PrefillRequest {
   std::string request_id;
   std::vector<TokenId> prompt;
-  int32_t n = 1;            // choices: so many first tokens are drawn
-  GeneratedPart generated;  // computed behind the prompt; the first token comes after them. n is 1
+  int32_t n = 1;            // choices: number of first tokens to draw
+  GeneratedPart generated;  // computed after the prompt, before the first token; needs n = 1
   SamplingParams sampling;
   CacheNamespace cache_namespace{0};
   int32_t priority = 0;
@@ -129,36 +130,36 @@ struct PrefillResult {
   int64_t prefill_us = 0;
   int64_t kv_bytes = 0;
   int64_t kv_transfer_us = 0;
-  int64_t kv_exposed_us = 0;  // of the transfer, after the prompt was computed
+  int64_t kv_exposed_us = 0;  // part of the transfer after the prompt was computed
 };
 
-// A prompt's prefix that is to come into this worker's cache from another's (prefix_pull.h).
+// Asks for a prompt's prefix from another worker's cache (prefix_pull.h).
 struct PullRequest {
-  std::vector<TokenId> tokens;  // a part-full last block of them is left out
+  std::vector<TokenId> tokens;  // a part-full last block is ignored
   CacheNamespace cache_namespace{0};
-  int64_t timeout_ms = 0;  // 0: as long as any transfer may take
-  int32_t priority = 0;    // of the request for which it comes
+  int64_t timeout_ms = 0;  // 0: the limit for transfers
+  int32_t priority = 0;    // of the request that needs the prefix
 };
 
 struct PullResult {
-  int32_t tokens = 0;         // of the prefix, cached here now
-  int32_t pulled_tokens = 0;  // of them, came with this pull
+  int32_t tokens = 0;         // tokens of the prefix that are cached here now
+  int32_t pulled_tokens = 0;  // of these, tokens that this pull brought
   int64_t kv_bytes = 0;
   int64_t kv_transfer_us = 0;
 };
 
-// Called on the engine thread; must not block.
+// Receives the result of a pull. Called on the engine thread; must not block.
 class PullSink {
  public:
   virtual ~PullSink() = default;
-  // What the source needs to send; at most once, before OnDone. None when nothing is missing, or
-  // when the prefix is on its way already.
+  // Gives the ticket that the source needs to send. Called at most once, before OnDone. Not called
+  // if nothing is missing or if the prefix is already being transferred.
   virtual void OnTicket(const TransferTicket& ticket) = 0;
-  // Once, at the end. An error: nothing came.
+  // Called exactly once, at the end. On error, nothing was pulled.
   virtual void OnDone(absl::StatusOr<PullResult> result) = 0;
 };
 
-// What is asked of the source of a pull.
+// Asks the source of a pull to send.
 struct SendPrefixRequest {
   std::vector<TokenId> tokens;  // as in the PullRequest
   CacheNamespace cache_namespace{0};
@@ -166,8 +167,9 @@ struct SendPrefixRequest {
   int32_t priority = 0;   // as in the PullRequest
 };
 
-// Called once, on the engine thread, when the receiver has everything or the prefill failed; must
-// not block. Aborted: the receiver is gone, or could not be reached; this worker is well.
+// Receives the result of a prefill. Called exactly once, on the engine thread, when the receiver
+// has everything or the prefill has failed; must not block. Aborted: the receiver is gone or
+// unreachable, and this worker is healthy.
 class PrefillSink {
  public:
   virtual ~PrefillSink() = default;

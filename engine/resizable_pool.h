@@ -1,9 +1,9 @@
-// The memory behind a KV cache that grows and shrinks: what PoolResizer needs of it.
+// Interface to the memory of a KV pool that grows and shrinks, as PoolResizer needs it.
 //
-// A pool has the address range of its largest size from the beginning; memory comes and goes by
-// block.
+// The pool reserves the address range of its largest size at the start. Memory is added and
+// returned by block.
 //
-// Thread safety: Discard belongs to the engine thread; the rest may be called from any.
+// Thread safety: Discard on the engine thread only; the rest on any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ class ResizablePool {
   virtual ~ResizablePool() = default;
 
   virtual bool resizable() const = 0;
-  // The blocks that the address range has for a group of the cache.
+  // Number of blocks of a KV group that fit in the reserved address range.
   virtual int32_t max_blocks(int32_t group) const = 0;
-  // Of every group, when group 0 has `full`. REQUIRES: full <= max_blocks(0).
+  // Blocks of every group when group 0 has `full`. REQUIRES: full <= max_blocks(0).
   virtual BlockCounts BlocksFor(int32_t full) const = 0;
-  // Before the groups of the cache grow from `begin` blocks to `end`: ResourceExhausted, with both
-  // figures, when there is less memory to give. What is in them stays. REQUIRES: begin <= end in
-  // every group.
+  // Populates memory before the groups grow from `begin` to `end` blocks. Does not change the
+  // blocks' content. ResourceExhausted, with both figures, if there is less memory. REQUIRES: begin
+  // <= end in every group.
   virtual absl::Status Populate(const BlockCounts& begin, const BlockCounts& end) const = 0;
-  // Gives the memory of a group's blocks [begin, end) back. REQUIRES: resizable(); nothing reads or
-  // writes them.
+  // Returns the memory of a group's blocks [begin, end) to the system. REQUIRES: resizable();
+  // nothing reads or writes these blocks.
   virtual void Discard(int32_t group, int32_t begin, int32_t end) = 0;
 };
 

@@ -1,8 +1,7 @@
-// The tokens of a row of logits that a step computed: as the device drew them, or drawn here.
+// Returns the tokens drawn from a row of logits that a step computed. The device drew them, or this
+// class draws them on the host. Both ways give the same token (TokenSource).
 //
-// Both ways give the same token (TokenSource).
-//
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +17,14 @@ namespace baton {
 
 class RowSampler {
  public:
-  // `runner` outlives this.
+  // `runner` must outlive this.
   RowSampler(ModelRunner* runner, const Tokenizer& tokenizer)
       : runner_(runner),
         sampler_({tokenizer.end_of_generation().begin(), tokenizer.end_of_generation().end()}) {}
 
-  // The token that `source` draws from the row. `index`: of the source among those that the step
-  // drew for. Internal: the row's logits allow no token. REQUIRES: the row's step was collected
-  // last.
+  // Returns the token that `source` draws from the row. `index`: index of the source among those
+  // that the step drew for. Internal: the row's logits allow no token. REQUIRES: the row's step was
+  // collected last.
   absl::StatusOr<DrawnToken> Take(const TokenSource& source, const SampledRow& row, size_t index);
 
  private:

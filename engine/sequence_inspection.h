@@ -1,6 +1,6 @@
-// What `inspect` shows of a worker's live requests: their sequences, and the blocks of each.
+// Snapshot of a worker's live requests for `inspect`: their sequences and the blocks of each.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct SequenceInspection {
   int32_t matched = 0;
   std::vector<int32_t> blocks;
   int32_t priority = 0;
-  // Of KV groups 1, 2, ...: as `blocks`, with -1 where there is none.
+  // As `blocks`, for KV groups 1, 2, ...; -1 where there is no block.
   std::vector<std::vector<int32_t>> window_blocks = {};
 };
 
-// By handle. A request that has no sequence any more delivers its KV; one that has none yet waits
-// for the choice that computes its prompt.
+// Returns the live requests in order of their handles. A request without a sequence either still
+// delivers its KV, or waits for the choice that computes its prompt.
 std::vector<SequenceInspection> InspectSequences(const WorkerCore& core, const Scheduler& scheduler,
                                                  const KvCacheManager& cache);
 

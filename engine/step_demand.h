@@ -1,12 +1,9 @@
-// Which of a step's chunks somebody still wants, while the step runs: not those whose request was
+// Tells a running step which of its chunks are still wanted. A chunk is unwanted if its request was
 // cancelled or is past its deadline.
 //
-// The step's work ends behind the last chunk that is wanted (model/step_rows.h). A chunk that
-// nobody wants, but with a wanted one behind it, is computed with the others: its rows cannot be
-// left out without moving theirs. Decode rows come first and prefills behind them, by priority, so
-// what goes on for nothing is little work, or work of more importance.
-//
-// Thread safety: the runner's thread while the step runs, the engine thread after that.
+// The step computes only up to the last wanted chunk (model/step_rows.h). An unwanted chunk before
+// a wanted one is still computed: leaving out its rows would move the rows after it. This wastes
+// little. Decode rows come first and are small; prefills follow in order of priority.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +20,20 @@ namespace baton {
 class StepDemand {
  public:
   struct Chunk {
-    RequestHandle request = 0;  // by which it is cancelled
+    RequestHandle request = 0;  // handle by which it is cancelled
     int64_t deadline_us = 0;    // 0: none
   };
 
-  // `board` and `clock` outlive this; `board` may be null: then nothing is ever cancelled.
+  // `pending` and `clock` must outlive this. `pending` may be null: then nothing is ever cancelled.
   StepDemand(std::vector<Chunk> chunks, const PendingCancellations* pending, const Clock* clock);
 
-  // Looks again. How many chunks there are up to the last wanted one; never rises. Takes no lock
-  // while nothing new was cancelled.
+  // Checks again. Returns the number of chunks up to the last wanted one, which never rises. Takes
+  // no lock unless a request was cancelled since the last call.
   int32_t Update();
-  // As Update said last; at first all.
+  // Result of the last Update; initially all chunks.
   int32_t wanted() const { return wanted_; }
-  // Why nobody wants this one: Cancelled or DeadlineExceeded; OK when somebody does. A chunk behind
-  // the wanted ones stays as it was.
+  // Reason why the chunk is unwanted: Cancelled or DeadlineExceeded; OK if it is wanted. For chunks
+  // after wanted() the reason is fixed.
   absl::Status WhyUnwanted(int32_t chunk) const;
 
  private:
@@ -45,7 +42,7 @@ class StepDemand {
   const std::vector<Chunk> chunks_;
   const PendingCancellations* const pending_cancellations_;
   const Clock* const clock_;
-  std::vector<absl::Status> why_;  // of those behind wanted_, the last first
+  std::vector<absl::Status> why_;  // of the chunks after wanted_, the last chunk first
   int32_t wanted_;
   std::optional<uint64_t> seen_additions_;
 };

@@ -15,7 +15,7 @@ StepPipeline::StepPipeline(int32_t depth, KvCacheManager* cache, Scheduler* sche
       clock_(clock),
       requests_(requests) {
   CHECK(depth >= 1 && depth <= runner->max_in_flight())
-      << depth << " steps in flight, the device takes " << runner->max_in_flight();
+      << depth << " steps in flight; the device allows " << runner->max_in_flight();
 }
 
 StepPipeline::~StepPipeline() { CHECK(steps_.empty()) << "a step is in flight"; }
@@ -42,7 +42,7 @@ void StepPipeline::RemovePendingCancellation(RequestHandle request) {
 absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
   if (copies.empty()) return absl::OkStatus();
   if (!steps_.empty()) {
-    // The copies wait for the steps in flight.
+    // The copies run after the steps in flight.
     for (const BlockCopy& copy : copies) {
       const BlockId blocks[] = {copy.from, copy.to};
       scheduler_->step_holds().HoldForNext(blocks, copy.group);
@@ -51,10 +51,11 @@ absl::Status StepPipeline::CopyBlocks(std::span<const BlockCopy> copies) {
   return runner_->CopyBlocks(copies);
 }
 
-// Nothing is in flight: copies that no step was submitted behind are made now.
+// If no step is in flight, waits for pending copies and releases their blocks. Otherwise the
+// Collect of a later step does that.
 void StepPipeline::EndCopies() {
   if (!steps_.empty() || !scheduler_->step_holds().holds_for_next()) return;
-  runner_->CopyBlocks({}).IgnoreError();  // a device that failed says so at the next step
+  runner_->CopyBlocks({}).IgnoreError();  // a failed device reports it at the next step
   scheduler_->step_holds().ReleaseForNext();
 }
 
@@ -67,10 +68,10 @@ std::unique_ptr<StepDemand> StepPipeline::DemandFor(const SchedulerOutput& plan)
   return std::make_unique<StepDemand>(std::move(chunks), pending_cancellations_, clock_);
 }
 
-// The draw of the youngest step in flight that gives `id` its pending token. Rows keep their order
-// from step to step, so the search goes on where the last one ended.
+// Returns the draw of the newest step in flight that yields the pending token of `id`. Rows keep
+// their order from step to step, so the search continues where the last one ended.
 DrawnBy StepPipeline::DrawOf(SequenceId id, size_t& search_from) const {
-  CHECK(!steps_.empty()) << "sequence " << id << " has a pending token, no step draws it";
+  CHECK(!steps_.empty()) << "sequence " << id << " has a pending token but no step is in flight";
   const InFlightStep& before = *steps_.back();
   const std::vector<ScheduledChunk>& chunks = before.plan.chunks;
   for (size_t looked_at = 0; looked_at < chunks.size(); ++looked_at) {
@@ -80,7 +81,7 @@ DrawnBy StepPipeline::DrawOf(SequenceId id, size_t& search_from) const {
     search_from = i + 1;
     return {.step = before.id, .draw = before.DrawsBefore(i)};
   }
-  LOG(FATAL) << "sequence " << id << " has a pending token that the step before does not draw";
+  LOG(FATAL) << "sequence " << id << " has a pending token that the previous step does not draw";
 }
 
 StepInput StepPipeline::MakeInput(InFlightStep& step) {
@@ -111,7 +112,7 @@ StepInput StepPipeline::MakeInput(InFlightStep& step) {
     }
     step.draw_ends.push_back(static_cast<int32_t>(draws_.size()));
   }
-  for (size_t i = 0; i < input.chunks.size(); ++i) {  // they do not move any more
+  for (size_t i = 0; i < input.chunks.size(); ++i) {  // draws_ no longer reallocates
     const int32_t begin = step.DrawsBefore(i);
     input.chunks[i].draws = std::span(draws_).subspan(begin, step.draw_ends[i] - begin);
   }
@@ -127,8 +128,8 @@ bool StepPipeline::Submit() {
   auto step = std::make_unique<InFlightStep>();
   step->plan = scheduler_->Schedule();
   requests_->OnPlanned(step->plan);
-  // Also when nothing runs: a sequence that asked for them may be preempted already, and blocks
-  // change hands before the next step.
+  // Copy even if nothing runs. The sequence that asked for a copy may be preempted already, and
+  // blocks change owner before the next step.
   const absl::Status copied = CopyBlocks(cache_->TakeCopies());
   if (step->plan.chunks.empty()) return false;
   step->demand = DemandFor(step->plan);
@@ -170,7 +171,7 @@ void StepPipeline::Collect() {
   scheduler_->StepCollected(step->plan);
   EndCopies();
   requests_->OnCollected(step->plan);
-  // Chunks behind the last wanted one may have been computed in part: they are not committed.
+  // Chunks after the last wanted one may be partly computed. They are not committed.
   FailFrom(*step, result.ok() ? step->demand->wanted() : 0, result.status());
   if (result.ok()) return GiveOut(*step, *result);
   if (absl::IsCancelled(result.status())) return;

@@ -1,14 +1,15 @@
-// The steps of a worker: planned, submitted and collected, up to `depth` of them in flight.
+// Pipeline of a worker's steps: plans, submits and collects them, with up to `depth` steps in
+// flight.
 //
-// While one step runs, the next one is planned behind it: behind its chunks, and behind the tokens
-// that it draws (scheduler.h). At Collect its chunks are committed and its tokens given out, in the
-// order of the plan. A stop that is seen only then costs the sequence's row in the step behind: its
-// result is thrown away.
+// While one step runs, the next one is planned after its chunks and the tokens that it draws
+// (scheduler.h). At Collect the step's chunks are committed and its tokens are given to the
+// requests, in the order of the plan. A stop condition becomes visible only at Collect. The next
+// step may then have a row for an ended sequence; that row's result is discarded.
 //
-// A failed step fails everything in it, and everything in the step behind it.
+// A failed step fails every request in it and in the next step.
 //
-// Thread safety: belongs to the engine thread. The functions that a step's runner calls between ops
-// use the step's StepDemand and the watchdog alone.
+// Thread safety: engine thread only. A step's runner calls some functions between ops; these use
+// only the step's StepDemand and the watchdog.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,12 @@
 
 namespace baton {
 
-// A row of logits that a step computed, and what it drew from it.
+// A row of logits that a step computed, and the tokens drawn from it.
 struct SampledRow {
   StepId step;
-  int32_t row = 0;                                 // of the step's logits
+  int32_t row = 0;                                 // in the step's logits
   int32_t position = 0;                            // the slot that the new token will take
-  std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host is to draw
+  std::span<const absl::StatusOr<TokenId>> drawn;  // empty: the host must draw
 };
 
 class StepPipeline {
@@ -45,28 +46,28 @@ class StepPipeline {
     bool keeps_logits = false;
     bool draws_next = false;  // ScheduledChunk::draws_next
   };
-  // The requests whose sequences the steps compute.
+  // Callbacks to the requests that own the sequences in the steps.
   class Requests {
    public:
     virtual ~Requests() = default;
-    // A step is planned. Called before it is submitted, also when it has no chunk; what it names as
-    // exhausted may be finished here, other sequences of the plan may not.
+    // Called after a step is planned, before it is submitted, also if it has no chunk. May finish
+    // the sequences that the plan names as exhausted, but no other sequence of the plan.
     virtual void OnPlanned(const SchedulerOutput& plan) = 0;
     virtual StepDemand::Chunk DemandOf(SequenceId id) const = 0;
-    // Appends how the tokens behind a chunk that samples are drawn.
+    // Appends to `draws` how to draw the tokens after a chunk that samples.
     virtual RowUse DescribeRow(const ScheduledChunk& chunk, std::vector<TokenDraw>& draws) = 0;
-    // StepInput::kv_written of a step; may be null.
+    // Returns StepInput::kv_written for the step; may be null.
     virtual std::function<void(int32_t layers, int32_t chunks)> LayerListener(
         const SchedulerOutput& plan) = 0;
-    // A step is over, well or not; what it wrote is not committed yet. This and all below may find
-    // that a sequence has ended meanwhile.
+    // Called when a step has succeeded or failed, before its chunks are committed. In this and the
+    // calls below, a sequence may have ended meanwhile.
     virtual void OnCollected(const SchedulerOutput& plan) = 0;
     virtual void OnFailed(SequenceId id, const absl::Status& why) = 0;
-    // The chunk is committed. `row` means something if it samples.
+    // The chunk is committed. `row` is valid only if the chunk samples.
     virtual void OnComputed(const ScheduledChunk& chunk, const SampledRow& row) = 0;
   };
 
-  // Everything outlives the pipeline. REQUIRES: 1 <= depth <= runner->max_in_flight().
+  // All pointers must outlive the pipeline. REQUIRES: 1 <= depth <= runner->max_in_flight().
   StepPipeline(int32_t depth, KvCacheManager* cache, Scheduler* scheduler, ModelRunner* runner,
                const Clock* clock, Requests* requests);
   ~StepPipeline();
@@ -77,18 +78,18 @@ class StepPipeline {
   void set_watchdog(LoopWatchdog* watchdog) { watchdog_ = watchdog; }
 
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
-  // Step would do something now.
+  // True if Step would do something now.
   bool has_work() const { return CanSubmit() || CanCollect(); }
-  // Collects what is done and submits what there is to compute, as far as the depth goes. Never
-  // waits for a step of an asynchronous device.
+  // Collects the oldest step if it is done, and submits steps up to the depth. Never waits for a
+  // step of an asynchronous device.
   void Step();
-  // Has the runner tell of layers that are written.
+  // Lets the runner report layers that are written.
   void Poll();
-  // A cancelled request has ended. It leaves the pending cancellations when the steps in flight are
-  // collected: until then their runners look there.
+  // Removes an ended request from the pending cancellations, once the steps now in flight are
+  // collected. Their runners may look it up until then.
   void RemovePendingCancellation(RequestHandle request);
 
-  // Copies blocks ahead of the next step. The blocks may change hands at once.
+  // Copies blocks before the next step runs. The blocks may change owner as soon as this returns.
   absl::Status CopyBlocks(std::span<const BlockCopy> copies);
 
  private:
@@ -96,14 +97,14 @@ class StepPipeline {
     StepId id;
     SchedulerOutput plan;
     std::unique_ptr<StepDemand> demand;
-    std::vector<int32_t> draw_ends;        // of each chunk, among all draws of the step
-    std::vector<RequestHandle> cancelled;  // leave the pending cancellations with this step
+    std::vector<int32_t> draw_ends;        // end of each chunk's draws among all draws of the step
+    std::vector<RequestHandle> cancelled;  // removed from the pending cancellations at Collect
     int32_t DrawsBefore(size_t chunk) const { return chunk == 0 ? 0 : draw_ends[chunk - 1]; }
   };
 
   bool CanSubmit() const { return in_flight() < depth_ && scheduler_->has_work(); }
   bool CanCollect() const { return !steps_.empty() && runner_->Done(steps_.front()->id); }
-  // False when there was nothing to compute.
+  // Returns false if there was nothing to compute.
   bool Submit();
   void Collect();
   std::unique_ptr<StepDemand> DemandFor(const SchedulerOutput& plan) const;
@@ -122,7 +123,7 @@ class StepPipeline {
   PendingCancellations* pending_cancellations_ = nullptr;
   LoopWatchdog* watchdog_ = nullptr;
   std::deque<std::unique_ptr<InFlightStep>> steps_;  // the oldest first
-  std::vector<TokenDraw> draws_;                     // of the step that is being submitted
+  std::vector<TokenDraw> draws_;                     // of the step being submitted
 };
 
 }  // namespace baton

@@ -26,9 +26,9 @@ std::vector<int32_t> WindowFirstBlocks(const KvCacheManager& cache, int32_t firs
 absl::Status CheckWindowsLandWhole(const KvCacheManager& cache, const TransferTicket& ticket) {
   const int32_t block_size = cache.options().block_size;
   if (cache.groups() == 1 || ticket.block_size <= block_size) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("ticket block_size ", ticket.block_size,
-                                              ": with sliding windows at most ", block_size,
-                                              ", the sender's, is possible"));
+  return absl::FailedPreconditionError(StrCat("the ticket's block_size ", ticket.block_size,
+                                              " exceeds the sender's ", block_size,
+                                              ", which models with sliding windows do not allow"));
 }
 
 void AppendRows(const KvCacheManager& cache, SequenceId id, const MovedTokens& moved,
@@ -47,7 +47,7 @@ void AppendRows(const KvCacheManager& cache, SequenceId id, const MovedTokens& m
       const int32_t block = blocks.first + i;
       if (!moved.GroupsOf(block, cache.options().block_size).Has(group)) continue;
       CHECK(table[i] != kNoBlock) << "sequence " << id << ", KV group " << group << ": block "
-                                  << block << " moves, and is not there";
+                                  << block << " must move but does not exist";
       rows[at + i * groups + group] = table[i];
     }
   }

@@ -38,7 +38,7 @@ WorkerCore::WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache,
                 &sends_, &sampler_),
       pipeline_(options.steps_in_flight, cache, scheduler, runner, clock, this) {}
 
-WorkerCore::~WorkerCore() { CHECK(idle()) << "a worker core dies with live requests or transfers"; }
+WorkerCore::~WorkerCore() { CHECK(idle()) << "destroyed with live requests or transfers"; }
 
 uint64_t WorkerCore::NewTransferId() const {
   uint64_t id = 0;
@@ -176,12 +176,13 @@ void WorkerCore::OnCollected(const SchedulerOutput& plan) {
   for (int32_t group = 0; group < parts_.cache->groups(); ++group) ReportWritten(plan, group);
 }
 
-// The transport may keep what it knows of blocks that do not change any more.
+// Reports written blocks. The transport may cache its data about blocks that are full, because they
+// no longer change.
 void WorkerCore::ReportWritten(const SchedulerOutput& plan, int32_t group) {
   std::vector<BlockId> full;
   std::vector<BlockId> part;
   for (const ScheduledChunk& chunk : plan.chunks) {
-    // What the step wrote for a sequence that has ended, no transfer reads.
+    // No transfer reads what the step wrote for an ended sequence.
     if (!parts_.cache->Contains(chunk.id)) continue;
     const std::span<const BlockId> table = parts_.cache->BlockTable(chunk.id, group);
     const int32_t end = chunk.begin + chunk.count;

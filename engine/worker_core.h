@@ -1,25 +1,25 @@
-// A worker's decisions: requests, steps and transfers as machines with no thread, socket or clock
-// of their own.
+// Makes a worker's decisions about requests, steps and transfers. It is a set of state machines
+// without threads, sockets or clocks, so tests and the simulation can drive it.
 //
 //   generations.h       requests that draw tokens here
 //   peer_prefills.h     requests that prefill for a peer
-//   handoff_sends.h     their blocks, on the way to the peer
-//   handoff_receives.h  KV that comes from a peer
+//   handoff_sends.h     outgoing KV of such prefills
+//   handoff_receives.h  incoming KV from a peer
 //   prefix_pull.h       cached prefixes from and to other workers
-//   admission.h         who comes in, and what gives way
+//   admission.h         admission control: queueing, displacement, dropping leases
 //   step_pipeline.h     steps: planned, submitted, collected
 //
-// The core owns them and passes events on: calls from outside, steps, transfer events. Answers
-// leave through the requests' sinks and posts on the transport.
+// The core owns these machines and dispatches events to them: calls, steps and transfer events.
+// Answers leave through the requests' sinks, posts through the transport.
 //
 // Invariants:
 //  1. Every request gets exactly one terminal call on its sink.
-//  2. A transfer's blocks are held from the post until its terminal event was polled, also when its
-//     request ended earlier.
-//  3. A request sees a step's results at Collect. What a step computes for a request that has ended
-//     is thrown away.
+//  2. A transfer's blocks are held from the post until its terminal event was polled, even if its
+//     request ends earlier.
+//  3. A request gets a step's results at Collect. Results for a request that has ended are
+//     discarded.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -72,56 +72,57 @@ struct WorkerCounters {
 
 class WorkerCore final : private StepPipeline::Requests {
  public:
-  // Everything outlives the core. `transport` may be null: then nothing is sent or received.
-  // `random_bits` names transfers. A peer that announces an id owns the transfer, so ids must not
-  // be guessable.
+  // All pointers must outlive the core. `transport` may be null: then nothing is sent or received.
+  // `random_bits` generates transfer ids. A peer that announces an id owns the transfer, so ids
+  // must not be guessable.
   WorkerCore(const WorkerCoreOptions& options, KvCacheManager* cache, Scheduler* scheduler,
              ModelRunner* runner, KvTransport* transport, const Tokenizer* tokenizer,
              const Clock* clock, std::function<uint64_t()> random_bits);
   ~WorkerCore() override;
 
-  // Handles are unique and rising; a request has one for each of its choices, the first of which
-  // names it: the next request's is request.n further on.
+  // Adds a request. Handles are unique and rising. Each choice of a generate request has a handle,
+  // and the first one names the request. So the next request's handle is at least request.n higher.
   void AddGenerate(RequestHandle handle, GenerateRequest request,
                    std::shared_ptr<RequestSink> sink);
   void AddPrefill(RequestHandle handle, PrefillRequest request, std::shared_ptr<PrefillSink> sink);
-  // Takes the request off the pending cancellations, where steps in flight may find it until they
-  // end.
+  // Cancels a request, and removes it from the pending cancellations. Steps in flight may still
+  // find it there until they are collected.
   void Cancel(RequestHandle handle);
-  // Tells of cancellations that are on their way here. Steps look at it between their ops, as at
-  // deadlines, and stop computing what no request wants (step_demand.h). Outlives the core; null:
-  // none is told.
+  // Sets the cancellations that steps read between their ops. A step stops computing chunks that
+  // were cancelled or are past their deadline (step_demand.h). `pending` must outlive the core.
+  // Null: steps see no cancellations.
   void set_pending_cancellations(PendingCancellations* pending) {
     pipeline_.set_pending_cancellations(pending);
   }
-  // Beats between the operations of a step.
+  // Sets the watchdog that steps feed between their operations.
   void set_watchdog(LoopWatchdog* watchdog) { pipeline_.set_watchdog(watchdog); }
-  // No KV will come for this transfer: prefill here (HandoffReceives::GiveUp).
+  // Says that no KV will come for this transfer, so the prompt is computed here
+  // (HandoffReceives::GiveUp).
   absl::Status PrefillLocally(uint64_t transfer_id, Epoch receiver_epoch);
-  // A prefix comes from, or goes to, another worker's cache (prefix_pull.h). Cancel ends a pull
-  // too.
+  // Pulls a prefix from another worker's cache, or sends one to it (prefix_pull.h). Cancel ends a
+  // pull too.
   void PullPrefix(RequestHandle handle, PullRequest request, std::shared_ptr<PullSink> sink);
   absl::StatusOr<int32_t> SendPrefix(RequestHandle handle, const SendPrefixRequest& request);
-  // Grows or shrinks the pool (KvCacheManager::Resize), between steps. A request that waits and can
-  // never fit the new one ends: with ResourceExhausted, or, preempted in mid-answer, with finish
-  // reason `length`.
+  // Grows or shrinks the pool (KvCacheManager::Resize), between steps. Ends waiting requests that
+  // can never fit the new size. They end with ResourceExhausted, or with finish reason `length` if
+  // they were preempted in mid-answer.
   absl::Status Resize(int32_t blocks);
 
   void PollTransfers();
-  // Ends what is past its deadline, leases of pulled prefixes too. Returns the earliest one left,
-  // if any.
+  // Ends requests past their deadline and expired leases. Returns the earliest deadline or expiry
+  // left, if any.
   std::optional<int64_t> CheckDeadlines();
 
-  // Step would do something now.
+  // True if Step would do something now.
   bool has_work() const { return pipeline_.has_work(); }
-  // Completes the step that is done, and submits what there is to compute. With an inline device
-  // one step runs from its plan to its tokens; an asynchronous one is never waited for.
+  // Collects the step that is done, and submits the next ones. An inline device runs one step from
+  // plan to tokens. An asynchronous device is never waited for.
   void Step() { pipeline_.Step(); }
-  // Announces what an asynchronous device has computed of the step that runs.
+  // Announces the layers that an asynchronous device has computed in the running step.
   void PollSteps() { pipeline_.Poll(); }
   int32_t steps_in_flight() const { return pipeline_.in_flight(); }
 
-  // Ends every request with `status`; transfers are cancelled and must still be polled until
+  // Ends every request with `status` and cancels transfers. The caller must still poll until
   // idle().
   void Shutdown(const absl::Status& status);
   bool idle() const {
@@ -129,21 +130,22 @@ class WorkerCore final : private StepPipeline::Requests {
            pipeline_.in_flight() == 0;
   }
 
-  // Recounts the cache, the holds of transfers and steps, and, when idle, that nothing uses a
-  // block. Internal, with the numbers, names what differs. O(blocks + nodes).
+  // Checks the block accounting: recounts the cache and the holds of transfers and steps. When
+  // idle, also checks that no block is in use. Internal names the difference, with the numbers.
+  // O(blocks + nodes).
   absl::Status CheckConservation() const;
 
   WorkerCounters counters() const;
   int32_t active_transfers() const {
     return receives_.active() + sends_.active() + pulls_.active_transfers();
   }
-  // What a live request, or one of its choices, is and does.
+  // State of a live request or of one of its choices.
   struct Liveness {
-    std::string name;       // the caller's
-    bool delivers = false;  // its sequence has ended; else it has one, or will be forked from one
+    std::string name;       // given by the caller
+    bool delivers = false;  // its sequence has ended; its KV is still being sent
   };
   Liveness Describe(RequestHandle handle) const;  // REQUIRES: live
-  std::vector<RequestHandle> Handles() const;     // of live ones
+  std::vector<RequestHandle> Handles() const;     // of live requests
 
  private:
   uint64_t NewTransferId() const;
@@ -173,7 +175,7 @@ class WorkerCore final : private StepPipeline::Requests {
   Generations generations_;
   PeerPrefills prefills_;
   StepPipeline pipeline_;
-  WorkerCounters counters_;  // failures: as the machines count them
+  WorkerCounters counters_;  // without failures, which the machines count
 };
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// What the machines of a worker share.
+// Objects that all state machines of a worker share.
 #pragma once
 
 #include "cache/kv_cache_manager.h"
@@ -9,7 +9,7 @@
 
 namespace baton {
 
-// All outlive the machines.
+// All must outlive the machines.
 struct WorkerParts {
   KvCacheManager* cache = nullptr;
   Scheduler* scheduler = nullptr;

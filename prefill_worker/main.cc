@@ -1,4 +1,4 @@
-// baton-prefill-worker: computes prompts and ships their KV to decode workers.
+// baton-prefill-worker: computes prompts and sends their KV to decode workers.
 
 #include "prefill_worker/prefill_service.h"
 #include "worker_rpc/worker_program.h"
@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {.name = "baton-prefill-worker",
        .description =
-           "Computes prompts chunk by chunk and ships their KV blocks to decode workers.",
+           "Computes prompts chunk by chunk and sends their KV blocks to decode workers.",
        .id_prefix = "prefill",
        .role = baton::v1::WORKER_ROLE_PREFILL,
        .role_services = {baton::PrefillRoleService()}});

@@ -1,7 +1,4 @@
-// The gRPC edge of a prefill worker: a call to Prefill is a request to the engine, and its end is
-// the call's end.
-//
-// Thread safety: called by gRPC from any thread.
+// gRPC service of a prefill worker. Each Prefill call is one engine request, and they end together.
 #pragma once
 
 #include "baton/v1/worker.grpc.pb.h"
@@ -25,7 +22,7 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
   ConcurrencyLimit* const limit_;
 };
 
-// What a worker of this role runs.
+// Returns the service that a worker of this role runs.
 RoleService PrefillRoleService();
 
 }  // namespace baton

@@ -33,7 +33,8 @@ std::chrono::system_clock::time_point CallDeadline::ForCall() const {
 }
 
 int64_t MicrosecondsLeft(const grpc::CallbackServerContext& context) {
-  const gpr_timespec deadline = context.raw_deadline();  // of a clock that nobody sets
+  // Uses a clock that does not move when the machine's clock is set.
+  const gpr_timespec deadline = context.raw_deadline();
   if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
     return CallDeadline::kForEverUs;
   }

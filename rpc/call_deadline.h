@@ -1,8 +1,8 @@
-// When a call must have ended, on the steady clock: a deadline that is kept as a time of day moves
-// when somebody sets the machine's clock. What gRPC is told is made anew for every call, from what
-// is left then.
+// Deadline of a call, on the steady clock. A deadline kept as a time of day would move when the
+// machine's clock is set. ForCall() converts the remaining time to gRPC's clock anew for every
+// call.
 //
-// Thread safety: a value; const functions from any thread where the clock's are.
+// Thread safety: a value; const functions may be called from any thread if the clock allows that.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,17 +16,18 @@ namespace baton {
 
 class CallDeadline {
  public:
-  // `left_us` from now; none at all where that is kForEverUs. REQUIRES: clock outlives this.
+  // `left_us`: time from now; kForEverUs: no deadline. `clock` must outlive this.
   CallDeadline(int64_t left_us, const Clock* clock);
 
   static constexpr int64_t kForEverUs = int64_t{1} << 60;
 
   bool Passed() const { return LeftUs() <= 0; }
-  // Negative once it has passed; kForEverUs where there is none.
+  // Remaining time: negative once the deadline has passed; kForEverUs if there is none.
   int64_t LeftUs() const;
-  // This, or `timeout_ms` from now when that is sooner.
+  // Returns the earlier of this deadline and `timeout_ms` from now.
   CallDeadline Within(int64_t timeout_ms) const;
-  // For a call that starts now. time_point::max(), which gRPC takes for none, where there is none.
+  // Deadline for a call that starts now. Without a deadline it is time_point::max(), which gRPC
+  // treats as none.
   std::chrono::system_clock::time_point ForCall() const;
 
  private:
@@ -34,7 +35,7 @@ class CallDeadline {
   int64_t at_us_;  // kForEverUs: never
 };
 
-// Microseconds until the client's deadline; CallDeadline::kForEverUs where it set none.
+// Microseconds until the client's deadline; CallDeadline::kForEverUs if it set none.
 int64_t MicrosecondsLeft(const grpc::CallbackServerContext& context);
 
 }  // namespace baton

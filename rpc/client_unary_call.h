@@ -1,6 +1,6 @@
-// A unary call whose parts live as long as the call: context, request, response and stub.
+// Unary client call that owns its context, request, response and stub until the answer has arrived.
 //
-// Thread safety: Cancel from any thread; the answer comes once, on a gRPC thread.
+// Thread safety: Cancel may be called from any thread. `done` runs once, on a gRPC thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,8 +19,8 @@ template <typename Stub, typename Request, typename Response>
 class ClientUnaryCall {
  public:
   using Done = std::function<void(absl::Status, Response)>;
-  // Pointer to the generated asynchronous method, as in &Stub::async::Prefill, hidden in a function
-  // because it is overloaded.
+  // Calls the generated asynchronous method, for example Stub::async::Prefill. It is a function
+  // because these methods are overloaded.
   using Begin = std::function<void(Stub&, grpc::ClientContext*, const Request*, Response*,
                                    std::function<void(grpc::Status)>)>;
 

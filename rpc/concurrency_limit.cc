@@ -34,7 +34,7 @@ int32_t ConcurrencyLimit::active() const {
 }
 
 void ConcurrencyLimit::Leave() {
-  // Notified under the lock: the waiter may destroy the limit as soon as it runs.
+  // Notify under the lock: the waiting thread may destroy the limit as soon as it runs.
   std::lock_guard lock(mutex_);
   if (--active_ == 0) idle_.notify_all();
 }

@@ -1,7 +1,7 @@
-// Counts the calls that are running in this process: the bound on them, and the way to wait for
-// them at shutdown.
+// Concurrency limit: counts the running calls of this process, bounds them, and waits for them at
+// shutdown.
 //
-// Thread safety: every function, from any thread.
+// Thread safety: every function may be called from any thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,11 +16,11 @@ namespace baton {
 
 class ConcurrencyLimit {
  public:
-  // `what` they are, for messages; outlives this.
+  // `what`: plural noun for the calls, for messages; must outlive this.
   explicit ConcurrencyLimit(int32_t max_calls, const char* what = "requests")
       : max_calls_(max_calls), what_(what) {}
 
-  // Holds one place until it is destroyed. The limit must outlive it.
+  // Occupies one place until it is destroyed. The limit must outlive it.
   class Slot {
    public:
     Slot() = default;
@@ -38,11 +38,11 @@ class ConcurrencyLimit {
     ConcurrencyLimit* limit_ = nullptr;
   };
 
-  // ResourceExhausted when full, naming the bound; Unavailable after Close.
+  // ResourceExhausted, with the limit, if all places are taken. Unavailable after Close.
   absl::StatusOr<Slot> Enter();
-  // From now on nobody enters.
+  // Refuses all further calls to Enter.
   void Close();
-  // True when the last call has left within the time.
+  // Waits until no call is left. Returns false after `timeout_ms`.
   bool WaitUntilIdle(int64_t timeout_ms);
   int32_t active() const;
 

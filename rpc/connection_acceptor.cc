@@ -14,9 +14,9 @@
 namespace baton {
 namespace {
 
-// Kept back for a process's other descriptors: channels to workers, transfers, files.
+// Descriptors reserved for other uses of the process: channels to workers, transfers, files.
 constexpr int64_t kMostKeptBack = 1024;
-// Whatever the limit allows: a connection has buffers, too.
+// Upper limit even if the process may open more: each connection also needs buffers.
 constexpr int64_t kMostDescriptors = 1 << 16;
 constexpr int32_t kMostStrangers = 1024;
 
@@ -31,7 +31,8 @@ AcceptorLimits LimitsForDescriptors(int64_t limit) {
   const int64_t kept_back = std::min(kMostKeptBack, limit / 4);
   const int64_t most = std::min(limit - kept_back, kMostDescriptors);
   const int64_t strangers = std::clamp<int64_t>(most / 4, 1, kMostStrangers);
-  // A newcomer that is too many takes an older stranger's place, above the bound.
+  // At the limit a new connection displaces an older stranger, so its descriptor may lie above
+  // max_descriptors. Leave room for that.
   return {.max_descriptors = static_cast<int32_t>(most - strangers),
           .max_strangers = static_cast<int32_t>(strangers)};
 }
@@ -77,7 +78,8 @@ bool ConnectionAcceptor::Turn() {
   if (poll(entries.data(), entries.size(), static_cast<int>(wait_ms)) <= 0) entries.assign(1, {});
   if (entries[0].revents != 0) return false;
   const size_t first_stranger = 1 + listeners_.size();
-  // Who spoke leaves first, so that nobody who did makes room for another.
+  // First pass on the connections that have sent something, so that none of them is displaced by a
+  // new one.
   for (size_t i = first_stranger; i < entries.size(); ++i) {
     if (entries[i].revents != 0) HandOnOrClose(strangers_[i - first_stranger].socket);
   }
@@ -110,8 +112,9 @@ void ConnectionAcceptor::AcceptFrom(const FileDescriptor& listener) {
     }
     const bool too_many = accepted.get() >= limits_.max_descriptors;
     if (too_many || std::ssize(strangers_) >= limits_.max_strangers) {
-      LogFull(too_many ? "the process has too many" : "too many are silent");
-      if (strangers_.empty()) continue;  // closes the new one
+      LogFull(too_many ? "too many descriptors are open"
+                       : "too many connections have sent nothing");
+      if (strangers_.empty()) continue;  // closes the new connection
       strangers_.pop_front();
     }
     strangers_.push_back({.socket = std::move(accepted), .since = SteadyClock::now()});
@@ -126,7 +129,7 @@ void ConnectionAcceptor::LogFull(const char* why) {
   LOG(WARNING) << address_ << ": " << std::exchange(closed_, 0)
                << " connections closed or left waiting: " << why << " (at most "
                << limits_.max_descriptors << " descriptors, " << limits_.max_strangers
-               << " connections on which nothing came yet)";
+               << " connections that have sent nothing yet)";
 }
 
 }  // namespace baton

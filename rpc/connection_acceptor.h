@@ -1,14 +1,17 @@
-// Accepts a server's connections, so that no crowd of them can make it deaf: gRPC's own listener
-// stops for ever where the process has no descriptor left.
+// Accepts the connections of a gRPC server, within limits. gRPC's own listener stops forever when
+// the process runs out of file descriptors, so a flood of connections could make a server
+// unreachable.
 //
-// A connection is a stranger until its first byte came; every client of gRPC speaks first.
-// Strangers wait here, a bounded number of them for a bounded time, and the oldest makes room.
-// Those that spoke are handed on while descriptors are left: what a process needs besides is kept
-// back. A connection that is too many is closed at once, and the next one may find room again.
+// A connection that has not sent a byte yet is a stranger. Every gRPC client sends first. Strangers
+// are bounded in number and in waiting time; a new connection displaces the oldest one. A
+// connection that has sent something is passed to gRPC while descriptors are left; some are
+// reserved for the rest of the process. At the descriptor limit the oldest stranger is closed, or
+// the new connection if there is no stranger.
 //
-// Descriptors are given out lowest first: one below a bound says that less than so many are open.
+// The kernel assigns the lowest free descriptor. So a descriptor number below the limit means that
+// fewer than `max_descriptors` are open.
 //
-// Thread safety: constructor and destructor from one thread; `take` is called on a thread of this.
+// Thread safety: constructor and destructor on one thread; `take` runs on this object's thread.
 #pragma once
 
 #include <chrono>
@@ -24,22 +27,23 @@
 namespace baton {
 
 struct AcceptorLimits {
-  int32_t max_descriptors = 1024;  // of the process, with any connection
+  int32_t max_descriptors = 1024;  // all descriptors of the process
   int32_t max_strangers = 256;
   std::chrono::milliseconds stranger_patience{10'000};
 };
 
-// What a process that may have `limit` descriptors can give to connections.
+// Returns the limits for a process that may open `limit` descriptors.
 AcceptorLimits LimitsForDescriptors(int64_t limit);
 
 class ConnectionAcceptor {
  public:
   using Take = std::function<void(FileDescriptor)>;
 
-  // REQUIRES: sockets that listen, non-blocking. `address` is what the log calls them.
+  // `take` receives each connection that has sent something. `address`: name in the log. REQUIRES:
+  // `listeners` are listening, non-blocking sockets.
   ConnectionAcceptor(std::vector<FileDescriptor> listeners, std::string address,
                      const AcceptorLimits& limits, Take take);
-  // Takes no more; strangers are closed.
+  // Stops accepting and closes all strangers.
   ~ConnectionAcceptor();
 
  private:
@@ -51,11 +55,11 @@ class ConnectionAcceptor {
   };
 
   void Run();
-  // Waits until something came, a stranger's time is over, or the end, and does what follows. False
+  // Waits for a connection, data, a stranger's timeout, or the end, and handles it. Returns false
   // at the end.
   bool Turn();
   void AcceptFrom(const FileDescriptor& listener);
-  // Leaves no descriptor behind.
+  // Passes the socket to `take_` if it has data, else closes it. Leaves `socket` empty.
   void HandOnOrClose(FileDescriptor& socket);
   void LogFull(const char* why);
 
@@ -63,12 +67,12 @@ class ConnectionAcceptor {
   const std::string address_;
   const AcceptorLimits limits_;
   const Take take_;
-  FileDescriptor stop_;             // an eventfd: readable at the end
+  FileDescriptor stop_;             // eventfd, readable when the destructor runs
   std::deque<Stranger> strangers_;  // the oldest first
   SteadyClock::time_point paused_until_;
   SteadyClock::time_point logged_at_;
-  int64_t closed_ = 0;  // since the last line of the log
-  std::thread thread_;  // last: it starts when all else is there
+  int64_t closed_ = 0;  // since the last log line
+  std::thread thread_;  // last member: it starts after all others exist
 };
 
 }  // namespace baton

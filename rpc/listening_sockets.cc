@@ -43,7 +43,7 @@ void SetPort(sockaddr_storage& address, int32_t port) {
   field = htons(static_cast<uint16_t>(port));
 }
 
-// `port`: the one to bind when not 0, and the one that was bound.
+// `port`: in: port to bind, 0 for any; out: port that was bound.
 absl::StatusOr<FileDescriptor> Listen(const addrinfo& where, bool any_family, int32_t& port) {
   sockaddr_storage address{};
   std::memcpy(&address, where.ai_addr, where.ai_addrlen);
@@ -80,8 +80,8 @@ absl::StatusOr<ListeningSockets> ListenAtAddresses(const HostPort& where, bool a
   }
   if (!out.sockets.empty()) {
     if (!problem.ok()) {
-      LOG(WARNING) << "not every address of " << where.host << " is listened on at port "
-                   << out.port << ": " << problem.message();
+      LOG(WARNING) << "cannot listen on every address of " << where.host << " at port " << out.port
+                   << ": " << problem.message();
     }
     return out;
   }
@@ -94,7 +94,7 @@ absl::StatusOr<ListeningSockets> ListenAtAddresses(const HostPort& where, bool a
 absl::StatusOr<ListeningSockets> ListenAt(const HostPort& where) {
   if (IsWildcardHost(where.host)) {
     absl::StatusOr<ListeningSockets> any = ListenAtAddresses({"::", where.port}, true);
-    if (any.ok() || where.host == "::") return any;  // else: a machine without IPv6
+    if (any.ok() || where.host == "::") return any;  // else the machine has no IPv6
   }
   return ListenAtAddresses(where, false);
 }

@@ -1,6 +1,6 @@
-// Sockets that listen where a HOST:PORT says.
+// Opens the sockets that listen at a HOST:PORT.
 //
-// Thread safety: functions are safe from any thread.
+// Thread safety: functions may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace baton {
 
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // non-blocking; at least one
-  int32_t port = 0;                     // of all of them
+  int32_t port = 0;                     // the same for all sockets
 };
 
-// One socket for every address of the host, all with the same port; 0 picks one. 0.0.0.0 and ::
-// mean any address of either family. May block on a name service. InvalidArgument where the host is
-// not known, Unavailable where none of its addresses can be bound.
+// Opens one socket for every address of the host, all with the same port. Port 0 picks a free one.
+// 0.0.0.0 and :: mean all addresses of both families. May block on name resolution.
+// InvalidArgument: unknown host. Unavailable: none of its addresses can be bound.
 absl::StatusOr<ListeningSockets> ListenAt(const HostPort& where);
 
 }  // namespace baton

@@ -35,7 +35,7 @@ void LogNowAndThen(const std::string& message) {
     return;
   }
   LOG(WARNING) << "protobuf: " << message.substr(0, kMostBytes) << " (and " << unsaid.exchange(0)
-               << " like it since the last such line)";
+               << " more since the last such line)";
 }
 
 void OnProtobufLog(google::protobuf::LogLevel level, const char* file, int line,
@@ -49,8 +49,8 @@ void OnProtobufLog(google::protobuf::LogLevel level, const char* file, int line,
   }
 }
 
-// While it lives, the first complaint of protobuf about a message that this thread parses is kept
-// in it instead of logged. At most one in a thread.
+// While this object exists, protobuf's first error about a message that this thread parses is
+// stored here and not logged. At most one object per thread.
 class ParseComplaints {
  public:
   ParseComplaints() { kept = &said_; }
@@ -84,8 +84,7 @@ void LimitProtobufLog() {
 }
 
 absl::Status ParseRaw(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
-  grpc::ByteBuffer shared =
-      bytes;  // the reader takes one that it may change; the slices are shared
+  grpc::ByteBuffer shared = bytes;  // the reader needs a mutable buffer; slices are shared
   const ParseComplaints complaints;
   grpc::ProtoBufferReader reader(&shared);
   if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader) && reader.status().ok()) {
@@ -97,7 +96,7 @@ absl::Status ParseRaw(const grpc::ByteBuffer& bytes, google::protobuf::Message& 
 grpc::ByteBuffer ToRaw(const google::protobuf::MessageLite& message) {
   const size_t size = message.ByteSizeLong();
   const grpc::Slice slice(size);
-  // A new slice is its creator's to fill, as gRPC's own serialisation does.
+  // The creator of a new slice may write into it. gRPC's own serialisation does the same.
   CHECK(message.SerializeToArray(const_cast<uint8_t*>(slice.begin()), static_cast<int>(size)));
   return grpc::ByteBuffer(&slice, 1);
 }

@@ -1,10 +1,10 @@
-// Messages of raw methods: the service gets a request's bytes and parses them itself.
+// Parses and serialises the messages of raw methods, which get a request as bytes.
 //
-// gRPC would answer bytes that are no message with UNIMPLEMENTED and an empty text, and protobuf
-// would log a line for each. A service that takes a method's bytes (WithRawCallbackMethod_…) can
-// answer INVALID_ARGUMENT and name what is wrong; router/grpc/inference_service.h does.
+// gRPC answers bytes that do not parse with UNIMPLEMENTED and an empty text, and protobuf logs a
+// line for each. A service with a raw method (WithRawCallbackMethod_…) can answer INVALID_ARGUMENT
+// and name the problem, as router/grpc/inference_service.h does.
 //
-// Thread safety: pure functions, but call LimitProtobufLog before there are other threads.
+// Thread safety: pure functions, but call LimitProtobufLog before other threads exist.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -14,12 +14,13 @@
 
 namespace baton {
 
-// From now on protobuf's complaints are logged now and then, not each time. REQUIRES: no other
-// thread parses a message meanwhile.
+// Rate-limits protobuf's log lines about bad messages. REQUIRES: no other thread is parsing a
+// message.
 void LimitProtobufLog();
 
-// InvalidArgument: which field holds text that is not UTF-8, or that the bytes are not a message of
-// this type. `message` then means nothing. REQUIRES: LimitProtobufLog was called.
+// Parses `bytes` into `message`. InvalidArgument names the field with text that is not UTF-8, or
+// says that the bytes are not a message of this type. `message` is then undefined. REQUIRES:
+// LimitProtobufLog was called.
 absl::Status ParseRaw(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
 
 grpc::ByteBuffer ToRaw(const google::protobuf::MessageLite& message);

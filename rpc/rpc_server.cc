@@ -22,11 +22,12 @@ namespace baton {
 
 namespace {
 
-// A connection that spoke, but not HTTP/2, is closed after so long.
+// Timeout of the HTTP/2 handshake, for connections that have sent something else.
 constexpr int kHandshakeTimeoutMs = 10'000;
 constexpr int64_t kFewDescriptors = 4096;
 
-// gRPC inflates a message before it looks at its size, so a small one could take any memory.
+// gRPC decompresses a message before it checks the size, so a small message could take any amount
+// of memory.
 void ForbidCompression(grpc::ServerBuilder& builder) {
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
@@ -34,19 +35,19 @@ void ForbidCompression(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
 
-// A process that can have few is told once that it may run into them.
+// Raises the descriptor limit and returns it. Warns once if it is low.
 int64_t DescriptorLimit() {
   static const int64_t limit = [] {
     const int64_t raised = RaiseDescriptorLimit();
     LOG_IF(WARNING, raised < kFewDescriptors)
-        << "this process may have only " << raised << " files and connections open at once; "
-        << kFewDescriptors << " or more are better (ulimit -n)";
+        << "this process may open only " << raised << " files and connections; " << kFewDescriptors
+        << " or more are recommended (raise ulimit -n)";
     return raised;
   }();
   return limit;
 }
 
-// As gRPC does with connections that it accepts itself.
+// Sets the same socket options as gRPC does for connections that it accepts itself.
 void HandOver(FileDescriptor socket, int timeout_ms,
               grpc::experimental::ExternalConnectionAcceptor& connections) {
   const int on = 1;
@@ -94,7 +95,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   for (grpc::Service* service : services) builder.RegisterService(service);
 
   out->server_ = builder.BuildAndStart();
-  if (out->server_ == nullptr) return absl::InternalError("gRPC's server did not start");
+  if (out->server_ == nullptr) return absl::InternalError("the gRPC server did not start");
   out->port_ = listening.port;
   out->address_ = JoinHostPort(wanted.host, listening.port);
   out->acceptor_ = std::make_unique<ConnectionAcceptor>(

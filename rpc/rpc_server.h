@@ -1,8 +1,8 @@
-// A gRPC server as every Baton process runs it: bounded, with keepalive, the standard health
-// service and reflection. It accepts its connections itself (connection_acceptor.h), and raises the
-// process's limit on descriptors for them.
+// gRPC server of every Baton process: bounded, with keepalive, the standard health service, and
+// reflection. It accepts its own connections (connection_acceptor.h) and raises the process's
+// descriptor limit for them.
 //
-// Thread safety: Start, Shutdown and the destructor from one thread; SetServing from any.
+// Thread safety: Start, Shutdown and the destructor on one thread; SetServing on any thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -20,19 +20,20 @@ namespace baton {
 
 class RpcServer {
  public:
-  // Services must outlive the server; `names` are what the health service knows them by
-  // ("baton.v1.Inference"). Unavailable when the address cannot be bound, InvalidArgument when it
-  // is none.
+  // Starts a server. `services` must outlive it. `names`: service names for the health service
+  // ("baton.v1.Inference"). Unavailable: the address cannot be bound. InvalidArgument: not a valid
+  // address.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, const std::vector<grpc::Service*>& services,
       std::vector<std::string> names = {});
-  // Calls still running are cancelled.
+  // Cancels calls that are still running.
   ~RpcServer();
 
-  // What the health service says, for the process and every service. NOT_SERVING at first.
+  // Sets the health status of the process and of every service. Initially NOT_SERVING.
   void SetServing(bool serving);
 
-  // Takes no new calls; cancels those that still run after `grace_ms`; returns when all have ended.
+  // Refuses new calls, cancels those that still run after `grace_ms`, and returns when all have
+  // ended.
   void Shutdown(int64_t grace_ms);
 
   // HOST:PORT with the port that was bound.

@@ -11,11 +11,10 @@ void RegisterSettings(RpcServerOptions& options, SettingList& settings) {
   settings.Add("rpc-memory-mib", &options.memory_mib, int64_t{64}, int64_t{1} << 20,
                "Memory that gRPC may use for its buffers, in MiB.");
   settings.Add("keepalive-ms", &options.keepalive_ms, 100, 3'600'000,
-               "A connection that was silent for so long is asked whether its peer lives, in "
-               "milliseconds.");
+               "A connection without data for this long is pinged, in milliseconds.");
   settings.Add("keepalive-timeout-ms", &options.keepalive_timeout_ms, 100, 3'600'000,
-               "A connection whose peer does not answer that for so long is cut and its requests "
-               "cancelled, in milliseconds.");
+               "A connection that does not answer such a ping for this long is closed and its "
+               "requests are cancelled, in milliseconds.");
   settings.Add("drain-ms", &options.drain_ms, int64_t{0}, int64_t{3'600'000},
                "How long a shutdown waits for running requests, in milliseconds.");
 }

@@ -1,6 +1,4 @@
-// Sampling parameters on the wire and in our own type.
-//
-// Thread safety: pure functions.
+// Converts sampling parameters between the wire and SamplingParams.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,8 +7,8 @@
 
 namespace baton {
 
-// A field that is absent gets its default. InvalidArgument where a list is too long: none is copied
-// then. Other values are for CheckSampling to check.
+// Absent fields get their defaults. InvalidArgument: a list is too long; nothing is copied then.
+// CheckSampling checks the other values.
 absl::StatusOr<SamplingParams> SamplingFromWire(const v1::SamplingParams& wire);
 v1::SamplingParams SamplingToWire(const SamplingParams& sampling);
 

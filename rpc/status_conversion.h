@@ -1,6 +1,4 @@
-// absl::Status and grpc::Status, which number their codes alike.
-//
-// Thread safety: pure functions.
+// Converts between absl::Status and grpc::Status, which use the same code numbers.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -9,7 +7,7 @@
 
 namespace baton {
 
-// Messages are cut at kMaxStatusMessageBytes: they travel as a header.
+// Messages are truncated to this size, because they are sent in a header.
 inline constexpr size_t kMaxStatusMessageBytes = 2048;
 
 grpc::Status ToGrpcStatus(const absl::Status& status);

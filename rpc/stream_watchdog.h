@@ -1,10 +1,12 @@
-// Finds response streams whose client takes nothing any more, or too little. Its connection may be
-// alive and answer pings: flow control holds such a stream's next message back for ever, and with
-// it the place of its request. A client that reads one message now and then would never count as
-// stalled, so the age of its oldest unread message is limited too. The watch knows all streams, and
-// so ends those that outlast a shutdown's patience.
+// Watchdog for response streams: ends streams of clients that read nothing, or too slowly. The
+// connection of such a client may be alive and answer pings. Flow control would then block the
+// stream's next message forever, and the request would keep its place.
 //
-// Thread safety: every function, from any thread.
+// A client that reads one message now and then never counts as stalled. So the age of its oldest
+// unread message is limited too. The watchdog knows all streams, so it can also end those that
+// outlast the grace period of a shutdown.
+//
+// Thread safety: every function may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -20,33 +22,32 @@ namespace baton {
 class WatchedStream {
  public:
   virtual ~WatchedStream() = default;
-  // Since when something it gave to gRPC has not left; `now` when nothing waits.
+  // Start of the current write or end that gRPC has not completed; `now` if there is none.
   virtual std::chrono::steady_clock::time_point StalledSince(
       std::chrono::steady_clock::time_point now) = 0;
-  // Since when the oldest message that has not left has waited, queued or not; `now` when none
-  // does.
+  // Time at which the oldest unsent message was queued; `now` if there is none.
   virtual std::chrono::steady_clock::time_point BehindSince(
       std::chrono::steady_clock::time_point now) = 0;
-  // Ends it as if the client were gone.
+  // Ends the stream as if the client were gone.
   virtual void Abandon() = 0;
-  // Ends it with this status, as its last word to the client.
+  // Ends the stream with this status, which the client still gets.
   virtual void CallOff(absl::Status status) = 0;
 };
 
 class StreamWatchdog {
  public:
-  // A client may be behind by so many times the patience.
+  // The limit for BehindSince is this factor times `patience`.
   static constexpr int kBehindFactor = 10;
 
   explicit StreamWatchdog(std::chrono::milliseconds patience) : patience_(patience) {}
 
-  // Until it is destroyed; it is not kept alive.
+  // Watches a stream until it is destroyed. Does not keep it alive.
   void Add(const std::shared_ptr<WatchedStream>& stream) {
     std::lock_guard lock(mutex_);
     streams_.push_back(stream);
   }
 
-  // Call now and then. Returns how many it abandoned.
+  // Abandons stalled streams. Call it periodically. Returns the number of abandoned streams.
   int Tick(std::chrono::steady_clock::time_point now) {
     int abandoned = 0;
     for (const std::shared_ptr<WatchedStream>& stream : Alive()) {
@@ -60,7 +61,7 @@ class StreamWatchdog {
     return abandoned;
   }
 
-  // Returns how many there were.
+  // Ends all streams with `status`. Returns their number.
   int CallOff(const absl::Status& status) {
     const std::vector<std::shared_ptr<WatchedStream>> streams = Alive();
     for (const std::shared_ptr<WatchedStream>& stream : streams) stream->CallOff(status);

@@ -1,21 +1,19 @@
-// The server's side of a response stream: messages are queued from any thread and written one after
-// the other.
+// Server side of a response stream: queues messages from any thread and writes them in order.
 //
-// The queue is bounded in messages and, because one message may carry much (text, log
-// probabilities), in bytes on the wire: a stream whose client reads too slowly ends with
-// RESOURCE_EXHAUSTED instead of growing without limit. Streams of tokens pass a bound in messages
-// that max_tokens already implies, so that only a broken producer meets it. A message of any size
-// is taken when nothing is queued before it.
+// The queue is bounded in messages, and in bytes on the wire because one message may carry much
+// text or many log probabilities. If the client reads too slowly, the stream ends with
+// RESOURCE_EXHAUSTED. Token streams set a message bound that max_tokens already implies, so only a
+// faulty producer reaches it. A message of any size is accepted if the queue is empty.
 //
-// Life: Hold() when the call starts; the writer keeps itself alive until gRPC has reported OnDone,
-// and whoever else holds a shared_ptr (an engine's sink, a downstream call) may outlive that: what
-// it sends then goes nowhere.
+// Lifetime: call Hold() when the call starts. The writer then stays alive until gRPC has reported
+// OnDone. Other owners of a shared_ptr (an engine's sink, a downstream call) may outlive that;
+// messages that they send are dropped.
 //
-// A client that takes nothing, or too little, is found by a StreamWatchdog, where the stream is in
-// one.
+// A StreamWatchdog, if the stream is added to one, ends streams of clients that read nothing or too
+// slowly.
 //
-// Thread safety: Send and End from any thread. OnCalledOff runs without the lock, on a gRPC
-// thread at most once, and where CallOff is called.
+// Thread safety: Send and End on any thread. OnCalledOff runs without the lock: at most once on a
+// gRPC thread, and on each thread that calls CallOff.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -47,25 +45,24 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
  public:
   static constexpr size_t kMaxQueuedBytes = size_t{4} << 20;
 
-  // `context`: of the call, or nullptr where nobody abandons it.
+  // `context`: context of the call, needed for Abandon; may be null otherwise.
   explicit StreamWriter(size_t max_queued, grpc::CallbackServerContext* context = nullptr)
       : max_queued_(max_queued), context_(context) {}
 
-  // Keeps this alive until gRPC is done with it. REQUIRES: owned by a shared_ptr; called once,
-  // before it is handed to gRPC.
+  // Keeps this object alive until gRPC is done with it. REQUIRES: a shared_ptr owns it; called
+  // once, before it is passed to gRPC.
   void Hold() { self_ = this->shared_from_this(); }
 
-  // Queues a message. False once the stream has ended or the client is gone.
+  // Queues a message. Returns false if the stream has ended or the client is gone.
   bool Send(Response message) {
     const size_t bytes = BytesOnTheWire(message);
     std::lock_guard lock(mutex_);
     if (ending_ || finished_) return false;
     if (queue_.size() >= max_queued_ ||
         (!queue_.empty() && queued_bytes_ + bytes > kMaxQueuedBytes)) {
-      const std::string reason =
-          absl::StrCat("the client left ", queue_.size(), " messages of ", queued_bytes_,
-                       " bytes unread; at most ", max_queued_, " messages and ", kMaxQueuedBytes,
-                       " bytes wait for it");
+      const std::string reason = absl::StrCat(
+          "the client has not read ", queue_.size(), " messages of ", queued_bytes_,
+          " bytes; the limit is ", max_queued_, " messages and ", kMaxQueuedBytes, " bytes");
       ClearLocked();
       EndLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, reason));
       return false;
@@ -91,7 +88,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
 
   void Abandon() override {
     std::lock_guard lock(mutex_);
-    if (context_ != nullptr) context_->TryCancel();  // OnCancel follows, on a thread of gRPC's
+    if (context_ != nullptr) context_->TryCancel();  // gRPC then calls OnCancel on its own thread
   }
 
   void CallOff(absl::Status status) override {
@@ -99,7 +96,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
     OnCalledOff();
   }
 
-  // Ends the stream behind what is queued. The first call counts.
+  // Ends the stream after the queued messages. Only the first call has an effect.
   void End(grpc::Status status) {
     std::lock_guard lock(mutex_);
     if (ending_ || finished_) return;
@@ -107,12 +104,12 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   }
 
  protected:
-  // The client cancelled, its deadline passed or its connection broke. Release what the request
-  // holds.
+  // The client cancelled, its deadline passed or its connection broke. Implementations release the
+  // request's resources.
   virtual void OnCalledOff() = 0;
-  // All that was queued has been written; more may be sent. On a gRPC thread, without the lock.
+  // All queued messages are written; more may be sent. Runs on a gRPC thread, without the lock.
   virtual void OnDrained() {}
-  // gRPC is done with the call, however it ended. Last function called on this by gRPC.
+  // gRPC is done with the call, for whatever reason. This is gRPC's last call on this object.
   virtual void OnStreamDone() {}
 
  private:
@@ -147,7 +144,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
       done_ = true;
     }
     OnStreamDone();
-    const auto last = std::move(self_);  // may destroy this when it goes out of scope
+    const auto last = std::move(self_);  // may destroy this object at the end of the scope
   }
 
   void ClearLocked() {
@@ -184,12 +181,12 @@ class StreamWriter : public grpc::ServerWriteReactor<Response>,
   std::deque<Queued> queue_;
   size_t queued_bytes_ = 0;
   Response in_flight_;                                     // stays until OnWriteDone
-  std::chrono::steady_clock::time_point in_flight_since_;  // when it was queued
+  std::chrono::steady_clock::time_point in_flight_since_;  // when in_flight_ was queued
   bool writing_ = false;
-  std::chrono::steady_clock::time_point busy_since_;  // of the write or the end under way
-  bool ending_ = false;                               // no more messages are taken
+  std::chrono::steady_clock::time_point busy_since_;  // start of the current write or Finish
+  bool ending_ = false;                               // no more messages are accepted
   bool finished_ = false;                             // Finish was called
-  bool done_ = false;                                 // gRPC is through with the call
+  bool done_ = false;                                 // OnDone was called
   grpc::Status end_status_;
   std::shared_ptr<StreamWriter> self_;
 };

@@ -41,7 +41,7 @@ void TaskPool::Run() {
     queue_.erase(queue_.begin());
     lock.unlock();
     task();
-    task = nullptr;  // what it captured ends here, without the lock
+    task = nullptr;  // destroys its captures without the lock
     lock.lock();
   }
 }

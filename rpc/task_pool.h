@@ -1,9 +1,9 @@
-// A few threads with one bounded queue, for what would keep a gRPC callback thread from its
-// connections: templates and tokenizers on a client's text, building a tokenizer, asking an engine
-// for its state.
+// Pool of threads with one bounded queue, for work that would block a gRPC callback thread.
+// Examples: templates and tokenizers on a client's text, building a tokenizer, asking an engine for
+// its state.
 //
-// Thread safety: Post from any thread. The destructor drops what is queued and waits for the tasks
-// that run.
+// Thread safety: Post may be called from any thread. The destructor drops queued tasks and waits
+// for running ones.
 #pragma once
 
 #include <condition_variable>
@@ -23,15 +23,16 @@ namespace baton {
 
 class TaskPool {
  public:
-  // REQUIRES: threads >= 1. `what` names the queued in refusals, as in "texts to be tokenized".
+  // `what`: plural noun for queued tasks, for refusals, as in "texts to be tokenized". REQUIRES:
+  // threads >= 1.
   TaskPool(int32_t threads, size_t max_queued, std::string what);
   ~TaskPool();
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // Tasks of higher priority start first, and equal ones in the order in which they came.
-  // ResourceExhausted names the bound when the queue is full, Unavailable once the pool ends; the
-  // task is dropped then.
+  // Queues a task. Tasks of higher priority start first, equal ones in the order of arrival.
+  // ResourceExhausted, with the limit: the queue is full. Unavailable: the pool is ending. A
+  // refused task is dropped.
   absl::Status Post(std::function<void()> task, int32_t priority = 0);
 
  private:
@@ -42,10 +43,10 @@ class TaskPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   absl::btree_map<std::pair<int64_t, uint64_t>, std::function<void()>>
-      queue_;  // by -priority, turn
+      queue_;  // by (-priority, arrival)
   uint64_t next_turn_ = 0;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;  // last: they start when all else is there
+  std::vector<std::thread> threads_;  // last member: they start after all others exist
 };
 
 }  // namespace baton

@@ -1,11 +1,10 @@
-// One unary call on the server whose answer comes later, from any thread, and which may be
-// cancelled before.
+// Server side of a unary call that is answered later, from any thread, and may be cancelled before.
 //
-// Life as of StreamWriter: Hold() at the start; whoever else holds it may answer after gRPC is
-// done, and that goes nowhere. The response belongs to gRPC: it is written under the lock, before
-// Finish, or not at all.
+// Lifetime: as StreamWriter. Call Hold() at the start. Other owners may answer after gRPC is done;
+// such an answer is dropped. The response belongs to gRPC, so it is written only under the lock and
+// before Finish.
 //
-// Thread safety: Answer and Fail from any thread; the first counts.
+// Thread safety: Answer and Fail on any thread; only the first call has an effect.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,7 +21,8 @@ class UnaryCall : public grpc::ServerUnaryReactor,
  public:
   explicit UnaryCall(Response* response) : response_(response) {}
 
-  // REQUIRES: owned by a shared_ptr; called once, before it is handed to gRPC.
+  // Keeps this object alive until gRPC is done with it. REQUIRES: a shared_ptr owns it; called
+  // once, before it is passed to gRPC.
   void Hold() { self_ = this->shared_from_this(); }
 
   void Answer(Response response) {
@@ -50,7 +50,7 @@ class UnaryCall : public grpc::ServerUnaryReactor,
     Fail(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled by the client"));
   }
   void OnDone() final {
-    const auto last = std::move(self_);  // may destroy this when it goes out of scope
+    const auto last = std::move(self_);  // may destroy this object at the end of the scope
   }
 
   Response* const response_;

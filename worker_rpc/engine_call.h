@@ -1,7 +1,7 @@
-// The engine's side of one call: lets a cancellation reach the engine whenever it comes, also
-// before the engine has named the request.
+// Connects a gRPC call with its engine request. A cancellation reaches the engine even if it comes
+// before the engine has returned the request's handle.
 //
-// Thread safety: every function, from any thread.
+// Thread safety: every function may be called from any thread.
 #pragma once
 
 #include <mutex>

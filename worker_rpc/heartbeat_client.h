@@ -1,9 +1,9 @@
-// Tells routers that this worker lives, and that it leaves when it ends, over gRPC. When it does so
-// is worker_rpc/registration.h.
+// Sends heartbeats to routers over gRPC, and a goodbye when the worker leaves.
+// worker_rpc/registration.h decides when.
 //
-// Each router has a thread of its own, so that one that does not answer delays no other.
+// Each router has its own thread, so a router that does not answer delays no other.
 //
-// Thread safety: construct and Leave from one thread.
+// Thread safety: constructor and Leave on one thread.
 #pragma once
 
 #include <condition_variable>
@@ -19,17 +19,17 @@ namespace baton {
 
 class HeartbeatClient {
  public:
-  // `status` is asked before every heartbeat, from several threads; it may block.
+  // `status` is called before every heartbeat, from several threads; it may block.
   HeartbeatClient(std::vector<std::string> routers, v1::KvFingerprint fingerprint,
                   std::function<v1::WorkerStatus()> status);
   ~HeartbeatClient();
 
-  // Says goodbye to every router and stops. Idempotent.
+  // Sends a goodbye to every router and stops. Idempotent.
   void Leave();
 
  private:
   void Run(const std::string& router);
-  // Waits; true when it is time to leave.
+  // Waits up to `ms`. Returns true if it is time to leave.
   bool Pause(int64_t ms);
 
   const v1::KvFingerprint fingerprint_;

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxUnread = 2;  // it sends one at a time
+constexpr size_t kMaxUnread = 2;  // the pump sends one message at a time
 
 v1::KvEventBatch ToWire(Epoch epoch, const KvEventCursor::Message& message) {
   v1::KvEventBatch wire;
@@ -32,7 +32,7 @@ void KvEventStream::Start(const v1::StreamKvEventsRequest& request,
   if (!slot.ok()) return End(ToGrpcStatus(slot.status()));
   KvEventFeed* const feed = engine_->kv_events();
   if (feed == nullptr) {
-    return End(ToGrpcStatus(absl::FailedPreconditionError("this worker keeps no prefix cache")));
+    return End(ToGrpcStatus(absl::FailedPreconditionError("this worker publishes no KV events")));
   }
   std::unique_lock lock(mutex_);
   slot_ = *std::move(slot);
@@ -62,7 +62,7 @@ void KvEventStream::OnDrained() {
   Tell([](KvEventPump& pump) { return pump.OnSent(); });
 }
 
-// Carries out what the pump answers to an event.
+// Passes an event to the pump and executes the resulting action.
 template <typename Event>
 void KvEventStream::Tell(Event event) {
   {

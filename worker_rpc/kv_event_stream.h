@@ -1,8 +1,10 @@
-// One reader of this worker's KV events over gRPC: carries out what engine/kv_event_pump.h says.
+// Stream of this worker's KV events to one reader, over gRPC. It executes the actions of
+// engine/kv_event_pump.h.
 //
-// Readers that are at the same snapshot share it.
+// Readers that need a snapshot of the same state share it.
 //
-// Lock order: this stream's lock, then the writer's or the feed's. The engine is asked without it.
+// Lock order: this stream's lock, then the writer's or the feed's. The engine is called without
+// this stream's lock.
 //
 // Thread safety: called by gRPC and by the engine's loop.
 #pragma once
@@ -26,7 +28,7 @@ class KvEventStream final : public StreamWriter<v1::KvEventBatch> {
   // `engine` must outlive the stream.
   explicit KvEventStream(Engine* engine);
 
-  // Begins, or ends at once with what is wrong. `slot` is given back when gRPC is done.
+  // Starts the stream, or ends it at once with an error. `slot` is released when gRPC is done.
   void Start(const v1::StreamKvEventsRequest& request, absl::StatusOr<ConcurrencyLimit::Slot> slot);
 
  private:

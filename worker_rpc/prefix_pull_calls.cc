@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kTicketAndDone = 2;
 
-// Before a long list is copied.
+// Call this before copying a long list.
 absl::Status CheckPrefixSize(int64_t tokens, int32_t context_length) {
   if (tokens <= context_length) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -56,7 +56,7 @@ class PullStream final : public StreamWriter<v1::PullPrefixEvent>, public PullSi
 
  protected:
   void OnCalledOff() override { engine_call_.Cancel(); }
-  // The engine may keep this for longer than the limit is there.
+  // The engine may keep this object alive for longer than the limit exists.
   void OnStreamDone() override { slot_ = ConcurrencyLimit::Slot(); }
 
  private:
@@ -94,7 +94,7 @@ grpc::ServerUnaryReactor* StartSend(Engine* engine, const v1::SendPrefixRequest&
     call->Fail(ToGrpcStatus(fits));
     return call.get();
   }
-  // Until the engine has answered, which may be after the client has gone and this service too.
+  // Keeps the slot until the engine has answered. By then the client and this service may be gone.
   const auto place = std::make_shared<Place>(Place{.limit = limit, .slot = *std::move(slot)});
   engine->SendPrefix(SendPrefixRequestFromWire(request),
                      [call, place](const absl::StatusOr<int32_t>& tokens) {

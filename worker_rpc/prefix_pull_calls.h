@@ -1,8 +1,7 @@
-// The gRPC edge of pulls (engine/prefix_pull.h): both ends of a prefix on its way from one worker's
-// cache to another's.
+// gRPC calls for prefix pulls (engine/prefix_pull.h), on the receiver and on the source.
 //
-// The stream of a pull and the engine's part in it end together, whoever ends first. A send goes on
-// by itself: its call has ended by then.
+// A pull's stream and its engine request end together, whichever ends first. A send continues after
+// its call has ended.
 //
 // Thread safety: called by gRPC from any thread.
 #pragma once
@@ -16,7 +15,8 @@
 
 namespace baton {
 
-// `engine` must outlive the calls. A slot that was refused is the call's answer.
+// `engine` must outlive the calls. If `slot` or `limit` refuses the call, the call answers with
+// that error.
 grpc::ServerWriteReactor<v1::PullPrefixEvent>* StartPull(
     Engine* engine, const v1::PullPrefixRequest& request,
     absl::StatusOr<ConcurrencyLimit::Slot> slot);

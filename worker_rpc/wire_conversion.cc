@@ -23,7 +23,7 @@ GeneratedPart GeneratedFromWire(const v1::GeneratedPart& wire) {
           .finished = wire.finished()};
 }
 
-// Routers that know of one choice alone say nothing.
+// Routers without support for several choices leave the field out.
 int32_t ChoicesFromWire(int32_t n) { return n == 0 ? 1 : n; }
 
 const char* AllocationKindName(AllocationEvent::Kind kind) {
@@ -66,7 +66,7 @@ v1::KvGroupStatus GroupToWire(const KvGroupStatus& group) {
 }  // namespace
 
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length) {
-  // Before anything is done so many times.
+  // Check the count before any loop over the parts.
   RETURN_IF_ERROR(CheckCount("generated", wire.generated_size(), kMaxChoices, "parts"));
   RETURN_IF_ERROR(CheckPromptSize(wire.prompt_token_ids_size(), 0, context_length));
   for (const v1::GeneratedPart& part : wire.generated()) {
@@ -82,7 +82,7 @@ absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
   if (generated_tokens <= context_length - prompt_tokens) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a prompt of ", prompt_tokens, " tokens and ", generated_tokens,
-                   " generated ones exceed the context of ", context_length));
+                   " generated tokens exceed the context of ", context_length));
 }
 
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling) {
@@ -271,17 +271,18 @@ absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire,
       (wire.blocks() > 0) == (wire.kv_cache_mib() > 0)) {
     return absl::InvalidArgumentError(absl::StrCat("blocks is ", wire.blocks(),
                                                    " and kv_cache_mib ", wire.kv_cache_mib(),
-                                                   "; one of the two must be above 0"));
+                                                   "; exactly one of the two must be above 0"));
   }
   if (wire.blocks() > 0) return wire.blocks();
   if (wire.kv_cache_mib() > std::numeric_limits<int64_t>::max() / kMiB) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kv_cache_mib is ", wire.kv_cache_mib(), ", more than can be counted"));
+    return absl::InvalidArgumentError(absl::StrCat("kv_cache_mib is ", wire.kv_cache_mib(),
+                                                   ", which is too large to count in bytes"));
   }
   const int64_t blocks = blocks_in(wire.kv_cache_mib() * kMiB);
   if (blocks < 1 || blocks > kMaxKvBlocks) {
     return absl::InvalidArgumentError(absl::StrCat("kv_cache_mib ", wire.kv_cache_mib(), " is ",
-                                                   blocks, " blocks, must be 1 to ", kMaxKvBlocks));
+                                                   blocks, " blocks; it must be 1 to ",
+                                                   kMaxKvBlocks));
   }
   return static_cast<int32_t>(blocks);
 }

@@ -1,7 +1,5 @@
-// Between the wire's messages and the engine's types. What comes from the wire is range-checked
-// where the types differ; what it means is the engine's to validate.
-//
-// Thread safety: pure functions.
+// Converts between the wire's messages and the engine's types. Values from the wire are
+// range-checked only where the types differ. The engine validates their meaning.
 #pragma once
 
 #include <optional>
@@ -17,11 +15,11 @@
 
 namespace baton {
 
-// Whether a prompt of so many tokens leaves room in the context, and what was generated behind it
-// fits there: asked before they are copied. InvalidArgument names the numbers.
+// Checks that the prompt leaves room in the context and that the generated tokens also fit. Call it
+// before copying them. InvalidArgument names the numbers.
 absl::Status CheckPromptSize(int64_t prompt_tokens, int64_t generated_tokens,
                              int32_t context_length);
-// The same of every part of a request for choices, of which there are so many at most.
+// The same check for every part of a request, and for the number of its parts.
 absl::Status CheckSize(const v1::DecodeRequest& wire, int32_t context_length);
 GenerateRequest GenerateRequestFromWire(v1::DecodeRequest&& wire, SamplingParams sampling);
 PrefillRequest PrefillRequestFromWire(v1::PrefillRequest&& wire, SamplingParams sampling);
@@ -38,20 +36,21 @@ v1::Finished FinishedToWire(FinishInfo info);
 v1::PrefillResponse PrefillResultToWire(const PrefillResult& result);
 
 v1::PoolStatus PoolToWire(const EngineStatus& status);
-// The size in blocks that is asked for. InvalidArgument unless exactly one of the request's fields
-// is positive and none negative, or when it is less than a block or more than can be counted.
+// Returns the requested size in blocks. InvalidArgument: not exactly one of the request's fields is
+// positive, one is negative, or the size is below one block or above kMaxKvBlocks. `blocks_in`
+// converts bytes to blocks.
 absl::StatusOr<int32_t> BlocksFromWire(const v1::ResizePoolRequest& wire,
                                        absl::FunctionRef<int64_t(int64_t bytes)> blocks_in);
 v1::ResizePoolResponse PoolSizeToWire(const PoolSize& size);
 
-// The namespace of requests to this model with these fields; none: every namespace.
+// Returns the namespace of requests to this model with these fields; nothing means every namespace.
 std::optional<CacheNamespace> NamespaceFromWire(const v1::ClearCacheRequest& wire,
                                                 const ModelInfo& model);
 
 v1::InspectResponse InspectionToWire(const EngineInspection& inspection);
 v1::TokenizerDescription TokenizerToWire(const ModelInfo& model);
 
-// How a worker presents itself.
+// Identity of a worker towards routers.
 struct WorkerIdentity {
   std::string worker_id;
   std::string address;  // HOST:PORT that the router dials

@@ -21,13 +21,14 @@
 namespace baton {
 namespace {
 
-// A router that is gone or frozen holds blocks here until its connection is cut: 1.3 seconds.
+// Keepalive of workers' servers. If a router is gone or frozen, its requests hold blocks until the
+// connection is closed, after 1.3 seconds.
 constexpr int32_t kKeepaliveMs = 400;
 constexpr int32_t kKeepaliveTimeoutMs = 900;
 
 struct WorkerOptions {
   EngineOptions engine;
-  // Who may wait is for the engine's queue to say, which knows priorities.
+  // A high limit: the engine's queue decides which requests wait, because it knows priorities.
   RpcServerOptions server = {.max_active_requests = 4096};
   std::string advertise;
   std::string transfer_listen = "127.0.0.1:0";
@@ -40,26 +41,28 @@ struct WorkerOptions {
 
 void RegisterSettings(WorkerOptions& options, SettingList& settings) {
   RegisterSettings(options.server, settings);
-  settings.Add("advertise", &options.advertise,
-               "HOST or HOST:PORT under which others reach this worker; without a port the one it "
-               "listens on. The host it listens on when empty, or 127.0.0.1 where that is any.");
+  settings.Add(
+      "advertise", &options.advertise,
+      "HOST or HOST:PORT at which other processes reach this worker; the port defaults to "
+      "that of --listen. If empty, the host of --listen, or 127.0.0.1 if that is a wildcard.");
   settings.Add("transfer-listen", &options.transfer_listen,
                "HOST:PORT for KV transfers from other workers; port 0 picks a free one.");
-  settings.Add("transfer-advertise", &options.transfer_advertise,
-               "HOST or HOST:PORT under which other workers reach it for KV transfers; the host of "
-               "--advertise when empty, or else as --transfer-listen says.");
+  settings.Add(
+      "transfer-advertise", &options.transfer_advertise,
+      "HOST or HOST:PORT at which other workers reach it for KV transfers. If empty, the host "
+      "of --advertise, or else that of --transfer-listen.");
   settings.AddChoice<TransferMedium>(
       "transport", &options.transport, TransferMediumNames(),
-      "How KV comes from other workers: tcp, shm (shared memory, from this host alone), nccl (GPU "
-      "to GPU where both workers have NCCL and a device, tcp otherwise), or auto: shm where both "
-      "are on one host, tcp otherwise.");
+      "How KV comes from other workers: tcp; shm (shared memory, this host only); nccl (GPU to GPU "
+      "if both workers have NCCL and a device, else tcp); auto (shm if both are on one host, else "
+      "tcp).");
   settings.Add(
       "worker-id", &options.worker_id,
-      "Name of this worker in the cluster; made up from role, host and process id when empty.");
+      "Name of this worker in the cluster; if empty, made from role, host and process id.");
   settings.Add(
       "nice", &options.nice, 0, 19,
-      "How much CPU priority to give up, as nice(1) does. `baton up` gives decode workers 6 where "
-      "prefill workers share the machine: what waits meanwhile is decoded in larger "
+      "How much CPU priority to give up, as nice(1). `baton up` sets 6 for decode workers if "
+      "prefill workers share the machine: sequences that wait are then decoded in larger "
       "batches.");
 }
 
@@ -69,7 +72,7 @@ std::string MakeWorkerId(const std::string& prefix) {
   return absl::StrCat(prefix, "-", host, "-", getpid());
 }
 
-// Before anything is loaded.
+// Call this before anything is loaded.
 absl::Status CheckListen(const WorkerOptions& options) {
   for (const auto& [name, text] : {std::pair("--listen", &options.server.listen),
                                    std::pair("--transfer-listen", &options.transfer_listen)}) {
@@ -81,16 +84,17 @@ absl::Status CheckListen(const WorkerOptions& options) {
   return absl::OkStatus();
 }
 
-// The host that others are told of who listens at `listen` and was not told how they reach it.
-// Empty where `listen` is.
+// Returns the host to advertise for a server that listens at `listen` when no --advertise option
+// was given. Empty if `listen` is empty or invalid.
 std::string HostToAdvertise(const std::string& option, const std::string& listen) {
   const absl::StatusOr<HostPort> where = ParseHostPort(listen);
   if (!where.ok()) return "";
   if (!IsWildcardHost(where->host)) return where->host;
-  LOG(WARNING) << option << " " << listen << " takes connections to any address of this machine, "
-               << "and no --" << (option == "--listen" ? "" : "transfer-")
-               << "advertise says which one others reach: they are told 127.0.0.1, so only "
-               << "processes of this machine can connect";
+  LOG(WARNING) << option << " " << listen
+               << " accepts connections to every address of this machine, "
+               << "but there is no --" << (option == "--listen" ? "" : "transfer-")
+               << "advertise option. The worker advertises 127.0.0.1, so only "
+               << "processes on this machine can connect";
   return "127.0.0.1";
 }
 
@@ -107,11 +111,11 @@ void ChooseAdvertised(WorkerOptions& options) {
 absl::Status Serve(WorkerOptions& options, const SettingList& engine_settings,
                    const WorkerProgram& program, Termination& termination) {
   ConcurrencyLimit limit(
-      options.server.max_active_requests);  // outlives the engine, whose sinks hold passes
+      options.server.max_active_requests);  // must outlive the engine: its sinks hold slots
   const std::vector<std::string> asked = engine_settings.Values();
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
   options.engine = engine->options();
-  std::cerr << "what automatic values came to:\n"
+  std::cerr << "automatic settings in effect:\n"
             << engine_settings.ValuesChangedSince(asked) << engine->StartupReport() << std::flush;
 
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
@@ -151,7 +155,7 @@ int RunWorkerMain(int argc, char** argv, const WorkerProgram& program) {
   line.AddSettings(engine_settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
 
-  (void)nice(options.nice);  // before there are threads, which inherit it
+  (void)nice(options.nice);  // before any thread starts: threads inherit it
   if (absl::Status status = CheckListen(options); !status.ok()) {
     std::cerr << program.name << ": " << status.message() << "\n";
     return ExitCodeOf(status);

@@ -1,7 +1,7 @@
-// What the workers' mains share: one program, whose role is data. It has flags, the engine, and the
-// server around it (worker_server.h); at the end the server goes first, and only then the engine.
+// Main program of every worker; the role is data. It parses flags, creates the engine, and runs the
+// server (worker_server.h). At the end it destroys the server first, then the engine.
 //
-// Thread safety: runs on the main thread.
+// Thread safety: main thread only.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@ namespace baton {
 struct WorkerProgram {
   std::string name;         // "baton-prefill-worker"
   std::string description;  // one sentence for --help
-  std::string id_prefix;    // "prefill": of worker ids made up here
+  std::string id_prefix;    // "prefill": prefix of generated worker ids
   v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
-  std::vector<RoleService> role_services;  // one a role that it plays
+  std::vector<RoleService> role_services;  // one for each role of the worker
 };
 
-// Returns the process's exit code: common/exit_code.h.
+// Returns the process's exit code (common/exit_code.h).
 int RunWorkerMain(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace baton

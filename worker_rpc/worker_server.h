@@ -1,8 +1,8 @@
-// A worker's services around its engine: the server, the heartbeats, and the order in which they
-// end. The role is data: it says what routers are told and which role services run. Both workers'
-// programs run this, and tests build it around an engine of their own.
+// Server of a worker: gRPC services, heartbeats, and their shutdown order. The role is data: it
+// determines what routers are told and which role services run. The worker programs use it, and
+// tests run it with an engine of their own.
 //
-// Thread safety: Start, Shutdown and the destructor from one thread.
+// Thread safety: Start, Shutdown and the destructor on one thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,34 +22,34 @@
 
 namespace baton {
 
-// What a role adds to the services that every worker has.
+// Service that a role adds to those of every worker.
 struct RoleService {
   std::string name;  // "baton.v1.PrefillWorker", for health checks
-  // Engine and limit outlive the service.
+  // Creates the service. Engine and limit outlive it.
   std::function<std::unique_ptr<grpc::Service>(Engine*, ConcurrencyLimit*)> make;
 };
 
 struct WorkerServerOptions {
   RpcServerOptions server;
   std::string worker_id;
-  std::string advertise;  // HOST or HOST:PORT; empty: as it listens
+  std::string advertise;  // HOST or HOST:PORT; empty: the address that it listens at
   v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;
   std::vector<std::string> routers;  // HOST:PORT of each
 };
 
 class WorkerServer final : private DrainingWorker {
  public:
-  // Engine and limit must outlive this, and the limit the engine, whose sinks hold passes. Errors
-  // as of RpcServer::Start.
+  // `engine` and `limit` must outlive this. `limit` must also outlive `engine`, because the
+  // engine's sinks hold slots. Errors are those of RpcServer::Start.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(
       Engine* engine, ConcurrencyLimit* limit, const WorkerServerOptions& options,
       const std::vector<RoleService>& role_services);
 
-  // HOST:PORT that others are told.
+  // HOST:PORT that the worker advertises.
   const std::string& address() const { return address_; }
   RpcServer& rpc() { return *server_; }
 
-  // Drains (worker_rpc/worker_drain.h), for `drain_ms`. No call is left when this returns.
+  // Drains for up to `drain_ms` (worker_rpc/worker_drain.h). No call is left when this returns.
   void Shutdown();
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMaxQueuedQuestions = 64;
 
-// Answers `response` with what `ask` returns, on `tasks`.
+// Runs `ask` on `tasks` and sends its result as the answer.
 template <typename Response, typename Ask>
 grpc::ServerUnaryReactor* AnswerLater(TaskPool& tasks, Response* response, Ask ask) {
   auto call = std::make_shared<UnaryCall<Response>>(response);

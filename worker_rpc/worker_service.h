@@ -1,8 +1,8 @@
-// What every worker answers, whatever its role: its status, its tokenizer, and a look inside.
+// gRPC service of every worker, independent of its role: status, tokenizer, inspection, pool size,
+// KV events and prefix pulls.
 //
-// Thread safety: called by gRPC from any thread; a KvEventStream for each reader of events.
-// Questions to the engine run on a thread of the service's own, because they may wait for a step to
-// end.
+// Thread safety: called by gRPC from any thread. Each reader of events has its own KvEventStream.
+// Questions to the engine run on a thread of this service, because they may wait for a step to end.
 #pragma once
 
 #include "baton/v1/worker.grpc.pb.h"
@@ -13,12 +13,14 @@
 
 namespace baton {
 
-// The process's resident memory, in bytes; 0 where /proc does not tell.
+// Resident memory of the process in bytes; 0 if /proc does not report it.
 int64_t ResidentBytes();
 
-// Readers of KV events at a time: one for each router, and those whose end was not noticed yet.
+// Limit of concurrent readers of KV events: one per router, plus readers that are gone but not yet
+// noticed.
 inline constexpr int32_t kMaxKvEventStreams = 64;
-// Pulls that this worker is asked for at a time, and prefixes to send for other workers' pulls.
+// Limit of concurrent pulls to this worker, and of concurrent send calls for pulls of other
+// workers.
 inline constexpr int32_t kMaxPulls = 1024;
 
 class WorkerService final : public v1::Worker::CallbackService {
@@ -52,10 +54,10 @@ class WorkerService final : public v1::Worker::CallbackService {
                                        const v1::SendPrefixRequest* request,
                                        v1::SendPrefixResponse* response) override;
 
-  // The address is known once the server listens.
+  // Sets the address, which is known once the server listens.
   void SetAddress(const std::string& address);
   void SetDraining();
-  // The status as it is sent to routers. Does not wait for the engine.
+  // Returns the status that routers get. Does not wait for the engine.
   v1::WorkerStatus CurrentStatus();
 
  private:
@@ -66,7 +68,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   ConcurrencyLimit kv_event_streams_{kMaxKvEventStreams, "readers of KV events"};
   ConcurrencyLimit pulls_{kMaxPulls, "pulls"};
   const std::shared_ptr<ConcurrencyLimit> sends_ = std::make_shared<ConcurrencyLimit>(kMaxPulls);
-  TaskPool tasks_;  // last: its tasks use all of the above
+  TaskPool tasks_;  // last member: its tasks use all of the above
 };
 
 }  // namespace baton

@@ -11,7 +11,7 @@ using testing::Test;
 
 class AdmissionTest : public Test {
  protected:
-  // Of 8 tokens that are cached, for as long as no sequence needs them.
+  // Leases a prefix of 8 cached tokens, until a sequence needs the room.
   void Lease() {
     const std::vector<TokenId> prefix = Bytes("01234567");
     bench_.Cache(prefix);
@@ -30,11 +30,11 @@ TEST_F(AdmissionTest, AFullQueueEndsTheLastOfLowerPriority) {
   ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 4, /*priority=*/3)).ok());
   ASSERT_EQ(bench_.ended.size(), 1);
   EXPECT_EQ(bench_.ended[0].first, 1);
-  EXPECT_EQ(bench_.ended[0].second,
-            absl::ResourceExhaustedError("the queue of 1 sequences is full, and one of priority 3 "
-                                         "came; this had 0"));
+  EXPECT_EQ(bench_.ended[0].second, absl::ResourceExhaustedError(
+                                        "the queue of 1 sequences is full; a request of priority 3 "
+                                        "displaced this one of priority 0"));
   EXPECT_TRUE(absl::IsResourceExhausted(bench_.admission.Queue(MachineBench::Spec(3, 4, 3))));
-  EXPECT_EQ(bench_.ended.size(), 1) << "none is of lower priority";
+  EXPECT_EQ(bench_.ended.size(), 1) << "no queued request has a lower priority";
 }
 
 TEST_F(AdmissionTest, LeasesGiveWayToAHandOffOnlyWhereItFindsNoRoom) {
@@ -53,18 +53,18 @@ TEST_F(AdmissionTest, LeasesGiveWayWhenAStepCannotAdmitOrNothingRuns) {
   Lease();
   bench_.admission.YieldLeases(runs, /*in_flight=*/0);
   bench_.admission.YieldLeases({}, /*in_flight=*/1);
-  EXPECT_TRUE(bench_.pulls.has_leases()) << "all find room";
+  EXPECT_TRUE(bench_.pulls.has_leases()) << "all sequences have room";
   bench_.admission.YieldLeases({}, /*in_flight=*/0);
   EXPECT_FALSE(bench_.pulls.has_leases()) << "nothing runs";
   Lease();
   SchedulerOutput preempts = runs;
   preempts.preempted.push_back(id);
   bench_.admission.YieldLeases(preempts, /*in_flight=*/0);
-  EXPECT_FALSE(bench_.pulls.has_leases()) << "one was preempted";
+  EXPECT_FALSE(bench_.pulls.has_leases()) << "a sequence was preempted";
   Lease();
   ASSERT_TRUE(bench_.admission.Queue(MachineBench::Spec(2, 4)).ok());
   bench_.admission.YieldLeases(runs, /*in_flight=*/0);
-  EXPECT_FALSE(bench_.pulls.has_leases()) << "one waits and was not admitted";
+  EXPECT_FALSE(bench_.pulls.has_leases()) << "a sequence waits and was not admitted";
 }
 
 TEST_F(AdmissionTest, CountsABlockForEachSequenceAndNamesWhatAPromptNeeds) {
@@ -74,7 +74,7 @@ TEST_F(AdmissionTest, CountsABlockForEachSequenceAndNamesWhatAPromptNeeds) {
   EXPECT_EQ(bench_.admission.SpareBlocks(), 2);
   EXPECT_EQ(bench_.admission.Exhausted(SequenceId(2), 10),
             absl::ResourceExhaustedError("the KV pool of 8 blocks cannot hold the prompt of 10 "
-                                         "tokens, 3 blocks, now"));
+                                         "tokens, which needs 3 blocks now"));
 }
 
 }  // namespace

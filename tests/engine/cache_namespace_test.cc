@@ -1,6 +1,6 @@
-// Nobody's tokens cross a namespace, however hashes collide: with run hashes of 8 bits the index
-// names workers that hold another namespace's prefix, and the way from there to a worker's cache
-// must bring nothing.
+// Namespaces stay separate even if hashes collide. With run hashes of 8 bits the index names
+// workers that hold another namespace's prefix. Following such a hint to the worker's cache must
+// bring nothing.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -37,7 +37,7 @@ std::shared_ptr<SinkRecord> Say(WorkerBench& bench, CacheNamespace space,
 
 class NamespacePair : public ::testing::Test {
  protected:
-  // What a router that believes the index has done, for a request of kMine.
+  // Does what a router does that trusts the index, for a request of kMine.
   void FollowTheHint(const std::vector<TokenId>& prefix) {
     auto pull = std::make_shared<PullRecord>();
     receiver_.core->PullPrefix(++receiver_.last_handle,
@@ -72,7 +72,7 @@ TEST_F(NamespacePair, AFalseHintOfAnotherPromptBringsNothing) {
   ASSERT_TRUE(Say(source_, kTheirs, theirs_)->finish.has_value());
   GlobalIndex index({.max_blocks = 1024, .expected_blocks = 0, .key_seeds = {}});
   index.Stored(kSource, CacheTier::kDevice, std::nullopt, HashesOf(kTheirs, theirs_));
-  // Prompts until one collides with their first run: one in 256 does.
+  // Tries prompts until one collides with their first run; one in 256 does.
   std::vector<TokenId> mine(16, 'm');
   int tries = 0;
   while (index.MatchWorkers(HashesOf(kMine, mine)).empty()) {

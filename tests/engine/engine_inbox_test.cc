@@ -72,7 +72,7 @@ TEST_F(EngineInboxTest, WhatOnlyFreesGoesInBehindTheBound) {
 TEST_F(EngineInboxTest, AClosedInboxRefusesButGivesWhatItHas) {
   ASSERT_TRUE(inbox_.Post(Ignore).ok());
   inbox_.Close();
-  EXPECT_EQ(wakes_, 2) << "the loop has to see that it ends";
+  EXPECT_EQ(wakes_, 2) << "the loop must notice the close";
   absl::StatusOr<int32_t> sent;
   inbox_.SendPrefix({}, [&](const absl::StatusOr<int32_t>& tokens) { sent = tokens; });
   EXPECT_TRUE(absl::IsUnavailable(sent.status()));
@@ -91,7 +91,7 @@ TEST_F(EngineInboxTest, NoRequestEntersOnceAnIntegrityCheckFailed) {
   EXPECT_THAT(std::string(sent.status().message()), HasSubstr("3 blocks are lost"));
   EXPECT_TRUE(inbox_.empty());
   inbox_.Cancel(1);
-  EXPECT_FALSE(inbox_.empty()) << "what was admitted before can still be cancelled";
+  EXPECT_FALSE(inbox_.empty()) << "admitted requests can still be cancelled";
 }
 
 TEST_F(EngineInboxTest, NothingIsLostBetweenPostersAndAClose) {

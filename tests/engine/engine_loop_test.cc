@@ -141,14 +141,14 @@ TEST_F(EngineLoopTest, ADistantDeadlineDoesNotDelayTheIdleTurn) {
   EXPECT_EQ(loop.Rest(), EngineLoop::kIdleTurnUs);
 }
 
-TEST_F(EngineLoopTest, ThePulseBeatsWithWorkAndRestsWithout) {
+TEST_F(EngineLoopTest, TheWatchdogIsFedWithWorkAndDisarmedWithout) {
   loop.Turn();
   loop.Rest();
-  EXPECT_FALSE(WatchdogFailsAfter(10 * kOpStallUs)) << "it rests";
+  EXPECT_FALSE(WatchdogFailsAfter(10 * kOpStallUs)) << "the loop is idle";
   Generate(WorkerBench::Request(Bytes("go"), 2));
   loop.Turn();
   EXPECT_EQ(loop.Rest(), 0);
-  EXPECT_TRUE(WatchdogFailsAfter(kOpStallUs + 1)) << "there is work, and it does not come on";
+  EXPECT_TRUE(WatchdogFailsAfter(kOpStallUs + 1)) << "there is work but no progress";
   loop.Turn();
   EXPECT_FALSE(WatchdogFailsAfter(0));
 }
@@ -169,7 +169,7 @@ TEST_F(EngineLoopTest, EveryEventBeatsThePulse) {
 
 TEST_F(EngineLoopTest, BlocksAreCheckedInAQuietTurnAfterWork) {
   loop.Turn();
-  EXPECT_EQ(checks, 0) << "nothing happened yet";
+  EXPECT_EQ(checks, 0) << "no work yet";
   ASSERT_TRUE(inbox.Post([](WorkerCore&) {}).ok());
   loop.Turn();
   EXPECT_EQ(checks, 0) << "this turn had an event";
@@ -186,14 +186,14 @@ TEST_F(EngineLoopTest, ShutdownEndsEveryRequestAndWaitsForItsTransfer) {
   loop.Turn();
   const auto late = Generate(WorkerBench::Request(Bytes("late"), 3));
   inbox.Close();
-  EXPECT_FALSE(loop.Turn()) << "it takes what was posted before the end";
+  EXPECT_FALSE(loop.Turn()) << "events posted before the close are taken";
   EXPECT_EQ(checks, 0);
   loop.Shutdown();
   for (const auto& ended : {record, late}) {
     ASSERT_TRUE(ended->error.has_value());
     EXPECT_TRUE(absl::IsCancelled(*ended->error));
   }
-  EXPECT_FALSE(loop.PollUntilIdle()) << "the transport still has its blocks";
+  EXPECT_FALSE(loop.PollUntilIdle()) << "the transport still holds blocks";
   const uint64_t transfer = bench.fake.receives.begin()->first;
   EXPECT_EQ(bench.fake.receives.at(transfer).cancels, 1);
   bench.fake.FailReceive(transfer, absl::CancelledError("cancelled"));
@@ -215,7 +215,7 @@ TEST_F(AsynchronousEngineLoopTest, WhileAStepRunsThePulseIsThatOfItsOperations) 
   EXPECT_EQ(loop.Rest(), EngineLoop::kIdleTurnUs) << "the device is not waited for";
   bench.clock.AdvanceUs(kOpStallUs + 1);
   loop.Turn();
-  EXPECT_FALSE(watchdog.Check().ok()) << "turns go on, though the device has stopped";
+  EXPECT_FALSE(watchdog.Check().ok()) << "turns continue although the device hangs";
   bench.deferred.FinishOne();
   loop.Turn();
   EXPECT_EQ(loop.Rest(), 0);

@@ -42,7 +42,7 @@ TEST(EngineOptions, TheDefaultPoolIsBetweenItsBounds) {
   EXPECT_EQ(DefaultKvCacheMiB(10 * kMiB), 64);
   EXPECT_EQ(DefaultKvCacheMiB(2000 * kMiB), 500);
   EXPECT_EQ(DefaultKvCacheMiB(100'000 * kMiB), 1024);
-  EXPECT_EQ(DefaultKvCacheMiB(-1), 1024) << "unknown";
+  EXPECT_EQ(DefaultKvCacheMiB(-1), 1024) << "available memory is unknown";
 }
 
 TEST(EngineOptions, SettingsReachTheirFields) {

@@ -74,7 +74,7 @@ TEST(Engine, AClearedCacheIsComputedAgainAndWhatRunsMeanwhileGoesOn) {
   const SinkRecord alone = Ask(*engine, longer);
   auto sink = std::make_shared<WaitingSink>();
   engine->Generate(longer, sink);
-  const auto freed = engine->ClearCache(ours);  // before, in or behind the request
+  const auto freed = engine->ClearCache(ours);  // before, during or after the request
   ASSERT_TRUE(freed.ok()) << freed.status();
   const SinkRecord running = sink->WaitForEnd();
   ASSERT_TRUE(running.finish.has_value());
@@ -83,7 +83,7 @@ TEST(Engine, AClearedCacheIsComputedAgainAndWhatRunsMeanwhileGoesOn) {
 
   ASSERT_TRUE(engine->ClearCache(ours).ok());
   EXPECT_EQ(cached(request, ours), 0);
-  EXPECT_EQ(cached(request, theirs), 32) << "another namespace keeps its own";
+  EXPECT_EQ(cached(request, theirs), 32) << "the other namespace keeps its cache";
   ASSERT_TRUE(engine->ClearCache(std::nullopt).ok());
   EXPECT_EQ(cached(request, theirs), 0);
 }
@@ -271,7 +271,7 @@ TEST(Engine, OptionsSayWhatAutomaticValuesCameTo) {
   EXPECT_GT(effective.kv_blocks, 0);
   EXPECT_GT(effective.kv_cache_mib, 0);
   EXPECT_EQ(effective.context_length, engine->model_info().spec.context_length);
-  EXPECT_FALSE(effective.prefix_cache) << "there is none without pages";
+  EXPECT_FALSE(effective.prefix_cache) << "no prefix cache without paging";
   EXPECT_FALSE(engine->Status().prefix_cache);
   EXPECT_EQ(effective.model, options.model);
   EXPECT_THAT(engine->StartupReport(), HasSubstr("from " + options.model));
@@ -312,13 +312,13 @@ TEST(Engine, ASinkMayAskTheEngine) {
   EXPECT_TRUE(sink->WaitForEnd().finish.has_value());
   EXPECT_EQ(engine->Inspect().status.steps, 5);
   EXPECT_EQ(steps, 5);
-  EXPECT_EQ(published_steps, 4);  // of before the step that calls the sink
+  EXPECT_EQ(published_steps, 4);  // the status before the step that calls the sink
   EXPECT_EQ(answers, 5);
 }
 
 TEST(Engine, StatusAndHandOversDoNotWaitForAStepThatLasts) {
   const auto engine = Make(TinyOptions());
-  EXPECT_EQ(engine->Status().block_size, 16);  // there from the start
+  EXPECT_EQ(engine->Status().block_size, 16);  // published before the first step
   std::promise<void> stuck;
   std::promise<void> go_on;
   bool first = true;
@@ -328,7 +328,7 @@ TEST(Engine, StatusAndHandOversDoNotWaitForAStepThatLasts) {
     go_on.get_future().wait();
   });
   engine->Generate(TinyRequest(20, 5, 1), sink);
-  stuck.get_future().wait();  // now the step lasts until go_on
+  stuck.get_future().wait();  // the step now blocks until go_on
   std::promise<absl::Status> handed_over;
   std::future<absl::Status> hand_over = handed_over.get_future();
   std::future<EngineStatus> asked = std::async(std::launch::async, [&] {
@@ -349,7 +349,7 @@ TEST(Engine, StatusAndHandOversDoNotWaitForAStepThatLasts) {
   EXPECT_TRUE(sink->WaitForEnd().finish.has_value());
 }
 
-// Asks the engine from another thread when its request is cancelled.
+// Calls the engine from another thread when its request is cancelled.
 class AskingSink final : public RequestSink {
  public:
   explicit AskingSink(std::function<void()> ask) : ask_(std::move(ask)) {}
@@ -371,7 +371,7 @@ TEST(Engine, QuestionsDuringShutdownAreAnswered) {
   std::optional<EngineStatus> status;
   std::optional<absl::Status> hand_over;
   GenerateRequest request = TinyRequest(20, 10, 1);
-  request.remote_prefill = true;  // which never comes
+  request.remote_prefill = true;  // the KV never comes
   engine->Generate(request, std::make_shared<AskingSink>([&] {
                      inspection = stopping->Inspect();
                      status = stopping->Status();
@@ -398,7 +398,7 @@ TEST(Engine, AFullInboxRefusesAndStillTakesCancels) {
   });
   const RequestHandle handle = engine->Generate(TinyRequest(20, 450, 1), blocks);
   stuck.get_future().wait();
-  const GenerateRequest invalid;  // costs nothing
+  const GenerateRequest invalid;  // refused without work
   std::vector<std::shared_ptr<WaitingSink>> sinks;
   for (int i = 0; i < (1 << 16) + 1; ++i) {
     sinks.push_back(std::make_shared<WaitingSink>());
@@ -445,7 +445,7 @@ TEST(Engine, AWrongTransferAddressIsNotBlamedOnSharedMemory) {
               ::testing::Not(HasSubstr("no shared memory")));
 }
 
-// What a reader of `engine`'s events knows, and of a snapshot.
+// Blocks that a reader of `engine`'s events, or of a snapshot, knows to be cached.
 std::set<Hash128> Told(Engine& engine) {
   std::set<Hash128> held;
   for (uint64_t i = 1; i <= engine.kv_events()->last(); ++i) {

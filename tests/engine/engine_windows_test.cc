@@ -1,5 +1,5 @@
-// A whole engine over a model with a sliding-window group: whatever surrounds a request, its tokens
-// and logits are those of the reference, and every block of both groups comes home.
+// A whole engine over a model with a sliding-window group. Under all conditions, tokens and logits
+// are those of the reference, and every block of both groups is released.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -30,7 +30,7 @@ std::unique_ptr<Engine> Make(const EngineOptions& options) {
   return *std::move(engine);
 }
 
-// Nothing runs any more: every block is free or cached, in both groups.
+// Waits until nothing runs, and checks that every block is free or cached in both groups.
 void ExpectAllHome(Engine& engine) {
   EngineInspection inspection = engine.Inspect();
   while (inspection.status.running > 0) inspection = engine.Inspect();
@@ -44,7 +44,8 @@ void ExpectAllHome(Engine& engine) {
   EXPECT_EQ(status.conservation_error, "");
 }
 
-// Shorter than a window, around its edge, and far beyond it; answers slide on.
+// Prompts shorter than a window, around its edge, and far beyond it. Answers make the window slide
+// further.
 std::vector<GenerateRequest> Requests() {
   std::vector<GenerateRequest> requests;
   const int32_t lengths[] = {3, 15, 23, 24, 25, 47, 80, 150};
@@ -68,7 +69,7 @@ Answer AnswerOf(const SinkRecord& record) {
   return {record.tokens, record.finish->logits_hash};
 }
 
-// One at a time, nothing cached.
+// Answers one request at a time, without a prefix cache.
 const std::vector<Answer>& Reference(KvType type) {
   static std::map<KvType, std::vector<Answer>> references;
   std::vector<Answer>& answers = references[type];
@@ -83,8 +84,9 @@ const std::vector<Answer>& Reference(KvType type) {
   return answers;
 }
 
-// All requests at once, twice over: the second time out of the cache. `preempted`: again until some
-// were, since how many run at once is a matter of time. Returns what the engine came to.
+// Sends all requests at once, in two rounds; the second one uses the cache. With `preempted`,
+// repeats rounds until some request was preempted, because timing decides how many run at once.
+// Returns the engine's final status.
 EngineStatus ExpectReferenceAnswers(const EngineOptions& options, bool preempted = false) {
   constexpr int kMostRounds = 50;
   const auto engine = Make(options);
@@ -197,7 +199,7 @@ TEST(EngineWindowPool, AnEngineOfFewSequencesHasASmallWindowPool) {
   }
 }
 
-// A worker whose window pool is smaller than any division of memory makes it.
+// A worker with a window pool that is smaller than KvPoolDivision would make it.
 class SmallWindowWorker {
  public:
   static constexpr int32_t kBlocks = 100;
@@ -233,7 +235,7 @@ class SmallWindowWorker {
               &cache_, &scheduler_, runner_.get(), /*transport=*/nullptr, model_.tokenizer.get(),
               &clock_, [] { return uint64_t{7}; }) {}
 
-  // The most sequences that ran at once.
+  // Largest number of sequences that ran at once.
   int32_t Run(const std::vector<GenerateRequest>& requests,
               std::vector<std::shared_ptr<SinkRecord>>& records) {
     for (const GenerateRequest& request : requests) {
@@ -275,7 +277,7 @@ TEST(EngineWindowPool, AWindowPoolThatIsSmallAloneHoldsRequestsBackAndChangesNoA
       std::vector<std::shared_ptr<SinkRecord>> records;
       const int32_t most = worker.Run(requests, records);
       EXPECT_LT(most, static_cast<int32_t>(requests.size()));
-      EXPECT_GT(worker.cache().Stats().blocks.never_used, 20) << "group 0 has room throughout";
+      EXPECT_GT(worker.cache().Stats().blocks.never_used, 20) << "group 0 always has room";
       for (size_t i = 0; i < requests.size(); ++i) {
         EXPECT_EQ(AnswerOf(*records[i]), Reference(KvType::kF16)[i]) << i;
       }
@@ -292,7 +294,7 @@ TEST(EngineWindowPool, WhatSlidOutIsFreedWhileTheSequenceRuns) {
   options.prefix_cache = false;
   options.max_chunk_tokens = 16;
   const auto engine = Make(options);
-  EngineInspection inspection;  // at the first token
+  EngineInspection inspection;  // taken at the first token
   auto sink = std::make_shared<WaitingSink>([&] {
     if (inspection.sequences.empty()) inspection = engine->Inspect();
   });
@@ -338,7 +340,7 @@ TEST(EngineWindowPool, ForksShareBothGroupsAndSayWhatRequestsOfTheirOwnSay) {
   }
 }
 
-// A prefix of whole blocks is found again where its window is whole, and shorter where it is not.
+// A cached prefix matches fully if its window is whole, and matches less otherwise.
 TEST(EngineWindowPool, ACachedPrefixIsFoundAgain) {
   const auto engine = Make(WindowOptions());
   const GenerateRequest request = TinyRequest(100, 4, 2);

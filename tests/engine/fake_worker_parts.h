@@ -1,5 +1,5 @@
-// The parts of a worker that WorkerCore decides over, as fakes that notice misuse: a model that
-// needs its KV, and a transport that reports what the test tells it.
+// Fakes for the parts that WorkerCore uses; they detect misuse. The model depends on its KV, and
+// the transport reports what the test tells it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,9 +27,9 @@
 
 namespace baton {
 
-inline constexpr int32_t kFakeVocabulary = 257;  // the bytes, then the end token
+inline constexpr int32_t kFakeVocabulary = 257;  // 256 bytes and the end token
 inline constexpr TokenId kEndToken = 256;
-inline constexpr int32_t kFakeLayers = 3;  // that the runner says it wrote, one after the other
+inline constexpr int32_t kFakeLayers = 3;  // layers that the runner reports one by one
 
 inline std::unique_ptr<const Tokenizer> MakeByteTokenizer() {
   TokenizerSpec spec;
@@ -57,7 +57,8 @@ struct FakeWindow {
   int32_t num_blocks = 0;
 };
 
-// The memory of a KV pool, in each KV group one number a slot: a chain over all tokens up to it.
+// Memory of a KV pool with one number per slot in each KV group: a hash chain over all tokens up to
+// the slot.
 class ChainPool {
  public:
   ChainPool(int32_t num_blocks, int32_t block_size, const std::vector<FakeWindow>& windows = {})
@@ -91,7 +92,7 @@ class ChainPool {
   }
 
  private:
-  // A layer a group.
+  // One layer per group.
   static KvCacheSpec MakeSpec(const std::vector<FakeWindow>& windows) {
     KvCacheSpec spec;
     spec.groups.push_back({.layers = 1, .kv_heads = 1, .head_dim = 4, .type = KvType::kF32});
@@ -123,21 +124,21 @@ class ChainPool {
   std::vector<std::byte> bytes_;
 };
 
-// Says the token that the chain of everything before it asks for, read through the block table.
-// A token whose windows do not hold the same chain says something else. What is not wanted any
-// more, the runner leaves as damage.
+// Fake model. The next token depends on the hash chain of all tokens before it, read through the
+// block table. If a window does not hold the same chain, the token is wrong. Chunks that are no
+// longer wanted are left damaged.
 class FakeRunner final : public InlineRunner {
  public:
   explicit FakeRunner(ChainPool* pool) : pool_(pool) {}
 
-  // Which token follows; by default a letter. `length`: tokens before it.
+  // Chooses the next token; by default a letter. `length`: number of tokens before it.
   std::function<TokenId(uint64_t chain, int32_t length)> choose = [](uint64_t chain, int32_t) {
     return static_cast<TokenId>('a' + chain % 26);
   };
-  absl::Status next_status;                  // of the next Run, once
-  std::function<void()> during_step;         // what happens meanwhile
-  std::function<void()> after_chunk;         // and when a chunk is half done
-  std::optional<TokenId> poison;             // logits behind it are NaN
+  absl::Status next_status;                  // returned once, by the next Run
+  std::function<void()> during_step;         // runs during the step
+  std::function<void()> after_chunk;         // runs when a chunk is half done
+  std::optional<TokenId> poison;             // the logits after this token are NaN
   std::vector<std::vector<int32_t>> counts;  // tokens of every chunk of every step
   int64_t copied_blocks = 0;
 
@@ -177,7 +178,7 @@ class FakeRunner final : public InlineRunner {
     row[choose(chain, length)] = 4;
     return row;
   }
-  // What a greedy request must say, computed without any KV.
+  // Answer that a greedy request must get, computed without KV.
   std::vector<TokenId> Continuation(const std::vector<TokenId>& prompt, int32_t count) const {
     uint64_t chain = 0;
     for (const TokenId token : prompt) chain = ChainPool::Chain(chain, token);
@@ -219,7 +220,7 @@ class FakeRunner final : public InlineRunner {
       pool_->Set(chunk.block_table[slot / block_size], slot % block_size, chain);
       for (int32_t group = 1; group < pool_->groups(); ++group) {
         if (RunWindow(chunk, slot, chain, group)) continue;
-        chain = 0xDA3A6E;  // what follows is wrong
+        chain = 0xDA3A6E;  // all tokens from here on are wrong
         pool_->Set(chunk.block_table[slot / block_size], slot % block_size, chain);
       }
       ++slot;
@@ -231,15 +232,16 @@ class FakeRunner final : public InlineRunner {
     }
   }
 
-  // The token at `slot` reads what its window shows. False: that is damaged, as it may be behind a
-  // step that failed.
+  // Writes the slot and reads its window. Returns false if the window is damaged, which is allowed
+  // after a failed step.
   bool RunWindow(const StepChunk& chunk, int32_t slot, uint64_t chain, int32_t group) {
     const int32_t block_size = pool_->layout().block_size();
     const std::span<const BlockId> table = chunk.table(group);
     bool whole = true;
     for (int32_t seen = std::max(0, slot - pool_->window(group) + 1); seen <= slot; ++seen) {
       const BlockId block = table[seen / block_size];
-      EXPECT_NE(block, kNoBlock) << "slot " << slot << " sees " << seen << ", which is not there";
+      EXPECT_NE(block, kNoBlock) << "slot " << slot << " sees slot " << seen
+                                 << ", which has no block";
       if (block == kNoBlock) return false;
       if (seen == slot) pool_->Set(block, slot % block_size, chain, group);
       whole &= pool_->Get(block, seen % block_size, group) ==
@@ -252,8 +254,8 @@ class FakeRunner final : public InlineRunner {
   std::vector<std::vector<float>> rows_;
 };
 
-// A transport without a peer: remembers its posts, and reports what the test says. It uses the
-// blocks that it was given until the terminal event, so that whoever else got them reads damage.
+// Transport without a peer. It records its posts and reports what the test says. It uses its blocks
+// until the terminal event, so another user of such a block reads damaged data.
 class FakeTransport final : public KvTransport {
  public:
   explicit FakeTransport(ChainPool* pool) : pool_(pool) {}
@@ -265,15 +267,15 @@ class FakeTransport final : public KvTransport {
   struct Send {
     SendSpec spec;
     std::vector<BlockId> blocks;               // rows
-    std::vector<std::vector<uint64_t>> slots;  // of these, as announced
+    std::vector<std::vector<uint64_t>> slots;  // content of these blocks when announced
     bool final = false;
     std::string manifest;
     int cancels = 0;
-    std::vector<int32_t> layers;     // announced of the rest, one after the other
-    std::vector<BlockId> rest = {};  // of which they were
+    std::vector<int32_t> layers;     // layers of the rest, as announced
+    std::vector<BlockId> rest = {};  // the blocks of these layers
   };
 
-  absl::Status next_post;  // of the next Expect or StartSend, once
+  absl::Status next_post;  // returned once, by the next Expect or StartSend
   std::map<uint64_t, Receive> receives;
   std::map<uint64_t, Send> sends;
 
@@ -301,7 +303,7 @@ class FakeTransport final : public KvTransport {
   }
   void Announce(uint64_t id, std::span<const BlockId> blocks, bool final,
                 std::string manifest) override {
-    if (!sends.contains(id)) return;  // ended, not polled yet
+    if (!sends.contains(id)) return;  // ended but not polled yet
     Send& send = sends[id];
     EXPECT_FALSE(send.final) << "announced again after the final announcement";
     EXPECT_TRUE(send.rest.empty() || std::ranges::equal(send.rest, blocks));
@@ -328,7 +330,7 @@ class FakeTransport final : public KvTransport {
     send.rest.assign(rest.begin(), rest.end());
     if (after_layers) after_layers();
   }
-  std::function<void()> after_layers;  // what happens when they are announced
+  std::function<void()> after_layers;  // runs after layers were announced
   void CancelSend(uint64_t id) override {
     if (sends.contains(id)) ++sends[id].cancels;
   }
@@ -338,10 +340,11 @@ class FakeTransport final : public KvTransport {
     for (const BlockId block : full) reported_[{group, block}] = pool_->Slots(block, group);
   }
   std::vector<TransferEvent> Poll() override { return std::exchange(events_, {}); }
-  // Full blocks that the engine reported, and have not been written since as far as it said.
+  // Number of full blocks that the engine reported and has not rewritten since, by its own reports.
   size_t reported_full() const { return reported_.size(); }
 
-  // The prompt's KV lands, with this manifest; where the sender may end early, `blocks` of it.
+  // Delivers the prompt's KV with this manifest. With `blocks`, delivers only so many blocks; the
+  // sender must be allowed to end early.
   void Deliver(uint64_t id, const std::vector<TokenId>& prompt, std::string manifest,
                std::optional<int32_t> blocks = std::nullopt) {
     const ReceiveSpec spec = Take(receives, id).spec;
@@ -359,7 +362,7 @@ class FakeTransport final : public KvTransport {
   void Progress(uint64_t id) {
     events_.push_back(Event(TransferEvent::Kind::kReceiving, id, absl::OkStatus()));
   }
-  // The first `landed` blocks of the prompt's KV are there; the rest is wrong.
+  // Fails the transfer. The first `landed` blocks have the prompt's KV; the rest is damaged.
   void FailReceive(uint64_t id, const absl::Status& why, int32_t landed = 0,
                    const std::vector<TokenId>& prompt = {}) {
     const ReceiveSpec spec = Take(receives, id).spec;
@@ -372,7 +375,7 @@ class FakeTransport final : public KvTransport {
     events_.push_back(Event(TransferEvent::Kind::kReceiveFailed, id, why));
     events_.back().blocks_done = landed;
   }
-  // The receiver has read the announced blocks: they still hold what they held then.
+  // Ends a send. Checks that the announced blocks still have the announced content.
   void EndSend(uint64_t id, const absl::Status& status) {
     const Send send = Take(sends, id);
     for (size_t at = 0; at < send.blocks.size(); ++at) {
@@ -383,7 +386,7 @@ class FakeTransport final : public KvTransport {
   }
 
  private:
-  // The KV of the first `count` blocks that were asked for.
+  // Writes the KV of the first `count` requested blocks.
   void WriteChain(const ReceiveSpec& spec, const std::vector<TokenId>& prompt, int32_t count) {
     const int32_t block_size = pool_->layout().block_size();
     uint64_t chain = 0;

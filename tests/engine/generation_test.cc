@@ -27,7 +27,7 @@ class GenerationTest : public ::testing::Test {
     drawn.token = token;
     return drawn;
   }
-  // Feeds tokens until the generation ends; the text of the answer.
+  // Feeds tokens until the generation ends. Returns the text of the answer.
   std::string Feed(Generation& generation, std::span<const TokenId> tokens) {
     std::string text;
     for (const TokenId token : tokens) {
@@ -96,7 +96,8 @@ TEST_F(GenerationTest, StopStringsCountFromTheFirstTokenBehindMinTokens) {
   Generation early = Make();
   EXPECT_EQ(Feed(early, Bytes("STOP or STOP it")), "STOP or ");
   Generation across = Make();
-  EXPECT_EQ(Feed(across, Bytes("on STOP, then STOP")), "on STOP, then ") << "began in the sixth";
+  EXPECT_EQ(Feed(across, Bytes("on STOP, then STOP")), "on STOP, then ")
+      << "the match began in the sixth token";
   Generation at_once = Make();
   EXPECT_EQ(Feed(at_once, Bytes("go on STOP")), "go on ");
 }
@@ -228,7 +229,8 @@ TEST(TokenSource, DrawsTheSameWhoeverDraws) {
     EXPECT_EQ(here->token, there->token);
     drawn.push_back(here->token);
   }
-  EXPECT_GT(std::set<TokenId>(drawn.begin(), drawn.end()).size(), 5u);  // the position matters
+  // Draws depend on the position.
+  EXPECT_GT(std::set<TokenId>(drawn.begin(), drawn.end()).size(), 5u);
 }
 
 TEST(TokenSource, PassesASamplingErrorOn) {

@@ -30,7 +30,7 @@ class GenerationsTest : public testing::Test {
     generations_.Add(kFirst, std::move(request), std::make_shared<RecordingSink>(record));
     return record;
   }
-  // One step in which every row draws `token`. Returns the tokens that it computed.
+  // Runs one step in which every row draws `token`. Returns the number of tokens computed.
   int32_t Step(TokenId token) {
     SchedulerOutput plan = bench_.scheduler.Schedule();
     for (const SequenceId id : plan.admitted) generations_.OnAdmitted(id);
@@ -58,7 +58,7 @@ class GenerationsTest : public testing::Test {
   }
 
   MachineBench bench_;
-  absl::Status copies_;  // what becomes of them
+  absl::Status copies_;  // result of every copy
   HandoffReceives receives_{
       {.vocabulary = kFakeVocabulary}, &bench_.cache, &bench_.transport, [this] {
         return bench_.next_transfer_id++;
@@ -86,7 +86,7 @@ TEST_F(GenerationsTest, AnAnswerRunsFromItsPromptToItsLastToken) {
 
 TEST_F(GenerationsTest, ChoicesShareThePromptAndTheLastOneEndsTheRequest) {
   const auto record = Add(Request(/*n=*/3, /*max_tokens=*/2));
-  EXPECT_EQ(Step('a'), 10) << "one sequence computes for all";
+  EXPECT_EQ(Step('a'), 10) << "one sequence computes the prompt for all choices";
   EXPECT_EQ(Step('b'), 3);
   EXPECT_TRUE(record->last_finished);
   for (int32_t i = 0; i < 3; ++i) {
@@ -162,7 +162,7 @@ TEST_F(GenerationsTest, CancellingEndsTheWaitAndTheTransfer) {
   request.remote_prefill = true;
   const auto record = Add(request);
   generations_.Cancel(kFirst + 1);
-  EXPECT_FALSE(record->ended()) << "no request's name";
+  EXPECT_FALSE(record->ended()) << "not the first handle of a request";
   generations_.Cancel(kFirst);
   EXPECT_TRUE(absl::IsCancelled(*record->error));
   EXPECT_EQ(bench_.transport.receives.at(Transfer()).cancels, 1);

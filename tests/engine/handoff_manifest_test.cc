@@ -114,7 +114,7 @@ TEST(HandoffManifest, RefusesMoreAlternativesThanAnyRequestMayHave) {
             absl::StatusCode::kDataLoss);
 }
 
-// Whatever a peer sends: a status, or a manifest that is valid.
+// Any input gives an error or a valid manifest.
 TEST(HandoffManifest, SurvivesDamage) {
   const std::string wholes[] = {EncodeManifest(FullManifest(1)), EncodeManifest(FullManifest(4))};
   int accepted = 0;
@@ -135,7 +135,7 @@ TEST(HandoffManifest, SurvivesDamage) {
       EXPECT_LE(drawn.detail.top.size(), 64u);
     }
   }
-  EXPECT_GT(accepted, 0);  // damage to figures alone is not noticed here; the transport's CRC does
+  EXPECT_GT(accepted, 0);  // damaged figures are found by the transport's CRC, not here
 }
 
 }  // namespace

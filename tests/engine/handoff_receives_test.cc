@@ -9,7 +9,7 @@ namespace {
 
 class HandoffReceivesTest : public testing::Test {
  protected:
-  // A sequence of 10 tokens, the first 4 of which are cached, waits for KV.
+  // Adds a sequence of 10 tokens that waits for KV. Its first 4 tokens are cached.
   void SetUp() override {
     bench_.Cache(Bytes("xxxx"));
     ASSERT_TRUE(bench_.scheduler.AddWaitingForKv(MachineBench::Spec(kRequest, 10)).ok());
@@ -25,7 +25,7 @@ class HandoffReceivesTest : public testing::Test {
     return ticket.ok() ? ticket->transfer_id : 0;
   }
   static std::string Manifest() { return EncodeManifest(MachineBench::Manifest(Bytes("q"))); }
-  // The sequence, and its holds, end.
+  // Ends the sequence, with its holds.
   void Finish() { bench_.scheduler.Finish(SequenceOf(kRequest), /*keep_cached=*/true); }
 
   static constexpr RequestHandle kRequest = 3;
@@ -50,7 +50,7 @@ TEST_F(HandoffReceivesTest, TheTicketAsksForWhatLiesBehindTheMatch) {
   EXPECT_EQ(spec.tokens, 10);
   EXPECT_FALSE(spec.may_end_early);
   Finish();
-  EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 2) << "they outlive the sequence";
+  EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 2) << "the holds outlive the sequence";
   bench_.transport.FailReceive(ticket->transfer_id, absl::AbortedError("over"));
   EXPECT_TRUE(receives_.OnEvent(bench_.Poll()).has_value());
   EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 0);
@@ -59,7 +59,7 @@ TEST_F(HandoffReceivesTest, TheTicketAsksForWhatLiesBehindTheMatch) {
 TEST_F(HandoffReceivesTest, AWholeManifestComesWithTheKv) {
   const uint64_t id = Expect();
   bench_.transport.Progress(id);
-  EXPECT_FALSE(receives_.OnEvent(bench_.Poll()).has_value()) << "it goes on";
+  EXPECT_FALSE(receives_.OnEvent(bench_.Poll()).has_value()) << "the transfer continues";
   bench_.transport.Deliver(id, std::vector<TokenId>(10, 'x'), Manifest());
   const std::optional<ReceivedHandoff> received = receives_.OnEvent(bench_.Poll());
   ASSERT_TRUE(received.has_value());

@@ -24,7 +24,8 @@ class HandoffSendsTest : public testing::Test {
             .block_count = block_count,
             .timeout_ms = 1000};
   }
-  // The sequence of a prompt of 10 tokens for a receiver that has its first block.
+  // Starts the sequence of a prompt of 10 tokens, and the send to a receiver that has its first
+  // block.
   void Start() {
     ASSERT_TRUE(bench_.scheduler.Add(MachineBench::Spec(kRequest, 10)).ok());
     ASSERT_TRUE(sends_.Check(Ticket(1, 2), 10).ok());
@@ -51,12 +52,12 @@ TEST_F(HandoffSendsTest, FullBlocksBehindTheReceiversPrefixAreAnnouncedOnce) {
   sends_.AnnounceComputed(kRequest);
   sends_.AnnounceComputed(kRequest);
   const std::vector<BlockId> table = Table();
-  EXPECT_EQ(Post().blocks, std::vector<BlockId>{table[1]}) << "the last one is part full";
+  EXPECT_EQ(Post().blocks, std::vector<BlockId>{table[1]}) << "the last block is part-full";
   sends_.Deliver(kRequest, Manifest());
   Finish();
   EXPECT_EQ(Post().blocks, (std::vector<BlockId>{table[1], table[2]}));
   EXPECT_TRUE(Post().final);
-  EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 2) << "they outlive the sequence";
+  EXPECT_EQ(bench_.cache.Stats().blocks.in_transfer, 2) << "the holds outlive the sequence";
   bench_.transport.EndSend(kRequest, absl::OkStatus());
   EXPECT_TRUE(sends_.OnEvent(bench_.Poll()));
   EXPECT_EQ(sends_.active(), 0);
@@ -70,7 +71,7 @@ TEST_F(HandoffSendsTest, LayersOfTheRestAreAnnouncedAndThenTheSameBlocks) {
   ASSERT_NE(listener, nullptr);
   const std::vector<BlockId> table = Table();
   listener(1, 0);
-  EXPECT_TRUE(Post().layers.empty()) << "its chunk is not written any more";
+  EXPECT_TRUE(Post().layers.empty()) << "its chunk is no longer computed";
   listener(1, 1);
   listener(2, 1);
   EXPECT_EQ(Post().layers, (std::vector<int32_t>{1, 2}));

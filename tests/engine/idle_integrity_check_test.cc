@@ -26,7 +26,7 @@ TEST(IdleIntegrityCheck, IsMadeAfterWorkAndNotOften) {
       },
       &clock);
   integrity_check.OnIdle();
-  EXPECT_EQ(checks, 0) << "nothing was done";
+  EXPECT_EQ(checks, 0) << "no work was done";
   integrity_check.Worked();
   integrity_check.OnIdle();
   integrity_check.OnIdle();
@@ -37,7 +37,7 @@ TEST(IdleIntegrityCheck, IsMadeAfterWorkAndNotOften) {
   EXPECT_EQ(checks, 1) << "too early";
   clock.AdvanceUs(1);
   integrity_check.OnIdle();
-  EXPECT_EQ(checks, 2) << "of the work that was done meanwhile";
+  EXPECT_EQ(checks, 2) << "work was done since the last check";
   EXPECT_TRUE(integrity_check.error().ok());
 }
 

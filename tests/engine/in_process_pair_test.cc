@@ -37,7 +37,7 @@ TEST_P(InProcessPairTest, SaysBitForBitWhatOneEngineSays) {
     EXPECT_EQ(two.tokens, one.tokens);
     EXPECT_EQ(two.text, one.text);
     EXPECT_EQ(two.finish->logits_hash, one.finish->logits_hash);
-    EXPECT_GT(two.finish->ledger.kv_bytes, 0) << "computed here after all";
+    EXPECT_GT(two.finish->ledger.kv_bytes, 0) << "the decode engine computed the prompt";
   }
   EXPECT_EQ((*pair)->decode().Inspect().status.prefill_tokens, 0);
   EXPECT_EQ((*pair)->prefill().Inspect().status.decode_tokens, 0);
@@ -104,7 +104,8 @@ TEST_P(InProcessPairTest, CancelReachesThePrefillToo) {
   EXPECT_TRUE(Ask(**pair, TinyRequest(60, 4, 1)).finish.has_value());
 }
 
-// The prefill engine refuses (its queue is short): the decode engine computes on its own.
+// The prefill engine refuses because its queue is short. The decode engine computes the prompts
+// itself.
 TEST_P(InProcessPairTest, ARefusedPrefillIsComputedByTheDecodeEngine) {
   EngineOptions options = TinyOptions();
   options.max_waiting = 1;

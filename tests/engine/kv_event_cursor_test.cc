@@ -24,7 +24,7 @@ TEST(KvEventCursor, TellsTheBatchesBehindItsPlaceInOrder) {
   EXPECT_EQ(*second->events, "b");
   EXPECT_EQ(*cursor.Next()->events, "c");
   EXPECT_FALSE(cursor.Next().has_value());
-  EXPECT_FALSE(cursor.needs_snapshot()) << "there is no news, nothing was missed";
+  EXPECT_FALSE(cursor.needs_snapshot()) << "no new batch, none missed";
   feed.Publish({"d"});
   EXPECT_EQ(*cursor.Next()->events, "d");
 }
@@ -37,14 +37,14 @@ TEST(KvEventCursor, BeginsAnewForANumberThatWasNeverGiven) {
 }
 
 TEST(KvEventCursor, GoesOnBehindTheSnapshotsLastBatch) {
-  KvEventFeed feed(1);  // the last batch alone is kept
+  KvEventFeed feed(1);  // keeps only the last batch
   feed.Publish({"a", "b", "c"});
   KvEventCursor cursor(&feed, 0);
   EXPECT_FALSE(cursor.Next().has_value());
   ASSERT_TRUE(cursor.needs_snapshot());
   EXPECT_FALSE(cursor.Next().has_value());
   cursor.Take(SnapshotOf(feed, {"x", "y"}));
-  feed.Publish({"d"});  // while the snapshot is told
+  feed.Publish({"d"});  // while the snapshot is being read
   for (const uint32_t part : {0u, 1u}) {
     const auto message = cursor.Next();
     ASSERT_TRUE(message.has_value());
@@ -59,7 +59,7 @@ TEST(KvEventCursor, GoesOnBehindTheSnapshotsLastBatch) {
   EXPECT_FALSE(cursor.needs_snapshot());
 }
 
-// Whatever is dropped, a reader's numbers rise by one, or by a snapshot's leap.
+// Whatever the feed drops, a reader's sequence numbers rise by one, or jump with a snapshot.
 TEST(KvEventCursor, LeavesNoGapWhateverTheFeedDropped) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(seed);

@@ -42,7 +42,7 @@ TEST(KvEventFeed, ASnapshotIsSharedUntilSomethingHappens) {
   const auto second = feed.Snapshot(make);
   EXPECT_EQ(second->sequence, 2u);
   EXPECT_EQ(second->parts, std::vector<std::string>{"2"});
-  EXPECT_EQ(first->parts, std::vector<std::string>{"1"}) << "who reads it still has it";
+  EXPECT_EQ(first->parts, std::vector<std::string>{"1"}) << "its reader still has it";
 }
 
 TEST(KvEventFeed, AReaderMissesNothingWhilePublishingGoesOn) {

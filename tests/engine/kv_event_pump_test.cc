@@ -28,7 +28,7 @@ TEST(KvEventPump, TheFirstMessageNamesTheFeedsLastBatch) {
   EXPECT_EQ(first.send->sequence, 2u);
   EXPECT_EQ(first.send->events, nullptr);
   EXPECT_FALSE(first.ask_for_snapshot);
-  EXPECT_TRUE(IsNothing(pump.OnSent())) << "the reader has all";
+  EXPECT_TRUE(IsNothing(pump.OnSent())) << "the reader has caught up";
 }
 
 TEST(KvEventPump, OneMessageIsUnderWayAtATime) {
@@ -54,7 +54,7 @@ TEST(KvEventPump, WhatAReaderKnowsOfAnotherEpochIsWorthNothing) {
 }
 
 TEST(KvEventPump, ASnapshotIsAskedForOnceAndToldInParts) {
-  KvEventFeed feed(1);  // the last batch alone is kept
+  KvEventFeed feed(1);  // keeps only the last batch
   feed.Publish({"a", "b", "c"});
   KvEventPump pump(&feed, kOwn, kOwn, 0);
   pump.Start();
@@ -62,7 +62,7 @@ TEST(KvEventPump, ASnapshotIsAskedForOnceAndToldInParts) {
   EXPECT_TRUE(behind.ask_for_snapshot);
   EXPECT_FALSE(behind.send.has_value());
   feed.Publish({"d"});
-  EXPECT_TRUE(IsNothing(pump.OnNews())) << "the snapshot is on its way";
+  EXPECT_TRUE(IsNothing(pump.OnNews())) << "the snapshot is being sent";
   const KvEventPump::Action part = pump.OnSnapshot(SnapshotOf(feed, {"x", "y"}));
   EXPECT_EQ(*part.send->events, "x");
   EXPECT_EQ(*pump.OnSent().send->events, "y");

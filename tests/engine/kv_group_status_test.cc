@@ -49,7 +49,7 @@ TEST(KvGroupStatus, EachGroupTellsOfItsOwnPool) {
   EXPECT_EQ(groups[1].bytes_per_block, 3 * groups[0].bytes_per_block);
   EXPECT_EQ(groups[1].size.limit, 10);
   EXPECT_EQ(groups[1].size.reserved, 10);
-  EXPECT_EQ(groups[1].blocks.owned, 2) << "slots 16 to 23 and no others";
+  EXPECT_EQ(groups[1].blocks.owned, 2) << "only slots 16 to 23";
   EXPECT_EQ(groups[1].blocks.free, 8);
   cache.Release(id, /*keep=*/true);
 }

@@ -38,7 +38,8 @@ TEST(KvPoolDivision, OneGroupHasAllOfIt) {
 
 TEST(KvPoolDivision, AWindowGetsWhatRunsAndAShareForTheCacheAndNeverMoreThanGroup0) {
   const KvPoolDivision division(TwoGroups(), {100, 500}, Options());
-  // 163 slots of a prompt touch 12 blocks at most, 100 slots of each of three others 8.
+  // 163 slots of a prompt touch at most 12 blocks; 100 slots of each of three others touch at most
+  // 8.
   EXPECT_EQ(division.BlocksFor(800)[1], 12 + 3 * 8 + 100);
   EXPECT_EQ(division.BlocksFor(800)[0], 800);
   EXPECT_EQ(division.BlocksFor(20)[1], 20);
@@ -61,7 +62,7 @@ TEST(KvPoolDivision, TheMostInSomeBytesFitsAndOneMoreDoesNot) {
   }
 }
 
-// Whatever the pool's size: a sequence that group 0 can hold has room in the window too.
+// For every pool size: a sequence that fits in group 0 also fits in the window.
 TEST(KvPoolDivision, TheLongestSequenceOfGroup0HasRoomInEveryWindow) {
   for (const int32_t depth : {1, 2}) {
     for (const int32_t block_size : {1, 16, 128}) {

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// Refuses shared memory, and leaves the rest to another device.
+// A device that refuses shared memory and forwards everything else to another device.
 class UnsharedDevice : public Device {
  public:
   explicit UnsharedDevice(Device* device) : device_(device) {}
@@ -64,11 +64,11 @@ TEST_F(KvPoolTest, MoreThanTheHostHasIsRefusedWithBothNumbers) {
     EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_NE(pool.status().message().find("536870913 blocks of KV need "), std::string::npos)
         << pool.status();
-    EXPECT_NE(pool.status().message().find("MiB, the device has "), std::string::npos);
+    EXPECT_NE(pool.status().message().find("MiB; the device has "), std::string::npos);
   }
 }
 
-// A device whose memory a control group limits, say.
+// A device with limited memory, for example by a control group.
 class SmallDevice final : public UnsharedDevice {
  public:
   using UnsharedDevice::UnsharedDevice;
@@ -81,14 +81,14 @@ TEST_F(KvPoolTest, TheDeviceSaysHowMuchMemoryThereIs) {
   options_.kv_cache_mib = 5;
   EXPECT_EQ(KvPool::Create(model_.info.spec, device, options_).status().code(),
             absl::StatusCode::kResourceExhausted);
-  options_.kv_blocks = 0;  // Create settled it
+  options_.kv_blocks = 0;  // Create has set it
   options_.kv_cache_mib = 3;
   EXPECT_TRUE(KvPool::Create(model_.info.spec, device, options_).ok());
   options_.kv_blocks = 0;
   options_.kv_cache_max_mib = 9;
   const absl::Status status = KvPool::Create(model_.info.spec, device, options_).status();
   EXPECT_EQ(status,
-            absl::InvalidArgumentError("kv-cache-max-mib is 9, the device has 8 MiB of memory"));
+            absl::InvalidArgumentError("kv-cache-max-mib is 9; the device has 8 MiB of memory"));
 }
 
 TEST_F(KvPoolTest, MemoryIsThereOnceItIsWritten) {
@@ -168,7 +168,7 @@ TEST_F(WindowKvPoolTest, ItsSizeInMiBIsThatOfAllGroups) {
   EXPECT_EQ(pool.BlocksIn(3 << 20), options_.kv_blocks);
 }
 
-// Whatever is written in a group's blocks stays when another group's memory goes.
+// The content of a group's blocks stays when another group's memory is discarded.
 TEST_F(WindowKvPoolTest, MemoryOfAGroupGoesAlone) {
   for (const KvLayoutKind layout : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
     options_.layout = layout;

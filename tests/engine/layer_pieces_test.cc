@@ -45,7 +45,7 @@ TEST(LayerPieces, AreMoreTheLongerSendingTakes) {
   EXPECT_EQ(pieces.PiecesFor(1 << 20), 30);
   for (int i = 0; i < 50; ++i) pieces.OnSent(64 << 20, 64 << 20);  // slow
   EXPECT_EQ(pieces.PiecesFor(512), 30);
-  for (int i = 0; i < 50; ++i) pieces.OnSent(64 << 20, 1);  // faster than anybody copies
+  for (int i = 0; i < 50; ++i) pieces.OnSent(64 << 20, 1);  // faster than any copy
   EXPECT_LT(pieces.PiecesFor(512), at_first);
   EXPECT_GT(pieces.PiecesFor(4096), 1);
 }

@@ -30,7 +30,8 @@ TEST(LiveChoices, ARequestsChoicesAreItsOwnAndInOrder) {
   AddRequest(choices, 7, 2);
   EXPECT_EQ(HandlesOf(choices, 4), (std::vector<RequestHandle>{4, 5, 6}));
   EXPECT_EQ(HandlesOf(choices, 7), (std::vector<RequestHandle>{7, 8}));
-  EXPECT_EQ(HandlesOf(choices, 5), std::vector<RequestHandle>()) << "5 names no request";
+  EXPECT_EQ(HandlesOf(choices, 5), std::vector<RequestHandle>())
+      << "5 is not the first handle of a request";
   EXPECT_EQ(choices.Handles(), (std::vector<RequestHandle>{4, 5, 6, 7, 8}));
 }
 

@@ -14,18 +14,19 @@ TEST(LoopWatchdog, ALoopThatWorksMustFeedIt) {
   clock.AdvanceUs(1'000);
   const absl::Status status = watchdog.Check();
   EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_EQ(status.message(),
-            "the engine has not come on for 10001 ms; an operation takes 10000 ms at most "
-            "(--op-stall-ms)");
+  EXPECT_EQ(
+      status.message(),
+      "the engine loop has made no progress for 10001 ms; the limit for an operation is 10000 ms "
+      "(--op-stall-ms)");
   watchdog.Feed();
-  EXPECT_TRUE(watchdog.Check().ok()) << "it has come back";
+  EXPECT_TRUE(watchdog.Check().ok()) << "the loop is alive again";
 }
 
 TEST(LoopWatchdog, ALoopThatRestsNeedNot) {
   ManualClock clock;
   LoopWatchdog watchdog(&clock, 10'000'000);
   clock.AdvanceUs(100'000'000);
-  EXPECT_TRUE(watchdog.Check().ok()) << "it has not begun";
+  EXPECT_TRUE(watchdog.Check().ok()) << "not armed yet";
   watchdog.Feed();
   watchdog.Disarm();
   clock.AdvanceUs(100'000'000);

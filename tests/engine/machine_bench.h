@@ -1,5 +1,5 @@
-// The parts that a worker's machines share, over fakes and without a core: the test plays the
-// events itself.
+// The parts that a worker's state machines share, with fakes and without a WorkerCore. The test
+// generates the events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ struct MachineBench {
     params.temperature = 0;
     return params;
   }
-  // Plans a step and commits it at once, as if it had been computed.
+  // Plans a step and commits it at once, as if the device had computed it.
   SchedulerOutput Step() {
     SchedulerOutput plan = scheduler.Schedule();
     if (plan.chunks.empty()) return plan;
@@ -71,7 +71,7 @@ struct MachineBench {
     scheduler.CommitStep(plan);
     return plan;
   }
-  // Leaves `tokens` cached.
+  // Puts `tokens` into the prefix cache.
   void Cache(const std::vector<TokenId>& tokens) {
     const RequestHandle handle = 1'000'000 + cached++;
     SequenceSpec spec = Spec(handle, 0);
@@ -81,13 +81,13 @@ struct MachineBench {
     Step();
     scheduler.Finish(SequenceOf(handle), /*keep_cached=*/true);
   }
-  // A peer's, with these first tokens.
+  // A peer's manifest with these first tokens.
   static HandoffManifest Manifest(std::span<const TokenId> tokens) {
     HandoffManifest manifest;
     for (const TokenId token : tokens) manifest.drawn.emplace_back().token = token;
     return manifest;
   }
-  // A row whose step drew these tokens.
+  // A row for which the step drew these tokens.
   static SampledRow Row(const std::vector<absl::StatusOr<TokenId>>& drawn, int32_t position) {
     return {.step = StepId(), .row = 0, .position = position, .drawn = drawn};
   }
@@ -106,7 +106,7 @@ struct MachineBench {
   std::unique_ptr<const Tokenizer> tokenizer;
   uint64_t next_transfer_id = 500;
   PrefixPulls pulls;
-  std::vector<std::pair<RequestHandle, absl::Status>> ended;  // by the admission
+  std::vector<std::pair<RequestHandle, absl::Status>> ended;  // requests that the admission ended
   Admission admission;
   RowSampler sampler;
   RequestHandle cached = 0;

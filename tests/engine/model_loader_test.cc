@@ -75,7 +75,7 @@ TEST_F(ModelLoaderTest, AHyperParameterChangesTheFingerprintANameDoesNot) {
   EXPECT_EQ(ModelFingerprint(**ParseGguf(bytes_)), before);
 }
 
-// A worker with another end token would end a resumed answer elsewhere.
+// A worker with another end token would end a resumed answer at another token.
 TEST_F(ModelLoaderTest, WhatMakesTokensOrPromptsChangesTheFingerprint) {
   const std::string before = ModelFingerprint(*file_);
   const std::string eos = "tokenizer.ggml.eos_token_id";
@@ -144,7 +144,7 @@ TEST_F(ToyModelTest, AnArchitectureThatOnlyATestKnowsServesRequests) {
   const SinkRecord answer = Ask(**engine, request);
   EXPECT_FALSE(answer.error.has_value()) << *answer.error;
   EXPECT_EQ(answer.tokens, expected);
-  EXPECT_EQ(Ask(**engine, request).tokens, expected) << "behind a cached prefix";
+  EXPECT_EQ(Ask(**engine, request).tokens, expected) << "with a cached prefix";
 }
 
 TEST_F(ToyModelTest, AModelIsRefusedByTheNameOfItsArchitecture) {
@@ -189,7 +189,7 @@ TEST_F(ToyModelTest, ItsOwnKeysAreInTheFingerprint) {
   EXPECT_NE(ModelFingerprint(**ParseGguf(bytes)), before);
 }
 
-// Unsets a variable of the environment, and puts it back in the end.
+// Unsets an environment variable and restores it at the end.
 class UnsetVariable {
  public:
   explicit UnsetVariable(const char* name) : name_(name) {

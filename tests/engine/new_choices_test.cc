@@ -59,7 +59,7 @@ TEST_F(NewChoicesTest, SeveralPartAtThePromptsEndAndTheirTailsNeedBlocks) {
   ASSERT_EQ(choices->live.size(), 3);
   EXPECT_EQ(spec.tokens, Bytes("prompt"));
   EXPECT_EQ(spec.forks, 2);
-  // The prompt fills block 0 and half of block 1. Each tail's own blocks begin there.
+  // The prompt fills block 0 and half of block 1. Each tail's own blocks start with block 1.
   EXPECT_EQ(spec.fork_blocks, (2 - 1) + (3 - 1));
   for (const auto& choice : choices->live) {
     EXPECT_TRUE(choice->unforked);
@@ -93,7 +93,7 @@ TEST_F(NewChoicesTest, RefusesPartsThatDoNotFitTheChoices) {
             absl::InvalidArgumentError("generated has 1 parts for 2 choices"));
   request.generated = {{.tokens = {}, .finished = true}, {.tokens = {}, .finished = true}};
   EXPECT_EQ(Make(request).status(),
-            absl::InvalidArgumentError("each of the 2 choices is finished"));
+            absl::InvalidArgumentError("all 2 choices are finished: none is left to continue"));
 }
 
 TEST_F(NewChoicesTest, TheLongestTimeoutIsADeadlineInTheFuture) {

@@ -64,7 +64,8 @@ TEST_F(PeerPrefillsTest, HandsOverTheFirstTokenOfEachChoiceAndEndsWithTheTransfe
   const auto record = Add(Request(/*n=*/2));
   bench_.clock.AdvanceUs(7);
   Compute({'p', 'q'});
-  EXPECT_FALSE(bench_.scheduler.Contains(SequenceOf(kRequest))) << "the blocks travel without it";
+  EXPECT_FALSE(bench_.scheduler.Contains(SequenceOf(kRequest)))
+      << "the transfer continues without the sequence";
   EXPECT_FALSE(record->done.has_value());
   EXPECT_EQ(prefills_.Name(kRequest), "name");
   const absl::StatusOr<HandoffManifest> manifest =
@@ -125,7 +126,7 @@ TEST_F(PeerPrefillsTest, GivesUpWhenItIsPreemptedOrThePoolCannotHoldIt) {
   prefills_.EndExhausted(kRequest);
   EXPECT_EQ(record->done->status(),
             absl::ResourceExhaustedError("the KV pool of 8 blocks cannot hold the prompt of 10 "
-                                         "tokens, 3 blocks, now"));
+                                         "tokens, which needs 3 blocks now"));
   EndSend(absl::CancelledError("asked to"));
 }
 
@@ -133,7 +134,7 @@ TEST_F(PeerPrefillsTest, RefusalsReachTheSinkAndTakeNothing) {
   PrefillRequest resumed = Request(/*n=*/2);
   resumed.generated.tokens = {'y'};
   EXPECT_EQ(Add(resumed)->done->status(),
-            absl::InvalidArgumentError("n is 2; with generated tokens 1 is allowed"));
+            absl::InvalidArgumentError("n is 2; it must be 1 if there are generated tokens"));
   PrefillRequest short_ticket = Request();
   short_ticket.ticket.block_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(Add(short_ticket)->done->status()));

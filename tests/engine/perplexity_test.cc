@@ -68,8 +68,8 @@ TEST_F(PerplexityTest, ReportsProgress) {
 }
 
 TEST_F(PerplexityTest, RefusalsNameTheValue) {
-  EXPECT_THAT(Measure({}).status().message(), HasSubstr("there are 0"));
-  EXPECT_THAT(Measure(std::span(tokens_).first(1)).status().message(), HasSubstr("there are 1"));
+  EXPECT_THAT(Measure({}).status().message(), HasSubstr("the text has 0"));
+  EXPECT_THAT(Measure(std::span(tokens_).first(1)).status().message(), HasSubstr("the text has 1"));
   const std::vector<TokenId> wrong = {1, 320};
   EXPECT_THAT(Measure(wrong).status().message(), HasSubstr("token 320"));
   options_.context_length = 1;

@@ -1,4 +1,4 @@
-// A pool that grows and shrinks under a whole engine: answers, memory, refusals, KV events.
+// Resizes the pool of a whole engine: answers, memory, refusals, KV events.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST_P(PoolResizerTest, AnswersAreTheSameWhateverThePoolDoes) {
   }
   std::mt19937 random(17);
   while (next < kRequests) {
-    // Never too small for the largest of them alone: 76 + 24 tokens.
+    // Large enough for the largest request alone: 76 + 24 tokens.
     const absl::StatusOr<PoolSize> size = engine->Resize(static_cast<int32_t>(8 + random() % 200));
     ASSERT_TRUE(size.ok()) << size.status();
   }
@@ -94,7 +94,8 @@ TEST_P(PoolResizerTest, MemoryComesAndGoesWithTheBlocks) {
   EXPECT_GE(full.resident_pool_bytes, used * block);
   ASSERT_TRUE(engine->Resize(100).ok());
   const EngineInspection small = engine->Inspect();
-  // Whole pages go; the largest may be split in the kernel's time, so a huge page for each end.
+  // Only whole pages are released. The kernel splits a huge page later, so allow one huge page for
+  // each end of a range.
   const int64_t ends = options.layout == KvLayoutKind::kBlockMajor ? 1 : 2 * 4;
   EXPECT_LE(small.resident_pool_bytes, 101 * block + ends * (2 << 20));
   EXPECT_LT(small.resident_pool_bytes, full.resident_pool_bytes / 2);
@@ -152,9 +153,9 @@ TEST(PoolResizer, WhatGoesIsToldAsRemoved) {
     }
     return static_cast<int32_t>(held.size());
   };
-  // An inspection runs in a later turn of the loop than what came before: that was told by then.
+  // An inspection runs in a later turn of the loop, so all earlier events are published.
   const int32_t cached = engine->Inspect().status.cache.blocks.cached;
-  EXPECT_EQ(told(), cached) << "a unit is a block here";
+  EXPECT_EQ(told(), cached) << "block size 1: one unit per block";
   ASSERT_GT(told(), 40);
   ASSERT_TRUE(engine->Resize(5).ok());
   const int32_t left = engine->Inspect().status.cache.blocks.cached;

@@ -1,4 +1,4 @@
-// Prefixes on their way between two workers over the real sessions, by loopback.
+// Prefix pulls between two workers over the real transfer sessions, by loopback.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -49,7 +49,7 @@ TEST_F(PrefixPullPair, ATurnsPromptAndAnswerArePulledForTheNextTurn) {
   std::vector<TokenId> next = kPrompt;
   for (const TokenId token : source_.runner.Continuation(kPrompt, 12)) next.push_back(token);
   for (const TokenId token : Bytes(" and then?")) next.push_back(token);
-  // 33 + 12 tokens, of which the last was never fed: 44 are whole blocks.
+  // 33 + 12 tokens; the last one was not computed, and whole blocks hold 44.
   std::vector<TokenId> prefix(next.begin(), next.begin() + 44);
   const auto pull = receiver_.Pull(prefix);
   ASSERT_TRUE(source_.SendPrefix(prefix, *pull->ticket).ok());
@@ -72,8 +72,8 @@ TEST_F(PrefixPullPair, ASourceWithLessEndsTheTransferEarly) {
 TEST_F(PrefixPullPair, WholeBlocksComeOutOfWholeBlocksOfAnotherSize) {
   struct Case {
     int32_t theirs, ours;
-    int32_t has, cached;  // tokens of the prompt: at the source, and at the receiver
-    int32_t gets;         // -1: nothing is sent
+    int32_t has, cached;  // cached tokens of the prompt, at the source and at the receiver
+    int32_t gets;         // tokens after the pull; -1: nothing is sent
   };
   for (const Case& c : {Case{8, 4, 33, 0, 32}, Case{4, 8, 33, 0, 32}, Case{16, 4, 33, 6, 32},
                         Case{4, 16, 29, 0, 16}, Case{4, 16, 13, 0, -1}, Case{32, 4, 25, 0, -1},

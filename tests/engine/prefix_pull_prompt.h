@@ -1,4 +1,4 @@
-// The prompt that tests of prefix pulls pull, and the end of its lease.
+// The prompt that tests of prefix pulls use, and the length of its lease.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Prefixes on their way between the caches of two workers, seen through WorkerCore, over a
-// transport that is told what to report.
+// Prefix pulls between the caches of two workers, through WorkerCore, with a transport that the
+// test scripts.
 #include "engine/prefix_pull.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(PrefixPull, OnlyWhatIsMissingIsAskedForAndAPartFullBlockIsLeftOut) {
   const auto pull = bench.Pull({kPrompt.begin(), kPrompt.begin() + 31});
   ASSERT_TRUE(pull->ticket.has_value());
   EXPECT_EQ(pull->ticket->first_block, 3);
-  EXPECT_EQ(pull->ticket->block_count, 4);  // up to token 28
+  EXPECT_EQ(pull->ticket->block_count, 4);  // blocks up to token 28
   bench.fake.Deliver(IdOf(*pull), kPrompt, "");
   bench.core->PollTransfers();
   EXPECT_EQ((*pull->done)->tokens, 28);
@@ -112,10 +112,10 @@ TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
   EXPECT_FALSE(shorter->ticket.has_value());
   EXPECT_TRUE(other->ticket.has_value());
   EXPECT_EQ(bench.fake.receives.size(), 2u);
-  bench.core->Cancel(1);  // the others still want it
+  bench.core->Cancel(1);  // two waiters are left
   EXPECT_EQ(first->done->status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(bench.fake.receives.at(IdOf(*first)).cancels, 0);
-  ASSERT_TRUE(same->ticket.has_value()) << "its source may never have been asked";
+  ASSERT_TRUE(same->ticket.has_value()) << "the first waiter's source may not have the ticket";
   EXPECT_EQ(IdOf(*same), IdOf(*first));
   EXPECT_FALSE(shorter->ticket.has_value());
   bench.fake.Deliver(IdOf(*first), kPrompt, "");
@@ -130,7 +130,7 @@ TEST(PrefixPull, WhoAsksForWhatIsOnItsWayWaitsForIt) {
   bench.ExpectAllBlocksHome();
 }
 
-// A ticket is for the whole prefix: whoever wants less of it cannot send for it.
+// A ticket covers the whole prefix, so a waiter for a shorter prefix cannot use it.
 TEST(PrefixPull, OnlyWhoWantsTheWholeOfItIsToSendForIt) {
   WorkerBench bench;
   const auto first = bench.Pull(kPrefix);
@@ -171,7 +171,7 @@ TEST(PrefixPull, ThatNobodyWaitsForAnyMoreIsCancelledAndNobodyJoinsIt) {
   EXPECT_EQ(bench.fake.receives.at(IdOf(*pull)).cancels, 1);
   bench.core->Cancel(1);
   EXPECT_EQ(bench.fake.receives.at(IdOf(*pull)).cancels, 1);
-  EXPECT_FALSE(bench.core->idle()) << "its blocks may still be written";
+  EXPECT_FALSE(bench.core->idle()) << "the transport may still write the blocks";
   const auto next = bench.Pull(kPrefix);
   EXPECT_TRUE(next->ticket.has_value());
   bench.fake.FailReceive(IdOf(*pull), absl::CancelledError("by us"), 2, kPrompt);
@@ -184,7 +184,7 @@ TEST(PrefixPull, ThatNobodyWaitsForAnyMoreIsCancelledAndNobodyJoinsIt) {
 }
 
 TEST(PrefixPull, IsRefusedWhereItDoesNotFitAndNothingIsTaken) {
-  WorkerBench small({.num_blocks = 15});  // half of it is less than 8 blocks
+  WorkerBench small({.num_blocks = 15});  // half of the pool is less than 8 blocks
   EXPECT_EQ(small.Pull(kPrefix)->done->status().code(), absl::StatusCode::kResourceExhausted);
   small.ExpectAllBlocksHome();
 
@@ -249,7 +249,8 @@ TEST(PrefixPull, ALeaseNeverCutsAnAnswerShort) {
   const auto pull = bench.Pull(kPrefix);
   bench.fake.Deliver(IdOf(*pull), kPrompt, "");
   bench.core->PollTransfers();
-  const auto answer = bench.Generate(std::vector<TokenId>(10, 'x'), 70);  // grows to all blocks
+  // The answer grows until it needs all blocks.
+  const auto answer = bench.Generate(std::vector<TokenId>(10, 'x'), 70);
   bench.Run();
   ASSERT_TRUE(answer->finish.has_value());
   EXPECT_EQ(answer->tokens.size(), 70u);
@@ -334,12 +335,12 @@ TEST(PrefixPull, WhatMattersMoreIsSentInThePlaceOfWhatMattersLess) {
   for (int32_t i = 0; i < kMost; ++i) ASSERT_TRUE(send(i % 2).ok()) << i;
   const RequestHandle last_of_0 = bench.last_handle - 1;
   for (const int32_t priority : {-1, 0}) {
-    EXPECT_TRUE(absl::IsResourceExhausted(send(priority))) << "nobody matters less";
+    EXPECT_TRUE(absl::IsResourceExhausted(send(priority))) << "no send has a lower priority";
   }
   ASSERT_TRUE(send(1).ok());
   EXPECT_EQ(bench.fake.sends.at(last_of_0).cancels, 1);
   EXPECT_EQ(bench.fake.sends.at(last_of_0 - 2).cancels, 0);
-  // However slowly what gave way ends, as many again are the most.
+  // Cancelled sends end slowly here. At most kMost of them may be ending.
   int32_t ending = 1;
   for (; send(2).ok(); ++ending) ASSERT_LE(ending, kMost);
   EXPECT_EQ(ending, kMost);
@@ -376,7 +377,7 @@ TEST(PrefixPull, WhatTheSourceSendsIsNotEvictedBeforeTheTransferEnds) {
   bench.Cache(kPrompt);
   ASSERT_TRUE(bench.SendPrefix(kPrefix, bench.Ticket(32)).ok());
   const RequestHandle send = bench.last_handle;
-  bench.Cache(std::vector<TokenId>(40, 'x'), 5);  // evicts all that it can
+  bench.Cache(std::vector<TokenId>(40, 'x'), 5);  // evicts every evictable block
   bench.Cache(std::vector<TokenId>(40, 'y'), 5);
   bench.fake.EndSend(send, absl::OkStatus());  // compares the blocks with what was announced
   bench.core->PollTransfers();

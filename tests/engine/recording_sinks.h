@@ -1,5 +1,4 @@
-// Sinks that record what a worker answers, and notice calls that are out of order or behind the
-// end.
+// Sinks that record a worker's answers, and detect calls out of order or after the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ struct SinkRecord {
   std::vector<TokenId> tokens;
   std::string text;
   std::vector<TokenDetail> logprobs;
-  // What had come with every call of OnTokens.
+  // Totals after each call of OnTokens.
   struct Progress {
     size_t tokens;
     size_t text_bytes;
@@ -29,7 +28,7 @@ struct SinkRecord {
   std::vector<Progress> progress;
   std::optional<FinishInfo> finish;
   std::optional<absl::Status> error;
-  // This one is of choice 0, and of the request; the others are of what came for them.
+  // This record is for choice 0 and for the whole request. `others` has the other choices.
   std::map<int32_t, SinkRecord> others;
   bool last_finished = false;
   bool ended() const { return last_finished || error.has_value(); }
@@ -40,14 +39,15 @@ class RecordingSink final : public RequestSink {
  public:
   explicit RecordingSink(std::shared_ptr<SinkRecord> record) : record_(std::move(record)) {}
   void OnTicket(const TransferTicket& ticket) override {
-    EXPECT_TRUE(record_->tokens.empty() && !record_->ended()) << "a ticket is the first call";
+    EXPECT_TRUE(record_->tokens.empty() && !record_->ended())
+        << "the ticket must be the first call";
     EXPECT_FALSE(record_->ticket.has_value());
     record_->ticket = ticket;
   }
   void OnTokens(TokenOutput output) override {
-    EXPECT_FALSE(record_->ended()) << "tokens behind the end";
+    EXPECT_FALSE(record_->ended()) << "tokens after the end";
     SinkRecord& choice = record_->Choice(output.choice);
-    EXPECT_FALSE(choice.finish.has_value()) << "tokens behind the choice's end";
+    EXPECT_FALSE(choice.finish.has_value()) << "tokens after the choice's end";
     choice.tokens.insert(choice.tokens.end(), output.token_ids.begin(), output.token_ids.end());
     choice.text += output.text;
     for (TokenDetail& detail : output.logprobs) choice.logprobs.push_back(std::move(detail));
@@ -81,7 +81,7 @@ class RecordingPullSink final : public PullSink {
   explicit RecordingPullSink(std::shared_ptr<PullRecord> record) : record_(std::move(record)) {}
   void OnTicket(const TransferTicket& ticket) override {
     EXPECT_FALSE(record_->ticket.has_value()) << "a second ticket";
-    EXPECT_FALSE(record_->done.has_value()) << "a ticket behind the end";
+    EXPECT_FALSE(record_->done.has_value()) << "a ticket after the end";
     record_->ticket = ticket;
   }
   void OnDone(absl::StatusOr<PullResult> result) override {

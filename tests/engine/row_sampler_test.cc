@@ -14,7 +14,7 @@ TokenSource Source(SamplingParams params, const Tokenizer& tokenizer) {
                      /*hash_logits=*/false);
 }
 
-// The runner holds logits of the prompt "a".
+// Makes the runner hold the logits of the prompt "a".
 void ComputePrompt(MachineBench& bench) {
   StepInput input;
   const TokenId token = 'a';

@@ -19,8 +19,8 @@ using ::testing::IsEmpty;
 
 constexpr SequenceId kOne{1};
 
-// An asynchronous device without a model: ends steps when the test says so, with tokens that name
-// the step and the draw.
+// Asynchronous device without a model. It ends steps when the test says so. Its tokens encode the
+// step and the draw.
 class ScriptedRunner final : public ModelRunner {
  public:
   struct Row {
@@ -30,11 +30,11 @@ class ScriptedRunner final : public ModelRunner {
     std::optional<DrawnBy> from;
   };
   int32_t most_in_flight = 2;
-  int64_t done = 0;                             // steps up to this number are
-  std::map<int64_t, absl::Status> failures;     // of steps
-  absl::Status next_submit;                     // once
-  std::vector<std::vector<Row>> steps;          // submitted
-  std::vector<std::pair<int64_t, int>> copies;  // behind which step, how many
+  int64_t done = 0;                             // steps up to this number are done
+  std::map<int64_t, absl::Status> failures;     // by step
+  absl::Status next_submit;                     // returned once, by the next Submit
+  std::vector<std::vector<Row>> steps;          // the submitted steps
+  std::vector<std::pair<int64_t, int>> copies;  // (last step submitted before, number of copies)
 
   static TokenId Token(int64_t step, int32_t draw) {
     return static_cast<TokenId>(10 * step + draw);
@@ -75,7 +75,7 @@ class ScriptedRunner final : public ModelRunner {
   int64_t collected_ = 0;
 };
 
-// Answers that end with their first token of `stop`, each drawn on the device.
+// Requests that end with their first token `stop`; every token is drawn on the device.
 class Answers final : public StepPipeline::Requests {
  public:
   Answers(Scheduler* scheduler, KvCacheManager* cache) : scheduler_(scheduler), cache_(cache) {}
@@ -241,7 +241,7 @@ TEST_F(StepPipelineTest, AFailedStepFailsTheOneBehindIt) {
   FinishOne();
   EXPECT_THAT(TakeLog(), ElementsAre("plan of 1", "plan of 1", "collected 1", "1 failed: lost",
                                      "1 failed: lost"));
-  EXPECT_EQ(pipeline_.in_flight(), 1) << "it is collected all the same";
+  EXPECT_EQ(pipeline_.in_flight(), 1) << "the step is still collected later";
 }
 
 TEST_F(StepPipelineTest, AStepThatIsRefusedFailsItsPlanAlone) {
@@ -306,7 +306,7 @@ TEST(StepPipelineDeathTest, TheDepthIsNoMoreThanTheDeviceTakes) {
   runner.most_in_flight = 1;
   Answers answers(&scheduler, &cache);
   EXPECT_DEATH(StepPipeline(2, &cache, &scheduler, &runner, &clock, &answers),
-               "2 steps in flight, the device takes 1");
+               "2 steps in flight; the device allows 1");
 }
 
 }  // namespace

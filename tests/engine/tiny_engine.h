@@ -1,4 +1,4 @@
-// Options and requests for engines over the small model of tests/testdata.
+// Options and requests for engines with the small model of tests/testdata.
 #pragma once
 
 #include <string>

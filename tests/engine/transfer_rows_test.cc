@@ -10,7 +10,7 @@ namespace {
 class TransferRowsTest : public testing::Test {
  protected:
   TransferRowsTest() {
-    // 22 tokens come by transfer, into blocks 0 to 5.
+    // 22 tokens arrive by transfer, in blocks 0 to 5.
     EXPECT_TRUE(cache_.Begin(kId, CacheNamespace(0), std::vector<CacheUnit>(22, 7), 22).ok());
     EXPECT_TRUE(cache_.ReserveForImport(kId, 22).ok());
   }
@@ -31,7 +31,8 @@ class TransferRowsTest : public testing::Test {
 
 TEST_F(TransferRowsTest, AReceiverLacksOfAWindowWhatTheTokenBehindTheEndSees) {
   EXPECT_EQ(WindowSizes(cache_), (std::vector<int32_t>{5, 10}));
-  EXPECT_EQ(WindowFirstBlocks(cache_, 0, 22), (std::vector<int32_t>{4, 3})) << "from 18, from 13";
+  EXPECT_EQ(WindowFirstBlocks(cache_, 0, 22), (std::vector<int32_t>{4, 3}))
+      << "from slot 18, from slot 13";
   EXPECT_EQ(WindowFirstBlocks(cache_, 5, 22), (std::vector<int32_t>{5, 5}));
   EXPECT_EQ(WindowFirstBlocks(cache_, 0, 3), (std::vector<int32_t>{0, 0}));
 }
@@ -91,7 +92,7 @@ TEST_F(TransferRowsDeathTest, ABlockThatMovesIsThere) {
   const MovedTokens moved(0, first, 22, 4, windows);
   std::vector<BlockId> rows;
   EXPECT_DEATH(AppendRows(cache_, kId, moved, {.first = 0, .count = 6}, rows),
-               "KV group 1: block 0 moves, and is not there");
+               "KV group 1: block 0 must move but does not exist");
 }
 
 }  // namespace

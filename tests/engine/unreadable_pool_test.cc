@@ -1,5 +1,5 @@
-// Whole engines whose pools the transports cannot read: the same answers, bit for bit, with one KV
-// group and with two.
+// Engines with pools that transports cannot read directly give the same answers, bit for bit, with
+// one KV group and with two.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,8 +16,8 @@
 namespace baton {
 namespace {
 
-// Copies between the kernels' memory and staging buffers; the address that it shows is not
-// accessible, so a stray access crashes the test.
+// Pool that copies between the kernels' memory and staging buffers. The address that transports see
+// is not accessible, so a stray access crashes the test.
 class UnreadableView final : public TransferPool {
  public:
   UnreadableView(std::byte* pool, const KvPoolLayout& layout)
@@ -84,7 +84,7 @@ TEST_P(UnreadablePool, TheAnswersAreThoseOfOneEngine) {
     const auto pair = InProcessPair::Create(options, transport);
     ASSERT_TRUE(pair.ok()) << pair.status();
     ASSERT_EQ(views.size(), 2u);
-    for (int round = 0; round < 2; ++round) {  // the second time out of the caches
+    for (int round = 0; round < 2; ++round) {  // the second round uses the caches
       std::vector<GenerateRequest> requests;
       std::vector<std::shared_ptr<WaitingSink>> sinks;
       for (uint64_t seed = 0; seed < 6; ++seed) {
@@ -101,13 +101,13 @@ TEST_P(UnreadablePool, TheAnswersAreThoseOfOneEngine) {
         EXPECT_EQ(two.tokens, one.tokens) << "request " << i << " of round " << round;
         EXPECT_EQ(two.finish->logits_hash, one.finish->logits_hash);
         if (round == 0) {
-          EXPECT_GT(two.finish->ledger.kv_bytes, 0) << "computed here after all";
+          EXPECT_GT(two.finish->ledger.kv_bytes, 0) << "the decode engine computed the prompt";
         }
       }
     }
     for (const UnreadableView* view : views) EXPECT_GT(view->copies(), 0);
     for (Engine* engine : {&(*pair)->prefill(), &(*pair)->decode()}) {
-      // A sender hears of its transfer's end after the receiver.
+      // The sender gets the transfer's end later than the receiver.
       while (engine->Inspect().status.active_transfers > 0) std::this_thread::yield();
       EXPECT_EQ(engine->Inspect().status.cache.blocks.in_transfer, 0);
       EXPECT_EQ(engine->Inspect().status.conservation_error, "");
@@ -115,7 +115,7 @@ TEST_P(UnreadablePool, TheAnswersAreThoseOfOneEngine) {
   }
 }
 
-// The other process would have to map it.
+// Another process cannot map this pool.
 TEST(UnreadablePoolByName, SharedMemoryIsRefusedByName) {
   EngineOptions options = TinyOptions();
   options.lend_pool = [](std::byte* pool, const KvPoolLayout& layout) {

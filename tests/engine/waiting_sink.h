@@ -1,4 +1,4 @@
-// A sink for engines with a thread of their own: the test waits for the end.
+// Sink for engines with their own thread: the test can wait for the end.
 #pragma once
 
 #include <chrono>
@@ -42,13 +42,13 @@ class WaitingSink final : public RequestSink {
     changed_.notify_all();
   }
 
-  // What came, once `ready` holds or a minute has passed.
+  // Returns the record once `ready` is true or a minute has passed.
   SinkRecord WaitFor(const std::function<bool(const SinkRecord&)>& ready) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::minutes(1), [&] { return ready(*record_); });
     SinkRecord seen = *record_;
-    // Copies of a status share one text, counted inside Abseil where the thread sanitizer sees
-    // nothing: this one has its own.
+    // Copies of a status share one text. Its refcount is inside Abseil, where the thread sanitizer
+    // sees no synchronisation. So return a status with a text of its own.
     if (seen.error) seen.error = absl::Status(seen.error->code(), seen.error->message());
     return seen;
   }

@@ -1,4 +1,4 @@
-// A WorkerCore over fakes: steps when it is told to, at a time that stands still.
+// WorkerCore with fake parts. The test runs its steps, and time advances only with them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace baton {
 
 struct BenchOptions {
   int32_t num_blocks = 64;
-  int32_t max_blocks = 0;  // 0: as many
+  int32_t max_blocks = 0;  // 0: num_blocks
   int32_t block_size = 4;
   int32_t context_length = 128;
   int32_t token_budget = 64;
@@ -39,7 +39,7 @@ struct BenchOptions {
   bool paged = true;
   bool hash_logits = true;
   int32_t layer_pieces = 1;
-  // The runner's steps end late, when the bench says so (deferred_runner.h).
+  // Steps end only when the bench says so (deferred_runner.h).
   bool asynchronous = false;
   int32_t steps_in_flight = 1;
   EvictionPolicy eviction_policy = EvictionPolicy::kLru;
@@ -48,7 +48,7 @@ struct BenchOptions {
 
 class WorkerBench {
  public:
-  // `network` joins the worker to others of it; without, it has a FakeTransport.
+  // `network` connects the worker with others on it. Without a network it has a FakeTransport.
   explicit WorkerBench(const BenchOptions& options = {},
                        std::shared_ptr<LoopbackNetwork> network = nullptr,
                        const std::string& name = "worker")
@@ -110,7 +110,7 @@ class WorkerBench {
     return request;
   }
 
-  // Posts a request; its handle is last_handle.
+  // Adds a request. Its last handle is then last_handle.
   std::shared_ptr<SinkRecord> Generate(GenerateRequest request) {
     auto record = std::make_shared<SinkRecord>();
     ++last_handle;
@@ -155,7 +155,7 @@ class WorkerBench {
                      std::make_shared<RecordingPullSink>(record));
     return record;
   }
-  // Of tokens [0, size) to whom the ticket is from.
+  // Sends the cached part of `tokens` to the receiver that the ticket names.
   absl::StatusOr<int32_t> SendPrefix(std::vector<TokenId> tokens, const TransferTicket& ticket,
                                      int32_t priority = 0) {
     return core->SendPrefix(++last_handle, {.tokens = std::move(tokens),
@@ -163,14 +163,14 @@ class WorkerBench {
                                             .ticket = ticket,
                                             .priority = priority});
   }
-  // Answers the prompt, which is cached then with its answer.
+  // Generates an answer, so that prompt and answer are cached.
   void Cache(const std::vector<TokenId>& prompt, int32_t answer = 1) {
     const auto record = Generate(prompt, answer);
     Run();
     ASSERT_TRUE(record->finish.has_value());
   }
   int32_t CachedTokens(std::vector<TokenId> tokens) const {
-    tokens.push_back(0);  // a match stops before the last
+    tokens.push_back(0);  // a match stops before the last token
     return cache.PeekMatch(CacheNamespace(0), UnitsFromTokens(tokens));
   }
   static SamplingParams Greedy() {
@@ -178,7 +178,7 @@ class WorkerBench {
     params.temperature = 0;
     return params;
   }
-  // A ticket of a receiver that lacks the blocks from `first_block` on.
+  // Ticket of a receiver that lacks the blocks from `first_block` on.
   TransferTicket Ticket(size_t prompt_tokens, int32_t first_block = 0) const {
     const auto tokens = static_cast<int32_t>(prompt_tokens);
     return {.transfer_id = 5,
@@ -202,8 +202,8 @@ class WorkerBench {
     return EncodeManifest(manifest);
   }
 
-  // What the engine's loop does once; false when there was no work. An asynchronous device ends one
-  // step at the end of a turn, after the next was submitted.
+  // One turn of the engine's loop. Returns false if there was no work. An asynchronous device ends
+  // one step at the end of a turn, after the next one was submitted.
   bool Turn() {
     core->CheckDeadlines();
     core->PollTransfers();
@@ -214,13 +214,13 @@ class WorkerBench {
     clock.AdvanceUs(100);
     return true;
   }
-  // Until nothing can go on without an event.
+  // Runs turns until nothing can continue without an event.
   void Run(int most = 10'000) {
     int turns = 0;
-    while (Turn()) ASSERT_LT(++turns, most) << "spins";
+    while (Turn()) ASSERT_LT(++turns, most) << "the loop never becomes idle";
   }
 
-  // As the engine does it: what nobody holds behind the pool's end is gone.
+  // Resizes the pool as the engine does, including the discard of retired blocks.
   void Resize(int32_t blocks) {
     const absl::Status resized = core->Resize(blocks);
     EXPECT_TRUE(resized.ok()) << resized;
@@ -274,11 +274,11 @@ class WorkerBench {
   PendingCancellations cancels;
   std::unique_ptr<WorkerCore> core;
   RequestHandle last_handle = 0;
-  // What the next transfer is called; by default as the request.
+  // Id of the next transfer; by default the request's handle.
   std::function<uint64_t()> next_transfer_id = [this] { return last_handle; };
 };
 
-// Plays the engine loops of both until neither has anything left.
+// Runs the engine loops of both workers until both are idle.
 inline void RunBoth(WorkerBench& one, WorkerBench& other) {
   for (int i = 0; i < 100'000 && !(one.core->idle() && other.core->idle()); ++i) {
     const bool worked = one.Turn();

@@ -1,5 +1,5 @@
-// Several answers to one prompt: each is that of a request of its own, and the prompt is computed
-// once.
+// Several choices of one prompt. Each choice equals the answer of a separate request, and the
+// prompt is computed once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int32_t kAnswer = 14;
-constexpr uint64_t kSeed = ~uint64_t{0} - 1;  // seeds of choices go on at 0
+constexpr uint64_t kSeed = ~uint64_t{0} - 1;  // the seeds of later choices wrap around to 0
 
 GenerateRequest Sampled(int32_t n, uint64_t seed = kSeed) {
   GenerateRequest request = WorkerBench::Request(Bytes("a prompt of some length"), kAnswer);
@@ -30,7 +30,7 @@ GenerateRequest Sampled(int32_t n, uint64_t seed = kSeed) {
   return request;
 }
 
-// The answers of requests of their own.
+// Answers of separate requests.
 std::vector<SinkRecord> Separate(const GenerateRequest& request) {
   std::vector<SinkRecord> answers;
   for (int32_t i = 0; i < request.n; ++i) {
@@ -64,7 +64,7 @@ void ExpectChoices(const std::vector<SinkRecord>& expected, SinkRecord& record) 
   }
 }
 
-// What a client has when `messages` messages with tokens came.
+// The part of an answer that a client has after `messages` messages with tokens.
 GeneratedPart Beginning(const SinkRecord& whole, size_t messages) {
   if (messages == 0) return {};
   const SinkRecord::Progress& progress = whole.progress[messages - 1];
@@ -98,10 +98,10 @@ TEST(WorkerCoreChoices, ThePromptIsComputedOnceAndItsBlocksAreShared) {
   bench.core->Step();
   EXPECT_EQ(bench.core->counters().prefill_tokens, 23);
   for (int32_t i = 0; i < 4; ++i) EXPECT_EQ(record->Choice(i).tokens.size(), 1u);
-  EXPECT_EQ(bench.cache.Stats().blocks.owned, 6) << "nobody has written yet";
+  EXPECT_EQ(bench.cache.Stats().blocks.owned, 6) << "no choice has written yet";
   EXPECT_EQ(bench.runner.copied_blocks, 0);
   bench.core->Step();
-  EXPECT_EQ(bench.runner.copied_blocks, 3) << "the last one that writes has the block alone";
+  EXPECT_EQ(bench.runner.copied_blocks, 3) << "the last writer owns the block alone";
   EXPECT_EQ(bench.cache.Stats().blocks.owned, 9);
   EXPECT_TRUE(bench.cache.CheckConservation().ok()) << bench.cache.CheckConservation();
   bench.Run();
@@ -117,7 +117,7 @@ TEST(WorkerCoreChoices, ThePromptIsComputedOnceAndItsBlocksAreShared) {
 TEST(WorkerCoreChoices, TheRequestEndsOnceWhenAllHaveEnded) {
   WorkerBench bench;
   GenerateRequest request = Sampled(3);
-  // Choices stop at letters of their own, at different lengths.
+  // Choices stop at different letters, so their lengths differ.
   request.sampling.stop = {"e", "k"};
   const std::vector<SinkRecord> expected = Separate(request);
   const auto record = bench.Generate(request);
@@ -183,7 +183,7 @@ TEST(WorkerCoreChoices, OneThatWaitsForRoomForItsChoicesLetsOthersRunFirst) {
   WorkerBench bench({.num_blocks = 16, .max_running = 4});
   const auto first = bench.Generate(Bytes("0123456"), 8);
   bench.core->Step();
-  const auto record = bench.Generate(Sampled(4));  // four places, of which three are free
+  const auto record = bench.Generate(Sampled(4));  // needs four places; three are free
   bench.core->Step();
   EXPECT_TRUE(record->tokens.empty());
   EXPECT_FALSE(first->ended());
@@ -220,7 +220,7 @@ TEST(WorkerCoreChoices, ItsNameCancelsItWhenTheFirstChoiceHasEnded) {
   const auto record = bench.Generate(request);
   bench.Turn();
   bench.core->Cancel(2);
-  EXPECT_FALSE(record->ended()) << "a choice has no name of its own";
+  EXPECT_FALSE(record->ended()) << "Cancel takes the request's first handle only";
   bench.core->Cancel(1);
   EXPECT_TRUE(record->error.has_value());
   bench.ExpectAllBlocksHome();
@@ -317,7 +317,7 @@ TEST(WorkerCoreChoices, AHandOffThatHasNoRoomForAllIsRefused) {
   bench.ExpectAllBlocksHome();
 }
 
-// The client has different parts of each choice when their worker is lost.
+// The client has different numbers of tokens of each choice when their worker is lost.
 TEST(WorkerCoreChoices, AnotherWorkerGoesOnBehindWhateverTheClientHas) {
   const GenerateRequest whole = Sampled(3);
   const std::vector<SinkRecord> expected = Separate(whole);
@@ -382,7 +382,7 @@ TEST(WorkerCoreChoices, RefusesNumbersThatCannotBe) {
   request.generated.resize(2);
   EXPECT_THAT(refusal(request), HasSubstr("generated has 2 parts for 3 choices"));
   request.generated.assign(3, {.tokens = {}, .logits_hash = 0, .finished = true});
-  EXPECT_THAT(refusal(request), HasSubstr("each of the 3 choices is finished"));
+  EXPECT_THAT(refusal(request), HasSubstr("all 3 choices are finished"));
   const auto prefill =
       bench.Prefill(Bytes("0123"), bench.Ticket(5), Sampled(1).sampling, {.tokens = {1}}, 2);
   EXPECT_THAT(std::string(prefill->done->status().message()), HasSubstr("n is 2"));

@@ -1,4 +1,4 @@
-// Two workers joined by the real loopback transport: one prefills, the other decodes.
+// Two workers connected by the real loopback transport: one prefills, the other decodes.
 #include <gtest/gtest.h>
 
 #include "engine/worker_core.h"
@@ -16,7 +16,7 @@ TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
     WorkerBench alone;
     std::vector<std::pair<std::shared_ptr<SinkRecord>, std::shared_ptr<PrefillRecord>>> pairs;
     std::vector<std::shared_ptr<SinkRecord>> single;
-    for (int i = 0; i < 6; ++i) {  // alike at the beginning; whole and part-full last blocks
+    for (int i = 0; i < 6; ++i) {  // common prefixes; whole and part-full last blocks
       GenerateRequest request =
           WorkerBench::Request(Bytes("common text " + std::string(i, 'x')), 10);
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 3.0f;
@@ -47,7 +47,7 @@ TEST(WorkerCoreHandOff, TwoWorkersSayWhatOneSays) {
   }
 }
 
-// Also where one side has a prefix that ends inside a block of the other.
+// Also if one side has a cached prefix that ends inside a block of the other.
 TEST(WorkerCoreHandOff, WorkersWithBlocksOfDifferentSizesSayWhatOneSays) {
   const auto network = CreateLoopbackNetwork();
   for (const auto& [theirs, ours] : std::vector<std::pair<int32_t, int32_t>>{
@@ -59,7 +59,7 @@ TEST(WorkerCoreHandOff, WorkersWithBlocksOfDifferentSizesSayWhatOneSays) {
           "prefill");
       WorkerBench decodes({.num_blocks = 512 / ours, .block_size = ours}, network, "decode");
       const std::string common = "what both of them begin with, 42 tokens of it";
-      decodes.Cache(Bytes(common.substr(0, 37)));  // ends inside a block at either side
+      decodes.Cache(Bytes(common.substr(0, 37)));  // ends inside a block on both sides
       prefills.Cache(Bytes(common.substr(0, 21)));
       std::vector<std::pair<std::vector<TokenId>, std::shared_ptr<SinkRecord>>> answers;
       for (const size_t length : {3, 16, 31, 32, 33, 40}) {
@@ -77,14 +77,15 @@ TEST(WorkerCoreHandOff, WorkersWithBlocksOfDifferentSizesSayWhatOneSays) {
         ASSERT_TRUE(record->finish.has_value()) << prompt.size();
         EXPECT_EQ(record->tokens, decodes.runner.Continuation(prompt, 6)) << prompt.size();
       }
-      EXPECT_EQ(decodes.core->counters().prefill_tokens, computed_before) << "computed there";
+      EXPECT_EQ(decodes.core->counters().prefill_tokens, computed_before)
+          << "the prefill worker computed it";
       prefills.ExpectAllBlocksHome();
       decodes.ExpectAllBlocksHome();
     }
   }
 }
 
-// What landed before the sender was gone is kept, as far as it fills blocks here.
+// Blocks that landed before the sender was lost are kept if they are whole here.
 TEST(WorkerCoreHandOff, HalfABlockOfALostSenderIsComputed) {
   const auto network = CreateLoopbackNetwork();
   WorkerBench prefills({.num_blocks = 64, .block_size = 4, .max_chunk_tokens = 4}, network,
@@ -115,7 +116,7 @@ TEST(WorkerCoreHandOff, AReceiverThatGaveUpFailsTheSenderAndBothGoOn) {
   RunBoth(prefills, decodes);
   EXPECT_EQ(gives_up->error->code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(prefill->done->ok());
-  const auto refused = prefills.Prefill(prompt, *gives_up->ticket);  // nobody waits for it
+  const auto refused = prefills.Prefill(prompt, *gives_up->ticket);  // the request has ended
   RunBoth(prefills, decodes);
   EXPECT_FALSE(refused->done->ok());
   prefills.ExpectAllBlocksHome();

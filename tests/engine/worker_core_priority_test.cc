@@ -1,4 +1,4 @@
-// Priorities from the request to the queue, to preemption and to the prefix cache.
+// Priorities in the queue, in preemption and in the prefix cache.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST(WorkerCorePriority, OvertakesAQueueAndEndsFirst) {
   for (int i = 0; i < 5; ++i) low.push_back(bench.Generate(Request("low", 3, 0)));
   const auto high = bench.Generate(Request("high", 3, 1));
   while (!high->ended()) ASSERT_TRUE(bench.Turn());
-  EXPECT_TRUE(running->ended()) << "who has begun is not pushed aside";
+  EXPECT_TRUE(running->ended()) << "a running request is not displaced";
   for (const auto& record : low) EXPECT_TRUE(record->tokens.empty());
   bench.Run();
   for (const auto& record : low) EXPECT_EQ(record->tokens.size(), 3u);
@@ -43,7 +43,7 @@ TEST(WorkerCorePriority, AFullQueueLetsItsLastGoForWhoMattersMore) {
   ASSERT_TRUE(last->error.has_value());
   EXPECT_EQ(last->error->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(last->error->message()),
-              HasSubstr("one of priority 7 came; this had -1"));
+              HasSubstr("a request of priority 7 displaced this one of priority -1"));
   bench.Run();
   for (const auto& record : {running, first, high}) EXPECT_TRUE(record->finish.has_value());
   bench.ExpectAllBlocksHome();
@@ -60,7 +60,7 @@ TEST(WorkerCorePriority, APoolThatRunsDryPreemptsWhoMattersLeast) {
     ASSERT_TRUE(record->finish.has_value());
     EXPECT_EQ(record->tokens.size(), 16u);
   }
-  EXPECT_EQ(late_high->finish->ledger.preemptions, 0) << "though it came later";
+  EXPECT_EQ(late_high->finish->ledger.preemptions, 0) << "the higher priority came later";
   EXPECT_GT(late_low->finish->ledger.preemptions, 0);
   bench.ExpectAllBlocksHome();
 }
@@ -70,7 +70,7 @@ TEST(WorkerCorePriority, ItsPrefixesStayCachedUnderThatPolicyAndNotUnderLru) {
     WorkerBench bench({.num_blocks = 16, .eviction_policy = policy});
     bench.Generate(Request("an important beginning, and", 1, 5));
     bench.Run();
-    for (int i = 0; i < 12; ++i) {  // three times what the pool holds
+    for (int i = 0; i < 12; ++i) {  // three times the size of the pool
       bench.Generate(Request(std::string(16, static_cast<char>('A' + i)), 1, 0));
       bench.Run();
     }

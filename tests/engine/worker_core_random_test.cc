@@ -1,6 +1,8 @@
-// WorkerCore under seeded random events in any order. What must hold: one end a request, no wrong
-// token whoever computed its KV, every choice as if it were alone, no block lost or given away too
-// early, and always an end.
+// WorkerCore under seeded random events in any order. It checks these properties:
+//  - every request ends exactly once, and every run ends;
+//  - no token is wrong, wherever its KV was computed;
+//  - every choice equals a separate request;
+//  - no block is lost or given away too early.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -39,7 +41,7 @@ class RandomWorker {
     GenerateRequest request;
     std::shared_ptr<SinkRecord> record;
   };
-  // What a choice must say, computed without any KV, as far as `count` tokens.
+  // The first `count` tokens that a choice must have, computed without KV.
   struct Literal {
     std::vector<DrawnToken> drawn;
     uint64_t logits_hash = 0;
@@ -67,7 +69,7 @@ class RandomWorker {
 
   uint32_t Pick(uint32_t below) { return random_() % below; }
 
-  // Often alike at the beginning, sometimes ending in the poison that makes NaN.
+  // Prompts often share a prefix. Some end in the poison token, which makes NaN.
   std::vector<TokenId> Prompt() {
     std::vector<TokenId> prompt(1 + Pick(24), 'A' + static_cast<TokenId>(Pick(2)));
     for (uint32_t i = Pick(4); i > 0; --i) prompt.push_back('0' + static_cast<TokenId>(Pick(3)));
@@ -127,7 +129,7 @@ class RandomWorker {
     WithACancellation([&] { bench_.core->Step(); });
   }
 
-  // An asynchronous device comes on: a step is computed, its layers are told, it ends.
+  // One event of the asynchronous device: report layers, compute a step, or end it.
   void PlayDevice() {
     switch (Pick(4)) {
       case 0:
@@ -139,7 +141,7 @@ class RandomWorker {
     }
   }
 
-  // Now and then a request is cancelled while a step is computed.
+  // Runs `compute`, sometimes with a cancellation while it runs.
   void WithACancellation(const std::function<void()>& compute) {
     if (Pick(4) > 0) return compute();
     const RequestHandle leaves = PickHandle();
@@ -153,7 +155,7 @@ class RandomWorker {
     bench_.cancels.Remove(leaves);
   }
 
-  // The pool changes its size now and then; what retires is gone as soon as nobody holds it.
+  // Sometimes resizes the pool. Retired blocks are discarded as soon as they have no holder.
   void ResizeSometimes() {
     if (Pick(10) == 0) {
       bench_.Resize(static_cast<int32_t>(4 + Pick(bench_.cache.max_blocks() - 3)));
@@ -188,7 +190,8 @@ class RandomWorker {
     if (ticket) deliveries_[ticket->transfer_id] = {Shipped(request), Manifest(request)};
   }
 
-  // Another worker had it before: some choices have tokens, some have ended, one goes on.
+  // The request was started on another worker: some choices have tokens, some have ended, at least
+  // one continues.
   void AddGeneratedParts(GenerateRequest& request) {
     const auto most = static_cast<uint32_t>(*request.sampling.max_tokens);
     for (int32_t i = 0; i < request.n; ++i) {
@@ -199,7 +202,7 @@ class RandomWorker {
     }
   }
 
-  // The tokens that the transfer carries, and the manifest with the next one of each choice.
+  // Tokens that the transfer carries; the manifest has the next token of each choice.
   static std::vector<TokenId> Shipped(const GenerateRequest& request) {
     std::vector<TokenId> tokens = request.prompt;
     if (request.n == 1 && !request.generated.empty()) {
@@ -275,18 +278,18 @@ class RandomWorker {
     bench_.fake.EndSend(it->first, sent ? absl::OkStatus() : absl::UnavailableError("lost"));
   }
 
-  // Transfers end in any order while the loop runs; then nothing may be left.
+  // Ends transfers in any order while the loop runs. Afterwards nothing may be left.
   void Drain() {
     bench_.runner.next_status = absl::OkStatus();
     int turns = 0;
     while (!bench_.core->idle()) {
-      ASSERT_LT(++turns, 20'000) << "spins";
+      ASSERT_LT(++turns, 20'000) << "the loop never becomes idle";
       const bool worked = bench_.Turn();
       if (Pick(3) == 0) EndSomeReceive();
       if (Pick(3) == 0) EndSomeSend();
       const bool events = bench_.core->active_transfers() > 0;
       if (worked || events || bench_.core->has_work()) continue;
-      bench_.clock.AdvanceUs(1'000'000);  // leases end by themselves
+      bench_.clock.AdvanceUs(1'000'000);  // leases expire
       bench_.core->CheckDeadlines();
       if (!bench_.core->has_work()) break;
     }
@@ -308,7 +311,8 @@ class RandomWorker {
               static_cast<int64_t>(generated_.size() + prefills_.size()));
   }
 
-  // By any choice: while they have not parted, a pool that is too small for one ends all.
+  // Tokens of the longest choice. Before the fork, a pool that is too small for one choice ends all
+  // of them.
   static size_t MostSaid(const Generated& one) {
     size_t most = 0;
     for (int32_t i = 0; i < one.request.n; ++i) {
@@ -319,7 +323,7 @@ class RandomWorker {
     return most;
   }
 
-  // At the first stop token behind min_tokens, and nowhere else.
+  // An answer must stop at the first stop token after min_tokens, and nowhere else.
   static bool StoppedAsItMust(const GenerateRequest& request, const std::vector<TokenId>& tokens,
                               FinishReason reason) {
     const std::vector<TokenId>& stops = request.sampling.stop_token_ids;
@@ -327,7 +331,7 @@ class RandomWorker {
     const auto first = std::find_first_of(tokens.begin() + std::min(held_back, tokens.size()),
                                           tokens.end(), stops.begin(), stops.end());
     const bool stops_here = !tokens.empty() && first == tokens.end() - 1;
-    EXPECT_TRUE(first == tokens.end() || stops_here) << "it goes on behind a stop token";
+    EXPECT_TRUE(first == tokens.end() || stops_here) << "the answer continues after a stop token";
     EXPECT_EQ(reason, stops_here ? FinishReason::kStop : FinishReason::kLength);
     return stops_here;
   }
@@ -347,7 +351,7 @@ class RandomWorker {
     if (number > 0) ++finished_forks_;
     EXPECT_EQ(choice.finish->logits_hash, expected.logits_hash);
     if (StoppedAsItMust(one.request, tokens, choice.finish->reason)) return;
-    // A contiguous run is taken for the longest answer.
+    // A contiguous run is reserved for the longest possible answer.
     const KvCacheOptions& cache = bench_.cache.options();
     const size_t most =
         cache.paged ? MostSaid(one) : static_cast<size_t>(*one.request.sampling.max_tokens);
@@ -365,12 +369,12 @@ class RandomWorker {
     std::vector<TokenId> shipped;
     std::string manifest;
   };
-  std::map<uint64_t, Delivery> deliveries_;  // by the transfer that waits for it
+  std::map<uint64_t, Delivery> deliveries_;  // by transfer id
   std::vector<std::shared_ptr<PullRecord>> pulls_;
   Sampler sampler_{{kEndToken}};
   int finished_ = 0;
   int finished_forks_ = 0;
-  int32_t smallest_ = bench_.cache.num_blocks();  // that the pool has been
+  int32_t smallest_ = bench_.cache.num_blocks();  // smallest size of the pool so far
 };
 
 struct Device {

@@ -1,4 +1,4 @@
-// What happens to requests when the pool changes its size under them.
+// Requests while the pool is resized.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,9 +17,10 @@ TEST(WorkerCoreResize, WhoWaitsAndCanNeverFitIsRefusedWithBothNumbers) {
   const auto fits = bench.Generate(Bytes("ijklmnop"), 4);
   const auto too_long = bench.Generate(Bytes("qrstuvwxyzqrstuvwxyz"), 4);
   bench.Resize(4);
-  ASSERT_TRUE(too_long->error.has_value()) << "at once";
+  ASSERT_TRUE(too_long->error.has_value()) << "refused at once";
   EXPECT_EQ(too_long->error->code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(too_long->error->message()), HasSubstr("20 tokens, 5 blocks"));
+  EXPECT_THAT(std::string(too_long->error->message()),
+              HasSubstr("20 tokens, which needs 5 blocks"));
   EXPECT_THAT(std::string(too_long->error->message()), HasSubstr("KV pool of 4 blocks"));
   bench.Run();
   EXPECT_EQ(runs->tokens.size(), 4u);
@@ -73,7 +74,7 @@ TEST(WorkerCoreResize, WhoWaitsForBlocksGoesOnWhenThePoolGrows) {
   ASSERT_TRUE(ticket->ticket.has_value());
   const auto waits = bench.Generate(Bytes("uvwxyzuvwxyz"), 3);
   bench.Run();
-  EXPECT_TRUE(waits->tokens.empty()) << "and nothing will happen before the transfer ends";
+  EXPECT_TRUE(waits->tokens.empty()) << "it waits until the transfer ends";
   bench.Resize(20);
   bench.Run();
   EXPECT_EQ(waits->tokens.size(), 3u);
@@ -92,7 +93,7 @@ TEST(WorkerCoreResize, ATransferKeepsWhatItReadsUntilItEnds) {
   bench.Resize(1);
   EXPECT_EQ(bench.cache.retiring_blocks(), 3);
   bench.DiscardRetired();
-  bench.fake.EndSend(1, absl::OkStatus());  // sees every announced block as it was
+  bench.fake.EndSend(1, absl::OkStatus());  // checks that the announced blocks are unchanged
   bench.Run();
   EXPECT_EQ(bench.cache.retiring_blocks(), 0);
   EXPECT_TRUE(prefill->done.has_value());

@@ -1,4 +1,4 @@
-// An answer that one worker began and another ends: nothing lost, repeated or changed.
+// One worker begins an answer and another continues it: nothing is lost, repeated or changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ GenerateRequest Sampled(uint64_t seed) {
   return request;
 }
 
-// What a client has when `messages` messages with tokens came.
+// The part of an answer that a client has after `messages` messages with tokens.
 GeneratedPart Beginning(const SinkRecord& whole, size_t messages) {
   if (messages == 0) return {};
   const SinkRecord::Progress& progress = whole.progress[messages - 1];
@@ -77,7 +77,8 @@ TEST(WorkerCoreResume, APrefillWorkerComputesWhatWasGeneratedToo) {
     for (size_t messages = 0; messages < whole->progress.size(); ++messages) {
       SCOPED_TRACE(messages);
       GenerateRequest request = Sampled(seed);
-      request.cache_namespace = CacheNamespace(1 + seed * 100 + messages);  // nothing is cached
+      // A new namespace: nothing is cached.
+      request.cache_namespace = CacheNamespace(1 + seed * 100 + messages);
       request.generated = {Beginning(*whole, messages)};
       request.remote_prefill = true;
       const auto rest = decodes.Generate(request);
@@ -140,10 +141,10 @@ TEST(WorkerCoreResume, RefusesAPartThatCannotBeOne) {
   EXPECT_THAT(foreign.message(), HasSubstr("generated_token_ids[1]"));
   const absl::Status large = refusal({.tokens = std::vector<TokenId>(31, 7), .logits_hash = 0});
   EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(large.message(), HasSubstr("31 generated ones exceed the context of 40"));
+  EXPECT_THAT(large.message(), HasSubstr("31 generated tokens exceed the context of 40"));
   const absl::Status beyond = refusal({.tokens = std::vector<TokenId>(21, 7), .logits_hash = 0});
   EXPECT_EQ(beyond.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(beyond.message(), HasSubstr("generated_token_ids[20] stands behind"));
+  EXPECT_THAT(beyond.message(), HasSubstr("generated_token_ids[20] comes after"));
   bench.ExpectAllBlocksHome();
 }
 

@@ -1,4 +1,4 @@
-// WorkerCore with steps in flight: what happens between a step's submission and its collection.
+// WorkerCore with steps in flight: events between a step's submission and its collection.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ BenchOptions TwoSteps(BenchOptions options = {}) {
   return options;
 }
 
-// Tokens of the answer that a greedy request gets, up to its end.
+// The first `count` tokens of a greedy request's answer.
 std::vector<TokenId> Answer(const WorkerBench& bench, const std::string& prompt, int32_t count) {
   return bench.runner.Continuation(Bytes(prompt), count);
 }
@@ -45,7 +45,7 @@ TEST(WorkerCoreSteps, SubmitsAStepWhileOneRuns) {
   EXPECT_EQ(bench.core->steps_in_flight(), 2);
   Drain(bench);
   EXPECT_EQ(record->tokens, Answer(bench, "a prompt", 4));
-  EXPECT_EQ(bench.runner.counts.size(), 4u) << "no row behind the last token";
+  EXPECT_EQ(bench.runner.counts.size(), 4u) << "no row after the last token";
 }
 
 TEST(WorkerCoreSteps, OneStepInFlightIsOneAtATime) {
@@ -73,7 +73,7 @@ TEST(WorkerCoreSteps, AStopThatIsSeenLateCostsARowAndNoToken) {
   }
   EXPECT_THAT(record->tokens, ElementsAre('x', 'x', kEndToken));
   EXPECT_EQ(record->finish->reason, FinishReason::kStop);
-  EXPECT_EQ(bench.runner.counts.size(), 4u) << "a row behind the end token, none behind that";
+  EXPECT_EQ(bench.runner.counts.size(), 4u) << "one row after the end token, then none";
   EXPECT_GT(most_step_blocks, 0);
   EXPECT_EQ(bench.cache.available_blocks(), free);
   bench.ExpectAllBlocksHome();
@@ -82,7 +82,7 @@ TEST(WorkerCoreSteps, AStopThatIsSeenLateCostsARowAndNoToken) {
 TEST(WorkerCoreSteps, ABlockThatAStepAloneHoldsIsNotReservedForATransfer) {
   WorkerBench bench(TwoSteps({.num_blocks = 6, .prefix_cache = false}));
   bench.runner.choose = [](uint64_t, int32_t) { return kEndToken; };
-  bench.Generate(Bytes("12345678"), 4);  // two blocks, and the row behind it has a third
+  bench.Generate(Bytes("12345678"), 4);  // two blocks; the next row needs a third
   bench.core->Step();
   bench.deferred.FinishOne();
   bench.core->Step();
@@ -113,7 +113,7 @@ TEST(WorkerCoreSteps, ACancelledRequestKeepsItsBlocksUntilItsStepsAreCollected) 
   EXPECT_FALSE(bench.core->idle());
   bench.deferred.FinishOne();
   bench.core->Step();
-  EXPECT_EQ(bench.cache.step_blocks(), 3) << "the second step writes them too";
+  EXPECT_EQ(bench.cache.step_blocks(), 3) << "the second step also writes them";
   bench.deferred.FinishOne();
   bench.core->Step();
   EXPECT_EQ(bench.cache.step_blocks(), 0);
@@ -129,14 +129,14 @@ TEST(WorkerCoreSteps, AStepInFlightSeesThatItsRequestWasCancelled) {
   bench.cancels.Add(1);
   bench.core->Cancel(1);
   EXPECT_EQ(record->error, absl::CancelledError("the request was cancelled"));
-  EXPECT_TRUE(bench.cancels.Contains(1)) << "the steps look for it";
+  EXPECT_TRUE(bench.cancels.Contains(1)) << "the steps may look it up";
   bench.deferred.FinishOne();
   bench.core->Step();
-  EXPECT_TRUE(bench.cancels.Contains(1)) << "the second step, too";
+  EXPECT_TRUE(bench.cancels.Contains(1)) << "the second step may look it up";
   bench.deferred.FinishOne();
   bench.core->Step();
   EXPECT_FALSE(bench.cancels.Contains(1));
-  EXPECT_EQ(bench.core->counters().prefill_tokens, 0) << "nothing of it was computed";
+  EXPECT_EQ(bench.core->counters().prefill_tokens, 0) << "no token was computed";
   bench.cancels.Add(1);
   bench.core->Cancel(1);
   EXPECT_FALSE(bench.cancels.Contains(1)) << "nothing is in flight";
@@ -163,7 +163,7 @@ TEST(WorkerCoreSteps, AFailedStepFailsTheStepBehindIt) {
   bench.core->Step();
   const auto late = bench.Generate(Bytes("another prompt"), 5);
   bench.deferred.FinishOne();
-  bench.core->Step();  // the second step has the first request alone, the third has both
+  bench.core->Step();  // the second step has only the first request, the third has both
   bench.runner.next_status = absl::InternalError("the device is lost");
   bench.deferred.FinishOne();
   bench.core->Step();
@@ -197,7 +197,7 @@ TEST(WorkerCoreSteps, PenaltiesWaitForEveryToken) {
   WorkerBench bench(TwoSteps());
   const auto record = bench.Generate(request);
   bench.core->Step();
-  EXPECT_EQ(bench.core->steps_in_flight(), 1) << "nothing stands on a token that is not known";
+  EXPECT_EQ(bench.core->steps_in_flight(), 1) << "no row depends on an unknown token";
   Drain(bench);
   EXPECT_EQ(record->tokens, expected->tokens);
   EXPECT_EQ(record->finish->logits_hash, expected->finish->logits_hash);
@@ -247,7 +247,7 @@ TEST(WorkerCoreSteps, ChoicesForkWhenTheirPromptIsCollectedAndCopiesWaitForTheSt
 
   while (bench.Turn()) {
     ASSERT_TRUE(bench.core->CheckConservation().ok()) << bench.core->CheckConservation();
-    // A transfer takes whatever is free and spoils it.
+    // A transfer takes all free blocks and overwrites them.
     const auto remote = bench.GenerateRemote(Bytes("1234"), 1);
     if (!remote->ticket) continue;
     bench.core->Cancel(bench.last_handle);

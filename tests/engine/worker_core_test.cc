@@ -124,7 +124,8 @@ TEST(WorkerCore, AFullPoolEndsALoneRequestWithLength) {
   const auto record = bench.Generate(prompt, 100);
   bench.Run();
   EXPECT_EQ(record->finish->reason, FinishReason::kLength);
-  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 9));  // 16 slots, and one behind
+  // 16 slots, and one token after them.
+  EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 9));
   bench.ExpectAllBlocksHome();
 }
 
@@ -241,7 +242,7 @@ TEST(WorkerCore, AStepEndsEarlyOnceNobodyWantsItsResult) {
 }
 
 TEST(WorkerCore, AStepGoesOnWhileOneOfItsRequestsIsWanted) {
-  for (const int unwanted : {0, 1}) {  // in front of the other, and behind it
+  for (const int unwanted : {0, 1}) {  // before and after the other chunk
     WorkerBench bench;
     const std::vector<std::vector<TokenId>> prompts = {Bytes("0123456789"), Bytes("abcdefghijkl")};
     const std::shared_ptr<SinkRecord> records[] = {bench.Generate(prompts[0], 5),
@@ -265,7 +266,8 @@ TEST(WorkerCore, WhatAStepLeftUndoneForSomebodyIsNeverCached) {
   const RequestHandle unwanted = bench.last_handle;
   bench.Turn();
   EXPECT_EQ(bench.CachedTokens(prompt), 8);
-  bench.runner.after_chunk = [&] { bench.cancels.Add(unwanted); };  // with half of its second chunk
+  // Cancels in the middle of the second chunk.
+  bench.runner.after_chunk = [&] { bench.cancels.Add(unwanted); };
   bench.Turn();
   bench.runner.after_chunk = nullptr;
   EXPECT_EQ(bench.CachedTokens(prompt), 8);
@@ -356,7 +358,7 @@ TEST(WorkerCore, APreemptedRequestSaysTheSameAndKeepsItsLedger) {
     EXPECT_EQ(ledger.prefill_chunks, 1);
     EXPECT_EQ(ledger.cached_tokens, 0);
     EXPECT_EQ(ledger.queue_us, 0);
-    EXPECT_EQ(ledger.prefill_us, 0);  // the clock stands during a step
+    EXPECT_EQ(ledger.prefill_us, 0);  // the clock does not advance during a step
     bench.ExpectAllBlocksHome();
   }
 }

@@ -1,4 +1,4 @@
-// What becomes of KV that is computed for a peer.
+// Sending KV that this worker computes for a peer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The fake checks that announced blocks are as they were when they were reported as full.
+// The fake checks that announced blocks are unchanged since they were reported as full.
 TEST(WorkerCoreSend, BlocksAreReportedWhenTheyFillAndWhenTheyAreWrittenAnew) {
   WorkerBench bench;
   bench.Generate(Bytes("0123"), 1);
@@ -37,7 +37,7 @@ TEST(WorkerCoreSend, AnnouncesChunkByChunkWhatTheReceiverLacks) {
   EXPECT_THAT(announced, ::testing::ElementsAre(1, 3, 4));
   EXPECT_TRUE(bench.fake.sends[1].final);
   EXPECT_EQ(bench.fake.sends[1].spec.tokens, 19);
-  EXPECT_FALSE(record->done.has_value()) << "not before the receiver has it";
+  EXPECT_FALSE(record->done.has_value()) << "it ends only when the receiver has everything";
   const auto manifest = DecodeManifest(bench.fake.sends[1].manifest, kFakeVocabulary);
   ASSERT_TRUE(manifest.ok());
   EXPECT_EQ(manifest->drawn.at(0).token, bench.runner.Continuation(prompt, 1)[0]);
@@ -67,7 +67,7 @@ TEST(WorkerCoreSend, LayersOfTheLastChunkAreAnnouncedWhileOthersAreComputed) {
   bench.Turn();
   EXPECT_THAT(send.layers, ::testing::ElementsAre(1, 2, 3));
   EXPECT_EQ(send.rest.size(), 1u);
-  EXPECT_THAT(in_transfer, ::testing::ElementsAre(4, 4, 4)) << "held from the first layer on, once";
+  EXPECT_THAT(in_transfer, ::testing::ElementsAre(4, 4, 4)) << "held once, from the first layer on";
   EXPECT_TRUE(send.final);
   EXPECT_EQ(send.blocks.size(), 4u);
   EXPECT_EQ(bench.cache.blocks_in_transfer(), 4);
@@ -112,7 +112,7 @@ TEST(WorkerCoreSend, LayersOfAPrefillThatIsNotWantedAreNotAnnouncedAnyMore) {
   EXPECT_FALSE(bench.fake.sends[2].final);
   EXPECT_EQ(bench.fake.sends[2].cancels, 1);
   EXPECT_EQ(unwanted->done->status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(bench.CachedTokens(prompt), 0) << "what was computed in part";
+  EXPECT_EQ(bench.CachedTokens(prompt), 0) << "a partly computed chunk is not cached";
   bench.fake.EndSend(1, absl::OkStatus());
   bench.fake.EndSend(2, absl::CancelledError("as asked"));
   bench.Run();
@@ -145,7 +145,7 @@ TEST(WorkerCoreSend, DeliveredBlocksStayUntilTheReceiverHasThem) {
   const auto other = bench.Generate(Bytes("ABCDEFGH"), 2);
   bench.Run();
   EXPECT_TRUE(other->tokens.empty());
-  bench.fake.EndSend(1, absl::OkStatus());  // checks what the blocks hold
+  bench.fake.EndSend(1, absl::OkStatus());  // checks the content of the blocks
   bench.Run();
   EXPECT_EQ(other->tokens, bench.runner.Continuation(Bytes("ABCDEFGH"), 2));
   EXPECT_TRUE(record->done->ok());
@@ -161,13 +161,14 @@ TEST(WorkerCoreSend, ASendThatFailsEndsThePrefillAtAnyMoment) {
     bench.fake.EndSend(1, absl::UnavailableError("refused"));
     bench.Run();
     ASSERT_TRUE(record->done.has_value());
-    // Not Unavailable: that is the receiver, and a router would take it for this worker.
+    // Not Unavailable: the receiver is gone, and a router would think that this worker is.
     EXPECT_EQ(record->done->status(), absl::AbortedError("the hand-off failed: refused"));
     bench.ExpectAllBlocksHome();
   }
 }
 
-// Else the answer waits for blocks that the hand-off holds, and the hand-off for blocks.
+// Otherwise the answer would wait for blocks that the hand-off holds, and the hand-off for free
+// blocks.
 TEST(WorkerCoreSend, APrefillThatIsPreemptedGivesUpItsHandOff) {
   WorkerBench bench({.num_blocks = 7, .max_chunk_tokens = 1});
   const auto said = bench.Generate(Bytes("01234567"), 20);  // grows to the whole pool
@@ -250,7 +251,7 @@ TEST(WorkerCoreSend, NaNAtTheFirstTokenCancelsTheSend) {
   bench.ExpectAllBlocksHome();
 }
 
-// A decode that grows takes the blocks of a prefill whose first chunks were announced already.
+// A growing decode preempts a prefill after its first chunks were announced.
 TEST(WorkerCoreSend, APrefillPreemptedBetweenChunksDeliversTheSameBytes) {
   for (const bool prefix_cache : {false, true}) {
     WorkerBench bench(
@@ -259,7 +260,7 @@ TEST(WorkerCoreSend, APrefillPreemptedBetweenChunksDeliversTheSameBytes) {
     bench.Turn();
     const auto prompt = Bytes("0123456789abcdefghijklmnopqr");  // 7 blocks
     const auto record = bench.Prefill(prompt, bench.Ticket(prompt.size()));
-    // Bring the decode to the pool's end while the prefill is under way.
+    // Grow the decode to the pool's end while the prefill is running.
     const auto more = bench.Generate(Bytes("B"), 25);
     for (int i = 0; i < 400 && !bench.fake.sends[2].final; ++i) bench.Turn();
     ASSERT_TRUE(bench.fake.sends[2].final);
@@ -278,7 +279,7 @@ TEST(WorkerCoreSend, APrefillPreemptedBetweenChunksDeliversTheSameBytes) {
   }
 }
 
-// Nothing is left but what a transfer holds: the runner waits for it, and is not woken before.
+// Only a transfer holds blocks. The sequence waits for its end, and the loop has no work before.
 TEST(WorkerCoreSend, AFullPoolIsNotTheEndWhileATransferHoldsBlocks) {
   WorkerBench bench({.num_blocks = 4});
   const auto prompt = Bytes("01234567");
@@ -288,7 +289,7 @@ TEST(WorkerCoreSend, AFullPoolIsNotTheEndWhileATransferHoldsBlocks) {
   bench.Run();
   EXPECT_FALSE(bench.core->has_work());
   EXPECT_FALSE(grows->ended());
-  EXPECT_EQ(grows->tokens.size(), 6u);  // 8 slots, and one token behind
+  EXPECT_EQ(grows->tokens.size(), 6u);  // 8 slots, and one token after them
   bench.fake.EndSend(1, absl::OkStatus());
   bench.Run();
   EXPECT_TRUE(record->done->ok());

@@ -1,4 +1,4 @@
-// What becomes of KV that a peer delivers.
+// Receiving KV that a peer delivers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(WorkerCoreReceive, TheFirstTokenMayBeTheLast) {
     bench.Run();
     EXPECT_EQ(record->tokens, bench.runner.Continuation(prompt, 1));
     EXPECT_EQ(record->finish->logits_hash, 99u);
-    EXPECT_TRUE(bench.runner.counts.empty()) << "nothing was left to compute";
+    EXPECT_TRUE(bench.runner.counts.empty()) << "all of the prompt has landed";
     bench.ExpectAllBlocksHome();
   }
 }
@@ -74,7 +74,7 @@ TEST(WorkerCoreReceive, AFailedTransferIsComputedHere) {
   bench.ExpectAllBlocksHome();
 }
 
-// Verified blocks are kept, whatever the transfer's end; one token is computed in any case.
+// Verified blocks are kept even if the transfer fails. At least one token is computed here.
 TEST(WorkerCoreReceive, WhatLandedBeforeTheFailureIsNotComputedAgain) {
   for (const char* text : {"01234567abcdefghi", "01234567abcdefgh"}) {
     const auto prompt = Bytes(text);
@@ -93,7 +93,7 @@ TEST(WorkerCoreReceive, WhatLandedBeforeTheFailureIsNotComputedAgain) {
         const int32_t all = static_cast<int32_t>(prompt.size());
         EXPECT_EQ(record->finish->ledger.computed_tokens, std::max(1, all - have));
         EXPECT_EQ(record->finish->ledger.kv_bytes, landed > 0 ? 1000 : 0);
-        // What is cached now serves the next one.
+        // The next request uses the cached blocks.
         const auto again = bench.Generate(prompt, 6);
         bench.Run();
         EXPECT_EQ(again->tokens, record->tokens);
@@ -104,10 +104,12 @@ TEST(WorkerCoreReceive, WhatLandedBeforeTheFailureIsNotComputedAgain) {
   }
 }
 
-// Who announces a transfer first owns it, so its name says nothing about the next one's.
+// The first peer to announce a transfer owns it, so one transfer's id must not reveal the next
+// one's.
 TEST(WorkerCoreReceive, TransfersAreNamedByRandomBitsThatAreFree) {
   WorkerBench bench;
-  std::vector<uint64_t> bits = {0xFEEDull << 48, 0, 0xFEEDull << 48, 3};  // zero and taken: again
+  // 0 and used ids are drawn again.
+  std::vector<uint64_t> bits = {0xFEEDull << 48, 0, 0xFEEDull << 48, 3};
   bench.next_transfer_id = [&, at = size_t{0}]() mutable { return bits.at(at++); };
   const auto prompt = Bytes("01234567abcdefghi");
   const auto other = Bytes("ABCDEFGH");
@@ -115,7 +117,7 @@ TEST(WorkerCoreReceive, TransfersAreNamedByRandomBitsThatAreFree) {
   const auto second = bench.GenerateRemote(other, 6);
   EXPECT_EQ(first->ticket->transfer_id, bits[0]);
   EXPECT_EQ(second->ticket->transfer_id, 3u);
-  for (const uint64_t handle : {1, 2}) {  // not a transfer's name any more
+  for (const uint64_t handle : {1, 2}) {  // not transfer ids
     EXPECT_EQ(bench.core->PrefillLocally(handle, kFakeEpoch).code(), absl::StatusCode::kNotFound);
   }
   EXPECT_TRUE(bench.core->PrefillLocally(bits[0], kFakeEpoch).ok());
@@ -180,14 +182,14 @@ TEST(WorkerCoreReceive, BlocksOfACancelledRequestStayUntilTheTransportIsDone) {
     }
     bench.core->Cancel(1);
     EXPECT_EQ(record->error->code(), absl::StatusCode::kCancelled);
-    EXPECT_EQ(bench.fake.receives[1].cancels, 1) << "cancelled once, whoever asks";
+    EXPECT_EQ(bench.fake.receives[1].cancels, 1) << "cancelled only once";
     EXPECT_EQ(bench.cache.blocks_in_transfer(), 5);
     EXPECT_FALSE(bench.core->idle());
     const auto other = bench.Generate(Bytes("AAAABBBBCCCCDDD"), 2);  // 4 blocks, 3 are free
     EXPECT_TRUE(bench.core->has_work());
     bench.Run();
     EXPECT_TRUE(other->tokens.empty());
-    bench.fake.FailReceive(1, absl::CancelledError("late"));  // scribbles over its blocks
+    bench.fake.FailReceive(1, absl::CancelledError("late"));  // overwrites its blocks
     bench.Run();
     EXPECT_EQ(other->tokens, bench.runner.Continuation(Bytes("AAAABBBBCCCCDDD"), 2));
     bench.ExpectAllBlocksHome();

@@ -1,5 +1,5 @@
-// WorkerCore over a cache with sliding windows: hand-offs, pulls, and what is left of them when
-// they fail. The fake runner says a wrong token where a window is not whole.
+// WorkerCore with sliding windows: hand-offs, pulls, and the blocks that remain when they fail. The
+// fake runner gives a wrong token if a window is not whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void ExpectConserved(const WorkerBench& bench) {
   ASSERT_TRUE(bench.core->CheckConservation().ok()) << bench.core->CheckConservation();
 }
 
-// The loops of both, with the holds of every group counted after each turn.
+// Runs both loops and recounts the holds of every group after each turn.
 void RunChecked(WorkerBench& one, WorkerBench& other, int most = 100'000) {
   for (int i = 0; i < most && !(one.core->idle() && other.core->idle()); ++i) {
     const bool worked = one.Turn();
@@ -58,7 +58,8 @@ TEST(WorkerCoreWindows, TwoWorkersSayWhatOneSays) {
       ASSERT_TRUE(prefill->done.has_value() && prefill->done->ok()) << prefill->done->status();
       EXPECT_EQ(record->tokens, decodes.runner.Continuation(prompt, 20));
     }
-    EXPECT_EQ(decodes.core->counters().prefill_tokens, computed_before) << "all came by transfer";
+    EXPECT_EQ(decodes.core->counters().prefill_tokens, computed_before)
+        << "the transfer brought all of it";
     prefills.ExpectAllBlocksHome();
     decodes.ExpectAllBlocksHome();
   }
@@ -85,17 +86,17 @@ TEST(WorkerCoreWindows, ATicketAsksForTheWindowAtThePromptsEndAlone) {
   bench.ExpectAllBlocksHome();
 }
 
-// What a failed transfer brought is kept only behind a match that has the whole window.
+// Blocks of a failed transfer are kept only after a match that has the whole window.
 TEST(WorkerCoreWindows, ATornWindowIsComputedHere) {
   struct Case {
-    int32_t length, cached, landed;  // tokens of the prompt, here before, and blocks that came
+    int32_t length, cached, landed;  // prompt tokens, cached tokens, landed blocks
     int32_t computed;
   };
   for (const Case& c : {Case{31, 0, 0, 31}, Case{31, 0, 5, 31}, Case{31, 0, 7, 31},
                         Case{31, 0, 8, 31}, Case{31, 24, 0, 7}, Case{31, 24, 1, 7},
                         Case{31, 24, 2, 7}, Case{31, 28, 1, 1}, Case{30, 0, 8, 30}}) {
-    // The window of 6 travels from token 26 on. An earlier boundary than the prompt's end sees
-    // tokens before it, which a sender with smaller blocks does not send: they have to be here.
+    // The window of 6 is sent from token 26 on. A boundary before the prompt's end needs earlier
+    // tokens, which are not sent. They must be cached here.
     SCOPED_TRACE(testing::Message() << c.length << " tokens, " << c.cached << " cached, "
                                     << c.landed << " blocks landed");
     WorkerBench bench(Windows());
@@ -156,7 +157,7 @@ TEST(WorkerCoreWindows, RefusesTicketsThatDoNotFitTheGroups) {
   expect(ticket, absl::StatusCode::kInvalidArgument);
   ticket.window_first_blocks = {6, 9};
   expect(ticket, absl::StatusCode::kInvalidArgument);
-  // Half of a larger block would count as a whole one there.
+  // The receiver would cache half of a larger block as a whole one.
   ticket = bench.Ticket(prompt.size());
   ticket.block_size = 32;
   ticket.block_count = 1;
@@ -213,7 +214,7 @@ TEST_F(WindowPulls, AWholePrefixComesWithItsWindowsAndALeaseKeepsThem) {
   ASSERT_TRUE(pull->done->ok()) << pull->done->status();
   EXPECT_EQ((*pull->done)->tokens, 32);
   EXPECT_EQ((*pull->done)->pulled_tokens, 24);
-  // Windows of 6 and 11 slots: the token behind the prefix sees 5 and 10 before it.
+  // Windows of 6 and 11 slots: the token after the prefix sees 5 and 10 slots before it.
   EXPECT_EQ(receiver_.cache.Stats().blocks.in_transfer, 8);
   EXPECT_EQ(receiver_.cache.Stats().windows[0].blocks.in_transfer, 2);
   EXPECT_EQ(receiver_.cache.Stats().windows[1].blocks.in_transfer, 3);
@@ -228,9 +229,9 @@ TEST_F(WindowPulls, AShorterPrefixDoesNotWaitForALongerOne) {
   const auto shorter = receiver_.Pull(shorter_prefix);
   ASSERT_TRUE(longer->ticket.has_value());
   EXPECT_FALSE(same->ticket.has_value());
-  ASSERT_TRUE(shorter->ticket.has_value()) << "the longer one brings no window for its end";
+  ASSERT_TRUE(shorter->ticket.has_value()) << "the longer prefix brings no window for its end";
   EXPECT_EQ(*source_.SendPrefix(kPrefix, *longer->ticket), 32);
-  receiver_.core->Cancel(3);  // the shorter one, whose source was never asked
+  receiver_.core->Cancel(3);  // the shorter pull; its ticket was not used
   RunUntilDone(*longer);
   RunUntilDone(*same);
   RunUntilDone(*shorter);
@@ -265,8 +266,8 @@ TEST(WorkerCoreWindows, APullTakesHalfOfEachGroupsPoolAtMost) {
   const auto pull = bench.Pull(kPrefix);
   ASSERT_TRUE(pull->done.has_value());
   EXPECT_EQ(pull->done->status(),
-            absl::ResourceExhaustedError(
-                "KV group 2: a prefix of 3 blocks; 0 are being pulled, at most 2"));
+            absl::ResourceExhaustedError("KV group 2: a prefix of 3 blocks does not fit: 0 blocks "
+                                         "are being pulled or leased, at most 2"));
 }
 
 TEST(WorkerCoreWindows, OfAPullThatFailsATornWindowIsNotCached) {
@@ -287,7 +288,8 @@ TEST(WorkerCoreWindows, OfAPullThatFailsATornWindowIsNotCached) {
 
 // ---- both directions ----------------------------------------------------------------------------
 
-// Two workers that prefill for each other and pull from each other, cancelled at any moment.
+// Two workers that prefill for each other and pull from each other, with cancellations at any
+// moment.
 class WindowPair {
  public:
   explicit WindowPair(uint32_t seed) : random_(seed) {}
@@ -299,7 +301,7 @@ class WindowPair {
       ExpectConserved(workers_[1]);
     }
     RunChecked(workers_[0], workers_[1], /*most=*/300);
-    // As the router does where the peer has refused, or ended without a word.
+    // A router does this if the peer refuses or is lost.
     for (const Answer& answer : answers_) {
       if (answer.record->ended() || !answer.record->ticket) continue;
       const TransferTicket& ticket = *answer.record->ticket;

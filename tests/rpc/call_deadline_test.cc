@@ -24,8 +24,8 @@ TEST(CallDeadline, IsPassedOnceItsClockSaysSo) {
   EXPECT_EQ(deadline.LeftUs(), -5);
 }
 
-// ForCall() measures the elapsed time on the steady clock and returns a time of day. Setting the
-// system clock in between shifts both ends of the comparison alike.
+// A later call gets the time left on the steady clock, added to its own time of day. So setting the
+// clock in between does not change the time left.
 TEST(CallDeadline, EveryCallIsToldWhatIsLeftFromTheTimeOfDayThatItStartsAt) {
   ManualClock clock;
   const CallDeadline deadline(60'000'000, &clock);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kPatient = std::chrono::hours(1);
 
-// Server that keeps the connections that its acceptor hands on.
+// An acceptor that stores the connections that it passes on.
 class Server {
  public:
   explicit Server(const AcceptorLimits& limits)
@@ -40,7 +40,7 @@ class Server {
     return client;
   }
 
-  // Waits until `count` connections were handed on. Sends the first byte of the last one back.
+  // Waits until `count` connections were passed on, and echoes the first byte of the last one.
   void EchoTheLastOf(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return taken_.size() >= count; });
@@ -66,7 +66,7 @@ void Say(const FileDescriptor& client, char byte) {
   EXPECT_EQ(send(client.get(), &byte, 1, MSG_NOSIGNAL), 1);
 }
 
-// Waits for a byte. Returns 0 if the server has closed the connection.
+// Waits for a byte. Returns 0 if the server closed the connection.
 char Hear(const FileDescriptor& client) {
   char byte = 0;
   return recv(client.get(), &byte, 1, 0) == 1 ? byte : '\0';

@@ -15,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sends one message and returns the first answer, both as wire bytes, because the build has no
-// stubs for gRPC's standard services.
+// Sends one message and returns the first answer, both as bytes on the wire. Stubs of gRPC's
+// standard services are not available here.
 std::pair<grpc::Status, std::string> AskInBytes(const std::shared_ptr<grpc::Channel>& channel,
                                                 const std::string& method,
                                                 const std::string& request) {
@@ -81,7 +81,7 @@ TEST(RpcServer, PicksAPortAndRefusesOneThatIsTaken) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
 }
 
-// Otherwise a silent peer would hold a descriptor for ever.
+// Otherwise a silent peer would hold a descriptor forever.
 TEST(RpcServer, ClosesAConnectionWithoutCalls) {
   const auto server = RpcServer::Start({.listen = "127.0.0.1:0", .idle_connection_ms = 300}, {});
   ASSERT_TRUE(server.ok()) << server.status();

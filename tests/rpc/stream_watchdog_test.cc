@@ -47,7 +47,7 @@ TEST(StreamWatchdog, AbandonsOnlyWhatHasWaitedTooLong) {
   EXPECT_EQ(idle->abandoned, 0);
 }
 
-// The client reads a message just before its patience ends, again and again, and never catches up.
+// The client reads a message just before the timeout, again and again, and never catches up.
 TEST(StreamWatchdog, AbandonsOneThatTakesTooLittle) {
   const Time start{};
   StreamWatchdog watch(milliseconds(100));
@@ -65,7 +65,7 @@ TEST(StreamWatchdog, AbandonsOneThatTakesTooLittle) {
     keeps_up->behind_since = now - milliseconds(999);
     if (watch.Tick(now) > 0 && abandoned_at == 0) abandoned_at = ms;
   }
-  EXPECT_EQ(abandoned_at, 1080);  // the first tick past 10 times the patience
+  EXPECT_EQ(abandoned_at, 1080);  // the first tick after 10 times the patience
   EXPECT_EQ(keeps_up->abandoned, 0);
 }
 

@@ -34,7 +34,7 @@ TEST(Registration, TroubleIsToldOncePerChange) {
     registration.Next();
     return registration.OnAnswer(call, accepted).trouble;
   };
-  EXPECT_EQ(trouble(kOk, kOk), std::nullopt) << "success at the start is no news";
+  EXPECT_EQ(trouble(kOk, kOk), std::nullopt) << "no trouble from the start";
   EXPECT_EQ(trouble(kOk, absl::AbortedError("heard 1 s ago")), "heard 1 s ago");
   EXPECT_EQ(trouble(kOk, absl::AbortedError("heard 2 s ago")), std::nullopt);
   EXPECT_EQ(trouble(absl::UnavailableError("refused"), kOk), "refused");
@@ -61,7 +61,7 @@ TEST(Registration, AHeartbeatUnderWayIsNoGoodbye) {
   registration.Next();
   registration.Leave();
   EXPECT_EQ(registration.OnAnswer(absl::UnavailableError("gone"), kOk).pause_ms, 0)
-      << "the leaving heartbeat follows at once";
+      << "the goodbye follows at once";
   EXPECT_TRUE(registration.Next().leaving);
   EXPECT_EQ(registration.OnAnswer(kOk, kOk).pause_ms, std::nullopt);
 }

@@ -20,11 +20,11 @@ void Fill(Ids* ids, int32_t first, int32_t count) {
 
 TEST(WireConversion, APromptMustLeaveRoomInTheContextWithWhatWasGenerated) {
   EXPECT_TRUE(CheckPromptSize(99, 0, 100).ok());
-  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "the whole answer fits";
+  EXPECT_TRUE(CheckPromptSize(60, 40, 100).ok()) << "the answer is complete";
   EXPECT_FALSE(CheckPromptSize(0, 101, 100).ok());
   EXPECT_THAT(std::string(CheckPromptSize(100, 0, 100).message()), HasSubstr("100"));
   EXPECT_THAT(std::string(CheckPromptSize(60, 41, 100).message()),
-              HasSubstr("a prompt of 60 tokens and 41 generated ones exceed the context of 100"));
+              HasSubstr("a prompt of 60 tokens and 41 generated tokens exceed the context of 100"));
   EXPECT_FALSE(CheckPromptSize(int64_t{1} << 40, int64_t{1} << 40, 100).ok());
 }
 
@@ -71,7 +71,7 @@ TEST(WireConversion, ADecodeRequestArrivesWhole) {
   EXPECT_TRUE(request.remote_prefill);
   EXPECT_EQ(request.timeout_ms, 500);
   EXPECT_EQ(request.sampling.seed, sampling.seed);
-  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "older routers do not set n";
+  EXPECT_EQ(GenerateRequestFromWire({}, {}).n, 1) << "older routers leave n out";
 }
 
 v1::TransferTicket Ticket() {
@@ -129,18 +129,18 @@ TEST(WireConversion, PrefillsPullsAndSendsArriveWhole) {
   EXPECT_EQ(SendPrefixRequestFromWire(send).ticket.block_count, 3);
 }
 
-// Returns a function that says how many blocks fit in a number of bytes.
+// Returns a function that counts the blocks of `bytes_per_block` in a number of bytes.
 auto BlocksOf(int64_t bytes_per_block) {
   return [bytes_per_block](int64_t bytes) { return bytes / bytes_per_block; };
 }
 
 TEST(WireConversion, APoolsNewSizeIsBlocksOrMebibytes) {
   v1::ResizePoolRequest wire;
-  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "neither field is set";
+  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "neither";
   wire.set_blocks(7);
   EXPECT_EQ(*BlocksFromWire(wire, BlocksOf(1 << 20)), 7);
   wire.set_kv_cache_mib(7);
-  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "both fields are set";
+  EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok()) << "both";
   wire.set_blocks(-1);
   EXPECT_FALSE(BlocksFromWire(wire, BlocksOf(1 << 20)).ok());
   wire.set_blocks(0);
@@ -175,8 +175,7 @@ TEST(WireConversion, TokensAndTheEndCarryTheirFigures) {
   EXPECT_EQ(FinishedToWire(info).reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 3);
   info.ledger.prefilled_elsewhere = true;
-  EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 8)
-      << "the figure of the worker that computed the prompt";
+  EXPECT_EQ(FinishedToWire(info).usage().cached_tokens(), 8) << "the prefill worker's figure";
   info.reason = FinishReason::kStop;
   EXPECT_EQ(FinishedToWire(info).reason(), v1::FINISH_REASON_STOP);
 }

@@ -1,4 +1,4 @@
-// Tests the RPCs that every worker serves, with an engine that follows a script.
+// WorkerService over gRPC, with a scripted engine.
 #include "worker_rpc/worker_service.h"
 
 #include <gmock/gmock.h>
