@@ -115,10 +115,10 @@ TEST(BlockAllocator, OnlyTheLastHolderOfAForkedBlockMayWriteIt) {
 TEST(BlockAllocatorDeathTest, MisuseIsABug) {
   BlockAllocator allocator(2);
   EXPECT_DEATH(allocator.AddHold(BlockId(0), BlockHolder::kSequence), "free block");
-  EXPECT_DEATH(allocator.ReleaseHold(BlockId(0), BlockHolder::kSequence), "no such hold");
+  EXPECT_DEATH(allocator.ReleaseHold(BlockId(0), BlockHolder::kSequence), "no hold of this kind");
   EXPECT_DEATH(allocator.is_free(BlockId(2)), "block 2 of 2");
   EXPECT_DEATH(allocator.Resize(3), "3 blocks of 2");
-  EXPECT_DEATH((void)allocator.MakeWritable(BlockId(1), BlockHolder::kSequence), "no such hold");
+  EXPECT_DEATH((void)allocator.MakeWritable(BlockId(1), BlockHolder::kSequence), "no hold of this kind");
   EXPECT_DEATH(
       {
         BlockAllocator leaking(1);

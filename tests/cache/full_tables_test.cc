@@ -136,7 +136,7 @@ TEST_F(FullTablesTest, ARecountFindsAHoldThatNoTableHas) {
   Compute(kA, Units(5));
   const BlockId block = tables_.Table(kA)[0];
   cache_.blocks().AddHold(block, BlockHolder::kSequence);
-  EXPECT_THAT(Recount().ToString(), HasSubstr("private block 0 is another sequence's too"));
+  EXPECT_THAT(Recount().ToString(), HasSubstr("private block 0 is also held by another sequence"));
   cache_.blocks().ReleaseHold(block, BlockHolder::kSequence);
   std::vector<BlockId> stray;
   ASSERT_TRUE(cache_.blocks().Allocate(1, BlockHolder::kSequence, stray));
