@@ -169,7 +169,7 @@ TEST_F(RadixNodesTest, ARecountNamesWhatBreaks) {
   const Index root = nodes_.FindOrAddRoot(kSpace);
   const Index node = Add(root, {1, 2, 3, 4}, 0);
   nodes_[node].begin = 1;
-  EXPECT_THAT(Broken(), HasSubstr("begins elsewhere"));
+  EXPECT_THAT(Broken(), HasSubstr("does not begin where its parent ends"));
   nodes_[node].begin = 0;
   nodes_[root].child_count = 2;
   EXPECT_THAT(Broken(), HasSubstr("child count differs"));
@@ -178,13 +178,13 @@ TEST_F(RadixNodesTest, ARecountNamesWhatBreaks) {
   EXPECT_THAT(Broken(), HasSubstr("not found from its parent"));
   std::swap(nodes_[node].blocks[0], nodes_[node].blocks[1]);
   nodes_[node].generation = 7;
-  EXPECT_THAT(Broken(), HasSubstr("is of another generation"));
+  EXPECT_THAT(Broken(), HasSubstr("generation differs from the parent's"));
   nodes_[node].generation = 0;
   nodes_[node].blocks.push_back(BlockId(40));
-  EXPECT_THAT(Broken(), HasSubstr("block listed elsewhere"));
+  EXPECT_THAT(Broken(), HasSubstr("block belongs to another node"));
   nodes_[node].blocks.pop_back();
   nodes_[root].is_cut_off = true;
-  EXPECT_THAT(Broken(), HasSubstr("reachable if cut off"));
+  EXPECT_THAT(Broken(), HasSubstr("must be found exactly if it is not cut off"));
   nodes_[root].is_cut_off = false;
 }
 
@@ -192,7 +192,8 @@ using RadixNodesDeathTest = RadixNodesTest;
 
 TEST_F(RadixNodesDeathTest, ABlockThatIsInTheTreeAlreadyIsABug) {
   const Index node = Add(nodes_.FindOrAddRoot(kSpace), {1, 2}, 0);
-  EXPECT_DEATH(nodes_.Append(node, std::vector<CacheUnit>{3, 4}, Blocks(0, 1)), "is in the tree");
+  EXPECT_DEATH(nodes_.Append(node, std::vector<CacheUnit>{3, 4}, Blocks(0, 1)),
+               "is already in the tree");
 }
 
 }  // namespace
