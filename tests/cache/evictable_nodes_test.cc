@@ -120,10 +120,10 @@ TEST_F(EvictableNodesTest, ARecountNamesWhatBreaks) {
   nodes_[node].use.last_used = 0;
   evictable_.Dropped(1);
   EXPECT_THAT(evictable_.CheckInvariants().ToString(),
-              HasSubstr("keeps 1 evictable and 0 protected blocks, recount finds 2 and 0"));
+              HasSubstr("counts 1 evictable and 0 protected blocks, recount finds 2 and 0"));
   evictable_.Added(nodes_[node], 1);
   evictable_.WatchFrom(BlockId(1));
-  EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("unnoticed"));
+  EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("is not noted"));
 }
 
 }  // namespace

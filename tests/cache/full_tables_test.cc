@@ -148,7 +148,7 @@ using FullTablesDeathTest = FullTablesTest;
 
 TEST_F(FullTablesDeathTest, MisuseIsABug) {
   Begin(kA, {});
-  EXPECT_DEATH(Begin(kA, {}), "begun already");
+  EXPECT_DEATH(Begin(kA, {}), "already exists");
   EXPECT_DEATH(tables_.Commit(kA, Units(1)), "commits more than it reserved");
   EXPECT_DEATH((void)tables_.committed(kB), "no KV of sequence 2");
 }

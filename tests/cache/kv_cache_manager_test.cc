@@ -210,7 +210,7 @@ using KvCacheManagerDeathTest = KvCacheManagerTest;
 TEST_F(KvCacheManagerDeathTest, MisuseIsABug) {
   KvCacheManager cache(Options(16), &clock_);
   ASSERT_TRUE(cache.Begin(kA, kSpace, Units(8), 16).ok());
-  EXPECT_DEATH((void)cache.Begin(kA, kSpace, Units(8), 16), "begun already");
+  EXPECT_DEATH((void)cache.Begin(kA, kSpace, Units(8), 16), "already exists");
   EXPECT_DEATH(cache.Commit(kA, Units(1)), "commits more than it reserved");
   EXPECT_DEATH(cache.Release(kB, true), "no KV of sequence 2");
   ASSERT_TRUE(cache.Reserve(kA, 8).ok());

@@ -146,8 +146,8 @@ TEST_F(KvCacheManagerWindows, WhatAPrefillWasPromisedNoOtherSequenceTakes) {
   ASSERT_TRUE(cache.Begin(kB, kSpace, Units(100, 100), 100).ok());
   const BlockCounts before = cache.AvailableBlocks();
   EXPECT_THAT(cache.Reserve(kB, 100).ToString(),
-              HasSubstr("KV group 1: 2 more blocks needed, 5 of them in addition to what was "
-                        "reserved; 6 and 3 of 8 can be had"));
+              HasSubstr("KV group 1: needs 2 more blocks and 5 more charged; 6 are free or "
+                        "evictable, 3 of 8 are not charged"));
   EXPECT_EQ(cache.AvailableBlocks(), before) << "nothing is taken, of group 0 neither";
   ASSERT_TRUE(cache.Reserve(kB, 12).ok());
 }
@@ -174,7 +174,7 @@ TEST_F(KvCacheManagerWindows, AForkWithoutRoomInAWindowIsRefused) {
   KvCacheManager cache(WithWindow(40, 5), &clock_);
   Compute(cache, kA, Units(18));
   EXPECT_THAT(cache.Fork(kA, kB).ToString(),
-              HasSubstr("a fork of 18 tokens needs 3 blocks, 2 of 5 can be had"));
+              HasSubstr("a fork of 18 tokens needs 3 blocks, 2 of 5 are available"));
   EXPECT_FALSE(cache.Contains(kB));
 }
 

@@ -102,10 +102,10 @@ TEST_F(RadixLocksTest, APinRemembersItsNodeWhenASplitMovesTheBlock) {
 TEST_F(RadixLocksTest, ARecountNamesWhatBreaks) {
   locks_.Lock(middle_, 0);
   ++nodes_[upper_].locks;
-  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("lock count differs"));
+  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("lock count is wrong"));
   --nodes_[upper_].locks;
   ++nodes_[branch_].pinned_blocks;
-  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("pinned blocks differ"));
+  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("pinned block count is wrong"));
   --nodes_[branch_].pinned_blocks;
 }
 

@@ -172,7 +172,7 @@ TEST_F(RadixNodesTest, ARecountNamesWhatBreaks) {
   EXPECT_THAT(Broken(), HasSubstr("does not begin where its parent ends"));
   nodes_[node].begin = 0;
   nodes_[root].child_count = 2;
-  EXPECT_THAT(Broken(), HasSubstr("child count differs"));
+  EXPECT_THAT(Broken(), HasSubstr("child count is wrong"));
   nodes_[root].child_count = 1;
   std::swap(nodes_[node].blocks[0], nodes_[node].blocks[1]);
   EXPECT_THAT(Broken(), HasSubstr("not found from its parent"));

@@ -86,7 +86,7 @@ TEST_F(WindowGroupsTest, AFailedPlanTakesNothing) {
 TEST_F(WindowGroupsTest, AnImportsRoomIsThatOfEveryGroup) {
   EXPECT_TRUE(groups_.CheckRoomToImport(0, 32, 2).ok());
   EXPECT_THAT(groups_.CheckRoomToImport(0, 32, 3).ToString(),
-              HasSubstr("KV group 1: a prefix of 32 tokens needs 7 blocks, 6 of 6 can be had"));
+              HasSubstr("KV group 1: a prefix of 32 tokens needs 7 blocks, 6 of 6 are available"));
   groups_.At(2).cache().Resize(2);
   EXPECT_THAT(groups_.CheckRoomToImport(0, 32, 0).ToString(), HasSubstr("KV group 2"));
 }
