@@ -258,8 +258,7 @@ absl::Status RadixNodes::CheckInvariants() const {
     }
     RETURN_IF_ERROR(node.is_root ? CheckRoot(i) : CheckNode(i));
   }
-  if (cut_off != cut_off_roots_)
-    return absl::InternalError("radix tree: wrong count of cut-off roots");
+  if (cut_off != cut_off_roots_) return absl::InternalError("radix tree: cut-off roots differ");
   if (live != static_cast<int64_t>(roots_.size()) + cut_off_roots_ + children_.size()) {
     return absl::InternalError("radix tree: some live nodes are not in the tree");
   }
