@@ -94,7 +94,7 @@ TEST(Scheduler, RefusalsCarryBothNumbers) {
               AllOf(HasSubstr("8 tokens"), HasSubstr("max_tokens 7")));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 1).ok());
   EXPECT_THAT(bench.Add(2, Prompt(4), 1).ToString(),
-              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("at most 1")));
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("the limit is 1")));
 }
 
 TEST(Scheduler, ASequenceAloneThatCannotGrowIsExhausted) {
@@ -194,9 +194,9 @@ TEST(Scheduler, AHandOffDoesNotPassWhoMattersAsMuchAndWaits) {
   bench.Step();
   ASSERT_TRUE(bench.Add(2, Prompt(32, 100), 1, 1).ok());  // waits for blocks
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
-              HasSubstr("a sequence of priority 1 waits, this one has 0"));
+              HasSubstr("a sequence of priority 1 waits; this one has priority 0"));
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(4, 200), 1, 1)).ToString(),
-              HasSubstr("11 blocks needed, 9 of them by one ahead"));
+              HasSubstr("11 blocks needed, 9 of them for the queue's head"));
   EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(5, Prompt(4, 200), 1, 2)).ok());
   bench.scheduler().Finish(SequenceId(5), false);
 }
@@ -218,7 +218,7 @@ TEST(Scheduler, AHandOffLeavesTheLastPlaceToTheHeadOfTheQueue) {
   ASSERT_TRUE(bench.Add(1, Prompt(4), 4).ok());
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(4, 100), 1)).ok());
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
-              HasSubstr("1 sequences are admitted and 1 waits, at most 2"));
+              HasSubstr("1 sequences are admitted and 1 waits; the limit is 2"));
   bench.scheduler().Finish(SequenceId(2), false);
 }
 

@@ -60,7 +60,7 @@ TEST(SchedulerWindows, AHandOffIsRefusedWithoutRoomInAWindowAndTakesNothing) {
   SchedulerBench bench(WithWindow(100, 6), Budget(8));
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(40), 4)).ok());
   const absl::Status status = bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(40, 7), 4));
-  EXPECT_THAT(status.ToString(), HasSubstr("of 6 can be had in KV group 1"));
+  EXPECT_THAT(status.ToString(), HasSubstr("of 6 are available in KV group 1"));
   EXPECT_FALSE(bench.cache().Contains(SequenceId(2)));
   bench.KvArrives(SequenceId(1), 40);
   while (bench.scheduler().has_work()) bench.Step();
