@@ -26,11 +26,10 @@
 // Committing a step frees the blocks that slid out of a window (FreeBehindWindows). A count or hold
 // without a group belongs to group 0. A cache without windows only pays for an empty vector.
 //
-// The kinds (CacheKind) differ in the reuse of a sequence's KV: by no one, by the same sequence
-// after a preemption, or by every request of its namespace. Contiguous mode (`paged` false) gives a
-// sequence one run of blocks at Begin, sized for its largest length. Its kind is naive. It is the
-// baseline for paging: results must be equal bit for bit, and the memory difference is what paging
-// saves.
+// A kind (CacheKind) says which sequences may reuse a sequence's KV: none, only the same one after
+// a preemption, or all of its namespace. Contiguous mode (`paged` false) gives a sequence one run
+// of blocks at Begin, sized for its largest length. Its kind is naive. It is the baseline for
+// paging: results must be equal bit for bit, and the memory difference is what paging saves.
 //
 // A fork (parallel samples, beams) shares all blocks of its parent. Before a sequence writes into a
 // part-full shared block, it gets its own block, and a BlockCopy tells the caller what to copy.
@@ -257,10 +256,10 @@ class KvCacheManager {
   int32_t num_blocks(int32_t group = 0) const { return Blocks(group).limit(); }
   int32_t max_blocks(int32_t group = 0) const { return Blocks(group).capacity(); }
   // Grows or shrinks a group's pool to `blocks`. Shrinking frees the free and cached blocks above
-  // the new limit at once, and blocks in use when their holds are released (pool_resize.h,
-  // window_cache.h). retiring_blocks counts the latter; at zero the memory above the limit is
-  // unused. The caller decides how groups share memory. InvalidArgument, with the range, outside
-  // [1, max_blocks].
+  // the new limit at once. Blocks in use are freed when their holds are released (pool_resize.h,
+  // window_cache.h). retiring_blocks counts them. At zero the memory above the limit is unused. The
+  // caller decides how groups share memory. InvalidArgument, with the range, outside [1,
+  // max_blocks].
   absl::Status Resize(int32_t blocks, int32_t group = 0);
   int32_t retiring_blocks(int32_t group = 0) const { return Blocks(group).retiring(); }
   // Blocks [begin, end) above the limit that have no hold, as runs. Their memory may be returned.
@@ -283,9 +282,9 @@ class KvCacheManager {
   }
   // The most blocks of each group that a sequence of `tokens` tokens holds at once.
   BlockCounts BlocksToHold(int32_t tokens) const;
-  // Blocks of AvailableBlocks that Begin with these units and a Reserve of all of them would use:
-  // blocks to allocate, and cached blocks that the match would lock. Changes nothing. With
-  // chunk-only, `id` selects the prefixes.
+  // The part of AvailableBlocks that Begin with these units and a Reserve of all of them would use.
+  // It counts blocks to allocate, and cached blocks that the match would lock. Changes nothing.
+  // With chunk-only, `id` selects the prefixes.
   BlockCounts BlocksToAdmit(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                             int32_t max_tokens, SequenceId id = SequenceId()) const;
   // Longest cached prefix in tokens, without locking or counting it.

@@ -1,10 +1,10 @@
 // Describes a model's KV cache as a list of KV groups, and the memory layout of one group's blocks.
 //
-// A KV group is a set of layers whose KV has the same lifetime: layers with full attention, layers
-// with one sliding window, or layers with a recurrent state. Each group has its own pool and one
-// block table for each sequence. One block id covers all layers of its group. A plain Llama has a
-// single full-attention group. A block holds the same number of tokens in every group. So a block
-// boundary of the sequence is a block boundary in all groups.
+// A KV group is a set of layers whose KV has the same lifetime. They have full attention, the same
+// sliding window, or a recurrent state. Each group has its own pool and one block table for each
+// sequence. One block id covers all layers of its group. A plain Llama has a single full-attention
+// group. A block holds the same number of tokens in every group. So a block boundary of the
+// sequence is a block boundary in all groups.
 //
 // A token has one row for each layer and plane. Plane 0 holds keys and plane 1 values. A group with
 // one plane holds one latent row for each token, and the model computes keys and values from it.

@@ -6,9 +6,9 @@
 // Its window block was evicted, or freed when a sequence slid on.
 //
 // A token at a block boundary sees the `window - 1` slots before it. So a match may end at a
-// boundary only if the last whole_blocks() blocks before it, or all if there are fewer, still have
-// their window block (LongestWhole). A sequence that recomputes the tokens of a tombstone puts a
-// window block back (Put).
+// boundary only if the blocks before it still have their window blocks (LongestWhole). These are
+// the last whole_blocks() blocks, or all if there are fewer. A sequence that recomputes the tokens
+// of a tombstone puts a window block back (Put).
 //
 // A window block needs no lock of its own. A sequence holds the blocks inside its window. A
 // transfer or a step holds the blocks that it uses. A block without holds is evictable. It is

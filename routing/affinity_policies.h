@@ -28,7 +28,7 @@ uint64_t AffinityKey(CacheNamespace cache_namespace, std::string_view session,
 // restart moves nothing, and every router decides the same.
 //
 // A worker with more than `load_bound` times the mean load is skipped, and the next one in the
-// key's order is used (after Mirrokni et al., "Consistent Hashing with Bounded Loads").
+// key's order is used. After Mirrokni et al., "Consistent Hashing with Bounded Loads".
 class ConsistentHashPolicy final : public PickingPolicy {
  public:
   using PickingPolicy::PickingPolicy;

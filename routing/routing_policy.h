@@ -1,5 +1,5 @@
-// Interface of routing policies. A route names the decode worker that takes a request, the prefill
-// worker that computes its prompt, if any, and the expected time of that work.
+// Interface of routing policies. A route names the decode worker that takes a request and the
+// prefill worker that computes its prompt, if any. It also has the expected time of that work.
 //
 // A policy chooses among the permitted workers. The permission rules are the same for all policies:
 //  - The decode worker is usable (reachable, not draining) and has not refused this request.

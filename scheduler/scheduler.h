@@ -29,9 +29,10 @@
 // `length`.
 //
 // Forks. A sequence may announce forks (several answers to one prompt). From its admission on, room
-// for them is kept: for each a place among the running sequences and a block to grow, plus the
-// blocks that they need at once. If no other sequence is admitted, it need not wait for that room.
-// A fork without room waits in the queue, like a preempted sequence.
+// for them is kept. Each fork needs a place among the running sequences and a block to grow.
+// Together they also need the blocks of their parts that are not shared. If no other sequence is
+// admitted, it need not wait for that room. A fork without room waits in the queue, like a
+// preempted sequence.
 //
 // Sliding windows. A model with windows has more KV groups, and these rules hold for each group:
 // room is counted by group. A window charges a prefill for its largest need, and hands out blocks
@@ -128,16 +129,16 @@ class Scheduler {
   // numbers), is empty, or is longer than max_tokens.
   absl::Status Add(SequenceSpec spec);
 
-  // Returns the sequence that must leave a full queue so that Add can take `spec`: the last queued
-  // one that has a lower priority and never ran. nullopt if the queue has room, no such sequence
-  // exists, or Add would refuse `spec` anyway.
+  // Returns the sequence that must leave a full queue so that Add can take `spec`. It is the last
+  // queued sequence that has a lower priority and never ran. nullopt if the queue has room, no such
+  // sequence exists, or Add would refuse `spec` anyway.
   std::optional<SequenceId> ToDisplace(const SequenceSpec& spec) const;
 
   // The decode side of a hand-off: admits a sequence at once, outside the queue, in phase
   // kWaitingForKv, with blocks reserved for the whole prompt. ResourceExhausted, with nothing
-  // taken, if there is no room besides the blocks that the head of the queue waits for, or if a
-  // sequence of higher priority waits. After success, matched() and BlockTable() of the cache tell
-  // which blocks are missing.
+  // taken, if there is no room or a sequence of higher priority waits. Blocks that the head of the
+  // queue waits for do not count as room. After success, matched() and BlockTable() of the cache
+  // tell which blocks are missing.
   absl::Status AddWaitingForKv(SequenceSpec spec);
   // The KV of slots [0, committed) has arrived and was verified. The sequence runs from there and
   // recomputes all tokens after it. After a failed transfer, `committed` is the part that arrived,

@@ -19,9 +19,9 @@
 //
 // A batch is sent with the worker's epoch and the batch's number. Numbers start at 1 in each epoch,
 // and a worker begins its epoch with an empty cache. A snapshot is one or more batches of stored
-// events for everything that the worker holds, with the number of the last batch included in it. On
-// the wire this is KvEventBatch of Worker.StreamKvEvents (proto/baton/v1/worker.proto).
-// KvEventBatcher writes batches, KvEventFollower reads them.
+// events for everything that the worker holds. It has the number of the last batch that it
+// includes. On the wire this is KvEventBatch of Worker.StreamKvEvents
+// (proto/baton/v1/worker.proto). KvEventBatcher writes batches, KvEventFollower reads them.
 //
 // How other projects' events map to these:
 //

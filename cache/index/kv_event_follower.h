@@ -18,8 +18,8 @@ void ApplyKvEvent(IndexedWorker worker, const KvEvent& event, GlobalIndex& index
 // Mirrors one incarnation of one worker in the index from its numbered batches. Numbers start at 1
 // in each epoch. A worker starts with an empty cache. So a follower that reads an epoch from its
 // first batch on needs nothing else. A follower that joins later or missed a batch needs a
-// snapshot: stored events for everything that the worker holds, and the number of the last batch
-// included in it.
+// snapshot. That is the stored events for everything that the worker holds, and the number of the
+// last batch that it includes.
 //
 // Invariant: while ready(), the index has exactly the result of this worker's batches 1 to
 // sequence().

@@ -11,8 +11,8 @@ namespace baton {
 
 namespace {
 
-// Size of a huge page. With small pages, scattered reads of many MiB miss the TLB, and the first
-// touch of each page costs more than the index's own work on it.
+// Size of a huge page. With small pages, scattered reads of many MiB miss the TLB. The first touch
+// of each small page costs more than the index's own work on it.
 constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace

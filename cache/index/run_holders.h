@@ -3,8 +3,8 @@
 //
 // With intervals, a run need not be split when a holder has only a part of it. Evicting a tail
 // moves an end, and a gap splits one interval into two. A few entries are stored inline in the run.
-// A run with many holders is wide: it has a separate chunk, with one bit for each holder of the
-// whole run and entries for the others. Coverage sets and partial holders are from SMG's
+// A run with many holders is wide. It has a separate chunk, with one bit for each holder of the
+// whole run and entries for the other holders. Coverage sets and partial holders are from SMG's
 // ChainIndex, which splits runs at gaps.
 //
 // A wide run:  word 1: chunk's line | entries << 32 | words of bits << 48
