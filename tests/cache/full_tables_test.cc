@@ -51,7 +51,7 @@ class FullTablesTest : public testing::Test {
 
   PrefixCache cache_{16, 16, kBlockSize, EvictionPolicy::kLru, /*hash_seed=*/0};
   FullTables tables_{kBlockSize, /*keeps_units=*/true, &cache_};
-  std::optional<BlockCopy> copy_;  // of the last Reserve
+  std::optional<BlockCopy> copy_;  // from the last Reserve
 };
 
 TEST_F(FullTablesTest, AReservationLacksWhatTheTableHasNot) {
@@ -73,7 +73,7 @@ TEST_F(FullTablesTest, InsertingSharesFullBlocksAndTheNextOneFindsThem) {
   EXPECT_EQ(inserted.fresh, 2);
   EXPECT_EQ(inserted.committed, 10);
   EXPECT_EQ(tables_.shared_blocks(kA), 2);
-  EXPECT_EQ(tables_.Insert(kA).count, 0) << "nothing further is full";
+  EXPECT_EQ(tables_.Insert(kA).count, 0) << "no further block is full";
   EXPECT_EQ(Begin(kB, Units(10)), 8);
   EXPECT_EQ(tables_.Table(kB)[1], tables_.Table(kA)[1]);
 }
@@ -87,7 +87,7 @@ TEST_F(FullTablesTest, BlocksThatTheTreeHasAreSwappedForTheTrees) {
   EXPECT_EQ(again.count, 2);
   EXPECT_EQ(again.fresh, 0);
   EXPECT_EQ(tables_.Table(kB)[0], tables_.Table(kA)[0]);
-  EXPECT_EQ(cache_.blocks().free_count(), 14) << "its own went home";
+  EXPECT_EQ(cache_.blocks().free_count(), 14) << "its own blocks were freed";
 }
 
 TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
@@ -105,7 +105,7 @@ TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
   EXPECT_EQ(copy_->from, tail);
   EXPECT_EQ(copy_->to, tables_.Table(kB)[1]);
   EXPECT_EQ(copy_->tokens, 2);
-  EXPECT_EQ(tables_.MissingFor(kA, 7).blocks, 0) << "it is alone with its block now";
+  EXPECT_EQ(tables_.MissingFor(kA, 7).blocks, 0) << "no other sequence holds its block now";
 }
 
 TEST_F(FullTablesTest, WhatIsReleasedStaysCachedUnlessItIsForgotten) {

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using Index = RadixNodeIndex;
 
-// A path of three nodes, of two blocks each, and a branch behind the first.
+// A path of three nodes with two blocks each, and a branch after the first node.
 class RadixLocksTest : public testing::Test {
  protected:
   Index Add(Index parent, int32_t first) {

@@ -30,7 +30,7 @@ class RadixNodesTest : public testing::Test {
   void TearDown() override { EXPECT_TRUE(nodes_.CheckInvariants().ok()) << Broken(); }
   std::string Broken() const { return nodes_.CheckInvariants().ToString(); }
 
-  // A child of whole `units`, in blocks from `first` on.
+  // Adds a child with whole blocks of `units`; block ids start at `first`.
   Index Add(Index parent, const std::vector<CacheUnit>& units, int32_t first) {
     const Index child = nodes_.AddChild(parent, std::span(units).first(kBlockSize));
     nodes_.Append(child, units, Blocks(first, static_cast<int32_t>(units.size()) / kBlockSize));
@@ -57,7 +57,7 @@ TEST_F(RadixNodesTest, AWalkEndsWhereUnitsDifferOrItsLimitIs) {
   EXPECT_EQ(end.in_node, 2);
   EXPECT_EQ(end.blocks, 4);
   EXPECT_EQ(Walk({1, 2, 3, 4, 5, 6}, 2).node, upper);
-  EXPECT_EQ(Walk({1, 2, 3, 4, 5}).blocks, 2) << "half a block is none";
+  EXPECT_EQ(Walk({1, 2, 3, 4, 5}).blocks, 2) << "half a block does not count";
   EXPECT_EQ(Walk({2, 1}).node, root);
   std::vector<std::pair<int32_t, int32_t>> passed;
   nodes_.Walk(
@@ -76,7 +76,7 @@ TEST_F(RadixNodesTest, ASplitLeavesTheLowerPartItsIndexAndCopiesCountsToTheUpper
   EXPECT_EQ(nodes_[upper].parent, root);
   EXPECT_EQ(nodes_[upper].use, nodes_[node].use);
   EXPECT_EQ(nodes_[upper].locks, 2);
-  EXPECT_EQ(nodes_[upper].own_locks, 0) << "they are held at the lower part";
+  EXPECT_EQ(nodes_[upper].own_locks, 0) << "the lower part keeps them";
   EXPECT_EQ(nodes_.node_of(BlockId(0)), upper);
   EXPECT_EQ(nodes_.node_of(BlockId(1)), node);
   EXPECT_EQ(nodes_[node].begin, 1);
@@ -133,7 +133,8 @@ TEST_F(RadixNodesTest, ACutOffRootIsFoundUnderNoNamespaceAndLivesOn) {
   EXPECT_FALSE(nodes_.empty());
   const Index next = nodes_.FindOrAddRoot(kSpace);
   EXPECT_NE(next, root);
-  EXPECT_TRUE(nodes_.IsReachable(nodes_[Add(next, {1, 2}, 1)])) << "beside the old one";
+  EXPECT_TRUE(nodes_.IsReachable(nodes_[Add(next, {1, 2}, 1)]))
+      << "a new root exists beside the old one";
   EXPECT_TRUE(nodes_.CheckInvariants().ok()) << Broken();
   nodes_.MakeAllUnreachable();
   nodes_.CutOffAll();

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 constexpr SequenceId kA{1}, kB{2};
 constexpr int32_t kBlockSize = 4;
 
-// Two windows, of two and four blocks, whose pools have 6 and 10.
+// Two windows, of two and four blocks, with pools of 6 and 10 blocks.
 class WindowGroupsTest : public testing::Test {
  protected:
   void TearDown() override {
