@@ -27,11 +27,12 @@ namespace baton {
 enum class EvictionPolicy : uint8_t { kLru, kLfu, kFifo, kMru, kFilo, kPriority, kSlru };
 inline constexpr int kEvictionPolicies = 7;
 
-// Use of a node, as all policies need it. Times are ticks of the tree's own counter.
+// Use of a tree node or a window block, as all policies need it. Times are ticks of the tree's own
+// counter.
 struct NodeUse {
   uint64_t created = 0;
-  uint64_t last_used = 0;        // when a lock on it was last released
-  uint64_t uses = 0;             // locks that sequences took on it, the creator included
+  uint64_t last_used = 0;        // when it was last unlocked or released
+  uint64_t uses = 0;             // how often a sequence locked or held it, the creator included
   int32_t priority = INT32_MIN;  // the highest priority of those sequences
   bool operator==(const NodeUse&) const = default;
 };

@@ -115,7 +115,7 @@ struct KvCacheStats {
   int64_t hits = 0;       // calls of Begin with a non-empty match
   int64_t lookup_tokens = 0;
   int64_t hit_tokens = 0;
-  int64_t evictions = 0;  // evicted leaves
+  int64_t evictions = 0;  // leaves from which eviction took blocks
   int64_t evicted_blocks = 0;
   int64_t evicted_tokens = 0;
   int64_t radix_nodes = 0;
@@ -293,7 +293,7 @@ class KvCacheManager {
 
   // Forgets everything cached, or one namespace. Later sequences find none of it. Unlocked blocks
   // are freed at once, others when their last hold is released. Returns how many were freed at
-  // once. With chunk-only, sequences do not share prefixes, so naming a namespace has no effect.
+  // once. With chunk-only, sequences share no prefixes, so there is no namespace to name.
   int32_t ClearCache(std::optional<CacheNamespace> only = {}) {
     return only ? cache_.tree().Clear(*only) : cache_.tree().Clear();
   }

@@ -60,7 +60,7 @@ class RouteCost {
   // Returns true if `decode` should compute the prompt itself. REQUIRES: placement is automatic.
   bool ComputesLocally(const WorkerRecord& decode, const WorkerRecord& prefill) const;
   // Returns true if this decode worker holds most of the prompt and lacks at most
-  // `local_continuation_tokens` tokens.
+  // `local_continuation_tokens` tokens, which fit into its pool.
   bool MayStay(const WorkerRecord& decode) const;
   // Returns true if `a` has no more load and no more backlog than `b`.
   bool WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) const;

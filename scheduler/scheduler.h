@@ -160,8 +160,8 @@ class Scheduler {
   SchedulerOutput Schedule();
   // The step is now in flight. The next plan starts after its chunks.
   void StepSubmitted(const SchedulerOutput& output);
-  // The oldest step in flight, planned as `output`, has ended. Afterwards call CommitStep for its
-  // results. Sequences without results must be finished.
+  // The oldest step in flight, planned as `output`, has ended. Then call CommitStep. If the step
+  // failed, finish its sequences first.
   void StepCollected(const SchedulerOutput& output);
   // The step's KV is written: commits every chunk, and inserts it if insert_chunks is set. Skips
   // sequences that were removed meanwhile.
