@@ -186,11 +186,11 @@ class WorkerRegistry {
   // Changes since the last call, in order. At most the first kMostChanges.
   std::vector<FleetChange> TakeChanges();
 
-  // A request starts on a worker, or ends there. Ignored if the worker is gone.
+  // A request started on a worker, or ended there. Ignored if the worker is gone.
   void AddActive(WorkerNumber number);
   void RemoveActive(WorkerNumber number);
-  // A worker gets a prompt to compute, and has computed it or never will. Pass the same `work` to
-  // both. Ignored if the worker is gone.
+  // AddPrefill: the worker got a prompt to compute. RemovePrefill: it has computed the prompt or
+  // never will. Pass the same `work` to both. Ignored if the worker is gone.
   void AddPrefill(WorkerNumber number, const PrefillWork& work);
   void RemovePrefill(WorkerNumber number, const PrefillWork& work);
 

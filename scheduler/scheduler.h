@@ -8,40 +8,40 @@
 // row in every step. Prefills in progress and then new admissions share the rest of the budget
 // (prefill_share.h), by priority and arrival.
 //
-// Admission. It takes the blocks of all known tokens at once, so a prefill never stops half way.
-// The blocks must be free or evictable. One more block must be available for each admitted
-// sequence, so that decodes can grow before a preemption is needed. The queue's order is strict for
-// memory: no sequence takes blocks that one ahead of it waits for. This includes hand-offs of the
-// same priority. If the head fits but would compute nothing in this step, the next few sequences
-// may go ahead.
+// Admission takes the blocks of all known tokens at once, so a prefill never stops half way. The
+// blocks must be free or evictable. One more block must be available for each admitted sequence, so
+// that decodes can grow before a preemption is needed. The queue's order is strict for memory: no
+// sequence takes blocks that one ahead of it waits for. This includes hand-offs of the same
+// priority. If the head fits but would compute nothing in this step, the next few sequences may go
+// ahead.
 //
 // Priority is strict, and first come first served among equals, as in vLLM. There is no aging. So
 // while more important work fills the pool, less important work waits, including preempted
 // sequences with a partial answer. Only the request's deadline, which the host enforces, bounds
 // that wait. A waiting sequence never preempts a running one.
 //
-// Preemption. If the pool is exhausted, the victim is the running sequence with the lowest
-// priority, then the latest arrival. It is preempted by recompute: its committed blocks stay in the
-// prefix tree as evictable, and it waits again at the head of its priority. No other sequence
-// preempts the first in order, so there is always progress. A sequence that is alone and still
-// cannot grow waits while a transfer or a sequence in kWaitingForKv may free blocks. Otherwise it
-// is reported in `exhausted` in every step until it is finished. It ends with finish reason
-// `length`.
+// If the pool is exhausted, a sequence is preempted. The victim is the running sequence with the
+// lowest priority, then the latest arrival. It is preempted by recompute: its committed blocks stay
+// in the prefix tree as evictable, and it waits again at the head of its priority. No other
+// sequence preempts the first in order, so there is always progress. A sequence that is alone and
+// still cannot grow waits while a transfer or a sequence in kWaitingForKv may free blocks.
+// Otherwise it is reported in `exhausted` in every step until it is finished. It ends with finish
+// reason `length`.
 //
-// Forks. A sequence may announce forks (several answers to one prompt). From its admission on, room
-// for them is kept. Each fork needs a place among the running sequences and a block to grow.
-// Together they also need the blocks of their parts that are not shared. If no other sequence is
-// admitted, it need not wait for that room. A fork without room waits in the queue, like a
-// preempted sequence.
+// A sequence may announce forks (several answers to one prompt). From its admission on, room for
+// them is kept. Each fork needs a place among the running sequences and a block to grow. Together
+// they also need the blocks of their parts that are not shared. If no other sequence is admitted,
+// it need not wait for that room. A fork without room waits in the queue, like a preempted
+// sequence.
 //
-// Sliding windows. A model with windows has more KV groups, and these rules hold for each group:
-// room is counted by group. A window charges a prefill for its largest need, and hands out blocks
-// chunk by chunk. If it cannot (its pool shrank, or a transfer reads blocks that slid out), the
-// sequence is preempted. A sequence's tokens in flight never exceed the cache's max_step_tokens.
+// A model with sliding windows has more KV groups, and these rules hold for each group: room is
+// counted by group. A window charges a prefill for its largest need, and hands out blocks chunk by
+// chunk. If it cannot (its pool shrank, or a transfer reads blocks that slid out), the sequence is
+// preempted. A sequence's tokens in flight never exceed the cache's max_step_tokens.
 //
-// Steps in flight. A step may be planned while others are submitted but not collected. It starts
-// after their chunks and after the tokens that they sample. Such a token is *pending*: it counts in
-// the sequence's length, but its value is not known yet.
+// A step may be planned while others are in flight, which means submitted but not collected. It
+// starts after their chunks and after the tokens that they sample. Such a token is *pending*: it
+// counts in the sequence's length, but its value is not known yet.
 //  - A row on a pending token never preempts or ends a sequence. If it has no room, it waits until
 //    the token is collected. No row is planned after a pending token that ends its sequence by
 //    length.

@@ -34,9 +34,9 @@
 namespace baton {
 
 // Maps a 128-bit hash to 64 bits: both halves of (low ^ first) * (high ^ second), folded as in
-// wyhash. The seeds must be random and secret. An attacker may choose prompts, or hashes as a
-// worker, but cannot make the table's buckets uneven without the seeds. (low * first + high *
-// second would be weaker: for hashes that are multiples of 2^(64-k) it makes only 2^k keys,
+// wyhash. The seeds must be random and secret. An attacker may choose prompts, and a hostile worker
+// may choose hashes. Without the seeds, neither can make the table's buckets uneven. (low * first +
+// high * second would be weaker: for hashes that are multiples of 2^(64-k) it makes only 2^k keys,
 // whatever the seeds are.)
 struct KeySeeds {
   uint64_t first = 0x9e3779b97f4a7c15;
