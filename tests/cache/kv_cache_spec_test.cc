@@ -104,7 +104,8 @@ TEST(KvLayout, RefusalsNameTheField) {
   EXPECT_THAT(refused([](auto& g) { g.head_dim = 0; }, 16, 1), HasSubstr("head_dim"));
   EXPECT_THAT(refused([](auto& g) { g.planes = 0; }, 16, 1), HasSubstr("planes is 0"));
   EXPECT_THAT(refused([](auto& g) { g.planes = 3; }, 16, 1), HasSubstr("planes is 3"));
-  EXPECT_THAT(refused([](auto& g) { g.value_head_dim = -1; }, 16, 1), HasSubstr("value_head_dim is -1"));
+  EXPECT_THAT(refused([](auto& g) { g.value_head_dim = -1; }, 16, 1),
+              HasSubstr("value_head_dim is -1"));
   EXPECT_THAT(refused(same, 128, INT64_MAX), HasSubstr("larger than"));
   for (const KvType type : {KvType::kF32, KvType::kInt8}) {
     const auto largest = [&](KvGroupSpec& g) {
