@@ -1,6 +1,6 @@
-// The latest allocations of a KV cache, for `inspect`: bounded, and off by default.
+// Bounded record of the latest allocations of a KV cache, for `inspect`. It is off by default.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace baton {
 
-// What a sequence took or gave at which length, and what was free after.
+// Blocks that a sequence took or returned, and the free blocks after it.
 struct AllocationEvent {
   enum class Kind : uint8_t { kMatch, kReserve, kInsert, kEvict, kRelease };
   int64_t time_us;
   Kind kind;
   SequenceId sequence;
   int32_t tokens;  // committed tokens, or tokens matched
-  int32_t blocks;  // how many
+  int32_t blocks;  // blocks taken or returned
   int32_t free_after;
   int32_t group = 0;  // KV group
 };
@@ -40,7 +40,7 @@ class AllocationTrace {
     event.time_us = clock_->NowUs();
     events_.push_back(event);
   }
-  // Oldest first: at least the last kTraceEvents, at most twice as many.
+  // Oldest first: at least the last kTraceEvents events, at most twice as many.
   const std::vector<AllocationEvent>& events() const { return events_; }
 
  private:

@@ -68,7 +68,7 @@ bool BlockAllocator::AllocateRun(int32_t count, BlockHolder holder, std::vector<
   const int32_t begin = FindRun(count);
   if (begin < 0) return false;
   const int32_t end = begin + count;
-  // The lowest run never begins behind next_fresh_, so the fresh ids stay one range.
+  // The lowest run never begins above next_fresh_, so the fresh ids stay one range.
   std::erase_if(returned_,
                 [&](BlockId block) { return block.value() >= begin && block.value() < end; });
   next_fresh_ = std::max(next_fresh_, end);
@@ -92,7 +92,7 @@ void BlockAllocator::Claim(BlockId block, BlockHolder holder) {
 
 void BlockAllocator::AddHold(BlockId block, BlockHolder holder) {
   Counts& held = counts(block);
-  CHECK(!held.none()) << "hold on free block " << block;
+  CHECK(!held.none()) << "cannot add a hold to free block " << block;
   const BlockHolder before = StrongestHolder(held);
   ++held.holds[static_cast<int>(holder)];
   if (IsPin(holder) && pins(block) == 1) ++pinned_;
@@ -104,7 +104,8 @@ void BlockAllocator::AddHold(BlockId block, BlockHolder holder) {
 
 void BlockAllocator::ReleaseHold(BlockId block, BlockHolder holder) {
   Counts& held = counts(block);
-  CHECK_GT(held.holds[static_cast<int>(holder)], 0u) << "block " << block << " has no such hold";
+  CHECK_GT(held.holds[static_cast<int>(holder)], 0u)
+      << "block " << block << " has no hold of this kind";
   --held_by_class_[static_cast<int>(StrongestHolder(held))];
   --held.holds[static_cast<int>(holder)];
   if (IsPin(holder) && pins(block) == 0) --pinned_;
@@ -120,7 +121,7 @@ void BlockAllocator::ReleaseHold(BlockId block, BlockHolder holder) {
 }
 
 void BlockAllocator::ReleaseHolds(std::span<const BlockId> blocks, BlockHolder holder) {
-  // Last first, so that a run of ids is handed out again in its order.
+  // In reverse, so that a later allocation hands out the ids in their original order.
   for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) ReleaseHold(*it, holder);
 }
 
@@ -143,21 +144,21 @@ void BlockAllocator::AddHolds(std::span<const BlockId> blocks, BlockHolder holde
     for (const BlockId block : blocks) AddHold(block, holder);
     return;
   }
-  // Beside a sequence's hold this one changes no block's class, and every block of every prompt
-  // gets it.
+  // Fast path, because this runs for every block of every prompt. A block that a sequence holds
+  // does not change its class.
   for (const BlockId block : blocks) {
     Counts& held = counts(block);
     if (held.holds[static_cast<int>(BlockHolder::kSequence)] == 0) {
       AddHold(block, holder);
       continue;
     }
-    CHECK(!held.none()) << "hold on free block " << block;
+    CHECK(!held.none()) << "cannot add a hold to free block " << block;
     ++held.holds[static_cast<int>(BlockHolder::kRadixNode)];
   }
 }
 
 std::optional<BlockId> BlockAllocator::MakeWritable(BlockId block, BlockHolder holder) {
-  CHECK_GT(holds(block, holder), 0u) << "block " << block << " has no such hold";
+  CHECK_GT(holds(block, holder), 0u) << "block " << block << " has no hold of this kind";
   if (holds(block, holder) == 1) return block;
   std::vector<BlockId> fresh;
   if (!Allocate(1, holder, fresh)) return std::nullopt;
@@ -185,7 +186,8 @@ absl::Status BlockAllocator::CheckConservation() const {
   std::vector<bool> listed_free(capacity(), false);
   for (const BlockId block : returned_) {
     if (block.value() >= std::min(next_fresh_, limit_) || listed_free[block.value()]) {
-      return absl::InternalError(StrCat("block ", block.value(), " is on the free list wrongly"));
+      return absl::InternalError(
+          StrCat("block ", block.value(), " is on the free list but must not be"));
     }
     listed_free[block.value()] = true;
   }
@@ -195,8 +197,9 @@ absl::Status BlockAllocator::CheckConservation() const {
   for (int32_t i = 0; i < capacity(); ++i) {
     const bool free = i >= next_fresh_ || i >= limit_ ? counts_[i].none() : listed_free[i];
     if (free != counts_[i].none() || (!free && i >= next_fresh_)) {
-      return absl::InternalError(
-          StrCat("block ", i, free ? " is free yet held" : " has no holder yet is not free"));
+      return absl::InternalError(StrCat("block ", i,
+                                        free ? " is on the free list but has holds"
+                                             : " has no holds but is not on the free list"));
     }
     if (free) continue;
     ++by_class[static_cast<int>(StrongestHolder(counts_[i]))];
@@ -204,11 +207,12 @@ absl::Status BlockAllocator::CheckConservation() const {
     pinned += pins(BlockId(i)) > 0;
   }
   if (pinned != pinned_) {
-    return absl::InternalError(StrCat("keeps ", pinned_, " pinned blocks, recount finds ", pinned));
+    return absl::InternalError(
+        StrCat("counts ", pinned_, " pinned blocks, recount finds ", pinned));
   }
   if (retiring != retiring_) {
     return absl::InternalError(
-        StrCat("keeps ", retiring_, " retiring blocks, recount finds ", retiring));
+        StrCat("counts ", retiring_, " retiring blocks, recount finds ", retiring));
   }
   if (by_class != held_by_class_) {
     constexpr int kTransfer = static_cast<int>(BlockHolder::kTransfer);
@@ -216,9 +220,9 @@ absl::Status BlockAllocator::CheckConservation() const {
     constexpr int kNode = static_cast<int>(BlockHolder::kRadixNode);
     constexpr int kStep = static_cast<int>(BlockHolder::kStep);
     return absl::InternalError(
-        StrCat("keeps ", held_by_class_[kTransfer], " blocks in transfer, ",
+        StrCat("counts ", held_by_class_[kTransfer], " blocks in transfer, ",
                held_by_class_[kSequence], " owned, ", held_by_class_[kNode], " cached, ",
-               held_by_class_[kStep], " of steps; recount finds ", by_class[kTransfer], ", ",
+               held_by_class_[kStep], " held by steps; recount finds ", by_class[kTransfer], ", ",
                by_class[kSequence], ", ", by_class[kNode], " and ", by_class[kStep]));
   }
   return absl::OkStatus();

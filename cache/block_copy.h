@@ -1,4 +1,4 @@
-// What a fork's first write asks for: a block of its own with what the shared one holds.
+// Copy of a shared block that a fork must make before its first write.
 //
 // Thread safety: plain data.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace baton {
 
-// Slots [0, tokens) of block `from` are to be copied into block `to`, both of KV group `group`.
+// Copy slots [0, tokens) of block `from` to block `to`. Both belong to KV group `group`.
 struct BlockCopy {
   BlockId from;
   BlockId to;

@@ -1,7 +1,7 @@
-// A number of blocks for each KV group: what an admission takes, or what can be had.
+// A number of blocks for each KV group. Used for requirements and for free blocks.
 //
-// Group 0 has full attention; the windows follow. Groups that a cache does not have count zero, so
-// that sums and comparisons need not know how many there are.
+// Group 0 has full attention; the sliding windows follow. Groups that a cache does not have count
+// as zero, so sums and comparisons can ignore the number of groups.
 //
 // Thread safety: plain data.
 #pragma once
@@ -37,7 +37,7 @@ class BlockCounts {
     for (int32_t& count : a.counts_) count *= times;
     return a;
   }
-  // The first group that has fewer than none, or -1.
+  // Index of the first group with a negative count, or -1.
   int32_t FirstBelowZero() const {
     const auto at = std::find_if(counts_.begin(), counts_.end(), [](int32_t c) { return c < 0; });
     return at == counts_.end() ? -1 : static_cast<int32_t>(at - counts_.begin());

@@ -12,10 +12,10 @@
 namespace baton {
 namespace {
 
-// Units written between two looks at the loop's end.
+// Units in one iteration of the write loop.
 constexpr size_t kTogether = 8;
 
-// Whether each unit is its lower half alone, and equal.
+// Returns true if every unit equals its lower half, with a zero upper half.
 bool EqualLower(const uint32_t* lower, const CacheUnit* units, size_t count) {
   CacheUnit differing = 0;
   for (size_t i = 0; i < count && differing == 0; ++i) differing = units[i] ^ lower[i];
@@ -23,7 +23,7 @@ bool EqualLower(const uint32_t* lower, const CacheUnit* units, size_t count) {
 }
 
 #if defined(__x86_64__)
-// Units between two looks at what differs so far.
+// Units compared before the loop tests for a difference.
 constexpr size_t kStride = 32;
 
 [[gnu::target("avx2")]] bool EqualLowerAvx2(const uint32_t* lower, const CacheUnit* units,
@@ -61,7 +61,7 @@ void BlockUnits::WriteBlock(BlockId block, std::span<const CacheUnit> units) {
   uint32_t* const lower = &lower_[Offset(block)];
   CacheUnit bits = 0;
   size_t i = 0;
-  // Fixed lengths, which compilers make vectors of.
+  // Fixed lengths, so that compilers vectorise the loops.
   for (; i + kTogether <= units.size(); i += kTogether) {
     for (size_t j = i; j < i + kTogether; ++j) lower[j] = static_cast<uint32_t>(units[j]);
     for (size_t j = i; j < i + kTogether; ++j) bits |= units[j];

@@ -1,11 +1,11 @@
-// The units of cached blocks, by block id: what a RadixTree compares prompts with.
+// Stores the units of cached blocks by block id. RadixTree compares prompts with them.
 //
-// A unit has 64 bits, but a token's upper half is zero. So lower and upper halves lie in two
-// planes, and the upper one is read and written only for blocks that need it: a walk along a long
-// prompt reads from memory half of what it compares. Blocks with consecutive ids lie side by side
-// and are compared at once. Memory is touched as ids are used.
+// A unit has 64 bits, but the upper half of a token is zero. So lower and upper halves are stored
+// in two planes. The upper plane is read and written only for blocks that need it. A walk along a
+// long prompt therefore reads half as much memory. Blocks with consecutive ids are adjacent and are
+// compared in one run. Memory is touched only as ids are used.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,15 @@ class BlockUnits {
 
   int32_t block_size() const { return block_size_; }
 
-  // What these blocks hold from now on. REQUIRES: units.size() == blocks.size() * block_size.
+  // Sets the units of these blocks. REQUIRES: units.size() == blocks.size() * block_size.
   void Write(std::span<const BlockId> blocks, std::span<const CacheUnit> units);
-  // Whether blocks `first`, first + 1, ... hold just these units. REQUIRES: whole blocks, all
-  // written.
+  // Returns true if blocks `first`, first + 1, ... hold exactly these units. REQUIRES: whole
+  // blocks, all written.
   bool Equal(BlockId first, std::span<const CacheUnit> units) const;
-  // Unit `place` of a written block.
+  // Unit number `place` of a written block.
   CacheUnit At(BlockId block, int32_t place) const;
-  // Units of a written block from `place` on, as many as `out` has room for. REQUIRES: it has them.
+  // Reads units of a written block from `place` on until `out` is full. REQUIRES: the block has
+  // that many.
   void Read(BlockId block, int32_t place, std::span<CacheUnit> out) const;
 
  private:
@@ -41,8 +42,8 @@ class BlockUnits {
 
   const int32_t block_size_;
   const std::unique_ptr<uint32_t[]> lower_;
-  const std::unique_ptr<uint32_t[]> upper_;   // of wide blocks alone
-  const std::unique_ptr<uint8_t[]> is_wide_;  // by block: whether any upper half is not zero
+  const std::unique_ptr<uint32_t[]> upper_;   // valid for wide blocks only
+  const std::unique_ptr<uint8_t[]> is_wide_;  // by block: 1 if any upper half is not zero
 };
 
 }  // namespace baton

@@ -15,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "unit bytes are hashed as stored");
 
-// What one chained hash is computed over: the hash before it, then 16 units.
+// Input of one chained hash: the hash before it, then 16 units.
 struct HashInput {
   Hash128 previous;
   std::array<CacheUnit, kUnitsPerHash> units;

@@ -1,11 +1,14 @@
-// What a prefix is known by: a namespace and a run of 64-bit units.
+// Cache keys: a namespace and a run of 64-bit units identify a prefix.
 //
-// The namespace is the hash of length-tagged fields (tenant, cache salt, LoRA, model revision), so
-// that ("a","bc") and ("ab","c") differ; it comes first in every key, so that no lookup can cross
-// it. The hash is SHA-256's first 128 bits: a client chooses some of the fields, and nobody may be
-// able to choose them into another's namespace, nor two of them into one. A unit is a token id
-// today; images and bigrams are other units, which is why keys are not input ids. Unit hashes are
-// chained 128-bit hashes over 16 units, the same in the whole cluster whatever the block size.
+// The namespace is a hash of length-tagged fields: tenant, cache salt, LoRA and model revision. The
+// tags make ("a","bc") and ("ab","c") differ. The namespace is the first part of every key, so a
+// lookup never crosses namespaces. The hash is the first 128 bits of SHA-256. It must resist
+// attacks, because a client chooses some of the fields. A client must not be able to hit another
+// client's namespace or to make two namespaces collide.
+//
+// A unit is a token id today. Images and bigrams need other units, so keys are not input ids. Unit
+// hashes are chained 128-bit hashes over 16 units. They do not depend on the block size, so they
+// are the same in the whole cluster.
 #pragma once
 
 #include <compare>
@@ -59,19 +62,19 @@ CacheNamespace MakeNamespace(const NamespaceFields& fields);
 
 using CacheUnit = uint64_t;
 std::vector<CacheUnit> UnitsFromTokens(std::span<const TokenId> tokens);
-// Keys for draft models whose KV of a slot depends on two tokens (EAGLE): n tokens give n - 1 units
-// (none give none), one for each pair of neighbours. Equal units mean equal pairs, and no pair
-// equals a token's unit. Blocks, matches and locks then count pairs. REQUIRES: no token is negative
-// (CHECK).
+// Units for draft models in which the KV of a slot depends on two tokens (EAGLE). n tokens make
+// n - 1 units, one for each pair of neighbours; no tokens make none. Equal units mean equal pairs,
+// and no pair equals the unit of a token. Blocks, matches and locks then count pairs. REQUIRES: no
+// token is negative (CHECK).
 std::vector<CacheUnit> BigramUnitsFromTokens(std::span<const TokenId> tokens);
 
 inline constexpr int kUnitsPerHash = 16;
-// What a chain begins with: the hash of the namespace alone.
+// First value of a hash chain: the hash of the namespace alone.
 Hash128 NamespaceHash(CacheNamespace cache_namespace);
 // The hash that follows `previous` in a chain.
 Hash128 NextChainedHash(const Hash128& previous, std::span<const CacheUnit, kUnitsPerHash> units);
-// Chained hashes of every full run of 16 units: hash[i] covers units [0, 16 * (i + 1)) and the
-// namespace.
+// Chained hashes of every full run of 16 units: hash[i] covers the namespace and units
+// [0, 16 * (i + 1)).
 std::vector<Hash128> ChainedHashes(CacheNamespace cache_namespace,
                                    std::span<const CacheUnit> units);
 

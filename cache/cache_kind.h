@@ -1,5 +1,5 @@
-// Which sequences may find a sequence's KV again. A further kind is a value, its rules and its name
-// here; KvCacheManager asks for the rules alone.
+// Says which sequences may reuse a sequence's KV. To add a kind, add its value, its rules and its
+// name here. KvCacheManager reads only the rules.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -12,15 +12,15 @@
 namespace baton {
 
 enum class CacheKind : uint8_t {
-  kNaive,      // a sequence's KV ends with it
-  kChunkOnly,  // a preempted sequence finds what it had computed; no other sequence does
+  kNaive,      // the KV of a sequence is freed when the sequence ends
+  kChunkOnly,  // only a preempted sequence reuses its own KV
   kRadix,      // requests of one namespace share their common prefixes
 };
 
 struct CacheRules {
   bool caches;   // a preempted sequence's blocks stay in the prefix tree
-  bool shares;   // sequences of one namespace find each other's prefixes
-  bool forgets;  // what a sequence cached goes with its end
+  bool shares;   // sequences of one namespace match each other's prefixes
+  bool forgets;  // a sequence's cached blocks are dropped when it ends
 };
 
 constexpr CacheRules RulesOf(CacheKind kind) {

@@ -32,12 +32,12 @@ absl::Status EvictableNodes::CheckNode(RadixNodeIndex index) const {
   const auto broken = [&](std::string_view what) {
     return absl::InternalError(StrCat("radix node ", index, ": ", what));
   };
-  if (IsEvictableLeaf(node) != node.is_queued) return broken("queued wrongly");
+  if (IsEvictableLeaf(node) != node.is_queued) return broken("is queued wrongly");
   if (node.is_queued != queue_.Contains(index, KeyOfNode(node))) {
-    return broken("eviction queue differs");
+    return broken("the eviction queue differs");
   }
   if (node.locks == 0 && watched_from_ && !has_unlocked_behind_ && HasBehind(node)) {
-    return broken("unlocked behind what was evicted, unnoticed");
+    return broken("an unlocked block above the watch mark is not noted");
   }
   return absl::OkStatus();
 }
@@ -53,12 +53,12 @@ absl::Status EvictableNodes::CheckInvariants() const {
     RETURN_IF_ERROR(CheckNode(i));
   }
   if (queued != queue_.size()) {
-    return absl::InternalError("radix tree: dead nodes in the eviction queue");
+    return absl::InternalError("radix tree: the eviction queue has dead nodes");
   }
   if (evictable == evictable_blocks_ && protected_count == protected_blocks_) {
     return absl::OkStatus();
   }
-  return absl::InternalError(StrCat("radix tree: keeps ", evictable_blocks_, " evictable and ",
+  return absl::InternalError(StrCat("radix tree: counts ", evictable_blocks_, " evictable and ",
                                     protected_blocks_, " protected blocks, recount finds ",
                                     evictable, " and ", protected_count));
 }

@@ -1,15 +1,15 @@
-// Which nodes of a prefix tree may go, and in which order.
+// Tracks which nodes of a prefix tree can be evicted, and in which order.
 //
-// A node without locks is evictable, and so is all below it; what goes next is a leaf among them.
-// This class counts the blocks of evictable and of locked nodes as they change, and queues the
-// leaves in the policy's order. It frees nothing itself.
+// A node without locks is evictable, and so is everything below it. The next node to evict is
+// always a leaf. This class counts the blocks of evictable and of locked nodes. It queues the
+// evictable leaves in the policy's order. It frees nothing itself.
 //
 // Invariants:
 //  1. evictable + protected = blocks in the tree.
-//  2. A node is in the queue exactly when it is no root and has no child and no lock. Its key is
-//     that of its use, so it leaves the queue before its use changes.
+//  2. A node is queued exactly when it is not a root, has no child and has no lock. Its key in the
+//     queue is computed from its use. So a node must leave the queue before its use changes.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +36,16 @@ class EvictableNodes {
     return !node.is_root && node.child_count == 0 && node.locks == 0;
   }
   bool empty() const { return queue_.empty(); }
-  // The leaf that goes next. REQUIRES: not empty.
+  // The next leaf to evict. REQUIRES: not empty.
   RadixNodeIndex First() const { return queue_.First(); }
-  // The leaves that would go first, in order, as many as `out` has room for. Returns how many.
+  // Writes the next leaves to evict, in order, until `out` is full. Returns how many it wrote.
   size_t First(std::span<RadixNodeIndex> out) const { return queue_.First(out); }
 
-  // `node` got `blocks` more. It is queued when its lock goes, or by QueueIfLeaf.
+  // `node` gained `blocks` blocks. It is queued by Unlocked or QueueIfLeaf.
   void Added(const RadixNode& node, int32_t blocks) {
     (node.locks > 0 ? protected_blocks_ : evictable_blocks_) += blocks;
   }
-  // A queued leaf lost `blocks`.
+  // A queued leaf lost `blocks` blocks.
   void Dropped(int32_t blocks) { evictable_blocks_ -= blocks; }
   // `node` got its first lock. REQUIRES: not queued.
   void Locked(const RadixNode& node) {
@@ -60,24 +60,25 @@ class EvictableNodes {
     if (watched_from_ && !has_unlocked_behind_) has_unlocked_behind_ = HasBehind(node);
     if (IsEvictableLeaf(node)) Queue(index);
   }
-  // Queues a node that has become a leaf, if it is evictable. REQUIRES: not queued.
+  // Queues a node that became a leaf, if it is evictable. REQUIRES: not queued.
   void QueueIfLeaf(RadixNodeIndex node) {
     if (IsEvictableLeaf(nodes_[node])) Queue(node);
   }
   // REQUIRES: queued.
   void Unqueue(RadixNodeIndex node);
 
-  // Notes from now on whether blocks with an id of at least `first` are unlocked.
+  // Resets has_unlocked_behind and watches blocks with an id of at least `first`.
   void WatchFrom(BlockId first);
-  // Whether some were since then. False before the first WatchFrom.
+  // Returns true if a node with a watched block lost its last lock. False before the first
+  // WatchFrom.
   bool has_unlocked_behind() const { return has_unlocked_behind_; }
 
-  // Recounts the invariants. Internal names what breaks. O(nodes + blocks).
+  // Recounts the invariants. Internal names the first violation. O(nodes + blocks).
   absl::Status CheckInvariants() const;
 
  private:
   EvictionKey KeyOfNode(const RadixNode& node) const { return KeyOf(policy_, node.use); }
-  // Whether the node has a watched block. REQUIRES: WatchFrom was called.
+  // Returns true if the node has a watched block. REQUIRES: WatchFrom was called.
   bool HasBehind(const RadixNode& node) const;
   void Queue(RadixNodeIndex node);
   absl::Status CheckNode(RadixNodeIndex node) const;

@@ -3,7 +3,7 @@
 namespace baton {
 namespace {
 
-// Uses from which slru protects a node.
+// slru protects a node from this number of uses on.
 constexpr uint64_t kProtectedUses = 2;
 
 uint64_t Rank(EvictionPolicy policy, const NodeUse& use) {

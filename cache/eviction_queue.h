@@ -1,13 +1,13 @@
-// Which of the evictable leaves goes next: an ordered set of (key, node).
+// Queue of evictable leaves, ordered by eviction key: a set of (key, node).
 //
-// A B-tree rather than a binary heap: taking the first and adding at either end stay inside one
-// warm leaf however large the set is, where a heap sifts through log2 n cold lines.
+// It is a B-tree instead of a binary heap. Taking the first entry and adding at either end touch
+// one leaf that is already in the CPU cache, at any size. A heap would touch log2 n uncached lines.
 //
 // Invariants:
-//  1. No node is in it twice, and a node's key does not change while it is in it.
+//  1. No node is in the queue twice, and a node's key does not change while it is queued.
 //  2. Push, Erase and Contains take O(log n), First O(1). No entry is ever stale.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <compare>
@@ -25,16 +25,15 @@ class EvictionQueue {
   bool empty() const { return entries_.empty(); }
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   bool Contains(int32_t node, EvictionKey key) const { return entries_.contains({key, node}); }
-  // The lowest key's node; the lower node where keys are equal. REQUIRES: not empty.
+  // The node with the lowest key. On equal keys, the lower node. REQUIRES: not empty.
   int32_t First() const { return entries_.begin()->node; }
 
-  // Writes the nodes that would go first, in order, as many as there are and `out` has room for.
-  // Returns how many.
+  // Writes the next nodes to evict, in order, until `out` is full. Returns how many it wrote.
   size_t First(std::span<int32_t> out) const;
 
-  // REQUIRES: not contained (CHECK).
+  // REQUIRES: not queued (CHECK).
   void Push(int32_t node, EvictionKey key);
-  // REQUIRES: contained with just this key (CHECK).
+  // REQUIRES: queued with exactly this key (CHECK).
   void Erase(int32_t node, EvictionKey key);
 
  private:

@@ -21,10 +21,10 @@ const FullTables::SequenceTable& FullTables::Get(SequenceId id) const {
 }
 
 void FullTables::Add(SequenceId id, SequenceTable table) {
-  CHECK(tables_.emplace(id, std::move(table)).second) << "sequence " << id << " has begun already";
+  CHECK(tables_.emplace(id, std::move(table)).second) << "sequence " << id << " already exists";
 }
 
-// ---- a sequence's life --------------------------------------------------------------------------
+// ---- begin, grow, commit, insert, release ------------------------------------------------------
 
 void FullTables::Begin(SequenceId id, RadixMatch match) {
   SequenceTable table;
@@ -113,7 +113,7 @@ FullTables::Released FullTables::Release(SequenceId id, bool forgets) {
   return {.committed = table.committed, .blocks = static_cast<int32_t>(table.blocks.size())};
 }
 
-// ---- figures ------------------------------------------------------------------------------------
+// ---- counts and checks -------------------------------------------------------------------------
 
 absl::flat_hash_set<SequenceId> FullTables::sequences() const {
   absl::flat_hash_set<SequenceId> ids;
@@ -136,12 +136,13 @@ absl::Status FullTables::CheckSequence(SequenceId id, const SequenceTable& table
     return absl::InternalError(StrCat("sequence ", id.value(), ": ", what));
   };
   const int32_t shared_tokens = table.shared_blocks * block_size_;
-  if (table.committed > capacity(id)) return broken("more committed than reserved");
-  if (shared_tokens > table.committed) return broken("shares what is not committed");
+  if (table.committed > capacity(id)) return broken("more tokens committed than reserved");
+  if (shared_tokens > table.committed) return broken("shares blocks that are not committed");
   if (keeps_units_ && table.private_units.size() != table.committed - shared_tokens) {
-    return broken("committed units differ");
+    return broken("stored units differ from the committed tokens in number");
   }
-  // Forks share what they committed before: full blocks through the tree if there is one.
+  // Forks share the blocks of the parent's committed tokens, full blocks only through the tree if
+  // any.
   const int32_t first_alone = BlocksFor(table.committed);
   const int32_t first_shared =
       shares_full_blocks ? table.committed / block_size_ : table.shared_blocks;
@@ -151,7 +152,7 @@ absl::Status FullTables::CheckSequence(SequenceId id, const SequenceTable& table
     }
     const bool may_share = i < table.shared_blocks || (i >= first_shared && i < first_alone);
     if (!may_share && cache_.blocks().holds(table.blocks[i], BlockHolder::kSequence) != 1) {
-      return broken(StrCat("private block ", i, " is another sequence's too"));
+      return broken(StrCat("private block ", i, " is also held by another sequence"));
     }
   }
   return absl::OkStatus();

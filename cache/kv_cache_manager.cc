@@ -41,7 +41,7 @@ KvCacheManager::KvCacheManager(const KvCacheOptions& options, const Clock* clock
       << "block_size " << options.block_size;
   CHECK_GE(options.min_prefix_tokens, 0);
   CHECK(options.max_blocks == 0 || options.max_blocks >= options.num_blocks)
-      << options.max_blocks << " blocks at most, " << options.num_blocks << " to begin with";
+      << options.max_blocks << " as max_blocks, but " << options.num_blocks << " as num_blocks";
   CHECK(options.paged || !rules_.caches) << "contiguous mode excludes the prefix cache";
   CHECK(0 < options.low_water && options.low_water <= options.high_water && options.high_water <= 1)
       << "water marks " << options.high_water << " and " << options.low_water;
@@ -51,9 +51,9 @@ KvCacheManager::~KvCacheManager() {
   while (!tables_.empty()) Release(tables_.first(), /*keep=*/false);
 }
 
-// ---- a sequence's life --------------------------------------------------------------------------
+// ---- begin, reserve, insert, release, fork ------------------------------------------------------
 
-// With chunk-only each sequence is alone in a namespace of its own.
+// With chunk-only, each sequence has its own namespace.
 CacheNamespace KvCacheManager::NamespaceOf(SequenceId id, CacheNamespace requested) const {
   return rules_.shares ? requested : CacheNamespace(id.value());
 }
@@ -78,7 +78,7 @@ absl::Status KvCacheManager::BeginRuns(SequenceId id, int32_t max_tokens) {
 absl::StatusOr<int32_t> KvCacheManager::Begin(SequenceId id, CacheNamespace cache_namespace,
                                               std::span<const CacheUnit> units, int32_t max_tokens,
                                               int32_t priority) {
-  CHECK(!Contains(id)) << "sequence " << id << " has begun already";
+  CHECK(!Contains(id)) << "sequence " << id << " already exists";
   CHECK_GE(max_tokens, static_cast<int64_t>(units.size()));
   if (!options_.paged) {
     RETURN_IF_ERROR(BeginRuns(id, max_tokens));
@@ -111,8 +111,8 @@ absl::Status KvCacheManager::ReserveForImport(SequenceId id, int32_t tokens) {
   return ReserveAll(id, tokens, /*imports=*/true);
 }
 
-// Checks every window's room before anything is taken. Freeing group 0's blocks on the way only
-// frees blocks of the windows.
+// Checks every window's room before taking anything. Evicting blocks of group 0 afterwards can only
+// free window blocks.
 absl::Status KvCacheManager::ReserveAll(SequenceId id, int32_t tokens, bool imports) {
   ASSIGN_OR_RETURN(const WindowGroups::Growths growths,
                    windows_.PlanGrowth(id, committed(id), tokens, imports));
@@ -132,7 +132,7 @@ absl::Status KvCacheManager::ReserveFull(SequenceId id, int32_t tokens,
   if (missing.blocks > available_blocks()) {
     return absl::ResourceExhaustedError(StrCat(missing.blocks, " more blocks needed for ", tokens,
                                                " tokens, ", available_blocks(), " of ",
-                                               num_blocks(), " can be had"));
+                                               num_blocks(), " are available"));
   }
   const int32_t evicted = cache_.MakeFree(missing.blocks);
   if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, missing.committed, evicted);
@@ -182,13 +182,13 @@ void KvCacheManager::End(SequenceId id, bool forgets) {
 }
 
 absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
-  CHECK(!Contains(child)) << "sequence " << child << " has begun already";
+  CHECK(!Contains(child)) << "sequence " << child << " already exists";
   if (!options_.paged) {
     return absl::FailedPreconditionError("a contiguous sequence cannot share its run with a fork");
   }
   const int32_t committed = tables_.committed(parent);
   RETURN_IF_ERROR(windows_.CheckRoomToFork(parent, committed));
-  // Then full blocks are shared through the tree, and at most a part-full one directly.
+  // Afterwards forks share full blocks through the tree and at most a part-full block directly.
   if (rules_.caches) InsertFullBlocks(parent);
   tables_.Fork(parent, child);
   windows_.Fork(parent, child, committed);
@@ -198,7 +198,7 @@ absl::Status KvCacheManager::Fork(SequenceId parent, SequenceId child) {
   return absl::OkStatus();
 }
 
-// ---- what a sequence would take -----------------------------------------------------------------
+// ---- blocks that a sequence needs ---------------------------------------------------------------
 
 BlockCounts KvCacheManager::BlocksToHold(int32_t tokens) const {
   BlockCounts blocks(BlocksFor(tokens));

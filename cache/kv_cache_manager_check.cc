@@ -1,5 +1,5 @@
-// What a KvCacheManager recounts: pools, tree and tables against each other, and holds against what
-// their holders say.
+// Checks of KvCacheManager: compares pools, tree and tables with each other, and holds with the
+// claims of their holders.
 #include <string_view>
 #include <vector>
 
@@ -37,8 +37,8 @@ absl::Status KvCacheManager::CheckHolds(std::span<const BlockId> held, int32_t g
   for (int32_t i = 0; i < pool.capacity(); ++i) {
     const uint32_t holds = pool.holds(BlockId(i), holder);
     if (holds == owned[i]) continue;
-    return absl::InternalError(
-        StrCat("block ", i, " has ", holds, " ", holders, " holds, ", holders, "s own ", owned[i]));
+    return absl::InternalError(StrCat("block ", i, " has ", holds, " ", holders, " holds, but ",
+                                      holders, "s claim ", owned[i]));
   }
   return absl::OkStatus();
 }

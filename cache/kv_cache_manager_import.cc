@@ -1,4 +1,4 @@
-// Prefixes that come from, or go to, another worker's cache.
+// Imports prefixes from another worker's cache, and holds prefixes for an export to it.
 #include <utility>
 
 #include "cache/kv_cache_manager.h"
@@ -11,10 +11,11 @@ namespace baton {
 absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespace cache_namespace,
                                                     std::span<const CacheUnit> units,
                                                     int32_t spare_blocks, int32_t priority) {
-  CHECK(!Contains(id)) << "sequence " << id << " has begun already";
+  CHECK(!Contains(id)) << "sequence " << id << " already exists";
   CHECK_EQ(units.size() % options_.block_size, 0u);
   if (!rules_.shares) {
-    return absl::FailedPreconditionError("requests share no prefixes here");
+    return absl::FailedPreconditionError(
+        "requests share no prefixes here; that needs --cache-kind radix");
   }
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
   const RadixPeek peek = cache_.tree().Peek(cache_namespace, units, blocks);
@@ -22,11 +23,12 @@ absl::StatusOr<int32_t> KvCacheManager::BeginImport(SequenceId id, CacheNamespac
   const int64_t needed = int64_t{missing} + peek.evictable_blocks + spare_blocks;
   if (missing > 0 && needed > available_blocks()) {
     return absl::ResourceExhaustedError(StrCat("a prefix of ", blocks, " blocks lacks ", missing,
-                                               "; with ", spare_blocks, " to spare that takes ",
+                                               "; with ", spare_blocks, " spare blocks that takes ",
                                                needed, " blocks, ", available_blocks(), " of ",
-                                               num_blocks(), " can be had"));
+                                               num_blocks(), " are available"));
   }
-  // A window's cached blocks may be promised to other sequences, so it is asked in any case.
+  // Checked even if nothing is missing, because a window's cached blocks may be charged to
+  // sequences.
   RETURN_IF_ERROR(windows_.CheckRoomToImport(peek.blocks * options_.block_size,
                                              static_cast<int32_t>(units.size()),
                                              missing > 0 ? spare_blocks : 0));
@@ -45,7 +47,7 @@ HeldBlocks KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
   CHECK_GE(first_block, 0);
   if (!rules_.shares) return {};
   const auto blocks = static_cast<int32_t>(units.size() / options_.block_size);
-  // Another worker's wish does not make it more important here.
+  // Uses the lowest priority: another worker's request does not raise priorities here.
   const RadixMatch match =
       cache_.tree().Match(cache_namespace, units, blocks, /*min_blocks=*/0, INT32_MIN);
   const auto boundary = static_cast<int32_t>(match.blocks.size());
@@ -59,7 +61,7 @@ HeldBlocks KvCacheManager::HoldPrefix(CacheNamespace cache_namespace,
     for (int32_t i = part.first; i < boundary; ++i) {
       part.blocks.push_back(cache.At(match.blocks[i]));
     }
-    // A transfer's hold may make as many unavailable.
+    // A transfer's holds can make this many blocks unavailable to sequences.
     if (static_cast<int32_t>(part.blocks.size()) > window->available()) return {};
   }
   HoldForTransfer(held.blocks);

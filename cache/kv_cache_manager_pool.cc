@@ -1,4 +1,4 @@
-// The pools behind a KvCacheManager: holds of transfers and steps, resizing, water marks, figures.
+// Pools of KvCacheManager: holds of transfers and steps, resizing, watermarks, statistics.
 #include <algorithm>
 
 #include "cache/kv_cache_manager.h"
@@ -7,8 +7,7 @@
 
 namespace baton {
 
-// ---- transfers and steps
-// -------------------------------------------------------------------------
+// ---- transfers and steps ------------------------------------------------------------------------
 
 void KvCacheManager::Pin(std::span<const BlockId> blocks, int32_t group, BlockHolder holder) {
   if (group == 0) return cache_.Pin(blocks, holder);
@@ -36,12 +35,12 @@ void KvCacheManager::ReleaseStepHold(std::span<const BlockId> blocks, int32_t gr
   Unpin(blocks, group, BlockHolder::kStep);
 }
 
-// ---- the pool -----------------------------------------------------------------------------------
+// ---- pools --------------------------------------------------------------------------------------
 
 absl::Status KvCacheManager::Resize(int32_t blocks, int32_t group) {
   if (blocks < 1 || blocks > max_blocks(group)) {
-    return absl::InvalidArgumentError(
-        StrCat("a pool of ", blocks, " blocks; [1, ", max_blocks(group), "] is allowed"));
+    return absl::InvalidArgumentError(StrCat("the pool cannot have ", blocks, " blocks; [1, ",
+                                             max_blocks(group), "] are allowed"));
   }
   if (group > 0) {
     windows_.At(group).cache().Resize(blocks);
@@ -91,7 +90,7 @@ void KvCacheManager::KeepWaterMarks(SequenceId id, int32_t committed) {
   if (evicted > 0) Trace(AllocationEvent::Kind::kEvict, id, committed, evicted);
 }
 
-// ---- figures ------------------------------------------------------------------------------------
+// ---- statistics ---------------------------------------------------------------------------------
 
 std::vector<std::string> KvCacheManager::SnapshotKvEvents() const {
   CHECK(publishes());

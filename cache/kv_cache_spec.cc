@@ -23,9 +23,9 @@ absl::Status CheckPlanes(const KvGroupSpec& group) {
   if (group.planes >= 1 && group.planes <= kMaxKvPlanes && group.value_head_dim >= 0) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(StrCat("KV layout: ", group.planes, " planes and values of ",
-                                           group.value_head_dim, "; [1, ", kMaxKvPlanes,
-                                           "] planes and values of at least 0 are allowed"));
+  return absl::InvalidArgumentError(
+      StrCat("KV layout: planes is ", group.planes, ", value_head_dim is ", group.value_head_dim,
+             "; planes must be in [1, ", kMaxKvPlanes, "] and value_head_dim at least 0"));
 }
 
 absl::Status CheckFields(const KvGroupSpec& group, int32_t block_size, int64_t num_blocks) {
@@ -52,7 +52,7 @@ int64_t TokenStride(const KvGroupSpec& group, int32_t plane) {
   return (bytes + kInt8RowAlignment - 1) / kInt8RowAlignment * kInt8RowAlignment;
 }
 
-// Elements of all planes of one token and layer.
+// Elements of one token and layer in all planes.
 int64_t TokenElements(const KvGroupSpec& group) {
   int64_t elements = 0;
   for (int32_t plane = 0; plane < group.planes; ++plane) elements += TokenStride(group, plane);
@@ -76,11 +76,11 @@ absl::Status CheckGroup(const KvGroupSpec& group, int32_t at, std::set<int32_t>&
     return invalid("two groups have the window ", group.window);
   }
   if (!group.model_layers.empty() && group.model_layers.size() != group.layers) {
-    return invalid("model_layers must name every layer, names ",
+    return invalid("model_layers must name every layer of the group, its length is ",
                    static_cast<int64_t>(group.model_layers.size()));
   }
   for (const int32_t layer : group.model_layers) {
-    if (layer < 0 || !layers.insert(layer).second) return invalid("names twice layer ", layer);
+    if (layer < 0 || !layers.insert(layer).second) return invalid("bad or repeated layer ", layer);
   }
   return absl::OkStatus();
 }
@@ -103,7 +103,7 @@ absl::Status CheckKvCacheSpec(const KvCacheSpec& spec) {
   const size_t groups = spec.groups.size();
   if (groups < 1 || groups > kMaxKvGroups) {
     return absl::InvalidArgumentError(
-        StrCat("a KV cache of ", groups, " groups; [1, ", kMaxKvGroups, "] are allowed"));
+        StrCat("the KV cache has ", groups, " groups; [1, ", kMaxKvGroups, "] are allowed"));
   }
   std::set<int32_t> layers, windows;
   for (size_t at = 0; at < groups; ++at) {
@@ -138,7 +138,7 @@ absl::StatusOr<KvLayout> KvLayout::Create(const KvGroupSpec& group, KvLayoutKind
   int64_t bytes = KvTypeBytes(group.type);
   const int64_t elements =
       std::max(TokenStride(group, 0), TokenStride(group, group.planes - 1)) > kMaxPoolBytes / 4
-          ? kMaxPoolBytes + 1  // the sum of two might overflow
+          ? kMaxPoolBytes + 1  // the sum of two strides might overflow
           : TokenElements(group);
   for (const int64_t factor : {int64_t{group.layers}, elements, int64_t{block_size}, num_blocks}) {
     if (bytes > kMaxPoolBytes / factor) {

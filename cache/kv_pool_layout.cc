@@ -37,7 +37,8 @@ absl::StatusOr<KvPoolLayout> KvPoolLayout::Create(const KvCacheSpec& spec, KvLay
       const int32_t of_model = group.model_layers.empty() ? layer : group.model_layers[layer];
       if (of_model >= static_cast<int64_t>(layers)) {
         return absl::InvalidArgumentError(StrCat("KV group ", at, " has model layer ", of_model,
-                                                 ", the groups have ", layers, " layers together"));
+                                                 ", but the groups have only ", layers,
+                                                 " layers together"));
       }
       pool.places_[of_model] = {at, layer};
     }
@@ -65,7 +66,7 @@ absl::Status KvPoolLayout::Append(const KvGroupSpec& group, KvLayoutKind kind, i
   const int64_t offset = (end + alignment - 1) / alignment * alignment;
   if (offset > kMaxPoolBytes - layout.pool_bytes()) {
     return absl::InvalidArgumentError(
-        StrCat("KV groups make a pool larger than ", kMaxPoolBytes, " bytes"));
+        StrCat("the KV groups make a pool larger than ", kMaxPoolBytes, " bytes"));
   }
   const int64_t first_block = groups_.empty() ? 0 : total_blocks();
   groups_.push_back({.layout = layout, .offset = offset, .first_block = first_block});

@@ -22,8 +22,9 @@ void PoolResize::Resize(int32_t limit, absl::flat_hash_set<SequenceId> live) {
   Retire();
 }
 
-// What is still cached behind the end when no earlier sequence lives is used by later ones. It is
-// cut off from those to come. Nothing new can come to be cached there then.
+// If no earlier sequence lives, later sequences use the blocks that are still cached above the
+// limit. Clearing the tree prevents new matches of them. After that no block above the limit can
+// become cached.
 void PoolResize::RetireCached() {
   if (tree_->HasUnlockedBehind()) tree_->EvictFrom(BlockId(blocks_->limit()));
   if (!earlier_.empty() || forgot_popular_) return;

@@ -1,12 +1,12 @@
-// How the full-attention pool grows and shrinks while its blocks are in use.
+// Grows and shrinks the full-attention pool while its blocks are in use.
 //
-// Shrinking gives up free and cached blocks behind the new end at once. Blocks in use there retire
-// when their users are done. Sequences that begin later may match a prefix behind the end as long
-// as a sequence from before the resize (an earlier one) lives. With the last of these the whole
-// cache is forgotten if it still reaches behind the end. So no prefix can keep blocks from retiring
-// by being popular.
+// Shrinking frees the free and cached blocks above the new limit at once. Blocks in use there
+// retire when their last hold is released. An earlier sequence is one from before the resize. While
+// one lives, new sequences may still match a prefix above the limit. When the last one ends and the
+// cache still has blocks above the limit, the whole cache is cleared. So a popular prefix cannot
+// keep blocks from retiring forever.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,18 @@ struct BlockRange {
   bool operator==(const BlockRange&) const = default;
 };
 
-// Blocks [begin, end) behind the limit that have no holder, in runs. O(blocks behind the limit).
+// Blocks [begin, end) above the limit that have no hold, as runs. O(blocks above the limit).
 std::vector<BlockRange> RetiredBlocks(const BlockAllocator& blocks);
 
 class PoolResize {
  public:
-  // REQUIRES: both outlive this.
+  // REQUIRES: both outlive this object.
   PoolResize(BlockAllocator* blocks, RadixTree* tree) : blocks_(blocks), tree_(tree) {}
 
-  // Moves the pool's limit; `live` are the sequences with blocks. REQUIRES: 1 <= limit <= capacity.
+  // Moves the pool's limit. `live` are the sequences that have blocks. REQUIRES: 1 <= limit <=
+  // capacity.
   void Resize(int32_t limit, absl::flat_hash_set<SequenceId> live);
-  // A fork has blocks of its parent's time.
+  // A fork of an earlier sequence is an earlier sequence, because it shares the parent's blocks.
   void Forked(SequenceId parent, SequenceId child) {
     if (earlier_.contains(parent)) earlier_.insert(child);
   }
@@ -43,7 +44,7 @@ class PoolResize {
     earlier_.erase(id);
     Retire();
   }
-  // Frees the cached, unlocked blocks behind the end. Called when a holder let go.
+  // Frees the cached, unlocked blocks above the limit. Call it after a hold was released.
   void Retire() {
     if (blocks_->retiring() > 0) RetireCached();
   }
@@ -53,8 +54,8 @@ class PoolResize {
 
   BlockAllocator* const blocks_;
   RadixTree* const tree_;
-  absl::flat_hash_set<SequenceId> earlier_;  // live ones from before the last Resize
-  bool forgot_popular_ = false;              // since then
+  absl::flat_hash_set<SequenceId> earlier_;  // sequences alive since before the last Resize
+  bool forgot_popular_ = false;              // whether the tree was cleared since the last Resize
 };
 
 }  // namespace baton

@@ -11,7 +11,7 @@ int32_t PrefixCache::MakeFree(int32_t count) {
   int32_t evicted = 0;
   while (allocator_.free_count() < count) {
     const int32_t more = tree_.Evict(count - allocator_.free_count());
-    CHECK_GT(more, 0) << "fewer blocks were evictable than counted";
+    CHECK_GT(more, 0) << "nothing left to evict, but the tree counts evictable blocks";
     evicted += more;
   }
   return evicted;
@@ -47,7 +47,7 @@ absl::Status PrefixCache::CheckConservation() const {
   for (int32_t i = 0; i < allocator_.capacity(); ++i) {
     const BlockId block(i);
     if (allocator_.holds(block, BlockHolder::kRadixNode) != (tree_.ContainsBlock(block) ? 1 : 0)) {
-      return absl::InternalError(StrCat("block ", i, ": radix hold and tree differ"));
+      return absl::InternalError(StrCat("block ", i, ": its radix hold does not match the tree"));
     }
   }
   return absl::OkStatus();

@@ -29,7 +29,7 @@ bool PublishedRuns::LetGo(const Hash128& run, bool is_last) {
   return true;
 }
 
-// The units of run `number` of those that end in run.back().
+// The units of run `number` among those that end in run.back().
 std::array<CacheUnit, kUnitsPerHash> PublishedRuns::Units(std::span<const BlockId> run,
                                                           int32_t number) const {
   std::array<CacheUnit, kUnitsPerHash> units;

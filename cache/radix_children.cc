@@ -42,7 +42,7 @@ void RadixChildren::Erase(uint32_t tag, int32_t node) {
     CHECK_NE(slots_[hole].node, kNone) << "node " << node << " is not in the table";
     hole = (hole + 1) & mask_;
   }
-  // Entries behind the hole move into it unless they already sit between their home and it.
+  // Moves each later entry into the hole, unless its home slot lies after the hole.
   for (uint32_t at = (hole + 1) & mask_; slots_[at].node != kNone; at = (at + 1) & mask_) {
     const uint32_t from_home = (at - slots_[at].tag) & mask_;
     const uint32_t from_hole = (at - hole) & mask_;

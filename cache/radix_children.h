@@ -1,15 +1,15 @@
-// Finds a node from its parent and the first block behind it: one open-addressing table for the
-// children of all nodes.
+// Hash table that finds a node by its parent and its first block. It is one open-addressing table
+// for the children of all nodes.
 //
-// A slot is eight bytes, a tag of the hash and the node, so a look-up costs one cache line before
-// the node itself, and growing the table reads no node. Linear probing, backward-shift deletion, at
-// most three quarters full.
+// A slot has eight bytes: a tag of the hash, and the node. So a lookup touches one cache line
+// before the node itself, and growing the table reads no node. It uses linear probing and
+// backward-shift deletion, and is at most three quarters full.
 //
 // Invariants:
-//  1. Every entry is found from its tag's home slot without passing an empty one.
-//  2. Equal tags mean nothing: the caller compares what it looks for.
+//  1. Every entry is found from its tag's home slot without passing an empty slot.
+//  2. Different children may have equal tags, so the caller compares the blocks.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace baton {
 
-// The tag of the node behind `parent` that begins with the units of block `first`. Who does not
-// know the seed cannot choose blocks whose tags collide, which would make look-ups linear.
+// Tag of the child of `parent` that begins with the units of block `first`. Keep the seed secret. A
+// client that knows it could choose blocks with equal tags and make lookups linear.
 uint32_t ChildTag(uint64_t seed, int32_t parent, std::span<const CacheUnit> first);
 
 class RadixChildren {
@@ -31,7 +31,7 @@ class RadixChildren {
 
   int64_t size() const { return size_; }
 
-  // The first node with this tag that `equal` accepts, or kNone.
+  // The first node with this tag for which `equal` returns true, or kNone.
   template <typename Equal>
   int32_t Find(uint32_t tag, Equal equal) const {
     if (size_ == 0) return kNone;
@@ -42,12 +42,12 @@ class RadixChildren {
     }
   }
 
-  // Where a tag's look-up begins: memory to ask for ahead of its use. REQUIRES: not empty.
+  // Address of a tag's home slot, for prefetching. REQUIRES: not empty.
   const void* HomeOf(uint32_t tag) const { return &slots_[tag & mask_]; }
 
-  // REQUIRES: node >= 0 and not there.
+  // REQUIRES: node >= 0, and it is not in the table.
   void Insert(uint32_t tag, int32_t node);
-  // REQUIRES: there under this tag (CHECK).
+  // REQUIRES: the node is in the table under this tag (CHECK).
   void Erase(uint32_t tag, int32_t node);
 
  private:
@@ -59,7 +59,7 @@ class RadixChildren {
   void Put(Slot entry);
   void Grow();
 
-  std::vector<Slot> slots_;  // a power of two, or none
+  std::vector<Slot> slots_;  // size is zero or a power of two
   uint32_t mask_ = 0;
   int64_t size_ = 0;
 };

@@ -9,8 +9,8 @@ namespace baton {
 RadixEvents::RadixEvents(int32_t blocks, const RadixNodes* nodes, KvEventBatcher* events)
     : nodes_(*nodes), runs_(nodes->units().block_size(), blocks, &nodes->units(), events) {}
 
-// The block that ends the run before the first one that ends in block `at` of the node, or
-// kNoBlock.
+// The last block of the run before the first run that ends in block `at` of the node; kNoBlock if
+// there is none.
 BlockId RadixEvents::RunBefore(RadixNodeIndex node, int32_t at) const {
   const int32_t distance = runs_.blocks_per_run();
   return nodes_[node].begin + at < distance ? kNoBlock : nodes_.BlockBefore(node, at, distance);

@@ -1,9 +1,10 @@
-// Tells of the runs of 16 units on the paths of a prefix tree: where PublishedRuns' blocks lie.
+// Publishes the runs of 16 units on the paths of a prefix tree. It finds the blocks for
+// PublishedRuns.
 //
-// A run may span several nodes of a path. What was told of is the set of full runs on the paths
-// that a match can walk: the tree calls this for reachable nodes alone.
+// A run may span several nodes of a path. The tree calls this class for reachable nodes only. So
+// the published set is the set of full runs on the paths that a match can walk.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,21 @@ namespace baton {
 
 class RadixEvents {
  public:
-  // `blocks`: how many ids there are. REQUIRES: the tree is empty; `nodes` and `events` outlive
-  // this.
+  // `blocks` is the number of block ids. REQUIRES: the tree is empty; `nodes` and `events` outlive
+  // this object.
   RadixEvents(int32_t blocks, const RadixNodes* nodes, KvEventBatcher* events);
 
-  // The blocks of the node from number `first` on came.
+  // The node gained its blocks from number `first` on.
   void Stored(RadixNodeIndex node, int32_t first);
-  // Block `at` of the node goes. REQUIRES: what follows it is gone.
+  // Block `at` of the node will be removed. REQUIRES: all blocks after it are removed.
   void Removed(const RadixNode& node, int32_t at);
-  // Everything goes.
+  // Everything will be removed.
   void Cleared() { runs_.Cleared(); }
-  // Tells `events` of all that was told of and is there, runs that follow each other together.
-  // O(nodes + runs).
+  // Writes all published runs that are still stored to `events`, each path's runs in order. O(nodes
+  // + runs).
   void Repeat(KvEventBatcher& events) const;
 
-  // Where a block's hashes are: memory to ask for ahead of its use.
+  // Address of a block's hashes, for prefetching.
   const void* HashesOf(BlockId block) const { return runs_.HashesOf(block); }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Counts one lock more on every node from `index` up to, and without, `end`.
+// Adds one lock to every node from `index` up to `end`, exclusive.
 void RadixLocks::LockBetween(RadixNodeIndex index, RadixNodeIndex end, NewUse use) {
   for (RadixNodeIndex at = index; at != end; at = nodes_[at].parent) {
     RadixNode& node = nodes_[at];
@@ -69,9 +69,9 @@ absl::Status RadixLocks::CheckInvariants() const {
     const auto broken = [&](std::string_view what) {
       return absl::InternalError(StrCat("radix node ", i, ": ", what));
     };
-    if (node.pinned_blocks != pins[i]) return broken("pinned blocks differ");
+    if (node.pinned_blocks != pins[i]) return broken("pinned block count is wrong");
     if (!node.live) continue;
-    if (node.locks != child_locks[i] + node.own_locks) return broken("lock count differs");
+    if (node.locks != child_locks[i] + node.own_locks) return broken("lock count is wrong");
     if (node.own_locks < (node.pinned_blocks > 0 ? 1 : 0)) return broken("pins without a lock");
   }
   return absl::OkStatus();

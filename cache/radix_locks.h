@@ -1,11 +1,11 @@
 // The locks on the nodes of a prefix tree.
 //
-// A lock protects a path, from its node up to the root. It counts once at each node of the path, so
-// a node's count says whether anything there or below is in use. A lock that moves down, because
-// its holder inserted behind it, counts only the nodes that it newly covers.
+// A lock protects a path from its node up to the root. It counts once at each node of the path. So
+// a node's count is zero exactly when nothing there or below is in use. A holder that inserts
+// blocks moves its lock down. The move counts only the newly covered nodes.
 //
-// A transfer or a step pins blocks. The pins of a node's blocks are together one lock of that node,
-// and remember the node: a split may leave the block in another one.
+// A transfer or a step pins blocks. All pins of a node's blocks together are one lock of that node.
+// Each pin remembers its node, because a split may move the block to another node.
 //
 // Invariants:
 //  1. locks(node) = own_locks(node) + sum of locks(children).
@@ -13,7 +13,7 @@
 //
 // Cost: O(nodes on the path).
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -28,27 +28,29 @@ namespace baton {
 
 class RadixLocks {
  public:
-  // REQUIRES: both outlive this.
+  // REQUIRES: both outlive this object.
   RadixLocks(RadixNodes* nodes, EvictableNodes* evictable)
       : nodes_(*nodes), evictable_(*evictable) {}
 
-  // A sequence locks the path of `node`: a use, and it gets at least this priority.
+  // A sequence locks the path of `node`. This counts as a use, and raises priorities on the path to
+  // at least `priority`.
   void Lock(RadixNodeIndex node, int32_t priority);
-  // The lock of `from` is of `to` from now on. REQUIRES: `to` is `from` or below it.
+  // Moves a lock from `from` to `to`. REQUIRES: `to` is `from` or below it.
   void MoveDown(RadixNodeIndex from, RadixNodeIndex to, int32_t priority);
-  // Drops a lock of `node`. Returns the path's root, which may have no lock and no child now.
+  // Releases a lock of `node`. Returns the path's root, which may now have no lock and no child.
   RadixNodeIndex Unlock(RadixNodeIndex node);
 
-  // `block` of `node` got its first pin. REQUIRES: it has none.
+  // `block` of `node` got its first pin. REQUIRES: the block has no pin here yet.
   void Pin(RadixNodeIndex node, BlockId block);
-  // It lost its last one. Returns the node to unlock, or kNoNode. Blocks without a pin are ignored.
+  // `block` lost its last pin. Returns the node to unlock, or kNoNode. Ignores blocks that are not
+  // pinned here.
   RadixNodeIndex Unpin(BlockId block);
 
-  // Recounts the invariants. Internal names what breaks. O(nodes).
+  // Recounts the invariants. Internal names the first violation. O(nodes).
   absl::Status CheckInvariants() const;
 
  private:
-  // What a lock counts for: a pin is no use of a prefix by a sequence.
+  // The use that a lock counts as. A pin counts as none, because no sequence uses the prefix.
   struct NewUse {
     uint64_t uses;
     int32_t priority;

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// How many leading blocks have consecutive ids. REQUIRES: not empty.
+// Number of leading blocks that have consecutive ids. REQUIRES: not empty.
 size_t RunLength(std::span<const BlockId> blocks) {
   constexpr size_t kStride = 16;
   const int32_t first = blocks[0].value();
@@ -34,7 +34,7 @@ RadixNodes::RadixNodes(int32_t block_size, int32_t blocks, uint64_t hash_seed, u
       units_(block_size, blocks),
       node_of_block_(blocks, kNoNode) {}
 
-// ---- nodes come and go --------------------------------------------------------------------------
+// ---- adding and removing nodes ------------------------------------------------------------------
 
 RadixNodes::Index RadixNodes::New() {
   Index index = static_cast<Index>(nodes_.size());
@@ -75,14 +75,15 @@ void RadixNodes::Append(Index index, std::span<const CacheUnit> units,
   RadixNode& node = nodes_[index];
   node.blocks.insert(node.blocks.end(), blocks.begin(), blocks.end());
   for (const BlockId block : blocks) {
-    CHECK_EQ(node_of_block_[block.value()], kNoNode) << "block " << block << " is in the tree";
+    CHECK_EQ(node_of_block_[block.value()], kNoNode)
+        << "block " << block << " is already in the tree";
     node_of_block_[block.value()] = index;
   }
   units_.Write(blocks, units);
 }
 
 RadixNodes::Index RadixNodes::Split(Index lower_index, int32_t blocks) {
-  const Index upper_index = New();  // may move the nodes
+  const Index upper_index = New();  // may move the nodes in memory
   RadixNode& lower = nodes_[lower_index];
   RadixNode& upper = nodes_[upper_index];
   children_.Erase(lower.tag, lower_index);
@@ -152,7 +153,7 @@ RadixNodes::Index RadixNodes::FindChild(Index parent, std::span<const CacheUnit>
   });
 }
 
-// Blocks with consecutive ids lie side by side, and one comparison serves them all.
+// Blocks with consecutive ids are adjacent in memory, so one comparison covers a whole run.
 int32_t RadixNodes::EqualBlocks(const RadixNode& node, std::span<const CacheUnit> units) const {
   const std::span<const BlockId> blocks(node.blocks.data(),
                                         std::min(node.blocks.size(), units.size() / block_size_));
@@ -209,22 +210,22 @@ int32_t RadixNodes::Depth() const {
   return deepest;
 }
 
-// ---- recounting ---------------------------------------------------------------------------------
+// ---- checks -------------------------------------------------------------------------------------
 
 absl::Status RadixNodes::CheckNode(Index index) const {
   const RadixNode& node = nodes_[index];
   const auto broken = [&](std::string_view what) {
     return absl::InternalError(StrCat("radix node ", index, ": ", what));
   };
-  if (node.blocks.empty()) return broken("no blocks");
+  if (node.blocks.empty()) return broken("has no blocks");
   const RadixNode& parent = nodes_[node.parent];
-  if (node.begin != parent.end()) return broken("begins elsewhere");
-  if (node.generation != parent.generation) return broken("is of another generation");
+  if (node.begin != parent.end()) return broken("does not begin where its parent ends");
+  if (node.generation != parent.generation) return broken("generation differs from the parent's");
   if (FindChild(node.parent, FirstUnits(node)) != index) {
     return broken("not found from its parent");
   }
   for (const BlockId block : node.blocks) {
-    if (node_of_block_[block.value()] != index) return broken("block listed elsewhere");
+    if (node_of_block_[block.value()] != index) return broken("block belongs to another node");
   }
   return absl::OkStatus();
 }
@@ -236,7 +237,7 @@ absl::Status RadixNodes::CheckRoot(Index index) const {
   };
   if (!root.blocks.empty()) return broken("has blocks");
   const bool found = FindRoot(root.cache_namespace) == index;
-  if (found == root.is_cut_off) return broken("reachable if cut off, or not reachable");
+  if (found == root.is_cut_off) return broken("must be found exactly if it is not cut off");
   return absl::OkStatus();
 }
 
@@ -253,19 +254,19 @@ absl::Status RadixNodes::CheckInvariants() const {
     cut_off += node.is_cut_off;
     blocks += node.size();
     if (node.child_count != child_counts[i]) {
-      return absl::InternalError(StrCat("radix node ", i, ": child count differs"));
+      return absl::InternalError(StrCat("radix node ", i, ": child count is wrong"));
     }
     RETURN_IF_ERROR(node.is_root ? CheckRoot(i) : CheckNode(i));
   }
   if (cut_off != cut_off_roots_) return absl::InternalError("radix tree: cut-off roots differ");
   if (live != static_cast<int64_t>(roots_.size()) + cut_off_roots_ + children_.size()) {
-    return absl::InternalError("radix tree: nodes live outside the tree");
+    return absl::InternalError("radix tree: some live nodes are not in the tree");
   }
   const auto listed =
       node_of_block_.size() - std::count(node_of_block_.begin(), node_of_block_.end(), kNoNode);
   if (blocks == static_cast<int64_t>(listed)) return absl::OkStatus();
   return absl::InternalError(
-      StrCat("radix tree: its nodes have ", blocks, " blocks, ", listed, " are listed"));
+      StrCat("radix tree: its nodes have ", blocks, " blocks, ", listed, " are in node_of_block"));
 }
 
 }  // namespace baton

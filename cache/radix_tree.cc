@@ -38,12 +38,12 @@ RadixTree::~RadixTree() {
 }
 
 void RadixTree::AddWindow(WindowCache* window) {
-  CHECK(nodes_.empty()) << "the tree is in use";
+  CHECK(nodes_.empty()) << "the tree is not empty";
   windows_.Add(window);
 }
 
 void RadixTree::PublishTo(KvEventBatcher* events) {
-  CHECK(nodes_.empty()) << "the tree is in use";
+  CHECK(nodes_.empty()) << "the tree is not empty";
   events_.emplace(allocator_->capacity(), &nodes_, events);
 }
 
@@ -52,7 +52,7 @@ void RadixTree::PublishAll(KvEventBatcher& events) const {
   events_->Repeat(events);
 }
 
-// ---- look-ups without a lock --------------------------------------------------------------------
+// ---- lookups without a lock ---------------------------------------------------------------------
 
 RadixPeek RadixTree::Peek(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                           int32_t max_blocks) const {
@@ -71,7 +71,7 @@ RadixPeek RadixTree::Peek(CacheNamespace cache_namespace, std::span<const CacheU
 RadixPeek RadixTree::PeekWhole(RadixNodeIndex root, std::span<const CacheUnit> units,
                                int32_t max_blocks) const {
   std::vector<BlockId> blocks;
-  std::vector<int32_t> evictable_before = {0};  // each number of leading blocks
+  std::vector<int32_t> evictable_before = {0};  // by number of leading blocks
   nodes_.Walk(root, units, max_blocks, [&](const RadixNode& node, int32_t count) {
     blocks.insert(blocks.end(), node.blocks.begin(), node.blocks.begin() + count);
     for (int32_t i = 0; i < count; ++i) {
@@ -169,15 +169,15 @@ int32_t RadixTree::Insert(RadixLock& lock, std::span<const CacheUnit> units,
   RadixNodeIndex end = NodeEndingAt(at);
   if (present < static_cast<int32_t>(blocks.size())) {
     const auto new_units = units.subspan(size_t(present) * block_size_);
-    // A leaf that nobody else has locked grows in place, so that insertion chunk by chunk makes one
-    // node and not a chain.
+    // A leaf that has no other lock grows in place. So insertion chunk by chunk makes one node
+    // instead of a chain.
     const int32_t our_locks = end == lock.node_ ? 1 : 0;
     const RadixNode& node = nodes_[end];
     const bool grows = !node.is_root && node.child_count == 0 && node.locks == our_locks;
     if (!grows) end = nodes_.AddChild(end, new_units.first(block_size_));
     Append(end, new_units, blocks.subspan(present));
   }
-  // Locks a new node at once, so that it need not be queued for eviction.
+  // Locks a new node at once, so that it is not queued for eviction.
   locks_.MoveDown(std::exchange(lock.node_, end), end, lock.priority_);
   return present;
 }
@@ -207,7 +207,7 @@ void RadixTree::UnpinBlock(BlockId block) {
   if (node != kNoNode) Unlock(node);
 }
 
-// ---- figures ------------------------------------------------------------------------------------
+// ---- counts and checks --------------------------------------------------------------------------
 
 RadixStats RadixTree::Stats() const {
   RadixStats stats = totals_;
@@ -225,10 +225,10 @@ absl::Status RadixTree::CheckNode(const RadixNode& node) const {
   if (node.is_root && node.locks == 0 && node.child_count == 0) return broken("an unused root");
   for (const BlockId block : node.blocks) {
     if (allocator_->holds(block, BlockHolder::kRadixNode) != 1) {
-      return broken(StrCat("its hold of block ", block.value(), " differs"));
+      return broken(StrCat("its holds of block ", block.value(), " are not exactly one"));
     }
     if (node.locks == 0 && allocator_->is_in_use(block)) {
-      return broken(StrCat("block ", block.value(), " is in use, its node not locked"));
+      return broken(StrCat("block ", block.value(), " is in use, but its node is not locked"));
     }
   }
   return absl::OkStatus();
@@ -244,8 +244,9 @@ absl::Status RadixTree::CheckInvariants() const {
   for (const WindowCache* window : windows_) {
     for (int32_t i = 0; i < allocator_->capacity(); ++i) {
       if (window->At(BlockId(i)) == kNoBlock || ContainsBlock(BlockId(i))) continue;
-      return absl::InternalError(StrCat(
-          "radix tree: block ", i, " is not here, yet has a block of window ", window->window()));
+      return absl::InternalError(StrCat("radix tree: block ", i,
+                                        " is not in the tree, but has a block of window ",
+                                        window->window()));
     }
   }
   return absl::OkStatus();

@@ -1,47 +1,51 @@
-// The prefixes whose KV is cached: a radix tree over full blocks of units.
+// Prefix cache: a radix tree over full blocks of units. It holds the prefixes that have cached KV.
 //
-// An edge (a node and the run of blocks that leads to it) carries whole blocks: their units, which
-// are compared on every match, and their block ids, each with one kRadixNode hold. The namespace is
-// the first step of every path: each namespace has a root of its own, so no walk can leave it. A
-// unit is whatever the caller's keys count (tokens, bigrams): alignment, insertion and locks count
-// units.
+// A node stands for an edge, which is a run of whole blocks. The edge has the blocks' units, which
+// every match compares, and their ids. Each block has one kRadixNode hold. Each namespace has its
+// own root, so no walk can leave its namespace. A unit is anything that the caller's keys count,
+// for example tokens or bigrams. Alignment, insertion and locks count units.
 //
-// A lock protects a prefix from eviction. It is taken by a match, which splits the edge it ends in
-// (so that a lock always covers whole nodes), moves when its holder inserts behind it, and counts
-// along the path to the root: a node whose count is zero is evictable, and so is all below it.
-// Splits leave locks valid, and no policy sees a new node. A transfer or a step locks in the same
-// way what it reads (PinBlock).
+// A lock protects a prefix from eviction. Match takes it, and splits the edge in which the match
+// ends. So a lock always covers whole nodes. Insert moves the lock down to the inserted blocks. A
+// lock counts at every node on the path to the root. A node with a count of zero is evictable, and
+// so is everything below it. A split leaves locks and policy data valid. Transfers and steps lock
+// the blocks that they read in the same way (PinBlock).
 //
-// Eviction takes blocks from the end of the leaf that the policy names (eviction_policy.h); a
-// parent that becomes a leaf follows in its turn. "Used" means: the last lock that covered it was
-// dropped.
+// Eviction takes blocks from the end of the leaf that the policy selects (eviction_policy.h). A
+// parent that becomes a leaf is queued then. The time of a node's last use is the time of its
+// latest unlock.
 //
-// Clear forgets everything, or a namespace, at once: unlocked blocks are freed, and what is locked
-// can no longer be matched and is freed with its last lock.
+// Clear forgets everything, or one namespace, at once. Unlocked blocks are freed. Locked blocks can
+// no longer be matched, and are freed with their last lock.
 //
-// A model with sliding windows has window blocks beside some of the blocks here (AddWindow). Then a
-// match ends where every window before its end is whole, though the walk goes further; and a block
-// that the tree frees takes its window blocks along. All else is as without windows.
+// A model with sliding windows has window blocks beside some of the tree's blocks (AddWindow). Then
+// a match ends only where every window before its end is whole, although the walk goes further.
+// When the tree frees a block, it frees the block's window blocks too. Nothing else changes.
 //
-// On request the tree tells of the runs of 16 units that it holds (PublishTo). No match finds what
-// Clear cut off, so the tree tells of that no more.
+// On request the tree publishes the runs of 16 units that it holds (PublishTo). It does not publish
+// the nodes that Clear cut off, because no match finds them.
 //
-// The machines inside: radix_nodes.h (where nodes and blocks are), radix_locks.h, evictable_nodes.h
-// (what may go next) and radix_events.h. The tree itself matches, inserts and frees.
+// The parts of the tree are:
+// - radix_nodes.h: the nodes and their blocks
+// - radix_locks.h: the locks
+// - evictable_nodes.h: the eviction order
+// - radix_events.h: the KV events
 //
-// Invariants, beside theirs:
+// RadixTree itself matches, inserts and frees.
+//
+// Invariants, in addition to those of the parts:
 //  1. A block in the tree has one kRadixNode hold.
-//  2. A node without locks has no block with a sequence or transfer hold, hence evicting a block
-//     frees it.
-//  3. A root without child and lock is removed: namespaces cost nothing once they are gone.
-//  4. Below a root that Clear cut off every node is locked.
-//  5. What was published is the set of full runs on the paths that a match can walk.
+//  2. A node without locks has no block with a sequence or transfer hold. So evicting a block frees
+//     it.
+//  3. A root without child and lock is removed, so unused namespaces cost nothing.
+//  4. Every node below a root that Clear cut off is locked.
+//  5. The published set is the set of full runs on the paths that a match can walk.
 //
 // Cost: match and insert O(units compared), a split O(block ids of the edge), lock and unlock
 // O(nodes on the path), eviction O(log nodes) per node and O(1) per block. Nothing recurses, so
-// depth is bounded by memory alone. After SGLang's radix cache and vLLM's prefix cache.
+// only memory bounds the depth. After SGLang's radix cache and vLLM's prefix cache.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +70,8 @@ namespace baton {
 
 class RadixTree;
 
-// A held prefix; dropping it lets go. Outlived by its tree. Empty when default-made or moved from.
+// A lock on a prefix of the tree. Dropping it unlocks the prefix. REQUIRES: the tree outlives it.
+// Empty if default-made or moved from.
 class RadixLock {
  public:
   RadixLock() = default;
@@ -90,13 +95,13 @@ class RadixLock {
 };
 
 struct RadixMatch {
-  RadixLock lock;  // of the matched prefix; of the namespace alone when nothing matched
+  RadixLock lock;  // on the matched prefix; on the root alone if nothing matched
   std::vector<BlockId> blocks;
 };
 
 struct RadixPeek {
-  int32_t blocks = 0;            // matched
-  int32_t evictable_blocks = 0;  // of those, not locked by anyone now
+  int32_t blocks = 0;            // matched blocks
+  int32_t evictable_blocks = 0;  // matched blocks that have no lock now
 };
 
 struct RadixStats {
@@ -104,82 +109,85 @@ struct RadixStats {
   int64_t namespaces = 0;
   int32_t evictable_blocks = 0;
   int32_t protected_blocks = 0;
-  int64_t inserted_blocks = 0;   // ever
-  int64_t duplicate_blocks = 0;  // handed to Insert, yet there already
-  int64_t evictions = 0;         // leaves that eviction took blocks of
+  int64_t inserted_blocks = 0;   // total since the start
+  int64_t duplicate_blocks = 0;  // passed to Insert, but already in the tree
+  int64_t evictions = 0;         // leaves from which eviction took blocks
   int64_t evicted_blocks = 0;
-  int64_t removed_blocks = 0;  // by Remove, EvictFrom and Clear
+  int64_t removed_blocks = 0;  // by Remove, Forget, EvictFrom and Clear
   int64_t splits = 0;
 };
 
 class RadixTree {
  public:
-  // REQUIRES: block_size >= 1; allocator outlives the tree. `hash_seed` is nobody's to guess where
-  // clients may be hostile (ChildTag). A narrow hash_mask makes hashes collide: for tests that
-  // nothing depends on them but speed.
+  // `hash_seed` must be secret if clients may be hostile (ChildTag). A narrow hash_mask makes
+  // hashes collide. Tests use it to show that only speed depends on hashes. REQUIRES: block_size >=
+  // 1; `allocator` outlives the tree.
   RadixTree(int32_t block_size, BlockAllocator* allocator,
             EvictionPolicy policy = EvictionPolicy::kLru, uint64_t hash_seed = 0,
             uint32_t hash_mask = UINT32_MAX);
-  // Gives every block back. REQUIRES: no lock is left.
+  // Releases every block. REQUIRES: no lock is left.
   ~RadixTree();
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // From now on `window`, which must outlive this, has blocks beside this tree's. REQUIRES: the
-  // tree is empty.
+  // Adds a sliding window, which has blocks beside those of this tree. REQUIRES: the tree is empty;
+  // `window` outlives it.
   void AddWindow(WindowCache* window);
 
-  // Locks the longest cached prefix of `units`, of whole blocks and at most max_blocks of them, at
-  // whose end every window is whole. A prefix shorter than min_blocks counts as none. Everything
-  // that the lock comes to cover gets at least this priority.
+  // Locks the longest cached prefix of `units`. It is whole blocks, at most max_blocks of them, and
+  // every window is whole at its end. A prefix shorter than min_blocks counts as no match. Every
+  // node under the lock gets at least this priority.
   RadixMatch Match(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                    int32_t max_blocks, int32_t min_blocks = 0, int32_t priority = 0);
-  // The same walk without an effect.
+  // Finds the same prefix, but changes nothing.
   RadixPeek Peek(CacheNamespace cache_namespace, std::span<const CacheUnit> units,
                  int32_t max_blocks) const;
-  // Whether every whole block of `units` is cached, windows aside.
+  // Returns true if every whole block of `units` is cached. It ignores windows.
   bool Contains(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
-  // Another lock of what `lock` covers. REQUIRES: lock is of this tree.
+  // Takes another lock on the same prefix. REQUIRES: `lock` belongs to this tree.
   RadixLock Duplicate(const RadixLock& lock);
 
-  // Inserts blocks behind the locked prefix; `units` are theirs alone. Where the tree already has
-  // an equal block, its id replaces the caller's in `blocks`; other blocks gain a kRadixNode hold.
-  // The lock then covers all of it. Returns how many blocks were there already: they lead.
-  // REQUIRES: lock is of this tree; units.size() == blocks.size() * block_size; the caller holds
-  // each block, none of which is in the tree unless at its very place.
+  // Inserts blocks after the locked prefix; `units` are the units of these blocks only. If the tree
+  // already has an equal block, its id replaces the caller's in `blocks`. All other blocks gain a
+  // kRadixNode hold. The lock then covers everything inserted. Returns the number of blocks that
+  // were already present; they come first. REQUIRES: `lock` belongs to this tree; units.size() ==
+  // blocks.size() * block_size; the caller holds each block; a block is not in the tree, except at
+  // exactly this place.
   int32_t Insert(RadixLock& lock, std::span<const CacheUnit> units, std::span<BlockId> blocks);
 
-  // Frees up to `count` blocks in the policy's order. Returns how many.
+  // Frees up to `count` blocks in the policy's order. Returns how many it freed.
   int32_t Evict(int32_t count);
-  // Forgets the sequence `units`: those of its blocks that nothing else continues and no lock
-  // covers, from its end. Returns how many; none unless Contains.
+  // Removes the sequence `units` from the tree. Starting at its end, it frees the blocks that no
+  // other sequence continues and no lock covers. Returns how many it freed. Frees none unless
+  // Contains is true.
   int32_t Remove(CacheNamespace cache_namespace, std::span<const CacheUnit> units);
-  // Drops the lock and, of the prefix that it covered, what nothing continues and no other lock
-  // covers. REQUIRES: lock is of this tree.
+  // Releases the lock, and frees the part of its prefix that nothing continues and no other lock
+  // covers. REQUIRES: `lock` belongs to this tree.
   void Forget(RadixLock lock);
-  // Frees the unlocked blocks with an id of at least `first`, and what continues them: a pool that
-  // shrinks. Returns how many. O(nodes + blocks).
+  // For a shrinking pool: frees the unlocked blocks with an id of at least `first` and the unlocked
+  // blocks after them. Returns how many it freed. O(nodes + blocks).
   int32_t EvictFrom(BlockId first);
-  // Whether blocks with an id of at least the last EvictFrom's `first` were unlocked since: else
-  // another call with it finds none of them. False before the first call.
+  // Returns true if a block with an id of at least the last EvictFrom's `first` was unlocked since
+  // then. If false, another call with the same `first` would free nothing. False before the first
+  // call.
   bool HasUnlockedBehind() const { return evictable_.has_unlocked_behind(); }
-  // Frees every unlocked block, and puts the locked ones out of reach of any match to come: they
-  // are freed with their last lock. Returns how many were freed at once.
+  // Frees every unlocked block. Locked blocks can no longer be matched and are freed with their
+  // last lock. Returns how many it freed at once.
   int32_t Clear();
-  // The same for one namespace alone. O(nodes of the tree).
+  // Same for one namespace. O(nodes of the tree).
   int32_t Clear(CacheNamespace cache_namespace);
 
-  // `block` got its first pin / lost its last one (BlockAllocator::pins). Blocks that are not in
-  // the tree are ignored; Insert finds the hold of one that comes later. The pin locks the path of
+  // `block` got its first pin or lost its last one (BlockAllocator::pins). Blocks outside the tree
+  // are ignored. If such a block is inserted later, Insert sees its hold. The pin locks the path of
   // the block's whole node.
   void PinBlock(BlockId block);
   void UnpinBlock(BlockId block);
 
-  // Tells `events`, which must outlive this, of every run of 16 units that comes or goes from now
-  // on. REQUIRES: the tree is empty.
+  // From now on, writes an event to `events` for every run of 16 units that is stored or removed.
+  // REQUIRES: the tree is empty; `events` outlives it.
   void PublishTo(KvEventBatcher* events);
-  // Tells `events` of all that is there, runs that follow each other together. O(nodes + runs).
-  // REQUIRES: PublishTo was called.
+  // Writes all stored runs to `events`, each path's runs in order. O(nodes + runs). REQUIRES:
+  // PublishTo was called.
   void PublishAll(KvEventBatcher& events) const;
 
   int32_t evictable_blocks() const { return evictable_.evictable_blocks(); }
@@ -187,20 +195,21 @@ class RadixTree {
   bool ContainsBlock(BlockId block) const { return nodes_.node_of(block) != kNoNode; }
   const RadixNodes& nodes() const { return nodes_; }
   RadixStats Stats() const;
-  // Recounts every invariant. Internal names what breaks. O(nodes + blocks).
+  // Recounts every invariant. Internal names the first violation. O(nodes + blocks).
   absl::Status CheckInvariants() const;
 
  private:
   friend class RadixLock;
   using Position = RadixNodes::Position;
 
-  // Where all whole blocks of `units` end, or node kNoNode when they are not all cached.
+  // Position after all whole blocks of `units`, or node kNoNode if not all of them are cached.
   Position Find(CacheNamespace cache_namespace, std::span<const CacheUnit> units) const;
-  // Where every window before it is whole: at `end`, whose path has `blocks`, or nearer the root.
+  // The last position up to `end` at which every window is whole. `blocks` are those on the path of
+  // `end`.
   Position WholeBefore(Position end, std::span<const BlockId> blocks) const;
   RadixPeek PeekWhole(RadixNodeIndex root, std::span<const CacheUnit> units,
                       int32_t max_blocks) const;
-  // The node that ends exactly at the position.
+  // Returns the node that ends exactly at the position. It splits a node if needed.
   RadixNodeIndex NodeEndingAt(const Position& position);
   void Append(RadixNodeIndex node, std::span<const CacheUnit> units,
               std::span<const BlockId> blocks);
@@ -226,7 +235,7 @@ class RadixTree {
   RadixLocks locks_;
   std::optional<RadixEvents> events_;
   WindowCaches windows_;
-  RadixStats totals_;  // the ever-growing ones
+  RadixStats totals_;  // totals since the start only
 };
 
 }  // namespace baton

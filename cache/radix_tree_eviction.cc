@@ -1,4 +1,4 @@
-// How blocks leave a RadixTree: eviction, removal, clearing.
+// Removal of blocks from a RadixTree: eviction, Remove, Forget, EvictFrom and Clear.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -10,13 +10,13 @@
 namespace baton {
 namespace {
 
-// How many victims' memory is asked for at once.
+// Leaves to prefetch at once.
 constexpr size_t kVictimsAhead = 16;
 
 }  // namespace
 
-// Frees the blocks of a queued leaf behind its first `kept`, and the leaf itself with its last one.
-// Returns how many.
+// Frees the blocks of a queued leaf after its first `kept`. Frees the leaf itself if `kept` is 0.
+// Returns the number of freed blocks.
 int32_t RadixTree::DropTail(RadixNodeIndex leaf, int32_t kept) {
   const RadixNode& node = nodes_[leaf];
   const int32_t dropped = node.size() - kept;
@@ -35,7 +35,7 @@ int32_t RadixTree::DropTail(RadixNodeIndex leaf, int32_t kept) {
   return dropped;
 }
 
-// REQUIRES: no child, no lock, no block.
+// REQUIRES: the node has no child, no lock and no block.
 void RadixTree::RemoveNode(RadixNodeIndex index) {
   const RadixNodeIndex parent = nodes_.Remove(index);
   if (parent == kNoNode) return;
@@ -46,7 +46,7 @@ void RadixTree::RemoveNode(RadixNodeIndex index) {
   }
 }
 
-// Frees a leaf and then its ancestors for as long as they are evictable. Returns how many blocks.
+// Frees a leaf and then its ancestors while they are evictable. Returns the number of freed blocks.
 int32_t RadixTree::DropUpwards(RadixNodeIndex leaf) {
   int32_t removed = 0;
   RadixNodeIndex parent = kNoNode;
@@ -59,8 +59,8 @@ int32_t RadixTree::DropUpwards(RadixNodeIndex leaf) {
   return removed;
 }
 
-// Asks for what the next evictions will touch, so that they wait for memory together: everything of
-// the first kVictimsAhead leaves, the nodes alone of as many behind them.
+// Prefetches the memory of the next evictions, so that their cache misses overlap. It prefetches
+// everything for the first kVictimsAhead leaves, and only the nodes for as many after them.
 void RadixTree::PrefetchVictims() const {
   std::array<RadixNodeIndex, 2 * kVictimsAhead> ahead;
   const auto leaves = std::span(ahead).first(evictable_.First(ahead));
@@ -81,7 +81,7 @@ int32_t RadixTree::Evict(int32_t count) {
   int32_t evicted = 0;
   for (size_t leaves = 0; evicted < count && !evictable_.empty(); ++leaves) {
     if (leaves % kVictimsAhead == 0) PrefetchVictims();
-    // The queue's first now: a leaf that went may have made its parent the next.
+    // Asks the queue again each time, because a removed leaf may have made its parent the next one.
     const RadixNodeIndex leaf = evictable_.First();
     evicted += DropTail(leaf, std::max(0, nodes_[leaf].size() - (count - evicted)));
     ++totals_.evictions;
@@ -92,7 +92,7 @@ int32_t RadixTree::Evict(int32_t count) {
 
 int32_t RadixTree::Remove(CacheNamespace cache_namespace, std::span<const CacheUnit> units) {
   const Position end = Find(cache_namespace, units);
-  // Inside an edge, or above others, another sequence goes on.
+  // If the end lies inside an edge, another sequence continues it.
   if (end.node == kNoNode || end.in_node < nodes_[end.node].size()) return 0;
   return DropUpwards(end.node);
 }
@@ -107,7 +107,7 @@ void RadixTree::Forget(RadixLock lock) {
 int32_t RadixTree::EvictFrom(BlockId first) {
   constexpr int32_t kUnknown = -1;
   const auto count = static_cast<RadixNodeIndex>(nodes_.slots().size());
-  // How many of its blocks a node may keep: none when an ancestor loses any.
+  // Number of blocks that a node may keep. It is zero if an ancestor loses a block.
   std::vector<int32_t> kept(count, kUnknown);
   std::vector<RadixNodeIndex> path;
   for (RadixNodeIndex i = 0; i < count; ++i) {
@@ -140,7 +140,7 @@ int32_t RadixTree::EvictFrom(BlockId first) {
 }
 
 int32_t RadixTree::Clear() {
-  nodes_.MakeAllUnreachable();  // from here on nothing that is there is published
+  nodes_.MakeAllUnreachable();  // existing nodes are not published from here on
   if (events_) events_->Cleared();
   int32_t removed = 0;
   while (!evictable_.empty()) removed += DropTail(evictable_.First(), 0);
@@ -168,10 +168,10 @@ int32_t RadixTree::Clear(CacheNamespace cache_namespace) {
     if (IsPublished(node)) {
       for (int32_t at = node.size(); at-- > 0;) events_->Removed(node, at);
     }
-    nodes_.MakeUnreachable(below[i]);  // it is told of no more
+    nodes_.MakeUnreachable(below[i]);  // it is no longer published
   }
   totals_.removed_blocks += removed;
-  // With its last child an unlocked root is gone.
+  // An unlocked root was removed with its last child.
   if (nodes_.FindRoot(cache_namespace) != kNoNode) {
     nodes_.MakeUnreachable(root);
     nodes_.CutOff(cache_namespace);

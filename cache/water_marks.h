@@ -1,4 +1,4 @@
-// When cached blocks are evicted ahead of need, and how many.
+// Watermarks for evicting cached blocks before they are needed.
 //
 // Thread safety: plain data.
 #pragma once
@@ -7,13 +7,13 @@
 
 namespace baton {
 
-// Shares of a pool. Above the first, blocks are evicted until the second is reached. REQUIRES:
-// 0 < low <= high <= 1.
+// Shares of a pool. Above `high`, blocks are evicted until `low` is reached. REQUIRES: 0 < low <=
+// high <= 1.
 struct WaterMarks {
   double high = 1.0;
   double low = 1.0;
 
-  // How many of `used` blocks are too many in a pool of `limit`.
+  // Number of blocks to evict if `used` blocks of a pool of `limit` are in use.
   int32_t Excess(int32_t used, int32_t limit) const {
     return used > high * limit ? used - static_cast<int32_t>(low * limit) : 0;
   }

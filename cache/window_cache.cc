@@ -21,14 +21,15 @@ WindowCache::WindowCache(const WindowPoolOptions& options, int32_t block_size, i
   CHECK_GE(options.window, 1);
   CHECK_GE(options.num_blocks, 1);
   CHECK(options.max_blocks == 0 || options.max_blocks >= options.num_blocks)
-      << options.max_blocks << " window blocks at most, " << options.num_blocks << " to begin with";
+      << options.max_blocks << " as max_blocks of a window, but " << options.num_blocks
+      << " as num_blocks";
 }
 
 WindowCache::~WindowCache() { Drop(full_of_); }
 
 int32_t WindowCache::LongestWhole(std::span<const BlockId> path) const {
   auto boundary = static_cast<int32_t>(path.size());
-  int32_t whole = 0;  // blocks that are there, just before the boundary
+  int32_t whole = 0;  // window blocks present just before the boundary
   for (int32_t i = boundary - 1; i >= 0 && whole < whole_blocks_; --i) {
     if (At(path[i]) == kNoBlock) {
       boundary = i;
@@ -41,8 +42,8 @@ int32_t WindowCache::LongestWhole(std::span<const BlockId> path) const {
 }
 
 void WindowCache::Put(BlockId full, BlockId block, int32_t priority) {
-  CHECK_EQ(At(full), kNoBlock) << "full block " << full << " has a window block";
-  CHECK(!IsCached(block) && !IsUnheld(block)) << "window block " << block;
+  CHECK_EQ(At(full), kNoBlock) << "full block " << full << " already has a window block";
+  CHECK(!IsCached(block) && !IsUnheld(block)) << "cached or without holds: window block " << block;
   if (block.value() >= allocator_.limit()) return;
   window_of_[full.value()] = block;
   full_of_[block.value()] = full;
@@ -68,7 +69,7 @@ void WindowCache::Allocate(int32_t count, std::vector<BlockId>& out) {
   const int32_t lacking = count - allocator_.free_count();
   if (lacking > 0) Evict(lacking);
   CHECK(allocator_.Allocate(count, BlockHolder::kSequence, out))
-      << count << " window blocks, " << allocator_.free_count() << " are free";
+      << count << " window blocks needed, " << allocator_.free_count() << " are free";
 }
 
 bool WindowCache::AllocateRun(int32_t count, std::vector<BlockId>& out) {
@@ -126,9 +127,9 @@ absl::Status WindowCache::CheckInvariants() const {
     const bool cached = IsCached(block);
     if (cached && At(FullOf(block)) != block) return broken(i, "not beside its full block");
     if (allocator_.holds(block, BlockHolder::kRadixNode) != (cached ? 1 : 0)) {
-      return broken(i, "radix hold differs");
+      return broken(i, "wrong number of radix holds");
     }
-    if (cached && i >= allocator_.limit()) return broken(i, "cached behind the limit");
+    if (cached && i >= allocator_.limit()) return broken(i, "cached above the limit");
     const bool evictable = cached && IsUnheld(block);
     queued += evictable ? 1 : 0;
     if (evictable && !eviction_queue_.Contains(i, KeyOfBlock(block))) {
@@ -141,8 +142,8 @@ absl::Status WindowCache::CheckInvariants() const {
   }
   if (queued != eviction_queue_.size() || pinned_only != pinned_only_) {
     return absl::InternalError(StrCat(
-        "window ", window_, ": keeps ", eviction_queue_.size(), " evictable and ", pinned_only_,
-        " blocks of transfers and steps alone, recount finds ", queued, " and ", pinned_only));
+        "window ", window_, ": counts ", eviction_queue_.size(), " evictable and ", pinned_only_,
+        " blocks held only by transfers and steps, recount finds ", queued, " and ", pinned_only));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
-// The window caches beside one prefix tree, taken together: none in a model without windows.
+// The window caches beside one prefix tree, as one object. Empty in a model without windows.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace baton {
 
 class WindowCaches {
  public:
-  // REQUIRES: it outlives this.
+  // REQUIRES: `window` outlives this object.
   void Add(WindowCache* window) { windows_.push_back(window); }
   bool empty() const { return windows_.empty(); }
   auto begin() const { return windows_.begin(); }
   auto end() const { return windows_.end(); }
 
-  // How many leading blocks of `path` (blocks of the full group) a match may cover.
+  // Number of leading blocks of `path` (blocks of the full group) that a match may cover.
   int32_t LongestWhole(std::span<const BlockId> path) const {
     auto whole = static_cast<int32_t>(path.size());
-    // A shorter prefix for one window may be torn for another.
+    // Repeats, because a shorter prefix for one window may not be whole for another.
     for (int32_t before = -1; whole != before;) {
       before = whole;
       for (const WindowCache* window : windows_) whole = window->LongestWhole(path.first(whole));

@@ -94,7 +94,7 @@ void WindowGroups::KeepWaterMarks(const WaterMarks& marks) {
 }
 
 int32_t WindowGroups::LongestWhole(SequenceId id, int32_t committed, int32_t tokens) const {
-  // A shorter boundary for one window may be torn for another.
+  // Repeats, because a shorter boundary for one window may not be whole for another.
   for (int32_t before = -1; tokens != before;) {
     before = tokens;
     for (const auto& group : groups_) tokens = group->LongestWhole(id, committed, tokens);
@@ -110,7 +110,7 @@ absl::Status WindowGroups::CheckRoomToImport(int32_t matched, int32_t tokens,
     return absl::ResourceExhaustedError(StrCat("KV group ", group->group(), ": a prefix of ",
                                                tokens, " tokens needs ", needed, " blocks, ",
                                                std::max(0, group->available()), " of ",
-                                               group->cache().blocks().limit(), " can be had"));
+                                               group->cache().blocks().limit(), " are available"));
   }
   return absl::OkStatus();
 }

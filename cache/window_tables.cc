@@ -40,7 +40,7 @@ const WindowTables::SequenceTable& WindowTables::Get(SequenceId id) const {
 
 // ---- charges ------------------------------------------------------------------------------------
 
-// The most that a sequence with `committed` tokens holds at once until it fills `blocks`.
+// The most blocks that a sequence with `committed` tokens holds at once until it fills `blocks`.
 int32_t WindowTables::ChargeOf(int32_t blocks, int32_t committed, int32_t held) const {
   return std::max(held, std::min(blocks - cache_.DeadBlocks(committed), most_blocks_));
 }
@@ -61,7 +61,7 @@ int32_t WindowTables::ChargeToImport(int32_t matched, int32_t tokens) const {
   return ChargeOf(blocks, matched, in_match + std::max(0, blocks - first));
 }
 
-// ---- a sequence's life --------------------------------------------------------------------------
+// ---- begin, grow, trim, insert, fork, release ---------------------------------------------------
 
 void WindowTables::Begin(SequenceId id, std::span<const BlockId> path, int32_t priority) {
   SequenceTable table;
@@ -76,7 +76,7 @@ void WindowTables::Begin(SequenceId id, std::span<const BlockId> path, int32_t p
   }
   table.held = table.end - table.begin;
   SetCharge(table, table.held);
-  CHECK(tables_.emplace(id, std::move(table)).second) << "sequence " << id << " has begun already";
+  CHECK(tables_.emplace(id, std::move(table)).second) << "sequence " << id << " already exists";
 }
 
 bool WindowTables::BeginRun(SequenceId id, int32_t blocks) {
@@ -85,7 +85,7 @@ bool WindowTables::BeginRun(SequenceId id, int32_t blocks) {
   table.is_run = true;
   table.end = table.held = blocks;
   SetCharge(table, blocks);
-  CHECK(tables_.emplace(id, std::move(table)).second) << "sequence " << id << " has begun already";
+  CHECK(tables_.emplace(id, std::move(table)).second) << "sequence " << id << " already exists";
   return true;
 }
 
@@ -134,9 +134,9 @@ absl::Status WindowTables::CheckRoom(SequenceId id, const Growth& growth) const 
   const int32_t to_be_had = cache_.blocks().free_count() + cache_.evictable();
   if (taken <= to_be_had && (more <= 0 || more <= available())) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      StrCat("KV group ", group_, ": ", taken, " more blocks needed, ", more,
-             " of them in addition to what was reserved; ", to_be_had, " and ",
-             std::max(0, available()), " of ", cache_.blocks().limit(), " can be had"));
+      StrCat("KV group ", group_, ": needs ", taken, " more blocks and ", more, " more charged; ",
+             to_be_had, " are free or evictable, ", std::max(0, available()), " of ",
+             cache_.blocks().limit(), " are not charged"));
 }
 
 std::optional<BlockCopy> WindowTables::Grow(SequenceId id, const Growth& growth) {
@@ -208,7 +208,7 @@ absl::Status WindowTables::CheckRoomToFork(SequenceId parent, int32_t committed)
   if (from.is_run || charge <= available()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       StrCat("KV group ", group_, ": a fork of ", committed, " tokens needs ", charge, " blocks, ",
-             std::max(0, available()), " of ", cache_.blocks().limit(), " can be had"));
+             std::max(0, available()), " of ", cache_.blocks().limit(), " are available"));
 }
 
 void WindowTables::Fork(SequenceId parent, SequenceId child, int32_t committed) {
@@ -225,12 +225,12 @@ void WindowTables::Fork(SequenceId parent, SequenceId child, int32_t committed) 
   }
   table.held = blocks - dead;
   SetCharge(table, table.held);
-  CHECK(tables_.emplace(child, std::move(table)).second) << "sequence " << child;
+  CHECK(tables_.emplace(child, std::move(table)).second) << "already exists: sequence " << child;
 }
 
 void WindowTables::Release(SequenceId id) {
   SequenceTable& table = Get(id);
-  // The last one first: then an eviction shortens a prefix, and leaves no hole in it.
+  // In reverse order, so that a later eviction shortens a prefix instead of making a hole in it.
   for (int32_t i = table.end; i-- > table.begin;) ReleaseEntry(table, i);
   SetCharge(table, 0);
   tables_.erase(id);
@@ -239,7 +239,7 @@ void WindowTables::Release(SequenceId id) {
 int32_t WindowTables::LongestWhole(SequenceId id, int32_t committed, int32_t tokens) const {
   const SequenceTable& table = Get(id);
   while (tokens > committed) {
-    // The last entry that is missing of what the token behind `tokens` sees.
+    // Finds the last missing entry among those that the token after `tokens` sees.
     int32_t at = BlocksFor(tokens) - 1;
     const int32_t dead = cache_.DeadBlocks(tokens);
     while (at >= dead && table.blocks[at] != kNoBlock) --at;
@@ -249,7 +249,7 @@ int32_t WindowTables::LongestWhole(SequenceId id, int32_t committed, int32_t tok
   return committed;
 }
 
-// ---- recounting ---------------------------------------------------------------------------------
+// ---- checks -------------------------------------------------------------------------------------
 
 absl::Status WindowTables::CheckSequence(SequenceId id, int32_t committed,
                                          std::span<const BlockId> full,
@@ -266,18 +266,18 @@ absl::Status WindowTables::CheckSequence(SequenceId id, int32_t committed,
     const BlockId block = table.blocks[i];
     const bool seen = i >= cache_.DeadBlocks(committed) && i < BlocksFor(committed);
     if (block == kNoBlock) {
-      if (seen) return broken("misses what the next token sees, block ", i);
+      if (seen) return broken("lacks a block that the next token sees: ", i);
       continue;
     }
     ++held;
-    if (i < table.begin || i >= table.end) return broken("holds a block out of range, ", i);
+    if (i < table.begin || i >= table.end) return broken("holds a block outside [begin, end): ", i);
     const BlockId beside = cache_.FullOf(block);
     if (beside != kNoBlock && (i >= shared_blocks || beside != full[i])) {
-      return broken("is cached beside another full block, ", i);
+      return broken("is cached beside another full block: ", i);
     }
   }
-  if (held != table.held) return broken("held blocks differ: ", held);
-  if (held > table.charge) return broken("holds more than its charge: ", held);
+  if (held != table.held) return broken("wrong count of held blocks: ", held);
+  if (held > table.charge) return broken("holds more blocks than its charge: ", held);
   return absl::OkStatus();
 }
 
@@ -299,7 +299,7 @@ absl::Status WindowTables::CheckConservation() const {
   }
   if (charged == charged_) return absl::OkStatus();
   return absl::InternalError(
-      StrCat("KV group ", group_, ": keeps ", charged_, " charged, recount finds ", charged));
+      StrCat("KV group ", group_, ": counts ", charged_, " charged, recount finds ", charged));
 }
 
 }  // namespace baton

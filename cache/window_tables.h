@@ -1,34 +1,33 @@
-// The sequences of one sliding-window group: their block tables and what each may still take.
+// The sequences of one sliding-window group: their block tables and their charges.
 //
 // A table is as long as the sequence's table of the full-attention group, and entry i belongs to
-// the same tokens. Entries that hold no block are kNoBlock: those that slid out of the window, and
-// those that no step has reached yet. No step reads them, because no visible range covers them; a
-// runner that uploads tables puts its scratch block there.
+// the same tokens. An entry without a block is kNoBlock: it slid out of the window, or no step has
+// reached it. No visible range covers such entries, so no step reads them. A runner that uploads
+// tables puts its scratch block there.
 //
-// A sequence with `committed` tokens needs the slots from committed - window + 1 on: every query
-// still to come is at a position >= committed, also one in a step that runs now. Slots before that
-// are dead, and Trim frees blocks of dead slots alone. So it may be called at any time, and is
-// called when a step's KV is committed.
+// A sequence with `committed` tokens needs the slots from committed - window + 1 on. Every future
+// query has a position >= committed, and so has every query of a running step. Earlier slots are
+// dead. Trim frees only blocks of dead slots, so it may be called at any time. The manager calls it
+// when a step's KV is committed.
 //
-// Reserving takes no block for each token of a prompt, but only those of the next steps: slots
-// [committed, committed + max_step_tokens). The rest of a long prompt is computed in blocks that
-// the window gives back. So that a prefill never stops half way, each sequence has a charge: the
-// most blocks that it will hold at once until it reaches the reserved length. The charges of all
-// sequences, and the blocks that transfers alone hold, never exceed the pool, with two exceptions:
-// the pool shrank, or a transfer goes on reading what has slid out. Then a reservation fails and
-// the caller waits or preempts. Blocks that sequences share count for each of them, since a window
-// slides away from what is shared.
+// A reservation takes blocks only for the next steps: slots [committed, committed +
+// max_step_tokens). The rest of a long prompt reuses the blocks that the window frees. A prefill
+// must never stop half way. So each sequence has a charge: the most blocks that it will hold at
+// once before it reaches the reserved length. The charges of all sequences, plus the blocks that
+// only transfers and steps hold, never exceed the pool, with two exceptions. The pool shrank, or a
+// transfer still reads blocks that slid out. Then a reservation fails, and the caller waits or
+// preempts. A shared block counts once for each of its sequences, because windows slide off shared
+// blocks at different times.
 //
-// A prefix that comes from another worker needs the window at its end alone (GrowToImport).
+// A prefix that is imported from another worker needs only the window at its end (GrowToImport).
 //
 // Invariants:
 //  1. held <= charge for each sequence, and `charged` is the sum of the charges.
-//  2. Every entry that the next token of a sequence sees, and whose slots are committed, holds a
-//     block.
-//  3. A shared entry (behind which the tree has the full block) that is cached at all is cached
-//     beside that full block.
+//  2. If the next token of a sequence sees an entry with committed slots, the entry holds a block.
+//  3. If a shared entry's block is cached, it is cached beside the full block of the same entry. An
+//     entry is shared if its full block is in the tree.
 //
-// Thread safety: belongs to the engine thread.
+// Thread safety: used by the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +46,9 @@ namespace baton {
 
 class WindowTables {
  public:
-  // `group`: the group's number, from 1 on. `max_step_tokens`: how many tokens of one sequence may
-  // be reserved for steps and not committed. REQUIRES: as WindowCache; max_step_tokens >= 1.
+  // `group` is the group's number, from 1 on. `max_step_tokens` is the most tokens of one sequence
+  // that may be reserved for steps and not committed. REQUIRES: as in WindowCache; max_step_tokens
+  // >= 1.
   WindowTables(int32_t group, const WindowPoolOptions& options, int32_t block_size,
                int32_t max_step_tokens, int32_t full_blocks, EvictionPolicy policy);
   WindowTables(const WindowTables&) = delete;
@@ -58,59 +58,60 @@ class WindowTables {
   WindowCache& cache() { return cache_; }
   const WindowCache& cache() const { return cache_; }
 
-  // Starts a sequence behind a match: `path` has the full group's blocks, in whole blocks. Takes
-  // what the window shows of them. REQUIRES: LongestWhole(path) is all of it; id is new.
+  // Starts a sequence with a match. `path` has the full group's matched blocks. Takes the window
+  // blocks that the next token sees. REQUIRES: LongestWhole(path) is all of it; id is new.
   void Begin(SequenceId id, std::span<const BlockId> path, int32_t priority);
-  // Starts a sequence with one run of blocks, which it keeps. False, and nothing taken, when no run
-  // is free. REQUIRES: id is new.
+  // Starts a sequence with `blocks` blocks of consecutive ids, which it keeps until it ends.
+  // Returns false and takes nothing if there is no such free run. REQUIRES: id is new.
   bool BeginRun(SequenceId id, int32_t blocks);
 
-  // How a table is to grow.
+  // Plan for growing a table.
   struct Growth {
-    int32_t committed = 0;  // tokens
-    int32_t blocks = 0;     // the table's length after it
-    int32_t first = 0;      // entries [first, end) get a block where they have none
+    int32_t committed = 0;  // committed tokens
+    int32_t blocks = 0;     // length of the table afterwards
+    int32_t first = 0;      // entries [first, end) without a block get one
     int32_t end = 0;
-    bool copies_tail = false;  // the sequence will write a block that others hold too
+    bool copies_tail = false;  // the sequence will write to a block that others also hold
   };
-  // To compute up to `tokens`, or to take the KV of a prefix of `tokens` from elsewhere.
+  // Plans to compute up to `tokens`, or to import the KV of a prefix of `tokens`.
   Growth GrowToCompute(SequenceId id, int32_t committed, int32_t tokens) const;
   Growth GrowToImport(SequenceId id, int32_t committed, int32_t tokens) const;
-  // ResourceExhausted, with both numbers, if the pool cannot give it.
+  // ResourceExhausted, with both numbers, if the pool has no room for the growth.
   absl::Status CheckRoom(SequenceId id, const Growth& growth) const;
-  // Takes the blocks. A tail that others hold is exchanged; the copy is the caller's to make.
-  // REQUIRES: CheckRoom.
+  // Takes the blocks. If the last block is shared, it is exchanged for a new block, and the caller
+  // must make the returned copy. REQUIRES: CheckRoom succeeded.
   std::optional<BlockCopy> Grow(SequenceId id, const Growth& growth);
 
-  // Frees blocks whose slots are dead, and those that an import reserved and that lie further ahead
-  // than a step may reach.
+  // Frees the blocks of dead slots. Also frees blocks that an import reserved further ahead than a
+  // step may reach.
   void Trim(SequenceId id, int32_t committed);
-  // Caches the sequence's blocks `first`, first + 1, ... beside the tree's blocks `full` of the
-  // same tokens. Blocks that are cached there already are swapped for those, and the sequence's own
+  // Caches the sequence's blocks from number `first` on beside the tree's blocks `full` of the same
+  // tokens. If a window block is already cached there, the table takes it and the sequence's own is
   // freed.
   void Insert(SequenceId id, int32_t first, std::span<const BlockId> full);
-  // ResourceExhausted, with both numbers, if a fork at `committed` tokens has no room.
+  // ResourceExhausted, with both numbers, if there is no room for a fork at `committed` tokens.
   absl::Status CheckRoomToFork(SequenceId parent, int32_t committed) const;
-  // REQUIRES: CheckRoomToFork; child is new.
+  // REQUIRES: CheckRoomToFork succeeded; child is new.
   void Fork(SequenceId parent, SequenceId child, int32_t committed);
   void Release(SequenceId id);
 
-  // Valid until the next call.
+  // Valid until the next call that changes this object.
   std::span<const BlockId> Table(SequenceId id) const { return Get(id).blocks; }
-  // The longest boundary in [committed, tokens] whose window the table has blocks for. What lies in
-  // the blocks is the caller's to know (KvCacheManager::WholeBoundary).
+  // The longest boundary in [committed, tokens] for which the table has all window blocks. The
+  // caller must know whether their contents have arrived (KvCacheManager::WholeBoundary).
   int32_t LongestWhole(SequenceId id, int32_t committed, int32_t tokens) const;
   int32_t held(SequenceId id) const { return Get(id).held; }
 
-  // What a new sequence could still be charged; below zero while the charges exceed the pool.
+  // Blocks that can be charged to new sequences. Negative while the charges exceed the pool.
   int32_t available() const { return cache_.blocks().limit() - charged_ - cache_.pinned_only(); }
   int32_t charged() const { return charged_; }
-  // What a sequence of `tokens` tokens, `matched` of them cached, is charged.
+  // Charge of a sequence of `tokens` tokens, of which `matched` are cached.
   int32_t ChargeToAdmit(int32_t matched, int32_t tokens) const;
-  // The same where the rest is imported.
+  // Same, if the remaining tokens are imported.
   int32_t ChargeToImport(int32_t matched, int32_t tokens) const;
 
-  // Recounts one sequence against its full table, of which `shared_blocks` are the tree's.
+  // Recounts one sequence against its full table, whose first `shared_blocks` blocks are in the
+  // tree.
   absl::Status CheckSequence(SequenceId id, int32_t committed, std::span<const BlockId> full,
                              int32_t shared_blocks) const;
   // Recounts holds, charges and the cache. O(blocks).
@@ -120,7 +121,7 @@ class WindowTables {
   struct SequenceTable {
     std::vector<BlockId> blocks;
     int32_t begin = 0;  // all entries before it are kNoBlock
-    int32_t end = 0;    // and all from here on
+    int32_t end = 0;    // all entries from here on are kNoBlock
     int32_t held = 0;
     int32_t charge = 0;
     int32_t priority = 0;
@@ -140,7 +141,7 @@ class WindowTables {
   const int32_t group_;
   const int32_t block_size_;
   const int32_t max_step_tokens_;
-  const int32_t most_blocks_;  // that a window and a step can span
+  const int32_t most_blocks_;  // the most blocks that a window and a step can span
   WindowCache cache_;
   absl::flat_hash_map<SequenceId, SequenceTable> tables_;
   int32_t charged_ = 0;

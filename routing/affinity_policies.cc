@@ -23,7 +23,7 @@ const WorkerRecord& ConsistentHashPolicy::Pick(WorkerPool, Candidates candidates
   for (const WorkerRecord* worker : candidates) total += worker->Load();
   const double mean = static_cast<double>(total) / static_cast<double>(candidates.size());
   const auto most = static_cast<int64_t>(std::ceil(options().load_bound * mean));
-  // Loads below the bound exist always: not all can be above their mean.
+  // Some candidate is always below the bound, because not all can be above the mean.
   const WorkerRecord* best = nullptr;
   std::tuple<uint64_t, WorkerNumber> best_score;
   for (const WorkerRecord* worker : candidates) {

@@ -21,10 +21,10 @@ bool PoolsAreCutAlike(const WorkerRecord& a, const WorkerRecord& b) {
   return a.report.block_size == b.report.block_size && a.report.pool_layout == b.report.pool_layout;
 }
 
-// The two prefill workers of one kind, with pools that are cut alike, that would be done
-// first: the second is for the decode worker that is the first.
+// The two prefill workers of one kind and one pool shape that would finish first. The second one is
+// for the case that the first one is the decode worker itself.
 struct Partners {
-  const WorkerRecord* like;  // one of them
+  const WorkerRecord* like;  // one worker of this kind
   std::array<const WorkerRecord*, 2> workers = {};
   std::array<Key, 2> keys = {};
 
@@ -40,7 +40,7 @@ struct Partners {
       keys[1] = key;
     }
   }
-  // Its place in `workers`; empty when there is none.
+  // Index in `workers` of the best prefill worker for `decode`; nullopt if none.
   std::optional<size_t> For(const WorkerRecord& decode) const {
     const size_t place = workers[0]->number == decode.number ? 1 : 0;
     return workers[place] == nullptr ? std::nullopt : std::optional<size_t>(place);
@@ -60,8 +60,8 @@ class PrefillPool {
       PartnersLike(worker).Offer(worker, cost.PrefillUs(worker));
     }
   }
-  // Null when there is none. Of two that would be done at once, the one whose pool is cut like the
-  // decode worker's: its blocks land whole.
+  // The prefill worker that would finish first; null if none. On equal times it prefers a worker
+  // whose pool has the decode worker's shape, because then blocks are transferred whole.
   const WorkerRecord* PartnerOf(const WorkerRecord& decode) const {
     const WorkerRecord* best = nullptr;
     std::tuple<double, bool, int64_t, WorkerNumber> best_key;
@@ -100,7 +100,7 @@ absl::StatusOr<RoutePlan> KvAwarePolicy::Choose(const RoutingInput& input, const
   const PrefillPool prefill_pool(cost, may_help ? fleet.workers : std::span<const WorkerRecord>());
   const WorkerRecord* best_decode = nullptr;
   const WorkerRecord* best_prefill = nullptr;
-  const WorkerRecord* holder = nullptr;  // of most of the prompt
+  const WorkerRecord* holder = nullptr;  // decode worker with most of the prompt
   const WorkerRecord* holder_prefill = nullptr;
   Key best;
   for (const WorkerRecord& decode : fleet.workers) {

@@ -1,18 +1,20 @@
-// The default policy: the pair of workers with the least estimated time (route_cost.h), over all
-// pairs, with a prefill worker or without.
+// The default policy: selects the pair of workers with the least estimated time (route_cost.h). It
+// considers all pairs, with and without a prefill worker.
 //
-// A prompt goes to its cached prefix while waiting there takes less than computing it elsewhere;
-// then it goes elsewhere, and its prefix is cached twice: a hot prefix replicates by itself, sooner
-// the more prompts wait for it (route_cost.h). What was just sent to a worker counts as its backlog
-// at once, so a burst of cold prompts spreads. A next turn leaves the decode worker that holds the
-// turns before only because of what waits there, never because another one is thought to be faster:
-// what is known of equal workers' speeds differs by chance, and every move copies KV. Among equals
-// the worker with fewest requests so far wins, then the smaller number.
+// A prompt goes to a worker with its cached prefix while waiting there takes less time than
+// computing it elsewhere. Otherwise it goes elsewhere and the prefix is cached twice. So a hot
+// prefix replicates by itself, and sooner if more prompts wait for it (route_cost.h). A request
+// counts in a worker's backlog as soon as it is routed, so a burst of cold prompts spreads.
 //
-// Cost is the sum of a prefill worker's part and a decode worker's part, so the best pair needs one
-// pass over each pool and not their product.
+// A next turn leaves the decode worker that holds the earlier turns only because of work waiting
+// there. It does not leave because another worker is estimated to be faster. Estimates for equal
+// workers differ by chance, and every move copies KV. Among equals, the worker with the fewest
+// requests so far wins, then the smaller number.
 //
-// Thread safety: the host's lock.
+// The cost is the sum of a prefill part and a decode part. So the best pair needs one pass over
+// each pool instead of their product.
+//
+// Thread safety: the host locks.
 #pragma once
 
 #include "routing/routing_policy.h"

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr double kTrustedObservations = 4;  // before, an outlier may as well be the truth
+constexpr double kTrustedObservations = 4;  // before that, an outlier may be the true value
 constexpr double kFullTrust = 0.998;
 
 }  // namespace
@@ -45,7 +45,7 @@ void LineFit::Solve() {
   const double least_spread = options_.typical_x / 10;
   const double ridge = least_spread * least_spread;
   slope_ = (covariance_ + ridge * prior_slope) / (variance_ + ridge);
-  const double steepest = mean_x_ > 0 ? mean_y_ / mean_x_ : 0;  // the line through the origin
+  const double steepest = mean_x_ > 0 ? mean_y_ / mean_x_ : 0;  // line through the origin
   slope_ = std::clamp(slope_, 0.0, steepest);
   intercept_ = std::max(0.0, mean_y_ - slope_ * mean_x_);
   const double odds = observed_ / options_.prior_weight;

@@ -3,7 +3,7 @@
 namespace baton {
 namespace {
 
-// The bias of a remainder of 64 bits by a fleet's size is below 10^-12.
+// The modulo bias of 64 random bits for a fleet's size is below 10^-12.
 size_t Draw(std::mt19937_64& random, size_t count) { return random() % count; }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Policies that look at nothing of a request: round robin, random, least loaded, power of two.
+// Policies that ignore the request: round robin, random, least loaded, power of two.
 //
-// Thread safety: the host's lock.
+// Thread safety: the host locks.
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@
 
 namespace baton {
 
-// In the order of their numbers, each pool for itself. Who joins or leaves disturbs nobody's turn.
+// Workers in the order of their numbers, separately for each pool. A worker that joins or leaves
+// does not change the order of the others.
 class RoundRobinPolicy final : public PickingPolicy {
  public:
   using PickingPolicy::PickingPolicy;
@@ -44,9 +45,9 @@ class LeastLoadedPolicy final : public PickingPolicy {
   }
 };
 
-// The less loaded of two drawn at random (Mitzenmacher, "The Power of Two Choices in Randomized
-// Load Balancing"): nearly as even as the least loaded, and routers that know little of each other
-// do not all run to the same worker.
+// The less loaded of two random workers (Mitzenmacher, "The Power of Two Choices in Randomized Load
+// Balancing"). The load is nearly as even as with the least loaded worker. Routers that know little
+// of each other do not all choose the same worker.
 class PowerOfTwoPolicy final : public PickingPolicy {
  public:
   explicit PowerOfTwoPolicy(const RoutingOptions& options)

@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// Which decode workers MayPrefillFor finds a worker for: O(workers × kinds of workers) for all.
+// Tells which decode workers have a worker for which MayPrefillFor is true. O(workers × kinds of
+// workers) for all of them.
 class PartnerCounts {
  public:
   explicit PartnerCounts(std::span<const WorkerRecord> workers) {
@@ -20,7 +21,7 @@ class PartnerCounts {
   }
   // REQUIRES: `decode` is one of the workers, and usable.
   bool HasPartner(const WorkerRecord& decode) const {
-    int partners = decode.CanPrefill() ? -1 : 0;  // itself
+    int partners = decode.CanPrefill() ? -1 : 0;  // not itself
     for (const Kind& kind : kinds_) {
       if (MayHandOver(kind.like->report, decode.report)) partners += kind.count;
     }

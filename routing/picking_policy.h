@@ -1,8 +1,8 @@
-// What the simple policies share: each picks a decode worker from those that may be chosen, then a
-// prefill worker from those that fit it. They look at nothing but load or keys; whether the prefill
-// worker helps is a matter of time as for every policy. A worker of both roles prefills for itself.
+// Base of the simple policies. Each selects a decode worker among the candidates, then a prefill
+// worker that fits it, by load or keys only. As in every policy, estimated time decides whether the
+// prefill worker is used. A worker of both roles prefills for itself.
 //
-// Thread safety: the host's lock.
+// Thread safety: the host locks.
 #pragma once
 
 #include <span>
@@ -21,17 +21,18 @@ class PickingPolicy : public RoutingPolicy {
   absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) final;
 
  protected:
-  // `candidates` is not empty and ordered as the fleet is.
+  // `candidates` is not empty and has the fleet's order.
   virtual const WorkerRecord& Pick(WorkerPool pool, Candidates candidates,
                                    const RoutingInput& input) = 0;
   const RoutingOptions& options() const { return options_; }
 
  private:
   const RoutingOptions options_;
-  std::vector<const WorkerRecord*> candidates_;  // kept for its memory
+  std::vector<const WorkerRecord*> candidates_;  // reused for its memory
 };
 
-// The fewest requests, then the least to compute, then the fewest so far, then the first.
+// Fewest requests, then least pending prefill time, then fewest requests so far, then the lower
+// number.
 const WorkerRecord& LeastLoaded(Candidates candidates);
 bool LessLoaded(const WorkerRecord& a, const WorkerRecord& b);
 

@@ -8,13 +8,13 @@
 namespace baton {
 namespace {
 
-// More than anything else costs: ten years.
+// Larger than any real cost: ten years.
 constexpr double kNoRoomUs = 3e14;
 
-// A model of 135 million parameters in f16, for workers that do not tell.
+// Default for workers that do not report it: a model of 135 million parameters in f16.
 constexpr int64_t kKvBytesPerToken = 23'040;
 
-// Of a prefix that a worker has: what it will use, which counts whole blocks.
+// Part of a cached prefix that the worker will use. Its minimum counts whole blocks.
 int32_t UsedOf(const WorkerReport& report, int32_t tokens) {
   const int32_t block_size = std::max(1, report.block_size);
   const int64_t least_blocks = (int64_t{report.min_prefix_tokens} + block_size - 1) / block_size;
@@ -44,7 +44,7 @@ RouteCost::RouteCost(const RoutingOptions& options, const RoutingInput& input,
 void RouteCost::FindHeld() {
   if (input_.held_prefix == 0) return;
   const auto begin = fleet_.workers.begin(), end = fleet_.workers.end();
-  // Decode workers compute little where there are others for it.
+  // If there are prefill workers, decode workers compute few prompts, so they are ignored.
   const bool all = std::none_of(begin, end, [](const auto& it) { return it.CanPrefill(); });
   for (const WorkerRecord& worker : fleet_.workers) {
     const int64_t cached = Cached(worker);
@@ -88,7 +88,7 @@ bool RouteCost::HasRoom(const WorkerRecord& worker) const {
 double RouteCost::PrefillUs(const WorkerRecord& worker) const {
   double us =
       static_cast<double>(worker.BacklogUs(fleet_.now_us)) + SharedCostOf(worker, WayOn(worker));
-  // On a worker that only prefills, what other routers sent there waits to be computed as well.
+  // On a worker that only prefills, requests of other routers also wait for prefill.
   if (!worker.CanDecode()) us += worker.others * fleet_.speeds->prefill_us();
   if (!HasRoom(worker)) us += kNoRoomUs;
   return us;
@@ -116,8 +116,8 @@ double RouteCost::LocalUs(const WorkerRecord& decode, const WorkerRecord* prefil
 
 bool RouteCost::ComputesLocally(const WorkerRecord& decode, const WorkerRecord& prefill) const {
   if (Uncached(decode) <= options_.local_prefill_tokens) return true;
-  // A next turn stays where the turns before are, unless those who wait there cost more than what
-  // the prefill worker would have to compute again.
+  // A next turn stays with the earlier turns, unless the backlog there costs more than computing
+  // the missing tokens on the prefill worker.
   const double waits_us = static_cast<double>(decode.BacklogUs(fleet_.now_us));
   if (Continues(decode, prefill) && waits_us <= PrefillUs(prefill)) return true;
   return LocalUs(decode, &prefill) <= RemoteUs(decode, prefill);
@@ -127,7 +127,7 @@ bool RouteCost::Continues(const WorkerRecord& decode, const WorkerRecord& prefil
   const int64_t here = Uncached(decode);
   const int64_t there = Uncached(prefill);
   if (here > options_.local_continuation_tokens) return false;
-  // Equal shares are a draw, which counts when most of the prompt is here.
+  // On equal shares, the turn continues here if most of the prompt is cached here.
   return here < there || (here == there && 2 * here <= input_.prompt_tokens);
 }
 
@@ -166,7 +166,7 @@ double RouteCost::CostOf(const Way& way) const {
 double RouteCost::SharedCostOf(const WorkerRecord& worker, const Way& way) const {
   const double us = CostOf(way);
   if (waiting_ == 0 || Cached(worker) >= held_) return us;
-  // What is left to compute once the held prefix is there too is this prompt's alone.
+  // Tokens after the held prefix belong to this prompt only. Their cost is not shared.
   const double left_us = Of(worker).speeds->PrefillUs(held_, input_.prompt_tokens);
   const double own_us = std::min(us, options_.compute_weight * left_us);
   return own_us + (us - own_us) / static_cast<double>(1 + waiting_);

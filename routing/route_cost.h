@@ -1,30 +1,33 @@
-// What a route costs, in microseconds until the first token, as far as one can know before.
+// Estimates the cost of a route: microseconds until the first token.
 //
-//   prefill on a prefill worker: its backlog + its uncached tokens at its measured speed
-//                                + the bytes that the decode worker lacks, at its measured
-//                                bandwidth + the measured hand-off
-//   prefill on the decode worker: its backlog + its uncached tokens at its measured speed, and
-//                                `local_prefill_penalty` times that again when the tokens are
-//                                neither few nor a next turn
-//   either way:                  decode_weight × the time that the answer will take to decode among
-//                                the sequences there, at the measured time of a step
+//   prefill on a prefill worker:   its backlog
+//                                + its uncached tokens at its measured speed
+//                                + the bytes that the decode worker lacks at its measured bandwidth
+//                                + the measured hand-off time
+//   prefill on the decode worker:  its backlog
+//                                + its uncached tokens at its measured speed
+//                                + local_prefill_penalty × the same time, unless the tokens are
+//                                  few or a next turn
+//   in both cases:               + decode_weight × the time to decode the answer in the worker's
+//                                  batch, at its measured step time
 //
-// What a worker would compute or pull although another one has it will serve the prompts that wait
-// for it there as well, so its price is shared with them: divided by 1 + the prompts of the same
-// held prefix that wait where fewest do, of the workers that have most of it. A hot prefix so
-// replicates once some prompts queue for it, though for each alone waiting would cost less.
+// If a worker computes or pulls a prefix that another worker has, waiting prompts with that prefix
+// benefit too. So the price is shared with them: divided by 1 + the number of prompts that wait for
+// the same held prefix. Of the workers with the most of it, the one with the fewest such prompts
+// counts. So a hot prefix replicates once some prompts queue for it, although waiting would be
+// cheaper for each prompt alone.
 //
-// A pool that cannot hold the prompt makes a worker the last choice, but still one: the report may
-// be old. Where a missing prefix can be pulled from another worker's cache for less than computing
-// it, the pull's time counts instead. It keeps nobody waiting but its own request, so it has a
-// weight of its own, and is no part of the work that the worker is given.
+// A worker whose pool cannot hold the prompt is the last choice, but still possible, because its
+// report may be old. If pulling a missing prefix from another worker's cache is cheaper than
+// computing it, the pull's time counts instead. A pull delays only its own request. So it has its
+// own weight, and is not part of the worker's assigned work.
 //
-// The form follows NVIDIA Dynamo's router (overlap against load) with weights replaced by measured
-// speeds, so that nothing has to be tuned to the hardware.
+// The form follows NVIDIA Dynamo's router (overlap against load). Measured speeds replace its
+// weights, so nothing needs tuning to the hardware.
 //
-// Workers are those of the fleet it was made from, by reference and not copies.
+// Every WorkerRecord argument must be a reference into the fleet of the constructor, not a copy.
 //
-// Thread safety: plain data over what it was made from, which must outlive it.
+// Thread safety: plain data. REQUIRES: the constructor's arguments outlive it.
 #pragma once
 
 #include <cstdint>
@@ -40,34 +43,35 @@ class RouteCost {
  public:
   RouteCost(const RoutingOptions& options, const RoutingInput& input, const FleetView& fleet);
 
-  // Prompt tokens that this worker would have to compute: at least one.
+  // Prompt tokens that this worker must compute; at least one.
   int64_t Uncached(const WorkerRecord& worker) const;
-  // Until this worker, as the one that prefills, has computed the prompt.
+  // Time until this worker has computed the prompt, as the prefill worker.
   double PrefillUs(const WorkerRecord& worker) const;
-  // From the prompt's KV on `prefill` to the first token on `decode`.
+  // Time from the end of prefill on another worker to the first token on `decode`.
   double HandOffUs(const WorkerRecord& decode) const;
-  // What the answer costs on `decode`, and no room for the prompt.
+  // Cost of the answer on `decode`. Very high if there is no room for the prompt.
   double DecodeUs(const WorkerRecord& decode) const;
 
   double RemoteUs(const WorkerRecord& decode, const WorkerRecord& prefill) const {
     return PrefillUs(prefill) + HandOffUs(decode) + DecodeUs(decode);
   }
-  // `prefill`: the prefill worker that would help otherwise; null when there is none.
+  // `prefill` is the prefill worker that could help; null if there is none.
   double LocalUs(const WorkerRecord& decode, const WorkerRecord* prefill) const;
-  // REQUIRES: placement is automatic.
+  // Returns true if `decode` should compute the prompt itself. REQUIRES: placement is automatic.
   bool ComputesLocally(const WorkerRecord& decode, const WorkerRecord& prefill) const;
-  // Whether this decode worker holds most of the prompt, and lacks no more than a next turn may.
+  // Returns true if this decode worker holds most of the prompt and lacks at most
+  // `local_continuation_tokens` tokens, which fit into its pool.
   bool MayStay(const WorkerRecord& decode) const;
-  // Whether there is no more to do at `a` than at `b`.
+  // Returns true if `a` has no more load and no more backlog than `b`.
   bool WaitsNoLonger(const WorkerRecord& a, const WorkerRecord& b) const;
 
-  // The plan with its pull and its work.
+  // Builds the plan, with its pull and its work.
   RoutePlan Plan(const WorkerRecord& decode, const WorkerRecord* prefill) const;
 
  private:
-  // What is looked up once for every worker of the fleet.
+  // Data that is looked up once for every worker.
   struct Known {
-    int64_t cached;  // prompt tokens that it will use, all but one at most
+    int64_t cached;  // cached prompt tokens that it will use, at most all but one
     const WorkerThroughput* speeds;
   };
 
@@ -75,10 +79,10 @@ class RouteCost {
   int64_t Cached(const WorkerRecord& worker) const { return Of(worker).cached; }
   bool HasRoom(const WorkerRecord& worker) const;
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const;
-  // The cheapest way to the prompt's KV on a worker.
+  // Cheapest way to get the prompt's KV on a worker.
   struct Way {
     std::optional<PrefixPull> pull;
-    double compute_us;  // of what is not pulled
+    double compute_us;  // time for the tokens that are not pulled
   };
   Way WayOn(const WorkerRecord& worker) const;
   double CostOf(const Way& way) const;
@@ -92,7 +96,7 @@ class RouteCost {
   const RoutingInput& input_;
   const FleetView& fleet_;
   absl::InlinedVector<Known, 64> known_;  // in the fleet's order
-  // The two workers of one kind that have most of the prompt: no worker pulls from itself.
+  // The two workers of one kind with most of the prompt. Two, because no worker pulls from itself.
   struct Holders {
     const WorkerRecord* most = nullptr;
     const WorkerRecord* second = nullptr;
@@ -100,8 +104,8 @@ class RouteCost {
   bool IsBetterSource(const WorkerRecord& a, const WorkerRecord& b) const;
   void Offer(const WorkerRecord& worker);
   absl::InlinedVector<Holders, 2> holders_;  // only for pulls
-  int64_t held_ = 0;     // tokens of the prompt that the best of those that compute has
-  int64_t waiting_ = 0;  // prompts of the same held prefix, on the one of them with fewest
+  int64_t held_ = 0;     // most tokens of the prompt that a computing worker has cached
+  int64_t waiting_ = 0;  // prompts waiting for the same held prefix, on the holder with the fewest
 };
 
 }  // namespace baton

@@ -22,15 +22,15 @@ struct NamedPolicy {
   MakePolicy make;
 };
 
-// A further policy is a class and a row here.
+// To add a policy, write a class and add a row here.
 constexpr NamedPolicy kPolicies[] = {
     {"kv-aware", Make<KvAwarePolicy>},                  // least estimated time
     {"round-robin", Make<RoundRobinPolicy>},            // in turn
-    {"random", Make<RandomPolicy>},                     // any
+    {"random", Make<RandomPolicy>},                     // any worker
     {"least-loaded", Make<LeastLoadedPolicy>},          // fewest requests
     {"power-of-two", Make<PowerOfTwoPolicy>},           // the less loaded of two random ones
     {"consistent-hash", Make<ConsistentHashPolicy>},    // by the request's affinity key
-    {"session-affinity", Make<SessionAffinityPolicy>},  // where the key went before
+    {"session-affinity", Make<SessionAffinityPolicy>},  // the key's earlier worker
 };
 
 }  // namespace
@@ -48,7 +48,7 @@ std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options) 
   for (const NamedPolicy& policy : kPolicies) {
     if (policy.name == options.policy) return policy.make(options);
   }
-  CHECK(false) << "no policy " << options.policy;
+  CHECK(false) << "unknown routing policy " << options.policy;
 }
 
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker) {
@@ -64,9 +64,9 @@ bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker) {
 
 absl::Status NoWorkerError(Placement placement) {
   return absl::UnavailableError(placement == Placement::kRemote
-                                    ? "no prefill worker and decode worker are ready that have "
-                                      "equal fingerprints, backends that "
-                                      "a test has confirmed, and a protocol version in common"
+                                    ? "no pair of a prefill and a decode worker is ready with "
+                                      "equal fingerprints, a confirmed pair of backends "
+                                      "and a protocol version in common"
                                     : "no decode worker is ready");
 }
 

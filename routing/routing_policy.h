@@ -1,20 +1,19 @@
-// Where a request runs: which decode worker takes it, whether a prefill worker computes the prompt
-// for it, and how long that will keep the computing worker.
+// Interface of routing policies. A route names the decode worker that takes a request and the
+// prefill worker that computes its prompt, if any. It also has the expected time of that work.
 //
-// A policy is one way to choose among the workers that may be chosen; who may be is the same for
-// all of them:
-//  - A decode worker that is usable (reachable, not draining) and has not refused this request.
-//  - A prefill worker that is usable, is not the decode worker, and may hand over to it
-//    (worker_match.h). Their pools may be cut differently.
-//  - The decode worker computes the prompt itself when the caller says so, when there is no such
-//    prefill worker, or when that takes less time than having it computed elsewhere and shipped
-//    (route_cost.h), whatever the policy.
+// A policy chooses among the permitted workers. The permission rules are the same for all policies:
+//  - The decode worker is usable (reachable, not draining) and has not refused this request.
+//  - The prefill worker is usable, is not the decode worker, and may hand over to it
+//    (worker_match.h). Their pools may have different shapes.
+//  - The decode worker computes the prompt itself in three cases: the caller demands it, no such
+//    prefill worker exists, or that takes less time than computing elsewhere and transferring
+//    (route_cost.h).
 //
-// What a policy knows comes in with the question: a snapshot of the fleet, what is cached where,
-// the time. Its own state (turns, sessions, a random engine) lives in it and begins from a seed, so
-// equal questions in equal order get equal answers.
+// All input of a policy comes with the call: a snapshot of the fleet, the cached prefixes and the
+// time. A policy has only its own state (turns, sessions, a random engine), which starts from a
+// seed. So equal calls in equal order return equal results.
 //
-// Thread safety: the host's lock.
+// Thread safety: the host locks.
 #pragma once
 
 #include <cstdint>
@@ -35,32 +34,33 @@ namespace baton {
 
 enum class Placement : uint8_t { kAutomatic, kRemote, kLocal };
 
-// Every policy's name in settings and figures, the default first.
+// Names of all policies in settings and figures, the default first.
 const std::vector<std::string>& RoutingPolicyNames();
 
 struct RoutingOptions {
-  std::string policy = "kv-aware";  // of RoutingPolicyNames()
-  int64_t seed = 0;                 // of random choices
-  // At most so many uncached tokens are always computed on the decode worker.
+  std::string policy = "kv-aware";  // one of RoutingPolicyNames()
+  int64_t seed = 0;                 // for random choices
+  // A prompt with at most this many uncached tokens is always computed on the decode worker.
   int32_t local_prefill_tokens = 16;
-  // At most so many uncached tokens are a next turn, computed where the turns before are unless
-  // those who wait there take longer than the prefill worker. What is more, or begins cold, costs
-  // `local_prefill_penalty` times its time extra on a decode worker: the sequences that decode
-  // there wait meanwhile.
+  // At most this many uncached tokens make a next turn. It is computed where the earlier turns are,
+  // unless the backlog there takes longer than the prefill worker. A larger or cold prompt on a
+  // decode worker costs `local_prefill_penalty` times its time extra, because the sequences that
+  // decode there wait meanwhile.
   int32_t local_continuation_tokens = 512;
   double local_prefill_penalty = 0.5;
-  // A prompt's computing counts so many times its time: it keeps others waiting as well.
+  // Weight of a prompt's computing time. It is more than 1, because computing also delays others.
   double compute_weight = 1.5;
-  // The answer's decoding among neighbours counts so many times its time.
+  // Weight of the time to decode the answer in the worker's batch.
   double decode_weight = 0.1;
-  // Consistent hash: a worker has at most so many times the mean load.
+  // Consistent hash: a worker gets at most this many times the mean load.
   double load_bound = 1.25;
-  // An affinity key without a session covers so many tokens of the prompt's beginning.
+  // Number of tokens at the prompt's beginning that form the affinity key of a request without
+  // session.
   int32_t affinity_tokens = 1024;
-  // Session affinity: keys that are remembered, the ones used last.
+  // Session affinity: number of recently used keys to remember.
   int32_t max_sessions = 1 << 16;
-  // A missing prefix is pulled from a worker that has it when that costs less than computing it,
-  // where a pull's estimated time counts pull_weight times.
+  // Pull a missing prefix from a worker that has it, if that costs less than computing it.
+  // pull_weight is the weight of a pull's estimated time.
   bool pull_prefixes = true;
   double pull_weight = 1;
 };
@@ -68,41 +68,41 @@ struct RoutingOptions {
 struct RoutingInput {
   int32_t prompt_tokens = 0;
   Placement placement = Placement::kAutomatic;
-  // Prompt tokens that a worker probably has cached: a hint.
+  // Prompt tokens that each worker probably has cached. These are hints.
   absl::flat_hash_map<WorkerNumber, int32_t> cached_tokens;
-  // Names the longest prefix of the prompt that any worker has cached: equal for prompts that share
-  // it. 0: none, or not known.
+  // Identifies the longest prefix of the prompt that any worker has cached. Equal for prompts that
+  // share it. 0: none, or unknown.
   uint64_t held_prefix = 0;
-  // Decode workers that cannot take this request: it did not want them, or they it.
+  // Decode workers that cannot take this request, for example because they refused it.
   absl::flat_hash_set<WorkerNumber> excluded;
-  // The decode worker must have this one; empty: any. An answer that was begun elsewhere goes on
-  // with the same bits only under the fingerprint it was begun under.
+  // Fingerprint that the decode worker must have; empty accepts any. An answer that began on
+  // another worker continues with the same bits only under the same fingerprint.
   std::string fingerprint = {};
-  std::string backend = {};  // with `fingerprint`
-  // Equal for requests that should meet the same worker: a session's, or that of a shared prefix.
+  std::string backend = {};  // used with `fingerprint`
+  // Equal for requests that should go to the same worker: those of a session or a shared prefix.
   uint64_t affinity_key = 0;
 };
 
-// The prompt's first `tokens` tokens are in the cache of `from`, and pulling what is missing of
-// them at the worker that computes the prompt costs less than computing it there.
+// A pull of a cached prefix: `from` has the prompt's first `tokens` tokens. Pulling the missing
+// part to the worker that computes the prompt costs less than computing it there.
 struct PrefixPull {
   WorkerNumber from{0};
   int32_t tokens = 0;
-  int64_t us = 0;  // what it is expected to take
+  int64_t us = 0;  // expected time
 
   bool operator==(const PrefixPull&) const = default;
 };
 
 struct RoutePlan {
   WorkerNumber decode;
-  std::optional<WorkerNumber> prefill;  // none: the decode worker prefills
+  std::optional<WorkerNumber> prefill;  // nullopt: the decode worker prefills
   std::optional<PrefixPull> pull = {};  // only with RoutingOptions::pull_prefixes
   PrefillWork work = {};                // of the worker that prefills
 
   WorkerNumber prefiller() const { return prefill.value_or(decode); }
 };
 
-// The fleet at one moment. All must outlive the call.
+// State of the fleet at one moment. REQUIRES: everything outlives the call.
 struct FleetView {
   std::span<const WorkerRecord> workers;
   const ThroughputModel* speeds;
@@ -112,18 +112,19 @@ struct FleetView {
 class RoutingPolicy {
  public:
   virtual ~RoutingPolicy() = default;
-  // Unavailable: no decode worker, or no prefill worker although one is demanded.
+  // Unavailable: there is no decode worker, or no prefill worker although the placement demands
+  // one.
   virtual absl::StatusOr<RoutePlan> Choose(const RoutingInput& input, const FleetView& fleet) = 0;
 };
 
-// REQUIRES: a policy of that name, load_bound >= 1, max_sessions >= 1.
+// REQUIRES: options.policy is a known name, load_bound >= 1, max_sessions >= 1.
 std::unique_ptr<RoutingPolicy> MakeRoutingPolicy(const RoutingOptions& options);
 
-// The rule of who may be chosen, as above.
+// The permission rules above.
 bool MayDecode(const RoutingInput& input, const WorkerRecord& worker);
 bool MayPrefillFor(const WorkerRecord& decode, const WorkerRecord& worker);
 
-// Why there is no plan.
+// The error for a request without a possible route.
 absl::Status NoWorkerError(Placement placement);
 
 }  // namespace baton

@@ -6,9 +6,9 @@ namespace baton {
 namespace {
 
 constexpr double kMeanShare = 1.0 / 64;    // of one request in a running mean
-constexpr int64_t kTellingCompletion = 8;  // tokens below which a mean gap tells little
+constexpr int64_t kTellingCompletion = 8;  // with fewer tokens, a mean gap tells little
 
-// Moves by at most the mean itself: one giant request is no trend.
+// Moves the mean by at most its own value, so that one giant request changes little.
 void MoveMean(double& mean, int64_t value) {
   mean += kMeanShare * (std::min(static_cast<double>(value), 64 * mean) - mean);
 }

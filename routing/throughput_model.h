@@ -1,7 +1,7 @@
-// The speeds of all workers of a fleet, and what requests in it are like. Fed with every finished
-// request; a worker that has not finished any yet is taken for an average one.
+// Learned throughput of every worker in the fleet, and the mean size of recent requests. Every
+// finished request updates it. A worker without finished requests counts as an average one.
 //
-// Pure; not thread-safe: belongs to its host.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace baton {
 
-// What a request's ledger says. A zero is "not known" and teaches nothing.
+// Figures of a request's ledger. Zero means unknown and is not learned from.
 struct FinishedRequest {
   WorkerNumber decode{0};
-  std::optional<WorkerNumber> prefill;  // none: prefilled by the decode worker
-  int64_t cached_tokens = 0;            // of the prompt, where it was prefilled
+  std::optional<WorkerNumber> prefill;  // nullopt: prefilled by the decode worker
+  int64_t cached_tokens = 0;            // of the prompt, on the worker that prefilled
   int64_t computed_tokens = 0;
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
   int64_t kv_bytes = 0;
   int64_t kv_transfer_us = 0;
-  int64_t first_token_us = 0;  // since it was routed
+  int64_t first_token_us = 0;  // since the request was routed
   int64_t completion_tokens = 0;
   int64_t inter_token_us = 0;
-  int64_t decode_batch = 0;  // sequences on the decode worker when it was routed, with itself
+  int64_t decode_batch = 0;  // on the decode worker when the request was routed, itself included
 };
 
-// What a pull of a cached prefix came to, also one that failed.
+// Result of a prefix pull, successful or failed.
 struct FinishedPull {
   WorkerNumber receiver{0};
   int64_t us = 0;  // from the router's decision to the receiver's answer
@@ -44,7 +44,7 @@ class ThroughputModel {
   void Forget(WorkerNumber number);
 
   const WorkerThroughput& Of(WorkerNumber number) const;
-  // The mean of recent requests.
+  // Means of recent requests.
   double completion_tokens() const { return completion_tokens_; }
   double prefill_us() const { return prefill_us_; }
 

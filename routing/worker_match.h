@@ -1,4 +1,5 @@
-// Which workers may stand in for each other, and which may exchange KV.
+// Rules for worker pairs: which workers can continue each other's answers, and which may exchange
+// KV.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -11,13 +12,13 @@
 
 namespace baton {
 
-// Equal in everything that the functions below look at: what holds for one holds for the other.
+// True if both are equal for all functions below.
 inline bool SameKind(const WorkerReport& a, const WorkerReport& b) {
   return a.fingerprint == b.fingerprint && a.backend == b.backend && a.protocol == b.protocol;
 }
 
-// Its answers have the bits of workers with this fingerprint and backend: one goes on where another
-// stopped.
+// True if the worker's answers have the same bits as those of workers with this fingerprint and
+// backend. Then one worker can continue another's answer.
 inline bool SameAnswers(std::string_view fingerprint, std::string_view backend,
                         const WorkerReport& worker) {
   return worker.fingerprint == fingerprint && IsConfirmedPair(worker.backend, backend);
@@ -26,7 +27,7 @@ inline bool SameAnswers(const WorkerReport& a, const WorkerReport& b) {
   return SameAnswers(a.fingerprint, a.backend, b);
 }
 
-// KV of one may go to the other.
+// True if KV of one worker may be sent to the other.
 inline bool MayHandOver(const WorkerReport& a, const WorkerReport& b) {
   return SameAnswers(a, b) && HaveCommonVersion(a.protocol, b.protocol);
 }

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// A worker's word may be long.
+// Truncates a string from a worker for error messages, because it may be long.
 std::string Shown(const std::string& text) { return text.substr(0, WorkerRegistry::kMaxNameBytes); }
 
 }  // namespace
@@ -52,10 +52,9 @@ absl::Status WorkerRegistry::CheckPinned(const WorkerReport& report) const {
     return absl::OkStatus();
   }
   if (report.model_name.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", report.id, " does not tell its model's name, only the fingerprint ",
-                     report.model, "; this router serves only \"", pinned,
-                     "\": pin by fingerprint (--pin-model)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", report.id, " reports no model name, only the fingerprint ", report.model,
+        "; this router serves only \"", pinned, "\"; give --pin-model the fingerprint"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("worker ", report.id, " has model \"", report.model_name, "\" with fingerprint ",
@@ -74,7 +73,7 @@ absl::Status WorkerRegistry::CheckUnchanged(const WorkerReport& before,
   return absl::OkStatus();
 }
 
-// A worker may be confirmed with one of the fleet's backends and not with another.
+// Checks every worker, because a backend may be confirmed with only some of the fleet's backends.
 absl::Status WorkerRegistry::CheckBackend(const WorkerReport& report,
                                           std::span<const WorkerNumber> taken) const {
   if (options_.mixed_fingerprints) return absl::OkStatus();
@@ -84,7 +83,7 @@ absl::Status WorkerRegistry::CheckBackend(const WorkerReport& report,
     if (std::find(taken.begin(), taken.end(), worker.number) != taken.end()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "the worker has backend ", Shown(report.backend), ", the fleet has ", Shown(backend),
-        "; no test has confirmed that their bits are equal; it is taken when the last of those has "
+        "; no test has confirmed that their bits are equal; it can join when the last of those has "
         "left, or with --mixed-fingerprints"));
   }
   return absl::OkStatus();
@@ -101,7 +100,7 @@ absl::Status WorkerRegistry::CheckNew(const WorkerReport& report,
     return absl::FailedPreconditionError(absl::StrCat(
         "the worker's answers may differ from the fleet's: it has ", Shown(report.fingerprint),
         "; the fleet has ", Shown(fleet_fingerprint_),
-        "; it is taken when the last of those has left, or with --mixed-fingerprints"));
+        "; it can join when the last of those has left, or with --mixed-fingerprints"));
   }
   RETURN_IF_ERROR(CheckBackend(report, taken));
   if (others >= options_.max_workers) {
@@ -123,7 +122,7 @@ absl::StatusOr<std::vector<WorkerNumber>> WorkerRegistry::TakenOver(
       return absl::FailedPreconditionError(absl::StrCat(
           same_id ? "worker id " : "address ", same_id ? report.id : report.address,
           " is in use by worker ", worker.report.id, ", epoch ", worker.report.epoch.value(),
-          ", heard of ", silent_us / 1000, " ms ago; it may be taken over after ",
+          ", last heard ", silent_us / 1000, " ms ago; it can be taken over after ",
           options_.take_over_us / 1000, " ms"));
     }
     taken.push_back(worker.number);
@@ -183,7 +182,7 @@ void WorkerRegistry::MarkReachable(WorkerNumber number) {
 
 std::vector<WorkerNumber> WorkerRegistry::SetSilent(
     const absl::flat_hash_set<WorkerNumber>& silent) {
-  // Workers that may take over, one of each kind.
+  // Workers that can take over requests, one of each kind.
   absl::InlinedVector<const WorkerReport*, 2> stand_ins;
   for (const WorkerRecord& worker : workers_) {
     const bool heard = !worker.unreachable && !silent.contains(worker.number);

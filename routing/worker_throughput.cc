@@ -5,21 +5,21 @@
 namespace baton {
 namespace {
 
-constexpr double kTellingTokens = 256;       // a prefill of so many counts in full
-constexpr double kTellingBytes = 256 << 10;  // a transfer of so many counts in full
+constexpr double kTellingTokens = 256;       // a prefill of this size has full weight
+constexpr double kTellingBytes = 256 << 10;  // a transfer of this size has full weight
 
-// Measured on two cores with a model of 135 million parameters: 0.24 ms a token and 0.32 us more
-// for each token before it; a step of 2 ms and 0.7 ms more for each sequence.
+// Measured on two cores with a model of 135 million parameters. Prefill: 0.24 ms for each token,
+// plus 0.32 us for each token before it. Step: 2 ms, plus 0.7 ms for each sequence.
 constexpr LineFitOptions kPrefill{
     .intercept = 240, .slope = 0.32, .typical_x = 1024, .floor = 0.1, .ceiling = 1e6};
 constexpr LineFitOptions kTransfer{
     .intercept = 500, .slope = 0.001, .typical_x = 8 << 20, .floor = 1, .ceiling = 3.6e9};
 constexpr LineFitOptions kStep{
     .intercept = 2000, .slope = 700, .typical_x = 8, .floor = 10, .ceiling = 60e6};
-// The ceiling keeps a slow day from sending every prompt to decode workers.
+// The ceiling keeps temporary slowness from sending every prompt to decode workers.
 constexpr LineFitOptions kHandOff{
     .intercept = 4000, .slope = 0, .typical_x = 1, .floor = 100, .ceiling = 20'000};
-// So does this one's: a pull that is not tried teaches nothing.
+// Same here: a pull that is never tried would never be measured again.
 constexpr LineFitOptions kPull{
     .intercept = 4000, .slope = 0, .typical_x = 1, .floor = 100, .ceiling = 20'000};
 
@@ -32,7 +32,7 @@ void WorkerThroughput::ObservePrefill(int64_t cached, int64_t computed, int64_t 
   if (cached < 0 || computed <= 0) return;
   const auto tokens = static_cast<double>(computed);
   const double position = static_cast<double>(cached) + tokens / 2;
-  // Squared: what a piece hides of its step's own costs grows as it gets shorter.
+  // Squared, because the fixed cost of a step distorts short pieces more.
   const double share = tokens / kTellingTokens;
   prefill_.Observe(position, static_cast<double>(prefill_us) / tokens, share * share);
 }

@@ -1,15 +1,15 @@
-// How fast a worker is, learned from its finished requests: what routing turns tokens, bytes and
-// neighbours into microseconds with.
+// Learned speed of one worker, from its finished requests. Routing uses it to convert tokens, bytes
+// and batch sizes to microseconds.
 //
 // Five lines, each a LineFit:
-//   prefill     us a token against the token's position (attention reads all before it)
+//   prefill     us for a token against the token's position (attention reads all tokens before it)
 //   transfer    us against bytes
-//   decode      us a step against the sequences in the batch
-//   hand-off    us between prefill's end and the first token that neither is: calls, tickets
-//   pull        us that a pull of a cached prefix takes beside its bytes: calls, waiting for steps
-// The priors are those of a small model on a few CPU cores; a request or two replace them.
+//   decode      us for a step against the sequences in the batch
+//   hand-off    us between the end of prefill and the first token, besides the transfer: calls,
+//   tickets pull        us of a prefix pull, besides its bytes: calls, waiting for steps
+// The priors describe a small model on a few CPU cores. One or two requests replace them.
 //
-// Pure; not thread-safe: belongs to its host.
+// Pure. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +22,28 @@ class WorkerThroughput {
  public:
   WorkerThroughput();
 
-  // Tokens [cached, cached + computed) of a prompt took `prefill_us`, first chunk begun to last
-  // chunk done. Short pieces tell little, since a step has costs of its own, and count little.
+  // Tokens [cached, cached + computed) of a prompt took `prefill_us`, from the start of the first
+  // chunk to the end of the last. Short pieces have a low weight, because the fixed cost of a step
+  // distorts them.
   void ObservePrefill(int64_t cached, int64_t computed, int64_t prefill_us);
   void ObserveTransfer(int64_t bytes, int64_t transfer_us);
-  // A sequence that decoded among `batch` sequences (itself included) took so long for a token.
+  // A sequence in a batch of `batch` sequences, itself included, took `step_us` for a token.
   void ObserveStep(int64_t batch, int64_t step_us);
   void ObserveHandOff(int64_t hand_off_us);
-  void ObservePull(int64_t pull_us);  // without its bytes' time
+  void ObservePull(int64_t pull_us);  // without the time of its bytes
 
-  // Computing tokens [cached, total) of a prompt. 0 when there are none.
+  // Time to compute tokens [cached, total) of a prompt. 0 if there are none.
   double PrefillUs(int64_t cached, int64_t total) const;
   // 0 for no bytes.
   double TransferUs(int64_t bytes) const;
   double StepUs(int64_t batch) const;
   double HandOffUs() const;
-  double PullUs() const;  // without its bytes' time
+  double PullUs() const;  // without the time of its bytes
 
-  // Prefills that were learned from.
+  // Number of observed prefills, as a sum of weights.
   double observed() const { return prefill_.observed(); }
 
-  // What to believe of a new worker in a fleet that is like this.
+  // Initial estimate for a new worker of a fleet with this throughput.
   WorkerThroughput AsPrior() const;
 
  private:

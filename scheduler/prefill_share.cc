@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// Those that may use the second half: shortest first, then in line.
+// Indices of prefills that may use the second half: shortest first, then in the order of service.
 std::vector<int32_t> ShorterThanFirst(std::span<const PrefillDemand> line) {
   std::vector<int32_t> shorter;
   for (int32_t i = 1; i < static_cast<int32_t>(line.size()); ++i) {

@@ -1,10 +1,11 @@
-// How the prefills of one step share its tokens.
+// Divides the token budget of one step among its prefills.
 //
-// The first in line is promised half, so that every prefill in turn goes through. The other half
-// goes to prefills of the same priority that have less left than the first, shortest first, so that
-// a short prompt does not wait for a long one. What is then left goes out in line, up to each one's
-// chunk limit: prompts of equal length run one after the other, which serves them sooner on average
-// than all at once, and lets the later ones find the earlier ones' prefix in the cache.
+// The first prefill in line gets at least half of the budget, so every prefill makes progress in
+// turn. The other half goes to prefills of the same priority that have fewer tokens left than the
+// first, shortest first. So a short prompt does not wait for a long one. The rest is given out in
+// line, up to the chunk limit of each prefill. So prompts of equal length run one after the other.
+// On average they finish sooner that way than all at once, and later prompts find the earlier ones'
+// prefix in the cache.
 //
 // Pure.
 #pragma once
@@ -20,8 +21,9 @@ struct PrefillDemand {
   int32_t remaining = 0;  // tokens to compute
 };
 
-// Tokens for each of `line` (which is in order of service): at most its remaining, at most
-// max_chunk, at most `budget` in sum, and no token left over that somebody could use.
+// Returns the tokens for each prefill of `line`, which is in the order of service. Each gets at
+// most its remaining tokens and at most max_chunk. The sum is at most `budget`, and no usable token
+// is left over.
 std::vector<int32_t> SharePrefillBudget(std::span<const PrefillDemand> line, int32_t budget,
                                         int32_t max_chunk);
 

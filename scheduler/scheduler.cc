@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// How many of the queue's first may be looked at in one step.
+// How many sequences at the front of the queue one step examines.
 constexpr int32_t kAdmissionWindow = 8;
 
 }  // namespace
@@ -33,7 +33,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvCacheManager* cache)
   CHECK_GE(options.max_waiting, 0);
   CHECK(cache->groups() == 1 || cache->options().max_step_tokens >=
                                     std::min(options.max_chunk_tokens, options.token_budget))
-      << "windows reserve " << cache->options().max_step_tokens << " tokens for a step";
+      << "windows reserve only " << cache->options().max_step_tokens
+      << " tokens for a step; a chunk may be longer";
 }
 
 Scheduler::~Scheduler() {
@@ -52,7 +53,7 @@ const Scheduler::Sequence& Scheduler::Get(SequenceId id) const {
   return *it->second;
 }
 
-// ---- sequences come and go ----------------------------------------------------------------------
+// ---- adding and ending sequences ----------------------------------------------------------------
 
 Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase, Order order) {
   auto sequence = std::make_unique<Sequence>();
@@ -61,7 +62,8 @@ Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase,
   sequence->spec = std::move(spec);
   Sequence& remembered = *sequence;
   const SequenceId id = remembered.spec.id;
-  CHECK(sequences_.emplace(id, std::move(sequence)).second) << "sequence " << id << " is known";
+  CHECK(sequences_.emplace(id, std::move(sequence)).second)
+      << "sequence " << id << " already exists";
   blocked_at_.reset();
   return remembered;
 }
@@ -69,8 +71,8 @@ Scheduler::Sequence& Scheduler::Remember(SequenceSpec spec, SequencePhase phase,
 absl::Status Scheduler::Add(SequenceSpec spec) {
   RETURN_IF_ERROR(CheckCanEverFit(spec));
   if (new_waiting_count() >= options_.max_waiting) {
-    return absl::ResourceExhaustedError(StrCat("the queue holds ", new_waiting_count(),
-                                               " sequences, at most ", options_.max_waiting));
+    return absl::ResourceExhaustedError(StrCat("the queue is full with ", new_waiting_count(),
+                                               " sequences, the limit is ", options_.max_waiting));
   }
   const Order order{.priority = spec.priority, .arrival = arrivals_++};
   Sequence& sequence = Remember(std::move(spec), SequencePhase::kWaiting, order);
@@ -95,7 +97,8 @@ absl::Status Scheduler::AddWaitingForKv(SequenceSpec spec) {
 
 void Scheduler::KvArrived(SequenceId id, int32_t committed) {
   Sequence& sequence = Get(id);
-  CHECK(sequence.phase == SequencePhase::kWaitingForKv) << "sequence " << id << " awaits no KV";
+  CHECK(sequence.phase == SequencePhase::kWaitingForKv)
+      << "sequence " << id << " does not wait for KV";
   CHECK_LE(committed, sequence.known());
   const int32_t before = cache_->committed(id);
   committed = cache_->WholeBoundary(id, committed, sequence.known());
@@ -130,7 +133,7 @@ void Scheduler::AppendTokens(SequenceId id, std::span<const TokenId> tokens) {
 
 void Scheduler::Fork(SequenceId parent, SequenceId child) {
   Sequence& from = Get(parent);
-  CHECK(from.phase == SequencePhase::kRunning) << "sequence " << parent << " does not run";
+  CHECK(from.phase == SequencePhase::kRunning) << "sequence " << parent << " is not running";
   CHECK_EQ(from.known(), cache_->committed(parent)) << "sequence " << parent;
   if (from.spec.forks > 0) {
     --from.spec.forks;
@@ -198,7 +201,7 @@ bool Scheduler::has_work() const {
                      [&](const auto& entry) { return Remaining(*entry.second) > 0; });
 }
 
-// ---- a step -------------------------------------------------------------------------------------
+// ---- scheduling a step --------------------------------------------------------------------------
 
 SchedulerOutput Scheduler::Schedule() {
   SchedulerOutput output;
@@ -211,8 +214,8 @@ SchedulerOutput Scheduler::Schedule() {
 }
 
 bool Scheduler::ScheduleDecodes(SchedulerOutput& output) {
-  // Preemption takes from the end: it never moves what this loop has passed, and what it takes at
-  // the loop's place is the last.
+  // MakeRoom preempts from the end of running_. So it never moves a sequence that this loop has
+  // passed. If it preempts the loop's own sequence, that is the last one.
   for (auto it = running_.begin(); it != running_.end(); ++it) {
     Sequence& sequence = *it->second;
     if (Remaining(sequence) != 1) continue;
@@ -225,7 +228,7 @@ bool Scheduler::ScheduleDecodes(SchedulerOutput& output) {
 }
 
 Scheduler::Room Scheduler::RoomForPending(const Sequence& sequence) {
-  // The pending token may be the last: then there is nothing behind it.
+  // The pending token may be the last one. Then no row follows it.
   const bool ends = sequence.known() >= sequence.spec.max_tokens || CannotGrow(sequence);
   if (ends || !cache_->Reserve(sequence.spec.id, sequence.known()).ok()) return Room::kNone;
   return Room::kReady;
@@ -238,7 +241,8 @@ Scheduler::Room Scheduler::MakeRoom(Sequence& sequence, SchedulerOutput& output)
     return Room::kNone;
   }
   while (!cache_->Reserve(id, sequence.known()).ok()) {
-    if (!step_holds_.empty()) return Room::kAfterCollect;  // these blocks come back
+    // Steps in flight hold blocks that are freed when the steps are collected.
+    if (!step_holds_.empty()) return Room::kAfterCollect;
     Sequence& victim = *running_.rbegin()->second;
     if (InFlight(victim)) return Room::kAfterCollect;
     if (&victim != &sequence) {
@@ -275,16 +279,16 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
   const int32_t budget = options_.token_budget - output.total_tokens;
   if (budget <= 0) return;
   std::vector<Prefill> prefills = PrefillsInProgress();
-  // Blocks that a preemption has just freed are for those that run; and who was preempted in this
-  // step does not come back in it.
+  // If sequences were preempted in this step, the freed blocks belong to the running sequences.
+  // This also keeps a preempted sequence from coming back in the same step.
   if (output.preempted.empty()) AddAdmissible(prefills, output);
   std::stable_sort(prefills.begin(), prefills.end(), [](const Prefill& a, const Prefill& b) {
     return a.sequence->spec.priority > b.sequence->spec.priority;
   });
   std::vector<int32_t> share = ShareOut(prefills, budget);
   if (!AdmitThoseWithAShare(prefills, share, output)) {
-    // Nobody passes one for whom there is no room; what they would have had is for those that run,
-    // who may be the ones to make room.
+    // No sequence may pass one that has no room. The share of the waiting sequences goes to the
+    // running ones, which may then finish and make room.
     std::erase_if(prefills, [](const Prefill& prefill) {
       return prefill.sequence->phase == SequencePhase::kWaiting;
     });
@@ -295,7 +299,7 @@ void Scheduler::SchedulePrefills(SchedulerOutput& output) {
     const bool runs = sequence.phase == SequencePhase::kRunning;
     if (!runs || share[i] == 0) continue;
     if (cache_->groups() > 1 && !cache_->Reserve(sequence.spec.id, sequence.known()).ok()) {
-      // Out of this plan, it is soon out of every step in flight, and can be preempted.
+      // Without a chunk in this plan, it soon has none in flight, and can then be preempted.
       if (!InFlight(sequence)) Preempt(sequence, output);
       continue;
     }
@@ -311,7 +315,7 @@ std::vector<int32_t> Scheduler::ShareOut(std::span<const Prefill> prefills, int3
   return SharePrefillBudget(line, budget, options_.max_chunk_tokens);
 }
 
-// False when there was no room for one of them; it and those behind it still wait.
+// Returns false if one of them has no room. That one and those behind it keep waiting.
 bool Scheduler::AdmitThoseWithAShare(std::span<const Prefill> prefills,
                                      std::span<const int32_t> share, SchedulerOutput& output) {
   for (size_t i = 0; i < prefills.size(); ++i) {
@@ -331,7 +335,8 @@ std::vector<Scheduler::Prefill> Scheduler::PrefillsInProgress() const {
   return prefills;
 }
 
-// Appends the queue's first that fit together, each with the blocks of all before it set aside.
+// Appends the first sequences of the queue that fit together. Each is checked against the blocks
+// left after all before it.
 void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& output) const {
   int32_t admitted = admitted_count();
   BlockCounts available = cache_->AvailableBlocks() - cache_->OfEveryGroup(admitted);
@@ -355,7 +360,8 @@ void Scheduler::AddAdmissible(std::vector<Prefill>& prefills, SchedulerOutput& o
   }
 }
 
-// Begins and reserves all known tokens, to compute or to import them, or takes nothing.
+// Begins the sequence and reserves all its known tokens, to compute or to import them. Takes
+// nothing on failure.
 absl::Status Scheduler::TakeBlocks(const Sequence& sequence, bool imports) {
   const SequenceSpec& spec = sequence.spec;
   absl::StatusOr<int32_t> matched = cache_->Begin(
@@ -367,7 +373,7 @@ absl::Status Scheduler::TakeBlocks(const Sequence& sequence, bool imports) {
   return status;
 }
 
-// False in contiguous mode when the free blocks are not in one run.
+// Returns false if the blocks cannot be taken, for example if contiguous mode has no free run.
 bool Scheduler::Admit(Sequence& sequence, SchedulerOutput& output) {
   if (!TakeBlocks(sequence, /*imports=*/false).ok()) return false;
   waiting_.erase(sequence.order);
@@ -385,7 +391,7 @@ void Scheduler::AddChunk(const Sequence& sequence, int32_t count, SchedulerOutpu
   const int32_t begin = sequence.known() - remaining;
   count = std::min(count, remaining);
   if (cache_->groups() > 1) {
-    // Windows have blocks for so many tokens that are not committed.
+    // Windows have blocks for only this many uncommitted tokens.
     count = std::min(count, cache_->options().max_step_tokens - sequence.in_flight);
     if (count <= 0) return;
   }

@@ -1,4 +1,4 @@
-// Who may come in, and who never can: a scheduler's tests of room.
+// Admission checks of Scheduler: room for a sequence now, and room at all.
 #include <optional>
 
 #include "common/str_cat.h"
@@ -11,7 +11,7 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
   const int64_t prompt = static_cast<int64_t>(spec.tokens.size());
   if (prompt > spec.max_tokens) {
     return absl::InvalidArgumentError(
-        StrCat("a prompt of ", prompt, " tokens exceeds max_tokens ", spec.max_tokens));
+        StrCat("the prompt has ", prompt, " tokens, more than max_tokens ", spec.max_tokens));
   }
   const KvCacheOptions& pool = cache_->options();
   const int32_t tokens = pool.paged ? static_cast<int32_t>(prompt) : spec.max_tokens;
@@ -23,8 +23,9 @@ absl::Status Scheduler::CheckCanEverFit(const SequenceSpec& spec) const {
              " tokens, the pool has ", cache_->num_blocks(group),
              group > 0 ? StrCat(" in KV group ", group) : std::string());
   if (blocks[group] > cache_->max_blocks(group)) return absl::InvalidArgumentError(why);
-  // It has shrunk and may grow again; another worker may have room.
-  return absl::ResourceExhaustedError(StrCat(why, " of ", cache_->max_blocks(group), " now"));
+  // The pool has shrunk and may grow again. Another worker may have room.
+  return absl::ResourceExhaustedError(
+      StrCat(why, " blocks; its maximum is ", cache_->max_blocks(group), " now"));
 }
 
 std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const {
@@ -38,7 +39,8 @@ std::optional<SequenceId> Scheduler::ToDisplace(const SequenceSpec& spec) const 
   return std::nullopt;
 }
 
-// What the queue's head still waits for is not to be had, unless the newcomer matters more.
+// Blocks that the queue's head waits for are not available, unless the newcomer has a higher
+// priority.
 Scheduler::Claim Scheduler::ClaimOfHead(const SequenceSpec& newcomer) const {
   if (waiting_.empty() || waiting_.begin()->first.priority < newcomer.priority) return {};
   const Sequence& head = *waiting_.begin()->second;
@@ -53,33 +55,33 @@ BlockCounts Scheduler::BlocksToAdmit(const SequenceSpec& spec) const {
 
 absl::Status Scheduler::CheckRoomForHandOff(const SequenceSpec& spec) const {
   if (preempted_waiting_ > 0) {
-    return absl::ResourceExhaustedError(
-        StrCat(preempted_waiting_, " preempted sequences wait for blocks, none may"));
+    return absl::ResourceExhaustedError(StrCat(
+        preempted_waiting_, " preempted sequences wait for blocks; hand-offs wait for them"));
   }
   if (!waiting_.empty() && waiting_.begin()->first.priority > spec.priority) {
     return absl::ResourceExhaustedError(StrCat("a sequence of priority ",
                                                waiting_.begin()->first.priority,
-                                               " waits, this one has ", spec.priority));
+                                               " waits; this one has priority ", spec.priority));
   }
   const Claim head = ClaimOfHead(spec);
   if (admitted_count() + head.places >= max_running_) {
     return absl::ResourceExhaustedError(StrCat(admitted_count(), " sequences are admitted and ",
-                                               head.places, " waits, at most ", max_running_));
+                                               head.places, " waits; the limit is ", max_running_));
   }
   const BlockCounts needed =
       BlocksToAdmit(spec) + cache_->OfEveryGroup(admitted_count()) + head.blocks;
   const BlockCounts left = cache_->AvailableBlocks() - needed;
   if (const int32_t group = left.FirstBelowZero(); group >= 0) {
-    return absl::ResourceExhaustedError(
-        StrCat(needed[group], " blocks needed, ", head.blocks[group], " of them by one ahead, ",
-               cache_->AvailableBlocks()[group], " of ", cache_->num_blocks(group), " can be had",
-               group > 0 ? StrCat(" in KV group ", group) : std::string()));
+    return absl::ResourceExhaustedError(StrCat(
+        needed[group], " blocks needed, ", head.blocks[group], " of them for the queue's head; ",
+        cache_->AvailableBlocks()[group], " of ", cache_->num_blocks(group), " are available",
+        group > 0 ? StrCat(" in KV group ", group) : std::string()));
   }
   if (!RoomForForks(spec, admitted_count(), left)) {
     return absl::ResourceExhaustedError(
-        StrCat(spec.forks, " forks need as many of the ", max_running_ - admitted_count() - 1,
-               " places left of ", max_running_, ", and ", BlocksOfForks(spec).full(), " of the ",
-               left.full(), " blocks left"));
+        StrCat(spec.forks, " forks need as many places, ", max_running_ - admitted_count() - 1,
+               " of ", max_running_, " are left; and ", BlocksOfForks(spec).full(), " blocks, ",
+               left.full(), " are left"));
   }
   return absl::OkStatus();
 }
@@ -91,15 +93,15 @@ bool Scheduler::RoomForForks(const SequenceSpec& spec, int32_t admitted,
          (available - BlocksOfForks(spec)).FirstBelowZero() < 0;
 }
 
-// Forks share the full-attention blocks of the prompt. A window slides away from what they share.
+// Forks share the prompt's full-attention blocks. Window blocks are counted for each fork.
 BlockCounts Scheduler::BlocksOfForks(const SequenceSpec& spec) const {
   BlockCounts blocks = cache_->BlocksToHold(static_cast<int32_t>(spec.tokens.size())) * spec.forks;
   blocks[0] = spec.fork_blocks;
   return blocks + cache_->OfEveryGroup(spec.forks);
 }
 
-// More tokens than the sequence may have, or than the whole pool can hold. (A contiguous one has
-// all that it may have from the beginning.)
+// Returns true if the sequence has more tokens than it may have, or than the whole pool can hold.
+// In contiguous mode only the first applies, because the whole run is reserved at the start.
 bool Scheduler::CannotGrow(const Sequence& sequence) const {
   return sequence.known() > sequence.spec.max_tokens ||
          (cache_->options().paged &&

@@ -1,4 +1,4 @@
-// A scheduler's steps in flight: submitted, collected, committed.
+// Steps in flight of Scheduler: submitted, collected, committed.
 #include <vector>
 
 #include "scheduler/scheduler.h"
@@ -37,7 +37,8 @@ void Scheduler::CommitStep(const SchedulerOutput& output) {
   }
 }
 
-// A step in flight has the block table as it was: it holds blocks that are swapped for the tree's.
+// A step in flight still uses the old block table. So it must hold the blocks that are swapped for
+// the tree's.
 void Scheduler::InsertCommitted(const Sequence& sequence) {
   const SequenceId id = sequence.spec.id;
   const int32_t block_size = cache_->options().block_size;

@@ -1,11 +1,11 @@
-// Which steps are in flight, and the blocks that they alone may still use.
+// Tracks the steps in flight, and the blocks that only they may still use.
 //
-// A submitted step reads and writes blocks until it is collected. As long as their sequence keeps
-// them, nothing else is needed. When it ends earlier, or has them swapped for others, the youngest
-// step that knows them holds them here until it is collected. They may be of any KV group;
-// entries without a block (kNoBlock) are left out.
+// A submitted step reads and writes blocks until it is collected. While the sequence has these
+// blocks, nothing else is needed. If the sequence ends earlier, or swaps them, the latest step that
+// uses them holds them here until it is collected. Blocks may belong to any KV group. Entries
+// without a block (kNoBlock) are skipped.
 //
-// Pure. Thread safety: belongs to the engine thread.
+// Pure. Thread safety: used by the engine thread only.
 #pragma once
 
 #include <array>
@@ -22,27 +22,27 @@ namespace baton {
 
 class StepHolds {
  public:
-  // `cache` outlives this.
+  // REQUIRES: `cache` outlives this object.
   explicit StepHolds(KvCacheManager* cache) : cache_(cache) {}
   ~StepHolds();
   StepHolds(const StepHolds&) = delete;
   StepHolds& operator=(const StepHolds&) = delete;
 
-  // One more step is in flight. Returns its number; they rise from 1.
+  // A new step is in flight. Returns its number; numbers start at 1 and increase.
   int64_t Submit();
-  // The oldest step is over: what it holds goes back. REQUIRES: one is in flight.
+  // The oldest step has ended; releases the blocks that it holds. REQUIRES: a step is in flight.
   void Collect();
   int32_t in_flight() const { return static_cast<int32_t>(submitted_ - collected_); }
   bool InFlight(int64_t step) const { return step > collected_; }
 
-  // REQUIRES: `step` is in flight.
+  // Holds blocks for a step. REQUIRES: `step` is in flight.
   void Hold(int64_t step, std::span<const BlockId> blocks, int32_t group = 0);
-  // For the step that is submitted next.
+  // Holds blocks for the step that is submitted next.
   void HoldForNext(std::span<const BlockId> blocks, int32_t group = 0);
   bool holds_for_next() const;
-  // No step will use them any more.
+  // Releases the holds for the next step.
   void ReleaseForNext();
-  // Every block of the group that is held here, as often as it is.
+  // All held blocks of the group. A block is listed once for each hold.
   std::vector<BlockId> Held(int32_t group = 0) const;
   bool empty() const { return held_count_ == 0; }
 
@@ -55,7 +55,7 @@ class StepHolds {
   KvCacheManager* const cache_;
   int64_t submitted_ = 0;
   int64_t collected_ = 0;
-  std::deque<GroupBlocks> held_;  // by the steps in flight, the oldest first
+  std::deque<GroupBlocks> held_;  // by step in flight, oldest first
   GroupBlocks for_next_;
   size_t held_count_ = 0;
 };

@@ -10,19 +10,19 @@
 namespace baton {
 namespace {
 
-// Table look-ups whose cache lines are asked for ahead.
+// Table lookups whose cache lines are prefetched.
 constexpr uint32_t kAhead = 32;
-// A run that grows block by block (decoding) is followed by one with room for more.
+// A run that grows block by block (decoding) is followed by a run with room for more blocks.
 constexpr uint32_t kGrowingRun = 30;
 constexpr uint32_t kOneByOne = 2;
 
-// One line for each block is the worst case: runs of one or two.
+// Upper bound: one cache line for each block. That is the case for runs of one or two blocks.
 uint64_t LinesFor(size_t max_blocks) {
   return std::min<uint64_t>(RunStore::kMaxLines, max_blocks + max_blocks / 4 + 2048);
 }
 
-// What blocks that are stored some at a time take: four hashes to a line, an eighth for runs'
-// heads.
+// Lines for blocks that are stored several at a time: four hashes in a line, plus an eighth for the
+// headers of runs.
 uint64_t ExpectedLinesFor(size_t blocks) { return blocks / 4 + blocks / 32; }
 
 }  // namespace
@@ -84,7 +84,7 @@ uint32_t BlockRuns::Fill(uint32_t line, uint32_t first, std::span<const Hash128>
   BlockTable::Row row(table_);
   const KeySeeds key_seeds = key_seeds_;
   RunHashes to = store_.HashesOf(line);
-  std::array<uint64_t, 2 * kAhead> bits;  // of the hashes whose table lines are on the way
+  std::array<uint64_t, 2 * kAhead> bits;  // of the hashes whose table lines are being prefetched
   const auto fetch = [&](uint32_t begin, uint32_t end) {
     for (uint32_t i = begin; i < end; ++i) {
       bits[i % bits.size()] = key_seeds.BitsOf(hashes[i]);
@@ -133,7 +133,8 @@ uint32_t BlockRuns::AddNew(HolderId holder, const std::optional<BlockLocation>& 
     const RunHead head = store_.LoadHead(after->line);
     if (after->offset + 1 == head.length()) {
       const bool wide =
-          head.entries() == RunHead::kWide;  // an end that many hold in full stays one
+          // Wide runs are not extended: their holders hold the whole run.
+          head.entries() == RunHead::kWide;
       if (!wide && head.length() < store_.Capacity(after->line)) {
         return Append(holder, after->line, hashes);
       }
@@ -190,7 +191,7 @@ void BlockRuns::RemoveRetired(uint32_t line) {
   if (store_.LoadHead(line).length() == 0) return;
   RunHolders::Image image = holders_.Load(line);
   if (!image.RemoveIf(is_retired_)) return;
-  // Fits where it was: it has fewer holders.
+  // It always fits in the same chunk, because it has fewer holders.
   CHECK(holders_.Store(line, store_.LoadHead(line).length(), image));
   Settle(line);
 }
@@ -200,7 +201,7 @@ void BlockRuns::EraseFromTable(uint32_t line, uint32_t begin, uint32_t end) {
     BlockTable::Row row(table_);
     const KeySeeds key_seeds = key_seeds_;
     const RunHashes hashes = store_.HashesOf(line);
-    // Of a short stretch the index has fetched the table's lines when it learned of the event.
+    // For short stretches, the index has prefetched the table's lines already.
     if (end - begin > kAhead) {
       for (uint32_t i = begin; i < begin + kAhead; ++i) {
         row.Prefetch(key_seeds.KeyOf(hashes.Get(i)));
@@ -247,7 +248,8 @@ void BlockRuns::Settle(uint32_t line) {
     if (end < store_.LoadHead(line).length() && !Trim(line, end)) return;
     if (holders_.HeldAtLeast(line) * 2 >= end) return;
 
-    // More gaps than blocks: the first stretch of blocks becomes a run, what follows another.
+    // Less than half is held: split off a new run after the first stretch of held blocks and the
+    // gap.
     std::bitset<RunStore::kMaxRun + 1> held;
     const RunHolders::Image& image = holders_.Load(line);
     for (const HolderEntry& entry : image.parts) {
@@ -266,7 +268,8 @@ void BlockRuns::Settle(uint32_t line) {
 std::optional<uint32_t> BlockRuns::Split(uint32_t line, uint32_t at) {
   const uint32_t length = store_.LoadHead(line).length();
   RunHolders::Image image = holders_.Load(line);
-  // The new chunk may be one that a sweep has passed already: what came there would outlive it.
+  // The new chunk may be one that the current sweep has passed, and would keep retired holders
+  // forever.
   image.RemoveIf(is_retired_);
   const auto rest = store_.NewRun(length - at);
   if (!rest) return std::nullopt;
@@ -281,7 +284,7 @@ std::optional<uint32_t> BlockRuns::Split(uint32_t line, uint32_t at) {
     store_.Free(*rest);
     return std::nullopt;
   }
-  // Readers find the blocks at one place or the other: the old one is cut last.
+  // Readers find the blocks at the old or the new place, because the old run is cut last.
   MoveInTable(line, at, *rest, 0, length - at);
   if (!holders_.Store(line, at, image.Cut(length, 0, at))) {
     MoveInTable(*rest, 0, line, at, length - at);
@@ -293,7 +296,7 @@ std::optional<uint32_t> BlockRuns::Split(uint32_t line, uint32_t at) {
 
 void BlockRuns::SplitWhileCrowded(uint32_t line) {
   while (holders_.IsCrowded(line)) {
-    // Where most entries begin or end.
+    // Split at the position where most entries begin or end.
     const uint32_t length = store_.LoadHead(line).length();
     std::array<uint32_t, RunStore::kMaxRun + 1> edges{};
     for (const HolderEntry& entry : holders_.Load(line).parts) {

@@ -1,21 +1,23 @@
-// Every block that the index knows, once: its hash in a run, its place in the table, its holders
-// with the run.
+// Stores every block that the index knows exactly once: its hash in a run, its place in the table,
+// and its holders beside the run.
 //
-// Blocks that are stored together become one run, and a run is appended to while its chunk has
-// room. Because a block is found by its own hash, a chain may go on anywhere: a run has no
-// children, is not cut where chains part, and keeps a gap where a block lost its last holder. Runs
-// are cut in two cases only: more than half of one is gaps, or its holders end in too many places.
+// Blocks that are stored together become one run. A run grows while its memory chunk has room. A
+// block is found by its own hash, so a chain of blocks may continue in any run. A run has no
+// children, and is not split where chains part. A block that loses its last holder leaves a gap. A
+// run is split in two cases only: more than half of it is gaps, or its holders end in too many
+// places.
 //
 // Invariants:
-//  1. A hash is in the table exactly when it is below the length of exactly one run, at the place
-//     that the table says.
-//  2. After Settle a run ends with a block that somebody holds, and at least half of its blocks are
-//     held or shared by many; a run that nobody holds is free.
-//  3. A retired holder (one that the index has forgotten) stays at most where it was when it was
-//     retired: blocks that move to another run leave it behind. So who has gone through all chunks
-//     once, in any order, calling RemoveRetired, has removed all that were retired when it began.
+//  1. The table has a hash exactly when one run has it below its length, at the place that the
+//     table names. No other run has it.
+//  2. After Settle a run ends with a held block, and at least half of its blocks are held or it has
+//     many holders. A run without holders is free.
+//  3. A holder is retired when the index forgets it. A retired holder stays at most in the chunks
+//     where it was: blocks that move to another run do not take it along. So one pass of
+//     RemoveRetired over all chunks, in any order, removes every holder that was retired when the
+//     pass began.
 //
-// Thread safety: one writer; the const functions named so on any thread.
+// Thread safety: one writer. Any thread may call the const functions marked "any thread".
 #pragma once
 
 #include <cstddef>
@@ -31,10 +33,11 @@
 
 namespace baton {
 
-// 64 bits of a 128-bit hash: both halves of (low ^ first) * (high ^ second), folded as in wyhash.
-// Random numbers, which an attacker who chooses prompts or is a worker and chooses hashes does not
-// know, keep the table's buckets even. (low * first + high * second would not: of hashes that are
-// multiples of 2^(64-k) it makes 2^k keys, whatever the numbers are.)
+// Maps a 128-bit hash to 64 bits: both halves of (low ^ first) * (high ^ second), folded as in
+// wyhash. The seeds must be random and secret. An attacker may choose prompts, and a hostile worker
+// may choose hashes. Without the seeds, neither can make the table's buckets uneven. (low * first +
+// high * second would be weaker: for hashes that are multiples of 2^(64-k) it makes only 2^k keys,
+// whatever the seeds are.)
 struct KeySeeds {
   uint64_t first = 0x9e3779b97f4a7c15;
   uint64_t second = 0xc2b2ae3d27d4eb4f;
@@ -59,31 +62,30 @@ class BlockRuns {
   BlockTable::Key KeyOf(const Hash128& hash) const { return key_seeds_.KeyOf(hash); }
   struct Found {
     BlockLocation at;
-    RunHead head;  // as it was when the block was there
+    RunHead head;  // header of the run at that time
   };
   std::optional<Found> Find(const BlockTable::View& view, const Hash128& hash) const;
-  // How many of `hashes` stand in the run from `at` on. REQUIRES: the first does.
+  // Number of leading `hashes` that the run has from `found.at` on. REQUIRES: it has the first one.
   uint32_t Common(const Found& found, std::span<const Hash128> hashes) const;
 
   // ---- the writer ----
   std::optional<Found> Find(const Hash128& hash) const { return Find(table_.view(), hash); }
   void Prefetch(const Hash128& hash) const { BlockTable::Prefetch(table_.view(), KeyOf(hash)); }
-  // Where a block probably is, by the table alone, which spares the cache lines of its run. May be
-  // the place of another block (with evenly distributed hashes one in 10^5), and a place where
-  // there is none.
+  // Probable place of a block. It reads only the table, not the run. The result may be the place of
+  // another block (one in 10^5 with evenly distributed hashes), or a place without a block.
   std::optional<BlockLocation> Guess(const Hash128& hash) const;
 
-  // Takes in leading blocks of `hashes` that are new, held by `holder`; `after` is where the block
-  // before them may be: a hint. At least one, unless memory or max_blocks is used up. REQUIRES: the
-  // first hash is not known.
+  // Stores new leading blocks of `hashes`, held by `holder`. `after` is a hint: the probable place
+  // of the block before them. Returns how many it stored. That is at least one, unless memory or
+  // max_blocks is used up. REQUIRES: the first hash is not known.
   uint32_t AddNew(HolderId holder, const std::optional<BlockLocation>& after,
                   std::span<const Hash128> hashes);
-  // Adds and removes holders of known blocks; as RunHolders says. May move blocks.
+  // Adds or removes a holder of known blocks, as in RunHolders. May move blocks.
   uint32_t AddHolder(uint32_t line, HolderId holder, uint32_t begin, uint32_t end,
                      uint64_t* refused);
   uint32_t RemoveHolder(uint32_t line, HolderId holder, uint32_t begin, uint32_t end,
                         uint64_t* refused);
-  // Removes every retired holder from a chunk, if that is a run.
+  // Removes every retired holder from a chunk, if the chunk is a run.
   void RemoveRetired(uint32_t line);
 
   size_t blocks() const { return table_.entries(); }
@@ -91,19 +93,21 @@ class BlockRuns {
 
  private:
   bool Holds(const BlockLocation& at, const Hash128& hash, RunHead* head) const;
-  // Known before, or written by the very Fill that has come to `filled`: a hash that came twice.
+  // Returns true if the hash was known before, or was written earlier by the same Fill, which has
+  // reached `filled`.
   bool IsKnown(const Hash128& hash, const BlockLocation& filled) const;
-  // Writes hashes to a run's positions from `first` on while they are new; how many.
+  // Writes hashes to a run from position `first` on until one is not new. Returns how many it
+  // wrote.
   uint32_t Fill(uint32_t line, uint32_t first, std::span<const Hash128> hashes);
   uint32_t Append(HolderId holder, uint32_t line, std::span<const Hash128> hashes);
-  // The same blocks in a chunk that fits; `line` is not published yet.
+  // Moves the blocks of an unpublished run to a smaller chunk that fits. Returns the chunk's line.
   uint32_t Shrink(uint32_t line, uint32_t blocks, uint32_t wanted);
   void EraseFromTable(uint32_t line, uint32_t begin, uint32_t end);
   void Settle(uint32_t line);
   bool Trim(uint32_t line, uint32_t end);
   void Drop(uint32_t line);
-  // Moves blocks from `at` on into a run of their own; nothing when there is no memory. Both runs
-  // lose their retired holders, so either may be held by nobody now: Settle them.
+  // Moves the blocks from position `at` on to a new run. Returns nullopt if there is no memory.
+  // Both runs lose their retired holders and may end up without holders, so call Settle on both.
   std::optional<uint32_t> Split(uint32_t line, uint32_t at);
   void MoveInTable(uint32_t from, uint32_t from_offset, uint32_t to, uint32_t to_offset,
                    uint32_t count);

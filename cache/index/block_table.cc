@@ -36,7 +36,7 @@ void BlockTable::EraseAnywhere(uint64_t* words, uint64_t buckets, uint64_t* home
   uint64_t* bucket;
   uint64_t* const entry = Locate(words, buckets, home, fingerprint, word, &bucket);
   StoreWord(bucket, *bucket & ~(uint64_t{255} << 8 * (entry - bucket - 1)));
-  // Now that the entry is gone, nobody needs to pass the buckets before it.
+  // The entry is gone, so it no longer counts as passed in the buckets before it.
   for (uint64_t* passed = home; passed != bucket; passed = Next(words, buckets, passed)) {
     if (Passed(*passed, fingerprint) != kMany) {
       StoreWord(passed, *passed - (uint64_t{1} << PassedShift(fingerprint)));
@@ -54,7 +54,7 @@ void BlockTable::Place(uint64_t* words, uint64_t buckets, uint64_t* bucket, uint
       StoreWord(bucket, head | uint64_t{fingerprint} << 8 * place);
       return;
     }
-    // Before the entry itself, so that whoever could have seen the entry goes on to it.
+    // Before storing the entry, so that no reader stops its lookup here and misses the entry.
     if (const uint64_t passed = Passed(head, fingerprint); passed != kMany) {
       StoreWord(bucket, head + (uint64_t{1} << PassedShift(fingerprint)));
       stuck_ += passed + 1 == kMany;

@@ -1,24 +1,25 @@
-// The index's hash table: a block's key → where its hash is stored. It keeps no hash itself; the
-// caller verifies all 128 bits at the place.
+// The index's hash table. It maps a block's key to the place of its hash. It stores no hash itself,
+// so the caller compares all 128 bits at that place.
 //
-// Buckets are one cache line: a word with seven fingerprint bytes and counts of the entries that
-// wanted this bucket and went on to a later one, then seven entries of 29 bits of the key and 35
-// bits of location. So a look-up is one cache line, nearly always, and a miss ends at the first
-// bucket whose count is zero, without tombstones (F14's idea, Bronson and Shi, 2019; here with four
-// counts of two bits, by fingerprint, so that few misses have to look further).
-// The key's upper bits times the number of buckets give the home bucket, so any number of buckets
-// will do and a rebuild walks both tables in order.
+// A bucket is one cache line of eight words. The first word has seven fingerprint bytes, and counts
+// of the entries that wanted this bucket but went on to a later one. Each of the other seven words
+// is an entry: 29 bits of the key and 35 bits of location. So nearly every lookup reads one cache
+// line. A miss ends at the first bucket with a zero count, without tombstones. The idea is F14's
+// (Bronson and Shi, 2019). This table has four counts of two bits, selected by fingerprint, so few
+// misses read a second bucket. The home bucket is tag * buckets >> kTagBits. So any number of
+// buckets works, and a rebuild walks both tables in order.
 //
 // Invariants:
-//  1. An entry never moves between publication and erasure but by a rebuild, which readers notice
-//     by `state`. So a look-up finds whatever is there all the time it runs.
-//  2. Of seven places 3.25 are taken at most. A full bucket costs a second cache line and a branch
-//     that the processor guesses wrong; with 5 entries to a bucket one insertion in six met a full
-//     one, and the index spent a quarter of its time on them. With 3.25 it is one in thirty, for 7
-//     bytes more an entry.
+//  1. An entry moves between publication and erasure only in a rebuild. Readers notice a rebuild by
+//     `state`. So a lookup finds every entry that exists during the whole lookup.
+//  2. A bucket has at most 3.25 entries on average, of seven. A full bucket costs a second cache
+//     line and a mispredicted branch. With 5 entries for each bucket, one insertion in six met a
+//     full bucket, and these took a quarter of the index's time. With 3.25 it is one in thirty, for
+//     7 more bytes for each entry.
 //
-// Thread safety: one writer; look-ups on any thread. A reader takes a View, uses it, and afterwards
-// asks IsCurrent: if not, a rebuild took the memory away meanwhile and what was read means nothing.
+// Thread safety: one writer; lookups on any thread. A reader takes a View, uses it, and then calls
+// IsCurrent. If that is false, a rebuild discarded the memory, and the reader must ignore the
+// results.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@
 
 namespace baton {
 
-// Where a block's hash is: a run (its first cache line in the arena) and its position there.
+// Place of a block's hash: a run (its first cache line in the arena) and the position in it.
 struct BlockLocation {
   uint32_t line = 0;    // < 2^27
   uint32_t offset = 0;  // < 256
@@ -43,13 +44,13 @@ class BlockTable {
  public:
   static constexpr int kTagBits = 29;
 
-  // What the table knows of a hash: 64 evenly distributed bits.
+  // The table's view of a hash: 64 evenly distributed bits.
   struct Key {
     explicit Key(uint64_t bits)
         : tag(bits >> (64 - kTagBits)),
           fingerprint((bits & 0xff) == 0 ? 1 : static_cast<uint8_t>(bits)) {}
     uint64_t tag;
-    uint8_t fingerprint;  // never 0, which marks a free place
+    uint8_t fingerprint;  // never 0, because 0 marks a free place
   };
 
   struct View {
@@ -61,8 +62,8 @@ class BlockTable {
     }
   };
 
-  // Takes memory for `expected` entries at once and keeps it; grows up to max_entries.
-  // REQUIRES: 1 <= max_entries <= 2^30, expected <= max_entries.
+  // Allocates memory for `expected` entries at once and keeps it. The table grows up to
+  // max_entries. REQUIRES: 1 <= max_entries <= 2^30, expected <= max_entries.
   explicit BlockTable(size_t max_entries, size_t expected = 0);
 
   // ---- any thread ----
@@ -75,8 +76,8 @@ class BlockTable {
   }
   static void Prefetch(const View& view, Key key) { __builtin_prefetch(view.Home(key)); }
 
-  // The location for which is_it(location) holds. `is_it` is asked of few wrong ones. While an
-  // entry is being moved to another location, both are tried.
+  // Returns the location for which is_it(location) is true. `is_it` is rarely called for another
+  // hash's location. If an entry moves to another location meanwhile, both locations are tried.
   template <typename IsIt>
   static std::optional<BlockLocation> Find(const View& view, Key key, const IsIt& is_it) {
     const uint64_t* bucket = view.Home(key);
@@ -98,20 +99,20 @@ class BlockTable {
   }
 
   // ---- the writer ----
-  // Makes room, so that no rebuild comes in the next `more` insertions. REQUIRES: entries() + more
-  // <= max_entries.
+  // Makes room, so that the next `more` insertions cause no rebuild. REQUIRES: entries() + more <=
+  // max_entries.
   void Reserve(size_t more) {
     if (4 * (entries_ + more) > buckets() * kEntriesInFourBuckets) Grow(entries_ + more);
     if (stuck_ > most_stuck_) Rebuild(buckets());
   }
-  // A row of insertions or erasures. entries() is right after it. REQUIRES: nothing else changes
-  // the table during its life.
+  // A series of insertions or erasures. entries() is correct again when it is destroyed. REQUIRES:
+  // nothing else changes the table during its life.
   class Row;
-  // Takes memory back when little is left; some time after erasing.
+  // Releases memory if few entries are left. Call it some time after erasing.
   void ShrinkIfSparse() {
     if (buckets() > least_buckets_ && entries_ < buckets()) Shrink();
   }
-  // One step for readers. REQUIRES: (key, from) is in the table.
+  // Changes an entry's location in one step for readers. REQUIRES: (key, from) is in the table.
   void Move(Key key, BlockLocation from, BlockLocation to);
 
   size_t entries() const { return entries_; }
@@ -120,23 +121,23 @@ class BlockTable {
 
  private:
   static constexpr int kPlaces = 7;
-  static constexpr uint64_t kEntriesInFourBuckets = 13;  // fuller than that, the table grows
+  static constexpr uint64_t kEntriesInFourBuckets = 13;  // the table grows above this
   static constexpr int kBucketWords = 1 + kPlaces;
   static constexpr int kLocationBits = 64 - kTagBits;
   static constexpr int kOffsetBits = 8;
   static constexpr int kPassedShift = 56;
-  static constexpr uint64_t kMany = 3;  // three or more: stays so until a rebuild
+  static constexpr uint64_t kMany = 3;  // three or more; stays so until a rebuild
   static constexpr uint64_t kLowBits = 0x0001010101010101;
   static constexpr uint64_t kHighBits = kLowBits << 7;
 
   static uint64_t BucketsOf(uint64_t state) { return static_cast<uint32_t>(state) >> 1; }
-  // The high bit of every fingerprint byte that equals `value`.
+  // Sets the high bit of every fingerprint byte that equals `value`.
   static uint64_t PlacesOf(uint64_t head, uint8_t value) {
     constexpr uint64_t kSevenBits = 0x7f7f7f7f7f7f7f7f;
     const uint64_t x = head ^ kLowBits * value;
     return ~(((x & kSevenBits) + kSevenBits) | x) & kHighBits;
   }
-  // How many entries of this fingerprint's kind went past the bucket.
+  // Number of entries with this kind of fingerprint that went past the bucket.
   static int PassedShift(uint8_t fingerprint) { return kPassedShift + 2 * (fingerprint & 3); }
   static uint64_t Passed(uint64_t head, uint8_t fingerprint) {
     return head >> PassedShift(fingerprint) & 3;
@@ -160,12 +161,12 @@ class BlockTable {
   }
   uint64_t* words() { return regions_[state_.load(std::memory_order_relaxed) & 1].words(); }
   uint64_t buckets() const { return BucketsOf(state_.load(std::memory_order_relaxed)); }
-  // An entry, found from its home bucket on, and its bucket.
+  // Finds an entry, starting at its home bucket. Also returns its bucket.
   static uint64_t* Locate(uint64_t* words, uint64_t buckets, uint64_t* home, uint8_t fingerprint,
                           uint64_t word, uint64_t** bucket);
   static void EraseAnywhere(uint64_t* words, uint64_t buckets, uint64_t* home, uint8_t fingerprint,
                             uint64_t word);
-  // Into the first free place from a bucket on.
+  // Writes to the first free place, starting at a bucket.
   void Place(uint64_t* words, uint64_t buckets, uint64_t* bucket, uint8_t fingerprint,
              uint64_t word);
   void Grow(size_t entries);
@@ -174,29 +175,29 @@ class BlockTable {
 
   const size_t max_entries_;
   const uint64_t max_buckets_;
-  const uint64_t least_buckets_;  // not shrunk below
-  // Two, of which one is in use; a rebuild fills the other one.
+  const uint64_t least_buckets_;  // lower bound for shrinking
+  // One of the two is in use; a rebuild fills the other one.
   ReservedMemory regions_[2];
-  std::atomic<uint64_t> state_;  // rebuilds so far << 32 | buckets << 1 | region
+  std::atomic<uint64_t> state_;  // rebuilds << 32 | buckets << 1 | region
   size_t entries_ = 0;
-  size_t stuck_ = 0;  // counts that became kMany
+  size_t stuck_ = 0;  // counts that reached kMany
   size_t most_stuck_ = 0;
 };
 
 class BlockTable::Row {
  public:
-  // `table` must outlive this.
+  // REQUIRES: `table` outlives this object.
   explicit Row(BlockTable& table)
       : table_(table), view_(table.view()), words_(table.words()), buckets_(table.buckets()) {}
   ~Row() { table_.entries_ += change_; }
   Row(const Row&) = delete;
   Row& operator=(const Row&) = delete;
 
-  // Where a key's entries begin; good during the row's life.
+  // Where a key's entries begin. Valid during the row's life.
   uint64_t* HomeOf(Key key) const {
     return words_ + (key.tag * buckets_ >> kTagBits) * kBucketWords;
   }
-  // False when there is certainly no entry of this key, which the home bucket nearly always says.
+  // False if there is certainly no entry with this key. The home bucket nearly always decides.
   static bool MayHave(const uint64_t* home, Key key) {
     const uint64_t head = *home;
     return (PlacesOf(head, key.fingerprint) | Passed(head, key.fingerprint)) != 0;

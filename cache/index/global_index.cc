@@ -8,12 +8,12 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostPrefetched = 64;     // of one call's hashes
-constexpr size_t kAhead = 32;              // hashes whose cache lines are asked for ahead
-constexpr size_t kWorthFindingParent = 2;  // longer chains begin a run of their own
-constexpr int kChunksPerEvent = 64;        // swept while there is something to sweep
+constexpr size_t kMostPrefetched = 64;     // hashes of one call
+constexpr size_t kAhead = 32;              // hashes whose cache lines are prefetched
+constexpr size_t kWorthFindingParent = 2;  // longer chains begin their own run
+constexpr int kChunksPerEvent = 64;        // swept by each event while there are retired holders
 
-// [begin, end) of the hashes, as far as there are so many.
+// Hashes [begin, end), or those of them that exist.
 std::span<const Hash128> Part(std::span<const Hash128> hashes, size_t begin, size_t end) {
   end = std::min(end, hashes.size());
   return begin < end ? hashes.subspan(begin, end - begin) : std::span<const Hash128>();
@@ -21,7 +21,8 @@ std::span<const Hash128> Part(std::span<const Hash128> hashes, size_t begin, siz
 
 }  // namespace
 
-// Marks the time in which an event is taken in, and sweeps a little.
+// Scope in which one event is applied. It makes events_ odd meanwhile, and sweeps a little at the
+// end.
 class GlobalIndex::Event {
  public:
   explicit Event(GlobalIndex& index) : index_(index) {
@@ -94,7 +95,7 @@ void GlobalIndex::Removed(IndexedWorker worker, CacheTier tier, std::span<const 
   size_t fetched_table = 0;
   size_t fetched_runs = 0;
   for (size_t i = 0; i < hashes.size();) {
-    // A run is fetched by what the table says, so the table's lines are asked for still earlier.
+    // A run's address comes from the table, so the table's lines are prefetched even earlier.
     fetched_table = std::max(fetched_table, i);
     fetched_runs = std::max(fetched_runs, i);
     for (; fetched_table < std::min(i + 2 * kAhead, hashes.size()); fetched_table += kAhead) {
@@ -108,7 +109,7 @@ void GlobalIndex::Removed(IndexedWorker worker, CacheTier tier, std::span<const 
       ++i;
       continue;
     }
-    // Neighbours go together, whichever end the worker evicts first.
+    // Neighbours are removed together, in either order of eviction.
     const uint32_t line = found->at.line;
     uint32_t begin = found->at.offset;
     uint32_t end = begin + 1;
@@ -170,8 +171,9 @@ void GlobalIndex::PrefetchTable(std::span<const Hash128> hashes) const {
 
 void GlobalIndex::PrefetchRuns(std::span<const Hash128> hashes) const {
   const BlockTable::View view = runs_.table().view();
-  // All of them: neighbours nearly always share a line, but of an event's runs half are so short
-  // that looking at every fourth hash misses them, and then each costs a wait of its own.
+  // Prefetches for every hash. Neighbours nearly always share a line, but half of an event's runs
+  // are very short. Prefetching only every fourth hash would miss them, and each miss costs a
+  // separate wait.
   for (const Hash128& hash : hashes.first(std::min(hashes.size(), kMostPrefetched))) {
     BlockTable::Find(view, runs_.KeyOf(hash), [this](const BlockLocation& at) {
       runs_.store().Prefetch(at.line, at.offset);
@@ -185,13 +187,13 @@ void GlobalIndex::Match(std::span<const Hash128> hashes, PrefixMatch& match) con
   }
 }
 
-// False when a run or the table changed under it.
+// Returns false if a run or the table changed meanwhile.
 bool GlobalIndex::TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) const {
   const RunStore& store = runs_.store();
   const uint64_t events = events_.load(std::memory_order_acquire);
   match.assignments_ = holders_.assignments();
   const BlockTable::View view = runs_.table().view();
-  // Many sequences begin alike and part after a unit: the wait for this line is all they cost.
+  // Many sequences share only their first unit. For them this cache line is the only wait.
   if (hashes.size() > 1) BlockTable::Prefetch(view, runs_.KeyOf(hashes[1]));
   PrefixWalk walk(holders_, match);
   for (size_t at = 0; at < hashes.size();) {
@@ -199,7 +201,7 @@ bool GlobalIndex::TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) 
     if (!found) break;
     const auto [line, offset] = found->at;
     const RunHead head = found->head;
-    // Where the next run probably begins.
+    // The probable beginning of the next run.
     if (const size_t next = at + head.length() - offset; next < hashes.size()) {
       BlockTable::Prefetch(view, runs_.KeyOf(hashes[next]));
     }

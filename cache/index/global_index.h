@@ -1,31 +1,34 @@
-// Which worker has cached which prefix, in the whole fleet: the events of all workers in, and for a
-// sequence of chained hashes the number of leading units that every worker holds, in every tier.
+// Index of the cached prefixes of all workers in the fleet. Input: the KV events of all workers.
+// Output: for a sequence of chained hashes, the number of leading units that each worker holds in
+// each tier.
 //
-// A block is known by its 128-bit hash, which covers all before it (cache_key.h). The answer is
-// that of a literal model in which every (worker, tier) is a set of hashes: a worker's units are
-// those before the first hash that its set lacks. A gap ends a prefix, and once it is stored again
-// the blocks behind it count again. Parents are hints for the layout and never change an answer.
+// A block is identified by its 128-bit hash, which covers everything before it (cache_key.h). The
+// reference model is one set of hashes for each (worker, tier). A worker's units are those before
+// the first hash that its set lacks. So a gap ends a prefix. When the gap is stored again, the
+// blocks after it count again. Parents are hints for the memory layout and never change an answer.
 //
-// How it is fast (block_runs.h, block_table.h, run_holders.h): blocks stored together lie together,
-// so a match takes a table look-up for each run and compares what follows in contiguous memory; a
-// block's own hash finds it, so there is no tree to descend; all hashes of an event are known, so
-// the table's cache lines are fetched ahead and the misses overlap.
+// The speed has these reasons (block_runs.h, block_table.h, run_holders.h):
+// - Blocks that are stored together are adjacent in memory. A match does one table lookup for each
+//   run, and compares the rest in contiguous memory.
+// - A block is found by its own hash, so there is no tree to descend.
+// - All hashes of an event are known, so the table's cache lines are prefetched and the misses
+//   overlap.
 //
 // Invariants:
-//  1. After every event Match gives the literal model's answer, but for what was refused.
-//  2. blocks() <= max_blocks. What goes beyond is refused and counted: an answer may then be too
-//     small, never too large. Workers' pools are bounded, so choose max_blocks for their sum.
-//  3. A forgotten worker is in no answer from that moment on. Its memory is given back by and by
+//  1. After every event Match gives the reference model's answer, except for refused blocks.
+//  2. blocks() <= max_blocks. Further blocks are refused and counted. Then an answer may be too
+//     small, but never too large. Workers' pools are bounded, so choose max_blocks for their sum.
+//  3. A forgotten worker is in no answer from that moment on. Its memory is released step by step
 //     (each event sweeps a little), at the latest by Sweep().
 //
 // Sources of ideas: run compression, coverage sets with partial holders, seqlocks and prefetching
-// as in SMG's ChainIndex; jumping over runs instead of asking block by block as in SMG's and
-// Dynamo's positional indexers, but comparing every hash, since a jump that trusts the landing is
-// not exact where somebody has a gap; F14's overflow counts for the table.
+// are as in SMG's ChainIndex. SMG's and Dynamo's positional indexers jump over runs too. They trust
+// the hash at the landing position, which is inexact if a worker has a gap. This index compares
+// every hash instead. The table's overflow counts are from F14.
 //
-// Thread safety: Match and MatchWorkers on any thread, at any time, without locks; they never delay
-// the writer, and wait for it only during single changes of the runs on their way. Everything else
-// belongs to one thread, the writer.
+// Thread safety: any thread may call Match and MatchWorkers at any time, without locks. They never
+// delay the writer. They wait for it only during single changes of the runs that they read. Only
+// one thread, the writer, may call the other functions.
 #pragma once
 
 #include <atomic>
@@ -45,7 +48,7 @@ namespace baton {
 
 struct GlobalIndexOptions {
   size_t max_blocks = size_t{1} << 24;  // distinct hashes, 1 to 2^27
-  size_t expected_blocks = 0;           // memory for so many is ready from the beginning
+  size_t expected_blocks = 0;           // memory for this many blocks is allocated at the start
   KeySeeds key_seeds;
 };
 
@@ -63,59 +66,61 @@ class GlobalIndex {
   explicit GlobalIndex(const GlobalIndexOptions& options);
 
   // ---- any thread ----
-  // The answer by holder numbers, without allocation once `match` has been used for a while.
+  // The answer by holder number. It does not allocate after `match` has been used for a while.
   void Match(std::span<const Hash128> hashes, PrefixMatch& match) const;
-  // The answer by workers, most units first, then by worker and tier.
+  // The answer by worker, sorted by most units, then by worker and tier.
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes) const;
   std::vector<HeldPrefix> MatchWorkers(std::span<const Hash128> hashes, PrefixMatch& match) const;
 
-  // A hint for hashes that Match, Stored or Removed will be called with soon.
+  // Prefetches for hashes that will soon be passed to Match, Stored or Removed.
   void PrefetchTable(std::span<const Hash128> hashes) const;
 
   // ---- the writer ----
-  // The worker holds these now, each after the one before it and the first after `parent`.
+  // The worker now holds these hashes. Each follows the one before it, and the first follows
+  // `parent`.
   void Stored(IndexedWorker worker, CacheTier tier, const std::optional<Hash128>& parent,
               std::span<const Hash128> hashes);
-  // The worker holds these no more; what it did not hold is passed over.
+  // The worker no longer holds these hashes. Ignores hashes that it did not hold.
   void Removed(IndexedWorker worker, CacheTier tier, std::span<const Hash128> hashes);
-  // The worker holds nothing any more, in any tier: it emptied its caches, or it is gone. O(1).
+  // The worker holds nothing any more in any tier: it cleared its caches, or it is gone. O(1).
   void Cleared(IndexedWorker worker);
-  // Gives back what forgotten workers left, all at once. O(blocks).
+  // Releases the memory of all forgotten workers at once. O(blocks).
   void Sweep();
 
-  // The number under which Match speaks of a (worker, tier); nothing while it holds nothing.
-  // Another one after Cleared.
+  // The holder number of a (worker, tier) in answers of Match. nullopt while it holds nothing. It
+  // differs after Cleared.
   std::optional<HolderId> Holder(IndexedWorker worker, CacheTier tier) const {
     return holders_.Find(worker, tier);
   }
 
   uint64_t events() const { return events_.load(std::memory_order_relaxed) / 2; }
-  // That the worker holds, in all tiers.
+  // Units that the worker holds, in all tiers.
   size_t units(IndexedWorker worker) const;
-  size_t memberships() const { return memberships_; }  // (block, worker, tier)s
-  size_t blocks() const { return runs_.blocks(); }     // distinct, with those not yet swept
-  uint64_t refused() const { return refused_; }        // blocks that found no room, so far
-  size_t bytes() const { return runs_.bytes(); }       // of memory in use, free chunks included
+  size_t memberships() const { return memberships_; }  // number of (block, worker, tier) triples
+  // Distinct blocks, including those not yet swept.
+  size_t blocks() const { return runs_.blocks(); }
+  uint64_t refused() const { return refused_; }   // blocks refused so far for lack of memory
+  size_t bytes() const { return runs_.bytes(); }  // memory in use, including free chunks
   size_t free_bytes() const { return runs_.store().free_bytes(); }
 
  private:
   class Event;
 
-  // Fetches the runs that these are in, once their table lines are on the way.
+  // Prefetches the runs of these hashes. Call it after their table lines were prefetched.
   void PrefetchRuns(std::span<const Hash128> hashes) const;
   bool TryMatch(std::span<const Hash128> hashes, PrefixMatch& match) const;
-  // Looks at up to `chunks` chunks for retired holders.
+  // Searches up to `chunks` chunks for retired holders.
   void SweepSome(int chunks);
   void Count(HolderId holder, int64_t added);
 
   HolderTable holders_;
   BlockRuns runs_;
-  std::atomic<uint64_t> events_{0};  // twice their number; odd while one is being taken in
+  std::atomic<uint64_t> events_{0};  // twice the number of events; odd while one is applied
   std::vector<uint32_t> held_;       // memberships of each holder
   size_t memberships_ = 0;
   uint64_t refused_ = 0;
-  std::optional<uint32_t> sweep_line_;  // where a sweep is; none when there is nothing to sweep
-  size_t sweep_count_ = 0;              // retired holders when it began
+  std::optional<uint32_t> sweep_line_;  // position of the current sweep; nullopt if none
+  size_t sweep_count_ = 0;              // retired holders when the sweep began
 };
 
 }  // namespace baton

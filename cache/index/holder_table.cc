@@ -32,7 +32,7 @@ std::optional<HolderId> HolderTable::FindOrAdd(IndexedWorker worker, CacheTier t
   }
   Numbers& numbers = numbers_.try_emplace(worker, Numbers{-1, -1, -1}).first->second;
   numbers[static_cast<size_t>(tier)] = number;
-  // Counted first: who sees the new owner also sees that something changed.
+  // Increment first, so that a reader that sees the new owner also sees the change.
   assignments_.fetch_add(1, std::memory_order_acq_rel);
   StoreWord(owners_.words() + number, uint64_t{worker.value()} << 8 | static_cast<uint64_t>(tier));
   uint64_t* const live = live_.words() + number / 64;

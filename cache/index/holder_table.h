@@ -1,12 +1,12 @@
-// The small number of each (worker, tier) in the global index, so that holders are bits of a set
-// and 16 bits of an entry.
+// Maps each (worker, tier) to a small number in the global index. So holders are bits of a set, or
+// 16 bits of an entry.
 //
-// Forgetting a worker costs nothing: its numbers are retired, readers leave them out at once, and
-// they are given to others only when the index has swept every run (Recycle).
+// Forgetting a worker is cheap. Its numbers are retired, and readers ignore them at once. They are
+// reused only after the index has swept every run (Recycle).
 //
-// Thread safety: one writer; live_words, LiveWord, owner and assignments on any thread. A reader
-// that saw assignments() unchanged from before its first look at the index until after its last may
-// trust owner() for what it found.
+// Thread safety: one writer. Any thread may call live_words, LiveWord, owner and assignments. A
+// reader reads assignments() before its first read of the index and after its last. If the value is
+// the same, it may trust owner() for the holders that it found.
 #pragma once
 
 #include <array>
@@ -35,23 +35,23 @@ class HolderTable {
   HolderTable();
 
   // ---- any thread ----
-  // Words of bits that cover every number ever given.
+  // Number of 64-bit words that cover every number in use so far.
   size_t live_words() const { return live_words_.load(std::memory_order_acquire); }
   uint64_t LiveWord(size_t word) const { return LoadWord(live_.words() + word); }
   Owner owner(HolderId holder) const;
-  // Grows whenever a number is given.
+  // Increases whenever a number is assigned.
   uint64_t assignments() const { return assignments_.load(std::memory_order_acquire); }
 
   // ---- the writer ----
   std::optional<HolderId> Find(IndexedWorker worker, CacheTier tier) const;
-  // Nothing when all numbers are in use.
+  // nullopt if all numbers are in use.
   std::optional<HolderId> FindOrAdd(IndexedWorker worker, CacheTier tier);
-  // The numbers that the worker had, which are retired now.
+  // Retires the worker's numbers and returns them.
   std::vector<HolderId> Retire(IndexedWorker worker);
   bool IsRetired(HolderId holder) const;
   bool has_retired() const { return !retired_.empty(); }
-  // How many are retired; the first `count` of them may be given again. REQUIRES: nothing in the
-  // index names them.
+  // Number of retired holders. Recycle makes the first `count` of them available again. REQUIRES:
+  // nothing in the index names them.
   size_t retired() const { return retired_.size(); }
   void Recycle(size_t count);
 
@@ -65,7 +65,7 @@ class HolderTable {
   absl::flat_hash_map<IndexedWorker, Numbers> numbers_;
   std::vector<HolderId> retired_;
   std::vector<HolderId> free_;
-  size_t given_ = 0;  // numbers below it were given at least once
+  size_t given_ = 0;  // numbers below it were assigned at least once
 };
 
 }  // namespace baton

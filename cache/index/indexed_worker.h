@@ -1,4 +1,4 @@
-// Workers and tiers as the router's indexes know them.
+// Worker numbers and cache tiers in the router's indexes.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace baton {
 
-// A worker as the index's user numbers them. A restarted worker is another one.
+// A worker's number, assigned by the index's user. A restarted worker gets another number.
 using IndexedWorker = StrongInt<struct IndexedWorkerTag, uint32_t>;
 
-// Where a worker keeps a block, the fastest first.
+// Where a worker stores a block. The fastest tier is first.
 enum class CacheTier : uint8_t { kDevice = 0, kHost = 1, kDisk = 2 };
 inline constexpr int kCacheTiers = 3;
 

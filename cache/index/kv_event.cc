@@ -41,7 +41,7 @@ bool Take(std::string_view& bytes, T* value) {
   return true;
 }
 
-// What is wrong with an event's head; empty when nothing is.
+// Says what is wrong with an event's header. Empty if it is valid.
 std::string Complaint(const EventHead& head) {
   const auto stored = static_cast<uint8_t>(KvEvent::Kind::kStored);
   const auto cleared = static_cast<uint8_t>(KvEvent::Kind::kCleared);
@@ -52,7 +52,7 @@ std::string Complaint(const EventHead& head) {
   }
   if (head.reserved != 0) return StrCat("reserved byte ", int{head.reserved});
   if (head.kind == cleared) {
-    return head.hashes == 0 && head.tier == 0 ? "" : "cleared with a tier or hashes";
+    return head.hashes == 0 && head.tier == 0 ? "" : "a cleared event has a tier or hashes";
   }
   if (head.hashes == 0 || head.hashes > kMaxHashesPerKvEvent) {
     return StrCat(head.hashes, " hashes, not 1 to ", kMaxHashesPerKvEvent);
@@ -89,8 +89,8 @@ absl::StatusOr<std::vector<KvEvent>> DecodeKvEvents(std::string_view bytes) {
   };
   if (size > kMaxKvEventBatchBytes) return error("more than ", kMaxKvEventBatchBytes);
   BatchHead batch;
-  if (!Take(bytes, &batch)) return error("no head");
-  if (batch.version != kVersion) return error("version ", int{batch.version});
+  if (!Take(bytes, &batch)) return error("the batch header is missing");
+  if (batch.version != kVersion) return error("unknown version ", int{batch.version});
   for (const uint8_t byte : batch.reserved) {
     if (byte != 0) return error("reserved byte ", int{byte});
   }
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<KvEvent>> DecodeKvEvents(std::string_view bytes) {
   events.reserve(batch.events);
   for (uint32_t i = 0; i < batch.events; ++i) {
     EventHead head;
-    if (!Take(bytes, &head)) return error("no event ", i);
+    if (!Take(bytes, &head)) return error("the batch ends before event ", i);
     if (const std::string complaint = Complaint(head); !complaint.empty()) {
       return error("event ", i, ": ", complaint);
     }
@@ -107,10 +107,10 @@ absl::StatusOr<std::vector<KvEvent>> DecodeKvEvents(std::string_view bytes) {
     event.kind = static_cast<KvEvent::Kind>(head.kind);
     event.tier = static_cast<CacheTier>(head.tier);
     if (head.has_parent != 0 && !Take(bytes, &event.parent.emplace())) {
-      return error("event ", i, ": no parent");
+      return error("event ", i, ": its parent is missing");
     }
     if (head.hashes > bytes.size() / sizeof(Hash128)) {
-      return error("event ", i, ": ", head.hashes, " hashes");
+      return error("event ", i, ": ", head.hashes, " hashes do not fit in the batch");
     }
     event.hashes.resize(head.hashes);
     if (head.hashes == 0) continue;

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kEventBytes = 32;  // at least what an event takes without its hashes
+constexpr size_t kEventBytes = 32;  // upper bound for an event without its hashes
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void KvEventBatcher::Close() {
   open_bytes_ = 0;
 }
 
-// REQUIRES: a run is added next, unless the event takes none.
+// REQUIRES: the caller adds a run next, unless the event takes none.
 void KvEventBatcher::Begin(KvEvent event) {
   if (open_bytes_ + kEventBytes + 2 * sizeof(Hash128) > batch_bytes_) Close();
   open_.push_back(std::move(event));

@@ -1,8 +1,7 @@
-// Gathers what happens in a cache into batches of KV events, in the order in which it happened: a
-// change that continues the one before joins its event, so that a prompt's blocks are one event
-// however they came.
+// Collects cache changes into batches of KV events, in order. A change that continues the previous
+// one joins its event. So the blocks of a prompt are one event, even if they arrive one by one.
 //
-// Thread safety: belongs to the cache's thread.
+// Thread safety: used by the cache's thread only.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +16,19 @@ namespace baton {
 
 class KvEventBatcher {
  public:
-  // Every batch but one that a single event fills is smaller. REQUIRES: <= kMaxKvEventBatchBytes.
+  // Maximum size of a batch, except for a batch that a single event fills. REQUIRES: <=
+  // kMaxKvEventBatchBytes.
   static constexpr size_t kBatchBytes = size_t{1} << 20;
 
   explicit KvEventBatcher(size_t batch_bytes = kBatchBytes);
 
-  // On the device tier. `before` is the run before this one, none at a chain's begin.
+  // All on the device tier. `before` is the run before this one, nullopt at the start of a chain.
   void Stored(const std::optional<Hash128>& before, const Hash128& run);
   void Removed(const Hash128& run);
   void Cleared();
 
-  // What was gathered since the last call, encoded (kv_event.h), oldest first; none when nothing
-  // happened.
+  // Returns the changes since the last call, encoded (kv_event.h), oldest first. Empty if nothing
+  // changed.
   std::vector<std::string> Take();
 
  private:

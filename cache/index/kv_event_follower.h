@@ -1,6 +1,6 @@
-// A worker's KV events on their way into the fleet's index.
+// Applies a worker's KV events to the fleet's index.
 //
-// Thread safety: belongs to the index's writer.
+// Thread safety: used by the index's writer only.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,35 @@ namespace baton {
 
 void ApplyKvEvent(IndexedWorker worker, const KvEvent& event, GlobalIndex& index);
 
-// Keeps one incarnation of one worker in the index, as its numbered batches say. Batches count from
-// 1 in each epoch. A worker starts with an empty cache, so a follower that hears an epoch from its
-// first batch on needs nothing else; one that comes later, or missed a batch, needs a snapshot:
-// stored events for all that the worker holds, and the number of the last batch that is in it.
+// Mirrors one incarnation of one worker in the index from its numbered batches. Numbers start at 1
+// in each epoch. A worker starts with an empty cache. So a follower that reads an epoch from its
+// first batch on needs nothing else. A follower that joins later or missed a batch needs a
+// snapshot. That is the stored events for everything that the worker holds, and the number of the
+// last batch that it includes.
 //
-// Invariant: while ready(), the index has of this worker exactly what batches 1 to sequence() said.
+// Invariant: while ready(), the index has exactly the result of this worker's batches 1 to
+// sequence().
 class KvEventFollower {
  public:
   enum class Outcome {
     kApplied,
     kIgnored,       // an old epoch, or a batch that was applied before
-    kNeedSnapshot,  // a gap: nothing was applied, and nothing will be until a snapshot comes
+    kNeedSnapshot,  // a gap: nothing was or will be applied until a snapshot arrives
   };
 
-  // Follows from the beginning of `epoch`. `index` must outlive this.
+  // Follows from the start of `epoch`. REQUIRES: `index` outlives this object.
   KvEventFollower(IndexedWorker worker, Epoch epoch, GlobalIndex* index);
 
   Outcome Batch(Epoch epoch, uint64_t sequence, std::span<const KvEvent> events);
-  // Part `part` of the `parts` of a snapshot, which come in order; the first begins anew. Not
-  // ready() until the last is in. kIgnored for another epoch, and for a snapshot older than what is
-  // known; kNeedSnapshot when a part is missing, or holds anything but stored events.
+  // Applies part `part` of a snapshot of `parts` parts. Parts arrive in order, and part 0 starts
+  // the snapshot. ready() is false until the last part was applied. kIgnored for another epoch, and
+  // for a snapshot older than the current state. kNeedSnapshot if a part is missing or has other
+  // events than stored.
   Outcome Snapshot(Epoch epoch, uint64_t sequence, std::span<const KvEvent> events,
                    uint32_t part = 0, uint32_t parts = 1);
 
   bool ready() const { return ready_; }
-  uint64_t sequence() const { return sequence_; }  // of the last batch that is in the index
+  uint64_t sequence() const { return sequence_; }  // of the last batch in the index
 
  private:
   struct OpenSnapshot {

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kOverhead = 64;  // of a kept batch, beside its bytes
+constexpr size_t kOverhead = 64;  // memory of a stored batch, besides its bytes
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void KvEventLog::Append(std::string batch) {
 }
 
 KvEventLog::Batch KvEventLog::Find(uint64_t sequence) const {
-  const uint64_t before = last_ - kept_.size();  // of the first kept
+  const uint64_t before = last_ - kept_.size();  // number before the first stored batch
   if (sequence <= before || sequence > last_) return nullptr;
   return kept_[sequence - before - 1];
 }

@@ -1,10 +1,11 @@
-// The latest batches of KV events of one epoch, numbered from 1, for who comes late or reads
-// slowly. Old ones are dropped for new ones: who still needed them is better served by a snapshot.
+// The latest batches of KV events of one epoch, numbered from 1. They serve readers that join late
+// or read slowly. New batches replace old ones. A reader that still needs an old one takes a
+// snapshot, which is cheaper.
 //
-// Invariant: what is kept is a run of numbers that ends with last(), and at most kept_bytes large
-// or one batch long.
+// Invariant: the stored batches have consecutive numbers that end with last(). Their size is at
+// most kept_bytes, or there is only one.
 //
-// Thread safety: the owner's lock. Batches themselves are immutable.
+// Thread safety: the owner locks. Batches are immutable.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +22,10 @@ class KvEventLog {
 
   explicit KvEventLog(size_t kept_bytes) : kept_bytes_(kept_bytes) {}
 
-  // Its number is last() from then on.
+  // Stores a batch. Its number is the new last().
   void Append(std::string batch);
-  uint64_t last() const { return last_; }  // 0: there was none yet
-  // Null when it is no longer, or not yet, there.
+  uint64_t last() const { return last_; }  // 0 before the first batch
+  // Null if the batch was dropped or does not exist yet.
   Batch Find(uint64_t sequence) const;
 
  private:

@@ -1,10 +1,10 @@
-// The answer of the global index: how many leading units of a sequence each holder has.
+// Answer of the global index: the number of leading units of a sequence that each holder has.
 //
-// Made to be reused, so that a look-up allocates nothing. Many holders with the same answer (those
-// of a shared system prompt) are one group of bits; so the answer costs what differs, not the size
-// of the fleet.
+// Reuse it, so that a lookup allocates nothing. Many holders with the same answer, for example
+// those of a shared system prompt, are one group of bits. So the cost depends on the number of
+// different answers, not on the size of the fleet.
 //
-// Thread safety: belongs to one thread.
+// Thread safety: used by one thread at a time.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ namespace baton {
 
 class PrefixMatch {
  public:
-  // 0 when the holder lacks the first unit. O(different answers).
+  // 0 if the holder lacks the first unit. O(different answers).
   int32_t units(HolderId holder) const {
     for (const Single& single : singles_) {
       if (single.holder == holder) return single.units;
@@ -32,7 +32,7 @@ class PrefixMatch {
     return 0;
   }
 
-  // fn(HolderId, int32_t units) for every holder of at least the first unit, in no order.
+  // Calls fn(HolderId, int32_t units) for every holder of at least the first unit, in any order.
   template <typename Function>
   void ForEach(const Function& fn) const {
     for (const Single& single : singles_) fn(single.holder, single.units);
@@ -45,11 +45,11 @@ class PrefixMatch {
     }
   }
 
-  // Events the index had taken when this was the answer; nothing when writes went on meanwhile:
-  // then every run was seen at some moment of the look-up, but not all at the same.
+  // True if no event was applied during the lookup. Then the answer is the state after events()
+  // events. If false, each run was read in a consistent state, but not all at the same moment.
   bool of_one_moment() const { return of_one_moment_; }
   uint64_t events() const { return events_; }
-  // Of HolderTable, when this was the answer.
+  // HolderTable::assignments() at the time of the lookup.
   uint64_t assignments() const { return assignments_; }
 
  private:
@@ -68,7 +68,7 @@ class PrefixMatch {
   std::vector<Single> singles_;
   std::vector<Group> groups_;
   std::vector<uint64_t> words_;
-  std::vector<uint64_t> alive_;  // the walk's
+  std::vector<uint64_t> alive_;  // used by PrefixWalk
   std::vector<uint64_t> covering_;
   bool of_one_moment_ = false;
   uint64_t events_ = 0;

@@ -1,9 +1,11 @@
-// One look-up's way along the runs: who still holds everything so far, and who stopped where.
+// One lookup's walk along the runs. It tracks which holders still have everything so far, and where
+// the others stopped.
 //
-// While many are left they are a set of bits; from the first run with few holders on, a short list.
+// Many remaining holders are a set of bits. From the first run with few holders on, they are a
+// short list.
 //
-// Thread safety: belongs to one thread. What it reads of a run may change meanwhile: the caller
-// checks the run's head afterwards and throws the walk away.
+// Thread safety: used by one thread. A run may change while it is read. The caller checks the run's
+// header afterwards and discards the walk if it changed.
 #pragma once
 
 #include <array>
@@ -18,14 +20,14 @@ namespace baton {
 
 class PrefixWalk {
  public:
-  // Empties `match`, into which the answer goes. All must outlive this.
+  // Empties `match`, then writes the answer to it. REQUIRES: both outlive this object.
   PrefixWalk(const HolderTable& holders, PrefixMatch& match);
 
-  // The next `count` units are the positions from `offset` on of a run with a few holders, or a
-  // wide one. False when nobody is left. REQUIRES: count >= 1.
+  // Processes the next `count` units: the positions from `offset` on of a run with inline holders,
+  // or of a wide run. Returns false if no holder is left. REQUIRES: count >= 1.
   bool StepInline(const uint64_t* run, int entries, uint32_t offset, uint32_t count);
   bool StepWide(const RunHolders::WideView& wide, uint32_t offset, uint32_t count);
-  // Whoever is left holds everything up to here and not the next unit.
+  // The remaining holders have everything up to here but not the next unit.
   void End();
 
  private:

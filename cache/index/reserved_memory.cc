@@ -11,8 +11,8 @@ namespace baton {
 
 namespace {
 
-// What huge pages begin at. Scattered reads of many MiB miss the TLB with small pages, and touching
-// small pages for the first time costs more than what the index does with them.
+// Size of a huge page. With small pages, scattered reads of many MiB miss the TLB. The first touch
+// of each small page costs more than the index's own work on it.
 constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
@@ -28,7 +28,7 @@ ReservedMemory::ReservedMemory(size_t bytes) : bytes_(bytes) {
   size_t space = mapped_bytes_;
   if (huge) {
     CHECK(std::align(kHugePage, bytes, begin, space) != nullptr);
-    (void)madvise(begin, bytes, MADV_HUGEPAGE);  // only advice: errors do not matter
+    (void)madvise(begin, bytes, MADV_HUGEPAGE);  // only advice, so errors are ignored
   }
   words_ = static_cast<uint64_t*>(begin);
 }
@@ -40,12 +40,12 @@ void ReservedMemory::Populate(size_t begin, size_t end) {
   begin = begin / kPage * kPage;
   end = std::min(bytes_, (end + kPage - 1) / kPage * kPage);
   if (begin >= end) return;
-  // Since Linux 5.14; without it the pages come one by one.
+  // Needs Linux 5.14. On older kernels the pages are faulted in one by one.
   (void)madvise(reinterpret_cast<std::byte*>(words_) + begin, end - begin, MADV_POPULATE_WRITE);
 }
 
 void ReservedMemory::Discard() {
-  CHECK_EQ(madvise(words_, bytes_, MADV_DONTNEED), 0) << "cannot give back " << bytes_ << " bytes";
+  CHECK_EQ(madvise(words_, bytes_, MADV_DONTNEED), 0) << "cannot release " << bytes_ << " bytes";
 }
 
 }  // namespace baton

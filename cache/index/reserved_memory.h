@@ -1,7 +1,8 @@
-// Address space reserved once, whose pages come, zeroed, when they are first touched: a structure
-// in it grows up to its limit without moving, so that concurrent readers keep their pointers.
+// A reserved range of address space. Its pages are allocated, zeroed, when they are first touched.
+// So a structure in it grows up to a limit without moving, and concurrent readers keep their
+// pointers.
 //
-// Thread safety: Discard while others read the same memory is allowed: they see old bytes or zeros.
+// Thread safety: Discard is safe while other threads read the memory. They see old bytes or zeros.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +12,18 @@ namespace baton {
 
 class ReservedMemory {
  public:
-  // CHECKs that the system grants the address space, which costs no memory by itself.
+  // CHECKs that the system reserves the address space. Reserving uses no memory.
   explicit ReservedMemory(size_t bytes);
   ~ReservedMemory();
   ReservedMemory(const ReservedMemory&) = delete;
   ReservedMemory& operator=(const ReservedMemory&) = delete;
 
-  // Aligned to a page, and to a huge one when it is as large.
+  // Aligned to a page, and to a huge page if the memory is that large.
   uint64_t* words() const { return words_; }
-  // Has the pages of [begin, end) bytes ready for writing, where the system can: much cheaper than
-  // one fault for each.
+  // Allocates the pages of bytes [begin, end) for writing, if the system supports it. This is much
+  // cheaper than one page fault for each.
   void Populate(size_t begin, size_t end);
-  // Gives the pages back; the memory reads as zeros again.
+  // Releases the pages. The memory reads as zeros again.
   void Discard();
 
  private:
@@ -32,7 +33,8 @@ class ReservedMemory {
   uint64_t* words_;
 };
 
-// Words that a writer changes while readers look. On x86 both compile to plain moves.
+// Access to words that a writer changes while readers read them. On x86 both compile to plain
+// moves.
 inline uint64_t LoadWord(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 inline void StoreWord(uint64_t* word, uint64_t value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);

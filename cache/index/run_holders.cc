@@ -172,7 +172,7 @@ uint32_t RunHolders::RemoveAnyhow(uint32_t line, HolderId holder, uint32_t begin
   if (removed == 0) return 0;
   if (Store(line, length, image_)) return removed;
   Take(holder, length);
-  // Fits where it was: it has fewer holders.
+  // It always fits in the same chunk, because it has fewer holders.
   CHECK(Store(line, length, image_));
   *refused += held - removed;
   return held;
@@ -201,7 +201,7 @@ const RunHolders::Image& RunHolders::Load(uint32_t line) {
 bool RunHolders::Store(uint32_t line, uint32_t length, const Image& image) {
   size_t holders = image.parts.size();
   for (const uint64_t word : image.whole) holders += std::popcount(word);
-  // A run that is wide stays so until few are left, so that it does not change back and forth.
+  // Hysteresis: a wide run becomes inline only when few holders are left.
   const size_t most =
       IsWide(store_->LoadHead(line)) ? RunHead::kMaxInline / 2 : RunHead::kMaxInline;
   return holders <= most ? StoreInline(line, length, image) : StoreWide(line, length, image);

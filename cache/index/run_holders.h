@@ -1,20 +1,20 @@
-// Who holds which blocks of a run: intervals [begin, end) of positions for each holder, a holder
-// being a small number that the index gives to a (worker, tier).
+// Stores which holders have which blocks of a run, as intervals [begin, end) of positions for each
+// holder. A holder is a small number that the index assigns to a (worker, tier).
 //
-// Intervals, because a run never has to be cut when somebody holds only a part of it: a tail that
-// is evicted moves an end, a gap makes two intervals of one. Few entries lie in the run itself.
-// Many are wide: a chunk of their own with one bit for each holder of the whole run and entries for
-// the others (coverage sets and partial holders are SMG's ChainIndex's; that one cuts runs at
-// gaps).
+// With intervals, a run need not be split when a holder has only a part of it. Evicting a tail
+// moves an end, and a gap splits one interval into two. A few entries are stored inline in the run.
+// A run with many holders is wide. It has a separate chunk, with one bit for each holder of the
+// whole run and entries for the other holders. Coverage sets and partial holders are from SMG's
+// ChainIndex, which splits runs at gaps.
 //
 // A wide run:  word 1: chunk's line | entries << 32 | words of bits << 48
-//              its chunk, after the head: the bits, then the entries, two in a word
+//              its chunk, after the header: the bits, then the entries, two in a word
 //
-// Invariants: the intervals of one holder in one run neither overlap nor touch; in a wide run the
-// holders of everything are bits, never entries.
+// Invariants: the intervals of one holder in one run neither overlap nor touch. In a wide run,
+// holders of the whole run are bits, never entries.
 //
-// Thread safety: one writer. Readers use WideView and InlineEntry between two equal heads
-// (run_store.h, invariant 2).
+// Thread safety: one writer. Readers use WideView and InlineEntry between two reads of equal
+// headers (run_store.h, invariant 2).
 #pragma once
 
 #include <bit>
@@ -32,7 +32,7 @@ using HolderId = uint16_t;
 struct HolderEntry {
   HolderId holder = 0;
   uint32_t begin = 0;
-  uint32_t end = 0;  // 1 to 254: stored as the last position in 8 bits
+  uint32_t end = 0;  // 1 to 254; stored as the last position in 8 bits
 
   static HolderEntry Unpack(uint32_t packed) {
     return {.holder = static_cast<HolderId>(packed >> 16),
@@ -45,18 +45,18 @@ struct HolderEntry {
 
 class RunHolders {
  public:
-  // More entries than this and a run should be split where most of them end: every match of the run
-  // reads them all.
+  // A run with more entries should be split where most of them end, because every match of the run
+  // reads all entries.
   static constexpr int kCrowded = 16;
 
-  // All of a run's holders, away from readers.
+  // Copy of all holders of a run, not visible to readers.
   struct Image {
-    std::vector<uint64_t> whole;  // a bit for each holder of the whole run
+    std::vector<uint64_t> whole;  // one bit for each holder of the whole run
     std::vector<HolderEntry> parts;
     void AddWhole(HolderId holder);
-    // What it says of positions [begin, end) of a run of `length`, as a run of its own.
+    // The holders of positions [begin, end) of a run of `length`, as for a separate run.
     Image Cut(uint32_t length, uint32_t begin, uint32_t end) const;
-    // Removes every holder for which gone(HolderId) holds; true when there was one.
+    // Removes every holder for which gone(HolderId) is true. Returns true if it removed one.
     template <typename Gone>
     bool RemoveIf(const Gone& gone) {
       bool any = std::erase_if(parts, [&](const HolderEntry& e) { return gone(e.holder); }) > 0;
@@ -82,7 +82,7 @@ class RunHolders {
     }
   };
 
-  // `store` must outlive this.
+  // REQUIRES: `store` outlives this object.
   explicit RunHolders(RunStore* store) : store_(store) {}
 
   // ---- any thread ----
@@ -90,7 +90,7 @@ class RunHolders {
   static HolderEntry InlineEntry(const uint64_t* run, int i) {
     return HolderEntry::Unpack(static_cast<uint32_t>(LoadWord(run + 1 + i / 2) >> 32 * (i % 2)));
   }
-  // REQUIRES: `word1` is the first word after the head of a run that was wide when it was read.
+  // REQUIRES: `word1` is the first word after the header of a run that was wide when it was read.
   static WideView Wide(const RunStore& store, uint64_t word1) {
     const uint64_t* const words = store.Words(static_cast<uint32_t>(word1)) + 1;
     const size_t bit_words = word1 >> 48;
@@ -100,27 +100,27 @@ class RunHolders {
             .entries = static_cast<int>(word1 >> 32 & 0xffff)};
   }
 
-  // ---- the writer; a line is that of a run, and end <= its length ----
-  // Blocks that the holder did not hold before; nothing changes and `refused` counts them when
-  // there is no memory for it.
+  // ---- the writer; `line` is the first line of a run, and end <= its length ----
+  // Returns the number of blocks that the holder did not hold before. If there is no memory,
+  // nothing changes, and `refused` is increased by that number.
   uint32_t Add(uint32_t line, HolderId holder, uint32_t begin, uint32_t end, uint64_t* refused);
-  // Blocks that it held until now. When there is no memory for what is left of its intervals, they
-  // go too, and `refused` counts them.
+  // Returns the number of blocks that the holder no longer holds. If there is no memory for the
+  // rest of its intervals, they are removed too, and `refused` is increased by their blocks.
   uint32_t Remove(uint32_t line, HolderId holder, uint32_t begin, uint32_t end, uint64_t* refused);
 
-  // Publishes a new run whose hashes are written, all held by one holder.
+  // Publishes a new run whose hashes are written. One holder holds all of it.
   void Start(uint32_t line, uint32_t length, HolderId holder);
 
   const Image& Load(uint32_t line);  // valid until the next call of this object
-  // Sets the run's length and holders in one step for readers. False, and nothing changed, when
+  // Sets the run's length and holders in one step for readers. Returns false and changes nothing if
   // there is no memory.
   bool Store(uint32_t line, uint32_t length, const Image& image);
-  // Frees the run's chunk and what its holders had beside it.
+  // Frees the run's chunk, and the chunk of its holders if it is wide.
   void FreeRun(uint32_t line);
 
-  // One past the last block that anybody holds; 0 when nobody does.
+  // One past the last held block; 0 if no block is held.
   uint32_t HeldEnd(uint32_t line) const;
-  // Memberships in the run; its length when somebody holds all of a wide one.
+  // Memberships in the run. For a wide run with a holder of the whole run, the run's length.
   uint32_t HeldAtLeast(uint32_t line) const;
   bool IsCrowded(uint32_t line) const;
 
@@ -132,7 +132,7 @@ class RunHolders {
   uint32_t RemoveAnyhow(uint32_t line, HolderId holder, uint32_t begin, uint32_t end,
                         uint64_t* refused);
   void SetInlineEntry(uint32_t line, int i, HolderEntry entry);
-  // Takes the holder's intervals out of image_.
+  // Removes the holder's intervals from image_ and returns them.
   Intervals Take(HolderId holder, uint32_t length);
   void Put(const HolderEntry& entry, uint32_t length);
   bool StoreInline(uint32_t line, uint32_t length, const Image& image);

@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// A quarter or less is lost by rounding up; the last five are for holders alone.
+// Rounding up loses a quarter at most. The last five classes are only for chunks of holders.
 constexpr std::array<uint16_t, RunStore::kClasses> RunStore::kClassLines = {
     1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128, 192, 1100};
 

@@ -56,7 +56,7 @@ TEST(BlockAllocator, ARunIsConsecutiveAndTheLowestThatIsFree) {
   for (const int i : {1, 3, 4}) allocator.ReleaseHold(BlockId(i), BlockHolder::kSequence);
   ASSERT_TRUE(allocator.AllocateRun(2, BlockHolder::kSequence, run));
   EXPECT_THAT(run, ElementsAre(BlockId(3), BlockId(4)));
-  EXPECT_FALSE(allocator.AllocateRun(3, BlockHolder::kSequence, run)) << "1, 6 and 7 are no run";
+  EXPECT_FALSE(allocator.AllocateRun(3, BlockHolder::kSequence, run)) << "1, 6 and 7 are not a run";
   EXPECT_EQ(allocator.free_count(), 3);
   EXPECT_TRUE(allocator.CheckConservation().ok());
   for (const int i : {0, 2, 3, 4, 5}) allocator.ReleaseHold(BlockId(i), BlockHolder::kSequence);
@@ -77,7 +77,7 @@ TEST(BlockAllocator, GrowsInsideItsCapacityAndShrinksAsBlocksComeHome) {
   allocator.Resize(1);
   EXPECT_EQ(allocator.free_count(), 0);
   EXPECT_EQ(allocator.retiring(), 3);
-  EXPECT_EQ(allocator.total(), 4) << "what is held behind the limit still counts";
+  EXPECT_EQ(allocator.total(), 4) << "held blocks above the limit still count";
   allocator.ReleaseHold(BlockId(3), BlockHolder::kSequence);
   allocator.ReleaseHold(BlockId(1), BlockHolder::kSequence);
   EXPECT_EQ(allocator.retiring(), 1);
@@ -86,7 +86,7 @@ TEST(BlockAllocator, GrowsInsideItsCapacityAndShrinksAsBlocksComeHome) {
 
   allocator.Resize(6);
   EXPECT_EQ(allocator.retiring(), 0);
-  EXPECT_EQ(allocator.free_count(), 4) << "1 and 3 came back, 4 and 5 were never used";
+  EXPECT_EQ(allocator.free_count(), 4) << "1 and 3 were returned, 4 and 5 were never used";
   EXPECT_EQ(allocator.Account().never_used, 2);
   for (const int i : {0, 2}) allocator.ReleaseHold(BlockId(i), BlockHolder::kSequence);
 }
@@ -102,7 +102,7 @@ TEST(BlockAllocator, OnlyTheLastHolderOfAForkedBlockMayWriteIt) {
   const BlockId third = allocator.MakeWritable(shared, BlockHolder::kSequence).value();
   EXPECT_EQ(std::set({shared, second, third}).size(), 3u);
   EXPECT_EQ(allocator.MakeWritable(shared, BlockHolder::kSequence), shared)
-      << "nobody else is left";
+      << "no other holder is left";
   EXPECT_EQ(allocator.free_count(), 0);
   allocator.AddHolds(blocks, BlockHolder::kSequence);
   EXPECT_EQ(allocator.MakeWritable(shared, BlockHolder::kSequence), std::nullopt);
@@ -115,10 +115,11 @@ TEST(BlockAllocator, OnlyTheLastHolderOfAForkedBlockMayWriteIt) {
 TEST(BlockAllocatorDeathTest, MisuseIsABug) {
   BlockAllocator allocator(2);
   EXPECT_DEATH(allocator.AddHold(BlockId(0), BlockHolder::kSequence), "free block");
-  EXPECT_DEATH(allocator.ReleaseHold(BlockId(0), BlockHolder::kSequence), "no such hold");
+  EXPECT_DEATH(allocator.ReleaseHold(BlockId(0), BlockHolder::kSequence), "no hold of this kind");
   EXPECT_DEATH(allocator.is_free(BlockId(2)), "block 2 of 2");
   EXPECT_DEATH(allocator.Resize(3), "3 blocks of 2");
-  EXPECT_DEATH((void)allocator.MakeWritable(BlockId(1), BlockHolder::kSequence), "no such hold");
+  EXPECT_DEATH((void)allocator.MakeWritable(BlockId(1), BlockHolder::kSequence),
+               "no hold of this kind");
   EXPECT_DEATH(
       {
         BlockAllocator leaking(1);
@@ -128,7 +129,7 @@ TEST(BlockAllocatorDeathTest, MisuseIsABug) {
       "leaked");
 }
 
-// The literal model: a multiset of holders for each block.
+// Reference model: a multiset of holders for each block.
 class AllocatorModel {
  public:
   explicit AllocatorModel(int32_t limit) : limit_(limit) {}
@@ -187,7 +188,7 @@ class AllocatorModel {
  private:
   int32_t limit_;
   std::map<BlockId, std::multiset<BlockHolder>> holders_;
-  std::set<BlockId> ever_;  // handed out; fresh ids go out in order
+  std::set<BlockId> ever_;  // ids handed out so far; fresh ids go out in order
 };
 
 class AllocatorDriver {
@@ -262,7 +263,7 @@ class AllocatorDriver {
     model_.Add(block, holder);
   }
 
-  void Claim() {  // of a block that is held, free again or retired
+  void Claim() {  // claims a block that is held, free again or retired
     const auto& ever = model_.ever();
     const BlockId block = *std::next(ever.begin(), random_() % ever.size());
     const BlockHolder holder = AnyHolder();

@@ -20,7 +20,7 @@ TEST(BlockCounts, GroupsAddUpApart) {
 }
 
 TEST(BlockCounts, TheFirstGroupThatLacksBlocksIsNamed) {
-  EXPECT_EQ(Of(0, 0).FirstBelowZero(), -1) << "nothing is enough for nothing";
+  EXPECT_EQ(Of(0, 0).FirstBelowZero(), -1) << "zero blocks satisfy a need of zero";
   EXPECT_EQ(Of(-1, -1).FirstBelowZero(), 0);
   EXPECT_EQ(Of(5, -1).FirstBelowZero(), 1);
 }

@@ -48,7 +48,8 @@ TEST(BlockRuns, AGuessNeedsTheTableAlone) {
   }
 }
 
-// Chosen hashes: of a linear mix modulo 2^64 these would have 2^10 keys, whatever its factors are.
+// Hashes chosen by an attacker. A linear mix modulo 2^64 would give them only 2^10 keys, for any
+// factors.
 TEST(BlockRuns, MultiplesOfALargePowerOfTwoHaveKeysOfTheirOwn) {
   const KeySeeds key_seeds;
   std::set<uint64_t> keys;
@@ -64,7 +65,7 @@ TEST(BlockRuns, AWrongPlaceBeforeNewBlocksLosesNothing) {
   BlockRuns runs = Small();
   const auto hashes = Hashes(1, 8);
   for (size_t i = 0; i < hashes.size(); ++i) {
-    // Always said to follow the first block, which ends a run but at the beginning.
+    // Always names the first block as the one before. Only at the start does that block end a run.
     const auto after = i == 0 ? std::nullopt : runs.Guess(hashes[0]);
     ASSERT_EQ(runs.AddNew(3, after, std::span(hashes).subspan(i, 1)), 1u);
   }
@@ -79,9 +80,9 @@ TEST(BlockRuns, TakesInNewBlocksUpToTheFirstKnownOne) {
   const size_t before = runs.store().bytes();
   EXPECT_EQ(runs.AddNew(3, {}, hashes), 6u);
   EXPECT_LE(runs.store().bytes() - runs.store().free_bytes(), before + 128)
-      << "in a chunk that fits";
+      << "the run is in a chunk that fits";
   for (size_t i = 0; i < 8; ++i) EXPECT_TRUE(runs.Find(hashes[i]).has_value());
-  hashes[20] = hashes[15];  // twice in one call
+  hashes[20] = hashes[15];  // the same hash twice in one call
   EXPECT_EQ(runs.AddNew(3, {}, std::span(hashes).subspan(10)), 10u);
 }
 
@@ -107,9 +108,9 @@ TEST(BlockRuns, ARunEndsWithABlockThatSomebodyHolds) {
   EXPECT_EQ(runs.blocks(), 14u);
   EXPECT_FALSE(runs.Find(hashes[14]).has_value());
   EXPECT_EQ(runs.RemoveHolder(line, 3, 12, 13, &refused), 1u);
-  EXPECT_EQ(runs.blocks(), 14u) << "a gap stays";
+  EXPECT_EQ(runs.blocks(), 14u) << "a gap keeps its blocks";
   EXPECT_EQ(runs.RemoveHolder(line, 3, 13, 14, &refused), 1u);
-  EXPECT_EQ(runs.blocks(), 12u) << "until nobody holds what comes after it";
+  EXPECT_EQ(runs.blocks(), 12u) << "a gap is freed when no later block is held";
   EXPECT_EQ(runs.RemoveHolder(line, 3, 0, 20, &refused), 12u);
   EXPECT_EQ(runs.blocks(), 0u);
   EXPECT_EQ(runs.store().free_bytes(), runs.store().bytes());
@@ -120,7 +121,7 @@ TEST(BlockRuns, ARunThatIsMostlyGapsIsCutUp) {
   const auto hashes = Hashes(1, 200);
   uint64_t refused = 0;
   runs.AddNew(3, {}, hashes);
-  // Of every ten blocks three stay.
+  // Three of every ten blocks stay.
   for (uint32_t i = 0; i < 200; i += 10) {
     for (uint32_t j = i; j < i + 7; ++j) {
       const auto found = runs.Find(hashes[j]);
@@ -133,7 +134,8 @@ TEST(BlockRuns, ARunThatIsMostlyGapsIsCutUp) {
     if (i % 10 < 7) continue;
     ASSERT_TRUE(runs.Find(hashes[i]).has_value()) << i;
   }
-  // From the beginning, as some engines evict: what is left moves and memory comes back.
+  // Removes from the beginning, as some engines evict. The remaining blocks move and memory is
+  // freed.
   const auto chain = Hashes(2, 250);
   runs.AddNew(4, {}, chain);
   for (size_t i = 0; i < 240; ++i) {
@@ -184,7 +186,7 @@ TEST(BlockRuns, RetiredHoldersAreRemovedFromARun) {
   EXPECT_EQ(runs.RemoveHolder(line, 7, 0, 10, &refused), 10u);
   EXPECT_EQ(runs.blocks(), 0u);
   retired.insert(7);
-  runs.RemoveRetired(line);  // a free chunk is passed over
+  runs.RemoveRetired(line);  // skips a free chunk
 }
 
 TEST(BlockRuns, ARunThatIsCutUpLeavesItsRetiredHoldersBehind) {
@@ -199,7 +201,7 @@ TEST(BlockRuns, ARunThatIsCutUpLeavesItsRetiredHoldersBehind) {
   runs.AddHolder(line, 3, 25, 27, &refused);
   retired.insert(2);
   EXPECT_EQ(runs.RemoveHolder(line, 1, 1, 30, &refused), 29u);
-  // Holder 1 has the first block, holder 3 two blocks of the end.
+  // Holder 1 has the first block, holder 3 the last two blocks.
   ASSERT_TRUE(runs.Find(hashes[25]).has_value());
   const uint32_t end = LineOf(runs, hashes[25]);
   EXPECT_NE(end, line);
@@ -225,7 +227,7 @@ TEST(BlockRuns, ACrowdOfRetiredHoldersIsDroppedBySplitting) {
   ASSERT_EQ(LineOf(runs, hashes[49]), line);
   retired.insert(1);
   EXPECT_EQ(runs.AddHolder(line, kLast, 10, 15, &refused), 5u);
-  // Only the last one's blocks are left.
+  // Only the blocks of the last holder are left.
   for (uint32_t i = 0; i < 50; ++i) {
     EXPECT_EQ(runs.Find(hashes[i]).has_value(), 10 <= i && i < 15) << i;
   }

@@ -53,7 +53,7 @@ TEST(BlockTable, KeepsEveryEntryOfOneKeyApart) {
 TEST(BlockTable, AHomeBucketNeverDeniesWhatIsThere) {
   BlockTable table(1000);
   for (uint32_t i = 0; i < 300; ++i) {
-    const uint64_t bits = (i / 20 + 1) * 0x9e3779b97f4a7c15;  // twenty of each
+    const uint64_t bits = (i / 20 + 1) * 0x9e3779b97f4a7c15;  // twenty entries with each key
     Insert(table, bits, {.line = i, .offset = 0});
     BlockTable::Row row(table);
     for (uint32_t j = 0; j <= i; ++j) {
@@ -105,7 +105,7 @@ TEST(BlockTable, DoesNotRebuildForWhatWasExpected) {
 }
 
 TEST(BlockTable, AgreesWithAMapOverRandomEvents) {
-  // Keys of many bits, and of few, whose entries crowd into the same buckets.
+  // Keys with many bits, and keys with few bits, which fill the same buckets.
   for (const uint64_t different : {uint64_t{1} << 40, uint64_t{300}, uint64_t{3}}) {
     const uint32_t seed = 11;
     SCOPED_TRACE(testing::Message() << different << " keys, seed " << seed);

@@ -14,7 +14,7 @@ std::vector<BlockId> Ids(int32_t begin, int32_t count) {
   return ids;
 }
 
-// Tokens, and here and there a unit that needs its upper half.
+// Tokens, and some units that need the upper half.
 std::vector<CacheUnit> RandomUnits(std::mt19937_64& random, size_t count, int one_wide_in) {
   std::vector<CacheUnit> units(count);
   for (CacheUnit& unit : units) {

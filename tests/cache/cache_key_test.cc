@@ -28,11 +28,11 @@ TEST(CacheNamespace, FieldsAreLengthTaggedSoThatShiftedTextDiffers) {
 }
 
 TEST(CacheNamespace, IsTheFirstHalfOfTheDigest) {
-  // SHA-256 of four lengths of zero, 32 zero bytes: 66687aadf862bd77 6c8fc18b8e9f8e20 …
+  // SHA-256 of four zero lengths, which are 32 zero bytes: 66687aadf862bd77 6c8fc18b8e9f8e20 …
   const CacheNamespace none = MakeNamespace({});
   EXPECT_EQ(none.high(), 0x66687aadf862bd77u);
   EXPECT_EQ(none.low(), 0x6c8fc18b8e9f8e20u);
-  // Each field behind its length in 8 bytes; from Python's hashlib.
+  // Each field follows its length in 8 bytes. The expected value is from Python's hashlib.
   const CacheNamespace all = MakeNamespace(
       {.tenant = "tenant", .cache_salt = "salt", .lora = "lora", .model_revision = "revision"});
   EXPECT_EQ(all.high(), 0xecc6b122bc3fda39u);
@@ -85,7 +85,7 @@ TEST(CacheKey, BigramUnitsAreOnePerPairAndInjective) {
   EXPECT_TRUE(bigrams({}).empty());
   EXPECT_TRUE(bigrams({5}).empty());
   EXPECT_EQ(bigrams({1, 2, 3, 4}).size(), 3u);
-  EXPECT_EQ(bigrams({9, 1, 2})[1], bigrams({1, 2})[0]) << "a pair is its two tokens";
+  EXPECT_EQ(bigrams({9, 1, 2})[1], bigrams({1, 2})[0]) << "a pair depends only on its two tokens";
   std::set<CacheUnit> units;
   const std::vector<TokenId> tokens = {0, 1, 2, 255, 256, 65535, 65536, INT32_MAX};
   for (const TokenId a : tokens) {
@@ -94,7 +94,7 @@ TEST(CacheKey, BigramUnitsAreOnePerPairAndInjective) {
   EXPECT_EQ(units.size(), tokens.size() * tokens.size());
   for (const CacheUnit token : UnitsFromTokens(tokens)) units.insert(token);
   EXPECT_EQ(units.size(), tokens.size() * tokens.size() + tokens.size())
-      << "no pair is a token's unit";
+      << "no pair equals the unit of a token";
 }
 
 }  // namespace

@@ -13,10 +13,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Index = RadixNodeIndex;
 
-// A root and, below it, nodes of as many blocks as asked for.
+// Adds a root and, below it, nodes with the given numbers of blocks.
 class EvictableNodesTest : public testing::Test {
  protected:
-  // Each has other units, and its blocks have ids that follow the last one's.
+  // Each node has different units. Its block ids follow those of the previous node.
   Index Add(Index parent, int32_t blocks) {
     std::vector<CacheUnit> units;
     std::vector<BlockId> ids;
@@ -81,7 +81,7 @@ TEST_F(EvictableNodesTest, AParentIsQueuedOnceItIsALeaf) {
   Lock(child);
   Unlock(child);
   Unlock(parent);
-  EXPECT_THAT(Order(), ElementsAre(child)) << "something continues the parent";
+  EXPECT_THAT(Order(), ElementsAre(child)) << "the parent has a child";
   evictable_.QueueIfLeaf(parent);
   EXPECT_THAT(Order(), ElementsAre(child));
   evictable_.Dropped(1);
@@ -120,10 +120,10 @@ TEST_F(EvictableNodesTest, ARecountNamesWhatBreaks) {
   nodes_[node].use.last_used = 0;
   evictable_.Dropped(1);
   EXPECT_THAT(evictable_.CheckInvariants().ToString(),
-              HasSubstr("keeps 1 evictable and 0 protected blocks, recount finds 2 and 0"));
+              HasSubstr("counts 1 evictable and 0 protected blocks, recount finds 2 and 0"));
   evictable_.Added(nodes_[node], 1);
   evictable_.WatchFrom(BlockId(1));
-  EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("unnoticed"));
+  EXPECT_THAT(evictable_.CheckInvariants().ToString(), HasSubstr("is not noted"));
 }
 
 }  // namespace

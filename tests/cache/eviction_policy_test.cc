@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// Which of the nodes goes first.
+// Index of the node that is evicted first.
 size_t FirstOf(EvictionPolicy policy, const std::vector<NodeUse>& nodes) {
   const auto first = std::min_element(
       nodes.begin(), nodes.end(),
@@ -23,7 +23,7 @@ TEST(EvictionPolicy, EachNamesItsOwnVictim) {
       {.created = 4, .last_used = 40, .uses = 9, .priority = 1},   // 2: oldest
       {.created = 7, .last_used = 60, .uses = 3, .priority = 0},   // 3: used last
       {.created = 9, .last_used = 50, .uses = 5, .priority = 5},   // 4: youngest
-      {.created = 8, .last_used = 45, .uses = 6, .priority = -7},  // 5: least important
+      {.created = 8, .last_used = 45, .uses = 6, .priority = -7},  // 5: lowest priority
   };
   EXPECT_EQ(FirstOf(EvictionPolicy::kLru, nodes), 0u);
   EXPECT_EQ(FirstOf(EvictionPolicy::kLfu, nodes), 1u);
@@ -39,7 +39,8 @@ TEST(EvictionPolicy, SlruTakesWhatWasUsedOnceBeforeWhatIsOlderButWasUsedAgain) {
                                       {.last_used = 8, .uses = 1},
                                       {.last_used = 2, .uses = 7}};
   EXPECT_EQ(FirstOf(EvictionPolicy::kSlru, nodes), 2u);
-  EXPECT_EQ(FirstOf(EvictionPolicy::kSlru, {nodes[3], nodes[0]}), 1u) << "lru among the protected";
+  EXPECT_EQ(FirstOf(EvictionPolicy::kSlru, {nodes[3], nodes[0]}), 1u)
+      << "LRU order among protected nodes";
 }
 
 TEST(EvictionPolicy, TiesGoToTheLeastRecentlyUsed) {

@@ -72,7 +72,7 @@ TEST(EvictionQueue, NamesTheFirstFewInOrder) {
   }
   EXPECT_EQ(queue.First(first), 3u);
   EXPECT_EQ(first, (std::array<int32_t, 3>{9, 7, 4}));
-  EXPECT_EQ(queue.size(), 4) << "it only looks";
+  EXPECT_EQ(queue.size(), 4) << "First removes nothing";
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class FullTablesTest : public testing::Test {
 
   PrefixCache cache_{16, 16, kBlockSize, EvictionPolicy::kLru, /*hash_seed=*/0};
   FullTables tables_{kBlockSize, /*keeps_units=*/true, &cache_};
-  std::optional<BlockCopy> copy_;  // of the last Reserve
+  std::optional<BlockCopy> copy_;  // from the last Reserve
 };
 
 TEST_F(FullTablesTest, AReservationLacksWhatTheTableHasNot) {
@@ -73,7 +73,7 @@ TEST_F(FullTablesTest, InsertingSharesFullBlocksAndTheNextOneFindsThem) {
   EXPECT_EQ(inserted.fresh, 2);
   EXPECT_EQ(inserted.committed, 10);
   EXPECT_EQ(tables_.shared_blocks(kA), 2);
-  EXPECT_EQ(tables_.Insert(kA).count, 0) << "nothing further is full";
+  EXPECT_EQ(tables_.Insert(kA).count, 0) << "no further block is full";
   EXPECT_EQ(Begin(kB, Units(10)), 8);
   EXPECT_EQ(tables_.Table(kB)[1], tables_.Table(kA)[1]);
 }
@@ -87,7 +87,7 @@ TEST_F(FullTablesTest, BlocksThatTheTreeHasAreSwappedForTheTrees) {
   EXPECT_EQ(again.count, 2);
   EXPECT_EQ(again.fresh, 0);
   EXPECT_EQ(tables_.Table(kB)[0], tables_.Table(kA)[0]);
-  EXPECT_EQ(cache_.blocks().free_count(), 14) << "its own went home";
+  EXPECT_EQ(cache_.blocks().free_count(), 14) << "its own blocks were freed";
 }
 
 TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
@@ -105,7 +105,7 @@ TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
   EXPECT_EQ(copy_->from, tail);
   EXPECT_EQ(copy_->to, tables_.Table(kB)[1]);
   EXPECT_EQ(copy_->tokens, 2);
-  EXPECT_EQ(tables_.MissingFor(kA, 7).blocks, 0) << "it is alone with its block now";
+  EXPECT_EQ(tables_.MissingFor(kA, 7).blocks, 0) << "no other sequence holds its block now";
 }
 
 TEST_F(FullTablesTest, WhatIsReleasedStaysCachedUnlessItIsForgotten) {
@@ -136,7 +136,7 @@ TEST_F(FullTablesTest, ARecountFindsAHoldThatNoTableHas) {
   Compute(kA, Units(5));
   const BlockId block = tables_.Table(kA)[0];
   cache_.blocks().AddHold(block, BlockHolder::kSequence);
-  EXPECT_THAT(Recount().ToString(), HasSubstr("private block 0 is another sequence's too"));
+  EXPECT_THAT(Recount().ToString(), HasSubstr("private block 0 is also held by another sequence"));
   cache_.blocks().ReleaseHold(block, BlockHolder::kSequence);
   std::vector<BlockId> stray;
   ASSERT_TRUE(cache_.blocks().Allocate(1, BlockHolder::kSequence, stray));
@@ -148,7 +148,7 @@ using FullTablesDeathTest = FullTablesTest;
 
 TEST_F(FullTablesDeathTest, MisuseIsABug) {
   Begin(kA, {});
-  EXPECT_DEATH(Begin(kA, {}), "begun already");
+  EXPECT_DEATH(Begin(kA, {}), "already exists");
   EXPECT_DEATH(tables_.Commit(kA, Units(1)), "commits more than it reserved");
   EXPECT_DEATH((void)tables_.committed(kB), "no KV of sequence 2");
 }

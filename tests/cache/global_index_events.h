@@ -1,5 +1,5 @@
-// What tests of the global index are made of: chains of hashes by name, and random events that an
-// index and the literal model take in alike.
+// Test data for the global index: named hash chains, and random events that are applied to an index
+// and to the literal model.
 #pragma once
 
 #include <algorithm>
@@ -47,18 +47,18 @@ inline GlobalIndexOptions Small() {
   return {.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}};
 }
 
-// Keys of the lowest 8 bits: every look-up meets other blocks' entries, and only the whole hash
-// tells them apart.
+// Uses only the lowest 8 bits of a hash as the key. So every lookup meets entries of other blocks,
+// and must compare the whole hash.
 inline constexpr KeySeeds kEightBits{.first = (uint64_t{1} << 56) + 1, .second = 0};
 
 struct IndexLoad {
   const char* name;
-  bool eight_bits;  // of every hash make a key
+  bool eight_bits;  // make a key from 8 bits of a hash
   uint32_t workers;
-  uint32_t longest;   // units of a chain
-  uint32_t branches;  // names a unit can have
+  uint32_t longest;   // most units in a chain
+  uint32_t branches;  // number of names for a unit
   int events;
-  bool chained;  // else hashes come in any order, as a broken worker would send them
+  bool chained;  // false: hashes come in any order, as from a faulty worker
 };
 
 class IndexEvents {
@@ -75,7 +75,7 @@ class IndexEvents {
       for (Hash128& hash : hashes) hash = any_[random_() % any_.size()];
       return hashes;
     }
-    // Long common beginnings: a unit differs from 0 once in a while.
+    // Sequences have long common beginnings, because a unit rarely differs from 0.
     std::vector<uint64_t> units(1 + random_() % load_.longest);
     for (uint64_t& unit : units) unit = random_() % 8 == 0 ? random_() % load_.branches : 0;
     return Narrowed(Chain(units));
@@ -96,7 +96,7 @@ class IndexEvents {
       model.Stored(worker, tier, part);
     } else {
       switch (random_() % 4) {
-        case 0:  // the end, last first
+        case 0:  // the end, in reverse order
           hashes.erase(hashes.begin(), hashes.begin() + random_() % hashes.size());
           std::reverse(hashes.begin(), hashes.end());
           break;

@@ -1,4 +1,4 @@
-// Random events against the literal model; a failing seed replays.
+// Random events, compared with the literal model. A failing seed can be replayed.
 
 #include <gtest/gtest.h>
 
@@ -50,8 +50,8 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
   ReportRandomOperations(int64_t{kSeeds} * load.events);
 }
 
-// Workers come and go while runs are cut up into chunks that were freed where a sweep has been
-// already.
+// Workers join and leave while runs are split. The new runs take free chunks that a sweep has
+// already passed.
 TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBack) {
   constexpr IndexedWorker kOther{1000};
   constexpr uint32_t kOtherChains = 2000;  // most of the memory that is swept
@@ -99,7 +99,7 @@ TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBa
         ASSERT_EQ(index.MatchWorkers(query), model.Match(query)) << "event " << i;
       }
     }
-    EXPECT_GT(given, 4u * highest) << "numbers were given again";
+    EXPECT_GT(given, 4u * highest) << "holder numbers must be reused";
     EXPECT_EQ(index.refused(), 0u);
     index.Cleared(kOther);
     EXPECT_EQ(index.memberships(), model.memberships());

@@ -74,7 +74,7 @@ TEST(GlobalIndex, AWorkerThatIsClearedIsInNoAnswerAndLeavesNothing) {
   index.Removed(kB, kDevice, Chain(1000, 2));
   EXPECT_EQ(index.blocks(), 0u);
   EXPECT_LE(index.bytes() - index.free_bytes(), kLeastBytes);
-  // Back under the same number, it begins with nothing.
+  // The worker gets the same number again and holds nothing.
   index.Stored(kA, kDevice, {}, Chain({7}));
   EXPECT_THAT(index.MatchWorkers(Chain({7, 8})), ElementsAre(HeldPrefix{kA, kDevice, 1}));
 }
@@ -100,10 +100,10 @@ TEST(GlobalIndex, ARunSplitBehindASweepKeepsNothingOfAForgottenWorker) {
   index.Stored(kA, kDevice, {}, chain);
   index.Stored(kB, kDevice, chain[19], end);
   index.Removed(kA, kDevice, end);
-  index.Removed(kMany, kDevice, Chain(0, 10));  // a free chunk at the beginning of memory
+  index.Removed(kMany, kDevice, Chain(0, 10));  // a free chunk at the start of memory
   const auto number = index.Holder(kB, kDevice);
-  index.Cleared(kB);                                            // a sweep begins, and passes it
-  index.Removed(kA, kDevice, std::span(chain).subspan(1, 19));  // the run that B was in is cut up
+  index.Cleared(kB);  // a sweep begins and passes that chunk
+  index.Removed(kA, kDevice, std::span(chain).subspan(1, 19));  // splits the run that B was in
   for (uint64_t i = 1; i <= 40; ++i) index.Removed(kC, kDevice, {});  // the sweep ends
   index.Stored(kC, kDevice, {}, begin);
   ASSERT_EQ(index.Holder(kC, kDevice), number);
@@ -121,7 +121,7 @@ TEST(GlobalIndex, RefusesWhatGoesBeyondItsCapacityAndNeverSaysTooMuch) {
   EXPECT_EQ(index.refused(), 6u);
   EXPECT_EQ(index.blocks(), 10u);
   EXPECT_THAT(index.MatchWorkers(Chain(100, 8)), ElementsAre(HeldPrefix{kB, kDevice, 2}));
-  index.Stored(kC, kDevice, {}, Chain(0, 8));  // another holder of known blocks needs no room
+  index.Stored(kC, kDevice, {}, Chain(0, 8));  // another holder of known blocks needs no memory
   EXPECT_THAT(index.MatchWorkers(Chain(0, 8)),
               ElementsAre(HeldPrefix{kA, kDevice, 8}, HeldPrefix{kC, kDevice, 8}));
   index.Removed(kA, kDevice, Chain(0, 8));
@@ -147,7 +147,7 @@ TEST(GlobalIndex, ALongEventOfManyRunsTakesEveryBlockAway) {
     index.Stored(kA, kDevice, {}, std::span(chain).subspan(i, 7));
   }
   index.Stored(kB, kDevice, {}, chain);
-  // Backwards, as caches evict, with hashes between them that nobody holds.
+  // In reverse order, as caches evict, with hashes between them that have no holder.
   std::vector<Hash128> gone;
   for (size_t i = chain.size(); i-- > 100;) {
     gone.push_back(chain[i]);
@@ -169,7 +169,8 @@ TEST(GlobalIndex, BlocksStoredOneByOneShareRuns) {
                  std::span(chain).subspan(i, 1));
   }
   EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kA, kDevice, 2000}));
-  EXPECT_LT(index.bytes(), 50 * chain.size());  // a run for each would take 64 without the table
+  // A run for each block would take 64, without the table.
+  EXPECT_LT(index.bytes(), 50 * chain.size());
 }
 
 TEST(GlobalIndex, ManyHoldersOfDifferentLengthsAreAnsweredExactly) {

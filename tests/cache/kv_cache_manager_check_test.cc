@@ -1,4 +1,4 @@
-// Random lives against real content.
+// Random sequences, compared with the contents of the slots.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Keeps what each slot of the pool holds (the hash of all units up to it) and expects every
-// sequence to find its own prefix through its table after every operation.
+// Stores the contents of each slot of the pool: the hash of all units up to it. After every
+// operation, every sequence must find its own prefix through its table.
 class Lives {
  public:
   Lives(uint32_t seed, const KvCacheOptions& options)
@@ -74,7 +74,7 @@ class Lives {
  private:
   struct Life {
     CacheNamespace space;
-    std::vector<CacheUnit> units;  // committed ones
+    std::vector<CacheUnit> units;  // committed units
     int32_t max_tokens;
   };
   using Map = std::map<SequenceId, Life>;
@@ -117,7 +117,7 @@ class Lives {
     return units;
   }
 
-  // What follows the cached part lands by and by: Grow.
+  // The part after the cached prefix arrives later, in Grow.
   void BeginImport() {
     if (lives_.size() == 6) return Release();
     const CacheNamespace space(1 + random_() % 2);
@@ -156,7 +156,7 @@ class Lives {
     if (options_.min_prefix_tokens == 0 && options_.kind == CacheKind::kRadix) {
       ASSERT_GE(static_cast<int32_t>(held.size()), peeked - first);
     }
-    if (held.empty()) return;  // `first` may lie behind all units
+    if (held.empty()) return;  // `first` may be after all units
     uint64_t chain = space.low();
     for (int32_t i = 0; i < (first + static_cast<int32_t>(held.size())) * options_.block_size;
          ++i) {
@@ -202,7 +202,7 @@ class Lives {
     }
   }
 
-  // Much happens between two steps, and the copies are made only then.
+  // Many operations happen between two steps. The copies are made only at the end.
   void PrepareStep() {
     for (uint32_t events = 2 + random_() % 8; events > 0; --events) {
       const auto it = Any();

@@ -1,4 +1,4 @@
-// Whatever happens in a cache, its KV events say what a sequence could find in it.
+// The KV events of a cache must match what sequences can find in it, after any operation.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSpaces = 2;
 
-// A cache under random calls, and every sequence that it ever saw.
+// A cache under random calls, with every sequence that it has seen.
 class EventDriver {
  public:
   EventDriver(int32_t block_size, uint64_t seed)
@@ -53,17 +53,17 @@ class EventDriver {
     }
   }
 
-  // What the events said.
+  // State according to the events.
   const std::set<Hash128>& Told() {
     for (const std::string& batch : cache_.TakeKvEvents()) ApplyEncoded(batch, told_);
     return told_;
   }
-  // What the sequences that there were would find.
+  // Prefixes that earlier sequences would find now.
   std::set<Hash128> Findable() const {
     std::set<Hash128> held;
     for (const auto& [space, units] : seen_) {
       std::vector<CacheUnit> longer = units;
-      longer.push_back(0);  // a match leaves one unit
+      longer.push_back(0);  // a match leaves at least one unit
       const int32_t found = cache_.PeekMatch(space, longer);
       const auto hashes = ChainedHashes(space, std::span(units).first(found));
       held.insert(hashes.begin(), hashes.end());
@@ -84,7 +84,7 @@ class EventDriver {
 
   void Begin() {
     Live live{.id = SequenceId(++next_id_), .space = CacheNamespace(Pick(kSpaces)), .units = {}};
-    if (!seen_.empty() && Pick(3) > 0) {  // goes on where another was, or leaves it
+    if (!seen_.empty() && Pick(3) > 0) {  // continues another sequence or diverges from it
       const auto& [space, units] = *std::next(seen_.begin(), Pick(seen_.size()));
       live.space = space;
       live.units.assign(units.begin(), units.begin() + Pick(units.size() + 1));

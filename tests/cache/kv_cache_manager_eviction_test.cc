@@ -1,4 +1,4 @@
-// What goes when blocks are short, and what stays.
+// Eviction under memory pressure: what is evicted and what stays.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,14 +38,14 @@ TEST_F(KvCacheManagerTest, PastTheHighWaterMarkCachedBlocksGoUntilTheLowOneIsRea
   KvCacheManager cache(options, &clock_);
   Run(cache, kA, Units(40));  // 10 blocks
   cache.Release(kA, true);
-  Run(cache, kB, Units(32, 100));  // 8 more: 18 of 20 is the mark itself
+  Run(cache, kB, Units(32, 100));  // 8 more: 18 of 20 is exactly the mark
   EXPECT_EQ(cache.Stats().evicted_blocks, 0);
   ASSERT_TRUE(cache.Reserve(kB, 36).ok());
   EXPECT_EQ(cache.Stats().blocks.free, 4);
   EXPECT_EQ(cache.Stats().evicted_blocks, 3);
   EXPECT_EQ(cache.Stats().evicted_tokens, 12);
   EXPECT_EQ(cache.Stats().evictions, 1);
-  ASSERT_TRUE(cache.Reserve(kB, 80).ok()) << "the marks limit nobody";
+  ASSERT_TRUE(cache.Reserve(kB, 80).ok()) << "the marks do not limit reservations";
   EXPECT_EQ(cache.Stats().blocks.free, 0);
 }
 
@@ -61,7 +61,7 @@ TEST_F(KvCacheManagerTest, PrioritiesReachEviction) {
   }
   const SequenceId id(3);
   Run(cache, id, Units(24, 200));
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "older, but more important";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "older, but of higher priority";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 100)), 0);
 }
 
@@ -82,7 +82,7 @@ TEST_F(KvCacheManagerTest, WithEqualPrioritiesPriorityEvictsAsLruDoes) {
     for (uint64_t step = 1; step <= 300; ++step) {
       const SequenceId id(step);
       const size_t ended = live.empty() ? 0 : random() % live.size();
-      // Prompts of few families, so that prefixes are shared, split and used again.
+      // The prompts belong to a few families, so that prefixes are shared, split and reused.
       std::vector<CacheUnit> units = Units(4 + random() % 24, 1000 * (random() % 4));
       if (units.size() > 12) units[12] += random() % 3;
       const bool ends = live.size() > 2 || random() % 3 == 0;
@@ -101,7 +101,7 @@ TEST_F(KvCacheManagerTest, WithEqualPrioritiesPriorityEvictsAsLruDoes) {
       }
       if (ends && !live.empty()) live.erase(live.begin() + static_cast<std::ptrdiff_t>(ended));
       live.push_back(id);
-      // Every path that there can be.
+      // Every possible path.
       for (CacheUnit path = 0; path < 12; ++path) {
         std::vector<CacheUnit> longest = Units(28, 1000 * (path / 3));
         longest[12] += path % 3;

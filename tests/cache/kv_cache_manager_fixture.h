@@ -28,7 +28,7 @@ class KvCacheManagerTest : public testing::Test {
     std::iota(units.begin(), units.end(), first);
     return units;
   }
-  // A whole life but its end.
+  // Begins a sequence, reserves and commits all its units, but does not release it.
   int32_t Run(KvCacheManager& cache, SequenceId id, const std::vector<CacheUnit>& units,
               CacheNamespace space = kSpace) {
     const auto matched = cache.Begin(id, space, units, static_cast<int32_t>(units.size()));

@@ -1,4 +1,4 @@
-// Sequences that share their KV until one of them writes.
+// Forked sequences share their KV until one of them writes.
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST_F(KvCacheManagerTest, AForksFirstWriteFailsCleanlyWhenNoBlockIsLeft) {
   EXPECT_EQ(cache.Reserve(kB, 11).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(std::ranges::equal(cache.BlockTable(kA), cache.BlockTable(kB)));
   cache.Release(kA, false);
-  EXPECT_TRUE(cache.Reserve(kB, 11).ok()) << "it is the only holder now";
+  EXPECT_TRUE(cache.Reserve(kB, 11).ok()) << "no other sequence holds the block now";
 }
 
 TEST_F(KvCacheManagerTest, AContiguousSequenceCannotFork) {

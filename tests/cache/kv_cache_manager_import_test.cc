@@ -1,4 +1,4 @@
-// Prefixes that come from, or go to, another worker's cache.
+// Prefixes imported from another worker's cache, or held for an export to it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ TEST_F(KvCacheManagerImport, WhatComesHasThePriorityOfItsRequest) {
     cache.Release(kImport, /*keep=*/true);
   }
   Run(cache, kA, Units(20, 5000));
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 500)), 8) << "came first, matters more";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 500)), 8) << "older, but of higher priority";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9, 900)), 4);
 }
 
@@ -104,7 +104,8 @@ TEST_F(KvCacheManagerImport, HeldPrefixIsNotEvictedUntilTheTransferEnds) {
   const std::vector<BlockId> held = cache.HoldPrefix(kSpace, Units(12), 1).blocks;
   EXPECT_EQ(held.size(), 2u);
   EXPECT_EQ(cache.blocks_in_transfer(), 2);
-  EXPECT_EQ(cache.available_blocks(), 3);  // the third's path is locked, what is behind is not
+  // The path of the third block is locked, later blocks are not.
+  EXPECT_EQ(cache.available_blocks(), 3);
   Run(cache, kB, Units(12, 100));
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
   const auto table = cache.BlockTable(kB);

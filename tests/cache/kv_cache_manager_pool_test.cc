@@ -48,10 +48,10 @@ TEST_F(KvCacheManagerTest, APoolGrowsAndShrinksWhileSequencesLive) {
   EXPECT_FALSE(cache.Resize(0).ok());
 
   ASSERT_TRUE(cache.Resize(5).ok());
-  EXPECT_EQ(cache.retiring_blocks(), 4) << "kB's, but for its first";
+  EXPECT_EQ(cache.retiring_blocks(), 4) << "kB's blocks except the first";
   EXPECT_EQ(cache.available_blocks(), 0);
   cache.Release(kB, true);
-  EXPECT_EQ(cache.retiring_blocks(), 0) << "nothing behind the end stays cached";
+  EXPECT_EQ(cache.retiring_blocks(), 0) << "no block above the limit stays cached";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(20, 100)), 4);
   EXPECT_EQ(cache.num_blocks(), 5);
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
@@ -82,13 +82,13 @@ TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseBehindTheEndThatNobodyHolds) {
 TEST_F(KvCacheManagerTest, APopularPrefixDoesNotKeepItsBlocksFromRetiring) {
   KvCacheManager cache(Options(40), &clock_);
   const SequenceId filler(99);
-  Run(cache, filler, Units(80, 1000));  // the popular prefix lies behind its 20 blocks
+  Run(cache, filler, Units(80, 1000));  // the popular prefix is above the filler's 20 blocks
   Run(cache, kA, Units(9));
   cache.InsertCommitted(kA);
   cache.Release(filler, false);
   ASSERT_TRUE(cache.Resize(20).ok());
   EXPECT_EQ(cache.retiring_blocks(), 3);
-  // Each next user begins before the one before it ends.
+  // Each user begins before the previous one ends.
   int64_t id = 2;
   for (; cache.retiring_blocks() > 0; ++id) {
     ASSERT_LT(id, 10) << "it never retires";
@@ -98,7 +98,7 @@ TEST_F(KvCacheManagerTest, APopularPrefixDoesNotKeepItsBlocksFromRetiring) {
   }
   EXPECT_THAT(cache.RetiredBlocks(), testing::ElementsAre(BlockRange{20, 40}));
   cache.Release(SequenceId(id - 1), true);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "computed anew, in front of the end";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8) << "recomputed below the limit";
 }
 
 }  // namespace

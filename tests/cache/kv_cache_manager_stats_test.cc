@@ -1,4 +1,4 @@
-// What a pool says of itself: statistics and the trace.
+// Statistics and the trace of a pool.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST_F(KvCacheManagerTest, TheTraceShowsBlocksTakenAtEachCrossingAndIsBounded) {
     cache.Commit(kA, Units(1, i));
     clock_.AdvanceUs(1);
   }
-  std::vector<std::pair<int32_t, int32_t>> crossings;  // tokens, free blocks after
+  std::vector<std::pair<int32_t, int32_t>> crossings;  // tokens, free blocks afterwards
   for (const AllocationEvent& event : cache.trace()) {
     if (event.kind != AllocationEvent::Kind::kReserve) continue;
     crossings.emplace_back(event.tokens, event.free_after);

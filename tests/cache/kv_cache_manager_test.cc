@@ -59,7 +59,7 @@ TEST_F(KvCacheManagerTest, NamespacesNeverShare) {
 TEST_F(KvCacheManagerTest, DuplicatesAreSwappedForTheTreesBlocksAndFreed) {
   KvCacheManager cache(Options(16), &clock_);
   Run(cache, kA, Units(9));
-  Run(cache, kB, Units(9));  // side by side: nothing was cached yet
+  Run(cache, kB, Units(9));  // in parallel: nothing was cached yet
   cache.InsertCommitted(kA);
   EXPECT_EQ(cache.Stats().blocks.free, 10);
   cache.InsertCommitted(kB);
@@ -90,11 +90,11 @@ TEST_F(KvCacheManagerTest, AStepKeepsTheBlocksOfAnEndedSequenceUntilItEnds) {
   Run(cache, kA, Units(9));
   const std::vector<BlockId> table(cache.BlockTable(kA).begin(), cache.BlockTable(kA).end());
   cache.HoldForStep(table);
-  EXPECT_EQ(cache.step_blocks(), 0) << "the sequence has them too";
+  EXPECT_EQ(cache.step_blocks(), 0) << "the sequence holds them too";
   cache.Release(kA, /*keep=*/true);
-  EXPECT_EQ(cache.step_blocks(), 1) << "two full ones are cached";
+  EXPECT_EQ(cache.step_blocks(), 1) << "two full blocks are cached";
   EXPECT_EQ(cache.Stats().blocks.cached, 2);
-  EXPECT_EQ(cache.available_blocks(), 13) << "and cannot be evicted";
+  EXPECT_EQ(cache.available_blocks(), 13) << "pinned blocks cannot be evicted";
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
   EXPECT_TRUE(cache.CheckStepHolds(table).ok()) << cache.CheckStepHolds(table);
   EXPECT_EQ(cache.CheckStepHolds({}).message(), "block 0 has 1 step holds, steps own 0");
@@ -109,7 +109,7 @@ TEST_F(KvCacheManagerTest, AMatchShorterThanTheSmallestUsefulOneCountsAsNone) {
   KvCacheManager cache(options, &clock_);
   Run(cache, kA, Units(12));
   cache.Release(kA, true);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(8)), 0) << "4 tokens could be had";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(8)), 0) << "4 tokens are cached, less than the minimum";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 8);
   EXPECT_EQ(Run(cache, kB, Units(8)), 0);
   cache.Release(kB, true);
@@ -197,12 +197,13 @@ TEST_F(KvCacheManagerTest, BigramKeysAlignInPairs) {
   std::iota(tokens.begin(), tokens.end(), 100);
   Run(cache, kA, BigramUnitsFromTokens(tokens));  // 8 pairs: two blocks of four
   cache.Release(kA, true);
-  EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 4) << "one pair is computed";
+  EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 4)
+      << "one pair must be computed";
   tokens.push_back(7);
   EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 8);
   tokens[8] = 7;  // in the last pair of the second block
   EXPECT_EQ(cache.PeekMatch(kSpace, BigramUnitsFromTokens(tokens)), 4);
-  EXPECT_EQ(cache.PeekMatch(kSpace, UnitsFromTokens(tokens)), 0) << "no pair is a token";
+  EXPECT_EQ(cache.PeekMatch(kSpace, UnitsFromTokens(tokens)), 0) << "no pair equals a token";
 }
 
 using KvCacheManagerDeathTest = KvCacheManagerTest;
@@ -210,7 +211,7 @@ using KvCacheManagerDeathTest = KvCacheManagerTest;
 TEST_F(KvCacheManagerDeathTest, MisuseIsABug) {
   KvCacheManager cache(Options(16), &clock_);
   ASSERT_TRUE(cache.Begin(kA, kSpace, Units(8), 16).ok());
-  EXPECT_DEATH((void)cache.Begin(kA, kSpace, Units(8), 16), "begun already");
+  EXPECT_DEATH((void)cache.Begin(kA, kSpace, Units(8), 16), "already exists");
   EXPECT_DEATH(cache.Commit(kA, Units(1)), "commits more than it reserved");
   EXPECT_DEATH(cache.Release(kB, true), "no KV of sequence 2");
   ASSERT_TRUE(cache.Reserve(kA, 8).ok());

@@ -1,8 +1,9 @@
-// Random lives of sequences with sliding windows against real content, one or two steps in flight.
+// Random sequences with sliding windows, compared with the contents of the slots, with one or two
+// steps in flight.
 //
-// Each slot of each pool holds the hash of all units up to it. A step is submitted with copies of
-// the block tables, as a runner uploads them, and reads and writes through these copies when it is
-// collected, however much happened in between.
+// Each slot of each pool stores the hash of all units up to it. A step is submitted with copies of
+// the block tables, as a runner uploads them. When it is collected, it reads and writes through
+// these copies, after any number of other operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 
 class WindowLives {
  public:
-  // Without disturbance (resizes and transfers) no promise is ever broken.
+  // Without resizes and transfers, a charged reservation never fails.
   WindowLives(uint32_t seed, const KvCacheOptions& options, int32_t chunk, bool disturbs)
       : random_(seed),
         options_(options),
@@ -107,7 +108,7 @@ class WindowLives {
  private:
   struct Life {
     CacheNamespace space;
-    std::vector<CacheUnit> units;  // known ones
+    std::vector<CacheUnit> units;  // known units
     int32_t committed = 0;
     int32_t in_flight = 0;  // tokens in steps that are not collected
     bool waits_for_kv = false;
@@ -118,7 +119,7 @@ class WindowLives {
     SequenceId id;
     int32_t begin = 0, count = 0;
     Tables tables;
-    std::vector<CacheUnit> units;  // up to the chunk's end
+    std::vector<CacheUnit> units;  // up to the end of the chunk
     CacheNamespace space;
   };
 
@@ -133,7 +134,7 @@ class WindowLives {
   static uint64_t Chain(uint64_t before, CacheUnit unit) {
     return (before * 31 + unit + 1) * 0x9E3779B97F4A7C15ull;
   }
-  // Whether the token at position `at` sees the slot.
+  // Returns true if the token at position `at` sees the slot.
   bool Sees(int32_t group, int32_t at, int32_t slot) const {
     return group == 0 || slot > at - options_.windows[group - 1].window;
   }
@@ -161,7 +162,7 @@ class WindowLives {
     }
   }
 
-  // As a scheduler: only what fits is begun, and then it must succeed.
+  // Like a scheduler: begins only what fits, and then the reservation must succeed.
   void Admit() {
     if (lives_.size() == 6) return;
     const CacheNamespace space(1 + random_() % 2);
@@ -195,7 +196,7 @@ class WindowLives {
     const absl::Status reserved = cache_.Reserve(id, known);
     MakeCopies();
     if (!reserved.ok()) {
-      ASSERT_TRUE(decodes || disturbs_) << "a prefill stops half way: " << reserved;
+      ASSERT_TRUE(decodes || disturbs_) << "a prefill cannot continue: " << reserved;
       if (decodes) life.units.pop_back();
       return;
     }
@@ -210,13 +211,14 @@ class WindowLives {
     steps_.push_back(std::move(chunk));
   }
 
-  // Reads what each token sees through the step's tables, and writes its slot.
+  // For each token of the step: reads the slots that it sees through the step's tables, writes its
+  // slot.
   void Collect() {
     if (steps_.empty()) return;
     const Chunk chunk = std::move(steps_.front());
     steps_.pop_front();
     const auto it = lives_.find(chunk.id);
-    if (it == lives_.end()) return;  // it ended meanwhile: the step's rows are lost
+    if (it == lives_.end()) return;  // it ended meanwhile: the step's rows are dropped
     std::vector<uint64_t> chains = {chunk.space.low()};
     for (const CacheUnit unit : chunk.units) chains.push_back(Chain(chains.back(), unit));
     for (int32_t at = chunk.begin; at < chunk.begin + chunk.count; ++at) {
@@ -239,9 +241,9 @@ class WindowLives {
     auto& [id, life] = entry;
     cache_.Commit(id, std::span(life.units).subspan(life.committed, tokens - life.committed));
     life.committed = tokens;
-    // It may swap blocks that a later step reads.
+    // Inserting may swap blocks that a later step reads.
     if (life.in_flight == 0 && random_() % 4 > 0) cache_.InsertCommitted(id);
-    if (random_() % 4 == 0) return;  // Reserve does it
+    if (random_() % 4 == 0) return;  // Reserve frees them instead
     const KvCacheStats before = cache_.Stats();
     cache_.FreeBehindWindows(id);
     const KvCacheStats after = cache_.Stats();
@@ -251,8 +253,8 @@ class WindowLives {
     }
   }
 
-  // A step may still be on its way to the device, so that a sequence ends without harm to it; but
-  // its blocks may be handed out again only once it was collected: a later step is later.
+  // A step may still be on its way to the device. A real sequence may end meanwhile, but its blocks
+  // are reused only after the step is collected. This test skips such sequences.
   void Release() {
     const auto it = Any();
     if (it == lives_.end()) return;
@@ -283,7 +285,7 @@ class WindowLives {
     }
   }
 
-  // The decode side of a hand-off: what is missing comes from elsewhere, of windows the end alone.
+  // The decode side of a hand-off: the missing part arrives later, for windows only the end.
   void Import() {
     if (lives_.size() == 6 || !options_.paged) return;
     const CacheNamespace space(1 + random_() % 2);
@@ -314,7 +316,8 @@ class WindowLives {
     lives_[id] = {.space = space, .units = units, .committed = matched, .waits_for_kv = true};
   }
 
-  // All of it lands, or some leading part; the sequence goes on from the longest whole boundary.
+  // All of the import arrives, or only a leading part. The sequence continues at the longest whole
+  // boundary.
   void LandImport() {
     for (auto& entry : lives_) {
       auto& [id, life] = entry;
@@ -342,7 +345,7 @@ class WindowLives {
       Commit(entry, whole);
       const absl::Status reserved = cache_.Reserve(id, size);
       ASSERT_TRUE(disturbs_ || reserved.ok())
-          << "what did not land cannot be computed: " << reserved;
+          << "cannot compute the part that did not arrive: " << reserved;
       return;
     }
   }
@@ -369,7 +372,7 @@ class WindowLives {
     transfers_.erase(transfers_.begin() + which);
   }
 
-  // What another worker would get is what its next token sees.
+  // An export must have the window blocks that the next token sees.
   void HoldPrefix() {
     const CacheNamespace space(1 + random_() % 2);
     const auto units = AnyUnits((1 + random_() % 10) * options_.block_size);

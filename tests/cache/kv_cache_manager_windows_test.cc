@@ -20,7 +20,7 @@ class KvCacheManagerWindows : public KvCacheManagerTest {
     options.max_step_tokens = 8;
     return options;
   }
-  // Computes all of `units` in steps of 8, as a scheduler does. Returns the matched tokens.
+  // Computes all of `units` in steps of 8, like a scheduler. Returns the number of matched tokens.
   int32_t Compute(KvCacheManager& cache, SequenceId id, const std::vector<CacheUnit>& units,
                   bool inserts_chunks = true) {
     const auto size = static_cast<int32_t>(units.size());
@@ -71,7 +71,7 @@ TEST_F(KvCacheManagerWindows, AMatchEndsOnlyWhereTheWindowIsWhole) {
   Compute(cache, kA, Units(32), /*inserts_chunks=*/false);
   cache.Release(kA, true);
   EXPECT_EQ(cache.Stats().blocks.cached, 8);
-  EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 2) << "what its last token saw";
+  EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 2) << "the blocks that its last token saw";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(33)), 32);
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(32)), 0) << "block 5's window block slid out";
 
@@ -88,10 +88,10 @@ TEST_F(KvCacheManagerWindows, ComputingATombstonesTokensAnewHealsIt) {
   cache.Release(kA, true);
   EXPECT_EQ(Compute(cache, kB, Units(17)), 0);
   cache.Release(kB, true);
-  EXPECT_EQ(cache.Stats().blocks.cached, 8) << "its full blocks were there";
+  EXPECT_EQ(cache.Stats().blocks.cached, 8) << "its full blocks were already cached";
   EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 6);
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(17)), 16);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(24)), 16) << "block 4 is a tombstone still";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(24)), 16) << "block 4 is still a tombstone";
 }
 
 TEST_F(KvCacheManagerWindows, DuplicatesAreSwappedForTheCachedBlocksInEveryGroup) {
@@ -118,10 +118,11 @@ TEST_F(KvCacheManagerWindows, WindowBlocksAreEvictedAloneAndWithTheirFullBlocks)
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(29)), 28);
   ASSERT_TRUE(cache.Begin(kB, kSpace, Units(8, 100), 8).ok());
   ASSERT_TRUE(cache.Reserve(kB, 8).ok());
-  EXPECT_EQ(cache.Stats().blocks.cached, 8) << "no full block went";
+  EXPECT_EQ(cache.Stats().blocks.cached, 8) << "no full block was evicted";
   EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 6);
   EXPECT_EQ(cache.Stats().windows[0].evicted_blocks, 2);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 0) << "what slid out first went first";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(9)), 0)
+      << "the blocks that slid out first were evicted first";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(33)), 32);
   EXPECT_EQ(cache.ClearCache(), 8);
   EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 0);
@@ -132,23 +133,23 @@ TEST_F(KvCacheManagerWindows, ALongPromptNeedsAWindowAndAStepAlone) {
   KvCacheManager cache(WithWindow(300, 5), &clock_);
   const BlockCounts needed = cache.BlocksToAdmit(kSpace, Units(1000), 1000);
   EXPECT_EQ(needed.full(), 250);
-  EXPECT_EQ(needed[1], 5) << "15 slots can touch so many blocks";
+  EXPECT_EQ(needed[1], 5) << "15 slots can touch 5 blocks";
   Compute(cache, kA, Units(1000));
-  EXPECT_EQ(cache.AvailableBlocks()[1], 3) << "the charge shrinks to the window in the end";
+  EXPECT_EQ(cache.AvailableBlocks()[1], 3) << "at the end the charge is only the window";
 }
 
 TEST_F(KvCacheManagerWindows, WhatAPrefillWasPromisedNoOtherSequenceTakes) {
   KvCacheManager cache(WithWindow(300, 8), &clock_);
   ASSERT_TRUE(cache.Begin(kA, kSpace, Units(100), 100).ok());
   ASSERT_TRUE(cache.Reserve(kA, 100).ok());
-  EXPECT_EQ(cache.Stats().windows[0].blocks.free, 6) << "two are taken";
-  EXPECT_EQ(cache.AvailableBlocks()[1], 3) << "and three are promised";
+  EXPECT_EQ(cache.Stats().windows[0].blocks.free, 6) << "two blocks are taken";
+  EXPECT_EQ(cache.AvailableBlocks()[1], 3) << "and three are charged";
   ASSERT_TRUE(cache.Begin(kB, kSpace, Units(100, 100), 100).ok());
   const BlockCounts before = cache.AvailableBlocks();
   EXPECT_THAT(cache.Reserve(kB, 100).ToString(),
-              HasSubstr("KV group 1: 2 more blocks needed, 5 of them in addition to what was "
-                        "reserved; 6 and 3 of 8 can be had"));
-  EXPECT_EQ(cache.AvailableBlocks(), before) << "nothing is taken, of group 0 neither";
+              HasSubstr("KV group 1: needs 2 more blocks and 5 more charged; 6 are free or "
+                        "evictable, 3 of 8 are not charged"));
+  EXPECT_EQ(cache.AvailableBlocks(), before) << "nothing is taken, in group 0 either";
   ASSERT_TRUE(cache.Reserve(kB, 12).ok());
 }
 
@@ -174,7 +175,7 @@ TEST_F(KvCacheManagerWindows, AForkWithoutRoomInAWindowIsRefused) {
   KvCacheManager cache(WithWindow(40, 5), &clock_);
   Compute(cache, kA, Units(18));
   EXPECT_THAT(cache.Fork(kA, kB).ToString(),
-              HasSubstr("a fork of 18 tokens needs 3 blocks, 2 of 5 can be had"));
+              HasSubstr("a fork of 18 tokens needs 3 blocks, 2 of 5 are available"));
   EXPECT_FALSE(cache.Contains(kB));
 }
 
@@ -183,7 +184,7 @@ TEST_F(KvCacheManagerWindows, AnImportTakesTheWindowAtItsEndAlone) {
   ASSERT_TRUE(cache.BeginImport(kA, kSpace, Units(32), 0).ok());
   EXPECT_THAT(Held(cache, kA), ElementsAre(false, false, false, false, false, false, true, true));
   EXPECT_EQ(cache.WholeBoundary(kA, 32, 32), 32);
-  EXPECT_EQ(cache.WholeBoundary(kA, 31, 32), 0) << "its window may have come in part";
+  EXPECT_EQ(cache.WholeBoundary(kA, 31, 32), 0) << "its window may have arrived only in part";
   cache.Commit(kA, Units(32));
   cache.InsertCommitted(kA);
   cache.FreeBehindWindows(kA);
@@ -202,7 +203,7 @@ TEST_F(KvCacheManagerWindows, AnImportThatFailsIsComputedFromItsMatch) {
   EXPECT_EQ(cache.WholeBoundary(kB, 25, 32), 12);
   ASSERT_TRUE(cache.Reserve(kB, 32).ok());
   EXPECT_THAT(Held(cache, kB), ElementsAre(false, true, true, true, true, false, false, false))
-      << "the end of the import was given back";
+      << "the end of the import must be freed";
 }
 
 TEST_F(KvCacheManagerWindows, APartOfAnImportCountsWhereItsWindowBeginsInTheMatch) {
@@ -211,8 +212,9 @@ TEST_F(KvCacheManagerWindows, APartOfAnImportCountsWhereItsWindowBeginsInTheMatc
   cache.Release(kA, true);
   ASSERT_EQ(*cache.Begin(kB, kSpace, Units(19), 19), 12);
   ASSERT_TRUE(cache.ReserveForImport(kB, 19).ok());
-  EXPECT_EQ(cache.WholeBoundary(kB, 16, 19), 16) << "slots 12 to 15 came, 9 to 11 were there";
-  EXPECT_EQ(cache.WholeBoundary(kB, 16, 20), 12) << "slot 12 was not due";
+  EXPECT_EQ(cache.WholeBoundary(kB, 16, 19), 16)
+      << "slots 12 to 15 arrived, 9 to 11 were already there";
+  EXPECT_EQ(cache.WholeBoundary(kB, 16, 20), 12) << "slot 12 was not sent";
 }
 
 TEST_F(KvCacheManagerWindows, AHeldPrefixHasWhatItsBoundaryNeeds) {
@@ -258,7 +260,8 @@ TEST_F(KvCacheManagerWindows, EachGroupsPoolIsResizedByItself) {
   EXPECT_EQ(cache.num_blocks(0), 40);
   EXPECT_EQ(cache.num_blocks(1), 5);
   EXPECT_EQ(cache.retiring_blocks(1), 2) << "kB's window";
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(17, 100)), 4) << "no new match takes what retires";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(17, 100)), 4)
+      << "a new match must not take retiring blocks";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(17)), 16);
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
   cache.Release(kB, true);

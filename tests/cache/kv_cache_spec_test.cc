@@ -102,9 +102,10 @@ TEST(KvLayout, RefusalsNameTheField) {
   EXPECT_THAT(refused([](auto& g) { g.layers = 0; }, 16, 1), HasSubstr("layers"));
   EXPECT_THAT(refused([](auto& g) { g.kv_heads = -1; }, 16, 1), HasSubstr("kv_heads"));
   EXPECT_THAT(refused([](auto& g) { g.head_dim = 0; }, 16, 1), HasSubstr("head_dim"));
-  EXPECT_THAT(refused([](auto& g) { g.planes = 0; }, 16, 1), HasSubstr("0 planes"));
-  EXPECT_THAT(refused([](auto& g) { g.planes = 3; }, 16, 1), HasSubstr("3 planes"));
-  EXPECT_THAT(refused([](auto& g) { g.value_head_dim = -1; }, 16, 1), HasSubstr("values of -1"));
+  EXPECT_THAT(refused([](auto& g) { g.planes = 0; }, 16, 1), HasSubstr("planes is 0"));
+  EXPECT_THAT(refused([](auto& g) { g.planes = 3; }, 16, 1), HasSubstr("planes is 3"));
+  EXPECT_THAT(refused([](auto& g) { g.value_head_dim = -1; }, 16, 1),
+              HasSubstr("value_head_dim is -1"));
   EXPECT_THAT(refused(same, 128, INT64_MAX), HasSubstr("larger than"));
   for (const KvType type : {KvType::kF32, KvType::kInt8}) {
     const auto largest = [&](KvGroupSpec& g) {
@@ -176,9 +177,9 @@ TEST(KvCacheSpec, RefusalsNameTheGroupAndTheField) {
   EXPECT_THAT(refused([](auto& g) { std::swap(g[0], g[1]); }), HasSubstr("KV group 0 (window)"));
   EXPECT_THAT(refused([](auto& g) { g[1].kind = g[0].kind; }), HasSubstr("is group 1"));
   EXPECT_THAT(refused([](auto& g) { g[1].window = 0; }), HasSubstr("at least 1, is 0"));
-  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {0}; }), HasSubstr("names 1"));
+  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {0}; }), HasSubstr("length is 1"));
   EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {}; }), HasSubstr("does not name"));
-  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {0, 1}; }), HasSubstr("twice layer 1"));
+  EXPECT_THAT(refused([](auto& g) { g[1].model_layers = {0, 1}; }), HasSubstr("repeated layer 1"));
   EXPECT_THAT(refused([](auto& g) {
                 g.push_back(g[1]);
                 g[2].model_layers = {3, 4};

@@ -29,7 +29,7 @@ TEST(KvEventBatcher, WhatContinuesTheEventBeforeJoinsIt) {
   KvEventBatcher batcher;
   batcher.Stored({}, {1, 1});
   batcher.Stored(Hash128{1, 1}, {2, 2});
-  batcher.Stored(Hash128{1, 1}, {3, 3});  // a fork
+  batcher.Stored(Hash128{1, 1}, {3, 3});  // a branch
   batcher.Removed({3, 3});
   batcher.Removed({2, 2});
   batcher.Cleared();

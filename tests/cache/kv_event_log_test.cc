@@ -28,7 +28,7 @@ TEST(KvEventLog, TheOldestGoFirstAndTheLastStays) {
   for (uint64_t sequence = 1; sequence <= 20; ++sequence) {
     const KvEventLog::Batch batch = log.Find(sequence);
     if (batch == nullptr) {
-      EXPECT_EQ(kept, 0) << "what is kept is a run that ends with the last";
+      EXPECT_EQ(kept, 0) << "the stored batches must end with the last one";
       continue;
     }
     ++kept;

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Layer 1 of four has full attention, the others a window of 24 tokens.
+// Layer 1 of four has full attention. The others have a window of 24 tokens.
 KvCacheSpec TwoGroups() {
   const KvGroupSpec full{
       .layers = 1, .kv_heads = 2, .head_dim = 8, .type = KvType::kF16, .model_layers = {1}};

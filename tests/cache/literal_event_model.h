@@ -1,4 +1,4 @@
-// What a reader of KV events knows, as literally as possible: a set of hashes.
+// The simplest model of a reader of KV events: a set of hashes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace baton {
 
-// Takes in one encoded batch.
+// Applies one encoded batch.
 inline void ApplyEncoded(std::string_view bytes, std::set<Hash128>& held) {
   const auto events = DecodeKvEvents(bytes);
   ASSERT_TRUE(events.ok()) << events.status();
@@ -21,7 +21,7 @@ inline void ApplyEncoded(std::string_view bytes, std::set<Hash128>& held) {
         break;
       case KvEvent::Kind::kRemoved:
         for (const Hash128& hash : event.hashes) {
-          EXPECT_EQ(held.erase(hash), 1u) << "removed, but was not there";
+          EXPECT_EQ(held.erase(hash), 1u) << "removed, but was not stored";
         }
         break;
       case KvEvent::Kind::kCleared:

@@ -1,5 +1,4 @@
-// What the global index must say, as literally as possible: every (worker, tier) is a set of
-// hashes.
+// Reference model of the global index: every (worker, tier) is a set of hashes.
 #pragma once
 
 #include <algorithm>

@@ -14,7 +14,7 @@ constexpr CacheNamespace kSpace{1};
 
 class PoolResizeTest : public testing::Test {
  protected:
-  // Caches four one-unit blocks, ids 0 to 3, and keeps the lock.
+  // Caches four blocks of one unit, with ids 0 to 3, and keeps the lock.
   RadixLock Cache() {
     RadixMatch match = tree_.Match(kSpace, {}, 0);
     std::vector<BlockId> own;
@@ -44,9 +44,11 @@ TEST_F(PoolResizeTest, LockedBlocksRetireWithTheLastEarlierSequenceAndTheCacheIs
   resize_.Forked(SequenceId(1), SequenceId(2));
   EXPECT_EQ(blocks_.retiring(), 2);
   resize_.Ended(SequenceId(1));
-  EXPECT_TRUE(tree_.Contains(kSpace, std::vector<CacheUnit>{1, 2, 3, 4})) << "the fork is earlier";
+  EXPECT_TRUE(tree_.Contains(kSpace, std::vector<CacheUnit>{1, 2, 3, 4}))
+      << "the fork counts as earlier";
   resize_.Ended(SequenceId(2));
-  EXPECT_FALSE(tree_.Contains(kSpace, std::vector<CacheUnit>{1})) << "cut off from new sequences";
+  EXPECT_FALSE(tree_.Contains(kSpace, std::vector<CacheUnit>{1}))
+      << "new sequences cannot match it";
   EXPECT_THAT(RetiredBlocks(blocks_), ElementsAre(BlockRange{4, 8}));
   lock.Drop();
   resize_.Retire();

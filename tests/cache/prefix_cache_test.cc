@@ -23,13 +23,13 @@ std::vector<CacheUnit> Units(int32_t count, CacheUnit first = 0) {
   return units;
 }
 
-// Eight blocks of one unit, of at most ten.
+// Eight blocks of one unit; the pool may grow to ten.
 class PrefixCacheTest : public testing::Test {
  protected:
   void TearDown() override {
     EXPECT_TRUE(cache_.CheckConservation().ok()) << cache_.CheckConservation();
   }
-  // Caches a prefix that nothing holds. Returns its blocks.
+  // Caches a prefix without holds. Returns its blocks.
   std::vector<BlockId> Cache(const std::vector<CacheUnit>& units) {
     RadixMatch match = cache_.tree().Match(kSpace, units, 0);
     std::vector<BlockId> own;
@@ -96,7 +96,7 @@ TEST(PrefixCacheEvents, ASnapshotTellsOfAllThatIsCached) {
   PrefixCache cache(8, 8, /*block_size=*/16, EvictionPolicy::kLru, /*hash_seed=*/0);
   cache.Publish();
   EXPECT_THAT(cache.TakeEvents(), IsEmpty());
-  ASSERT_THAT(cache.SnapshotEvents(), SizeIs(1)) << "an empty batch says that nothing is cached";
+  ASSERT_THAT(cache.SnapshotEvents(), SizeIs(1)) << "one empty batch means that nothing is cached";
   EXPECT_THAT(*DecodeKvEvents(cache.SnapshotEvents()[0]), IsEmpty());
   RadixMatch match = cache.tree().Match(kSpace, {}, 0);
   std::vector<BlockId> own;

@@ -17,7 +17,7 @@ class PrefixWalkTest : public testing::Test {
   PrefixWalkTest() : store_(1000), holders_(&store_) {
     for (uint32_t i = 0; i < 100; ++i) table_.FindOrAdd(IndexedWorker(i), CacheTier::kDevice);
   }
-  // A run of ten blocks with these holders.
+  // Creates a run of ten blocks with these holders.
   uint32_t Run(const RunHolders::Image& image) {
     const uint32_t line = *store_.NewRun(10);
     EXPECT_TRUE(holders_.Store(line, 10, image));
@@ -76,10 +76,10 @@ TEST_F(PrefixWalkTest, FromManyToFewAndBack) {
   all.parts = {{5, 3, 7}};
   PrefixWalk walk(table_, match_);
   EXPECT_TRUE(Step(walk, Run(many), 0, 9));  // 80 stops at 4
-  EXPECT_TRUE(Step(walk, Run(most), 0, 6));  // 62 at 14, the rest at 9
-  EXPECT_TRUE(Step(walk, Run({{}, {{5, 0, 10}, {6, 0, 2}, {7, 0, 10}}}), 0, 3));  // 6 at 17
-  EXPECT_TRUE(Step(walk, Run(all), 3, 6));                                        // 5 at 22
-  walk.End();                                                                     // 7 at 24
+  EXPECT_TRUE(Step(walk, Run(most), 0, 6));  // 62 stops at 14, the rest at 9
+  EXPECT_TRUE(Step(walk, Run({{}, {{5, 0, 10}, {6, 0, 2}, {7, 0, 10}}}), 0, 3));  // 6 stops at 17
+  EXPECT_TRUE(Step(walk, Run(all), 3, 6));                                        // 5 stops at 22
+  walk.End();                                                                     // 7 stops at 24
   const auto answer = Answer();
   EXPECT_EQ(answer.at(80), 4);
   EXPECT_EQ(answer.at(81), 9);

@@ -16,7 +16,7 @@ using ::testing::ElementsAreArray;
 
 constexpr CacheNamespace kSpace{1};
 
-// A path of blocks 0, 1, ... with units 0, 1, ..., told of from its beginning.
+// A path of blocks 0, 1, ... with units 0, 1, ..., published from its beginning.
 class Path {
  public:
   Path(int32_t block_size, int32_t blocks)
@@ -96,7 +96,7 @@ TEST(PublishedRuns, ARunInsideABlockIsRemovedWithItsLastHolder) {
   };
   EXPECT_EQ(take(), 3u);
   runs.Removed(BlockId(0));
-  EXPECT_EQ(take(), 2u) << "the other block has the shared run";
+  EXPECT_EQ(take(), 2u) << "the other block still has the shared run";
   runs.Removed(BlockId(1));
   EXPECT_EQ(take(), 0u);
 }

@@ -20,7 +20,7 @@ TEST(RadixChildren, EqualTagsAreToldApartByTheCaller) {
   children.Insert(8, 3);
   EXPECT_EQ(children.Find(7, [](int32_t node) { return node == 2; }), 2);
   EXPECT_EQ(children.Find(7, [](int32_t node) { return node == 3; }), RadixChildren::kNone)
-      << "another tag's";
+      << "node 3 has another tag";
   children.Erase(7, 1);
   EXPECT_EQ(children.Find(7, [](int32_t node) { return node == 2; }), 2);
   EXPECT_EQ(children.Find(8, [](int32_t) { return true; }), 3);
@@ -33,7 +33,7 @@ TEST(RadixChildrenDeathTest, ErasingWhatIsNotThereIsABug) {
   EXPECT_DEATH(children.Erase(1, 2), "not in the table");
 }
 
-// What a client can do who knows the seed, as 0 was known: blocks with the same low 16 bits.
+// An attack that needs the seed: blocks whose tags under seed 0 have the same low 16 bits.
 TEST(ChildTag, BlocksThatCollideUnderOneSeedDoNotUnderAnother) {
   constexpr uint32_t kMask = 0xFFFF;
   std::vector<std::vector<CacheUnit>> blocks;
@@ -48,10 +48,10 @@ TEST(ChildTag, BlocksThatCollideUnderOneSeedDoNotUnderAnother) {
     for (const std::vector<CacheUnit>& one : blocks) tags.insert(ChildTag(seed, 0, one) & kMask);
     EXPECT_GE(tags.size(), 30u) << "seed " << seed;
   }
-  EXPECT_NE(ChildTag(0, 1, block), ChildTag(0, 2, block)) << "nor behind another parent";
+  EXPECT_NE(ChildTag(0, 1, block), ChildTag(0, 2, block)) << "the parent must change the tag";
 }
 
-// Few tags make long probe runs that wrap around and move when something is erased.
+// Few tags make long probe sequences that wrap around and move on an erasure.
 TEST(RadixChildren, AgreesWithAMapOverRandomOperations) {
   constexpr uint32_t kTags[] = {1, 3, 40, 0};
   constexpr int kSteps = 60'000;
@@ -60,7 +60,7 @@ TEST(RadixChildren, AgreesWithAMapOverRandomOperations) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", tags " << tags);
     std::mt19937 random(seed);
     RadixChildren children;
-    std::map<int32_t, uint32_t> model;  // tag by node
+    std::map<int32_t, uint32_t> model;  // from node to tag
     for (int step = 0; step < kSteps; ++step) {
       const int32_t node = random() % 60;
       if (const auto it = model.find(node); it != model.end()) {

@@ -1,4 +1,4 @@
-// What the tree tells of its runs of 16 units; kv_cache_manager_events_test.cc does it at random.
+// KV events of a tree's runs of 16 units. kv_cache_manager_events_test.cc has random tests.
 #include "cache/radix_events.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ class PublishingTree {
     tree_.PublishTo(&batcher_);
   }
 
-  // Inserts what is whole of `units`.
+  // Inserts the whole blocks of `units`.
   void Cache(const std::vector<CacheUnit>& units) { Cache(units, kSpace); }
   void Cache(const std::vector<CacheUnit>& units, CacheNamespace space) {
     RadixLock root = tree_.Match(space, units, 0).lock;
@@ -91,7 +91,7 @@ TEST(RadixTreeEvents, BlocksOfSixteenAreTheirRuns) {
   tree.Cache(units);
   EXPECT_THAT(tree.Events(),
               ElementsAre(KvEvent{.kind = Kind::kStored, .parent = {}, .hashes = hashes}))
-      << "one event, however the blocks came";
+      << "the blocks must be one event, even if they arrive one by one";
   EXPECT_EQ(tree.tree().Evict(2), 2);
   EXPECT_THAT(
       tree.Events(),
@@ -150,7 +150,7 @@ TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
   RadixLock held = tree.tree().Match(kSpace, units, 2).lock;
   tree.tree().Clear();
   EXPECT_THAT(tree.Held(), IsEmpty());
-  tree.Insert(held, Count(100, 16));  // behind the locked prefix, where no match comes
+  tree.Insert(held, Count(100, 16));  // after the locked prefix, where no match ends
   EXPECT_THAT(tree.Held(), IsEmpty());
   tree.Cache(units);
   EXPECT_EQ(tree.Held(), Hashes(units));
@@ -170,13 +170,14 @@ TEST(RadixTreeEvents, OfAClearedNamespaceEveryRunIsToldToBeGone) {
     tree.Cache(branch);
     tree.Cache(units, CacheNamespace(2));
     RadixLock held = tree.tree().Match(kSpace, units, 64 / block_size).lock;
-    EXPECT_EQ(tree.tree().Clear(kSpace), (192 + 64 - 64) / block_size) << "all but the locked";
+    EXPECT_EQ(tree.tree().Clear(kSpace), (192 + 64 - 64) / block_size)
+        << "all except the locked blocks";
     const std::set<Hash128> others = tree.Held();
     EXPECT_THAT(others, SizeIs(12));
     EXPECT_EQ(tree.Snapshot(), others);
     EXPECT_TRUE(tree.tree().Contains(CacheNamespace(2), units));
     EXPECT_FALSE(tree.tree().Contains(kSpace, std::span(units).first(64)));
-    tree.Insert(held, Count(100, 64));  // behind the locked prefix, where no match comes
+    tree.Insert(held, Count(100, 64));  // after the locked prefix, where no match ends
     EXPECT_EQ(tree.Held(), others);
     tree.Cache(units);
     EXPECT_THAT(tree.Held(), SizeIs(24));

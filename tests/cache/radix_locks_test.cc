@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using Index = RadixNodeIndex;
 
-// A path of three nodes, of two blocks each, and a branch behind the first.
+// A path of three nodes with two blocks each, and a branch after the first node.
 class RadixLocksTest : public testing::Test {
  protected:
   Index Add(Index parent, int32_t first) {
@@ -102,10 +102,10 @@ TEST_F(RadixLocksTest, APinRemembersItsNodeWhenASplitMovesTheBlock) {
 TEST_F(RadixLocksTest, ARecountNamesWhatBreaks) {
   locks_.Lock(middle_, 0);
   ++nodes_[upper_].locks;
-  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("lock count differs"));
+  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("lock count is wrong"));
   --nodes_[upper_].locks;
   ++nodes_[branch_].pinned_blocks;
-  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("pinned blocks differ"));
+  EXPECT_THAT(locks_.CheckInvariants().ToString(), HasSubstr("pinned block count is wrong"));
   --nodes_[branch_].pinned_blocks;
 }
 

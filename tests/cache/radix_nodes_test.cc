@@ -30,7 +30,7 @@ class RadixNodesTest : public testing::Test {
   void TearDown() override { EXPECT_TRUE(nodes_.CheckInvariants().ok()) << Broken(); }
   std::string Broken() const { return nodes_.CheckInvariants().ToString(); }
 
-  // A child of whole `units`, in blocks from `first` on.
+  // Adds a child with whole blocks of `units`; block ids start at `first`.
   Index Add(Index parent, const std::vector<CacheUnit>& units, int32_t first) {
     const Index child = nodes_.AddChild(parent, std::span(units).first(kBlockSize));
     nodes_.Append(child, units, Blocks(first, static_cast<int32_t>(units.size()) / kBlockSize));
@@ -57,7 +57,7 @@ TEST_F(RadixNodesTest, AWalkEndsWhereUnitsDifferOrItsLimitIs) {
   EXPECT_EQ(end.in_node, 2);
   EXPECT_EQ(end.blocks, 4);
   EXPECT_EQ(Walk({1, 2, 3, 4, 5, 6}, 2).node, upper);
-  EXPECT_EQ(Walk({1, 2, 3, 4, 5}).blocks, 2) << "half a block is none";
+  EXPECT_EQ(Walk({1, 2, 3, 4, 5}).blocks, 2) << "half a block does not count";
   EXPECT_EQ(Walk({2, 1}).node, root);
   std::vector<std::pair<int32_t, int32_t>> passed;
   nodes_.Walk(
@@ -76,7 +76,7 @@ TEST_F(RadixNodesTest, ASplitLeavesTheLowerPartItsIndexAndCopiesCountsToTheUpper
   EXPECT_EQ(nodes_[upper].parent, root);
   EXPECT_EQ(nodes_[upper].use, nodes_[node].use);
   EXPECT_EQ(nodes_[upper].locks, 2);
-  EXPECT_EQ(nodes_[upper].own_locks, 0) << "they are held at the lower part";
+  EXPECT_EQ(nodes_[upper].own_locks, 0) << "the lower part keeps them";
   EXPECT_EQ(nodes_.node_of(BlockId(0)), upper);
   EXPECT_EQ(nodes_.node_of(BlockId(1)), node);
   EXPECT_EQ(nodes_[node].begin, 1);
@@ -133,7 +133,8 @@ TEST_F(RadixNodesTest, ACutOffRootIsFoundUnderNoNamespaceAndLivesOn) {
   EXPECT_FALSE(nodes_.empty());
   const Index next = nodes_.FindOrAddRoot(kSpace);
   EXPECT_NE(next, root);
-  EXPECT_TRUE(nodes_.IsReachable(nodes_[Add(next, {1, 2}, 1)])) << "beside the old one";
+  EXPECT_TRUE(nodes_.IsReachable(nodes_[Add(next, {1, 2}, 1)]))
+      << "a new root exists beside the old one";
   EXPECT_TRUE(nodes_.CheckInvariants().ok()) << Broken();
   nodes_.MakeAllUnreachable();
   nodes_.CutOffAll();
@@ -169,22 +170,22 @@ TEST_F(RadixNodesTest, ARecountNamesWhatBreaks) {
   const Index root = nodes_.FindOrAddRoot(kSpace);
   const Index node = Add(root, {1, 2, 3, 4}, 0);
   nodes_[node].begin = 1;
-  EXPECT_THAT(Broken(), HasSubstr("begins elsewhere"));
+  EXPECT_THAT(Broken(), HasSubstr("does not begin where its parent ends"));
   nodes_[node].begin = 0;
   nodes_[root].child_count = 2;
-  EXPECT_THAT(Broken(), HasSubstr("child count differs"));
+  EXPECT_THAT(Broken(), HasSubstr("child count is wrong"));
   nodes_[root].child_count = 1;
   std::swap(nodes_[node].blocks[0], nodes_[node].blocks[1]);
   EXPECT_THAT(Broken(), HasSubstr("not found from its parent"));
   std::swap(nodes_[node].blocks[0], nodes_[node].blocks[1]);
   nodes_[node].generation = 7;
-  EXPECT_THAT(Broken(), HasSubstr("is of another generation"));
+  EXPECT_THAT(Broken(), HasSubstr("generation differs from the parent's"));
   nodes_[node].generation = 0;
   nodes_[node].blocks.push_back(BlockId(40));
-  EXPECT_THAT(Broken(), HasSubstr("block listed elsewhere"));
+  EXPECT_THAT(Broken(), HasSubstr("block belongs to another node"));
   nodes_[node].blocks.pop_back();
   nodes_[root].is_cut_off = true;
-  EXPECT_THAT(Broken(), HasSubstr("reachable if cut off"));
+  EXPECT_THAT(Broken(), HasSubstr("must be found exactly if it is not cut off"));
   nodes_[root].is_cut_off = false;
 }
 
@@ -192,7 +193,8 @@ using RadixNodesDeathTest = RadixNodesTest;
 
 TEST_F(RadixNodesDeathTest, ABlockThatIsInTheTreeAlreadyIsABug) {
   const Index node = Add(nodes_.FindOrAddRoot(kSpace), {1, 2}, 0);
-  EXPECT_DEATH(nodes_.Append(node, std::vector<CacheUnit>{3, 4}, Blocks(0, 1)), "is in the tree");
+  EXPECT_DEATH(nodes_.Append(node, std::vector<CacheUnit>{3, 4}, Blocks(0, 1)),
+               "is already in the tree");
 }
 
 }  // namespace

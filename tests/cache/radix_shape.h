@@ -1,4 +1,4 @@
-// The nodes of a prefix tree as text, a line for each: depth by indentation, blocks, first units.
+// Prints the nodes of a prefix tree, one line each: depth as indentation, blocks, first units.
 #pragma once
 
 #include <algorithm>

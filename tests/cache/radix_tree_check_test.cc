@@ -1,4 +1,4 @@
-// The tree against a literal model: a map from each cached prefix to its last block and its node.
+// The tree against a reference model: a map from each cached prefix to its last block and its node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// The namespace, then units of whole blocks.
+// A path: the namespace, then units of whole blocks.
 using Path = std::vector<CacheUnit>;
 
 bool Begins(const Path& path, const Path& prefix) {
@@ -22,7 +22,7 @@ bool Begins(const Path& path, const Path& prefix) {
 
 class RadixModel {
  public:
-  // A held prefix. What Clear cut off is no longer in the model.
+  // A locked prefix. Prefixes that Clear cut off leave the model.
   struct Lock {
     Path path;
     int32_t priority;
@@ -48,7 +48,7 @@ class RadixModel {
     return next == entries_.end() || !Begins(next->first, prefix);
   }
 
-  // A node ends at `path` from now on: what leads to it and belonged to a longer node is another.
+  // A node must end at `path`. If a longer node contains it, its leading part becomes a new node.
   void Split(const Path& path) {
     if (path.size() == 1) return;
     const int32_t node = entries_.at(path).node;
@@ -63,7 +63,7 @@ class RadixModel {
       if (entry.node == node && prefix.size() <= path.size()) entry.node = upper;
     }
   }
-  // A lock now covers the nodes from behind `from` to `to`.
+  // A lock now covers the nodes after `from` up to `to`.
   void Cover(const Path& from, const Path& to, int32_t priority) {
     std::vector<int32_t> covered;
     for (int32_t i = Blocks(from) + 1; i <= Blocks(to); ++i) {
@@ -75,7 +75,7 @@ class RadixModel {
       nodes_[node].priority = std::max(nodes_[node].priority, priority);
     }
   }
-  // `blocks` go behind `end`: into its node when only `lock` and nobody else could tell.
+  // Adds `blocks` after `end`. They extend its node if it is a leaf that only `lock` covers.
   void Add(const Path& path, const Path& end, std::span<const BlockId> blocks, const Lock& lock,
            const std::vector<Lock>& locks) {
     int32_t node = -1;
@@ -100,8 +100,8 @@ class RadixModel {
     }
   }
 
-  // The block to go next, or none: the policy's choice among those that nothing continues and no
-  // lock covers.
+  // Prefix of the next block to evict, or nullopt. The policy selects it among leaves without a
+  // lock.
   std::optional<Path> Victim(const std::vector<Lock>& locks) const {
     const std::pair<const Path, Entry>* victim = nullptr;
     for (const auto& entry : entries_) {
@@ -172,7 +172,7 @@ class RadixDriver {
       : random_(seed),
         block_size_(block_size),
         allocator_(pool),
-        // Hashes of no bit, of two bits, or whole.
+        // Hashes with no bit, with two bits, or whole.
         tree_(block_size, &allocator_, policy, /*hash_seed=*/seed,
               seed % 3 == 0   ? 0
               : seed % 3 == 1 ? 3
@@ -217,7 +217,7 @@ class RadixDriver {
   void Match() {
     if (locks_.size() == 6) return Unlock();
     Path path = RandomPath({1 + random_() % 2}, 10);
-    if (random_() % 2 == 0) path.push_back(0);  // a partial block never matters
+    if (random_() % 2 == 0) path.push_back(0);  // a partial block has no effect
     const int32_t most = random_() % 12, least = random_() % 3;
     const int32_t priority = static_cast<int32_t>(random_() % 5) - 2;
     int32_t expected = std::min(most, model_.Matched(path));
@@ -246,7 +246,7 @@ class RadixDriver {
   void Insert() {
     if (locks_.empty()) return;
     const size_t which = random_() % locks_.size();
-    if (locks_[which].cut_off) return;  // radix_tree_eviction_test.cc has this
+    if (locks_[which].cut_off) return;  // radix_tree_eviction_test.cc tests this
     const Path before = locks_[which].path;
     const Path path = RandomPath(before, 5);
     const int32_t from = model_.Blocks(before), count = model_.Blocks(path) - from;
@@ -281,7 +281,7 @@ class RadixDriver {
 
   void ExpectGone(const std::vector<BlockId>& blocks) {
     for (const BlockId block : blocks) {
-      ASSERT_TRUE(allocator_.is_free(block)) << "another block than the model's went";
+      ASSERT_TRUE(allocator_.is_free(block)) << "the tree must free the same block as the model";
     }
   }
 
@@ -335,7 +335,7 @@ class RadixDriver {
     ExpectGone(expected);
   }
 
-  // Everything, or one namespace.
+  // Clears everything, or one namespace.
   void Clear() {
     std::optional<CacheUnit> only;
     if (const std::vector<Path> paths = model_.Paths(); !paths.empty() && random_() % 2 == 0) {
@@ -371,7 +371,7 @@ class RadixDriver {
   BlockAllocator allocator_;
   RadixTree tree_;
   RadixModel model_;
-  std::vector<RadixLock> handles_;  // with locks_, in step
+  std::vector<RadixLock> handles_;  // parallel to locks_
   std::vector<Lock> locks_;
 };
 

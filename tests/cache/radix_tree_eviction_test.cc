@@ -1,4 +1,4 @@
-// Eviction, removal and clearing; radix_tree_check_test.cc has them against a literal model.
+// Eviction, removal and clearing. radix_tree_check_test.cc compares them with a reference model.
 #include <gtest/gtest.h>
 
 #include "cache/radix_tree.h"
@@ -14,7 +14,7 @@ struct Cache {
       : tree(kBlockSize, &allocator, policy) {}
   ~Cache() { EXPECT_TRUE(tree.CheckInvariants().ok()) << tree.CheckInvariants(); }
 
-  // Inserts `units` behind what `lock` covers, as one request would. Returns the block ids.
+  // Inserts `units` after the prefix of `lock`, like one request. Returns the block ids.
   std::vector<BlockId> Extend(RadixLock& lock, const std::vector<CacheUnit>& units) {
     std::vector<BlockId> own;
     EXPECT_TRUE(allocator.Allocate(units.size() / kBlockSize, BlockHolder::kSequence, own));
@@ -86,7 +86,7 @@ TEST(RadixTreeEviction, ASplitHandsItsHistoryToBothParts) {
   for (int i = 0; i < 3; ++i) cache.Use({1, 1, 2, 2});
   cache.Put(kC);
   cache.Use(kC);
-  cache.Use({1, 1, 9, 9});  // splits behind the first block
+  cache.Use({1, 1, 9, 9});  // splits after the first block
   EXPECT_EQ(cache.tree.Stats().splits, 1);
   EXPECT_EQ(cache.tree.Evict(1), 1);
   EXPECT_FALSE(cache.Has(kC)) << "used 2 times; both parts of the other 4 times";
@@ -106,8 +106,9 @@ TEST(RadixTreeEviction, RemoveForgetsOneSequenceUpToWhatOthersShare) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});
   cache.Put({1, 1, 7, 7});
-  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}), 0) << "it goes on";
-  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 4, 4}), 0) << "not there";
+  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}), 0)
+      << "another sequence continues it";
+  EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 4, 4}), 0) << "not cached";
   EXPECT_EQ(cache.tree.Remove(CacheNamespace(2), std::vector<CacheUnit>{1, 1}), 0);
   EXPECT_EQ(cache.tree.Remove(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 3, 3}), 2);
   EXPECT_TRUE(cache.Has({1, 1, 7, 7}));
@@ -139,18 +140,18 @@ TEST(RadixTreeEviction, ClearFreesLockedBlocksWithTheirLastLock) {
   RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}, 2);
   RadixLock second = cache.tree.Duplicate(held.lock);
   EXPECT_EQ(cache.tree.Clear(), 1);
-  EXPECT_FALSE(cache.Has(kA)) << "out of reach at once";
+  EXPECT_FALSE(cache.Has(kA)) << "no match may find it";
   EXPECT_EQ(cache.tree.protected_blocks(), 2);
   EXPECT_EQ(cache.tree.Evict(9), 0);
 
-  // The holder goes on as before, and what it adds goes with it.
+  // The holder continues, and the blocks that it adds are freed with its lock.
   cache.Extend(held.lock, {5, 5});
   EXPECT_FALSE(cache.Has({1, 1, 2, 2, 5, 5}));
-  cache.Put(kA);  // a new tree beside the old one
+  cache.Put(kA);  // a new root beside the old one
   EXPECT_TRUE(cache.Has(kA));
   EXPECT_TRUE(cache.tree.CheckInvariants().ok()) << cache.tree.CheckInvariants();
   held.lock.Drop();
-  EXPECT_EQ(cache.tree.protected_blocks(), 2) << "the second lock's";
+  EXPECT_EQ(cache.tree.protected_blocks(), 2) << "the second lock covers them";
   second.Drop();
   EXPECT_EQ(cache.tree.protected_blocks(), 0);
   EXPECT_EQ(cache.allocator.free_count(), 63);
@@ -180,7 +181,7 @@ TEST(RadixTreeEviction, TellsWhetherAnotherEvictFromCouldFindAnything) {
   EXPECT_EQ(cache.tree.EvictFrom(high), 0) << "it is locked";
   EXPECT_FALSE(cache.tree.HasUnlockedBehind());
   low_lock.Drop();
-  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "a block in front";
+  EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "the block is below the watch mark";
   RadixLock second = cache.tree.Duplicate(high_lock);
   high_lock.Drop();
   EXPECT_FALSE(cache.tree.HasUnlockedBehind()) << "another lock is left";
@@ -190,7 +191,7 @@ TEST(RadixTreeEviction, TellsWhetherAnotherEvictFromCouldFindAnything) {
   EXPECT_FALSE(cache.tree.HasUnlockedBehind());
 }
 
-// The path of a transfer's block has others, in front of it and behind.
+// A pinned block's path has other blocks before and after it.
 TEST(RadixTreeEviction, ATransferThatEndsUnlocksMoreThanItsBlocks) {
   Cache cache;
   const std::vector<BlockId> blocks = cache.Put({1, 1, 2, 2});
@@ -208,7 +209,7 @@ TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndWhatContinuesThem) {
   cache.Put({1, 1, 2, 2, 3, 3});  // blocks 0 to 2
   cache.Put({4, 4, 5, 5});        // 3 and 4
   RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{4, 4, 5, 5}, 2);
-  EXPECT_EQ(cache.tree.EvictFrom(BlockId(1)), 2) << "what is locked stays";
+  EXPECT_EQ(cache.tree.EvictFrom(BlockId(1)), 2) << "locked blocks stay";
   EXPECT_TRUE(cache.Has(kA));
   EXPECT_FALSE(cache.Has({1, 1, 2, 2}));
   held.lock.Drop();

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 constexpr CacheNamespace kSpace{1};
 
-// A tree with its allocator, and sequences that come and go in one call.
+// A tree with its allocator. Each sequence begins and ends in one call.
 class RadixTreeTest : public testing::Test {
  protected:
   void TearDown() override {
@@ -32,7 +32,8 @@ class RadixTreeTest : public testing::Test {
     return blocks;
   }
 
-  // Inserts whole `units` behind what is cached of them. Returns how much was there already.
+  // Inserts whole blocks of `units` after their cached prefix. Returns the number of blocks already
+  // present.
   int32_t Cache(CacheNamespace space, const std::vector<CacheUnit>& units) {
     RadixLock root = tree_.Match(space, units, 0).lock;
     const int32_t count = static_cast<int32_t>(units.size()) / kBlockSize;
@@ -58,16 +59,16 @@ TEST_F(RadixTreeTest, InsertReturnsHowMuchWasThere) {
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 7, 8, 9, 10}), 2);
   EXPECT_EQ(tree_.Stats().inserted_blocks, 5);
   EXPECT_EQ(tree_.Stats().duplicate_blocks, 5);
-  EXPECT_EQ(allocator_.free_count(), 64 - 5) << "duplicates went home";
+  EXPECT_EQ(allocator_.free_count(), 64 - 5) << "duplicates were freed";
 }
 
 TEST_F(RadixTreeTest, MatchStopsInsideAnEdgeAtABlockBoundary) {
   Cache(kSpace, {1, 2, 3, 4, 5, 6, 7, 8});
-  EXPECT_EQ(Cached(kSpace, {1, 2, 3, 4, 5, 9}), 2) << "half a block is no match";
+  EXPECT_EQ(Cached(kSpace, {1, 2, 3, 4, 5, 9}), 2) << "half a block does not match";
   const RadixMatch match = tree_.Match(kSpace, std::vector<CacheUnit>{1, 2, 3, 4, 5, 9}, 9);
   EXPECT_EQ(match.blocks.size(), 2u);
   EXPECT_EQ(tree_.Stats().splits, 1);
-  EXPECT_EQ(tree_.protected_blocks(), 2) << "the lock covers what matched and no more";
+  EXPECT_EQ(tree_.protected_blocks(), 2) << "the lock covers exactly the match";
   EXPECT_EQ(tree_.evictable_blocks(), 2);
 }
 
@@ -80,7 +81,7 @@ TEST_F(RadixTreeTest, MatchHonoursItsLargestAndSmallestLength) {
   EXPECT_EQ(tree_.protected_blocks(), 0);
 }
 
-// Namespaces that differ in the upper or the lower half, under tags of 8 bits and of none.
+// Namespaces that differ in the upper or the lower half, with tags of 8 bits and of no bit.
 TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
   constexpr int32_t kBlock = 2;
   for (const uint32_t mask : {0xFFu, 0u}) {
@@ -95,7 +96,7 @@ TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
       for (uint64_t prompt = 0; prompt < 16; ++prompt) {
         const std::vector<CacheUnit> added = units(space, prompt);
         EXPECT_EQ(tree.Peek(space_of(space), added, INT32_MAX).blocks, 0)
-            << "namespace " << space << ", prompt " << prompt << ": another's blocks";
+            << "namespace " << space << ", prompt " << prompt << ": blocks of another namespace";
         RadixLock root = tree.Match(space_of(space), added, 0).lock;
         std::vector<BlockId> blocks;
         ASSERT_TRUE(allocator.Allocate(2, BlockHolder::kSequence, blocks));
@@ -126,7 +127,7 @@ TEST_F(RadixTreeTest, ALockedPathIsNeverEvictedNotEvenByASplit) {
   RadixMatch held = tree_.Match(kSpace, units, 9);
   Cache(kSpace, {1, 2, 3, 4, 9, 9});
   EXPECT_EQ(tree_.protected_blocks(), 4);
-  EXPECT_EQ(tree_.Evict(64), 1) << "only the side branch";
+  EXPECT_EQ(tree_.Evict(64), 1) << "only the side branch is evictable";
   EXPECT_EQ(Cached(kSpace, units), 4);
   held.lock.Drop();
   EXPECT_EQ(tree_.Evict(64), 4);
@@ -137,7 +138,7 @@ TEST_F(RadixTreeTest, EvictionTakesTheLeastRecentlyUsedLeafFromItsEnd) {
   Cache(kSpace, {1, 1, 7, 7, 8, 8});
   tree_.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2, 3, 3}, 9).lock.Drop();
   EXPECT_EQ(tree_.Evict(1), 1);
-  EXPECT_EQ(Cached(kSpace, {1, 1, 7, 7, 8, 8}), 2) << "one block off the older branch";
+  EXPECT_EQ(Cached(kSpace, {1, 1, 7, 7, 8, 8}), 2) << "one block of the older branch is evicted";
   EXPECT_EQ(tree_.Evict(2), 2);
   EXPECT_EQ(Cached(kSpace, {1, 1, 7, 7}), 1);
   EXPECT_EQ(Cached(kSpace, {1, 1, 2, 2, 3, 3}), 2);
@@ -215,7 +216,7 @@ TEST(RadixTreeDepth, AHundredThousandNodesDeepNeedsNoStack) {
   RadixTree tree(1, &allocator);
   std::vector<CacheUnit> units(kDepth);
   std::iota(units.begin(), units.end(), 0);
-  // Two sequences side by side: neither may grow a node that the other holds too.
+  // Two sequences in parallel: neither may extend a node that the other also locks.
   RadixLock locks[2] = {tree.Match(kSpace, {}, 0).lock, tree.Match(kSpace, {}, 0).lock};
   for (const CacheUnit& unit : units) {
     for (RadixLock& lock : locks) {
@@ -234,7 +235,7 @@ TEST(RadixTreeDepth, AHundredThousandNodesDeepNeedsNoStack) {
   EXPECT_EQ(tree.Peek(kSpace, units, INT32_MAX).blocks, kDepth / 2);
 }
 
-// ---- the sources' worked examples, at a block size of one token ---------------------------------
+// ---- worked examples from the sources, with a block size of one token ---------------------------
 
 class WorkedExamples : public testing::Test {
  protected:
@@ -300,7 +301,7 @@ TEST_F(WorkedExamples, ThreeRequestsHitTwiceAndReuse22Of36Tokens) {
 }
 
 TEST_F(WorkedExamples, TheThirdUsers25TokensMatchInsideTheEdgeOf69) {
-  // The source's own tree finds none of them, since no sequence ended there.
+  // The source's own tree finds none of them, because no sequence ended there.
   Cache(Range(1000, 69));
   EXPECT_EQ(Matched(Join({Range(1000, 25), {12345, 67890}, Range(5000, 8)})), 25);
 }
@@ -313,8 +314,8 @@ TEST_F(WorkedExamples, TheSecondTurnReuses69Of80Tokens) {
   Cache(turn1);
   EXPECT_EQ(Matched(turn2), 69);
   EXPECT_DOUBLE_EQ(69.0 / turn2.size(), 0.8625);
-  // The source caches the end of the message too, whose KV nobody wrote: the last token that was
-  // sampled was never fed, and the line break is the template's.
+  // The source also caches the end of the message, although its KV was never written. The last
+  // sampled token was never fed to the model, and the line break comes from the template.
   tree_.Clear();
   Cache({turn1.begin(), turn1.end() - 2});
   EXPECT_EQ(Matched(turn2), 67);
@@ -341,7 +342,8 @@ TEST_F(WorkedExamples, ThreeSequencesSplitTheirEdgesTwice) {
   EXPECT_EQ(Matched({1, 2, 3}), 3) << "the source finds none: no sequence ended there";
 }
 
-// A prompt of 100 text tokens and two images, then one with another second image, chunk by chunk.
+// A prompt of 100 text tokens and two images, then one with a different second image, chunk by
+// chunk.
 TEST_F(WorkedExamples, ChunksOf512HitUntilTheImagesPartAt1124) {
   const auto text_and_image = Join({Range(1, 100), Range(10'000, 1024)});
   const auto first = Join({text_and_image, Range(20'000, 768)});
@@ -382,7 +384,7 @@ TEST(WorkedExamplesInBlocks, AMatchOf1124IsOf1120InBlocksOf16) {
 }
 
 TEST(BigramKeys, LocksCountPairs) {
-  constexpr int32_t kPairs = 4;  // a block
+  constexpr int32_t kPairs = 4;  // in a block
   BlockAllocator allocator(8);
   RadixTree tree(kPairs, &allocator);
   const std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -399,11 +401,11 @@ TEST(BigramKeys, LocksCountPairs) {
   allocator.ReleaseHolds(own, BlockHolder::kSequence);
   EXPECT_EQ(tree.protected_blocks(), 2);
   inserted.Drop();
-  // Eight tokens have both blocks' tokens, but the second block lacks its last pair.
+  // Eight tokens fill both blocks, but the second block lacks its last pair.
   const RadixMatch match = tree.Match(kSpace, pairs_of(8), INT32_MAX);
   EXPECT_EQ(match.blocks.size(), 1u);
   EXPECT_EQ(tree.protected_blocks(), 1);
-  EXPECT_EQ(tree.Evict(2), 1) << "the pairs behind the lock";
+  EXPECT_EQ(tree.Evict(2), 1) << "the pairs after the lock";
   EXPECT_EQ(tree.Peek(kSpace, all, INT32_MAX).blocks, 1);
   EXPECT_TRUE(tree.CheckInvariants().ok()) << tree.CheckInvariants();
 }

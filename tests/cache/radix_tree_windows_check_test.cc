@@ -1,5 +1,5 @@
-// The tree and its windows against a literal model: a map from each cached prefix to its blocks in
-// every group, and a count of holds for every window block.
+// The tree and its windows against a reference model: a map from each cached prefix to its blocks
+// in every group, and a count of holds for every window block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-// The namespace, then units of whole blocks.
+// A path: the namespace, then units of whole blocks.
 using Path = std::vector<CacheUnit>;
 
 struct WindowUse {
@@ -100,8 +100,8 @@ class WindowDriver {
     Check();
   }
 
-  int64_t torn() const { return torn_; }      // matches that a tombstone made shorter
-  int64_t healed() const { return healed_; }  // tombstones
+  int64_t torn() const { return torn_; }      // matches that a tombstone shortened
+  int64_t healed() const { return healed_; }  // tombstones that got a window block again
 
  private:
   struct Window {
@@ -109,13 +109,13 @@ class WindowDriver {
     std::unique_ptr<WindowCache> cache;
     std::map<BlockId, int32_t> sequence_holds, transfer_holds;
     std::vector<BlockId> transfers;
-    std::map<BlockId, WindowUse> uses;  // of cached ones
+    std::map<BlockId, WindowUse> uses;  // of cached blocks
     uint64_t tick = 0;
     int32_t whole(int32_t block_size) const { return (slots - 1 + block_size - 1) / block_size; }
   };
   struct Entry {
     BlockId full;
-    std::vector<BlockId> windows;  // kNoBlock: a tombstone
+    std::vector<BlockId> windows;  // kNoBlock for a tombstone
   };
   struct Lock {
     RadixLock handle;
@@ -142,7 +142,7 @@ class WindowDriver {
     while (blocks < Blocks(path) && entries_.contains(Prefix(path, blocks + 1))) ++blocks;
     return blocks;
   }
-  // Word for word: every block that a window shows before the boundary is there.
+  // The literal rule: every window block that a token at the boundary sees is present.
   bool IsWhole(const Path& path, int32_t boundary) const {
     for (size_t w = 0; w < windows_.size(); ++w) {
       const int32_t first_slot = std::max(0, boundary * block_size_ - windows_[w].slots + 1);
@@ -215,7 +215,7 @@ class WindowDriver {
     locks_.push_back(std::move(lock));
   }
 
-  // Some blocks come with a window block, as a sequence's last ones do; they heal tombstones.
+  // Some blocks get a window block, like the last blocks of a sequence. They fill tombstones.
   void Insert() {
     if (locks_.empty()) return;
     Lock& lock = locks_[random_() % locks_.size()];
@@ -247,7 +247,7 @@ class WindowDriver {
   }
   void PutWindow(Window& window, BlockId full, BlockId& cached, const Lock& lock,
                  std::vector<BlockId>& held) {
-    if (cached != kNoBlock) {  // the sequence takes the cached one
+    if (cached != kNoBlock) {  // the sequence takes the cached block
       Hold(window, cached, lock.priority);
       held.push_back(cached);
       return;
@@ -300,7 +300,7 @@ class WindowDriver {
     LetGo(window, block, BlockHolder::kTransfer);
   }
 
-  // Window blocks go in the policy's order, from the middle of a prefix too.
+  // Window blocks are evicted in the policy's order, also from the middle of a prefix.
   void EvictWindow(Window& window, int32_t count) {
     std::vector<BlockId> expected;
     while (static_cast<int32_t>(expected.size()) < count) {
@@ -315,7 +315,8 @@ class WindowDriver {
     }
     ASSERT_EQ(window.cache->Evict(count), static_cast<int32_t>(expected.size()));
     for (const BlockId block : expected) {
-      ASSERT_TRUE(window.cache->blocks().is_free(block)) << "another block than the model's went";
+      ASSERT_TRUE(window.cache->blocks().is_free(block))
+          << "the cache must free the same block as the model";
     }
   }
   void Tombstone(Window& window, BlockId block) {
@@ -329,7 +330,7 @@ class WindowDriver {
   void EvictFull(int32_t count) {
     Forget([&] { return tree_.Evict(count); });
   }
-  // radix_tree_check_test.cc knows which blocks go. They take their window blocks along.
+  // radix_tree_check_test.cc checks which blocks are evicted. Their window blocks go with them.
   template <typename Call>
   void Forget(Call call) {
     const int32_t removed = call();
@@ -370,14 +371,15 @@ class WindowDriver {
     for (Lock& lock : locks_) lock.cut_off = true;
     for (const auto& [path, entry] : entries_) {
       for (size_t w = 0; w < windows_.size(); ++w) {
-        // What locked nodes keep is out of reach, and goes with them or before.
+        // Window blocks of locked nodes can no longer be matched. They are freed with them or
+        // earlier.
         if (entry.windows[w] != kNoBlock && allocator_.is_free(entry.full)) {
           windows_[w].uses.erase(entry.windows[w]);
         }
       }
     }
     entries_.clear();
-    // The model does not follow what is cut off.
+    // The model does not track cut-off nodes.
     while (!locks_.empty()) Unlock();
     for (Window& window : windows_) window.uses.clear();
   }

@@ -1,5 +1,4 @@
-// How many random operations a test compared with its model: printed, so that a run's output says
-// how much "random events" came to.
+// Prints the number of random operations that a test compared with its model.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Which positions each holder has, read back through Load.
+// The positions of each holder, read back through Load.
 using Held = std::map<HolderId, std::set<uint32_t>>;
 
 Held ReadBack(RunHolders& holders, const RunStore& store, uint32_t line) {
@@ -94,7 +94,7 @@ TEST(RunHolders, ManyHoldersAreWideAndFewAreNotAgain) {
 TEST(RunHolders, WithoutMemoryAHolderIsRefusedOrForgottenWhole) {
   RunStore store(4);
   RunHolders holders(&store);
-  const uint32_t line = *store.NewRun(14);  // all memory
+  const uint32_t line = *store.NewRun(14);  // uses all memory
   ASSERT_EQ(store.bytes(), 256u);
   uint64_t refused = 0;
   holders.Start(line, 14, 0);

@@ -33,7 +33,7 @@ TEST(RunStore, KeepsHashesApart) {
 TEST(RunStore, CountsTheMemoryThatIsReadyFromTheBeginningAndGrowsBeyondIt) {
   RunStore store(1000, 100);
   EXPECT_EQ(store.bytes(), 100u * 64);
-  const uint32_t first = *store.NewRun(254);  // 64 lines, all told
+  const uint32_t first = *store.NewRun(254);  // all 64 lines
   EXPECT_EQ(first, 0u);
   EXPECT_EQ(store.bytes(), 100u * 64);
   const uint32_t second = *store.NewRun(254);

@@ -10,7 +10,7 @@ TEST(WaterMarks, AboveTheHighOneBlocksAreEvictedDownToTheLowOne) {
   EXPECT_EQ(marks.Excess(90, 100), 0);
   EXPECT_EQ(marks.Excess(91, 100), 21);
   EXPECT_EQ(marks.Excess(100, 100), 30);
-  EXPECT_EQ(marks.Excess(110, 100), 40) << "blocks behind the end of a pool that shrank";
+  EXPECT_EQ(marks.Excess(110, 100), 40) << "blocks above the limit of a shrunk pool";
 }
 
 TEST(WaterMarks, OfOneNothingIsEvictedAheadOfNeed) {

@@ -20,7 +20,7 @@ WindowCache MakeCache(int32_t window, int32_t blocks = 8,
   return WindowCache({.window = window, .num_blocks = blocks, .max_blocks = blocks}, 4, 40, policy);
 }
 
-// Caches a block beside each of `full`, held by a sequence.
+// Caches a block beside each block of `full`; a sequence holds it.
 std::vector<BlockId> Fill(WindowCache& cache, std::span<const BlockId> full) {
   std::vector<BlockId> own;
   cache.Allocate(static_cast<int32_t>(full.size()), own);
@@ -42,8 +42,8 @@ TEST(WindowCache, ABoundaryNeedsTheBlocksOfTheSlotsBeforeItThatItsTokenSees) {
 TEST(WindowCache, BlocksDieWhenNoTokenToComeSeesThem) {
   const WindowCache cache = MakeCache(6);  // the token at p sees slots from p - 5 on
   EXPECT_EQ(cache.DeadBlocks(0), 0);
-  EXPECT_EQ(cache.DeadBlocks(8), 0) << "slot 3 is seen";
-  EXPECT_EQ(cache.DeadBlocks(9), 1) << "slots from 4 on are seen";
+  EXPECT_EQ(cache.DeadBlocks(8), 0) << "the next token sees slot 3";
+  EXPECT_EQ(cache.DeadBlocks(9), 1) << "the next token sees slots from 4 on";
   EXPECT_EQ(cache.DeadBlocks(12), 1);
   EXPECT_EQ(cache.DeadBlocks(13), 2);
 }
@@ -104,7 +104,7 @@ TEST(WindowCache, PoliciesRankBlocksByTheirOwnUse) {
                                       {EvictionPolicy::kPriority, 2}}) {
     WindowCache cache = MakeCache(6, 8, policy);
     const std::vector<BlockId> path = Path(3), own = Fill(cache, path);
-    // Let go in the order 1, 2, 0; used 3 times, once, twice; of priority 9, 5 and 0.
+    // Released in the order 1, 2, 0; used 3 times, once, twice; priorities 9, 5 and 0.
     cache.AddHold(own[0], BlockHolder::kSequence, 9);
     cache.AddHold(own[0], BlockHolder::kSequence, 1);
     cache.ReleaseHold(own[0], BlockHolder::kSequence);
@@ -130,7 +130,7 @@ TEST(WindowCache, NothingBehindTheLimitStaysOrComesToBeCached) {
   cache.Resize(1);
   EXPECT_EQ(cache.evictable(), 1);
   EXPECT_EQ(cache.At(path[1]), kNoBlock);
-  EXPECT_EQ(cache.At(path[2]), kNoBlock) << "held, yet no longer cached";
+  EXPECT_EQ(cache.At(path[2]), kNoBlock) << "held, but no longer cached";
   EXPECT_EQ(cache.blocks().retiring(), 4);
   cache.Put(path[5], later[1], 0);
   EXPECT_EQ(cache.At(path[5]), kNoBlock);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int32_t kBlockSize = 4;
 
-// Two windows beside a path of ten full blocks: a match needs one block of the first, three of the
-// second.
+// Two windows beside a path of ten full blocks. A match needs one block of the first window and
+// three of the second.
 class WindowCachesTest : public testing::Test {
  protected:
   WindowCachesTest() {
@@ -40,9 +40,10 @@ TEST_F(WindowCachesTest, APrefixIsWholeWhereEveryWindowIs) {
   narrow_.Drop(Block(9));
   EXPECT_EQ(both_.LongestWhole(path_), 9);
   wide_.Drop(Block(6));
-  EXPECT_EQ(both_.LongestWhole(path_), 6) << "the wide window's three blocks";
+  EXPECT_EQ(both_.LongestWhole(path_), 6) << "the wide window needs three blocks";
   narrow_.Drop(Block(5));
-  EXPECT_EQ(both_.LongestWhole(path_), 5) << "shorter for the wide one, then torn for the narrow";
+  EXPECT_EQ(both_.LongestWhole(path_), 5)
+      << "the wide window shortens it, then the narrow one is not whole";
   wide_.Drop(Block(4));
   EXPECT_EQ(both_.LongestWhole(path_), 4);
 }

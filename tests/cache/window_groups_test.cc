@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 constexpr SequenceId kA{1}, kB{2};
 constexpr int32_t kBlockSize = 4;
 
-// Two windows, of two and four blocks, whose pools have 6 and 10.
+// Two windows, of two and four blocks, with pools of 6 and 10 blocks.
 class WindowGroupsTest : public testing::Test {
  protected:
   void TearDown() override {
@@ -86,7 +86,7 @@ TEST_F(WindowGroupsTest, AFailedPlanTakesNothing) {
 TEST_F(WindowGroupsTest, AnImportsRoomIsThatOfEveryGroup) {
   EXPECT_TRUE(groups_.CheckRoomToImport(0, 32, 2).ok());
   EXPECT_THAT(groups_.CheckRoomToImport(0, 32, 3).ToString(),
-              HasSubstr("KV group 1: a prefix of 32 tokens needs 7 blocks, 6 of 6 can be had"));
+              HasSubstr("KV group 1: a prefix of 32 tokens needs 7 blocks, 6 of 6 are available"));
   groups_.At(2).cache().Resize(2);
   EXPECT_THAT(groups_.CheckRoomToImport(0, 32, 0).ToString(), HasSubstr("KV group 2"));
 }

@@ -31,7 +31,7 @@ TEST(WindowTables, TheChargeIsTheMostThatASequenceEverHolds) {
       for (int32_t committed = 0; committed < tokens;) {
         GrowTo(tables, kA, committed, tokens);
         most = std::max(most, tables.held(kA));
-        ASSERT_LE(tables.charged(), charge) << "the charge never grows on the way";
+        ASSERT_LE(tables.charged(), charge) << "the charge must not grow on the way";
         committed = std::min(committed + step, tokens);
         tables.Trim(kA, committed);
       }

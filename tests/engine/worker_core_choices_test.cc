@@ -306,7 +306,7 @@ TEST(WorkerCoreChoices, AHandOffThatHasNoRoomForAllIsRefused) {
   const auto record = bench.Generate(request);
   ASSERT_TRUE(record->error.has_value());
   EXPECT_EQ(record->error->code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(record->error->message(), HasSubstr("3 forks need as many of the 2 places left"));
+  EXPECT_THAT(record->error->message(), HasSubstr("3 forks need as many places, 2 of"));
   request.n = 3;
   const auto fits = bench.Generate(request);
   EXPECT_FALSE(fits->ended());

@@ -84,7 +84,8 @@ TEST(ConsistentHashPolicy, NoWorkerGetsMoreThanItsBoundOfOneHotKey) {
     const int32_t load = ++fleet.At(plan.decode).active;
     ASSERT_LE(load, static_cast<int32_t>(1.25 * (i + 1) / 8) + 1);
   }
-  // What the first does not take goes on in the key's order, so that few workers have to hold it.
+  // Requests that the first worker cannot take go to the next in the key's order, so few workers
+  // get the key.
   std::vector<int32_t> loads;
   for (const WorkerRecord& worker : fleet.workers) loads.push_back(worker.active);
   EXPECT_EQ(*std::max_element(loads.begin(), loads.end()), 63);
@@ -101,7 +102,8 @@ TEST(SessionAffinityPolicy, ASessionStaysWhileItsWorkerMayBeChosen) {
   const WorkerNumber second = policy.Choose(InputOf(1), fleet.View())->decode;
   EXPECT_NE(second, first);
   fleet.At(first).report.draining = false;
-  EXPECT_EQ(policy.Choose(InputOf(1), fleet.View())->decode, second);  // its cache is there now
+  // The second worker has its cache now.
+  EXPECT_EQ(policy.Choose(InputOf(1), fleet.View())->decode, second);
 }
 
 TEST(SessionAffinityPolicy, RemembersTheSessionsUsedLast) {
@@ -114,7 +116,7 @@ TEST(SessionAffinityPolicy, RemembersTheSessionsUsedLast) {
   EXPECT_EQ(place(2), WorkerNumber(1));
   EXPECT_EQ(place(1), WorkerNumber(1));
   fleet.At(WorkerNumber(1)).active = 5;
-  EXPECT_EQ(place(3), WorkerNumber(2));  // 2 is forgotten
+  EXPECT_EQ(place(3), WorkerNumber(2));  // forgets 2
   EXPECT_EQ(place(1), WorkerNumber(1));
   EXPECT_EQ(place(2), WorkerNumber(2));  // new again, and 3 is forgotten
 }

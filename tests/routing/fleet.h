@@ -1,4 +1,4 @@
-// A fleet made by hand, for tests of policies.
+// A fleet for tests of policies.
 #pragma once
 
 #include <random>
@@ -35,7 +35,7 @@ struct Fleet {
   void Remove(WorkerNumber number) {
     std::erase_if(workers, [number](const auto& worker) { return worker.number == number; });
   }
-  // As a router counts a request that it sends.
+  // Counts a request as a router does when it sends one.
   void Send(const RoutePlan& plan) {
     ++At(plan.decode).active;
     ++At(plan.decode).assigned;
@@ -54,7 +54,7 @@ struct Fleet {
   int64_t now_us = 1'000'000;
 };
 
-// Whether the rules allow KV to go between them.
+// Returns true if the rules allow KV transfer between the two workers.
 inline bool MayExchange(const WorkerRecord& a, const WorkerRecord& b) {
   bool common = false;
   for (uint32_t version = 0; version < 10; ++version) {
@@ -67,7 +67,7 @@ inline bool MayExchange(const WorkerRecord& a, const WorkerRecord& b) {
          a.report.backend == b.report.backend;
 }
 
-// Any fleet of up to `most` workers, with anything wrong with some of them.
+// A random fleet of up to `most` workers, with random defects.
 inline Fleet RandomFleet(std::mt19937_64& random, size_t most) {
   Fleet fleet;
   const size_t count = random() % (most + 1);
@@ -113,7 +113,7 @@ inline RoutingInput RandomInput(std::mt19937_64& random, const Fleet& fleet) {
   input.held_prefix = random() % 3;
   for (const WorkerRecord& worker : fleet.workers) {
     if (random() % 2 == 0) {
-      // Hints may be older than the prompt is long.
+      // Hints may exceed the length of the prompt.
       input.cached_tokens[worker.number] =
           static_cast<int32_t>(random() % (static_cast<uint64_t>(input.prompt_tokens) + 32));
     }

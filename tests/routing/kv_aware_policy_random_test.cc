@@ -1,4 +1,4 @@
-// Plans for random fleets against a naive model of every plan's cost.
+// Plans for random fleets, compared with a naive model of every plan's cost.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// The documented cost, written out pair by pair.
+// The documented cost, computed pair by pair.
 class NaiveCost {
  public:
   NaiveCost(const RoutingOptions& options, const RoutingInput& input, const Fleet& fleet)
@@ -53,7 +53,7 @@ class NaiveCost {
                ? us + worker.others * fleet_.speeds.prefill_us()
                : us;
   }
-  // The prompt is a next turn of what lies on `decode`.
+  // True if the prompt is a next turn of a conversation cached on `decode`.
   bool Continues(const WorkerRecord& decode, const WorkerRecord& prefill) const {
     const int64_t here = Lacks(decode);
     const int64_t there = Lacks(prefill);
@@ -74,7 +74,7 @@ class NaiveCost {
   }
 
  private:
-  // Weighted: computing all that is missing, or pulling from who has most and computing the rest.
+  // Weighted cost: compute all missing tokens, or pull from the best holder and compute the rest.
   struct Way {
     double cost;
     double computing;
@@ -85,7 +85,7 @@ class NaiveCost {
       return options_.compute_weight *
              speeds.PrefillUs(input_.prompt_tokens - lacks, input_.prompt_tokens);
     };
-    // What would be here twice is paid for by all who wait for it.
+    // All prompts that wait for a prefix share the cost of its second copy.
     const auto shared = [&](Way way) {
       if (Lacks(worker) <= least_lacking_) return way;
       const double own = std::min(way.cost, computing(least_lacking_));
@@ -118,10 +118,10 @@ class NaiveCost {
   const RoutingInput& input_;
   const Fleet& fleet_;
   int64_t least_lacking_ = std::numeric_limits<int64_t>::max();
-  int sharers_ = 0;  // prompts of the same held prefix that wait where most of it is
+  int sharers_ = 0;  // waiting prompts with the same held prefix, on its best holder
 };
 
-// The least cost over all plans that the rules allow; infinite when there are none.
+// The least cost of all permitted plans; infinite if there are none.
 double LeastCost(const RoutingOptions& options, const RoutingInput& input, const Fleet& fleet) {
   const NaiveCost cost(options, input, fleet);
   double least = std::numeric_limits<double>::infinity();
@@ -145,7 +145,7 @@ double LeastCost(const RoutingOptions& options, const RoutingInput& input, const
     const bool charged = partner != nullptr && decode.report.role == WorkerRole::kDecode &&
                          !cost.Continues(decode, *partner);
     const double local = cost.Of(decode, nullptr, charged);
-    // A next turn stays, unless the wait there is longer than all that the partner would do.
+    // A next turn stays, unless the wait there is longer than the partner's whole prefill.
     const bool stays = partner != nullptr && cost.Continues(decode, *partner) &&
                        cost.Backlog(decode) <= cost.Prefill(*partner);
     if (input.placement == Placement::kRemote) {
@@ -175,7 +175,7 @@ TEST(KvAwarePolicy, FindsThePlanOfLeastCostAmongAll) {
     if (!plan.ok()) continue;
     ++planned;
     remote += plan->prefill ? 1 : 0;
-    // Its cost by the naive model, charged or not.
+    // Cost of the plan in the naive model, with and without the penalty.
     const NaiveCost cost(options, input, fleet);
     Fleet copy = fleet;
     const WorkerRecord& decode = copy.At(plan->decode);
@@ -185,7 +185,7 @@ TEST(KvAwarePolicy, FindsThePlanOfLeastCostAmongAll) {
     const double slack = 1e-9 * least;
     const int64_t lacks = cost.Lacks(decode);
     if (lacks <= options.local_continuation_tokens && 2 * lacks <= input.prompt_tokens) {
-      ++stayed;  // a next turn, whatever speeds are known
+      ++stayed;  // a next turn, regardless of estimated speeds
       continue;
     }
     ASSERT_TRUE(std::abs(uncharged - least) <= slack || std::abs(charged - least) <= slack)

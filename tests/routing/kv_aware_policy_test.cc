@@ -46,18 +46,20 @@ TEST_F(KvAwarePolicyTest, WithoutAPrefillWorkerTheDecodeWorkerPrefills) {
 }
 
 TEST_F(KvAwarePolicyTest, TheNextTurnOfAChatIsComputedWhereTheLastOneWasDecoded) {
-  Add(WorkerRole::kPrefill);  // 1 holds the last prompt, 2 holds its answer as well
+  Add(WorkerRole::kPrefill);  // 1 holds the last prompt, 2 also holds its answer
   Add(WorkerRole::kDecode);
   input_.cached_tokens[WorkerNumber(1)] = 400;
-  input_.cached_tokens[WorkerNumber(2)] = 488;  // 512 are left
+  input_.cached_tokens[WorkerNumber(2)] = 488;  // 512 tokens are missing
   EXPECT_EQ(Choose()->prefill, std::nullopt);
-  input_.cached_tokens[WorkerNumber(2)] = 487;  // too much is left
+  input_.cached_tokens[WorkerNumber(2)] = 487;  // one token too many is missing
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
-  input_.cached_tokens[WorkerNumber(1)] = 500;  // as much as here, and half is here
+  // Both have the same share, and half of the prompt is here.
+  input_.cached_tokens[WorkerNumber(1)] = 500;
   input_.cached_tokens[WorkerNumber(2)] = 500;
   EXPECT_EQ(Choose()->prefill, std::nullopt);
   options_.local_continuation_tokens = 600;
-  input_.cached_tokens[WorkerNumber(1)] = 499;  // as much, but less than half
+  // Both have the same share, but less than half is here.
+  input_.cached_tokens[WorkerNumber(1)] = 499;
   input_.cached_tokens[WorkerNumber(2)] = 499;
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
 }
@@ -67,7 +69,7 @@ TEST_F(KvAwarePolicyTest, ANextTurnStaysWhateverIsThoughtOfTheWorkersSpeeds) {
   Add(WorkerRole::kDecode);
   input_.prompt_tokens = 300;
   input_.cached_tokens = {{WorkerNumber(1), 272}};
-  // Its prompts took long, by chance; the other one would be done at once.
+  // Its prompts took long by chance. The other worker would finish at once.
   for (const auto& [number, us] : {std::pair(1, 4'000'000), std::pair(2, 20'000)}) {
     FinishedRequest finished{.decode = WorkerNumber(number), .prefill = std::nullopt};
     finished.computed_tokens = 200;
@@ -75,7 +77,7 @@ TEST_F(KvAwarePolicyTest, ANextTurnStaysWhateverIsThoughtOfTheWorkersSpeeds) {
     for (int i = 0; i < 20; ++i) fleet_.speeds.Learn(finished);
   }
   EXPECT_EQ(Choose()->decode, WorkerNumber(1));
-  fleet_.At(WorkerNumber(1)).active = 1;  // somebody waits there
+  fleet_.At(WorkerNumber(1)).active = 1;  // another request waits there
   EXPECT_EQ(Choose()->decode, WorkerNumber(2));
 }
 
@@ -105,7 +107,7 @@ TEST_F(KvAwarePolicyTest, OnlyWorkersWithAProtocolVersionInCommonArePaired) {
   input_.placement = Placement::kRemote;
   EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
   input_.placement = Placement::kAutomatic;
-  EXPECT_EQ(Choose()->prefill, std::nullopt) << "it serves alone";
+  EXPECT_EQ(Choose()->prefill, std::nullopt) << "the decode worker prefills itself";
   fleet_.At(WorkerNumber(2)).report.protocol = {.oldest = 6, .newest = 7};
   input_.placement = Placement::kRemote;
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
@@ -117,7 +119,8 @@ TEST_F(KvAwarePolicyTest, AnAnswerGoesOnOnlyOnAConfirmedBackend) {
   input_.backend = "cpu";
   EXPECT_EQ(Choose().status().code(), absl::StatusCode::kUnavailable);
   Add(WorkerRole::kDecode).report.protocol = {.oldest = 8, .newest = 9};
-  EXPECT_EQ(Choose()->decode, WorkerNumber(2)) << "no KV goes there, so any protocol will do";
+  EXPECT_EQ(Choose()->decode, WorkerNumber(2))
+      << "no KV is transferred, so any protocol is allowed";
 }
 
 TEST_F(KvAwarePolicyTest, APullComesFromTheBestSourceThatSpeaksTheProtocol) {
@@ -134,7 +137,7 @@ TEST_F(KvAwarePolicyTest, APullComesFromTheBestSourceThatSpeaksTheProtocol) {
   };
   EXPECT_EQ(source(), WorkerNumber(3));
   fleet_.At(WorkerNumber(2)).report.protocol = {.oldest = 4, .newest = 5};
-  EXPECT_EQ(source(), WorkerNumber(2)) << "it holds more";
+  EXPECT_EQ(source(), WorkerNumber(2)) << "it has more of the prefix";
   fleet_.At(WorkerNumber(2)).report.backend = "cuda";
   EXPECT_EQ(source(), WorkerNumber(3));
 }
@@ -146,11 +149,11 @@ TEST_F(KvAwarePolicyTest, PoolsThatAreCutDifferentlyArePairedWhereNothingElseSer
   input_.placement = Placement::kRemote;
   EXPECT_EQ(Choose()->prefill, WorkerNumber(1));
   Add(WorkerRole::kPrefill);
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(4)) << "its blocks land whole";
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(4)) << "its pool has the same shape";
   fleet_.At(WorkerNumber(4)).pending = {.tokens = 1000, .us = 100'000};
   fleet_.At(WorkerNumber(4)).prompts = {{.tokens = 1000, .us = 100'000}};
   fleet_.At(WorkerNumber(4)).prefilling_since_us = fleet_.now_us;
-  EXPECT_EQ(Choose()->prefill, WorkerNumber(1)) << "it would be done first";
+  EXPECT_EQ(Choose()->prefill, WorkerNumber(1)) << "it would finish first";
   Add(WorkerRole::kDecode).report.pool_layout = "layer-major";
   input_.excluded.insert(WorkerNumber(3));
   EXPECT_EQ(Choose()->decode, WorkerNumber(5));
@@ -172,7 +175,7 @@ TEST_F(KvAwarePolicyTest, LoadOutweighsAShortPrefix) {
   EXPECT_EQ(Choose()->decode, WorkerNumber(1));
   input_.cached_tokens[WorkerNumber(2)] = 960;
   EXPECT_EQ(Choose()->decode, WorkerNumber(2));
-  options_.pull_prefixes = true;  // the other one need not compute it
+  options_.pull_prefixes = true;  // the other worker need not compute it
   EXPECT_EQ(Choose()->decode, WorkerNumber(1));
   EXPECT_EQ(Choose()->pull->from, WorkerNumber(2));
 }
@@ -267,7 +270,7 @@ TEST_F(KvAwarePolicyTest, ThePlanSaysWhatItsPrefillWillTake) {
             static_cast<int64_t>(fleet_.speeds.Of(WorkerNumber(1)).PrefillUs(400, 1000)));
 }
 
-// Cold prompts, all equal or all different: caches know nothing of any.
+// Cold prompts, all equal or all different. No cache has any of them.
 TEST_F(KvAwarePolicyTest, AColdBurstSpreadsEvenly) {
   for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
   for (int i = 0; i < 4; ++i) Add(WorkerRole::kDecode);
@@ -303,7 +306,7 @@ TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsWhenTheQueueOutlastsComput
   }
   EXPECT_EQ(first_five, std::set<WorkerNumber>{WorkerNumber(2)});
   EXPECT_EQ(all.size(), 4u);
-  EXPECT_GT(fleet_.At(WorkerNumber(2)).assigned, 40);  // and the holder still does most
+  EXPECT_GT(fleet_.At(WorkerNumber(2)).assigned, 40);  // and the holder still does most of the work
 }
 
 TEST_F(KvAwarePolicyTest, ThoseWhoWaitForAPrefixShareThePriceOfASecondCopy) {
@@ -313,7 +316,7 @@ TEST_F(KvAwarePolicyTest, ThoseWhoWaitForAPrefixShareThePriceOfASecondCopy) {
   const WorkerNumber holder(1), idle(2);
   input_.prompt_tokens = 12'000;
   input_.cached_tokens[holder] = 11'900;
-  // How many prompts come to wait at the holder before one goes to the idle worker.
+  // Number of prompts that wait at the holder before one goes to the idle worker.
   const auto wait_there = [&](uint64_t held_prefix, uint64_t of_others) {
     Fleet fleet = fleet_;
     RoutingInput input = input_;
@@ -327,11 +330,11 @@ TEST_F(KvAwarePolicyTest, ThoseWhoWaitForAPrefixShareThePriceOfASecondCopy) {
     }
     return 1000;
   };
-  const int alone = wait_there(7, 8);  // those that wait want something else
-  EXPECT_EQ(wait_there(0, 0), alone) << "nothing is known of what they want";
+  const int alone = wait_there(7, 8);  // the waiting prompts have another prefix
+  EXPECT_EQ(wait_there(0, 0), alone) << "the prefixes are unknown";
   EXPECT_GT(alone, 20);
   EXPECT_LT(wait_there(7, 7), alone / 2);
-  EXPECT_GT(wait_there(7, 7), 2) << "a copy is not free";
+  EXPECT_GT(wait_there(7, 7), 2) << "a copy has a cost";
 }
 
 TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsAtOnceWhereThePrefixCanBePulled) {
@@ -349,8 +352,8 @@ TEST_F(KvAwarePolicyTest, ABurstBehindOneHolderSpreadsAtOnceWhereThePrefixCanBeP
   }
 }
 
-// A prefix that everybody asks for, with caches that remember: as its holder saturates, others come
-// to hold it, until all of them serve it.
+// A prefix that all requests share, and caches that keep it. When its holder saturates, other
+// workers get copies, until all workers serve it.
 TEST_F(KvAwarePolicyTest, AHotPrefixReplicatesWhenItsHolderSaturates) {
   for (int i = 0; i < 4; ++i) Add(WorkerRole::kPrefill);
   Add(WorkerRole::kDecode);
@@ -361,7 +364,7 @@ TEST_F(KvAwarePolicyTest, AHotPrefixReplicatesWhenItsHolderSaturates) {
     const RoutePlan plan = *Choose();
     fleet_.Send(plan);
     if (i % 2 == 0) continue;
-    // Requests come twice as fast as a worker with the prefix would be done with them.
+    // Requests arrive twice as fast as a worker with the prefix serves them.
     for (WorkerRecord& worker : fleet_.workers) {
       if (worker.prompts.empty()) continue;
       worker.pending.us -= worker.prompts[0].us;
@@ -390,7 +393,7 @@ TEST_F(KvAwarePolicyTest, APullIsNamedOnlyWhenAllowedAndCheaperThanComputing) {
   EXPECT_EQ(plan->pull->from, WorkerNumber(2));
   EXPECT_EQ(plan->pull->tokens, 3000);
   EXPECT_LT(plan->work.us, fleet_.speeds.Of(WorkerNumber(1)).PrefillUs(0, 4000) / 2);
-  input_.cached_tokens[WorkerNumber(2)] = 8;  // not worth a call
+  input_.cached_tokens[WorkerNumber(2)] = 8;  // too few for a pull
   EXPECT_EQ(Choose()->pull, std::nullopt);
   input_.cached_tokens[WorkerNumber(2)] = 3000;
   fleet_.At(WorkerNumber(2)).report.fingerprint = "g";

@@ -35,7 +35,7 @@ TEST(LineFit, FindsALineThroughNoiseWhateverThePrior) {
 }
 
 TEST(LineFit, AlikeObservationsScaleThePriorsShape) {
-  LineFit fit(kOptions);  // at 200 as much again as at 0
+  LineFit fit(kOptions);  // at 200 twice the value at 0
   for (int i = 0; i < 100; ++i) fit.Observe(50, 1250);
   EXPECT_NEAR(fit.At(50), 1250, 15);
   EXPECT_NEAR(fit.At(0), 1000, 15);

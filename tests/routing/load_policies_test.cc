@@ -71,7 +71,7 @@ TEST_F(LoadPoliciesTest, LeastLoadedGoesByRequestsThenByWhatIsToCompute) {
   EXPECT_EQ(Next(policy), 3u);
   fleet_.workers[2].pending.us = 20;
   EXPECT_EQ(Next(policy), 2u);
-  input_.cached_tokens[WorkerNumber(1)] = 99;  // does not matter
+  input_.cached_tokens[WorkerNumber(1)] = 99;  // has no effect
   EXPECT_EQ(Next(policy), 2u);
 }
 
@@ -81,7 +81,7 @@ TEST_F(LoadPoliciesTest, PowerOfTwoNeverTakesTheMostLoadedAndAnyOther) {
   PowerOfTwoPolicy policy({.seed = 5});
   std::map<uint32_t, int> count;
   for (int i = 0; i < 6000; ++i) ++count[Next(policy)];
-  // The least loaded wins three of the six pairs, the next two, the next one.
+  // The least loaded wins three of the six pairs, the second two, the third one.
   EXPECT_NEAR(count[1], 3000, 300);
   EXPECT_NEAR(count[2], 2000, 300);
   EXPECT_NEAR(count[3], 1000, 300);

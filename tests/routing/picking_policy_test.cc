@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Takes the last one offered, and remembers what was.
+// Picks the last candidate, and records all candidates.
 class LastOffered final : public PickingPolicy {
  public:
   using PickingPolicy::PickingPolicy;

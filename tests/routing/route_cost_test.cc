@@ -15,7 +15,7 @@ class RouteCostTest : public ::testing::Test {
   }
   const WorkerRecord& prefill() const { return fleet_.workers[0]; }
   const WorkerRecord& decode() const { return fleet_.workers[1]; }
-  // The cost of what the fixture holds now; views must outlive it.
+  // The cost for the present fixture. References must outlive it.
   template <typename Function>
   auto Ask(const Function& ask) {
     const FleetView view = fleet_.View();
@@ -81,7 +81,7 @@ TEST_F(RouteCostTest, ShippingMoreTakesLonger) {
 TEST_F(RouteCostTest, WhetherADecodeWorkerComputesFollowsTheMeasuredSpeeds) {
   options_.local_prefill_tokens = 0;
   input_.prompt_tokens = 100;
-  EXPECT_FALSE(Local());  // 25 ms against 4 of hand-off
+  EXPECT_FALSE(Local());  // 25 ms against 4 ms of hand-off
   FinishedRequest fast{.decode = decode().number, .prefill = std::nullopt};
   fast.computed_tokens = 1000;
   fast.prefill_us = 5000;
@@ -130,7 +130,7 @@ TEST_F(RouteCostTest, APullReplacesComputingWhereItCostsLess) {
   EXPECT_EQ(plan().pull, (PrefixPull{.from = decode().number, .tokens = 900, .us = us}));
   EXPECT_EQ(plan().work.tokens, 1000);
   EXPECT_EQ(plan().work.us, static_cast<int64_t>(speeds.PrefillUs(900, 1000)))
-      << "a pull keeps no other prompt waiting";
+      << "a pull does not delay other prompts";
   options_.pull_weight = 1000;
   EXPECT_EQ(plan().pull, std::nullopt);
   options_.pull_weight = 0;
@@ -156,14 +156,14 @@ TEST_F(RouteCostTest, AFewBlocksOfASmallModelAreWorthAPull) {
   EXPECT_EQ(pull(), std::nullopt) << "pulls are slow here";
   input_.prompt_tokens = 300;
   input_.cached_tokens[decode().number] = 256;
-  EXPECT_TRUE(pull().has_value()) << "but how slow they seem to be has a limit";
+  EXPECT_TRUE(pull().has_value()) << "but their estimated time has a ceiling";
 }
 
 TEST_F(RouteCostTest, ThePullIsFromTheWorkerThatHoldsMost) {
   fleet_.Add(WorkerRole::kDecode);
   fleet_.Add(WorkerRole::kDecode);
   input_.cached_tokens = {{WorkerNumber(2), 600}, {WorkerNumber(3), 900}, {WorkerNumber(4), 900}};
-  fleet_.workers[2].active = 1;  // as much, but busier
+  fleet_.workers[2].active = 1;  // has the same share, but more load
   const auto from = [this] {
     return Ask([this](const RouteCost& cost) { return cost.Plan(decode(), &prefill()); })
         .pull->from;

@@ -122,7 +122,7 @@ TEST_P(EveryRoutingPolicy, EqualQuestionsInEqualOrderGetEqualAnswers) {
   }
 }
 
-// Prompts that nobody has cached, of as many users.
+// Prompts of many users that no worker has cached.
 TEST_P(EveryRoutingPolicy, ABurstOfColdPromptsUsesEveryWorker) {
   const auto policy = Make();
   Fleet fleet;

@@ -62,8 +62,9 @@ TEST(ThroughputModel, APullTeachesWhatItTookBesideItsBytesAndTheBytesToo) {
   for (int i = 0; i < 100; ++i) book.Learn(pull);
   EXPECT_NEAR(book.Of(WorkerNumber(2)).TransferUs(10 << 20), 10'000, 500);
   EXPECT_NEAR(book.Of(WorkerNumber(2)).PullUs(), 2000, 500);
-  EXPECT_NEAR(book.Of(WorkerNumber(7)).PullUs(), 2000, 500) << "a worker that is new in this fleet";
-  for (int i = 0; i < 100; ++i) {  // it never ends
+  EXPECT_NEAR(book.Of(WorkerNumber(7)).PullUs(), 2000, 500)
+      << "estimate for a new worker of this fleet";
+  for (int i = 0; i < 100; ++i) {  // pulls that time out
     book.Learn(FinishedPull{.receiver = WorkerNumber(2), .us = 30'000'000});
   }
   EXPECT_GT(book.Of(WorkerNumber(2)).PullUs(), 10'000);

@@ -38,12 +38,12 @@ class WorkerRegistryTest : public ::testing::Test {
 
 TEST(WorkerReport, HasRoomForATokenWhoseKvIsNeverWritten) {
   WorkerReport report;
-  EXPECT_EQ(report.RoomFor(5000), 5000) << "nothing was told";
+  EXPECT_EQ(report.RoomFor(5000), 5000) << "the worker reported no limit";
   report.pool_tokens = 160;
   EXPECT_EQ(report.RoomFor(5000), 161);
   EXPECT_EQ(report.RoomFor(160), 160);
   report.paged = false;
-  EXPECT_EQ(report.RoomFor(5000), 160) << "it is reserved whole";
+  EXPECT_EQ(report.RoomFor(5000), 160) << "a contiguous pool reserves the whole sequence";
   report.paged = true;
   report.context_length = 160;
   EXPECT_EQ(report.RoomFor(5000), 160);
@@ -114,10 +114,11 @@ TEST_F(WorkerRegistryTest, AnIdInUseIsRefusedUntilItsWorkerIsSilent) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker id a is in use"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("1999 ms ago"));
-  EXPECT_TRUE(registry_.Heartbeat(Report("a", 1)).ok()) << "the refused one evicted nobody";
+  EXPECT_TRUE(registry_.Heartbeat(Report("a", 1)).ok())
+      << "the refused heartbeat evicted no worker";
   EXPECT_EQ(NumberOf("a"), first);
   clock_.AdvanceUs(1'000'000);
-  EXPECT_FALSE(registry_.Heartbeat(Report("a", 2)).ok()) << "it was heard of a second ago";
+  EXPECT_FALSE(registry_.Heartbeat(Report("a", 2)).ok()) << "its last heartbeat was a second ago";
   clock_.AdvanceUs(1'000'000);
   EXPECT_TRUE(registry_.Heartbeat(Report("a", 2)).ok());
   EXPECT_THAT(registry_.TakeDeparted(), ElementsAre(first));
@@ -221,7 +222,7 @@ TEST_F(WorkerRegistryTest, AnUnreachableWorkerIsUsableAgainWhenItHasAnswered) {
   registry_.MarkUnreachable(NumberOf("a"));
   EXPECT_FALSE(registry_.workers()[0].Usable());
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
-  EXPECT_FALSE(registry_.workers()[0].Usable()) << "it speaks, but calls may not get there";
+  EXPECT_FALSE(registry_.workers()[0].Usable()) << "heartbeats arrive, but calls may not reach it";
   registry_.MarkReachable(NumberOf("a"));
   EXPECT_TRUE(registry_.workers()[0].Usable());
 }
@@ -280,7 +281,7 @@ TEST_F(WorkerRegistryTest, AnotherFingerprintIsRefusedUntilTheLastOfTheOldHasGon
     EXPECT_THAT(std::string(status.message()), HasSubstr("has m-int8; the fleet has m-f16"));
   }
   registry_.Leave("a", Epoch(1));
-  EXPECT_FALSE(registry_.Heartbeat(newer).ok()) << "b is still there";
+  EXPECT_FALSE(registry_.Heartbeat(newer).ok()) << "b is still registered";
   clock_.AdvanceUs(3'000'001);
   EXPECT_TRUE(registry_.Heartbeat(newer).ok());
   EXPECT_THAT(std::string(registry_.Heartbeat(Report("b", 1)).message()),
@@ -311,7 +312,7 @@ TEST_F(WorkerRegistryTest, ABackendThatNoTestHasConfirmedIsRefusedByName) {
   ASSERT_TRUE(mixed.Heartbeat(first).ok());
   EXPECT_TRUE(mixed.Heartbeat(other).ok());
   EXPECT_THAT(mixed.SetSilent({mixed.workers()[0].number}), IsEmpty())
-      << "the other cannot go on with its answers";
+      << "the other worker cannot continue its answers";
 }
 
 TEST_F(WorkerRegistryTest, ABackendMustBeConfirmedWithEveryOneOfTheFleet) {
@@ -325,7 +326,7 @@ TEST_F(WorkerRegistryTest, ABackendMustBeConfirmedWithEveryOneOfTheFleet) {
   ASSERT_TRUE(registry.Heartbeat(b).ok());
   EXPECT_THAT(std::string(registry.Heartbeat(c).message()),
               HasSubstr("has backend rocm, the fleet has cpu; no test has confirmed"));
-  c.address = a.address;  // it takes a's place once a has fallen silent
+  c.address = a.address;  // it takes a's place after a's silence
   clock_.AdvanceUs(2'500'000);
   ASSERT_TRUE(registry.Heartbeat(b).ok());
   EXPECT_TRUE(registry.Heartbeat(c).ok());
@@ -337,11 +338,12 @@ TEST_F(WorkerRegistryTest, AnyProtocolVersionsAreTakenButKeptWithinAnEpoch) {
   ASSERT_TRUE(registry_.Heartbeat(report).ok());
   WorkerReport newer = Report("b", 1);
   newer.protocol = {.oldest = 8, .newest = 9};
-  EXPECT_TRUE(registry_.Heartbeat(newer).ok()) << "it serves, though no KV goes between them";
+  EXPECT_TRUE(registry_.Heartbeat(newer).ok())
+      << "it can serve, although no KV is transferred between them";
   newer.protocol = {.oldest = 8, .newest = 10};
   EXPECT_THAT(std::string(registry_.Heartbeat(newer).message()), HasSubstr("protocol versions"));
   EXPECT_EQ(registry_.SetSilent({registry_.workers()[0].number}).size(), 1u)
-      << "b goes on with its answers";
+      << "b can continue its answers";
 }
 
 TEST_F(WorkerRegistryTest, AWorkerThatIsAloneMayReturnWithAnotherFingerprintButNotWithinItsEpoch) {
@@ -379,14 +381,15 @@ TEST_F(WorkerRegistryTest, ASilentWorkerGetsNothingWhereAnotherCanTakeItsPlace) 
   EXPECT_FALSE(registry_.Find(p)->Usable());
   EXPECT_TRUE(registry_.Find(b)->Usable());
   ASSERT_TRUE(registry_.Heartbeat(Report("a", 1)).ok());
-  EXPECT_FALSE(registry_.Find(a)->Usable()) << "its heartbeats come through, and nothing else";
+  EXPECT_FALSE(registry_.Find(a)->Usable()) << "only its heartbeats arrive";
 
-  EXPECT_THAT(registry_.SetSilent({a, b, p}), IsEmpty()) << "nobody is left to do it";
+  EXPECT_THAT(registry_.SetSilent({a, b, p}), IsEmpty()) << "no other worker can serve";
   EXPECT_TRUE(registry_.Find(a)->Usable());
   EXPECT_THAT(registry_.SetSilent({}), IsEmpty());
 
   registry_.Leave("p", Epoch(1));
-  EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p)) << "of calls that still run there";
+  EXPECT_THAT(registry_.SetSilent({p}), UnorderedElementsAre(p))
+      << "its running calls can continue elsewhere";
 }
 
 TEST_F(WorkerRegistryTest, AWorkerOfAnotherFingerprintTakesNoSilentWorkersPlaceButAPrefillWorkers) {
@@ -400,7 +403,7 @@ TEST_F(WorkerRegistryTest, AWorkerOfAnotherFingerprintTakesNoSilentWorkersPlaceB
   }
   const WorkerNumber a = registry.workers()[0].number;
   const WorkerNumber p = registry.workers()[2].number;
-  EXPECT_THAT(registry.SetSilent({a}), IsEmpty()) << "b cannot go on with a's answers";
+  EXPECT_THAT(registry.SetSilent({a}), IsEmpty()) << "b cannot continue a's answers";
   EXPECT_THAT(registry.SetSilent({p}), UnorderedElementsAre(p));
 }
 
@@ -426,7 +429,7 @@ TEST_F(WorkerRegistryTest, LoadIsThisRoutersRequestsAndThoseOfOthersAtTheLastHea
   EXPECT_EQ(registry_.Find(number)->Load(), 2);
   for (int i = 0; i < 3; ++i) registry_.AddActive(number);
   EXPECT_EQ(registry_.Find(number)->Load(), 5);
-  report.queued = 3;  // now it counts ours as well, and the others are gone
+  report.queued = 3;  // now it also counts ours, and the others have ended
   ASSERT_TRUE(registry_.Heartbeat(report).ok());
   EXPECT_EQ(registry_.Find(number)->Load(), 3);
   for (int i = 0; i < 3; ++i) registry_.RemoveActive(number);

@@ -22,7 +22,7 @@ TEST(WorkerThroughput, NothingTakesNoTime) {
   EXPECT_EQ(speeds.StepUs(0), speeds.StepUs(1));
 }
 
-// 10 us a token and 0.01 us for each token before it.
+// 10 us for a token, plus 0.01 us for each token before it.
 int64_t TrueUs(int64_t cached, int64_t computed) {
   return computed * 10 + (cached * computed + computed * computed / 2) / 100;
 }

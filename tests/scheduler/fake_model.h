@@ -1,5 +1,5 @@
-// A model that needs its KV: a token follows from the chain of all slots before it, read through
-// the block table, so that a wrong, stale or shared block changes what it says. Where the cache has
+// A model that depends on its KV. The next token follows from the chain of all slots before it,
+// read through the block table. So a wrong, stale or shared block changes the output. With sliding
 // windows, it expects the same chain in every slot of a window that it sees.
 #pragma once
 
@@ -28,7 +28,7 @@ class FakeModel {
     return x ^ (x >> 29);
   }
   static TokenId Next(uint64_t chain) { return static_cast<TokenId>(chain % 50); }
-  // What must come out, computed without any cache.
+  // The expected output, computed without a cache.
   static std::vector<TokenId> Continuation(CacheNamespace space, std::vector<TokenId> tokens,
                                            int32_t length) {
     const size_t prompt = tokens.size();
@@ -41,7 +41,7 @@ class FakeModel {
     return std::vector<TokenId>(tokens.begin() + prompt, tokens.end());
   }
 
-  // Writes slots [begin, begin + count) after reading the one before. Returns the next token.
+  // Writes slots [begin, begin + count) after reading the slot before. Returns the next token.
   TokenId Compute(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens,
                   int32_t begin, int32_t count) {
     uint64_t chain = begin == 0 ? space.low() : Slot(id, begin - 1);
@@ -56,7 +56,8 @@ class FakeModel {
     }
     return Next(chain);
   }
-  // What a transfer writes: slots [begin, begin + count), of windows as far as they have blocks.
+  // Writes what a transfer writes: slots [begin, begin + count), for windows only slots that have
+  // blocks.
   TokenId Land(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens, int32_t begin,
                int32_t count) {
     uint64_t chain = begin == 0 ? space.low() : Slot(id, begin - 1);
@@ -69,7 +70,7 @@ class FakeModel {
     return Next(chain);
   }
 
-  // Every committed slot holds what the tokens before it say.
+  // Checks that every committed slot has the chain of the tokens before it.
   void ExpectKv(SequenceId id, CacheNamespace space, std::span<const TokenId> tokens) {
     uint64_t chain = space.low();
     for (int32_t i = 0; i < cache_->committed(id); ++i) {
@@ -86,7 +87,7 @@ class FakeModel {
     const BlockId block = cache_->BlockTable(id, group)[slot / block_size_];
     return slots_[group][size_t(block.value()) * block_size_ + slot % block_size_];
   }
-  // The slots before `at` that the token there sees.
+  // Checks the slots before `at` that the token at `at` sees.
   void ExpectWindow(SequenceId id, int32_t group, CacheNamespace space,
                     std::span<const TokenId> tokens, int32_t at) {
     uint64_t chain = space.low();

@@ -1,5 +1,5 @@
-// A scheduler whose steps are in flight for a while: they are computed when they are collected, by
-// the block tables and tokens of their submission.
+// A scheduler with steps in flight. A step is computed when it is collected, with the block tables
+// and tokens of its submission.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ class PipelinedBench {
     while (in_flight() > 0) Collect();
   }
 
-  // Its tokens are drawn by the host: the sequence waits for each of them.
+  // True if the host samples the sequence's tokens. Then the sequence waits for each of them.
   std::function<bool(SequenceId)> host_draws = [](SequenceId) { return false; };
-  // It ends with this token, which is seen when it is collected.
+  // True if the sequence ends with this token. The token is seen when its step is collected.
   std::function<bool(SequenceId, TokenId)> stops_at = [](SequenceId, TokenId) { return false; };
 
   SequenceSpec Spec(uint64_t id, std::vector<TokenId> prompt, int32_t generate,
@@ -50,7 +50,7 @@ class PipelinedBench {
     return scheduler_.Add(Spec(id, std::move(prompt), generate, priority));
   }
 
-  // Plans and submits a step; an empty plan is not submitted.
+  // Plans a step, and submits it if it is not empty.
   SchedulerOutput Submit() {
     Flight flight{.plan = scheduler_.Schedule(), .tables = {}, .tokens = {}, .drawn = {}};
     CheckPlan(flight.plan);
@@ -72,7 +72,7 @@ class PipelinedBench {
     CheckState();
     return plan;
   }
-  // The oldest step is computed and collected. `failed`: its sequences end.
+  // Computes and collects the oldest step. If `failed`, its sequences end.
   void Collect(bool failed = false) {
     Flight flight = std::move(flights_.front());
     flights_.pop_front();
@@ -110,7 +110,7 @@ class PipelinedBench {
   void Cancel(SequenceId id) {
     if (scheduler_.Contains(id)) scheduler_.Finish(id, /*keep_cached=*/id.value() % 2 == 0);
   }
-  // A peer's KV of slots [matched, committed) lands, at once, while steps are in flight.
+  // A peer's KV of slots [matched, committed) arrives at once, while steps are in flight.
   void KvArrives(SequenceId id, int32_t committed) {
     const std::vector<TokenId> tokens(scheduler_.tokens(id).begin(), scheduler_.tokens(id).end());
     const auto table = cache_.BlockTable(id);
@@ -171,7 +171,7 @@ class PipelinedBench {
     for (const ScheduledChunk& chunk : plan.chunks) {
       EXPECT_EQ(++seen[chunk.id], 1);
       EXPECT_LE(chunk.begin + chunk.count, cache_.capacity(chunk.id));
-      EXPECT_LT(chunk.begin, specs_[chunk.id].max_tokens) << "a row behind the last token";
+      EXPECT_LT(chunk.begin, specs_[chunk.id].max_tokens) << "a row after the last token";
       const auto known = static_cast<int32_t>(scheduler_.tokens(chunk.id).size());
       EXPECT_EQ(chunk.pending, chunk.begin + chunk.count > known);
       if (chunk.pending) {
@@ -198,7 +198,7 @@ class PipelinedBench {
   Scheduler scheduler_;
   std::vector<uint64_t> slots_;
   std::deque<Flight> flights_;
-  std::map<SequenceId, TokenId> drawn_before_;  // by the last step that was computed
+  std::map<SequenceId, TokenId> drawn_before_;  // sampled by the last computed step
   std::map<SequenceId, SequenceSpec> specs_;
   std::map<SequenceId, std::vector<TokenId>> outputs_;
   int wasted_ = 0;

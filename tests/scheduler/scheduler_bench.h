@@ -1,4 +1,4 @@
-// A scheduler with a cache and a model that counts, run as an engine would run them.
+// A scheduler with a cache and a counting model, run as an engine runs them.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace baton {
 
 inline constexpr CacheNamespace kSpace{1};
 
-// An engine of the smallest kind: schedule, compute, commit, append, finish at max_tokens.
+// The smallest engine: schedule, compute, commit, append, finish at max_tokens.
 class SchedulerBench {
  public:
   SchedulerBench(const KvCacheOptions& pool, const SchedulerOptions& options)
@@ -65,7 +65,8 @@ class SchedulerBench {
   }
   void Cancel(SequenceId id) { scheduler_.Finish(id, /*keep_cached=*/id.value() % 2 == 0); }
 
-  // The peer has computed the KV of slots [matched, committed), and the first token if that is all.
+  // The peer has computed the KV of slots [matched, committed), and the first token if the prompt
+  // is complete.
   void KvArrives(SequenceId id, int32_t committed) {
     const auto tokens = scheduler_.tokens(id);
     const int32_t matched = cache_.committed(id);
@@ -130,7 +131,7 @@ class SchedulerBench {
   Scheduler scheduler_;
   FakeModel model_;
   int32_t budget_ = INT32_MAX;
-  std::map<SequenceId, SequenceSpec> specs_;  // by id, the prompts as given
+  std::map<SequenceId, SequenceSpec> specs_;  // by id, with the original prompts
   std::map<SequenceId, std::vector<TokenId>> outputs_;
 };
 

@@ -1,4 +1,4 @@
-// Sequences that part from one another: the room that is kept for them, and their place in line.
+// Forks: the room reserved for them, and their place in the queue.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class SchedulerFork : public ::testing::Test {
             .priority = 0,
             .forks = forks};
   }
-  // The ids that were given a chunk; every one of them gets a token.
+  // Runs a step and appends a token to every sequence. Returns the ids that got a chunk.
   std::vector<uint64_t> Step() {
     const SchedulerOutput output = scheduler_->Schedule();
     cache_->TakeCopies();
@@ -48,9 +48,9 @@ class SchedulerFork : public ::testing::Test {
     }
     return ids;
   }
-  // A token that no other sequence has: full blocks of equal ones would be shared again.
+  // Appends a token that no other sequence has. Otherwise full blocks would become shared again.
   void Append(SequenceId id) { scheduler_->AppendToken(id, static_cast<TokenId>(id.value())); }
-  // Computes the prompt of `parent` and parts it from ids behind its own.
+  // Computes the prompt of `parent` and forks sequences with the ids after it.
   void ComputeAndFork(uint64_t parent, int32_t forks) {
     parting_ = true;
     ASSERT_THAT(Step(), ElementsAre(parent));
@@ -83,12 +83,12 @@ TEST_F(SchedulerFork, PlacesAreKeptFromAdmissionOn) {
 
 TEST_F(SchedulerFork, BlocksAreKeptFromAdmissionOn) {
   Make(10, 16);
-  ASSERT_TRUE(scheduler_->Add(Spec(1, 10, 6)).ok());  // 3 blocks, and 7 to grow
+  ASSERT_TRUE(scheduler_->Add(Spec(1, 10, 6)).ok());  // 3 blocks, and 7 for growth
   ASSERT_TRUE(scheduler_->Add(Spec(9, 1)).ok());
   ComputeAndFork(1, 6);
-  EXPECT_EQ(cache_->Stats().blocks.free, 7) << "forks take no block before they write";
+  EXPECT_EQ(cache_->Stats().blocks.free, 7) << "forks take no blocks before they write";
   EXPECT_THAT(Step(), ElementsAre(1, 2, 3, 4, 5, 6, 7));
-  EXPECT_EQ(cache_->Stats().blocks.free, 1) << "six copies; the last one has the shared block";
+  EXPECT_EQ(cache_->Stats().blocks.free, 1) << "six copies; the last writer keeps the shared block";
   EXPECT_EQ(scheduler_->preemption_count(), 0);
 }
 
@@ -114,7 +114,7 @@ TEST_F(SchedulerFork, AloneItNeedNotWaitAndForksWithoutAPlaceWaitInstead) {
   ASSERT_TRUE(scheduler_->Add(Spec(9, 10)).ok());
   EXPECT_EQ(scheduler_->AddWaitingForKv(Spec(20, 10)).code(), absl::StatusCode::kResourceExhausted);
   scheduler_->Finish(SequenceId(1), true);
-  EXPECT_THAT(Step(), ElementsAre(2, 3)) << "ahead of what came later";
+  EXPECT_THAT(Step(), ElementsAre(2, 3)) << "before later sequences";
 }
 
 TEST_F(SchedulerFork, TheLastForkIsPreemptedFirst) {

@@ -1,4 +1,4 @@
-// KV that comes from a peer: arrived, late, cancelled, and when memory is short.
+// Hand-offs: KV from a peer that is on time, late, cancelled, or meets a full pool.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(SchedulerHandOff, OneThatWaitsForKvIsNeverPreemptedAndTheOtherWaitsForIt) {
     EXPECT_THAT(output.preempted, IsEmpty());
     EXPECT_THAT(output.exhausted, IsEmpty());
   }
-  EXPECT_EQ(bench.scheduler().running_count(), 1) << "it stands, with its blocks";
+  EXPECT_EQ(bench.scheduler().running_count(), 1) << "it waits and keeps its blocks";
   bench.KvArrives(SequenceId(2), 12);
   while (bench.scheduler().has_work()) bench.Step();
   bench.ExpectTokens(1, 12);

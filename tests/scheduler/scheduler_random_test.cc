@@ -1,4 +1,4 @@
-// Random workloads against a model that knows every token; a failing seed replays.
+// Random workloads, compared with a model that knows every token. A failing seed can be replayed.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class RandomRun {
   void Arrive() {
     const int32_t most = pool_.num_blocks * pool_.block_size;
     const int32_t length = 1 + random_() % std::min(most, 60);
-    // A few beginnings that many share, then a tail of a sequence's own.
+    // A prompt has a common beginning from a small set, then its own tail.
     std::vector<TokenId> prompt = Prompt(length, static_cast<TokenId>(random_() % 3));
     const int32_t own = random_() % length;
     for (int32_t i = length - own; i < length; ++i) prompt[i] = random_() % 3;
@@ -47,7 +47,7 @@ class RandomRun {
     if (status.ok() && hand_off) HoldSome(spec.id);
     ++next_;
   }
-  // A transfer holds part of a sequence's blocks, and may outlive it.
+  // A transfer holds part of a sequence's blocks, possibly longer than the sequence lives.
   void HoldSome(SequenceId id) {
     std::vector<std::vector<BlockId>>& hold = holds_.emplace_back();
     for (int32_t group = 0; group < bench_.cache().groups(); ++group) {
@@ -98,7 +98,7 @@ class RandomRun {
     if (kind == 8) bench_.cache().ClearCache();
     if (bench_.scheduler().has_work()) Step();
   }
-  // Everybody comes to an end within a number of steps that the work bounds.
+  // All sequences must end within a number of steps that depends on the work.
   void Drain() {
     while (!holds_.empty()) EndTransfer();
     KvArrives(/*all=*/true);
@@ -124,7 +124,7 @@ class RandomRun {
   uint64_t next_ = 1;
   int64_t work_ = 0;
   std::vector<SequenceId> live_;
-  std::vector<std::vector<std::vector<BlockId>>> holds_;  // each by group
+  std::vector<std::vector<std::vector<BlockId>>> holds_;  // by group
 };
 
 Workload RandomWorkload(uint32_t seed) {
@@ -150,7 +150,7 @@ Workload RandomWorkload(uint32_t seed) {
   return workload;
 }
 
-// Adds windows with pools that are as small as they may be, or a little larger.
+// Adds windows with the smallest possible pools, or slightly larger ones.
 Workload RandomWorkloadWithWindows(uint32_t seed) {
   Workload workload = RandomWorkload(seed);
   std::mt19937 random(seed);

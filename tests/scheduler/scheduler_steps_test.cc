@@ -1,4 +1,4 @@
-// The scheduler with steps in flight: plans behind chunks and tokens that are not collected yet.
+// The scheduler with steps in flight: plans after chunks and tokens that are not collected yet.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,8 @@ TEST(SchedulerSteps, APrefillGoesOnBehindAChunkInFlight) {
   ASSERT_TRUE(bench.Add(1, Prompt(20), 1).ok());
   EXPECT_EQ(bench.Submit().chunks.at(0).begin, 0);
   EXPECT_EQ(bench.Submit().chunks.at(0).begin, 8);
-  EXPECT_EQ(bench.cache().committed(kOne), 0) << "nothing is committed before it is collected";
+  EXPECT_EQ(bench.cache().committed(kOne), 0)
+      << "nothing is committed before the step is collected";
   bench.Collect();
   EXPECT_EQ(bench.cache().committed(kOne), 8);
   const SchedulerOutput last = bench.Submit();
@@ -80,7 +81,8 @@ TEST(SchedulerSteps, AStopThatIsSeenLateCostsARowAndHoldsItsBlocksUntilThatIsCol
   ASSERT_TRUE(bench.Submit().chunks.at(0).pending);
   bench.Collect();
   EXPECT_FALSE(bench.scheduler().Contains(kOne));
-  EXPECT_EQ(bench.cache().step_blocks(), 1) << "two are cached, and the row has one of its own";
+  EXPECT_EQ(bench.cache().step_blocks(), 1)
+      << "two blocks are cached, and the row has its own block";
   EXPECT_EQ(bench.cache().available_blocks(), 1);
   bench.Collect();
   EXPECT_EQ(bench.wasted(), 1);
@@ -94,7 +96,8 @@ TEST(SchedulerSteps, ARowOnAPendingTokenWaitsInsteadOfPreempting) {
   PipelinedBench bench(Pool(4), Budget(16));
   ASSERT_TRUE(bench.Add(1, Prompt(7), 9).ok());
   ASSERT_TRUE(bench.Add(2, Prompt(7, 9), 9).ok());
-  ASSERT_EQ(bench.Submit().chunks.size(), 1u) << "a place to grow is kept for the first";
+  ASSERT_EQ(bench.Submit().chunks.size(), 1u)
+      << "a block for growth is kept for the first sequence";
   bench.Collect();
   while (bench.scheduler().has_work() || bench.in_flight() > 0) {
     if (bench.in_flight() < 2 && bench.scheduler().has_work()) {
@@ -118,7 +121,7 @@ TEST(SchedulerSteps, ARowOnAPendingTokenWaitsInsteadOfPreempting) {
 TEST(SchedulerSteps, BlocksThatAreSwappedAtCommitAreHeldForTheStepBehind) {
   PipelinedBench bench(Pool(32), Budget(16));
   ASSERT_TRUE(bench.Add(1, Prompt(8), 4).ok());
-  ASSERT_TRUE(bench.Add(2, Prompt(8), 4).ok());  // side by side: nothing is cached yet
+  ASSERT_TRUE(bench.Add(2, Prompt(8), 4).ok());  // in parallel: nothing is cached yet
   ASSERT_EQ(bench.Submit().chunks.size(), 2u);
   ASSERT_EQ(bench.Submit().chunks.size(), 2u);
   const std::vector<BlockId> own(bench.cache().BlockTable(kTwo).begin(),
@@ -128,7 +131,7 @@ TEST(SchedulerSteps, BlocksThatAreSwappedAtCommitAreHeldForTheStepBehind) {
     EXPECT_EQ(bench.cache().BlockTable(kTwo)[i], bench.cache().BlockTable(kOne)[i]);
   }
   EXPECT_EQ(bench.scheduler().step_holds().Held(), own);
-  EXPECT_EQ(bench.cache().step_blocks(), 2) << "the step in flight reads them";
+  EXPECT_EQ(bench.cache().step_blocks(), 2) << "the step in flight still reads them";
   bench.Collect();
   EXPECT_EQ(bench.cache().step_blocks(), 0);
   while (bench.scheduler().has_work() || bench.in_flight() > 0) {

@@ -35,10 +35,11 @@ TEST(Scheduler, ShortPromptsPassAnEightThousandTokenPrefill) {
   while (!bench.outputs().contains(SequenceId(1))) {
     ASSERT_TRUE(bench.Add(next, Prompt(50, 100 + static_cast<TokenId>(next)), 1).ok());
     bench.Step();
-    EXPECT_TRUE(bench.outputs().contains(SequenceId(next))) << "first token in its first step";
+    EXPECT_TRUE(bench.outputs().contains(SequenceId(next)))
+        << "it must get its first token in its first step";
     ++next;
   }
-  EXPECT_LE(next, 22u) << "and the long one is done in 8000 / (512 - 50) steps and one";
+  EXPECT_LE(next, 22u) << "the long prompt must end within 8000 / (512 - 50) + 1 steps";
   bench.ExpectAllCorrect();
 }
 
@@ -67,7 +68,7 @@ TEST(Scheduler, AFinishedSequenceStaysCachedAndAFollowUpComputesOnlyWhatIsNew) {
   ASSERT_TRUE(bench.Add(2, turn_two, 2).ok());
   const SchedulerOutput output = bench.Step();
   ASSERT_EQ(output.chunks.size(), 1u);
-  EXPECT_EQ(output.chunks[0].begin, 40) << "30 + 11 tokens, the last one was never fed";
+  EXPECT_EQ(output.chunks[0].begin, 40) << "30 + 11 tokens, of which the last was never fed";
   EXPECT_EQ(output.chunks[0].count, 4);
 }
 
@@ -94,7 +95,7 @@ TEST(Scheduler, RefusalsCarryBothNumbers) {
               AllOf(HasSubstr("8 tokens"), HasSubstr("max_tokens 7")));
   ASSERT_TRUE(bench.Add(1, Prompt(16), 1).ok());
   EXPECT_THAT(bench.Add(2, Prompt(4), 1).ToString(),
-              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("at most 1")));
+              AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("the limit is 1")));
 }
 
 TEST(Scheduler, ASequenceAloneThatCannotGrowIsExhausted) {
@@ -147,7 +148,7 @@ TEST(Scheduler, APreemptedSequenceResumesBeforeNewerOnesAndSaysTheSame) {
     admitted.insert(admitted.end(), output.admitted.begin(), output.admitted.end());
   }
   const auto resumed = std::find(admitted.begin(), admitted.end(), SequenceId(2));
-  EXPECT_NE(resumed, admitted.end()) << "2 was preempted, and came back";
+  EXPECT_NE(resumed, admitted.end()) << "2 was preempted and must resume";
   EXPECT_LT(resumed, std::find(admitted.begin(), admitted.end(), SequenceId(3)));
   bench.ExpectTokens(1, 20);
   bench.ExpectTokens(2, 20);
@@ -185,7 +186,7 @@ TEST(Scheduler, OnlyWhoMattersMoreDisplacesTheLastOfAFullQueue) {
   EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(8), 1, 0)), std::nullopt);
   EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(8), 1, 1)), SequenceId(3));
   EXPECT_EQ(bench.scheduler().ToDisplace(bench.Spec(5, Prompt(1000), 1, 1)), std::nullopt)
-      << "it would be refused anyway";
+      << "Add would refuse it anyway";
 }
 
 TEST(Scheduler, AHandOffDoesNotPassWhoMattersAsMuchAndWaits) {
@@ -194,17 +195,17 @@ TEST(Scheduler, AHandOffDoesNotPassWhoMattersAsMuchAndWaits) {
   bench.Step();
   ASSERT_TRUE(bench.Add(2, Prompt(32, 100), 1, 1).ok());  // waits for blocks
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
-              HasSubstr("a sequence of priority 1 waits, this one has 0"));
+              HasSubstr("a sequence of priority 1 waits; this one has priority 0"));
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(4, Prompt(4, 200), 1, 1)).ToString(),
-              HasSubstr("11 blocks needed, 9 of them by one ahead"));
+              HasSubstr("11 blocks needed, 9 of them for the queue's head"));
   EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(5, Prompt(4, 200), 1, 2)).ok());
   bench.scheduler().Finish(SequenceId(5), false);
 }
 
-// A step later the head would have begun.
+// One step later the head would begin.
 TEST(Scheduler, AHandOffTakesWhatTheHeadOfTheQueueLeaves) {
   SchedulerBench bench(Pool(10), Budget(64));
-  ASSERT_TRUE(bench.Add(1, Prompt(24), 4).ok());  // 6 blocks, and one to grow
+  ASSERT_TRUE(bench.Add(1, Prompt(24), 4).ok());  // 6 blocks, and one for growth
   EXPECT_FALSE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(16, 100), 1)).ok());
   EXPECT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(12, 100), 1)).ok());
   EXPECT_THAT(bench.Step().admitted, Contains(SequenceId(1)));
@@ -218,7 +219,7 @@ TEST(Scheduler, AHandOffLeavesTheLastPlaceToTheHeadOfTheQueue) {
   ASSERT_TRUE(bench.Add(1, Prompt(4), 4).ok());
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(4, 100), 1)).ok());
   EXPECT_THAT(bench.scheduler().AddWaitingForKv(bench.Spec(3, Prompt(4, 200), 1)).ToString(),
-              HasSubstr("1 sequences are admitted and 1 waits, at most 2"));
+              HasSubstr("1 sequences are admitted and 1 waits; the limit is 2"));
   bench.scheduler().Finish(SequenceId(2), false);
 }
 
@@ -232,8 +233,8 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForBlocks) {
   EXPECT_THAT(bench.Step().admitted, Contains(SequenceId(2)));
 }
 
-// Contiguous mode: enough blocks are free, but in two runs, so the head waits and everybody with
-// it.
+// Contiguous mode: enough blocks are free, but in two runs. So the head waits, and all sequences
+// behind it wait too.
 TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
   KvCacheOptions pool = Pool(20);
   pool.paged = false;
@@ -254,8 +255,8 @@ TEST(Scheduler, NobodyPassesAHeadThatWaitsForARun) {
   bench.ExpectTokens(4, 4);
 }
 
-// The same, and the head would take the whole budget: who runs has to go on, or no run ever comes
-// free.
+// As above, but the head would take the whole budget. The running sequences must continue, or no
+// run ever becomes free.
 TEST(Scheduler, WhatAHeadWithoutARunCannotUseGoesToThoseThatRun) {
   KvCacheOptions pool = Pool(20);
   pool.paged = false;

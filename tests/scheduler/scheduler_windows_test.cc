@@ -1,4 +1,4 @@
-// Admission and steps where the cache has a sliding-window group.
+// Admission and steps with a sliding-window group.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(SchedulerWindows, AHandOffIsRefusedWithoutRoomInAWindowAndTakesNothing) {
   SchedulerBench bench(WithWindow(100, 6), Budget(8));
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(40), 4)).ok());
   const absl::Status status = bench.scheduler().AddWaitingForKv(bench.Spec(2, Prompt(40, 7), 4));
-  EXPECT_THAT(status.ToString(), HasSubstr("of 6 can be had in KV group 1"));
+  EXPECT_THAT(status.ToString(), HasSubstr("of 6 are available in KV group 1"));
   EXPECT_FALSE(bench.cache().Contains(SequenceId(2)));
   bench.KvArrives(SequenceId(1), 40);
   while (bench.scheduler().has_work()) bench.Step();
@@ -72,7 +72,7 @@ TEST(SchedulerWindows, AHandOffThatStopsHalfWayIsComputedFromAWholeBoundary) {
   ASSERT_TRUE(bench.scheduler().AddWaitingForKv(bench.Spec(1, Prompt(40), 4)).ok());
   bench.KvArrives(SequenceId(1), 37);
   EXPECT_EQ(bench.cache().committed(SequenceId(1)), 0)
-      << "the window of 37 begins before what an import of 40 takes";
+      << "the window of 37 begins before the window of an import of 40";
   while (bench.scheduler().has_work()) bench.Step();
   bench.ExpectTokens(1, 4);
 }
@@ -81,7 +81,7 @@ TEST(SchedulerWindows, APrefillThatAShrunkWindowStopsIsPreemptedAndGoesOnLater) 
   SchedulerBench bench(WithWindow(100, 10), Budget(8));
   ASSERT_TRUE(bench.Add(1, Prompt(40), 4).ok());
   bench.Step();
-  // A transfer reads what slides out.
+  // A transfer reads the blocks that slide out.
   const std::vector<BlockId> read(bench.cache().BlockTable(SequenceId(1), 1).begin(),
                                   bench.cache().BlockTable(SequenceId(1), 1).begin() + 2);
   bench.cache().HoldForTransfer(read, 1);
@@ -164,7 +164,7 @@ TEST_F(WindowsWithStepsInFlight, APrefillInFlightIsNotPreemptedBeforeItIsCollect
 TEST_F(WindowsWithStepsInFlight, AStepHoldsTheBlocksOfEveryGroupOfASequenceThatEnds) {
   ASSERT_TRUE(bench_->Add(1, Prompt(40), 1).ok());
   const SchedulerOutput step = Submit();
-  const int32_t held = 4;  // by the window, for 16 tokens
+  const int32_t held = 4;  // blocks of the window, for 16 tokens
   scheduler().Finish(id_, /*keep_cached=*/false);
   EXPECT_EQ(cache().Stats().blocks.step, 10);
   EXPECT_EQ(cache().Stats().windows[0].blocks.step, held);

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 
 class StepHoldsTest : public ::testing::Test {
  protected:
-  // The blocks of a sequence that then ends; nothing of it is cached.
+  // Returns the blocks of a sequence that has ended. None of them is cached.
   std::vector<BlockId> EndedSequence(uint64_t id, int32_t blocks) {
     const SequenceId sequence(id);
     EXPECT_TRUE(cache_.Begin(sequence, kSpace, {}, 100).ok());
@@ -60,7 +60,7 @@ TEST_F(StepHoldsTest, WhatTheNextStepNeedsIsHeldUntilThatIsCollected) {
   hold_ = [&](std::span<const BlockId> blocks) { holds_.HoldForNext(blocks); };
   EndedSequence(1, 2);
   holds_.Collect();
-  EXPECT_EQ(cache_.step_blocks(), 2) << "the step ahead does not know them";
+  EXPECT_EQ(cache_.step_blocks(), 2) << "the earlier step does not use them";
   EXPECT_TRUE(holds_.holds_for_next());
   holds_.Submit();
   EXPECT_FALSE(holds_.holds_for_next());
