@@ -79,14 +79,14 @@ TEST(BytePairEncoder, RefusesRulesThatDoNotFitTheVocabulary) {
   EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"a b", "a x"}}),
               HasSubstr("merges[1]: \"a x\" has a right part"));
   EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"x b"}}), HasSubstr("left part"));
-  EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"b a"}}), HasSubstr("makes a string"));
+  EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"b a"}}), HasSubstr("produces a string"));
   EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"a b", "a b"}}), HasSubstr("twice"));
   for (const char* merge : {"", " ", "ab", "a b c", "a  b", " b", "a "}) {
     EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {merge}}), HasSubstr("merges[0]"));
   }
   Words control{.tokens = tokens, .merges = {"a b"}};
   control.is_piece[2] = 0;
-  EXPECT_THAT(ErrorOf(control), HasSubstr("no ordinary token"));
+  EXPECT_THAT(ErrorOf(control), HasSubstr("not an ordinary token"));
 }
 
 // The definition: look through the whole piece for the best pair, merge it, begin again.

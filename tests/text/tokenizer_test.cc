@@ -224,7 +224,7 @@ TEST(Tokenizer, RefusesASpecificationThatContradictsItself) {
   EXPECT_THAT(error_after([](auto& spec) { spec.merges[3] = "ab"; }), HasSubstr("merges[3]"));
   // A merge may not make a control token: user text could become one.
   EXPECT_THAT(error_after([](auto& spec) { spec.token_types[800] = 3; }),
-              HasSubstr("no ordinary token"));
+              HasSubstr("not an ordinary token"));
 }
 
 TokenizerSpec WithToken(const std::string& token, int32_t type) {
@@ -288,7 +288,7 @@ TEST(Tokenizer, RefusesMoreBytesOfSpecialTokensThanTheLimit) {
   spec.tokens.push_back("<|one more|>");
   spec.token_types.push_back(4);
   EXPECT_THAT(ErrorOf(spec, absl::StatusCode::kInvalidArgument),
-              HasSubstr("1048588 bytes together; the limit is 1048576"));
+              HasSubstr("1048588 bytes in total; the limit is 1048576"));
 }
 
 TEST(Tokenizer, RefusesMoreBytesOfTokensThanTheLimit) {
