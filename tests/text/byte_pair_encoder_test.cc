@@ -89,7 +89,7 @@ TEST(BytePairEncoder, RefusesRulesThatDoNotFitTheVocabulary) {
   EXPECT_THAT(ErrorOf(control), HasSubstr("not an ordinary token"));
 }
 
-// The definition: look through the whole piece for the best pair, merge it, begin again.
+// The definition of byte-pair encoding: search the whole piece for the best pair, merge it, repeat.
 std::vector<TokenId> NaiveEncode(const Words& words, std::string_view piece) {
   std::map<std::string, TokenId> ids;
   for (const std::string& token : words.tokens)
@@ -131,7 +131,7 @@ TEST(BytePairEncoder, EqualsTheDefinitionOnRandomRulesShortAndLong) {
         words.tokens.push_back(left + right);
       }
     }
-    // Rules out of the order in which they could have been learnt, too.
+    // Half of the rounds have rules in an order that no training could produce.
     if (round % 2 == 1) std::shuffle(words.merges.begin(), words.merges.end(), random);
     words.is_piece.assign(words.tokens.size(), 1);
     const auto encoder = Create(words);
@@ -146,7 +146,7 @@ TEST(BytePairEncoder, EqualsTheDefinitionOnRandomRulesShortAndLong) {
 
 TEST(BytePairEncoder, APieceLongerThanTheLimitIsEncodedInParts) {
   const auto encoder = Create({.tokens = {"a", "b", "aa"}, .merges = {"a a"}});
-  // In one go there would be one token fewer: the cut leaves an odd number of "a" on each side.
+  // The cut leaves an odd number of "a" on each side. Without the cut, there is one token fewer.
   const size_t limit = BytePairEncoder::kMaxPieceBytes;
   EXPECT_EQ(Encode(*encoder, "b" + std::string(limit - 2, 'a')).size(), 1 + (limit - 2) / 2);
   EXPECT_EQ(Encode(*encoder, "b" + std::string(2 * limit, 'a')).size(), limit + 2);
