@@ -137,7 +137,7 @@ TEST_P(DrawBuffersOn, TokensOfTheStepBeforeAreFed) {
   greedy.temperature = 0;
   const std::vector<TokenId> two = {8, 9};
   for (const size_t many : {2u, 3000u}) {
-    const std::vector<float> logits = {0, 0, 0, 9, 0, 0};
+    const std::vector<float> logits = {0, 0, 0, 9, 0, 0};  // row 0 draws token 0, row 1 token 1
     std::vector<TokenDraw> first(2, greedy);
     first[1].row = 1;
     StepInput before;
