@@ -45,8 +45,7 @@ TEST(ThreadPool, SleepingWorkersWakeAndLateOnesDoNoHarm) {
   ThreadPool pool(3);
   std::atomic<int64_t> sum{0};
   for (int round = 0; round < 50; ++round) {
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(round % 5));  // until workers stop spinning
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 5));  // workers stop spinning
     pool.ParallelFor(5, [&](int64_t unit, int) { sum += unit; });
   }
   EXPECT_EQ(sum, 50 * 10);
