@@ -1,4 +1,4 @@
-// A real model with a runner and sequences in its pool, for benchmarks that measure whole steps.
+// Real model with a runner and a pool of sequences, for benchmarks that measure whole steps.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@ namespace baton {
 
 class BenchModel {
  public:
-  // Room for `sequences` sequences of `context` slots each, in consecutive blocks. The model has one
-  // KV group: the limits that figures are compared with know no windows.
+  // Allocates `sequences` sequences of `context` slots each, in consecutive blocks. The model must
+  // have one KV group, because the computed limits do not account for sliding windows.
   BenchModel(const LoadedModel& model, EngineOptions options, int32_t sequences, int32_t context)
       : options_(std::move(options)) {
     if (!options_.paged) options_.layout = KvLayoutKind::kLayerMajor;
     const ModelSpec& spec = model.info.spec;
-    CHECK_EQ(spec.kv.groups.size(), 1u) << "no figure is made for a model with sliding windows";
+    CHECK_EQ(spec.kv.groups.size(), 1u) << "models with sliding windows are not supported";
     blocks_ = (context + options_.block_size - 1) / options_.block_size;
     auto layout = KvLayout::Create(spec.KvOfType(options_.kv_type).groups.front(), options_.layout,
                                    options_.block_size, int64_t{sequences} * blocks_ + 1);
@@ -46,7 +46,7 @@ class BenchModel {
     for (int32_t i = 0; i < context; ++i) tokens_.push_back((i * 7919 + 13) % spec.vocabulary);
   }
 
-  // Feeds slots [begin, end) of one sequence in chunks; samples nothing but the last row.
+  // Computes slots [begin, end) of one sequence in chunks. Only the last slot gets logits.
   void Prefill(int32_t sequence, int32_t begin, int32_t end) {
     for (int32_t at = begin; at < end; at += kChunk) {
       const int32_t count = std::min(kChunk, end - at);
@@ -56,15 +56,15 @@ class BenchModel {
     }
   }
 
-  // One decode step of sequences [0, count) whose next slot is `slot`.
+  // Runs one decode step of sequences [0, count), each with next slot `slot`.
   void Decode(int32_t count, int32_t slot) {
     StepInput input;
     for (int32_t s = 0; s < count; ++s) input.chunks.push_back(Chunk(s, slot, 1, 1));
     CHECK(RunStep(*runner_, input).ok());
   }
 
-  // What a fork does before it first writes: the first `tokens` slots of a part-full block into
-  // another one, all layers.
+  // Copies the first `tokens` slots of a block in all layers, as a fork does for its part-full
+  // block before its first write.
   void CopyBlock(BlockId from, BlockId to, int32_t tokens) {
     const BlockCopy copy{.from = from, .to = to, .tokens = tokens};
     CHECK(runner_->CopyBlocks({&copy, 1}).ok());

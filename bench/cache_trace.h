@@ -1,8 +1,8 @@
-// Requests in the Mooncake trace format, or made up like them, and what a fleet of workers with LRU
-// caches does with them: the matches, stored and removed events that an index of the fleet sees.
+// Workload of a global index: the match, stored and removed operations that a fleet of workers with
+// LRU caches causes for a trace of requests. The trace is read in Mooncake's format or synthetic.
 //
-// A trace line is a JSON object {"timestamp": ms, "input_length", "output_length", "hash_ids"}; an
-// id names a prefix block, and equal ids mean equal blocks. One trace block is one unit here.
+// A trace line is a JSON object {"timestamp": ms, "input_length", "output_length", "hash_ids"}. An
+// id names a prefix block; equal ids mean equal blocks. One trace block is one unit here.
 #pragma once
 
 #include <xxhash.h>
@@ -26,7 +26,7 @@
 
 namespace baton {
 
-using TraceRequest = std::vector<uint64_t>;  // its blocks' ids
+using TraceRequest = std::vector<uint64_t>;  // ids of the request's blocks
 
 inline absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path) {
   std::ifstream file(path);
@@ -39,7 +39,7 @@ inline absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& pa
     const auto is_id = [](const auto& id) { return id.is_number_unsigned(); };
     if (ids == json.end() || !ids->is_array() || !std::all_of(ids->begin(), ids->end(), is_id)) {
       return absl::InvalidArgumentError(
-          StrCat("trace ", path, ", line ", requests.size() + 1, ": no array hash_ids of numbers"));
+          StrCat("trace ", path, ", line ", requests.size() + 1, ": needs an array hash_ids"));
     }
     requests.push_back(ids->get<TraceRequest>());
   }
@@ -47,8 +47,9 @@ inline absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& pa
   return requests;
 }
 
-// Conversations as in Mooncake's conversation trace: one block that all begin with, a first turn of
-// about 12 blocks with a long tail, then turns that repeat all before them and add a few.
+// Makes synthetic conversations that resemble Mooncake's conversation trace. All start with the
+// same block. A first turn has about 12 blocks, with a long tail. Each later turn repeats all
+// blocks of the turns before it and adds a few.
 inline std::vector<TraceRequest> MakeTrace(size_t requests, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::exponential_distribution<double> first_turn(1 / 14.0);
@@ -74,15 +75,15 @@ inline std::vector<TraceRequest> MakeTrace(size_t requests, uint64_t seed) {
   return trace;
 }
 
-// One thing that the index is told or asked.
+// One operation on the index.
 struct IndexOperation {
   enum class Kind : uint8_t { kMatch, kStored, kRemoved };
   static constexpr uint32_t kNoParent = UINT32_MAX;
   Kind kind;
   uint32_t worker = 0;
-  uint32_t first = 0;  // of IndexWorkload::hashes
+  uint32_t first = 0;  // position in IndexWorkload::hashes
   uint32_t count = 0;
-  uint32_t parent = kNoParent;  // of IndexWorkload::hashes
+  uint32_t parent = kNoParent;  // position in IndexWorkload::hashes
 };
 
 struct IndexWorkload {
@@ -97,8 +98,8 @@ struct IndexWorkload {
   uint64_t blocks() const { return blocks_of[0] + blocks_of[1] + blocks_of[2]; }
 };
 
-// A worker's cache of blocks, the least recently used one going first. Of one request the end goes
-// before the beginning, as engines free it.
+// LRU cache of blocks. The last blocks of a request count as older than its first ones, because
+// engines evict leaves of the prefix tree first.
 class LruCache {
  public:
   explicit LruCache(size_t capacity) : capacity_(capacity) {}
@@ -109,7 +110,7 @@ class LruCache {
     return count;
   }
   bool Has(uint32_t block) const { return places_.contains(block); }
-  // The blocks that went.
+  // Adds `blocks` or marks them as used. Returns the evicted blocks.
   std::vector<uint32_t> Use(std::span<const uint32_t> blocks) {
     for (size_t i = blocks.size(); i-- > 0;) {
       const auto [it, is_new] = places_.try_emplace(blocks[i]);
@@ -132,17 +133,17 @@ class LruCache {
  private:
   static constexpr uint32_t kNothing = UINT32_MAX;
   const size_t capacity_;
-  std::deque<uint32_t> by_use_;  // the oldest first; kNothing where a block was used again
+  std::deque<uint32_t> by_use_;  // oldest first; kNothing if the block was used again later
   size_t gone_ = 0;
-  absl::flat_hash_map<uint32_t, size_t> places_;  // place in by_use_, counted from the first ever
+  absl::flat_hash_map<uint32_t, size_t> places_;  // position in by_use_ plus gone_
 };
 
-// Plays a trace through a fleet. Every lap is the trace with other blocks.
+// Plays a trace through a fleet. Every lap repeats the trace with other blocks.
 class FleetReplay {
  public:
   struct Options {
     uint32_t workers = 16;
-    size_t capacity = 16'384;  // blocks of a worker
+    size_t capacity = 16'384;  // blocks of each worker's cache
     uint32_t laps = 1;
     size_t delay = 32;  // requests between a match and the events of its request
     uint64_t seed = 0;
@@ -164,7 +165,7 @@ class FleetReplay {
  private:
   using Operations = std::vector<IndexOperation>;
 
-  // Chained as cache_key.h chains units: equal hashes mean an equal prefix.
+  // Chains hashes as cache_key.h does: equal hashes mean equal prefixes.
   uint32_t AddHashes(const TraceRequest& request, uint32_t lap) {
     const auto first = static_cast<uint32_t>(workload_.hashes.size());
     Hash128 hash{.low = options_.seed, .high = lap};
@@ -177,7 +178,8 @@ class FleetReplay {
     return first;
   }
 
-  // To the worker that would begin to decode first: blocks to compute there and before it.
+  // Picks the worker that would start decoding first: the fewest blocks to compute, including those
+  // that already wait there.
   uint32_t Route(std::span<const uint32_t> blocks) {
     uint32_t best = 0;
     double best_cost = 1e300;
@@ -242,9 +244,9 @@ class FleetReplay {
 
   const Options options_;
   IndexWorkload workload_;
-  absl::flat_hash_map<Hash128, uint32_t> numbers_;  // where a hash first stands in the workload
+  absl::flat_hash_map<Hash128, uint32_t> numbers_;  // first position of a hash in the workload
   std::vector<LruCache> caches_;
-  std::vector<double> backlog_;  // blocks each worker has yet to compute
+  std::vector<double> backlog_;  // blocks that each worker still has to compute
   double mean_computed_ = 0;
   std::deque<Operations> waiting_;
 };

@@ -28,24 +28,24 @@ TIMES = {"s", "ms", "us", "ns"}
 
 
 def direction(unit):
-    """1 if a larger value is faster, -1 if a smaller one is, 0 if the unit says nothing of speed."""
+    """1 if larger values are faster, -1 if smaller values are faster, 0 if the unit is not a speed or time."""
     if unit in TIMES:
         return -1
     return 1 if unit.endswith("/s") else 0
 
 
 def speed_ratio(unit, old, new):
-    """How many times faster `new` is than `old`; None where that has no meaning."""
+    """How many times faster `new` is than `old`; None if the figures have no such ratio."""
     if old <= 0 or new <= 0 or direction(unit) == 0:
         return None
     return new / old if direction(unit) > 0 else old / new
 
 
 def median_interval(ratios):
-    """(low, high, coverage reached) of the median of `ratios`."""
+    """Rank-based interval of the median of `ratios`: (low, high, coverage)."""
     ordered, n = sorted(ratios), len(ratios)
 
-    def coverage(k):  # that the median lies between the k-th smallest and the k-th largest
+    def coverage(k):  # probability that the median lies between the k-th smallest and the k-th largest ratio
         return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
 
     k = 1
@@ -55,7 +55,7 @@ def median_interval(ratios):
 
 
 def last_json_line(text):
-    """{figure name: (unit, value)} of a benchmark's output."""
+    """Returns {figure name: (unit, value)} from the last line of a benchmark's output."""
     lines = text.strip().splitlines()
     report = json.loads(lines[-1]) if lines else {}
     return {figure["name"]: (figure["unit"], float(figure["value"])) for figure in report["figures"]
@@ -67,8 +67,8 @@ class Comparison:
 
     def __init__(self):
         self.figures = {}  # name -> (unit, ratios new/old, ratios old/old)
-        self.without_speed = {}  # name -> whether both builds always said the same
-        self.lacking = set()  # names that one of the builds does not have
+        self.without_speed = {}  # name -> whether both builds always reported the same value
+        self.lacking = set()  # names of figures that only one build has
 
     def add(self, old, new, again):
         for name in {**old, **new}:
@@ -85,7 +85,7 @@ class Comparison:
                 noises.append(noise)
 
     def slower(self):
-        """Figures whose 95 % interval lies below what it must reach; too few ratios tell of none."""
+        """Names of figures whose whole 95 % interval lies below MUST_REACH; none if there are too few ratios."""
         intervals = {name: median_interval(ratios) for name, (_, ratios, _) in self.figures.items()}
         return [name for name, (_, high, coverage) in intervals.items() if coverage >= COVERAGE and high < MUST_REACH]
 
@@ -123,8 +123,8 @@ def main():
     parser.add_argument("--old", required=True, help="directory of the old binaries")
     parser.add_argument("--new", required=True, help="directory of the new binaries")
     parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--bench", required=True, help="names without _bench, comma-separated")
-    parser.add_argument("arguments", nargs="*", help="for every benchmark")
+    parser.add_argument("--bench", required=True, help="names of benchmarks without _bench, comma-separated")
+    parser.add_argument("arguments", nargs="*", help="arguments for every benchmark")
     options = parser.parse_args()
     slower = []
     for bench in options.bench.split(","):

@@ -1,13 +1,14 @@
-// Prefill and decode speed of the whole forward pass on a real model, against limits from peaks
-// that are measured in the same run:
-// - `limit`: the combined roofline, whose time is a sum: matrix multiply-adds at the int8 peak,
-//   those of float weights and attention's at the f32 peak, and bytes at the read bandwidth.
-//   `ratio` is the speed's share of it.
-// - `overlapped_limit`, stricter: reading memory and computing cost only the longer of the two.
-// - `product_ceiling`, milder: as `limit`, with matrix multiply-adds at the rate that is left when
-//   the float sums of a format with a minimum (Q4_1) share the pipes, as NUMERICS §4 wants them.
-// Bytes: weights and visible keys and values, each once a step, or once a prompt. Nothing counts
-// softmax, norms and gates.
+// Benchmark of prefill and decode: the whole forward pass on a real model. It compares each speed
+// with limits from peaks that it measures in the same run:
+//   limit             the combined roofline. Its time is a sum: matrix multiply-adds at the int8
+//                     peak, multiply-adds of float weights and of attention at the f32 peak, and
+//                     bytes at the read bandwidth. `ratio` is speed / limit.
+//   overlapped_limit  stricter: compute and memory reads overlap, so only the longer one counts
+//   product_ceiling   milder: as `limit`, but with the rate of matrix multiply-adds that remains if
+//                     the float sums of a format with a minimum (Q4_1, NUMERICS §4) use the same
+//                     execution units
+// Bytes are the weights, once per step, and the visible keys and values, once per step or once per
+// prompt. The limits do not count softmax, norms and gates.
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -29,10 +30,10 @@ namespace {
 
 constexpr double kLeastSeconds = 1.0;
 
-// Arithmetic of the model, and the bytes that go with it.
+// Multiply-adds of the model, and the bytes that it reads.
 struct BenchCost : ModelCost {
-  double weight_bytes = 0;  // read once a step
-  double kv_bytes = 0;      // per visible slot, read once a sequence
+  double weight_bytes = 0;  // read once per step
+  double kv_bytes = 0;      // per visible slot, read once per sequence
 };
 
 BenchCost CostOf(const LoadedModel& model, KvType kv_type) {
@@ -47,7 +48,7 @@ BenchCost CostOf(const LoadedModel& model, KvType kv_type) {
 
 class EngineBench {
  public:
-  // `only`: figures whose name begins with one of these, comma-separated; empty: all.
+  // `only`: comma-separated prefixes of the figures to measure; empty: all figures.
   EngineBench(const LoadedModel& model, const EngineOptions& options, const MeasuredPeaks& peaks,
               const std::string& only)
       : model_(model),
@@ -68,7 +69,7 @@ class EngineBench {
         cost_.weight_bytes + n * cost_.kv_bytes);
   }
 
-  // One step of `batch` sequences that have `context` slots each.
+  // Measures one decode step of `batch` sequences with `context` slots each.
   void Decode(const std::string& name, int32_t batch, int32_t context) {
     if (!IsWanted(name)) return;
     BenchModel bench(model_, options_, batch, context + 1);
@@ -90,7 +91,7 @@ class EngineBench {
     return false;
   }
 
-  // `tokens` took `seconds`; the rest is what had to be done for them.
+  // Reports that `tokens` took `seconds`. The other arguments are the work for these tokens.
   void Add(const std::string& name, double tokens, double seconds, MatrixMacs matrices,
            double attention_macs, double bytes) {
     const double compute = matrices.int8 / peaks_.int8_per_second +
@@ -161,13 +162,13 @@ int Run(const EngineOptions& options, bool quick, const std::string& only) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  baton::CommandLine line("Prefill and decode speed of a whole model");
+  baton::CommandLine line("Measures prefill and decode speed of a whole model.");
   baton::EngineOptions options;
   baton::SettingList settings;
   bool quick = false;
   std::string only;
-  line.AddFlag("--quick", &quick, "Only prefill_512 and decode_1");
-  line.Add("--only", &only, "Only figures whose name begins so, for example decode_16,prefill");
+  line.AddFlag("--quick", &quick, "Measure only prefill_512 and decode_1");
+  line.Add("--only", &only, "Measure only figures with these prefixes, e.g. decode_16,prefill");
   baton::RegisterSettings(options, settings);
   line.AddSettings(settings, "Engine");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;

@@ -1,10 +1,11 @@
-// A fleet in simulated time under a routing policy: the production policy, worker registry, speed
-// book and global index over simulated workers. The router knows what it knows in production:
-// caches' events, its own requests, ledgers of finished ones.
+// Simulation of a fleet under a routing policy, in simulated time. It uses the production routing
+// policy, worker registry, throughput model and global index; only the workers are simulated. The
+// router knows what it knows in production: the caches' events, its own requests, and the ledgers
+// of finished requests.
 //
-// A plan's pull comes before its prompt is queued: what the source has and the receiver lacks takes
-// its bytes' time between two workers and a call, and is in the receiver's cache afterwards. A
-// source serves any number of pulls at full bandwidth, and its own work does not suffer.
+// A prefix pull finishes before its prompt is queued. It transfers the blocks that the source has
+// and the receiver lacks; the time is that of the bytes plus one call. Simplification: a source
+// serves any number of pulls at full bandwidth, and its own work is not slowed down.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +30,8 @@ namespace baton {
 
 struct FleetOptions {
   int32_t workers = 16;
-  int32_t prefill_workers = 0;  // of `workers`; the others decode. 0: all do both
-  size_t capacity = 16'384;     // blocks of a worker's cache
+  int32_t prefill_workers = 0;  // so many of `workers` only prefill; 0: all have both roles
+  size_t capacity = 16'384;     // blocks of each worker's cache
   ServiceModel model;
 };
 
@@ -40,15 +41,15 @@ struct FleetFigures {
   double local_prefills = 0;
   double pulls = 0;
   double pulled_tokens = 0;
-  double max_over_mean_load = 0;         // work, of the whole run
-  double window_max_over_mean_load = 0;  // the same in windows of a minute, their mean
+  double max_over_mean_load = 0;         // of the work in the whole run
+  double window_max_over_mean_load = 0;  // mean over windows of one minute
   double decisions_per_s = 0;
-  std::vector<double> first_token_ms;  // by request, in the trace's order
+  std::vector<double> first_token_ms;  // by request, in trace order
   std::vector<int32_t> prefilled_by;   // by request
   std::vector<double> inter_token_ms;
 };
 
-// Sequences' tokens on each worker, for policies that weigh those; by worker number.
+// Tokens of all sequences on each worker, by worker number. Some peer policies use them.
 using ContextTokens = std::vector<int64_t>;
 
 class FleetSimulation {
@@ -101,7 +102,7 @@ class FleetSimulation {
     return std::move(figures_);
   }
 
-  // Workers whose caches have all of these blocks.
+  // Counts the workers that have all of these blocks cached.
   int32_t Holders(std::span<const uint32_t> blocks) {
     return static_cast<int32_t>(
         std::count_if(workers_.begin(), workers_.end(), [blocks](SimulatedWorker& worker) {
@@ -120,7 +121,7 @@ class FleetSimulation {
     uint64_t order;
     int32_t worker;
     EventKind kind;
-    uint32_t request = 0;  // whose KV or prefix arrives
+    uint32_t request = 0;  // for kKvArrives and kPrefixArrives
     bool operator<(const Event& other) const {
       return std::pair(at_us, order) > std::pair(other.at_us, other.order);
     }
@@ -129,7 +130,7 @@ class FleetSimulation {
     RoutePlan plan;
     int32_t batch = 0;
     SimulatedWorker::Prompt prompt;
-    size_t pulled_blocks = 0;  // that the prefix has with them
+    size_t pulled_blocks = 0;  // cached prefix blocks after the pull
     int64_t pull_bytes = 0;
     int64_t pull_us = 0;
     int64_t kv_bytes = 0;
@@ -157,7 +158,7 @@ class FleetSimulation {
   }
 
   void AdvanceTo(int64_t now_us) { clock_.AdvanceUs(now_us - Now()); }
-  // The trace begins at 0, the clock does not.
+  // Time in the trace, which starts at 0. The clock does not start at 0.
   int64_t Now() const { return clock_.NowUs() - start_us_; }
 
   int32_t CachedTokens(int32_t worker, uint32_t number) {
@@ -297,7 +298,7 @@ class FleetSimulation {
     const auto& request = trace_->requests()[number];
     Keep(worker, trace_->Blocks(request), trace_->Hashes(request));
   }
-  // These blocks are in the cache now, and the index hears of it.
+  // Adds the blocks to the worker's cache and tells the index about stored and removed blocks.
   void Keep(int32_t worker, std::span<const uint32_t> blocks, std::span<const Hash128> hashes) {
     LruCache& cache = workers_[worker].cache();
     const IndexedWorker name(static_cast<uint32_t>(worker + 1));
@@ -352,7 +353,7 @@ class FleetSimulation {
     speeds_.Learn(finished);
   }
 
-  // Of each pool; the worse one counts.
+  // Ratio of the largest load to the mean of loads [first, last).
   static double MaxOverMean(const std::vector<double>& loads, size_t first, size_t last) {
     double most = 0;
     double sum = 0;
@@ -373,7 +374,7 @@ class FleetSimulation {
       loads.push_back(worker.work_us());
     }
     figures_.max_over_mean_load = MaxOverMean(loads);
-    // The last windows only drain.
+    // Windows after the last arrival only drain, so they do not count.
     const auto last_us = trace_->requests().back().at_us;
     const size_t count =
         std::max<size_t>(1, std::min(windows_.size(), static_cast<size_t>(last_us / kWindowUs)));
@@ -396,7 +397,7 @@ class FleetSimulation {
   std::priority_queue<Event> events_;
   uint64_t order_ = 0;
   double deciding_s_ = 0;
-  std::vector<std::vector<double>> windows_;  // work, by window and worker
+  std::vector<std::vector<double>> windows_;  // work by window and worker
   FleetFigures figures_;
 };
 

@@ -1,5 +1,5 @@
-// What it takes on this machine to hand something over from one thread to another: the limits of a
-// transfer's fixed cost.
+// Measures how long this machine takes to signal from one thread to another. These times are the
+// lower limits of a transfer's fixed cost.
 #pragma once
 
 #include <sched.h>
@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// There and back between two threads that sleep, halved.
+// Microseconds to wake a sleeping thread: half of a round trip between two sleeping threads.
 inline double WakeMicroseconds() {
   std::atomic<int> turn = 0;
   constexpr int kRounds = 500;
@@ -40,7 +40,8 @@ inline double WakeMicroseconds() {
   return Median(seconds) / 2 * 1e6;
 }
 
-// There and back between two threads that look into a socket, and let others run between looks.
+// Microseconds of a round trip through a socket between two threads that poll it. They yield the
+// processor between polls.
 inline double SocketMicroseconds() {
   int ends[2];
   CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);

@@ -1,21 +1,26 @@
-// The global index under the events of a fleet: a trace of requests through mock workers with LRU
-// caches, store, remove and match mixed as they come.
+// Benchmark of the global index under the events of a fleet. A trace of requests runs through mock
+// workers with LRU caches. Stored, removed and match operations are mixed as they occur.
 //
-// An operation is one block. `block_ops_per_s` counts all blocks stored, removed and asked for by a
-// match, although the walk stops at the first that nobody holds; `found_block_ops_per_s` is the
-// same time and counts of a match only the blocks that were found. Hashes are given; computing them
-// is a figure of its own. The clock runs from the first operation to the last one's end, everything
-// applied: there is no queue to drain, and the index learns of an operation when it is due.
-// `queued_block_ops_per_s` is the same when it knows of the next one, as when they wait in a queue:
-// PrefetchTable of that comes first. The index has its memory before the clock runs.
+// Figures:
+//   block_ops_per_s         blocks stored, removed and asked for by matches, per second. A match
+//                           counts all its blocks, although it stops at the first block that no
+//                           worker holds.
+//   found_block_ops_per_s   the same time, but a match counts only the blocks that it found
+//   queued_block_ops_per_s  as block_ops_per_s, but the next operation is known early, as with a
+//                           queue; PrefetchTable is called for it in advance
+//   match_*                 Match: returns numbers of holders
+//   route_match_*           MatchWorkers, which a router calls for each request: returns a sorted
+//                           list of workers in its own memory
+//   hash_ns_per_unit        computing hashes; the other figures get the hashes as input
 //
-// The limit is memory: a stored or removed block needs its table line and a quarter of a line of
-// hashes, a match about three lines and a quarter for each block found. `random_lines_per_s` is
-// measured in the same run: independent reads of random cache lines in as much memory as the index
-// takes, which is as fast as misses can overlap.
+// The clock runs from the start of the first operation to the end of the last. There is no queue to
+// drain, and except for queued_block_ops_per_s the index learns of an operation only when it is
+// due. The index allocates its memory before the clock runs.
 //
-// `match_*` is Match, the answer by holder numbers; `route_match_*` is what a router asks for each
-// request, MatchWorkers: the answer as a sorted list of workers in memory of its own.
+// The limit is memory access. A stored or removed block needs its line of the table and a quarter
+// of a line of hashes. A match needs about three lines, and a quarter of a line per block that it
+// finds. The same run measures `random_lines_per_s`: independent reads of random cache lines in as
+// much memory as the index uses, the fastest rate at which cache misses can overlap.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -64,7 +69,7 @@ struct BenchOptions {
 };
 
 GlobalIndexOptions IndexOptions(const BenchOptions& options) {
-  // Whatever the workers' pools can hold, which a router knows when they register.
+  // The capacity of all workers' pools. A router knows it from the workers' registrations.
   const size_t pools = static_cast<size_t>(options.workers) * FleetReplay::Options{}.capacity;
   return {.max_blocks = pools + 4096, .expected_blocks = pools, .key_seeds = {}};
 }
@@ -88,8 +93,8 @@ class Replay {
     return index_.MatchWorkers(workload_.HashesOf(op));
   }
   void Do(const IndexOperation& op) { op.kind == Kind::kMatch ? Match(op) : Event(op); }
-  // In order. The operations' own memory is fetched some before they are due, as it would be warm
-  // from being received or hashed; the index learns of nothing in advance.
+  // Runs all operations in order. Prefetches each operation's own memory a little earlier, because
+  // in production it is warm from receiving or hashing. This tells the index nothing in advance.
   void All(bool queued) {
     constexpr size_t kAhead = 8;
     const std::span<const IndexOperation> operations = workload_.operations;
@@ -142,7 +147,7 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Block operations a second: medians of several runs after one that does not count, each with a new
+// Block operations per second: medians of several runs after a warm-up run. Each run has a new
 // index.
 struct Rates {
   double by_clock, by_cpu_time;
@@ -170,7 +175,7 @@ Rates Throughput(const IndexWorkload& workload, const BenchOptions& options, boo
   return {Quantile(by_clock, 0.5), Quantile(by_cpu_time, 0.5)};
 }
 
-// Blocks that matches find: those before the first that nobody holds.
+// Counts the blocks that matches find: those before the first block that no worker holds.
 uint64_t FoundBlocks(const IndexWorkload& workload, const BenchOptions& options) {
   GlobalIndex index(IndexOptions(options));
   Replay replay(workload, index);
@@ -185,7 +190,7 @@ uint64_t FoundBlocks(const IndexWorkload& workload, const BenchOptions& options)
   return found;
 }
 
-// Seconds of each match as a router asks for it, in its place among the events.
+// Seconds of each MatchWorkers call, run in order among the events.
 std::vector<double> RouteMatches(const IndexWorkload& workload, const BenchOptions& options) {
   GlobalIndex index(IndexOptions(options));
   Replay replay(workload, index);
@@ -205,8 +210,8 @@ std::vector<double> RouteMatches(const IndexWorkload& workload, const BenchOptio
   return seconds;
 }
 
-// Every operation timed on its own, its hashes being in the cache as they are when they were just
-// computed or received, less the clock's own time (`clock_us`: two readings, nothing between).
+// Times every operation separately. Its hashes are in the CPU cache, as after computing or
+// receiving them. Subtracts the time of reading the clock (`clock_us`).
 void Latencies(const IndexWorkload& workload, const BenchOptions& options, double line_s,
                Figures& figures) {
   GlobalIndex index(IndexOptions(options));
@@ -225,8 +230,8 @@ void Latencies(const IndexWorkload& workload, const BenchOptions& options, doubl
     kind_s[static_cast<int>(op.kind)] += seconds;
     if (op.kind == Kind::kMatch) match_s.push_back(seconds);
   }
-  // A table line, a run's head and its hashes, one after the other, are the least a match waits
-  // for.
+  // A match waits at least for a line of the table, a run's head and the run's hashes, one after
+  // the other.
   figures.Add("match_p50_us", Quantile(match_s, 0.5) * 1e6, "us", 3 * line_s * 1e6);
   figures.Add("match_p99_us", Quantile(match_s, 0.99) * 1e6, "us", 3 * line_s * 1e6);
   std::vector<double> route_s = RouteMatches(workload, options);
@@ -264,7 +269,7 @@ void Check(const IndexWorkload& workload, const BenchOptions& options, Figures& 
   figures.Add("wrong_answers", static_cast<double>(wrong), "answers", 0);
 }
 
-// One thread applies all events, another one asks all questions over and over.
+// One thread applies all events while another thread repeats all matches.
 void Concurrent(const IndexWorkload& workload, const BenchOptions& options, Figures& figures) {
   GlobalIndex index(IndexOptions(options));
   std::vector<IndexOperation> matches;
@@ -361,8 +366,8 @@ int Run(const BenchOptions& options) {
   const Rates rates = Throughput(workload, options, /*queued=*/false, &shape);
   const Rates queued = Throughput(workload, options, /*queued=*/true, &shape);
   const RandomAccess memory = MeasureRandomAccess(static_cast<size_t>(shape.bytes), options.seed);
-  // A quarter of a line of hashes for every block that is stored, removed or found, a table line
-  // for every change, three lines for every match.
+  // Lines per block operation: a quarter line of hashes for every block stored, removed or found, a
+  // table line for every stored or removed block, three lines for every match.
   const auto blocks = static_cast<double>(workload.blocks());
   const uint64_t found = FoundBlocks(workload, options);
   const double lines =
@@ -382,7 +387,7 @@ int Run(const BenchOptions& options) {
   figures.Add("random_lines_per_s", memory.lines_per_s, "1/s");
   figures.Add("random_line_latency_us", memory.line_s * 1e6, "us");
   Latencies(workload, options, memory.line_s, figures);
-  // A block's hash, and its word in the table.
+  // Limit: 24 bytes for each block, its hash and its word in the table.
   figures.Add("bytes_per_membership", shape.bytes / shape.memberships, "bytes",
               24 * shape.blocks / shape.memberships);
   figures.Add("memberships", shape.memberships, "blocks");
@@ -401,26 +406,25 @@ int Run(const BenchOptions& options) {
 
 int main(int argc, char** argv) {
   baton::CommandLine line(
-      "The global index under a fleet's events. The trace has a JSON object a line, as published "
-      "with Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", \"hash_ids\": "
-      "[..]}; "
-      "one of its blocks is one unit here.");
+      "Benchmarks the global index under a fleet's events. A trace has one JSON object per line, "
+      "as published with Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", "
+      "\"hash_ids\": [..]}. One block of the trace is one unit here.");
   baton::BenchOptions options;
   const baton::CommandLine::Option trace = line.Add("--trace", &options.trace, "Trace to replay");
   line.Add("--synthetic", &options.synthetic,
-           "Without a trace: so many requests of made-up conversations that resemble Mooncake's "
-           "conversation trace, drawn from --seed. Default: 12000")
+           "Number of requests of a synthetic trace that resembles Mooncake's conversation trace, "
+           "drawn from --seed. Default without --trace: 12000")
       .Excludes(trace)
       .Range(1, 10'000'000);
   line.Add("--workers", &options.workers, "Mock workers").Range(1, 4096);
-  line.Add("--seed", &options.seed, "Changes hashes, and a made-up trace");
+  line.Add("--seed", &options.seed, "Seed of hashes and of a synthetic trace");
   line.Add("--laps", &options.laps,
-           "Times the trace is played, each with other blocks. Default: until the workers' "
-           "caches were filled twice")
+           "How often to play the trace, each time with other blocks. Default: until the workers' "
+           "caches have been filled twice")
       .Range(1, 10'000);
   line.Add("--dump-operations", &options.dump_operations,
-           "Writes the operations to this file, one JSON object a line, for a peer to replay");
-  line.Add("--runs", &options.runs, "Runs whose median is block_ops_per_s").Range(1, 1000);
+           "Write the operations to this file, one JSON object per line, for a peer to replay");
+  line.Add("--runs", &options.runs, "Runs; block_ops_per_s is their median").Range(1, 1000);
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   if (options.synthetic == 0) options.synthetic = 12'000;
   return baton::Run(options);

@@ -1,9 +1,9 @@
-// The operations of an index's workload as a file, for other programs to replay: one JSON object a
-// line,
+// Writes the operations of an index workload to a file, for other programs to replay. There is one
+// JSON object per line:
 //   {"kind": "match", "hashes": [[low, high], …]}
 //   {"kind": "stored", "worker": 3, "parent": [low, high] or null, "hashes": […]}
 //   {"kind": "removed", "worker": 3, "hashes": […]}
-// where low and high are the 64-bit halves of a 128-bit chained hash.
+// `low` and `high` are the 64-bit halves of a 128-bit chained hash.
 #pragma once
 
 #include <fstream>

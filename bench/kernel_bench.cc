@@ -1,9 +1,10 @@
-// The CPU kernels on the shapes of SmolLM2-135M, through Ops, for every instruction set of this
-// machine, with one thread and with all, beside the peaks measured in the same run.
+// Benchmark of the CPU kernels on the shapes of SmolLM2-135M, called through Ops. It measures every
+// instruction set of this machine with one thread and with all threads, and the machine's peaks in
+// the same run.
 //
-// Every shape has more matrices than the caches hold and takes them in turn, so a product of few
-// tokens reads memory, as it does in the model. The limit of an op is the larger of its bytes at
-// the read bandwidth and its int8 plus f32 operations at their peaks.
+// Every shape has more matrices than fit into the caches and uses them in turn. A product of few
+// tokens therefore reads from memory, as in the model. The limit of an op is the longer of two
+// times: its bytes at the read bandwidth, and its int8 plus f32 operations at their peaks.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -48,7 +49,7 @@ struct Work {
   double f32 = 0;    // fused or single operations
 };
 
-// Buffers of a forward pass. All numbers are random and finite.
+// Weights and buffers of a forward pass. All numbers are random and finite.
 class Model {
  public:
   Model(Device& device, uint64_t seed) : device_(device), random_(seed) {
@@ -62,7 +63,7 @@ class Model {
     weight_ = Floats(kFfn);
     cosines_ = Floats(kMaxTokens * kHeadDim / 2);
     sines_ = Floats(kMaxTokens * kHeadDim / 2);
-    std::fill_n(cosines_, kMaxTokens * kHeadDim / 2, 0.8f);  // a rotation: values keep their size
+    std::fill_n(cosines_, kMaxTokens * kHeadDim / 2, 0.8f);  // a rotation: magnitudes stay
     std::fill_n(sines_, kMaxTokens * kHeadDim / 2, 0.6f);
     q8_ = Allocate(kMaxTokens * kFfn)->as<int8_t>();
     scale_ = Floats(kMaxTokens * kFfn / kQuantGroup);
@@ -138,7 +139,8 @@ class Model {
     device_.ops().KvWrite(*stream_, args);
   }
 
-  // kColdBytes in all, and one for each layer unless it is the head.
+  // Makes matrices of at least kColdBytes in total, and at least one per layer unless it is the
+  // output head.
   std::vector<PackedMatrix> Matrices(WeightFormat format, int64_t rows, int64_t cols) {
     const size_t bytes = PackedMatrixBytes(format, rows, cols);
     const size_t least = rows == kVocabulary ? 1 : kLayers;
@@ -176,7 +178,7 @@ class Model {
     return values;
   }
 
-  // Any bytes, with every scale a small f16.
+  // Makes a matrix of random bytes in which every scale is a small f16.
   PackedMatrix Matrix(WeightFormat format, int64_t rows, int64_t cols) {
     const size_t bytes = PackedMatrixBytes(format, rows, cols);
     std::byte* data = Allocate(static_cast<int64_t>(bytes))->data();
@@ -194,10 +196,10 @@ class Model {
     return {format, rows, cols, data};
   }
 
-  // Both forms, from one and the same memory for any number of columns.
+  // Activations in float and quantised form. All column counts share the same memory.
   Activations Input() { return {x_, q8_, scale_, scaled_sum_}; }
   Activations Quantized() { return {nullptr, q8_, scale_, scaled_sum_}; }
-  // Where a product that reads Quantized() may write.
+  // Output buffers for a product that reads Quantized().
   Activations Gated() { return {nullptr, gated_q8_, gated_scale_, gated_sum_}; }
 
   MatMulArgs Args(const PackedMatrix& weight, int64_t tokens) {
@@ -258,7 +260,8 @@ Work LayerWork(const Model& model, int64_t tokens) {
   return work;
 }
 
-// Scores and values of tokens [first, first + tokens), K and V read once in f16.
+// Work of attention for tokens [first, first + tokens): scores and values, with K and V read once
+// as f16.
 Work AttentionWork(int64_t first, int64_t tokens) {
   double pairs = 0;
   for (int64_t t = first; t < first + tokens; ++t) pairs += static_cast<double>(t + 1) * kHeads;
@@ -278,7 +281,7 @@ class Report {
     std::printf("%-34s %10s %9s %9s %9s %7s\n", "op", "us", "Gop/s", "GB/s", "limit us", "ratio");
   }
 
-  // `count`: what one run counts as in the figure's unit, which is per second.
+  // `count`: how many units one run counts; `unit` is per second.
   void Measure(const std::string& name, const Work& work, double count, const char* unit,
                const std::function<void()>& run) {
     run();
@@ -302,7 +305,8 @@ class Report {
   nlohmann::json& figures_;
 };
 
-// One product with each of the matrices in turn; a few of them where compute, not memory, limits.
+// Measures one product with each matrix in turn. With 64 or more tokens, compute is the limit and
+// four matrices suffice.
 void MeasureProducts(Model& model, Report& report, std::vector<PackedMatrix> matrices,
                      const std::string& name, int64_t tokens) {
   if (tokens >= 64) matrices.resize(4);
@@ -314,7 +318,7 @@ void MeasureProducts(Model& model, Report& report, std::vector<PackedMatrix> mat
                  });
 }
 
-// One shape in every format.
+// Measures one shape in every weight format.
 void MeasureFormats(Model& model, Report& report) {
   for (const WeightFormat format :
        {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0, WeightFormat::kQ4_0,
@@ -355,7 +359,8 @@ void MeasureForwards(Model& model, Report& report) {
   }
 }
 
-// In caches, as in the model; the limit counts the float operations that NUMERICS.md asks for.
+// Measures elementwise ops on cached data, as in the model. The limit counts the float operations
+// that NUMERICS.md specifies.
 void MeasureElementwise(Model& model, Report& report) {
   const auto measure = [&](const char* name, double operations, const std::function<void()>& run) {
     report.Measure(name, {0, 0, operations * kMaxTokens}, operations * kMaxTokens / 1e9, "GFMA/s",
@@ -409,9 +414,9 @@ void Run(InstructionSet set, int threads, uint64_t seed, nlohmann::json& figures
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  baton::CommandLine line("Times the CPU kernels on the shapes of SmolLM2-135M.");
+  baton::CommandLine line("Measures the CPU kernels on the shapes of SmolLM2-135M.");
   uint64_t seed = 1;
-  line.Add("--seed", &seed, "seed of all weights and activations");
+  line.Add("--seed", &seed, "Seed of all weights and activations");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;
   nlohmann::json figures = nlohmann::json::array();
   for (auto set : {baton::InstructionSet::kAvx2, baton::InstructionSet::kAvx512}) {

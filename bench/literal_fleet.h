@@ -1,4 +1,4 @@
-// What an index of a fleet has to answer, literally.
+// Naive model of the global index, to check its answers.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// The literal model: every worker is a set of hashes. Asked only at the sampled matches.
+// Every worker is a set of hashes. The benchmark compares answers for a sample of the matches.
 class LiteralFleet {
  public:
   LiteralFleet(const IndexWorkload& workload, uint32_t workers)

@@ -1,8 +1,9 @@
-// What this machine can do at most, measured in the run that reports against it: int8 products,
-// f32 fused operations, and bytes read from memory, for one instruction set and a thread count.
+// Measures this machine's peaks for one instruction set and thread count: int8 multiply-adds, f32
+// fused multiply-adds, and bytes read from memory. Benchmarks measure them in the same run as the
+// figures that they compare with them.
 //
-// The loops are in assembly and do nothing but the instruction in question on independent
-// registers. Callers check IsSupported first.
+// The loops are in assembly. They execute only the measured instruction, on independent registers.
+// Callers must check IsSupported first.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +20,15 @@ namespace baton {
 struct MeasuredPeaks {
   double int8_per_second;  // multiply-adds
   double f32_per_second;   // fused multiply-adds
-  // int8 multiply-adds when each group of 32 columns also pays the float sums that NUMERICS §4 asks
-  // of a format with a minimum (Q4_1): they share the pipes. What a product kernel can reach.
+  // int8 multiply-adds if each group of 32 columns also needs the float sums that NUMERICS §4
+  // specifies for a format with a minimum (Q4_1). The sums use the same execution units, so a
+  // product kernel cannot be faster than this.
   double product_per_second;
-  double bytes_per_second;  // read
+  double bytes_per_second;  // read from memory
 };
 
-// Seconds of the fastest of several runs of fn(), at least `least_s` altogether.
+// Returns the seconds of the fastest of several runs of fn(). All runs together take at least
+// `least_s`.
 template <typename Function>
 double BestSeconds(const Function& fn, double least_s) {
   using Clock = std::chrono::steady_clock;
@@ -44,9 +47,9 @@ double BestSeconds(const Function& fn, double least_s) {
 namespace peaks {
 
 inline constexpr int64_t kRounds = 100'000;
-inline constexpr int kInstructions = 12;  // a round: independent ones, latency times rate
+inline constexpr int kInstructions = 12;  // independent ones per round, to hide the latency
 
-// A loop of kInstructions on registers 0–11, with 14 and 15 as the operands.
+// A loop of kInstructions on registers 0–11, with registers 14 and 15 as operands.
 #define BATON_PEAK_LOOP(instruction, width)                                                      \
   int64_t rounds = kRounds;                                                                      \
   asm volatile(                                                                                  \
@@ -80,8 +83,8 @@ inline int64_t FmaAvx2() {
 
 #undef BATON_PEAK_LOOP
 
-// Eight groups of 32 columns a round: `products` on registers 0–7, then for each group a product of
-// scales, a conversion and two fused multiply-adds, on four accumulators.
+// A loop of eight groups of 32 columns per round: `products` on registers 0–7, then for each group
+// a product of scales, a conversion and two fused multiply-adds, on four accumulators.
 #define BATON_PRODUCT_LOOP(products, width)                                                      \
   int64_t rounds = kRounds / 8;                                                                  \
   asm volatile(                                                                                  \
@@ -109,7 +112,7 @@ inline int64_t ProductAvx512() {
       "zmm");
   return kRounds / 8 * 8 * 8 * 64;
 }
-// Sums of eight products in 16 bits, then their pairs in 32.
+// Adds eight products in 16 bits, then pairs of these sums in 32 bits.
 inline int64_t ProductAvx2() {
   BATON_PRODUCT_LOOP(
       ".rept 8\n.irp r,0,1,2,3,4,5,6,7\n"
@@ -121,8 +124,9 @@ inline int64_t ProductAvx2() {
 
 #undef BATON_PRODUCT_LOOP
 
-// One stream, which on the processors seen is faster than several, prefetched `ahead` bytes before
-// it is read; the processor prefetches too. REQUIRES: bytes is a multiple of 256.
+// Reads all bytes as one stream, which was faster than several on the processors tried. Prefetches
+// `ahead` bytes in advance, in addition to the processor's own prefetcher. REQUIRES: bytes is a
+// multiple of 256.
 inline void ReadAll(const std::byte* data, int64_t bytes, int64_t ahead) {
   const std::byte* end = data + bytes;
   asm volatile(
@@ -134,7 +138,7 @@ inline void ReadAll(const std::byte* data, int64_t bytes, int64_t ahead) {
       : "xmm0", "cc", "memory");
 }
 
-// Operations per second of all threads together.
+// Returns operations per second of all threads together.
 template <typename Loop>
 double Rate(ThreadPool& pool, const Loop& loop) {
   std::atomic<int64_t> operations{0};
@@ -149,9 +153,9 @@ double Rate(ThreadPool& pool, const Loop& loop) {
 
 }  // namespace peaks
 
-// The bandwidth is that of the best read-ahead. `memory` should be on huge pages where what is
-// measured is, and of about its size: a part of a smaller set stays in the caches. REQUIRES: a
-// multiple of 1 MiB.
+// Measures all peaks. The bandwidth is that of the best prefetch distance. `memory` should use huge
+// pages if the measured program does, and should be about as large as its data: part of a smaller
+// buffer stays in the caches. REQUIRES: `bytes` is a multiple of 1 MiB.
 inline MeasuredPeaks MeasurePeaks(InstructionSet set, int threads, const std::byte* memory,
                                   int64_t bytes) {
   ThreadPool pool(threads);

@@ -1,8 +1,9 @@
-// What paging costs: decode steps with block tables against contiguous sequences, alternating in
-// one run; what one batched KV write a chunk saves against a call per token; and what a fork copies
-// when it first writes: its part-full last block, all but one slot of it, of every layer, cold as
-// after other work, against the source's 10 us for 64 KiB and beside the same bytes by memcpy. Rows
-// A3, A5 and A8 of the requirements.
+// Benchmark of the cost of paging. The compared measurements alternate in one run:
+//   paged_to_contiguous_*         decode steps with block tables and with contiguous sequences
+//   kv_write_per_token_to_batched one KV write call per token and one call per chunk
+//   fork_copy_*                   the copy at a fork's first write: all slots but one of its last
+//                                 block, in every layer, on cold memory. The limits are the
+//                                 published 10 us for 64 KiB, and memcpy of the same bytes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -32,7 +33,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Medians of two alternating measurements, and the median of their ratios.
+// Medians of two alternating measurements, in seconds, and the median of their ratios.
 struct Pair {
   double first = 0;
   double second = 0;
@@ -120,7 +121,7 @@ void MeasureKvWrite(const LoadedModel& model, const EngineOptions& options,
       },
       [&] { write(0, kTokens); });
   std::printf(
-      "\nKV write of %lld tokens, one layer: %.1f us in one call, %.1f us a call per token, "
+      "\nKV write of %lld tokens, one layer: %.1f us in one call, %.1f us with a call per token, "
       "ratio %.2f\n",
       static_cast<long long>(kTokens), pair.second * 1e6, pair.first * 1e6, pair.ratio);
   Report(figures, "kv_write_per_token_to_batched", pair.ratio, 1.0);
@@ -138,7 +139,7 @@ void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options,
       KvLayout::Create(group, options.layout, options.block_size, 1)->pool_bytes() /
       options.block_size * tokens;
   std::vector<char> pool(static_cast<size_t>(bytes * blocks));
-  // A stride that is odd and no neighbour's: every copy goes to blocks that were not just touched.
+  // A large stride, so that no copy uses blocks that an earlier copy has just touched.
   auto block = [&, at = 0]() mutable { return at = (at + blocks / 3 + 1) % blocks; };
   auto fork = [&, next = block]() mutable {
     const BlockId from(next());
@@ -149,11 +150,11 @@ void MeasureForkCopy(const LoadedModel& model, const EngineOptions& options,
     std::memcpy(&pool[static_cast<size_t>(next() * bytes)],
                 &pool[static_cast<size_t>(from * bytes)], static_cast<size_t>(bytes));
   };
-  for (int i = 0; i < blocks; ++i) fork();  // the pool's memory is there
+  for (int i = 0; i < blocks; ++i) fork();  // touches all of the pool's memory
   const Pair pair = Alternate(fork, plain);
   std::printf(
-      "\nfork of a sequence: %lld KiB of its last block in %.1f us; by one memcpy %.1f us, ratio "
-      "%.2f\n",
+      "\nfork of a sequence: copies %lld KiB of its last block in %.1f us; one memcpy: %.1f us, "
+      "ratio %.2f\n",
       static_cast<long long>(bytes >> 10), pair.first * 1e6, pair.second * 1e6, pair.ratio);
   Report(figures, "fork_copy_us", pair.first * 1e6, kSourceUsPerByte * static_cast<double>(bytes),
          "us");
@@ -180,7 +181,7 @@ int Run(const EngineOptions& options) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  baton::CommandLine line("The cost of paging and of KV writes");
+  baton::CommandLine line("Measures the cost of paging, KV writes and forks.");
   baton::EngineOptions options;
   baton::SettingList settings;
   baton::RegisterSettings(options, settings);

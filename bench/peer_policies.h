@@ -1,5 +1,5 @@
-// Published routing rules of other projects, re-stated over Baton's snapshot of a fleet, to compare
-// the default policy with. They are what their documents say, not those projects' code.
+// Routing rules of other projects, for comparison with Baton's default policy. They implement what
+// those projects' documents say, on Baton's snapshot of the fleet. They do not use their code.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// NVIDIA Dynamo's KV router: the least overlap_weight × blocks to prefill + blocks in decoding,
-// with a weight of 1 and no temperature. Blocks to prefill are those waiting at a worker and this
-// request's own.
+// NVIDIA Dynamo's KV router. It picks the worker with the smallest overlap_weight × blocks to
+// prefill + blocks in decoding, here with a weight of 1 and no temperature. The blocks to prefill
+// are those waiting at the worker plus this request's own.
 class OverlapAndBlocksPolicy final : public PickingPolicy {
  public:
   OverlapAndBlocksPolicy(const RoutingOptions& options, const ContextTokens* context)
@@ -38,9 +38,10 @@ class OverlapAndBlocksPolicy final : public PickingPolicy {
   const ContextTokens* const context_;
 };
 
-// SGLang's cache-aware router: when the most loaded worker has 64 requests and half as many again
-// more than the least loaded one, the least loaded; else the worker that holds most of the prompt
-// if it holds 30 %, or else the least loaded.
+// SGLang's cache-aware router. The load is unbalanced if the most loaded worker has over 64
+// requests more than the least loaded one, and over 1.5 times as many. Then it picks the least
+// loaded worker. Otherwise it picks the worker that holds most of the prompt, provided that it
+// holds over 30 % of it; else the least loaded worker.
 class MatchOrBalancePolicy final : public PickingPolicy {
  public:
   using PickingPolicy::PickingPolicy;

@@ -1,11 +1,14 @@
-// What the prefix tree costs a scheduler: match and insert, by call and by block, against the
-// 1.5 us that SGLang publishes for a walk of its tree; and one eviction under every policy in trees
-// of 10^3 to 10^6 nodes. The aim is flat: `evict_growth_*`, the largest tree's cost over the
-// smallest's, against 1. What an eviction does is the same in both, but its lines are cold in a
-// large tree; so beside each `evict_*` stands the smallest tree's cost and what the memory adds:
-// the five lines that an eviction cannot but touch (node, parent, child slot, holder counts,
-// block's node) in arrays of that size, measured in the same run. A tree that tells of itself (KV
-// events) against the same one that does not: what hashing and encoding add to an insertion.
+// Benchmark of the prefix tree. It measures:
+//   - match and insert, per call and per block. The limit is the 1.5 us that SGLang publishes for a
+//     walk of its tree.
+//   - one eviction under every policy, in trees of 10^3 to 10^6 nodes. The cost should not grow:
+//     `evict_growth_*` is the largest tree's cost divided by the smallest's, and its limit is 1.
+//   - insertion with and without KV events: the cost of hashing and encoding them.
+//
+// An eviction does the same work in a large tree, but its cache lines are cold there. The limit of
+// each `evict_*` is therefore the smallest tree's cost plus the extra time for memory. The same run
+// measures this time: it touches the five lines that an eviction needs (node, parent, child slot,
+// holder counts, the block's node) in arrays of that size.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -68,11 +71,11 @@ class Report {
   nlohmann::json figures_ = nlohmann::json::array();
 };
 
-// A tree of conversations: each shares one of a few system prompts with others, and continues with
-// units of its own, in pieces, so that a path has several nodes.
+// A tree of conversations. Conversations share a few system prompts and continue with units of
+// their own. They branch off each other, so a path has several nodes.
 class Conversations {
  public:
-  // Tells `events`, unless null, of what it holds.
+  // Reports the tree's changes to `events`, unless it is null.
   Conversations(const BenchOptions& options, int32_t count, int32_t blocks_each,
                 KvEventBatcher* events = nullptr)
       : options_(options),
@@ -86,7 +89,7 @@ class Conversations {
     for (int32_t i = 0; i < count; ++i) {
       std::vector<CacheUnit> units = systems[i % systems.size()];
       if (i >= 8) {
-        // Half of the conversations branch off another one.
+        // Even conversations branch off a random earlier one, odd ones off one of the first eight.
         const auto& other = prompts_[i % 2 == 0 ? random_() % i : i % 8];
         units.assign(other.begin(), other.begin() + other.size() / 2);
       }
@@ -101,7 +104,7 @@ class Conversations {
     for (CacheUnit& unit : units) unit = random_() % 50'000;
     return units;
   }
-  // Matches, and inserts the rest as a request does. Returns the microseconds of the insertion.
+  // Matches `units` and inserts the rest, as a request does. Returns the insertion's microseconds.
   double InsertUs(const std::vector<CacheUnit>& units) {
     RadixMatch match = tree_.Match(kSpace, units, INT32_MAX);
     const auto rest = std::span(units).subspan(match.blocks.size() * options_.block_size);
@@ -115,8 +118,8 @@ class Conversations {
     allocator_.ReleaseHolds(own, BlockHolder::kSequence);
     return insert_us;
   }
-  // Median microseconds of a match and the drop of its lock. The prompt is warm, as it is when it
-  // has just been tokenised; the tree is as cold as its size makes it.
+  // Median microseconds of a match and of releasing its lock. The prompt is in the CPU cache, as
+  // after tokenising. How much of the tree is in the cache depends on its size.
   double MatchUs() {
     std::vector<size_t> order(prompts_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -132,8 +135,8 @@ class Conversations {
     return Median(calls_us);
   }
 
-  // Median microseconds to compare a warm prompt with a cold copy of it that lies in one piece:
-  // what a walk that compares every unit costs at least.
+  // Median microseconds to compare a prompt in the CPU cache with a contiguous cold copy. This is
+  // the least that a walk costs which compares every unit.
   double CompareUs() {
     const std::vector<std::vector<CacheUnit>> copies = prompts_;
     std::vector<double> calls_us;
@@ -161,8 +164,8 @@ class Conversations {
   std::vector<std::vector<CacheUnit>> prompts_;
 };
 
-// Nanoseconds a block of inserting every prompt into the empty tree. The first round only touches
-// the memory that a pool in use has touched long since.
+// Nanoseconds per block of inserting every prompt into the empty tree. The first round is a warm-up
+// that touches the memory, because a pool in use has touched its memory before.
 double InsertNsPerBlock(Conversations& cache) {
   double insert_us = 0;
   for (int round = 0; round < 2; ++round) {
@@ -211,9 +214,9 @@ void MeasureWalks(const BenchOptions& options, Report& report) {
   }
 }
 
-// A full cache of `nodes` one-block nodes, in groups below one parent each: a batch of blocks is
-// evicted, then as many new ones come, so the tree keeps its size. Returns the median batch's
-// nanoseconds a block.
+// Measures evictions from a full cache of `nodes` one-block nodes, in groups with a common parent.
+// Evicts a batch of blocks, then inserts as many new ones, so that the tree keeps its size. Returns
+// the median batch's nanoseconds per block.
 double EvictionNs(const BenchOptions& options, EvictionPolicy policy, int32_t nodes) {
   constexpr int32_t kGroup = 16;
   constexpr int32_t kBatch = 32;
@@ -248,11 +251,11 @@ double EvictionNs(const BenchOptions& options, EvictionPolicy policy, int32_t no
   return Median(batches_ns);
 }
 
-// Nanoseconds to touch one random entry in each of five arrays as large as the tree's own, the next
-// place known only when the last was read.
+// Nanoseconds to touch one random entry in each of five arrays as large as the tree's own. The
+// next position depends on the value read last.
 double TouchNs(const BenchOptions& options, int32_t nodes) {
   constexpr int32_t kTouches = 200'000;
-  constexpr int kWords[] = {12, 12, 2, 2, 1};  // of 8 bytes, an entry
+  constexpr int kWords[] = {12, 12, 2, 2, 1};  // 8-byte words per entry
   std::mt19937_64 random(options.seed);
   std::vector<std::vector<uint64_t>> arrays;
   for (const int words : kWords) {
@@ -270,7 +273,7 @@ double TouchNs(const BenchOptions& options, int32_t nodes) {
     at = read * 0x9E3779B97F4A7C15u;
   }
   const double ns = (NowUs() - start) * 1000 / kTouches;
-  if (at == 1) std::printf("#\n");  // keeps the reads
+  if (at == 1) std::printf("#\n");  // keeps the compiler from removing the reads
   return ns;
 }
 
@@ -283,7 +286,7 @@ void MeasureEviction(const BenchOptions& options, Report& report) {
   std::vector<double> touch_ns;
   for (int32_t nodes = 1'000; nodes <= options.most_nodes; nodes *= 10) {
     touch_ns.push_back(TouchNs(options, nodes));
-    std::printf("# five cold lines of %d: %.1f ns\n", nodes, touch_ns.back());
+    std::printf("# five cold lines in arrays of %d: %.1f ns\n", nodes, touch_ns.back());
   }
   for (const auto& [name, policy] : policies) {
     double smallest = 0;
@@ -313,10 +316,10 @@ int Run(const BenchOptions& options) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  baton::CommandLine line("The cost of the prefix tree: match, insert, eviction");
+  baton::CommandLine line("Measures the prefix tree: match, insert, eviction.");
   baton::BenchOptions options;
   baton::SettingList settings;
-  settings.Add("seed", &options.seed, 0, INT64_MAX, "of the random prompts");
+  settings.Add("seed", &options.seed, 0, INT64_MAX, "seed of the random prompts");
   settings.Add("block-size", &options.block_size, 1, 128, "tokens in a block");
   settings.Add("most-nodes", &options.most_nodes, 1'000, 10'000'000, "largest tree to evict from");
   line.AddSettings(settings, "Benchmark");

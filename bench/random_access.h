@@ -1,6 +1,5 @@
-// What this machine's memory gives at most to a program that reads scattered cache lines of so many
-// bytes: how many a second when the reads do not wait for each other, and how long one takes when
-// each does.
+// Measures reads of random cache lines in a buffer of a given size: lines per second if the reads
+// are independent, and seconds per read if each waits for the one before.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +16,17 @@ namespace baton {
 
 struct RandomAccess {
   double lines_per_s;  // independent reads
-  double line_s;       // of a read that waits for the one before
+  double line_s;       // seconds of a read that waits for the one before
 };
 
 inline RandomAccess MeasureRandomAccess(size_t bytes, uint64_t seed) {
   using Clock = std::chrono::steady_clock;
   constexpr size_t kWordsPerLine = 8;
   const size_t lines = std::max<size_t>(bytes / 64, 1024);
-  // Allocated as the index is, with huge pages where it has them.
+  // Allocated like the index, so it has huge pages if the index has them.
   const ReservedMemory memory(std::max<size_t>(lines * 64, size_t{16} << 20));
   uint64_t* const words = memory.words();
-  // One cycle through all lines (Sattolo).
+  // Links all lines into one random cycle (Sattolo's algorithm).
   std::mt19937_64 random(seed);
   for (size_t i = 0; i < lines; ++i) words[i * kWordsPerLine] = i;
   for (size_t i = lines - 1; i > 0; --i) {

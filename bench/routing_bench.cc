@@ -1,10 +1,11 @@
-// Routing policies under a trace of requests: what share of the possible cache hits they get, how
-// even the load stays, and how long a first token takes, in simulated time. Or under one of the
-// scenarios of routing_scenarios.h: on how many workers its prompts were computed, how evenly, and
-// how many hold what they share afterwards.
+// Benchmark of routing policies in simulated time. There are two modes:
+//   trace     replays a trace of requests. Reports the share of possible cache hits, the balance of
+//             the load, and the time to the first token.
+//   scenario  plays a scenario of routing_scenarios.h. Reports how many workers computed its
+//             prompts, how evenly, and how many workers hold the shared blocks at the end.
 //
-// The limits: one cache that never forgets (hits, uncached tokens), equal loads, and for first
-// tokens an idle worker that has all those hits.
+// The limits are: for hits and uncached tokens, one cache that never evicts; for the balance, equal
+// loads; for the first token, an idle worker that has all those hits.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -80,7 +81,7 @@ struct NamedPolicy {
   MakePolicy make;
 };
 
-// Baton's own policies, the default first, then other projects' rules.
+// Baton's own policies, the default first, then the rules of other projects.
 std::vector<NamedPolicy> AllPolicies() {
   std::vector<NamedPolicy> policies;
   for (const std::string& name : RoutingPolicyNames()) {
@@ -106,7 +107,7 @@ class Report {
                 "max/mean", "in 1 min", "uncached", "TTFT p50", "TTFT p99", "TTFT mean",
                 "token gap", "local", "pulled", "decisions/s");
   }
-  // Under the policy's name, and for the default policy under plain names as well.
+  // Reports figures under the policy's name; for the default policy also under plain names.
   void Add(const std::string& policy, bool is_default, const FleetFigures& run,
            const Limits& limits, double requests) {
     const double hit_share = run.cached_tokens / std::max(1.0, limits.cached_tokens);
@@ -142,7 +143,7 @@ class Report {
     std::printf("%-18s %8s %9s %8s %10s %10s %10s %8s\n", "policy", "workers", "max/mean",
                 "holders", "TTFT p50", "TTFT p99", "TTFT mean", "pulls");
   }
-  // Of the prompts from `first` on, which share some blocks that `holders` workers have at the end.
+  // Reports on the prompts from `first` on. `holders` workers have their shared blocks at the end.
   void AddScenario(std::string name, const std::string& policy, const FleetFigures& run,
                    size_t first, int32_t workers, int32_t holders, double alone_ms) {
     std::vector<double> prompts(static_cast<size_t>(workers));
@@ -201,7 +202,7 @@ void Simulate(const BenchOptions& options, const SimulatedTrace& trace,
   const Limits limits = LimitsOf(trace, options.fleet.model);
   const auto requests = static_cast<double>(trace.requests().size());
   std::printf(
-      "one cache that never forgets: %.0f uncached tokens a request; alone on a worker with its "
+      "one cache that never evicts: %.0f uncached tokens per request; alone on a worker with its "
       "hits: TTFT p50 %.1f ms, p99 %.1f ms\n\n",
       limits.uncached_tokens_per_request, limits.first_token_p50_ms, limits.first_token_p99_ms);
   Report report;
@@ -221,7 +222,7 @@ int Play(const BenchOptions& options, const std::vector<NamedPolicy>& policies) 
   const auto seed = static_cast<uint64_t>(options.seed);
   const std::optional<RoutingScenario> scenario = MakeScenario(options.scenario, workers, seed);
   if (!scenario) {
-    std::cerr << "no scenario " << options.scenario << "; there are cold-burst, hot-prefix\n";
+    std::cerr << "unknown scenario " << options.scenario << "; known: cold-burst, hot-prefix\n";
     return 2;
   }
   const SimulatedTrace trace(scenario->requests, /*copies=*/1, options.speedup, seed);
@@ -231,7 +232,7 @@ int Play(const BenchOptions& options, const std::vector<NamedPolicy>& policies) 
       options.fleet.model.PrefillUs(scenario->cached_tokens, last.prompt_tokens) / 1e3;
   std::printf(
       "%s: %zu prompts that share %zu blocks of %d tokens, %d workers, %d of them for prefill "
-      "alone; alone on a worker with its hits: %.1f ms; seed %lld\n\n",
+      "only; alone on a worker with its hits: %.1f ms; seed %lld\n\n",
       options.scenario.c_str(), trace.requests().size() - scenario->first, shared.size(),
       kTraceBlockTokens, workers, options.fleet.prefill_workers, alone_ms,
       static_cast<long long>(options.seed));
@@ -254,14 +255,14 @@ int Run(BenchOptions options) {
     std::erase_if(policies, [&](const NamedPolicy& it) { return it.name != options.policy; });
   }
   if (policies.empty()) {
-    std::cerr << "no policy " << options.policy << "; there are all";
+    std::cerr << "unknown policy " << options.policy << "; known: all";
     for (const NamedPolicy& policy : AllPolicies()) std::cerr << ", " << policy.name;
     std::cerr << "\n";
     return 2;
   }
   if (options.fleet.prefill_workers >= options.fleet.workers) {
     std::cerr << options.fleet.prefill_workers << " prefill workers of " << options.fleet.workers
-              << " leave none to decode\n";
+              << " workers leave none for decode\n";
     return 2;
   }
   if (!options.scenario.empty()) return Play(options, policies);
@@ -282,7 +283,7 @@ int Run(BenchOptions options) {
   std::printf(
       "%zu requests (%d copies of the trace, %.2f times as fast), %zu distinct blocks of %d "
       "tokens; "
-      "%d workers, %d of them for prefill alone, with LRU caches of %zu blocks; seed %lld\n",
+      "%d workers, %d of them for prefill only, with LRU caches of %zu blocks; seed %lld\n",
       trace.requests().size(), options.copies, options.speedup, trace.distinct_blocks(),
       kTraceBlockTokens, options.fleet.workers, options.fleet.prefill_workers,
       options.fleet.capacity, static_cast<long long>(options.seed));
@@ -295,43 +296,44 @@ int Run(BenchOptions options) {
 
 int main(int argc, char** argv) {
   baton::CommandLine line(
-      "Routing policies in simulated time. The trace has a JSON object a line, as published with "
-      "Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", \"hash_ids\": [..]}.");
+      "Compares routing policies in simulated time. A trace has one JSON object per line, as "
+      "published with Mooncake: {\"timestamp\": ms, \"input_length\", \"output_length\", "
+      "\"hash_ids\": [..]}.");
   baton::BenchOptions options;
   baton::CommandLine::Option trace = line.Add("--trace", &options.trace, "Trace to replay");
   const baton::CommandLine::Option synthetic =
-      line.Add("--synthetic", &options.synthetic, "Instead: so many requests like a trace's")
+      line.Add("--synthetic", &options.synthetic, "Requests of a synthetic trace, if no --trace")
           .Range(1, 10'000'000);
   trace.Excludes(synthetic);
-  line.Add("--scenario", &options.scenario, "Instead: cold-burst or hot-prefix")
+  line.Add("--scenario", &options.scenario, "Scenario instead: cold-burst or hot-prefix")
       .Excludes(trace)
       .Excludes(synthetic);
   line.AddFlag("--pull-prefixes", &options.pull_prefixes,
-               "Prefixes that another worker has may be pulled from it");
+               "Workers may pull cached prefixes from other workers");
   line.Add("--workers", &options.fleet.workers, "Workers").Range(1, 4096).ShowDefault();
   line.Add("--prefill-workers", &options.fleet.prefill_workers,
-           "So many of them only prefill, the others only decode; 0: all do both")
+           "Number of workers that only prefill; the others only decode. 0: all do both")
       .Range(0, 4095)
       .ShowDefault();
   line.Add("--capacity", &options.fleet.capacity, "Blocks of a worker's cache")
       .Range(1, 1 << 24)
       .ShowDefault();
-  line.Add("--seed", &options.seed, "Of what is drawn").ShowDefault();
-  line.Add("--policy", &options.policy, "One policy's name, or all").ShowDefault();
+  line.Add("--seed", &options.seed, "Random seed").ShowDefault();
+  line.Add("--policy", &options.policy, "Name of one policy, or all").ShowDefault();
   line.Add("--speedup", &options.speedup, "Divides the trace's times")
       .Range(0.001, 1e6)
       .ShowDefault();
   line.Add("--copies", &options.copies,
-           "Copies of the trace at once; 0: one for every four workers")
+           "Copies of the trace played at the same time; 0: one for every four workers")
       .Range(0, 10'000)
       .ShowDefault();
-  line.Add("--local-prefill-penalty", &options.local_prefill_penalty, "Of the routing policies")
+  line.Add("--local-prefill-penalty", &options.local_prefill_penalty, "As in the router")
       .Range(0.0, 100.0)
       .ShowDefault();
-  line.Add("--compute-weight", &options.compute_weight, "Of the kv-aware policy")
+  line.Add("--compute-weight", &options.compute_weight, "As in the router's kv-aware policy")
       .Range(0.0, 100.0)
       .ShowDefault();
-  line.Add("--decode-weight", &options.decode_weight, "Of the kv-aware policy")
+  line.Add("--decode-weight", &options.decode_weight, "As in the router's kv-aware policy")
       .Range(0.0, 100.0)
       .ShowDefault();
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;

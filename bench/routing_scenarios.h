@@ -1,11 +1,12 @@
-// Made-up situations for a fleet, beside traces: what a routing policy does when many want the same
-// thing at once. Each begins with a minute of other prompts, from which the router learns speeds.
+// Synthetic scenarios for routing policies: many requests with the same prompt or prefix at the
+// same time. Each starts with a minute of other prompts, from which the router learns throughputs.
 //
-//   cold burst   four prompts a worker, equal and cached nowhere, in a tenth of a second: they
-//                should spread, not pile up where the first one went.
-//   hot prefix   a prefix of 16,384 tokens with 512 of their own behind it, first once, so that one
-//                worker holds it, then twice what a worker can compute, for 20 seconds: its holder
-//                saturates, and the prefix should come to be held by several.
+//   cold burst   In a tenth of a second, four equal prompts per worker arrive that no worker has
+//                cached. They should spread over the workers and not all follow the first one.
+//   hot prefix   All prompts share a prefix of 16,384 tokens and end with 512 tokens of their own.
+//                The first arrives alone, so one worker holds the prefix. For 20 seconds the others
+//                arrive at twice the rate that one worker can compute. The holder saturates, so
+//                several workers should come to hold the prefix.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +23,9 @@ namespace baton {
 
 struct RoutingScenario {
   std::vector<TimedRequest> requests;
-  size_t first = 0;           // of those that are looked at, which are the last
-  int32_t cached_tokens = 0;  // of each, where their turn finds its best worker idle
-  size_t shared_blocks = 0;   // that all of those begin with
+  size_t first = 0;           // first measured request; all behind it are measured too
+  int32_t cached_tokens = 0;  // cached tokens of each measured request in the best case
+  size_t shared_blocks = 0;   // blocks that all measured requests start with
 };
 
 inline TraceRequest RandomBlocks(size_t count, std::mt19937_64& random) {
@@ -62,7 +63,7 @@ inline RoutingScenario ColdBurst(int32_t workers, uint64_t seed) {
 }
 
 inline RoutingScenario HotPrefix(int32_t workers, uint64_t seed) {
-  constexpr double kRequestsPerUs = 64e-6;  // one worker computes about 32 such remainders a second
+  constexpr double kRequestsPerUs = 64e-6;  // one worker computes about 32 such requests a second
   std::mt19937_64 random(seed);
   std::exponential_distribution<double> gap_us(kRequestsPerUs);
   RoutingScenario scenario = LearningMinute(workers, random);
@@ -83,7 +84,7 @@ inline RoutingScenario HotPrefix(int32_t workers, uint64_t seed) {
   return scenario;
 }
 
-// None: there is no scenario of that name.
+// Returns nullopt if there is no scenario of that name.
 inline std::optional<RoutingScenario> MakeScenario(std::string_view name, int32_t workers,
                                                    uint64_t seed) {
   if (name == "cold-burst") return ColdBurst(workers, seed);

@@ -1,6 +1,6 @@
-// A worker in simulated time: continuous batching with chunked prefill over an LRU cache of prompt
-// blocks. A step computes up to `chunk_tokens` of the waiting prompts, the oldest first, and one
-// token of every sequence that decodes.
+// Worker in simulated time: continuous batching with chunked prefill, and an LRU cache of prompt
+// blocks. A step computes up to `chunk_tokens` of the waiting prompts, oldest first, and one token
+// of every decoding sequence.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,10 @@
 
 namespace baton {
 
-// What a step costs. The defaults are near an accelerator with 3 TB/s and 400 dense TFLOP/s and a
-// model of 8 billion parameters: 40 us a prompt token and 1.3 ns more for each token before it;
-// 6 ms to read the weights, 25 us a decoding sequence and 0.044 us for each token of its context.
+// Cost model of a step. The defaults approximate an accelerator with 3 TB/s and 400 dense TFLOP/s
+// and a model of 8 billion parameters: 40 us per prompt token, plus 1.3 ns for each token before
+// it; 6 ms to read the weights; 25 us per decoding sequence, plus 0.044 us per token of its
+// context.
 struct ServiceModel {
   double prompt_token_us = 40;
   double position_us = 0.0013;
@@ -25,10 +26,10 @@ struct ServiceModel {
   double context_us = 0.044;
   int32_t chunk_tokens = 2048;
   int64_t kv_bytes_per_token = 131'072;
-  double bytes_per_us = 10'000;  // between two workers
-  int64_t call_us = 1000;        // of a hand-off, beside the bytes
+  double bytes_per_us = 10'000;  // bandwidth between two workers
+  int64_t call_us = 1000;        // fixed cost of a hand-off or pull
 
-  // Of a whole prompt, alone on a worker.
+  // Time of a whole prompt alone on a worker.
   double PrefillUs(int64_t cached, int64_t total) const {
     const auto tokens = static_cast<double>(total - cached);
     return std::max(weights_us, prompt_token_us * tokens) +
@@ -42,13 +43,13 @@ class SimulatedWorker {
     uint32_t request = 0;
     int32_t tokens = 0;
     int32_t cached = 0;
-    int32_t computed = 0;  // with the cached ones
+    int32_t computed = 0;  // tokens computed so far, including the cached ones
     int64_t queued_us = 0;
-    int64_t started_us = -1;  // not yet
+    int64_t started_us = -1;  // -1: not started
   };
   struct Answer {
     uint32_t request = 0;
-    int64_t context = 0;  // tokens at its end
+    int64_t context = 0;  // tokens of the sequence at its end
   };
   struct StepResult {
     std::vector<Prompt> prefilled;
@@ -60,7 +61,7 @@ class SimulatedWorker {
   void Prefill(uint32_t request, int32_t tokens, int64_t now_us) {
     waiting_.push_back({.request = request, .tokens = tokens, .queued_us = now_us});
   }
-  // Its first token is there; `more` are to come.
+  // Starts decoding: the first token exists, `more` tokens follow.
   void Decode(uint32_t request, int32_t context, int32_t more) {
     const uint64_t first_step = steps_ + (stepping_ ? 1 : 0);
     context_ += context;
@@ -68,8 +69,8 @@ class SimulatedWorker {
   }
 
   bool stepping() const { return stepping_; }
-  // Begins a step if there is work. Returns when it ends; 0 if there is none. `cached` says how
-  // many tokens of a request's prompt the cache holds.
+  // Starts a step if there is work. Returns the time when it ends; 0 if there is no work.
+  // `cached(request)` returns how many tokens of its prompt the cache holds.
   template <typename Cached>
   int64_t BeginStep(int64_t now_us, const Cached& cached) {
     if (waiting_.empty() && ending_.empty()) return 0;
@@ -116,8 +117,8 @@ class SimulatedWorker {
   }
 
   LruCache& cache() { return cache_; }
-  // What its tokens take, without the reading of weights, which a step costs however little it
-  // does.
+  // Time of the step's tokens, without reading the weights. Every step reads the weights, however
+  // few tokens it has.
   double step_work_us() const { return step_work_us_; }
   double work_us() const { return work_us_; }
 
@@ -130,11 +131,11 @@ class SimulatedWorker {
   const ServiceModel* const model_;
   LruCache cache_;
   std::deque<Prompt> waiting_;
-  std::vector<int32_t> chunks_;  // of the step that runs
+  std::vector<int32_t> chunks_;  // of the running step
   std::priority_queue<Ending, std::vector<Ending>, Later> ending_;
   uint64_t steps_ = 0;
-  int64_t decoding_ = 0;  // in the step that runs
-  int64_t context_ = 0;   // of all that decode
+  int64_t decoding_ = 0;  // decoding sequences in the running step
+  int64_t context_ = 0;   // context tokens of all decoding sequences
   bool stepping_ = false;
   double step_work_us_ = 0;
   double work_us_ = 0;

@@ -1,7 +1,7 @@
-// Copies past the caches, by stores of 16 and of 64 bytes: what a copy that also sums
-// (common/crc32c_copy.h) is measured against.
+// Copies with streaming stores of 16 or 64 bytes, which bypass the caches. The benchmark compares
+// CopyCrc32c (common/crc32c_copy.h), which also computes a checksum, with them.
 //
-// Lengths are multiples of 64 bytes, targets aligned to as much.
+// REQUIRES: lengths are multiples of 64 bytes; targets are aligned to 64 bytes.
 #pragma once
 
 #if defined(__x86_64__)
@@ -16,7 +16,7 @@
 
 namespace baton {
 
-// The copy that CopyCrc32c is, without the check.
+// The same copy as CopyCrc32c, without the checksum.
 inline void StreamingCopy16(std::byte* to, std::span<const std::byte> from) {
 #if defined(__x86_64__)
   for (size_t at = 0; at < from.size(); at += 16) {
@@ -37,7 +37,7 @@ __attribute__((target("avx512f"))) inline void StreamingCopy64(std::byte* to,
 }
 #endif
 
-// By the widest stores of this machine.
+// Copies with the widest stores of this machine.
 inline void WidestCopy(std::byte* to, std::span<const std::byte> from) {
 #if defined(__x86_64__)
   if (Crc32cAvx512Available()) return StreamingCopy64(to, from);

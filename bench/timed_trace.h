@@ -1,5 +1,5 @@
-// Requests with arrival times and lengths, in the Mooncake trace format or made up like them, for
-// simulations of a fleet. One trace block is 512 tokens; equal hashes mean an equal prefix.
+// Traces of requests with arrival times and lengths, for simulations of a fleet. They are read in
+// Mooncake's format or synthetic. A trace block has 512 tokens; equal hashes mean equal prefixes.
 #pragma once
 
 #include <xxhash.h>
@@ -49,7 +49,7 @@ inline absl::StatusOr<std::vector<TimedRequest>> ReadTimedTrace(const std::strin
         !ids->is_array() || ids->empty() || !std::all_of(ids->begin(), ids->end(), is_id)) {
       return absl::InvalidArgumentError(
           StrCat("trace ", path, ", line ", requests.size() + 1,
-                 ": wants numbers timestamp, input_length, output_length and an array hash_ids"));
+                 ": needs numbers timestamp, input_length, output_length and an array hash_ids"));
     }
     requests.push_back(
         {.at_us = number("timestamp") * 1000,
@@ -61,7 +61,7 @@ inline absl::StatusOr<std::vector<TimedRequest>> ReadTimedTrace(const std::strin
   return requests;
 }
 
-// Like the conversation trace: 3.4 requests a second, answers of 350 tokens.
+// Makes a trace like Mooncake's conversation trace: 3.4 requests a second, answers of 350 tokens.
 inline std::vector<TimedRequest> MakeTimedTrace(size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::exponential_distribution<double> gap_us(3.4e-6);
@@ -80,20 +80,20 @@ inline std::vector<TimedRequest> MakeTimedTrace(size_t count, uint64_t seed) {
   return requests;
 }
 
-// A trace laid out for simulation: every request with its blocks' numbers and hashes.
+// A trace prepared for simulation: requests with the numbers and hashes of their blocks.
 class SimulatedTrace {
  public:
   struct Request {
     int64_t at_us;
     int32_t prompt_tokens;
     int32_t output_tokens;
-    int32_t infinite_cache_tokens;  // of the prompt, found by one cache that never forgets
+    int32_t infinite_cache_tokens;  // prompt tokens that one cache without eviction would have
     uint32_t first;
     uint32_t count;
   };
 
-  // `copies` of the trace at once, each with blocks of its own and up to a minute later, so that
-  // their bursts do not meet; then `speedup` times faster.
+  // Plays `copies` copies of the trace at the same time, each with its own blocks. Each copy starts
+  // up to a minute later, so that their bursts do not coincide. All is `speedup` times as fast.
   SimulatedTrace(std::span<const TimedRequest> trace, int copies, double speedup, uint64_t seed) {
     std::mt19937_64 random(seed);
     for (int copy = 0; copy < copies; ++copy) {

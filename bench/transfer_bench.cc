@@ -1,38 +1,37 @@
-// How fast KV blocks move between two workers' pools, beside what the same machine can do in the
-// same run: memcpy of cold memory, and iperf3 over loopback.
+// Benchmark of KV transfers between two workers' pools. The same run measures what the machine can
+// do: memcpy of cold memory, and iperf3 over loopback.
 //
-// The table: loopback, TCP and shared memory; block shapes of SmolLM2-135M and Llama-3-8B; both
-// layouts; 1 to 4,096 blocks (as many as the memory limit allows). Time runs from the sender's post
-// to the receiver's kReceived, checksums included. Its limit is memcpy of at least 64 MiB: where
-// less is moved, blocks stay in the caches between repeats and a ratio above 1 says no more than
-// that.
+// The table has a row for each transport (loopback, TCP, shared memory), block shape (SmolLM2-135M,
+// Llama-3-8B), layout, and number of blocks (1 to 4,096, within the memory limit). The time runs
+// from the sender's post to the receiver's kReceived, including checksums. The limit is memcpy of
+// at least 64 MiB. Smaller transfers stay in the caches between repeats, so their ratio may
+// exceed 1.
 //
-// Figures with a target (measured A, B, A, B … so that both see the same neighbours; medians):
-//   shm_to_memcpy   64 MiB of cold SmolLM2 blocks by shared memory, over memcpy of the same bytes;
-//                   the sender's checksums were taken when the blocks filled
-//   shm_first       the same when they are taken on the way
-//   shm_fixed_us    a request of minimal size, one at a time: what one costs beyond its bytes
-//   shm_stream_us   the same with 64 under way: what one adds where others are
-//   shm_rested_us   the same after a rest of 2 ms: with threads that must be woken
-//   socket_us       a byte there and back through a Unix socket between two threads that look for
-//   it
-//                   all the time: what a lone request is up against, which is handed over once
-//                   through a socket and once in memory
-//   wake_us         to wake a rested thread of this machine: a rested request needs at least three
-//   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked at the receiver, over iperf3
-//                   (whose own buffer stays in the cache)
-//   reshape.*       64 MiB of cold SmolLM2 tokens between pools that are cut differently, over the
-//                   same between equal ones (block-major, 16 tokens)
-//   exposed_transfer_us.*   what is left of a transfer when its prompt is computed, beside the time
-//   of
-//                   its last piece alone (transfer_overlap.h); ratios of 1 and less are the aim
-//   crc_share       of a copy that checks as it goes, the part that the fastest of memcpy and
-//   copies
-//                   by streaming stores of 16 and 64 bytes would not take; negative where the check
-//                   is free
+// Figures with a target are medians. The compared measurements alternate, so both see the same load
+// of the machine:
+//   shm_to_memcpy   64 MiB of cold SmolLM2 blocks over shared memory, relative to memcpy of as many
+//                   bytes. The sender computed the checksums earlier, when the blocks filled.
+//   shm_first       the same, but the sender computes the checksums during the transfer
+//   shm_fixed_us    a request of minimal size, one at a time: the cost beyond its bytes
+//   shm_stream_us   the same with 64 in flight: the cost that one request adds
+//   shm_rested_us   the same after a pause of 2 ms, so that threads must be woken
+//   socket_us       one byte and back through a Unix socket between two polling threads. A single
+//                   request is signalled once through a socket and once in memory.
+//   wake_us         waking a sleeping thread. A rested request needs at least three wakes.
+//   tcp_to_iperf3   64 MiB of cold SmolLM2 blocks over TCP, checked by the receiver, relative to
+//                   iperf3 (whose own buffer stays in the cache)
+//   reshape.*       64 MiB of cold SmolLM2 tokens between pools of different geometry, relative to
+//                   equal pools (block-major, 16 tokens)
+//   exposed_transfer_us.*
+//                   the part of a transfer that remains when its prompt is computed. The limit is
+//                   the time of the last piece alone (transfer_overlap.h). The aim is a ratio of 1
+//                   or less.
+//   crc_share       the checksum's share of the time of a copy that checks. The copy without a
+//                   checksum is the fastest of memcpy and streaming stores of 16 and 64 bytes.
+//                   Negative if the checksum costs nothing.
 //
-// tcp_to_iperf3 needs iperf3 (apt-get install iperf3); without it the figure is reported as absent,
-// and why.
+// tcp_to_iperf3 needs iperf3 (apt-get install iperf3). Without it, the figure is reported as
+// absent, with the reason.
 
 #include <algorithm>
 #include <atomic>
@@ -127,7 +126,7 @@ class Report {
   nlohmann::json figures_ = nlohmann::json::array();
 };
 
-// Bytes per second of memcpy between cold buffers of the pools' kind.
+// Bytes per second of memcpy between cold buffers that are allocated as pools are.
 double MemcpyBandwidth(int64_t bytes) {
   bytes = std::clamp<int64_t>(bytes, kColdBytes, 512 << 20);
   const absl::StatusOr<SharedPageBuffer> from = SharedPageBuffer::Allocate(bytes, "source");
@@ -138,7 +137,7 @@ double MemcpyBandwidth(int64_t bytes) {
   for (int i = 0; i < 4; ++i) {
     const Instant start = Now();
     std::memcpy(to->data(), from->data(), bytes);
-    if (i > 0) seconds.push_back(Seconds(start));  // the first touches the pages
+    if (i > 0) seconds.push_back(Seconds(start));  // the first run touches the pages
   }
   return static_cast<double>(bytes) / Median(seconds);
 }
@@ -170,7 +169,7 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
   TransferWorker from(medium.make, LayoutOf(shape.group, kind, kBlockSize, lent), 1);
   TransferWorker to(medium.make, layout, 2);
   uint64_t id = 1;
-  MoveOnce(from, to, id++, count * kBlockSize);  // opens the connection, touches the pages
+  MoveOnce(from, to, id++, count * kBlockSize);  // warm-up: opens the connection, touches pages
   const int64_t bytes = layout.pool_bytes();
   std::vector<double> seconds;
   for (int64_t i = std::clamp<int64_t>((256 << 20) / bytes, 3, 50); i > 0; --i) {
@@ -187,7 +186,7 @@ void MeasureRow(const Medium& medium, const Shape& shape, KvLayoutKind kind, int
   report.Add(RowName(medium, shape, kind, count), rate / 1e9, "GB/s", copy_rate / 1e9);
 }
 
-// Of the rows whose names contain `rows`.
+// Measures the rows whose names contain `rows`.
 void MeasureTable(int64_t max_bytes, int64_t sender_bytes, const std::string& rows,
                   Report& report) {
   std::printf("%-9s %-8s %-12s %6s %10s %10s %8s %8s %8s\n", "transport", "shape", "layout",
@@ -197,7 +196,7 @@ void MeasureTable(int64_t max_bytes, int64_t sender_bytes, const std::string& ro
     for (const int64_t count : kBlockCounts) {
       const KvLayout layout = LayoutOf(shape.group, KvLayoutKind::kBlockMajor, kBlockSize, count);
       if (layout.pool_bytes() > max_bytes) continue;
-      std::optional<double> copy_rate;  // in the same run, where there is a row
+      std::optional<double> copy_rate;  // measured if a row of this size is wanted
       for (const KvLayoutKind kind : {KvLayoutKind::kBlockMajor, KvLayoutKind::kLayerMajor}) {
         for (const Medium& medium : media) {
           if (RowName(medium, shape, kind, count).find(rows) == std::string::npos) continue;
@@ -209,19 +208,19 @@ void MeasureTable(int64_t max_bytes, int64_t sender_bytes, const std::string& ro
   }
 }
 
-// Two pools of 64 MiB of SmolLM2 blocks, cold for every measurement.
+// Two pools of 64 MiB of SmolLM2 blocks. They are cold at every measurement.
 class ColdBlocks {
  public:
   explicit ColdBlocks(const Medium& medium)
       : from_(medium.make, layout_, 1), to_(medium.make, layout_, 2) {
     MoveFirst();
   }
-  // With the sender's checksums as they are: taken when the blocks filled …
+  // Transfers all blocks. The sender's checksums were computed before.
   double Move() {
     flush_();
     return MoveOnce(from_, to_, id_++, layout_.num_blocks() * kBlockSize);
   }
-  // … or to be taken on the way.
+  // Same, but the sender must compute the checksums during the transfer.
   double MoveFirst() {
     from_.ReportFull();
     return Move();
@@ -232,7 +231,7 @@ class ColdBlocks {
     std::memcpy(to_.pool(), from_.pool(), bytes());
     return Seconds(start);
   }
-  // Piece by piece, with and without checking.
+  // Copies piece by piece with `copy`.
   template <typename Copy>
   double CopyPieces(const Copy& copy) {
     flush_();
@@ -281,7 +280,7 @@ void MeasureCold(int repeats, Report& report) {
       bytes / Median(narrow) / 1e9, bytes / Median(wide) / 1e9, crc);
   report.AddTarget("shm_to_memcpy", Median(copied) / Median(moved), "", 0.95, ">=");
   report.AddTarget("shm_first", Median(copied) / Median(moved_first), "", 0.95, ">=");
-  // The fastest of the plain copies stands for the copy without a check.
+  // The fastest of the plain copies represents a copy without a checksum.
   const double plain = std::min({Median(narrow), Median(wide), Median(copied)});
   report.AddTarget("crc_share", 1 - plain / Median(summed), "", 0.05, "<=");
 }
@@ -330,14 +329,15 @@ void MeasureTcp(int repeats, Report& report) {
   const std::optional<double> after = before ? Iperf3BytesPerSecond(3) : std::nullopt;
   if (!before || !after) {
     return report.AddAbsent("tcp_to_iperf3",
-                            "iperf3 is not installed, or did not run (apt-get install iperf3)");
+                            "iperf3 is not installed or failed to run (apt-get install iperf3)");
   }
   const double peer = (*before + *after) / 2;
   std::printf("iperf3 before and after: %.2f and %.2f GB/s\n", *before / 1e9, *after / 1e9);
   report.AddTarget("tcp_to_iperf3", rate / peer, "", 0.90, ">=");
 }
 
-// Pools of 64 MiB that are cut differently, cold, beside equal ones in turn.
+// Measures transfers between cold pools of 64 MiB with different geometry, alternating with equal
+// pools.
 void MeasureReshape(int repeats, Report& report) {
   const KvGroupSpec& group = kShapes[0].group;
   constexpr KvGeometry kEqual{KvLayoutKind::kBlockMajor, kBlockSize};
@@ -402,22 +402,21 @@ void MeasureOverlaps(int repeats, Report& report) {
 }
 
 int Main(int argc, char** argv) {
-  CommandLine line("Speed of KV transfers between two workers in this process");
+  CommandLine line("Measures KV transfers between two workers in this process.");
   int64_t max_mib = 2048;
   int64_t sender_mib = 1 << 20;
   int32_t repeats = 25;
   bool table = true;
   std::string rows;
   SettingList settings;
-  settings.Add("max-mib", &max_mib, 0, 1 << 20, "Larger pools are skipped (each; two are used).");
-  settings.Add(
-      "sender-mib", &sender_mib, 1, 1 << 20,
-      "The sender's pool is at most so large: it sends its blocks again where more are asked for.");
-  settings.Add("repeats", &repeats, 3, 1000, "Measurements behind a median of the cold figures.");
-  settings.Add("table", &table, "All shapes, layouts and counts, before the figures.");
+  settings.Add("max-mib", &max_mib, 0, 1 << 20, "Skip larger pools. There are two of each size.");
+  settings.Add("sender-mib", &sender_mib, 1, 1 << 20,
+               "Maximum size of the sender's pool. A larger transfer sends its blocks repeatedly.");
+  settings.Add("repeats", &repeats, 3, 1000, "Measurements per median of the cold figures.");
+  settings.Add("table", &table, "Measure all shapes, layouts and counts before the figures.");
   settings.Add(
       "rows", &rows,
-      "Of the table only rows whose name contains this (shm.llama8b.layer-major.16_blocks), "
+      "Measure only table rows whose name contains this (shm.llama8b.layer-major.16_blocks), "
       "and no figures.");
   line.AddSettings(settings, "Benchmark");
   if (const std::optional<int> ended = line.Parse(argc, argv)) return *ended;

@@ -1,15 +1,15 @@
-// How much of a transfer is left when the prompt is computed: the time from the last op of a
-// prefill to the receiver's kReceived, with a producer that writes KV at the pace of a device.
+// Measures how much of a transfer remains when the prompt is computed: the time from the last op of
+// a prefill to the receiver's kReceived. A producer writes KV at the speed of a given device.
 //
-//   whole    all blocks are announced at the end
-//   chunks   those of a chunk when it is computed, while the next one is
-//   layers   besides, those of the last chunk in kPieces pieces of some layers, while later layers
-//            are computed; the last piece is announced with the last op
-//   engine   as layers, and as the engine does it: a layer's KV is announced when it is written, a
-//            quarter into the layer, so that the last piece goes while the last layer is computed
+//   whole    announces all blocks at the end
+//   chunks   announces each chunk's blocks when the chunk is computed, while the next is computed
+//   layers   as chunks, but announces the last chunk in kPieces pieces of some layers each, while
+//            later layers are computed. The last piece is announced with the last op.
+//   engine   as layers, but as the engine does it: announces a layer's KV when it is written, after
+//            a quarter of the layer's time. The last piece moves while the last layer is computed.
 //
-// Each beside what moving its last piece alone takes, in the same run: the whole prompt, the last
-// chunk, or a kPieces-th of it. The producer holds one processor, as an engine's loop does.
+// The same run measures the time to move the last piece alone: the whole prompt, the last chunk, or
+// 1 / kPieces of it. The producer keeps one processor busy, as an engine's loop does.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace baton {
 struct OverlapShape {
   const char* name;
   KvGroupSpec group;
-  double tokens_per_second;  // of the producer
+  double tokens_per_second;  // speed of the producer
 };
 
 class Overlap {
@@ -52,7 +52,7 @@ class Overlap {
         from_(make, layout_, 1),
         to_(make, layout_, 2),
         blocks_(from_.BlocksOf(kPrompt)) {
-    Alone(Mode::kWhole);  // opens the connection, touches the pages
+    Alone(Mode::kWhole);  // warm-up: opens the connection, touches pages
   }
 
   // Seconds from the prompt's last op until the receiver has everything.
@@ -71,7 +71,7 @@ class Overlap {
     from_.WaitForEnds(1, TransferWorker::Wait::kSleeping);
     return seconds;
   }
-  // Seconds that its last piece takes by itself.
+  // Seconds to move the mode's last piece alone.
   double Alone(Mode mode) {
     from_.ReportFull();
     const int32_t tokens = mode == Mode::kWhole    ? kPrompt
@@ -86,7 +86,7 @@ class Overlap {
     return std::span(blocks_).subspan(static_cast<size_t>(chunk) * kBlocks, kBlocks);
   }
 
-  // Lets the chunk's time pass, and announces what is written by then.
+  // Waits for the chunk's compute time and announces the KV as it is written.
   void Compute(Mode mode, uint64_t id, int32_t chunk, Instant start) {
     const bool last = chunk == kPrompt / kChunk - 1;
     const int32_t layers = layout_.group().layers;
@@ -117,7 +117,7 @@ class Overlap {
   uint64_t next_id_ = 1;
 };
 
-// `add(name, exposed_us, alone_us)` for every medium, shape and mode.
+// Calls `add(name, exposed_us, alone_us)` for every mode.
 inline void MeasureOverlap(const std::string& medium, const MakeTransport& make,
                            const OverlapShape& shape, int repeats,
                            const std::function<void(const std::string&, double, double)>& add) {

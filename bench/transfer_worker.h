@@ -1,5 +1,5 @@
-// A worker as a transfer benchmark needs it: a pool in shared memory, a transport, and an engine
-// thread's part played by the caller. Also how to run iperf3 beside it.
+// Worker for transfer benchmarks: a pool in shared memory and a transport. The caller acts as the
+// engine thread. Also runs iperf3 for comparison.
 #pragma once
 
 #include <sched.h>
@@ -42,7 +42,7 @@ inline double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// More than any cache holds.
+// Evicts everything from the CPU caches by writing a buffer larger than any of them.
 class CacheFlush {
  public:
   void operator()() { std::memset(scrap_.data(), ++value_, scrap_.size()); }
@@ -59,7 +59,7 @@ class TransferWorker {
     auto pool = SharedPageBuffer::Allocate(layout.pool_bytes(), "benchmark pool");
     CHECK(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
-    for (size_t i = 0; i < pool_.size(); i += 8) {  // no two pieces alike
+    for (size_t i = 0; i < pool_.size(); i += 8) {  // all pieces differ
       const uint64_t value = (i + epoch) * 0x9E3779B97F4A7C15;
       std::memcpy(pool_.data() + i, &value, std::min<size_t>(8, pool_.size() - i));
     }
@@ -79,7 +79,7 @@ class TransferWorker {
     transport_ = *std::move(transport);
   }
 
-  // As an engine reports blocks that it has filled: their checksums are taken once.
+  // Reports all blocks as full, as an engine does. The transport then needs new checksums once.
   void ReportFull() {
     transport_->Written(FirstBlocks(static_cast<int32_t>(layout_.num_blocks())), {}, 0);
   }
@@ -87,13 +87,14 @@ class TransferWorker {
   KvTransport& transport() { return *transport_; }
   const KvLayout& layout() const { return layout_; }
   std::byte* pool() { return pool_.data(); }
-  // Those that so many tokens fill, from the pool's beginning, and from there again past its end.
+  // Returns the blocks for `tokens` tokens, from the pool's start. Wraps around at its end.
   std::vector<BlockId> BlocksOf(int32_t tokens) const {
     return FirstBlocks(BlocksForTokens(layout_.block_size(), tokens));
   }
 
-  // Waits for `count` terminal events; CHECKs that the transfers succeeded. Sleeps as an idle
-  // engine does, or looks all the time as a busy one might between steps.
+  // Waits for `count` terminal events. CHECKs that the transfers succeeded. kSleeping sleeps
+  // between polls, as an idle engine does; kLooking polls all the time, as a busy engine may
+  // between steps.
   enum class Wait { kSleeping, kLooking };
   void WaitForEnds(int64_t count, Wait wait) {
     while (true) {
@@ -129,8 +130,8 @@ class TransferWorker {
   std::unique_ptr<KvTransport> transport_;
 };
 
-// Posts one transfer of `tokens` from the beginning of one pool to that of the other: at the
-// receiver, and at the sender. Ids must be fresh.
+// Post one transfer of `tokens` tokens from the start of one pool to the start of the other, at the
+// receiver and at the sender. REQUIRES: `id` was not used before.
 inline void PostReceive(TransferWorker& to, uint64_t id, int32_t tokens) {
   CHECK(to.transport()
             .Expect({.transfer_id = id, .blocks = to.BlocksOf(tokens), .tokens = tokens})
@@ -162,8 +163,8 @@ inline double MoveOnce(TransferWorker& from, TransferWorker& to, uint64_t id, in
   return seconds;
 }
 
-// Bytes per second that iperf3 (one stream, defaults) moves over loopback; nothing where it is not
-// installed or does not run.
+// Bytes per second that iperf3 (one stream, defaults) moves over loopback. Returns nullopt if it is
+// not installed or fails.
 inline std::optional<double> Iperf3BytesPerSecond(int seconds) {
   if (std::system("command -v iperf3 >/dev/null 2>&1") != 0) return std::nullopt;
   const int port = 20'000 + getpid() % 20'000;

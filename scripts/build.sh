@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configures and builds one preset: scripts/build.sh PRESET [TARGET …]. Prints ninja's own progress.
+# Configures and builds one preset, with ninja's progress: scripts/build.sh PRESET [TARGET …]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1

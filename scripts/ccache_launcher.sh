@@ -1,9 +1,8 @@
 #!/bin/sh
 # Runs a compiler through ccache (CMake's CXX_COMPILER_LAUNCHER): ccache_launcher.sh CCACHE COMPILER ARGUMENT…
 #
-# While an old precompiled header lies in its place, ccache's preprocessor reads that one and not the headers.
-# Its key then does not depend on them, and ccache answers with a result for other headers. So the old one goes
-# before a new one is compiled.
+# This script deletes an old precompiled header before it compiles a new one. Otherwise ccache's preprocessor reads
+# the old file instead of the headers. Its key then does not depend on the headers, and ccache returns a wrong result.
 export CCACHE_SLOPPINESS=pch_defines,time_macros
 before=
 for argument; do

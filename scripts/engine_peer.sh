@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# engine_bench and, alternating with it in the same run, llama.cpp on the same file with the same threads, prompts and batches.
-# For each figure: the best value of all rounds, its limit (the combined roofline of the same round), and the best that any
-# peer reached in any of its modes. decode_Nx512 is compared with the peer's best batch of any size. The last line is one
-# JSON object. Peers are never part of the product: they lie in ${XDG_CACHE_HOME:-~/.cache}/baton/peers.
+# Compares engine_bench with llama.cpp. They alternate in one run, on the same file with the same threads, prompts and batches.
+# Shows for each figure the best value of all rounds, its limit (the combined roofline of that round), and the best value of
+# any peer in any of its modes. decode_Nx512 is compared with the peer's best batch of any size. The last line is one JSON
+# object. Peers are not part of Baton: they are built in ${XDG_CACHE_HOME:-~/.cache}/baton/peers.
 #   scripts/engine_peer.sh [--model FILE] [--threads N] [--rounds N] [--batches 1,4,16] [--peer-bin DIR]…
-#   --peer-bin DIR   holds llama-bench and llama-batched-bench, of llama.cpp or of a fork such as ik_llama.cpp; may be repeated.
-#                    Without it: llama.cpp as the PyPI source package llama-cpp-python holds it, built once (some minutes).
+#   --peer-bin DIR   folder with llama-bench and llama-batched-bench of llama.cpp or a fork such as ik_llama.cpp. Repeatable.
+#                    Default: llama.cpp from the PyPI source package llama-cpp-python, built once (takes some minutes).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ done
 [ -n "$model" ] || model=$(scripts/fetch_model.sh)
 
 version=0.3.36
-build_llama_cpp() {  # appends its directory to `peers`
+build_llama_cpp() {  # builds llama.cpp if needed; appends its directory to `peers`
   local home=${XDG_CACHE_HOME:-$HOME/.cache}/baton/peers/llama-cpp-python-$version
   peers+=("$home/build/bin")
   if ! [ -x "$home/build/bin/llama-batched-bench" ]; then
@@ -49,16 +49,16 @@ scratch=$(mktemp -d)
 trap 'rm -r "$scratch"' EXIT
 largest=$(tr , '\n' <<< "$batches" | sort -n | tail -1)
 
-# run_peer DIR NAME [FLAG VALUE]…: the flags of a mode, for llama-bench; llama-batched-bench has them without values.
+# run_peer DIR NAME [FLAG VALUE]…: runs a peer in one mode. llama-bench takes flags with values, llama-batched-bench only flags.
 run_peer() {
   local directory=$1 name=$2
   shift 2
   "$directory/llama-bench" -m "$model" -t "$threads" -p 512,2048 -n 64 -r 3 "$@" -o json \
-    > "$scratch/$name.single" 2> "$scratch/$name.log" || echo "engine_peer: $name failed" >&2
+    > "$scratch/$name.single" 2> "$scratch/$name.log" || echo "engine_peer: $name: llama-bench failed" >&2
   local flags=()
   while [ $# -gt 0 ]; do flags+=("$1"); shift 2; done
   "$directory/llama-batched-bench" -m "$model" -t "$threads" -c $((largest * 544)) -b 2048 -ub 512 -npp 512 -ntg 32 \
-    -npl "$batches" "${flags[@]}" > "$scratch/$name.batched" 2>&1 || echo "engine_peer: $name failed in batches" >&2
+    -npl "$batches" "${flags[@]}" > "$scratch/$name.batched" 2>&1 || echo "engine_peer: $name: llama-batched-bench failed" >&2
 }
 
 for ((round = 1; round <= rounds; ++round)); do
@@ -85,7 +85,7 @@ for line in (scratch / "ours").read_text().splitlines():
     for figure in json.loads(line)["figures"]:
         if figure["ratio"] > best.get(figure["name"], {"ratio": 0})["ratio"]:
             best[figure["name"]] = figure
-of_peer = {}  # figure -> (tokens/s, which peer)
+of_peer = {}  # figure -> (tokens/s, name of the peer)
 
 
 def take(name, value, peer):

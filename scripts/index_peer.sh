@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# index_bench and, beside it in the same run, Dynamo's radix tree from PyPI on the same operations. The last line is one JSON
-# object with the figures of both, the peer's named peer_*.
-#   scripts/index_peer.sh TRACE [WORKERS]     TRACE: JSON lines as Mooncake's; WORKERS: 16 by default
+# Compares index_bench with Dynamo's radix tree from PyPI, in one run on the same operations. The last line is one JSON object
+# with the figures of both. The peer's names start with peer_.
+#   scripts/index_peer.sh TRACE [WORKERS]     TRACE: JSON lines in Mooncake's format; WORKERS: default 16
 set -euo pipefail
 cd "$(dirname "$0")/.."
-trace=${1:?a trace: JSON lines with hash_ids, as Mooncake\'s}
+trace=${1:?the first argument must be a trace: JSON lines with hash_ids, in the format of Mooncake}
 workers=${2:-16}
 venv=build/peer-venv
 scripts/build.sh release index_bench

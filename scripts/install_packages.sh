@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that Baton needs; asks for nothing where they are there already.
-#   scripts/install_packages.sh          what building and running needs
-#   scripts/install_packages.sh --test   what the tests need as well
+# Installs the Debian 12 packages that Baton needs. Does nothing if all are installed.
+#   scripts/install_packages.sh          packages for building and running
+#   scripts/install_packages.sh --test   also packages for the tests
 set -euo pipefail
 
 packages=(
@@ -20,7 +20,7 @@ done
 
 run=()
 if [ "$(id -u)" -ne 0 ]; then
-  command -v sudo >/dev/null || { echo "install_packages: neither root nor sudo; install: ${missing[*]}" >&2; exit 1; }
+  command -v sudo >/dev/null || { echo "install_packages: not root, and no sudo; install as root: ${missing[*]}" >&2; exit 1; }
   run=(sudo)
 fi
 echo "installing ${#missing[@]} packages: ${missing[*]}" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ten times the sustained rate, clients that do not read, storms of cancellations: see tests/e2e/overload.py.
+# Overload test: ten times the sustained rate, clients that do not read, many cancellations. See tests/e2e/overload.py.
 #   scripts/overload.sh [--seconds 60] [--factor 10] [--seed N] …
 set -euo pipefail
 cd "$(dirname "$0")/.."

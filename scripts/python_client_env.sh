@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Sets up what the Python load scripts need: gRPC for Python, and the stubs of our protocol. Sourced from the repository's root
-# by scripts that have set `bin`, `venv` and `me`.
-[ -x "$bin/baton-router" ] || { echo "$me: no $bin/baton-router; build first (scripts/build.sh release)" >&2; exit 1; }
+# Prepares the Python load scripts: installs gRPC for Python and generates the stubs of Baton's protocol. Other scripts source
+# it from the repository's root, after they have set `bin`, `venv` and `me`.
+[ -x "$bin/baton-router" ] || { echo "$me: $bin/baton-router is missing; build first: scripts/build.sh release" >&2; exit 1; }
 if ! "$venv/bin/python" -c 'import grpc_tools' 2>/dev/null; then
   echo "$me: installing grpcio-tools into $venv …" >&2
   python3 -m venv "$venv"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# From a fresh clone to an answer: installs packages, fetches the model, builds, starts router, prefill worker and decode worker as
-# three processes, asks a question, streams the answer and prints where the time went.
-#   scripts/quickstart.sh                     ask the default question and stop everything again
-#   scripts/quickstart.sh "Your question"     ask that
-#   scripts/quickstart.sh --serve             leave the service running (Ctrl-C ends it)
+# From a fresh clone to an answer. Installs packages, fetches the model, builds, and starts router, prefill worker and
+# decode worker as three processes. Then asks a question, streams the answer and prints where the time went.
+#
+#   scripts/quickstart.sh                     asks the default question and stops all processes
+#   scripts/quickstart.sh "Your question"     asks your question and stops all processes
+#   scripts/quickstart.sh --serve             leaves the service running until Ctrl-C
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,7 +46,7 @@ stop() {
 trap stop EXIT
 until grep -q '^ready ' "$ready"; do
   if ! kill -0 "$up" 2>/dev/null; then
-    echo "quickstart: the service did not start; its log:" >&2
+    echo "quickstart: the service did not start. Its log:" >&2
     cat "$log" >&2
     exit 1
   fi

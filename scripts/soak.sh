@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Many clients for minutes against two prefill and two decode workers: see tests/e2e/soak.py.
+# Soak test: many clients for minutes against two prefill and two decode workers. See tests/e2e/soak.py.
 #   scripts/soak.sh [--seconds 300] [--clients 32] [--seed N] …
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds and runs the tests: installs what they need, fetches the model, builds the release preset, runs ctest.
-#   scripts/test.sh [ctest arguments …]           all but those that take minutes
-#   scripts/test.sh --heavy [ctest arguments …]   those: several choices, long chats, failures, faults, overload, resizing, priorities on real processes
-#   scripts/test.sh --network [ctest arguments …] packets dropped between network namespaces; needs root
+# Builds and runs the tests: installs packages, fetches the model, builds the release preset, runs ctest.
+#   scripts/test.sh [ctest arguments …]           all tests that take only seconds
+#   scripts/test.sh --heavy [ctest arguments …]   tests that take minutes, on real processes: several choices, long chats, failures, faults,
+#                                                 overload, resizing, priorities
+#   scripts/test.sh --network [ctest arguments …] tests that drop packets between network namespaces; needs root
 set -euo pipefail
 cd "$(dirname "$0")/.."
 labels=(--label-exclude "heavy|network")
@@ -13,7 +14,7 @@ case "${1:-}" in
     ;;
 esac
 scripts/install_packages.sh --test
-export GTEST_BRIEF=1 # a log that is cut short still shows what failed
+export GTEST_BRIEF=1  # prints only failures, so that a truncated log still shows them
 export BATON_TEST_MODEL
 BATON_TEST_MODEL=$(scripts/fetch_model.sh)
 scripts/build.sh release tests

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Heavier than scripts/test.sh: builds everything without gRPC under AddressSanitizer + UndefinedBehaviorSanitizer, then under
-# ThreadSanitizer, and runs the unit tests in each.
+# Builds everything without gRPC twice: with AddressSanitizer and UndefinedBehaviorSanitizer, and with ThreadSanitizer. Runs the
+# unit tests of each build. Takes longer than scripts/test.sh.
 #   scripts/test_sanitizers.sh [asan] [tsan]     default: both
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -18,7 +18,7 @@ constexpr size_t kShortPieceBytes = 48;
 
 using Workspace = BytePairEncoder::Workspace;
 
-// Orders a heap so that the lowest rank, then the leftmost pair, is on top.
+// Heap order: the lowest rank is on top; within a rank, the leftmost pair.
 bool ComesLater(const Workspace::Candidate& a, const Workspace::Candidate& b) {
   return a.order > b.order;
 }
@@ -53,7 +53,7 @@ absl::Status BytePairEncoder::AddRule(
   };
   const size_t space = merge.find(' ');
   if (space == std::string_view::npos || merge.find(' ', space + 1) != std::string_view::npos) {
-    return error("is not a pair with one space between");
+    return error("is not a pair separated by one space");
   }
   const std::string left_text(merge.substr(0, space));
   const std::string right_text(merge.substr(space + 1));
@@ -61,18 +61,19 @@ absl::Status BytePairEncoder::AddRule(
   const auto right = pieces.find(right_text);
   const std::string merged_text = left_text + right_text;
   const auto merged = pieces.find(merged_text);
-  if (left == pieces.end()) return error("has a left part that is no ordinary token");
-  if (right == pieces.end()) return error("has a right part that is no ordinary token");
-  if (merged == pieces.end()) return error("makes a string that is no ordinary token");
+  if (left == pieces.end()) return error("has a left part that is not an ordinary token");
+  if (right == pieces.end()) return error("has a right part that is not an ordinary token");
+  if (merged == pieces.end()) return error("produces a string that is not an ordinary token");
   const bool added = rules_
                          .emplace(PairKey(left->second, right->second),
                                   Rule{static_cast<uint32_t>(rank), merged->second})
                          .second;
-  return added ? absl::OkStatus() : error("stands in the list twice");
+  return added ? absl::OkStatus() : error("occurs twice in the list");
 }
 
-// A pre-token in ordinary text is mostly one token, so those are found by one look-up. Which tokens
-// their own bytes encode to is worked out once, here; the rest still need the merges.
+// Most pre-tokens of ordinary text are one token, so Encode first looks the whole pre-token up.
+// This function fills that table with every token that its own bytes encode to. Other pre-tokens
+// still need the merges.
 void BytePairEncoder::AddWholeTokens(const Vocabulary& vocabulary) {
   Workspace workspace;
   std::vector<TokenId> encoded;
@@ -170,7 +171,7 @@ void BytePairEncoder::MergeLong(std::string_view piece, Workspace& workspace,
     heap.pop_back();
     const auto left = static_cast<uint32_t>(candidate.order);
     Workspace::Symbol& symbol = symbols[left];
-    // A symbol only ever grows, so if the pair still covers the same bytes it is the same pair.
+    // Symbols only grow, so a pair that still covers the same number of bytes is unchanged.
     if (symbol.length == 0 || symbol.next == kNone) continue;
     Workspace::Symbol& absorbed = symbols[symbol.next];
     if (symbol.length + absorbed.length != candidate.length) continue;

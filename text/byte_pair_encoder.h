@@ -1,22 +1,22 @@
-// Byte-pair encoding: the tokens of one pre-token.
+// Byte-pair encoder: turns one pre-token into tokens.
 //
-// The piece starts as one token per byte; then, as long as any two neighbours have a merge rule,
-// the pair whose rule comes first in the file (the leftmost of several) becomes one token. Source:
-// Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016), on bytes
-// as in GPT-2.
+// A piece starts as one token per byte. While two neighbours have a merge rule, the encoder merges
+// the pair whose rule comes first in the file. If several pairs share that rule, it merges the
+// leftmost. Source: Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units"
+// (2016), applied to bytes as in GPT-2.
 //
 // Invariants:
-//   1. A rule's rank is its place in the list of merges; no pair has two rules.
-//   2. The output holds only tokens marked as pieces: a control token can never come out.
-//   3. A byte that has no token of its own in the vocabulary is left out, and its neighbours meet
-//   (as
-//      in `tokenizers` without an unknown token). SmolLM2 lacks 21 bytes: six control characters
-//      and bytes that UTF-8 does not use or uses for unassigned planes.
-// Time: O(n log n) in the piece, O(1) for a piece that is one token. Memory: 32 bytes or so per
-// byte of the piece; a piece longer than kMaxPieceBytes is encoded in parts of that size, which
-// bounds it.
+//   1. A rule's rank is its index in the list of merges. No pair has two rules.
+//   2. The output contains only tokens marked as pieces, so never a control token.
+//   3. A byte without a token of its own is dropped, and its neighbours become adjacent. The
+//      `tokenizers` library does the same if there is no unknown token. SmolLM2 lacks 21 bytes: six
+//      control characters, and bytes that UTF-8 does not use or uses for unassigned planes only.
 //
-// Thread safety: immutable after creation; a Workspace belongs to one call at a time.
+// Time: O(n log n) in the piece's length; O(1) for a piece that is one token.
+// Memory: about 32 bytes per byte of the piece. A piece longer than kMaxPieceBytes is encoded in
+// parts of that size, which bounds the memory.
+//
+// Thread safety: immutable after creation. A Workspace serves one call at a time.
 #pragma once
 
 #include <array>
@@ -40,24 +40,22 @@ class BytePairEncoder {
 
   struct Vocabulary {
     std::span<const std::string> tokens;  // by id, in the byte-level alphabet; no duplicates
-    std::span<const uint8_t> is_piece;    // by id: 1 where merges may use and make the token
+    std::span<const uint8_t> is_piece;    // by id: 1 if merges may use and produce the token
     std::span<const std::string> merges;  // "left right"
-    // A pre-token that is a token as a whole is that token, even where merges would not make it
-    // (Llama 3; `ignore_merges` in `tokenizers`).
+    // If a whole pre-token is in the vocabulary, use that token, even if no merges produce it.
+    // Llama 3 does this; `tokenizers` calls it `ignore_merges`.
     bool whole_token_first = false;
   };
 
-  // InvalidArgument, naming the rule, for a merge that is no pair, that names or makes a string
-  // which is no piece of the vocabulary, or that stands twice. REQUIRES: is_piece.size() ==
-  // tokens.size().
+  // Returns InvalidArgument, naming the merge, if a merge is not a pair, occurs twice, or uses or
+  // produces a string that is not a piece. REQUIRES: is_piece.size() == tokens.size().
   static absl::StatusOr<BytePairEncoder> Create(const Vocabulary& vocabulary);
 
-  // Memory that Encode may reuse from call to call. Each of the two vectors is a stage of the work
-  // on the current piece and holds nothing between calls.
+  // Memory that Encode reuses from call to call. The contents do not matter between calls.
   struct Workspace {
     struct Symbol {
       TokenId id;
-      uint32_t length;    // bytes it covers; 0 once merged away
+      uint32_t length;    // bytes it covers; 0 after it was merged into its left neighbour
       uint32_t previous;  // index, or kNone
       uint32_t next;
     };
@@ -77,7 +75,7 @@ class BytePairEncoder {
     uint32_t rank;
     TokenId merged;
   };
-  struct BytesHash {  // looks a std::string up by a view
+  struct BytesHash {  // allows look-up by std::string_view
     using is_transparent = void;
     size_t operator()(std::string_view bytes) const { return std::hash<std::string_view>()(bytes); }
   };
@@ -95,8 +93,8 @@ class BytePairEncoder {
   absl::Status AddRule(size_t rank, std::string_view merge,
                        const absl::flat_hash_map<std::string_view, TokenId>& pieces);
   void AddWholeTokens(const Vocabulary& vocabulary);
-  // Both do the same merges; the first rescans the piece for each, which is faster when it is
-  // short.
+  // Both produce the same tokens. MergeShort rescans the piece after each merge, which is faster
+  // for short pieces; MergeLong uses a heap of candidate pairs.
   void MergeShort(std::string_view piece, std::vector<TokenId>& out) const;
   void MergeLong(std::string_view piece, Workspace& workspace, std::vector<TokenId>& out) const;
   void PushCandidate(uint32_t left, Workspace& workspace) const;

@@ -41,7 +41,7 @@ absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatL
     if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("message ", i, ": role '", absl::CHexEscape(message.role.substr(0, 32)),
-                       "' is none of system, user, assistant, tool, developer"));
+                       "' must be system, user, assistant, tool or developer"));
     }
     RETURN_IF_ERROR(CheckText(i, "content", message.content, limits.max_content_bytes));
     if (message.name.has_value()) {

@@ -1,4 +1,4 @@
-// A conversation as a request brings it, and the check that it is one.
+// Messages of a chat request, and their validation.
 //
 // Thread safety: plain data; pure.
 #pragma once
@@ -16,7 +16,7 @@ namespace baton {
 struct ChatMessage {
   std::string role;
   std::string content;
-  std::optional<std::string> name;  // absent from the template's variables when absent here
+  std::optional<std::string> name;  // if absent, the template sees no `name` key either
 };
 
 struct ChatLimits {
@@ -26,10 +26,14 @@ struct ChatLimits {
   size_t max_name_bytes = 256;
 };
 
-// At least one message; roles of system, user, assistant, tool, developer; valid UTF-8; sizes
-// within the limits. Any order of roles is let through: templates refuse what their model cannot
-// take, and a last message of the assistant is rendered as the template says. InvalidArgument names
-// the message (from 0), the value and the limit.
+// Checks that:
+//   - there is at least one message,
+//   - each role is system, user, assistant, tool or developer,
+//   - all text is valid UTF-8,
+//   - all sizes are within `limits`.
+// Roles may come in any order: a template refuses an order that its model does not support, and
+// decides how to render a final assistant message. InvalidArgument names the message (counted from
+// 0), the value and the limit.
 absl::Status ValidateMessages(std::span<const ChatMessage> messages, const ChatLimits& limits);
 
 }  // namespace baton

@@ -80,7 +80,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::optional<std::string_view>
                                                  const JinjaLimits& jinja_limits,
                                                  const ChatLimits& chat_limits) {
   if (!source.has_value() || source->empty()) {
-    return absl::FailedPreconditionError("model has no chat template");
+    return absl::FailedPreconditionError("the model has no chat template");
   }
   absl::StatusOr<JinjaBlock> body = ParseJinja(*source, jinja_limits);
   if (!body.ok()) return InTemplate(body.status());

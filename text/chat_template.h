@@ -1,13 +1,14 @@
-// A model's chat template: turns a conversation into the text that the model was trained on.
+// A model's chat template. It turns a conversation into prompt text in the format that the model
+// was trained on.
 //
-// Renders what jinja2 renders with trim_blocks and lstrip_blocks, as Hugging Face does for chat
-// templates, and tells for every byte whether the template wrote it or the request did. A template
-// comes with a model file and is not trusted with resources (JinjaLimits); a message is not trusted
-// with control tokens (TextSegment::trusted is false for it).
+// The output equals that of jinja2 with trim_blocks and lstrip_blocks, which Hugging Face uses for
+// chat templates. Each byte of the output is marked as written by the template or by the request.
+// A template comes with a model file, so its resource use is limited (JinjaLimits). A message may
+// not inject control tokens, so its text is untrusted (TextSegment::trusted is false).
 //
-// Invariants: immutable after Parse; the segments of a render, joined, are the prompt; neighbouring
-// segments differ in trust and none is empty.
-// Thread safety: Render may be called from many threads at once.
+// Invariants: immutable after Parse. The concatenated segments of a render are the prompt.
+// Neighbouring segments differ in trust, and none is empty.
+// Thread safety: many threads may call Render at the same time.
 #pragma once
 
 #include <ctime>
@@ -29,27 +30,28 @@ namespace baton {
 
 struct RenderOptions {
   bool add_generation_prompt = true;
-  // The text of the model's begin and end tokens; trusted. Empty where the model has none.
+  // Text of the model's BOS and EOS tokens; trusted. Empty if the model has none.
   std::string bos_token;
   std::string eos_token;
-  // More variables for the template, such as enable_thinking. Untrusted. They do not replace
-  // messages, add_generation_prompt, bos_token, eos_token, tools and documents.
+  // More variables for the template, such as enable_thinking. Untrusted. They cannot override
+  // messages, add_generation_prompt, bos_token, eos_token, tools or documents.
   std::map<std::string, std::variant<bool, int64_t, std::string>> variables;
-  // The time that strftime_now prints; a template that calls it without one fails.
+  // The time that strftime_now prints. If absent, a template that calls strftime_now fails.
   std::optional<std::tm> now;
 };
 
 class ChatTemplate {
  public:
-  // The template may be absent or empty: a model without one cannot chat (FailedPrecondition).
-  // Other errors start with "chat template line N: "; Unimplemented names a construct of jinja2
-  // that is not supported.
+  // Returns FailedPrecondition if the template is absent or empty: such a model cannot chat.
+  // Other errors start with "chat template line N: ". Unimplemented names a jinja2 construct that
+  // Baton does not support.
   static absl::StatusOr<ChatTemplate> Parse(std::optional<std::string_view> source,
                                             const JinjaLimits& jinja_limits = {},
                                             const ChatLimits& chat_limits = {});
 
-  // InvalidArgument for messages that ValidateMessages refuses, variables that are not UTF-8, and
-  // where the template fails, as with raise_exception. `tools` and `documents` are none.
+  // Returns InvalidArgument if ValidateMessages refuses the messages, if a variable is not valid
+  // UTF-8, or if the template fails (for example by raise_exception). The template sees `tools` and
+  // `documents` as none.
   absl::StatusOr<std::vector<TextSegment>> Render(std::span<const ChatMessage> messages,
                                                   const RenderOptions& options) const;
 

@@ -13,9 +13,9 @@
 namespace baton {
 namespace {
 
-// Contents of character classes, equal to those `tokenizers` uses. White space is written out
-// because PCRE2's \s also holds U+180E. Letters and numbers that PCRE2 10.42 (Unicode 14) does not
-// know yet are added by hand; with a newer PCRE2 they are merely named twice.
+// Contents of character classes, equal to those of `tokenizers`. White space is written out because
+// PCRE2's \s also contains U+180E. Letters and numbers that PCRE2 10.42 (Unicode 14) does not know
+// are added by hand. A newer PCRE2 knows them too, and then the duplicates do no harm.
 // tests/oracle/tokenizer_compare.py compares every code point.
 constexpr absl::string_view kSpace =
     R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
@@ -34,7 +34,7 @@ constexpr absl::string_view kNumber =  // \p{N} of Unicode 16
     R"(\x{16130}-\x{16139}\x{16D70}-\x{16D79}\x{1CCF0}-\x{1CCF9}\x{1D2C0}-\x{1D2D3})"
     R"(\x{1E4F0}-\x{1E4F9}\x{1E5F1}-\x{1E5FA})";
 
-// What the Digits pre-tokenizer isolates: its tables are those of Unicode 17.
+// Number characters added in Unicode 17. The Digits pre-tokenizer uses Unicode 17's tables.
 constexpr absl::string_view kNumberSince17 = R"(\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6})";
 
 std::string Gpt2Pattern() {
@@ -43,8 +43,9 @@ std::string Gpt2Pattern() {
                       "|[", kSpace, "]+(?![^", kSpace, "])", "|[", kSpace, "]+");
 }
 
-// GPT-2's pattern on the text between numbers, in one pass: a number ends the text for it, so the
-// look-ahead takes one for the end, and no space joins one.
+// Splits off numbers and applies GPT-2's pattern to the text between them, in one pass. The pattern
+// treats a number as the end of the text: the look-ahead accepts a number where GPT-2's expects the
+// end, and a space never joins a number.
 std::string SmolLmPattern() {
   const std::string digit = absl::StrCat(kNumber, kNumberSince17);
   return absl::StrCat("[", digit, "]", "|'(?:[sdmt]|ll|ve|re)", "| ?[", kLetter, "]+", "| ?[^",
@@ -73,9 +74,10 @@ struct PreTokenizer::Pattern {
     code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
                          PCRE2_UTF | PCRE2_ANCHORED, &error, &offset, nullptr);
     CHECK(code != nullptr) << "pattern does not compile: error " << error << " at " << offset;
-    // Where the system grants no executable memory this fails, and pcre2_match interprets.
+    // If the system grants no executable memory, this fails and pcre2_match interprets the pattern.
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-    // The limits guard against exponential patterns; ours only step back along one run, once.
+    // PCRE2's match limits guard against exponential patterns. These patterns backtrack at most
+    // once along one run, so they need no limit.
     limits = pcre2_match_context_create(nullptr);
     CHECK(limits != nullptr);
     pcre2_set_match_limit(limits, UINT32_MAX);
@@ -87,12 +89,12 @@ struct PreTokenizer::Pattern {
   Pattern(const Pattern&) = delete;
   Pattern& operator=(const Pattern&) = delete;
 
-  // Bytes of the piece that `text` has at `offset`. REQUIRES: valid UTF-8, offset inside it.
-  // Every character begins some alternative, so there is always a match.
+  // Returns the length in bytes of the piece that starts at `offset`. There is always a match,
+  // because every character starts some alternative. REQUIRES: valid UTF-8; offset < text.size().
   size_t PieceLength(std::string_view text, size_t offset, pcre2_match_data* data) const {
     const int matched = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                                     offset, PCRE2_NO_UTF_CHECK, data, limits);
-    CHECK_GT(matched, 0) << "PCRE2 error on a valid text";
+    CHECK_GT(matched, 0) << "PCRE2 error on valid UTF-8";
     return pcre2_get_ovector_pointer(data)[1] - offset;
   }
 

@@ -1,19 +1,21 @@
-// Cuts text into the pieces inside which byte pairs may merge ("pre-tokens").
+// Pre-tokenizer: splits text into pieces ("pre-tokens"). Byte pairs merge only inside a piece.
 //
-// The cuts are those of Hugging Face `tokenizers` for the same pre-tokenizer; names are GGUF's
-// (`tokenizer.ggml.pre`):
-//   smollm     every number character alone, then GPT-2's pattern between them
+// The splits equal those of the same pre-tokenizer in Hugging Face `tokenizers`. The names are
+// GGUF's (`tokenizer.ggml.pre`):
+//   smollm     splits off every number character, then applies GPT-2's pattern to the rest
 //   gpt-2      GPT-2's pattern
-//   llama-bpe  Llama 3's pattern (numbers by three)
-//   qwen2      Llama 3's pattern with each number alone. Qwen's NFC normalisation is not applied.
+//   llama-bpe  Llama 3's pattern (numbers in groups of up to three digits)
+//   qwen2      Llama 3's pattern with single digits. Qwen's NFC normalisation is not applied.
 //
-// Invariants: pieces are not empty and concatenate to the text, whatever its bytes. A maximal run
-// of bytes that are not valid UTF-8 is one piece, and the text on either side of it is cut as if it
-// stood alone.
-// Time is linear in the text: each alternative of a pattern repeats single characters only, so that
-// failing costs at most one pass over a run that is then consumed but for one character.
+// Invariants: pieces are not empty, and their concatenation is the text, for any bytes. A maximal
+// run of invalid UTF-8 is one piece. The text before it and the text behind it are split
+// separately.
 //
-// Thread safety: immutable after creation; Split may run on many threads.
+// Time is linear in the text. Each alternative of a pattern repeats single characters only. A
+// failed alternative therefore costs at most one pass over a run, and the next one consumes all of
+// that run except possibly one character.
+//
+// Thread safety: immutable after creation. Many threads may call Split at the same time.
 #pragma once
 
 #include <memory>
@@ -27,7 +29,7 @@ namespace baton {
 
 class PreTokenizer {
  public:
-  // Unimplemented, naming `name`, for one that is not in the list above.
+  // Returns Unimplemented, naming `name`, if it is not in the list above.
   static absl::StatusOr<PreTokenizer> Create(std::string_view name);
 
   PreTokenizer(PreTokenizer&&) noexcept;

@@ -1,11 +1,11 @@
-// From what a request brings, plain text or a conversation, to the token ids that the model sees:
-// one place for the router and for `baton run`, so that both see the same ids.
+// Prompt encoder: turns a request's plain text or conversation into the model's token ids. The
+// router and `baton run` share it, so both produce the same ids.
 //
-// Plain text gets the model's begin token where its file asks for one, and no special token is
-// recognised in it. A conversation is rendered by the model's template, which writes its own begin
-// token (as `apply_chat_template` and its tokenizer call do).
+// Plain text gets a BOS token if the model file asks for one. Control tokens are not recognised in
+// it. A conversation is rendered by the model's chat template, which writes BOS itself, so none is
+// added (as Hugging Face's `apply_chat_template` does).
 //
-// Thread safety: immutable after creation; every member may run on many threads.
+// Thread safety: immutable after creation. Many threads may call any member at the same time.
 #pragma once
 
 #include <ctime>
@@ -24,19 +24,19 @@ namespace baton {
 
 class PromptEncoder {
  public:
-  // `tokenizer` must outlive this. A template that is missing or not supported is an error of
-  // EncodeMessages, not of this.
+  // `tokenizer` must outlive this object. A missing or unsupported template is not an error here;
+  // EncodeMessages reports it.
   PromptEncoder(const Tokenizer* tokenizer, const std::string& chat_template);
 
   std::vector<TokenId> EncodeText(std::string_view text) const { return tokenizer_->Encode(text); }
 
-  // InvalidArgument for messages the template or its limits refuse; FailedPrecondition for a model
-  // without a template. `now` is what a template that writes the date prints.
+  // Returns InvalidArgument if the template or its limits refuse the messages, and
+  // FailedPrecondition if the model has no template. Templates that print the date print `now`.
   absl::StatusOr<std::vector<TokenId>> EncodeMessages(std::span<const ChatMessage> messages,
                                                       bool add_generation_prompt,
                                                       const std::tm& now) const;
 
-  // OK when conversations can be encoded.
+  // OK if the model has a usable chat template.
   absl::Status chat_status() const { return chat_template_.status(); }
 
  private:

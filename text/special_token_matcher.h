@@ -1,9 +1,9 @@
-// Finds the special tokens (control and user-defined) that stand in a text as they are written.
+// Finds special tokens (control and user-defined) in text.
 //
-// A trie over bytes. Matches are leftmost-longest, as in `tokenizers`: the caller tries each
-// position in turn. A control token counts only where all its bytes are trusted, so that nothing a
-// user writes, alone or together with a template's text around it, can become one. Time: per
-// position at most the length of the longest special token.
+// It is a trie over bytes. Matches are leftmost-longest, as in `tokenizers`; the caller tries one
+// position after the other. A control token matches only if all its bytes are trusted. User text
+// therefore cannot form a control token, even together with the template's text around it.
+// Time per position: at most the length of the longest special token.
 //
 // Thread safety: immutable once filled.
 #pragma once
@@ -30,11 +30,11 @@ class SpecialTokenMatcher {
   // REQUIRES: text is not empty and was not added before.
   void Add(std::string_view text, TokenId id, bool is_control);
 
-  // The longest special token that begins at `position`; a control token only if it ends at or
+  // Returns the longest special token that starts at `position`. A control token must end at or
   // before `trusted_end`.
   std::optional<Match> LongestAt(std::string_view text, size_t position, size_t trusted_end) const;
 
-  // Whether any special token may begin with `byte`, when control tokens count or when not.
+  // Returns true if some special token starts with `byte`. `with_control` includes control tokens.
   bool MayBegin(char byte, bool with_control) const {
     return (first_bytes_[static_cast<uint8_t>(byte)] & (with_control ? 3 : 1)) != 0;
   }

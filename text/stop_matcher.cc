@@ -28,7 +28,7 @@ void StopMatcher::AddStop(std::string_view stop) {
   nodes_[node].stop_length = nodes_[node].depth;
 }
 
-// A node's failure is found from its parent's, so nodes are linked in the order of their depth.
+// A node's failure link depends on its parent's, so nodes are linked in order of depth.
 void StopMatcher::LinkFailures() {
   struct Edge {
     uint32_t from;

@@ -1,14 +1,16 @@
 // Finds stop strings in text that arrives in parts.
 //
-// The first stop string to be complete ends the text (of several that end at the same byte, the one
-// that began first). The text before it is emitted, the stop string and all that follows is not.
-// Until then the longest suffix that may still become a stop string is held back.
+// The first stop string that is complete ends the text. If several end at the same byte, the one
+// that started first counts. The matcher emits the text before the stop string, but not the stop
+// string or anything behind it. Until a stop string is complete, the matcher holds back the longest
+// suffix that can still become one.
 //
-// Invariants: the outcome does not depend on how the text is cut into parts; what is emitted so far
-// plus what is held back is the text so far. With stop strings and parts of whole UTF-8 characters,
-// what is emitted is whole characters too.
-// Source: Aho & Corasick, "Efficient string matching" (1975). Time is linear in the text, memory in
-// the stop strings.
+// Invariants:
+//   1. The result does not depend on how the text is divided into parts.
+//   2. Until a stop, emitted text plus held-back text equals the text so far.
+//   3. If parts and stop strings consist of whole UTF-8 characters, so does the emitted text.
+// Source: Aho & Corasick, "Efficient string matching" (1975). Time is linear in the text; memory is
+// linear in the stop strings.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -24,24 +26,24 @@ namespace baton {
 
 class StopMatcher {
  public:
-  // Empty strings are ignored; without any string everything is emitted at once.
+  // Ignores empty strings. Without stop strings, Append emits all text at once.
   explicit StopMatcher(const std::vector<std::string>& stops);
 
   struct Result {
-    std::string emit;      // text that is certain now
-    bool stopped = false;  // a stop string was found, now or earlier
+    std::string emit;      // text that cannot be part of a stop string
+    bool stopped = false;  // true once a stop string was found
   };
 
   Result Append(std::string_view text);
 
-  // What was held back, when no more text comes; nothing after a stop.
+  // Returns the held-back text at the end of the input. Empty after a stop.
   std::string Flush();
 
  private:
   struct Node {
     uint32_t depth = 0;        // bytes of a stop string matched
-    uint32_t failure = 0;      // the longest proper suffix that is a node too
-    uint32_t stop_length = 0;  // the longest stop string that ends here; 0: none
+    uint32_t failure = 0;      // node of the longest proper suffix that is in the trie
+    uint32_t stop_length = 0;  // length of the longest stop string that ends here; 0: none
   };
 
   void AddStop(std::string_view stop);

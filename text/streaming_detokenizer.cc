@@ -10,7 +10,7 @@ namespace baton {
 std::string StreamingDetokenizer::Append(TokenId id) {
   if (tokenizer_.IsControl(id) && !options_.include_control) return "";
   pending_ += tokenizer_.TokenBytes(id);
-  // The unfinished character, if any, is the last step of the walk.
+  // Only the last character can be incomplete.
   size_t certain = 0;
   while (certain < pending_.size()) {
     const std::string_view rest = std::string_view(pending_).substr(certain);

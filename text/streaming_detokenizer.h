@@ -1,8 +1,10 @@
-// Turns a growing sequence of tokens into text that is valid UTF-8 at every step.
+// Streaming detokenizer: turns tokens into text, one token at a time. Every part that it returns is
+// valid UTF-8.
 //
-// Invariant: what Append returned so far, together with Finish, equals Tokenizer::DecodeText of all
-// tokens. A character whose bytes are spread over tokens comes out with its last one; damage that
-// no further byte can complete comes out as U+FFFD at once. At most three bytes are held back.
+// Invariant: the concatenated results of Append and Finish equal Tokenizer::DecodeText of all
+// tokens. If several tokens share a character's bytes, the character appears with the last of them.
+// Invalid bytes that no further byte can complete appear as U+FFFD at once. At most three bytes are
+// held back.
 //
 // Thread safety: belongs to one thread.
 #pragma once
@@ -16,14 +18,14 @@ namespace baton {
 
 class StreamingDetokenizer {
  public:
-  // `tokenizer` must outlive this.
+  // `tokenizer` must outlive this object.
   explicit StreamingDetokenizer(const Tokenizer& tokenizer, DecodeOptions options = {})
       : tokenizer_(tokenizer), options_(options) {}
 
-  // The text that is certain now that `id` follows. An id outside the vocabulary adds none.
+  // Adds token `id` and returns the text that is complete now. Ignores ids outside the vocabulary.
   std::string Append(TokenId id);
 
-  // The rest: U+FFFD for an unfinished character, otherwise nothing. Append may then start anew.
+  // Returns U+FFFD for an unfinished character, else nothing. Append may then start a new text.
   std::string Finish();
 
  private:

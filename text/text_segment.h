@@ -1,8 +1,8 @@
-// A piece of a rendered prompt with its origin.
+// Segment of a rendered prompt, with its origin.
 //
-// `trusted` text was written by the model's maker (the template's own bytes, the begin and end
-// tokens): the tokenizer may recognise special tokens in it. Untrusted text came from a request and
-// must be tokenised as plain text, whatever it looks like. Thread safety: plain data.
+// Trusted text comes from the model file: the template's own text and the BOS and EOS tokens. The
+// tokenizer may recognise control tokens in it. Untrusted text comes from a request; the tokenizer
+// never recognises a control token in it. Thread safety: plain data.
 #pragma once
 
 #include <string>

@@ -36,8 +36,8 @@ TokenType TypeOf(const TokenizerSpec& spec, size_t id) {
 
 bool IsSpecial(TokenType type) { return type == kControl || type == kUserDefined; }
 
-// Special tokens are written as they are; the others in the byte-level alphabet, unless they hold a
-// character that is not in it (as `tokenizers` decodes them).
+// Special tokens are stored as plain text. Other tokens are stored in the byte-level alphabet. A
+// token with a character outside that alphabet is plain text too, as in `tokenizers`.
 std::string BytesOf(const std::string& token, TokenType type) {
   if (IsSpecial(type)) return token;
   return BytesFromAlphabet(token).value_or(token);
@@ -72,7 +72,7 @@ absl::Status ValidateTokens(const TokenizerSpec& spec) {
     }
     if (!seen.insert(spec.tokens[id]).second) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "tokenizer.ggml.tokens[", id, "]: \"", spec.tokens[id], "\" stands in the list twice"));
+          "tokenizer.ggml.tokens[", id, "]: \"", spec.tokens[id], "\" occurs twice in the list"));
     }
   }
   return absl::OkStatus();
@@ -80,9 +80,9 @@ absl::Status ValidateTokens(const TokenizerSpec& spec) {
 
 absl::Status ValidateTypes(const TokenizerSpec& spec) {
   if (!spec.token_types.empty() && spec.token_types.size() != spec.tokens.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokenizer.ggml.token_type: ", spec.token_types.size(), " types for ",
-                     spec.tokens.size(), " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat("tokenizer.ggml.token_type: there are ",
+                                                   spec.token_types.size(), " types for ",
+                                                   spec.tokens.size(), " tokens"));
   }
   for (size_t id = 0; id < spec.token_types.size(); ++id) {
     if (spec.token_types[id] < kNormal || spec.token_types[id] > kByte) {
@@ -115,8 +115,8 @@ absl::Status ValidateSpecials(const TokenizerSpec& spec) {
   }
   if (bytes > Tokenizer::kMaxAllSpecialBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tokenizer.ggml.tokens: the control and user-defined ones have ", bytes,
-                     " bytes together; the limit is ", Tokenizer::kMaxAllSpecialBytes));
+        absl::StrCat("tokenizer.ggml.tokens: the control and user-defined tokens have ", bytes,
+                     " bytes in total; the limit is ", Tokenizer::kMaxAllSpecialBytes));
   }
   return absl::OkStatus();
 }
@@ -155,7 +155,7 @@ absl::StatusOr<BytePairEncoder> CreateEncoder(const TokenizerSpec& spec) {
 
 }  // namespace
 
-// Which bytes of a text are trusted: ascending ranges that do not touch.
+// The trusted bytes of a text, as ascending ranges with a gap between neighbours.
 struct Tokenizer::Trust {
   struct Range {
     size_t begin;

@@ -1,23 +1,21 @@
-// The tokenizer: text to token ids and back, by byte-level BPE.
+// Tokenizer: converts text to token ids and back, by byte-level BPE.
 //
-// What is special:
-//   - A control token (GGUF type 3: <|im_start|>, …) is recognised in trusted text only: what a
-//   chat
-//     template itself writes. In a user's text "<|im_end|>" is ordinary characters, and no input
-//     makes Encode return a control token for untrusted bytes. BOS, EOS and EOT are control tokens
-//     whatever type the file gives them.
-//   - A user-defined token (type 4) is recognised everywhere, as `tokenizers` does with added
-//   tokens
-//     that are not special. Where tokens overlap, the leftmost and then the longest wins.
+// Special tokens:
+//   - A control token (GGUF type 3: <|im_start|>, …) is recognised only in trusted text, which the
+//     chat template writes. In user text, "<|im_end|>" is ordinary characters: Encode never returns
+//     a control token for untrusted bytes. BOS, EOS and EOT are always control tokens, whatever
+//     type the file gives them.
+//   - A user-defined token (type 4) is recognised in all text, as `tokenizers` does with added
+//     tokens that are not special.
+//   - If tokens overlap, the leftmost wins; among those, the longest.
 //
-// Any bytes are accepted. Decode(Encode(x)) == x for every byte string x that holds only bytes
-// which the vocabulary has tokens for (see BytePairEncoder; `tokenizers` drops the others too, and
-// so do we).
+// Encode accepts any bytes. It drops bytes for which the vocabulary has no token, as `tokenizers`
+// does (see BytePairEncoder). For all other byte strings x, Decode(Encode(x)) == x.
 //
-// Invariants: ids are 0 … vocab_size() − 1; every token of untrusted text is a piece or
+// Invariants: ids are 0 … vocab_size() − 1. Every token of untrusted text is a piece or
 // user-defined.
 //
-// Thread safety: immutable after creation; every member may run on many threads.
+// Thread safety: immutable after creation. Many threads may call any member at the same time.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +35,7 @@
 
 namespace baton {
 
-// What a model file says about its tokenizer; field by field GGUF's `tokenizer.ggml.*`.
+// Tokenizer description from a model file. The fields are GGUF's `tokenizer.ggml.*`.
 struct TokenizerSpec {
   std::vector<std::string> tokens;   // by id
   std::vector<int32_t> token_types;  // by id: 1 normal, 2 unknown, 3 control, 4 user-defined,
@@ -53,64 +51,65 @@ struct TokenizerSpec {
 };
 
 struct EncodeOptions {
-  bool add_bos_and_eos = true;  // BOS and EOS where the model file asks for them
+  bool add_bos_and_eos = true;  // adds BOS and EOS if the model file asks for them
 };
 
 struct DecodeOptions {
-  bool include_control = false;  // the text of control tokens, which is left out otherwise
+  bool include_control = false;  // false: control tokens decode to nothing
 };
 
 class Tokenizer {
  public:
-  // What a vocabulary may cost. Model files are not trusted: an encoding compares every position of
-  // a text with up to kMaxSpecialBytes of a special token. (SmolLM2's longest token has 162 bytes,
-  // its longest special one 16.)
+  // Limits for a vocabulary, because model files are not trusted. They bound memory, and they bound
+  // the time of Encode, which compares up to kMaxSpecialBytes at every position of the text.
+  // (SmolLM2's longest token has 162 bytes, its longest special token 16.)
   static constexpr size_t kMaxTokenBytes = 4096;
   static constexpr size_t kMaxVocabularyBytes = size_t{64} << 20;  // of all tokens together
   static constexpr size_t kMaxSpecialBytes = 256;  // of a control or user-defined token
   static constexpr size_t kMaxSpecials = 65'536;   // control and user-defined tokens
   static constexpr size_t kMaxAllSpecialBytes = size_t{1} << 20;  // of them together
 
-  // Unimplemented for an unknown model or pre-tokenizer, InvalidArgument for a specification that
-  // contradicts itself or is past a limit above; the message names the field, the value and the
+  // Returns Unimplemented for an unknown model or pre-tokenizer, and InvalidArgument if `spec`
+  // contradicts itself or exceeds a limit above. The message names the field, the value and the
   // limit.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> Create(const TokenizerSpec& spec);
 
-  // The tokens of untrusted text.
+  // Tokenises untrusted text.
   std::vector<TokenId> Encode(std::string_view text, EncodeOptions options = {}) const;
 
-  // The tokens of the segments' concatenation. Joints between segments do not show in the result:
-  // only a recognised special token divides text.
+  // Tokenises the concatenated segments. Segment boundaries do not affect the result; only
+  // recognised special tokens divide the text.
   std::vector<TokenId> EncodeSegments(std::span<const TextSegment> segments,
                                       EncodeOptions options = {}) const;
 
-  // The bytes of `ids`, not always valid UTF-8. InvalidArgument for an id outside the vocabulary.
+  // Returns the bytes of `ids`, which may be invalid UTF-8. Returns InvalidArgument for an id
+  // outside the vocabulary.
   absl::StatusOr<std::string> Decode(std::span<const TokenId> ids,
                                      DecodeOptions options = {}) const;
 
-  // Decode, then U+FFFD for what is not UTF-8, as Python's errors="replace".
+  // Same as Decode, but replaces invalid UTF-8 by U+FFFD, as Python's errors="replace" does.
   absl::StatusOr<std::string> DecodeText(std::span<const TokenId> ids,
                                          DecodeOptions options = {}) const;
 
   bool IsValid(TokenId id) const { return id >= 0 && id < vocab_size(); }
 
-  // The bytes that `id` stands for; none for an id outside the vocabulary. Valid as long as this
-  // lives.
+  // Returns the bytes of `id`; empty for an id outside the vocabulary. The view is valid as long as
+  // the tokenizer lives.
   std::string_view TokenBytes(TokenId id) const {
     return IsValid(id) ? std::string_view(token_bytes_[id]) : std::string_view();
   }
 
-  // False outside the vocabulary.
+  // Returns false for an id outside the vocabulary.
   bool IsControl(TokenId id) const { return IsValid(id) && is_control_[id] != 0; }
 
-  // Of a token's bytes: no text of n bytes has fewer than n / this tokens.
+  // Length in bytes of the longest token. A text of n bytes has at least n / this many tokens.
   int32_t longest_token_bytes() const { return longest_token_bytes_; }
   int32_t vocab_size() const { return static_cast<int32_t>(token_bytes_.size()); }
   std::optional<TokenId> bos() const { return bos_; }
   std::optional<TokenId> eos() const { return eos_; }
 
-  // The tokens at which a generation ends, ascending: EOS, EOT, and control tokens that models are
-  // known to end a turn or a text with (<|im_end|>, <|eot_id|>, <|endoftext|>, …).
+  // Tokens that end a generation, ascending: EOS, EOT, and well-known control tokens that end a
+  // turn or a text (<|im_end|>, <|eot_id|>, <|endoftext|>, …).
   std::span<const TokenId> end_of_generation() const { return end_of_generation_; }
   bool EndsGeneration(TokenId id) const;
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr bool IsContinuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
-// What a lead byte asks for: the character's length, and the range of its second byte, which is
-// where overlong forms, surrogates and too large values are caught. Length 0: not a lead byte.
+// Properties of a lead byte: the character's length and the allowed range of its second byte. The
+// range excludes overlong forms, surrogates and values above U+10FFFF. Length 0: not a lead byte.
 struct Lead {
   uint8_t length;
   uint8_t second_min;
@@ -29,7 +29,7 @@ constexpr Lead LeadOf(uint8_t byte) {
   return {0, 0, 0};
 }
 
-// Bytes of ASCII at the start of `text`, eight at a time.
+// Counts the ASCII bytes at the start of `text`, eight at a time.
 size_t AsciiPrefix(std::string_view text) {
   size_t i = 0;
   for (; i + 8 <= text.size(); i += 8) {

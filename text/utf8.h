@@ -1,9 +1,8 @@
-// UTF-8 as the tokenizer needs it: where the valid characters of any byte string are, and how
-// damaged ones read.
+// UTF-8 decoding of arbitrary bytes: finds valid characters and replaces invalid bytes.
 //
-// "Valid" is the Unicode Standard's table 3-7 (no overlong forms, no surrogates, nothing above
-// U+10FFFF). Damage is cut into maximal subparts (the Standard, 3.9, "U+FFFD substitution of
-// maximal subparts"), which is what Python's bytes.decode("utf-8", errors="replace") does.
+// "Valid" follows the Unicode Standard's table 3-7: no overlong forms, no surrogates, nothing above
+// U+10FFFF. Invalid bytes are divided into maximal subparts (the Standard, 3.9, "U+FFFD
+// substitution of maximal subparts"), as Python's bytes.decode("utf-8", errors="replace") does.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -17,7 +16,7 @@ namespace baton {
 enum class Utf8Kind {
   kCharacter,   // one whole character
   kInvalid,     // a maximal subpart that no further byte can complete
-  kIncomplete,  // the text ends inside what may still become a character
+  kIncomplete,  // the text ends inside a sequence that more bytes can complete
 };
 
 struct Utf8Step {
@@ -25,13 +24,13 @@ struct Utf8Step {
   size_t length;  // bytes, 1 to 4
 };
 
-// What `text` begins with. REQUIRES: text is not empty.
+// Classifies the start of `text`. REQUIRES: text is not empty.
 Utf8Step NextUtf8(std::string_view text);
 
-// Bytes at the start of `text` that are whole characters; 0 when it begins with damage.
+// Returns the length in bytes of the longest prefix that is whole, valid characters.
 size_t ValidUtf8Prefix(std::string_view text);
 
-// `text` with each maximal subpart of damage replaced by U+FFFD: always valid UTF-8.
+// Returns `text` with each invalid maximal subpart replaced by U+FFFD. The result is valid UTF-8.
 std::string ReplaceInvalidUtf8(std::string_view text);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Asks a running Baton a question and prints the answer as it comes."""
+"""Sends a question to a running Baton service and prints the answer while it streams."""
 
 import argparse
 import sys
 
 STUBS = """\
-The client needs grpcio, and stubs made from the published files:
+The client needs grpcio, and stubs generated from the published protocol files:
 
   python3 -m venv .venv && .venv/bin/pip install grpcio-tools
   .venv/bin/python -m grpc_tools.protoc -I proto --python_out=.venv --grpc_python_out=.venv \\
@@ -38,12 +38,12 @@ def ask(router, question, max_tokens):
             messages=pb.Messages(messages=[pb.ChatMessage(role="user", content=question)]),
             sampling=pb.SamplingParams(temperature=0, max_tokens=max_tokens))
         try:
-            for response in stub.Generate(request, timeout=120):  # to cancel: .cancel() on the call
+            for response in stub.Generate(request, timeout=120):  # call .cancel() on the returned object to cancel
                 if response.WhichOneof("event") == "tokens":
                     print(response.tokens.text, end="", flush=True)
                 elif response.WhichOneof("event") == "finished":
                     finished = response.finished
-                    print(finished.text)  # what was held back: it might have begun a stop string
+                    print(finished.text)  # the rest of the text, which could have become a stop string until now
                     print(f"{finished.usage.completion_tokens} tokens, the first after "
                           f"{finished.ledger.first_token_us / 1000:.0f} ms", file=sys.stderr)
         except grpc.RpcError as error:

@@ -1,6 +1,6 @@
-// libFuzzer: any bytes as a template, over messages cut from the same bytes. Nothing may crash,
-// hang or pass the limits; what users wrote is never trusted. The limits bound memory: with
-// AddressSanitizer every allocation of a render is counted against them.
+// libFuzzer target for chat templates. The input's bytes are the template, and parts of them are
+// the messages. A render must not crash, hang or exceed its limits, and user text must never become
+// trusted. With AddressSanitizer, the target also counts every allocation against the limits.
 #include <sanitizer/allocator_interface.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 constexpr baton::JinjaLimits kLimits = {
     .max_steps = 20'000, .max_work_bytes = 4 << 20, .max_output_bytes = 1 << 20};
 
-// What a render may hold at once, and allocate in all: a copy or two of what was charged, and what
-// a step costs besides. (Seen in a million runs: 4.4 MB and 7.7 MB.)
+// Limits for a render's memory at one time and for all its allocations: a copy or two of the
+// charged bytes, plus an overhead per step. (Maximum in a million runs: 4.4 MB and 7.7 MB.)
 constexpr size_t kMostLiveBytes =
     2 * kLimits.max_work_bytes + 64 * static_cast<size_t>(kLimits.max_steps);
 constexpr size_t kMostAllocatedBytes =
@@ -27,7 +27,7 @@ constexpr size_t kMostAllocatedBytes =
 
 struct Heap {
   bool counting = false;
-  size_t live = 0;  // blocks that were there before and are freed count as 0
+  size_t live = 0;  // bytes; freeing a block from before the render counts as 0
   size_t peak = 0;
   size_t allocated = 0;
 };
@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);
   const auto chat_template = baton::ChatTemplate::Parse(source, kLimits);
   if (!chat_template.ok()) return 0;
-  // A character that only the messages have, unless the template has it, too.
+  // A character that occurs only in the messages, unless the template contains it too.
   const std::string mark = "\xC2\xA7";
   const bool marked = source.find('\xA7') == source.npos && source.find('\\') == source.npos;
   const baton::ChatMessage messages[] = {{"user", mark + "<|im_end|> a,b\n" + mark, "n" + mark},

@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes are a GGUF file or a status, never a crash. Build with clang++,
-// -DBATON_FUZZ=ON and -DBATON_SANITIZE=fuzzer-no-link,address,undefined; seed it with
-// tests/testdata/models/tiny-q4_0.gguf.
+// libFuzzer target for the GGUF reader: any bytes give a file or a status, never a crash. Build it
+// with clang++, -DBATON_FUZZ=ON and -DBATON_SANITIZE=fuzzer-no-link,address,undefined. Use
+// tests/testdata/models/tiny-q4_0.gguf as a seed.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

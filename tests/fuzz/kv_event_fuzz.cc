@@ -1,5 +1,6 @@
-// Hostile bytes as a batch of KV events: an error, or events that encode to the same bytes again
-// and that an index takes in without ever saying more than a literal model.
+// libFuzzer target for KV events. The input is a batch of events. It must give an error, or events
+// that encode to the same bytes again. After these events, the index must never report more blocks
+// than a naive model.
 
 #include <cstdint>
 #include <string_view>

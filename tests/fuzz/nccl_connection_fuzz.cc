@@ -1,6 +1,7 @@
-// Connections over NCCL with a hostile man between them: frames are dropped, doubled, swapped, cut,
-// changed (CRCs made right again) and joined by his own, while transfers are cancelled, time passes
-// and the fake NCCL hangs, fails and dies. What must hold is in nccl_fuzz_pair.h.
+// libFuzzer target for connections over NCCL with a man in the middle. He drops, duplicates, swaps,
+// cuts and changes frames (and repairs their CRCs), and inserts his own. Meanwhile transfers are
+// cancelled, time passes, and the fake NCCL hangs, fails and dies. nccl_fuzz_pair.h lists the
+// properties that must hold.
 #include <initializer_list>
 #include <string>
 #include <vector>

@@ -1,11 +1,13 @@
-// A sender and a receiver whose payload goes over NCCL, with a hostile man between them: the
-// harness of nccl_connection_fuzz.cc.
+// Harness of nccl_connection_fuzz.cc: a sender and a receiver that transfer payload over NCCL, with
+// a man in the middle of their stream.
 //
-// An input is a script of one operation after the other (Script). Whatever it does, nobody crashes;
-// a transfer ends at most once; blocks that no transfer expects, or none any more, are never
-// written; and where all frames passed as they were, what was received is what was sent.
+// An input is a script of operations (Script). For every script:
+//   1. Neither side crashes.
+//   2. A transfer ends at most once.
+//   3. A block is written only while a transfer expects it.
+//   4. If all frames passed unchanged, the received bytes equal the sent bytes.
 //
-// NCCL's calls are made on a thread of its own, so one script may take several ways.
+// A separate thread makes NCCL's calls, so the same script may run differently each time.
 //
 // Thread safety: belongs to the fuzzer's thread.
 #pragma once
@@ -40,29 +42,29 @@ inline constexpr size_t kMostTransfers = 4;
 inline constexpr size_t kMostOperations = 60;
 inline constexpr int kMostLinks = 3;
 inline constexpr std::byte kUntouched{0xEE};
-inline constexpr std::byte kOurs{0x5A};  // of the engine again
+inline constexpr std::byte kOurs{0x5A};  // marks blocks that are back with the engine
 inline constexpr char kAddress[] = "tcp:127.0.0.1:9";
 
 enum Operation : uint8_t {
   kSettle,   // all frames pass until nothing moves
   kForward,  // one frame passes
-  kPart,     // some of its bytes
+  kPart,     // some bytes of a frame pass
   kDrop,
   kDouble,
-  kSwap,         // it and the one behind it
-  kChange,       // a byte of its body
-  kInsert,       // a frame of his own
-  kInsertBytes,  // what is no frame
+  kSwap,         // swaps a frame with the one behind it
+  kChange,       // changes a byte of a frame's body
+  kInsert,       // inserts a frame of the man in the middle
+  kInsertBytes,  // inserts bytes that are not a frame
   kTransfer,
   kCancelReceive,
   kCancelSend,
   kTime,
   kFault,
-  kWait,  // for NCCL's thread
+  kWait,  // gives NCCL's thread time
   kOperations,
 };
 
-// Read from the front; zeros behind the end.
+// Reads the input's bytes from the front. Returns zeros behind the end.
 class Script {
  public:
   Script(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -96,7 +98,7 @@ inline void Put(std::string& bytes, size_t at, uint32_t value) {
   for (int i = 0; i < 4; ++i) bytes[at + i] = static_cast<char>(value >> (8 * i));
 }
 
-// Header and body made to fit each other; what lies behind the body is a payload.
+// Makes the header fit the body again. The bytes behind the body are a payload.
 inline void Repair(std::string& frame, size_t body_bytes) {
   const std::string_view bytes(frame);
   Put(frame, 8, static_cast<uint32_t>(body_bytes));
@@ -110,7 +112,7 @@ inline size_t BodyBytes(std::string_view frame) {
   return body_bytes;
 }
 
-// 0 while it is incomplete. The bytes are an honest side's.
+// Size of the first frame in `bytes`; 0 if it is incomplete. The bytes come from an honest side.
 inline size_t FrameBytes(const std::string& bytes) {
   if (bytes.size() < kFrameHeaderBytes) return 0;
   const auto all = std::as_bytes(std::span(bytes.data(), bytes.size()));
@@ -172,13 +174,13 @@ class Pair {
   void CheckPool();
 
   std::array<Side, 2> sides_;
-  std::array<int, 2> ends_ = {-1, -1};             // the man's, of each side's stream
-  std::array<std::string, 2> read_;                // from that side, not yet a whole frame
-  std::array<std::deque<std::string>, 2> frames_;  // from that side, on their way
+  std::array<int, 2> ends_ = {-1, -1};             // the man's end of each side's stream
+  std::array<std::string, 2> read_;                // bytes from that side, less than a frame
+  std::array<std::deque<std::string>, 2> frames_;  // frames from that side, not forwarded yet
   int links_ = 0;
   int64_t now_us_ = 1'000'000;
   bool meddled_ = false;
-  std::map<uint64_t, std::vector<BlockId>> expected_;  // by transfer; until it ended
+  std::map<uint64_t, std::vector<BlockId>> expected_;  // blocks by transfer, until it ends
   std::set<uint64_t> sending_;
   uint64_t next_transfer_ = 1;
 };
@@ -300,7 +302,7 @@ inline void Pair::OpenLink() {
   }
 }
 
-// The stream is gone, and what was on its way.
+// Closes the stream and drops all bytes in transit.
 inline void Pair::Cut() {
   for (size_t i = 0; i < 2; ++i) {
     if (ends_[i] >= 0) close(std::exchange(ends_[i], -1));
@@ -333,7 +335,7 @@ inline void Pair::Forward(int from, size_t bytes) {
   std::string& frame = way.front();
   const size_t count = std::min(bytes, frame.size());
   const ssize_t sent = send(to, frame.data(), count, MSG_NOSIGNAL);
-  if (sent < 0 && errno == EAGAIN) return;  // nobody reads
+  if (sent < 0 && errno == EAGAIN) return;  // the receiver does not read
   frame.erase(0, count);
   if (frame.empty()) way.pop_front();
 }
@@ -351,7 +353,7 @@ inline void Pair::Turn() {
     }
   }
   for (int side : {0, 1}) Relay(side);
-  // One end of a stream without the other.
+  // Only one end of the stream is left, so the other end sees a closed connection.
   if (sender().connected() != receiver().connected()) {
     for (Side& side : sides_) side.Lose(absl::UnavailableError("connection closed by the peer"));
     Cut();
@@ -379,16 +381,16 @@ inline void Pair::OnEvent(const TransferEvent& event) {
   using Kind = TransferEvent::Kind;
   if (event.kind == Kind::kReceiving) return;
   if (event.kind == Kind::kSent || event.kind == Kind::kSendFailed) {
-    CHECK_EQ(sending_.erase(event.id), 1u) << "a send ended twice, or never began";
+    CHECK_EQ(sending_.erase(event.id), 1u) << "a send ended twice or never started";
     return;
   }
   const auto it = expected_.find(event.id);
-  CHECK(it != expected_.end()) << "a receive ended twice, or never began";
+  CHECK(it != expected_.end()) << "a receive ended twice or never started";
   for (size_t i = 0; i < it->second.size(); ++i) {
     const int32_t block = it->second[i].value();
     const std::span<std::byte> bytes = receiver().machine().Block(block);
     if (event.kind == Kind::kReceived && !meddled_) {
-      // Its first token at least, of every piece.
+      // A block may have been sent only in part, but its first byte always was.
       CHECK(bytes.front() == static_cast<std::byte>(block + 1)) << "block " << block;
     }
     std::ranges::fill(bytes, kOurs);
@@ -406,7 +408,7 @@ inline void Pair::CheckPool() {
     const std::span<std::byte> bytes = receiver().machine().Block(block);
     const bool whole = std::ranges::all_of(bytes, [](std::byte b) { return b == kUntouched; }) ||
                        std::ranges::all_of(bytes, [](std::byte b) { return b == kOurs; });
-    CHECK(whole) << "block " << block << " was written, and nothing lands there";
+    CHECK(whole) << "block " << block << " was written, but no transfer expects it";
   }
 }
 

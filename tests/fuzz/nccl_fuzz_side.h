@@ -1,5 +1,5 @@
-// One end of a connection over NCCL as a fuzzer drives it: a worker's memory with the thread that
-// calls the fake NCCL, and the rounds of its transport.
+// One end of a connection over NCCL, for a fuzzer: a worker's memory, the thread that calls the
+// fake NCCL, and the rounds of its transport.
 //
 // Thread safety: belongs to the fuzzer's thread.
 #pragma once
@@ -45,7 +45,7 @@ inline KvFingerprint Fingerprint() {
   return fingerprint;
 }
 
-// What one side has from input to input: memory, and the thread that calls NCCL.
+// The part of a side that stays between inputs: its memory and the thread that calls NCCL.
 struct Machine {
   Machine() : pool(static_cast<size_t>(Layout().pool_bytes())) {
     NcclOptions options;
@@ -79,7 +79,7 @@ inline PeerId NextPeer() {
   return PeerId(next++);
 }
 
-// A worker's end: 0 sends, 1 receives.
+// A worker's end of the connection. Side 0 sends, side 1 receives.
 class Side {
  public:
   explicit Side(int number)
@@ -101,7 +101,7 @@ class Side {
     if (!address.empty()) Check(connection_->OnWritable(now_us));
   }
 
-  // One round, as a transport's.
+  // Runs one round, as a transport does.
   std::vector<TransferEvent> Turn(int64_t now_us) {
     for (const NcclReport& report : machine_.nccl->TakeReports()) {
       if (connected() && report.comm.peer == connection_->peer()) {

@@ -1,5 +1,5 @@
-// Seeds of a fuzz target that no file keeps: the target writes them into its corpus directory when
-// it is started with an empty one, so they follow the code.
+// Generated seeds for fuzz targets. A target writes them into its corpus directory if that is
+// empty, so the seeds always match the code.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,8 @@ struct FuzzSeed {
   std::string bytes;
 };
 
-// Into the first argument that is an empty directory; from LLVMFuzzerInitialize.
+// Writes the seeds into the first argument that is an empty directory. Call it from
+// LLVMFuzzerInitialize.
 inline void WriteSeeds(int argc, char** argv, const std::vector<FuzzSeed>& seeds) {
   for (int i = 1; i < argc; ++i) {
     const std::filesystem::path directory = argv[i];

@@ -1,7 +1,9 @@
-// Hostile bytes through the frame stream: whatever arrives, FrameReader must return frames or an
-// error, in bounded memory, and what it accepts must be the same once encoded and decoded again.
-// The seeds are a stream of each kind of frame. The first byte says how the rest is cut into reads;
-// the second, whether CRCs are repaired so that the fuzzer reaches the fields behind them.
+// libFuzzer target for transfer frames. For any bytes, FrameReader must return frames or an error,
+// in bounded memory. Accepted frames must stay the same when they are encoded and decoded again.
+//
+// The seeds contain a stream of each type of frame. The input's first byte determines how the rest
+// is divided into reads. The second determines whether CRCs are repaired, so that the fuzzer
+// reaches the fields behind the checks.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +25,7 @@ void Put(std::string& bytes, size_t at, uint32_t value) {
   for (int i = 0; i < 4; ++i) bytes[at + i] = static_cast<char>(value >> (8 * i));
 }
 
-// One frame out of `body`, with a header that is right in all but `type`.
+// Makes a frame of `body` with a valid header, except that `type` may be wrong.
 std::string Repaired(uint8_t type, const std::string& body) {
   std::string frame = EncodeFrame(PingFrame{});
   frame[5] = static_cast<char>(type);
@@ -63,7 +65,7 @@ void Run(const std::string& stream, size_t step) {
   }
 }
 
-// One of each kind.
+// One frame of each type.
 std::vector<Frame> Examples() {
   const BlockFrame block{.transfer_id = 1,
                          .receiver_epoch = Epoch(2),
@@ -107,7 +109,7 @@ std::vector<Frame> Examples() {
   return examples;
 }
 
-// As a model with windows has them.
+// Frames of a model with sliding windows.
 std::vector<Frame> ExamplesOfGroups() {
   HelloFrame hello{.fingerprint = {}, .epoch = Epoch(1), .node = "sender"};
   hello.fingerprint.protocol = kGroupsTransferProtocol;
@@ -127,7 +129,7 @@ void AddSeeds(const std::vector<Frame>& frames, const std::string& suffix,
     const std::string stream = EncodeFrame(frame) + payload;
     const std::string name = FrameName(frame) + suffix;
     seeds.push_back({name, std::string("\xff\0\0", 3) + stream + stream});
-    // Its body alone, to be changed with CRCs that are right all the same.
+    // Only the body, so that the fuzzer can change it and get valid CRCs.
     std::string repaired = {'\xff', '\1', static_cast<char>(frame.index() + 1)};
     seeds.push_back({name + "-body", repaired + EncodeFrame(frame).substr(kFrameHeaderBytes)});
   }

@@ -1,10 +1,10 @@
-// A paged-attention problem with its memory: random Q, K and V, a pool in a chosen layout with
-// blocks in a shuffled order, and a literal transcription of NUMERICS §8 to compare with.
+// Paged-attention problem with its memory, for tests: random Q, K and V, a pool in a chosen layout
+// with shuffled blocks, and a literal transcription of NUMERICS §8 to compare with.
 //
-// K and V are kept per sequence as well as in the pool, so that the transcription knows no blocks;
-// of int8 pools, the integers and scales too. Every slot that no token sees is NaN in the pool.
-// A slot's K and V follow from its name, and a token's queries from the token's: the same names in
-// two cases give the same values wherever they stand.
+// K and V are also kept per sequence (for int8 pools, the integers and scales too), so the
+// transcription does not use blocks. Slots that no token sees are NaN in the pool. A slot's name
+// determines its K and V, and a token's name its queries. Equal names in two cases therefore give
+// equal values, wherever they are.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,12 @@ struct AttentionShape {
   int64_t head_dim = 16;
   KvType type = KvType::kF16;
   int block_size_log2 = 4;
-  bool layer_major = false;  // each layer its own region; else all layers of a block together
-  bool contiguous = false;   // no tables
-  bool share_runs = true;    // tokens name the same runs where they can
+  bool layer_major = false;  // each layer has its own region; else a block has all its layers
+  bool contiguous = false;   // without block tables
+  bool share_runs = true;    // tokens refer to the same runs if possible
 };
 
-// A run as NUMERICS §8 has it.
+// A run of slots, as defined in NUMERICS §8.
 struct CaseRun {
   int32_t begin = 0;
   int32_t end = 0;
@@ -43,15 +43,16 @@ struct CaseRun {
   int32_t position_shift = 0;
 };
 
-// Tokens of one sequence and what each may see.
+// Tokens of one sequence, and the runs that each token sees.
 struct AttentionSequence {
   int64_t slots = 0;
   std::vector<std::vector<CaseRun>> tokens;
-  std::vector<uint64_t> slot_names = {};   // [slots]; empty: all differ
-  std::vector<uint64_t> token_names = {};  // [tokens]; empty: all differ
+  std::vector<uint64_t> slot_names = {};   // [slots]; empty: all different
+  std::vector<uint64_t> token_names = {};  // [tokens]; empty: all different
 };
 
-// The last `count` tokens of a sequence of `slots`, each seeing itself and `window` slots before.
+// The last `count` tokens of a sequence of `slots`. Each sees itself and at most `window` slots
+// before it.
 inline AttentionSequence CausalSequence(int32_t slots, int32_t count, int32_t window = 1 << 30) {
   AttentionSequence sequence{.slots = slots, .tokens = {}};
   for (int32_t slot = slots - count; slot < slots; ++slot) {
@@ -82,7 +83,8 @@ class AttentionCase {
     PlaceBlocks(random);
   }
 
-  // Valid as long as the case; `out` is [tokens, query_heads, head_dim].
+  // Returns arguments that are valid as long as this object. `out` is [tokens, query_heads,
+  // head_dim].
   PagedAttentionArgs Args(float* out) const {
     PagedAttentionArgs args{.q = q_.data(),
                             .q_stride = q_stride(),
@@ -107,7 +109,7 @@ class AttentionCase {
   int64_t tokens() const { return static_cast<int64_t>(sequence_of_token_.size()); }
   size_t out_size() const { return tokens() * shape_.query_heads * shape_.head_dim; }
 
-  // NUMERICS §8, word by word, for every (token, head).
+  // Literal implementation of NUMERICS §8 for every (token, head).
   std::vector<float> Expected() const {
     std::vector<float> out;
     for (int64_t token = 0; token < tokens(); ++token) {
@@ -154,13 +156,13 @@ class AttentionCase {
     bool any = false;
   };
 
-  // Rows of head_dim integers in order, and a scale for each.
+  // Rows of head_dim integers, with one scale per row.
   struct Integers {
     std::vector<int> values;
     std::vector<float> scales;
   };
 
-  // Rounds values to what the pool will hold.
+  // Rounds `values` to the precision of the pool.
   void Store(std::vector<float>& values, Integers& integers) const {
     if (shape_.type == KvType::kInt8) {
       for (size_t row = 0; row < values.size(); row += shape_.head_dim) {
@@ -177,8 +179,8 @@ class AttentionCase {
       if (shape_.type == KvType::kBF16) value = BF16ToF32(F32ToBF16(value));
     }
   }
-  // Appends integers of magnitude `most`; returns their scale. Rounds by the current rounding mode,
-  // to nearest even.
+  // Appends `count` integers of magnitude up to `most` and returns their scale. Rounds to nearest
+  // even, the current rounding mode.
   static float Quantize(const float* x, int64_t count, float most, std::vector<int>& out) {
     float amax = 0;
     for (int64_t i = 0; i < count; ++i) amax = std::max(amax, std::fabs(x[i]));
@@ -189,7 +191,7 @@ class AttentionCase {
     return amax / most;
   }
   int64_t q_stride() const { return shape_.query_heads * shape_.head_dim + 7; }
-  // The token's query for a run.
+  // Returns the token's query for `run`.
   const float* Q(int64_t token, int64_t head, const CaseRun& run) const {
     const int64_t row =
         run.position_shift == 0 ? token : query_rows_.at({token, run.position_shift});
@@ -216,8 +218,8 @@ class AttentionCase {
   int64_t RowIndex(int64_t head, int64_t slot) const {
     return slot * shape_.kv_heads + head / (shape_.query_heads / shape_.kv_heads);
   }
-  // Queries of tokens first; behind them, for each sequence and shift, a row for each of its
-  // tokens.
+  // Places the tokens' queries first. After them, for each sequence and shift, comes a row for each
+  // token.
   void PlaceTokens() {
     for (size_t s = 0; s < sequences_.size(); ++s) {
       sequence_of_token_.resize(sequence_of_token_.size() + sequences_[s].tokens.size(),
@@ -249,7 +251,7 @@ class AttentionCase {
     for (const std::vector<float>& row : queries) q_.insert(q_.end(), row.begin(), row.end());
   }
 
-  // The last run has other bounds in `runs_`: those that count are the token's own.
+  // Gives the last run other bounds in `runs_`, because only the token's own bounds may count.
   void PlaceRuns(const std::vector<CaseRun>& of_token, const std::map<int32_t, int64_t>& offsets,
                  bool first_of_sequence) {
     std::vector<VisibleRun> runs;
@@ -278,16 +280,17 @@ class AttentionCase {
 
   void PlaceBlocks(std::mt19937_64& random) {
     const int64_t block_size = int64_t{1} << shape_.block_size_log2;
-    int64_t total = 1;  // one block more than is used
+    int64_t total = 1;  // one more block than is used
     for (const AttentionSequence& sequence : sequences_) {
       const int64_t blocks = (sequence.slots + block_size - 1) / block_size;
       table_stride_ = std::max(table_stride_, blocks);
       total += blocks;
     }
-    const int64_t layers = 2;  // the view is of the second
+    const int64_t layers = 2;  // the view is the second layer
     const int64_t head_values = block_size * shape_.head_dim;
     const int64_t row = shape_.kv_heads * shape_.head_dim;
-    // Floats as [head][token][dim], int8 as [token] rows of values, scales and three bytes more.
+    // Floats are [head][token][dim]. int8 has one row per token: values, scales and three unused
+    // bytes.
     const bool is_int8 = shape_.type == KvType::kInt8;
     const int64_t int8_row = row + 4 * shape_.kv_heads + 3;
     const int64_t half_values = is_int8 ? block_size * int8_row : block_size * row;
@@ -362,7 +365,7 @@ class AttentionCase {
     }
   }
 
-  // The slots of `run` in the segment that begins at `begin`.
+  // State of the slots of `run` in the segment that begins at `begin`.
   State ExpectedSegment(int64_t token, int64_t head, const CaseRun& run, int64_t begin) const {
     State state;
     state.o.assign(shape_.head_dim, 0.0f);
@@ -465,7 +468,7 @@ class AttentionCase {
   std::vector<float> q_;
   std::vector<int32_t> sequence_of_token_;
   std::vector<const std::vector<CaseRun>*> runs_of_token_;
-  std::map<std::pair<int64_t, int32_t>, int64_t> query_rows_;  // of (token, shift), shift not 0
+  std::map<std::pair<int64_t, int32_t>, int64_t> query_rows_;  // by (token, shift), shift not 0
   std::vector<VisibleRun> runs_;
   std::vector<RowRuns> row_runs_;
   std::vector<int32_t> block_tables_;

@@ -1,4 +1,4 @@
-// Joining segments and dividing at the end, of every instruction set of this processor.
+// Tests merging of segments and the final division, for every instruction set of this processor.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -60,7 +60,7 @@ TEST_P(AttentionMerge, IsTheLiteralTranscription) {
 TEST_P(AttentionMerge, StatesWithoutAVisibleSlotChangeNothing) {
   std::mt19937_64 random(kSeed);
   const AttentionState full = RandomState(random);
-  AttentionState empty = RandomState(random);  // its numbers must not matter
+  AttentionState empty = RandomState(random);  // its numbers must not affect the result
   empty.any_visible = false;
   empty.maximum = std::numeric_limits<float>::quiet_NaN();
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kSeed = 7004;
 
-// One call per kv head, for one segment of every token's only run; results of single-segment
-// cases.
+// Runs one segment of every token's only run, one call per KV head. Gives the final results if the
+// case has a single segment.
 std::vector<float> RunSegment(const AttentionCase& problem, const AttentionShape& shape,
                               int64_t segment) {
   std::vector<float> out(problem.out_size());
@@ -52,7 +52,8 @@ TEST(AttentionPlain, IsNearSoftmaxInDoublePrecision) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 2e-6) << "seed " << kSeed;
 }
 
-// Against the values as stored: what 16-bit queries and weights add.
+// Compares with attention over the stored values. The difference is the error of 16-bit queries and
+// weights.
 TEST(AttentionPlain, Int8ProductsAreNearSoftmaxOverTheStoredValues) {
   const AttentionShape shape{.head_dim = 64, .type = KvType::kInt8};
   const AttentionCase problem(shape, {CausalSequence(250, 40)}, kSeed);
@@ -63,7 +64,7 @@ TEST(AttentionPlain, Int8ProductsAreNearSoftmaxOverTheStoredValues) {
 
 TEST(AttentionPlain, SegmentsCountFromTheOriginAndEmptyOnesSayThatNothingIsVisible) {
   const AttentionShape shape;
-  // Sees slots 300…339 only: segment 1, tiles 0 (from slot 300 on) and 1.
+  // Sees only slots 300…339: segment 1, tiles 0 (from slot 300) and 1.
   const AttentionCase problem(shape, {{.slots = 600, .tokens = {{{300, 340}}}}}, kSeed);
   EXPECT_EQ(RunSegment(problem, shape, 1), problem.Expected());
   std::vector<float> out(problem.out_size());
@@ -72,13 +73,13 @@ TEST(AttentionPlain, SegmentsCountFromTheOriginAndEmptyOnesSayThatNothingIsVisib
     plain::AttentionSegment(problem.Args(out.data()), {0, 1, 0, 1, segment}, states.data());
     for (const AttentionState& state : states) EXPECT_FALSE(state.any_visible);
   }
-  // The same from slot 290 on: segment 0, tiles 0 and, up to slot 546, no more.
+  // The same with tile origin 290: only segment 0, which reaches up to slot 546.
   const AttentionCase moved(shape, {{.slots = 600, .tokens = {{{300, 340, 290}}}}}, kSeed);
   EXPECT_EQ(RunSegment(moved, shape, 0), moved.Expected());
   EXPECT_NE(moved.Expected(), problem.Expected());
 }
 
-// The state of a run of a token that has several.
+// Computes one run of a token that has several.
 TEST(AttentionPlain, ARunKnowsNothingOfItsNeighbours) {
   const AttentionShape shape;
   const CaseRun first = {5, 100}, second = {100, 180, 30, 9};
@@ -104,7 +105,8 @@ TEST(AttentionPlain, OneVisibleSlotGivesItsValue) {
   for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], static_cast<float>(exact[i]));
 }
 
-// Blocks more than 2^31 elements from the base, in a reservation of which few pages are touched.
+// Uses blocks more than 2^31 elements from the base, in reserved memory of which few pages are
+// used.
 TEST(AttentionPlain, ReadsAndWritesPastTwoToTheThirtyOneElements) {
   constexpr int64_t kBlockStride = int64_t{1} << 30;  // elements
   constexpr size_t kBytes = size_t{5} * kBlockStride * 2;

@@ -57,7 +57,7 @@ TEST_F(AvailableMemoryTest, AGroupOfVersion2AndThoseAboveItLimit) {
   EXPECT_EQ(AvailableMemoryBytes(paths_), 70 * kMiB);
   Write("cgroup/memory.max", "10485760\n");
   Write("cgroup/memory.current", "20971520\n");
-  EXPECT_EQ(AvailableMemoryBytes(paths_), 0) << "a container's own root, over its limit";
+  EXPECT_EQ(AvailableMemoryBytes(paths_), 0) << "a container's own root is over its limit";
 }
 
 TEST_F(AvailableMemoryTest, AMemoryControllerOfVersion1Limits) {

@@ -1,4 +1,4 @@
-// A folder with the files that a process's control groups show.
+// Temporary folder with the files in which Linux shows a process's control groups.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class ControlGroupsFolder {
   ControlGroupsFolder& operator=(const ControlGroupsFolder&) = delete;
   ~ControlGroupsFolder() { std::filesystem::remove_all(root_); }
 
-  // `path`: "own", or a file below "cgroup/".
+  // `path` is "own" or a file below "cgroup/".
   void Write(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = Path(path);
     std::filesystem::create_directories(file.parent_path());

@@ -32,7 +32,7 @@ TEST(CpuEvent, OnlyTheLatestRecordCounts) {
 TEST(CpuEvent, WaitSeesWhatWasWrittenBefore) {
   for (int round = 0; round < 200; ++round) {
     CpuEvent event;
-    int written = 0;  // no atomic: the event orders it
+    int written = 0;  // not atomic, because the event must order the accesses
     std::thread stream([&, pass = event.Begin()] {
       written = round + 1;
       pass();

@@ -40,7 +40,7 @@ struct Weights {
   std::vector<double> frequencies;
 };
 
-// One transformer layer on its own buffers, through every op. Inputs may change between runs.
+// One transformer layer with its own buffers, which uses every op. Inputs may change between runs.
 struct Step {
   Step(const Weights& weights, int64_t tokens) : weights(weights), tokens(tokens) {
     std::mt19937_64 random(kSeed + 1);
@@ -55,8 +55,8 @@ struct Step {
     gathered = {static_cast<int32_t>(tokens - 1), 0};
     embeddings = RandomFloats(random, 2 * kCols);
     for (int i = 0; i < kBlocks; ++i) table.push_back(kBlocks - 1 - i);
-    table.resize(2 * kBlocks);              // of two sequences
-    for (int64_t t = 0; t < tokens; ++t) {  // through the shuffled blocks
+    table.resize(2 * kBlocks);              // for two sequences
+    for (int64_t t = 0; t < tokens; ++t) {  // slots in the shuffled blocks
       slots[t] = int64_t{table[t / 16]} * 16 + t % 16;
     }
   }
@@ -125,7 +125,7 @@ struct Backend {
 TEST(CpuOps, AMatrixPackedInPartsByManyThreadsIsTheOnePackedAtOnce) {
   Backend backend(3);
   std::mt19937_64 random(kSeed);
-  const int64_t rows = 1000, cols = 2048;  // several units, the last row group not whole
+  const int64_t rows = 1000, cols = 2048;  // several units of work; the last row group is not full
   for (const WeightFormat format : {WeightFormat::kF16, WeightFormat::kQ4_1, WeightFormat::kQ6_K}) {
     SCOPED_TRACE(WeightFormatName(format));
     const auto source = RandomGgufMatrix(random, format, rows, cols);
@@ -187,7 +187,7 @@ TEST(CpuOps, AGatedProductIsTheProductAndThenTheGate) {
     Weights weights(plain.ops, WeightFormat::kF32);
     const PackedMatrix gate_up = weights.Pack(plain.ops, format, 2 * kFeedForward, cols);
     for (const int64_t tokens :
-         {1, 31, 32, 33, 130}) {  // on both sides of where it is done at once
+         {1, 31, 32, 33, 130}) {  // below and above the limit for doing both at once
       OwnedActivations x(tokens, cols), expected(tokens, kFeedForward);
       x.f32 = RandomFloats(random, tokens * cols);
       plain.ops.Quantize(plain.stream, x.f32.data(), tokens, cols, x.view());
@@ -224,14 +224,14 @@ TEST(CpuOps, AGraphReplayedOnChangedBuffersEqualsEager) {
   graphed.Enqueue(backend.ops, backend.stream);
   const auto graph = backend.stream.EndCapture();
   EXPECT_EQ(graph->op_count(), 15);
-  EXPECT_EQ(graphed.result, std::vector<float>(2 * kCols));  // nothing ran
+  EXPECT_EQ(graphed.result, std::vector<float>(2 * kCols));  // capturing runs nothing
 
   for (int round = 0; round < 4; ++round) {
     for (Step* step : {&graphed, &eager}) {
       step->ids[round] = 7 + round;
       step->gathered[1] = round;
       for (int32_t& position : step->positions) position += 3;
-      if (round == 1) {  // two sequences of ten, in other blocks; two rows of padding
+      if (round == 1) {  // two sequences of ten tokens in other blocks; two rows of padding
         step->table[0] = 2;
         step->table[kBlocks] = 5;
         for (int64_t t = 0; t < tokens; ++t) {
@@ -257,7 +257,7 @@ TEST(CpuOps, AStepHasTheSameBitsOnAStreamWithAThreadOfItsOwn) {
   Backend asynchronous(2, PlainKernels(), CpuStream::Runs::kOnItsThread);
   const Weights weights(inline_backend.ops, WeightFormat::kQ4_1);
   Step expected(weights, 40), step(weights, 40);
-  for (int round = 0; round < 3; ++round) {  // each goes on from what the one before left
+  for (int round = 0; round < 3; ++round) {  // each round continues from the results of the last
     expected.Enqueue(inline_backend.ops, inline_backend.stream);
     step.Enqueue(asynchronous.ops, asynchronous.stream);
   }
@@ -266,7 +266,7 @@ TEST(CpuOps, AStepHasTheSameBitsOnAStreamWithAThreadOfItsOwn) {
   EXPECT_EQ(step.pool, expected.pool);
 }
 
-// So many rows more at each op.
+// Row limit that allows the given number of rows, one entry per op.
 class FewerRows final : public RowLimit {
  public:
   explicit FewerRows(std::vector<int64_t> rows) : rows_(std::move(rows)) {}
@@ -307,7 +307,7 @@ TEST(CpuOps, ALimitOfRowsIsAskedWhenAnOpRuns) {
     };
     EXPECT_EQ(computed(0), 6);
     EXPECT_EQ(computed(1), 4);
-    EXPECT_EQ(out[1][4 * kCols], 7.0f) << "the first rows, not any";
+    EXPECT_EQ(out[1][4 * kCols], 7.0f) << "only the first rows are computed";
     EXPECT_EQ(computed(2), 0);
     EXPECT_EQ(computed(3), 6) << "a captured op has no limit";
   }
@@ -320,7 +320,7 @@ TEST(CpuOps, EveryOpTakesItsRowsFromTheLimit) {
   FewerRows limit({0});
   backend.stream.LimitRows(&limit);
   step.Enqueue(backend.ops, backend.stream);
-  EXPECT_EQ(limit.asked(), 14u) << "all but the copy";
+  EXPECT_EQ(limit.asked(), 14u) << "all ops but the copy";
   EXPECT_THAT(step.hidden, ::testing::Each(0));
   EXPECT_THAT(step.pool, ::testing::Each(0xffff));
   const RowDraw draw{.row = 0, .rule = {}, .key = {}};

@@ -1,4 +1,4 @@
-// How ops of the CPU see positions: rotary tables, and queries whose keys stand elsewhere.
+// Tests positions in the CPU's ops: rotary tables, and queries whose keys have shifted positions.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ TEST(CpuPositions, RotaryTablesAreSineAndCosineRoundedOnceByComponent) {
   EXPECT_EQ(cosines[2 * 7], static_cast<float>(ExactCos(7.0)));
 }
 
-// One head in binary64: `q` and `k` are not rotated yet.
+// Attention of one head in binary64. `q` and `k` are not rotated yet.
 std::vector<double> AttendRotated(const std::vector<float>& q, double q_position,
                                   const std::vector<std::vector<float>>& k,
                                   const std::vector<double>& k_positions,
@@ -66,7 +66,7 @@ std::vector<double> AttendRotated(const std::vector<float>& q, double q_position
   return out;
 }
 
-// Keys are stored rotated for their position; each run's keys count as standing `shift` further on.
+// Keys are stored rotated for their own position. Attention must add each run's `shift` to it.
 TEST(CpuPositions, AShiftedQueryScoresKeysThatStandElsewhere) {
   constexpr int64_t kDim = 32, kSlots = 150, kStride = kDim + 5;
   constexpr int32_t kPosition = 700;
@@ -75,10 +75,10 @@ TEST(CpuPositions, AShiftedQueryScoresKeysThatStandElsewhere) {
   std::vector<double> frequencies;
   for (int i = 0; i < kDim / 2; ++i) frequencies.push_back(std::pow(100.0, -2.0 * i / kDim));
   for (const KvType type : {KvType::kF32, KvType::kInt8}) {
-    // Runs of 60, 50 and 40 slots, stored as [second, third, first], at any positions.
+    // Runs of 60, 50 and 40 slots, stored in the order second, third, first, at various positions.
     const std::vector<VisibleRun> places = {{90, 150, 90, 0}, {0, 50, -7, 1}, {50, 90, 50, 2}};
     const std::vector<int32_t> shifts = {0, 123, -45};
-    std::vector<int32_t> positions;  // [slots], then of the query rows
+    std::vector<int32_t> positions;  // of all slots, then of the query rows
     std::vector<double> counted;
     for (int32_t slot = 0; slot < kSlots; ++slot) {
       const int run = slot >= 90 ? 0 : slot < 50 ? 1 : 2;
@@ -89,7 +89,7 @@ TEST(CpuPositions, AShiftedQueryScoresKeysThatStandElsewhere) {
     for (const int32_t shift : shifts) {
       positions.insert(positions.end(), kPositionComponents, kPosition - shift);
     }
-    // Rows of K and, behind them, of one query.
+    // Rows of K, then three rows of one query.
     std::vector<float> rows = RandomFloats(random, (kSlots + 3) * kStride);
     const std::vector<float> values = RandomFloats(random, kSlots * kStride);
     std::vector<std::vector<float>> k, v;

@@ -112,10 +112,9 @@ TEST(CpuStream, AnInlineStreamCallsAtOnceAndItsEventsAreDone) {
   EXPECT_TRUE(called);
 }
 
-// ---- on a thread of its own
-// -----------------------------------------------------------------------
+// ---- with its own thread ------------------------------------------------------------------------
 
-// Holds a stream's thread until it is let go.
+// Blocks a stream's thread until Open is called.
 class Gate {
  public:
   void Open() {
@@ -144,7 +143,7 @@ TEST(AsynchronousCpuStream, OpsCopiesCallsAndGraphsRunLaterAndInOrder) {
   stream.Copy(&destination, &source, sizeof(int));
   stream.Launch(*graph);
   stream.LaunchUntil(*graph, [&] { return log.size() == 5; });
-  graph.reset();  // what is enqueued keeps it
+  graph.reset();  // the enqueued launch keeps the graph alive
   EXPECT_TRUE(log.empty());
   EXPECT_EQ(destination, 0);
   gate.Open();
@@ -191,7 +190,7 @@ TEST(AsynchronousCpuStream, AStepIsDroppedBetweenTwoOpsByItsThread) {
   const auto graph = stream.EndCapture();
   stream.LaunchUntil(*graph, [&] { return unwanted.load(); });
   for (int seen = ran; seen < 3; seen = ran) ran.wait(seen);
-  unwanted = true;  // while the third op runs
+  unwanted = true;  // set while the third op runs
   third_op.Open();
   stream.Synchronize();
   EXPECT_EQ(ran, 3);

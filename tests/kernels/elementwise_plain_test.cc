@@ -145,7 +145,7 @@ TEST(KvWritePlain, StoresEveryTypeAndLayoutAndSkipsPadding) {
   const int64_t kv_heads = 2, head_dim = 8, stride = 20, tokens = 3;
   const auto k = RandomFloats(random, tokens * stride);
   const auto v = RandomFloats(random, tokens * stride);
-  const std::vector<int64_t> slots = {13, -1, 6};  // of 4 blocks of 4
+  const std::vector<int64_t> slots = {13, -1, 6};  // in 4 blocks of 4 slots
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
     std::vector<std::byte> pool(4 * 4 * kv_heads * head_dim * 2 * KvTypeBytes(type),
                                 std::byte{0x5a});
@@ -180,7 +180,7 @@ TEST(KvWritePlain, StoresEveryTypeAndLayoutAndSkipsPadding) {
 
 TEST(KvWritePlain, Int8RowsRoundToTheirLargestValueAndKeepTheirScale) {
   std::mt19937_64 random(kSeed);
-  const int64_t kv_heads = 2, head_dim = 8, row = 32, block = 2 * 4 * row;  // 24 bytes and padding
+  const int64_t kv_heads = 2, head_dim = 8, row = 32, block = 2 * 4 * row;  // rows: 24 + 8 padding
   auto k = RandomFloats(random, kv_heads * head_dim);
   auto v = RandomFloats(random, kv_heads * head_dim);
   std::fill_n(k.begin() + head_dim, head_dim, 0.0f);  // K of head 1: zeros
@@ -212,7 +212,7 @@ TEST(KvWritePlain, Int8RowsRoundToTheirLargestValueAndKeepTheirScale) {
       }
     }
   }
-  // Nothing else was touched, the row's padding neither.
+  // Nothing else was changed, not even the rows' padding.
   for (size_t i = 0; i < pool.size(); ++i) {
     const auto in = [i](int64_t begin) { return i >= begin && i < begin + 24; };
     if (in(block + 3 * row) || in(block + 7 * row)) continue;

@@ -29,7 +29,7 @@ TEST(ExactMath, ExpAtTheEdges) {
   EXPECT_EQ(ExactExp(-kInfinity), 0.0);
   EXPECT_EQ(ExactExp(710), kInfinity);
   EXPECT_NEAR(ExactExp(709.78) / std::exp(709.78), 1, 1e-15);
-  EXPECT_NEAR(ExactExp(-740) / std::exp(-740.0), 1, 0.01);  // subnormal: few bits
+  EXPECT_NEAR(ExactExp(-740) / std::exp(-740.0), 1, 0.01);  // subnormals have few bits
   EXPECT_EQ(ExactExp(-746), 0.0);
   EXPECT_TRUE(std::isnan(ExactExp(std::nan(""))));
 }
@@ -82,7 +82,8 @@ TEST(ExactMath, AnglesAtTheEdges) {
   EXPECT_TRUE(std::isnan(ExactCos(std::nan(""))));
 }
 
-// Frozen values: the same on every machine and compiler, or rotary positions would differ.
+// These values must be the same on every machine and compiler. Otherwise rotary tables would
+// differ.
 TEST(ExactMath, BitsAreFrozen) {
   EXPECT_EQ(ExactExp(-3.25), 0x1.3da368521902dp-5);
   EXPECT_EQ(ExactLog(10000.0), 0x1.26bb1bbb55516p+3);

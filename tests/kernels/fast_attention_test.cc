@@ -1,4 +1,4 @@
-// Vector attention segments against the plain ones (NUMERICS §8), by bits.
+// Compares the bits of vector attention segments with those of the plain ones (NUMERICS §8).
 #include <algorithm>
 #include <limits>
 
@@ -20,11 +20,11 @@ struct Case {
   int64_t heads_per_kv = 3;
   int64_t kv_heads = 2;
   int64_t tokens = 1;
-  int64_t slots = 300;  // the sequence's length
+  int64_t slots = 300;  // length of the sequence
   int32_t block_size_log2 = 4;
   bool contiguous = false;
-  bool many_runs = false;  // of any origins, bounds and queries; else one causal run
-  bool extremes = false;   // infinities and NaNs among visible values
+  bool many_runs = false;  // with random origins, bounds and queries; else one causal run
+  bool extremes = false;   // some visible values are infinities or NaNs
 };
 
 std::string Describe(const Case& c) {
@@ -34,8 +34,8 @@ std::string Describe(const Case& c) {
                       " extremes ", c.extremes);
 }
 
-// A pool in which every slot that nobody sees is full of NaNs, and block tables that name no block
-// where no slot is visible.
+// A pool with NaNs in every slot that no token sees. Block tables have no block where no slot is
+// visible.
 class Pool {
  public:
   Pool(std::mt19937_64& random, const Case& c) : case_(c) {
@@ -63,7 +63,7 @@ class Pool {
 
   int64_t runs() const { return row_runs_.front().run_count; }
 
-  // All kv heads.
+  // Runs all KV heads.
   std::vector<AttentionState> Run(InstructionSet set, int64_t run, int64_t segment) {
     const Case& c = case_;
     PagedAttentionArgs args;
@@ -94,7 +94,7 @@ class Pool {
     return static_cast<int32_t>(random() % static_cast<uint64_t>(end));
   }
 
-  // Tokens share their runs, or each has a list of its own that agrees where it must.
+  // Tokens share one list of runs, or each has its own list that agrees where it must.
   void MakeRuns(std::mt19937_64& random) {
     const Case& c = case_;
     const int32_t count = c.many_runs ? 1 + Below(random, 6) : 1;
@@ -124,7 +124,7 @@ class Pool {
     }
   }
 
-  // Some are empty, some reversed.
+  // Makes some runs empty and some reversed.
   void SetBounds(std::mt19937_64& random, VisibleRun& run) {
     if (!case_.many_runs) return;
     const int32_t least = std::max(0, run.tile_origin);
@@ -132,7 +132,7 @@ class Pool {
     run.end = Below(random, case_.slots + 1);
   }
 
-  // Whether some token does.
+  // Returns true if some token sees `slot`.
   bool Sees(int64_t slot) const {
     for (const RowRuns& row : row_runs_) {
       for (int32_t i = 0; i < row.run_count; ++i) {
@@ -164,7 +164,7 @@ class Pool {
     }
   }
 
-  // A lookup that should not happen leads far out of the pool.
+  // Replaces unseen blocks by an id far outside the pool, so that a forbidden look-up crashes.
   void ForgetUnseenBlocks() {
     constexpr int32_t kNowhere = std::numeric_limits<int32_t>::min();
     for (int64_t b = 0; b < static_cast<int64_t>(table_.size()); ++b) {
@@ -214,7 +214,7 @@ class Pool {
 void ExpectSameState(const AttentionState& expected, const AttentionState& actual, int64_t head_dim,
                      const std::string& what) {
   ASSERT_EQ(expected.any_visible, actual.any_visible) << what;
-  // Zeros of either sign are one maximum: the order of comparisons is free.
+  // +0 and −0 are the same maximum, because the order of comparisons is not defined.
   ASSERT_EQ(expected.maximum, actual.maximum) << what;
   const auto sums = [](const AttentionState& s) {
     return std::vector<float>(s.lane_sums, s.lane_sums + kLanes);
@@ -246,7 +246,7 @@ TEST_P(FastAttention, EqualsPlainForEveryHeadDimAndType) {
   std::mt19937_64 random(TestSeed());
   for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
     for (int64_t head_dim : {1, 8, 16, 32, 40, 64, 80, 96, 100, 128, 192, 255, 256}) {
-      for (int64_t tokens : {1, 6}) {  // 3 and 18 queries: rows and transposed
+      for (int64_t tokens : {1, 6}) {  // 3 and 18 queries: the row path and the transposed path
         const Case c = {.type = type, .head_dim = head_dim, .tokens = tokens, .slots = 330};
         ASSERT_NO_FATAL_FAILURE(ExpectPlainSegments(random, GetParam(), c));
       }
@@ -294,7 +294,7 @@ TEST_P(FastAttention, EqualsPlainForInfinitiesAndNansThatOnlySomeTokensSee) {
   }
 }
 
-// One token reads the pool directly, some query heads at a time.
+// A single token reads the pool directly, a few query heads at a time.
 TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
   std::mt19937_64 random(TestSeed());
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kInt8}) {
@@ -311,7 +311,7 @@ TEST_P(FastAttention, EqualsPlainForOneTokenOfManyHeads) {
   }
 }
 
-// More queries than are prepared at once.
+// Uses more queries than the kernel prepares at once.
 TEST_P(FastAttention, EqualsPlainForAHundredQueriesOfOneHead) {
   std::mt19937_64 random(TestSeed());
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {
@@ -320,7 +320,7 @@ TEST_P(FastAttention, EqualsPlainForAHundredQueriesOfOneHead) {
   }
 }
 
-// One query sees a key with score 0 and 63 others around the score where Exp becomes +0; the lane
+// One query sees a key with score 0 and 63 keys around the score at which Exp becomes +0. The lane
 // sums show each exponential.
 TEST_P(FastAttention, WeightsEqualPlainAroundTheLowestExponent) {
   std::vector<float> pool(2 * kAttentionTile, 1.0f);

@@ -1,4 +1,5 @@
-// Vector norm, gate, int8 activations, rotation and KV write against the plain ones, by bits.
+// Compares the bits of vector norm, gate, int8 activations, rotation and KV write with the plain
+// ones.
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastElementwise);
 INSTANTIATE_TEST_SUITE_P(InstructionSets, FastElementwise, testing::ValuesIn(FastInstructionSets()),
                          NameOf);
 
-// Runs an op that fills activations on both kernels and compares each form, with and without f32.
+// Runs an op that fills activations on both kernels. Compares each form, with and without f32.
 template <typename Op>
 void ExpectPlainActivations(InstructionSet set, int64_t tokens, int64_t cols, const Op& op) {
   for (bool wants_f32 : {true, false}) {
@@ -86,7 +87,8 @@ TEST_P(FastElementwise, QuantizeEqualsPlainAlsoForInfinitiesAndNans) {
   }
 }
 
-// Silu sees Exp everywhere: dense around its clamps, at ties of its rounding, and every exponent.
+// Tests Exp through Silu: densely around its clamps, at ties of its rounding, and at every
+// exponent.
 TEST_P(FastElementwise, ExponentialsEqualPlainOverTheWholeRange) {
   std::mt19937_64 random(TestSeed());
   std::vector<float> gate;
@@ -153,7 +155,7 @@ TEST_P(FastElementwise, KvWriteEqualsPlainForEveryTypeAndBitPattern) {
       std::vector<float> k(tokens * stride);
       std::vector<float> v(tokens * stride);
       for (auto* rows : {&k, &v}) {
-        for (float& value : *rows) {  // any pattern, NaNs included; half of them near f16's range
+        for (float& value : *rows) {  // any bits, including NaNs; half of them near f16's range
           auto bits = static_cast<uint32_t>(random());
           if (bits % 2 == 0) bits = (bits & 0x8fffffffu) + 0x30000000u;
           value = std::bit_cast<float>(bits);

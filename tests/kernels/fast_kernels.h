@@ -1,5 +1,5 @@
-// What the tests of the vector kernels share: the instruction sets to compare with the plain one,
-// seeds, buffers of exact size, and equality by bits.
+// Shared code of the vector kernels' tests: the instruction sets to compare with the plain one,
+// seeds, buffers of exact size, and comparison of bits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ inline std::string NameOf(const testing::TestParamInfo<InstructionSet>& info) {
   return std::string(InstructionSetName(info.param));
 }
 
-// A new seed each run, printed; BATON_TEST_SEED replays one.
+// Returns a new seed and prints it. BATON_TEST_SEED replays a seed.
 inline uint64_t TestSeed() {
   const char* given = std::getenv("BATON_TEST_SEED");
   const uint64_t seed =
@@ -39,7 +39,7 @@ inline uint64_t TestSeed() {
   return seed;
 }
 
-// Zeros, subnormals, huge and tiny values between ordinary ones; all finite.
+// Returns ordinary values mixed with zeros, subnormals, huge and tiny values. All are finite.
 inline std::vector<float> ExtremeFloats(std::mt19937_64& random, size_t count) {
   std::vector<float> values(count);
   for (float& value : values) {
@@ -66,8 +66,8 @@ inline std::vector<float> ExtremeFloats(std::mt19937_64& random, size_t count) {
   return values;
 }
 
-// A heap block of exactly these bytes on a 64-byte boundary, as PackedMatrix wants: reading past
-// its end is seen by AddressSanitizer.
+// Heap block of exactly `size` bytes on a 64-byte boundary, as PackedMatrix requires.
+// AddressSanitizer finds reads past its end.
 class ExactBytes {
  public:
   explicit ExactBytes(size_t size) : data_(nullptr, &std::free) {
@@ -80,8 +80,8 @@ class ExactBytes {
   std::unique_ptr<std::byte, decltype(&std::free)> data_;
 };
 
-// By bits, except that any NaN equals any NaN: which of two NaN operands a fused operation returns
-// depends on operand order, which NUMERICS.md leaves open.
+// Compares bits, but all NaNs are equal. Which of two NaN operands a fused operation returns
+// depends on the order of operands, which NUMERICS.md does not define.
 inline void ExpectSameBits(const std::vector<float>& expected, const std::vector<float>& actual,
                            const std::string& what) {
   ASSERT_EQ(expected.size(), actual.size()) << what;

@@ -1,4 +1,4 @@
-// Vector products against the plain ones (NUMERICS §4), by bits.
+// Compares the bits of vector products with those of the plain ones (NUMERICS §4).
 #include <limits>
 #include <utility>
 
@@ -22,7 +22,7 @@ struct Shape {
   int64_t tokens;
 };
 
-// One product with random weights; `x` is filled in every form that the format wants.
+// One product with random weights. Fills `x` in every form that the format needs.
 class Product {
  public:
   Product(std::mt19937_64& random, const Shape& shape, OwnedActivations& x)
@@ -37,7 +37,8 @@ class Product {
     args_.tokens = shape.tokens;
   }
 
-  // All rows and tokens, cut at a multiple of 16 rows and at any token, as threads would.
+  // Computes all rows and tokens in parts, as threads do. The cuts are at a multiple of 16 rows and
+  // at any token.
   std::vector<float> Run(InstructionSet set, bool accumulate, int64_t row_cut, int64_t token_cut) {
     std::vector<float> out = initial_;
     MatMulArgs args = args_;
@@ -92,7 +93,8 @@ TEST_P(FastMatMul, EqualsPlainAtEveryTokenCountAndOddShapes) {
   }
 }
 
-// Cut as threads would: at a multiple of 32 rows of the gate and at any token.
+// Computes in parts, as threads do. The cuts are at a multiple of 32 rows of the gate and at any
+// token.
 TEST_P(FastMatMul, GatedProductsEqualPlainAtOddShapes) {
   std::mt19937_64 random(TestSeed());
   for (WeightFormat format : kQuantizedFormats) {
@@ -142,8 +144,8 @@ TEST_P(FastMatMul, FloatWeightsMayHaveAnyNumberOfColumns) {
   }
 }
 
-// Every weight and activation byte, −128 included, which rows with a NaN can hold: integer sums are
-// exact whatever the bytes.
+// Uses every weight and activation byte, including −128, which rows with a NaN can contain. Integer
+// sums are exact for all bytes.
 TEST_P(FastMatMul, IntegerSumsAreExactAtTheExtremesOfTheirTypes) {
   std::mt19937_64 random(TestSeed());
   for (WeightFormat format : kQuantizedFormats) {
@@ -206,7 +208,7 @@ TEST_P(FastMatMul, EqualsPlainForExtremeInfiniteAndNanActivations) {
   }
 }
 
-// Long rows make blocks of tokens, and the longest leave the vector code.
+// Long rows change the number of tokens per block. The longest rows do not use the vector code.
 TEST_P(FastMatMul, EqualsPlainForLongRows) {
   std::mt19937_64 random(TestSeed());
   for (WeightFormat format : kQuantizedFormats) {

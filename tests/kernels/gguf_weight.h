@@ -1,5 +1,5 @@
-// One weight of a matrix in GGUF's row-major blocks, read as GGUF describes the block types: the
-// tests' own reading, a value at a time.
+// Reads one weight of a matrix in GGUF's row-major blocks. This is the tests' own implementation of
+// GGUF's block types, one value at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace baton {
 
 // w = factor · scale · q (+ minimum).
 struct GgufWeight {
-  float factor = 1;  // with the six-bit scale of Q4_K and Q5_K
-  int scale = 1;     // of Q6_K
+  float factor = 1;  // for Q4_K and Q5_K it includes the six-bit scale
+  int scale = 1;     // Q6_K only
   int q = 1;
   float minimum = 0;
   bool has_minimum = false;
@@ -27,7 +27,7 @@ inline float GgufF16(const std::byte* at) {
   return F16ToF32(bits);
 }
 
-// Six-bit scale (which = 0) or minimum (1) of group g from the twelve bytes at `p`.
+// Returns the six-bit scale (which = 0) or minimum (1) of group g from the twelve bytes at `p`.
 inline int GgufSixBits(const uint8_t* p, int g, int which) {
   if (g < 4) return p[4 * which + g] & 63;
   const int low = which == 0 ? p[8 + g - 4] & 15 : p[8 + g - 4] >> 4;
@@ -43,7 +43,7 @@ inline GgufWeight ReadGgufWeight(WeightFormat format, int64_t cols,
   const int i = static_cast<int>(col % block_columns);
   const auto nibble = [&](int at) { return i < 16 ? b[at + i] & 15 : b[at + i - 16] >> 4; };
   const auto fifth = [&](int at) { return (b[at + i / 8] >> i % 8 & 1) * 16; };
-  const int g = i / 32;  // of K blocks
+  const int g = i / 32;  // group in a K block
   const auto k_nibble = [&](int at) { return b[at + g / 2 * 32 + i % 32] >> g % 2 * 4 & 15; };
   GgufWeight w;
   switch (format) {

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// The definition: sign · 2^(e−15) · 1.m, or sign · 2^-14 · 0.m.
+// The definition of f16: sign · 2^(e−15) · 1.m, or sign · 2^-14 · 0.m for subnormals.
 double F16Value(uint16_t h) {
   const int exponent = (h >> 10) & 31;
   const int mantissa = h & 1023;
@@ -40,8 +40,8 @@ TEST(Half, EveryF16WidensToItsDefinitionAndComesBack) {
   }
 }
 
-// Nearest of the two neighbours of each midpoint, ties to even: midpoints and their float
-// neighbours on both sides, over all finite positive f16.
+// Checks rounding to nearest, ties to even. Tests each midpoint between two finite positive f16
+// values, and its float neighbours on both sides.
 TEST(Half, F16NarrowingRoundsToNearestEvenAroundEveryMidpoint) {
   for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const auto low = static_cast<uint16_t>(bits);

@@ -45,7 +45,7 @@ struct Case {
   MatMulArgs args;
 };
 
-// NUMERICS §4 for one output of a quantised matrix, from GGUF's bytes.
+// Literal implementation of NUMERICS §4 for one output of a quantised matrix, from GGUF's bytes.
 float LiteralQuantized(const Case& c, int64_t row, int64_t token) {
   const int64_t groups = c.args.weight.cols / 32;
   float acc = 0;
@@ -102,7 +102,7 @@ TEST(MatMulPlain, EveryFormatIsNearTheProductInDoublePrecision) {
           sum += product;
           magnitude += std::abs(product);
         }
-        // int8 activations: half a step in 127 per value.
+        // int8 activations have an error of half a step in 127 per value.
         const double tolerance = IsQuantized(format) ? 0.02 * magnitude : 1e-5 * magnitude;
         EXPECT_NEAR(out[token * c.args.out_stride + row], sum, tolerance);
       }

@@ -1,5 +1,5 @@
-// A draw by the definition in kernels/NUMERICS.md §9, with whole sorts and no shortcut: what
-// TokenDrawer and the Sample op are tested against.
+// Naive implementation of a draw as defined in kernels/NUMERICS.md §9, with full sorts and no
+// shortcuts. Tests compare TokenDrawer and the Sample op with it.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +61,7 @@ inline TokenId NaiveDraw(std::span<const float> logits, const DrawRule& rule, co
     sum += SoftmaxWeight(exponent(token));
     if (sum > target) return token;
   }
-  return kDrawSkipped;  // cannot be: the best token has a weight
+  return kDrawSkipped;  // unreachable: the best token has a weight
 }
 
 inline DrawRule RandomDrawRule(std::mt19937_64& random) {
@@ -72,7 +72,7 @@ inline DrawRule RandomDrawRule(std::mt19937_64& random) {
           .min_p = pick({0, 0, 0, 0.05f, 0.5f, 1})};
 }
 
-// Sometimes with many ties, with tokens that are not allowed, with a NaN or an infinity.
+// Sometimes has many ties, forbidden tokens, a NaN or an infinity.
 inline std::vector<float> RandomLogits(std::mt19937_64& random, size_t vocabulary) {
   std::normal_distribution<float> normal(0, static_cast<float>(random() % 8) + 0.5f);
   std::vector<float> logits(vocabulary);

@@ -60,7 +60,7 @@ TEST(PackedWeights, UnpackedRowsEqualTheSourceInEveryFormatAndPaddingIsZero) {
   }
 }
 
-// The fast kernels read these positions; a change of layout must be deliberate.
+// The fast kernels read these positions, so this test makes a change of layout deliberate.
 TEST(PackedWeights, Q41InterleavesRowsAsTheHeaderSays) {
   std::mt19937_64 random(kSeed);
   const int64_t rows = 32, cols = 64;

@@ -18,14 +18,14 @@ std::vector<float> Attend(const AttentionCase& problem, int threads,
   std::vector<float> out(problem.out_size(), -1.0f);
   ThreadPool pool(threads);
   AttentionScratch scratch;
-  for (int round = 0; round < 2; ++round) {  // the second time with used scratch
+  for (int round = 0; round < 2; ++round) {  // the second round reuses the scratch memory
     RunPagedAttention(KernelsFor(set), pool, scratch, problem.Args(out.data()));
   }
   return out;
 }
 
-// What a batch can look like, beside each other: a chunk, single tokens, windows, several runs,
-// padding, lengths around the borders of tiles and segments.
+// A batch with all kinds of rows: a chunk, single tokens, windows, several runs, padding, and
+// lengths around the borders of tiles and segments.
 std::vector<AttentionSequence> MixedBatch() {
   std::vector<AttentionSequence> batch;
   batch.push_back(CausalSequence(40, 37));
@@ -34,7 +34,7 @@ std::vector<AttentionSequence> MixedBatch() {
   }
   batch.push_back(CausalSequence(300, 9, 20));
   batch.push_back({.slots = 600, .tokens = {{{0, 4}, {500, 590}}, {{0, 4}, {513, 600}}, {}}});
-  // Runs in any order, from tiles of their own, some shifted, one empty.
+  // Runs in any order with their own tile origins. Some are shifted, one is empty.
   batch.push_back({.slots = 700,
                    .tokens = {{{300, 650, 290, 7}, {0, 300}, {660, 660, 650}, {650, 680, 650}},
                               {{300, 650, 290, 7}, {0, 300}, {660, 660, 650}, {650, 681, 650}},
@@ -61,7 +61,8 @@ TEST(PagedAttention, EveryBlockSizeLayoutAndThreadCountIsTheLiteralTranscription
   }
 }
 
-// Alone, a sequence is split by segments; between others, it is walked: the same bits.
+// Attention splits a single sequence by segments, but walks a sequence of a batch. The bits must be
+// the same.
 TEST(PagedAttention, SplitAndWalkedSequencesAreEqualAtSegmentBorders) {
   for (const int32_t slots : {255, 256, 257, 511, 512, 513, 1500}) {
     SCOPED_TRACE(testing::Message() << slots << " slots, seed " << kSeed);
@@ -82,7 +83,7 @@ TEST(PagedAttention, GroupedAndSingleHeadsOfEveryKind) {
   }
 }
 
-// More states than one round of split attention holds.
+// Uses more states than one round of split attention has room for.
 TEST(PagedAttention, Int8PoolsOfEveryBlockSizeAreTheLiteralTranscription) {
   for (int log2 = 0; log2 <= 7; ++log2) {
     SCOPED_TRACE(testing::Message() << "block size 2^" << log2 << " seed " << kSeed);
@@ -114,8 +115,8 @@ CaseRun RandomRun(std::mt19937_64& random, int32_t slots) {
   return run;
 }
 
-// A chunk whose tokens see the same runs, the last growing; or tokens whose runs are those of the
-// token before with one thing changed, or any; or padding.
+// Returns one of: a chunk whose tokens see the same runs, with a growing last run; tokens whose
+// runs differ from the previous token's in one thing, or are random; padding.
 AttentionSequence RandomSequence(std::mt19937_64& random) {
   AttentionSequence sequence{.slots = 1 + Below(random, 900), .tokens = {}};
   const auto slots = static_cast<int32_t>(sequence.slots);
@@ -171,16 +172,16 @@ TEST(PagedAttention, AnyRunsAreNearSoftmaxInDoublePrecision) {
   }
 }
 
-// Parts of a prompt: how many slots, and the first slot's name.
+// Part of a prompt: its number of slots, and the name of its first slot.
 struct Part {
   int32_t slots;
   uint64_t name;
   int32_t position_shift;
-  int32_t into_tile;  // begin less origin, but for multiples of a segment
+  int32_t into_tile;  // begin minus tile origin, modulo the segment length
 };
 
-// A sequence that holds `parts` in the order `places`, with strange slots between. Its tokens see
-// all parts in their own order; the last part grows with each token.
+// Returns a sequence that stores `parts` in the order `places`, with unrelated slots between. Its
+// tokens see all parts in the original order; the last part grows with each token.
 AttentionSequence Place(std::mt19937_64& random, const std::vector<Part>& parts,
                         const std::vector<size_t>& places, int32_t tokens) {
   AttentionSequence sequence;
@@ -223,7 +224,7 @@ TEST(PagedAttention, TheSameRunsHaveTheSameBitsWhereverTheyAreStored) {
                                  .layer_major = random() % 2 == 0,
                                  .contiguous = random() % 3 == 0,
                                  .share_runs = random() % 2 == 0};
-      // Another sequence before it.
+      // Puts another sequence before it.
       std::vector<AttentionSequence> batch = {CausalSequence(1 + Below(random, 400), 1)};
       batch.push_back(Place(random, parts, places, 5));
       const AttentionCase moved(shape, batch, seed);

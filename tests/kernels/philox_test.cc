@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The known answers published with Random123 (kat_vectors).
+// Known answers published with Random123 (kat_vectors).
 TEST(Philox, GivesThePublishedAnswers) {
   EXPECT_THAT(Philox4x32({0, 0, 0, 0}, {0, 0}),
               ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));

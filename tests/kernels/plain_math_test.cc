@@ -16,7 +16,7 @@ double UlpOf(double value) {
   return double{std::nextafter(f, kInfinity)} - f;
 }
 
-// Every 97th float from the lowest to the highest argument that has a normal result.
+// Tests every 97th float from the lowest to the highest argument with a normal result.
 TEST(PlainMath, ExpIsWithinOneAndAHalfUlp) {
   double worst = 0;
   for (const float sign : {1.0f, -1.0f}) {
@@ -58,7 +58,7 @@ TEST(PlainMath, SiluIsNearItsDefinition) {
   EXPECT_NEAR(plain::Silu(-1000.0f), 0, 1e-35);
 }
 
-// Values whose sum depends on the order: the documented tree, written out.
+// Uses values whose sum depends on the order, and adds them in the documented tree's order.
 TEST(PlainMath, Tree16AddsInTheDocumentedOrder) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> uniform(-1e6f, 1e6f);
@@ -119,7 +119,7 @@ TEST(PlainMath, QuantizedGroupsOfZerosAndOfTinyOrInfiniteValuesAreDefined) {
   EXPECT_EQ(scaled_sum, 0.0f);
   for (const int8_t value : q) EXPECT_EQ(value, 0);
 
-  x[3] = 1e-40f;  // 127 / x is infinite: the group becomes zeros
+  x[3] = 1e-40f;  // 127 / x is infinite, so the group becomes zeros
   plain::QuantizeGroup(x, q, &scale, &scaled_sum);
   for (const int8_t value : q) EXPECT_EQ(value, 0);
   EXPECT_EQ(scaled_sum, 0.0f);

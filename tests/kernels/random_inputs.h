@@ -1,4 +1,4 @@
-// Random operands for kernel tests, replayable from a seed.
+// Random operands for kernel tests. The same seed gives the same operands.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ inline std::vector<float> RandomFloats(std::mt19937_64& random, size_t count, fl
   return values;
 }
 
-// Where a block of GGUF keeps its f16 values.
+// Positions of the f16 values in a GGUF block.
 struct GgufBlock {
   size_t bytes;
   size_t headers_at;
@@ -55,7 +55,7 @@ inline GgufBlock GgufBlockOf(WeightFormat format) {
   return {};
 }
 
-// A row-major matrix as GGUF stores it, with finite scales of mixed sign and size.
+// Returns a row-major matrix in GGUF's format, with finite scales of mixed sign and size.
 inline std::vector<std::byte> RandomGgufMatrix(std::mt19937_64& random, WeightFormat format,
                                                int64_t rows, int64_t cols) {
   std::vector<std::byte> bytes(RowGroupBytes(format, cols) / kRowGroup * rows);
@@ -94,13 +94,13 @@ inline constexpr WeightFormat kAllWeightFormats[] = {
     WeightFormat::kQ4_0, WeightFormat::kQ4_1, WeightFormat::kQ5_0, WeightFormat::kQ5_1,
     WeightFormat::kQ4_K, WeightFormat::kQ5_K, WeightFormat::kQ6_K};
 
-// A row length that the format takes: about `cols`, at least one block.
+// Returns a row length of whole blocks: `cols` rounded up.
 inline int64_t WholeBlocks(WeightFormat format, int64_t cols) {
   const int64_t block = BlockColumns(format);
   return (cols + block - 1) / block * block;
 }
 
-// Activations that own their memory; every form is filled by the caller's kernel or by hand.
+// Activations that own their memory. The caller fills every form.
 struct OwnedActivations {
   OwnedActivations(int64_t tokens, int64_t cols)
       : f32(tokens * cols),

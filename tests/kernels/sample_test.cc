@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A step's draws in memory, as the op reads them.
+// A step's draws in the memory format of the Sample op.
 struct Draws {
   Draws(std::mt19937_64& random, int64_t rows, int64_t count, int64_t vocabulary)
       : vocabulary(vocabulary) {
@@ -69,7 +69,7 @@ struct Draws {
 class SampleOnThreads : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sample, SampleOnThreads, ::testing::Values(1, 2, 5));
 
-// Few draws, whose rows threads share, and many, of which each takes whole ones.
+// With few draws, threads share rows. With many draws, each thread takes whole rows.
 TEST_P(SampleOnThreads, EqualsTheNaiveDraw) {
   constexpr uint64_t kSeed = 4711;
   std::mt19937_64 random(kSeed);

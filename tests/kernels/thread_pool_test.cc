@@ -16,7 +16,7 @@ TEST(ThreadPool, EveryUnitRunsOnceForAnyThreadAndUnitCount) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.threads(), threads);
     for (const int64_t units : {0, 1, 2, 7, 100, 1000}) {
-      std::vector<int> runs(units, 0);  // unit's own cell: a unit run twice at once is a race
+      std::vector<int> runs(units, 0);  // one per unit; running a unit twice at once is a data race
       pool.ParallelFor(units, [&](int64_t unit, int worker) {
         EXPECT_GE(worker, 0);
         EXPECT_LT(worker, threads);
@@ -31,7 +31,7 @@ TEST(ThreadPool, CallsSeeWhatEarlierCallsWrote) {
   ThreadPool pool(4);
   std::vector<int64_t> values(64, 0);
   for (int64_t round = 1; round <= 5000; ++round) {
-    // Reads the neighbour that another thread wrote in the round before.
+    // Reads a neighbour's value that another thread may have written in the previous round.
     std::vector<int64_t> next(values.size());
     pool.ParallelFor(static_cast<int64_t>(values.size()), [&](int64_t unit, int) {
       next[unit] = values[(unit + 1) % values.size()] + 1;
@@ -45,7 +45,7 @@ TEST(ThreadPool, SleepingWorkersWakeAndLateOnesDoNoHarm) {
   ThreadPool pool(3);
   std::atomic<int64_t> sum{0};
   for (int round = 0; round < 50; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(round % 5));  // past the spinning
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 5));  // workers stop spinning
     pool.ParallelFor(5, [&](int64_t unit, int) { sum += unit; });
   }
   EXPECT_EQ(sum, 50 * 10);

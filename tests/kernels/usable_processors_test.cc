@@ -33,7 +33,7 @@ TEST(UsableProcessors, AQuotaOfVersion2Limits) {
   folder.Write("cgroup/pod/cpu.max", "190000 100000\n");
   EXPECT_EQ(UsableProcessors(folder.paths()), 1);
   folder.Write("cgroup/pod/cpu.max", "50000 100000\n");
-  EXPECT_EQ(UsableProcessors(folder.paths()), 1) << "less than one";
+  EXPECT_EQ(UsableProcessors(folder.paths()), 1) << "a quota below one processor counts as one";
 }
 
 TEST(UsableProcessors, AQuotaOfVersion1Limits) {

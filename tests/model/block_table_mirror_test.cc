@@ -74,7 +74,7 @@ TEST(BlockTableMirror, AShorterTableLeavesWhatIsBehindIt) {
 TEST(BlockTableMirror, NearChangesTravelTogetherFarOnesAlone) {
   Fixture f(1, 1000);
   std::vector<BlockId> table(1000, BlockId(0));
-  table[0] = table[50] = BlockId(5);  // 49 entries between
+  table[0] = table[50] = BlockId(5);  // with 49 entries between
   table[500] = BlockId(6);
   f.mirror.SetRow(0, table);
   f.Upload();
@@ -101,7 +101,7 @@ TEST(BlockTableMirror, TheDeviceAlwaysHasWhatWasSet) {
     Fixture f(kRows, kStride);
     std::vector<std::vector<BlockId>> tables(kRows);
     for (int step = 0; step < 30; ++step) {
-      for (int change = 0; change < 4; ++change) {  // in any order of rows
+      for (int change = 0; change < 4; ++change) {  // rows change in random order
         auto& table = tables[random() % kRows];
         table.resize(random() % (kStride + 1), BlockId(static_cast<int32_t>(random() % 9)));
         if (!table.empty()) table[random() % table.size()] = BlockId(random() % 100);

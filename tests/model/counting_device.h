@@ -1,5 +1,5 @@
-// A device that counts the ops which are enqueued on it, and does what the one behind it does. It
-// asks limits of rows when an op is enqueued: count on inline devices only.
+// Device that counts the enqueued ops and forwards them to another device. It asks row limits when
+// an op is enqueued, so it works only with inline devices.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// Remembers how many rows each op had that had any.
+// Records the number of rows of each op that has rows.
 class CountingOps final : public Ops {
  public:
   explicit CountingOps(const Ops& ops) : ops_(ops) {}
@@ -82,7 +82,7 @@ class CountingOps final : public Ops {
   std::vector<int64_t>& rows() { return rows_; }
 
  private:
-  // Cuts `rows` to the stream's limit, here where it is counted, and lets `op` run with so many.
+  // Reduces `rows` to the stream's row limit, records it, and runs `op` without a limit.
   template <typename Op>
   void WithoutLimit(Stream& stream, int64_t& rows, const Op& op) const {
     RowLimit* const limit = stream.row_limit();
@@ -115,7 +115,7 @@ class CountingDevice final : public Device {
   std::unique_ptr<Stream> CreateStream() override { return device_.CreateStream(); }
   std::unique_ptr<Event> CreateEvent() override { return device_.CreateEvent(); }
   const Ops& ops() const override { return ops_; }
-  // Of every op so far that had rows to compute, how many.
+  // Number of rows of every op so far that had rows to compute.
   std::vector<int64_t>& rows() { return ops_.rows(); }
 
  private:

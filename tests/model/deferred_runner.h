@@ -1,11 +1,11 @@
-// An asynchronous device over an inline one: its steps run late, when the test says so.
+// Asynchronous runner over an inline one. Its steps run late, when the test asks for it.
 //
-// A submitted step waits. Run computes the oldest waiting one, with the tokens that the step before
-// drew; its layers can be told then, one by one, and Finish ends it. What a step reads and writes
-// it so reads and writes at the latest moment, when blocks that were given back too early have new
-// users. Copies run in their order among the steps.
+// A submitted step waits. Run computes the oldest waiting step, with the tokens that the previous
+// step drew. Then Poll reports its layers one by one, and FinishOne ends it. A step reads and
+// writes its blocks as late as possible. If a block was freed too early, it already has a new user
+// by then. Copies run in order with the steps.
 //
-// Thread safety: belongs to one thread, as everything in these tests.
+// Thread safety: belongs to one thread.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace baton {
 
 class DeferredRunner final : public ModelRunner {
  public:
-  // `device` is inline and outlives this.
+  // `device` must be inline and must outlive this object.
   explicit DeferredRunner(ModelRunner* device) : device_(device) {}
 
   int32_t max_in_flight() const override { return 2; }
@@ -52,7 +52,7 @@ class DeferredRunner final : public ModelRunner {
     }
     LOG(FATAL) << "step " << id << " is not in flight";
   }
-  // Layers are told one at a Poll, all of them once the step is finished.
+  // Reports one layer per Poll; all remaining layers once the step is finished.
   void Poll() override {
     if (steps_.empty() || steps_.front()->state == State::kWaits) return;
     Step& step = *steps_.front();
@@ -76,12 +76,12 @@ class DeferredRunner final : public ModelRunner {
     return kept;
   }
 
-  // Some step is not finished yet.
+  // Returns true if some step is not finished.
   bool unfinished() const {
     return std::any_of(steps_.begin(), steps_.end(),
                        [](const auto& step) { return step->state != State::kFinished; });
   }
-  // Computes the oldest step that waits, if any; its layers are known from now on.
+  // Computes the oldest waiting step, if any. From now on Poll reports its layers.
   void Run() {
     for (size_t i = 0; i < steps_.size(); ++i) {
       if (steps_[i]->state != State::kWaits) continue;
@@ -89,7 +89,7 @@ class DeferredRunner final : public ModelRunner {
       return Wake();
     }
   }
-  // The oldest unfinished step is computed and done.
+  // Computes and finishes the oldest unfinished step.
   void FinishOne() {
     for (const auto& step : steps_) {
       if (step->state == State::kFinished) continue;
@@ -115,13 +115,13 @@ class DeferredRunner final : public ModelRunner {
     std::vector<Chunk> owned;
     std::vector<BlockCopy> copies_before;
     std::function<void(int32_t, int32_t)> kv_written;
-    std::deque<std::pair<int32_t, int32_t>> layers;  // to be told: layers, chunks
+    std::deque<std::pair<int32_t, int32_t>> layers;  // still to report: layers, chunks
     std::optional<absl::StatusOr<StepResult>> result;
-    std::vector<TokenId> drawn;  // 0 where there is none
+    std::vector<TokenId> drawn;  // 0 if no token was drawn
     std::vector<std::vector<float>> logits;
   };
 
-  // Nothing of what the caller's spans point to is read later.
+  // Copies everything that the caller's spans point to.
   static Step Own(const StepInput& input) {
     Step step;
     step.input = input;
@@ -181,7 +181,7 @@ class DeferredRunner final : public ModelRunner {
     KeepLogits(step, *id);
   }
   TokenId DrawnIn(const Step* before, const DrawnBy& from) const {
-    if (before == nullptr) before = collected_.get();  // it was collected since
+    if (before == nullptr) before = collected_.get();  // the previous step was already collected
     CHECK(before != nullptr && before->id == from.step) << "no step " << from.step << " before";
     return before->drawn.at(static_cast<size_t>(from.draw));
   }
@@ -203,9 +203,9 @@ class DeferredRunner final : public ModelRunner {
   }
 
   ModelRunner* const device_;
-  std::deque<std::unique_ptr<Step>> steps_;  // uncollected, the oldest first
-  std::unique_ptr<Step> collected_;          // the last one
-  std::vector<BlockCopy> copies_;            // behind the last step submitted
+  std::deque<std::unique_ptr<Step>> steps_;  // not collected yet, oldest first
+  std::unique_ptr<Step> collected_;          // the step collected last
+  std::vector<BlockCopy> copies_;            // run after the last submitted step
   std::function<void()> waker_;
   int64_t last_id_ = 0;
 };

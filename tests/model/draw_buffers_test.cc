@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kVocabulary = 500;
 
-// A step's logits and draws at random.
+// Random logits and draws of a step.
 struct RandomStep {
   explicit RandomStep(std::mt19937_64& random) {
     const size_t count = 1 + random() % 5;
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(DrawBuffers, DrawBuffersOn, ::testing::Values("cpu", "c
                            return std::string(info.param) == "cpu" ? "Inline" : "Asynchronous";
                          });
 
-// Two steps are always under way.
+// Always keeps two steps in flight.
 TEST_P(DrawBuffersOn, DrawTheTokensOfTheHost) {
   constexpr uint64_t kSeed = 20261123;
   std::mt19937_64 random(kSeed);
@@ -131,13 +131,13 @@ TEST_P(DrawBuffersOn, DrawsOfUnwantedChunksAreLeftOut) {
   EXPECT_TRUE(absl::IsCancelled(drawn[2].status()) && absl::IsCancelled(drawn[3].status()));
 }
 
-// A step feeds what the one before drew, whether there is room on the device already or not.
+// A step uses the tokens that the previous step drew, whether the device buffers must grow or not.
 TEST_P(DrawBuffersOn, TokensOfTheStepBeforeAreFed) {
   TokenDraw greedy;
   greedy.temperature = 0;
   const std::vector<TokenId> two = {8, 9};
   for (const size_t many : {2u, 3000u}) {
-    const std::vector<float> logits = {0, 0, 0, 9, 0, 0};  // token 0, then the best is token 1 of 2
+    const std::vector<float> logits = {0, 0, 0, 9, 0, 0};  // row 0 draws token 0, row 1 token 1
     std::vector<TokenDraw> first(2, greedy);
     first[1].row = 1;
     StepInput before;

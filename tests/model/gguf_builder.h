@@ -1,4 +1,4 @@
-// Writes small GGUF files, right and wrong ones, for tests.
+// Writes small GGUF files for tests, valid and invalid ones.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class GgufBuilder {
  public:
   uint32_t version = 3;
   std::string magic = "GGUF";
-  int64_t extra_tensors = 0;  // added to the counts in the header
+  int64_t extra_tensors = 0;  // added to the tensor count in the header
   int64_t extra_keys = 0;
   size_t alignment = 32;
 
@@ -33,7 +33,7 @@ class GgufBuilder {
     return Raw<uint64_t>(text.size()) + std::string(text);
   }
 
-  // A key with a value as the file holds it.
+  // Adds a key; `value` is the value's bytes in the file.
   GgufBuilder& Key(std::string_view key, GgufValueType type, const std::string& value) {
     keys_.push_back(Text(key) + Raw(type) + value);
     return *this;
@@ -50,7 +50,7 @@ class GgufBuilder {
     return Key(key, GgufValueType::kArray, Raw(element) + Raw(count) + elements);
   }
 
-  // A tensor's entry as given; its data is not added.
+  // Adds a tensor's entry without its data.
   GgufBuilder& TensorInfo(std::string_view name, const std::vector<uint64_t>& dimensions,
                           uint32_t type, uint64_t offset) {
     std::string info = Text(name) + Raw<uint32_t>(dimensions.size());
@@ -58,7 +58,7 @@ class GgufBuilder {
     infos_.push_back(info + Raw(type) + Raw(offset));
     return *this;
   }
-  // A tensor with its data, where it belongs.
+  // Adds a tensor's entry and its data at the right offset.
   GgufBuilder& Tensor(std::string_view name, const std::vector<uint64_t>& dimensions, GgmlType type,
                       const std::string& data) {
     TensorInfo(name, dimensions, static_cast<uint32_t>(type), data_.size());

@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-// Equal bits, or both NaN (whose payload is nobody's promise).
+// Returns true for equal bits, or if both are NaN. A NaN's payload is unspecified.
 bool SameFloat(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (a != a && b != b);
 }
@@ -31,7 +31,7 @@ const Golden kGolden[] = {{"F16", WeightFormat::kF16},   {"BF16", WeightFormat::
                           {"Q5_1", WeightFormat::kQ5_1}, {"Q4_K", WeightFormat::kQ4_K},
                           {"Q5_K", WeightFormat::kQ5_K}, {"Q6_K", WeightFormat::kQ6_K}};
 
-// Random blocks, some with zero, subnormal, largest, infinite and NaN scales.
+// The blocks are random. Some have zero, subnormal, largest, infinite or NaN scales.
 TEST(GgufDequant, EqualsTheGgufPackageBitForBit) {
   const auto file = GgufFile::Open(std::string(BATON_TESTDATA) + "/models/dequant_golden.gguf");
   ASSERT_TRUE(file.ok()) << file.status();
@@ -45,7 +45,7 @@ TEST(GgufDequant, EqualsTheGgufPackageBitForBit) {
     ASSERT_TRUE(Dequantize(floats->type, floats->data, expected).ok());
     std::vector<float> actual(blocks->values);
     ASSERT_TRUE(Dequantize(blocks->type, blocks->data, actual).ok());
-    // What an embedding lookup of the packed weights says.
+    // An embedding look-up of the packed weights gives the same values.
     const auto cols = static_cast<int64_t>(blocks->values);
     std::vector<std::byte> packed(PackedMatrixBytes(format, 1, cols));
     PackMatrixRows(format, 1, cols, blocks->data.data(), packed.data());

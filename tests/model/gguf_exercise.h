@@ -1,4 +1,4 @@
-// Reads everything an opened GGUF file offers, for tests that feed damaged files.
+// Reads everything in an opened GGUF file, for tests with damaged files.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace baton {
 
-// Returns a number that depends on what was read, so that nothing is optimised away.
+// Returns a number that depends on all that was read, so the compiler cannot remove any read.
 inline uint64_t ExerciseGguf(const GgufFile& file) {
   uint64_t sum = file.alignment() + file.version();
   for (const std::string_view key : file.keys()) {

@@ -31,7 +31,7 @@ std::string ReadFile(const std::string& path) {
 
 constexpr auto kF32 = static_cast<uint32_t>(GgmlType::kF32);
 
-// Every kind of value, two tensors.
+// A file with every type of value and two tensors.
 std::string SmallFile() {
   return GgufBuilder()
       .String("general.architecture", "llama")
@@ -50,7 +50,7 @@ std::string SmallFile() {
       .Build();
 }
 
-// Damage of any kind gives a file or a status that says where; never anything else.
+// Any damage must give either a file or a status that names the position.
 void ExpectFileOrNamedError(std::string_view bytes) {
   const auto file = ParseGguf(bytes);
   if (file.ok()) {
@@ -131,8 +131,7 @@ TEST(GgufReader, OpenNamesThePathInEveryError) {
               AllOf(HasSubstr("make_tiny_gguf.py"), HasSubstr("magic")));
 }
 
-// ---- each check by itself
-// ------------------------------------------------------------------------
+// ---- each check alone ---------------------------------------------------------------------------
 
 void ExpectError(const GgufBuilder& builder, absl::StatusCode code, const std::string& part) {
   const std::string bytes = builder.Build();
@@ -229,7 +228,7 @@ TEST(GgufReader, ChecksTheAlignment) {
   }
   ExpectError(GgufBuilder().String("general.alignment", "32"), absl::StatusCode::kInvalidArgument,
               "key 'general.alignment' must be an integer but is string");
-  // An alignment beyond the file moves the data section to its end.
+  // An alignment larger than the file puts the data section at the file's end.
   ExpectError(GgufBuilder()
                   .Scalar("general.alignment", GgufValueType::kUint32, uint32_t{1} << 31)
                   .Tensor("t", {4}, GgmlType::kF32, std::string(16, '\0')),
@@ -283,8 +282,7 @@ TEST(GgufReader, BoundsOffsetsAndRefusesSharedBytes) {
               absl::StatusCode::kInvalidArgument, "overlaps that of");
 }
 
-// ---- damage
-// ---------------------------------------------------------------------------------------
+// ---- damage -------------------------------------------------------------------------------------
 
 TEST(GgufReader, ASmallFileCutAnywhereIsRefused) {
   const std::string bytes = SmallFile();
@@ -295,7 +293,7 @@ TEST(GgufReader, ASmallFileCutAnywhereIsRefused) {
   const GgufTensor* last = (*file)->FindTensor("norm");
   const size_t needed = last->offset + last->data.size();
   for (size_t size = 0; size < bytes.size(); ++size) {
-    const std::string cut = bytes.substr(0, size);  // its own buffer: a sanitizer sees its end
+    const std::string cut = bytes.substr(0, size);  // a separate buffer, so ASan checks its end
     ExpectFileOrNamedError(cut);
     EXPECT_EQ(ParseGguf(cut).ok(), size >= needed) << size;
   }

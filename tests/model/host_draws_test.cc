@@ -23,7 +23,7 @@ std::vector<float> RandomRow(std::mt19937_64& random) {
   return row;
 }
 
-// Random parameters without penalties, and what a step is told of them.
+// Random parameters without penalties, and the additions that a step gets for them.
 struct Asked {
   SamplingParams params;
   std::vector<LogitAddition> additions;

@@ -1,4 +1,4 @@
-// A stream that copies at once and captures nothing: for what uploads to a device without ops.
+// Stream that copies immediately and captures nothing, for tests that upload without ops.
 #pragma once
 
 #include <cstddef>

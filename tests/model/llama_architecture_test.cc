@@ -1,4 +1,4 @@
-// The Llama architecture as all others see it.
+// Tests the Llama architecture through the common interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

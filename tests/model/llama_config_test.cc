@@ -21,7 +21,7 @@ class LlamaConfigTest : public ::testing::Test {
     EXPECT_TRUE(file.ok()) << file.status();
     return ReadLlamaConfig(**file);
   }
-  // With one key of another value.
+  // Reads the model's configuration with one value changed.
   template <typename T>
   absl::StatusOr<LlamaConfig> With(const std::string& key, GgufValueType type, T value) {
     return Read(CopyModel(*file_, {key}).Scalar(key, type, value));
@@ -150,7 +150,8 @@ TEST_F(LlamaConfigTest, NamesACountOutOfRange) {
   }
 }
 
-// The sampler takes no larger one: such a model would load and refuse every request.
+// The sampler does not support a larger vocabulary. Such a model must not load, because it would
+// refuse every request.
 TEST_F(LlamaConfigTest, RefusesAVocabularyThatCannotBeSampled) {
   const auto with_rows = [this](uint64_t rows) {
     return Read(CopyModel(*file_, {"token_embd.weight"})

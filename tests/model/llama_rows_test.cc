@@ -1,4 +1,4 @@
-// What rows of a Llama step may bring along: runs, positions, embeddings.
+// Tests optional inputs of the rows of a Llama step: runs, positions, embeddings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ TinyPool PoolOf(KvType type, int32_t block_size = 16) {
   return pool;
 }
 
-// Runs a step; logits of all its rows.
+// Runs a step and returns the logits of all its rows.
 Rows RunStep(TinyRunner& runner, const StepInput& input) {
   const absl::Status status = runner.Run(input);
   EXPECT_TRUE(status.ok()) << status;
@@ -43,8 +43,8 @@ double Distance(const Rows& a, const Rows& b) {
   return distance;
 }
 
-// A part of a prompt: its tokens, where they lie, where they stand when they are computed, and how
-// much further on they count as standing for later parts.
+// Part of a prompt: its tokens, its first slot, its first position when it is computed, and the
+// shift that later parts add to its positions.
 struct Part {
   std::vector<TokenId> tokens;
   int32_t slot;
@@ -54,7 +54,7 @@ struct Part {
   SlotRun run() const { return {slot, slot + static_cast<int32_t>(tokens.size()), slot, shift}; }
 };
 
-// `part` sees all of `before`, then itself from its own first slot on.
+// Computes `part` in slices. It sees the runs `before` and its own slots up to each token.
 void Compute(TinyRunner& runner, int32_t sequence, const Part& part, std::vector<SlotRun> before,
              int32_t logit_rows, int32_t slice, Rows* rows) {
   const auto total = static_cast<int32_t>(part.tokens.size());
@@ -74,8 +74,9 @@ void Compute(TinyRunner& runner, int32_t sequence, const Part& part, std::vector
   }
 }
 
-// Two prompt chunks behind a system part, each seeing the system part and itself; the question sees
-// all. Logits of the question's last `count` tokens.
+// Computes two prompt chunks behind a system part, then a question. Each chunk sees the system part
+// and itself; the question sees everything. Returns the logits of the question's last `count`
+// tokens.
 Rows Ask(TinyRunner& runner, int32_t sequence, const Part& system, const Part& first,
          const Part& second, const Part& question, int32_t slice, int32_t count = 6) {
   Rows rows;
@@ -94,7 +95,7 @@ TEST(LlamaRows, APromptChunkHasTheSameBitsAtAnySlotBesideAnyNeighbours) {
   Part second{TinyTokens(30, 3), 45, 20};
   Part question{TinyTokens(8, 4), 75, 50};
   const auto strange_tokens = TinyTokens(110, 9);
-  for (const int32_t shift : {0, 25}) {  // the second counts as standing at the first, or behind it
+  for (const int32_t shift : {0, 25}) {  // the second chunk's positions equal or follow the first's
     second.shift = shift;
     question.position = 50 + shift;
     for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kInt8}) {
@@ -110,7 +111,7 @@ TEST(LlamaRows, APromptChunkHasTheSameBitsAtAnySlotBesideAnyNeighbours) {
           moved_second.slot = 33;
           moved_first.slot = 70;
           moved_question.slot = 101;
-          // What lies between the parts is another sequence's, or older.
+          // Slots between the parts contain old values or those of other sequences.
           StepInput strange;
           strange.chunks.push_back(runner.Chunk(2, strange_tokens, 0, 0));
           RunStep(runner, strange);
@@ -124,8 +125,8 @@ TEST(LlamaRows, APromptChunkHasTheSameBitsAtAnySlotBesideAnyNeighbours) {
   }
 }
 
-// Against keys that are computed where they count as standing. Chunks that see themselves alone say
-// the same at any position.
+// Compares with keys computed at their shifted positions. A chunk that sees only itself gives the
+// same logits at any position.
 TEST(LlamaRows, ShiftedRunsComeCloseToKeysComputedAtTheirPositions) {
   const TinyModel model("f32");
   const auto ask = [&](const Part& first, const Part& second) {
@@ -167,10 +168,11 @@ TEST(LlamaRows, OneRunFromSlotZeroIsTheOrdinaryChunkAndPartsOfOneSegmentAreNot) 
   input.chunks[0].runs = two;
   const Rows parts = RunStep(runner, input);
   EXPECT_NE(parts, ordinary);
-  EXPECT_LT(Distance(parts, ordinary), 0.5) << "rounding alone";
+  EXPECT_LT(Distance(parts, ordinary), 0.5) << "more than rounding";
 }
 
-// Runs are in device buffers: a captured graph reads them. Shifted queries take rows of their own.
+// A captured graph reads runs from device buffers, so it can be replayed. Shifted queries need
+// extra rows, so they cannot use a graph.
 TEST(LlamaRows, DecodeStepsWithRunsReplayGraphsUnlessQueriesShift) {
   const TinyModel model("q4_0");
   const Part system{TinyTokens(20, 1), 0, 0};
@@ -183,7 +185,7 @@ TEST(LlamaRows, DecodeStepsWithRunsReplayGraphsUnlessQueriesShift) {
     TinyRunner decoded(model, PoolOf(KvType::kF16));
     const Rows expected = Ask(prefilled, 0, system, first, second, question, 128);
     EXPECT_EQ(Ask(decoded, 0, system, first, second, question, 1), expected);
-    // Without logits, a step of one token is no decode step.
+    // A step of one token without logits does not count as a decode step.
     EXPECT_EQ(decoded.runner->counters().graph_replays, shift == 0 ? 6 : 0);
   }
 }
@@ -246,7 +248,7 @@ TEST(LlamaRows, EmbeddingsTakeThePlaceOfIds) {
   input.chunks[2].embeddings = third;
   EXPECT_EQ(RunStep(runner, input), expected);
 
-  // One token with one row of logits, as in decode.
+  // One token with one row of logits, as in a decode step.
   StepInput last;
   last.chunks.push_back(runner.Chunk(0, std::span(no_ids).first(1), 29, 1));
   last.chunks[0].embeddings = std::span(first).last(model.config.hidden);

@@ -1,4 +1,4 @@
-// Two steps in flight on an asynchronous device against one after the other on an inline one.
+// Compares two steps in flight on an asynchronous device with one step at a time on an inline one.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,8 @@ TokenDraw DrawOf(int32_t sequence, int32_t position) {
   return draw;
 }
 
-// What kSequences say: prompts of different lengths in one step, then one token each a step.
+// Output of kSequences sequences: prompts of different lengths in one step, then one token per
+// step.
 struct Said {
   std::vector<std::vector<TokenId>> tokens = std::vector<std::vector<TokenId>>(kSequences);
   Rows logits;  // of every draw
@@ -39,7 +40,7 @@ class Conversation {
     for (int32_t s = 0; s < kSequences; ++s) prompts_.push_back(TinyTokens(10 + 5 * s, s));
   }
 
-  // `known`: the tokens that the step feeds; null: those of the step before, which still runs.
+  // `known`: the step's input tokens; null: the tokens of the step before, which is still running.
   absl::StatusOr<StepId> Submit(int32_t step, const std::vector<std::vector<TokenId>>* known,
                                 StepId before, std::function<int32_t()> wanted = nullptr) {
     std::vector<TokenDraw> draws;
@@ -131,7 +132,7 @@ TEST(LlamaRunnerAsync, AStepIsDroppedOnTheStreamsThreadAndItsTokensAreFedAsZero)
     Said fed;
     conversation.Collect(next, fed);
 
-    // The same with the token given, on a runner that never had the dropped step.
+    // The same with the token given, on a runner without the dropped step.
     const TinyModel inline_model("q8_0");
     TinyRunner other(inline_model, {.graph = graph});
     Conversation expected(other);
@@ -139,7 +140,7 @@ TEST(LlamaRunnerAsync, AStepIsDroppedOnTheStreamsThreadAndItsTokensAreFedAsZero)
     expected.Collect(*expected.Submit(0, nullptr, StepId(0)), said_before);
     EXPECT_EQ(said_before, said);
     for (std::vector<TokenId>& tokens : said_before.tokens) tokens.push_back(0);
-    // Nothing was written at the dropped step's slots; zeros there, as in a fresh pool.
+    // The dropped step wrote nothing to its slots; they contain zeros, as in a new pool.
     expected.Collect(*expected.Submit(2, &said_before.tokens, StepId(0)), given);
     EXPECT_EQ(given, fed);
   }
@@ -163,7 +164,7 @@ TEST(LlamaRunnerAsync, PollTellsOfLayersAsTheyAreWritten) {
     EXPECT_EQ(chunks, 1);
     told.push_back(layers);
   };
-  // The stream's thread waits behind the first layer's write until Poll told of it.
+  // The stream's thread waits after the first layer's write until Poll has reported it.
   std::atomic<bool> first_told{false};
   std::atomic<int> asked{0};
   input.wanted = [&] {
@@ -199,7 +200,7 @@ TEST(LlamaRunnerAsync, CopiesOfBlocksRunBetweenTheStepsAroundThem) {
                   ->CopyBlocks(std::vector<BlockCopy>{{.from = from[0], .to = to[0], .tokens = 16},
                                                       {.from = from[1], .to = to[1], .tokens = 3}})
                   .ok());
-  const StepId second = submit(1, 19);  // reads what the first one wrote, in the copy
+  const StepId second = submit(1, 19);  // reads the copy of the first step's KV
   const auto logits = [&](StepId step) {
     EXPECT_TRUE(runner.runner->Collect(step).ok());
     const auto row = runner.runner->Logits(step, 0);

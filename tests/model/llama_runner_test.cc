@@ -15,12 +15,13 @@ using Rows = std::vector<std::vector<float>>;
 
 struct ModelCase {
   std::string name;
-  double tolerance;  // of the largest logit
+  double tolerance;  // relative to the largest logit
 };
 
 class EveryWeightType : public ::testing::TestWithParam<ModelCase> {};
 
-// 8-bit activations cost what they cost; float weights must be right to the last few bits.
+// Quantised weights use 8-bit activations, so their tolerance is larger. Float weights must be
+// right to the last few bits.
 INSTANTIATE_TEST_SUITE_P(
     LlamaRunner, EveryWeightType,
     ::testing::Values(ModelCase{"f32", 5e-6}, ModelCase{"f16", 5e-6}, ModelCase{"bf16", 5e-6},
@@ -34,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// The largest difference between the two, as a share of the largest logit.
+// Largest difference from the textbook implementation, relative to the largest logit.
 double DistanceFromTextbook(const TinyModel& model) {
   TinyRunner runner(model, {.type = KvType::kF32});
   const ReferenceLlama reference(*model.file, model.config);
@@ -61,7 +62,7 @@ TEST_P(EveryWeightType, ComesCloseToTheTextbook) {
   EXPECT_LT(DistanceFromTextbook(TinyModel(GetParam().name)), GetParam().tolerance);
 }
 
-// With float weights a wrong frequency cannot hide behind rounding.
+// Uses float weights, because rounding cannot hide a wrong frequency there.
 TEST(LlamaRunner, RopeScalingsComeCloseToTheTextbook) {
   const auto plain = GgufFile::Open(TinyModelPath("f32"));
   const std::string linear =
@@ -143,7 +144,7 @@ TEST(LlamaRunner, Int8PoolsStayNearAndKeepTheirBitsInEveryChunkBlockSizeAndLayou
   }
 }
 
-// Every batch size up to behind the largest bucket, padded or not.
+// Tries every batch size up to one above the largest bucket, with and without padding.
 TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
   const TinyModel model("q4_1", /*threads=*/4);
   const auto tokens = TinyTokens(60, 6);
@@ -159,7 +160,7 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
       StepInput input_graph;
       for (int32_t s = 0; s < batch; ++s) {
         const auto token = std::span(tokens).subspan(10 + s + batch - 1, 1);
-        // Every batch writes the slot behind the sequence's prompt again, with another token.
+        // Every batch writes the slot behind the sequence's prompt again, with a different token.
         input_eager.chunks.push_back(eager.Chunk(s, token, 10 + s, 1));
         input_graph.chunks.push_back(graph.Chunk(s, token, 10 + s, 1));
       }
@@ -168,11 +169,11 @@ TEST(LlamaRunner, PaddedGraphsGiveTheBitsOfEagerSteps) {
       for (int32_t row = 0; row < batch; ++row) EXPECT_EQ(eager.Row(row), graph.Row(row)) << batch;
     }
     EXPECT_EQ(eager.runner->counters().graph_replays, 0);
-    EXPECT_EQ(graph.runner->counters().eager_steps, eager_before + 1) << "only 13 fit no bucket";
+    EXPECT_EQ(graph.runner->counters().eager_steps, eager_before + 1) << "only 13 has no bucket";
   }
 }
 
-// The KV of those who run is not touched by padding: what they say later stays right.
+// Padding rows must not write into the KV of other sequences, so their later logits stay right.
 TEST(LlamaRunner, PaddingTouchesNobodysKv) {
   const TinyModel model("q4_1");
   const auto tokens = TinyTokens(40, 7);
@@ -256,7 +257,7 @@ TEST(LlamaRunner, AStepGoesOnWithoutTheLastChunksThatNobodyWants) {
   TinyRunner runner(model, {});
   runner.Decode(0, std::span(first).first(32), 1, 64);
   std::vector<int64_t>& ops = runner.device.rows();
-  StepInput input;  // a decode and two prompts
+  StepInput input;  // a decode row and two prompts
   input.chunks.push_back(runner.Chunk(0, std::span(first).subspan(32), 32, 1));
   input.chunks.push_back(runner.Chunk(1, second, 0, 1));
   input.chunks.push_back(runner.Chunk(2, third, 0, 1));
@@ -310,7 +311,7 @@ TEST(LlamaRunner, MixedBatchesGiveEachItsOwnRows) {
   TinyRunner runner(model, {});
   runner.Decode(0, std::span(first).first(32), 1, 64);
   runner.Decode(1, std::span(second).first(6), 1, 64);
-  StepInput input;  // a decode, a chunk that yields nothing, the rest of a prompt, a whole one
+  StepInput input;  // a decode row, a chunk without logits, the rest of a prompt, a whole prompt
   input.chunks.push_back(runner.Chunk(0, std::span(first).subspan(32), 32, 1));
   input.chunks.push_back(runner.Chunk(3, first, 0, 0));
   input.chunks.push_back(runner.Chunk(1, std::span(second).subspan(6), 6, 1));
@@ -322,7 +323,7 @@ TEST(LlamaRunner, MixedBatchesGiveEachItsOwnRows) {
   EXPECT_EQ(runner.Row(3), third_rows[1]);
 }
 
-// Position, not slot, turns keys and queries.
+// Keys and queries are rotated by position, not by slot.
 TEST(LlamaRunner, PositionsMayDifferFromSlots) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(20, 13);
@@ -331,14 +332,14 @@ TEST(LlamaRunner, PositionsMayDifferFromSlots) {
   input.chunks.push_back(runner.Chunk(0, tokens, 0, 1));
   ASSERT_TRUE(runner.Run(input).ok());
   const auto plain = runner.Row(0);
-  input.chunks[0].begin_position = 50;  // all further on: the same but for rounding
+  input.chunks[0].begin_position = 50;  // shifts all positions: equal except for rounding
   ASSERT_TRUE(runner.Run(input).ok());
   const auto shifted = runner.Row(0);
   EXPECT_NE(plain, shifted);
   for (size_t t = 0; t < plain.size(); ++t) EXPECT_NEAR(plain[t], shifted[t], 1e-3) << t;
 }
 
-// A sequence whose part-full block is a copy says what the one that it was copied from says.
+// A sequence with a copied part-full block gives the same logits as the original sequence.
 TEST(LlamaRunner, CopiedSlotsHoldAllThatATokenNeeds) {
   const TinyModel model("f32");
   const auto tokens = TinyTokens(30, 15);

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 class LlamaWeightsTest : public ::testing::Test {
  protected:
-  // What loading a changed copy of the model says.
+  // Returns the status of loading a changed copy of the model.
   absl::Status Load(const GgufBuilder& builder) {
     const std::string bytes = builder.Build();
     const auto file = ParseGguf(bytes);

@@ -1,4 +1,4 @@
-// The Llama runner on a model with two KV groups: full attention, and a sliding window.
+// Tests the Llama runner on a model with two KV groups: full attention and a sliding window.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace {
 using Rows = std::vector<std::vector<float>>;
 
 constexpr char kModel[] = "window-q4_0";
-constexpr int32_t kWindow = 24;  // of that model
+constexpr int32_t kWindow = 24;  // that model's window, in tokens
 
-// The largest difference, as a share of the largest expected value.
+// Largest difference, relative to the largest expected value.
 template <typename Got, typename Expected>
 double Distance(const Got& got, const Expected& expected) {
   EXPECT_EQ(got.size(), expected.size());
@@ -32,9 +32,9 @@ double Distance(const Got& got, const Expected& expected) {
   return error / largest;
 }
 
-// The float model of two layers with another window in one of them.
+// The float model of two layers, with a window in one of them.
 std::unique_ptr<GgufFile> FloatModel(uint32_t window, std::string_view pattern) {
-  static std::deque<std::string> bytes;  // files read from it
+  static std::deque<std::string> bytes;  // the files read from these strings later
   const auto plain = *GgufFile::Open(TinyModelPath("f32"));
   bytes.push_back(
       CopyModel(*plain, {})
@@ -78,7 +78,7 @@ TEST(LlamaWindows, TheTextbookAndTheRunnerSayWhatNumpySays) {
   }
 }
 
-// With float weights a window that is off by one cannot hide behind rounding.
+// Uses float weights, because rounding cannot hide a window that is off by one there.
 TEST(LlamaWindows, FloatWeightsComeCloseToTheTextbook) {
   const auto tokens = TinyTokens(40, 3);
   for (const std::string_view pattern :
@@ -96,7 +96,7 @@ TEST(LlamaWindows, FloatWeightsComeCloseToTheTextbook) {
   }
 }
 
-// Windows longer than a segment of attention, whose begin and end lie in different segments.
+// Uses windows longer than a segment of attention, with start and end in different segments.
 TEST(LlamaWindows, LongWindowsKeepTheirBitsInEveryChunkAndOnEveryThreadAndInstructionSet) {
   const auto tokens = TinyTokens(500, 9);
   const StepLimits limits{
@@ -127,7 +127,7 @@ TEST(LlamaWindows, KvTypesBatchesAndChunksChangeNoBit) {
       TinyRunner runner(model, {.type = type});
       EXPECT_EQ(runner.Decode(2, tokens, 2, chunk), expected) << KvTypeName(type) << " " << chunk;
     }
-    // Beside others, in one step.
+    // In one step with other sequences.
     TinyRunner runner(model, {.type = type});
     const auto other = TinyTokens(20, 6);
     runner.Decode(3, std::span(tokens).first(69), 1, 33);
@@ -141,7 +141,7 @@ TEST(LlamaWindows, KvTypesBatchesAndChunksChangeNoBit) {
   }
 }
 
-// What slid out of the window, and the scratch block, may hold anything.
+// Blocks behind the window and the scratch block may contain any bytes.
 TEST(LlamaWindows, NoBitOfADeadBlockCounts) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(80, 7);
@@ -164,7 +164,7 @@ TEST(LlamaWindows, NoBitOfADeadBlockCounts) {
     input.chunks.push_back(spoiled.Chunk(0, std::span(tokens).subspan(60), 60, 1));
     ASSERT_TRUE(spoiled.Run(input).ok());
     EXPECT_EQ(spoiled.Row(0), expected[0]);
-    // The first live block counts.
+    // The first block inside the window does affect the result.
     spoil(spoiled.WindowBlock(0, (80 - kWindow) / block_size + 1).value());
     input.chunks[0] = spoiled.Chunk(0, std::span(tokens).subspan(79), 79, 1);
     ASSERT_TRUE(spoiled.Run(input).ok());

@@ -1,4 +1,4 @@
-// The small model files of tests/testdata/models, whole or with one thing changed.
+// Small model files of tests/testdata/models, complete or with changes.
 #pragma once
 
 #include <set>
@@ -14,7 +14,7 @@ inline std::string TinyModelPath(const std::string& name) {
   return std::string(BATON_TESTDATA) + "/models/tiny-" + name + ".gguf";
 }
 
-// A copy of a model file without some keys and tensors, to which others may be added.
+// Copies a model file without some keys and tensors. The caller may add others.
 inline GgufBuilder CopyModel(const GgufFile& file, const std::set<std::string>& without) {
   GgufBuilder builder;
   for (const std::string_view key : file.keys()) {

@@ -1,4 +1,4 @@
-// The definition of model/sampler.h, step by step: what the sampler is tested against.
+// Naive sampler: follows the definition in model/sampler.h step by step, to test the real sampler.
 #pragma once
 
 #include <limits>

@@ -1,5 +1,5 @@
-// A Llama forward pass as a textbook has it: binary64, dequantised weights, no cache, no batch.
-// What LlamaRunner must come close to.
+// Textbook implementation of the Llama forward pass: binary64, dequantised weights, no cache, no
+// batch. Tests compare LlamaRunner with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class ReferenceLlama {
     }
   }
 
-  // Logits behind the last token.
+  // Returns the logits of the last token.
   std::vector<double> Logits(std::span<const TokenId> tokens) const {
     const Matrix embedding = Read("token_embd.weight");
     std::vector<Matrix> x;
@@ -95,7 +95,7 @@ class ReferenceLlama {
     }
   }
 
-  // Each token sees the last `window` of the tokens up to itself.
+  // Attention in which each token sees the last `window` tokens up to itself.
   void Attend(const std::string& prefix, std::vector<Matrix>& x, size_t window) const {
     const Matrix norm = Read(prefix + "attn_norm.weight");
     const Matrix wq = Read(prefix + "attn_q.weight");

@@ -1,4 +1,5 @@
-// Random logits and parameters: against the naive model, the device's op, and a fresh sampler.
+// Compares the sampler on random logits and parameters with the naive sampler, the device's op, and
+// a new sampler.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +56,7 @@ TEST(SamplerRandom, EqualsTheNaiveModelOverRandomLogitsAndParameters) {
     }
     const DrawKey key{random(), static_cast<uint32_t>(round % 3), round};
     const auto result = sampler.Sample(logits, params, state, key);
-    if (!result.ok()) {  // a vocabulary of end tokens alone
+    if (!result.ok()) {  // a vocabulary that consists only of end tokens
       EXPECT_TRUE(absl::IsInternal(result.status())) << result.status();
       EXPECT_LE(vocabulary, 6u) << result.status();
       continue;
@@ -64,7 +65,7 @@ TEST(SamplerRandom, EqualsTheNaiveModelOverRandomLogitsAndParameters) {
   }
 }
 
-// What the op adds for these parameters.
+// Returns the additions to logits for these parameters, as the op expects them.
 std::vector<LogitAddition> AdditionsOf(const SamplingParams& params, const SamplerState& state,
                                        std::span<const TokenId> end_tokens) {
   std::vector<LogitAddition> additions;
@@ -76,7 +77,7 @@ std::vector<LogitAddition> AdditionsOf(const SamplingParams& params, const Sampl
   return additions;
 }
 
-// All draws of a round as one step, on one thread and on three.
+// Runs all draws of a round as one step, with one thread and with three.
 TEST(SamplerRandom, TheSampleOpOfADeviceDrawsTheSameTokens) {
   constexpr uint64_t kSeed = 20261122;
   const std::vector<TokenId> end_tokens = {1, 0};

@@ -22,13 +22,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // ---- the distribution ---------------------------------------------------------------------------
 
-// Draws `draws` tokens and returns chi-square against the probabilities.
+// Draws `draws` tokens and returns their chi-square statistic against the probabilities.
 double ChiSquare(std::span<const float> logits, const SamplingParams& params,
                  std::span<const double> probabilities, int draws, uint64_t seed) {
   Sampler sampler;
   std::vector<int> counts(logits.size());
   for (int i = 0; i < draws; ++i) {
-    // Seeds and positions both vary, as over many requests.
+    // Varies both seed and position, as many requests do.
     const DrawKey key{seed + i / 100, 0, static_cast<uint64_t>(i % 100)};
     ++counts[sampler.Sample(logits, params, {}, key)->token];
   }
@@ -52,8 +52,8 @@ std::vector<double> Softmax(std::span<const float> logits, double temperature) {
   return result;
 }
 
-// 99.99th percentile of chi-square with 9 degrees of freedom; draws are deterministic, so this
-// either holds or does not.
+// 99.99th percentile of chi-square with 9 degrees of freedom. Draws are deterministic, so the test
+// is not flaky.
 constexpr double kChiSquareLimit = 33.7;
 const std::vector<float> kTenLogits = {0, 1, 2, -1, 0.5f, 1.5f, -2, 0, 1, 2};
 
@@ -72,7 +72,7 @@ TEST(Sampler, DrawsFollowTheTemperature) {
 
 TEST(Sampler, DrawsFromTheTopFollowTheirShares) {
   SamplingParams params;
-  params.top_k = 4;  // tokens 2, 9, 5 and the first of the two ones
+  params.top_k = 4;  // keeps tokens 2, 9, 5 and the first token with logit 1
   std::vector<double> probabilities = Softmax(kTenLogits, 1);
   for (const size_t token : {0u, 3u, 4u, 6u, 7u, 8u}) probabilities[token] = 0;
   const double sum = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
@@ -82,7 +82,7 @@ TEST(Sampler, DrawsFromTheTopFollowTheirShares) {
 
 // ---- single parameters --------------------------------------------------------------------------
 
-// Every token drawn over many positions.
+// Returns all tokens that are drawn over many positions.
 std::vector<TokenId> Drawn(std::span<const float> logits, const SamplingParams& params,
                            const SamplerState& state = {}) {
   Sampler sampler({0});
@@ -341,7 +341,7 @@ TEST(Sampler, LogprobsAreThoseThatComeWithASample) {
     SamplingParams params;
     params.logprobs = static_cast<int32_t>(random() % 5);
     const auto sample = sampler.Sample(logits, params, {}, {random(), 0, 7});
-    if (!sample.ok()) {  // some rows hold a NaN
+    if (!sample.ok()) {  // some rows contain a NaN
       EXPECT_EQ(sampler.Logprobs(logits, 0, *params.logprobs).status(), sample.status());
       continue;
     }

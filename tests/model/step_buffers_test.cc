@@ -96,7 +96,8 @@ TEST_F(StepBuffersTest, TokensShareRunsAndHaveQueriesOfTheirOwnForEachShift) {
     const VisibleRun& r = buffers_->runs[i];
     return std::vector<int32_t>{r.begin, r.end, r.tile_origin, r.query_offset};
   };
-  // Query row 12 is token row 0 less −1; 13 to 15 are rows 1 to 3 less 2; 16 to 18 less 30.
+  // Query row 12 is token row 0 with shift −1; rows 13 to 15 are rows 1 to 3 with shift 2; rows 16
+  // to 18 have shift 30.
   EXPECT_THAT(run(0), ElementsAre(0, 2, 0, 12));
   EXPECT_THAT(run(1), ElementsAre(2, 3, 2, 0));
   EXPECT_THAT(run(2), ElementsAre(8, 10, 7, 15));
@@ -204,14 +205,14 @@ TEST_F(StepBuffersTest, PaddingGoesToTheScratchBlockOrNowhereAndSeesNothing) {
                           .logit_rows = 1});
   buffers_->Upload(input, 7, 6, *stream_);
   stream_->Synchronize();
-  // Block 10 is the pool's last: four slots, then no more.
+  // Block 10 is the last of the pool. It has four slots.
   EXPECT_THAT(Values(buffers_->groups[0].slot_mapping, 7), ElementsAre(12, 40, 41, 42, 43, -1, -1));
   EXPECT_THAT(Values(buffers_->sequence_of_token, 7), ElementsAre(0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(Values(buffers_->logit_indices, 6), ElementsAre(0, 0, 0, 0, 0, 0));
   for (int row = 1; row < 7; ++row) EXPECT_EQ(buffers_->groups[0].row_runs[row].run_count, 0);
 }
 
-// A window group beside the group with full attention: four tokens of it are seen.
+// A group with full attention and a group with a window of four tokens.
 class WindowStepBuffersTest : public StepBuffersTest {
  protected:
   WindowStepBuffersTest() {

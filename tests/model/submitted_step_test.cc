@@ -92,7 +92,7 @@ TEST(SubmittedStep, OnAnAsynchronousDeviceLayersAreToldOnTheEnginesThreadOnceThe
     EXPECT_EQ(f.told, (Told{{1, 2}, {2, 1}, {3, 1}}));
     EXPECT_TRUE(f.step.Done());
     EXPECT_FALSE(f.step.abandoned());
-    f.stream->Synchronize();  // the last waking comes behind the end
+    f.stream->Synchronize();  // the last wake-up comes after the end
     EXPECT_EQ(woken, 4);
   }
 }

@@ -1,4 +1,4 @@
-// A small model of tests/testdata/models on a device, and a Llama runner over it.
+// Small model of tests/testdata/models on a device, with a Llama runner.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ struct TinyPool {
       .max_tokens = 128, .max_sequences = 16, .max_logit_rows = 64, .max_context = 128};
 };
 
-// The pool of a model's KV groups, each with `blocks` blocks beside its scratch block.
+// Pool of a model's KV groups. Each group has `blocks` blocks plus a scratch block.
 inline KvPoolLayout TinyPoolLayout(const TinyModel& model, const TinyPool& pool, int64_t blocks) {
   KvCacheSpec kv = model.config.Kv();
   for (KvGroupSpec& group : kv.groups) group.type = pool.type;
@@ -60,8 +60,8 @@ inline KvPoolLayout TinyPoolLayout(const TinyModel& model, const TinyPool& pool,
   return *KvPoolLayout::Create(kv, pool.layout, pool.block_size, num_blocks);
 }
 
-// A runner whose sequences have tables of their own in every KV group: scattered over the pool, or
-// one run each. A window's table ends where the window of its first token does, as the cache's.
+// Runner with a block table for each sequence and KV group. The blocks are scattered over the pool,
+// or contiguous. As in the cache, a window's table has no blocks before its first token's window.
 class TinyRunner {
  public:
   static constexpr int32_t kSequences = 16;
@@ -117,7 +117,8 @@ class TinyRunner {
     const auto logits = runner->Logits(last_step, row);
     return {logits.begin(), logits.end()};
   }
-  // Logits behind each of the last `count` tokens: a prefill in chunks, then one at a time.
+  // Returns the logits of each of the last `count` tokens. Prefills in chunks, then computes one
+  // token at a time.
   std::vector<std::vector<float>> Decode(int32_t sequence, std::span<const TokenId> tokens,
                                          int32_t count, int32_t chunk) {
     std::vector<std::vector<float>> rows;
@@ -135,13 +136,13 @@ class TinyRunner {
     return rows;
   }
 
-  // Where the group's part of the pool lies, for tests that spoil it.
+  // The group's part of the pool, for tests that overwrite it.
   std::span<std::byte> part(int32_t group) {
     return {memory_->data() + layout_.offset(group),
             static_cast<size_t>(layout_.group(group).pool_bytes())};
   }
   const KvPoolLayout& layout() const { return layout_; }
-  // Block `index` of the sequence in the window group.
+  // Returns block `index` of the sequence in the window group.
   BlockId WindowBlock(int32_t sequence, int32_t index) const {
     return window_tables_[sequence][index];
   }
@@ -152,12 +153,12 @@ class TinyRunner {
 
  private:
   const int32_t blocks_each_;
-  const int32_t window_;  // 0: no block slides out of one
+  const int32_t window_;  // 0: tables keep all blocks
   const KvPoolLayout layout_;
   const std::unique_ptr<DeviceBuffer> memory_;
   std::vector<BlockId> tables_[kSequences];
   std::vector<BlockId> window_tables_[kSequences];
-  std::deque<std::vector<BlockId>> shown_tables_;  // of chunks; they stay
+  std::deque<std::vector<BlockId>> shown_tables_;  // tables that chunks refer to
 };
 
 inline std::vector<TokenId> TinyTokens(int32_t count, int32_t seed) {

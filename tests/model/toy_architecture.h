@@ -1,5 +1,5 @@
-// An architecture that only tests know: what a new one takes. Its next token is a hash of all
-// tokens of the sequence, which it reads back from its KV pool.
+// Toy architecture, an example of everything that a new architecture needs. Its next token is a
+// hash of all tokens of the sequence, which it reads from its KV pool.
 #pragma once
 
 #include <cstring>
@@ -17,7 +17,7 @@ namespace baton {
 
 inline constexpr int32_t kToyVocabulary = 320;
 
-// The token behind `tokens`.
+// Returns the token that follows `tokens`.
 inline TokenId ToyNext(std::span<const TokenId> tokens) {
   int64_t sum = 7;
   for (const TokenId token : tokens) sum = (31 * sum + token) % 1'000'003;
@@ -83,7 +83,7 @@ class ToyWeights final : public ModelWeights {
   absl::StatusOr<std::unique_ptr<ModelRunner>> CreateRunner(
       const KvPoolLayout& layout, std::byte* pool, const ModelRunnerOptions&) const override {
     if (layout.group(0).group().type != KvType::kF32) {
-      return absl::UnimplementedError("the toy's KV type is f32");
+      return absl::UnimplementedError("the toy architecture supports only KV type f32");
     }
     return std::make_unique<ToyRunner>(layout.group(0), pool);
   }

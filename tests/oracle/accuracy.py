@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Holds Baton's numbers against an independent float32 reference, and llama.cpp's beside them.
+"""Compares Baton's results with an independent float32 reference, and optionally those of llama.cpp.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy xllamacpp
     /tmp/venv/bin/python tests/oracle/accuracy.py --baton build/release/bin/baton --peer
 
-Two questions, both on the texts and conversations of tests/testdata/texts:
+There are two criteria, both on the texts and conversations of tests/testdata/texts:
 
-1. Perplexity of all texts one after another: within 1 % of the reference's.
-2. Greedy continuations of 48 tokens. The reference reads each of them once (teacher forcing) and
-   says where its own best token is another. At the first such place, its best logit may lie at
-   most 0.5 above that of the token chosen (so its two best lie within 0.5, too).
+1. The perplexity of all texts, one after another, is within 1 % of the reference's.
+2. Greedy continuations of 48 tokens. The reference reads each continuation once (teacher forcing)
+   and reports where its own best token differs. At the first such position, its best logit may be
+   at most 0.5 above the logit of the chosen token (so its two best are within 0.5 too).
 
-Every prompt of one text is a beginning of it, so the reference computes the text once, longest
-prompt first, and goes back to the end of each shorter one. Exit code 1 if Baton misses a criterion;
-the peer's figures are only stated.
+All prompts of one text are prefixes of it. The reference therefore computes a text once, with the
+longest prompt first, and then goes back to the end of each shorter prompt. Exit code 1 if Baton
+misses a criterion. The peer's figures are only reported.
 """
 
 import argparse
@@ -73,8 +73,8 @@ class Baton:
 
 
 def make_jobs(texts):
-    """Texts as (name, ids); returns (groups, jobs): a group is (name, indices of jobs), all prompts
-    of which are beginnings of one text."""
+    """Takes texts as (name, ids). Returns (groups, jobs). A group is (name, indices of jobs); all its
+    prompts are prefixes of one text."""
     groups, jobs = [], []
 
     def add(name, prompts):
@@ -91,7 +91,8 @@ def make_jobs(texts):
 
 
 def first_departure(logits, chosen):
-    """(index, best - chosen, best - second) where the reference prefers another token; else None."""
+    """(index, best - chosen, best - second) of the first token where the reference prefers another
+    one; None if there is none."""
     best = logits.argmax(axis=-1)
     departures = np.flatnonzero(best != chosen)
     if len(departures) == 0:
@@ -103,7 +104,8 @@ def first_departure(logits, chosen):
 
 
 def judge(reference, groups, engines):
-    """engines: name to [(prompt, continuation)] by job. Returns name to a list of findings."""
+    """Maps each engine's name to a list of findings. `engines` maps a name to [(prompt,
+    continuation)] by job."""
     findings = {name: [] for name in engines}
     for group, indices in groups:
         prompts = {i: next(iter(engines.values()))[i][0] for i in indices}
@@ -161,7 +163,7 @@ def main():
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="the baton binary")
     parser.add_argument("--model", type=pathlib.Path, help="a GGUF file of the Llama architecture",
                         default=models / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--peer", action="store_true", help="llama.cpp beside it (needs xllamacpp)")
+    parser.add_argument("--peer", action="store_true", help="also measure llama.cpp (needs xllamacpp)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/testdata/chat_template_golden.json: what jinja2 renders, for text/chat_template.cc to equal.
+"""Writes tests/testdata/chat_template_golden.json: the output of jinja2, which text/chat_template.cc must equal.
 
 The environment is the one that Hugging Face transformers builds for chat templates. Needs `jinja2`
 and `gguf` from PyPI (checked with jinja2 3.1.6):
   python3 tests/oracle/chat_template_golden.py --model SmolLM2-135M-Instruct.Q4_1.gguf
-More cases than are checked in: --conversations 6000 --out /tmp/golden.json, and then
+To test more cases than are in the repository, run it with --conversations 6000 --out /tmp/golden.json, and then
   BATON_CHAT_TEMPLATE_GOLDEN=/tmp/golden.json text_tests --gtest_filter='ChatTemplateGolden*'
 """
 import argparse
@@ -20,7 +20,7 @@ import jinja2.sandbox
 
 NOW = datetime.datetime(2026, 11, 5, 9, 7, 3)
 
-# Shapes of well-known chat templates, written for this test.
+# Templates in the style of well-known chat templates, written for this test.
 TEMPLATES = {
     "llama3": """{{- bos_token }}
 {%- if messages[0]['role'] == 'system' %}
@@ -154,7 +154,7 @@ TEMPLATES = {
 """,
 }
 
-# Small templates over fixed messages: the language, corner by corner.
+# Small templates over fixed messages. They cover the language's corner cases.
 SNIPPETS = [
     "{{ 1 + 2 * 3 ** 2 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 3 ** 2 }} {{ 2 ** -1 }}",
     "{{ 1.0 }} {{ 1e16 }} {{ 1.5e-7 }} {{ 123456789.125 }} {{ 1e22 }} {{ 0.1 + 0.2 }} {{ 3.0 * 2 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }}",
@@ -247,7 +247,7 @@ def random_messages(rng):
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}, as transformers reads it."""
+    """Implements {% generation %} as transformers does."""
     tags = {"generation"}
 
     def parse(self, parser):
@@ -301,7 +301,7 @@ def main():
     names = list(sources)
     conversations = []
     for i in range(args.conversations):
-        # Every other conversation goes through the model's own template.
+        # Every second conversation uses the model's own template.
         name = "smollm2" if i % 2 == 0 else names[1 + (i // 2) % (len(names) - 1)]
         messages = random_messages(rng)
         variables = {"add_generation_prompt": rng.random() < 0.5}

@@ -1,9 +1,10 @@
-"""Dynamo's radix tree (PyPI: ai-dynamo-runtime) as a peer of the global index, on the operations that `index_bench --dump-operations` wrote.
+"""Measures Dynamo's radix tree (PyPI: ai-dynamo-runtime) on the operations that `index_bench --dump-operations` wrote.
 
-The tree is called through its Python binding, one call at a time, so the figures hold the binding's cost, which is measured too: a match that
-finds nothing, and what parsing an event's JSON in Python costs beside it. Events are in Dynamo's own format and made before the clock runs.
-What differs from ours: hashes have 64 bits there (a block's own is the high half of ours, its chained one the low half), and an event whose
-parent the tree does not know is refused there (counted). Prints a table, then a JSON line; --beside FILE: with the figures of FILE's last line.
+The tree is called through its Python binding, one call at a time, so the figures include the binding's cost. That cost is measured too: a
+match that finds nothing, and parsing an event's JSON in Python. Events are in Dynamo's own format and are made before the clock runs.
+There are two differences from Baton's index. Dynamo's hashes have 64 bits: a block's own hash is the high half of ours, its chained hash the
+low half. Dynamo refuses an event with an unknown parent; the script counts these. It prints a table, then a JSON line. With --beside FILE, the
+JSON line starts with the figures of FILE's last line.
 
     python dynamo_peer.py --operations operations.jsonl [--beside output_of_index_bench]
 """
@@ -18,7 +19,7 @@ from dynamo._core import RadixTree
 
 
 def read_operations(path):
-    """[("match", None, hashes, blocks) or (kind, worker, event as JSON, blocks)]."""
+    """Returns a list of ("match", None, hashes, blocks) or (kind, worker, event as JSON, blocks)."""
     made = []
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -87,7 +88,7 @@ def main():
                ("peer_found_blocks", found, "blocks"),
                ("peer_refused_events", refused, "events"),
                ("peer_empty_match_us", nothing * 1e6, "us"),
-               # The events' JSON parsed in Python, beside the calls.
+               # Share of the time that parsing the events' JSON in Python takes.
                ("peer_json_share", parsing / (spent["stored"] + spent["removed"]), "share")]
 
     print(f"ai-dynamo-runtime {importlib.metadata.version('ai-dynamo-runtime')}, {len(made)} operations, from Python")

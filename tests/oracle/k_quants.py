@@ -1,7 +1,7 @@
 """Quantises to Q4_K, Q5_K and Q6_K, which the `gguf` package reads but does not write.
 
-Rounds to nearest with one scale per group, without ggml's search for better scales: right for tests of correctness
-and speed, not for statements about quality.
+Rounds to nearest with one scale per group, without ggml's search for better scales. This is good enough for tests of
+correctness and speed, but not for measuring quality.
 """
 import numpy as np
 
@@ -17,13 +17,13 @@ def divide(values, by):
 
 
 def halves(values):
-    """f16 and what it widens to."""
+    """Returns the bytes of the f16 values, and the values widened to float32."""
     half = values.astype(np.float16)
     return half.view(np.uint8), half.astype(np.float32)
 
 
 def six_bit_bytes(scales, minima):
-    """Two [n, 8] arrays of six-bit numbers as the twelve bytes of a block."""
+    """Packs two [n, 8] arrays of six-bit numbers into the twelve bytes of each block."""
     first = scales[:, :4] | (scales[:, 4:] >> 4) << 6
     second = minima[:, :4] | (minima[:, 4:] >> 4) << 6
     third = (scales[:, 4:] & 15) | (minima[:, 4:] & 15) << 4
@@ -31,13 +31,14 @@ def six_bit_bytes(scales, minima):
 
 
 def nibble_bytes(q, width):
-    """[n, 256] four-bit numbers: the next `width` in the low halves of as many bytes, the next in the high ones."""
+    """Packs [n, 256] four-bit numbers. Of 2 × `width` numbers, the first half goes into the low halves of `width` bytes, the rest
+    into their high halves."""
     pairs = q.reshape(len(q), -1, 2, width)
     return (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(q), -1).astype(np.uint8)
 
 
 def with_minima(values, bits):
-    """Q4_K and Q5_K: w = d·s·q − e·m."""
+    """Quantises to Q4_K or Q5_K: w = d·s·q − e·m."""
     groups = values.reshape(-1, 8, 32)
     minimum = np.maximum(0, -groups.min(axis=2))
     scale = (np.maximum(0, groups.max(axis=2)) + minimum) / (2 ** bits - 1)
@@ -54,7 +55,7 @@ def with_minima(values, bits):
 
 
 def q6_k(values):
-    """w = d·s·(q − 32)."""
+    """Quantises to Q6_K: w = d·s·(q − 32)."""
     groups = values.reshape(-1, 16, 16)
     at = np.abs(groups).argmax(axis=2)[..., None]
     scale = -np.take_along_axis(groups, at, axis=2)[..., 0] / 32
@@ -68,7 +69,7 @@ def q6_k(values):
 
 
 def quantize_k(values, name):
-    """float32 [rows, cols], cols a multiple of 256, as uint8 [rows, bytes of a row]."""
+    """Quantises float32 [rows, cols] to uint8 [rows, bytes per row]. `cols` must be a multiple of 256."""
     flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, BLOCK)
     blocks = q6_k(flat) if name == "Q6_K" else with_minima(flat, int(name[1]))
     return blocks.reshape(values.shape[0], -1)

@@ -1,7 +1,7 @@
-"""llama.cpp as a peer: the library inside PyPI's xllamacpp wheel, called through its C interface.
+"""Runs llama.cpp as a peer: the library inside PyPI's xllamacpp wheel, through its C interface.
 
-Token ids go in and logits come out, so that both engines are judged on exactly the same input. KV
-is float16 there as here (the default of both); every prompt is decoded alone, from an empty cache.
+The interface takes token ids and returns logits, so both engines get exactly the same input. Both
+use float16 KV, their default. Every prompt is decoded alone, from an empty cache.
 """
 
 import ctypes
@@ -13,15 +13,15 @@ BATCH = 512
 
 
 class Blob(ctypes.Structure):
-    """A parameter struct passed by value whose fields stay closed; only its leading numbers are set.
+    """Opaque parameter struct, passed by value. Only its first numbers are set.
 
-    System V passes it on the stack as the last argument, so room to spare behind it does no harm.
+    The System V ABI passes it on the stack as the last argument, so extra space behind it is harmless.
     """
     _fields_ = [("words", ctypes.c_uint32 * 256)]
 
 
 class Batch(ctypes.Structure):
-    """llama_batch."""
+    """The struct llama_batch."""
     _fields_ = [("n_tokens", ctypes.c_int32), ("token", ctypes.POINTER(ctypes.c_int32)),
                 ("embd", ctypes.c_void_p), ("pos", ctypes.POINTER(ctypes.c_int32)),
                 ("n_seq_id", ctypes.POINTER(ctypes.c_int32)),
@@ -48,7 +48,7 @@ class LlamaCpp:
         self.context = lib.llama_init_from_model(self.model, params)
         if not self.context or lib.llama_n_batch(self.context) != BATCH or lib.llama_n_ctx(
                 self.context) < context_length:
-            raise RuntimeError("llama.cpp's context parameters are laid out differently in this version")
+            raise RuntimeError("llama.cpp's context parameters have another layout in this version")
         lib.llama_set_n_threads(self.context, threads, threads)
         self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.batch = lib.llama_batch_init(BATCH, 0, 1)
@@ -78,7 +78,7 @@ class LlamaCpp:
             function.restype, function.argtypes = result, arguments
 
     def _decode(self, tokens, begin, wanted):
-        """Decodes tokens at positions begin…; returns logits [wanted, vocabulary] of the last `wanted`."""
+        """Decodes tokens from position `begin`. Returns logits [wanted, vocabulary] of the last `wanted` tokens."""
         count, batch = len(tokens), self.batch
         batch.n_tokens = count
         for i, token in enumerate(tokens):
@@ -96,7 +96,7 @@ class LlamaCpp:
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.context), True)
 
     def nll(self, tokens):
-        """Mean negative log-likelihood of tokens[1:], nats."""
+        """Mean negative log-likelihood of tokens[1:], in nats."""
         self._clear()
         total = 0.0
         for begin in range(0, len(tokens) - 1, BATCH):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the small GGUF files of tests/testdata/models and the dequantisation golden file.
+"""Writes the small GGUF files of tests/testdata/models and the golden file for dequantisation.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy
     /tmp/venv/bin/python tests/oracle/make_tiny_gguf.py
 
-Every model but tiny-k-types and tiny-window holds the same random weights (one seed), so that they differ by their
-tensor type or by what their name says. tiny-window has two KV groups: layer 1 has full attention, the others see a
-window. Rerunning the script with the same library versions gives the same bytes.
+All models except tiny-k-types and tiny-window have the same random weights (one seed). They differ only in their tensor
+type or in the property that their name says. tiny-window has two KV groups: layer 1 has full attention, the other layers
+have a sliding window. The same library versions always give the same bytes.
 """
 import argparse
 import pathlib
@@ -42,9 +42,9 @@ class Shape(typing.NamedTuple):
 
 
 TINY = Shape(layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96)
-# The K types need rows of 256; here each tensor has one of them, and q, k and v differ.
+# K types need rows of a multiple of 256. Each tensor has one K type; those of q, k and v differ.
 TINY_K = Shape(layers=1, hidden=256, heads=8, kv_heads=2, head_dim=32, ffn=256)
-# Layers with a window stand on both sides of the one with full attention. The window is no multiple of a block.
+# There are layers with a window before and after the one with full attention. The window is not a multiple of a block.
 TINY_WINDOW = TINY._replace(layers=4)
 WINDOW = 24
 WINDOW_LAYERS = [True, False, True, True]
@@ -53,7 +53,7 @@ K_TYPES = {"token_embd": T.Q6_K, "attn_q": T.Q4_K, "attn_k": T.Q5_K, "attn_v": T
 
 
 def byte_tokens():
-    """GPT-2's printable stand-in for each byte, in byte order."""
+    """GPT-2's printable character for each byte, in byte order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [b for b in range(256) if b not in printable]
     return [chr(b) if b in printable else chr(256 + hidden.index(b)) for b in range(256)]
@@ -70,7 +70,7 @@ def vocabulary():
 
 
 def weights(rng, vocabulary_size, shape):
-    """Name to float32 array, outputs first. Scaled so that layers outweigh the embedding and logits vary."""
+    """Maps names to float32 arrays, outputs first. The scale lets layers outweigh the embedding and logits vary."""
     def matrix(rows, cols, gain):
         return (rng.standard_normal((rows, cols)) * gain / np.sqrt(cols)).astype(np.float32)
 
@@ -114,7 +114,8 @@ def add_tensor(writer, name, value, kind):
 
 
 def write_model(path, kind, tensors, shape=TINY, linear_factor=None, llama3=False, untied=False, window=None):
-    """`kind` None: each matrix in its type of K_TYPES. `window`: its slots, and for each layer whether it has it."""
+    """Writes a model. `kind` None gives each matrix its type in K_TYPES. `window` is the number of slots, and for each layer
+    whether it has the window."""
     tokens, types = vocabulary()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(path.stem)
@@ -163,9 +164,9 @@ def finish(writer, path):
 
 
 def write_dequant_golden(path, rng):
-    """Per type, random blocks `<type>.blocks` and what gguf's dequantize makes of them, `<type>.floats`.
+    """Writes for each type random blocks `<type>.blocks` and the values of gguf's dequantize, `<type>.floats`.
     The first blocks have special scales: zeros, subnormals, the largest, infinities, NaN."""
-    # Where a block keeps its f16 values.
+    # Offsets of the f16 values in a block.
     headers = {T.Q4_1: (0, 2), T.Q5_1: (0, 2), T.Q4_K: (0, 2), T.Q5_K: (0, 2), T.Q6_K: (208,)}
     special = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01], dtype="<u2")
     blocks_per_type = 40

@@ -1,6 +1,6 @@
-"""An independent float32 reference of the Llama forward pass: numpy on the weights that `gguf` dequantises.
+"""Independent float32 reference of the Llama forward pass, in numpy on weights that `gguf` dequantises.
 
-Needs PyPI's gguf and numpy. Nothing here is shared with the C++ code.
+Needs gguf and numpy from PyPI. It shares nothing with the C++ code.
 """
 
 import math
@@ -26,7 +26,7 @@ class ReferenceLlama:
             t.name: gguf.dequantize(t.data, t.tensor_type).astype(np.float32).reshape(
                 tuple(reversed([int(n) for n in t.shape])))
             for t in reader.tensors}
-        # The last tokens that a layer sees; None: all.
+        # Number of last tokens that each layer sees; None: all tokens.
         window = field("llama.attention.sliding_window", 0)
         pattern = field("llama.attention.sliding_window_pattern", [])
         self.windows = [window if window and i < len(pattern) and pattern[i] else None for i in range(self.layers)]
@@ -45,7 +45,7 @@ class ReferenceLlama:
         self.length = 0
 
     def advance_to(self, tokens, chunk=256):
-        """Makes `tokens` what has been fed: forgets what differs, feeds what is missing."""
+        """Brings the cache to exactly `tokens`: keeps the common prefix, drops the rest, feeds the missing tokens."""
         shared = 0
         while shared < min(len(tokens), self.length) and tokens[shared] == self.tokens[shared]:
             shared += 1
@@ -117,7 +117,7 @@ class ReferenceLlama:
             "output.weight", w["token_embd.weight"]).T
 
     def nll(self, tokens, chunk=256):
-        """Mean negative log-likelihood of tokens[1:], nats."""
+        """Mean negative log-likelihood of tokens[1:], in nats."""
         self.reset()
         total = 0.0
         for begin in range(0, len(tokens) - 1, chunk):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a copy of a GGUF model with its matrices in another type, to measure speed and to compare results.
+"""Writes a copy of a GGUF model with its matrices in another type, to measure speed or compare results.
 
     tests/oracle/requantize.py in.gguf out.gguf Q4_K
 
-Rows that are no multiple of the type's block fall back as llama.cpp's do: Q4_K to Q5_0, Q5_K to Q5_1, Q6_K to Q8_0.
-K types are rounded to nearest (k_quants.py): no statement about their quality follows from such a file.
+If a row is not a multiple of the type's block, its type falls back as in llama.cpp: Q4_K to Q5_0, Q5_K to Q5_1, Q6_K to
+Q8_0. K types are rounded to nearest (k_quants.py), so do not judge their quality by such a file.
 """
 import argparse
 
@@ -31,7 +31,7 @@ def main():
     parser.add_argument("source")
     parser.add_argument("out")
     parser.add_argument("type", choices=sorted(FALLBACK) + ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
-    parser.add_argument("--embedding", help="type of token_embd; the file's own when absent")
+    parser.add_argument("--embedding", help="type of token_embd; default: unchanged")
     arguments = parser.parse_args()
     reader = gguf.GGUFReader(arguments.source)
     writer = gguf.GGUFWriter(arguments.out, "llama")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares `baton inspect tokens` with PyPI `tokenizers` on varied lines, on every code point and on hostile texts.
 
-Needs `tokenizers` and `gguf`. Exit status 0 when all ids are equal, for every pre-tokenizer asked for:
-the model's own and, on a copy of the model file that names another one, the rest.
+Needs `tokenizers` and `gguf`. Exit code 0 if all ids are equal for every requested pre-tokenizer. For pre-tokenizers
+other than the model's own, the script uses a copy of the model file that names the other one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def source_lines():
 
 
 def with_pre(model, reader, pre, folder):
-    """The model file itself, or a copy in `folder` that names the pre-tokenizer `pre`."""
+    """Path of a model with pre-tokenizer `pre`: the model file itself, or a changed copy in `folder`."""
     field = reader.fields["tokenizer.ggml.pre"]
     old = field.contents().encode()
     if old == pre.encode():

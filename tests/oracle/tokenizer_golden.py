@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/testdata/tokenizer_vocab.json and tokenizer_golden.jsonl. Needs PyPI `tokenizers`.
 
-The vocabulary is a small one, trained here, with every byte in it, three control tokens and a
-user-defined one. Each golden line is a text with its ids under every pre-tokenizer; `untrusted`
-recognises the user-defined token only, `trusted` the control tokens too.
+The script trains a small vocabulary with every byte, three control tokens and a user-defined token.
+Each golden line is a text with its ids under every pre-tokenizer. `untrusted` recognises only the
+user-defined token, `trusted` also the control tokens.
 """
 
 import json
@@ -24,7 +24,7 @@ SEED = 3
 
 def train():
     tokenizer = Tokenizer(models.BPE())
-    # Llama 3's cuts: they let merges cross what the other patterns cut, so every pattern is told apart.
+    # Llama 3's pattern allows merges across the cuts of the other patterns, so the golden lines tell all patterns apart.
     tokenizer.pre_tokenizer = oracle("llama-bpe", [], []).pre_tokenizer
     trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE - len(USER_DEFINED), special_tokens=CONTROL, show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))

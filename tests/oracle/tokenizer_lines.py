@@ -1,6 +1,6 @@
-"""Varied lines of text for comparing tokenizers: what real prompts hold and what breaks tokenizers.
+"""Varied lines of text for comparing tokenizers: typical prompts, and text that breaks tokenizers.
 
-Everything is drawn from one seed, so that a line that differs can be drawn again.
+Everything is drawn from one seed, so a line that differs can be reproduced.
 """
 
 import random
@@ -100,7 +100,7 @@ def _fragment(rng, source_lines):
 
 
 def varied_lines(count, seed, source_lines=()):
-    """`count` texts; `source_lines` are lines of program code to draw from besides."""
+    """Returns `count` texts. `source_lines` are additional lines of program code to draw from."""
     rng = random.Random(seed)
     lines = []
     while len(lines) < count:
@@ -116,7 +116,7 @@ def varied_lines(count, seed, source_lines=()):
 
 
 def every_code_point():
-    """Lines that hold every code point, each where its class decides how its neighbours are cut."""
+    """Lines with every code point, each at a position where its class decides how its neighbours are split."""
     lines = []
     for begin in range(0, 0x110000, 64):
         codes = [c for c in range(begin, begin + 64) if not 0xD800 <= c < 0xE000]
@@ -126,7 +126,7 @@ def every_code_point():
 
 
 def hostile_texts(size, seed):
-    """Texts of about `size` bytes that are one piece, or very many, under some pattern."""
+    """Texts of about `size` bytes that are a single piece, or very many pieces, under some pattern."""
     rng = random.Random(seed)
     units = ["a", " ", "7", "\n", " a", " \n", "-", "'", "ab", "=", "\u00a0", "你", "\u0301", "<|im_", "\t\t ", "Ab1 "]
     texts = [(unit * size)[:size] for unit in units]

@@ -1,4 +1,4 @@
-"""Hugging Face `tokenizers` set up as GGUF's `tokenizer.ggml.pre` names mean it. Needs `tokenizers`."""
+"""Builds Hugging Face `tokenizers` for the names of GGUF's `tokenizer.ggml.pre`. Needs `tokenizers`."""
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
@@ -20,7 +20,7 @@ def pre_tokenizer(pre):
 
 
 def oracle(pre, tokens, merges, specials=(), user_defined=()):
-    """The tokenizer of a vocabulary; it recognises `specials` (control tokens) and `user_defined`."""
+    """Returns a tokenizer that recognises `specials` (control tokens) and `user_defined` tokens."""
     vocab = {token: index for index, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ")) for merge in merges]
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=pairs, ignore_merges=pre == "llama-bpe"))

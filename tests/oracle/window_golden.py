@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes tests/testdata/window_golden.json: what tiny-window-q4_0 says behind some tokens of a text.
+"""Writes tests/testdata/window_golden.json: logits of tiny-window-q4_0 at some positions of a text.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install gguf==0.19.0 numpy
     /tmp/venv/bin/python tests/oracle/window_golden.py
 
-The logits are those of numpy in binary32 on the weights that `gguf` dequantises (reference_llama.py).
+numpy computes the logits in binary32 on the weights that `gguf` dequantises (reference_llama.py).
 """
 import json
 import pathlib
@@ -15,7 +15,7 @@ from reference_llama import ReferenceLlama
 
 TESTDATA = pathlib.Path(__file__).parent.parent / "testdata"
 TOKENS = 100
-# Behind the last token that sees all before it, the first that does not, and some far beyond the window.
+# The last token that sees all tokens before it, the first that does not, and tokens far beyond the window.
 POSITIONS = [23, 24, 40, 99]
 
 

@@ -29,9 +29,9 @@ TEST(ByteAlphabet, WritesBytesAsGpt2Does) {
 }
 
 TEST(ByteAlphabet, RefusesWhatIsOutsideIt) {
-  EXPECT_EQ(BytesFromAlphabet("a b"), std::nullopt);  // the space is written Ġ
+  EXPECT_EQ(BytesFromAlphabet("a b"), std::nullopt);  // the alphabet writes a space as Ġ
   EXPECT_EQ(BytesFromAlphabet("你"), std::nullopt);
-  EXPECT_EQ(BytesFromAlphabet("ń"), std::nullopt);  // U+0144, the first after the last
+  EXPECT_EQ(BytesFromAlphabet("ń"), std::nullopt);  // U+0144, the first behind the alphabet
   EXPECT_EQ(BytesFromAlphabet("a\xFF"), std::nullopt);
   EXPECT_EQ(BytesFromAlphabet("a\xC4"), std::nullopt);
 }

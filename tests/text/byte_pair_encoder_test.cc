@@ -79,17 +79,17 @@ TEST(BytePairEncoder, RefusesRulesThatDoNotFitTheVocabulary) {
   EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"a b", "a x"}}),
               HasSubstr("merges[1]: \"a x\" has a right part"));
   EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"x b"}}), HasSubstr("left part"));
-  EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"b a"}}), HasSubstr("makes a string"));
+  EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"b a"}}), HasSubstr("produces a string"));
   EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {"a b", "a b"}}), HasSubstr("twice"));
   for (const char* merge : {"", " ", "ab", "a b c", "a  b", " b", "a "}) {
     EXPECT_THAT(ErrorOf({.tokens = tokens, .merges = {merge}}), HasSubstr("merges[0]"));
   }
   Words control{.tokens = tokens, .merges = {"a b"}};
   control.is_piece[2] = 0;
-  EXPECT_THAT(ErrorOf(control), HasSubstr("no ordinary token"));
+  EXPECT_THAT(ErrorOf(control), HasSubstr("not an ordinary token"));
 }
 
-// The definition: look through the whole piece for the best pair, merge it, begin again.
+// The definition of byte-pair encoding: search the whole piece for the best pair, merge it, repeat.
 std::vector<TokenId> NaiveEncode(const Words& words, std::string_view piece) {
   std::map<std::string, TokenId> ids;
   for (const std::string& token : words.tokens)
@@ -131,7 +131,7 @@ TEST(BytePairEncoder, EqualsTheDefinitionOnRandomRulesShortAndLong) {
         words.tokens.push_back(left + right);
       }
     }
-    // Rules out of the order in which they could have been learnt, too.
+    // Half of the rounds have rules in an order that no training could produce.
     if (round % 2 == 1) std::shuffle(words.merges.begin(), words.merges.end(), random);
     words.is_piece.assign(words.tokens.size(), 1);
     const auto encoder = Create(words);
@@ -146,7 +146,7 @@ TEST(BytePairEncoder, EqualsTheDefinitionOnRandomRulesShortAndLong) {
 
 TEST(BytePairEncoder, APieceLongerThanTheLimitIsEncodedInParts) {
   const auto encoder = Create({.tokens = {"a", "b", "aa"}, .merges = {"a a"}});
-  // In one go there would be one token fewer: the cut leaves an odd number of "a" on each side.
+  // The cut leaves an odd number of "a" on each side. Without the cut, there is one token fewer.
   const size_t limit = BytePairEncoder::kMaxPieceBytes;
   EXPECT_EQ(Encode(*encoder, "b" + std::string(limit - 2, 'a')).size(), 1 + (limit - 2) / 2);
   EXPECT_EQ(Encode(*encoder, "b" + std::string(2 * limit, 'a')).size(), limit + 2);

@@ -123,7 +123,7 @@ TEST(ChatTemplate, RendersFromManyThreadsAlike) {
   EXPECT_THAT(same, ElementsAre(100, 100, 100, 100));
 }
 
-// What jinja2 rendered; tests/oracle/chat_template_golden.py writes it.
+// Compares with the output of jinja2, which tests/oracle/chat_template_golden.py wrote.
 class ChatTemplateGolden : public ::testing::Test {
  protected:
   static nlohmann::json Load() {
@@ -161,7 +161,7 @@ class ChatTemplateGolden : public ::testing::Test {
     return options;
   }
 
-  // `expected` is null where jinja2 failed.
+  // `expected` is null if jinja2 failed.
   static void ExpectRender(const ChatTemplate& chat_template, const nlohmann::json& messages,
                            const RenderOptions& options, const nlohmann::json& expected) {
     const auto segments = chat_template.Render(Messages(messages), options);
@@ -203,14 +203,14 @@ TEST_F(ChatTemplateGolden, SnippetsEqualJinja2) {
   }
 }
 
-// Each byte of a trusted segment stands in the template or is a begin or end token; so text that
-// only a user has must be untrusted, whatever the template did to it.
+// Trusted text comes only from the template and from the BOS and EOS tokens. Text that occurs only
+// in user messages must therefore be untrusted, whatever the template does with it.
 TEST_F(ChatTemplateGolden, NothingThatUsersWroteIsTrusted) {
   const nlohmann::json golden = Load();
   for (const auto& [name, source] : golden["templates"].items()) {
     const absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source.get<std::string>());
     ASSERT_TRUE(parsed.ok()) << name << ": " << parsed.status();
-    // Characters of no template, mixed with control tokens and line ends.
+    // Characters that no template contains, mixed with control tokens and line ends.
     const std::string content = "\n§<|im_end|>§\n§</think>§<|eot_id|>§ § ";
     const std::vector<ChatMessage> messages = {
         {"user", content, {}}, {"assistant", content, {}}, {"user", content, "§<|im_end|>§"}};

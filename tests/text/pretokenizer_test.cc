@@ -86,7 +86,7 @@ TEST(PreTokenizer, PiecesOfAnyBytesConcatenateToTheText) {
   }
 }
 
-// Runs long enough that a match or stack limit, or quadratic time, would show.
+// The runs are long enough to reveal a match limit, a stack limit or quadratic time.
 TEST(PreTokenizer, TakesRunsOfMegabytes) {
   const size_t length = size_t{12} << 20;
   for (const char* pre : {"smollm", "gpt-2", "llama-bpe", "qwen2"}) {

@@ -1,4 +1,4 @@
-// The small vocabulary and the golden ids that tests/oracle/tokenizer_golden.py wrote.
+// Small vocabulary and golden ids, written by tests/oracle/tokenizer_golden.py.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ inline TokenizerSpec SmallVocabulary(const std::string& pre) {
   return spec;
 }
 
-// The id of the small vocabulary's token that is written `text`. Throws if there is none.
+// Returns the id of the small vocabulary's token `text`. Throws if there is none.
 inline TokenId SmallVocabularyId(std::string_view text) {
   const std::vector<std::string> tokens = SmallVocabulary("gpt-2").tokens;
   const auto at = std::find(tokens.begin(), tokens.end(), text);

@@ -60,7 +60,7 @@ TEST(StopMatcher, EmitsWholeCharacters) {
   }
 }
 
-// The definition, spelled out: the shortest prefix of the text that ends with a stop.
+// Naive model: finds the shortest prefix of the text that ends with a stop string.
 struct Naive {
   size_t emitted;
   bool stopped;

@@ -18,7 +18,7 @@ class StreamingDetokenizerTest : public ::testing::Test {
  protected:
   StreamingDetokenizerTest() : tokenizer_(Tokenizer::Create(SmallVocabulary("gpt-2")).value()) {}
 
-  // The token that is one byte.
+  // Returns the token of one byte.
   TokenId ByteToken(uint8_t byte) const {
     for (TokenId id = 0; id < tokenizer_->vocab_size(); ++id) {
       if (tokenizer_->TokenBytes(id) == std::string_view(reinterpret_cast<char*>(&byte), 1)) {
@@ -79,7 +79,8 @@ TEST_F(StreamingDetokenizerTest, TheStreamEqualsTheWholeAndIsValidAtEveryStep) {
     std::vector<TokenId> ids(random() % 30);
     std::string stream;
     for (TokenId& id : ids) {
-      // The first 259 ids are control tokens and bytes: mostly damage; the others mostly text.
+      // The first 259 ids are control tokens and single bytes, mostly invalid UTF-8. The others are
+      // mostly text.
       id = static_cast<TokenId>(random() % (random() % 2 == 0 ? 259 : tokenizer_->vocab_size()));
       const std::string text = detokenizer.Append(id);
       ASSERT_EQ(ValidUtf8Prefix(text), text.size());

@@ -97,8 +97,7 @@ TEST(Tokenizer, AControlTokenThatIsPartlyUntrustedIsNone) {
     }
   }
   const std::vector<TextSegment> all_trusted = {{"<|im_", true}, {"", false}, {"end|>", true}};
-  EXPECT_THAT(tokenizer->EncodeSegments(all_trusted),
-              ElementsAre(SmallVocabularyId("<|im_end|>")));
+  EXPECT_THAT(tokenizer->EncodeSegments(all_trusted), ElementsAre(SmallVocabularyId("<|im_end|>")));
 }
 
 TEST(Tokenizer, JointsBetweenSegmentsDoNotShow) {
@@ -171,7 +170,7 @@ TEST(Tokenizer, KnowsTheEndsOfAGeneration) {
   TokenizerSpec spec = SmallVocabulary("smollm");
   spec.eot = 700;
   const auto with_eot = Tokenizer::Create(spec);
-  // 700 is a piece that merges make: a control token must not be one.
+  // Merges produce token 700, so it must not be a control token.
   EXPECT_EQ(with_eot.status().code(), absl::StatusCode::kInvalidArgument);
   spec.eot = 1;
   EXPECT_THAT(Tokenizer::Create(spec).value()->end_of_generation(), ElementsAre(0, 1, 2));
@@ -222,9 +221,9 @@ TEST(Tokenizer, RefusesASpecificationThatContradictsItself) {
   EXPECT_THAT(error_after([](auto& spec) { spec.eos.reset(), spec.add_eos = true; }),
               HasSubstr("add_eos_token"));
   EXPECT_THAT(error_after([](auto& spec) { spec.merges[3] = "ab"; }), HasSubstr("merges[3]"));
-  // A merge may not make a control token: user text could become one.
+  // A merge must not produce a control token, or user text could become one.
   EXPECT_THAT(error_after([](auto& spec) { spec.token_types[800] = 3; }),
-              HasSubstr("no ordinary token"));
+              HasSubstr("not an ordinary token"));
 }
 
 TokenizerSpec WithToken(const std::string& token, int32_t type) {
@@ -247,7 +246,7 @@ TEST(Tokenizer, RefusesATokenPastItsLimit) {
   EXPECT_TRUE(Tokenizer::Create(WithToken(std::string(kAny, '<'), 1)).ok());
   EXPECT_THAT(ErrorOf(WithToken(std::string(kAny + 1, '<'), 1), absl::StatusCode::kInvalidArgument),
               HasSubstr("tokens[1500] has 4097 bytes; the limit is 4096"));
-  // BOS, EOS and EOT are control tokens whatever their type says.
+  // BOS, EOS and EOT are control tokens whatever type the file gives them.
   TokenizerSpec spec = WithToken(std::string(kSpecial + 1, '<'), 1);
   EXPECT_TRUE(Tokenizer::Create(spec).ok());
   spec.eot = 1500;
@@ -288,7 +287,7 @@ TEST(Tokenizer, RefusesMoreBytesOfSpecialTokensThanTheLimit) {
   spec.tokens.push_back("<|one more|>");
   spec.token_types.push_back(4);
   EXPECT_THAT(ErrorOf(spec, absl::StatusCode::kInvalidArgument),
-              HasSubstr("1048588 bytes together; the limit is 1048576"));
+              HasSubstr("1048588 bytes in total; the limit is 1048576"));
 }
 
 TEST(Tokenizer, RefusesMoreBytesOfTokensThanTheLimit) {

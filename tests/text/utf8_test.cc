@@ -47,7 +47,8 @@ TEST(Utf8, TellsWhatMayStillBecomeACharacterFromWhatCannot) {
   EXPECT_EQ(NextUtf8("\xE0\x80").kind, Utf8Kind::kInvalid);
 }
 
-// The right side is what Python's bytes.decode("utf-8", errors="replace") returns, R for U+FFFD.
+// The right side is the result of Python's bytes.decode("utf-8", errors="replace"), with R for
+// U+FFFD.
 TEST(Utf8, ReplacesMaximalSubparts) {
   const std::pair<std::string, std::string> cases[] = {
       {"", ""},
@@ -82,7 +83,7 @@ TEST(Utf8, ReplacedRandomBytesAreValidAndStayAsTheyAre) {
   const unsigned seed = 11;
   std::mt19937 random(seed);
   SCOPED_TRACE("seed " + std::to_string(seed));
-  const std::string alphabet = "aé€😀";  // whole and broken pieces of these
+  const std::string alphabet = "aé€😀";  // the test uses whole and broken pieces of these
   for (int round = 0; round < 2000; ++round) {
     std::string bytes;
     for (int i = 0; i < 20; ++i) {

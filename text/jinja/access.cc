@@ -24,7 +24,7 @@ absl::StatusOr<JinjaValue> MissingAttribute(const JinjaValue& object, std::strin
       JinjaMessage("'", object.TypeName(), " object' has no attribute '", name, "'"), meter);
 }
 
-// The field of a loop, or undefined.
+// Returns a field of `loop`, or undefined if there is no such field.
 absl::StatusOr<JinjaValue> LoopField(const JinjaValue& value, std::string_view name,
                                      JinjaMeter& meter) {
   const JinjaLoop& loop = value.loop();
@@ -38,7 +38,7 @@ absl::StatusOr<JinjaValue> LoopField(const JinjaValue& value, std::string_view n
   if (name == "first") return JinjaValue::Bool(index == 0);
   if (name == "last") return JinjaValue::Bool(index == length - 1);
   if (name == "length") return JinjaValue::Int(length);
-  // Only recursive loops, which are not supported, go deeper.
+  // Only recursive loops have other depths, and they are not supported.
   if (name == "depth") return JinjaValue::Int(1);
   if (name == "depth0") return JinjaValue::Int(0);
   if (name == "previtem") {
@@ -52,7 +52,7 @@ absl::StatusOr<JinjaValue> LoopField(const JinjaValue& value, std::string_view n
   return MissingAttribute(value, name, meter);
 }
 
-// A method or field; nullopt when the type has none of that name.
+// Returns the method or field of that name; nullopt if the type has none.
 absl::StatusOr<std::optional<JinjaValue>> OwnAttribute(const JinjaValue& object,
                                                        std::string_view name, JinjaMeter& meter) {
   switch (FindJinjaMethod(object, name)) {
@@ -83,7 +83,7 @@ absl::StatusOr<std::optional<JinjaValue>> DictEntry(const JinjaValue& object, co
   return value == nullptr ? std::nullopt : std::optional<JinjaValue>(*value);
 }
 
-// A bound of a slice over `length` items, as Python's PySlice_AdjustIndices.
+// Clamps a slice's bound to `length` items, as Python's PySlice_AdjustIndices does.
 absl::StatusOr<int64_t> SliceBound(const std::optional<JinjaValue>& bound, int64_t length,
                                    bool backwards, int64_t otherwise) {
   if (!bound.has_value() || bound->IsNone()) return otherwise;
@@ -160,13 +160,13 @@ absl::StatusOr<JinjaValue> JinjaSlice(const JinjaValue& object,
   }
   int64_t step = 1;
   if (step_value.has_value() && !step_value->IsNone()) {
-    if (!step_value->IsIntegral()) return JinjaError("a slice's step is no int");
+    if (!step_value->IsIntegral()) return JinjaError("a slice's step is not an int");
     step = step_value->AsInt();
     if (step == 0) return JinjaError("a slice's step is 0");
   }
   const int64_t length = object.IsString() ? static_cast<int64_t>(CountCodePoints(object.bytes()))
                                            : static_cast<int64_t>(object.sequence().items.size());
-  step = std::clamp(step, -length - 1, length + 1);  // a longer step meets the same items
+  step = std::clamp(step, -length - 1, length + 1);  // a longer step selects the same items
   const bool backwards = step < 0;
   ASSIGN_OR_RETURN(const int64_t first,
                    SliceBound(start, length, backwards, backwards ? length - 1 : 0));
@@ -219,7 +219,7 @@ absl::StatusOr<JinjaValue::SequencePtr> JinjaItems(const JinjaValue& value, Jinj
       break;
     }
     default:
-      return JinjaError("a ", value.TypeName(), " cannot be gone through item by item");
+      return JinjaError("a ", value.TypeName(), " cannot be iterated over");
   }
   ASSIGN_OR_RETURN(const JinjaValue list, NewList(std::move(items), meter));
   return list.sequence_ptr();

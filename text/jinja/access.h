@@ -1,8 +1,8 @@
-// Reaching into values: attributes, subscripts, slices, length, and going through the items.
+// Access to parts of values: attributes, subscripts, slices, items and lengths.
 //
-// Follows jinja2: `a.b` tries the method or field b first and then the key, `a['b']` the other way
-// round; what is not there is undefined rather than an error.
-// Thread safety: the meter, and the generators among the values, belong to one render.
+// Follows jinja2. `a.b` first tries the method or field b, then the key; `a['b']` first tries the
+// key. A missing part gives an undefined value, not an error.
+// Thread safety: the meter and any generators among the values belong to one render.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ absl::StatusOr<JinjaValue> JinjaAttribute(const JinjaValue& object, std::string_
                                           JinjaMeter& meter);
 absl::StatusOr<JinjaValue> JinjaSubscript(const JinjaValue& object, const JinjaValue& index,
                                           JinjaMeter& meter);
-// object[start:stop:step]; a bound that is nullopt or none is open.
+// Returns object[start:stop:step]. A bound that is nullopt or none is open.
 absl::StatusOr<JinjaValue> JinjaSlice(const JinjaValue& object,
                                       const std::optional<JinjaValue>& start,
                                       const std::optional<JinjaValue>& stop,
                                       const std::optional<JinjaValue>& step, JinjaMeter& meter);
-// The items that a loop over the value sees: of a str its characters, of a dict its keys. Uses up a
-// generator; using one twice is an error here, where Python would silently see nothing.
+// Returns the items that a loop over `value` sees: the characters of a str, the keys of a dict.
+// Consumes a generator. Using a generator twice is an error here; Python silently returns nothing.
 absl::StatusOr<JinjaValue::SequencePtr> JinjaItems(const JinjaValue& value, JinjaMeter& meter);
 absl::StatusOr<JinjaValue> JinjaLength(const JinjaValue& value, JinjaMeter& meter);
-// The value under a key; null when there is none.
+// Returns the value of `key`, or null if `dict` has no such key.
 absl::StatusOr<const JinjaValue*> JinjaLookUp(const JinjaDict& dict, const JinjaValue& key,
                                               JinjaMeter& meter);
 

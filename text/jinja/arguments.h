@@ -1,4 +1,4 @@
-// Arguments of a call, and their binding to parameters.
+// Arguments of a call, and functions that bind them to parameters.
 //
 // Thread safety: plain data; pure.
 #pragma once
@@ -17,22 +17,24 @@ namespace baton {
 
 struct JinjaArguments {
   std::vector<JinjaValue> positional;
-  // Distinct names; they live in the template.
+  // The names are distinct. Their bytes belong to the template.
   std::vector<std::pair<std::string_view, JinjaValue>> named;
 };
 
-// One entry for each parameter, nullopt where the caller gave none. Errors name `callee` and the
-// argument: too many, unknown, given twice, or one of the first `required` missing. Each parameter
-// is a step, and so is each look at a parameter for a named argument.
+// Returns one entry per parameter; nullopt if the call has no argument for it. It is an error if
+// there are too many arguments, if an argument is unknown or given twice, or if one of the first
+// `required` arguments is missing. Errors name `callee`, and the argument if one is to blame. The
+// meter is charged a step for each parameter and for each comparison with a named argument.
 absl::StatusOr<std::vector<std::optional<JinjaValue>>> BindJinjaArguments(
     std::string_view callee, const JinjaArguments& arguments,
     std::span<const std::string_view> parameters, size_t required, JinjaMeter& meter);
 
-// What functions and methods ask of an argument; an absent one gives `otherwise`.
+// Returns the argument as an int, or `otherwise` if it is absent.
 absl::StatusOr<int64_t> JinjaIntArgument(std::string_view callee,
                                          const std::optional<JinjaValue>& argument,
                                          int64_t otherwise);
-// A copy, which is charged first. REQUIRES: the argument is present.
+// Returns a copy of the argument, charged to the meter before it is made. REQUIRES: the argument is
+// present.
 absl::StatusOr<JinjaString> JinjaStringArgument(std::string_view callee,
                                                 const std::optional<JinjaValue>& argument,
                                                 JinjaMeter& meter);

@@ -1,8 +1,8 @@
-// The syntax tree of a template.
+// Syntax tree of a template.
 //
-// Invariants: every expression's `height` is at most JinjaLimits::max_nesting, and so is the
-// nesting of statements; operands are never null except where a kind says so. Thread safety:
-// immutable after parsing.
+// Invariants: the `height` of an expression and the nesting of statements are at most
+// JinjaLimits::max_nesting. Operands are not null unless the comment of a kind allows it.
+// Thread safety: immutable after parsing.
 #pragma once
 
 #include <memory>
@@ -77,11 +77,11 @@ struct JinjaStatement {
     kText,      // text
     kPrint,     // expression
     kIf,        // branches in order; otherwise
-    kFor,       // target, expression (what to go through), condition (may be null), body, otherwise
+    kFor,       // target, expression (the iterable), condition (may be null), body, otherwise
     kSet,       // target, expression
     kSetBlock,  // target, body
     kMacro,     // text (name), parameters, body
-    kScope,     // body, printed with variables of its own ({% generation %})
+    kScope,     // body, run in its own variable scope ({% generation %})
     kBreak,
     kContinue
   };

@@ -1,7 +1,9 @@
-// Errors of the template engine: joined from pieces, among them std::string_view, which this
-// Abseil's StrCat does not take. A message is bounded: each piece shows its first 1024 bytes.
+// Constructors for errors of the template engine.
 //
-// Where a message has no line yet, the parser or evaluator puts "line N: " before it.
+// A message is joined from pieces. Pieces may be std::string_view, which the StrCat of the
+// supported Abseil does not accept. At most the first 1024 bytes of each piece are shown. The
+// parser or the evaluator puts "line N: " before a message that has no line yet.
+//
 // Thread safety: pure.
 #pragma once
 
@@ -16,7 +18,7 @@
 namespace baton {
 namespace jinja_internal {
 
-// Longer pieces of a message are cut, at a code point: a template can make a name of any length.
+// Longer pieces are cut at a code point, because a template can contain a name of any length.
 inline constexpr size_t kMaxPieceBytes = 1024;
 
 inline absl::string_view Piece(std::string_view text) {
@@ -40,13 +42,13 @@ absl::Status JinjaError(const Pieces&... pieces) {
   return absl::InvalidArgumentError(JinjaMessage(pieces...));
 }
 
-// jinja2 or Python would do it; this engine does not.
+// jinja2 or Python supports the construct; this engine does not.
 template <typename... Pieces>
 absl::Status JinjaUnsupported(const Pieces&... pieces) {
   return absl::UnimplementedError(JinjaMessage(pieces...));
 }
 
-// A bound of JinjaLimits was reached.
+// A limit of JinjaLimits was exceeded.
 template <typename... Pieces>
 absl::Status JinjaLimitReached(const Pieces&... pieces) {
   return absl::ResourceExhaustedError(JinjaMessage(pieces...));

@@ -133,7 +133,7 @@ JinjaEvaluator::FlowResult JinjaEvaluator::RunFor(const JinjaStatement& statemen
   RETURN_IF_ERROR(meter_.AddBytes(kJinjaValueBytes));
   const auto loop = std::make_shared<JinjaLoop>(JinjaLoop{items, 0, items->depth + 1});
   if (loop->depth > meter_.limits().max_value_depth) {
-    return JinjaLimitReached("a loop goes through values nested ", items->depth,
+    return JinjaLimitReached("a loop iterates over values nested ", items->depth,
                              " deep; the limit is ", meter_.limits().max_value_depth - 1);
   }
   for (; loop->index < items->items.size(); ++loop->index) {

@@ -1,9 +1,9 @@
-// Runs a parsed template over variables.
+// Evaluator: renders a parsed template with the given variables.
 //
-// A render's state: scopes of variables, the output, the meter. Variables set inside a for loop, a
-// macro or a generation block end with it, as in jinja2; namespaces carry values out.
-// evaluator.cc runs statements, expressions.cc evaluates expressions.
-// Thread safety: one evaluator, one thread; the template may be shared.
+// Holds the state of one render: variable scopes, output and meter. As in jinja2, a variable set
+// inside a for loop, a macro or a generation block exists only in that block. Namespaces carry
+// values out of it. evaluator.cc runs statements; expressions.cc evaluates expressions.
+// Thread safety: an evaluator belongs to one thread. Evaluators may share a template.
 #pragma once
 
 #include <ctime>
@@ -24,19 +24,21 @@ namespace baton {
 
 struct JinjaInput {
   std::map<std::string, JinjaValue, std::less<>> variables;
-  std::optional<std::tm> now;  // for strftime_now, which fails without it
+  std::optional<std::tm> now;  // for strftime_now; without it, strftime_now fails
 };
 
 class JinjaEvaluator {
  public:
-  // `body` outlives the evaluator.
+  // `body` must outlive the evaluator.
   JinjaEvaluator(const JinjaBlock& body, const JinjaLimits& limits, JinjaInput input);
   ~JinjaEvaluator();
   JinjaEvaluator(const JinjaEvaluator&) = delete;
   JinjaEvaluator& operator=(const JinjaEvaluator&) = delete;
 
-  // Call once. Errors start with "line N: ": InvalidArgument where the template fails on its input
-  // (raise_exception among them), Unimplemented, or ResourceExhausted for a limit.
+  // Call once. Errors start with "line N: ":
+  //   InvalidArgument    the template fails on its input, or calls raise_exception
+  //   Unimplemented      the template uses a construct that is not supported
+  //   ResourceExhausted  the render exceeded a limit
   absl::StatusOr<JinjaString> Render();
 
  private:
@@ -54,10 +56,10 @@ class JinjaEvaluator {
   absl::Status RunScope(const JinjaStatement& statement);
   absl::StatusOr<JinjaString> Capture(const JinjaBlock& block);
   absl::Status Print(const JinjaString& text);
-  absl::Status SetVariable(const std::string& name, JinjaValue value);  // of the innermost scope
+  absl::Status SetVariable(const std::string& name, JinjaValue value);  // in the innermost scope
   absl::Status Assign(const JinjaExpression& target, const JinjaValue& value);
 
-  // Expressions. Evaluate counts steps and depth and puts the line on errors.
+  // Expressions. Evaluate counts steps and depth, and adds the line to errors.
   Result Evaluate(const JinjaExpression& node);
   Result EvaluateNode(const JinjaExpression& node);
   Result EvaluateName(const JinjaExpression& node);
@@ -75,16 +77,16 @@ class JinjaEvaluator {
   Result CallMacro(const JinjaStatement& macro, const JinjaArguments& arguments);
   Result MakeNamespace(const JinjaArguments& arguments);
 
-  // Puts the line on an error that has none.
+  // Adds the line to an error that has none.
   absl::Status Locate(const absl::Status& status, int line);
 
   const JinjaBlock& body_;
   JinjaMeter meter_;
   JinjaInput input_;
-  std::vector<Scope> scopes_;  // innermost last; a macro call sees the first and its own
-  std::vector<std::shared_ptr<JinjaNamespace>> namespaces_;  // all made, to cut cycles at the end
+  std::vector<Scope> scopes_;  // innermost last; a macro sees the first scope and its own
+  std::vector<std::shared_ptr<JinjaNamespace>> namespaces_;  // all; emptied at the end (cycles)
   JinjaString* output_ = nullptr;
-  int depth_ = 0;  // evaluations and blocks inside each other
+  int depth_ = 0;  // current nesting of statements and evaluations
   bool located_ = false;
 };
 

@@ -1,8 +1,8 @@
-// Parses expressions of the template language with jinja2's precedences.
+// Parses expressions of the template language, with jinja2's operator precedences.
 //
-// JinjaTokenCursor walks the tokens and counts nesting; the statement parser shares it.
-// Errors carry "line N: "; Unimplemented names a construct that jinja2 has and this engine not.
-// Thread safety: one parse, one thread.
+// JinjaTokenCursor is the position in the list of tokens and counts nesting. The statement parser
+// shares it. Errors contain "line N: ". Unimplemented names a jinja2 construct that this engine
+// does not support. Thread safety: one parse belongs to one thread.
 #pragma once
 
 #include <string_view>
@@ -30,13 +30,13 @@ class JinjaTokenCursor {
   absl::Status ExpectOperator(std::string_view op);
   absl::StatusOr<std::string> ExpectName();
   absl::Status Expect(JinjaToken::Kind kind);
-  // "unexpected X" at the next token.
+  // Returns the error "unexpected X" for the next token.
   absl::Status Unexpected() const;
 
   const JinjaLimits& limits() const { return limits_; }
   bool in_macro = false;
 
-  // Held while something nested is parsed; ok() is false past the limit.
+  // Counts one nesting level while it exists. status() is an error if the nesting is too deep.
   class Nesting {
    public:
     explicit Nesting(JinjaTokenCursor& cursor) : cursor_(cursor) { ++cursor_.nesting_; }
@@ -60,15 +60,15 @@ class JinjaExpressionParser {
  public:
   explicit JinjaExpressionParser(JinjaTokenCursor& cursor) : cursor_(cursor) {}
 
-  // A whole expression, with `a if b else c`.
+  // Parses a whole expression, including `a if b else c`.
   absl::StatusOr<JinjaExpressionPtr> ParseExpression();
-  // Without the inline if, for places where `if` means something else.
+  // Parses an expression without the inline if, for places where `if` has another meaning.
   absl::StatusOr<JinjaExpressionPtr> ParseUnconditional();
-  // An expression, or a tuple when commas follow.
+  // Parses an expression, or a tuple if commas follow.
   absl::StatusOr<JinjaExpressionPtr> ParseTuple(bool with_conditional);
-  // What `for` and `set` assign to.
+  // Parses the target that `for` or `set` assigns to.
   absl::StatusOr<JinjaExpressionPtr> ParseTarget(bool allow_attribute);
-  // `| filter | filter …` after `input`.
+  // Parses `| filter | filter …` after `input`.
   absl::StatusOr<JinjaExpressionPtr> ParseFilters(JinjaExpressionPtr input);
 
  private:
@@ -92,7 +92,7 @@ class JinjaExpressionParser {
   Result ParseSubscript(JinjaExpressionPtr node);
   Result ParseTest(JinjaExpressionPtr input);
   absl::Status ParseArguments(Node* call);
-  // Closes a node: takes its height from its parts and checks it.
+  // Completes a node: computes its height from its operands and checks the limit.
   Result Finish(Node node);
 
   JinjaTokenCursor& cursor_;

@@ -228,7 +228,7 @@ JinjaEvaluator::Result JinjaEvaluator::CallMacro(const JinjaStatement& macro,
   std::vector<std::string_view> names;
   for (const auto& [name, otherwise] : macro.parameters) names.push_back(name);
   ASSIGN_OR_RETURN(auto bound, BindJinjaArguments(macro.text, arguments, names, 0, meter_));
-  // A macro sees the template's top level and its own variables, not its caller's.
+  // A macro sees the template's top-level variables and its own, but not its caller's.
   std::vector<Scope> callers(2);
   std::swap(callers, scopes_);
   std::swap(callers[0], scopes_[0]);

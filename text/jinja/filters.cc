@@ -27,7 +27,7 @@ using SequenceKind = JinjaSequence::Kind;
 using Bound = std::vector<std::optional<JinjaValue>>;
 using Result = absl::StatusOr<JinjaValue>;
 
-// What a filter is called with. `name` tells filters apart that share a function.
+// Arguments of a filter. Several filters share one function; `name` says which filter it is.
 struct FilterCall {
   std::string_view name;
   const JinjaValue& input;
@@ -80,7 +80,7 @@ Result Default(const FilterCall& call) {
   return call.input;
 }
 
-// The part of `item` that an attribute like "function.name" or 0 names.
+// Returns the part of `item` that `attribute`, such as "function.name" or 0, selects.
 Result Dig(const JinjaValue& item, const JinjaValue& attribute, JinjaMeter& meter) {
   if (!attribute.IsString()) return JinjaSubscript(item, attribute, meter);
   JinjaValue value = item;
@@ -167,7 +167,7 @@ Result String(const FilterCall& call) {
   return NewString(std::move(text), call.meter);
 }
 
-// int() and float() of a number or of text, with the filter's default where Python raises.
+// The filters int and float, of a number or of text. They return the default if Python raises.
 Result Number(const FilterCall& call) {
   const bool to_int = call.name == "int";
   ASSIGN_OR_RETURN(const Bound bound, call.Bind({"default"}));
@@ -234,14 +234,14 @@ Result Items(const FilterCall& call) {
   if (call.name == "items") {
     return Pairs(call.input.dict(), SequenceKind::kGenerator, order, call.meter);
   }
-  // dictsort: by key, as if in lower case.
+  // dictsort: sorts by key and ignores case.
   RETURN_IF_ERROR(call.BindNothing());
   std::vector<std::pair<std::string, const std::pair<JinjaValue, JinjaValue>*>> keyed;
   size_t longest_bytes = 0;
   for (const auto* entry : order) {
     RETURN_IF_ERROR(call.meter.AddSteps(1));
     if (!entry->first.IsString() || !IsAscii(entry->first.bytes())) {
-      return JinjaUnsupported("dictsort over keys that are no ASCII strs is not supported");
+      return JinjaUnsupported("dictsort with keys that are not ASCII strs is not supported");
     }
     RETURN_IF_ERROR(call.meter.AddBytes(kJinjaValueBytes + 2 * entry->first.string().CostBytes()));
     ASSIGN_OR_RETURN(const JinjaString key,

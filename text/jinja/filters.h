@@ -1,7 +1,8 @@
-// The filters of `value | filter`.
+// Filters: the functions of `value | filter`.
 //
-// `safe` does nothing: output is never HTML. `tojson` is Hugging Face's, which escapes no HTML.
-// Thread safety: the meter, and the generators among the values, belong to one render.
+// `safe` does nothing, because output is never HTML. `tojson` is Hugging Face's version, which does
+// not escape HTML.
+// Thread safety: the meter and any generators among the values belong to one render.
 #pragma once
 
 #include <string_view>

@@ -29,7 +29,7 @@ std::string ScalarText(const JinjaValue& value, bool json) {
   return JinjaFloatText(number);
 }
 
-// Gathers text, charging each piece, and remembers whether all of it was trusted.
+// Collects text and charges each piece to the meter. The result is trusted if all pieces are.
 class Writer {
  public:
   explicit Writer(JinjaMeter& meter) : meter_(meter) {}
@@ -41,8 +41,8 @@ class Writer {
     trusted_ = trusted_ && trusted;
     return absl::OkStatus();
   }
-  // Puts `string`, with `escape(offset, &text)` in place of the code point at `offset`; it appends
-  // to `text` and returns how many bytes it has read.
+  // Appends `string` in escaped form. For the code point at `offset`, `escape(offset, &text)`
+  // appends the escaped form to `text` and returns how many bytes of `string` it consumed.
   template <typename Escape>
   absl::Status PutEscaped(const JinjaString& string, const Escape& escape) {
     static constexpr size_t kFlushBytes = 4096;
@@ -68,7 +68,7 @@ class Writer {
 absl::Status WriteQuoted(const JinjaString& string, Writer& out) {
   const std::string& bytes = string.bytes();
   if (!IsAscii(bytes)) {
-    return JinjaUnsupported("printing a list or dict with text past ASCII is not supported");
+    return JinjaUnsupported("printing a list or dict with non-ASCII text is not supported");
   }
   const bool has_single = bytes.find('\'') != std::string::npos;
   const char quote = has_single && bytes.find('"') == std::string::npos ? '"' : '\'';
@@ -193,7 +193,7 @@ class JsonWriter {
     for (const auto& entry : dict.entries) {
       if (entry.first.Is(Type::kSequence)) return JinjaError("a JSON key cannot be a tuple");
       if (options_.sort_keys && !entry.first.IsString()) {
-        return JinjaUnsupported("sort_keys over keys that are no strings is not supported");
+        return JinjaUnsupported("sort_keys with keys that are not strings is not supported");
       }
       entries.push_back(&entry);
     }
@@ -260,7 +260,7 @@ std::string JinjaFloatText(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[40];
-  // Python changes to exponents outside [1e-4, 1e16).
+  // Python uses exponents outside [1e-4, 1e16).
   const double magnitude = std::fabs(value);
   const bool plain = value == 0 || (magnitude >= 1e-4 && magnitude < 1e16);
   const auto end = std::to_chars(std::begin(buffer), std::end(buffer), value,

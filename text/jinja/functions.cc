@@ -35,7 +35,7 @@ Result Range(const JinjaArguments& arguments, JinjaMeter& meter) {
   std::vector<JinjaValue> items;
   for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
     if (items.size() == meter.limits().max_sequence_items) {
-      return JinjaLimitReached("range holds more than ", items.size(), " items, the limit");
+      return JinjaLimitReached("range exceeds the limit of ", items.size(), " items");
     }
     items.push_back(JinjaValue::Int(i, trusted));
     if (__builtin_add_overflow(i, step, &i)) break;
@@ -71,7 +71,7 @@ Result FormatNow(const JinjaArguments& arguments, const std::optional<std::tm>& 
   ASSIGN_OR_RETURN(const auto bound,
                    BindJinjaArguments("strftime_now", arguments, kParameters, 1, meter));
   ASSIGN_OR_RETURN(const JinjaString format, JinjaStringArgument("strftime_now", bound[0], meter));
-  if (!now.has_value()) return JinjaError("strftime_now was called and no time was provided");
+  if (!now.has_value()) return JinjaError("strftime_now was called but no time was provided");
   if (format.size() > kMaxFormatBytes) {
     return JinjaLimitReached("strftime_now's format has ", format.size(), " bytes; the limit is ",
                              kMaxFormatBytes);

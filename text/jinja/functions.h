@@ -1,5 +1,5 @@
-// Functions that a template may call by name: range, dict, raise_exception, strftime_now; and
-// namespace, which the evaluator makes because it owns namespaces.
+// Functions that a template may call by name: range, dict, raise_exception and strftime_now. There
+// is also `namespace`, which the evaluator implements because it owns all namespaces.
 //
 // Thread safety: pure; the meter belongs to the render.
 #pragma once
@@ -16,13 +16,14 @@ namespace baton {
 
 enum class JinjaFunctionSupport {
   kSupported,
-  kUnsupported,  // jinja2 has it, this engine not
-  kNone
+  kUnsupported,  // jinja2 has it, this engine does not
+  kNone          // jinja2 does not have it either
 };
 JinjaFunctionSupport FindJinjaFunction(std::string_view name);
 
-// REQUIRES: FindJinjaFunction(name) is kSupported, and name is not "namespace". `now` is what
-// strftime_now prints; without it that function fails. raise_exception fails with its message.
+// Calls a function. strftime_now prints `now` and fails if it is absent. raise_exception always
+// fails, with its message. REQUIRES: FindJinjaFunction(name) is kSupported; name is not
+// "namespace".
 absl::StatusOr<JinjaValue> CallJinjaFunction(std::string_view name, const JinjaArguments& arguments,
                                              const std::optional<std::tm>& now, JinjaMeter& meter);
 

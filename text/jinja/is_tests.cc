@@ -15,7 +15,7 @@ namespace {
 
 using Type = JinjaValue::Type;
 
-// Tests of one operand.
+// Tests without an argument.
 constexpr std::array<std::string_view, 16> kPlainTests = {
     "defined", "undefined", "none",    "string", "mapping", "iterable", "sequence", "number",
     "integer", "float",     "boolean", "true",   "false",   "callable", "even",     "odd"};

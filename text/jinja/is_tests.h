@@ -1,4 +1,4 @@
-// The tests of `value is test`.
+// Tests: the predicates of `value is test`.
 //
 // Thread safety: pure; the meter belongs to the render.
 #pragma once

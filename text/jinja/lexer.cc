@@ -13,12 +13,12 @@
 namespace baton {
 namespace {
 
-// Longest first, so that the first match is the right one.
+// Longest operators first: the lexer takes the first that matches.
 constexpr std::array<std::string_view, 26> kOperators = {
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
     "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
-// One kind of newline, and without the one that ends the file.
+// Converts all newlines to "\n" and removes the newline at the end of the file.
 std::string NormalizeNewlines(std::string_view source) {
   std::string result;
   result.reserve(source.size());
@@ -66,7 +66,7 @@ class Lexer {
     return JinjaError("line ", line_, ": ", pieces...);
   }
 
-  // Text up to `tag`, shortened as the tag's sign and the two white space rules ask.
+  // Emits the text up to `tag`, after applying the tag's sign and the white space rules.
   void EmitText(size_t tag, char sign, bool strips_line) {
     std::string_view text = std::string_view(source_).substr(pos_, tag - pos_);
     const bool line_starting = pos_ == 0 || source_[pos_ - 1] == '\n';
@@ -84,7 +84,8 @@ class Lexer {
     Advance(tag - pos_);
   }
 
-  // What follows a closing delimiter of a block or comment, which may stand behind a sign.
+  // Skips white space after the closing delimiter of a block or comment. `sign` is the sign before
+  // that delimiter.
   void SkipAfterBlock(char sign) {
     if (sign == '-') {
       SkipSpace();
@@ -120,14 +121,14 @@ class Lexer {
   absl::Status LexComment(size_t opening) {
     const size_t begin = pos_ + opening;
     const size_t end = source_.find("#}", begin);
-    if (end == std::string::npos) return Error("the comment has no end");
+    if (end == std::string::npos) return Error("the comment has no closing #}");
     const char sign = end > begin ? source_[end - 1] : ' ';
     Advance(end + 2 - pos_);
     SkipAfterBlock(sign);
     return absl::OkStatus();
   }
 
-  // True when `name` and then the end of the tag follow `offset`.
+  // Returns true if `name` and then the end of the tag follow at `offset`.
   bool AtTagNamed(std::string_view name, size_t offset) const {
     offset = SkipUnicodeSpace(source_, offset);
     if (std::string_view(source_).substr(offset, name.size()) != name) return false;
@@ -160,8 +161,8 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Tokens between {{ and }}, or {% and %}. A brace that is open hides the closing delimiter, so
-  // that a dict may end right before it.
+  // Lexes the tokens between {{ and }}, or {% and %}. While a brace is open, "}}" does not close
+  // the tag, so a dict may end directly before it.
   absl::Status LexInside(bool print) {
     const int line = line_;
     const std::string_view closing = print ? "}}" : "%}";
@@ -214,7 +215,7 @@ class Lexer {
     return Error("unexpected character '", Rest().substr(0, DecodeUtf8(source_, pos_).bytes), "'");
   }
 
-  // Digits with single underscores between them, from `offset` on; the offset past them.
+  // Returns the offset behind the digits at `offset`. Single underscores may separate digits.
   size_t EndOfDigits(size_t offset) const {
     while (offset < source_.size() && (absl::ascii_isdigit(source_[offset]) ||
                                        (source_[offset] == '_' && offset + 1 < source_.size() &&
@@ -246,7 +247,7 @@ class Lexer {
     }
     size_t end = EndOfDigits(pos_);
     bool is_float = false;
-    if (pos_ == 0 || source_[pos_ - 1] != '.') {  // "x.0.1" holds no number with a point
+    if (pos_ == 0 || source_[pos_ - 1] != '.') {  // "x.0.1" is two subscripts, not a float
       if (end < source_.size() && source_[end] == '.' && DigitAt(end + 1)) {
         is_float = true;
         end = EndOfDigits(end + 1);
@@ -291,7 +292,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // One escape of a Python string that starts at raw[*i]; an unknown one stands for itself.
+  // Lexes the escape sequence of a Python string at raw[*i]. An unknown escape is kept as it is.
   absl::Status LexEscape(std::string_view raw, size_t* i, std::string* text) const {
     static constexpr std::string_view kLetters = "abfnrtv\\'\"\n";
     static constexpr std::array<std::string_view, 11> kMeanings = {
@@ -323,7 +324,7 @@ class Lexer {
     uint32_t value = 0;
     if (hex.size() != digits || !absl::SimpleHexAtoi(std::string(hex), &value) ||
         !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit) || !AppendUtf8(value, text)) {
-      return Error("the escape \\", raw.substr(*i + 1, digits + 1), " is no character");
+      return Error("the escape \\", raw.substr(*i + 1, digits + 1), " is not a character");
     }
     *i += 2 + digits;
     return absl::OkStatus();

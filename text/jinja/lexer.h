@@ -1,9 +1,11 @@
-// Splits a template into tokens, by jinja2's rules with trim_blocks and lstrip_blocks on, as
-// Hugging Face renders chat templates: the newline after a block or comment goes, and so does the
-// white space before one that starts its line; `-` strips everything, `+` keeps it.
+// Lexer: splits a template into tokens.
 //
-// White space control is finished here: kText tokens hold what will be printed. Source of the
-// rules: the jinja2 documentation, "Whitespace Control", and checks against its output.
+// It follows jinja2 with trim_blocks and lstrip_blocks on, as Hugging Face does for chat templates:
+//   - The newline after a block or comment is removed.
+//   - White space before a block or comment is removed if the block or comment starts its line.
+//   - `-` strips all white space on its side; `+` keeps all of it.
+// The lexer applies these rules completely: kText tokens contain exactly the printed text. Source:
+// the jinja2 documentation, "Whitespace Control", and comparisons with jinja2's output.
 // Thread safety: pure.
 #pragma once
 
@@ -28,11 +30,11 @@ struct JinjaToken {
     kInt,
     kFloat,
     kOperator,
-    kEnd  // of the template; always the last token
+    kEnd  // end of the template; always the last token
   };
 
   Kind kind = Kind::kEnd;
-  int line = 1;  // from 1, where the token starts
+  int line = 1;  // line where the token starts; the first line is 1
   std::string text;
   int64_t int_value = 0;
   double float_value = 0;
@@ -41,7 +43,7 @@ struct JinjaToken {
   bool IsName(std::string_view name) const { return kind == Kind::kName && text == name; }
 };
 
-// `source` REQUIRES valid UTF-8. Errors are InvalidArgument and start with "line N: ".
+// REQUIRES: `source` is valid UTF-8. Errors are InvalidArgument and start with "line N: ".
 absl::StatusOr<std::vector<JinjaToken>> LexJinja(std::string_view source);
 
 }  // namespace baton

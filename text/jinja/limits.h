@@ -1,8 +1,8 @@
-// Bounds on what a template may cost. Templates come with model files, so they are not trusted to
-// end or to stay small.
+// Resource limits of templates. A template comes with a model file, so it is not trusted to
+// terminate or to use little memory.
 //
-// JinjaMeter counts one render against its limits; memory and time of a render are bounded by
-// max_steps and max_work_bytes together. Both are totals: what is freed is not given back.
+// JinjaMeter counts one render's use against its limits. max_steps and max_work_bytes together
+// bound the time and memory of a render. Both are totals: freeing memory does not lower them.
 // Thread safety: JinjaLimits is plain data; a JinjaMeter belongs to one render.
 #pragma once
 
@@ -17,17 +17,17 @@ namespace baton {
 
 struct JinjaLimits {
   size_t max_template_bytes = 256 * 1024;
-  int max_nesting = 100;           // of blocks and expressions, and height of an expression's tree
-  int max_evaluation_depth = 250;  // of evaluations inside each other, macro calls included
-  int max_value_depth = 32;        // of lists in lists
-  int64_t max_steps = 4'000'000;   // expressions evaluated, items, names and parameters touched
+  int max_nesting = 100;           // nesting of blocks and expressions; height of an expression
+  int max_evaluation_depth = 250;  // nested evaluations, including macro calls
+  int max_value_depth = 32;        // lists inside lists
+  int64_t max_steps = 4'000'000;   // evaluated expressions; items, names, parameters visited
   size_t max_sequence_items = 100'000;
-  size_t max_work_bytes = size_t{256} << 20;  // of all values made during a render
+  size_t max_work_bytes = size_t{256} << 20;  // bytes of values that a render makes or reads
   size_t max_output_bytes = size_t{16} << 20;
 };
 
-// What a small value, a variable or an attribute is charged besides its bytes: allocation, control
-// block, header, a map's node.
+// Overhead in bytes that a small value, a variable or an attribute is charged besides its own
+// bytes: allocation, control block, header, map node.
 inline constexpr size_t kJinjaValueBytes = 128;
 
 class JinjaMeter {
@@ -42,17 +42,17 @@ class JinjaMeter {
     return JinjaLimitReached("rendering took ", steps_, " steps; the limit is ", limits_.max_steps);
   }
 
-  // Called before the bytes are made or read. A name that is looked up or compared counts, too.
+  // Call this before making or reading the bytes. Looking up or comparing a name counts too.
   absl::Status AddBytes(size_t count) {
     if (count <= limits_.max_work_bytes - bytes_) {
       bytes_ += count;
       return absl::OkStatus();
     }
-    return JinjaLimitReached("rendering worked through more than ", limits_.max_work_bytes,
-                             " bytes, the limit");
+    return JinjaLimitReached("rendering exceeds the limit of ", limits_.max_work_bytes,
+                             " bytes made or read");
   }
 
-  // A stable sort of `count` keys, none longer than `longest_bytes`: n (log2 n + 1) comparisons.
+  // Charges a stable sort of `count` keys of at most `longest_bytes`: n (log2 n + 1) comparisons.
   absl::Status AddSort(size_t count, size_t longest_bytes) {
     const size_t comparisons = count * static_cast<size_t>(std::bit_width(count));
     const absl::Status steps = AddSteps(static_cast<int64_t>(comparisons));

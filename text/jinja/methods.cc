@@ -111,7 +111,7 @@ Result Split(const JinjaString& self, std::string_view name, const JinjaArgument
   ASSIGN_OR_RETURN(const Bound bound, BindJinjaArguments(name, arguments, kParameters, 0, meter));
   RETURN_IF_ERROR(CheckOptionalString(name, bound[0], meter));
   const std::optional<JinjaString> separator = OptionalString(bound[0]);
-  if (separator.has_value() && separator->empty()) return JinjaError(name, " got no separator");
+  if (separator.has_value() && separator->empty()) return JinjaError(name, ": empty separator");
   ASSIGN_OR_RETURN(const int64_t max_splits, JinjaIntArgument(name, bound[1], -1));
   if (name == "rsplit" && max_splits >= 0) {
     if (!separator.has_value()) {
@@ -196,7 +196,7 @@ Result AllCharacters(const JinjaString& self, std::string_view name) {
     return JinjaValue::Bool(!self.empty() && SkipUnicodeSpace(self.bytes(), 0) == self.size());
   }
   if (!IsAscii(self.bytes())) {
-    return JinjaUnsupported(name, " of text past ASCII is not supported");
+    return JinjaUnsupported(name, " of non-ASCII text is not supported");
   }
   const bool all = std::all_of(self.bytes().begin(), self.bytes().end(), [&](char c) {
     return name == "isdigit" ? absl::ascii_isdigit(c) : absl::ascii_isalpha(c);

@@ -1,6 +1,6 @@
-// Methods of values: str, list, tuple, dict and loop.
+// Methods of str, list, tuple, dict and loop values.
 //
-// Methods that change their object are refused, as Hugging Face's sandbox refuses them.
+// Methods that change their object are refused, as in Hugging Face's sandbox.
 // Thread safety: pure; the meter belongs to the render.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace baton {
 
 enum class JinjaMethodSupport {
   kSupported,
-  kUnsupported,  // Python has it, this engine not
+  kUnsupported,  // Python has it, this engine does not
   kNone          // neither has it
 };
 JinjaMethodSupport FindJinjaMethod(const JinjaValue& receiver, std::string_view name);

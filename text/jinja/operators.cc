@@ -75,7 +75,7 @@ absl::StatusOr<JinjaValue> FloatArithmetic(JinjaOperator op, double left, double
   return JinjaValue::Float(result, trusted);
 }
 
-// left ** right by squaring; false when it does not fit. REQUIRES: right >= 0.
+// Computes left ** right by squaring; false if it overflows. REQUIRES: right >= 0.
 bool IntPower(int64_t left, int64_t right, int64_t* result) {
   *result = 1;
   while (right > 0) {

@@ -1,6 +1,6 @@
-// Operators between values, with Python's meaning: arithmetic, comparison, membership.
+// Operators on values, with Python's semantics: arithmetic, comparison, membership.
 //
-// Integers have 64 bits; what does not fit is an error, never a wrong number.
+// Integers have 64 bits. An overflow is an error, never a wrong number.
 // Thread safety: pure; the meter belongs to the render.
 #pragma once
 
@@ -12,7 +12,8 @@ namespace baton {
 
 absl::StatusOr<bool> JinjaEquals(const JinjaValue& left, const JinjaValue& right,
                                  JinjaMeter& meter);
-// Below zero, zero or above, for numbers and for strings; other orders are errors.
+// Returns a value below zero, zero, or above zero. Compares numbers and strings; other types are
+// errors.
 absl::StatusOr<int> JinjaCompare(const JinjaValue& left, const JinjaValue& right,
                                  JinjaMeter& meter);
 // `item in container`.
@@ -21,7 +22,7 @@ absl::StatusOr<bool> JinjaContains(const JinjaValue& container, const JinjaValue
 // REQUIRES: op is an arithmetic operator.
 absl::StatusOr<JinjaValue> JinjaArithmetic(JinjaOperator op, const JinjaValue& left,
                                            const JinjaValue& right, JinjaMeter& meter);
-// REQUIRES: op is a comparison or a membership.
+// REQUIRES: op is a comparison or a membership test.
 absl::StatusOr<bool> JinjaComparison(JinjaOperator op, const JinjaValue& left,
                                      const JinjaValue& right, JinjaMeter& meter);
 absl::StatusOr<JinjaValue> JinjaNegate(const JinjaValue& value);

@@ -35,8 +35,8 @@ class StatementParser {
     return statement;
   }
 
-  // Statements up to a tag of `ends`, whose name is left at the cursor (its "{%" is consumed). With
-  // no ends, up to the end of the template. `opener` and `line` are for the message.
+  // Parses statements up to a tag named in `ends`; without `ends`, up to the end of the template.
+  // Consumes the end tag's "{%" but not its name. Error messages show `opener` and `line`.
   absl::StatusOr<JinjaBlock> ParseBlock(std::initializer_list<std::string_view> ends,
                                         std::string_view opener, int line) {
     const JinjaTokenCursor::Nesting nesting(cursor_);
@@ -85,7 +85,7 @@ class StatementParser {
     }
     for (const std::string_view end :
          {"elif", "else", "endif", "endfor", "endset", "endmacro", "endgeneration", "endraw"}) {
-      if (tag == end) return JinjaError("line ", token.line, ": '", tag, "' without its opening");
+      if (tag == end) return JinjaError("line ", token.line, ": '", tag, "' has no opening tag");
     }
     return JinjaUnsupported("line ", token.line, ": tag '", tag, "' is not supported");
   }
@@ -187,7 +187,7 @@ class StatementParser {
     return statement;
   }
 
-  // Marks the assistant's words for training; it changes nothing in the text.
+  // {% generation %} marks the assistant's text for training. It does not change the output.
   Statement ParseGeneration(int line) {
     JinjaStatement statement = New(Kind::kScope, line);
     RETURN_IF_ERROR(EndTag());
@@ -203,8 +203,8 @@ class StatementParser {
 
   JinjaTokenCursor& cursor_;
   JinjaExpressionParser expressions_;
-  int loops_ = 0;   // for bodies around the cursor that a break could leave
-  int scopes_ = 0;  // blocks with variables of their own around the cursor
+  int loops_ = 0;   // loop bodies around the cursor that `break` can leave
+  int scopes_ = 0;  // blocks around the cursor that have their own variables
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
-// Turns a template's source into its syntax tree.
+// Parser: turns a template's source into a syntax tree.
 //
 // Supported tags: for (else, if), if (elif, else), set (inline, block, attributes of a namespace),
-// macro (at the top level), generation, break, continue, raw; comments. Everything else that jinja2
-// knows is refused as Unimplemented, by name and line.
+// macro (at the top level), generation, break, continue, raw. Comments are supported too. Other
+// jinja2 constructs are refused as Unimplemented, with name and line.
 // Thread safety: pure; the tree is immutable.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The parts of JinjaExpressionParser that bind tightest: literals, names, and what follows them.
+// The part of JinjaExpressionParser for the tightest-binding constructs: literals, names, and the
+// attributes, subscripts and calls behind them.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -22,7 +23,7 @@ JinjaExpression NewNode(Kind kind, int line) {
   return node;
 }
 
-// True where a tuple without parentheses must stop: at the end of its tag or bracket, or `in`.
+// Returns true if a tuple without parentheses ends at `token`: the end of its tag or bracket, `in`.
 bool EndsTuple(const JinjaToken& token) {
   return token.kind == TokenKind::kPrintEnd || token.kind == TokenKind::kBlockEnd ||
          token.kind == TokenKind::kEnd || token.IsOperator(")") || token.IsOperator("=") ||
@@ -229,7 +230,7 @@ JinjaExpressionParser::Result JinjaExpressionParser::ParseTarget(bool allow_attr
     } else {
       ASSIGN_OR_RETURN(JinjaExpressionPtr name, ParseNameOrConstant());
       if (name->kind != Kind::kName) {
-        return JinjaError("line ", name->line, ": a constant cannot be assigned to");
+        return JinjaError("line ", name->line, ": cannot assign to a constant");
       }
       if (allow_attribute && cursor_.TryOperator(".")) {
         Node attribute = NewNode(Kind::kAttribute, name->line);

@@ -1,11 +1,11 @@
-// A string that remembers, byte run by byte run, whether the template wrote it or a request did.
+// String that records for each run of bytes whether the template or a request wrote it.
 //
-// This is what keeps user text from becoming a control token: every operation of the template
-// engine that moves bytes moves their origin with them, so a "<|im_end|>" typed by a user stays
+// This prevents user text from becoming a control token. Every operation of the template engine
+// that copies bytes also copies their trust. A "<|im_end|>" typed by a user therefore stays
 // untrusted through concatenation, slicing, stripping, splitting and replacing.
 //
-// Invariants: runs cover the bytes in order, are never empty, and neighbours differ in trust.
-// Thread safety: a value; const access from many threads is safe.
+// Invariants: runs cover all bytes in order, are never empty, and neighbours differ in trust.
+// Thread safety: a value type; many threads may read it at the same time.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,9 @@ class JinjaString {
   const std::string& bytes() const { return bytes_; }
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
-  // True when no byte came from a request. The empty string is trusted.
+  // Returns true if no byte came from a request. The empty string is trusted.
   bool AllTrusted() const;
-  // Memory that a copy costs, for the meter of a render.
+  // Memory of a copy in bytes, for the meter of a render.
   size_t CostBytes() const { return bytes_.size() + sizeof(Run) * runs_.size(); }
 
   void Append(std::string_view bytes, bool trusted);
@@ -35,10 +35,11 @@ class JinjaString {
   // Appends other's bytes [begin, end). REQUIRES: begin <= end <= other.size(); &other != this.
   void AppendRange(const JinjaString& other, size_t begin, size_t end);
   JinjaString Substring(size_t begin, size_t end) const;
-  // The same origins over other bytes of the same length (upper and lower case of ASCII).
+  // Returns a string with other bytes but the same runs, for changes of ASCII case. REQUIRES: same
+  // length.
   JinjaString WithBytes(std::string bytes) const;
 
-  // One segment per run; empty for the empty string.
+  // Returns one segment per run; none for the empty string.
   std::vector<TextSegment> Segments() const;
 
  private:

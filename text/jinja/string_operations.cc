@@ -13,11 +13,11 @@
 namespace baton {
 namespace {
 
-// What a piece of a split costs besides its bytes: the string, its first run, a growing list.
+// Overhead in bytes of a split's piece: the string object, its first run, and growth of the list.
 constexpr size_t kPieceOverheadBytes = 160;
 
-// A search is charged window by window, each before it is read. The first is small, because a
-// replacement may search anew after every few bytes.
+// A search charges the meter window by window, each before it reads the window. The first window is
+// small, because a replacement may start a new search every few bytes.
 constexpr size_t kFirstWindowBytes = 64;
 constexpr size_t kMaxWindowBytes = 4096;
 
@@ -29,7 +29,7 @@ absl::Status AddPiece(const JinjaString& text, size_t begin, size_t end, JinjaMe
   return absl::OkStatus();
 }
 
-// [i]: how long the longest proper prefix of needle[0 … i] is that also ends there.
+// Result [i]: length of the longest proper prefix of needle[0 … i] that is also its suffix.
 std::vector<size_t> BorderLengths(std::string_view needle) {
   std::vector<size_t> borders(needle.size());
   size_t length = 0;
@@ -78,7 +78,7 @@ JinjaString StripJinja(const JinjaString& text, JinjaSide side,
 absl::StatusOr<JinjaString> ChangeJinjaCase(const JinjaString& text, JinjaCase change) {
   std::string bytes = text.bytes();
   if (!IsAscii(bytes)) {
-    return JinjaUnsupported("changing the case of text past ASCII is not supported");
+    return JinjaUnsupported("changing the case of non-ASCII text is not supported");
   }
   static constexpr std::string_view kWordStarts = "-({[<";
   bool upper = change != JinjaCase::kLower;
@@ -122,7 +122,7 @@ absl::StatusOr<JinjaString> ReplaceJinja(const JinjaString& text, const JinjaStr
                                          const JinjaString& replacement, int64_t count,
                                          JinjaMeter& meter) {
   JinjaString result;
-  size_t done = 0;  // bytes of text that are in the result
+  size_t done = 0;  // bytes of text already copied to the result
   size_t search = 0;
   for (; count != 0; count -= count > 0 ? 1 : 0) {
     ASSIGN_OR_RETURN(const size_t found, FindJinja(text.bytes(), old.bytes(), search, meter));
@@ -133,7 +133,7 @@ absl::StatusOr<JinjaString> ReplaceJinja(const JinjaString& text, const JinjaStr
     result.Append(replacement);
     done = found + old.size();
     search = done;
-    if (old.empty()) {  // between all characters, and at both ends
+    if (old.empty()) {  // an empty string occurs between all characters and at both ends
       if (found == text.size()) break;
       search = found + DecodeUtf8(text.bytes(), found).bytes;
     }
@@ -181,7 +181,7 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinjaFromRight(const JinjaString& 
                                                              const JinjaString& separator,
                                                              int64_t max_splits,
                                                              JinjaMeter& meter) {
-  // The last occurrence is the first one of the mirror image.
+  // Searches reversed copies of both strings from the left.
   RETURN_IF_ERROR(meter.AddBytes(text.size() + separator.size()));
   const std::string mirror(text.bytes().rbegin(), text.bytes().rend());
   const std::string needle(separator.bytes().rbegin(), separator.bytes().rend());

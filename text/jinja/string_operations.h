@@ -1,8 +1,8 @@
-// What Python's str does to text, on strings that remember their origin: each result byte keeps the
-// origin of the byte it came from.
+// Operations of Python's str on JinjaString. Each byte of a result keeps the trust of the byte that
+// it was copied from.
 //
-// Changing case is exact for ASCII and refused past it, where the result hangs on Python's Unicode
-// tables. Positions count code points.
+// Changing case works for ASCII and is refused for other text, because the result depends on
+// Python's Unicode tables. Positions count code points unless a comment says otherwise.
 // Thread safety: pure; the meter belongs to the render.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace baton {
 
 enum class JinjaSide { kLeft, kRight, kBoth };
 
-// Without leading and/or trailing white space, or the code points of `characters`. Time: linear in
-// both; for the caller to charge.
+// Removes leading or trailing white space, or the code points of `characters` if given. Time is
+// linear in both strings. The caller charges the meter.
 JinjaString StripJinja(const JinjaString& text, JinjaSide side,
                        const std::optional<JinjaString>& characters);
 
@@ -28,24 +28,24 @@ enum class JinjaCase {
   kUpper,
   kLower,
   kCapitalize,   // str.capitalize: first upper, the rest lower
-  kTitle,        // str.title: upper after everything that is no letter
+  kTitle,        // str.title: upper after every character that is not a letter
   kTitleFilter,  // jinja2's title: upper at the start and after white space, -, (, {, [ and <
 };
 absl::StatusOr<JinjaString> ChangeJinjaCase(const JinjaString& text, JinjaCase change);
 
-// Byte offset of the first `needle` at or after `from`; npos when there is none. Time: linear in
-// the needle and in what is searched, each charged before it is read. Source: Knuth, Morris and
-// Pratt, "Fast Pattern Matching in Strings" (1977).
+// Returns the byte offset of the first `needle` at or after `from`; npos if there is none. Time is
+// linear in the needle and in the searched text. Both are charged to the meter before they are
+// read. Source: Knuth, Morris and Pratt, "Fast Pattern Matching in Strings" (1977).
 absl::StatusOr<size_t> FindJinja(std::string_view text, std::string_view needle, size_t from,
                                  JinjaMeter& meter);
 
-// The first `count` occurrences replaced; all when count < 0.
+// str.replace: replaces the first `count` occurrences, or all if count < 0.
 absl::StatusOr<JinjaString> ReplaceJinja(const JinjaString& text, const JinjaString& old,
                                          const JinjaString& replacement, int64_t count,
                                          JinjaMeter& meter);
 
-// str.split: at most `max_splits` cuts (any number when < 0) from the left. Without a separator, at
-// runs of white space. REQUIRES: the separator is not empty.
+// str.split: splits at most `max_splits` times from the left; any number of times if it is < 0.
+// Without a separator it splits at runs of white space. REQUIRES: the separator is not empty.
 absl::StatusOr<std::vector<JinjaString>> SplitJinja(const JinjaString& text,
                                                     const std::optional<JinjaString>& separator,
                                                     int64_t max_splits, JinjaMeter& meter);
@@ -53,11 +53,11 @@ absl::StatusOr<std::vector<JinjaString>> SplitJinja(const JinjaString& text,
 absl::StatusOr<std::vector<JinjaString>> SplitJinjaFromRight(const JinjaString& text,
                                                              const JinjaString& separator,
                                                              int64_t max_splits, JinjaMeter& meter);
-// str.splitlines(). Text with a line end other than \n and \r is split there, too, as Python does.
+// str.splitlines(). As in Python, there are more line ends than \n and \r.
 absl::StatusOr<std::vector<JinjaString>> SplitJinjaLines(const JinjaString& text,
                                                          JinjaMeter& meter);
 
-// The single characters.
+// Splits `text` into its code points.
 absl::StatusOr<std::vector<JinjaString>> JinjaCharacters(const JinjaString& text,
                                                          JinjaMeter& meter);
 

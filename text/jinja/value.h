@@ -1,12 +1,14 @@
-// Values of the template language: Python's None, bool, int, float, str, list, tuple and dict as
-// far as chat templates see them, and jinja2's undefined, namespace and loop.
+// Values of the template language: Python's None, bool, int, float, str, list, tuple and dict, and
+// jinja2's undefined, namespace and loop.
 //
-// Invariants: everything but namespaces and loop counters is immutable, so values share structure
-// and cycles can only run through a namespace (the evaluator empties those when a render ends).
-// Nesting is at most JinjaLimits::max_value_depth, so that recursion over a value is bounded.
-// Strings are valid UTF-8.
-// Thread safety: constants of a parsed template may be read from many threads; the rest belongs to
-// one render.
+// Invariants:
+//   1. Values are immutable, except for namespaces, loop counters and a generator's `consumed`
+//      flag. Values can therefore share structure. Every reference cycle contains a namespace; the
+//      evaluator empties all namespaces when a render ends.
+//   2. Nesting is at most JinjaLimits::max_value_depth, which bounds recursion over a value.
+//   3. Strings are valid UTF-8.
+// Thread safety: many threads may read the constants of a parsed template. All other values belong
+// to one render.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ struct JinjaCallable;
 
 class JinjaValue {
  public:
-  // Order matches the alternatives of `data_`.
+  // The order matches the alternatives of `data_`.
   enum class Type {
     kUndefined,
     kNone,
@@ -50,11 +52,12 @@ class JinjaValue {
 
   JinjaValue() = default;  // undefined without a name
 
-  // `reason` completes an error, as in "'tools' is undefined". Without a meter: see NewUndefined.
+  // `reason` is the error message for using the value, as in "'tools' is undefined". Not charged to
+  // a meter; see NewUndefined.
   static JinjaValue Undefined(std::string reason);
   static JinjaValue None() { return JinjaValue(Data(NoneType{})); }
   static JinjaValue Bool(bool value) { return JinjaValue(Data(value)); }
-  // A number is untrusted when a request chose it; its printed digits are then, too.
+  // A number from a request is untrusted, and so are its printed digits.
   static JinjaValue Int(int64_t value, bool trusted = true) { return {Data(value), trusted}; }
   static JinjaValue Float(double value, bool trusted = true) { return {Data(value), trusted}; }
   static JinjaValue Sequence(SequencePtr value) { return JinjaValue(Data(std::move(value))); }
@@ -67,7 +70,7 @@ class JinjaValue {
   static JinjaValue Loop(std::shared_ptr<const JinjaLoop> value) {
     return JinjaValue(Data(std::move(value)));
   }
-  // Without a meter: for constants, whose size the template bounds, and for inputs.
+  // Not charged to a meter. For inputs, and for constants, which the template's size bounds.
   static JinjaValue String(JinjaString value) {
     return JinjaValue(Data(std::make_shared<const JinjaString>(std::move(value))));
   }
@@ -80,12 +83,12 @@ class JinjaValue {
   bool IsUndefined() const { return Is(Type::kUndefined); }
   bool IsNone() const { return Is(Type::kNone); }
   bool IsString() const { return Is(Type::kString); }
-  // int or bool, which Python counts as one.
+  // Returns true for int and for bool, which Python treats as an int.
   bool IsIntegral() const { return Is(Type::kInt) || Is(Type::kBool); }
   bool IsNumber() const { return IsIntegral() || Is(Type::kFloat); }
   bool trusted_number() const { return trusted_number_; }
 
-  // REQUIRES of each: the value has that type.
+  // REQUIRES, for each accessor: the value has that type.
   std::string UndefinedReason() const;
   bool bool_value() const { return std::get<bool>(data_); }
   double float_value() const { return std::get<double>(data_); }
@@ -104,11 +107,11 @@ class JinjaValue {
   int64_t AsInt() const;    // REQUIRES: IsIntegral()
   double AsDouble() const;  // REQUIRES: IsNumber()
 
-  // Python's truth of the value.
+  // Returns Python's bool(value).
   bool Truthy() const;
-  // The name that Python gives the type, for messages.
+  // Returns Python's name of the type, for messages.
   std::string_view TypeName() const;
-  // 0 for scalars, 1 + the deepest item for containers.
+  // Nesting depth: 0 for scalars, 1 + the depth of the deepest item for containers.
   int Depth() const;
 
  private:
@@ -127,32 +130,33 @@ class JinjaValue {
 };
 
 struct JinjaSequence {
-  // A view (dict.items()) and a generator (what map or selectattr return) can be gone through but
-  // not printed or indexed; a generator is always true and can be gone through once.
+  // A template can iterate over a view (from dict.items()) or a generator (from map or selectattr),
+  // but it cannot print or index it. A generator is always true and allows one iteration.
   enum class Kind { kList, kTuple, kRange, kView, kGenerator };
 
   Kind kind = Kind::kList;
   std::vector<JinjaValue> items;
   int depth = 1;
-  mutable bool consumed = false;  // of a generator, inside its render
+  mutable bool consumed = false;  // generators only; used by one render
 };
 
-// Insertion order, as in Python. Small in practice: looked up linearly, each look is metered.
+// Entries in insertion order, as in Python. Dicts are small in practice, so look-up is linear. Each
+// comparison is charged to the meter.
 struct JinjaDict {
   std::vector<std::pair<JinjaValue, JinjaValue>> entries;
   int depth = 1;
 };
 
-// Looked up linearly; each look is metered.
+// Look-up is linear. Each comparison is charged to the meter.
 struct JinjaNamespace {
   std::vector<std::pair<std::string, JinjaValue>> attributes;
 
-  // Null when there is no such attribute.
+  // Returns null if there is no such attribute.
   absl::StatusOr<const JinjaValue*> Find(std::string_view name, JinjaMeter& meter) const;
   absl::Status Set(std::string_view name, JinjaValue value, JinjaMeter& meter);
 };
 
-// What `loop` names in a for block. The evaluator moves `index`.
+// The variable `loop` inside a for block. The evaluator advances `index`.
 struct JinjaLoop {
   std::shared_ptr<const JinjaSequence> items;
   size_t index = 0;
@@ -164,12 +168,12 @@ struct JinjaCallable {
 
   Kind kind = Kind::kFunction;
   std::string name;
-  JinjaValue receiver;                    // of a method
-  const JinjaStatement* macro = nullptr;  // of a macro; owned by the template
+  JinjaValue receiver;                    // methods only
+  const JinjaStatement* macro = nullptr;  // macros only; owned by the template
   int depth = 1;
 };
 
-// Makers of values that a template causes; they charge the meter and hold the limits.
+// Create values during a render. They charge the meter and enforce the limits.
 absl::StatusOr<JinjaValue> NewUndefined(std::string reason, JinjaMeter& meter);
 absl::StatusOr<JinjaValue> NewString(JinjaString value, JinjaMeter& meter);
 absl::StatusOr<JinjaValue> NewSequence(JinjaSequence::Kind kind, std::vector<JinjaValue> items,

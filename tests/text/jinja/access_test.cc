@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// A slice of a list equals the one that a plain reading of Python's rules gives, for all bounds.
+// For all bounds, a slice equals that of a direct implementation of Python's rules.
 TEST(JinjaAccess, SlicesAsPythonForAllBounds) {
   JinjaMeter meter({});
   std::vector<JinjaValue> items;

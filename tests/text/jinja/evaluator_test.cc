@@ -47,7 +47,7 @@ TEST(JinjaEvaluator, BoundsLoopsStringsListsAndNesting) {
 }
 
 TEST(JinjaEvaluator, BoundsWorkOnValuesThatShareStructure) {
-  // Each list holds the one before twice: 2^30 leaves in 30 objects.
+  // Each list contains the previous list twice, so 30 objects have 2^30 leaves.
   const std::string doubling =
       "{% set n = namespace(l=[1]) %}{% for i in range(30) %}{% set n.l = [n.l, n.l] %}{% endfor "
       "%}";

@@ -33,7 +33,7 @@ TEST(JinjaFormat, RefusesWhatItCannotWriteExactly) {
             absl::StatusCode::kResourceExhausted);
 }
 
-// A separator may hold what a user typed; it must not become a control token by way of JSON.
+// A separator may contain user text. JSON output must not turn it into a control token.
 TEST(JinjaFormat, JsonSeparatorsKeepTheirOrigin) {
   JinjaMeter meter({});
   const JinjaValue list = *NewList({JinjaValue::Int(1), JinjaValue::Int(2)}, meter);

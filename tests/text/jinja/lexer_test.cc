@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The text tokens, joined with "|".
+// Returns the text tokens, joined with "|".
 std::string Texts(const std::string& source) {
   const auto tokens = LexJinja(source);
   if (!tokens.ok()) return tokens.status().ToString();

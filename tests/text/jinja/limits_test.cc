@@ -22,7 +22,7 @@ std::string Times(int times, const std::string& body) {
   return "{% for i in range(" + std::to_string(times) + ") %}" + body + "{% endfor %}";
 }
 
-// `before` 0 `between` 1 … `after`, as names or items.
+// Returns a list of numbered names or items: `before` 0 `between` 1 … `after`.
 std::string Listed(int count, const std::string& before, const std::string& after) {
   std::string text;
   for (int i = 0; i < count; ++i) {
@@ -38,14 +38,14 @@ struct HostileTemplate {
 
 class HostileTemplates : public testing::TestWithParam<HostileTemplate> {};
 
-// Each does much work in few expressions: work that the limits count, or they bound nothing.
+// Each template does much work in few expressions. The limits must count this work.
 TEST_P(HostileTemplates, AreRefusedAtALimit) {
   const absl::Status status = Render(GetParam().source, kSmall).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
 const std::string kLong(50'000, 'a');
-// 60 keys of 400 bytes and more that begin alike; no two have one length.
+// 60 keys of at least 400 bytes with a common start, all of different length.
 std::string SetDict() {
   std::string entries;
   for (size_t i = 0; i < 60; ++i) entries += "'" + std::string(400 + i, 'a') + "': 1,";
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// What an ordinary template does stays far from the limits that hostile ones meet.
+// An ordinary template stays far below the limits that stop hostile templates.
 TEST(JinjaMeter, LeavesAnOrdinaryTemplateItsRoom) {
   const std::string source =
       "{% macro show(name, text, end='\\n') %}<{{ name }}>{{ text | trim }}{{ end }}{% endmacro "
@@ -113,7 +113,7 @@ TEST(JinjaMeter, CountsASortByItsComparisons) {
   EXPECT_FALSE(JinjaMeter(limits).AddSort(16, 9).ok());
 }
 
-// A message shows the start of a long piece; raise_exception of 50,000 bytes is one.
+// An error message shows only the start of a long piece, for example of raise_exception's text.
 TEST(JinjaMeter, BoundsMessages) {
   for (const std::string& source :
        {kSetLong + "{{ raise_exception(k) }}", kSetLong + "{{ {}[k].x }}",

@@ -17,9 +17,9 @@ TEST(JinjaParser, NamesWhatIsWrongAndItsLine) {
   } kCases[] = {
       {"\n{% if x %}", "line 2: 'if' has no endif"},
       {"\n{% for x in y %}{% else %}", "line 2: 'for' has no endfor"},
-      {"\n{% endif %}", "line 2: 'endif' without its opening"},
+      {"\n{% endif %}", "line 2: 'endif' has no opening tag"},
       {"\n{% break %}", "line 2: 'break' outside a loop"},
-      {"\n{% set true = 1 %}", "line 2: a constant cannot be assigned to"},
+      {"\n{% set true = 1 %}", "line 2: cannot assign to a constant"},
       {"\n{% for x of y %}", "line 2: unexpected 'of'"},
       {"\n{% if x y %}{% endif %}", "line 2: unexpected 'y'"},
       {"\n{% macro m(a=1, b) %}{% endmacro %}", "line 2: parameter 'b' without a default"},

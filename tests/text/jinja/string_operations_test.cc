@@ -61,8 +61,8 @@ TEST(JinjaStringOperations, FindsWhatAPlainSearchFinds) {
   }
 }
 
-// A needle that a plain search compares anew at every place of the text. The limit holds work
-// linear in both (a match only shows in the last byte), and is nowhere near their product.
+// A needle that a naive search compares again at every position of the text. The limit allows work
+// that is linear in needle and text, but not their product. A match is decided by the last byte.
 class SelfSimilarNeedle : public ::testing::TestWithParam<bool> {
  protected:
   static constexpr size_t kNeedleBytes = size_t{1} << 20;
@@ -125,7 +125,8 @@ TEST(JinjaStringOperations, AHostileReplaceStopsAtTheLimit) {
             absl::StatusCode::kResourceExhausted);
 }
 
-// Every negative count means any number; the lowest one cannot be counted down. Under UBSan.
+// Every negative count means any number of splits. The lowest int64 must not be decremented, which
+// UBSan checks.
 TEST(JinjaStringOperations, SplitsAnyNumberOfTimesAtTheLowestCount) {
   constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
   JinjaMeter meter({});
