@@ -228,7 +228,7 @@ TEST(GgufReader, ChecksTheAlignment) {
   }
   ExpectError(GgufBuilder().String("general.alignment", "32"), absl::StatusCode::kInvalidArgument,
               "key 'general.alignment' should be an integer, is string");
-  // An alignment larger than the file puts the data section at the file's end.
+  // An alignment beyond the file moves the data section to its end.
   ExpectError(GgufBuilder()
                   .Scalar("general.alignment", GgufValueType::kUint32, uint32_t{1} << 31)
                   .Tensor("t", {4}, GgmlType::kF32, std::string(16, '\0')),
