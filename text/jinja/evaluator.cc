@@ -164,7 +164,7 @@ absl::StatusOr<JinjaString> JinjaEvaluator::Capture(const JinjaBlock& block) {
 
 absl::Status JinjaEvaluator::Print(const JinjaString& text) {
   if (text.size() > meter_.limits().max_output_bytes - output_->size()) {
-    return JinjaLimitReached("the output passes the limit of ", meter_.limits().max_output_bytes,
+    return JinjaLimitReached("the output exceeds the limit of ", meter_.limits().max_output_bytes,
                              " bytes");
   }
   RETURN_IF_ERROR(meter_.AddBytes(text.CostBytes()));

@@ -131,7 +131,7 @@ absl::StatusOr<JinjaValue> Repeat(const JinjaValue& value, int64_t count, JinjaM
   const size_t cost = value.IsString() ? value.string().CostBytes() : value.sequence().items.size();
   if (cost > 0 && times > meter.limits().max_work_bytes / cost) {
     return JinjaLimitReached("repeating ", cost, " bytes or items ", times,
-                             " times passes the limit of ", meter.limits().max_work_bytes);
+                             " times exceeds the limit of ", meter.limits().max_work_bytes);
   }
   RETURN_IF_ERROR(meter.AddBytes(cost * times));
   if (value.IsString()) {
