@@ -98,7 +98,7 @@ TEST_F(FullTablesTest, TheFirstToWriteAPartFullBlockOfAForkGetsOneOfItsOwn) {
   EXPECT_EQ(tables_.matched(kB), 6);
   const BlockId tail = tables_.Table(kA)[1];
   EXPECT_EQ(tables_.Table(kB)[1], tail);
-  EXPECT_FALSE(tables_.MissingFor(kB, 6).copies_tail) << "nothing is written";
+  EXPECT_FALSE(tables_.MissingFor(kB, 6).copies_tail) << "B writes no token yet";
   EXPECT_EQ(tables_.MissingFor(kB, 7).blocks, 1);
   Compute(kB, Units(1, 50));
   ASSERT_TRUE(copy_.has_value());

@@ -54,7 +54,7 @@ TEST_P(GlobalIndexAgainstModel, GivesTheLiteralAnswerAfterEveryEvent) {
 // already passed.
 TEST(GlobalIndex, GivesTheLiteralAnswerWhileSweepsTakeManyEventsAndNumbersComeBack) {
   constexpr IndexedWorker kOther{1000};
-  constexpr uint32_t kOtherChains = 2000;  // most of the memory that is swept
+  constexpr uint32_t kOtherChains = 2000;  // take most of the memory that a sweep visits
   constexpr uint32_t kChains = 12, kUnits = 40, kWorkers = 12, kWorkersOfAChain = 3;
   constexpr int kSeeds = 20, kEvents = 20'000;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {

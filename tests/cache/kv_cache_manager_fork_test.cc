@@ -32,7 +32,7 @@ TEST_F(KvCacheManagerTest, AForkSharesEverythingAndCopiesThePartFullBlockWhenItW
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-// kB is a fork of kA and has asked for a copy of its last block; kC is a fork of kB.
+// kB is a fork of kA and has a pending copy of its last block. kC is a fork of kB.
 class ForkOfAFork : public KvCacheManagerTest {
  protected:
   ForkOfAFork() : cache_(Options(16), &clock_) {

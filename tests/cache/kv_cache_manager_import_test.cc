@@ -69,7 +69,7 @@ TEST_F(KvCacheManagerImport, EvictsWhatNobodyUsesAndNothingElse) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8, 100));
   cache.Release(kA, /*keep=*/true);
-  Run(cache, kB, Units(8, 200));  // stays in use
+  Run(cache, kB, Units(8, 200));  // not released, so its blocks stay in use
   EXPECT_TRUE(absl::IsResourceExhausted(cache.BeginImport(kImport, kSpace, Units(20), 0).status()));
   EXPECT_FALSE(cache.Contains(kImport));
   ASSERT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 0).ok());
@@ -81,7 +81,8 @@ TEST_F(KvCacheManagerImport, LeavesAsManyBlocksAsItIsAskedTo) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8));
   cache.Release(kA, /*keep=*/true);
-  // Two cached blocks that the import would lock, two missing ones, and two to spare.
+  // The pool has two cached blocks, which the import locks, and four free ones. The import takes
+  // two and leaves two.
   EXPECT_TRUE(absl::IsResourceExhausted(cache.BeginImport(kImport, kSpace, Units(16), 3).status()));
   EXPECT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 2).ok());
 }

@@ -177,7 +177,7 @@ TEST_F(KvCacheManagerTest, ChunkOnlyGivesAPreemptedSequenceItsOwnKvBackAndNobody
   EXPECT_EQ(Run(cache, kA, Units(10)), 8);
   cache.Release(kA, true);
   cache.Release(kB, true);
-  EXPECT_EQ(cache.Stats().blocks.free, 16) << "an ended sequence leaves nothing";
+  EXPECT_EQ(cache.Stats().blocks.free, 16) << "an ended sequence leaves no cached block";
 }
 
 TEST_F(KvCacheManagerTest, APreemptedSequenceFindsWhatItHadComputed) {

@@ -58,7 +58,7 @@ TEST_F(KvCacheManagerWindows, BlocksAreTakenForAStepAndFreedAsTheWindowSlides) {
   cache.Commit(kA, Units(4, 8));
   cache.FreeBehindWindows(kA);
   EXPECT_THAT(Held(cache, kA), ElementsAre(false, true, true, true, false, false))
-      << "the token at 12 sees slots from 5 on";
+      << "the token at position 12 sees slots 5 and later";
   ASSERT_TRUE(cache.Reserve(kA, 24).ok());
   EXPECT_THAT(Held(cache, kA), ElementsAre(false, true, true, true, true, false));
   EXPECT_EQ(cache.Stats().windows[0].blocks.owned, 4);
@@ -73,7 +73,8 @@ TEST_F(KvCacheManagerWindows, AMatchEndsOnlyWhereTheWindowIsWhole) {
   EXPECT_EQ(cache.Stats().blocks.cached, 8);
   EXPECT_EQ(cache.Stats().windows[0].blocks.cached, 2) << "the blocks that its last token saw";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(33)), 32);
-  EXPECT_EQ(cache.PeekMatch(kSpace, Units(32)), 0) << "block 5's window block slid out";
+  EXPECT_EQ(cache.PeekMatch(kSpace, Units(32)), 0)
+      << "block 5 has no window block: the window slid past it";
 
   Compute(cache, kB, Units(32, 100), /*inserts_chunks=*/true);
   cache.Release(kB, true);
@@ -259,7 +260,7 @@ TEST_F(KvCacheManagerWindows, EachGroupsPoolIsResizedByItself) {
   ASSERT_TRUE(cache.Resize(5, 1).ok());
   EXPECT_EQ(cache.num_blocks(0), 40);
   EXPECT_EQ(cache.num_blocks(1), 5);
-  EXPECT_EQ(cache.retiring_blocks(1), 2) << "kB's window";
+  EXPECT_EQ(cache.retiring_blocks(1), 2) << "the two blocks of kB's window";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(17, 100)), 4)
       << "a new match must not take retiring blocks";
   EXPECT_EQ(cache.PeekMatch(kSpace, Units(17)), 16);

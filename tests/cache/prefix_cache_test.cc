@@ -48,7 +48,7 @@ TEST_F(PrefixCacheTest, WhatIsCachedAndUnusedIsAvailable) {
   const std::vector<BlockId> blocks = Cache(Units(6));
   EXPECT_EQ(cache_.available(), 8);
   cache_.Pin(std::span(blocks).subspan(5), BlockHolder::kTransfer);
-  EXPECT_EQ(cache_.available(), 2) << "the whole node is in use";
+  EXPECT_EQ(cache_.available(), 2) << "the pin protects the whole node";
   cache_.Unpin(std::span(blocks).subspan(5), BlockHolder::kTransfer);
   EXPECT_EQ(cache_.available(), 8);
 }
@@ -56,7 +56,7 @@ TEST_F(PrefixCacheTest, WhatIsCachedAndUnusedIsAvailable) {
 TEST_F(PrefixCacheTest, MakesAsManyBlocksFreeAsAreAskedFor) {
   Cache(Units(3));
   Cache(Units(3, 100));
-  EXPECT_EQ(cache_.MakeFree(2), 0) << "two are free";
+  EXPECT_EQ(cache_.MakeFree(2), 0) << "two blocks are free already";
   EXPECT_EQ(cache_.MakeFree(6), 4);
   EXPECT_EQ(cache_.blocks().free_count(), 6);
   EXPECT_EQ(cache_.tree().Peek(kSpace, Units(3), 3).blocks, 0);

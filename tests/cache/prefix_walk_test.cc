@@ -75,7 +75,7 @@ TEST_F(PrefixWalkTest, FromManyToFewAndBack) {
   all.whole[0] &= ~(uint64_t{1} << 5);
   all.parts = {{5, 3, 7}};
   PrefixWalk walk(table_, match_);
-  EXPECT_TRUE(Step(walk, Run(many), 0, 9));  // 80 stops at 4
+  EXPECT_TRUE(Step(walk, Run(many), 0, 9));  // holder 80 ends at 4 units
   EXPECT_TRUE(Step(walk, Run(most), 0, 6));  // 62 stops at 14, the rest at 9
   EXPECT_TRUE(Step(walk, Run({{}, {{5, 0, 10}, {6, 0, 2}, {7, 0, 10}}}), 0, 3));  // 6 stops at 17
   EXPECT_TRUE(Step(walk, Run(all), 3, 6));                                        // 5 stops at 22

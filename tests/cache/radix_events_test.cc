@@ -118,7 +118,7 @@ TEST(RadixTreeEvents, ARunOverSeveralNodesIsHashedAsOne) {
   std::vector<CacheUnit> units = Count(0, 64);
   std::set<Hash128> want = Hashes(units);
   tree.Cache(units);
-  for (size_t at = 2; at < 40; at += 6) {  // branches inside runs, each splitting a node
+  for (size_t at = 2; at < 40; at += 6) {  // branches inside runs; each splits a node
     std::vector<CacheUnit> branch(units.begin(), units.begin() + at);
     for (const CacheUnit unit : Count(1000 * at, 40)) branch.push_back(unit);
     tree.Cache(branch);
@@ -132,7 +132,7 @@ TEST(RadixTreeEvents, ARunThatTwoLargeBlocksBeginWithStaysUntilBothAreGone) {
   PublishingTree tree(64);
   const std::vector<CacheUnit> first = Count(0, 64);
   std::vector<CacheUnit> second = first;
-  second[40] = 999;  // in the third of four runs
+  second[40] = 999;  // a unit of the third of four runs
   tree.Cache(first);
   tree.Cache(second);
   EXPECT_THAT(tree.Held(), SizeIs(6));
@@ -155,7 +155,7 @@ TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
   tree.Cache(units);
   EXPECT_EQ(tree.Held(), Hashes(units));
   held.Drop();
-  EXPECT_EQ(tree.Held(), Hashes(units)) << "the old blocks were freed, the new ones stay";
+  EXPECT_EQ(tree.Held(), Hashes(units)) << "the old blocks are freed, the new ones stay";
   EXPECT_EQ(tree.Snapshot(), Hashes(units));
 }
 
@@ -183,7 +183,7 @@ TEST(RadixTreeEvents, OfAClearedNamespaceEveryRunIsToldToBeGone) {
     EXPECT_THAT(tree.Held(), SizeIs(24));
     EXPECT_TRUE(tree.tree().CheckInvariants().ok()) << tree.tree().CheckInvariants();
     held.Drop();
-    EXPECT_THAT(tree.Held(), SizeIs(24)) << "the old blocks were freed, the new ones stay";
+    EXPECT_THAT(tree.Held(), SizeIs(24)) << "the old blocks are freed, the new ones stay";
     EXPECT_EQ(tree.Snapshot(), tree.Held());
     EXPECT_TRUE(tree.tree().CheckInvariants().ok()) << tree.tree().CheckInvariants();
   }

@@ -86,7 +86,7 @@ TEST_F(RadixLocksTest, ThePinsOfANodesBlocksAreOneLockAndNoUse) {
   EXPECT_EQ(locks_.Unpin(BlockId(2)), middle_);
   locks_.Unlock(middle_);
   EXPECT_EQ(evictable_.protected_blocks(), 0);
-  EXPECT_EQ(locks_.Unpin(BlockId(0)), kNoNode) << "it has no pin";
+  EXPECT_EQ(locks_.Unpin(BlockId(0)), kNoNode) << "the block has no pin";
 }
 
 TEST_F(RadixLocksTest, APinRemembersItsNodeWhenASplitMovesTheBlock) {

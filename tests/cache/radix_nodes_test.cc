@@ -18,7 +18,7 @@ using Index = RadixNodeIndex;
 constexpr CacheNamespace kSpace{1};
 constexpr int32_t kBlockSize = 2;
 
-// Blocks `first`, `first` + 1, ...
+// Returns the blocks `first`, `first` + 1, ...
 std::vector<BlockId> Blocks(int32_t first, int32_t count) {
   std::vector<BlockId> blocks;
   for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId(first + i));

@@ -102,7 +102,7 @@ TEST(RunHolders, WithoutMemoryAHolderIsRefusedOrForgottenWhole) {
   ASSERT_EQ(refused, 0u);
   EXPECT_EQ(holders.Add(line, 6, 0, 3, &refused), 0u);
   EXPECT_EQ(refused, 3u);
-  // A gap would need a seventh entry.
+  // Splitting the interval would need a seventh entry, so the holder is forgotten.
   EXPECT_EQ(holders.Remove(line, 2, 5, 6, &refused), 14u);
   EXPECT_EQ(refused, 3u + 13u);
   EXPECT_FALSE(ReadBack(holders, store, line).contains(2));

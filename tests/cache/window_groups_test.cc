@@ -19,7 +19,7 @@ class WindowGroupsTest : public testing::Test {
   void TearDown() override {
     EXPECT_TRUE(groups_.CheckConservation().ok()) << groups_.CheckConservation();
   }
-  // Computes `tokens` in steps of eight, as far as there is room.
+  // Computes `tokens` in steps of eight. Returns the error of the first step without room.
   absl::Status Compute(SequenceId id, int32_t tokens) {
     for (int32_t committed = 0; committed < tokens;) {
       const auto growths = groups_.PlanGrowth(id, committed, tokens, /*imports=*/false);
