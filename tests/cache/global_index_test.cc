@@ -169,7 +169,7 @@ TEST(GlobalIndex, BlocksStoredOneByOneShareRuns) {
                  std::span(chain).subspan(i, 1));
   }
   EXPECT_THAT(index.MatchWorkers(chain), ElementsAre(HeldPrefix{kA, kDevice, 2000}));
-  // A run for each block would take 64, without the table.
+  // A run for each block would take 64 bytes a block, without the table.
   EXPECT_LT(index.bytes(), 50 * chain.size());
 }
 

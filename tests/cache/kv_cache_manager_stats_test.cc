@@ -32,8 +32,8 @@ TEST_F(KvCacheManagerTest, StatisticsCountRequestsAndTokensApart) {
 
 TEST_F(KvCacheManagerTest, TheSecondTurnReuses31Of42Tokens) {
   KvCacheManager cache(Options(64, 1), &clock_);
-  Run(cache, kA,
-      Units(31));  // first turn: a prompt of 19 tokens, an answer of 10, 2 that end the message
+  // First turn: a prompt of 19 tokens, an answer of 10 tokens, and 2 that end the message.
+  Run(cache, kA, Units(31));
   cache.Release(kA, true);
   EXPECT_EQ(Run(cache, kB, Units(42)), 31);
   EXPECT_DOUBLE_EQ(cache.Stats().token_reuse_rate(), 31.0 / 73);

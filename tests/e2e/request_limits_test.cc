@@ -1,5 +1,5 @@
-// The same bad values on every way in: the public API's messages, the lines of `baton run --jobs`,
-// and a worker's own requests. All refuse them with one message.
+// Tests of request limits at all three entrances: the public API, the lines of `baton run --jobs`,
+// and the workers' own requests. Each must refuse a bad value with the same message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -142,7 +142,7 @@ TEST(RequestLimits, EveryWayInRefusesABadValueWithTheSameMessage) {
   }
 }
 
-// A job's line is read before the model is known.
+// A job's line is parsed before the model is known, so this test leaves out jobs.
 TEST(RequestLimits, RouterAndWorkerRefuseWhatDoesNotFitTheModelWithTheSameMessage) {
   const std::string known = absl::StrCat("[0, ", kFakeVocabulary - 1, "] is allowed");
   const struct {

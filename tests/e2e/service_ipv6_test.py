@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A service whose processes listen on ::1 alone.
+"""Tests a service whose processes listen only on ::1.
 
 service_ipv6_test.py --bin BUILD/bin [--model M.gguf] [unittest arguments]
 
-Every answer must be that of `baton run`. Needs ::1, which tests/CMakeLists.txt asks for. Standard library only.
+Every answer must equal that of `baton run`. Needs ::1; tests/CMakeLists.txt checks that it exists. Standard library only.
 """
 
 import os
@@ -12,12 +12,12 @@ from cluster import START_TIMEOUT_S, Service, wait_until
 from fleet import Process
 from service_case import ARGUMENTS, ServiceTest, inspect_tokens, main, read_texts, run
 
-# What the workers are told of where others reach them, where they are told; each is a way to write the same.
+# The workers' --advertise arguments: two spellings of the same address, and none.
 ADVERTISED = {"prefill": ("--advertise", "::1"), "decode": ("--advertise", "[::1]"), "decode-2": ()}
 
 
 class Ipv6Service(Service):
-    """A context manager."""
+    """A router and workers on ::1; a context manager."""
 
     def __init__(self, bin_dir, model):
         super().__init__(bin_dir)

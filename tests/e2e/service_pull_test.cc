@@ -1,5 +1,5 @@
-// Pulls of cached prefixes between workers, over real gRPC: whatever becomes of one, the answer
-// comes.
+// Tests of prefix pulls between workers over real gRPC. The client must get its answer whether a
+// pull succeeds or fails.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,11 +11,11 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kCached = 192;  // of LongPrompt's 200 tokens
+constexpr int32_t kCached = 192;  // cached tokens of LongPrompt's 200
 
 class ServicePullTest : public ServiceTest {
  protected:
-  // The decode worker has the prompt's prefix; the prefill worker has nothing.
+  // Starts a decode worker that has the prompt's prefix cached, and an empty prefill worker.
   void StartFleet(FakeEngine::Script receiver = {}) {
     FakeWorker& decode = AddDecode();
     AddPrefill(decode, std::move(receiver));
@@ -33,7 +33,7 @@ class ServicePullTest : public ServiceTest {
     request.set_priority(-9);
     return request;
   }
-  // The answer, and nobody is left with anything.
+  // Expects the whole answer, and no request or token that is still counted as load.
   void ExpectAnswered(const Answer& answer) {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_EQ(answer.text, "abc");
@@ -53,7 +53,7 @@ class ServicePullTest : public ServiceTest {
 TEST_F(ServicePullTest, WhatThePrefillWorkerLacksComesBeforeItIsAsked) {
   StartFleet();
   source().OnSend([this](const SendPrefixRequest& request, const FakeEngine::SendDone& done) {
-    EXPECT_EQ(source().generated_count(), 0u) << "the request came first";
+    EXPECT_EQ(source().generated_count(), 0u) << "the request must come after the pull";
     done(kCached);
     receiver().EndPull(request.ticket.transfer_id, PullResult{.tokens = kCached,
                                                               .pulled_tokens = kCached,
