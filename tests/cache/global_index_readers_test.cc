@@ -29,7 +29,7 @@ void AwaitAnswers(const std::vector<std::atomic<size_t>>& answers, size_t least)
   }
 }
 
-TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
+TEST(GlobalIndex, ReadersSeeAConsistentStateWhileTheIndexIsWritten) {
   constexpr uint32_t kSeed = 5;
   constexpr int kEvents = 20'000;
   const IndexLoad load{"", false, 30, 60, 2, kEvents, true};
@@ -89,7 +89,7 @@ TEST(GlobalIndex, ReadersSeeTheLiteralAnswerOfAMomentWhileItIsWritten) {
   }
 }
 
-TEST(GlobalIndex, ReadersGoOnWhileTheTableGrowsAndShrinks) {
+TEST(GlobalIndex, ReadersContinueWhileTheTableGrowsAndShrinks) {
   GlobalIndex index({.max_blocks = 1 << 16, .expected_blocks = 0, .key_seeds = {}});
   const auto kept = Chain(0, 300);
   index.Stored(kA, kDevice, {}, kept);

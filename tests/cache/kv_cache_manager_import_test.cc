@@ -13,7 +13,7 @@ constexpr SequenceId kImport{9};
 
 class KvCacheManagerImport : public KvCacheManagerTest {};
 
-TEST_F(KvCacheManagerImport, TakesBlocksForWhatIsMissingAloneAndMatchesToTheVeryEnd) {
+TEST_F(KvCacheManagerImport, TakesBlocksOnlyForTheMissingPartAndMatchesUpToTheEnd) {
   KvCacheManager cache(Options(10), &clock_);
   Run(cache, kA, Units(8));
   cache.Release(kA, /*keep=*/true);
@@ -32,7 +32,7 @@ TEST_F(KvCacheManagerImport, TakesBlocksForWhatIsMissingAloneAndMatchesToTheVery
   EXPECT_EQ(cache.BlockTable(kImport).size(), 4u);
 }
 
-TEST_F(KvCacheManagerImport, WhatComesHasThePriorityOfItsRequest) {
+TEST_F(KvCacheManagerImport, ImportedBlocksHaveThePriorityOfTheirRequest) {
   KvCacheOptions options = Options(8);
   options.eviction_policy = EvictionPolicy::kPriority;
   KvCacheManager cache(options, &clock_);
@@ -55,7 +55,7 @@ TEST_F(KvCacheManagerImport, CountsAsNoLookup) {
   EXPECT_EQ(cache.Stats().lookup_tokens, 0);
 }
 
-TEST_F(KvCacheManagerImport, KeepsWhatLandedWhenTheRestNeverComes) {
+TEST_F(KvCacheManagerImport, KeepsLandedBlocksWhenTheRestNeverArrives) {
   KvCacheManager cache(Options(10), &clock_);
   ASSERT_TRUE(cache.BeginImport(kImport, kSpace, Units(16), 0).ok());
   cache.Commit(kImport, Units(8));
@@ -65,7 +65,7 @@ TEST_F(KvCacheManagerImport, KeepsWhatLandedWhenTheRestNeverComes) {
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-TEST_F(KvCacheManagerImport, EvictsWhatNobodyUsesAndNothingElse) {
+TEST_F(KvCacheManagerImport, EvictsOnlyUnusedBlocks) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8, 100));
   cache.Release(kA, /*keep=*/true);
@@ -77,7 +77,7 @@ TEST_F(KvCacheManagerImport, EvictsWhatNobodyUsesAndNothingElse) {
   EXPECT_EQ(cache.committed(kB), 8);
 }
 
-TEST_F(KvCacheManagerImport, LeavesAsManyBlocksAsItIsAskedTo) {
+TEST_F(KvCacheManagerImport, LeavesTheRequestedNumberOfBlocksFree) {
   KvCacheManager cache(Options(6), &clock_);
   Run(cache, kA, Units(8));
   cache.Release(kA, /*keep=*/true);

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {
+TEST_F(KvCacheManagerTest, BlocksReadByATransferAreNeitherAvailableNorEvicted) {
   KvCacheManager cache(Options(4), &clock_);
   Run(cache, kA, Units(12));
   cache.InsertCommitted(kA);
@@ -26,7 +26,7 @@ TEST_F(KvCacheManagerTest, WhatATransferReadsIsNeitherAvailableNorEvicted) {
   EXPECT_EQ(cache.ClearCache(), 3);
 }
 
-TEST_F(KvCacheManagerTest, ClearingForgetsWhatIsInUseTooOnceItsUsersAreDone) {
+TEST_F(KvCacheManagerTest, ClearingAlsoDropsBlocksInUseOnceTheirUsersEnd) {
   KvCacheManager cache(Options(16), &clock_);
   Run(cache, kA, Units(9));
   cache.InsertCommitted(kA);
@@ -57,7 +57,7 @@ TEST_F(KvCacheManagerTest, APoolGrowsAndShrinksWhileSequencesLive) {
   EXPECT_TRUE(cache.CheckConservation().ok()) << cache.CheckConservation();
 }
 
-TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseBehindTheEndThatNobodyHolds) {
+TEST_F(KvCacheManagerTest, RetiredBlocksAreThoseAboveTheLimitWithoutHolders) {
   KvCacheOptions options = Options(10);
   options.max_blocks = 12;
   KvCacheManager cache(options, &clock_);

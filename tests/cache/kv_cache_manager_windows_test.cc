@@ -83,7 +83,7 @@ TEST_F(KvCacheManagerWindows, AMatchEndsOnlyWhereTheWindowIsWhole) {
   }
 }
 
-TEST_F(KvCacheManagerWindows, ComputingATombstonesTokensAnewHealsIt) {
+TEST_F(KvCacheManagerWindows, RecomputingATombstonesTokensRestoresItsBlock) {
   KvCacheManager cache(WithWindow(40, 40), &clock_);
   Compute(cache, kA, Units(32), /*inserts_chunks=*/false);
   cache.Release(kA, true);
@@ -130,7 +130,7 @@ TEST_F(KvCacheManagerWindows, WindowBlocksAreEvictedAloneAndWithTheirFullBlocks)
   EXPECT_EQ(cache.Stats().windows[0].blocks.free, 6);
 }
 
-TEST_F(KvCacheManagerWindows, ALongPromptNeedsAWindowAndAStepAlone) {
+TEST_F(KvCacheManagerWindows, ALongPromptNeedsOnlyAWindowAndAStep) {
   KvCacheManager cache(WithWindow(300, 5), &clock_);
   const BlockCounts needed = cache.BlocksToAdmit(kSpace, Units(1000), 1000);
   EXPECT_EQ(needed.full(), 250);
@@ -139,7 +139,7 @@ TEST_F(KvCacheManagerWindows, ALongPromptNeedsAWindowAndAStepAlone) {
   EXPECT_EQ(cache.AvailableBlocks()[1], 3) << "at the end the charge is only the window";
 }
 
-TEST_F(KvCacheManagerWindows, WhatAPrefillWasPromisedNoOtherSequenceTakes) {
+TEST_F(KvCacheManagerWindows, NoOtherSequenceTakesBlocksPromisedToAPrefill) {
   KvCacheManager cache(WithWindow(300, 8), &clock_);
   ASSERT_TRUE(cache.Begin(kA, kSpace, Units(100), 100).ok());
   ASSERT_TRUE(cache.Reserve(kA, 100).ok());
@@ -242,7 +242,7 @@ TEST_F(KvCacheManagerWindows, AHeldPrefixHasWhatItsBoundaryNeeds) {
   }
 }
 
-TEST_F(KvCacheManagerWindows, APromisedWindowIsNotLentToATransfer) {
+TEST_F(KvCacheManagerWindows, BlocksPromisedToAWindowAreNotGivenToATransfer) {
   KvCacheManager cache(WithWindow(40, 6), &clock_);
   Compute(cache, kA, Units(8));
   cache.Release(kA, true);
@@ -270,7 +270,7 @@ TEST_F(KvCacheManagerWindows, EachGroupsPoolIsResizedByItself) {
   EXPECT_THAT(cache.Resize(41, 1).ToString(), HasSubstr("41 blocks; [1, 40]"));
 }
 
-TEST_F(KvCacheManagerWindows, FiguresAndTraceSpeakOfGroups) {
+TEST_F(KvCacheManagerWindows, FiguresAndTraceAreKeptForEachGroup) {
   KvCacheOptions options = WithWindow(40, 40);
   options.record_trace = true;
   KvCacheManager cache(options, &clock_);

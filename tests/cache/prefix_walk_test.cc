@@ -59,14 +59,14 @@ TEST_F(PrefixWalkTest, HoldersStopWhereTheirPartOfARunEnds) {
   EXPECT_EQ(match_.units(4), 0);
 }
 
-TEST_F(PrefixWalkTest, AMatchOfAPartOfARunLeavesWhoeverHoldsThatPart) {
+TEST_F(PrefixWalkTest, APartialMatchOfARunKeepsTheHoldersOfThatPart) {
   PrefixWalk walk(table_, match_);
   EXPECT_TRUE(Step(walk, Run({{}, {{1, 0, 4}, {2, 0, 10}}}), 2, 2));
   walk.End();
   EXPECT_THAT(Answer(), ElementsAre(Pair(1, 2), Pair(2, 2)));
 }
 
-TEST_F(PrefixWalkTest, FromManyToFewAndBack) {
+TEST_F(PrefixWalkTest, HandlesRunsWithManyAndFewHoldersInAnyOrder) {
   RunHolders::Image many = Everybody(70);
   many.parts = {{80, 0, 4}, {81, 0, 9}, {82, 1, 10}};
   RunHolders::Image most = Everybody(60);
@@ -107,7 +107,7 @@ TEST_F(PrefixWalkTest, RetiredHoldersAreInNoAnswer) {
   EXPECT_EQ(Answer().size(), 99u);
 }
 
-TEST_F(PrefixWalkTest, NothingFoundIsAnEmptyAnswer) {
+TEST_F(PrefixWalkTest, WithoutAMatchTheAnswerIsEmpty) {
   PrefixWalk walk(table_, match_);
   walk.End();
   EXPECT_THAT(Answer(), IsEmpty());

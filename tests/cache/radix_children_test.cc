@@ -27,7 +27,7 @@ TEST(RadixChildren, EqualTagsAreToldApartByTheCaller) {
   EXPECT_EQ(children.size(), 2);
 }
 
-TEST(RadixChildrenDeathTest, ErasingWhatIsNotThereIsABug) {
+TEST(RadixChildrenDeathTest, ErasingAnAbsentEntryIsABug) {
   RadixChildren children;
   children.Insert(1, 1);
   EXPECT_DEATH(children.Erase(1, 2), "not in the table");

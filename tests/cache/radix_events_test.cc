@@ -98,7 +98,7 @@ TEST(RadixTreeEvents, BlocksOfSixteenAreTheirRuns) {
       ElementsAre(KvEvent{.kind = Kind::kRemoved, .parent = {}, .hashes = {hashes[2], hashes[1]}}));
 }
 
-TEST(RadixTreeEvents, ARunOfSmallBlocksComesWithItsLastAndGoesWithItsFirst) {
+TEST(RadixTreeEvents, ARunOfSmallBlocksIsStoredWithItsLastBlockAndRemovedWithItsFirst) {
   PublishingTree tree(4);
   const std::vector<CacheUnit> units = Count(0, 36);
   for (size_t length = 4; length <= units.size(); length += 4) {
@@ -143,7 +143,7 @@ TEST(RadixTreeEvents, ARunThatTwoLargeBlocksBeginWithStaysUntilBothAreGone) {
   EXPECT_THAT(tree.Held(), IsEmpty());
 }
 
-TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
+TEST(RadixTreeEvents, CutOffBlocksPublishNoMoreEvents) {
   PublishingTree tree(16);
   const std::vector<CacheUnit> units = Count(0, 48);
   tree.Cache(units);
@@ -159,7 +159,7 @@ TEST(RadixTreeEvents, WhatClearCutOffIsToldOfNoMore) {
   EXPECT_EQ(tree.Snapshot(), Hashes(units));
 }
 
-TEST(RadixTreeEvents, OfAClearedNamespaceEveryRunIsToldToBeGone) {
+TEST(RadixTreeEvents, ClearingANamespaceReportsEveryRunAsRemoved) {
   for (const int32_t block_size : {4, 16, 64}) {
     SCOPED_TRACE(block_size);
     PublishingTree tree(block_size);

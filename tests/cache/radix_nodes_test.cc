@@ -105,7 +105,7 @@ TEST_F(RadixNodesTest, HashesThatCollideConfuseNoLookUp) {
   EXPECT_TRUE(colliding.CheckInvariants().ok()) << colliding.CheckInvariants();
 }
 
-TEST_F(RadixNodesTest, WhatIsRemovedIsNotFoundAndItsSlotIsUsedAgain) {
+TEST_F(RadixNodesTest, ARemovedNodeIsNotFoundAndItsSlotIsReused) {
   const Index root = nodes_.FindOrAddRoot(kSpace);
   const Index node = Add(root, {1, 2, 3, 4}, 0);
   EXPECT_EQ(nodes_.PopBlock(node), BlockId(1));
@@ -156,7 +156,7 @@ TEST_F(RadixNodesTest, BlocksAreFoundBackwardsAlongThePath) {
   EXPECT_EQ(nodes_.Depth(), 3);
 }
 
-TEST_F(RadixNodesTest, DepthIsThatOfTheLongestPath) {
+TEST_F(RadixNodesTest, DepthIsTheLengthOfTheLongestPath) {
   EXPECT_EQ(nodes_.Depth(), 0);
   const Index root = nodes_.FindOrAddRoot(kSpace);
   EXPECT_EQ(nodes_.Depth(), 0);
@@ -166,7 +166,7 @@ TEST_F(RadixNodesTest, DepthIsThatOfTheLongestPath) {
   EXPECT_EQ(nodes_.Depth(), 2);
 }
 
-TEST_F(RadixNodesTest, ARecountNamesWhatBreaks) {
+TEST_F(RadixNodesTest, InvariantChecksNameTheViolation) {
   const Index root = nodes_.FindOrAddRoot(kSpace);
   const Index node = Add(root, {1, 2, 3, 4}, 0);
   nodes_[node].begin = 1;

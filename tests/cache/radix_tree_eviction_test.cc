@@ -60,7 +60,7 @@ TEST(RadixTreeEviction, EveryPolicyTakesItsOwnVictim) {
   EXPECT_EQ(victim(EvictionPolicy::kSlru), 'B');
 }
 
-TEST(RadixTreeEviction, SlruKeepsWhatWasUsedTwiceFromAScanOfNewPrefixes) {
+TEST(RadixTreeEviction, SlruKeepsPrefixesUsedTwiceDuringAScanOfNewOnes) {
   Cache cache(EvictionPolicy::kSlru);
   cache.Put(kA);
   cache.Use(kA);
@@ -102,7 +102,7 @@ TEST(RadixTreeEviction, StatisticsCountLeavesAndBlocks) {
   EXPECT_EQ(cache.tree.Stats().evicted_blocks, 4);
 }
 
-TEST(RadixTreeEviction, RemoveForgetsOneSequenceUpToWhatOthersShare) {
+TEST(RadixTreeEviction, RemoveForgetsTheUnsharedPartOfASequence) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});
   cache.Put({1, 1, 7, 7});
@@ -116,7 +116,7 @@ TEST(RadixTreeEviction, RemoveForgetsOneSequenceUpToWhatOthersShare) {
   EXPECT_EQ(cache.tree.Stats().evicted_blocks, 0);
 }
 
-TEST(RadixTreeEviction, RemoveLeavesWhatIsLocked) {
+TEST(RadixTreeEviction, RemoveLeavesLockedBlocks) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});
   const RadixMatch held = cache.tree.Match(kSpace, std::vector<CacheUnit>{1, 1, 2, 2}, 2);
@@ -204,7 +204,7 @@ TEST(RadixTreeEviction, ATransferThatEndsUnlocksMoreThanItsBlocks) {
   EXPECT_EQ(cache.tree.EvictFrom(blocks[1]), 1);
 }
 
-TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndWhatContinuesThem) {
+TEST(RadixTreeEviction, EvictFromTakesHighBlocksAndTheirContinuations) {
   Cache cache;
   cache.Put({1, 1, 2, 2, 3, 3});  // blocks 0 to 2
   cache.Put({4, 4, 5, 5});        // 3 and 4

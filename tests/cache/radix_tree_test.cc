@@ -53,7 +53,7 @@ class RadixTreeTest : public testing::Test {
   RadixTree tree_{kBlockSize, &allocator_};
 };
 
-TEST_F(RadixTreeTest, InsertReturnsHowMuchWasThere) {
+TEST_F(RadixTreeTest, InsertReturnsTheNumberOfCachedBlocks) {
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 5, 6}), 0);
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 5, 6}), 3);
   EXPECT_EQ(Cache(kSpace, {1, 2, 3, 4, 7, 8, 9, 10}), 2);
@@ -82,7 +82,7 @@ TEST_F(RadixTreeTest, MatchHonoursItsLargestAndSmallestLength) {
 }
 
 // Namespaces that differ in the upper or the lower half, with tags of 8 bits and of no bit.
-TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
+TEST(RadixTreeNamespaces, NeverMatchEachOtherEvenIfHashesCollide) {
   constexpr int32_t kBlock = 2;
   for (const uint32_t mask : {0xFFu, 0u}) {
     SCOPED_TRACE(testing::Message() << "mask " << mask);
@@ -111,7 +111,7 @@ TEST(RadixTreeNamespaces, NeverMeetHoweverHashesCollide) {
   }
 }
 
-TEST_F(RadixTreeTest, NamespacesNeverMeet) {
+TEST_F(RadixTreeTest, NamespacesNeverMatchEachOther) {
   const std::vector<CacheUnit> units = {1, 2, 3, 4};
   Cache(kSpace, units);
   EXPECT_EQ(Cached(CacheNamespace(2), units), 0);
@@ -181,7 +181,7 @@ TEST_F(RadixTreeTest, InsertSwapsInTheTreesOwnBlocks) {
   allocator_.ReleaseHolds(own, BlockHolder::kSequence);
 }
 
-TEST_F(RadixTreeTest, ATransferKeepsWhatItReadsFromEviction) {
+TEST_F(RadixTreeTest, ATransferKeepsItsBlocksFromEviction) {
   const std::vector<CacheUnit> units = {1, 1, 2, 2, 3, 3};
   Cache(kSpace, units);
   const BlockId middle = tree_.Match(kSpace, units, 9).blocks[1];

@@ -50,7 +50,7 @@ TEST(RunHolders, ImagesAreCutIntoPieces) {
   EXPECT_EQ(image.parts.size(), 2u);
 }
 
-TEST(RunHolders, SaysWhereTheLastHeldBlockIs) {
+TEST(RunHolders, ReportsTheLastHeldBlock) {
   RunStore store(1000);
   RunHolders holders(&store);
   uint64_t refused = 0;
@@ -71,7 +71,7 @@ TEST(RunHolders, SaysWhereTheLastHeldBlockIs) {
   EXPECT_EQ(refused, 0u);
 }
 
-TEST(RunHolders, ManyHoldersAreWideAndFewAreNotAgain) {
+TEST(RunHolders, ManyHoldersUseAWideFormatAndFewUseTheNarrowOne) {
   RunStore store(1000);
   RunHolders holders(&store);
   uint64_t refused = 0;

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-TEST(RunStore, ARunHasRoomForWhatWasAsked) {
+TEST(RunStore, ARunHasTheRequestedRoom) {
   RunStore store(10'000);
   for (uint32_t blocks = 1; blocks <= RunStore::kMaxRun; ++blocks) {
     const auto line = store.NewRun(blocks);

@@ -121,7 +121,7 @@ TEST(WindowCache, PoliciesRankBlocksByTheirOwnUse) {
   }
 }
 
-TEST(WindowCache, NothingBehindTheLimitStaysOrComesToBeCached) {
+TEST(WindowCache, NoBlockAboveTheLimitStaysOrBecomesCached) {
   WindowCache cache = MakeCache(6, 8);
   const std::vector<BlockId> path = Path(6), own = Fill(cache, std::span(path).first(4));
   std::vector<BlockId> later;

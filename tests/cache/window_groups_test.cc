@@ -83,7 +83,7 @@ TEST_F(WindowGroupsTest, AFailedPlanTakesNothing) {
   groups_.Release(kB);
 }
 
-TEST_F(WindowGroupsTest, AnImportsRoomIsThatOfEveryGroup) {
+TEST_F(WindowGroupsTest, AnImportNeedsRoomInEveryGroup) {
   EXPECT_TRUE(groups_.CheckRoomToImport(0, 32, 2).ok());
   EXPECT_THAT(groups_.CheckRoomToImport(0, 32, 3).ToString(),
               HasSubstr("KV group 1: a prefix of 32 tokens needs 7 blocks, 6 of 6 are available"));
@@ -100,7 +100,7 @@ TEST_F(WindowGroupsTest, AdmissionIsChargedInEveryGroupButTheFirst) {
   EXPECT_LT(counts[1], counts[2]);
 }
 
-TEST_F(WindowGroupsTest, WhatATableTakesAndGivesIsTracedByGroup) {
+TEST_F(WindowGroupsTest, AllocationsAndReleasesAreTracedByGroup) {
   groups_.Begin(kA, {}, 0);
   ASSERT_TRUE(Compute(kA, 16).ok());
   int32_t held = 0;

@@ -56,7 +56,7 @@ TEST(WindowTables, SequencesThatShareAWindowAreChargedEach) {
   tables.Release(kB);
 }
 
-TEST(WindowTables, SlotsThatATransferStillReadsAreNotPromisedTwice) {
+TEST(WindowTables, BlocksThatATransferStillReadsAreNotPromisedAgain) {
   WindowTables tables = MakeTables(6, 4);
   tables.Begin(kA, {}, 0);
   GrowTo(tables, kA, 0, 4);
@@ -69,7 +69,7 @@ TEST(WindowTables, SlotsThatATransferStillReadsAreNotPromisedTwice) {
   EXPECT_EQ(tables.available(), 6);
 }
 
-TEST(WindowTables, ARecountFindsWhatDiffers) {
+TEST(WindowTables, InvariantChecksFindDifferences) {
   WindowTables tables = MakeTables(6, 8);
   tables.Begin(kA, {}, 0);
   GrowTo(tables, kA, 0, 8);

@@ -43,7 +43,8 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=256)
     parser.add_argument("--answer-tokens", type=int, default=64)
     parser.add_argument("--worker-argument", action="append", default=[], help="for every worker, as --worker-argument=--threads=2")
-    parser.add_argument("--split-argument", action="append", default=[], help="for the prefill and the decode worker of the split service, as --split-argument=--threads=1")
+    parser.add_argument("--split-argument", action="append", default=[],
+                        help="for both workers of the split service, as --split-argument=--threads=1")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     options = parser.parse_args()
     rng = random.Random(options.seed)

@@ -161,7 +161,7 @@ TEST_F(ServiceApiTest, TextCallsCountAsActiveRequests) {
   router->Shutdown();
 }
 
-TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
+TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedButRefusedAsPrompt) {
   AddDecode();
   const std::string text(100'000, 'x');
   grpc::ClientContext context;
@@ -178,7 +178,7 @@ TEST_F(ServiceApiTest, ATextLongerThanTheContextIsTokenizedAndIsNoPrompt) {
 }
 
 // The client's connection is alive, but flow control blocks its answer. It holds the only place.
-TEST_F(ServiceApiTest, AClientThatTakesNothingLosesItsPlace) {
+TEST_F(ServiceApiTest, AClientThatReadsNothingLosesItsPlace) {
   RouterServerOptions options;
   options.server.listen = "127.0.0.1:0";
   options.server.drain_ms = 100;

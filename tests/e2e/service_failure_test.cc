@@ -28,7 +28,7 @@ TEST_F(ServiceFailureTest, ACancellationReachesBothEngines) {
   EXPECT_TRUE(Eventually([this] { return router_->core().counters().active_requests == 0; }));
 }
 
-TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainIsToldSo) {
+TEST_F(ServiceFailureTest, AnAnswerThatOutlastsTheRoutersDrainEndsWithThatReason) {
   FakeWorker& decode = AddDecode({.finish = false});
   grpc::ClientContext context;
   const auto reader = stub_->Generate(&context, LongPrompt());
@@ -69,7 +69,7 @@ TEST_F(ServiceFailureTest, AWorkerWhoseEngineHangsIsSilent) {
   EXPECT_EQ(other.engine().generated().size(), 1);
 }
 
-TEST_F(ServiceFailureTest, AWorkerWhoseAnswersCanDifferIsRefusedAndStatusSaysWhy) {
+TEST_F(ServiceFailureTest, AWorkerWithOtherNumericsIsRefusedAndStatusShowsTheReason) {
   AddDecode();
   workers_.push_back(std::make_unique<FakeWorker>(
       v1::WORKER_ROLE_DECODE, 2, FakeEngine::Script{.kv_type = "int8"}, router_->rpc().address()));
@@ -81,7 +81,7 @@ TEST_F(ServiceFailureTest, AWorkerWhoseAnswersCanDifferIsRefusedAndStatusSaysWhy
   EXPECT_EQ(Status().workers_size(), 1);
 }
 
-TEST_F(ServiceFailureTest, AClientsOwnErrorIsNoFailureOfTheFleet) {
+TEST_F(ServiceFailureTest, AnInvalidRequestIsNotCountedAsAWorkerFailure) {
   AddDecode();
   v1::GenerateRequest request = LongPrompt();
   request.mutable_sampling()->set_temperature(-1);
@@ -93,7 +93,7 @@ TEST_F(ServiceFailureTest, AClientsOwnErrorIsNoFailureOfTheFleet) {
   EXPECT_EQ(status.requests_failed(), 0);
 }
 
-TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {
+TEST_F(ServiceFailureTest, AfterARefusalTheSecondWorkerIsTried) {
   FakeWorker& full = AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   FakeWorker& other = AddDecode();
   const Answer answer = Generate(LongPrompt());
@@ -103,7 +103,7 @@ TEST_F(ServiceFailureTest, ARefusalGoesOnToTheSecondWorker) {
   EXPECT_EQ(other.engine().generated().size(), 1);
 }
 
-TEST_F(ServiceFailureTest, WhenEveryWorkerRefusesTheClientLearnsWhy) {
+TEST_F(ServiceFailureTest, WhenEveryWorkerRefusesTheClientGetsTheReason) {
   AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   AddDecode({.refusal = absl::ResourceExhaustedError("no room")});
   const Answer answer = Generate(LongPrompt());
@@ -192,7 +192,7 @@ TEST_F(ServiceFailureTest, AFailedPrefillIsComputedOnTheDecodeWorker) {
 }
 
 // The second attempt's decode and prefill workers get the tokens that the client already has.
-TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
+TEST_F(ServiceFailureTest, AnotherWorkerContinuesWhenOneDiesInMidStream) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
   std::thread killer([this, &lost] {
     lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
@@ -224,7 +224,7 @@ TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWhenOneDiesInMidStream) {
 
 // The client gave no max_tokens. The answer must end where its first worker would have ended it,
 // even if another worker continues it.
-TEST_F(ServiceFailureTest, AnAnswerEndsAtItsFirstWorkersRoomWhoeverGoesOn) {
+TEST_F(ServiceFailureTest, AResumedAnswerEndsAtItsFirstWorkersLimit) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false, .context_length = 300});
   std::thread killer([this, &lost] {
     lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });
@@ -243,7 +243,7 @@ TEST_F(ServiceFailureTest, AnAnswerEndsAtItsFirstWorkersRoomWhoeverGoesOn) {
 
 // The next decode worker gets each choice's tokens that the client already has. The prefill worker
 // gets none.
-TEST_F(ServiceFailureTest, AnotherWorkerGoesOnWithEveryChoice) {
+TEST_F(ServiceFailureTest, AnotherWorkerContinuesEveryChoice) {
   FakeWorker& lost = AddDecode({.tokens = 3, .finish = false});
   std::thread killer([this, &lost] {
     lost.engine().Eventually([](auto& e) { return e.generated_count() == 1; });

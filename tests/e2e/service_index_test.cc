@@ -22,7 +22,7 @@ class ServiceIndexTest : public ServiceTest {
   }
 };
 
-TEST_F(ServiceIndexTest, RequestsGoWhereEventsSayAndNoLongerWhereTheyWereTakenBack) {
+TEST_F(ServiceIndexTest, RequestsFollowStoredEventsAndStopAfterRemovedEvents) {
   AddDecode();
   FakeWorker& holder = AddDecode();
   holder.engine().Store(PromptHashes());
@@ -48,7 +48,7 @@ TEST_F(ServiceIndexTest, ManyBatchesArriveInOrder) {
   EXPECT_EQ(Indexed("worker-1").snapshots(), 0);
 }
 
-TEST_F(ServiceIndexTest, WhatTheWorkerNoLongerKeepsComesAsASnapshot) {
+TEST_F(ServiceIndexTest, EventsThatTheWorkerHasDroppedComeAsASnapshot) {
   FakeWorker& worker = AddDecode({.kept_event_bytes = 1000});
   for (uint64_t i = 1; i <= 100; ++i) worker.engine().Store({{i, i}});
   worker.engine().Drop({{5, 5}});
@@ -87,7 +87,7 @@ TEST_F(ServiceIndexTest, AWorkerThatLeavesTakesItsUnitsWithIt) {
   EXPECT_EQ(Status().index().workers_size(), 0);
 }
 
-TEST_F(ServiceIndexTest, AWorkerOfAnOlderBuildHoldsNothingAndDelaysNobody) {
+TEST_F(ServiceIndexTest, AWorkerWithoutKvEventsHasNothingIndexedAndDelaysNoReadiness) {
   // The router itself answers at this address, and it does not implement StreamKvEvents.
   AddDecode();
   Register("old", router_->rpc().address(), v1::WORKER_ROLE_DECODE);
@@ -135,7 +135,7 @@ class Reader {
   std::unique_ptr<grpc::ClientReader<v1::KvEventBatch>> reader_;
 };
 
-TEST_F(ServiceIndexTest, AStreamBeginsWithEpochAndLastNumberAndGoesOnWhereTheReaderWas) {
+TEST_F(ServiceIndexTest, AStreamBeginsWithEpochAndLastNumberAndContinuesAtTheReadersPosition) {
   FakeWorker& worker = AddDecode();
   for (uint64_t i = 1; i <= 5; ++i) worker.engine().Store({{i, i}});
   v1::StreamKvEventsRequest request;
@@ -160,7 +160,7 @@ TEST_F(ServiceIndexTest, AStreamBeginsWithEpochAndLastNumberAndGoesOnWhereTheRea
   }
 }
 
-TEST_F(ServiceIndexTest, AReaderThatDoesNotReadHoldsNobodyUpAndGetsASnapshotLater) {
+TEST_F(ServiceIndexTest, AStalledReaderDelaysNoOtherReaderAndGetsASnapshotLater) {
   constexpr size_t kKept = 64 << 10;
   FakeWorker& worker = AddDecode({.kept_event_bytes = kKept});
   Reader reader(worker.address());

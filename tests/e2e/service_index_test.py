@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the router's index of worker caches, on the real model. Also with a worker or the router killed and restarted at the same
+"""Tests of the router's index of worker caches, on the real model. A worker or the router is killed and restarted at the same
 address.
 
   service_index_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments, such as -k router]
@@ -70,8 +70,8 @@ class Index(unittest.TestCase):
         return status["index"] | {"workers": workers, "ready": status["ready"]}
 
     def wait_for_units(self, units, epoch=None):
-        """Waits until the router is ready and the followed workers hold exactly `units`, {worker id: units}. With `epoch`, also until
-        no worker has that epoch. Returns the index."""
+        """Waits until the router is ready and the followed workers hold exactly `units`, {worker id: units}. With `epoch`, also
+        waits until no worker has that epoch. Returns the index."""
         def there():
             index = self.index()
             workers = index["workers"]

@@ -45,7 +45,7 @@ class Drops(ServiceTest):
         return self.decode_worker_where(lambda owned, in_flight: owned > 0 and in_flight == 0)
 
     def strike(self, salt, moment, drop):
-        """Sends a request and calls `drop(host)` as soon as moment() returns a host. Returns True if the answer had not come before."""
+        """Sends a request and calls `drop(host)` as soon as moment() returns a host. Returns False if the answer came first."""
         got = {}
         client = threading.Thread(target=lambda: got.update(self.fleet.generate([self.job(salt)], "--placement", "remote")[0]))
         client.start()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the real service under overload: refusals are typed, memory is bounded, no blocks or requests are left over, and the service
-answers correctly afterwards. scripts/overload.sh measures the speed.
+"""Tests the real service under overload: refusals are typed, memory is bounded, no blocks or requests are left over, and later
+answers are correct. scripts/overload.sh measures the speed.
 
   service_overload_test.py --bin build/release/bin [--model M.gguf] [unittest's own arguments]
 

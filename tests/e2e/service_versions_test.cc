@@ -53,7 +53,7 @@ TEST_F(ServiceVersionsTest, WorkersWithoutACommonVersionServeButAreNotPaired) {
   }
 }
 
-TEST_F(ServiceVersionsTest, AWorkerOfTheBuildBeforeIsOneOfTheFleet) {
+TEST_F(ServiceVersionsTest, AWorkerOfThePreviousBuildIsAccepted) {
   AddDecode();
   v1::KvFingerprint before = FingerprintToWire(FakeEngine(1, {}).fingerprint());
   EXPECT_EQ(before.numerics(), "r1");

@@ -64,7 +64,7 @@ Golden ReadGolden() {
   return golden;
 }
 
-TEST(LlamaWindows, TheTextbookAndTheRunnerSayWhatNumpySays) {
+TEST(LlamaWindows, TheTextbookAndTheRunnerAgreeWithNumpy) {
   const TinyModel model(kModel);
   const ReferenceLlama textbook(*model.file, model.config);
   const Golden golden = ReadGolden();
@@ -142,7 +142,7 @@ TEST(LlamaWindows, KvTypesBatchesAndChunksChangeNoBit) {
 }
 
 // What slid out of the window, and the scratch block, may hold anything.
-TEST(LlamaWindows, NoBitOfADeadBlockCounts) {
+TEST(LlamaWindows, ContentsOfDeadBlocksHaveNoEffect) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(80, 7);
   for (const int32_t block_size : {4, 16}) {
@@ -187,7 +187,7 @@ TEST(LlamaWindows, PaddingWritesIntoTheScratchBlockOfEachGroup) {
   }
 }
 
-TEST(LlamaWindows, CopiesAreOfTheirGroupAlone) {
+TEST(LlamaWindows, CopiesAffectOnlyTheirGroup) {
   const TinyModel model(kModel);
   const auto tokens = TinyTokens(30, 15);
   for (const KvType type : {KvType::kF16, KvType::kInt8}) {
